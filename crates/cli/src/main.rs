@@ -1,0 +1,2 @@
+//! `plat`: the command line of platfs.
+fn main() {}
