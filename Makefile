@@ -1,0 +1,54 @@
+# One word per job; each is a thin line over cargo or a script, so that what CI runs is what you run.
+
+CARGO ?= cargo
+FUZZ_SECONDS ?= 60
+
+.PHONY: all build test demo bench setup fmt lint docs deny fuzz images tidy
+
+all: build
+
+# The optimised `plat`, as users get it.
+build:
+	$(CARGO) build --release -p plat
+
+# Every test of the workspace; those that need root, a loop device or FUSE say SKIPPED when they cannot run.
+test:
+	$(CARGO) test --workspace
+
+# From a Debian root file system to a checked image, in one minute.
+demo: build
+	scripts/demo.sh
+
+# The figures of the README: medians of five, peers side by side.
+bench: build
+	scripts/bench.sh
+
+# Installs the reference tools that are missing, or says which.
+setup:
+	scripts/setup.sh
+
+fmt:
+	$(CARGO) fmt --all
+
+lint:
+	$(CARGO) fmt --all -- --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+docs:
+	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --workspace --no-deps
+
+# Licences, banned crates, sources; needs no network.
+deny:
+	$(CARGO) deny --offline check bans licenses sources
+
+# Every fuzz target in turn, for FUZZ_SECONDS each.
+fuzz:
+	scripts/fuzz.sh $(FUZZ_SECONDS)
+
+# Golden images by the reference tools, in the cache.
+images:
+	$(CARGO) run -q -p xtask -- images
+
+# The rules of the source tree.
+tidy:
+	$(CARGO) run -q -p xtask -- tidy
