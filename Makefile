@@ -37,9 +37,9 @@ lint:
 docs:
 	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --workspace --no-deps
 
-# Licences, banned crates, sources; needs no network.
+# Licences, banned crates, sources.
 deny:
-	$(CARGO) deny --offline check bans licenses sources
+	$(CARGO) deny check bans licenses sources
 
 # Every fuzz target in turn, for FUZZ_SECONDS each.
 fuzz:
