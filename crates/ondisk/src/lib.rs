@@ -1,3 +1,32 @@
-//! The bytes of ext2, ext3 and ext4 volumes as typed values.
+//! The bytes of ext2, ext3 and ext4 volumes as typed values, and back.
+//!
+//! This crate owns the format and nothing else: it does no I/O, keeps no caches, takes no decisions
+//! about placement or order, has no `unsafe` and never panics on any bytes.
+//!
+//! ```text
+//!  byte 0   1024                                                                    end
+//!  | boot  | superblock |  group 0                | group 1 ... | group N-1         |
+//!                       |  [superblock + descriptors + reserved descriptors]        |
+//!                       |  block bitmap, inode bitmap, inode table, data blocks     |
+//! ```
+//!
+//! Reading order: [`units`], [`superblock`], [`geometry`], [`group`], [`inode`], then the maps
+//! ([`extent`], [`block_map`]). [`seal`] holds every checksum, [`corrupt`] every
+//! complaint.
+//!
+//! Each structure comes in two layers: a raw struct with the kernel's field names that keeps every
+//! bit, and checked accessors with our names. Writing edits the raw struct, so bits that this code
+//! does not know survive.
+
 #![forbid(unsafe_code)]
+
+pub mod block_map;
+pub mod corrupt;
+pub mod extent;
+pub mod features;
+pub mod geometry;
+pub mod group;
+pub mod inode;
+pub mod seal;
+pub mod superblock;
 pub mod units;

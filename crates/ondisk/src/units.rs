@@ -157,7 +157,7 @@ impl BlockSize {
 
     /// Size in bytes, for indexing memory.
     #[must_use]
-    pub fn len(self) -> usize {
+    pub fn bytes_usize(self) -> usize {
         1 << self.0
     }
 
@@ -172,4 +172,42 @@ impl BlockSize {
     pub fn blocks_for(self, bytes: u64) -> u64 {
         bytes.div_ceil(u64::from(self.bytes()))
     }
+}
+
+/// The low half of a 64-bit field that the format stores in two.
+#[must_use]
+#[expect(clippy::cast_possible_truncation, reason = "taking the low half is the purpose")]
+pub fn low_u32(value: u64) -> u32 {
+    value as u32
+}
+
+/// The high half of a 64-bit field that the format stores in two.
+#[must_use]
+pub fn high_u32(value: u64) -> u32 {
+    low_u32(value >> 32)
+}
+
+/// Joins the two halves of a 64-bit field.
+#[must_use]
+pub fn join_u64(high: u32, low: u32) -> u64 {
+    u64::from(high) << 32 | u64::from(low)
+}
+
+/// The low half of a 32-bit field that the format stores in two.
+#[must_use]
+#[expect(clippy::cast_possible_truncation, reason = "taking the low half is the purpose")]
+pub fn low_u16(value: u32) -> u16 {
+    value as u16
+}
+
+/// The high half of a 32-bit field that the format stores in two.
+#[must_use]
+pub fn high_u16(value: u32) -> u16 {
+    low_u16(value >> 16)
+}
+
+/// Joins the two halves of a 32-bit field.
+#[must_use]
+pub fn join_u32(high: u16, low: u16) -> u32 {
+    u32::from(high) << 16 | u32::from(low)
 }

@@ -1,0 +1,88 @@
+//! A regular file or block device as a device, by positioned reads and writes.
+
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom};
+
+use super::{Device, check_range};
+
+/// A regular file or block device.
+#[derive(Debug)]
+pub struct FileDevice {
+    file: File,
+    size: u64,
+}
+
+impl FileDevice {
+    /// Takes an open file; its size is that of the device from now on.
+    ///
+    /// # Errors
+    /// If the size can't be determined.
+    pub fn new(mut file: File) -> io::Result<Self> {
+        // Seeking, unlike metadata, also tells the size of block devices.
+        let size = file.seek(SeekFrom::End(0))?;
+        Ok(FileDevice { file, size })
+    }
+}
+
+#[cfg(unix)]
+mod positioned {
+    use std::fs::File;
+    use std::io;
+    use std::os::unix::fs::FileExt;
+
+    pub(super) fn read(file: &File, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        file.read_exact_at(buffer, offset)
+    }
+
+    pub(super) fn write(file: &File, offset: u64, data: &[u8]) -> io::Result<()> {
+        file.write_all_at(data, offset)
+    }
+}
+
+#[cfg(windows)]
+mod positioned {
+    use std::fs::File;
+    use std::io;
+    use std::os::windows::fs::FileExt;
+
+    pub(super) fn read(file: &File, mut offset: u64, mut buffer: &mut [u8]) -> io::Result<()> {
+        while !buffer.is_empty() {
+            let done = file.seek_read(buffer, offset)?;
+            if done == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            offset += done as u64;
+            buffer = &mut buffer[done..];
+        }
+        Ok(())
+    }
+
+    pub(super) fn write(file: &File, mut offset: u64, mut data: &[u8]) -> io::Result<()> {
+        while !data.is_empty() {
+            let done = file.seek_write(data, offset)?;
+            offset += done as u64;
+            data = &data[done..];
+        }
+        Ok(())
+    }
+}
+
+impl Device for FileDevice {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        check_range(self.size, offset, buffer.len(), io::ErrorKind::UnexpectedEof)?;
+        positioned::read(&self.file, offset, buffer)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        check_range(self.size, offset, data.len(), io::ErrorKind::WriteZero)?;
+        positioned::write(&self.file, offset, data)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+}

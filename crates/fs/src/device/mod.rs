@@ -1,0 +1,65 @@
+//! The device a volume lives on: the narrow interface that every rung above uses, and its
+//! implementations. Nothing here knows the format.
+
+mod file;
+mod memory;
+mod window;
+mod write_behind;
+
+use std::io;
+
+pub use file::FileDevice;
+pub use memory::MemoryDevice;
+pub use window::Window;
+pub use write_behind::WriteBehind;
+
+/// Storage addressed by byte offset.
+///
+/// Contract: reads see all earlier writes of the same process. A write may reach stable storage at
+/// any time and in any order until [`flush`](Device::flush) returns; what was written before a
+/// flush that succeeded is stable. Accesses behind [`size`](Device::size) fail.
+pub trait Device: Send + Sync {
+    /// Size in bytes.
+    fn size(&self) -> u64;
+
+    /// Fills `buffer` from `offset`; a short read is an error.
+    ///
+    /// # Errors
+    /// Whatever the storage says; `UnexpectedEof` behind the end.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
+
+    /// Writes all of `data` at `offset`.
+    ///
+    /// # Errors
+    /// Whatever the storage says; `WriteZero` behind the end.
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()>;
+
+    /// Makes everything written so far stable.
+    ///
+    /// # Errors
+    /// Whatever the storage says; data written since the last flush may then be lost.
+    fn flush(&self) -> io::Result<()>;
+
+    /// Makes a range read as zeros, without storage behind it where possible.
+    ///
+    /// # Errors
+    /// Whatever the storage says.
+    fn write_zeros(&self, offset: u64, len: u64) -> io::Result<()> {
+        let zeros = [0; 64 * 1024];
+        let mut done = 0;
+        while done < len {
+            let step = usize::try_from(len - done).unwrap_or(usize::MAX).min(zeros.len());
+            self.write_at(offset + done, &zeros[..step])?;
+            done += step as u64;
+        }
+        Ok(())
+    }
+}
+
+/// `UnexpectedEof` or `WriteZero` unless the range lies inside `size`.
+fn check_range(size: u64, offset: u64, len: usize, kind: io::ErrorKind) -> io::Result<()> {
+    match offset.checked_add(len as u64) {
+        Some(end) if end <= size => Ok(()),
+        _ => Err(io::Error::new(kind, format!("{len} bytes at {offset} are behind the end ({size})"))),
+    }
+}

@@ -1,0 +1,76 @@
+//! What can go wrong, in the families a caller can act on.
+
+use std::io;
+
+use ondisk::corrupt::{Corrupt, Place};
+
+/// Any failure of the library.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The device failed.
+    #[error("{action}: {source}")]
+    Io {
+        /// What was being done, with the place.
+        action: String,
+        /// The device's own words.
+        source: io::Error,
+    },
+    /// The volume breaks a rule of the format.
+    #[error(transparent)]
+    Corrupt(#[from] Corrupt),
+    /// The volume needs something that this code does not do; neither its fault nor the caller's.
+    #[error("unsupported: {0}")]
+    Unsupported(String),
+    /// No free block is left.
+    #[error("no space left on the volume")]
+    NoSpace,
+    /// No free inode is left.
+    #[error("no inode left on the volume")]
+    NoInodes,
+    /// The name does not exist.
+    #[error("no such file or directory")]
+    NotFound,
+    /// The name exists already.
+    #[error("file exists")]
+    Exists,
+    /// A directory is needed here.
+    #[error("not a directory")]
+    NotDirectory,
+    /// Not possible on a directory.
+    #[error("is a directory")]
+    IsDirectory,
+    /// A name of more than 255 bytes.
+    #[error("name too long ({0} bytes, at most 255)")]
+    NameTooLong(usize),
+    /// The file would outgrow what its map can hold.
+    #[error("file too large: {0}")]
+    FileTooLarge(String),
+    /// The inode has as many names as the format can count.
+    #[error("too many links")]
+    TooManyLinks,
+    /// Symbolic links lead to each other.
+    #[error("too many levels of symbolic links")]
+    SymlinkLoop,
+    /// The argument makes no sense.
+    #[error("invalid argument: {0}")]
+    Invalid(String),
+    /// The volume was opened for reading only.
+    #[error("the volume is open for reading only")]
+    ReadOnly,
+}
+
+/// The library's result.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// A corruption complaint: `problem` completes "PLACE: ...".
+    pub fn corrupt(place: Place, problem: impl Into<String>) -> Self {
+        Error::Corrupt(Corrupt::new(place, problem))
+    }
+
+    /// A device failure while doing `action`.
+    pub fn io(action: impl Into<String>, source: io::Error) -> Self {
+        Error::Io { action: action.into(), source }
+    }
+}
