@@ -1,5 +1,7 @@
 //! A device in memory, sparse: only chunks that were written take space.
 
+#![expect(clippy::cast_possible_truncation, reason = "every cast is of a value below the chunk size")]
+
 use std::collections::HashMap;
 use std::io;
 use std::sync::{PoisonError, RwLock};
@@ -41,7 +43,6 @@ fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, usize)> 
     let mut at = offset;
     std::iter::from_fn(move || {
         let stop = (at / CHUNK + 1).saturating_mul(CHUNK).min(end);
-        // Both fit: they are below the chunk size.
         let piece = (at / CHUNK, (at % CHUNK) as usize, (stop - at) as usize);
         at = stop;
         (piece.2 > 0).then_some(piece)
