@@ -1,0 +1,20 @@
+//! What the tests of platfs share: nothing here is part of the product.
+//!
+//! - [`scratch`]: a directory that is removed again.
+//! - [`tool`]: running the reference tools, and saying loudly what cannot run here.
+//! - [`mount`]: the kernel's (or fuse2fs's) view of an image, as a guard that unmounts.
+//! - [`fsck`]: `e2fsck -fn` as a judge.
+//! - [`snapshot`]: a tree as a list of facts, and the differences between two.
+//! - [`odd`]: a source tree with every oddity.
+//! - [`images`]: golden images by the reference tools, each with a premise that is checked.
+//!
+//! Functions of this crate panic with a readable message when the machine does not do what a test needs: that is a failed test. What
+//! the machine cannot do at all (no root, no loop device, a missing tool) is asked beforehand, and skipped by [`tool::skip`].
+
+pub mod fsck;
+pub mod images;
+pub mod mount;
+pub mod odd;
+pub mod scratch;
+pub mod snapshot;
+pub mod tool;

@@ -1,0 +1,53 @@
+//! Chores of the source tree: `cargo xtask tidy | images`.
+
+mod tidy;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+const USAGE: &str = "usage: cargo xtask tidy | images [NAME...]
+  tidy     the rules of the source tree: arrows between crates, the ladder, ASCII, names, lengths
+  images   makes the golden images (or those named) in the cache, and prints where they are";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.split_first() {
+        Some((chore, [])) if chore == "tidy" => tidy(),
+        Some((chore, names)) if chore == "images" => images(names),
+        _ => {
+            eprintln!("{USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// The root of the source tree: where this crate's directory lies.
+fn root() -> PathBuf {
+    let own = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    own.parent().map_or(own.clone(), PathBuf::from)
+}
+
+fn tidy() -> ExitCode {
+    let found = tidy::check(&root());
+    for line in &found {
+        eprintln!("tidy: {line}");
+    }
+    if found.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn images(names: &[String]) -> ExitCode {
+    let mut code = ExitCode::SUCCESS;
+    for recipe in testkit::images::all() {
+        if !names.is_empty() && !names.iter().any(|name| name == recipe.name) {
+            continue;
+        }
+        match testkit::images::make(recipe.name) {
+            Ok(path) => println!("{}", path.display()),
+            Err(reason) => {
+                eprintln!("{}: {reason}", recipe.name);
+                code = ExitCode::FAILURE;
+            }
+        }
+    }
+    code
+}
