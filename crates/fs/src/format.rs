@@ -1,0 +1,62 @@
+//! What a mounted volume is: the facts of its superblock that never change while it is open.
+
+use ondisk::features::{Features, Incompat, RoCompat};
+use ondisk::geometry::Geometry;
+use ondisk::seal::{InodeSeed, Sealer};
+use ondisk::superblock::{FLAG_UNSIGNED_HASH, RawSuperblock};
+
+use ondisk::corrupt::Corrupt;
+use ondisk::inode::Inode;
+
+/// Facts of the superblock that every rung needs.
+#[derive(Clone, Debug)]
+pub struct Format {
+    /// Sizes and counts.
+    pub geometry: Geometry,
+    /// Feature words.
+    pub features: Features,
+    /// Checksums.
+    pub sealer: Sealer,
+    /// Seed of directory hashes; four zero words mean the fixed default seed.
+    pub hash_seed: [u32; 4],
+    /// Hash version of new directory indexes: 0 legacy, 1 half-MD4, 2 TEA; the unsigned variants
+    /// are told by [`Format::unsigned_hash`].
+    pub hash_version: u8,
+    /// Whether directory hashes treat characters as unsigned.
+    pub unsigned_hash: bool,
+}
+
+impl Format {
+    /// Takes the facts from a superblock.
+    ///
+    /// # Errors
+    /// Whatever contradicts itself in the geometry.
+    pub fn from_superblock(raw: &RawSuperblock) -> Result<Self, Corrupt> {
+        Ok(Format {
+            geometry: Geometry::from_superblock(raw)?,
+            features: raw.features(),
+            sealer: Sealer::from_superblock(raw),
+            hash_seed: raw.s_hash_seed.map(|word| word.get()),
+            hash_version: raw.s_def_hash_version,
+            unsigned_hash: raw.s_flags.get() & FLAG_UNSIGNED_HASH != 0,
+        })
+    }
+
+    /// Seed of the checksums of an inode's structures.
+    #[must_use]
+    pub fn seed_of(&self, inode: &Inode) -> InodeSeed {
+        self.sealer.inode_seed(inode.number(), inode.generation())
+    }
+
+    /// Whether the incompatible feature is on.
+    #[must_use]
+    pub fn has_incompat(&self, feature: Incompat) -> bool {
+        self.features.incompat.contains(feature)
+    }
+
+    /// Whether the read-only compatible feature is on.
+    #[must_use]
+    pub fn has_ro_compat(&self, feature: RoCompat) -> bool {
+        self.features.ro_compat.contains(feature)
+    }
+}
