@@ -199,7 +199,7 @@ impl<I: Input> Reader<I> {
     /// Moves the position over `len` bytes, which must be there.
     fn advance(&mut self, len: u64) -> Result<Range<u64>, Problem> {
         let start = self.position;
-        let needed = start.checked_add(len).unwrap_or(u64::MAX);
+        let needed = start.saturating_add(len);
         if needed > self.size {
             return Err(Problem::Truncated { needed, present: self.size });
         }
