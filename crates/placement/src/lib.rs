@@ -1,1 +1,51 @@
-//! Which blocks, which inode.
+//! Which blocks, which inode: the free space of an ext2/3/4 volume and the policies that hand it
+//! out.
+//!
+//! This crate knows integers, neither bytes of a format nor devices, has no clock and no
+//! randomness. Its caller describes the groups ([`Engine::describe_group`]), loads bitmaps when
+//! asked ([`Refusal::NeedBitmap`]), and makes grants durable in an order of its own.
+//!
+//! Reading order: [`request`] (what is asked), [`engine`] (ask, verify, take), [`policy`] (the
+//! registry, one file per policy), `index` (where free runs lie).
+//!
+//! ```
+//! use ondisk::units::{Cluster, Group};
+//! use placement::{BlockPolicyKind, Engine, GroupContent, Layout, Request};
+//!
+//! let layout = Layout {
+//!     clusters: 65_536,
+//!     clusters_per_group: 32_768,
+//!     groups: 2,
+//!     inodes_per_group: 8_192,
+//!     groups_per_flex: 16,
+//! };
+//! let engine = Engine::new(layout, BlockPolicyKind::Lease)?;
+//! for group in 0..2 {
+//!     engine.describe_group(Group(group), 32_768, GroupContent::Uninitialised { used: &[] })?;
+//! }
+//! // 40,000 clusters are one run over both groups.
+//! let grant = engine.allocate(&Request::data(Cluster(100), 40_000))?;
+//! assert_eq!(grant.run().count, 40_000);
+//! let run = grant.keep();
+//! assert_eq!(engine.free_clusters(), 25_536);
+//! engine.free(run)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub mod engine;
+mod index;
+pub mod inode;
+pub mod layout;
+pub mod policy;
+pub mod request;
+pub mod stats;
+mod view;
+
+pub use engine::{Engine, Grant};
+pub use index::map::GroupContent;
+pub use inode::{DirectoryPolicyKind, InodeContent, InodeEngine, InodeGrant, InodeRefusal, InodeRequest};
+pub use layout::Layout;
+pub use policy::BlockPolicyKind;
+pub use request::{Contradiction, Denial, Kind, Refusal, Request};
+pub use stats::Stats;
+pub use view::View;

@@ -1,0 +1,104 @@
+//! A region against a plain list of flags.
+
+use super::*;
+use proptest::prelude::*;
+
+const ANY: Fit = Fit { base: 0, align: 1 };
+
+fn runs(flags: &[bool]) -> Vec<Span> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    while at < flags.len() {
+        let from = at;
+        while at < flags.len() && !flags[at] {
+            at += 1;
+        }
+        if at > from {
+            found.push((u32::try_from(from).unwrap(), u32::try_from(at).unwrap()));
+        }
+        at += 1;
+    }
+    found
+}
+
+fn compare(map: &RunMap, flags: &[bool]) {
+    let expected = runs(flags);
+    let len = u32::try_from(flags.len()).unwrap();
+    assert_eq!(map.free(), expected.iter().map(|r| r.1 - r.0).sum::<u32>());
+    assert_eq!(map.runs() as usize, expected.len());
+    let mask = expected.iter().fold(0, |m, r| m | 1 << class_of(r.1 - r.0));
+    assert_eq!(map.mask(), mask);
+    for (chunk, &longest) in map.start_max.iter().enumerate() {
+        let real = expected.iter().filter(|r| (r.0 / CHUNK) as usize == chunk).map(|r| r.1 - r.0).max();
+        assert_eq!(u32::from(longest), real.unwrap_or(0), "chunk {chunk}");
+    }
+    for chunk in 0..64u32 {
+        let (a, b) = ((chunk * CHUNK) as usize, ((chunk + 1) * CHUNK) as usize);
+        let free = b <= flags.len() && flags[a..b].iter().all(|used| !used);
+        assert_eq!(map.virgin >> chunk & 1 != 0, free, "virgin {chunk}");
+    }
+    let prefix = expected.first().filter(|r| r.0 == 0).map_or(0, |r| r.1);
+    let suffix = expected.last().filter(|r| r.1 == len).map_or(0, |r| r.1 - r.0);
+    assert_eq!(map.edges(), (prefix, suffix));
+}
+
+fn first_fit(flags: &[bool], from: u32, count: u32, fit: Fit) -> Option<u32> {
+    let cut = |r: Span| (r.0.max(from), r.1.max(from));
+    runs(flags).into_iter().map(cut).find_map(|r| fit.place(r, count))
+}
+
+fn step() -> impl Strategy<Value = (u8, u32, u32)> {
+    let length = prop_oneof![1u32..4, 1u32..70, 400u32..1500, 1u32..20_000];
+    (any::<u8>(), any::<u32>(), length)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn agrees_with_flags(
+        len in prop_oneof![Just(32_768u32), Just(8_192u32), 1u32..3_000, Just(513u32), Just(64u32)],
+        steps in prop::collection::vec(step(), 1..150),
+    ) {
+        let mut map = RunMap::with_run(len, (0, len));
+        let mut flags = vec![false; len as usize];
+        for (what, at, length) in steps {
+            let start = at % len;
+            let end = (start + length).min(len);
+            let range = start as usize..end as usize;
+            match what % 4 {
+                0 | 1 => {
+                    let free = flags[range.clone()].iter().all(|used| !used);
+                    prop_assert_eq!(map.take(start, end), free);
+                    if free { flags[range].fill(true); }
+                }
+                2 => {
+                    let used = flags[range.clone()].iter().all(|used| *used);
+                    prop_assert_eq!(map.give(start, end), used);
+                    if used { flags[range].fill(false); }
+                }
+                _ => {
+                    let mut scanned = 0;
+                    let fit = Fit { base: u64::from(at % 7), align: 1 + at % 16 };
+                    for fit in [ANY, fit] {
+                        let expected = first_fit(&flags, start, length, fit);
+                        prop_assert_eq!(map.first_fit(start, length, fit, &mut scanned), expected);
+                        let any = first_fit(&flags, 0, length, fit);
+                        let best = map.best_fit(start, length, fit, &mut scanned);
+                        prop_assert_eq!(best.is_some(), any.is_some());
+                        if let Some(at) = best {
+                            prop_assert!(flags[at as usize..(at + length) as usize].iter().all(|u| !u));
+                        }
+                    }
+                    let longest = runs(&flags).into_iter().map(|r| r.1 - r.0).max();
+                    prop_assert_eq!(map.longest(start).map(|r| r.1 - r.0), longest);
+                    if let Some((a, b)) = map.run_at(start) {
+                        prop_assert!(runs(&flags).contains(&(a, b)));
+                    }
+                }
+            }
+            compare(&map, &flags);
+            let again = RunMap::from_words(map.words().into(), len);
+            compare(&again, &flags);
+        }
+    }
+}

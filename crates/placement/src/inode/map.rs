@@ -1,0 +1,373 @@
+//! Inode bitmaps and counters of all groups.
+//!
+//! One lock per group, held for the change of one bit. A group that is filled in order needs no
+//! bitmap in memory.
+
+use super::InodeRefusal;
+use crate::index::region::fill;
+use crate::layout::Layout;
+use crate::request::{Contradiction, Denial};
+use ondisk::units::Group;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What a group's inode bitmap holds, as far as the caller knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InodeContent {
+    /// The bitmap on disk must be read before any inode of the group is allocated or freed.
+    Unknown,
+    /// The bitmap on disk is not initialised (`INODE_UNINIT`): the first `used` inodes of the
+    /// group are in use (the reserved ones of group 0), all others free.
+    Uninitialised {
+        /// Inodes in use at the start of the group.
+        used: u32,
+    },
+}
+
+/// Bits of one group.
+enum Bits {
+    Unknown,
+    /// Inodes below the number are used, all others free.
+    Prefix(u32),
+    /// A set bit is used; no free bit lies below `first`.
+    Mapped {
+        words: Box<[u64]>,
+        first: u32,
+    },
+    /// Bitmap and descriptor disagree.
+    Broken,
+}
+
+struct GroupInodes {
+    bits: Mutex<Bits>,
+    free: AtomicU32,
+    dirs: AtomicU32,
+}
+
+/// Inodes of a volume.
+pub(crate) struct InodeMap {
+    layout: Layout,
+    groups: Box<[GroupInodes]>,
+    free: AtomicU64,
+    dirs: AtomicU64,
+    /// Where the search in rising order goes on.
+    cursor: AtomicU32,
+}
+
+impl InodeMap {
+    pub(crate) fn new(layout: Layout) -> Self {
+        let group = |_| GroupInodes {
+            bits: Mutex::new(Bits::Unknown),
+            free: AtomicU32::new(0),
+            dirs: AtomicU32::new(0),
+        };
+        InodeMap {
+            layout,
+            groups: (0..layout.groups).map(group).collect(),
+            free: AtomicU64::new(0),
+            dirs: AtomicU64::new(0),
+            cursor: AtomicU32::new(0),
+        }
+    }
+
+    fn per_group(&self) -> u32 {
+        self.layout.inodes_per_group
+    }
+
+    pub(crate) fn group_of(&self, index: u32) -> Group {
+        Group(index.checked_div(self.per_group()).unwrap_or(0))
+    }
+
+    pub(crate) fn free(&self) -> u64 {
+        self.free.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn dirs(&self) -> u64 {
+        self.dirs.load(Ordering::Acquire)
+    }
+
+    fn group(&self, group: Group) -> Option<&GroupInodes> {
+        self.groups.get(group.0 as usize)
+    }
+
+    pub(crate) fn group_free(&self, group: Group) -> u32 {
+        self.group(group).map_or(0, |g| g.free.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn group_dirs(&self, group: Group) -> u32 {
+        self.group(group).map_or(0, |g| g.dirs.load(Ordering::Acquire))
+    }
+
+    fn lock(&self, group: Group) -> Option<MutexGuard<'_, Bits>> {
+        self.group(group).map(|g| g.bits.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn describe(
+        &self,
+        group: Group,
+        free: u32,
+        dirs: u32,
+        content: InodeContent,
+    ) -> Result<(), Contradiction> {
+        let size = self.per_group();
+        let slot = self.group(group).ok_or(Contradiction::NoSuchGroup(group))?;
+        if free > size {
+            return Err(Contradiction::TooManyFree { group, free, size });
+        }
+        let mut bits = slot.bits.lock().unwrap_or_else(PoisonError::into_inner);
+        if let InodeContent::Uninitialised { used } = content
+            && size.checked_sub(used) != Some(free)
+        {
+            *bits = Bits::Broken;
+            self.set_counts(slot, 0, dirs);
+            let counted = size.saturating_sub(used);
+            return Err(Contradiction::FreeCount { group, counted, described: free });
+        }
+        *bits = match content {
+            InodeContent::Unknown => Bits::Unknown,
+            InodeContent::Uninitialised { used } => Bits::Prefix(used),
+        };
+        self.set_counts(slot, free, dirs);
+        Ok(())
+    }
+
+    fn set_counts(&self, slot: &GroupInodes, free: u32, dirs: u32) {
+        let before = slot.free.swap(free, Ordering::AcqRel);
+        self.free.fetch_add(u64::from(free), Ordering::AcqRel);
+        self.free.fetch_sub(u64::from(before), Ordering::AcqRel);
+        let before = slot.dirs.swap(dirs, Ordering::AcqRel);
+        self.dirs.fetch_add(u64::from(dirs), Ordering::AcqRel);
+        self.dirs.fetch_sub(u64::from(before), Ordering::AcqRel);
+    }
+
+    pub(crate) fn load(&self, group: Group, bitmap: &[u8]) -> Result<(), Contradiction> {
+        let size = self.per_group();
+        let slot = self.group(group).ok_or(Contradiction::NoSuchGroup(group))?;
+        let needed = size.div_ceil(8) as usize;
+        let Some(bytes) = bitmap.get(..needed) else {
+            return Err(Contradiction::ShortBitmap { group, bytes: bitmap.len(), needed });
+        };
+        let mut bits = slot.bits.lock().unwrap_or_else(PoisonError::into_inner);
+        if !matches!(*bits, Bits::Unknown) {
+            return Ok(());
+        }
+        let words = words_of(bytes, size);
+        let counted: u32 = words.iter().map(|word| word.count_zeros()).sum();
+        let described = slot.free.load(Ordering::Acquire);
+        if counted != described {
+            *bits = Bits::Broken;
+            self.set_counts(slot, 0, slot.dirs.load(Ordering::Acquire));
+            return Err(Contradiction::FreeCount { group, counted, described });
+        }
+        *bits = Bits::Mapped { words, first: 0 };
+        Ok(())
+    }
+
+    /// Takes the first free inode of a group; `None` if it has none.
+    fn take_first(&self, group: Group, from: u32) -> Result<Option<u32>, InodeRefusal> {
+        let size = self.per_group();
+        let Some(slot) = self.group(group) else { return Ok(None) };
+        if slot.free.load(Ordering::Acquire) == 0 {
+            return Ok(None);
+        }
+        let mut bits = slot.bits.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = match &*bits {
+            Bits::Unknown => return Err(InodeRefusal::NeedBitmap(group)),
+            Bits::Broken => return Ok(None),
+            Bits::Prefix(used) => (*used).max(from),
+            Bits::Mapped { words, first } => next_free(words, (*first).max(from)),
+        };
+        if at >= size || !bits.set(at, true, size) {
+            return Ok(None);
+        }
+        drop(bits);
+        self.count(slot, true);
+        Ok(Some(group.0.saturating_mul(size).saturating_add(at)))
+    }
+
+    /// Takes the next free inode in rising order, around the volume.
+    pub(crate) fn take_next(&self) -> Result<u32, InodeRefusal> {
+        let start = self.cursor.load(Ordering::Acquire);
+        let home = self.group_of(start);
+        let from = start.checked_rem(self.per_group()).unwrap_or(0);
+        let first = if from > 0 { self.take_first(home, from)? } else { None };
+        let index = match first {
+            Some(index) => index,
+            None => {
+                let next = if from > 0 { home.0.saturating_add(1) } else { home.0 };
+                let order = (next..self.layout.groups).chain(0..next.min(self.layout.groups));
+                self.take_in(order.map(Group))?
+            }
+        };
+        self.cursor.store(index.saturating_add(1), Ordering::Release);
+        Ok(index)
+    }
+
+    /// Takes an inode in `home`, else in its flex group, else in the groups behind it.
+    pub(crate) fn take_near(&self, home: Group) -> Result<u32, InodeRefusal> {
+        let groups = self.layout.groups;
+        let home = Group(home.0.min(groups.saturating_sub(1)));
+        let flex = self.layout.groups_per_flex.max(1);
+        let base = home.0 / flex * flex;
+        let around = (base..base.saturating_add(flex).min(groups)).chain(base..groups).chain(0..base);
+        self.take_in(std::iter::once(home).chain(around.map(Group)))
+    }
+
+    fn take_in(&self, groups: impl Iterator<Item = Group>) -> Result<u32, InodeRefusal> {
+        for group in groups {
+            if let Some(index) = self.take_first(group, 0)? {
+                return Ok(index);
+            }
+        }
+        Err(InodeRefusal::NoInodes)
+    }
+
+    /// Marks an inode used or free.
+    pub(crate) fn set(&self, index: u32, used: bool) -> Result<(), Denial> {
+        let group = self.group_of(index);
+        let expected = if used { "free" } else { "used" };
+        let wrong = Denial::Inode { index, expected };
+        let slot = self.group(group).ok_or(wrong)?;
+        let inside = index.checked_rem(self.per_group()).ok_or(wrong)?;
+        let mut bits = slot.bits.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(*bits, Bits::Unknown) {
+            return Err(Denial::NeedBitmap(group));
+        }
+        if !bits.set(inside, used, self.per_group()) {
+            return Err(wrong);
+        }
+        drop(bits);
+        self.count(slot, used);
+        Ok(())
+    }
+
+    fn count(&self, slot: &GroupInodes, used: bool) {
+        if used {
+            slot.free.fetch_sub(1, Ordering::AcqRel);
+            self.free.fetch_sub(1, Ordering::AcqRel);
+        } else {
+            slot.free.fetch_add(1, Ordering::AcqRel);
+            self.free.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Counts a directory in or out of its group; never below zero, whatever the descriptor said.
+    pub(crate) fn count_directory(&self, index: u32, appears: bool) {
+        let Some(slot) = self.group(self.group_of(index)) else { return };
+        if appears {
+            slot.dirs.fetch_add(1, Ordering::AcqRel);
+            self.dirs.fetch_add(1, Ordering::AcqRel);
+        } else if slot.dirs.fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| n.checked_sub(1)).is_ok() {
+            self.dirs.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    pub(crate) fn unused_tail(&self, group: Group) -> Result<u32, Denial> {
+        let size = self.per_group();
+        let Some(bits) = self.lock(group) else { return Ok(0) };
+        match &*bits {
+            Bits::Unknown => Err(Denial::NeedBitmap(group)),
+            Bits::Broken => Ok(0),
+            Bits::Prefix(used) => Ok(size.saturating_sub(*used)),
+            Bits::Mapped { words, .. } => Ok(size - last_used(words, size)),
+        }
+    }
+
+    pub(crate) fn render(&self, group: Group, out: &mut [u8]) -> Result<(), Denial> {
+        let size = self.per_group();
+        out.fill(0xFF);
+        let Some(bits) = self.lock(group) else { return Ok(()) };
+        let words = match &*bits {
+            Bits::Unknown => return Err(Denial::NeedBitmap(group)),
+            Bits::Broken => return Ok(()),
+            Bits::Prefix(used) => prefix_words(*used, size),
+            Bits::Mapped { words, .. } => words.clone(),
+        };
+        for (bytes, word) in out.chunks_mut(8).zip(&words) {
+            let raw = word.to_le_bytes();
+            bytes.copy_from_slice(raw.get(..bytes.len()).unwrap_or_default());
+        }
+        Ok(())
+    }
+}
+
+impl Bits {
+    /// Changes one bit; `false`, and nothing changed, if it has that state or lies outside.
+    fn set(&mut self, at: u32, used: bool, size: u32) -> bool {
+        if at >= size {
+            return false;
+        }
+        if let Bits::Prefix(end) = self {
+            if (at < *end) == used {
+                return false;
+            }
+            if used && at == *end {
+                *end += 1;
+                return true;
+            }
+            if !used && at + 1 == *end {
+                *end -= 1;
+                return true;
+            }
+            *self = Bits::Mapped { words: prefix_words(*end, size), first: 0 };
+        }
+        let Bits::Mapped { words, first } = self else { return false };
+        let Some(word) = words.get_mut((at / 64) as usize) else { return false };
+        let bit = 1 << (at % 64);
+        if (*word & bit != 0) == used {
+            return false;
+        }
+        *word ^= bit;
+        if !used {
+            *first = (*first).min(at);
+        } else if *first == at {
+            *first = at + 1;
+        }
+        true
+    }
+}
+
+fn prefix_words(used: u32, size: u32) -> Box<[u64]> {
+    let mut words = vec![u64::MAX; size.div_ceil(64) as usize].into_boxed_slice();
+    fill(&mut words, used.min(size), size, false);
+    words
+}
+
+/// Words of a bitmap; bits from `size` on are set.
+fn words_of(bytes: &[u8], size: u32) -> Box<[u64]> {
+    let mut words = vec![u64::MAX; size.div_ceil(64) as usize].into_boxed_slice();
+    for (word, bytes) in words.iter_mut().zip(bytes.chunks(8)) {
+        let mut raw = [0xFF; 8];
+        if let Some(head) = raw.get_mut(..bytes.len()) {
+            head.copy_from_slice(bytes);
+        }
+        *word = u64::from_le_bytes(raw);
+    }
+    let rest = size.next_multiple_of(64);
+    fill(&mut words, size, rest, true);
+    words
+}
+
+fn next_free(words: &[u64], from: u32) -> u32 {
+    let mut mask = u64::MAX << (from % 64);
+    for (index, word) in (from / 64..).zip(words.iter().skip((from / 64) as usize)) {
+        let free = !word & mask;
+        if free != 0 {
+            return index * 64 + free.trailing_zeros();
+        }
+        mask = u64::MAX;
+    }
+    u32::MAX
+}
+
+/// One past the last used bit below `size`.
+fn last_used(words: &[u64], size: u32) -> u32 {
+    for (index, word) in (0u32..).zip(words.iter()).collect::<Vec<_>>().into_iter().rev() {
+        let bits = size.saturating_sub(index * 64).min(64);
+        let used = if bits == 0 { 0 } else { word & (u64::MAX >> (64 - bits)) };
+        if used != 0 {
+            return index * 64 + 64 - used.leading_zeros();
+        }
+    }
+    0
+}

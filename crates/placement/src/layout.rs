@@ -1,0 +1,125 @@
+//! Geometry of the cluster space as placement sees it: groups, and the regions they are cut into.
+//!
+//! Owns: the arithmetic between clusters, regions and groups. Excludes: where metadata lies (the
+//! caller describes that as used runs) and anything measured in bytes.
+
+use crate::request::Contradiction;
+use ondisk::units::{Cluster, Group};
+
+/// Clusters of a full region: 4 KiB of bitmap, independent of the block size.
+pub(crate) const REGION: u32 = 32_768;
+
+/// Shape of a volume: a linear space of clusters in which group `g` owns the clusters from
+/// `g * clusters_per_group` on, the last group what is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Clusters of the volume.
+    pub clusters: u64,
+    /// Clusters of every group but the last.
+    pub clusters_per_group: u32,
+    /// Block groups.
+    pub groups: u32,
+    /// Inodes of every group.
+    pub inodes_per_group: u32,
+    /// Groups of a flex group; 1 without `flex_bg`.
+    pub groups_per_flex: u32,
+}
+
+impl Layout {
+    /// Checks that groups cover the clusters exactly and that no size is zero.
+    ///
+    /// # Errors
+    /// [`Contradiction::Layout`] with the rule that is broken.
+    pub fn check(&self) -> Result<(), Contradiction> {
+        if self.clusters == 0 || self.clusters_per_group == 0 || self.groups_per_flex == 0 {
+            return Err(Contradiction::Layout("a size of zero"));
+        }
+        if self.clusters.div_ceil(u64::from(self.clusters_per_group)) != u64::from(self.groups) {
+            return Err(Contradiction::Layout("the number of groups does not fit the number of clusters"));
+        }
+        let regions = u64::from(self.groups) * u64::from(self.regions_per_group());
+        if regions >= u64::from(u32::MAX) {
+            return Err(Contradiction::Layout("more than 2^32 regions of 32,768 clusters"));
+        }
+        Ok(())
+    }
+
+    /// Clusters of `group`; zero past the last group.
+    #[must_use]
+    pub fn clusters_of(&self, group: Group) -> u32 {
+        let start = self.group_start(group).0;
+        let left = self.clusters.saturating_sub(start).min(u64::from(self.clusters_per_group));
+        u32::try_from(left).unwrap_or(self.clusters_per_group)
+    }
+
+    /// First cluster of `group`.
+    #[must_use]
+    pub fn group_start(&self, group: Group) -> Cluster {
+        Cluster(u64::from(group.0) * u64::from(self.clusters_per_group))
+    }
+
+    /// Group that owns `cluster`.
+    #[must_use]
+    pub fn group_of(&self, cluster: Cluster) -> Group {
+        let group = cluster.0 / u64::from(self.clusters_per_group.max(1));
+        Group(u32::try_from(group).unwrap_or(u32::MAX))
+    }
+
+    /// Flex groups of the volume.
+    #[must_use]
+    pub fn flex_groups(&self) -> u32 {
+        self.groups.div_ceil(self.groups_per_flex.max(1))
+    }
+
+    /// Flex group of `group`.
+    #[must_use]
+    pub fn flex_of(&self, group: Group) -> u32 {
+        group.0 / self.groups_per_flex.max(1)
+    }
+
+    pub(crate) fn regions_per_group(&self) -> u32 {
+        self.clusters_per_group.div_ceil(REGION)
+    }
+
+    pub(crate) fn regions(&self) -> u32 {
+        self.groups.saturating_mul(self.regions_per_group())
+    }
+
+    pub(crate) fn group_of_region(&self, region: u32) -> Group {
+        Group(region / self.regions_per_group())
+    }
+
+    pub(crate) fn first_region(&self, group: Group) -> u32 {
+        group.0 * self.regions_per_group()
+    }
+
+    /// Offset of `region` inside its group, and its length. A region past the end of a short last
+    /// group has length zero.
+    pub(crate) fn region_span(&self, region: u32) -> (u32, u32) {
+        let offset = (region % self.regions_per_group()) * REGION;
+        let group = self.clusters_of(self.group_of_region(region));
+        (offset, group.saturating_sub(offset).min(REGION))
+    }
+
+    pub(crate) fn region_start(&self, region: u32) -> u64 {
+        self.group_start(self.group_of_region(region)).0 + u64::from(self.region_span(region).0)
+    }
+
+    /// Region and offset inside it of `cluster`; `None` outside the volume.
+    pub(crate) fn locate(&self, cluster: Cluster) -> Option<(u32, u32)> {
+        if cluster.0 >= self.clusters {
+            return None;
+        }
+        let group = self.group_of(cluster);
+        let inside = u32::try_from(cluster.0 - self.group_start(group).0).ok()?;
+        Some((self.first_region(group) + inside / REGION, inside % REGION))
+    }
+
+    /// Length of the shortest region that can lie in the middle of a run.
+    pub(crate) fn shortest_inner_region(&self) -> u32 {
+        match self.clusters_per_group % REGION {
+            0 => REGION,
+            rest => rest,
+        }
+    }
+}

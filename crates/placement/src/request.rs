@@ -1,0 +1,176 @@
+//! Plain data in and out of the engines: what is asked, what is refused, what contradicts.
+//!
+//! Owns no state and makes no decision.
+
+use ondisk::units::{Cluster, ClusterRun, Group};
+
+/// What the clusters are for; policies may keep the two apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Kind {
+    /// Contents of files.
+    #[default]
+    Data,
+    /// Directory blocks, map blocks and other structures.
+    Metadata,
+}
+
+/// A request for one run of clusters. Lengths are counted in clusters.
+///
+/// The grant has `want` clusters whenever a free run of that length is known; otherwise it is the
+/// longest the policy can find, never under `min`. `max` is only of interest to policies which give
+/// more than was wanted (none of ours does).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Where the run would best begin: the cluster after the file's last one, or the start of the
+    /// directory's area. A goal past the end of the volume counts as 0.
+    pub goal: Cluster,
+    /// Shortest run that is of any use.
+    pub min: u32,
+    /// Length that is wanted.
+    pub want: u32,
+    /// Longest run that may be granted.
+    pub max: u32,
+    /// The run begins at a multiple of this; 0 and 1 mean no alignment.
+    pub align: u32,
+    /// What the clusters are for.
+    pub kind: Kind,
+    /// Loading in order, as an image builder does: the run is taken at the goal if it is long
+    /// enough there, otherwise it is the first long enough after the goal. Gaps stay for later.
+    pub stream: bool,
+    /// Key of the file (its inode number); 0 when there is none yet.
+    pub owner: u64,
+    /// Key of the directory whose files should lie together (its inode number); 0 for none.
+    pub directory: u64,
+    /// How often [`Refusal::NeedBitmap`] was already answered for this request. The engine stops
+    /// asking for bitmaps merely to find something better once this reaches
+    /// [`Request::PATIENCE`].
+    pub attempt: u32,
+}
+
+impl Request {
+    /// Bitmaps the engine asks for, per request, in search of a better run.
+    pub const PATIENCE: u32 = 4;
+
+    /// A request for exactly `count` data clusters near `goal`, content with fewer.
+    #[must_use]
+    pub fn data(goal: Cluster, count: u32) -> Self {
+        Request {
+            goal,
+            min: 1,
+            want: count,
+            max: count,
+            align: 1,
+            kind: Kind::Data,
+            stream: false,
+            owner: 0,
+            directory: 0,
+            attempt: 0,
+        }
+    }
+
+    /// The same, for metadata.
+    #[must_use]
+    pub fn metadata(goal: Cluster, count: u32) -> Self {
+        Request { kind: Kind::Metadata, ..Self::data(goal, count) }
+    }
+
+    /// The same request with the lengths in order and the goal inside the volume.
+    #[must_use]
+    pub(crate) fn ordered(mut self, clusters: u64) -> Self {
+        self.want = self.want.max(1);
+        self.min = self.min.clamp(1, self.want);
+        self.max = self.max.max(self.want);
+        self.align = self.align.max(1);
+        if self.goal.0 >= clusters {
+            self.goal = Cluster(0);
+        }
+        self
+    }
+}
+
+/// Why nothing was granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// No free run of the minimum length exists.
+    #[error("no free run of the wanted minimum length")]
+    NoSpace,
+    /// The bitmap of this group must be read and given to `load_group`; then the caller asks again.
+    #[error("the bitmap of group {0} has to be loaded first")]
+    NeedBitmap(Group),
+}
+
+/// Why clusters or inodes can't be given back or taken by address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Denial {
+    /// The bitmap of this group must be loaded first.
+    #[error("the bitmap of group {0} has to be loaded first")]
+    NeedBitmap(Group),
+    /// A part of the run is not in the state the caller believes: taking what is used, or freeing
+    /// what is free. Nothing was changed.
+    #[error("clusters {start}+{count} are not all {expected}", start = .run.start, count = .run.count)]
+    Mismatch {
+        /// The run that was named.
+        run: ClusterRun,
+        /// The state it should have had: "free" or "used".
+        expected: &'static str,
+    },
+    /// The run does not lie in the volume.
+    #[error("clusters {start}+{count} are not in the volume", start = .0.start, count = .0.count)]
+    Outside(ClusterRun),
+    /// The inode does not lie in the volume, or is not in the state the caller believes.
+    #[error("inode index {index} is not {expected}")]
+    Inode {
+        /// The inode, counted from 0.
+        index: u32,
+        /// The state it should have had.
+        expected: &'static str,
+    },
+}
+
+/// What the volume says of itself does not fit together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Contradiction {
+    /// The geometry is impossible.
+    #[error("impossible layout: {0}")]
+    Layout(&'static str),
+    /// A group past the last one was named.
+    #[error("group {0} does not exist")]
+    NoSuchGroup(Group),
+    /// More free clusters or inodes than the group has.
+    #[error("group {group} claims {free} free of {size}")]
+    TooManyFree {
+        /// The group.
+        group: Group,
+        /// What its descriptor claims.
+        free: u32,
+        /// What it has.
+        size: u32,
+    },
+    /// The bitmap is shorter than the group.
+    #[error("the bitmap of group {group} has {bytes} bytes, {needed} are needed")]
+    ShortBitmap {
+        /// The group.
+        group: Group,
+        /// Bytes given.
+        bytes: usize,
+        /// Bytes needed.
+        needed: usize,
+    },
+    /// Bitmap and descriptor disagree. The group is out of service: nothing in it is allocated or
+    /// freed, and its clusters count as used.
+    #[error("group {group}: the bitmap shows {counted} free, the descriptor {described}")]
+    FreeCount {
+        /// The group.
+        group: Group,
+        /// Counted in the bitmap.
+        counted: u32,
+        /// Stated by the descriptor.
+        described: u32,
+    },
+    /// A used run of the description lies outside its group.
+    #[error("group {group}: a used run lies outside the group")]
+    UsedOutside {
+        /// The group.
+        group: Group,
+    },
+}

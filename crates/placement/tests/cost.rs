@@ -1,0 +1,47 @@
+//! What opening a huge volume and allocating in order cost. Bounds are loose: they catch a change
+//! of order, not of percent.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use ondisk::units::{Cluster, Group};
+use placement::{BlockPolicyKind, Engine, GroupContent, Layout, Request};
+use std::time::{Duration, Instant};
+
+fn untouched(groups: u32) -> Engine {
+    let layout = Layout {
+        clusters: u64::from(groups) * 32_768,
+        clusters_per_group: 32_768,
+        groups,
+        inodes_per_group: 8_192,
+        groups_per_flex: 16,
+    };
+    let engine = Engine::new(layout, BlockPolicyKind::Lease).unwrap();
+    for group in (0..groups).map(Group) {
+        engine.describe_group(group, 32_768, GroupContent::Uninitialised { used: &[] }).unwrap();
+    }
+    engine
+}
+
+#[test]
+fn sixteen_tebibytes_open_at_once() {
+    let start = Instant::now();
+    let engine = untouched(131_072);
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    println!("16 TiB described in {:?}", start.elapsed());
+    let grant = engine.allocate(&Request::data(Cluster(4_000_000_000), 5)).unwrap();
+    assert_eq!(grant.run().start, Cluster(4_000_000_000));
+}
+
+#[test]
+fn loading_in_order_is_quick_and_dense() {
+    let engine = untouched(100);
+    let (start, mut goal) = (Instant::now(), Cluster(0));
+    for number in 0..100_000u32 {
+        let request = Request { stream: true, ..Request::data(goal, 1 + number % 31) };
+        let run = engine.allocate(&request).unwrap().keep();
+        assert_eq!(run.start, goal);
+        goal = Cluster(run.end());
+    }
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    println!("{} ns per allocation", start.elapsed().as_nanos() / 100_000);
+    assert_eq!(engine.free_runs().count(), 1);
+}

@@ -1,0 +1,375 @@
+//! The engine, under every policy, against a naive list of flags.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use ondisk::units::{Cluster, ClusterRun, Group};
+use placement::policy::POLICIES;
+use placement::{BlockPolicyKind, Denial, Engine, Grant, GroupContent, Kind, Layout, Refusal, Request};
+use proptest::prelude::*;
+
+/// SplitMix64 (Steele, Lea, Flood 2014): a seeded stream of numbers.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound.max(1)
+    }
+
+    fn below32(&mut self, bound: u32) -> u32 {
+        u32::try_from(self.below(u64::from(bound))).unwrap()
+    }
+}
+
+struct Model {
+    engine: Engine,
+    /// True is used.
+    flags: Vec<bool>,
+    /// Bitmaps as on disk, for the groups not loaded yet.
+    disk: Vec<Option<Vec<u8>>>,
+    kept: Vec<ClusterRun>,
+    held: Vec<Grant>,
+    /// Whether the policy promises to find every sufficient run.
+    complete: bool,
+}
+
+fn layout(cpg: u32, groups: u32, last: u32) -> Layout {
+    Layout {
+        clusters: u64::from(cpg) * u64::from(groups - 1) + u64::from(last),
+        clusters_per_group: cpg,
+        groups,
+        inodes_per_group: 64,
+        groups_per_flex: 4,
+    }
+}
+
+fn bytes_of(flags: &[bool]) -> Vec<u8> {
+    let mut bytes = vec![0xFF; flags.len().div_ceil(8)];
+    for (index, used) in flags.iter().enumerate() {
+        if !used {
+            bytes[index / 8] &= !(1 << (index % 8));
+        }
+    }
+    bytes
+}
+
+impl Model {
+    fn new(layout: Layout, policy: BlockPolicyKind, numbers: &mut Numbers) -> Self {
+        let engine = Engine::new(layout, policy).unwrap();
+        let mut flags = vec![false; usize::try_from(layout.clusters).unwrap()];
+        let mut disk = Vec::new();
+        for group in (0..layout.groups).map(Group) {
+            let start = layout.group_start(group);
+            let size = layout.clusters_of(group);
+            let range = usize::try_from(start.0).unwrap()..usize::try_from(start.0).unwrap() + size as usize;
+            let flags = &mut flags[range];
+            if numbers.below(3) == 0 {
+                let count = numbers.below32(size.min(600) + 1);
+                let low = if numbers.below(2) == 0 { 0 } else { numbers.below32(size - count + 1) };
+                let used = [ClusterRun { start: Cluster(start.0 + u64::from(low)), count }];
+                flags[low as usize..(low + count) as usize].fill(true);
+                let used = GroupContent::Uninitialised { used: if count > 0 { &used } else { &[] } };
+                engine.describe_group(group, size - count, used).unwrap();
+                disk.push(None);
+            } else {
+                let mean = [1, 4, 30, 700, 20_000][numbers.below32(5) as usize];
+                let mut at = 0;
+                while at < size {
+                    let end = (at + 1 + numbers.below32(mean * 2)).min(size);
+                    flags[at as usize..end as usize].fill(numbers.below(2) == 0);
+                    at = end;
+                }
+                let free = flags.iter().filter(|used| !**used).count();
+                engine.describe_group(group, u32::try_from(free).unwrap(), GroupContent::Unknown).unwrap();
+                disk.push(Some(bytes_of(flags)));
+            }
+        }
+        let complete = policy == BlockPolicyKind::Lease;
+        Model { engine, flags, disk, kept: Vec::new(), held: Vec::new(), complete }
+    }
+
+    fn range(run: ClusterRun) -> std::ops::Range<usize> {
+        usize::try_from(run.start.0).unwrap()..usize::try_from(run.end()).unwrap()
+    }
+
+    fn load(&mut self, group: Group) {
+        let bitmap = self.disk[group.0 as usize].take().expect("asked for a bitmap only once");
+        self.engine.load_group(group, &bitmap).unwrap();
+    }
+
+    /// First aligned place with `count` free clusters, in loaded groups only if `loaded`.
+    fn place(&self, count: u32, align: u32, loaded: bool) -> bool {
+        let cpg = self.engine.layout().clusters_per_group as usize;
+        let (mut start, mut at) = (0, 0);
+        while at < self.flags.len() {
+            if self.flags[at] || (loaded && self.disk[at / cpg].is_some()) {
+                start = (at + 1).next_multiple_of(align.max(1) as usize);
+            } else if at >= start && at + 1 - start >= count as usize {
+                return true;
+            }
+            at += 1;
+        }
+        false
+    }
+
+    fn allocate(&mut self, request: Request) {
+        let mut request = request;
+        let grant = loop {
+            match self.engine.allocate(&request) {
+                Err(Refusal::NeedBitmap(group)) => {
+                    self.load(group);
+                    request.attempt += 1;
+                }
+                other => break other,
+            }
+        };
+        let Ok(grant) = grant else {
+            assert!(!self.place(request.min, request.align, false), "refused {request:?}, but it fits");
+            return;
+        };
+        let run = grant.run();
+        assert!(run.count >= request.min && run.count <= request.max, "{request:?} got {run:?}");
+        assert_eq!(run.start.0 % u64::from(request.align.max(1)), 0);
+        for flag in &mut self.flags[Self::range(run)] {
+            assert!(!*flag, "double allocation in {run:?}");
+            *flag = true;
+        }
+        if run.count < request.want && self.complete {
+            // Put it back for a moment: the known space must not have held the whole.
+            self.flags[Self::range(run)].fill(false);
+            assert!(!self.place(request.want, request.align, true), "{request:?} trimmed to {run:?}");
+            self.flags[Self::range(run)].fill(true);
+        }
+        self.held.push(grant);
+    }
+
+    fn free(&mut self, run: ClusterRun) {
+        loop {
+            match self.engine.free(run) {
+                Err(Denial::NeedBitmap(group)) => self.load(group),
+                other => break other.unwrap(),
+            }
+        }
+        self.flags[Self::range(run)].fill(false);
+    }
+
+    fn settle(&mut self, numbers: &mut Numbers) {
+        let Some(grant) = self.held.pop() else { return };
+        let cut = numbers.below32(grant.run().count + 1);
+        let (first, second) = grant.split(cut);
+        for grant in [first, second] {
+            if numbers.below(3) == 0 {
+                self.flags[Self::range(grant.run())].fill(false);
+            } else if grant.run().count > 0 {
+                self.kept.push(grant.keep());
+            }
+        }
+    }
+
+    fn compare(&self) {
+        let layout = *self.engine.layout();
+        let free = self.flags.iter().filter(|used| !**used).count() as u64;
+        assert_eq!(self.engine.free_clusters(), free);
+        let mut out = vec![0; layout.clusters_per_group.div_ceil(8) as usize + 3];
+        for group in (0..layout.groups).map(Group) {
+            let run = ClusterRun { start: layout.group_start(group), count: layout.clusters_of(group) };
+            let flags = &self.flags[Self::range(run)];
+            let free = flags.iter().filter(|used| !**used).count();
+            assert_eq!(self.engine.group_free(group) as usize, free);
+            if self.disk[group.0 as usize].is_none() {
+                self.engine.group_bitmap(group, &mut out).unwrap();
+                let expected = bytes_of(flags);
+                assert_eq!(out[..expected.len()], expected);
+                assert!(out[expected.len()..].iter().all(|&byte| byte == 0xFF));
+            }
+        }
+        let known = |at: u64| self.disk[layout.group_of(Cluster(at)).0 as usize].is_none();
+        let mut expected = Vec::new();
+        let mut at = 0;
+        while at < layout.clusters {
+            let free =
+                |at: u64| at < layout.clusters && !self.flags[usize::try_from(at).unwrap()] && known(at);
+            let start = at;
+            while free(at) {
+                at += 1;
+            }
+            if at > start {
+                expected
+                    .push(ClusterRun { start: Cluster(start), count: u32::try_from(at - start).unwrap() });
+            }
+            at += 1;
+        }
+        let found: Vec<ClusterRun> = self.engine.free_runs().collect();
+        assert_eq!(found, expected);
+    }
+}
+
+fn length(numbers: &mut Numbers, size: u64) -> u32 {
+    let bounds = [2, 17, 600, 5_000, u32::try_from(size / 2).unwrap(), 70_000];
+    let bound = bounds[numbers.below32(6) as usize].max(1);
+    1 + numbers.below32(bound)
+}
+
+fn exercise(layout: Layout, policy: BlockPolicyKind, seed: u64, steps: u32) {
+    let mut numbers = Numbers(seed);
+    let mut model = Model::new(layout, policy, &mut numbers);
+    for step in 0..steps {
+        match numbers.below(10) {
+            0..=4 => {
+                let want = length(&mut numbers, layout.clusters);
+                let goal = Cluster(numbers.below(layout.clusters));
+                let min = 1 + numbers.below32(want);
+                let align = if numbers.below(4) == 0 { 1 + numbers.below32(64) } else { 1 };
+                let stream = numbers.below(3) == 0;
+                let kind = if numbers.below(3) == 0 { Kind::Metadata } else { Kind::Data };
+                let owner = numbers.below(6);
+                let request = Request { min, align, stream, kind, owner, ..Request::data(goal, want) };
+                model.allocate(request);
+            }
+            5..=7 => model.settle(&mut numbers),
+            8 if !model.kept.is_empty() => {
+                let index = usize::try_from(numbers.below(model.kept.len() as u64)).unwrap();
+                let run = model.kept.swap_remove(index);
+                model.free(run);
+            }
+            _ => {
+                let start = Cluster(numbers.below(layout.clusters));
+                let run = ClusterRun { start, count: 1 + numbers.below32(40) };
+                if run.end() <= layout.clusters && model.flags[Model::range(run)].iter().all(|used| !used) {
+                    match model.engine.take_exact(run) {
+                        Ok(grant) => {
+                            model.flags[Model::range(run)].fill(true);
+                            model.held.push(grant);
+                        }
+                        Err(denial) => assert!(matches!(denial, Denial::NeedBitmap(_)), "{denial}"),
+                    }
+                } else {
+                    assert!(model.engine.take_exact(run).is_err());
+                }
+            }
+        }
+        if step % 16 == 0 {
+            model.compare();
+        }
+    }
+    model.compare();
+    let policy = model.engine;
+    drop(model.held);
+    drop(policy);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+    #[test]
+    fn nothing_is_lost_or_given_twice(
+        cpg in prop_oneof![
+            Just(256u32), Just(8_192), Just(8_200), Just(32_768), Just(32_760), Just(40_000), Just(65_536), Just(65_528)
+        ],
+        groups in 1u32..12,
+        odd in 1u32..70_000,
+        seed in any::<u64>(),
+    ) {
+        let last = 1 + odd % cpg;
+        for row in POLICIES {
+            exercise(layout(cpg, groups, last), row.kind, seed, 200);
+        }
+    }
+}
+
+#[test]
+fn a_group_of_64_kib_blocks() {
+    for row in POLICIES {
+        exercise(layout(524_288, 2, 300_001), row.kind, 7, 120);
+    }
+}
+
+#[test]
+fn a_run_crosses_groups() {
+    let engine = Engine::new(layout(32_768, 4, 32_768), BlockPolicyKind::Lease).unwrap();
+    for group in 0..4 {
+        engine.describe_group(Group(group), 32_768, GroupContent::Uninitialised { used: &[] }).unwrap();
+    }
+    let request = Request { stream: true, ..Request::data(Cluster(20_000), 20_000) };
+    let grant = engine.allocate(&request).unwrap();
+    assert_eq!(grant.run(), ClusterRun { start: Cluster(20_000), count: 20_000 });
+    let tail = engine.allocate(&Request { min: 92_000, ..Request::data(Cluster(0), 92_000) });
+    assert_eq!(tail.unwrap_err(), Refusal::NoSpace);
+    drop(grant);
+    assert_eq!(engine.allocate(&Request::data(Cluster(0), 131_072)).unwrap().run().count, 131_072);
+    assert_eq!(engine.free_runs().count(), 1);
+}
+
+#[test]
+fn a_stream_leaves_gaps_for_later() {
+    let engine = Engine::new(layout(8_192, 4, 8_192), BlockPolicyKind::Lease).unwrap();
+    for group in 0..4u32 {
+        let used = [ClusterRun { start: Cluster(u64::from(group) * 8_192 + 4_000), count: 100 }];
+        engine.describe_group(Group(group), 8_092, GroupContent::Uninitialised { used: &used }).unwrap();
+    }
+    let stream = |goal, want| Request { stream: true, ..Request::data(Cluster(goal), want) };
+    let first = engine.allocate(&stream(3_900, 200)).unwrap().keep();
+    assert_eq!(first.start, Cluster(4_100));
+    let second = engine.allocate(&stream(3_900, 100)).unwrap().keep();
+    assert_eq!(second.start, Cluster(3_900));
+    let joined = engine.allocate(&stream(4_300, 8_000)).unwrap().keep();
+    assert_eq!(joined, ClusterRun { start: Cluster(12_292), count: 8_000 });
+}
+
+#[test]
+fn contradictions_are_told_and_leave_the_rest_usable() {
+    let engine = Engine::new(layout(8_192, 2, 8_192), BlockPolicyKind::Lease).unwrap();
+    engine.describe_group(Group(0), 10, GroupContent::Unknown).unwrap();
+    engine.describe_group(Group(1), 8_192, GroupContent::Uninitialised { used: &[] }).unwrap();
+    assert!(engine.describe_group(Group(2), 1, GroupContent::Unknown).is_err());
+    assert!(engine.describe_group(Group(0), 8_193, GroupContent::Unknown).is_err());
+    let refusal = engine.allocate(&Request::data(Cluster(5), 3)).unwrap_err();
+    assert_eq!(refusal, Refusal::NeedBitmap(Group(0)));
+    assert!(engine.load_group(Group(0), &[0; 8]).is_err());
+    let error = engine.load_group(Group(0), &[0; 1_024]).unwrap_err();
+    assert_eq!(error.to_string(), "group 0: the bitmap shows 8192 free, the descriptor 10");
+    assert_eq!(engine.free_clusters(), 8_192);
+    let run = engine.allocate(&Request::data(Cluster(5), 3)).unwrap().keep();
+    assert!(run.start.0 >= 8_192);
+    assert!(engine.free(ClusterRun { start: Cluster(5), count: 1 }).is_err());
+    engine.free(run).unwrap();
+    assert!(engine.free(run).is_err());
+}
+
+#[test]
+fn threads_share_one_volume() {
+    let engine = Engine::new(layout(8_192, 16, 8_000), BlockPolicyKind::Lease).unwrap();
+    for group in (0..16).map(Group) {
+        let size = engine.layout().clusters_of(group);
+        engine.describe_group(group, size, GroupContent::Uninitialised { used: &[] }).unwrap();
+    }
+    let total = engine.free_clusters();
+    std::thread::scope(|scope| {
+        for thread in 0..8u64 {
+            let engine = &engine;
+            scope.spawn(move || {
+                let mut numbers = Numbers(thread);
+                let mut kept = Vec::new();
+                for _ in 0..3_000 {
+                    let want = 1 + numbers.below32(300);
+                    let goal = Cluster(numbers.below(engine.layout().clusters));
+                    if let Ok(grant) = engine.allocate(&Request::data(goal, want)) {
+                        kept.push(grant);
+                    }
+                    if kept.len() > 40 || numbers.below(3) == 0 {
+                        kept.truncate(kept.len() / 2);
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(engine.free_clusters(), total);
+    assert_eq!(engine.free_runs().count(), 1);
+    let whole = engine.allocate(&Request::data(Cluster(0), u32::try_from(total).unwrap())).unwrap();
+    assert_eq!(u64::from(whole.run().count), total);
+}
