@@ -6,6 +6,9 @@ mod cache;
 pub mod device;
 mod error;
 mod format;
+mod inode;
+mod map;
+mod space;
 mod txn;
 
 pub use error::{Error, Result};

@@ -1,0 +1,44 @@
+//! Inode records: reading them from the tables and writing them back, sealed.
+//!
+//! Owns: where a record stands and its checksum. Excludes: which numbers are in use (`space`).
+
+use ondisk::corrupt::Place;
+use ondisk::inode::Inode;
+use ondisk::units::InodeNumber;
+
+use crate::cache::{Blocks, Role};
+use crate::error::{Error, Result};
+use crate::format::Format;
+use crate::space::Space;
+use crate::txn::Update;
+
+/// Reads an inode's record and verifies its checksum. Whether the inode is in use is for the caller
+/// to judge.
+///
+/// # Errors
+/// A number behind the last inode, a wrong checksum, an impossible record; the device's failure.
+pub fn load(blocks: &dyn Blocks, format: &Format, space: &Space, number: InodeNumber) -> Result<Inode> {
+    let (block, offset) = space.inode_place(format, number)?;
+    let table = blocks.read(block, Role::Plain)?;
+    let size = usize::from(format.geometry.inode_size);
+    let bytes = table.get(offset..offset + size).unwrap_or_default();
+    let inode = Inode::parse(number, bytes)?;
+    if !format.sealer.inode_is_right(&inode) {
+        return Err(Error::corrupt(Place::Inode(number), "checksum is wrong"));
+    }
+    Ok(inode)
+}
+
+/// Seals an inode's record and puts it into the table.
+///
+/// # Errors
+/// The device's failure.
+pub fn store(update: &mut Update<'_>, format: &Format, space: &Space, inode: &mut Inode) -> Result<()> {
+    format.sealer.seal_inode(inode);
+    let (block, offset) = space.inode_place(format, inode.number())?;
+    let table = update.edit(block, Role::Plain)?;
+    if let Some(record) = table.get_mut(offset..offset + inode.bytes().len()) {
+        record.copy_from_slice(inode.bytes());
+    }
+    Ok(())
+}

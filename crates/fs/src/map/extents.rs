@@ -1,0 +1,323 @@
+//! Extent trees: lookup, and insertion with merging, splitting and growth.
+//!
+//! A tree is walked with the depth falling by one at each step, so that even a tree that a hostile
+//! image ties into a knot is left after five steps.
+
+use ondisk::corrupt::Place;
+use ondisk::extent::{self, Child, Entries, Extent, MAX_UNWRITTEN, MAX_WRITTEN, Node};
+use ondisk::inode::{I_BLOCK_LEN, Inode};
+use ondisk::units::{Block, FileBlock};
+
+use super::{NewRun, Segment, State, charge};
+use crate::cache::{Blocks, Role};
+use crate::error::{Error, Result};
+use crate::format::Format;
+use crate::space::Space;
+use crate::txn::Update;
+
+/// File blocks end here.
+const LOGICAL_END: u64 = 1 << 32;
+
+/// A node on the way from the root to a leaf.
+struct Step {
+    /// `None` for the root in the inode.
+    block: Option<Block>,
+    node: Node,
+    /// The child taken, or the place in the leaf: the entry at or before the file block, plus one.
+    position: usize,
+}
+
+fn broken(inode: &Inode, problem: impl Into<String>) -> Error {
+    Error::corrupt(Place::Map(inode.number()), problem)
+}
+
+pub(super) fn init(inode: &mut Inode) {
+    let root = Node::empty(I_BLOCK_LEN);
+    root.store(&mut inode.raw_mut().i_block);
+}
+
+fn root(inode: &Inode) -> Result<Node> {
+    Node::parse(&inode.raw().i_block).map_err(|problem| broken(inode, format!("extent root: {problem}")))
+}
+
+fn child(blocks: &dyn Blocks, format: &Format, inode: &Inode, parent: &Node, at: Child) -> Result<Node> {
+    if !format.geometry.contains(at.node, 1) {
+        return Err(broken(inode, format!("extent node at block {} lies outside the volume", at.node)));
+    }
+    let bytes = blocks.read(at.node, Role::ExtentNode(format.seed_of(inode)))?;
+    let node = Node::parse(&bytes);
+    let node =
+        node.map_err(|problem| broken(inode, format!("extent node in block {}: {problem}", at.node)))?;
+    if node.depth + 1 != parent.depth {
+        let (found, wanted) = (node.depth, parent.depth - 1);
+        return Err(broken(
+            inode,
+            format!("extent node in block {} has depth {found}, not {wanted}", at.node),
+        ));
+    }
+    Ok(node)
+}
+
+/// Entries at or before a file block.
+fn position(node: &Node, at: FileBlock) -> usize {
+    match &node.entries {
+        Entries::Leaf(extents) => extents.partition_point(|extent| extent.logical <= at),
+        Entries::Index(children) => children.partition_point(|child| child.logical <= at),
+    }
+}
+
+/// The way from the root to the leaf that holds or would hold a file block.
+fn descend(blocks: &dyn Blocks, format: &Format, inode: &Inode, at: FileBlock) -> Result<Vec<Step>> {
+    let node = root(inode)?;
+    let position_here = position(&node, at);
+    let mut path = vec![Step { block: None, node, position: position_here }];
+    while let Some(Step { node, position: here, .. }) = path.last()
+        && let Entries::Index(children) = &node.entries
+    {
+        // Before the first child lies a hole; it belongs to the first leaf.
+        let Some(taken) = children.get(here.saturating_sub(1)).copied() else {
+            return Err(broken(inode, "extent index node is empty"));
+        };
+        let node = child(blocks, format, inode, node, taken)?;
+        let position = position(&node, at);
+        path.push(Step { block: Some(taken.node), node, position });
+    }
+    Ok(path)
+}
+
+/// Where the next mapped block can begin at the earliest: the first key to the right of the path.
+fn next_key(path: &[Step]) -> u64 {
+    let right = |step: &Step| match &step.node.entries {
+        Entries::Leaf(extents) => extents.get(step.position).map(|extent| extent.logical),
+        Entries::Index(children) => children.get(step.position.max(1)).map(|child| child.logical),
+    };
+    path.iter().rev().find_map(right).map_or(LOGICAL_END, |logical| u64::from(logical.0))
+}
+
+pub(super) fn lookup(blocks: &dyn Blocks, format: &Format, inode: &Inode, at: FileBlock) -> Result<Segment> {
+    let path = descend(blocks, format, inode, at)?;
+    let leaf = path.last().map(|step| (&step.node.entries, step.position));
+    if let Some((Entries::Leaf(extents), position)) = leaf
+        && let Some(extent) = position.checked_sub(1).and_then(|index| extents.get(index))
+        && extent.logical_end() > u64::from(at.0)
+    {
+        if !format.geometry.contains(extent.start, u64::from(extent.count)) {
+            let (start, count) = (extent.start, extent.count);
+            return Err(broken(
+                inode,
+                format!("extent of {count} blocks at {start} lies outside the volume"),
+            ));
+        }
+        let skipped = at.0 - extent.logical.0;
+        let start = Block(extent.start.0 + u64::from(skipped));
+        let state = if extent.unwritten { State::Unwritten(start) } else { State::Mapped(start) };
+        return Ok(Segment { logical: at, count: u64::from(extent.count - skipped), state });
+    }
+    // An index whose next key lies at or before the block would make no progress.
+    let count = next_key(&path).saturating_sub(u64::from(at.0));
+    if count == 0 {
+        return Err(broken(inode, format!("extent index is out of order at file block {at}")));
+    }
+    Ok(Segment { logical: at, count, state: State::Hole })
+}
+
+fn longest(extent: &Extent) -> u32 {
+    if extent.unwritten { MAX_UNWRITTEN } else { MAX_WRITTEN }
+}
+
+/// Whether `right` continues `left` in the file and on disk, in one extent.
+fn joins(left: &Extent, right: &Extent) -> bool {
+    left.logical_end() == u64::from(right.logical.0)
+        && left.end() == right.start.0
+        && left.unwritten == right.unwritten
+        && left.count.checked_add(right.count).is_some_and(|count| count <= longest(left))
+}
+
+/// Puts an extent into a leaf's list, joined to its neighbours where possible. Returns false, with
+/// the list untouched, if it needs an entry that does not fit.
+fn place(extents: &mut Vec<Extent>, position: usize, new: Extent, capacity: usize) -> bool {
+    let left =
+        position.checked_sub(1).filter(|index| extents.get(*index).is_some_and(|left| joins(left, &new)));
+    let right = extents.get(position).is_some_and(|right| joins(&new, right));
+    match (left, right) {
+        (Some(left), true) => {
+            extents[left].count += new.count;
+            if joins(&extents[left], &extents[position]) {
+                extents[left].count += extents[position].count;
+                extents.remove(position);
+            }
+        }
+        (Some(left), false) => extents[left].count += new.count,
+        (None, true) => {
+            let right = &mut extents[position];
+            right.logical = new.logical;
+            right.start = new.start;
+            right.count += new.count;
+        }
+        (None, false) if extents.len() < capacity => extents.insert(position, new),
+        (None, false) => return false,
+    }
+    true
+}
+
+pub(super) fn insert(
+    format: &Format,
+    space: &Space,
+    update: &mut Update<'_>,
+    inode: &mut Inode,
+    run: NewRun,
+) -> Result<()> {
+    let mut rest = run;
+    while rest.count > 0 {
+        let mut new =
+            Extent { logical: rest.logical, start: rest.start, count: rest.count, unwritten: rest.unwritten };
+        new.count = new.count.min(longest(&new));
+        insert_one(format, space, update, inode, new)?;
+        rest.count -= new.count;
+        rest.start = Block(rest.start.0 + u64::from(new.count));
+        // Wraps only with a count of zero left: the caller checked the end.
+        rest.logical = FileBlock(rest.logical.0.wrapping_add(new.count));
+    }
+    Ok(())
+}
+
+fn insert_one(
+    format: &Format,
+    space: &Space,
+    update: &mut Update<'_>,
+    inode: &mut Inode,
+    new: Extent,
+) -> Result<()> {
+    // Each round without a place splits one node or adds one level, and leaves room behind it: at
+    // most two rounds for each level.
+    for _ in 0..=2 * (extent::MAX_DEPTH + 1) {
+        let mut path = descend(&*update, format, inode, new.logical)?;
+        let Some(leaf) = path.last_mut() else { break };
+        let capacity = usize::from(leaf.node.capacity);
+        let Entries::Leaf(extents) = &mut leaf.node.entries else { break };
+        if place(extents, leaf.position, new, capacity) {
+            return store_path(format, update, inode, &mut path);
+        }
+        let full = |step: &Step| entry_count(&step.node) >= usize::from(step.node.capacity);
+        match path.iter().rposition(|step| !full(step)) {
+            Some(roomy) => split(format, space, update, inode, &mut path, roomy)?,
+            None => grow(format, space, update, inode, new.start)?,
+        }
+    }
+    Err(broken(inode, "extent tree finds no room for another extent"))
+}
+
+fn entry_count(node: &Node) -> usize {
+    match &node.entries {
+        Entries::Leaf(extents) => extents.len(),
+        Entries::Index(children) => children.len(),
+    }
+}
+
+fn first_key(node: &Node) -> Option<FileBlock> {
+    match &node.entries {
+        Entries::Leaf(extents) => extents.first().map(|extent| extent.logical),
+        Entries::Index(children) => children.first().map(|child| child.logical),
+    }
+}
+
+/// Stores the leaf, and the keys above it as far as its first key changed.
+fn store_path(format: &Format, update: &mut Update<'_>, inode: &mut Inode, path: &mut [Step]) -> Result<()> {
+    for level in (0..path.len()).rev() {
+        store(format, update, inode, &path[level])?;
+        let key = first_key(&path[level].node);
+        let Some(parent) = level.checked_sub(1).and_then(|above| path.get_mut(above)) else { break };
+        let taken = parent.position.saturating_sub(1);
+        let Entries::Index(children) = &mut parent.node.entries else { break };
+        match (children.get_mut(taken), key) {
+            (Some(child), Some(key)) if child.logical > key => child.logical = key,
+            _ => break,
+        }
+    }
+    Ok(())
+}
+
+fn store(format: &Format, update: &mut Update<'_>, inode: &mut Inode, step: &Step) -> Result<()> {
+    match step.block {
+        None => step.node.store(&mut inode.raw_mut().i_block),
+        Some(block) => {
+            let role = Role::ExtentNode(format.seed_of(inode));
+            step.node.store(update.edit(block, role)?);
+        }
+    }
+    Ok(())
+}
+
+fn new_node(
+    format: &Format,
+    space: &Space,
+    update: &mut Update<'_>,
+    inode: &mut Inode,
+    goal: Block,
+    node: &Node,
+) -> Result<Block> {
+    let (block, charged) = space.allocate_metadata(update, goal)?;
+    charge(format, inode, charged);
+    node.store(update.create(block, Role::ExtentNode(format.seed_of(inode))));
+    Ok(block)
+}
+
+/// Adds a level: the root's contents move to a block of their own.
+fn grow(
+    format: &Format,
+    space: &Space,
+    update: &mut Update<'_>,
+    inode: &mut Inode,
+    goal: Block,
+) -> Result<()> {
+    let old = root(inode)?;
+    let (Some(logical), true) = (first_key(&old), old.depth < extent::MAX_DEPTH) else {
+        return Err(broken(inode, "extent tree can't grow deeper"));
+    };
+    let mut moved = old.clone();
+    moved.capacity = extent::capacity(format.geometry.block_size.bytes_usize());
+    let node = new_node(format, space, update, inode, goal, &moved)?;
+    let new_root = Node {
+        depth: old.depth + 1,
+        capacity: old.capacity,
+        entries: Entries::Index(vec![Child { logical, node }]),
+    };
+    new_root.store(&mut inode.raw_mut().i_block);
+    Ok(())
+}
+
+/// Where to cut a full node: files mostly grow at their end, where moving one entry leaves the left
+/// node full; elsewhere in half.
+fn cut(position: usize, count: usize) -> usize {
+    if position >= count { count - 1 } else { count / 2 }
+}
+
+/// Splits the full node below `roomy`, whose parent has room for one more child.
+fn split(
+    format: &Format,
+    space: &Space,
+    update: &mut Update<'_>,
+    inode: &mut Inode,
+    path: &mut [Step],
+    roomy: usize,
+) -> Result<()> {
+    let (above, below) = path.split_at_mut(roomy + 1);
+    let (Some(parent), Some(full)) = (above.last_mut(), below.first_mut()) else {
+        return Err(broken(inode, "extent tree finds no room for another extent"));
+    };
+    let at = cut(full.position, entry_count(&full.node));
+    let moved = match &mut full.node.entries {
+        Entries::Leaf(extents) => Entries::Leaf(extents.split_off(at)),
+        Entries::Index(children) => Entries::Index(children.split_off(at)),
+    };
+    let right = Node { depth: full.node.depth, capacity: full.node.capacity, entries: moved };
+    let (Some(logical), Some(goal)) = (first_key(&right), full.block) else {
+        return Err(broken(inode, "extent node can't be split"));
+    };
+    let node = new_node(format, space, update, inode, goal, &right)?;
+    if let Entries::Index(children) = &mut parent.node.entries {
+        children.insert(parent.position.max(1), Child { logical, node });
+    }
+    store(format, update, inode, full)?;
+    store(format, update, inode, parent)
+}

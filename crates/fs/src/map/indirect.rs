@@ -1,0 +1,195 @@
+//! Indirect maps of ext2 and ext3.
+
+use ondisk::block_map::{self, POINTER_LEN, Path, ROOT_SLOTS};
+use ondisk::corrupt::Place;
+use ondisk::inode::Inode;
+use ondisk::units::{Block, FileBlock, low_u32};
+
+use super::{NewRun, Segment, State, charge};
+use crate::cache::{Blocks, Role};
+use crate::error::{Error, Result};
+use crate::format::Format;
+use crate::space::Space;
+use crate::txn::Update;
+
+fn pointer(bytes: &[u8], slot: u32) -> u32 {
+    let at = slot as usize * POINTER_LEN;
+    bytes.get(at..at + POINTER_LEN).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes)
+}
+
+fn set_pointer(bytes: &mut [u8], slot: u32, block: Block) {
+    let at = slot as usize * POINTER_LEN;
+    if let Some(to) = bytes.get_mut(at..at + POINTER_LEN) {
+        to.copy_from_slice(&low_u32(block.0).to_le_bytes());
+    }
+}
+
+fn checked(format: &Format, inode: &Inode, pointer: u32) -> Result<Block> {
+    let block = Block(u64::from(pointer));
+    if format.geometry.contains(block, 1) {
+        return Ok(block);
+    }
+    Err(Error::corrupt(Place::Map(inode.number()), format!("block {block} lies outside the volume")))
+}
+
+fn reach(format: &Format, at: FileBlock) -> Result<Path> {
+    block_map::path(format.geometry.block_size, at)
+        .ok_or_else(|| Error::FileTooLarge(format!("file block {at} is behind the reach of the map")))
+}
+
+/// Pointers from `slot` on that continue a run beginning with the one at `slot`, or are zero like it.
+fn run_length(bytes: &[u8], slot: u32, slots: u32) -> u32 {
+    let first = pointer(bytes, slot);
+    let continues = |ahead: u32| match first {
+        0 => pointer(bytes, slot + ahead) == 0,
+        _ => first.checked_add(ahead) == Some(pointer(bytes, slot + ahead)),
+    };
+    (1..slots.saturating_sub(slot))
+        .find(|ahead| !continues(*ahead))
+        .unwrap_or(slots.saturating_sub(slot))
+        .max(1)
+}
+
+pub(super) fn lookup(blocks: &dyn Blocks, format: &Format, inode: &Inode, at: FileBlock) -> Result<Segment> {
+    let size = format.geometry.block_size;
+    let limit = block_map::limit(size);
+    if u64::from(at.0) >= limit {
+        return Ok(Segment { logical: at, count: (1 << 32) - u64::from(at.0), state: State::Hole });
+    }
+    let path = reach(format, at)?;
+    let root = &inode.raw().i_block;
+    if path.depth == 0 {
+        let count = u64::from(run_length(root, path.root, block_map::DIRECT));
+        return segment(format, inode, at, pointer(root, path.root), count);
+    }
+    let mut next = pointer(root, path.root);
+    for (level, slot) in path.slots.iter().take(path.depth as usize).enumerate() {
+        if next == 0 {
+            return Ok(Segment { logical: at, count: hole_behind(format, &path, level), state: State::Hole });
+        }
+        let bytes = blocks.read(checked(format, inode, next)?, Role::Plain)?;
+        next = pointer(&bytes, *slot);
+        if level + 1 == path.depth as usize {
+            let count = run_length(&bytes, *slot, block_map::pointers_per_block(size));
+            return segment(format, inode, at, next, u64::from(count));
+        }
+    }
+    Ok(Segment { logical: at, count: 1, state: State::Hole })
+}
+
+/// File blocks from the path's own to the end of the subtree whose pointer, `level` steps below the
+/// root slot, is missing.
+fn hole_behind(format: &Format, path: &Path, level: usize) -> u64 {
+    let size = format.geometry.block_size;
+    let missing = path.depth - low_u32(level as u64);
+    let inside =
+        path.slots.iter().take(path.depth as usize).skip(level).fold(0, |offset, slot| {
+            offset * u64::from(block_map::pointers_per_block(size)) + u64::from(*slot)
+        });
+    block_map::span(size, missing).saturating_sub(inside).max(1)
+}
+
+fn segment(format: &Format, inode: &Inode, at: FileBlock, pointer: u32, count: u64) -> Result<Segment> {
+    if pointer == 0 {
+        return Ok(Segment { logical: at, count, state: State::Hole });
+    }
+    let start = checked(format, inode, pointer)?;
+    checked(format, inode, low_u32((start.0 + count - 1).min(u64::from(u32::MAX))))?;
+    Ok(Segment { logical: at, count, state: State::Mapped(start) })
+}
+
+pub(super) fn insert(
+    format: &Format,
+    space: &Space,
+    update: &mut Update<'_>,
+    inode: &mut Inode,
+    run: NewRun,
+) -> Result<()> {
+    if run.unwritten {
+        return Err(Error::Unsupported("block maps can't hold unwritten blocks".into()));
+    }
+    if run.start.0 + u64::from(run.count) > 1 << 32 {
+        return Err(Error::Unsupported("block maps can't point behind block 2^32".into()));
+    }
+    let mut done = 0;
+    while done < run.count {
+        let at = FileBlock(run.logical.0 + done);
+        let start = Block(run.start.0 + u64::from(done));
+        done += insert_piece(format, space, update, inode, at, start, run.count - done)?;
+    }
+    Ok(())
+}
+
+/// Sets the pointers of one indirect block, or of the inode; returns how many.
+fn insert_piece(
+    format: &Format,
+    space: &Space,
+    update: &mut Update<'_>,
+    inode: &mut Inode,
+    at: FileBlock,
+    start: Block,
+    most: u32,
+) -> Result<u32> {
+    let path = reach(format, at)?;
+    if path.depth == 0 {
+        let count = most.min(block_map::DIRECT - path.root);
+        for offset in 0..count {
+            let block = Block(start.0 + u64::from(offset));
+            set_pointer(&mut inode.raw_mut().i_block, path.root + offset, block);
+        }
+        return Ok(count);
+    }
+    let goal = Block(start.0 + u64::from(most));
+    let leaf = leaf_block(format, space, update, inode, &path, goal)?;
+    let slot = path.slots.get(path.depth as usize - 1).copied().unwrap_or(0);
+    let count = most.min(block_map::pointers_per_block(format.geometry.block_size) - slot);
+    let bytes = update.edit(leaf, Role::Plain)?;
+    for offset in 0..count {
+        set_pointer(bytes, slot + offset, Block(start.0 + u64::from(offset)));
+    }
+    Ok(count)
+}
+
+/// The innermost indirect block of a path, with every missing one on the way allocated.
+fn leaf_block(
+    format: &Format,
+    space: &Space,
+    update: &mut Update<'_>,
+    inode: &mut Inode,
+    path: &Path,
+    goal: Block,
+) -> Result<Block> {
+    debug_assert!((path.root as usize) < ROOT_SLOTS);
+    let mut here = match pointer(&inode.raw().i_block, path.root) {
+        0 => {
+            let block = new_block(format, space, update, inode, goal)?;
+            set_pointer(&mut inode.raw_mut().i_block, path.root, block);
+            block
+        }
+        found => checked(format, inode, found)?,
+    };
+    for slot in path.slots.iter().take(path.depth as usize - 1) {
+        here = match pointer(&update.read(here, Role::Plain)?, *slot) {
+            0 => {
+                let block = new_block(format, space, update, inode, goal)?;
+                set_pointer(update.edit(here, Role::Plain)?, *slot, block);
+                block
+            }
+            found => checked(format, inode, found)?,
+        };
+    }
+    Ok(here)
+}
+
+fn new_block(
+    format: &Format,
+    space: &Space,
+    update: &mut Update<'_>,
+    inode: &mut Inode,
+    goal: Block,
+) -> Result<Block> {
+    let (block, charged) = space.allocate_metadata(update, goal)?;
+    charge(format, inode, charged);
+    update.create(block, Role::Plain);
+    Ok(block)
+}

@@ -1,0 +1,1 @@
+//! Maps against a naive model.

@@ -1,0 +1,144 @@
+//! The group descriptors of an open volume, in memory.
+//!
+//! Owns: the raw bytes of all descriptors, their checks, and writing changed ones into the primary
+//! descriptor blocks. The copies in other groups are written by mkfs and resizing only, as Linux
+//! does.
+
+use std::sync::OnceLock;
+
+use ondisk::corrupt::Place;
+use ondisk::group::RawGroupDescriptor;
+use ondisk::units::{Block, ClusterRun, Group, InodeNumber};
+
+use crate::cache::Role;
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::format::Format;
+use crate::txn::Update;
+
+/// All descriptors, as the disk has them or will have them after the next sync.
+pub struct Descriptors {
+    size: usize,
+    table: Vec<u8>,
+    /// Where the structures of all groups lie; they never move while the volume is open.
+    structures: OnceLock<Vec<ClusterRun>>,
+}
+
+impl Descriptors {
+    /// Reads the primary descriptor blocks.
+    ///
+    /// # Errors
+    /// The device's failure, or descriptor blocks that lie outside the volume.
+    pub fn load(device: &dyn Device, format: &Format) -> Result<Self> {
+        let geometry = &format.geometry;
+        let size = usize::from(geometry.descriptor_size);
+        let block_len = geometry.block_size.bytes_usize();
+        let blocks = geometry.descriptor_blocks();
+        // Grows as blocks arrive, so that a hostile group count fails at the first missing block
+        // instead of asking for memory.
+        let mut table = Vec::new();
+        let mut buffer = vec![0; block_len];
+        for index in 0..blocks {
+            let block = geometry.descriptor_block(index);
+            if !geometry.contains(block, 1) {
+                return Err(Error::corrupt(
+                    Place::Superblock,
+                    format!("descriptor block {index} would lie at block {block}, outside the volume"),
+                ));
+            }
+            device
+                .read_at(geometry.byte_offset(block), &mut buffer)
+                .map_err(|source| Error::io(format!("reading group descriptors (block {block})"), source))?;
+            table.extend_from_slice(&buffer);
+        }
+        table.truncate(geometry.groups as usize * size);
+        Ok(Descriptors { size, table, structures: OnceLock::new() })
+    }
+
+    /// Clusters taken by the structures of all groups, as sorted runs.
+    ///
+    /// # Errors
+    /// A broken descriptor.
+    pub(super) fn structures(&self, format: &Format) -> Result<&[ClusterRun]> {
+        if let Some(known) = self.structures.get() {
+            return Ok(known);
+        }
+        let found = super::groups::structures(format, self)?;
+        Ok(self.structures.get_or_init(|| found))
+    }
+
+    fn bytes(&self, group: Group) -> &[u8] {
+        let start = group.0 as usize * self.size;
+        self.table.get(start..start + self.size).unwrap_or_default()
+    }
+
+    /// A group's descriptor, its checksum verified and its pointers inside the volume.
+    ///
+    /// # Errors
+    /// A group behind the last, a wrong checksum, a pointer outside the volume.
+    pub fn get(&self, format: &Format, group: Group) -> Result<RawGroupDescriptor> {
+        let bytes = self.bytes(group);
+        if bytes.is_empty() {
+            return Err(Error::corrupt(Place::Descriptor(group), "the group lies behind the last"));
+        }
+        let raw = RawGroupDescriptor::parse(bytes);
+        if !format.sealer.descriptor_is_right(group, &raw, bytes.get(64..).unwrap_or_default()) {
+            return Err(Error::corrupt(Place::Descriptor(group), "checksum is wrong"));
+        }
+        let geometry = &format.geometry;
+        let places = [
+            (raw.block_bitmap(), 1, "block bitmap"),
+            (raw.inode_bitmap(), 1, "inode bitmap"),
+            (raw.inode_table(), u64::from(geometry.inode_table_blocks()), "inode table"),
+        ];
+        match places.iter().find(|(start, count, _)| !geometry.contains(*start, *count)) {
+            None => Ok(raw),
+            Some((start, _, what)) => Err(Error::corrupt(
+                Place::Descriptor(group),
+                format!("{what} at block {start} lies outside the volume"),
+            )),
+        }
+    }
+
+    /// Replaces a descriptor, sealed, here and in its block.
+    ///
+    /// # Errors
+    /// The device's failure when the block has to be read.
+    pub fn set(
+        &mut self,
+        format: &Format,
+        update: &mut Update<'_>,
+        group: Group,
+        mut raw: RawGroupDescriptor,
+    ) -> Result<()> {
+        let start = group.0 as usize * self.size;
+        let Some(bytes) = self.table.get_mut(start..start + self.size) else { return Ok(()) };
+        format.sealer.seal_descriptor(group, &mut raw, bytes.get(64..).unwrap_or_default());
+        raw.store(bytes);
+        let per_block = format.geometry.descriptors_per_block();
+        let block = format.geometry.descriptor_block(group.0 / per_block);
+        let at = (group.0 % per_block) as usize * self.size;
+        if let Some(to) = update.edit(block, Role::Plain)?.get_mut(at..at + self.size) {
+            to.copy_from_slice(bytes);
+        }
+        Ok(())
+    }
+
+    /// The block of an inode's record and the record's offset in it.
+    ///
+    /// # Errors
+    /// A number behind the last inode; a broken descriptor.
+    pub fn inode_place(&self, format: &Format, inode: InodeNumber) -> Result<(Block, usize)> {
+        let geometry = &format.geometry;
+        let Some((group, index)) = geometry.locate_inode(inode) else {
+            return Err(Error::corrupt(
+                Place::Inode(inode),
+                format!("the volume has {} inodes", geometry.inodes()),
+            ));
+        };
+        let table = self.get(format, group)?.inode_table();
+        let per_block = geometry.inodes_per_block();
+        let offset = (index % per_block) as usize * usize::from(geometry.inode_size);
+        Ok((Block(table.0 + u64::from(index / per_block)), offset))
+    }
+}

@@ -1,0 +1,273 @@
+//! Per group: describing it to the engines, reading its bitmaps, and applying what was taken.
+
+use ondisk::corrupt::Place;
+use ondisk::geometry::Geometry;
+use ondisk::group::{GroupFlags, RawGroupDescriptor};
+use ondisk::units::{Block, BlockRun, Cluster, ClusterRun, Group, low_u32};
+use placement::{Engine, GroupContent, InodeContent, InodeEngine};
+
+use super::descriptors::Descriptors;
+use super::ledger::Work;
+use super::{Taken, out_of_step};
+use crate::cache::{Blocks, Role};
+use crate::error::{Error, Result};
+use crate::format::Format;
+use crate::txn::Update;
+
+/// Whether a group's block bitmap stands for an initial state that is nowhere stored.
+fn blocks_uninitialised(format: &Format, raw: &RawGroupDescriptor) -> bool {
+    format.features.descriptor_csum() && raw.flags().contains(GroupFlags::BLOCK_UNINIT)
+}
+
+/// Whether no inode of a group was ever used.
+fn inodes_uninitialised(format: &Format, raw: &RawGroupDescriptor) -> bool {
+    format.features.descriptor_csum() && raw.flags().contains(GroupFlags::INODE_UNINIT)
+}
+
+/// Inodes of a group's table that are in use or lie before one that is.
+pub(super) fn used_inodes(format: &Format, raw: &RawGroupDescriptor) -> u32 {
+    let per_group = format.geometry.inodes_per_group;
+    match () {
+        () if !format.features.descriptor_csum() => per_group,
+        () if inodes_uninitialised(format, raw) => 0,
+        () => per_group.saturating_sub(raw.unused_inodes()),
+    }
+}
+
+/// Where the structures of all groups lie, as sorted runs of clusters.
+///
+/// Needed for groups without a stored bitmap: with `flex_bg` they may hold tables of others.
+pub(super) fn structures(format: &Format, descriptors: &Descriptors) -> Result<Vec<ClusterRun>> {
+    let geometry = &format.geometry;
+    let table = geometry.inode_table_blocks();
+    let mut runs = Vec::with_capacity(geometry.groups as usize * 2);
+    for group in (0..geometry.groups).map(Group) {
+        let raw = descriptors.get(format, group)?;
+        let header = geometry.group_header(group);
+        let all = [
+            header,
+            BlockRun { start: raw.block_bitmap(), count: 1 },
+            BlockRun { start: raw.inode_bitmap(), count: 1 },
+            BlockRun { start: raw.inode_table(), count: table },
+        ];
+        runs.extend(all.into_iter().filter(|run| run.count > 0).map(|run| clusters_of(geometry, run)));
+    }
+    runs.sort_unstable_by_key(|run| run.start);
+    Ok(merged(runs))
+}
+
+/// The clusters that a run of blocks touches.
+fn clusters_of(geometry: &Geometry, run: BlockRun) -> ClusterRun {
+    let first = geometry.cluster_of(run.start);
+    let last = geometry.cluster_of(Block(run.start.0 + u64::from(run.count.max(1)) - 1));
+    ClusterRun { start: first, count: low_u32(last.0 - first.0 + 1) }
+}
+
+fn merged(sorted: Vec<ClusterRun>) -> Vec<ClusterRun> {
+    let mut joined: Vec<ClusterRun> = Vec::with_capacity(sorted.len());
+    for run in sorted {
+        match joined.last_mut() {
+            Some(last) if last.end() >= run.start.0 => {
+                last.count = low_u32(last.end().max(run.end()) - last.start.0);
+            }
+            _ => joined.push(run),
+        }
+    }
+    joined
+}
+
+fn group_span(geometry: &Geometry, group: Group) -> (u64, u64) {
+    let start = u64::from(group.0) * u64::from(geometry.clusters_per_group());
+    (start, start + u64::from(geometry.group_clusters(group)))
+}
+
+/// The parts of sorted runs that lie in a group.
+fn within<'a>(
+    geometry: &Geometry,
+    runs: &'a [ClusterRun],
+    group: Group,
+) -> impl Iterator<Item = ClusterRun> + 'a {
+    let (start, end) = group_span(geometry, group);
+    let first = runs.partition_point(|run| run.end() <= start);
+    let inside = runs.get(first..).unwrap_or_default().iter().take_while(move |run| run.start.0 < end);
+    inside.map(move |run| {
+        let from = run.start.0.max(start);
+        ClusterRun { start: Cluster(from), count: low_u32(run.end().min(end) - from) }
+    })
+}
+
+/// Tells the engines what each descriptor says.
+pub(super) fn describe_all(
+    format: &Format,
+    descriptors: &Descriptors,
+    blocks: &Engine,
+    inodes: &InodeEngine,
+) -> Result<()> {
+    let geometry = &format.geometry;
+    let structures = descriptors.structures(format)?;
+    let mut used = Vec::new();
+    for group in (0..geometry.groups).map(Group) {
+        let raw = descriptors.get(format, group)?;
+        let content = if blocks_uninitialised(format, &raw) {
+            used.clear();
+            used.extend(within(geometry, structures, group));
+            GroupContent::Uninitialised { used: &used }
+        } else {
+            GroupContent::Unknown
+        };
+        blocks.describe_group(group, raw.free_clusters(), content).map_err(out_of_step)?;
+        let content = if inodes_uninitialised(format, &raw) {
+            InodeContent::Uninitialised { used: 0 }
+        } else {
+            InodeContent::Unknown
+        };
+        inodes
+            .describe_group(group, raw.free_inodes(), raw.used_directories(), content)
+            .map_err(out_of_step)?;
+    }
+    Ok(())
+}
+
+fn set_bits(bitmap: &mut [u8], bits: impl Iterator<Item = u64>) {
+    for bit in bits {
+        if let Some(byte) = usize::try_from(bit / 8).ok().and_then(|at| bitmap.get_mut(at)) {
+            *byte |= 1 << (bit % 8);
+        }
+    }
+}
+
+/// A group's block bitmap as the disk has it, or would have it were it initialised.
+pub(super) fn read_block_bitmap(
+    blocks: &dyn Blocks,
+    format: &Format,
+    descriptors: &Descriptors,
+    group: Group,
+) -> Result<Vec<u8>> {
+    let raw = descriptors.get(format, group)?;
+    let geometry = &format.geometry;
+    if blocks_uninitialised(format, &raw) {
+        let mut bitmap = vec![0; geometry.block_size.bytes_usize()];
+        let (start, end) = group_span(geometry, group);
+        for run in within(geometry, descriptors.structures(format)?, group) {
+            set_bits(&mut bitmap, run.start.0 - start..run.end() - start);
+        }
+        set_bits(&mut bitmap, end - start..u64::from(geometry.block_size.bytes()) * 8);
+        return Ok(bitmap);
+    }
+    let bitmap = blocks.read(raw.block_bitmap(), Role::Plain)?;
+    let right = format.sealer.bitmap_checksum(&bitmap, geometry.clusters_per_group());
+    if right.is_some_and(|right| right != raw.block_bitmap_checksum()) {
+        return Err(Error::corrupt(Place::BlockBitmap(group), "checksum is wrong"));
+    }
+    Ok(bitmap.to_vec())
+}
+
+/// A group's inode bitmap as the disk has it, or would have it were it initialised.
+pub(super) fn read_inode_bitmap(
+    blocks: &dyn Blocks,
+    format: &Format,
+    descriptors: &Descriptors,
+    group: Group,
+) -> Result<Vec<u8>> {
+    let raw = descriptors.get(format, group)?;
+    let geometry = &format.geometry;
+    if inodes_uninitialised(format, &raw) {
+        let mut bitmap = vec![0; geometry.block_size.bytes_usize()];
+        let bits = u64::from(geometry.block_size.bytes()) * 8;
+        set_bits(&mut bitmap, u64::from(geometry.inodes_per_group)..bits);
+        return Ok(bitmap);
+    }
+    let bitmap = blocks.read(raw.inode_bitmap(), Role::Plain)?;
+    let right = format.sealer.bitmap_checksum(&bitmap, geometry.inodes_per_group);
+    if right.is_some_and(|right| right != raw.inode_bitmap_checksum()) {
+        return Err(Error::corrupt(Place::InodeBitmap(group), "checksum is wrong"));
+    }
+    Ok(bitmap.to_vec())
+}
+
+/// Brings what was taken into bitmaps and descriptors, group by group.
+pub(super) fn apply(
+    format: &Format,
+    descriptors: &mut Descriptors,
+    update: &mut Update<'_>,
+    work: &Work,
+) -> Result<Taken> {
+    let mut taken = Taken::default();
+    let geometry = &format.geometry;
+    let per_group = u64::from(geometry.clusters_per_group());
+    let mut next = work.blocks.first().map(|run| run.start.0 / per_group);
+    while let Some(group) = next.map(|group| Group(low_u32(group))) {
+        taken.clusters += take_clusters(format, descriptors, update, group, &work.blocks)?;
+        let (_, end) = group_span(geometry, group);
+        let later = work.blocks.iter().find(|run| run.end() > end);
+        next = later.map(|run| run.start.0.max(end) / per_group);
+    }
+    for inodes in
+        work.inodes.chunk_by(|a, b| a.0 / geometry.inodes_per_group == b.0 / geometry.inodes_per_group)
+    {
+        take_inodes(format, descriptors, update, inodes)?;
+        taken.inodes += low_u32(inodes.len() as u64);
+    }
+    Ok(taken)
+}
+
+fn take_clusters(
+    format: &Format,
+    descriptors: &mut Descriptors,
+    update: &mut Update<'_>,
+    group: Group,
+    runs: &[ClusterRun],
+) -> Result<u64> {
+    let mut raw = descriptors.get(format, group)?;
+    let mut bitmap = read_block_bitmap(update, format, descriptors, group)?;
+    let (start, _) = group_span(&format.geometry, group);
+    let mut count = 0;
+    for run in within(&format.geometry, runs, group) {
+        set_bits(&mut bitmap, run.start.0 - start..run.end() - start);
+        count += u64::from(run.count);
+    }
+    let Some(free) = raw.free_clusters().checked_sub(low_u32(count)) else {
+        return Err(Error::corrupt(
+            Place::Descriptor(group),
+            "counts fewer free clusters than were allocated",
+        ));
+    };
+    raw.set_free_clusters(free);
+    raw.set_flags(raw.flags().difference(GroupFlags::BLOCK_UNINIT));
+    if let Some(checksum) = format.sealer.bitmap_checksum(&bitmap, format.geometry.clusters_per_group()) {
+        raw.set_block_bitmap_checksum(checksum);
+    }
+    update.create(raw.block_bitmap(), Role::Plain).copy_from_slice(&bitmap);
+    descriptors.set(format, update, group, raw)?;
+    Ok(count)
+}
+
+fn take_inodes(
+    format: &Format,
+    descriptors: &mut Descriptors,
+    update: &mut Update<'_>,
+    inodes: &[(u32, bool)],
+) -> Result<()> {
+    let per_group = format.geometry.inodes_per_group;
+    let (Some((first, _)), Some((last, _))) = (inodes.first(), inodes.last()) else { return Ok(()) };
+    let group = Group(first / per_group);
+    let mut raw = descriptors.get(format, group)?;
+    let mut bitmap = read_inode_bitmap(update, format, descriptors, group)?;
+    set_bits(&mut bitmap, inodes.iter().map(|(index, _)| u64::from(index % per_group)));
+    let directories = inodes.iter().filter(|(_, directory)| *directory).count();
+    let Some(free) = raw.free_inodes().checked_sub(low_u32(inodes.len() as u64)) else {
+        return Err(Error::corrupt(Place::Descriptor(group), "counts fewer free inodes than were allocated"));
+    };
+    raw.set_free_inodes(free);
+    raw.set_used_directories(raw.used_directories() + low_u32(directories as u64));
+    if format.features.descriptor_csum() {
+        let used = used_inodes(format, &raw).max(last % per_group + 1);
+        raw.set_unused_inodes(per_group - used);
+        raw.set_flags(raw.flags().difference(GroupFlags::INODE_UNINIT));
+    }
+    if let Some(checksum) = format.sealer.bitmap_checksum(&bitmap, per_group) {
+        raw.set_inode_bitmap_checksum(checksum);
+    }
+    update.create(raw.inode_bitmap(), Role::Plain).copy_from_slice(&bitmap);
+    descriptors.set(format, update, group, raw)
+}

@@ -1,0 +1,368 @@
+//! Free space of an open volume: joins the placement engines to bitmaps, descriptors and counters.
+//!
+//! Owns: loading bitmaps when an engine asks for them, and bringing what was allocated into
+//! bitmaps and descriptors, once per group and sync. Excludes: choosing (placement does), and what
+//! the space is for.
+//!
+//! Two views are kept apart. The engines know what is free *now*, claims of unfinished updates
+//! included. The disk's bitmaps change only by what committed updates allocated, gathered in a
+//! ledger until the next sync: an update that is dropped leaves no trace on disk.
+
+mod descriptors;
+mod groups;
+mod ledger;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use ondisk::corrupt::Place;
+use ondisk::inode::FileType;
+use ondisk::units::{Block, BlockRun, Group, InodeNumber, low_u32};
+use placement::{
+    BlockPolicyKind, Contradiction, DirectoryPolicyKind, Engine, Grant, InodeEngine, InodeGrant,
+    InodeRefusal, InodeRequest, Layout, Refusal, Request,
+};
+
+use crate::cache::{Blocks, Cache, Role};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::format::Format;
+use crate::txn::{Claim, Update};
+pub use descriptors::Descriptors;
+use ledger::Ledger;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Free space of one volume.
+pub struct Space {
+    descriptors: RwLock<Descriptors>,
+    /// Only volumes open for writing have engines.
+    writing: Option<Writing>,
+}
+
+struct Writing {
+    format: Format,
+    cache: Arc<Cache>,
+    blocks: Arc<Engine>,
+    inodes: InodeEngine,
+    ledger: Arc<Mutex<Ledger>>,
+}
+
+/// What a file's data asks of the volume; lengths in blocks.
+#[derive(Clone, Copy, Debug)]
+pub struct DataRequest {
+    /// Where the run would best begin.
+    pub goal: Block,
+    /// Blocks wanted.
+    pub count: u32,
+    /// Loading in order: follow the goal, leave gaps for later.
+    pub stream: bool,
+    /// The file.
+    pub owner: InodeNumber,
+}
+
+/// Blocks taken for a file's data and not yet in its map. Dropping it gives back what was not used.
+pub struct Reserved {
+    grant: Option<Grant>,
+    next: Block,
+    left: u32,
+    cluster_log2: u32,
+    first_data_block: u32,
+}
+
+impl Reserved {
+    /// First block not yet used.
+    #[must_use]
+    pub fn next(&self) -> Block {
+        self.next
+    }
+
+    /// Blocks not yet used.
+    #[must_use]
+    pub fn left(&self) -> u32 {
+        self.left
+    }
+
+    /// Uses up to `count` blocks from the front: their clusters become part of the update. Returns
+    /// the run and the clusters that it begins, which are to be charged to the file.
+    pub fn take(&mut self, space: &Space, update: &mut Update<'_>, count: u32) -> (BlockRun, u32) {
+        let count = count.min(self.left);
+        let run = BlockRun { start: self.next, count };
+        self.next = Block(run.start.0 + u64::from(count));
+        self.left -= count;
+        let used_to = (self.next.0 - u64::from(self.first_data_block)).div_ceil(1 << self.cluster_log2);
+        let begun = self.grant.as_ref().map_or(0, |grant| used_to.saturating_sub(grant.run().start.0));
+        let clusters = low_u32(begun);
+        match self.grant.take() {
+            Some(grant) if clusters > 0 && clusters < grant.run().count => {
+                let (used, rest) = grant.split(clusters);
+                space.claim(update, used);
+                self.grant = Some(rest);
+            }
+            Some(grant) if clusters > 0 => space.claim(update, grant),
+            other => self.grant = other,
+        }
+        (run, clusters)
+    }
+}
+
+struct TakenBlocks {
+    grant: Grant,
+    ledger: Arc<Mutex<Ledger>>,
+}
+
+impl Claim for TakenBlocks {
+    fn keep(self: Box<Self>) {
+        lock(&self.ledger).took_blocks(self.grant.keep());
+    }
+}
+
+struct TakenInode {
+    grant: InodeGrant,
+    directory: bool,
+    inodes_per_group: u32,
+    ledger: Arc<Mutex<Ledger>>,
+}
+
+impl Claim for TakenInode {
+    fn keep(self: Box<Self>) {
+        let Self { grant, directory, inodes_per_group, ledger } = *self;
+        lock(&ledger).took_inode(grant.keep(), directory, inodes_per_group);
+    }
+}
+
+fn out_of_step(what: Contradiction) -> Error {
+    Error::corrupt(Place::Superblock, what.to_string())
+}
+
+impl Space {
+    /// The space of a volume that is only read.
+    ///
+    /// # Errors
+    /// As [`Descriptors::load`].
+    pub fn for_reading(device: &dyn Device, format: &Format) -> Result<Self> {
+        Ok(Space { descriptors: RwLock::new(Descriptors::load(device, format)?), writing: None })
+    }
+
+    /// The space of a volume that will be written: describes every group to the engines. Bitmaps
+    /// are read when they are first needed.
+    ///
+    /// # Errors
+    /// As [`Descriptors::load`], and descriptors that contradict themselves.
+    pub fn for_writing(
+        device: &dyn Device,
+        format: &Format,
+        cache: Arc<Cache>,
+        policy: BlockPolicyKind,
+    ) -> Result<Self> {
+        let descriptors = Descriptors::load(device, format)?;
+        let geometry = &format.geometry;
+        let layout = Layout {
+            clusters: geometry.clusters(),
+            clusters_per_group: geometry.clusters_per_group(),
+            groups: geometry.groups,
+            inodes_per_group: geometry.inodes_per_group,
+            groups_per_flex: geometry.groups_per_flex(),
+        };
+        let blocks = Arc::new(Engine::new(layout, policy).map_err(out_of_step)?);
+        let inodes = InodeEngine::new(Arc::clone(&blocks), DirectoryPolicyKind::default());
+        groups::describe_all(format, &descriptors, &blocks, &inodes)?;
+        let writing = Writing { format: format.clone(), cache, blocks, inodes, ledger: Arc::default() };
+        Ok(Space { descriptors: RwLock::new(descriptors), writing: Some(writing) })
+    }
+
+    fn writing(&self) -> Result<&Writing> {
+        self.writing.as_ref().ok_or(Error::ReadOnly)
+    }
+
+    /// Whether the volume is open for writing.
+    #[must_use]
+    pub fn is_writable(&self) -> bool {
+        self.writing.is_some()
+    }
+
+    /// The descriptors, to read.
+    pub fn descriptors(&self) -> std::sync::RwLockReadGuard<'_, Descriptors> {
+        self.descriptors.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The block of an inode's record and the record's offset in it.
+    ///
+    /// # Errors
+    /// A number behind the last inode; a broken descriptor.
+    pub fn inode_place(&self, format: &Format, inode: InodeNumber) -> Result<(Block, usize)> {
+        self.descriptors().inode_place(format, inode)
+    }
+
+    /// Free clusters and free inodes right now; `None` on a volume that is only read.
+    #[must_use]
+    pub fn free(&self) -> Option<(u64, u64)> {
+        self.writing.as_ref().map(|writing| (writing.blocks.free_clusters(), writing.inodes.free_inodes()))
+    }
+
+    fn claim(&self, update: &mut Update<'_>, grant: Grant) {
+        if let Some(writing) = &self.writing {
+            update.claim(TakenBlocks { grant, ledger: Arc::clone(&writing.ledger) });
+        }
+    }
+
+    /// Takes a run of blocks for data, as long as wanted or as long as can be had.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]; a bitmap that can't be read or contradicts its descriptor.
+    pub fn reserve_data(&self, request: &DataRequest) -> Result<Reserved> {
+        let writing = self.writing()?;
+        let geometry = &writing.format.geometry;
+        let clusters = request.count.div_ceil(geometry.blocks_per_cluster());
+        let mut wanted = Request::data(geometry.cluster_of(request.goal), clusters);
+        wanted.stream = request.stream;
+        wanted.owner = u64::from(request.owner.get());
+        let grant = self.allocate(writing, wanted)?;
+        let run = grant.run();
+        let start = geometry.cluster_start(run.start);
+        let granted = u64::from(run.count) << geometry.cluster_log2;
+        Ok(Reserved {
+            grant: Some(grant),
+            next: start,
+            left: low_u32(granted.min(u64::from(request.count))),
+            cluster_log2: geometry.cluster_log2,
+            first_data_block: geometry.first_data_block,
+        })
+    }
+
+    /// Takes one block for metadata near a goal (with `bigalloc` the first of a whole cluster).
+    /// Returns it and the blocks to charge to the inode it serves.
+    ///
+    /// # Errors
+    /// As [`Space::reserve_data`].
+    pub fn allocate_metadata(&self, update: &mut Update<'_>, goal: Block) -> Result<(Block, u64)> {
+        let writing = self.writing()?;
+        let geometry = &writing.format.geometry;
+        let mut wanted = Request::metadata(geometry.cluster_of(goal), 1);
+        wanted.stream = true;
+        let grant = self.allocate(writing, wanted)?;
+        let block = geometry.cluster_start(grant.run().start);
+        self.claim(update, grant);
+        Ok((block, u64::from(geometry.blocks_per_cluster())))
+    }
+
+    fn allocate(&self, writing: &Writing, mut request: Request) -> Result<Grant> {
+        // Each round loads one more bitmap, so the groups bound the rounds.
+        for _ in 0..=writing.format.geometry.groups {
+            match writing.blocks.allocate(&request) {
+                Ok(grant) => return Ok(grant),
+                Err(Refusal::NoSpace) => return Err(Error::NoSpace),
+                Err(Refusal::NeedBitmap(group)) => self.load_block_bitmap(writing, group)?,
+            }
+            request.attempt += 1;
+        }
+        Err(Error::NoSpace)
+    }
+
+    fn load_block_bitmap(&self, writing: &Writing, group: Group) -> Result<()> {
+        let bitmap = groups::read_block_bitmap(&*writing.cache, &writing.format, &self.descriptors(), group)?;
+        writing
+            .blocks
+            .load_group(group, &bitmap)
+            .map_err(|what| Error::corrupt(Place::BlockBitmap(group), what.to_string()))
+    }
+
+    /// Takes an inode for a new file in a directory.
+    ///
+    /// # Errors
+    /// [`Error::NoInodes`]; a bitmap that can't be read or contradicts its descriptor.
+    pub fn allocate_inode(
+        &self,
+        update: &mut Update<'_>,
+        request: &InodeRequest,
+        file_type: FileType,
+    ) -> Result<InodeNumber> {
+        let writing = self.writing()?;
+        for _ in 0..=writing.format.geometry.groups {
+            let grant = match writing.inodes.allocate(request) {
+                Ok(grant) => grant,
+                Err(InodeRefusal::NoInodes) => return Err(Error::NoInodes),
+                Err(InodeRefusal::NeedBitmap(group)) => {
+                    let descriptors = self.descriptors();
+                    let bitmap =
+                        groups::read_inode_bitmap(&*writing.cache, &writing.format, &descriptors, group)?;
+                    writing
+                        .inodes
+                        .load_group(group, &bitmap)
+                        .map_err(|what| Error::corrupt(Place::InodeBitmap(group), what.to_string()))?;
+                    continue;
+                }
+            };
+            let number = InodeNumber::new(grant.index() + 1).ok_or(Error::NoInodes)?;
+            self.prepare_table(writing, update, number)?;
+            let directory = file_type == FileType::Directory;
+            update.claim(TakenInode {
+                grant,
+                directory,
+                inodes_per_group: writing.format.geometry.inodes_per_group,
+                ledger: Arc::clone(&writing.ledger),
+            });
+            return Ok(number);
+        }
+        Err(Error::NoInodes)
+    }
+
+    /// Fills the blocks of the inode table that were never used, up to that of a new inode, with
+    /// zeros: what a lazily initialised table holds there is anybody's guess.
+    fn prepare_table(&self, writing: &Writing, update: &mut Update<'_>, number: InodeNumber) -> Result<()> {
+        let geometry = &writing.format.geometry;
+        let Some((group, index)) = geometry.locate_inode(number) else { return Ok(()) };
+        if !writing.format.features.descriptor_csum() {
+            return Ok(());
+        }
+        let descriptor = self.descriptors().get(&writing.format, group)?;
+        let used =
+            groups::used_inodes(&writing.format, &descriptor).max(lock(&writing.ledger).reached(group));
+        let per_block = geometry.inodes_per_block();
+        let table = descriptor.inode_table();
+        for block in used.div_ceil(per_block)..=index / per_block {
+            update.create(Block(table.0 + u64::from(block)), Role::Plain);
+        }
+        Ok(())
+    }
+
+    /// Whether an inode number is marked as used in its bitmap, for readers that check.
+    ///
+    /// # Errors
+    /// A broken descriptor or bitmap.
+    pub fn inode_in_use(&self, blocks: &dyn Blocks, format: &Format, number: InodeNumber) -> Result<bool> {
+        let Some((group, index)) = format.geometry.locate_inode(number) else { return Ok(false) };
+        let bitmap = groups::read_inode_bitmap(blocks, format, &self.descriptors(), group)?;
+        Ok(bitmap.get(index as usize / 8).is_some_and(|byte| byte >> (index % 8) & 1 == 1))
+    }
+
+    /// Brings everything committed since the last time into bitmaps and descriptors. Returns the
+    /// change of free blocks and free inodes of the whole volume.
+    ///
+    /// # Errors
+    /// A bitmap that can't be read or contradicts what was allocated.
+    pub fn write_back(&self, update: &mut Update<'_>) -> Result<Taken> {
+        let writing = self.writing()?;
+        let work = lock(&writing.ledger).take();
+        let mut descriptors = self.descriptors.write().unwrap_or_else(PoisonError::into_inner);
+        groups::apply(&writing.format, &mut descriptors, update, &work)
+    }
+
+    /// The first blocks behind the structures at the start of a group: where data of the group may
+    /// begin.
+    #[must_use]
+    pub fn data_goal(&self, format: &Format, group: Group) -> Block {
+        let header = format.geometry.group_header(group);
+        Block(header.start.0 + u64::from(header.count))
+    }
+}
+
+/// What a sync took from the volume's counters.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// Clusters allocated.
+    pub clusters: u64,
+    /// Inodes allocated.
+    pub inodes: u32,
+}
