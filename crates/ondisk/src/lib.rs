@@ -20,6 +20,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod acl;
 pub mod block_map;
 pub mod corrupt;
 pub mod extent;
@@ -30,3 +31,4 @@ pub mod inode;
 pub mod seal;
 pub mod superblock;
 pub mod units;
+pub mod xattr;

@@ -44,6 +44,8 @@ enum Scheme {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sealer {
     scheme: Scheme,
+    /// Linux hashes attribute values with the volume's seed whatever the scheme.
+    value_seed: u32,
     wide_descriptors: bool,
 }
 
@@ -71,17 +73,16 @@ impl Sealer {
     /// The scheme for feature words, UUID and (with `metadata_csum_seed`) the stored seed.
     #[must_use]
     pub fn new(features: Features, uuid: [u8; 16], stored_seed: u32) -> Self {
+        let from_uuid = || crc32c(!0, &uuid);
+        let seed = if features.incompat.contains(Incompat::CSUM_SEED) { stored_seed } else { from_uuid() };
         let scheme = if features.metadata_csum() {
-            let from_uuid = || crc32c(!0, &uuid);
-            let seed =
-                if features.incompat.contains(Incompat::CSUM_SEED) { stored_seed } else { from_uuid() };
             Scheme::Crc32c { seed }
         } else if features.ro_compat.contains(RoCompat::GDT_CSUM) {
             Scheme::Crc16 { uuid }
         } else {
             Scheme::None
         };
-        Sealer { scheme, wide_descriptors: features.incompat.contains(Incompat::BIT64) }
+        Sealer { scheme, value_seed: seed, wide_descriptors: features.incompat.contains(Incompat::BIT64) }
     }
 
     /// Whether directory leaves, extent nodes and the like carry checksums.
@@ -218,6 +219,13 @@ impl Sealer {
         if let Some(right) = self.attribute_block_checksum(block, bytes) {
             put(bytes, 16, right);
         }
+    }
+
+    /// Hash of an attribute value that is kept in an inode of its own, on volumes with and without
+    /// checksums.
+    #[must_use]
+    pub fn attribute_value_hash(&self, value: &[u8]) -> u32 {
+        crc32c(self.value_seed, value)
     }
 
     /// Writes the checksum of a multiple-mount-protection block.
