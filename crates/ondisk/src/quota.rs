@@ -1,0 +1,292 @@
+//! Quota files of format vfsv1 (version 1): a header, a radix tree over ids, and blocks of usage
+//! records.
+//!
+//! Source: the quota file format as the kernel and the quota tools read it: blocks of 1 KiB; block 0
+//! holds header and information; block 1 is the root of a tree of four levels, one byte of the id
+//! each, whose references name blocks; the leaves list records of 72 bytes.
+
+use std::collections::BTreeMap;
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Bytes of a block of the tree, whatever the volume's block size.
+pub const QUOTA_BLOCK: usize = 1024;
+const VERSION: u32 = 1;
+/// Grace for going over a soft limit, in seconds: one week.
+const GRACE: u32 = 7 * 24 * 3600;
+const ROOT: u32 = 1;
+const LEVELS: u32 = 4;
+const RECORDS_PER_BLOCK: usize = (QUOTA_BLOCK - size_of::<RawLeafHeader>()) / size_of::<RawRecord>();
+
+/// Whose usage a file counts.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum QuotaKind {
+    /// Owners.
+    User,
+    /// Group owners.
+    Group,
+    /// Projects.
+    Project,
+}
+
+impl QuotaKind {
+    /// Every kind, in the order of their superblock fields.
+    pub const ALL: [QuotaKind; 3] = [QuotaKind::User, QuotaKind::Group, QuotaKind::Project];
+
+    fn magic(self) -> u32 {
+        match self {
+            QuotaKind::User => 0xD9C0_1F11,
+            QuotaKind::Group => 0xD9C0_1927,
+            QuotaKind::Project => 0xD9C0_3F14,
+        }
+    }
+}
+
+/// What one id uses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Usage {
+    /// Space in bytes.
+    pub bytes: u64,
+    /// Inodes.
+    pub inodes: u64,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawHeader {
+    dqh_magic: U32,
+    dqh_version: U32,
+    dqi_bgrace: U32,
+    dqi_igrace: U32,
+    dqi_flags: U32,
+    dqi_blocks: U32,
+    dqi_free_blk: U32,
+    dqi_free_entry: U32,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawLeafHeader {
+    dqdh_next_free: U32,
+    dqdh_prev_free: U32,
+    dqdh_entries: U16,
+    dqdh_pad1: U16,
+    dqdh_pad2: U32,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawRecord {
+    dqb_id: U32,
+    dqb_pad: U32,
+    dqb_ihardlimit: U64,
+    dqb_isoftlimit: U64,
+    dqb_curinodes: U64,
+    dqb_bhardlimit: U64,
+    dqb_bsoftlimit: U64,
+    dqb_curspace: U64,
+    dqb_btime: U64,
+    dqb_itime: U64,
+}
+
+const _: () = {
+    assert!(size_of::<RawHeader>() == 32);
+    assert!(size_of::<RawLeafHeader>() == 16);
+    assert!(size_of::<RawRecord>() == 72);
+};
+
+/// A file being laid out, block by block.
+struct Builder {
+    file: Vec<u8>,
+    blocks: u32,
+    /// The leaf that still has room, and its records so far.
+    open_leaf: Option<(u32, usize)>,
+}
+
+impl Builder {
+    fn append_block(&mut self) -> u32 {
+        let number = self.blocks;
+        self.blocks += 1;
+        self.file.resize(self.file.len() + QUOTA_BLOCK, 0);
+        number
+    }
+
+    fn put(&mut self, block: u32, offset: usize, bytes: &[u8]) {
+        let at = block as usize * QUOTA_BLOCK + offset;
+        if let Some(to) = self.file.get_mut(at..at + bytes.len()) {
+            to.copy_from_slice(bytes);
+        }
+    }
+
+    fn reference(&self, block: u32, slot: u8) -> u32 {
+        let at = block as usize * QUOTA_BLOCK + usize::from(slot) * 4;
+        reference_at(&self.file, at)
+    }
+
+    /// The block below `block` at `slot`, made by `make` if missing.
+    fn descend(&mut self, block: u32, slot: u8, make: impl FnOnce(&mut Self) -> u32) -> u32 {
+        match self.reference(block, slot) {
+            0 => {
+                let below = make(self);
+                self.put(block, usize::from(slot) * 4, &below.to_le_bytes());
+                below
+            }
+            below => below,
+        }
+    }
+
+    fn insert(&mut self, id: u32, usage: Usage) {
+        let bytes = id.to_be_bytes();
+        let mut block = ROOT;
+        for slot in bytes.iter().take(LEVELS as usize - 1) {
+            block = self.descend(block, *slot, Builder::append_block);
+        }
+        let (leaf, index) = match self.open_leaf {
+            Some((leaf, used)) => (leaf, used),
+            None => (self.append_block(), 0),
+        };
+        self.descend(block, bytes[3], |_| leaf);
+        let record = record(id, usage);
+        self.put(leaf, size_of::<RawLeafHeader>() + index * size_of::<RawRecord>(), record.as_bytes());
+        let used = u16::try_from(index + 1).unwrap_or(u16::MAX);
+        self.put(leaf, 8, &used.to_le_bytes());
+        self.open_leaf = (index + 1 < RECORDS_PER_BLOCK).then_some((leaf, index + 1));
+    }
+}
+
+fn record(id: u32, usage: Usage) -> RawRecord {
+    let mut raw = <RawRecord as zerocopy::FromZeros>::new_zeroed();
+    raw.dqb_id.set(id);
+    raw.dqb_curinodes.set(usage.inodes);
+    raw.dqb_curspace.set(usage.bytes);
+    // A record of zeros would read as an empty slot; a time in the past marks it as used.
+    if raw.as_bytes().iter().all(|byte| *byte == 0) {
+        raw.dqb_itime.set(1);
+    }
+    raw
+}
+
+fn reference_at(file: &[u8], at: usize) -> u32 {
+    file.get(at..at.saturating_add(4)).and_then(|word| word.try_into().ok()).map_or(0, u32::from_le_bytes)
+}
+
+/// The complete contents of a quota file without limits.
+#[must_use]
+pub fn encode(kind: QuotaKind, usage: &BTreeMap<u32, Usage>) -> Vec<u8> {
+    let mut builder = Builder { file: vec![0; 2 * QUOTA_BLOCK], blocks: 2, open_leaf: None };
+    for (id, usage) in usage {
+        builder.insert(*id, *usage);
+    }
+    let mut header = <RawHeader as zerocopy::FromZeros>::new_zeroed();
+    header.dqh_magic.set(kind.magic());
+    header.dqh_version.set(VERSION);
+    header.dqi_bgrace.set(GRACE);
+    header.dqi_igrace.set(GRACE);
+    header.dqi_blocks.set(builder.blocks);
+    header.dqi_free_entry.set(builder.open_leaf.map_or(0, |(leaf, _)| leaf));
+    builder.put(0, 0, header.as_bytes());
+    builder.file
+}
+
+/// Most blocks a decoder visits: bounds the time on trees that point back into themselves.
+const MOST_BLOCKS: usize = 1 << 20;
+
+/// The usage that a quota file records, limits left out.
+///
+/// # Errors
+/// The rule that is broken, in words that complete "quota file: ...".
+pub fn decode(kind: QuotaKind, file: &[u8]) -> Result<BTreeMap<u32, Usage>, String> {
+    let Ok((header, _)) = RawHeader::read_from_prefix(file) else {
+        return Err("shorter than its header".to_owned());
+    };
+    if header.dqh_magic.get() != kind.magic() || header.dqh_version.get() != VERSION {
+        let (magic, version) = (header.dqh_magic.get(), header.dqh_version.get());
+        return Err(format!("magic {magic:#010x} and version {version} are not those of its kind"));
+    }
+    let mut usage = BTreeMap::new();
+    let mut waiting = vec![(ROOT, LEVELS)];
+    let mut visited = 0;
+    while let Some((block, levels)) = waiting.pop() {
+        visited += 1;
+        if visited > MOST_BLOCKS {
+            return Err("its tree does not end".to_owned());
+        }
+        let at = (block as usize).saturating_mul(QUOTA_BLOCK);
+        let Some(bytes) = at.checked_add(QUOTA_BLOCK).and_then(|end| file.get(at..end)) else {
+            return Err(format!("block {block} is behind its end"));
+        };
+        if levels == 0 {
+            collect(bytes, &mut usage);
+        } else {
+            let mut below: Vec<u32> = (0..256).map(|slot| reference_at(bytes, slot * 4)).collect();
+            // Neighbouring ids share leaves.
+            below.dedup();
+            waiting.extend(below.into_iter().filter(|block| *block != 0).map(|block| (block, levels - 1)));
+        }
+    }
+    Ok(usage)
+}
+
+fn collect(leaf: &[u8], usage: &mut BTreeMap<u32, Usage>) {
+    let records = leaf.get(size_of::<RawLeafHeader>()..).unwrap_or_default();
+    for bytes in records.chunks_exact(size_of::<RawRecord>()) {
+        let Ok(raw) = RawRecord::read_from_bytes(bytes) else { continue };
+        if bytes.iter().any(|byte| *byte != 0) {
+            let used = Usage { bytes: raw.dqb_curspace.get(), inodes: raw.dqb_curinodes.get() };
+            usage.insert(raw.dqb_id.get(), used);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn one_owner_gives_the_file_of_a_new_volume() {
+        let usage = BTreeMap::from([(0, Usage { bytes: 16384, inodes: 2 })]);
+        let file = encode(QuotaKind::User, &usage);
+        assert_eq!(file.len(), 6 * QUOTA_BLOCK);
+        assert_eq!(file[..8], [0x11, 0x1F, 0xC0, 0xD9, 1, 0, 0, 0]);
+        // Block 2 is the first below the root, block 5 the leaf.
+        assert_eq!(reference_at(&file, QUOTA_BLOCK), 2);
+        assert_eq!(reference_at(&file, 4 * QUOTA_BLOCK), 5);
+        assert_eq!(reference_at(&file, 28), 5, "the leaf has room");
+        assert_eq!(decode(QuotaKind::User, &file).unwrap(), usage);
+        assert!(decode(QuotaKind::Group, &file).is_err());
+    }
+
+    #[test]
+    fn an_empty_record_of_the_first_id_stays_visible() {
+        let usage = BTreeMap::from([(0, Usage::default())]);
+        assert_eq!(decode(QuotaKind::Project, &encode(QuotaKind::Project, &usage)).unwrap(), usage);
+    }
+
+    #[test]
+    fn a_tree_that_points_to_its_root_ends() {
+        let mut file = encode(QuotaKind::User, &BTreeMap::new());
+        for slot in 0..256 {
+            file[QUOTA_BLOCK + slot * 4] = 1;
+        }
+        let _ = decode(QuotaKind::User, &file);
+    }
+
+    proptest! {
+        #[test]
+        fn any_usage_round_trips(usage in prop::collection::btree_map(any::<u32>(), (any::<u64>(), any::<u64>()), 0..200)) {
+            let usage: BTreeMap<u32, Usage> =
+                usage.into_iter().map(|(id, (bytes, inodes))| (id, Usage { bytes, inodes })).collect();
+            prop_assert_eq!(decode(QuotaKind::Group, &encode(QuotaKind::Group, &usage)).unwrap(), usage);
+        }
+
+        #[test]
+        fn any_bytes_decode_or_complain(mut bytes in prop::collection::vec(any::<u8>(), 0..5000)) {
+            if bytes.len() > 8 {
+                bytes[..8].copy_from_slice(&[0x11, 0x1F, 0xC0, 0xD9, 1, 0, 0, 0]);
+            }
+            let _ = decode(QuotaKind::User, &bytes);
+        }
+    }
+}
