@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Reading order: [`units`], [`superblock`], [`geometry`], [`group`], [`inode`], then the maps
-//! ([`extent`], [`block_map`]). [`seal`] holds every checksum, [`corrupt`] every
+//! ([`extent`], [`block_map`]) and directories ([`dirent`], [`htree`], [`dirhash`]). [`seal`] holds every checksum, [`corrupt`] every
 //! complaint.
 //!
 //! Each structure comes in two layers: a raw struct with the kernel's field names that keeps every
@@ -23,10 +23,13 @@
 pub mod acl;
 pub mod block_map;
 pub mod corrupt;
+pub mod dirent;
+pub mod dirhash;
 pub mod extent;
 pub mod features;
 pub mod geometry;
 pub mod group;
+pub mod htree;
 pub mod inode;
 pub mod journal;
 pub mod mmp;
