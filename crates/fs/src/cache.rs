@@ -159,14 +159,10 @@ impl Cache {
         self.lock().remove(&block.0);
     }
 
-    /// Number of blocks with unwritten changes.
-    pub(crate) fn dirty_blocks(&self) -> usize {
-        self.lock().values().filter(|entry| entry.dirty).count()
-    }
-
-    /// Blocks held, clean and dirty.
-    pub(crate) fn len(&self) -> usize {
-        self.lock().len()
+    /// Whether more blocks are held than the memory bound allows; once the changed ones are
+    /// written they can be dropped.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.lock().len() > self.capacity
     }
 
     /// Writes every changed block in device order, sealed; does not flush the device.
@@ -193,6 +189,7 @@ impl Cache {
                 entry.dirty = false;
             }
         }
+        self.make_room(&mut self.lock());
         Ok(())
     }
 

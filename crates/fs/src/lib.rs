@@ -4,11 +4,23 @@
 
 mod cache;
 pub mod device;
+mod dir;
 mod error;
+mod file;
 mod format;
+mod inline;
 mod inode;
 mod map;
+mod ops;
 mod space;
 mod txn;
+mod volume;
+mod xattr;
 
 pub use error::{Error, Result};
+pub use format::Format;
+pub use map::{Segment, State};
+pub use ondisk;
+pub use ops::{DirEntry, File, Kind, Metadata, NewInode, Times, Writer};
+pub use placement;
+pub use volume::{OpenOptions, Volume, read_superblock};

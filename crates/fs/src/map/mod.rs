@@ -113,6 +113,38 @@ pub fn insert(
     }
 }
 
+/// Allocates the file block behind the last of a metadata file (a directory, a link's target) and
+/// charges it; with `bigalloc` the blocks of a cluster are used up first. The caller fills the block
+/// and sets the size.
+///
+/// # Errors
+/// As [`insert`].
+pub fn append_block(
+    format: &Format,
+    space: &Space,
+    update: &mut Update<'_>,
+    inode: &mut Inode,
+    logical: FileBlock,
+) -> Result<Block> {
+    let before = match logical.0.checked_sub(1) {
+        Some(before) => Some(block_at(&*update, format, inode, FileBlock(before))?),
+        None => None,
+    };
+    let ratio = format.geometry.blocks_per_cluster();
+    let block = match before {
+        Some(before) if !logical.0.is_multiple_of(ratio) => Block(before.0 + 1),
+        _ => {
+            let goal =
+                before.map_or_else(|| space.home(format, inode.number()), |before| Block(before.0 + 1));
+            let (block, charged) = space.allocate_metadata(update, goal)?;
+            charge(format, inode, charged);
+            block
+        }
+    };
+    insert(format, space, update, inode, NewRun { logical, start: block, count: 1, unwritten: false })?;
+    Ok(block)
+}
+
 /// Gives a new inode an empty map: an extent tree where the volume has them, else block pointers
 /// (all zero, which they are).
 pub fn init(format: &Format, inode: &mut Inode) {

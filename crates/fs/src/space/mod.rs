@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use ondisk::corrupt::Place;
 use ondisk::inode::FileType;
-use ondisk::units::{Block, BlockRun, Group, InodeNumber, low_u32};
+use ondisk::units::{Block, BlockRun, FileBlock, Group, InodeNumber, low_u32};
 use placement::{
     BlockPolicyKind, Contradiction, DirectoryPolicyKind, Engine, Grant, InodeEngine, InodeGrant,
     InodeRefusal, InodeRequest, Layout, Refusal, Request,
@@ -54,6 +54,9 @@ struct Writing {
 pub struct DataRequest {
     /// Where the run would best begin.
     pub goal: Block,
+    /// The file block that the first of them will hold: with `bigalloc` it decides the place inside
+    /// the cluster.
+    pub logical: FileBlock,
     /// Blocks wanted.
     pub count: u32,
     /// Loading in order: follow the goal, leave gaps for later.
@@ -82,6 +85,17 @@ impl Reserved {
     #[must_use]
     pub fn left(&self) -> u32 {
         self.left
+    }
+
+    /// Moves the front to the place inside a cluster that a file block must have. Returns whether
+    /// anything is left.
+    pub fn align_to(&mut self, logical: FileBlock) -> bool {
+        let mask = (1 << self.cluster_log2) - 1;
+        let inside = low_u32(self.next.0 - u64::from(self.first_data_block)) & mask;
+        let skip = logical.0.wrapping_sub(inside) & mask;
+        self.next.0 += u64::from(skip.min(self.left));
+        self.left -= skip.min(self.left);
+        self.left > 0
     }
 
     /// Uses up to `count` blocks from the front: their clusters become part of the update. Returns
@@ -214,7 +228,8 @@ impl Space {
     pub fn reserve_data(&self, request: &DataRequest) -> Result<Reserved> {
         let writing = self.writing()?;
         let geometry = &writing.format.geometry;
-        let clusters = request.count.div_ceil(geometry.blocks_per_cluster());
+        let inside = request.logical.0 % geometry.blocks_per_cluster();
+        let clusters = request.count.saturating_add(inside).div_ceil(geometry.blocks_per_cluster());
         let mut wanted = Request::data(geometry.cluster_of(request.goal), clusters);
         wanted.stream = request.stream;
         wanted.owner = u64::from(request.owner.get());
@@ -222,13 +237,15 @@ impl Space {
         let run = grant.run();
         let start = geometry.cluster_start(run.start);
         let granted = u64::from(run.count) << geometry.cluster_log2;
-        Ok(Reserved {
+        let mut reserved = Reserved {
             grant: Some(grant),
             next: start,
-            left: low_u32(granted.min(u64::from(request.count))),
+            left: low_u32(granted.min(u64::from(u32::MAX))),
             cluster_log2: geometry.cluster_log2,
             first_data_block: geometry.first_data_block,
-        })
+        };
+        reserved.align_to(request.logical);
+        Ok(reserved)
     }
 
     /// Takes one block for metadata near a goal (with `bigalloc` the first of a whole cluster).
@@ -349,10 +366,10 @@ impl Space {
         groups::apply(&writing.format, &mut descriptors, update, &work)
     }
 
-    /// The first blocks behind the structures at the start of a group: where data of the group may
-    /// begin.
+    /// Where the data of an inode's group may begin: behind the structures at its start.
     #[must_use]
-    pub fn data_goal(&self, format: &Format, group: Group) -> Block {
+    pub fn home(&self, format: &Format, inode: InodeNumber) -> Block {
+        let group = format.geometry.locate_inode(inode).map_or(Group(0), |(group, _)| group);
         let header = format.geometry.group_header(group);
         Block(header.start.0 + u64::from(header.count))
     }

@@ -1,0 +1,291 @@
+//! Contents of files: reading through the map, and writing whole stretches at once.
+//!
+//! Owns: turning byte ranges into runs of blocks. Excludes: names, and where blocks are chosen.
+
+use ondisk::corrupt::Place;
+use ondisk::inode::{Inode, InodeFlags};
+use ondisk::units::{Block, FileBlock, low_u32};
+
+use crate::cache::Blocks;
+use crate::error::{Error, Result};
+use crate::format::Format;
+use crate::inline;
+use crate::map::{self, NewRun, Segment, Segments, State};
+use crate::space::{DataRequest, Reserved};
+use crate::txn::Update;
+use crate::volume::Volume;
+
+/// File blocks that hold the bytes up to `size`.
+pub(crate) fn blocks_of(format: &Format, size: u64) -> u64 {
+    format.geometry.block_size.blocks_for(size)
+}
+
+/// Reads from a file whose inode is known; returns how many bytes, fewer only at the end of file.
+///
+/// # Errors
+/// A broken map, the device's failure.
+pub(crate) fn read_at(volume: &Volume, inode: &Inode, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+    let left = inode.size().saturating_sub(offset);
+    let len = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
+    let Some(buffer) = buffer.get_mut(..len).filter(|buffer| !buffer.is_empty()) else { return Ok(0) };
+    if inode.flags().contains(InodeFlags::INLINE_DATA) {
+        let contents = inline::contents(&*volume.cache, &volume.format, inode)?;
+        fill(buffer, &contents, offset);
+        return Ok(len);
+    }
+    if inode.is_fast_symlink(volume.format.geometry.block_size) {
+        fill(buffer, &inode.raw().i_block, offset);
+        return Ok(len);
+    }
+    read_mapped(volume, inode, offset, buffer)?;
+    Ok(len)
+}
+
+/// Copies what lies at `offset` of contents that may be shorter than the size says; zeros behind.
+fn fill(buffer: &mut [u8], contents: &[u8], offset: u64) {
+    let start = usize::try_from(offset).unwrap_or(usize::MAX).min(contents.len());
+    let found = contents.get(start..).unwrap_or_default();
+    let len = found.len().min(buffer.len());
+    let (head, tail) = buffer.split_at_mut(len);
+    head.copy_from_slice(&found[..len]);
+    tail.fill(0);
+}
+
+fn read_mapped(volume: &Volume, inode: &Inode, offset: u64, buffer: &mut [u8]) -> Result<()> {
+    let log2 = volume.format.geometry.block_size.log2();
+    let end = offset + buffer.len() as u64;
+    let mut rest = buffer;
+    let mut at = offset;
+    for segment in
+        Segments::new(&*volume.cache, &volume.format, inode, offset >> log2, ((end - 1) >> log2) + 1)
+    {
+        let segment = segment?;
+        let segment_start = u64::from(segment.logical.0) << log2;
+        let stop = (segment_start + (segment.count << log2)).min(end);
+        let len = usize::try_from(stop - at).unwrap_or(usize::MAX).min(rest.len());
+        let (piece, later) = rest.split_at_mut(len);
+        match segment.state {
+            State::Hole | State::Unwritten(_) => piece.fill(0),
+            State::Mapped(block) => {
+                let place = volume.format.geometry.byte_offset(block) + (at - segment_start);
+                let device = volume.cache.device();
+                device.read_at(place, piece).map_err(|source| {
+                    Error::io(format!("reading inode {} at {at}", inode.number()), source)
+                })?;
+            }
+        }
+        rest = later;
+        at = stop;
+    }
+    // Behind the last block a map can hold nothing was ever written.
+    rest.fill(0);
+    Ok(())
+}
+
+/// Reads all of a file that is metadata or a link target, so known to be small.
+///
+/// # Errors
+/// A size over `limit`; as [`read_at`].
+pub(crate) fn read_all(volume: &Volume, inode: &Inode, limit: u64) -> Result<Vec<u8>> {
+    if inode.size() > limit {
+        let size = inode.size();
+        return Err(Error::corrupt(Place::Inode(inode.number()), format!("size {size} is over {limit}")));
+    }
+    let mut contents = vec![0; usize::try_from(inode.size()).unwrap_or(0)];
+    read_at(volume, inode, 0, &mut contents)?;
+    Ok(contents)
+}
+
+/// The largest size of a file with this inode's kind of map.
+pub(crate) fn size_limit(format: &Format, inode: &Inode) -> u64 {
+    use ondisk::features::RoCompat;
+    let size = format.geometry.block_size;
+    let by_map = map::block_limit(format, inode) << size.log2();
+    // Without huge_file the space charged must fit 32 bits of sectors; map blocks take their share.
+    let by_charge = if format.has_ro_compat(RoCompat::HUGE_FILE) { u64::MAX } else { ((1 << 32) - 1) << 9 };
+    by_map.min(by_charge)
+}
+
+/// Data on its way into one file: the space taken for it, ahead of what is mapped.
+#[derive(Default)]
+pub(crate) struct Ahead {
+    reserved: Option<Reserved>,
+}
+
+/// What a write needs to know beyond the bytes.
+pub(crate) struct WriteHint {
+    /// One past the last byte that will be written in this go: space up to there is asked for at
+    /// once.
+    pub(crate) end: u64,
+}
+
+/// Writes bytes, mapping what was a hole. The inode is changed in memory only.
+///
+/// # Errors
+/// [`Error::NoSpace`], [`Error::FileTooLarge`], a broken map, the device's failure. Data may have
+/// been written to blocks that then stay free.
+pub(crate) fn write_at(
+    volume: &Volume,
+    update: &mut Update<'_>,
+    inode: &mut Inode,
+    ahead: &mut Ahead,
+    offset: u64,
+    data: &[u8],
+    hint: &WriteHint,
+) -> Result<()> {
+    let format = &volume.format;
+    let log2 = format.geometry.block_size.log2();
+    let end = offset.checked_add(data.len() as u64).filter(|end| *end <= size_limit(format, inode));
+    let Some(end) = end else {
+        return Err(Error::FileTooLarge(format!("at most {} bytes", size_limit(format, inode))));
+    };
+    let mut at = offset;
+    let mut rest = data;
+    while !rest.is_empty() {
+        let logical = FileBlock(low_u32(at >> log2));
+        let wanted = ((end - 1) >> log2) + 1 - u64::from(logical.0);
+        let found = map::lookup(&*update, format, inode, logical)?;
+        let (start, count, fresh) = match found.state {
+            State::Mapped(block) => (block, found.count.min(wanted), false),
+            State::Unwritten(_) => {
+                return Err(Error::Unsupported("writing into preallocated space".into()));
+            }
+            State::Hole => {
+                let hole = Segment { count: found.count.min(wanted), ..found };
+                let (start, count) = map_hole(volume, update, inode, ahead, hole, hint)?;
+                (start, count, true)
+            }
+        };
+        let stop = ((u64::from(logical.0) + count) << log2).min(end);
+        let len = usize::try_from(stop - at).unwrap_or(usize::MAX).min(rest.len());
+        let (piece, later) = rest.split_at(len);
+        let inside = at - (u64::from(logical.0) << log2);
+        write_run(volume, inode, start, count, inside, piece, fresh)?;
+        rest = later;
+        at = stop;
+    }
+    if end > inode.size() {
+        inode.set_size(end);
+    }
+    Ok(())
+}
+
+/// Writes a piece into a run of blocks, `inside` bytes from its start; what a fresh run holds
+/// around the piece becomes zero.
+fn write_run(
+    volume: &Volume,
+    inode: &Inode,
+    start: Block,
+    count: u64,
+    inside: u64,
+    piece: &[u8],
+    fresh: bool,
+) -> Result<()> {
+    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+    let device = volume.cache.device();
+    let base = volume.format.geometry.byte_offset(start);
+    let failed = |source| Error::io(format!("writing inode {}", inode.number()), source);
+    let write_zeros = |mut from: u64, to: u64| -> Result<()> {
+        while from < to {
+            let len = usize::try_from(to - from).unwrap_or(usize::MAX).min(ZEROS.len());
+            device.write_at(from, &ZEROS[..len]).map_err(failed)?;
+            from += len as u64;
+        }
+        Ok(())
+    };
+    if fresh {
+        write_zeros(base, base + inside)?;
+    }
+    device.write_at(base + inside, piece).map_err(failed)?;
+    if fresh {
+        let end = base + (count << volume.format.geometry.block_size.log2());
+        write_zeros(base + inside + piece.len() as u64, end)?;
+    }
+    Ok(())
+}
+
+/// Gives blocks to (the front of) a hole; returns the disk run.
+fn map_hole(
+    volume: &Volume,
+    update: &mut Update<'_>,
+    inode: &mut Inode,
+    ahead: &mut Ahead,
+    hole: Segment,
+    hint: &WriteHint,
+) -> Result<(Block, u64)> {
+    let format = &volume.format;
+    let most = low_u32(hole.count.min(u64::from(u32::MAX)));
+    if let Some((start, count)) = implied(&*update, format, inode, hole)? {
+        let run = NewRun { logical: hole.logical, start, count, unwritten: false };
+        map::insert(format, &volume.space, update, inode, run)?;
+        return Ok((start, u64::from(count)));
+    }
+    if !ahead.reserved.as_mut().is_some_and(|reserved| reserved.align_to(hole.logical)) {
+        let hinted = blocks_of(format, hint.end).saturating_sub(u64::from(hole.logical.0)).max(hole.count);
+        let goal = goal(volume, update, inode, hole.logical)?;
+        let request = DataRequest {
+            goal,
+            logical: hole.logical,
+            count: wanted_at_once(format, hinted),
+            stream: volume.options.in_order,
+            owner: inode.number(),
+        };
+        ahead.reserved = Some(volume.space.reserve_data(&request)?);
+    }
+    let Some(reserved) = &mut ahead.reserved else { return Err(Error::NoSpace) };
+    let (run, clusters) = reserved.take(&volume.space, update, most);
+    map::charge(format, inode, u64::from(clusters) << format.geometry.cluster_log2);
+    let new = NewRun { logical: hole.logical, start: run.start, count: run.count, unwritten: false };
+    map::insert(format, &volume.space, update, inode, new)?;
+    volume.note_stream_end(run);
+    Ok((run.start, u64::from(run.count)))
+}
+
+/// Blocks to ask for at once. A file that fits a group is asked for whole, so that it gets one run;
+/// a longer one in pieces, which follow each other where the volume allows, instead of hunting for
+/// the one place that holds it all.
+fn wanted_at_once(format: &Format, blocks: u64) -> u32 {
+    const PIECE: u64 = 8192;
+    let whole = u64::from(format.geometry.blocks_per_group);
+    low_u32(if blocks <= whole { blocks.max(1) } else { PIECE.min(whole) })
+}
+
+/// Where new data would best begin: behind the block before it, else where the inode's group
+/// begins; behind the last data of all when loading in order.
+fn goal(volume: &Volume, update: &Update<'_>, inode: &Inode, logical: FileBlock) -> Result<Block> {
+    if volume.options.in_order {
+        return Ok(Block(volume.stream_goal()));
+    }
+    if let Some(before) = logical.0.checked_sub(1)
+        && let State::Mapped(block) = map::lookup(update, &volume.format, inode, FileBlock(before))?.state
+    {
+        return Ok(Block(block.0 + 1));
+    }
+    Ok(volume.space.home(&volume.format, inode.number()))
+}
+
+/// With `bigalloc`, a block whose cluster already serves a neighbour in the file must take its own
+/// place in that cluster.
+fn implied(
+    blocks: &dyn Blocks,
+    format: &Format,
+    inode: &Inode,
+    hole: Segment,
+) -> Result<Option<(Block, u32)>> {
+    let ratio = format.geometry.blocks_per_cluster();
+    let inside = hole.logical.0 % ratio;
+    if ratio == 1 {
+        return Ok(None);
+    }
+    let first = hole.logical.0 - inside;
+    let cluster = Segments::new(blocks, format, inode, u64::from(first), u64::from(first) + u64::from(ratio));
+    for neighbour in cluster {
+        let neighbour = neighbour?;
+        if let State::Mapped(block) | State::Unwritten(block) = neighbour.state {
+            let cluster_start = block.0.saturating_sub(u64::from(neighbour.logical.0 - first));
+            let count = u64::from(ratio - inside).min(hole.count);
+            return Ok(Some((Block(cluster_start + u64::from(inside)), low_u32(count))));
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,190 @@
+//! What an inode says of itself: reading it, and setting times and sizes.
+
+use ondisk::features::RoCompat;
+use ondisk::inode::{FileType, Inode, InodeFlags, TimeField, Timestamp};
+use ondisk::units::{Block, InodeNumber};
+
+use crate::error::{Error, Result};
+use crate::volume::Volume;
+use crate::{file, inode, xattr};
+
+/// The four times of an inode; creation is `None` where the record has no room for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Times {
+    /// Last access.
+    pub access: Timestamp,
+    /// Last modification of the contents.
+    pub modify: Timestamp,
+    /// Last change of the inode.
+    pub change: Timestamp,
+    /// Creation.
+    pub create: Option<Timestamp>,
+}
+
+impl Times {
+    /// All four at one moment.
+    #[must_use]
+    pub fn all(at: Timestamp) -> Self {
+        Times { access: at, modify: at, change: at, create: Some(at) }
+    }
+
+    pub(crate) fn store(&self, inode: &mut Inode) {
+        inode.set_time(TimeField::Access, self.access);
+        inode.set_time(TimeField::Modify, self.modify);
+        inode.set_time(TimeField::Change, self.change);
+        if let Some(create) = self.create {
+            inode.set_time(TimeField::Create, create);
+        }
+    }
+}
+
+/// What `stat` shows of an inode.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Metadata {
+    /// The inode's number.
+    pub inode: InodeNumber,
+    /// What it is.
+    pub file_type: FileType,
+    /// Permission bits with set-user-id, set-group-id and sticky bits (the lower twelve).
+    pub permissions: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group owner.
+    pub gid: u32,
+    /// Project; zero where there is none.
+    pub project: u32,
+    /// Bytes of contents.
+    pub size: u64,
+    /// Names.
+    pub links: u16,
+    /// Space charged, in 512-byte sectors.
+    pub sectors: u64,
+    /// Times.
+    pub times: Times,
+    /// Inode flags.
+    pub flags: InodeFlags,
+    /// Generation.
+    pub generation: u32,
+    /// Device number as (major, minor), for devices.
+    pub device: Option<(u32, u32)>,
+    /// External attribute block, if there is one.
+    pub attribute_block: Option<Block>,
+}
+
+impl Volume {
+    /// Reads an inode that must be in use.
+    pub(crate) fn load(&self, number: InodeNumber) -> Result<Inode> {
+        inode::load(&*self.cache, &self.format, &self.space, number)
+    }
+
+    /// What an inode says of itself.
+    ///
+    /// # Errors
+    /// A number behind the last inode, a broken record, a type without a meaning; the device's
+    /// failure.
+    pub fn metadata(&self, number: InodeNumber) -> Result<Metadata> {
+        let inode = self.load(number)?;
+        let block_size = self.format.geometry.block_size;
+        let file_type = file_type(&inode)?;
+        let time = |field| inode.time(field).unwrap_or_default();
+        let is_device = matches!(file_type, FileType::CharDevice | FileType::BlockDevice);
+        Ok(Metadata {
+            inode: number,
+            file_type,
+            permissions: inode.mode() & 0o7777,
+            uid: inode.uid(),
+            gid: inode.gid(),
+            project: inode.project(),
+            size: inode.size(),
+            links: inode.links(),
+            sectors: inode.sectors(block_size),
+            times: Times {
+                access: time(TimeField::Access),
+                modify: time(TimeField::Modify),
+                change: time(TimeField::Change),
+                create: inode.time(TimeField::Create),
+            },
+            flags: inode.flags(),
+            generation: inode.generation(),
+            device: is_device.then(|| inode.device()),
+            attribute_block: Some(inode.attribute_block()).filter(|block| block.0 != 0),
+        })
+    }
+
+    /// All extended attributes as (full name, value), in name order.
+    ///
+    /// # Errors
+    /// Broken attributes; the device's failure.
+    pub fn xattrs(&self, number: InodeNumber) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let inode = self.load(number)?;
+        let mut all = xattr::list(self, &inode)?;
+        all.sort();
+        Ok(all)
+    }
+
+    /// Replaces all extended attributes.
+    ///
+    /// # Errors
+    /// A name without a known prefix, a value that does not fit, no space.
+    pub fn set_xattrs(&self, number: InodeNumber, attributes: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
+        let (_writing, mut update) = self.begin()?;
+        let mut inode = self.load(number)?;
+        xattr::set_all(self, &mut update, &mut inode, attributes)?;
+        inode::store(&mut update, &self.format, &self.space, &mut inode)?;
+        update.commit();
+        Ok(())
+    }
+
+    /// Sets all times of an inode.
+    ///
+    /// # Errors
+    /// A broken record; the device's failure.
+    pub fn set_times(&self, number: InodeNumber, times: &Times) -> Result<()> {
+        let (_writing, mut update) = self.begin()?;
+        let mut inode = self.load(number)?;
+        times.store(&mut inode);
+        inode::store(&mut update, &self.format, &self.space, &mut inode)?;
+        update.commit();
+        Ok(())
+    }
+
+    /// Makes a regular file longer: what is added is a hole.
+    ///
+    /// # Errors
+    /// A size below the present one, or over what the map can hold.
+    pub fn extend(&self, number: InodeNumber, size: u64) -> Result<()> {
+        let (_writing, mut update) = self.begin()?;
+        let mut inode = self.load(number)?;
+        if file_type(&inode)? != FileType::Regular || size < inode.size() {
+            return Err(Error::Invalid("only regular files can grow, and this only makes longer".into()));
+        }
+        if size > file::size_limit(&self.format, &inode) {
+            let limit = file::size_limit(&self.format, &inode);
+            return Err(Error::FileTooLarge(format!("{size} bytes, at most {limit}")));
+        }
+        inode.set_size(size);
+        self.note_size(size);
+        inode::store(&mut update, &self.format, &self.space, &mut inode)?;
+        update.commit();
+        Ok(())
+    }
+
+    /// Files over 2 GiB are announced by a feature of the volume.
+    pub(crate) fn note_size(&self, size: u64) {
+        if size > i32::MAX as u64 && !self.format.has_ro_compat(RoCompat::LARGE_FILE) {
+            self.edit_superblock(|raw| {
+                let mut features = raw.features();
+                features.ro_compat |= RoCompat::LARGE_FILE;
+                raw.set_features(features);
+            });
+        }
+    }
+}
+
+pub(super) fn file_type(inode: &Inode) -> Result<FileType> {
+    inode.file_type().ok_or_else(|| {
+        let mode = inode.mode();
+        let problem = format!("mode {mode:#08o} has no meaning: the inode is not in use or damaged");
+        Error::corrupt(ondisk::corrupt::Place::Inode(inode.number()), problem)
+    })
+}

@@ -1,0 +1,163 @@
+//! Contents of files: an open file to read, and a writer.
+
+use std::io::{self, Read, Seek, SeekFrom, Write};
+
+use ondisk::inode::{FileType, Inode};
+use ondisk::units::InodeNumber;
+
+use super::attrs::file_type;
+use crate::error::{Error, Result};
+use crate::map::{Segment, Segments};
+use crate::volume::Volume;
+use crate::{file, inline, inode};
+
+/// An open file, to read.
+///
+/// ```
+/// # use platfs::{Volume, Result};
+/// # use std::io::Read;
+/// # fn show(volume: &Volume) -> Result<(), Box<dyn std::error::Error>> {
+/// let mut text = String::new();
+/// volume.open_file(volume.resolve(b"/etc/os-release")?)?.read_to_string(&mut text)?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct File<'v> {
+    volume: &'v Volume,
+    inode: Inode,
+    position: u64,
+}
+
+impl File<'_> {
+    /// Bytes of contents.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.inode.size()
+    }
+
+    /// Reads at an offset; returns how many bytes, fewer than asked only at the end of file.
+    ///
+    /// # Errors
+    /// A broken map; the device's failure.
+    pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        file::read_at(self.volume, &self.inode, offset, buffer)
+    }
+
+    /// The stretches of the file's map up to its size, in file order. Contents kept in the inode
+    /// have none.
+    pub fn segments(&self) -> impl Iterator<Item = Result<Segment>> {
+        let volume = self.volume;
+        let mapped = self.inode.has_map(volume.format.geometry.block_size);
+        let end = if mapped { file::blocks_of(&volume.format, self.inode.size()) } else { 0 };
+        Segments::new(&*volume.cache, &volume.format, &self.inode, 0, end)
+    }
+}
+
+impl Read for File<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.read_at(self.position, buffer).map_err(io::Error::other)?;
+        self.position += count as u64;
+        Ok(count)
+    }
+}
+
+impl Seek for File<'_> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let target = match to {
+            SeekFrom::Start(offset) => Some(offset),
+            SeekFrom::End(offset) => self.inode.size().checked_add_signed(offset),
+            SeekFrom::Current(offset) => self.position.checked_add_signed(offset),
+        };
+        self.position = target.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+        Ok(self.position)
+    }
+}
+
+/// Writes into a regular file. Space is taken ahead, up to the size that was announced; what was
+/// taken and not used goes back when the writer is dropped.
+pub struct Writer<'v> {
+    volume: &'v Volume,
+    inode: InodeNumber,
+    announced: u64,
+    ahead: file::Ahead,
+    position: u64,
+}
+
+impl Writer<'_> {
+    /// Writes all of `data` at an offset.
+    ///
+    /// # Errors
+    /// No space, a file larger than its map can hold, a broken map, the device's failure. The file
+    /// is then as before, but for data in blocks that it already had.
+    pub fn write_all_at(&mut self, offset: u64, data: &[u8]) -> Result<()> {
+        let volume = self.volume;
+        let (_writing, mut update) = volume.begin()?;
+        let mut node = volume.load(self.inode)?;
+        let end = offset.saturating_add(data.len() as u64);
+        let complete = offset == 0 && node.size() == 0 && end >= self.announced;
+        if !(complete && inline::store(volume, &mut update, &mut node, data)?) {
+            let hint = file::WriteHint { end: self.announced.max(end) };
+            file::write_at(volume, &mut update, &mut node, &mut self.ahead, offset, data, &hint)?;
+        }
+        volume.note_size(node.size());
+        inode::store(&mut update, &volume.format, &volume.space, &mut node)?;
+        update.commit();
+        volume.relieve()
+    }
+}
+
+impl Write for Writer<'_> {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        self.write_all_at(self.position, data).map_err(io::Error::other)?;
+        self.position += data.len() as u64;
+        Ok(data.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Volume {
+    /// Opens a regular file or a symbolic link (whose contents are its target) for reading.
+    ///
+    /// # Errors
+    /// A directory or special file; a broken inode.
+    pub fn open_file(&self, number: InodeNumber) -> Result<File<'_>> {
+        let inode = self.load(number)?;
+        match file_type(&inode)? {
+            FileType::Regular | FileType::Symlink => Ok(File { volume: self, inode, position: 0 }),
+            FileType::Directory => Err(Error::IsDirectory),
+            _ => Err(Error::Invalid("a special file has no contents".into())),
+        }
+    }
+
+    /// Opens a regular file for writing. `announced` is the size it is going to have, or 0 if that
+    /// is not known; a known size is laid out as a whole.
+    ///
+    /// # Errors
+    /// Not a regular file; a volume open for reading only.
+    pub fn writer(&self, number: InodeNumber, announced: u64) -> Result<Writer<'_>> {
+        if !self.space.is_writable() {
+            return Err(Error::ReadOnly);
+        }
+        let inode = self.load(number)?;
+        if file_type(&inode)? != FileType::Regular {
+            return Err(Error::Invalid("only regular files can be written".into()));
+        }
+        Ok(Writer { volume: self, inode: number, announced, ahead: file::Ahead::default(), position: 0 })
+    }
+
+    /// The target of a symbolic link.
+    ///
+    /// # Errors
+    /// Not a symbolic link; a target longer than a block allows; a broken map.
+    pub fn read_link(&self, number: InodeNumber) -> Result<Vec<u8>> {
+        let inode = self.load(number)?;
+        if file_type(&inode)? != FileType::Symlink {
+            return Err(Error::Invalid("not a symbolic link".into()));
+        }
+        let limit = u64::from(self.format.geometry.block_size.bytes());
+        file::read_all(self, &inode, limit)
+    }
+}

@@ -1,0 +1,12 @@
+//! The verbs of a volume, as methods of [`Volume`](crate::Volume).
+//!
+//! Each verb that changes something is one update: it happens as a whole or, on any error, not at
+//! all (invariant I3).
+
+mod attrs;
+mod data;
+mod names;
+
+pub use attrs::{Metadata, Times};
+pub use data::{File, Writer};
+pub use names::{DirEntry, Kind, NewInode};

@@ -1,0 +1,339 @@
+//! Names: looking up, walking paths, listing directories, creating and linking.
+
+use ondisk::features::RoCompat;
+use ondisk::inode::{FileType, I_BLOCK_LEN, Inode, InodeFlags};
+use ondisk::units::{Block, FileBlock, InodeNumber, low_u32};
+use placement::InodeRequest;
+
+use super::attrs::{Times, file_type};
+use crate::cache::Role;
+use crate::error::{Error, Result};
+use crate::map;
+use crate::txn::Update;
+use crate::volume::Volume;
+use crate::{dir, inode, xattr};
+
+/// Longest name in bytes.
+pub const NAME_MAX: usize = 255;
+/// Symbolic links followed on one path before a loop is assumed, as Linux does.
+const LINKS_FOLLOWED_MAX: u32 = 40;
+/// Names an inode may have where the volume knows extents.
+const LINKS_MAX: u16 = 65_000;
+/// Names an inode may have on ext2 and ext3.
+const LINKS_MAX_OLD: u16 = 32_000;
+
+/// One name in a directory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DirEntry {
+    /// The name, any bytes but `/` and NUL; raw (not decrypted) in encrypted directories.
+    pub name: Vec<u8>,
+    /// What it names.
+    pub inode: InodeNumber,
+    /// The type as the entry tells it; `None` where volumes do not store it.
+    pub file_type: Option<FileType>,
+}
+
+/// What a new inode is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind<'a> {
+    /// Regular file, empty.
+    File,
+    /// Directory, empty.
+    Directory,
+    /// Symbolic link to a target.
+    Symlink(&'a [u8]),
+    /// Character device (major, minor).
+    CharDevice(u32, u32),
+    /// Block device (major, minor).
+    BlockDevice(u32, u32),
+    /// Named pipe.
+    Fifo,
+    /// Socket.
+    Socket,
+}
+
+impl Kind<'_> {
+    fn file_type(self) -> FileType {
+        match self {
+            Kind::File => FileType::Regular,
+            Kind::Directory => FileType::Directory,
+            Kind::Symlink(_) => FileType::Symlink,
+            Kind::CharDevice(..) => FileType::CharDevice,
+            Kind::BlockDevice(..) => FileType::BlockDevice,
+            Kind::Fifo => FileType::Fifo,
+            Kind::Socket => FileType::Socket,
+        }
+    }
+}
+
+/// A new inode, whole: written once instead of being created and changed.
+#[derive(Clone, Copy, Debug)]
+pub struct NewInode<'a> {
+    /// What it is.
+    pub kind: Kind<'a>,
+    /// The lower twelve mode bits.
+    pub permissions: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group owner.
+    pub gid: u32,
+    /// Times.
+    pub times: Times,
+    /// Extended attributes by full name.
+    pub xattrs: &'a [(Vec<u8>, Vec<u8>)],
+}
+
+fn check_name(name: &[u8]) -> Result<()> {
+    match name {
+        [] | b"." | b".." => Err(Error::Invalid("a name can't be empty, '.' or '..'".into())),
+        _ if name.len() > NAME_MAX => Err(Error::NameTooLong(name.len())),
+        _ if name.iter().any(|byte| matches!(byte, b'/' | 0)) => {
+            Err(Error::Invalid("a name can't contain '/' or NUL".into()))
+        }
+        _ => Ok(()),
+    }
+}
+
+impl Volume {
+    fn load_directory(&self, number: InodeNumber) -> Result<Inode> {
+        let inode = self.load(number)?;
+        if file_type(&inode)? == FileType::Directory { Ok(inode) } else { Err(Error::NotDirectory) }
+    }
+
+    /// The inode behind a name of a directory.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::NotDirectory`]; a broken directory; the device's failure.
+    pub fn lookup(&self, directory: InodeNumber, name: &[u8]) -> Result<InodeNumber> {
+        let directory = self.load_directory(directory)?;
+        match dir::lookup(&*self.cache, &self.format, &directory, name)? {
+            Some((found, _)) => Ok(found),
+            None => Err(Error::NotFound),
+        }
+    }
+
+    /// The inode behind a path from the root, every symbolic link followed.
+    ///
+    /// # Errors
+    /// As [`Volume::lookup`]; [`Error::SymlinkLoop`].
+    pub fn resolve(&self, path: &[u8]) -> Result<InodeNumber> {
+        self.walk(path, true)
+    }
+
+    /// The inode behind a path from the root; a symbolic link in last place is not followed.
+    ///
+    /// # Errors
+    /// As [`Volume::resolve`].
+    pub fn resolve_link(&self, path: &[u8]) -> Result<InodeNumber> {
+        self.walk(path, false)
+    }
+
+    fn walk(&self, path: &[u8], follow_last: bool) -> Result<InodeNumber> {
+        let split = |path: &[u8]| -> Vec<Vec<u8>> {
+            path.split(|byte| *byte == b'/')
+                .rev()
+                .filter(|part| !part.is_empty())
+                .map(<[u8]>::to_vec)
+                .collect()
+        };
+        let mut left = split(path);
+        let mut here = InodeNumber::ROOT;
+        let mut followed = 0;
+        while let Some(name) = left.pop() {
+            let next = self.lookup(here, &name)?;
+            let is_link = self.load(next)?.file_type() == Some(FileType::Symlink);
+            if !is_link || (left.is_empty() && !follow_last) {
+                here = next;
+                continue;
+            }
+            followed += 1;
+            if followed > LINKS_FOLLOWED_MAX {
+                return Err(Error::SymlinkLoop);
+            }
+            let target = self.read_link(next)?;
+            if target.first() == Some(&b'/') {
+                here = InodeNumber::ROOT;
+            }
+            left.extend(split(&target));
+        }
+        Ok(here)
+    }
+
+    /// The names in a directory, `.` and `..` left out, in the order in which they are stored.
+    ///
+    /// # Errors
+    /// Not a directory. Broken blocks are told by the iterator, which then ends.
+    pub fn read_dir(&self, directory: InodeNumber) -> Result<impl Iterator<Item = Result<DirEntry>> + '_> {
+        let directory = self.load_directory(directory)?;
+        dir::entries(self, directory)
+    }
+
+    /// Creates an inode and names it.
+    ///
+    /// # Errors
+    /// [`Error::Exists`], [`Error::NoSpace`], [`Error::NoInodes`], [`Error::TooManyLinks`], a name
+    /// that can't be one; broken structures on the way. Then nothing has changed.
+    pub fn create(&self, directory: InodeNumber, name: &[u8], new: &NewInode<'_>) -> Result<InodeNumber> {
+        check_name(name)?;
+        let (_writing, mut update) = self.begin()?;
+        let mut parent = self.load_directory(directory)?;
+        if dir::lookup(&update, &self.format, &parent, name)?.is_some() {
+            return Err(Error::Exists);
+        }
+        let file_type = new.kind.file_type();
+        let request = InodeRequest {
+            parent: directory.index(),
+            is_directory: file_type == FileType::Directory,
+            top_level: directory == InodeNumber::ROOT || parent.flags().contains(InodeFlags::TOPDIR),
+            name_hash: name_number(name),
+            sequential: self.options.in_order,
+        };
+        let number = self.space.allocate_inode(&mut update, &request, file_type)?;
+        let mut child = self.blank(number, new)?;
+        self.fill(&mut update, &mut child, &mut parent, new)?;
+        dir::insert(self, &mut update, &mut parent, name, number, file_type)?;
+        inode::store(&mut update, &self.format, &self.space, &mut child)?;
+        inode::store(&mut update, &self.format, &self.space, &mut parent)?;
+        update.commit();
+        self.relieve()?;
+        Ok(number)
+    }
+
+    /// The record of a new inode, before it has contents.
+    fn blank(&self, number: InodeNumber, new: &NewInode<'_>) -> Result<Inode> {
+        let mut inode = Inode::blank(number, self.format.geometry.inode_size);
+        let file_type = new.kind.file_type();
+        let raw = inode.raw_mut();
+        raw.i_mode.set(file_type.mode_bits() | new.permissions & 0o7777);
+        raw.i_links_count.set(if file_type == FileType::Directory { 2 } else { 1 });
+        raw.i_generation.set(self.generation(number));
+        inode.set_owner(new.uid, new.gid);
+        new.times.store(&mut inode);
+        Ok(inode)
+    }
+
+    /// Generations differ between uses of a number because the seed differs between openings.
+    /// Mixing function: SplitMix64.
+    fn generation(&self, number: InodeNumber) -> u32 {
+        let mut mixed =
+            self.options.seed.wrapping_add(u64::from(number.get()).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        low_u32(mixed ^ mixed >> 31)
+    }
+
+    fn fill(
+        &self,
+        update: &mut Update<'_>,
+        child: &mut Inode,
+        parent: &mut Inode,
+        new: &NewInode<'_>,
+    ) -> Result<()> {
+        match new.kind {
+            Kind::File => map::init(&self.format, child),
+            Kind::Directory => {
+                self.raise_links(parent)?;
+                map::init(&self.format, child);
+                dir::init(self, update, child, parent.number())?;
+            }
+            Kind::Symlink(target) => self.store_target(update, child, target)?,
+            Kind::CharDevice(major, minor) | Kind::BlockDevice(major, minor) => {
+                check_device(major, minor)?;
+                child.set_device(major, minor);
+            }
+            Kind::Fifo | Kind::Socket => {}
+        }
+        if new.xattrs.is_empty() { Ok(()) } else { xattr::set_all(self, update, child, new.xattrs) }
+    }
+
+    /// Short targets stand in the inode, long ones in a block of their own.
+    fn store_target(&self, update: &mut Update<'_>, child: &mut Inode, target: &[u8]) -> Result<()> {
+        let block_len = self.format.geometry.block_size.bytes_usize();
+        if target.is_empty() || target.contains(&0) || target.len() >= block_len {
+            return Err(Error::Invalid(format!(
+                "a symbolic link's target has 1 to {} bytes and no NUL, not {}",
+                block_len - 1,
+                target.len()
+            )));
+        }
+        child.set_size(target.len() as u64);
+        if target.len() < I_BLOCK_LEN {
+            if let Some(to) = child.raw_mut().i_block.get_mut(..target.len()) {
+                to.copy_from_slice(target);
+            }
+            return Ok(());
+        }
+        map::init(&self.format, child);
+        let block = self.metadata_block(update, child)?;
+        if let Some(to) = update.create(block, Role::Plain).get_mut(..target.len()) {
+            to.copy_from_slice(target);
+        }
+        Ok(())
+    }
+
+    /// Gives an inode without blocks its first one.
+    fn metadata_block(&self, update: &mut Update<'_>, inode: &mut Inode) -> Result<Block> {
+        map::append_block(&self.format, &self.space, update, inode, FileBlock(0))
+    }
+
+    fn links_max(&self) -> u16 {
+        use ondisk::features::Incompat;
+        if self.format.has_incompat(Incompat::EXTENTS) { LINKS_MAX } else { LINKS_MAX_OLD }
+    }
+
+    /// One more subdirectory. With `dir_nlink` a directory of too many stops counting: one link then
+    /// means "unknown".
+    fn raise_links(&self, directory: &mut Inode) -> Result<()> {
+        let links = directory.links();
+        let next = match links {
+            1 if self.format.has_ro_compat(RoCompat::DIR_NLINK) => 1,
+            _ if links < self.links_max() => links + 1,
+            _ if self.format.has_ro_compat(RoCompat::DIR_NLINK) => 1,
+            _ => return Err(Error::TooManyLinks),
+        };
+        directory.raw_mut().i_links_count.set(next);
+        Ok(())
+    }
+
+    /// Gives an inode that is not a directory another name.
+    ///
+    /// # Errors
+    /// [`Error::Exists`], [`Error::IsDirectory`], [`Error::TooManyLinks`], [`Error::NoSpace`]. Then
+    /// nothing has changed.
+    pub fn link(&self, number: InodeNumber, directory: InodeNumber, name: &[u8]) -> Result<()> {
+        check_name(name)?;
+        let (_writing, mut update) = self.begin()?;
+        let mut child = self.load(number)?;
+        let file_type = file_type(&child)?;
+        if file_type == FileType::Directory {
+            return Err(Error::IsDirectory);
+        }
+        if child.links() >= self.links_max() {
+            return Err(Error::TooManyLinks);
+        }
+        let mut parent = self.load_directory(directory)?;
+        if dir::lookup(&update, &self.format, &parent, name)?.is_some() {
+            return Err(Error::Exists);
+        }
+        let links = child.links() + 1;
+        child.raw_mut().i_links_count.set(links);
+        dir::insert(self, &mut update, &mut parent, name, number, file_type)?;
+        inode::store(&mut update, &self.format, &self.space, &mut child)?;
+        inode::store(&mut update, &self.format, &self.space, &mut parent)?;
+        update.commit();
+        self.relieve()
+    }
+}
+
+/// The format keeps 12 bits of major and 20 of minor.
+fn check_device(major: u32, minor: u32) -> Result<()> {
+    if major < 1 << 12 && minor < 1 << 20 {
+        return Ok(());
+    }
+    Err(Error::Invalid(format!("device number {major}:{minor} is over 4095:1048575")))
+}
+
+/// A number that differs between names (FNV-1a); only spreads top-level directories.
+fn name_number(name: &[u8]) -> u32 {
+    name.iter().fold(0x811C_9DC5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
+}

@@ -1,0 +1,275 @@
+//! An open volume: the facts of its format, its metadata cache and its free space.
+//!
+//! Owns: opening (the only door from an untrusted device to a usable volume), the superblock, and
+//! sync. The verbs stand in `ops`.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ondisk::corrupt::Place;
+use ondisk::features::{Features, Incompat, RoCompat};
+use ondisk::inode::Timestamp;
+use ondisk::superblock::{RawSuperblock, STATE_ERROR, SUPERBLOCK_LEN, SUPERBLOCK_OFFSET};
+use ondisk::units::BlockRun;
+use placement::BlockPolicyKind;
+use zerocopy::IntoBytes;
+
+use crate::cache::Cache;
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::format::Format;
+use crate::space::Space;
+use crate::txn::Update;
+
+/// How to open a volume.
+#[derive(Clone, Debug, Default)]
+pub struct OpenOptions {
+    write: bool,
+    policy: BlockPolicyKind,
+    pub(crate) in_order: bool,
+    pub(crate) now: Timestamp,
+    pub(crate) seed: u64,
+}
+
+impl OpenOptions {
+    /// Reading only.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Opens for writing too.
+    #[must_use]
+    pub fn write(mut self, write: bool) -> Self {
+        self.write = write;
+        self
+    }
+
+    /// The block allocation policy.
+    #[must_use]
+    pub fn policy(mut self, policy: BlockPolicyKind) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Lays inodes and data out in the order in which they are created, as a loader of a whole tree
+    /// wants it, instead of spreading directories for later growth.
+    #[must_use]
+    pub fn in_order(mut self, in_order: bool) -> Self {
+        self.in_order = in_order;
+        self
+    }
+
+    /// The time that changes get; the library reads no clock.
+    #[must_use]
+    pub fn now(mut self, now: Timestamp) -> Self {
+        self.now = now;
+        self
+    }
+
+    /// Where inode generations begin; the library has no randomness of its own.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+}
+
+/// An open ext2, ext3 or ext4 volume. Verbs take `&self` and may be called from many threads.
+pub struct Volume {
+    pub(crate) format: Format,
+    pub(crate) cache: Arc<Cache>,
+    pub(crate) space: Space,
+    pub(crate) options: OpenOptions,
+    /// Held by each verb that changes something, and by sync: an update in flight is never synced.
+    writer: Mutex<()>,
+    superblock: Mutex<RawSuperblock>,
+    /// Where the last data written in order ended.
+    stream_end: AtomicU64,
+}
+
+/// Proof that the caller is the only one changing the volume.
+pub(crate) struct Writing<'v>(#[expect(dead_code, reason = "held for its drop")] MutexGuard<'v, ()>);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Reads the primary superblock of a device.
+///
+/// # Errors
+/// The device's failure, or bytes that are no superblock.
+pub fn read_superblock(device: &dyn Device) -> Result<RawSuperblock> {
+    if device.size() < SUPERBLOCK_OFFSET + SUPERBLOCK_LEN as u64 {
+        return Err(Error::corrupt(
+            Place::Superblock,
+            format!("the device ends before it, after {} bytes", device.size()),
+        ));
+    }
+    let mut bytes = [0; SUPERBLOCK_LEN];
+    device
+        .read_at(SUPERBLOCK_OFFSET, &mut bytes)
+        .map_err(|source| Error::io("reading the superblock", source))?;
+    Ok(RawSuperblock::parse(&bytes)?)
+}
+
+fn refuse_unreadable(features: Features) -> Result<()> {
+    let unknown = features.unreadable();
+    if unknown.contains(Incompat::JOURNAL_DEV) {
+        return Err(Error::Unsupported("this is an external journal, not a file system".into()));
+    }
+    if unknown.is_empty() {
+        return Ok(());
+    }
+    let names = Features { incompat: unknown, ..Features::default() }.names().join(", ");
+    Err(Error::Unsupported(format!("the volume uses features that can't be read: {names}")))
+}
+
+fn refuse_unwritable(raw: &RawSuperblock, features: Features) -> Result<()> {
+    if features.incompat.contains(Incompat::RECOVER) {
+        return Err(Error::Unsupported("the journal must be replayed before the volume is written".into()));
+    }
+    if raw.s_state.get() & STATE_ERROR != 0 {
+        return Err(Error::Unsupported(
+            "the volume is marked as having errors; check it before writing".into(),
+        ));
+    }
+    if raw.s_last_orphan.get() != 0 || features.ro_compat.contains(RoCompat::ORPHAN_PRESENT) {
+        return Err(Error::Unsupported(
+            "orphaned inodes must be cleaned up before the volume is written".into(),
+        ));
+    }
+    let unknown = features.unwritable();
+    if unknown == Features::default() {
+        return Ok(());
+    }
+    Err(Error::Unsupported(format!(
+        "the volume uses features that can't be written: {}",
+        unknown.names().join(", ")
+    )))
+}
+
+impl Volume {
+    /// Opens the volume on a device.
+    ///
+    /// # Errors
+    /// The device's failure; a superblock that is none, has a wrong checksum, contradicts itself or
+    /// describes more than the device holds; features that this code can't read or, when opened for
+    /// writing, can't write.
+    pub fn open(device: Arc<dyn Device>, options: &OpenOptions) -> Result<Self> {
+        let raw = read_superblock(&*device)?;
+        refuse_unreadable(raw.features())?;
+        let format = Format::from_superblock(&raw)?;
+        if !format.sealer.superblock_is_right(&raw) {
+            return Err(Error::corrupt(Place::Superblock, "checksum is wrong"));
+        }
+        let bytes = format.geometry.blocks << format.geometry.block_size.log2();
+        if bytes > device.size() {
+            return Err(Error::corrupt(
+                Place::Superblock,
+                format!("the volume has {bytes} bytes, the device only {}", device.size()),
+            ));
+        }
+        let cache = Arc::new(Cache::new(Arc::clone(&device), format.geometry.block_size, format.sealer));
+        let space = if options.write {
+            refuse_unwritable(&raw, format.features)?;
+            Space::for_writing(&*device, &format, Arc::clone(&cache), options.policy)?
+        } else {
+            Space::for_reading(&*device, &format)?
+        };
+        Ok(Volume {
+            format,
+            cache,
+            space,
+            options: options.clone(),
+            writer: Mutex::default(),
+            superblock: Mutex::new(raw),
+            stream_end: AtomicU64::new(0),
+        })
+    }
+
+    /// The facts of the volume's format.
+    #[must_use]
+    pub fn format(&self) -> &Format {
+        &self.format
+    }
+
+    /// The superblock as last read or written.
+    #[must_use]
+    pub fn superblock(&self) -> RawSuperblock {
+        *lock(&self.superblock)
+    }
+
+    /// Group descriptors and free counts.
+    #[must_use]
+    pub fn space(&self) -> &Space {
+        &self.space
+    }
+
+    /// Whether the journal holds changes that were not yet brought to their places. Reading shows
+    /// the volume without them.
+    #[must_use]
+    pub fn needs_recovery(&self) -> bool {
+        self.format.has_incompat(Incompat::RECOVER)
+    }
+
+    pub(crate) fn begin(&self) -> Result<(Writing<'_>, Update<'_>)> {
+        if !self.space.is_writable() {
+            return Err(Error::ReadOnly);
+        }
+        Ok((Writing(lock(&self.writer)), Update::new(&self.cache)))
+    }
+
+    /// Changes the superblock in memory; the next sync writes it.
+    pub(crate) fn edit_superblock(&self, change: impl FnOnce(&mut RawSuperblock)) {
+        change(&mut lock(&self.superblock));
+    }
+
+    /// Writes metadata blocks out when they take much memory. Only right while the ordering is
+    /// *unordered*: nothing is promised before a sync.
+    pub(crate) fn relieve(&self) -> Result<()> {
+        if self.cache.is_crowded() { self.cache.write_back() } else { Ok(()) }
+    }
+
+    /// Makes everything written so far stable.
+    ///
+    /// # Errors
+    /// The device's failure; a bitmap or descriptor that contradicts what was allocated.
+    pub fn sync(&self) -> Result<()> {
+        let (writing, mut update) = self.begin()?;
+        let taken = self.space.write_back(&mut update)?;
+        update.commit();
+        self.cache.write_back()?;
+        self.edit_superblock(|raw| {
+            let blocks = taken.clusters << self.format.geometry.cluster_log2;
+            raw.set_free_blocks_count(raw.free_blocks_count().saturating_sub(blocks));
+            raw.s_free_inodes_count.set(raw.s_free_inodes_count.get().saturating_sub(taken.inodes));
+        });
+        self.write_superblock()?;
+        let flushed = self.cache.device().flush().map_err(|source| Error::io("flushing the device", source));
+        drop(writing);
+        flushed
+    }
+
+    fn write_superblock(&self) -> Result<()> {
+        let mut raw = self.superblock();
+        let mut times = raw.times();
+        times.written = times.written.max(u64::try_from(self.options.now.seconds).unwrap_or(0));
+        raw.set_times(times);
+        self.format.sealer.seal_superblock(&mut raw);
+        self.cache
+            .device()
+            .write_at(SUPERBLOCK_OFFSET, raw.as_bytes())
+            .map_err(|source| Error::io("writing the superblock", source))
+    }
+
+    /// Notes where data written in order ended.
+    pub(crate) fn note_stream_end(&self, run: BlockRun) {
+        self.stream_end.store(run.start.0 + u64::from(run.count), Ordering::Relaxed);
+    }
+
+    /// The goal for data written in order.
+    pub(crate) fn stream_goal(&self) -> u64 {
+        self.stream_end.load(Ordering::Relaxed)
+    }
+}
