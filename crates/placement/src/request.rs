@@ -39,6 +39,13 @@ pub struct Request {
     pub stream: bool,
     /// Key of the file (its inode number); 0 when there is none yet.
     pub owner: u64,
+    /// Position in the file of the first cluster that is asked for, in clusters.
+    pub offset: u64,
+    /// Clusters of the file as far as known, at least `offset + want`.
+    pub size: u64,
+    /// The file is still open for writing and may well grow behind this request. False when its
+    /// final size is known, as for a delayed write after the last close.
+    pub growing: bool,
     /// Key of the directory whose files should lie together (its inode number); 0 for none.
     pub directory: u64,
     /// How often [`Refusal::NeedBitmap`] was already answered for this request. The engine stops
@@ -63,6 +70,9 @@ impl Request {
             kind: Kind::Data,
             stream: false,
             owner: 0,
+            offset: 0,
+            size: u64::from(count),
+            growing: false,
             directory: 0,
             attempt: 0,
         }
@@ -72,6 +82,14 @@ impl Request {
     #[must_use]
     pub fn metadata(goal: Cluster, count: u32) -> Self {
         Request { kind: Kind::Metadata, ..Self::data(goal, count) }
+    }
+
+    /// The same request for at most `count` clusters, which are at least its minimum.
+    #[must_use]
+    pub(crate) fn at_most(mut self, count: u32) -> Self {
+        self.want = self.want.min(count);
+        self.max = self.max.min(count);
+        self
     }
 
     /// The same request with the lengths in order and the goal inside the volume.

@@ -2,64 +2,188 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+macro_rules! counters {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
+        /// What is counted.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Counter {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl Counter {
+            /// All counters, in the order of reports.
+            pub const ALL: &'static [Counter] = &[$(Counter::$variant,)*];
+
+            /// Name in reports: the kernel's where it has one.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self { $(Counter::$variant => $name,)* }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Requests; a retry after a loaded bitmap counts again.
+    Reqs = "reqs",
+    /// Requests granted.
+    Success = "success",
+    /// Groups whose free runs were scanned.
+    GroupsScanned = "groups_scanned",
+    /// Free runs looked at.
+    ExtentsScanned = "extents_scanned",
+    /// Grants that begin at the goal.
+    GoalHits = "goal_hits",
+    /// Streams that found space in their own last group.
+    StreamGoalHits = "stream_goal_hits",
+    /// Grants of the whole goal length.
+    LenGoalHits = "len_goal_hits",
+    /// Requests met by a buddy of their power of two.
+    TwoPowerHits = "2^n_hits",
+    /// Scans given up after `mb_max_to_scan` free runs.
+    Breaks = "breaks",
+    /// Choices that another thread took first.
+    Lost = "lost",
+    /// Buddy structures built from a bitmap.
+    BuddiesGenerated = "buddies_generated",
+    /// Clusters preallocated beyond requests.
+    Preallocated = "preallocated",
+    /// Preallocated clusters given back unused.
+    Discarded = "discarded",
+    /// Searches in the run index.
+    IndexLookups = "index_lookups",
+    /// Chunks leased.
+    Leases = "leases",
+    /// Requests met from a lease, a window or a preallocation.
+    WindowHits = "window_hits",
+    /// Requests that needed a new window.
+    WindowMisses = "window_misses",
+    /// Grants shorter than wanted although a sufficient free run was known (audited runs only).
+    FalseTrims = "false_trims",
+}
+
+/// The kernel's allocation criteria, with its names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Criterion {
+    /// A free buddy of the power of two that is wanted.
+    PowerTwoAligned,
+    /// A group whose mean free run is long enough.
+    GoalLenFast,
+    /// The same for a trimmed length.
+    BestAvailLen,
+    /// Any group with enough free clusters, scanned one after the other.
+    GoalLenSlow,
+    /// Whatever is free.
+    AnyFree,
+}
+
+impl Criterion {
+    /// All criteria, from strict to lenient.
+    pub const ALL: [Criterion; 5] = [
+        Criterion::PowerTwoAligned,
+        Criterion::GoalLenFast,
+        Criterion::BestAvailLen,
+        Criterion::GoalLenSlow,
+        Criterion::AnyFree,
+    ];
+
+    /// Name in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Criterion::PowerTwoAligned => "p2_aligned",
+            Criterion::GoalLenFast => "goal_fast",
+            Criterion::BestAvailLen => "best_avail",
+            Criterion::GoalLenSlow => "goal_slow",
+            Criterion::AnyFree => "any_free",
+        }
+    }
+}
+
+/// Counts of one criterion.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CriterionStats {
+    /// Requests it met.
+    pub hits: u64,
+    /// Groups it looked at.
+    pub groups_considered: u64,
+    /// Free runs it measured.
+    pub extents_scanned: u64,
+    /// Times it ended without a group worth scanning.
+    pub useless_loops: u64,
+}
+
 /// Counters that every thread adds to.
-#[derive(Default)]
 pub(crate) struct Counters {
-    reqs: AtomicU64,
-    success: AtomicU64,
-    extents_scanned: AtomicU64,
-    len_goal_hits: AtomicU64,
-    goal_hits: AtomicU64,
-    lost: AtomicU64,
+    plain: [AtomicU64; Counter::ALL.len()],
+    criteria: [[AtomicU64; 4]; Criterion::ALL.len()],
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Counters {
+            plain: std::array::from_fn(|_| AtomicU64::new(0)),
+            criteria: std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0))),
+        }
+    }
 }
 
 /// A snapshot of an engine's counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Requests, each retry after a loaded bitmap counted again.
-    pub reqs: u64,
-    /// Requests granted.
-    pub success: u64,
-    /// Free runs looked at.
-    pub extents_scanned: u64,
-    /// Grants of at least the wanted length.
-    pub len_goal_hits: u64,
-    /// Grants that begin at the goal.
-    pub goal_hits: u64,
-    /// Choices that another thread took first.
-    pub lost: u64,
+    plain: [u64; Counter::ALL.len()],
+    criteria: [CriterionStats; Criterion::ALL.len()],
+}
+
+impl Stats {
+    /// One counter.
+    #[must_use]
+    pub fn get(&self, counter: Counter) -> u64 {
+        self.plain.get(counter as usize).copied().unwrap_or(0)
+    }
+
+    /// Counts of one criterion; zero for policies that have none.
+    #[must_use]
+    pub fn criterion(&self, criterion: Criterion) -> CriterionStats {
+        self.criteria.get(criterion as usize).copied().unwrap_or_default()
+    }
+
+    /// Every counter with its name, zeros included.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        Counter::ALL.iter().map(|counter| (counter.name(), self.get(*counter)))
+    }
 }
 
 impl Counters {
-    pub(crate) fn scanned(&self, runs: u64) {
-        if runs > 0 {
-            self.extents_scanned.fetch_add(runs, Ordering::Relaxed);
+    pub(crate) fn add(&self, counter: Counter, count: u64) {
+        if count > 0
+            && let Some(slot) = self.plain.get(counter as usize)
+        {
+            slot.fetch_add(count, Ordering::Relaxed);
         }
     }
 
-    pub(crate) fn request(&self) {
-        self.reqs.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn lost(&self) {
-        self.lost.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn granted(&self, at_goal: bool, whole: bool) {
-        self.success.fetch_add(1, Ordering::Relaxed);
-        self.goal_hits.fetch_add(u64::from(at_goal), Ordering::Relaxed);
-        self.len_goal_hits.fetch_add(u64::from(whole), Ordering::Relaxed);
+    pub(crate) fn add_criterion(&self, criterion: Criterion, counts: CriterionStats) {
+        let Some(slots) = self.criteria.get(criterion as usize) else { return };
+        let counts = [counts.hits, counts.groups_considered, counts.extents_scanned, counts.useless_loops];
+        for (slot, count) in slots.iter().zip(counts) {
+            if count > 0 {
+                slot.fetch_add(count, Ordering::Relaxed);
+            }
+        }
     }
 
     pub(crate) fn snapshot(&self) -> Stats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let criterion = |[a, b, c, d]: &[AtomicU64; 4]| CriterionStats {
+            hits: read(a),
+            groups_considered: read(b),
+            extents_scanned: read(c),
+            useless_loops: read(d),
+        };
         Stats {
-            reqs: read(&self.reqs),
-            success: read(&self.success),
-            extents_scanned: read(&self.extents_scanned),
-            len_goal_hits: read(&self.len_goal_hits),
-            goal_hits: read(&self.goal_hits),
-            lost: read(&self.lost),
+            plain: std::array::from_fn(|at| self.plain.get(at).map_or(0, read)),
+            criteria: std::array::from_fn(|at| self.criteria.get(at).map(criterion).unwrap_or_default()),
         }
     }
 }

@@ -5,7 +5,7 @@
 use crate::index::map::FreeMap;
 use crate::layout::Layout;
 use crate::request::{Refusal, Request};
-use crate::stats::Counters;
+use crate::stats::{Counter, Counters, Criterion, CriterionStats};
 use ondisk::units::{Cluster, ClusterRun, Group};
 
 /// A read-only view of an engine's free space.
@@ -15,6 +15,16 @@ pub struct View<'a> {
 }
 
 impl View<'_> {
+    /// Counts what the policy did.
+    pub fn note(&self, counter: Counter, count: u64) {
+        self.counters.add(counter, count);
+    }
+
+    /// Counts what the policy did for one of the kernel's criteria.
+    pub fn note_criterion(&self, criterion: Criterion, counts: CriterionStats) {
+        self.counters.add_criterion(criterion, counts);
+    }
+
     /// Geometry of the volume.
     #[must_use]
     pub fn layout(&self) -> &Layout {
@@ -66,7 +76,8 @@ impl View<'_> {
     pub fn next_fit(&self, request: &Request, from: Cluster) -> Result<Option<Cluster>, Refusal> {
         let mut scanned = 0;
         let found = self.map.next_fit(from, request.want, request.align, true, &mut scanned);
-        self.counters.scanned(scanned);
+        self.counters.add(Counter::ExtentsScanned, scanned);
+        self.counters.add(Counter::IndexLookups, 1);
         found.map_err(Refusal::NeedBitmap)
     }
 
@@ -76,14 +87,16 @@ impl View<'_> {
     pub fn near_fit(&self, request: &Request) -> Option<Cluster> {
         let mut scanned = 0;
         let found = self.map.near_fit(request.goal, request.want, request.align, &mut scanned);
-        self.counters.scanned(scanned);
+        self.counters.add(Counter::ExtentsScanned, scanned);
+        self.counters.add(Counter::IndexLookups, 1);
         found
     }
 
     /// A run of the largest class in known groups, cut at the wanted length.
     #[must_use]
     pub fn longest(&self, request: &Request) -> Option<ClusterRun> {
-        self.counters.scanned(1);
+        self.counters.add(Counter::ExtentsScanned, 1);
+        self.counters.add(Counter::IndexLookups, 1);
         self.map.longest(request.goal, request.want)
     }
 

@@ -266,15 +266,38 @@ impl FreeMap {
 
     /// Takes a run; nothing changes unless all of it is free.
     pub(crate) fn take(&self, run: ClusterRun) -> Result<(), Denial> {
-        self.apply(run, true)
+        self.apply(run, true, true)
     }
 
     /// Gives a run back; nothing changes unless all of it is used.
     pub(crate) fn give(&self, run: ClusterRun) -> Result<(), Denial> {
-        self.apply(run, false)
+        self.apply(run, false, true)
     }
 
-    fn apply(&self, run: ClusterRun, take: bool) -> Result<(), Denial> {
+    /// Takes a run out of all searches; the counters still show it as free.
+    pub(crate) fn take_uncounted(&self, run: ClusterRun) -> Result<(), Denial> {
+        self.apply(run, true, false)
+    }
+
+    /// Gives back what [`FreeMap::take_uncounted`] took.
+    pub(crate) fn give_uncounted(&self, run: ClusterRun) -> Result<(), Denial> {
+        self.apply(run, false, false)
+    }
+
+    /// Counts a run that is out of all searches as used or free; `false` outside the volume.
+    pub(crate) fn count(&self, run: ClusterRun, used: bool) -> bool {
+        let mut done = 0;
+        while done < run.count {
+            let at = Cluster(run.start.0 + u64::from(done));
+            let Some((region, offset)) = self.layout.locate(at) else { return false };
+            let piece = (self.layout.region_span(region).1 - offset).min(run.count - done);
+            self.count_piece(self.layout.group_of_region(region), piece, used);
+            done += piece;
+        }
+        true
+    }
+
+    fn apply(&self, run: ClusterRun, take: bool, counted: bool) -> Result<(), Denial> {
         let end = run.start.0.checked_add(u64::from(run.count));
         if run.count == 0 || end.is_none_or(|end| end > self.layout.clusters) {
             return Err(Denial::Outside(run));
@@ -283,9 +306,14 @@ impl FreeMap {
         while done < run.count {
             let at = Cluster(run.start.0 + u64::from(done));
             match self.apply_piece(at, run.count - done, take) {
-                Ok(count) => done += count,
+                Ok((group, count)) => {
+                    if counted {
+                        self.count_piece(group, count, take);
+                    }
+                    done += count;
+                }
                 Err(denial) => {
-                    self.undo(run.start, done, take);
+                    self.undo(ClusterRun { start: run.start, count: done }, take, counted);
                     return Err(denial
                         .unwrap_or(Denial::Mismatch { run, expected: if take { "free" } else { "used" } }));
                 }
@@ -294,33 +322,34 @@ impl FreeMap {
         Ok(())
     }
 
-    fn undo(&self, start: Cluster, count: u32, taken: bool) {
+    fn undo(&self, run: ClusterRun, taken: bool, counted: bool) {
         let mut undone = 0;
-        while undone < count {
-            match self.apply_piece(Cluster(start.0 + u64::from(undone)), count - undone, !taken) {
-                Ok(piece) => undone += piece,
-                Err(_) => return,
+        while undone < run.count {
+            let at = Cluster(run.start.0 + u64::from(undone));
+            let Ok((group, piece)) = self.apply_piece(at, run.count - undone, !taken) else { return };
+            if counted {
+                self.count_piece(group, piece, !taken);
             }
+            undone += piece;
         }
     }
 
-    /// Applies to the part of a run that lies in its first region; tells how long that part is.
-    fn apply_piece(&self, at: Cluster, count: u32, take: bool) -> Result<u32, Option<Denial>> {
+    /// Applies to the part of a run that lies in its first region; tells the group and the length.
+    fn apply_piece(&self, at: Cluster, count: u32, take: bool) -> Result<(Group, u32), Option<Denial>> {
         let (region, offset) = self.layout.locate(at).ok_or(None)?;
+        let group = self.layout.group_of_region(region);
         let changed = self.change(region, |body, len| {
             if body.is_unknown() {
-                return Err(Some(Denial::NeedBitmap(self.layout.group_of_region(region))));
+                return Err(Some(Denial::NeedBitmap(group)));
             }
             let end = offset.saturating_add(count).min(len);
             let done = if take { body.take(offset, end, len) } else { body.give(offset, end, len) };
-            if done { Ok(end - offset) } else { Err(None) }
+            if done { Ok((group, end - offset)) } else { Err(None) }
         });
-        let piece = changed.unwrap_or(Err(None))?;
-        self.count(self.layout.group_of_region(region), piece, take);
-        Ok(piece)
+        changed.unwrap_or(Err(None))
     }
 
-    fn count(&self, group: Group, piece: u32, take: bool) {
+    fn count_piece(&self, group: Group, piece: u32, take: bool) {
         let Some(counter) = self.group_free.get(group.0 as usize) else { return };
         if take {
             counter.fetch_sub(piece, Ordering::AcqRel);

@@ -5,7 +5,7 @@
 //! 3. Else the tightest class nearest to the goal.
 //! 4. No run is long enough: the longest there is, so that the file gets the fewest pieces.
 
-use super::BlockPolicy;
+use super::{BlockPolicy, Choice};
 use crate::request::{Refusal, Request};
 use crate::view::View;
 use ondisk::units::{Cluster, ClusterRun};
@@ -14,11 +14,11 @@ use ondisk::units::{Cluster, ClusterRun};
 pub(crate) struct Lease;
 
 impl BlockPolicy for Lease {
-    fn choose(&self, view: &View<'_>, request: &Request) -> Result<ClusterRun, Refusal> {
+    fn choose(&self, view: &View<'_>, request: &Request) -> Result<Choice, Refusal> {
         let found = if request.stream { in_order(view, request)? } else { nearby(view, request)? };
         match found {
-            Some(start) => Ok(ClusterRun { start, count: request.want }),
-            None => shortfall(view, request),
+            Some(start) => Ok(Choice::free(start, request.want)),
+            None => shortfall(view, request).map(|run| Choice::free(run.start, run.count)),
         }
     }
 }

@@ -8,15 +8,74 @@ mod single;
 
 use crate::request::{Refusal, Request};
 use crate::view::View;
-use ondisk::units::ClusterRun;
+use ondisk::units::{Cluster, ClusterRun};
 
 /// Decides which run answers a request.
+///
+/// A policy may set clusters aside for later (claims): it returns them as the surplus of a choice,
+/// and keeps account of them until it uses them or gives them up in [`BlockPolicy::event`].
+/// Claimed clusters are used for every search and free for every counter.
 pub trait BlockPolicy: Send + Sync {
-    /// Chooses a run that the view shows as free, of at least `request.min` clusters.
+    /// Chooses a run of at least `request.min` and at most `request.max` clusters.
     ///
     /// # Errors
     /// [`Refusal`] if there is none, or a bitmap must be loaded to tell.
-    fn choose(&self, view: &View<'_>, request: &Request) -> Result<ClusterRun, Refusal>;
+    fn choose(&self, view: &View<'_>, request: &Request) -> Result<Choice, Refusal>;
+
+    /// The choice was taken. Surplus of it is claimed from now on.
+    fn taken(&self, _view: &View<'_>, _request: &Request, _choice: &Choice) {}
+
+    /// Clusters became used or free other than by a choice of this policy.
+    fn changed(&self, _view: &View<'_>, _run: ClusterRun, _used: bool) {}
+
+    /// Gives up claims: those of a file, or all of them.
+    fn event(&self, _view: &View<'_>, _event: Event) -> Vec<ClusterRun> {
+        Vec::new()
+    }
+
+    /// All clusters that are claimed.
+    fn claims(&self) -> Vec<ClusterRun> {
+        Vec::new()
+    }
+}
+
+/// What a policy chose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// The clusters that are granted.
+    pub run: ClusterRun,
+    /// Where they come from.
+    pub source: Source,
+}
+
+impl Choice {
+    /// A free run, and nothing more.
+    #[must_use]
+    pub fn free(start: Cluster, count: u32) -> Self {
+        Choice { run: ClusterRun { start, count }, source: Source::Free }
+    }
+}
+
+/// Where the clusters of a choice come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// They are free.
+    Free,
+    /// They lie in this free run, of which the policy claims the rest.
+    FreeWithSurplus(ClusterRun),
+    /// The policy had claimed them; from now on they are not its own.
+    Claimed,
+}
+
+/// What policies are told so that they give up claims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The last writer of this file is gone.
+    Closed(u64),
+    /// This file was cut or removed.
+    Truncated(u64),
+    /// Space is short: everything must go.
+    Pressure,
 }
 
 /// Names the block policies.

@@ -5,18 +5,18 @@
 //! in the group; then the same in the following groups, around the volume. A request gets one
 //! block whatever it wants, unless its minimum is more: then the first run of that length.
 
-use super::BlockPolicy;
+use super::{BlockPolicy, Choice};
 use crate::request::{Refusal, Request};
 use crate::view::View;
-use ondisk::units::{Cluster, ClusterRun};
+use ondisk::units::Cluster;
 
 /// See the module.
 pub(crate) struct Single;
 
 impl BlockPolicy for Single {
-    fn choose(&self, view: &View<'_>, request: &Request) -> Result<ClusterRun, Refusal> {
+    fn choose(&self, view: &View<'_>, request: &Request) -> Result<Choice, Refusal> {
         let one = Request { want: request.min, ..*request };
-        let run = |start| ClusterRun { start, count: one.want };
+        let run = |start| Choice::free(start, one.want);
         if view.fits_at_goal(&one)? {
             return Ok(run(one.goal));
         }
