@@ -41,6 +41,8 @@ pub struct Request {
     pub owner: u64,
     /// Position in the file of the first cluster that is asked for, in clusters.
     pub offset: u64,
+    /// The goal is the cluster behind the one that is mapped at `offset - 1`.
+    pub extends: bool,
     /// Clusters of the file as far as known, at least `offset + want`.
     pub size: u64,
     /// The file is still open for writing and may well grow behind this request. False when its
@@ -71,6 +73,7 @@ impl Request {
             stream: false,
             owner: 0,
             offset: 0,
+            extends: false,
             size: u64::from(count),
             growing: false,
             directory: 0,

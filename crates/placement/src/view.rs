@@ -43,6 +43,13 @@ impl View<'_> {
         self.map.group_free(group)
     }
 
+    /// The bitmap of a group as searches see it, a set bit being used; `None` if it must be loaded
+    /// first.
+    #[must_use]
+    pub fn group_words(&self, group: Group) -> Option<Vec<u64>> {
+        self.map.group_words(group)
+    }
+
     /// Whether a bitmap may still be asked for merely to find something better.
     #[must_use]
     pub fn may_ask(&self, request: &Request) -> bool {

@@ -264,6 +264,21 @@ impl FreeMap {
         Ok(())
     }
 
+    /// Words of a group's bitmap; `None` if unknown.
+    pub(crate) fn group_words(&self, group: Group) -> Option<Vec<u64>> {
+        let first = self.layout.first_region(group);
+        let mut words = Vec::new();
+        for region in first..first + self.layout.regions_per_group() {
+            let len = self.layout.region_span(region).1;
+            let body = self.lock(region)?;
+            if body.is_unknown() {
+                return None;
+            }
+            words.extend((0..len.div_ceil(64)).map(|index| body.word(index)));
+        }
+        Some(words)
+    }
+
     /// Takes a run; nothing changes unless all of it is free.
     pub(crate) fn take(&self, run: ClusterRun) -> Result<(), Denial> {
         self.apply(run, true, true)

@@ -22,8 +22,11 @@ pub trait BlockPolicy: Send + Sync {
     /// [`Refusal`] if there is none, or a bitmap must be loaded to tell.
     fn choose(&self, view: &View<'_>, request: &Request) -> Result<Choice, Refusal>;
 
-    /// The choice was taken. Surplus of it is claimed from now on.
-    fn taken(&self, _view: &View<'_>, _request: &Request, _choice: &Choice) {}
+    /// The choice was taken. Surplus of it is claimed from now on. Returns claims that are given
+    /// up instead.
+    fn taken(&self, _view: &View<'_>, _request: &Request, _choice: &Choice) -> Vec<ClusterRun> {
+        Vec::new()
+    }
 
     /// Clusters became used or free other than by a choice of this policy.
     fn changed(&self, _view: &View<'_>, _run: ClusterRun, _used: bool) {}
