@@ -227,7 +227,7 @@ fn map_hole(
             goal,
             logical: hole.logical,
             count: wanted_at_once(format, hinted),
-            stream: volume.options.in_order,
+            stream: volume.options.loading,
             owner: inode.number(),
         };
         ahead.reserved = Some(volume.space.reserve_data(&request)?);
@@ -253,7 +253,7 @@ fn wanted_at_once(format: &Format, blocks: u64) -> u32 {
 /// Where new data would best begin: behind the block before it, else where the inode's group
 /// begins; behind the last data of all when loading in order.
 fn goal(volume: &Volume, update: &Update<'_>, inode: &Inode, logical: FileBlock) -> Result<Block> {
-    if volume.options.in_order {
+    if volume.options.loading {
         return Ok(Block(volume.stream_goal()));
     }
     if let Some(before) = logical.0.checked_sub(1)

@@ -21,6 +21,6 @@ pub use error::{Error, Result};
 pub use format::Format;
 pub use map::{Segment, State};
 pub use ondisk;
-pub use ops::{DirEntry, File, Kind, Metadata, NewInode, Times, Writer};
+pub use ops::{Attributes, DirEntry, File, Kind, Metadata, NewInode, Times, Writer};
 pub use placement;
 pub use volume::{OpenOptions, Volume, read_superblock};

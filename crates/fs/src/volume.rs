@@ -26,7 +26,7 @@ use crate::txn::Update;
 pub struct OpenOptions {
     write: bool,
     policy: BlockPolicyKind,
-    pub(crate) in_order: bool,
+    pub(crate) loading: bool,
     pub(crate) now: Timestamp,
     pub(crate) seed: u64,
 }
@@ -52,11 +52,12 @@ impl OpenOptions {
         self
     }
 
-    /// Lays inodes and data out in the order in which they are created, as a loader of a whole tree
-    /// wants it, instead of spreading directories for later growth.
+    /// For a loader of a whole tree: inodes and data are laid out in the order in which they are
+    /// created, instead of spreading directories for later growth, and times are left to the
+    /// loader.
     #[must_use]
-    pub fn in_order(mut self, in_order: bool) -> Self {
-        self.in_order = in_order;
+    pub fn loading(mut self, loading: bool) -> Self {
+        self.loading = loading;
         self
     }
 

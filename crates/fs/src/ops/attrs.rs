@@ -38,6 +38,28 @@ impl Times {
     }
 }
 
+/// Owner, permissions and times of an inode, set together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Attributes {
+    /// The lower twelve mode bits.
+    pub permissions: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group owner.
+    pub gid: u32,
+    /// Times.
+    pub times: Times,
+}
+
+impl Attributes {
+    pub(crate) fn store(&self, inode: &mut Inode) {
+        let file_type = inode.mode() & 0xF000;
+        inode.raw_mut().i_mode.set(file_type | self.permissions & 0o7777);
+        inode.set_owner(self.uid, self.gid);
+        self.times.store(inode);
+    }
+}
+
 /// What `stat` shows of an inode.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Metadata {
@@ -135,14 +157,14 @@ impl Volume {
         Ok(())
     }
 
-    /// Sets all times of an inode.
+    /// Sets owner, permissions and all times of an inode.
     ///
     /// # Errors
     /// A broken record; the device's failure.
-    pub fn set_times(&self, number: InodeNumber, times: &Times) -> Result<()> {
+    pub fn set_attributes(&self, number: InodeNumber, attributes: &Attributes) -> Result<()> {
         let (_writing, mut update) = self.begin()?;
         let mut inode = self.load(number)?;
-        times.store(&mut inode);
+        attributes.store(&mut inode);
         inode::store(&mut update, &self.format, &self.space, &mut inode)?;
         update.commit();
         Ok(())

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
-use ondisk::inode::{FileType, Inode};
+use ondisk::inode::{FileType, Inode, TimeField};
 use ondisk::units::InodeNumber;
 
 use super::attrs::file_type;
@@ -98,6 +98,10 @@ impl Writer<'_> {
         if !(complete && inline::store(volume, &mut update, &mut node, data)?) {
             let hint = file::WriteHint { end: self.announced.max(end) };
             file::write_at(volume, &mut update, &mut node, &mut self.ahead, offset, data, &hint)?;
+        }
+        if !volume.options.loading {
+            node.set_time(TimeField::Modify, volume.options.now);
+            node.set_time(TimeField::Change, volume.options.now);
         }
         volume.note_size(node.size());
         inode::store(&mut update, &volume.format, &volume.space, &mut node)?;

@@ -7,6 +7,6 @@ mod attrs;
 mod data;
 mod names;
 
-pub use attrs::{Metadata, Times};
+pub use attrs::{Attributes, Metadata, Times};
 pub use data::{File, Writer};
 pub use names::{DirEntry, Kind, NewInode};

@@ -1,11 +1,11 @@
 //! Names: looking up, walking paths, listing directories, creating and linking.
 
 use ondisk::features::RoCompat;
-use ondisk::inode::{FileType, I_BLOCK_LEN, Inode, InodeFlags};
+use ondisk::inode::{FileType, I_BLOCK_LEN, Inode, InodeFlags, TimeField};
 use ondisk::units::{Block, FileBlock, InodeNumber, low_u32};
 use placement::InodeRequest;
 
-use super::attrs::{Times, file_type};
+use super::attrs::{Attributes, file_type};
 use crate::cache::Role;
 use crate::error::{Error, Result};
 use crate::map;
@@ -71,14 +71,8 @@ impl Kind<'_> {
 pub struct NewInode<'a> {
     /// What it is.
     pub kind: Kind<'a>,
-    /// The lower twelve mode bits.
-    pub permissions: u16,
-    /// Owner.
-    pub uid: u32,
-    /// Group owner.
-    pub gid: u32,
-    /// Times.
-    pub times: Times,
+    /// Owner, permissions, times.
+    pub attributes: Attributes,
     /// Extended attributes by full name.
     pub xattrs: &'a [(Vec<u8>, Vec<u8>)],
 }
@@ -186,14 +180,14 @@ impl Volume {
             is_directory: file_type == FileType::Directory,
             top_level: directory == InodeNumber::ROOT || parent.flags().contains(InodeFlags::TOPDIR),
             name_hash: name_number(name),
-            sequential: self.options.in_order,
+            sequential: self.options.loading,
         };
         let number = self.space.allocate_inode(&mut update, &request, file_type)?;
         let mut child = self.blank(number, new)?;
         self.fill(&mut update, &mut child, &mut parent, new)?;
         dir::insert(self, &mut update, &mut parent, name, number, file_type)?;
         inode::store(&mut update, &self.format, &self.space, &mut child)?;
-        inode::store(&mut update, &self.format, &self.space, &mut parent)?;
+        self.store_parent(&mut update, &mut parent)?;
         update.commit();
         self.relieve()?;
         Ok(number)
@@ -204,11 +198,10 @@ impl Volume {
         let mut inode = Inode::blank(number, self.format.geometry.inode_size);
         let file_type = new.kind.file_type();
         let raw = inode.raw_mut();
-        raw.i_mode.set(file_type.mode_bits() | new.permissions & 0o7777);
+        raw.i_mode.set(file_type.mode_bits());
         raw.i_links_count.set(if file_type == FileType::Directory { 2 } else { 1 });
         raw.i_generation.set(self.generation(number));
-        inode.set_owner(new.uid, new.gid);
-        new.times.store(&mut inode);
+        new.attributes.store(&mut inode);
         Ok(inode)
     }
 
@@ -318,10 +311,22 @@ impl Volume {
         let links = child.links() + 1;
         child.raw_mut().i_links_count.set(links);
         dir::insert(self, &mut update, &mut parent, name, number, file_type)?;
+        if !self.options.loading {
+            child.set_time(TimeField::Change, self.options.now);
+        }
         inode::store(&mut update, &self.format, &self.space, &mut child)?;
-        inode::store(&mut update, &self.format, &self.space, &mut parent)?;
+        self.store_parent(&mut update, &mut parent)?;
         update.commit();
         self.relieve()
+    }
+
+    /// Stores a directory whose names changed. A loader states the times of directories itself.
+    fn store_parent(&self, update: &mut Update<'_>, parent: &mut Inode) -> Result<()> {
+        if !self.options.loading {
+            parent.set_time(TimeField::Modify, self.options.now);
+            parent.set_time(TimeField::Change, self.options.now);
+        }
+        inode::store(update, &self.format, &self.space, parent)
     }
 }
 
