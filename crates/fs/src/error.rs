@@ -46,6 +46,9 @@ pub enum Error {
     /// The file would outgrow what its map can hold.
     #[error("file too large: {0}")]
     FileTooLarge(String),
+    /// The extended attributes of an inode exceed what the format has room for.
+    #[error("extended attributes too large: {0}")]
+    XattrsTooLarge(String),
     /// The inode has as many names as the format can count.
     #[error("too many links")]
     TooManyLinks,

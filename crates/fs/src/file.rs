@@ -29,7 +29,7 @@ pub(crate) fn read_at(volume: &Volume, inode: &Inode, offset: u64, buffer: &mut 
     let len = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
     let Some(buffer) = buffer.get_mut(..len).filter(|buffer| !buffer.is_empty()) else { return Ok(0) };
     if inode.flags().contains(InodeFlags::INLINE_DATA) {
-        let contents = inline::contents(&*volume.cache, &volume.format, inode)?;
+        let contents = inline::contents(inode)?;
         fill(buffer, &contents, offset);
         return Ok(len);
     }

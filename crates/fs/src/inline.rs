@@ -1,9 +1,81 @@
-//! Held open for the module that is being written beside this one.
-use crate::{cache::Blocks, error::Result, format::Format, txn::Update, volume::Volume};
-use ondisk::inode::Inode;
-pub(crate) fn contents(_: &dyn Blocks, _: &Format, _: &Inode) -> Result<Vec<u8>> {
-    Ok(vec![])
+//! Contents kept in the inode itself (`inline_data`): 60 bytes of `i_block` and the attribute
+//! `system.data`.
+//!
+//! Owns: taking such contents apart and together. Excludes: how a directory divides these bytes.
+//! Source: the ext4 data structure documentation of Linux ("Inline Data").
+
+use ondisk::corrupt::Place;
+use ondisk::features::Incompat;
+use ondisk::inode::{I_BLOCK_LEN, Inode, InodeFlags};
+use ondisk::units::low_u32;
+use ondisk::xattr::{self, Entry, NameIndex, Value};
+
+use crate::error::{Error, Result};
+use crate::format::Format;
+use crate::xattr::INLINE_NAME;
+
+fn is_inline_data(entry: &Entry<'_>) -> bool {
+    entry.index == NameIndex::SYSTEM && entry.name == INLINE_NAME
 }
-pub(crate) fn store(_: &Volume, _: &mut Update<'_>, _: &mut Inode, _: &[u8]) -> Result<bool> {
-    Ok(false)
+
+/// The two parts of inline contents: the bytes of `i_block` and those of `system.data`.
+///
+/// # Errors
+/// Attributes that break the format's rules; a value outside the inode.
+pub(crate) fn parts(inode: &Inode) -> Result<(&[u8], &[u8])> {
+    let entries = xattr::in_inode(inode)?;
+    let rest = match entries.into_iter().find(is_inline_data).map(|entry| entry.value) {
+        Some(Value::Here(bytes)) => bytes,
+        None => &[],
+        Some(Value::Inode { .. }) => {
+            return Err(Error::corrupt(Place::Inode(inode.number()), "inline contents in another inode"));
+        }
+    };
+    Ok((&inode.raw().i_block, rest))
+}
+
+/// The contents of a file or symbolic link that is inline, as long as the inode's size says.
+///
+/// # Errors
+/// As [`parts`]; a size beyond what is there.
+pub(crate) fn contents(inode: &Inode) -> Result<Vec<u8>> {
+    let (first, rest) = parts(inode)?;
+    let size = usize::try_from(inode.size()).ok().filter(|size| *size <= first.len() + rest.len());
+    let size = size.ok_or_else(|| {
+        let problem = format!("size {} with {} bytes inline", inode.size(), first.len() + rest.len());
+        Error::corrupt(Place::Inode(inode.number()), problem)
+    })?;
+    let mut bytes = [first, rest].concat();
+    bytes.truncate(size);
+    Ok(bytes)
+}
+
+/// Keeps the contents of a new regular file in its inode, if the volume does so and they fit beside
+/// the attributes; sets its size then. The file must have no blocks. Says whether it was done; an
+/// inode whose contents do not fit is unchanged. Empty files need nothing and stay mapped, as Linux
+/// makes them.
+///
+/// # Errors
+/// Attributes that break the format's rules.
+pub(crate) fn store(format: &Format, inode: &mut Inode, bytes: &[u8]) -> Result<bool> {
+    if !format.has_incompat(Incompat::INLINE_DATA) || bytes.is_empty() {
+        return Ok(false);
+    }
+    let (first, rest) = bytes.split_at(bytes.len().min(I_BLOCK_LEN));
+    // Linux looks for the attribute even if it is empty.
+    let data = Entry::here(NameIndex::SYSTEM, INLINE_NAME, rest);
+    let before = inode.clone();
+    let others = xattr::in_inode(&before)?.into_iter().filter(|entry| !is_inline_data(entry));
+    let entries: Vec<Entry<'_>> = std::iter::once(data).chain(others).collect();
+    if xattr::store_in_inode(inode, &entries).is_err() {
+        return Ok(false);
+    }
+    let map = &mut inode.raw_mut().i_block;
+    *map = [0; I_BLOCK_LEN];
+    if let Some(to) = map.get_mut(..first.len()) {
+        to.copy_from_slice(first);
+    }
+    inode.set_flags(inode.flags().difference(InodeFlags::EXTENTS) | InodeFlags::INLINE_DATA);
+    inode.set_size(u64::from(low_u32(bytes.len() as u64)));
+    Ok(true)
 }

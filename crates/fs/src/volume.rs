@@ -20,6 +20,7 @@ use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::space::Space;
 use crate::txn::Update;
+use crate::xattr::AttributeBlocks;
 
 /// How to open a volume.
 #[derive(Clone, Debug, Default)]
@@ -82,6 +83,8 @@ pub struct Volume {
     pub(crate) cache: Arc<Cache>,
     pub(crate) space: Space,
     pub(crate) options: OpenOptions,
+    /// Attribute blocks that other inodes may share.
+    pub(crate) attribute_blocks: AttributeBlocks,
     /// Held by each verb that changes something, and by sync: an update in flight is never synced.
     writer: Mutex<()>,
     superblock: Mutex<RawSuperblock>,
@@ -183,6 +186,7 @@ impl Volume {
             cache,
             space,
             options: options.clone(),
+            attribute_blocks: AttributeBlocks::default(),
             writer: Mutex::default(),
             superblock: Mutex::new(raw),
             stream_end: AtomicU64::new(0),

@@ -5,6 +5,7 @@ use ondisk::inode::{FileType, Inode, InodeFlags, TimeField, Timestamp};
 use ondisk::units::{Block, InodeNumber};
 
 use crate::error::{Error, Result};
+use crate::txn::Update;
 use crate::volume::Volume;
 use crate::{file, inode, xattr};
 
@@ -139,9 +140,39 @@ impl Volume {
     /// Broken attributes; the device's failure.
     pub fn xattrs(&self, number: InodeNumber) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let inode = self.load(number)?;
-        let mut all = xattr::list(self, &inode)?;
-        all.sort();
-        Ok(all)
+        xattr::all(&*self.cache, self, &inode)
+    }
+
+    /// The full names of all extended attributes, without reading values kept elsewhere.
+    ///
+    /// # Errors
+    /// As [`Volume::xattrs`].
+    pub fn xattr_names(&self, number: InodeNumber) -> Result<Vec<Vec<u8>>> {
+        xattr::names(&*self.cache, self, &self.load(number)?)
+    }
+
+    /// The value of an extended attribute by its full name; `None` where there is none.
+    ///
+    /// # Errors
+    /// As [`Volume::xattrs`].
+    pub fn xattr(&self, number: InodeNumber, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        xattr::value(&*self.cache, self, &self.load(number)?, name)
+    }
+
+    /// Sets one extended attribute, new or not, by its full name.
+    ///
+    /// # Errors
+    /// As [`Volume::set_xattrs`].
+    pub fn set_xattr(&self, number: InodeNumber, name: &[u8], value: &[u8]) -> Result<()> {
+        self.change_xattrs(number, |update, inode| xattr::set(self, update, inode, name, value))
+    }
+
+    /// Removes one extended attribute by its full name.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] where there is none; as [`Volume::set_xattrs`].
+    pub fn remove_xattr(&self, number: InodeNumber, name: &[u8]) -> Result<()> {
+        self.change_xattrs(number, |update, inode| xattr::remove(self, update, inode, name))
     }
 
     /// Replaces all extended attributes.
@@ -149,9 +180,17 @@ impl Volume {
     /// # Errors
     /// A name without a known prefix, a value that does not fit, no space.
     pub fn set_xattrs(&self, number: InodeNumber, attributes: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
+        self.change_xattrs(number, |update, inode| xattr::set_all(self, update, inode, attributes))
+    }
+
+    fn change_xattrs(
+        &self,
+        number: InodeNumber,
+        change: impl FnOnce(&mut Update<'_>, &mut Inode) -> Result<()>,
+    ) -> Result<()> {
         let (_writing, mut update) = self.begin()?;
         let mut inode = self.load(number)?;
-        xattr::set_all(self, &mut update, &mut inode, attributes)?;
+        change(&mut update, &mut inode)?;
         inode::store(&mut update, &self.format, &self.space, &mut inode)?;
         update.commit();
         Ok(())

@@ -95,7 +95,7 @@ impl Writer<'_> {
         let mut node = volume.load(self.inode)?;
         let end = offset.saturating_add(data.len() as u64);
         let complete = offset == 0 && node.size() == 0 && end >= self.announced;
-        if !(complete && inline::store(volume, &mut update, &mut node, data)?) {
+        if !(complete && inline::store(&volume.format, &mut node, data)?) {
             let hint = file::WriteHint { end: self.announced.max(end) };
             file::write_at(volume, &mut update, &mut node, &mut self.ahead, offset, data, &hint)?;
         }

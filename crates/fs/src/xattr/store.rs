@@ -1,0 +1,242 @@
+//! Storing attributes: names and values checked, laid out, and written with an update.
+
+use ondisk::acl::Acl;
+use ondisk::features::{Compat, Incompat};
+use ondisk::inode::Inode;
+use ondisk::units::{Block, low_u32};
+use ondisk::xattr::{self, Entry, NameIndex, NameProblem, VALUE_MAX};
+
+use super::layout::{Choice, Item, Rooms, Spot, layout};
+use super::{Stored, StoredValue, stored, value_inode};
+use crate::cache::{Blocks, Role};
+use crate::error::{Error, Result};
+use crate::format::Format;
+use crate::map;
+use crate::txn::Update;
+use crate::volume::Volume;
+
+/// Checks a whole name and a value, and brings them into the form of the disk. `None` for an access
+/// control list without entries, which stands for none.
+fn checked(name: &[u8], value: &[u8]) -> Result<Option<Stored>> {
+    let shown = || String::from_utf8_lossy(name).into_owned();
+    let (index, rest) = xattr::split_name(name).map_err(|problem| {
+        let text = format!("extended attribute {}: {problem}", shown());
+        match problem {
+            NameProblem::UnknownPrefix | NameProblem::Reserved => Error::Unsupported(text),
+            NameProblem::TooLong(_) | NameProblem::Malformed => Error::Invalid(text),
+        }
+    })?;
+    if value.len() > VALUE_MAX {
+        let text = format!("extended attribute {}: {} bytes, at most {VALUE_MAX}", shown(), value.len());
+        return Err(Error::Invalid(text));
+    }
+    let bytes = if index.is_posix_acl() {
+        let acl = Acl::from_xattr(value).and_then(|acl| acl.check().map(|()| acl));
+        let acl = acl.map_err(|problem| Error::Invalid(format!("{}: {problem}", shown())))?;
+        if acl.entries().is_empty() {
+            return Ok(None);
+        }
+        acl.to_disk()
+    } else {
+        value.to_vec()
+    };
+    Ok(Some(Stored { index, name: rest.to_vec(), value: StoredValue::Here(bytes) }))
+}
+
+/// Whether an attribute can be set by its name at all; others stay as they are.
+fn is_settable(attribute: &Stored) -> bool {
+    xattr::split_name(&attribute.full_name()).is_ok()
+}
+
+/// Gives an inode exactly these attributes, by whole names, of two with the same name the later;
+/// those that can't be set by name (inline contents, encryption contexts) stay. The inode is changed
+/// in memory only, blocks in the update.
+///
+/// # Errors
+/// A name or value that the format can't hold; [`Error::XattrsTooLarge`]; no space; the loss of a
+/// value in an inode of its own, which can't be freed yet.
+pub(crate) fn set_all(
+    volume: &Volume,
+    update: &mut Update<'_>,
+    inode: &mut Inode,
+    attributes: &[(Vec<u8>, Vec<u8>)],
+) -> Result<()> {
+    let old = stored(&*update, volume, inode)?;
+    if attributes.is_empty() && old.iter().all(|attribute| !is_settable(attribute)) {
+        return Ok(());
+    }
+    let mut wanted: Vec<Stored> = Vec::with_capacity(attributes.len());
+    for (name, value) in attributes {
+        if let Some(new) = checked(name, value)? {
+            replace(&mut wanted, new);
+        }
+    }
+    let mut list: Vec<Stored> = old.iter().filter(|kept| !is_settable(kept)).cloned().collect();
+    list.append(&mut wanted);
+    write(volume, update, inode, &old, list)
+}
+
+/// Gives an inode one attribute, by its whole name, in addition to those it has or in place of one
+/// of that name. The inode is changed in memory only.
+///
+/// # Errors
+/// As [`set_all`].
+pub(crate) fn set(
+    volume: &Volume,
+    update: &mut Update<'_>,
+    inode: &mut Inode,
+    name: &[u8],
+    value: &[u8],
+) -> Result<()> {
+    let Some(new) = checked(name, value)? else {
+        return match remove(volume, update, inode, name) {
+            Err(Error::NotFound) => Ok(()),
+            other => other,
+        };
+    };
+    let old = stored(&*update, volume, inode)?;
+    let mut list = old.clone();
+    replace(&mut list, new);
+    write(volume, update, inode, &old, list)
+}
+
+/// Takes an attribute from an inode, by its whole name. The inode is changed in memory only.
+///
+/// # Errors
+/// [`Error::NotFound`]; names that can't be set; otherwise as [`set_all`].
+pub(crate) fn remove(volume: &Volume, update: &mut Update<'_>, inode: &mut Inode, name: &[u8]) -> Result<()> {
+    let old = stored(&*update, volume, inode)?;
+    let mut list = old.clone();
+    list.retain(|attribute| attribute.full_name() != name || !is_settable(attribute));
+    if list.len() == old.len() {
+        return Err(Error::NotFound);
+    }
+    write(volume, update, inode, &old, list)
+}
+
+fn replace(list: &mut Vec<Stored>, new: Stored) {
+    list.retain(|old| (old.index, &old.name) != (new.index, &new.name));
+    list.push(new);
+}
+
+fn item(attribute: &Stored) -> Item {
+    let value_len = match &attribute.value {
+        StoredValue::Here(bytes) => Some(bytes.len()),
+        StoredValue::Inode { .. } => None,
+    };
+    let hot = attribute.index.is_posix_acl() || attribute.index == NameIndex::SECURITY;
+    Item { name_len: attribute.name.len(), value_len, pinned: attribute.is_inline_data(), hot }
+}
+
+fn choose(format: &Format, inode: &Inode, list: &[Stored]) -> Result<Vec<Choice>> {
+    let rooms = Rooms {
+        inode: xattr::room_in_inode(inode),
+        block: xattr::room_in_block(format.geometry.block_size.bytes_usize()),
+        value_inodes: format.has_incompat(Incompat::EA_INODE),
+    };
+    let items: Vec<Item> = list.iter().map(item).collect();
+    layout(&items, rooms).ok_or_else(|| {
+        let needed = items.iter().map(|item| xattr::space_of(item.name_len, item.value_len.unwrap_or(0)));
+        let needed = needed.fold(0, usize::saturating_add);
+        let remedy = if rooms.value_inodes { "" } else { "; the feature ea_inode takes large values" };
+        let Rooms { inode, block, .. } = rooms;
+        Error::XattrsTooLarge(format!(
+            "{needed} bytes into {inode} in the inode and {block} in a block{remedy}"
+        ))
+    })
+}
+
+fn write(
+    volume: &Volume,
+    update: &mut Update<'_>,
+    inode: &mut Inode,
+    old: &[Stored],
+    mut list: Vec<Stored>,
+) -> Result<()> {
+    if !volume.format.features.compat.contains(Compat::EXT_ATTR) {
+        let text = "extended attributes on a volume without the feature ext_attr";
+        return Err(Error::Unsupported(text.into()));
+    }
+    let lost = |was: &&Stored| {
+        matches!(was.value, StoredValue::Inode { .. }) && !list.iter().any(|kept| kept.value == was.value)
+    };
+    if let Some(lost) = old.iter().find(lost) {
+        let name = String::from_utf8_lossy(&lost.full_name()).into_owned();
+        return Err(Error::Unsupported(format!("freeing the inode that holds the value of {name}")));
+    }
+    let choices = choose(&volume.format, inode, &list)?;
+    for (attribute, choice) in list.iter_mut().zip(&choices) {
+        if let (true, StoredValue::Here(value)) = (choice.own_inode, &attribute.value) {
+            let size = low_u32(value.len() as u64);
+            let (number, value_hash) = value_inode::create(volume, update, inode, value)?;
+            let entry = Entry::in_value_inode(attribute.index, &attribute.name, number, size, value_hash);
+            attribute.value = StoredValue::Inode { number, size, hash: entry.hash };
+        }
+    }
+    let at = |spot: Spot| -> Vec<Entry<'_>> {
+        let chosen = list.iter().zip(&choices).filter(|(_, choice)| choice.spot == spot);
+        chosen.map(|(attribute, _)| attribute.entry()).collect()
+    };
+    xattr::store_in_inode(inode, &at(Spot::Inode)).map_err(|_| misfit("the inode"))?;
+    write_block(volume, update, inode, &at(Spot::Block))
+}
+
+/// The layout was computed for the same rooms, so this is not met; it is an error, not a panic, to
+/// stay safe beside later changes.
+fn misfit(place: &str) -> Error {
+    Error::XattrsTooLarge(format!("the layout for {place} did not hold"))
+}
+
+/// Brings the attributes that did not fit into the inode into a block: the one it has, where nobody
+/// shares it; an equal one; or a new one.
+fn write_block(
+    volume: &Volume,
+    update: &mut Update<'_>,
+    inode: &mut Inode,
+    entries: &[Entry<'_>],
+) -> Result<()> {
+    let old = super::attribute_block(volume, inode)?;
+    if entries.is_empty() && old.is_none() {
+        return Ok(());
+    }
+    let mut fresh = vec![0; volume.format.geometry.block_size.bytes_usize()];
+    xattr::store_in_block(&mut fresh, entries, 1).map_err(|_| misfit("the block"))?;
+    if let Some(block) = old {
+        let bytes = update.read(block, Role::Attributes)?;
+        let references = xattr::in_block(block, &bytes)?.0.h_refcount.get();
+        if references == 1 {
+            // Also without entries: an empty block is legal and stays, as long as nothing frees it.
+            update.edit(block, Role::Attributes)?.copy_from_slice(&fresh);
+            volume.attribute_blocks.remember(update, block, &fresh);
+            return Ok(());
+        }
+        if bytes.get(xattr::HEADER_LEN..) == fresh.get(xattr::HEADER_LEN..) {
+            return Ok(());
+        }
+        xattr::set_references(update.edit(block, Role::Attributes)?, references - 1);
+    }
+    let cluster = u64::from(volume.format.geometry.blocks_per_cluster());
+    if entries.is_empty() {
+        inode.set_attribute_block(Block(0));
+        let size = volume.format.geometry.block_size;
+        let sectors = inode.sectors(size).saturating_sub(cluster << (size.log2() - 9));
+        inode.set_sectors(sectors, size);
+        return Ok(());
+    }
+    let block = match volume.attribute_blocks.share(update, &fresh)? {
+        Some(block) => block,
+        None => {
+            let (block, _) =
+                volume.space.allocate_metadata(update, volume.space.home(&volume.format, inode.number()))?;
+            update.create(block, Role::Attributes).copy_from_slice(&fresh);
+            volume.attribute_blocks.remember(update, block, &fresh);
+            block
+        }
+    };
+    inode.set_attribute_block(block);
+    if old.is_none() {
+        // Every inode that refers to a shared block is charged for all of it.
+        map::charge(&volume.format, inode, cluster);
+    }
+    Ok(())
+}

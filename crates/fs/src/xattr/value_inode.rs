@@ -1,0 +1,81 @@
+//! Values in inodes of their own (`ea_inode`).
+//!
+//! A value inode has no name. Its record keeps, in fields that it has no use for, the number of
+//! attributes that refer to it (high half in the change time, low half in the version) and the hash
+//! of the value (in the access time). Source: the ext4 data structure documentation of Linux
+//! ("Extended Attributes", "EA Inodes").
+
+use ondisk::corrupt::Place;
+use ondisk::inode::{FileType, Inode, InodeFlags};
+use ondisk::units::InodeNumber;
+use ondisk::xattr::{Entry, VALUE_MAX, Value};
+use placement::InodeRequest;
+
+use crate::error::{Error, Result};
+use crate::file::{self, Ahead, WriteHint};
+use crate::map;
+use crate::txn::Update;
+use crate::volume::Volume;
+
+/// Permissions of value inodes, as Linux makes them: nobody opens them by name.
+const MODE: u16 = 0o600;
+
+/// Reads the value of an entry that refers to an inode, and verifies it as Linux does.
+pub(super) fn read(volume: &Volume, owner: &Inode, entry: &Entry<'_>) -> Result<Vec<u8>> {
+    let Value::Inode { number, size } = entry.value else { return Ok(Vec::new()) };
+    let bad = |problem: String| {
+        let text = format!("value in inode {number}: {problem}");
+        Error::corrupt(Place::Xattrs(owner.number()), text)
+    };
+    if size as usize > VALUE_MAX {
+        return Err(bad(format!("{size} bytes, at most {VALUE_MAX}")));
+    }
+    let inode = volume.load(number)?;
+    if !inode.flags().contains(InodeFlags::EA_INODE) || inode.file_type() != Some(FileType::Regular) {
+        return Err(bad("not an inode for values".into()));
+    }
+    if inode.size() != u64::from(size) || inode.flags().contains(InodeFlags::INLINE_DATA) {
+        return Err(bad(format!("holds {} bytes instead of {size}", inode.size())));
+    }
+    let bytes = file::read_all(volume, &inode, VALUE_MAX as u64)?;
+    let hash = volume.format.sealer.attribute_value_hash(&bytes);
+    let right = inode.raw().i_atime.get() == hash && entry.agrees_with_value_inode(hash);
+    if right || is_of_lustre(owner, &inode) { Ok(bytes) } else { Err(bad("the hash does not fit".into())) }
+}
+
+/// Value inodes of Lustre name their only owner instead of counting and hashing.
+fn is_of_lustre(owner: &Inode, inode: &Inode) -> bool {
+    inode.raw().i_mtime.get() == owner.number().get() && inode.generation() == owner.generation()
+}
+
+/// Puts a value into a new inode with one reference; returns the inode and the hash of the value.
+pub(super) fn create(
+    volume: &Volume,
+    update: &mut Update<'_>,
+    owner: &Inode,
+    value: &[u8],
+) -> Result<(InodeNumber, u32)> {
+    let (format, space) = (&volume.format, &volume.space);
+    let request = InodeRequest {
+        parent: owner.number().index(),
+        is_directory: false,
+        top_level: false,
+        name_hash: 0,
+        sequential: true,
+    };
+    let number = space.allocate_inode(update, &request, FileType::Regular)?;
+    let hash = format.sealer.attribute_value_hash(value);
+    let mut inode = Inode::blank(number, format.geometry.inode_size);
+    let raw = inode.raw_mut();
+    raw.i_mode.set(FileType::Regular.mode_bits() | MODE);
+    raw.i_links_count.set(1);
+    raw.i_version_lo.set(1);
+    raw.i_atime.set(hash);
+    inode.set_owner(owner.uid(), owner.gid());
+    inode.set_flags(InodeFlags::EA_INODE);
+    map::init(format, &mut inode);
+    let hint = WriteHint { end: value.len() as u64 };
+    file::write_at(volume, update, &mut inode, &mut Ahead::default(), 0, value, &hint)?;
+    crate::inode::store(update, format, space, &mut inode)?;
+    Ok((number, hash))
+}
