@@ -15,6 +15,9 @@ use std::path::Path;
 /// Bytes that are hashed at a time; a stretch of zeros of this size is not hashed, so that holes and zeros are the same.
 const PAGE: usize = 4096;
 
+/// A data range longer than this is a hole that the file system does not tell of (FUSE): reading it would take for ever.
+const LONGEST_DATA: u64 = 64 << 30;
+
 /// Extended attributes that the host puts on files by itself.
 const HOST_XATTRS: [&[u8]; 2] = [b"security.selinux", b"security.SMACK64"];
 
@@ -193,6 +196,9 @@ fn data_ranges(file: &File, size: u64) -> io::Result<Vec<Range<u64>>> {
         let end = rustix::fs::seek(file, SeekFrom::Hole(start))?.min(size);
         if end <= start {
             break;
+        }
+        if end - start > LONGEST_DATA {
+            return Err(io::Error::other("a data range too long to be read"));
         }
         ranges.push(start..end);
         at = end;
