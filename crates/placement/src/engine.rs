@@ -168,16 +168,20 @@ impl Engine {
         self.shared.reclaim(Event::Pressure);
     }
 
-    /// Takes exactly this run.
+    /// Takes exactly this run. If a part of it is set aside for growing files, all that is set
+    /// aside is given up.
     ///
     /// # Errors
-    /// [`Denial`] if a part is used, promised, set aside, outside, or unknown; then nothing was
-    /// taken.
+    /// [`Denial`] if a part is used, promised, outside, or unknown; then nothing was taken.
     pub fn take_exact(&self, run: ClusterRun) -> Result<Grant, Denial> {
         if !self.shared.ledger.take(u64::from(run.count)) {
             return Err(Denial::Mismatch { run, expected: "free" });
         }
-        if let Err(denial) = self.shared.map.take(run) {
+        let mut taken = self.shared.map.take(run);
+        if matches!(taken, Err(Denial::Mismatch { .. })) && self.shared.reclaim(Event::Pressure) {
+            taken = self.shared.map.take(run);
+        }
+        if let Err(denial) = taken {
             self.shared.ledger.give(run.count);
             return Err(denial);
         }

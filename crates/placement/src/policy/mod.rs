@@ -4,10 +4,12 @@
 //! write a new one, copy a file of this directory and add a row to [`POLICIES`].
 
 mod lease;
+pub mod mballoc;
 mod single;
 
 use crate::request::{Refusal, Request};
 use crate::view::View;
+use mballoc::{Generation, Mballoc, Tunables};
 use ondisk::units::{Cluster, ClusterRun};
 
 /// Decides which run answers a request.
@@ -87,6 +89,12 @@ pub enum BlockPolicyKind {
     /// Ours: exact search by run length near the goal.
     #[default]
     Lease,
+    /// ext4's multi-block allocator as of 6.17.
+    Mballoc,
+    /// ext4's multi-block allocator as of 6.5 to 6.16.
+    Mballoc65,
+    /// ext4's multi-block allocator up to 6.4.
+    Mballoc64,
     /// One block at a time from a goal, as ext2 and ext3 did.
     Single,
 }
@@ -110,6 +118,24 @@ pub const POLICIES: &[PolicyRow] = &[
         name: "lease",
         summary: "exact run search near the goal, tightest class first",
         make: || Box::new(lease::Lease),
+    },
+    PolicyRow {
+        kind: BlockPolicyKind::Mballoc,
+        name: "mballoc",
+        summary: "ext4 6.17: buddy orders, several stream goals, best available length",
+        make: || Box::new(Mballoc::new(Tunables::new(Generation::From617))),
+    },
+    PolicyRow {
+        kind: BlockPolicyKind::Mballoc65,
+        name: "mballoc-6.5",
+        summary: "ext4 6.5 to 6.16: best available length",
+        make: || Box::new(Mballoc::new(Tunables::new(Generation::From65))),
+    },
+    PolicyRow {
+        kind: BlockPolicyKind::Mballoc64,
+        name: "mballoc-6.4",
+        summary: "ext4 up to 6.4: no trimming before the slow criteria",
+        make: || Box::new(Mballoc::new(Tunables::new(Generation::UpTo64))),
     },
     PolicyRow {
         kind: BlockPolicyKind::Single,

@@ -1,0 +1,308 @@
+//! The criteria: which groups are scanned in which order, and which free run is taken.
+
+use super::State;
+use super::group::Buddy;
+use super::tunables::{Generation, Tunables};
+use crate::request::{Kind, Refusal};
+use crate::stats::{Counter, Criterion, CriterionStats};
+use crate::view::View;
+use ondisk::units::{Cluster, ClusterRun, Group};
+
+/// A request as the criteria see it.
+pub(super) struct Search<'a> {
+    pub(super) view: &'a View<'a>,
+    pub(super) tunables: Tunables,
+    pub(super) kind: Kind,
+    /// Length looked for; `best_avail` trims it.
+    pub(super) goal: u32,
+    /// Length before trimming.
+    pub(super) full: u32,
+    /// Least length: that of the request before it was raised.
+    pub(super) least: u32,
+    /// Group the search begins with.
+    pub(super) home: u32,
+    found: u32,
+    best: Option<Found>,
+    state: Status,
+    counts: CriterionStats,
+}
+
+#[derive(Clone, Copy)]
+struct Found {
+    group: u32,
+    start: u32,
+    len: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Status {
+    Continue,
+    Break,
+    Taken,
+}
+
+impl<'a> Search<'a> {
+    pub(super) fn new(
+        view: &'a View<'a>,
+        tunables: Tunables,
+        kind: Kind,
+        lens: (u32, u32),
+        home: u32,
+    ) -> Self {
+        Search {
+            view,
+            tunables,
+            kind,
+            goal: lens.0,
+            full: lens.0,
+            least: lens.1,
+            home,
+            found: 0,
+            best: None,
+            state: Status::Continue,
+            counts: CriterionStats::default(),
+        }
+    }
+
+    /// Exactly at `goal`, if the whole length is free there.
+    pub(super) fn at_goal(
+        &mut self,
+        state: &mut State,
+        goal: Cluster,
+    ) -> Result<Option<ClusterRun>, Refusal> {
+        let layout = *self.view.layout();
+        let group = layout.group_of(goal);
+        let offset = u32::try_from(goal.0 - layout.group_start(group).0).unwrap_or(u32::MAX);
+        let Some(buddy) = state.load(self.view, group.0)? else { return Ok(None) };
+        if !buddy.is_free(offset) || buddy.extent(offset, self.goal) < self.goal {
+            return Ok(None);
+        }
+        Ok(Some(ClusterRun { start: goal, count: self.goal }))
+    }
+
+    /// Goes through the criteria.
+    pub(super) fn run(&mut self, state: &mut State) -> Result<Option<ClusterRun>, Refusal> {
+        let order = self.power_of_two(state);
+        let first = if order.is_some() { 0 } else { 1 };
+        for criterion in Criterion::ALL.into_iter().skip(first) {
+            let trims = self.tunables.generation != Generation::UpTo64 && self.kind == Kind::Data;
+            if criterion == Criterion::BestAvailLen && !trims {
+                continue;
+            }
+            let walked = self.walk(state, criterion, order.unwrap_or(0));
+            let hit = self.best.filter(|_| self.state != Status::Continue);
+            self.counts.hits = u64::from(hit.is_some());
+            self.counts.useless_loops = u64::from(self.counts.groups_considered == 0);
+            self.view.note_criterion(criterion, std::mem::take(&mut self.counts));
+            walked?;
+            if let Some(hit) = hit {
+                self.view.note(Counter::Breaks, u64::from(self.state == Status::Break));
+                return Ok(Some(self.run_of(hit)));
+            }
+            if criterion == Criterion::BestAvailLen {
+                self.goal = self.full;
+            }
+        }
+        Ok(self.best.map(|best| self.run_of(best)))
+    }
+
+    fn run_of(&self, found: Found) -> ClusterRun {
+        let base = self.view.layout().group_start(Group(found.group)).0;
+        let start = Cluster(base + u64::from(found.start));
+        ClusterRun { start, count: found.len.min(self.goal) }
+    }
+
+    /// The order to look for among buddies, if the goal is a power of two of fitting size.
+    fn power_of_two(&self, state: &State) -> Option<u32> {
+        let order = self.goal.checked_ilog2()?;
+        let fls = order + 1;
+        let fits = fls >= self.tunables.mb_order2_req && fls <= state.top + 1;
+        (self.goal.is_power_of_two() && fits).then_some(order)
+    }
+
+    fn walk(&mut self, state: &mut State, criterion: Criterion, order: u32) -> Result<(), Refusal> {
+        match criterion {
+            Criterion::PowerTwoAligned | Criterion::GoalLenFast | Criterion::BestAvailLen => {
+                self.walk_sets(state, criterion, order)
+            }
+            Criterion::GoalLenSlow | Criterion::AnyFree => self.walk_all(state, criterion, order),
+        }
+    }
+
+    fn walk_all(&mut self, state: &mut State, criterion: Criterion, order: u32) -> Result<(), Refusal> {
+        let groups = self.view.layout().groups;
+        for group in (self.home..groups).chain(0..self.home.min(groups)) {
+            self.scan(state, group, criterion, order)?;
+            if self.state != Status::Continue {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The keys to visit, each with the length that is looked for in it.
+    fn keys(&self, state: &State, criterion: Criterion, order: u32) -> Vec<(u32, u32)> {
+        match criterion {
+            Criterion::PowerTwoAligned => (order..=state.top).map(|key| (key, self.goal)).collect(),
+            Criterion::BestAvailLen => {
+                let high = self.goal.checked_ilog2().unwrap_or(0);
+                let mut low = high.saturating_sub(self.tunables.mb_best_avail_max_trim_order);
+                if 1 << low < self.least {
+                    low = self.least.checked_ilog2().map_or(0, |order| order + 1);
+                }
+                (low..=high).rev().map(|o| (mean_key(1 << o, state.top), 1 << o)).collect()
+            }
+            _ => (mean_key(self.goal, state.top)..=state.top).map(|key| (key, self.goal)).collect(),
+        }
+    }
+
+    fn walk_sets(&mut self, state: &mut State, criterion: Criterion, order: u32) -> Result<(), Refusal> {
+        let groups = self.view.layout().groups;
+        let keys = self.keys(state, criterion, order);
+        let newest = self.tunables.generation == Generation::From617;
+        if !newest {
+            self.scan(state, self.home, criterion, order)?;
+        }
+        let ranges = if newest { vec![(self.home, groups), (0, self.home)] } else { vec![(0, groups)] };
+        for range in ranges {
+            for &(key, len) in &keys {
+                if criterion == Criterion::BestAvailLen {
+                    self.goal = len;
+                }
+                let sets = if criterion == Criterion::PowerTwoAligned { &state.orders } else { &state.means };
+                // Scanning changes no set, so the members can be listed before.
+                let members: Vec<u32> = if newest {
+                    sets.by_number(key, range.0, range.1).collect()
+                } else {
+                    sets.by_age(key).collect()
+                };
+                for group in members {
+                    if self.state != Status::Continue {
+                        return Ok(());
+                    }
+                    self.scan(state, group, criterion, order)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn good(&self, buddy: &Buddy, group: u32, criterion: Criterion, order: u32) -> bool {
+        if buddy.free == 0 {
+            return false;
+        }
+        match criterion {
+            Criterion::PowerTwoAligned => {
+                let flex = self.view.layout().groups_per_flex;
+                let kept = self.kind == Kind::Data && flex >= 4 && group.is_multiple_of(flex);
+                !kept && buddy.free >= self.goal && buddy.largest_order() >= Some(order)
+            }
+            Criterion::GoalLenFast | Criterion::BestAvailLen => buddy.mean() >= self.goal,
+            Criterion::GoalLenSlow => buddy.free >= self.goal,
+            Criterion::AnyFree => true,
+        }
+    }
+
+    fn scan(
+        &mut self,
+        state: &mut State,
+        group: u32,
+        criterion: Criterion,
+        order: u32,
+    ) -> Result<(), Refusal> {
+        if self.state != Status::Continue {
+            return Ok(());
+        }
+        let cheap = criterion < Criterion::GoalLenSlow;
+        self.counts.groups_considered += 1;
+        let loaded = match state.load(self.view, group) {
+            Err(Refusal::NeedBitmap(_)) if cheap && group != self.home => return Ok(()),
+            other => other?,
+        };
+        let Some(buddy) = loaded else { return Ok(()) };
+        if !self.good(buddy, group, criterion, order) {
+            return Ok(());
+        }
+        self.view.note(Counter::GroupsScanned, 1);
+        let before = self.found;
+        if criterion == Criterion::PowerTwoAligned {
+            self.scan_buddies(buddy, group, order);
+        } else {
+            let skips = cheap && self.tunables.generation != Generation::UpTo64;
+            self.scan_runs(buddy, group, skips);
+        }
+        let seen = u64::from(self.found - before);
+        self.counts.extents_scanned += seen;
+        self.view.note(Counter::ExtentsScanned, seen);
+        Ok(())
+    }
+
+    fn scan_buddies(&mut self, buddy: &Buddy, group: u32, order: u32) {
+        for order in (order..32).filter(|&order| buddy.count(order) > 0) {
+            if let Some(start) = buddy.first_of_order(order) {
+                self.found += 1;
+                self.best = Some(Found { group, start, len: self.goal });
+                self.state = Status::Taken;
+                self.view.note(Counter::TwoPowerHits, 1);
+                return;
+            }
+        }
+    }
+
+    fn scan_runs(&mut self, buddy: &Buddy, group: u32, skip_short: bool) {
+        let mut at = buddy.next_free(0);
+        while at < buddy.size() && self.state == Status::Continue {
+            if skip_short {
+                let end = buddy.next_used(at);
+                if end - at < self.goal {
+                    at = buddy.next_free(end);
+                    continue;
+                }
+            }
+            let len = buddy.extent(at, self.goal);
+            self.measure(Found { group, start: at, len });
+            at = buddy.next_free(at + len);
+        }
+        self.check_limits(true);
+    }
+
+    fn measure(&mut self, found: Found) {
+        self.found += 1;
+        if found.len == self.goal {
+            self.best = Some(found);
+            self.state = Status::Taken;
+            return;
+        }
+        let Some(best) = self.best else {
+            self.best = Some(found);
+            return;
+        };
+        let better = if best.len < self.goal {
+            found.len > best.len
+        } else {
+            found.len > self.goal && found.len < best.len
+        };
+        if better {
+            self.best = Some(found);
+        }
+        self.check_limits(false);
+    }
+
+    fn check_limits(&mut self, group_ends: bool) {
+        if self.state == Status::Taken {
+            return;
+        }
+        if self.found > self.tunables.mb_max_to_scan {
+            self.state = Status::Break;
+        } else if self.best.is_some_and(|best| best.len >= self.goal)
+            && (group_ends || self.found > self.tunables.mb_min_to_scan)
+        {
+            self.state = Status::Taken;
+        }
+    }
+}
+
+/// Key of a mean free run in the sets: the kernel's `mb_avg_fragment_size_order`.
+pub(super) fn mean_key(len: u32, top: u32) -> u32 {
+    len.checked_ilog2().map_or(0, |order| (order + 1).saturating_sub(2)).min(top)
+}

@@ -1,0 +1,75 @@
+//! Tunables under the kernel's names and with its defaults, and the three generations.
+
+/// Which kernel's selection is followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Generation {
+    /// Up to 6.4: no trimming to the best available length; every run is measured.
+    UpTo64,
+    /// 6.5 to 6.16: `best_avail`, short runs skipped, groups in lists by age of their order.
+    From65,
+    /// 6.17: several stream goals, sets by group number, traversed to the end before the start.
+    From617,
+}
+
+/// Settings of [`super::Mballoc`], each with the kernel's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tunables {
+    /// Which kernel's selection is followed.
+    pub generation: Generation,
+    /// Bytes of a cluster; the windows of normalisation are counted in bytes.
+    pub cluster_bytes: u32,
+    /// CPUs, of which each has a locality group; the file's key chooses.
+    pub cpus: u32,
+    /// Free runs after which a scan takes the best one seen.
+    pub mb_max_to_scan: u32,
+    /// Free runs that are at least seen before a sufficient one that is not exact is taken.
+    pub mb_min_to_scan: u32,
+    /// Smallest order that is looked for among buddies.
+    pub mb_order2_req: u32,
+    /// Files up to this many clusters share a locality group's preallocation.
+    pub mb_stream_req: u32,
+    /// Clusters a locality group preallocates.
+    pub mb_group_prealloc: u32,
+    /// Steps of two by which `best_avail` trims at most.
+    pub mb_best_avail_max_trim_order: u32,
+    /// Clusters a request is raised to when the file's own window is not to decide; 0 is off.
+    /// (For reproducing a run whose normalised length is known.)
+    pub forced_goal: u32,
+}
+
+impl Tunables {
+    /// The kernel's defaults for 4 KiB clusters.
+    #[must_use]
+    pub fn new(generation: Generation) -> Self {
+        Tunables {
+            generation,
+            cluster_bytes: 4_096,
+            cpus: 1,
+            mb_max_to_scan: 200,
+            mb_min_to_scan: 10,
+            mb_order2_req: 2,
+            mb_stream_req: 16,
+            mb_group_prealloc: 512,
+            mb_best_avail_max_trim_order: 3,
+            forced_goal: 0,
+        }
+    }
+
+    /// Sets the tunable of this name; `false` if there is none.
+    pub fn set(&mut self, name: &str, value: u32) -> bool {
+        let slot = match name {
+            "cluster_bytes" => &mut self.cluster_bytes,
+            "cpus" => &mut self.cpus,
+            "mb_max_to_scan" => &mut self.mb_max_to_scan,
+            "mb_min_to_scan" => &mut self.mb_min_to_scan,
+            "mb_order2_req" => &mut self.mb_order2_req,
+            "mb_stream_req" => &mut self.mb_stream_req,
+            "mb_group_prealloc" => &mut self.mb_group_prealloc,
+            "mb_best_avail_max_trim_order" => &mut self.mb_best_avail_max_trim_order,
+            "forced_goal" => &mut self.forced_goal,
+            _ => return false,
+        };
+        *slot = value;
+        true
+    }
+}
