@@ -78,6 +78,12 @@ impl<'v> Update<'v> {
         Arc::make_mut(&mut self.staged[position].bytes)
     }
 
+    /// Whether the update changes a block.
+    #[must_use]
+    pub fn holds(&self, block: Block) -> bool {
+        self.position(block).is_some()
+    }
+
     /// Binds something taken to this update.
     pub fn claim(&mut self, claim: impl Claim + Send + 'v) {
         self.claims.push(Box::new(claim));

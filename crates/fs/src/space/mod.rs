@@ -339,7 +339,11 @@ impl Space {
         let per_block = geometry.inodes_per_block();
         let table = descriptor.inode_table();
         for block in used.div_ceil(per_block)..=index / per_block {
-            update.create(Block(table.0 + u64::from(block)), Role::Plain);
+            let block = Block(table.0 + u64::from(block));
+            // One update may take several inodes; the second must not wipe the first.
+            if !update.holds(block) {
+                update.create(block, Role::Plain);
+            }
         }
         Ok(())
     }
