@@ -227,7 +227,6 @@ fn map_hole(
             goal,
             logical: hole.logical,
             count: wanted_at_once(format, hinted),
-            stream: volume.options.loading,
             owner: inode.number(),
         };
         ahead.reserved = Some(volume.space.reserve_data(&request)?);
@@ -237,7 +236,6 @@ fn map_hole(
     map::charge(format, inode, u64::from(clusters) << format.geometry.cluster_log2);
     let new = NewRun { logical: hole.logical, start: run.start, count: run.count, unwritten: false };
     map::insert(format, &volume.space, update, inode, new)?;
-    volume.note_stream_end(run);
     Ok((run.start, u64::from(run.count)))
 }
 
@@ -251,11 +249,8 @@ fn wanted_at_once(format: &Format, blocks: u64) -> u32 {
 }
 
 /// Where new data would best begin: behind the block before it, else where the inode's group
-/// begins; behind the last data of all when loading in order.
+/// begins.
 fn goal(volume: &Volume, update: &Update<'_>, inode: &Inode, logical: FileBlock) -> Result<Block> {
-    if volume.options.loading {
-        return Ok(Block(volume.stream_goal()));
-    }
     if let Some(before) = logical.0.checked_sub(1)
         && let State::Mapped(block) = map::lookup(update, &volume.format, inode, FileBlock(before))?.state
     {

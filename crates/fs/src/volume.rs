@@ -3,14 +3,12 @@
 //! Owns: opening (the only door from an untrusted device to a usable volume), the superblock, and
 //! sync. The verbs stand in `ops`.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ondisk::corrupt::Place;
 use ondisk::features::{Features, Incompat, RoCompat};
 use ondisk::inode::Timestamp;
 use ondisk::superblock::{RawSuperblock, STATE_ERROR, SUPERBLOCK_LEN, SUPERBLOCK_OFFSET};
-use ondisk::units::BlockRun;
 use placement::BlockPolicyKind;
 use zerocopy::IntoBytes;
 
@@ -88,8 +86,6 @@ pub struct Volume {
     /// Held by each verb that changes something, and by sync: an update in flight is never synced.
     writer: Mutex<()>,
     superblock: Mutex<RawSuperblock>,
-    /// Where the last data written in order ended.
-    stream_end: AtomicU64,
 }
 
 /// Proof that the caller is the only one changing the volume.
@@ -177,7 +173,7 @@ impl Volume {
         let cache = Arc::new(Cache::new(Arc::clone(&device), format.geometry.block_size, format.sealer));
         let space = if options.write {
             refuse_unwritable(&raw, format.features)?;
-            Space::for_writing(&*device, &format, Arc::clone(&cache), options.policy)?
+            Space::for_writing(&*device, &format, Arc::clone(&cache), options.policy, options.loading)?
         } else {
             Space::for_reading(&*device, &format)?
         };
@@ -189,7 +185,6 @@ impl Volume {
             attribute_blocks: AttributeBlocks::default(),
             writer: Mutex::default(),
             superblock: Mutex::new(raw),
-            stream_end: AtomicU64::new(0),
         })
     }
 
@@ -266,15 +261,5 @@ impl Volume {
             .device()
             .write_at(SUPERBLOCK_OFFSET, raw.as_bytes())
             .map_err(|source| Error::io("writing the superblock", source))
-    }
-
-    /// Notes where data written in order ended.
-    pub(crate) fn note_stream_end(&self, run: BlockRun) {
-        self.stream_end.store(run.start.0 + u64::from(run.count), Ordering::Relaxed);
-    }
-
-    /// The goal for data written in order.
-    pub(crate) fn stream_goal(&self) -> u64 {
-        self.stream_end.load(Ordering::Relaxed)
     }
 }

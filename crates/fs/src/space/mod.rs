@@ -12,11 +12,12 @@ mod descriptors;
 mod groups;
 mod ledger;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use ondisk::corrupt::Place;
 use ondisk::inode::FileType;
-use ondisk::units::{Block, BlockRun, FileBlock, Group, InodeNumber, low_u32};
+use ondisk::units::{Block, BlockRun, Cluster, FileBlock, Group, InodeNumber, low_u32};
 use placement::{
     BlockPolicyKind, Contradiction, DirectoryPolicyKind, Engine, Grant, InodeEngine, InodeGrant,
     InodeRefusal, InodeRequest, Layout, Refusal, Request,
@@ -47,6 +48,9 @@ struct Writing {
     blocks: Arc<Engine>,
     inodes: InodeEngine,
     ledger: Arc<Mutex<Ledger>>,
+    /// When a whole tree is being loaded: the cluster behind the last one taken. Everything is laid
+    /// out from there on, whatever the goal.
+    front: Option<AtomicU64>,
 }
 
 /// What a file's data asks of the volume; lengths in blocks.
@@ -59,8 +63,6 @@ pub struct DataRequest {
     pub logical: FileBlock,
     /// Blocks wanted.
     pub count: u32,
-    /// Loading in order: follow the goal, leave gaps for later.
-    pub stream: bool,
     /// The file.
     pub owner: InodeNumber,
 }
@@ -160,7 +162,8 @@ impl Space {
     }
 
     /// The space of a volume that will be written: describes every group to the engines. Bitmaps
-    /// are read when they are first needed.
+    /// are read when they are first needed. With `loading`, everything is laid out in the order in
+    /// which it is asked for.
     ///
     /// # Errors
     /// As [`Descriptors::load`], and descriptors that contradict themselves.
@@ -169,6 +172,7 @@ impl Space {
         format: &Format,
         cache: Arc<Cache>,
         policy: BlockPolicyKind,
+        loading: bool,
     ) -> Result<Self> {
         let descriptors = Descriptors::load(device, format)?;
         let geometry = &format.geometry;
@@ -182,7 +186,14 @@ impl Space {
         let blocks = Arc::new(Engine::new(layout, policy).map_err(out_of_step)?);
         let inodes = InodeEngine::new(Arc::clone(&blocks), DirectoryPolicyKind::default());
         groups::describe_all(format, &descriptors, &blocks, &inodes)?;
-        let writing = Writing { format: format.clone(), cache, blocks, inodes, ledger: Arc::default() };
+        let writing = Writing {
+            format: format.clone(),
+            cache,
+            blocks,
+            inodes,
+            ledger: Arc::default(),
+            front: loading.then(AtomicU64::default),
+        };
         Ok(Space { descriptors: RwLock::new(descriptors), writing: Some(writing) })
     }
 
@@ -231,7 +242,6 @@ impl Space {
         let inside = request.logical.0 % geometry.blocks_per_cluster();
         let clusters = request.count.saturating_add(inside).div_ceil(geometry.blocks_per_cluster());
         let mut wanted = Request::data(geometry.cluster_of(request.goal), clusters);
-        wanted.stream = request.stream;
         wanted.owner = u64::from(request.owner.get());
         let grant = self.allocate(writing, wanted)?;
         let run = grant.run();
@@ -256,8 +266,7 @@ impl Space {
     pub fn allocate_metadata(&self, update: &mut Update<'_>, goal: Block) -> Result<(Block, u64)> {
         let writing = self.writing()?;
         let geometry = &writing.format.geometry;
-        let mut wanted = Request::metadata(geometry.cluster_of(goal), 1);
-        wanted.stream = true;
+        let wanted = Request::metadata(geometry.cluster_of(goal), 1);
         let grant = self.allocate(writing, wanted)?;
         let block = geometry.cluster_start(grant.run().start);
         self.claim(update, grant);
@@ -265,6 +274,19 @@ impl Space {
     }
 
     fn allocate(&self, writing: &Writing, mut request: Request) -> Result<Grant> {
+        if let Some(front) = &writing.front {
+            request.goal = Cluster(front.load(Ordering::Relaxed));
+            request.stream = true;
+        }
+        let grant = self.allocate_loaded(writing, request)?;
+        if let Some(front) = &writing.front {
+            front.store(grant.run().end(), Ordering::Relaxed);
+        }
+        Ok(grant)
+    }
+
+    /// Asks the engine, and gives it the bitmaps it wants to see.
+    fn allocate_loaded(&self, writing: &Writing, mut request: Request) -> Result<Grant> {
         // Each round loads one more bitmap, so the groups bound the rounds.
         for _ in 0..=writing.format.geometry.groups {
             match writing.blocks.allocate(&request) {
