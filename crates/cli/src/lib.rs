@@ -2,3 +2,4 @@
 //! reach the adapters. It is no public interface; programs use the crate `platfs`.
 
 pub mod archive;
+pub mod source;

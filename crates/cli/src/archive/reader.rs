@@ -140,10 +140,13 @@ impl<I: Input> Reader<I> {
             return Ok(None);
         }
         let first = self.position;
+        if first == 0 && self.size < BLOCK_BYTES {
+            return Err(Problem::NotTar);
+        }
         let Some(mut block) = self.next_block()? else {
             self.warn(TarWarning::NoEndMarker);
             self.ended = true;
-            return if first == 0 { Err(Problem::NotTar) } else { Ok(None) };
+            return Ok(None);
         };
         if Header(&block).is_zero() {
             match self.next_block()? {

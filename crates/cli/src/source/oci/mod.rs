@@ -1,0 +1,163 @@
+//! OCI image layouts and docker-save archives: which image, which layers, and whether their digests hold.
+//!
+//! After the OCI image specification 1.1 ("Image Layout", "Image Index", "Image Manifest", "Image Layer
+//! Filesystem Changeset"), and for docker-save the Docker image specification 1.2. Both may stand in a directory
+//! or in an archive: a [`Store`] hides which. Layers are applied in order by [`super::tar::read_layer`]; a
+//! plain layer inside an archive is read where it lies.
+
+mod choose;
+mod digest;
+mod store;
+
+pub use store::Store;
+
+use super::catalogue::Builder;
+use super::compression;
+use super::error::{SourceError, SourceWarning};
+use super::input::Section;
+use super::tar;
+use digest::Digest;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// Indexes within indexes followed before an image is called broken.
+const MAX_NESTING: usize = 4;
+
+/// A reference to a blob.
+#[derive(Clone, Debug, Deserialize)]
+struct Descriptor {
+    digest: String,
+    size: u64,
+    #[serde(default)]
+    platform: Option<Platform>,
+    #[serde(default)]
+    annotations: Option<BTreeMap<String, String>>,
+}
+
+/// For which machines an image is.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+struct Platform {
+    os: String,
+    architecture: String,
+    #[serde(default)]
+    variant: Option<String>,
+}
+
+/// An index has `manifests`, an image manifest `layers`: media types are not always given.
+#[derive(Debug, Deserialize)]
+struct IndexOrManifest {
+    #[serde(default)]
+    manifests: Option<Vec<Descriptor>>,
+    #[serde(default)]
+    layers: Option<Vec<Descriptor>>,
+}
+
+/// One image of docker-save's `manifest.json`.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct DockerImage {
+    config: String,
+    #[serde(default)]
+    repo_tags: Option<Vec<String>>,
+    layers: Vec<String>,
+}
+
+/// What is needed of an image's configuration.
+#[derive(Debug, Deserialize)]
+struct Config {
+    rootfs: RootFs,
+}
+
+#[derive(Debug, Deserialize)]
+struct RootFs {
+    /// The digests of the unpacked layers.
+    diff_ids: Vec<String>,
+}
+
+/// Reads the image of an OCI layout that the builder's options ask for.
+///
+/// # Errors
+/// [`SourceError::Image`] for what contradicts itself, and those of its archives.
+pub fn read(
+    builder: &mut Builder,
+    store: &Store,
+    warnings: &mut Vec<SourceWarning>,
+) -> Result<(), SourceError> {
+    let index: IndexOrManifest = store.parse("index.json")?;
+    let (image, platform) = (builder.options().image.clone(), builder.options().platform.clone());
+    let mut found = index;
+    let mut name = image.as_deref();
+    for _ in 0..MAX_NESTING {
+        if let Some(layers) = found.layers {
+            return read_layers(builder, store, &layers, warnings);
+        }
+        let manifests = found.manifests.unwrap_or_default();
+        let chosen = choose::manifest(&manifests, name, platform.as_deref());
+        let chosen = chosen.map_err(|problem| store.problem(problem))?;
+        let blob = store.blob(chosen)?;
+        found = store.parse_section(&blob, &chosen.digest)?;
+        // Only the outermost index knows names.
+        name = None;
+    }
+    Err(store.problem(format!("indexes are nested more than {MAX_NESTING} deep")))
+}
+
+fn read_layers(
+    builder: &mut Builder,
+    store: &Store,
+    layers: &[Descriptor],
+    warnings: &mut Vec<SourceWarning>,
+) -> Result<(), SourceError> {
+    for layer in layers {
+        let blob = store.blob(layer)?;
+        let unpacked = unpack(builder, blob, &layer.digest)?;
+        tar::read_layer(builder, &unpacked, &layer.digest, warnings)?;
+    }
+    Ok(())
+}
+
+fn unpack(builder: &Builder, blob: Section, name: &str) -> Result<Section, SourceError> {
+    compression::unpacked(blob, name, builder.options().spool.as_deref())
+}
+
+/// Whether `manifest.json` is docker-save's, and not just a file of that name.
+#[must_use]
+pub fn is_docker_archive(store: &Store) -> bool {
+    let images: Result<Vec<DockerImage>, SourceError> = store.parse("manifest.json");
+    images.is_ok_and(|images| {
+        images.iter().any(|image| image.layers.iter().all(|layer| store.open(layer).is_ok()))
+    })
+}
+
+/// Reads the image of a docker-save archive that the builder's options ask for.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_docker_archive(
+    builder: &mut Builder,
+    store: &Store,
+    warnings: &mut Vec<SourceWarning>,
+) -> Result<(), SourceError> {
+    let images: Vec<DockerImage> = store.parse("manifest.json")?;
+    let image = choose::docker_image(&images, builder.options().image.as_deref());
+    let image = image.map_err(|problem| store.problem(problem))?;
+    let config: Config = store.parse(&image.config)?;
+    if config.rootfs.diff_ids.len() != image.layers.len() {
+        return Err(store.problem(format!(
+            "{} lists {} layers, manifest.json {}",
+            image.config,
+            config.rootfs.diff_ids.len(),
+            image.layers.len()
+        )));
+    }
+    for (layer, diff_id) in image.layers.iter().zip(&config.rootfs.diff_ids) {
+        let unpacked = unpack(builder, store.open(layer)?, layer)?;
+        let digest = Digest::parse(diff_id).map_err(|problem| store.problem(problem))?;
+        store.verify(&digest, &unpacked, layer)?;
+        tar::read_layer(builder, &unpacked, layer, warnings)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

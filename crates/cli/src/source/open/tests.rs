@@ -1,0 +1,47 @@
+use super::*;
+use std::io::Write;
+
+/// `printf x > f; tar c f` in the oldest format: one header, one block, two zero blocks.
+fn archive() -> Vec<u8> {
+    let mut bytes = vec![0; 2048];
+    bytes[..1].copy_from_slice(b"f");
+    bytes[100..107].copy_from_slice(b"0000644");
+    bytes[124..135].copy_from_slice(b"00000000001");
+    let mut header = [0; 512];
+    header.copy_from_slice(&bytes[..512]);
+    crate::archive::header::seal(&mut header);
+    bytes[..512].copy_from_slice(&header);
+    bytes[512] = b'x';
+    bytes
+}
+
+#[test]
+fn archives_come_as_files_and_streams_packed_or_not() {
+    let packed = zstd::encode_all(archive().as_slice(), 1).unwrap();
+    for bytes in [archive(), packed] {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(&bytes).unwrap();
+        let from_file = open(file.path(), Options::default()).unwrap().0;
+        let from_stream = open_stream(bytes.as_slice(), "standard input", Options::default()).unwrap().0;
+        for catalogue in [from_file, from_stream] {
+            let node = catalogue.find(b"f").unwrap();
+            let mut buf = [0; 1];
+            assert_eq!(catalogue.reader().read_file(node, 0, &mut buf).unwrap(), 1);
+            assert_eq!(buf, *b"x");
+        }
+    }
+}
+
+#[test]
+fn what_is_no_source_is_refused() {
+    let error = open_stream(&b"just text"[..], "standard input", Options::default()).unwrap_err();
+    assert_eq!(error.to_string(), "standard input: this is no tar archive (at byte 0 of the archive)");
+    let error = open_stream([b'x'; 1024].as_slice(), "x", Options::default()).unwrap_err();
+    assert_eq!(error.to_string(), "x: this is no tar archive (at byte 0 of the archive)");
+    assert!(
+        open(Path::new("/nonexistent/x"), Options::default())
+            .unwrap_err()
+            .to_string()
+            .contains("/nonexistent/x")
+    );
+}
