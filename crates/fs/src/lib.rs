@@ -1,4 +1,39 @@
-//! The ext2/3/4 file system in user space.
+//! The ext2/3/4 file system in user space: verbs on a volume.
+//!
+//! ```no_run
+//! use std::io::Read;
+//! use std::sync::Arc;
+//! use platfs::device::FileDevice;
+//! use platfs::{OpenOptions, Volume};
+//!
+//! let device = FileDevice::new(std::fs::File::open("disk.img")?)?;
+//! let volume = Volume::open(Arc::new(device), &OpenOptions::new())?;
+//! for entry in volume.read_dir(volume.resolve(b"/etc")?)? {
+//!     println!("{}", String::from_utf8_lossy(&entry?.name));
+//! }
+//! let mut text = String::new();
+//! volume.open_file(volume.resolve(b"/etc/os-release")?)?.read_to_string(&mut text)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The modules form a ladder; each calls only those below it:
+//!
+//! | rung | owns |
+//! | --- | --- |
+//! | [`Volume`], `ops` | opening, sync, the verbs |
+//! | `file`, `dir`, `xattr`, `inline` | contents, names, attributes |
+//! | `map` | file block to disk block |
+//! | `inode` | records in the tables |
+//! | `space` | bitmaps, descriptors and the placement engines |
+//! | `txn` | updates: all or nothing |
+//! | `cache` | metadata blocks in memory, verified and sealed |
+//! | [`device`] | bytes |
+//!
+//! [`mkfs`] stands beside the ladder and uses only `device` and the format crate.
+//!
+//! The library never prints, reads no environment, and takes clock and randomness as values
+//! ([`OpenOptions`]): what it writes is a function of its inputs.
+
 #![forbid(unsafe_code)]
 #![allow(dead_code)] // while the ladder is being built rung by rung
 
@@ -12,6 +47,7 @@ mod inline;
 mod inode;
 mod map;
 mod ops;
+pub mod quota;
 mod space;
 mod txn;
 mod volume;

@@ -370,14 +370,21 @@ impl Space {
         Ok(())
     }
 
-    /// Whether an inode number is marked as used in its bitmap, for readers that check.
+    /// The inodes of a group that its bitmap marks as used, as of the last sync.
     ///
     /// # Errors
     /// A broken descriptor or bitmap.
-    pub fn inode_in_use(&self, blocks: &dyn Blocks, format: &Format, number: InodeNumber) -> Result<bool> {
-        let Some((group, index)) = format.geometry.locate_inode(number) else { return Ok(false) };
+    pub fn inodes_in_use(
+        &self,
+        blocks: &dyn Blocks,
+        format: &Format,
+        group: Group,
+    ) -> Result<Vec<InodeNumber>> {
         let bitmap = groups::read_inode_bitmap(blocks, format, &self.descriptors(), group)?;
-        Ok(bitmap.get(index as usize / 8).is_some_and(|byte| byte >> (index % 8) & 1 == 1))
+        let is_set =
+            |index: u32| bitmap.get(index as usize / 8).is_some_and(|byte| byte >> (index % 8) & 1 == 1);
+        let used = (0..format.geometry.inodes_per_group).filter(|index| is_set(*index));
+        Ok(used.filter_map(|index| format.geometry.inode_at(group, index)).collect())
     }
 
     /// Brings everything committed since the last time into bitmaps and descriptors. Returns the

@@ -1,0 +1,82 @@
+//! Quota files brought in line with what the inodes use.
+//!
+//! Owns: counting usage and rewriting the hidden quota files of a volume that has them. Excludes:
+//! enforcing limits. Limits in the old files are not kept, so this is for volumes that were just
+//! made and loaded.
+
+use std::collections::BTreeMap;
+
+use ondisk::features::RoCompat;
+use ondisk::quota::{self, QuotaKind, Usage};
+use ondisk::superblock::RawSuperblock;
+use ondisk::units::{Group, InodeNumber};
+
+use crate::error::Result;
+use crate::volume::Volume;
+use crate::{file, inode};
+
+type UsageTable = BTreeMap<u32, Usage>;
+
+/// Rewrites the quota files of a volume from the inodes in use; nothing happens on a volume
+/// without the `quota` feature.
+///
+/// # Errors
+/// A broken inode or bitmap, no space for a longer file, the device's failure.
+pub fn rebuild(volume: &Volume) -> Result<()> {
+    if !volume.format.has_ro_compat(RoCompat::QUOTA) {
+        return Ok(());
+    }
+    // Bitmaps on disk tell which inodes are in use.
+    volume.sync()?;
+    let tables = count(volume)?;
+    let superblock = volume.superblock();
+    for (kind, table) in QuotaKind::ALL.into_iter().zip(&tables) {
+        if let Some(number) = InodeNumber::new(quota_inode(&superblock, kind)) {
+            store(volume, number, &quota::encode(kind, table))?;
+        }
+    }
+    Ok(())
+}
+
+fn quota_inode(superblock: &RawSuperblock, kind: QuotaKind) -> u32 {
+    match kind {
+        QuotaKind::User => superblock.s_usr_quota_inum.get(),
+        QuotaKind::Group => superblock.s_grp_quota_inum.get(),
+        QuotaKind::Project => superblock.s_prj_quota_inum.get(),
+    }
+}
+
+/// Usage by owner, group and project. The root directory and all inodes that are not reserved count.
+fn count(volume: &Volume) -> Result<[UsageTable; 3]> {
+    let geometry = &volume.format.geometry;
+    let mut tables = [UsageTable::new(), UsageTable::new(), UsageTable::new()];
+    for group in (0..geometry.groups).map(Group) {
+        for number in volume.space.inodes_in_use(&*volume.cache, &volume.format, group)? {
+            if number == InodeNumber::ROOT || number.get() >= geometry.first_inode {
+                add(volume, number, &mut tables)?;
+            }
+        }
+    }
+    Ok(tables)
+}
+
+fn add(volume: &Volume, number: InodeNumber, tables: &mut [UsageTable; 3]) -> Result<()> {
+    let inode = volume.load(number)?;
+    let bytes = inode.sectors(volume.format.geometry.block_size) * 512;
+    for (table, id) in tables.iter_mut().zip([inode.uid(), inode.gid(), inode.project()]) {
+        let usage = table.entry(id).or_default();
+        usage.bytes += bytes;
+        usage.inodes += 1;
+    }
+    Ok(())
+}
+
+fn store(volume: &Volume, number: InodeNumber, contents: &[u8]) -> Result<()> {
+    let (_writing, mut update) = volume.begin()?;
+    let mut node = volume.load(number)?;
+    let hint = file::WriteHint { end: contents.len() as u64 };
+    file::write_at(volume, &mut update, &mut node, &mut file::Ahead::default(), 0, contents, &hint)?;
+    inode::store(&mut update, &volume.format, &volume.space, &mut node)?;
+    update.commit();
+    Ok(())
+}
