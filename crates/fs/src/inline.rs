@@ -5,13 +5,14 @@
 //! Source: the ext4 data structure documentation of Linux ("Inline Data").
 
 use ondisk::corrupt::Place;
+use ondisk::extent::{Entries, Node};
 use ondisk::features::Incompat;
 use ondisk::inode::{I_BLOCK_LEN, Inode, InodeFlags};
-use ondisk::units::low_u32;
 use ondisk::xattr::{self, Entry, NameIndex, Value};
 
 use crate::error::{Error, Result};
 use crate::format::Format;
+use crate::map;
 use crate::xattr::INLINE_NAME;
 
 fn is_inline_data(entry: &Entry<'_>) -> bool {
@@ -50,15 +51,46 @@ pub(crate) fn contents(inode: &Inode) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Whether the map of an inode may lead anywhere, judged by its root alone.
+fn has_blocks(inode: &Inode) -> bool {
+    let root = &inode.raw().i_block;
+    let flags = inode.flags();
+    if flags.contains(InodeFlags::EXTENTS) {
+        !Node::parse(root).is_ok_and(|node| matches!(node.entries, Entries::Leaf(list) if list.is_empty()))
+    } else {
+        !flags.contains(InodeFlags::INLINE_DATA) && root.iter().any(|byte| *byte != 0)
+    }
+}
+
+/// Turns an inline file into an empty mapped one and returns its contents, for it to outgrow the
+/// inode. The inode is changed in memory only.
+///
+/// # Errors
+/// As [`contents`].
+pub(crate) fn take(format: &Format, inode: &mut Inode) -> Result<Vec<u8>> {
+    let bytes = contents(inode)?;
+    let before = inode.clone();
+    let mut entries = xattr::in_inode(&before)?;
+    entries.retain(|entry| !is_inline_data(entry));
+    // Fewer entries than were there: they fit.
+    xattr::store_in_inode(inode, &entries)
+        .map_err(|problem| Error::corrupt(Place::Xattrs(before.number()), problem.to_string()))?;
+    inode.raw_mut().i_block = [0; I_BLOCK_LEN];
+    inode.set_flags(inode.flags().difference(InodeFlags::INLINE_DATA));
+    inode.set_size(0);
+    map::init(format, inode);
+    Ok(bytes)
+}
+
 /// Keeps the contents of a new regular file in its inode, if the volume does so and they fit beside
-/// the attributes; sets its size then. The file must have no blocks. Says whether it was done; an
-/// inode whose contents do not fit is unchanged. Empty files need nothing and stay mapped, as Linux
+/// the attributes; sets its size then. Says whether it was done; an inode that has blocks, or whose
+/// contents do not fit, is unchanged. Empty files need nothing and stay mapped, as Linux
 /// makes them.
 ///
 /// # Errors
 /// Attributes that break the format's rules.
 pub(crate) fn store(format: &Format, inode: &mut Inode, bytes: &[u8]) -> Result<bool> {
-    if !format.has_incompat(Incompat::INLINE_DATA) || bytes.is_empty() {
+    if !format.has_incompat(Incompat::INLINE_DATA) || bytes.is_empty() || has_blocks(inode) {
         return Ok(false);
     }
     let (first, rest) = bytes.split_at(bytes.len().min(I_BLOCK_LEN));
@@ -76,6 +108,6 @@ pub(crate) fn store(format: &Format, inode: &mut Inode, bytes: &[u8]) -> Result<
         to.copy_from_slice(first);
     }
     inode.set_flags(inode.flags().difference(InodeFlags::EXTENTS) | InodeFlags::INLINE_DATA);
-    inode.set_size(u64::from(low_u32(bytes.len() as u64)));
+    inode.set_size(bytes.len() as u64);
     Ok(true)
 }

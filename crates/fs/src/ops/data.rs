@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
-use ondisk::inode::{FileType, Inode, TimeField};
+use ondisk::inode::{FileType, Inode, InodeFlags, TimeField};
 use ondisk::units::InodeNumber;
 
 use super::attrs::file_type;
@@ -97,6 +97,10 @@ impl Writer<'_> {
         let complete = offset == 0 && node.size() == 0 && end >= self.announced;
         if !(complete && inline::store(&volume.format, &mut node, data)?) {
             let hint = file::WriteHint { end: self.announced.max(end) };
+            if node.flags().contains(InodeFlags::INLINE_DATA) {
+                let before = inline::take(&volume.format, &mut node)?;
+                file::write_at(volume, &mut update, &mut node, &mut self.ahead, 0, &before, &hint)?;
+            }
             file::write_at(volume, &mut update, &mut node, &mut self.ahead, offset, data, &hint)?;
         }
         if !volume.options.loading {

@@ -4,14 +4,13 @@ use ondisk::acl::Acl;
 use ondisk::features::{Compat, Incompat};
 use ondisk::inode::Inode;
 use ondisk::units::{Block, low_u32};
-use ondisk::xattr::{self, Entry, NameIndex, NameProblem, VALUE_MAX};
+use ondisk::xattr::{self, Entry, NameIndex, NameProblem, VALUE_MAX, Value};
 
 use super::layout::{Choice, Item, Rooms, Spot, layout};
 use super::{Stored, StoredValue, stored, value_inode};
 use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};
 use crate::format::Format;
-use crate::map;
 use crate::txn::Update;
 use crate::volume::Volume;
 
@@ -178,7 +177,25 @@ fn write(
         chosen.map(|(attribute, _)| attribute.entry()).collect()
     };
     xattr::store_in_inode(inode, &at(Spot::Inode)).map_err(|_| misfit("the inode"))?;
-    write_block(volume, update, inode, &at(Spot::Block))
+    let charged = charge_of(volume, inode, old);
+    write_block(volume, update, inode, &at(Spot::Block))?;
+    let size = volume.format.geometry.block_size;
+    let others = inode.sectors(size).saturating_sub(charged);
+    inode.set_sectors(others.saturating_add(charge_of(volume, inode, &list)), size);
+    Ok(())
+}
+
+/// Sectors charged to an inode for its attributes: a cluster for the block, shared or not, and every
+/// value in an inode of its own, rounded up to clusters.
+fn charge_of(volume: &Volume, inode: &Inode, list: &[Stored]) -> u64 {
+    let geometry = &volume.format.geometry;
+    let sectors_log2 = geometry.block_size.log2() + geometry.cluster_log2 - 9;
+    let clusters_of = |attribute: &Stored| match attribute.value {
+        StoredValue::Inode { size, .. } => u64::from(size).div_ceil(512 << sectors_log2),
+        StoredValue::Here(_) => 0,
+    };
+    let block = u64::from(inode.attribute_block().0 != 0);
+    (block + list.iter().map(clusters_of).sum::<u64>()) << sectors_log2
 }
 
 /// The layout was computed for the same rooms, so this is not met; it is an error, not a panic, to
@@ -214,13 +231,15 @@ fn write_block(
             return Ok(());
         }
         xattr::set_references(update.edit(block, Role::Attributes)?, references - 1);
+        // A block counts once as user of a value inode, however many share it.
+        for kept in xattr::in_block(block, &bytes)?.1 {
+            if let (Value::Inode { number, .. }, true) = (kept.value, holds(inode, entries, &kept)?) {
+                value_inode::add_reference(volume, update, number)?;
+            }
+        }
     }
-    let cluster = u64::from(volume.format.geometry.blocks_per_cluster());
     if entries.is_empty() {
         inode.set_attribute_block(Block(0));
-        let size = volume.format.geometry.block_size;
-        let sectors = inode.sectors(size).saturating_sub(cluster << (size.log2() - 9));
-        inode.set_sectors(sectors, size);
         return Ok(());
     }
     let block = match volume.attribute_blocks.share(update, &fresh)? {
@@ -234,9 +253,11 @@ fn write_block(
         }
     };
     inode.set_attribute_block(block);
-    if old.is_none() {
-        // Every inode that refers to a shared block is charged for all of it.
-        map::charge(&volume.format, inode, cluster);
-    }
     Ok(())
+}
+
+/// Whether an entry of a former block is now in the inode or among the entries of the next block.
+fn holds(inode: &Inode, entries: &[Entry<'_>], kept: &Entry<'_>) -> Result<bool> {
+    let same = |entry: &Entry<'_>| entry.value == kept.value;
+    Ok(entries.iter().any(same) || xattr::in_inode(inode)?.iter().any(same))
 }

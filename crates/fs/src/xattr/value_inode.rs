@@ -7,7 +7,7 @@
 
 use ondisk::corrupt::Place;
 use ondisk::inode::{FileType, Inode, InodeFlags};
-use ondisk::units::InodeNumber;
+use ondisk::units::{InodeNumber, high_u32, join_u64, low_u32};
 use ondisk::xattr::{Entry, VALUE_MAX, Value};
 use placement::InodeRequest;
 
@@ -78,4 +78,14 @@ pub(super) fn create(
     file::write_at(volume, update, &mut inode, &mut Ahead::default(), 0, value, &hint)?;
     crate::inode::store(update, format, space, &mut inode)?;
     Ok((number, hash))
+}
+
+/// Counts one more attribute that refers to a value inode.
+pub(super) fn add_reference(volume: &Volume, update: &mut Update<'_>, number: InodeNumber) -> Result<()> {
+    let mut inode = crate::inode::load(&*update, &volume.format, &volume.space, number)?;
+    let raw = inode.raw_mut();
+    let references = join_u64(raw.i_ctime.get(), raw.i_version_lo.get()).saturating_add(1);
+    raw.i_ctime.set(high_u32(references));
+    raw.i_version_lo.set(low_u32(references));
+    crate::inode::store(update, &volume.format, &volume.space, &mut inode)
 }
