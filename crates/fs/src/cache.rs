@@ -146,6 +146,19 @@ impl Cache {
         Err(Error::corrupt(Place::Block(block), format!("checksum of the {} is wrong", role.name())))
     }
 
+    /// Verifies a clean block for another role than it came with. One that came without a role (the
+    /// reader had to look at it to know) keeps this one, so that it is verified once.
+    fn specify(&self, block: Block, role: Role, bytes: Arc<[u8]>) -> Result<Arc<[u8]>> {
+        let bytes = self.verified(block, role, bytes)?;
+        if let Some(entry) = self.lock().get_mut(&block.0)
+            && entry.role == Role::Plain
+            && Arc::ptr_eq(&entry.bytes, &bytes)
+        {
+            entry.role = role;
+        }
+        Ok(bytes)
+    }
+
     /// Takes over changed blocks, all at once.
     pub(crate) fn publish(&self, changed: impl IntoIterator<Item = (Block, Role, Arc<[u8]>)>) {
         let mut entries = self.lock();
@@ -210,7 +223,11 @@ impl Blocks for Cache {
         };
         if let Some((bytes, known, dirty)) = held {
             // A changed block is sealed only when it leaves; a clean one was verified for one role.
-            return if dirty || known == role { Ok(bytes) } else { self.verified(block, role, bytes) };
+            return if dirty || known == role || role == Role::Plain {
+                Ok(bytes)
+            } else {
+                self.specify(block, role, bytes)
+            };
         }
         let bytes = self.load(block, role)?;
         let mut entries = self.lock();

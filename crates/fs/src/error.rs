@@ -49,6 +49,9 @@ pub enum Error {
     /// The extended attributes of an inode exceed what the format has room for.
     #[error("extended attributes too large: {0}")]
     XattrsTooLarge(String),
+    /// The directory can't take another name.
+    #[error("directory full: {0}")]
+    DirectoryFull(String),
     /// The inode has as many names as the format can count.
     #[error("too many links")]
     TooManyLinks,

@@ -53,10 +53,11 @@ mod txn;
 mod volume;
 mod xattr;
 
+pub use dir::DirEntry;
 pub use error::{Error, Result};
 pub use format::Format;
 pub use map::{Segment, State};
 pub use ondisk;
-pub use ops::{Attributes, DirEntry, File, Kind, Metadata, NewInode, Times, Writer};
+pub use ops::{Attributes, File, Kind, Metadata, NewInode, Times, Writer};
 pub use placement;
 pub use volume::{OpenOptions, Volume, read_superblock};

@@ -282,25 +282,36 @@ pub fn find<'b>(block: &'b [u8], layout: Layout, name: &[u8]) -> Result<Option<E
     Ok(None)
 }
 
-/// Writes an entry into the first room that is large enough; `false` if there is none.
+/// Where a new entry fits: found by [`find_room`], used by [`insert_at`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Room {
+    offset: usize,
+    used: usize,
+    len: usize,
+}
+
+/// The first room of at least `needs` bytes ([`Record::needs`]): an unused entry, or the slack of
+/// one in use.
 ///
 /// # Errors
-/// A broken entry before the room; nothing was changed.
-pub fn insert(block: &mut [u8], layout: Layout, record: &Record<'_>) -> Result<bool, BrokenEntry> {
-    let mut room = None;
+/// A broken entry before the room.
+pub fn find_room(block: &[u8], layout: Layout, needs: usize) -> Result<Option<Room>, BrokenEntry> {
     for entry in entries(block, layout) {
         let entry = entry?;
-        if entry.len - entry.used().min(entry.len) >= record.needs() {
-            room = Some((entry.offset, entry.used(), entry.len));
-            break;
+        let used = entry.used();
+        if entry.len.saturating_sub(used) >= needs {
+            return Ok(Some(Room { offset: entry.offset, used, len: entry.len }));
         }
     }
-    let Some((offset, used, len)) = room else { return Ok(false) };
-    if used > 0 {
-        put_len(block, layout, offset, used);
+    Ok(None)
+}
+
+/// Writes an entry into a room that [`find_room`] gave for the same bytes and at least its needs.
+pub fn insert_at(block: &mut [u8], layout: Layout, room: Room, record: &Record<'_>) {
+    if room.used > 0 {
+        put_len(block, layout, room.offset, room.used);
     }
-    write(block, layout, offset + used, len - used, record);
-    Ok(true)
+    write(block, layout, room.offset + room.used, room.len - room.used, record);
 }
 
 /// Removes the entry at an offset that a walk gave: it is joined to the one before it, or marked

@@ -9,4 +9,4 @@ mod names;
 
 pub use attrs::{Attributes, Metadata, Times};
 pub use data::{File, Writer};
-pub use names::{DirEntry, Kind, NewInode};
+pub use names::{Kind, NewInode};

@@ -7,11 +7,12 @@ use placement::InodeRequest;
 
 use super::attrs::{Attributes, file_type};
 use crate::cache::Role;
+use crate::dir::{self, DirEntry};
 use crate::error::{Error, Result};
 use crate::map;
 use crate::txn::Update;
 use crate::volume::Volume;
-use crate::{dir, inode, xattr};
+use crate::{inode, xattr};
 
 /// Longest name in bytes.
 pub const NAME_MAX: usize = 255;
@@ -21,17 +22,6 @@ const LINKS_FOLLOWED_MAX: u32 = 40;
 const LINKS_MAX: u16 = 65_000;
 /// Names an inode may have on ext2 and ext3.
 const LINKS_MAX_OLD: u16 = 32_000;
-
-/// One name in a directory.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct DirEntry {
-    /// The name, any bytes but `/` and NUL; raw (not decrypted) in encrypted directories.
-    pub name: Vec<u8>,
-    /// What it names.
-    pub inode: InodeNumber,
-    /// The type as the entry tells it; `None` where volumes do not store it.
-    pub file_type: Option<FileType>,
-}
 
 /// What a new inode is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -25,6 +25,14 @@ fn names(block: &[u8], layout: Layout) -> Vec<Vec<u8>> {
     used.map(|entry| entry.name.to_vec()).collect()
 }
 
+fn insert(block: &mut [u8], layout: Layout, record: &Record<'_>) -> Result<bool, BrokenEntry> {
+    let room = find_room(block, layout, record.needs())?;
+    if let Some(room) = room {
+        insert_at(block, layout, room, record);
+    }
+    Ok(room.is_some())
+}
+
 fn new<'n>(layout: Layout, name: &'n [u8], number: u32) -> Record<'n> {
     Record::new(Name::new(name).unwrap(), inode(number), FileType::Regular, layout)
 }

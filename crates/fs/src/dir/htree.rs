@@ -1,0 +1,273 @@
+//! Indexed directories: from a name's hash to the leaf that holds it, and growing the index.
+//!
+//! A path from the root to a leaf is at most three index blocks long, and a walk over leaves that
+//! share a hash ends after as many as the directory has blocks: no loop in a broken index holds a
+//! reader. A change touches one leaf; when that is full, one leaf more and one block per level.
+
+mod split;
+
+use std::sync::Arc;
+
+use ondisk::dirent::{self, Record};
+use ondisk::dirhash::{HashVersion, NameHasher};
+use ondisk::features::Incompat;
+use ondisk::htree::{self as index, Index, IndexEntry, Kind, Root};
+use ondisk::inode::{FileType, InodeFlags};
+use ondisk::units::{Block, FileBlock, InodeNumber};
+
+use super::{Reader, Writer, linear, position_u16};
+use crate::error::{Error, Result};
+use crate::format::Format;
+
+/// One index block on the way to a leaf.
+#[derive(Clone, Copy, Debug)]
+struct Frame {
+    at: FileBlock,
+    block: Block,
+    kind: Kind,
+    /// The entry that was followed.
+    position: usize,
+    /// Entries in use.
+    len: usize,
+}
+
+/// The way to the first leaf that may hold a hash.
+struct Path {
+    version: HashVersion,
+    hash: u32,
+    /// From the root down; never empty.
+    frames: Vec<Frame>,
+    leaf: FileBlock,
+}
+
+/// Whether new indexes can be made with the volume's hash.
+pub(super) fn is_known(format: &Format) -> bool {
+    HashVersion::from_raw(format.hash_version).is_some()
+}
+
+fn hasher(format: &Format, version: HashVersion) -> NameHasher {
+    NameHasher::new(version, format.unsigned_hash, format.hash_seed)
+}
+
+fn has_large_dirs(format: &Format) -> bool {
+    format.has_incompat(Incompat::LARGEDIR)
+}
+
+/// Reads an index block.
+fn read_index(reader: &Reader<'_>, at: FileBlock, kind: Kind) -> Result<(Block, Arc<[u8]>)> {
+    let block = reader.block_at(at)?;
+    Ok((block, reader.blocks.read(block, reader.index_role(kind))?))
+}
+
+fn parse_index<'b>(reader: &Reader<'_>, at: FileBlock, kind: Kind, bytes: &'b [u8]) -> Result<Index<'b>> {
+    Index::parse(bytes, kind, reader.layout).map_err(|broken| reader.broken(at, broken))
+}
+
+/// The file block that an entry leads to: never the root, and inside the directory.
+fn child(reader: &Reader<'_>, at: FileBlock, entries: &Index<'_>, position: usize) -> Result<FileBlock> {
+    let child = entries.get(position).map_or(FileBlock(0), |entry| entry.block);
+    if child.0 == 0 || child.0 >= reader.count()? {
+        return Err(reader.broken(at, format!("index entry {position} leads to file block {child}")));
+    }
+    Ok(child)
+}
+
+fn find_path(reader: &Reader<'_>, name: &[u8]) -> Result<Path> {
+    let (mut at, mut kind) = (FileBlock(0), Kind::Root);
+    let (mut block, mut bytes) = read_index(reader, at, kind)?;
+    let root = Root::parse(&bytes, reader.layout, has_large_dirs(reader.format));
+    let root = root.map_err(|broken| reader.broken(at, broken))?;
+    let hash = hasher(reader.format, root.version).hash(name).major;
+    let mut frames = Vec::with_capacity(usize::from(root.levels) + 1);
+    loop {
+        let entries = parse_index(reader, at, kind, &bytes)?;
+        let position = entries.find(hash);
+        frames.push(Frame { at, block, kind, position, len: entries.len() });
+        at = child(reader, at, &entries, position)?;
+        if frames.len() >= usize::from(root.levels) {
+            return Ok(Path { version: root.version, hash, frames, leaf: at });
+        }
+        kind = Kind::Node;
+        (block, bytes) = read_index(reader, at, kind)?;
+    }
+}
+
+/// Moves a path on to the next leaf; `false` unless that leaf goes on with the same hash.
+fn advance(reader: &Reader<'_>, path: &mut Path) -> Result<bool> {
+    let levels = path.frames.len();
+    let Some(level) = path.frames.iter().rposition(|frame| frame.position + 1 < frame.len) else {
+        return Ok(false);
+    };
+    let frame = Frame { position: path.frames[level].position + 1, ..path.frames[level] };
+    let bytes = reader.blocks.read(frame.block, reader.index_role(frame.kind))?;
+    let entries = parse_index(reader, frame.at, frame.kind, &bytes)?;
+    if entries.get(frame.position).is_none_or(|next| next.hash != path.hash | 1) {
+        return Ok(false);
+    }
+    path.leaf = child(reader, frame.at, &entries, frame.position)?;
+    path.frames.truncate(level);
+    path.frames.push(frame);
+    while path.frames.len() < levels {
+        let (at, kind, position) = (path.leaf, Kind::Node, 0);
+        let (block, bytes) = read_index(reader, at, kind)?;
+        let entries = parse_index(reader, at, kind, &bytes)?;
+        path.leaf = child(reader, at, &entries, position)?;
+        path.frames.push(Frame { at, block, kind, position, len: entries.len() });
+    }
+    Ok(true)
+}
+
+/// Searches the leaves that may hold a name's hash.
+pub(super) fn lookup(reader: &Reader<'_>, name: &[u8]) -> Result<Option<(InodeNumber, Option<FileType>)>> {
+    let mut path = find_path(reader, name)?;
+    for _ in 0..reader.count()? {
+        let (_, bytes) = reader.leaf(path.leaf)?;
+        let found = dirent::find(&bytes, reader.layout, name);
+        if let Some(entry) = found.map_err(|broken| reader.broken(path.leaf, broken))? {
+            return Ok(entry.inode.map(|inode| (inode, entry.file_type(reader.layout))));
+        }
+        if !advance(reader, &mut path)? {
+            return Ok(None);
+        }
+    }
+    Err(reader.broken(path.leaf, "more leaves go on with one hash than there are blocks"))
+}
+
+/// Adds an entry to the leaf of its hash, making room where there is none.
+pub(super) fn insert(writer: &mut Writer<'_, '_>, record: &Record<'_>) -> Result<()> {
+    let mut path = find_path(&writer.reader(), record.name())?;
+    let (block, bytes) = writer.reader().leaf(path.leaf)?;
+    if linear::insert_into_block(writer, path.leaf, block, &bytes, record)? {
+        return Ok(());
+    }
+    let mut records = vec![*record];
+    for entry in dirent::entries(&bytes, writer.layout) {
+        let entry = entry.map_err(|broken| writer.reader().broken(path.leaf, broken))?;
+        records.extend(entry.record());
+    }
+    if records.iter().map(Record::needs).sum::<usize>() <= writer.layout.leaf_space() {
+        // Removed names left enough room, in pieces.
+        return writer.fill_leaf(path.leaf, block, records);
+    }
+    make_index_room(writer, &mut path)?;
+    let (new_leaf, new_block) = writer.append()?;
+    let halves = split::halve(records, writer.layout.leaf_space(), hasher(writer.format, path.version));
+    let entry = IndexEntry { hash: halves.hash, block: new_leaf };
+    writer.fill_leaf(path.leaf, block, halves.low)?;
+    writer.fill_leaf(new_leaf, new_block, halves.high)?;
+    match path.frames.last() {
+        Some(frame) => add_entry(writer, frame, entry),
+        None => Err(writer.reader().broken(path.leaf, "no index above it")),
+    }
+}
+
+/// Adds an entry behind the one that a path followed.
+fn add_entry(writer: &mut Writer<'_, '_>, frame: &Frame, entry: IndexEntry) -> Result<()> {
+    let role = writer.reader().index_role(frame.kind);
+    let bytes = writer.update.edit(frame.block, role)?;
+    if index::insert_after(bytes, frame.kind, writer.layout, frame.position, entry) {
+        Ok(())
+    } else {
+        Err(writer.reader().broken(frame.at, "index block is full against its count"))
+    }
+}
+
+/// Sees to it that the lowest index block of a path has room for one more entry: every full block
+/// from there up is split; when the root is full too, the index grows by a level.
+fn make_index_room(writer: &mut Writer<'_, '_>, path: &mut Path) -> Result<()> {
+    let is_full = |frame: &Frame| frame.len >= usize::from(frame.kind.limit(writer.layout));
+    if path.frames.iter().all(is_full) {
+        raise(writer, path)?;
+    }
+    let is_full = |frame: &Frame| frame.len >= usize::from(frame.kind.limit(writer.layout));
+    let first_full = path.frames.iter().rposition(|frame| !is_full(frame)).map_or(0, |room| room + 1);
+    for level in first_full..path.frames.len() {
+        split_node(writer, path, level)?;
+    }
+    Ok(())
+}
+
+/// Gives the index a level more: a node that takes over the root's entries. Nodes hold three
+/// entries more than the root, so this one has room.
+fn raise(writer: &mut Writer<'_, '_>, path: &mut Path) -> Result<()> {
+    let most = index::max_levels(has_large_dirs(writer.format));
+    let levels = path.frames.len() + 1;
+    let root = path.frames[0];
+    if levels > usize::from(most) {
+        return Err(Error::DirectoryFull(format!("its index has {most} full levels")));
+    }
+    let entries = index_entries(writer, &root)?;
+    let (at, block) = writer.append()?;
+    let role = writer.reader().index_role(Kind::Node);
+    index::init_node(writer.update.create(block, role), writer.layout, entries);
+    let role = writer.reader().index_role(Kind::Root);
+    let levels = u8::try_from(levels).unwrap_or(most);
+    index::raise_root(writer.update.edit(root.block, role)?, writer.layout, levels, at);
+    path.frames[0] = Frame { position: 0, len: 1, ..root };
+    path.frames.insert(1, Frame { at, block, kind: Kind::Node, ..root });
+    Ok(())
+}
+
+fn index_entries(writer: &Writer<'_, '_>, frame: &Frame) -> Result<Vec<IndexEntry>> {
+    let reader = writer.reader();
+    let bytes = reader.blocks.read(frame.block, reader.index_role(frame.kind))?;
+    Ok(parse_index(&reader, frame.at, frame.kind, &bytes)?.iter().collect())
+}
+
+/// Moves the upper half of a full node to a new one, whose entry goes to the level above, which
+/// has room.
+fn split_node(writer: &mut Writer<'_, '_>, path: &mut Path, level: usize) -> Result<()> {
+    let node = path.frames[level];
+    let mut entries = index_entries(writer, &node)?;
+    let high = entries.split_off(entries.len() / 2);
+    let (at, block) = writer.append()?;
+    let hash = high.first().map_or(0, |first| first.hash);
+    let kept = entries.len();
+    let moved = high.len();
+    let role = writer.reader().index_role(Kind::Node);
+    index::init_node(writer.update.create(block, role), writer.layout, high);
+    let bytes = writer.update.edit(node.block, role)?;
+    index::truncate(bytes, Kind::Node, writer.layout, position_u16(kept));
+    let parent = path.frames[level - 1];
+    add_entry(writer, &parent, IndexEntry { hash, block: at })?;
+    path.frames[level - 1].len += 1;
+    if let Some(position) = node.position.checked_sub(kept) {
+        path.frames[level] = Frame { at, block, position, len: moved, ..node };
+        path.frames[level - 1].position += 1;
+    } else {
+        path.frames[level].len = kept;
+    }
+    Ok(())
+}
+
+/// Turns a directory of one full block into an indexed one with two leaves.
+pub(super) fn convert(writer: &mut Writer<'_, '_>, record: &Record<'_>) -> Result<()> {
+    let first = FileBlock(0);
+    let (block, bytes) = writer.reader().leaf(first)?;
+    let mut records = vec![*record];
+    let mut dots = Vec::with_capacity(2);
+    for entry in dirent::entries(&bytes, writer.layout) {
+        let entry = entry.map_err(|broken| writer.reader().broken(first, broken))?;
+        match (dots.len(), entry.inode) {
+            (0 | 1, Some(inode)) if entry.name == [b"." as &[u8], b".."][dots.len()] => dots.push(inode),
+            (0 | 1, _) => return Err(writer.reader().broken(first, "does not begin with `.` and `..`")),
+            _ => records.extend(entry.record()),
+        }
+    }
+    let (&[own, parent], Some(version)) = (&dots[..], HashVersion::from_raw(writer.format.hash_version))
+    else {
+        return Err(writer.reader().broken(first, "does not begin with `.` and `..`"));
+    };
+    let (low, low_block) = writer.append()?;
+    let (high, high_block) = writer.append()?;
+    let halves = split::halve(records, writer.layout.leaf_space(), hasher(writer.format, version));
+    let entry = IndexEntry { hash: halves.hash, block: high };
+    writer.fill_leaf(low, low_block, halves.low)?;
+    writer.fill_leaf(high, high_block, halves.high)?;
+    let role = writer.reader().index_role(Kind::Root);
+    let root = writer.update.create(block, role);
+    index::init_root(root, writer.layout, (own, parent), version, low);
+    index::insert_after(root, Kind::Root, writer.layout, 0, entry);
+    writer.dir.set_flags(writer.dir.flags() | InodeFlags::INDEX);
+    Ok(())
+}

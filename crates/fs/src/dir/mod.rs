@@ -1,0 +1,319 @@
+//! Directories: names to inodes.
+//!
+//! Owns: looking a name up, listing, inserting, the first block of a new directory; for linear and
+//! indexed directories, reading also inline ones. Excludes: links and times of inodes, checks of
+//! permission, and whether a name exists before it is inserted: the verbs do that.
+//!
+//! The code reaches a directory's blocks only through [`BlockMap`] and [`Growth`], not through
+//! extents or pointers.
+
+mod htree;
+mod linear;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::Arc;
+
+use ondisk::corrupt::Place;
+use ondisk::dirent::{Layout, Name, Record};
+use ondisk::features::{Compat, Incompat};
+use ondisk::htree::Kind;
+use ondisk::inode::{FileType, Inode, InodeFlags};
+use ondisk::seal::InodeSeed;
+use ondisk::units::{Block, FileBlock, InodeNumber, low_u32};
+
+use crate::cache::{Blocks, Role};
+use crate::error::{Error, Result};
+use crate::format::Format;
+use crate::txn::Update;
+use crate::volume::Volume;
+use crate::{inline, map};
+
+/// Largest directory without the feature `largedir`: its size has no high half.
+const SMALL_DIR_MAX: u64 = 1 << 31;
+
+/// One name in a directory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DirEntry {
+    /// The name as stored: any bytes; on broken volumes even `/` and NUL. Not decrypted in encrypted
+    /// directories.
+    pub name: Vec<u8>,
+    /// What it names.
+    pub inode: InodeNumber,
+    /// The type as the entry tells it; `None` where volumes do not store it.
+    pub file_type: Option<FileType>,
+}
+
+/// Where the file blocks of a directory lie.
+pub(crate) trait BlockMap {
+    /// The disk block behind a file block, which must exist.
+    fn block_at(&self, blocks: &dyn Blocks, dir: &Inode, at: FileBlock) -> Result<Block>;
+}
+
+/// How a directory grows.
+pub(crate) trait Growth: BlockMap {
+    /// Allocates, maps and charges file block `at`, the one behind the last.
+    fn append(&self, update: &mut Update<'_>, dir: &mut Inode, at: FileBlock) -> Result<Block>;
+}
+
+impl BlockMap for Format {
+    fn block_at(&self, blocks: &dyn Blocks, dir: &Inode, at: FileBlock) -> Result<Block> {
+        map::block_at(blocks, self, dir, at)
+    }
+}
+
+impl BlockMap for Volume {
+    fn block_at(&self, blocks: &dyn Blocks, dir: &Inode, at: FileBlock) -> Result<Block> {
+        map::block_at(blocks, &self.format, dir, at)
+    }
+}
+
+impl Growth for Volume {
+    fn append(&self, update: &mut Update<'_>, dir: &mut Inode, at: FileBlock) -> Result<Block> {
+        map::append_block(&self.format, &self.space, update, dir, at)
+    }
+}
+
+/// The inode behind a name, and its type where the volume stores types. `.` and `..` are found as
+/// they are stored. A broken index is passed over by reading every block.
+///
+/// # Errors
+/// A broken directory; the device's failure.
+pub(crate) fn lookup(
+    blocks: &dyn Blocks,
+    format: &Format,
+    dir: &Inode,
+    name: &[u8],
+) -> Result<Option<(InodeNumber, Option<FileType>)>> {
+    if dir.flags().contains(InodeFlags::INLINE_DATA) {
+        let entries = linear::inline_entries(format, dir, inline::parts(dir)?)?;
+        let found = entries.into_iter().find(|entry| entry.name == name);
+        return Ok(found.map(|entry| (entry.inode, entry.file_type)));
+    }
+    Reader::new(blocks, format, dir, format).lookup(name)
+}
+
+/// The entries of a directory but `.` and `..`, in the order in which they are stored. One block is
+/// held at a time. A broken block ends the listing with its complaint.
+///
+/// # Errors
+/// A directory larger than the volume; contents in the inode that are broken.
+pub(crate) fn entries(volume: &Volume, dir: Inode) -> Result<linear::Listing<'_>> {
+    linear::Listing::new(&*volume.cache, &volume.format, volume, dir)
+}
+
+/// Adds a name that the caller knows to be absent. The inode is changed in memory only.
+///
+/// # Errors
+/// [`Error::DirectoryFull`], [`Error::NoSpace`]; [`Error::Unsupported`] for directories whose
+/// contents this code must not write; a broken directory.
+pub(crate) fn insert(
+    volume: &Volume,
+    update: &mut Update<'_>,
+    dir: &mut Inode,
+    name: &[u8],
+    child: InodeNumber,
+    file_type: FileType,
+) -> Result<()> {
+    Writer::new(update, &volume.format, dir, volume).insert(name, child, file_type)
+}
+
+/// Gives a new directory, which has an empty map, its first block.
+///
+/// # Errors
+/// [`Error::NoSpace`].
+pub(crate) fn init(
+    volume: &Volume,
+    update: &mut Update<'_>,
+    dir: &mut Inode,
+    parent: InodeNumber,
+) -> Result<()> {
+    Writer::new(update, &volume.format, dir, volume).init(parent)
+}
+
+/// What a directory's blocks need to be read.
+#[derive(Clone, Copy)]
+struct Reader<'a> {
+    blocks: &'a dyn Blocks,
+    format: &'a Format,
+    dir: &'a Inode,
+    map: &'a dyn BlockMap,
+    layout: Layout,
+    seed: InodeSeed,
+}
+
+impl<'a> Reader<'a> {
+    fn new(blocks: &'a dyn Blocks, format: &'a Format, dir: &'a Inode, map: &'a dyn BlockMap) -> Self {
+        let layout = Layout::new(format.geometry.block_size, &format.features);
+        Reader { blocks, format, dir, map, layout, seed: format.seed_of(dir) }
+    }
+
+    /// A complaint about one of its blocks.
+    fn broken(&self, at: FileBlock, problem: impl fmt::Display) -> Error {
+        Error::corrupt(Place::Directory(self.dir.number()), format!("file block {at}: {problem}"))
+    }
+
+    /// Number of its blocks. A directory can't have more than the volume, which bounds every walk.
+    fn count(&self) -> Result<u32> {
+        let count = self.dir.size().div_ceil(u64::from(self.layout.block_size.bytes()));
+        match u32::try_from(count) {
+            Ok(small) if count <= self.format.geometry.blocks => Ok(small),
+            _ => Err(Error::corrupt(
+                Place::Directory(self.dir.number()),
+                format!("size of {} bytes is larger than the volume", self.dir.size()),
+            )),
+        }
+    }
+
+    fn block_at(&self, at: FileBlock) -> Result<Block> {
+        self.map.block_at(self.blocks, self.dir, at)
+    }
+
+    fn leaf_role(&self) -> Role {
+        Role::DirectoryLeaf(self.seed)
+    }
+
+    fn index_role(&self, kind: Kind) -> Role {
+        Role::IndexNode(self.seed, kind.entries_offset())
+    }
+
+    fn leaf(&self, at: FileBlock) -> Result<(Block, Arc<[u8]>)> {
+        let block = self.block_at(at)?;
+        Ok((block, self.blocks.read(block, self.leaf_role())?))
+    }
+
+    /// Whether names are found through the index. Those that ignore case are hashed in a folded
+    /// form, which this code does not compute.
+    fn is_indexed(&self) -> bool {
+        let flags = self.dir.flags();
+        self.format.features.compat.contains(Compat::DIR_INDEX)
+            && flags.contains(InodeFlags::INDEX)
+            && !flags.contains(InodeFlags::CASEFOLD)
+    }
+
+    fn lookup(&self, name: &[u8]) -> Result<Option<(InodeNumber, Option<FileType>)>> {
+        if self.is_indexed() && !matches!(name, b"." | b"..") {
+            match htree::lookup(self, name) {
+                // A reader can do without the index.
+                Err(Error::Corrupt(_)) => {}
+                answer => return answer,
+            }
+        }
+        linear::lookup(self, name)
+    }
+}
+
+/// What a directory's blocks need to be changed.
+struct Writer<'a, 'v> {
+    update: &'a mut Update<'v>,
+    format: &'a Format,
+    dir: &'a mut Inode,
+    growth: &'a dyn Growth,
+    layout: Layout,
+}
+
+impl<'a, 'v> Writer<'a, 'v> {
+    fn new(
+        update: &'a mut Update<'v>,
+        format: &'a Format,
+        dir: &'a mut Inode,
+        growth: &'a dyn Growth,
+    ) -> Self {
+        let layout = Layout::new(format.geometry.block_size, &format.features);
+        Writer { update, format, dir, growth, layout }
+    }
+
+    fn reader(&self) -> Reader<'_> {
+        Reader::new(&*self.update, self.format, self.dir, self.growth)
+    }
+
+    /// Makes room for one more block; the caller creates its contents.
+    fn append(&mut self) -> Result<(FileBlock, Block)> {
+        let at = self.reader().count()?;
+        let size = self.dir.size() + u64::from(self.layout.block_size.bytes());
+        if at >= ondisk::htree::MAX_BLOCKS
+            || size >= SMALL_DIR_MAX && !self.format.has_incompat(Incompat::LARGEDIR)
+        {
+            return Err(Error::DirectoryFull(format!("it can't grow to {size} bytes")));
+        }
+        let block = self.growth.append(self.update, self.dir, FileBlock(at))?;
+        self.dir.set_size(size);
+        Ok((FileBlock(at), block))
+    }
+
+    fn init(&mut self, parent: InodeNumber) -> Result<()> {
+        let (_, block) = self.append()?;
+        let role = self.reader().leaf_role();
+        let own = self.dir.number();
+        ondisk::dirent::init_directory(self.update.create(block, role), self.layout, own, parent);
+        Ok(())
+    }
+
+    fn insert(&mut self, name: &[u8], child: InodeNumber, file_type: FileType) -> Result<()> {
+        let name = Name::new(name).map_err(|bad| match bad {
+            ondisk::dirent::BadName::TooLong(len) => Error::NameTooLong(len),
+            bad => Error::Invalid(bad.to_string()),
+        })?;
+        self.refuse_foreign()?;
+        let record = Record::new(name, child, file_type, self.layout);
+        if self.dir.flags().contains(InodeFlags::INDEX) {
+            htree::insert(self, &record)
+        } else {
+            linear::insert(self, &record)
+        }
+    }
+
+    /// Refuses what would be damaged: names that mean something else than their bytes, and layouts
+    /// that are only read.
+    fn refuse_foreign(&self) -> Result<()> {
+        let flags = self.dir.flags();
+        let refuse = |what| Err(Error::Unsupported(format!("adding a name to {what}")));
+        if flags.contains(InodeFlags::ENCRYPT) {
+            return refuse("an encrypted directory");
+        }
+        if flags.contains(InodeFlags::CASEFOLD) {
+            return refuse("a directory whose names ignore case");
+        }
+        if flags.contains(InodeFlags::INLINE_DATA) {
+            return refuse("a directory whose entries are in its inode");
+        }
+        if flags.contains(InodeFlags::INDEX) && !self.reader().is_indexed() {
+            return refuse("an indexed directory of a volume without dir_index");
+        }
+        let size = self.dir.size();
+        if size == 0 || !size.is_multiple_of(u64::from(self.layout.block_size.bytes())) {
+            return Err(Error::corrupt(
+                Place::Directory(self.dir.number()),
+                format!("size of {size} bytes is not a number of blocks"),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Fills a new or rewritten leaf. That the records fit was computed before.
+    fn fill_leaf<'r>(
+        &mut self,
+        at: FileBlock,
+        block: Block,
+        records: impl IntoIterator<Item = Record<'r>>,
+    ) -> Result<()> {
+        let role = self.reader().leaf_role();
+        if ondisk::dirent::fill(self.update.create(block, role), self.layout, records) {
+            Ok(())
+        } else {
+            Err(self.reader().broken(at, "entries take more than a block"))
+        }
+    }
+}
+
+/// The name as the verbs hand it out.
+fn listed(layout: Layout, entry: &ondisk::dirent::Entry<'_>) -> Option<DirEntry> {
+    let inode = entry.inode?;
+    Some(DirEntry { name: entry.name.to_vec(), inode, file_type: entry.file_type(layout) })
+}
+
+/// A position in an index as the usual number; positions are below 8,192.
+fn position_u16(position: usize) -> u16 {
+    ondisk::units::low_u16(low_u32(position as u64))
+}
