@@ -1,0 +1,47 @@
+//! `plat cat`: contents of files to standard output.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+
+use clap::Args;
+
+use crate::console::{Console, Failure};
+use crate::reading::OpenImage;
+
+/// Bytes read at once: large enough that the device is never waited for twice for one run.
+const CHUNK: usize = 1 << 20;
+
+/// Arguments of `plat cat`.
+#[derive(Args, Debug)]
+pub struct Cat {
+    /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`.
+    image: OsString,
+    /// Files in the image; symbolic links are followed.
+    #[arg(required = true)]
+    paths: Vec<OsString>,
+}
+
+impl Cat {
+    pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
+        let image = OpenImage::open(&self.image, console)?;
+        let mut buffer = vec![0; CHUNK];
+        for path in &self.paths {
+            let printed = image.find(path, true).and_then(|inode| {
+                let failed = |error| image.failure(path.as_bytes(), &error);
+                let file = image.volume.open_file(inode).map_err(failed)?;
+                let mut at = 0;
+                loop {
+                    let count = file.read_at(at, &mut buffer).map_err(failed)?;
+                    let Some(read) = buffer.get(..count).filter(|read| !read.is_empty()) else { break };
+                    console.out.write_all(read)?;
+                    at += count as u64;
+                }
+                Ok(())
+            });
+            if let Err(failure) = printed {
+                console.complain(failure)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,26 @@
+//! The commands, one module each: arguments and output. What they do is the library's.
+
+mod cat;
+
+use clap::Subcommand;
+
+use crate::console::{Console, Failure};
+
+/// A command with its arguments.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Writes the contents of files to standard output.
+    Cat(cat::Cat),
+}
+
+impl Command {
+    /// Does it.
+    ///
+    /// # Errors
+    /// What kept it from being done; complaints about parts of the work went to the console.
+    pub fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
+        match self {
+            Command::Cat(command) => command.run(console),
+        }
+    }
+}

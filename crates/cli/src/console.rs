@@ -1,0 +1,110 @@
+//! Where a command prints and complains, and what its exit code becomes.
+//!
+//! Commands get a [`Console`] instead of standard output, so that tests run them in-process.
+
+use std::fmt::Display;
+use std::io::Write;
+use std::process::ExitCode;
+
+/// Why a command did not do all it was asked.
+#[derive(Debug)]
+pub enum Failure {
+    /// Wrong usage: exit code 2.
+    Usage(String),
+    /// It failed: exit code 1. The text is one line, `SUBJECT: what, where, remedy`.
+    Failed(String),
+    /// The reader of the output went away: nothing is wrong, and nobody is there to be told.
+    OutputClosed,
+}
+
+impl Failure {
+    /// A failure about something: an image, a file, a path in an image.
+    pub fn about(subject: impl Display, what: impl Display) -> Self {
+        Failure::Failed(format!("{subject}: {what}"))
+    }
+}
+
+/// The output of one command.
+pub struct Console<'a> {
+    /// What was asked for.
+    pub out: &'a mut dyn Write,
+    err: &'a mut dyn Write,
+    failed: bool,
+}
+
+impl<'a> Console<'a> {
+    /// Output to `out`, complaints to `err`.
+    pub fn new(out: &'a mut dyn Write, err: &'a mut dyn Write) -> Self {
+        Console { out, err, failed: false }
+    }
+
+    /// Says something that does not make the command fail.
+    pub fn warn(&mut self, text: impl Display) {
+        // Standard error is the last resort: when it is gone, so is whoever would be told.
+        let _ = self.out.flush();
+        let _ = writeln!(self.err, "plat: warning: {}", one_line(&text.to_string()));
+    }
+
+    /// Says that a part failed; the command goes on with the rest and fails in the end.
+    ///
+    /// # Errors
+    /// Usage errors and a closed output come back: there is no going on after them.
+    pub fn complain(&mut self, failure: Failure) -> Result<(), Failure> {
+        match failure {
+            Failure::Failed(text) => {
+                self.say_failed(&text);
+                Ok(())
+            }
+            other => Err(other),
+        }
+    }
+
+    fn say_failed(&mut self, text: &str) {
+        self.failed = true;
+        let _ = self.out.flush();
+        let _ = writeln!(self.err, "plat: {}", one_line(text));
+    }
+
+    /// Tells the failure, if there is one, and turns all that happened into the exit code.
+    pub fn finish(&mut self, done: Result<(), Failure>) -> ExitCode {
+        match done {
+            Ok(()) if self.failed => ExitCode::FAILURE,
+            Ok(()) | Err(Failure::OutputClosed) => ExitCode::SUCCESS,
+            Err(Failure::Failed(text)) => {
+                self.say_failed(&text);
+                ExitCode::FAILURE
+            }
+            Err(Failure::Usage(text)) => {
+                let _ = writeln!(self.err, "plat: {}\nplat: `plat --help` tells the usage", one_line(&text));
+                ExitCode::from(2)
+            }
+        }
+    }
+}
+
+/// A message on one line whatever is in it: scripts read errors by lines.
+fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_complaint_lets_the_command_go_on_and_fail() {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut console = Console::new(&mut out, &mut err);
+        console.complain(Failure::about("a.img", "broken\nbadly")).unwrap();
+        assert_eq!(console.finish(Ok(())), ExitCode::FAILURE);
+        assert_eq!(err, b"plat: a.img: broken badly\n");
+    }
+
+    #[test]
+    fn a_closed_output_is_no_failure_and_usage_is_two() {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut console = Console::new(&mut out, &mut err);
+        assert_eq!(console.finish(Err(Failure::OutputClosed)), ExitCode::SUCCESS);
+        assert_eq!(console.finish(Err(Failure::Usage("no".into()))), ExitCode::from(2));
+    }
+}

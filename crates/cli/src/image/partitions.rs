@@ -1,0 +1,268 @@
+//! Partition tables: GPT with its backup, MBR with logical partitions. Reads only.
+//!
+//! Nothing in a table is trusted: counts are bounded, ranges checked against the disk, chains of
+//! extended boot records end when they are too long or come back to where they were.
+//!
+//! Sources: UEFI specification 2.10, chapter 5 (GPT); the conventions of the PC's master boot record.
+
+use std::io;
+
+use flate2::Crc;
+use platfs::device::Device;
+
+#[cfg(test)]
+mod tests;
+
+/// A partition: its number as Linux counts, and its bytes on the disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Partition {
+    /// 1 and up; logical partitions of an MBR from 5.
+    pub number: u32,
+    /// First byte.
+    pub start: u64,
+    /// Bytes.
+    pub size: u64,
+}
+
+/// Why partitions can't be told.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TableError {
+    /// The disk can't be read.
+    #[error("reading the partition table: {0}")]
+    Io(#[from] io::Error),
+    /// There is neither a GPT nor an MBR.
+    #[error("has no partition table (neither GPT nor MBR)")]
+    NoTable,
+    /// The table makes no sense.
+    #[error("partition table: {0}")]
+    Broken(String),
+}
+
+/// Sector sizes that disks have, as a GPT does not tell it; the usual one first. An MBR counts 512.
+const SECTORS: [u64; 2] = [512, 4096];
+/// Most entries of a GPT that are looked at; 128 are usual.
+const GPT_ENTRIES_MAX: u32 = 4096;
+/// Most logical partitions; Linux itself stops at 255 minors.
+const LOGICAL_MAX: u32 = 256;
+const SECTOR: u64 = 512;
+
+/// The partitions of a disk, in the order of their numbers.
+///
+/// # Errors
+/// See [`TableError`].
+pub fn partitions(disk: &dyn Device) -> Result<Vec<Partition>, TableError> {
+    let Some(boot) = boot_record(disk, 0)? else { return Err(TableError::NoTable) };
+    let protective = primary(&boot).iter().any(|entry| entry.kind == 0xEE);
+    if protective || disk.size() > 2 * SECTOR && has_gpt(disk)? {
+        return gpt(disk);
+    }
+    mbr(disk, &boot)
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes)
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes)
+}
+
+/// Bytes `start..start + size`, as far as they lie on the disk.
+fn placed(disk: &dyn Device, number: u32, start: u64, size: u64) -> Result<Partition, TableError> {
+    match start.checked_add(size) {
+        Some(end) if end <= disk.size() && start > 0 => Ok(Partition { number, start, size }),
+        _ => Err(TableError::Broken(format!(
+            "partition {number} ({size} bytes at {start}) leaves the disk of {} bytes",
+            disk.size()
+        ))),
+    }
+}
+
+fn sectors(number: u32, count: u64, sector: u64) -> Result<u64, TableError> {
+    let bytes = count.checked_mul(sector);
+    bytes.ok_or_else(|| TableError::Broken(format!("partition {number}: sector {count} is out of range")))
+}
+
+/// The 512 bytes of a (master or extended) boot record; `None` without its signature.
+fn boot_record(disk: &dyn Device, offset: u64) -> Result<Option<Vec<u8>>, TableError> {
+    if offset.checked_add(SECTOR).is_none_or(|end| end > disk.size()) {
+        return Ok(None);
+    }
+    let mut bytes = vec![0; 512];
+    disk.read_at(offset, &mut bytes)?;
+    Ok(bytes.ends_with(&[0x55, 0xAA]).then_some(bytes))
+}
+
+/// One of the four entries of a boot record.
+struct MbrEntry {
+    kind: u8,
+    start: u64,
+    count: u64,
+}
+
+impl MbrEntry {
+    fn is_extended(&self) -> bool {
+        matches!(self.kind, 0x05 | 0x0F | 0x85)
+    }
+}
+
+fn primary(record: &[u8]) -> [MbrEntry; 4] {
+    [0, 1, 2, 3].map(|index| {
+        let entry = record.get(446 + 16 * index..462 + 16 * index).unwrap_or_default();
+        MbrEntry {
+            kind: entry.get(4).copied().unwrap_or_default(),
+            start: u64::from(u32_at(entry, 8)),
+            count: u64::from(u32_at(entry, 12)),
+        }
+    })
+}
+
+fn mbr(disk: &dyn Device, boot: &[u8]) -> Result<Vec<Partition>, TableError> {
+    // The boot sector of a volume without a table carries the same signature.
+    if boot.get(446..510).unwrap_or_default().chunks(16).any(|entry| entry[0] & 0x7F != 0) {
+        return Err(TableError::NoTable);
+    }
+    let mut found = Vec::new();
+    for (number, entry) in (1..).zip(primary(boot)) {
+        if entry.kind == 0 || entry.count == 0 {
+            continue;
+        }
+        if entry.is_extended() {
+            logical(disk, entry.start, &mut found)?;
+        } else {
+            found.push(placed(disk, number, entry.start * SECTOR, entry.count * SECTOR)?);
+        }
+    }
+    found.sort_by_key(|partition| partition.number);
+    Ok(found)
+}
+
+/// Follows the chain of extended boot records: each describes one partition, relative to itself, and
+/// the next record, relative to the first.
+fn logical(disk: &dyn Device, first: u64, found: &mut Vec<Partition>) -> Result<(), TableError> {
+    let mut at = first;
+    let mut seen = std::collections::HashSet::new();
+    let before = found.iter().filter(|partition| partition.number > 4).count();
+    let mut number = 5 + u32::try_from(before).unwrap_or(LOGICAL_MAX);
+    while seen.insert(at) {
+        let Some(record) = boot_record(disk, at * SECTOR)? else {
+            return Err(TableError::Broken(format!("no extended boot record at sector {at}")));
+        };
+        let [partition, next, ..] = primary(&record);
+        if partition.kind != 0 && partition.count != 0 {
+            let start = (at + partition.start) * SECTOR;
+            found.push(placed(disk, number, start, partition.count * SECTOR)?);
+            number += 1;
+        }
+        if next.kind == 0 || next.count == 0 {
+            return Ok(());
+        }
+        at = first + next.start;
+        if seen.len() > LOGICAL_MAX as usize {
+            return Err(TableError::Broken(format!("more than {LOGICAL_MAX} extended boot records")));
+        }
+    }
+    Err(TableError::Broken(format!("extended boot records lead back to sector {at}")))
+}
+
+/// A checked GPT header.
+struct Header {
+    sector: u64,
+    entries_at: u64,
+    entries: u32,
+    entry_len: u32,
+    entries_crc: u32,
+}
+
+fn has_gpt(disk: &dyn Device) -> Result<bool, TableError> {
+    for sector in SECTORS {
+        if read_sector(disk, sector, sector)?.is_some_and(|bytes| bytes.starts_with(b"EFI PART")) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn read_sector(disk: &dyn Device, offset: u64, sector: u64) -> Result<Option<Vec<u8>>, TableError> {
+    if offset.checked_add(sector).is_none_or(|end| end > disk.size()) {
+        return Ok(None);
+    }
+    let mut bytes = vec![0; usize::try_from(sector).unwrap_or(512)];
+    disk.read_at(offset, &mut bytes)?;
+    Ok(Some(bytes))
+}
+
+fn crc_of(bytes: &[u8]) -> u32 {
+    let mut crc = Crc::new();
+    crc.update(bytes);
+    crc.sum()
+}
+
+fn header(disk: &dyn Device, offset: u64, sector: u64) -> Result<Option<Header>, TableError> {
+    let Some(bytes) = read_sector(disk, offset, sector)? else { return Ok(None) };
+    let len = u32_at(&bytes, 12) as usize;
+    if !bytes.starts_with(b"EFI PART") || len < 92 {
+        return Ok(None);
+    }
+    let Some(mut checked) = bytes.get(..len).map(<[u8]>::to_vec) else { return Ok(None) };
+    checked[16..20].fill(0);
+    let header = Header {
+        sector,
+        entries_at: u64_at(&bytes, 72),
+        entries: u32_at(&bytes, 80),
+        entry_len: u32_at(&bytes, 84),
+        entries_crc: u32_at(&bytes, 88),
+    };
+    let sane = (128..=4096).contains(&header.entry_len) && header.entry_len.is_multiple_of(8);
+    Ok(Some(header).filter(|_| sane && crc_of(&checked) == u32_at(&bytes, 16)))
+}
+
+/// Reads the table through the primary header, or through the backup at the disk's end.
+fn gpt(disk: &dyn Device) -> Result<Vec<Partition>, TableError> {
+    for sector in SECTORS {
+        for offset in [sector, disk.size().saturating_sub(sector)] {
+            if let Some(header) = header(disk, offset, sector)?
+                && let Some(table) = entries(disk, &header)?
+            {
+                return described(disk, &header, &table);
+            }
+        }
+    }
+    Err(TableError::Broken("neither the GPT nor its backup has right checksums".into()))
+}
+
+fn entries(disk: &dyn Device, header: &Header) -> Result<Option<Vec<u8>>, TableError> {
+    if header.entries > GPT_ENTRIES_MAX {
+        let problem = format!("{} entries, at most {GPT_ENTRIES_MAX} are believed", header.entries);
+        return Err(TableError::Broken(problem));
+    }
+    // At most 4,096 entries of 4,096 bytes.
+    let len = u64::from(header.entries) * u64::from(header.entry_len);
+    let start = header.entries_at.checked_mul(header.sector);
+    let Some(start) = start.filter(|start| start.checked_add(len).is_some_and(|end| end <= disk.size()))
+    else {
+        return Ok(None);
+    };
+    let mut table = vec![0; usize::try_from(len).unwrap_or(0)];
+    disk.read_at(start, &mut table)?;
+    Ok(Some(table).filter(|table| crc_of(table) == header.entries_crc))
+}
+
+fn described(disk: &dyn Device, header: &Header, table: &[u8]) -> Result<Vec<Partition>, TableError> {
+    let mut found = Vec::new();
+    for (number, entry) in (1..).zip(table.chunks(header.entry_len as usize)) {
+        // An entry whose type is all zeros is not in use.
+        if entry.iter().take(16).all(|byte| *byte == 0) {
+            continue;
+        }
+        let (first, last) = (u64_at(entry, 32), u64_at(entry, 40));
+        let count = last.checked_sub(first).and_then(|count| count.checked_add(1));
+        let Some(count) = count else {
+            return Err(TableError::Broken(format!("partition {number} ends before it begins")));
+        };
+        let (start, size) = (sectors(number, first, header.sector)?, sectors(number, count, header.sector)?);
+        found.push(placed(disk, number, start, size)?);
+    }
+    Ok(found)
+}

@@ -1,0 +1,104 @@
+//! What every reading command does first: open the image, say what must be known, find paths.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+use ondisk::units::InodeNumber;
+use platfs::device::Device;
+use platfs::{Error, OpenOptions, Volume};
+
+use crate::console::{Console, Failure};
+use crate::image;
+use crate::text::Shown;
+
+/// An image that is open for reading, with its name for messages.
+pub struct OpenImage {
+    /// The volume.
+    pub volume: Volume,
+    /// The name the user gave, as it is shown.
+    pub name: String,
+}
+
+impl OpenImage {
+    /// Opens an image and warns if its journal holds changes that reading does not see.
+    ///
+    /// # Errors
+    /// No such file or partition, or no volume that can be read.
+    pub fn open(image: &OsStr, console: &mut Console<'_>) -> Result<Self, Failure> {
+        let name = image::shown(image).to_string();
+        let device = open_device(image)?;
+        let volume = Volume::open(device, &OpenOptions::new())
+            .map_err(|error| Failure::about(&name, explained(&error)))?;
+        if volume.needs_recovery() {
+            console.warn(format!(
+                "{name}: the journal holds changes that are not in place yet (not cleanly unmounted); \
+                 what follows is without them; mounting or `e2fsck -p` brings them in"
+            ));
+        }
+        Ok(OpenImage { volume, name })
+    }
+
+    /// The inode behind a path; a symbolic link in last place is followed if asked for.
+    ///
+    /// # Errors
+    /// A failure that names image and path.
+    pub fn find(&self, path: &OsStr, follow: bool) -> Result<InodeNumber, Failure> {
+        let path = path.as_bytes();
+        // A slash at the end asks for the directory behind a link, as everywhere.
+        let found = if follow || path.ends_with(b"/") {
+            self.volume.resolve(path)
+        } else {
+            self.volume.resolve_link(path)
+        };
+        let found = found.and_then(|inode| {
+            let is_directory = !path.ends_with(b"/")
+                || self.volume.metadata(inode)?.file_type == ondisk::inode::FileType::Directory;
+            if is_directory { Ok(inode) } else { Err(Error::NotDirectory) }
+        });
+        found.map_err(|error| self.failure(path, &error))
+    }
+
+    /// A failure of the library with something inside the image.
+    #[must_use]
+    pub fn failure(&self, path: &[u8], error: &Error) -> Failure {
+        Failure::about(format!("{}: {}", self.name, Shown(path)), explained(error))
+    }
+}
+
+/// Opens the device of an image for reading.
+///
+/// # Errors
+/// A failure that names the image.
+pub fn open_device(image: &OsStr) -> Result<Arc<dyn Device>, Failure> {
+    image::open_read(image).map_err(|error| Failure::about(image::shown(image), error))
+}
+
+/// The library's words, and what the user can do about it.
+fn explained(error: &Error) -> String {
+    match error {
+        Error::Corrupt(_) => format!("{error}; `e2fsck -fn` tells more, on a copy `e2fsck -fy` repairs"),
+        Error::Unsupported(_) => format!("{error}; `plat info` shows what can be told"),
+        _ => error.to_string(),
+    }
+}
+
+/// The paths of a command line, or the root if there are none.
+#[must_use]
+pub fn paths_or_root(paths: &[OsString]) -> Vec<OsString> {
+    if paths.is_empty() { vec![OsString::from("/")] } else { paths.to_vec() }
+}
+
+/// A path in an image from its root: one slash before each name.
+#[must_use]
+pub fn absolute(path: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(path.len() + 1);
+    for part in path.split(|byte| *byte == b'/').filter(|part| !part.is_empty() && *part != b".") {
+        out.push(b'/');
+        out.extend_from_slice(part);
+    }
+    if out.is_empty() {
+        out.push(b'/');
+    }
+    out
+}
