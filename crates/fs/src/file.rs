@@ -33,7 +33,7 @@ pub(crate) fn read_at(volume: &Volume, inode: &Inode, offset: u64, buffer: &mut 
         fill(buffer, &contents, offset);
         return Ok(len);
     }
-    if inode.is_fast_symlink(volume.format.geometry.block_size) {
+    if inode.is_fast_symlink() {
         fill(buffer, &inode.raw().i_block, offset);
         return Ok(len);
     }

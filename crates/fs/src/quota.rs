@@ -7,13 +7,14 @@
 use std::collections::BTreeMap;
 
 use ondisk::features::RoCompat;
+use ondisk::inode::InodeFlags;
 use ondisk::quota::{self, QuotaKind, Usage};
 use ondisk::superblock::RawSuperblock;
 use ondisk::units::{Group, InodeNumber};
 
 use crate::error::Result;
 use crate::volume::Volume;
-use crate::{file, inode};
+use crate::{file, inode, xattr};
 
 type UsageTable = BTreeMap<u32, Usage>;
 
@@ -46,13 +47,18 @@ fn quota_inode(superblock: &RawSuperblock, kind: QuotaKind) -> u32 {
     }
 }
 
-/// Usage by owner, group and project. The root directory and all inodes that are not reserved count.
+/// Usage by owner, group and project. The root directory and all inodes that are not reserved count,
+/// but not the quota files and the orphan file.
 fn count(volume: &Volume) -> Result<[UsageTable; 3]> {
     let geometry = &volume.format.geometry;
+    let superblock = volume.superblock();
+    let quota_files = QuotaKind::ALL.map(|kind| quota_inode(&superblock, kind));
+    let hidden = |number: u32| number == superblock.s_orphan_file_inum.get() || quota_files.contains(&number);
     let mut tables = [UsageTable::new(), UsageTable::new(), UsageTable::new()];
     for group in (0..geometry.groups).map(Group) {
         for number in volume.space.inodes_in_use(&*volume.cache, &volume.format, group)? {
-            if number == InodeNumber::ROOT || number.get() >= geometry.first_inode {
+            let counts = number.get() >= geometry.first_inode && !hidden(number.get());
+            if number == InodeNumber::ROOT || counts {
                 add(volume, number, &mut tables)?;
             }
         }
@@ -62,11 +68,16 @@ fn count(volume: &Volume) -> Result<[UsageTable; 3]> {
 
 fn add(volume: &Volume, number: InodeNumber, tables: &mut [UsageTable; 3]) -> Result<()> {
     let inode = volume.load(number)?;
+    // Values in inodes of their own count for those that refer to them, and are part of their blocks.
+    if inode.flags().contains(InodeFlags::EA_INODE) {
+        return Ok(());
+    }
+    let inodes = 1 + xattr::value_inodes(volume, &inode)?;
     let bytes = inode.sectors(volume.format.geometry.block_size) * 512;
     for (table, id) in tables.iter_mut().zip([inode.uid(), inode.gid(), inode.project()]) {
         let usage = table.entry(id).or_default();
         usage.bytes += bytes;
-        usage.inodes += 1;
+        usage.inodes += inodes;
     }
     Ok(())
 }

@@ -541,29 +541,24 @@ impl Inode {
     /// Whether the contents are mapped to blocks, in extents or block pointers: not for devices and
     /// pipes, inline contents, and symbolic links that fit the inode.
     #[must_use]
-    pub fn has_map(&self, block_size: BlockSize) -> bool {
+    pub fn has_map(&self) -> bool {
         match self.file_type() {
             _ if self.flags().contains(InodeFlags::INLINE_DATA) => false,
             Some(FileType::Regular | FileType::Directory) => true,
-            Some(FileType::Symlink) => !self.is_fast_symlink(block_size),
+            Some(FileType::Symlink) => !self.is_fast_symlink(),
             _ => false,
         }
     }
 
-    /// Whether this is a symbolic link whose target stands in `i_block`. Old kernels judged by the
-    /// block count less the attribute block, new ones by the length; on sound volumes they agree,
-    /// and a length over 59 never fits.
+    /// Whether this is a symbolic link whose target stands in `i_block`: every one of less than 60
+    /// bytes, as long as neither extents nor inline data are in the way. The block count, by which
+    /// Linux judges on volumes without `ea_inode`, does not tell: it includes attribute blocks
+    /// (clusters with `bigalloc`) and values in other inodes.
     #[must_use]
-    pub fn is_fast_symlink(&self, block_size: BlockSize) -> bool {
-        let flags = self.flags();
-        if self.file_type() != Some(FileType::Symlink) || self.size() >= I_BLOCK_LEN as u64 {
-            return false;
-        }
-        if flags.intersects(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA) {
-            return false;
-        }
-        let attributes = if self.attribute_block().0 == 0 { 0 } else { u64::from(block_size.bytes() / 512) };
-        flags.contains(InodeFlags::EA_INODE) || self.sectors(block_size) <= attributes
+    pub fn is_fast_symlink(&self) -> bool {
+        self.file_type() == Some(FileType::Symlink)
+            && self.size() < I_BLOCK_LEN as u64
+            && !self.flags().intersects(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA)
     }
 }
 

@@ -47,7 +47,7 @@ impl File<'_> {
     /// have none.
     pub fn segments(&self) -> impl Iterator<Item = Result<Segment>> {
         let volume = self.volume;
-        let mapped = self.inode.has_map(volume.format.geometry.block_size);
+        let mapped = self.inode.has_map();
         let end = if mapped { file::blocks_of(&volume.format, self.inode.size()) } else { 0 };
         Segments::new(&*volume.cache, &volume.format, &self.inode, 0, end)
     }

@@ -16,6 +16,7 @@ mod value_inode;
 
 use ondisk::acl::Acl;
 use ondisk::corrupt::Place;
+use ondisk::features::Incompat;
 use ondisk::inode::Inode;
 use ondisk::units::{Block, InodeNumber};
 use ondisk::xattr::{self, Entry, NameIndex, Value};
@@ -118,6 +119,18 @@ fn value_of(volume: &Volume, inode: &Inode, attribute: &Stored) -> Result<Vec<u8
     let acl = Acl::from_disk(&raw);
     let acl = acl.map_err(|problem| Error::corrupt(Place::Xattrs(inode.number()), problem.to_string()))?;
     Ok(acl.to_xattr())
+}
+
+/// Attributes of an inode whose values are in inodes of their own.
+///
+/// # Errors
+/// As [`names`].
+pub(crate) fn value_inodes(volume: &Volume, inode: &Inode) -> Result<u64> {
+    if !volume.format.has_incompat(Incompat::EA_INODE) {
+        return Ok(0);
+    }
+    let found = stored(&*volume.cache, volume, inode)?;
+    Ok(found.iter().filter(|attribute| matches!(attribute.value, StoredValue::Inode { .. })).count() as u64)
 }
 
 /// The whole names of an inode's attributes, in stored order. Names whose prefix has no meaning

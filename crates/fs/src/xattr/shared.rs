@@ -15,7 +15,32 @@ use crate::txn::{Claim, Update};
 /// else.
 const REMEMBERED_MAX: usize = 8192;
 
-type Known = Arc<Mutex<HashMap<u64, Block>>>;
+type Known = Arc<Mutex<Index>>;
+
+/// Both directions, so that rewriting a block costs no search.
+#[derive(Default, Debug)]
+struct Index {
+    blocks: HashMap<u64, Block>,
+    keys: HashMap<Block, u64>,
+}
+
+impl Index {
+    fn insert(&mut self, key: u64, block: Block) {
+        if self.keys.len() >= REMEMBERED_MAX {
+            *self = Index::default();
+        }
+        self.blocks.insert(key, block);
+        self.keys.insert(block, key);
+    }
+
+    fn remove(&mut self, block: Block) {
+        if let Some(key) = self.keys.remove(&block)
+            && self.blocks.get(&key) == Some(&block)
+        {
+            self.blocks.remove(&key);
+        }
+    }
+}
 
 /// The attribute blocks of a volume that were written since it was opened, by their contents.
 /// Only a hint: a block is compared byte for byte before it is shared.
@@ -24,7 +49,7 @@ pub(crate) struct AttributeBlocks {
     known: Known,
 }
 
-fn lock(known: &Known) -> MutexGuard<'_, HashMap<u64, Block>> {
+fn lock(known: &Known) -> MutexGuard<'_, Index> {
     known.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -45,18 +70,14 @@ struct Written {
 
 impl Claim for Written {
     fn keep(self: Box<Self>) {
-        let mut known = lock(&self.known);
-        if known.len() >= REMEMBERED_MAX {
-            known.clear();
-        }
-        known.insert(self.key, self.block);
+        lock(&self.known).insert(self.key, self.block);
     }
 }
 
 impl AttributeBlocks {
     /// Takes one more reference to a known block with the same entries as `fresh`.
     pub(super) fn share(&self, update: &mut Update<'_>, fresh: &[u8]) -> Result<Option<Block>> {
-        let Some(block) = lock(&self.known).get(&key(fresh)).copied() else { return Ok(None) };
+        let Some(block) = lock(&self.known).blocks.get(&key(fresh)).copied() else { return Ok(None) };
         let bytes = update.read(block, Role::Attributes)?;
         let references = xattr::in_block(block, &bytes)?.0.h_refcount.get();
         let equal = bytes.get(HEADER_LEN..) == fresh.get(HEADER_LEN..);
@@ -69,12 +90,7 @@ impl AttributeBlocks {
 
     /// Remembers a block that this update fills with `fresh`, once it is committed.
     pub(super) fn remember(&self, update: &mut Update<'_>, block: Block, fresh: &[u8]) {
-        self.forget(block);
+        lock(&self.known).remove(block);
         update.claim(Written { key: key(fresh), block, known: Arc::clone(&self.known) });
-    }
-
-    /// Forgets a block whose contents change.
-    fn forget(&self, block: Block) {
-        lock(&self.known).retain(|_, known| *known != block);
     }
 }
