@@ -1,6 +1,8 @@
 //! Archives by GNU tar and Python, read by us; archives by us, read by GNU tar and Python. The judge is the
 //! directory they were made from, read as a source of its own.
 
+#![allow(clippy::unwrap_used, reason = "in a test it is a failure with a place")]
+
 use plat_cli::archive::{Entry, EntryKind, Run, Times, Writer, writer};
 use plat_cli::source::catalogue::Stamps;
 use plat_cli::source::{Catalogue, NodeId, NodeKind, Options, open};
