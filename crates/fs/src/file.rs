@@ -6,7 +6,7 @@ use ondisk::corrupt::Place;
 use ondisk::inode::{Inode, InodeFlags};
 use ondisk::units::{Block, FileBlock, low_u32};
 
-use crate::cache::Blocks;
+use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::inline;
@@ -31,10 +31,6 @@ pub(crate) fn read_at(volume: &Volume, inode: &Inode, offset: u64, buffer: &mut 
     if inode.flags().contains(InodeFlags::INLINE_DATA) {
         let contents = inline::contents(inode)?;
         fill(buffer, &contents, offset);
-        return Ok(len);
-    }
-    if inode.is_fast_symlink() {
-        fill(buffer, &inode.raw().i_block, offset);
         return Ok(len);
     }
     read_mapped(volume, inode, offset, buffer)?;
@@ -82,7 +78,7 @@ fn read_mapped(volume: &Volume, inode: &Inode, offset: u64, buffer: &mut [u8]) -
     Ok(())
 }
 
-/// Reads all of a file that is metadata or a link target, so known to be small.
+/// Reads all of a file that is known to be small.
 ///
 /// # Errors
 /// A size over `limit`; as [`read_at`].
@@ -94,6 +90,30 @@ pub(crate) fn read_all(volume: &Volume, inode: &Inode, limit: u64) -> Result<Vec
     let mut contents = vec![0; usize::try_from(inode.size()).unwrap_or(0)];
     read_at(volume, inode, 0, &mut contents)?;
     Ok(contents)
+}
+
+/// The target of a symbolic link. One that is too long for the inode stands in a block of metadata,
+/// read through the cache as such.
+///
+/// # Errors
+/// A size of zero or over a block, a broken map, the device's failure.
+pub(crate) fn link_target(volume: &Volume, inode: &Inode) -> Result<Vec<u8>> {
+    let block_size = volume.format.geometry.block_size;
+    let size = inode.size();
+    if size == 0 || size > u64::from(block_size.bytes()) {
+        let problem = format!("a symbolic link of {size} bytes");
+        return Err(Error::corrupt(Place::Inode(inode.number()), problem));
+    }
+    let mut target = vec![0; usize::try_from(size).unwrap_or(0)];
+    if inode.has_map() {
+        let block = map::block_at(&*volume.cache, &volume.format, inode, FileBlock(0))?;
+        fill(&mut target, &volume.cache.read(block, Role::Plain)?, 0);
+    } else if inode.flags().contains(InodeFlags::INLINE_DATA) {
+        fill(&mut target, &inline::contents(inode)?, 0);
+    } else {
+        fill(&mut target, &inode.raw().i_block, 0);
+    }
+    Ok(target)
 }
 
 /// The largest size of a file with this inode's kind of map.

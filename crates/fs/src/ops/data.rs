@@ -127,16 +127,16 @@ impl Write for Writer<'_> {
 }
 
 impl Volume {
-    /// Opens a regular file or a symbolic link (whose contents are its target) for reading.
+    /// Opens a regular file for reading.
     ///
     /// # Errors
-    /// A directory or special file; a broken inode.
+    /// A directory, link or special file; a broken inode.
     pub fn open_file(&self, number: InodeNumber) -> Result<File<'_>> {
         let inode = self.load(number)?;
         match file_type(&inode)? {
-            FileType::Regular | FileType::Symlink => Ok(File { volume: self, inode, position: 0 }),
+            FileType::Regular => Ok(File { volume: self, inode, position: 0 }),
             FileType::Directory => Err(Error::IsDirectory),
-            _ => Err(Error::Invalid("a special file has no contents".into())),
+            _ => Err(Error::Invalid("only regular files can be read".into())),
         }
     }
 
@@ -165,7 +165,6 @@ impl Volume {
         if file_type(&inode)? != FileType::Symlink {
             return Err(Error::Invalid("not a symbolic link".into()));
         }
-        let limit = u64::from(self.format.geometry.block_size.bytes());
-        file::read_all(self, &inode, limit)
+        file::link_target(self, &inode)
     }
 }

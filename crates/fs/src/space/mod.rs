@@ -89,12 +89,13 @@ impl Reserved {
         self.left
     }
 
-    /// Moves the front to the place inside a cluster that a file block must have. Returns whether
+    /// Moves the front to the next cluster not yet begun, and in it to the place that a file block
+    /// must have: the rest of a begun cluster belongs to its neighbours in the file. Returns whether
     /// anything is left.
     pub fn align_to(&mut self, logical: FileBlock) -> bool {
         let mask = (1 << self.cluster_log2) - 1;
-        let inside = low_u32(self.next.0 - u64::from(self.first_data_block)) & mask;
-        let skip = logical.0.wrapping_sub(inside) & mask;
+        let begun = low_u32(self.next.0 - u64::from(self.first_data_block)) & mask;
+        let skip = (begun.wrapping_neg() & mask) + (logical.0 & mask);
         self.next.0 += u64::from(skip.min(self.left));
         self.left -= skip.min(self.left);
         self.left > 0
