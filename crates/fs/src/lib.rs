@@ -46,6 +46,7 @@ mod format;
 mod inline;
 mod inode;
 mod map;
+pub mod mkfs;
 mod ops;
 pub mod quota;
 mod space;
