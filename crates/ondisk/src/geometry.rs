@@ -141,7 +141,9 @@ impl Geometry {
         if first != expected && !(bigalloc && self.block_size.bytes() == 1024 && first == 1) {
             return Err(bad(format!("first data block is {first}, not {expected}")));
         }
-        if self.blocks <= first || self.blocks > MAX_BLOCKS {
+        // Byte offsets are signed 64-bit numbers everywhere outside the format.
+        let most = MAX_BLOCKS.min(i64::MAX.cast_unsigned() >> self.block_size.log2());
+        if self.blocks <= first || self.blocks > most {
             return Err(bad(format!("block count {} is out of range", self.blocks)));
         }
         let ratio = 1_u64 << self.cluster_log2;
@@ -479,6 +481,16 @@ mod tests {
         assert_eq!(geometry.groups, 1 << 25);
         assert_eq!(geometry.group_start(Group((1 << 25) - 1)).0, (1 << 44) - (1 << 19));
         assert_eq!(geometry.byte_offset(Block(1 << 44)), 1 << 60);
+    }
+
+    #[test]
+    fn byte_offsets_never_overflow() {
+        // 2^48 blocks of 64 KiB would end at byte 2^64, that is 0.
+        let mut raw = superblock(MAX_BLOCKS, 6);
+        raw.s_inodes_per_group.set(1);
+        raw.s_inodes_count.set(1 << 29);
+        let error = Geometry::from_superblock(&raw).unwrap_err();
+        assert!(error.to_string().contains("block count"), "{error}");
     }
 
     #[test]

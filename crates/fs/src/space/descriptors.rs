@@ -16,6 +16,10 @@ use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::txn::Update;
 
+/// Most bytes of descriptors that are kept in memory: those of 1 PiB in blocks of 4 KiB. A hostile
+/// superblock on a sparse file could ask for a thousand times as much.
+const TABLE_MAX: u64 = 512 << 20;
+
 /// All descriptors, as the disk has them or will have them after the next sync.
 pub struct Descriptors {
     size: usize,
@@ -34,6 +38,12 @@ impl Descriptors {
         let size = usize::from(geometry.descriptor_size);
         let block_len = geometry.block_size.bytes_usize();
         let blocks = geometry.descriptor_blocks();
+        let bytes = u64::from(blocks) << geometry.block_size.log2();
+        if bytes > TABLE_MAX {
+            return Err(Error::Unsupported(format!(
+                "{bytes} bytes of group descriptors, at most {TABLE_MAX}"
+            )));
+        }
         // Grows as blocks arrive, so that a hostile group count fails at the first missing block
         // instead of asking for memory.
         let mut table = Vec::new();

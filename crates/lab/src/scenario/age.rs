@@ -1,0 +1,200 @@
+//! Ages a volume: files are created, appended to and deleted until it is full to a level and
+//! everything was written several times over; then measures files and free space.
+//!
+//! Profiles: `agrawal` (sizes lognormal 9.48, 2.46 with a Pareto tail, after Agrawal et al. 2007
+//! as fitted in Impressions 2009), `geriatrix` (the same sizes up to 8 MiB, victims mostly young),
+//! `git` (small files replaced a directory at a time) and `large` (4 KiB to 64 MiB, every octave
+//! as likely). Clusters of 4 KiB; half of the victims are uniform, half among the youngest third.
+
+use super::Setup;
+use crate::measure;
+use crate::numbers::{Numbers, count};
+use crate::table::{Row, Rows};
+use crate::volume::{File, Volume, Writing};
+use ondisk::units::{Cluster, Group};
+use placement::{BlockPolicyKind, Counter};
+
+struct Profile {
+    name: &'static str,
+    /// Clusters of a new file.
+    size: fn(&mut Numbers) -> u32,
+    /// Share of victims among the youngest third.
+    young: f64,
+    /// Share of steps that append to a file.
+    appends: f64,
+    /// Most files created in a row in one directory.
+    burst: u32,
+    directories: u64,
+}
+
+const PROFILES: &[Profile] = &[
+    Profile { name: "agrawal", size: agrawal, young: 0.5, appends: 0.05, burst: 24, directories: 400 },
+    Profile { name: "geriatrix", size: geriatrix, young: 0.8, appends: 0.1, burst: 8, directories: 400 },
+    Profile { name: "git", size: git, young: 0.2, appends: 0.0, burst: 200, directories: 200 },
+    Profile { name: "large", size: large, young: 0.5, appends: 0.05, burst: 4, directories: 200 },
+];
+
+const FILLS: &[u32] = &[50, 70, 80, 90, 95];
+/// Times the used space is written over after it is reached.
+const TURNOVER: f64 = 4.0;
+
+fn clusters(bytes: f64, limit: u32) -> u32 {
+    count((bytes / 4_096.0).ceil(), limit).max(1)
+}
+
+fn agrawal(numbers: &mut Numbers) -> u32 {
+    let tail = numbers.chance(0.000_06);
+    let bytes =
+        if tail { 512e6 * (1.0 - numbers.unit()).powf(-1.0 / 0.91) } else { numbers.lognormal(9.48, 2.46) };
+    clusters(bytes, 32_768)
+}
+
+fn geriatrix(numbers: &mut Numbers) -> u32 {
+    clusters(numbers.lognormal(9.48, 2.46), 2_048)
+}
+
+fn git(numbers: &mut Numbers) -> u32 {
+    clusters(numbers.lognormal(8.6, 1.6), 2_048)
+}
+
+fn large(numbers: &mut Numbers) -> u32 {
+    clusters(numbers.log_uniform(4_096.0, 64.0 * 1_048_576.0), 16_384)
+}
+
+pub(crate) fn run(setup: &Setup) -> Rows {
+    let own = [
+        BlockPolicyKind::Lease,
+        BlockPolicyKind::Mballoc,
+        BlockPolicyKind::Mballoc65,
+        BlockPolicyKind::Mballoc64,
+    ];
+    let fills = if setup.quick { &[80][..] } else { FILLS };
+    let mut rows = Vec::new();
+    for profile in PROFILES {
+        for &fill in fills {
+            let case = format!("{} {fill} %", profile.name);
+            for policy in setup.policies(&own).into_iter().filter(|_| setup.wants(&case)) {
+                rows.extend(one(&case, profile, fill, policy, setup));
+            }
+        }
+    }
+    rows
+}
+
+struct Ageing<'a> {
+    volume: Volume,
+    /// In the order of creation; deleted ones leave a gap until the next tidying.
+    files: Vec<Option<File>>,
+    alive: usize,
+    numbers: Numbers,
+    profile: &'a Profile,
+    written: u64,
+    refused: u64,
+}
+
+impl Ageing<'_> {
+    fn goal(&self, directory: u64) -> Cluster {
+        let groups = self.volume.engine.layout().groups;
+        // A fixed spread of directories over groups, the same for every policy.
+        let group = directory.wrapping_mul(0x9E37_79B1) % u64::from(groups);
+        self.volume.engine.layout().group_start(Group(u32::try_from(group).unwrap_or(0)))
+    }
+
+    fn create(&mut self, directory: u64) {
+        let size = (self.profile.size)(&mut self.numbers);
+        let mut file = self.volume.file(directory);
+        let goal = self.goal(directory);
+        if self.volume.append(&mut file, size, goal, Writing::Whole) {
+            self.written += u64::from(size);
+            self.volume.close(&file);
+            self.files.push(Some(file));
+            self.alive += 1;
+        } else {
+            self.refused += 1;
+            self.volume.remove(&file);
+        }
+    }
+
+    fn append(&mut self) {
+        if self.alive == 0 {
+            return;
+        }
+        let mut at = self.numbers.index(self.files.len());
+        while self.files.get(at).is_none_or(Option::is_none) {
+            at = self.numbers.index(self.files.len());
+        }
+        let size = ((self.profile.size)(&mut self.numbers) / 4).max(1);
+        let Some(Some(file)) = self.files.get_mut(at) else { return };
+        if self.volume.append(file, size, Cluster(0), Writing::Whole) {
+            self.written += u64::from(size);
+        }
+        self.volume.close(file);
+    }
+
+    fn delete(&mut self) {
+        if self.alive == 0 {
+            return;
+        }
+        let young = self.numbers.chance(self.profile.young);
+        let file = loop {
+            let len = self.files.len();
+            let third = (len / 3).max(1);
+            let at = if young { len - 1 - self.numbers.index(third) } else { self.numbers.index(len) };
+            if let Some(file) = self.files.get_mut(at).and_then(Option::take) {
+                break file;
+            }
+            if young && self.alive < len / 2 {
+                self.tidy();
+            }
+        };
+        self.alive -= 1;
+        self.volume.remove(&file);
+        if self.alive < self.files.len() / 2 {
+            self.tidy();
+        }
+    }
+
+    fn tidy(&mut self) {
+        self.files.retain(Option::is_some);
+    }
+
+    fn step(&mut self, fill: f64) {
+        if self.numbers.chance(self.profile.appends) {
+            self.append();
+        } else {
+            let directory = 100 + self.numbers.below(self.profile.directories);
+            for _ in 0..self.numbers.between(1, self.profile.burst) {
+                self.create(directory);
+            }
+        }
+        while self.volume.fullness() > fill {
+            self.delete();
+        }
+    }
+}
+
+fn one(case: &str, profile: &Profile, fill: u32, policy: BlockPolicyKind, setup: &Setup) -> Option<Row> {
+    let groups = if setup.quick { 16 } else { 64 };
+    let fill = f64::from(fill) / 100.0;
+    let mut ageing = Ageing {
+        volume: Volume::empty(groups, 32_768, policy)?,
+        files: Vec::new(),
+        alive: 0,
+        numbers: Numbers::new(setup.seed),
+        profile,
+        written: 0,
+        refused: 0,
+    };
+    let space = crate::numbers::float(ageing.volume.engine.layout().clusters) * fill;
+    while crate::numbers::float(ageing.written) < space * (1.0 + TURNOVER) {
+        ageing.step(fill);
+    }
+    let stats = ageing.volume.engine.stats();
+    ageing.volume.engine.settle();
+    let mut values = measure::files(ageing.files.iter().flatten());
+    values.push(("near %", measure::neighbours(ageing.files.iter().flatten())));
+    values.extend(measure::free_space(&ageing.volume));
+    values
+        .push(("scanned/req", measure::ratio(stats.get(Counter::ExtentsScanned), stats.get(Counter::Reqs))));
+    Some(Row { case: case.into(), policy: policy.name().into(), values })
+}
