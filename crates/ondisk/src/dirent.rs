@@ -214,8 +214,16 @@ pub fn has_tail(block: &[u8]) -> bool {
 }
 
 /// Bytes of a block before its tail.
+///
+/// Index blocks have none: their first or second entry covers the rest of the block. What looks like a
+/// tail there is left from the leaf that the kernel turned into a root.
 fn space(block: &[u8], layout: Layout) -> usize {
-    block.len() - if layout.checksums && has_tail(block) { DIRECTORY_TAIL_LEN } else { 0 }
+    let reaches_end = |offset: usize| {
+        let len = block.get(offset + 4..offset + 6).and_then(|len| len.first_chunk());
+        len.is_some_and(|len| offset + layout.decode_len(u16::from_le_bytes(*len)) == block.len())
+    };
+    let is_index = reaches_end(0) || reaches_end(MIN_ENTRY_LEN);
+    block.len() - if layout.checksums && !is_index && has_tail(block) { DIRECTORY_TAIL_LEN } else { 0 }
 }
 
 impl<'b> Entries<'b> {

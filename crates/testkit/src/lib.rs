@@ -5,6 +5,7 @@
 //! - [`mount`]: the kernel's (or fuse2fs's) view of an image, as a guard that unmounts.
 //! - [`fsck`]: `e2fsck -fn` as a judge.
 //! - [`snapshot`]: a tree as a list of facts, and the differences between two.
+//! - [`view`]: the tree of an image by the kernel or fuse2fs.
 //! - [`odd`]: a source tree with every oddity.
 //! - [`images`]: golden images by the reference tools, each with a premise that is checked.
 //!
@@ -18,3 +19,4 @@ pub mod odd;
 pub mod scratch;
 pub mod snapshot;
 pub mod tool;
+pub mod view;

@@ -11,6 +11,7 @@ mod take;
 mod tests;
 
 pub use compare::{assert_same, differences};
+pub use take::{digest, target_digest};
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -211,3 +211,17 @@ proptest! {
         prop_assert_eq!(bytes.len(), len);
     }
 }
+
+#[test]
+fn an_index_root_may_end_in_what_was_a_tail() {
+    // The kernel leaves the leaf's tail where it was, but for the half that the index's own tail covers.
+    let layout = layout(1024);
+    let mut block = vec![0; 1024];
+    init_directory(&mut block, layout, inode(12), InodeNumber::ROOT);
+    block[16..18].copy_from_slice(&(1024u16 - 12).to_le_bytes());
+    assert!(has_tail(&block));
+    assert_eq!(names(&block, layout), [b".".to_vec(), b"..".to_vec()]);
+    // A node's only entry covers all of it.
+    block[..8].copy_from_slice(&[0, 0, 0, 0, 0, 4, 0, 0]);
+    assert_eq!(names(&block, layout), Vec::<Vec<u8>>::new());
+}

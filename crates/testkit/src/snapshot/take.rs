@@ -36,8 +36,9 @@ impl Snapshot {
         Ok(snapshot)
     }
 
-    /// Replaces inode identities, kept in `link_of` by [`Taker::visit`] as first name visited, by the first name in byte order.
-    fn name_links(&mut self) {
+    /// Replaces what `link_of` of each name of a file with several names says, any of these names and the same in each, by the first of them in
+    /// byte order; the first itself is no link of another.
+    pub fn name_links(&mut self) {
         let mut firsts: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
         for (path, entry) in &self.entries {
             if let Some(visited) = &entry.link_of {
@@ -111,12 +112,12 @@ fn facts(path: &Path, metadata: &Metadata) -> io::Result<Entry> {
     if metadata.is_symlink() {
         let target = fs::read_link(path)?;
         entry.size = metadata.len();
-        entry.digest = digest_of(target.as_os_str().as_bytes());
+        entry.digest = target_digest(target.as_os_str().as_bytes());
     } else if metadata.is_file() {
         let file = File::open(path)?;
         entry.size = metadata.len();
         entry.data = data_ranges(&file, metadata.len())?;
-        entry.digest = digest(&file, &entry.data)?;
+        entry.digest = digest(&entry.data, |buffer, at| file.read_at(buffer, at))?;
     } else if !metadata.is_dir() {
         // Of fifos and sockets this is 0 anyway.
         entry.device = metadata.rdev();
@@ -124,14 +125,22 @@ fn facts(path: &Path, metadata: &Metadata) -> io::Result<Entry> {
     Ok(entry)
 }
 
-fn digest_of(bytes: &[u8]) -> u64 {
+/// The digest of a symlink with this target.
+pub fn target_digest(bytes: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(bytes);
     hasher.finish()
 }
 
-/// A digest of the bytes that are not zero, with their places.
-fn digest(file: &File, data: &[Range<u64>]) -> io::Result<u64> {
+/// The digest of a file: of the bytes that are not zero, with their places. `data` are its ranges that hold data, `read_at` reads into
+/// a buffer from an offset.
+///
+/// # Errors
+/// The first of `read_at`.
+pub fn digest(
+    data: &[Range<u64>],
+    mut read_at: impl FnMut(&mut [u8], u64) -> io::Result<usize>,
+) -> io::Result<u64> {
     let mut hasher = DefaultHasher::new();
     let mut buffer = vec![0; 256 * PAGE];
     let page = PAGE as u64;
@@ -143,7 +152,7 @@ fn digest(file: &File, data: &[Range<u64>]) -> io::Result<u64> {
             let wanted = buffer
                 .len()
                 .min(usize::try_from(range.end.next_multiple_of(page) - at).unwrap_or(usize::MAX));
-            let filled = read_full(file, &mut buffer[..wanted], at)?;
+            let filled = read_full(&mut read_at, &mut buffer[..wanted], at)?;
             for (index, chunk) in buffer[..filled].chunks(PAGE).enumerate() {
                 if chunk.iter().any(|byte| *byte != 0) {
                     hasher.write_u64(at + (index * PAGE) as u64);
@@ -169,10 +178,14 @@ impl TrimZeros for [u8] {
     }
 }
 
-fn read_full(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+fn read_full(
+    read_at: &mut impl FnMut(&mut [u8], u64) -> io::Result<usize>,
+    buffer: &mut [u8],
+    at: u64,
+) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {
-        match file.read_at(&mut buffer[filled..], at + filled as u64) {
+        match read_at(&mut buffer[filled..], at + filled as u64) {
             Ok(0) => break,
             Ok(count) => filled += count,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
