@@ -7,11 +7,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A crate, and the workspace crates that it may use outside of its tests.
-const ARROWS: [(&str, &[&str]); 6] = [
+const ARROWS: [(&str, &[&str]); 7] = [
     ("crates/ondisk", &[]),
     ("crates/placement", &["ondisk"]),
     ("crates/fs", &["ondisk", "placement"]),
     ("crates/cli", &["ondisk", "platfs"]),
+    ("crates/lab", &["ondisk", "placement", "platfs"]),
     ("crates/testkit", &[]),
     ("xtask", &["testkit"]),
 ];
