@@ -2,6 +2,7 @@
 //! reach the adapters. It is no public interface; programs use the crate `platfs`.
 
 pub mod archive;
+pub mod build;
 pub mod commands;
 pub mod console;
 pub mod image;

@@ -1,5 +1,6 @@
 //! The commands, one module each: arguments and output. What they do is the library's.
 
+mod build;
 mod cat;
 
 use clap::Subcommand;
@@ -9,6 +10,8 @@ use crate::console::{Console, Failure};
 /// A command with its arguments.
 #[derive(Subcommand, Debug)]
 pub enum Command {
+    /// Makes an image from a directory, a tar archive, an OCI layout or a docker-save archive.
+    Build(build::Build),
     /// Writes the contents of files to standard output.
     Cat(cat::Cat),
 }
@@ -20,6 +23,7 @@ impl Command {
     /// What kept it from being done; complaints about parts of the work went to the console.
     pub fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         match self {
+            Command::Build(command) => command.run(console),
             Command::Cat(command) => command.run(console),
         }
     }

@@ -1,0 +1,370 @@
+//! `plat build`: a source becomes an image.
+//!
+//! | module | owns |
+//! | --- | --- |
+//! | [`size`] | how large the image must be |
+//! | [`identity`] | identifiers and times where nobody states them |
+//! | [`fill`] | copying the catalogue into the volume |
+//! | [`output`] | that the file appears whole or not at all |
+
+pub mod fill;
+pub mod identity;
+pub mod output;
+pub mod size;
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use platfs::device::{Device, FileDevice, MemoryDevice, WriteBehind};
+use platfs::mkfs::{Options as FormatOptions, Plan};
+use platfs::ondisk::inode::Timestamp;
+use platfs::{OpenOptions, Volume};
+
+use crate::archive::Quoted;
+use crate::source::catalogue::Summary as Contents;
+use crate::source::{Catalogue, SourceError};
+pub use fill::Progress;
+use identity::Identity;
+use output::Output;
+use size::Shape;
+
+/// Why an image could not be built.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// The source.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// A source became shorter while it was read.
+    #[error("the source became shorter while it was read")]
+    Shrunk,
+    /// The volume, apart from any file.
+    #[error("{0}")]
+    Volume(#[from] platfs::Error),
+    /// The volume, at a file.
+    #[error("{path}: {error}")]
+    At {
+        /// The file, quoted.
+        path: String,
+        /// What went wrong.
+        error: platfs::Error,
+    },
+    /// The output.
+    #[error("cannot {action} {}: {error}", path.display())]
+    Output {
+        /// What was tried.
+        action: &'static str,
+        /// The output.
+        path: PathBuf,
+        /// The system's answer.
+        error: io::Error,
+    },
+    /// The size asked for is too small.
+    #[error("{given} bytes are too small: {need}")]
+    TooSmall {
+        /// Bytes asked for.
+        given: u64,
+        /// What the contents need, as far as known.
+        need: String,
+    },
+}
+
+impl BuildError {
+    fn at(path: &[u8], error: platfs::Error) -> Self {
+        BuildError::At { path: Quoted(path).to_string(), error }
+    }
+
+    /// Names the file, unless the error says where already.
+    fn or_at(self, path: impl FnOnce() -> String) -> Self {
+        match self {
+            BuildError::Volume(error) => BuildError::At { path: path(), error },
+            other => other,
+        }
+    }
+
+    fn output(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |error| BuildError::Output { action, path: path.to_owned(), error }
+    }
+
+    /// Whether more space or inodes would help.
+    fn is_lack_of_room(&self) -> bool {
+        let (BuildError::Volume(error) | BuildError::At { error, .. }) = self else { return false };
+        matches!(error, platfs::Error::NoSpace | platfs::Error::NoInodes)
+    }
+}
+
+/// How large the image shall be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// So many bytes.
+    Bytes(u64),
+    /// The contents and room to work with.
+    Auto,
+    /// The smallest volume that holds the contents.
+    Min,
+}
+
+/// What kind of image to build.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Format options as for mkfs; identifiers and times count only as far as `identity` is `None`.
+    pub format: FormatOptions,
+    /// Identifiers and times; `None` derives them from the contents.
+    pub identity: Option<Identity>,
+    /// The size.
+    pub size: Size,
+    /// Equal contents shall give equal images: times of access, change and creation become those of
+    /// modification.
+    pub settle_times: bool,
+    /// Wait until the image is on stable storage.
+    pub sync: bool,
+}
+
+/// What was built.
+#[derive(Clone, Copy, Debug)]
+pub struct Summary {
+    /// Bytes of the volume.
+    pub bytes: u64,
+    /// Bytes of a block.
+    pub block_size: u32,
+    /// Free blocks.
+    pub free_blocks: u64,
+    /// Inodes.
+    pub inodes: u32,
+    /// Free inodes.
+    pub free_inodes: u64,
+    /// The UUID.
+    pub uuid: [u8; 16],
+    /// What it holds.
+    pub contents: Contents,
+}
+
+/// Room that an image of automatic size leaves: a tenth of the contents, and this much.
+const HEAD_ROOM: u64 = 4 << 20;
+/// Automatic sizes are whole multiples of this.
+const AUTO_STEP: u64 = 1 << 20;
+/// How often a smallest image is tried again one block larger: fragments of free space can cost a
+/// few blocks of map that nobody could foresee.
+const TRIES: u32 = 64;
+
+/// Builds an image into a new file.
+///
+/// # Errors
+/// Any [`BuildError`]; then the output is as it was before.
+pub fn build_file(
+    catalogue: &Catalogue,
+    target: &Path,
+    settings: &Settings,
+    progress: &mut dyn Progress,
+) -> Result<Summary, BuildError> {
+    let identity = settings.identity.unwrap_or_else(|| identity::derived(catalogue));
+    let mut size = planned_size(catalogue, settings, &identity)?;
+    for _ in 0..TRIES {
+        let output = Output::begin(target, size).map_err(BuildError::output("create", target))?;
+        let file = output.file().map_err(BuildError::output("open", target))?;
+        let built = build_on(catalogue, volatile(file, target)?, settings, &identity, progress);
+        match built {
+            Err(error) if settings.size == Size::Min && error.is_lack_of_room() => {
+                size += u64::from(plan(catalogue, settings, &identity, size)?.geometry().block_size.bytes());
+            }
+            Err(error) => return Err(error),
+            Ok(summary) => {
+                if settings.sync {
+                    let synced = output.file().and_then(|file| file.sync_all());
+                    synced.map_err(BuildError::output("sync", target))?;
+                }
+                output.finish().map_err(BuildError::output("name", target))?;
+                return Ok(summary);
+            }
+        }
+    }
+    Err(BuildError::Volume(platfs::Error::NoSpace))
+}
+
+/// The output as a device that makes no promise before it has its name.
+fn volatile(file: File, target: &Path) -> Result<Arc<dyn Device>, BuildError> {
+    let device = FileDevice::new(file).map_err(BuildError::output("open", target))?;
+    Ok(Arc::new(device.without_flush()))
+}
+
+/// Builds an image on a device that is there already, all of it or what the size says.
+///
+/// # Errors
+/// Any [`BuildError`]; the device then holds no volume that could be mistaken for the image.
+pub fn build_device(
+    catalogue: &Catalogue,
+    device: Arc<dyn Device>,
+    settings: &Settings,
+    progress: &mut dyn Progress,
+) -> Result<Summary, BuildError> {
+    let identity = settings.identity.unwrap_or_else(|| identity::derived(catalogue));
+    build_on(catalogue, device, settings, &identity, progress)
+}
+
+fn build_on(
+    catalogue: &Catalogue,
+    device: Arc<dyn Device>,
+    settings: &Settings,
+    identity: &Identity,
+    progress: &mut dyn Progress,
+) -> Result<Summary, BuildError> {
+    let plan = plan(catalogue, settings, identity, device.size())?;
+    plan.write(&*device)?;
+    let behind: Arc<dyn Device> = Arc::new(
+        WriteBehind::new(device)
+            .map_err(|error| BuildError::Volume(platfs::Error::io("starting the writing thread", error)))?,
+    );
+    let volume = open(behind, identity)?;
+    let mut filler = fill::Filler::new(catalogue, &volume, settings.settle_times);
+    filler.names()?;
+    filler.data(progress)?;
+    platfs::quota::rebuild(&volume)?;
+    volume.sync()?;
+    Ok(summary(catalogue, &volume))
+}
+
+fn open(device: Arc<dyn Device>, identity: &Identity) -> Result<Volume, platfs::Error> {
+    let seconds = i64::try_from(identity.time).unwrap_or(i64::MAX);
+    let options = OpenOptions::new()
+        .write(true)
+        .loading(true)
+        .now(Timestamp { seconds, nanoseconds: 0 })
+        .seed(identity.generation_seed);
+    Volume::open(device, &options)
+}
+
+fn summary(catalogue: &Catalogue, volume: &Volume) -> Summary {
+    let superblock = volume.superblock();
+    let geometry = &volume.format().geometry;
+    Summary {
+        bytes: geometry.blocks << geometry.block_size.log2(),
+        block_size: geometry.block_size.bytes(),
+        free_blocks: superblock.free_blocks_count(),
+        inodes: geometry.inodes(),
+        free_inodes: u64::from(superblock.s_free_inodes_count.get()),
+        uuid: superblock.s_uuid,
+        contents: catalogue.summary(),
+    }
+}
+
+/// The format on `bytes` bytes, with inodes for the whole catalogue unless the user stated how many.
+fn plan(
+    catalogue: &Catalogue,
+    settings: &Settings,
+    identity: &Identity,
+    bytes: u64,
+) -> Result<Plan, platfs::Error> {
+    let mut format = settings.format.clone();
+    format.uuid = identity.uuid;
+    format.hash_seed = identity.hash_seed;
+    format.time = identity.time;
+    let wanted = size::inodes(catalogue);
+    let stated = format.inodes.is_some() || format.inode_ratio.is_some();
+    if settings.size == Size::Min && !stated {
+        format.inodes = Some(wanted + RESERVED_INODES);
+        return Plan::new(&format, bytes);
+    }
+    let plan = Plan::new(&format, bytes)?;
+    if stated || u64::from(plan.free_inodes()) >= wanted {
+        return Ok(plan);
+    }
+    format.inodes = Some(wanted + RESERVED_INODES + wanted / 10);
+    Plan::new(&format, bytes)
+}
+
+/// Inodes a fresh volume uses at most: the reserved ones, `lost+found`, and the files of features.
+const RESERVED_INODES: u64 = 16;
+
+fn planned_size(catalogue: &Catalogue, settings: &Settings, identity: &Identity) -> Result<u64, BuildError> {
+    let automatic = || automatic_size(catalogue, settings, identity);
+    match settings.size {
+        Size::Bytes(bytes) => Ok(bytes),
+        Size::Auto => automatic(),
+        Size::Min => smallest_size(catalogue, settings, identity, automatic()?),
+    }
+}
+
+/// The size at which `wanted` clusters are free. A volume of `n` more blocks has at most `n` more free
+/// ones, so that going up by what is missing never goes past the smallest answer.
+fn size_with_free(
+    catalogue: &Catalogue,
+    settings: &Settings,
+    identity: &Identity,
+    start: u64,
+    wanted: impl Fn(&Plan, u64) -> u64,
+) -> Result<u64, BuildError> {
+    let mut bytes = start;
+    let mut refusals = 0;
+    loop {
+        match plan(catalogue, settings, identity, bytes) {
+            Ok(plan) => {
+                let block_size = u64::from(plan.geometry().block_size.bytes());
+                let missing = wanted(&plan, bytes).saturating_sub(plan.free_blocks());
+                if missing == 0 {
+                    return Ok(bytes);
+                }
+                bytes = bytes.next_multiple_of(block_size).saturating_add(missing.saturating_mul(block_size));
+            }
+            // Too small for its own structures; how much larger it must be is not told.
+            Err(error) if refusals > 100_000 => return Err(error.into()),
+            Err(_) => {
+                refusals += 1;
+                bytes = bytes.saturating_add(u64::from(settings.format.block_size.unwrap_or(1024)));
+            }
+        }
+    }
+}
+
+/// Where the search for a size begins: no volume is smaller.
+const SMALLEST: u64 = 64 << 10;
+
+fn automatic_size(
+    catalogue: &Catalogue,
+    settings: &Settings,
+    identity: &Identity,
+) -> Result<u64, BuildError> {
+    let wanted = |plan: &Plan, bytes: u64| {
+        let shape = Shape::of(plan);
+        let clusters = size::data_clusters(catalogue, &shape) + size::name_clusters(catalogue, &shape);
+        let contents = clusters << plan.geometry().cluster_log2;
+        let room = HEAD_ROOM >> plan.geometry().block_size.log2();
+        contents + contents / 10 + room + (bytes % AUTO_STEP).min(1)
+    };
+    let start = catalogue.summary().data_bytes.max(SMALLEST).next_multiple_of(AUTO_STEP);
+    let bytes = size_with_free(catalogue, settings, identity, start, wanted)?;
+    Ok(bytes.next_multiple_of(AUTO_STEP))
+}
+
+/// The smallest size: names are measured on a volume in memory that surely holds them, data and
+/// maps are counted.
+fn smallest_size(
+    catalogue: &Catalogue,
+    settings: &Settings,
+    identity: &Identity,
+    ample: u64,
+) -> Result<u64, BuildError> {
+    let ample = plan(catalogue, settings, identity, ample)?;
+    let names = measured_names(catalogue, settings, identity, &ample)?;
+    let shape = Shape::of(&ample);
+    let clusters = names + size::data_clusters(catalogue, &shape);
+    let blocks = clusters << ample.geometry().cluster_log2;
+    let start = blocks << ample.geometry().block_size.log2();
+    size_with_free(catalogue, settings, identity, start.max(SMALLEST), |_, _| blocks)
+}
+
+fn measured_names(
+    catalogue: &Catalogue,
+    settings: &Settings,
+    identity: &Identity,
+    plan: &Plan,
+) -> Result<u64, BuildError> {
+    let geometry = plan.geometry();
+    let memory: Arc<dyn Device> = Arc::new(MemoryDevice::new(geometry.blocks << geometry.block_size.log2()));
+    plan.write(&*memory)?;
+    let volume = open(memory, identity)?;
+    let free = || volume.space().free().map_or(0, |(clusters, _)| clusters);
+    let before = free();
+    fill::Filler::new(catalogue, &volume, settings.settle_times).names()?;
+    Ok(before - free())
+}
