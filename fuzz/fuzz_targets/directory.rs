@@ -34,7 +34,8 @@ fuzz_target!(|bytes: &[u8]| {
     let Some(inode) = InodeNumber::new(12) else { return };
     if let Ok(name) = Name::new(b"a name") {
         let record = Record::new(name, inode, FileType::Regular, layout);
-        if dirent::insert(&mut block, layout, &record) == Ok(true) {
+        if let Ok(Some(room)) = dirent::find_room(&block, layout, record.needs()) {
+            dirent::insert_at(&mut block, layout, room, &record);
             assert!(dirent::find(&block, layout, b"a name").is_ok_and(|found| found.is_some()));
         }
     }

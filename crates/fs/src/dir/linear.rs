@@ -16,28 +16,32 @@ use crate::format::Format;
 use crate::inline;
 
 /// A block as a list of entries; `None` for an index node, which has none. Which of the three kinds
-/// a block of an indexed directory is shows only when it is read.
-fn list_block(reader: &Reader<'_>, at: FileBlock) -> Result<Option<Arc<[u8]>>> {
+/// a block of an indexed directory is shows only when it is read. The entries of a root reach to
+/// the end of the block, where Linux may leave the shape of a leaf's tail behind: the layout says
+/// that there is none.
+fn list_block(reader: &Reader<'_>, at: FileBlock) -> Result<Option<(Arc<[u8]>, Layout)>> {
     let block = reader.block_at(at)?;
+    let leaf = || Ok(Some((reader.blocks.read(block, reader.leaf_role())?, reader.layout)));
     if !reader.dir.flags().contains(InodeFlags::INDEX) {
-        return reader.blocks.read(block, reader.leaf_role()).map(Some);
+        return leaf();
     }
     if at.0 == 0 {
-        return reader.blocks.read(block, reader.index_role(Kind::Root)).map(Some);
+        let bytes = reader.blocks.read(block, reader.index_role(Kind::Root))?;
+        return Ok(Some((bytes, Layout { checksums: false, ..reader.layout })));
     }
     let bytes = reader.blocks.read(block, Role::Plain)?;
     if index::looks_like_node(&bytes, reader.layout) {
         reader.blocks.read(block, reader.index_role(Kind::Node))?;
         return Ok(None);
     }
-    reader.blocks.read(block, reader.leaf_role()).map(Some)
+    leaf()
 }
 
 /// Searches every block.
 pub(super) fn lookup(reader: &Reader<'_>, name: &[u8]) -> Result<Option<(InodeNumber, Option<FileType>)>> {
     for at in (0..reader.count()?).map(FileBlock) {
-        let Some(bytes) = list_block(reader, at)? else { continue };
-        let found = dirent::find(&bytes, reader.layout, name).map_err(|broken| reader.broken(at, broken))?;
+        let Some((bytes, layout)) = list_block(reader, at)? else { continue };
+        let found = dirent::find(&bytes, layout, name).map_err(|broken| reader.broken(at, broken))?;
         if let Some(entry) = found {
             return Ok(entry.inode.map(|inode| (inode, entry.file_type(reader.layout))));
         }
@@ -115,11 +119,11 @@ impl<'a> Listing<'a> {
         let at = FileBlock(self.next);
         self.next += 1;
         let reader = Reader::new(self.blocks, self.format, &self.dir, self.map);
-        let Some(bytes) = list_block(&reader, at)? else { return Ok(()) };
+        let Some((bytes, layout)) = list_block(&reader, at)? else { return Ok(()) };
         let mut batch = Vec::new();
-        for entry in dirent::entries(&bytes, reader.layout) {
+        for entry in dirent::entries(&bytes, layout) {
             match entry {
-                Ok(entry) => batch.extend(listed(reader.layout, &entry)),
+                Ok(entry) => batch.extend(listed(layout, &entry)),
                 Err(broken) => {
                     self.complaint = Some(reader.broken(at, broken));
                     break;

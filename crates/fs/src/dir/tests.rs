@@ -400,6 +400,18 @@ fn a_changed_bit_shows_under_checksums() {
 }
 
 #[test]
+fn what_linux_leaves_in_a_root_is_no_tail() {
+    let mut bench = Bench::new(Setup::small());
+    let model = fill(&mut bench, 300, |number| format!("name{number:04}"));
+    // Turning a leaf into a root, Linux keeps the middle of the tail: 12, 0, 0, 0xDE.
+    let role = bench.reader().index_role(Kind::Root);
+    let mut update = Update::new(&bench.cache);
+    update.edit(Block(FIRST), role).unwrap()[1016..1020].copy_from_slice(&[12, 0, 0, 0xDE]);
+    update.commit();
+    assert_holds(&bench.reopened(), &model);
+}
+
+#[test]
 fn directories_that_would_be_damaged_are_refused() {
     for flag in [InodeFlags::ENCRYPT, InodeFlags::CASEFOLD, InodeFlags::INLINE_DATA] {
         let mut bench = Bench::new(Setup::small());

@@ -1,0 +1,259 @@
+//! Directories against e2fsck, debugfs and the kernel: ours read by them, theirs read by us.
+#![cfg(target_os = "linux")]
+#![expect(clippy::unwrap_used, reason = "a test that fails here says where")]
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ondisk::inode::FileType;
+use ondisk::units::InodeNumber;
+use platfs::device::FileDevice;
+use platfs::{Attributes, Error, Kind, NewInode, OpenOptions, Volume};
+use testkit::mount::{Mounted, have_loop_mount};
+use testkit::scratch::Scratch;
+use testkit::{fsck, images, tool};
+
+fn open(image: &Path, write: bool) -> Volume {
+    let file = File::options().read(true).write(write).open(image).unwrap();
+    let device = Arc::new(FileDevice::new(file).unwrap());
+    Volume::open(device, &OpenOptions::new().write(write)).unwrap()
+}
+
+fn mke2fs(scratch: &Scratch, options: &str, size: &str) -> PathBuf {
+    let image = scratch.join("image");
+    let mut command = tool::command("mke2fs");
+    command.args(["-q", "-F", "-E", "hash_seed=01234567-89ab-cdef-0123-456789abcdef"]);
+    tool::run(command.args(options.split_whitespace()).arg(&image).arg(size));
+    image
+}
+
+fn set_superblock(image: &Path, field: &str, value: &str) {
+    let request = format!("set_super_value {field} {value}");
+    tool::run(tool::command("debugfs").args(["-w", "-R", &request]).arg(image));
+}
+
+fn new(kind: Kind<'_>) -> NewInode<'_> {
+    NewInode { kind, attributes: Attributes { permissions: 0o755, ..Attributes::default() }, xattrs: &[] }
+}
+
+/// Short, long, and not ASCII: so that signed and unsigned hashes differ.
+fn name(number: u32) -> Vec<u8> {
+    match number % 4 {
+        0 => format!("file{number}").into_bytes(),
+        1 => [&[0xC3, 0xA9, 0xFF][..], number.to_string().as_bytes()].concat(),
+        2 => format!("a rather long name for a file, number {number}").into_bytes(),
+        _ => format!("{number}").into_bytes(),
+    }
+}
+
+/// Makes a directory of hard links to one file: as many names as wanted, few inodes.
+fn fill(image: &Path, count: u32) -> BTreeSet<Vec<u8>> {
+    let volume = open(image, true);
+    let dir = volume.create(InodeNumber::ROOT, b"many", &new(Kind::Directory)).unwrap();
+    let mut names = BTreeSet::new();
+    let mut file = None;
+    for number in 0..count {
+        // The format counts at most 32,000 links.
+        match file.filter(|_| number % 16_000 != 0) {
+            Some(file) => volume.link(file, dir, &name(number)).unwrap(),
+            None => file = Some(volume.create(dir, &name(number), &new(Kind::File)).unwrap()),
+        }
+        names.insert(name(number));
+    }
+    assert!(matches!(volume.create(dir, &name(0), &new(Kind::File)), Err(Error::Exists)));
+    volume.sync().unwrap();
+    names
+}
+
+/// The names in a directory and what they lead to, each looked up too.
+fn ours(volume: &Volume, dir: InodeNumber) -> BTreeSet<(Vec<u8>, u64)> {
+    let mut names = BTreeSet::new();
+    for entry in volume.read_dir(dir).unwrap() {
+        let entry = entry.unwrap();
+        assert_eq!(volume.lookup(dir, &entry.name).unwrap(), entry.inode);
+        names.insert((entry.name, u64::from(entry.inode.get())));
+    }
+    assert!(matches!(volume.lookup(dir, b"not there"), Err(Error::NotFound)));
+    names
+}
+
+/// The same as the kernel has it; metadata makes it look each name up.
+fn kernels(dir: &Path) -> BTreeSet<(Vec<u8>, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name());
+    entries
+        .map(|name| {
+            let inode = fs::symlink_metadata(dir.join(&name)).unwrap().ino();
+            (name.into_vec(), inode)
+        })
+        .collect()
+}
+
+/// mke2fs options, image size, names, hash version, and whether every kernel mounts such blocks.
+const VOLUMES: [(&str, &str, u32, &str, bool); 16] = [
+    ("-t ext2 -b 1024 -O ^dir_index", "8M", 1500, "half_md4", true),
+    ("-t ext2 -b 1024 -O dir_index,^filetype", "8M", 3000, "half_md4", true),
+    ("-t ext2 -b 1024", "8M", 3000, "half_md4", true),
+    ("-t ext3 -b 1024", "16M", 20_000, "half_md4", true),
+    ("-t ext3 -b 4096 -I 128", "32M", 20_000, "half_md4", true),
+    ("-t ext4 -b 1024", "32M", 30_000, "half_md4", true),
+    ("-t ext4 -b 1024 -O large_dir", "32M", 20_000, "half_md4", true),
+    ("-t ext4 -b 1024 -O ^metadata_csum", "32M", 20_000, "half_md4", true),
+    ("-t ext4 -b 2048", "32M", 20_000, "tea", true),
+    ("-t ext4 -b 4096", "32M", 30_000, "half_md4", true),
+    ("-t ext4 -b 4096 -O ^dir_index", "32M", 1500, "half_md4", true),
+    ("-t ext4 -b 4096", "32M", 20_000, "legacy", true),
+    ("-t ext4 -b 4096 -O bigalloc -C 65536", "64M", 5000, "half_md4", true),
+    ("-t ext4 -b 4096 -O metadata_csum_seed,^64bit", "32M", 5000, "half_md4", true),
+    ("-t ext4 -b 16384", "64M", 10_000, "half_md4", false),
+    ("-t ext4 -b 65536", "256M", 20_000, "half_md4", false),
+];
+
+#[test]
+fn e2fsck_and_the_kernel_accept_our_directories() {
+    const TEST: &str = "e2fsck_and_the_kernel_accept_our_directories";
+    if !tool::have_tools(TEST, &["mke2fs", "e2fsck", "debugfs"]) {
+        return;
+    }
+    let mounts = have_loop_mount(TEST);
+    // Every other volume hashes characters as unsigned.
+    for ((options, size, count, hash, mountable), flags) in VOLUMES.into_iter().zip(["1", "2"].iter().cycle())
+    {
+        let scratch = Scratch::new("directories");
+        let image = mke2fs(&scratch, options, size);
+        set_superblock(&image, "def_hash_version", hash);
+        set_superblock(&image, "flags", flags);
+        let names = fill(&image, count);
+        fsck::assert_clean(&image);
+        let volume = open(&image, false);
+        let read = ours(&volume, volume.resolve(b"/many").unwrap());
+        assert_eq!(read.iter().map(|(name, _)| name).cloned().collect::<BTreeSet<_>>(), names);
+        if mounts && mountable {
+            let mounted = Mounted::read_only(&image).unwrap();
+            assert_eq!(read, kernels(&mounted.path().join("many")), "{options}");
+        }
+    }
+}
+
+#[test]
+fn the_kernel_goes_on_where_we_stopped_and_we_where_it_stopped() {
+    const TEST: &str = "the_kernel_goes_on_where_we_stopped_and_we_where_it_stopped";
+    if !tool::have_tools(TEST, &["mke2fs", "e2fsck"]) || !have_loop_mount(TEST) {
+        return;
+    }
+    for options in ["-t ext4 -b 1024", "-t ext4 -b 4096", "-t ext2 -b 1024", "-t ext4 -b 1024 -O ^dir_index"]
+    {
+        let scratch = Scratch::new("directories");
+        let image = mke2fs(&scratch, options, "48M");
+        let ours_first = fill(&image, 2000);
+        {
+            let mounted = Mounted::read_write(&image).unwrap();
+            let dir = mounted.path().join("many");
+            let first = dir.join(OsStr::from_bytes(&name(0)));
+            for number in 0..4000 {
+                fs::hard_link(&first, dir.join(format!("kernel{number}"))).unwrap();
+            }
+            for (number, name) in ours_first.iter().enumerate() {
+                if number % 3 != 0 && *name != self::name(0) {
+                    fs::remove_file(dir.join(OsStr::from_bytes(name))).unwrap();
+                }
+            }
+        }
+        {
+            let volume = open(&image, true);
+            let dir = volume.resolve(b"/many").unwrap();
+            let file = volume.create(dir, b"another", &new(Kind::File)).unwrap();
+            for number in 0..4000 {
+                volume.link(file, dir, format!("again{number}").as_bytes()).unwrap();
+            }
+            volume.sync().unwrap();
+        }
+        fsck::assert_clean(&image);
+        let volume = open(&image, false);
+        let read = ours(&volume, volume.resolve(b"/many").unwrap());
+        assert!(read.len() > 8600, "{options}: {} names", read.len());
+        let mounted = Mounted::read_only(&image).unwrap();
+        assert_eq!(read, kernels(&mounted.path().join("many")), "{options}");
+    }
+}
+
+/// Compares every directory of a mounted image with ours and returns how many there are.
+fn assert_tree_alike(volume: &Volume, mounted: &Path) -> usize {
+    let mut left = vec![(InodeNumber::ROOT, mounted.to_path_buf())];
+    let mut seen = 0;
+    while let Some((number, path)) = left.pop() {
+        assert_eq!(ours(volume, number), kernels(&path), "{}", path.display());
+        seen += 1;
+        for entry in volume.read_dir(number).unwrap() {
+            let entry = entry.unwrap();
+            let path = path.join(OsStr::from_bytes(&entry.name));
+            let is_dir = fs::symlink_metadata(&path).unwrap().is_dir();
+            assert!(entry.file_type.is_none_or(|told| (told == FileType::Directory) == is_dir));
+            if is_dir {
+                assert_eq!(volume.lookup(entry.inode, b"..").unwrap(), number);
+                assert_eq!(volume.lookup(entry.inode, b".").unwrap(), entry.inode);
+                left.push((entry.inode, path));
+            }
+        }
+    }
+    seen
+}
+
+#[test]
+fn directories_of_others_read_as_the_kernel_reads_them() {
+    const TEST: &str = "directories_of_others_read_as_the_kernel_reads_them";
+    if !have_loop_mount(TEST) {
+        return;
+    }
+    for name in [
+        "ext2-1k",
+        "ext3-4k",
+        "ext4-1k",
+        "ext4-4k",
+        "no-filetype",
+        "inline-data",
+        "kernel-odd-inline",
+        "kernel-odd-ext2-1k",
+        "genext2fs-1k",
+        "genext2fs-4k",
+        "revision-0",
+        "htree-deep",
+        "htree-ext2-tea",
+        "large-dir",
+        "aged",
+    ] {
+        let Some(image) = images::golden(TEST, name) else { continue };
+        let mounted = Mounted::read_only(&image).unwrap();
+        let seen = assert_tree_alike(&open(&image, false), mounted.path());
+        assert!(seen > 2, "{name} has only {seen} directories");
+    }
+}
+
+#[test]
+fn inline_directories_of_the_kernel_read_as_it_reads_them() {
+    const TEST: &str = "inline_directories_of_the_kernel_read_as_it_reads_them";
+    if !tool::have_tools(TEST, &["mke2fs"]) || !have_loop_mount(TEST) {
+        return;
+    }
+    let scratch = Scratch::new("directories");
+    let image = mke2fs(&scratch, "-t ext4 -b 4096 -I 256 -O inline_data", "16M");
+    {
+        let mounted = Mounted::read_write(&image).unwrap();
+        for number in 0..12 {
+            let dir = mounted.path().join(format!("d{number}"));
+            fs::create_dir(&dir).unwrap();
+            for file in 0..number {
+                fs::write(dir.join(format!("name{file}")), b"x").unwrap();
+            }
+        }
+    }
+    let volume = open(&image, true);
+    let mounted = Mounted::read_only(&image).unwrap();
+    assert_eq!(assert_tree_alike(&volume, mounted.path()), 14);
+    let dir = volume.resolve(b"/d3").unwrap();
+    assert!(matches!(volume.create(dir, b"more", &new(Kind::File)), Err(Error::Unsupported(_))));
+}
