@@ -102,3 +102,10 @@ pub fn absolute(path: &[u8]) -> Vec<u8> {
     }
     out
 }
+
+/// A name in a directory.
+#[must_use]
+pub fn joined(directory: &[u8], name: &[u8]) -> Vec<u8> {
+    let slash: &[u8] = if directory.is_empty() || directory.ends_with(b"/") { b"" } else { b"/" };
+    [directory, slash, name].concat()
+}

@@ -59,6 +59,7 @@ pub use error::{Error, Result};
 pub use format::Format;
 pub use map::{Segment, State};
 pub use ondisk;
-pub use ops::{Attributes, File, Kind, Metadata, NewInode, Times, Writer};
+pub use ondisk::units::InodeNumber;
+pub use ops::{Attributes, File, FileMap, Kind, Metadata, NewInode, Times, Walk, Writer};
 pub use placement;
 pub use volume::{OpenOptions, Volume, read_superblock};

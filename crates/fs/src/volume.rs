@@ -9,6 +9,7 @@ use ondisk::corrupt::Place;
 use ondisk::features::{Features, Incompat, RoCompat};
 use ondisk::inode::Timestamp;
 use ondisk::superblock::{RawSuperblock, STATE_ERROR, SUPERBLOCK_LEN, SUPERBLOCK_OFFSET};
+use ondisk::units::Group;
 use placement::BlockPolicyKind;
 use zerocopy::IntoBytes;
 
@@ -163,11 +164,11 @@ impl Volume {
         if !format.sealer.superblock_is_right(&raw) {
             return Err(Error::corrupt(Place::Superblock, "checksum is wrong"));
         }
-        let bytes = format.geometry.blocks << format.geometry.block_size.log2();
-        if bytes > device.size() {
+        let (blocks, log2) = (format.geometry.blocks, format.geometry.block_size.log2());
+        if blocks > device.size() >> log2 {
             return Err(Error::corrupt(
                 Place::Superblock,
-                format!("the volume has {bytes} bytes, the device only {}", device.size()),
+                format!("the volume has {blocks} blocks, the device only {}", device.size() >> log2),
             ));
         }
         let cache = Arc::new(Cache::new(Arc::clone(&device), format.geometry.block_size, format.sealer));
@@ -211,6 +212,15 @@ impl Volume {
     #[must_use]
     pub fn needs_recovery(&self) -> bool {
         self.format.has_incompat(Incompat::RECOVER)
+    }
+
+    /// A group's block bitmap: bit `n` is cluster `n` of the group, set if in use; bits behind its last
+    /// cluster are set. Groups whose bitmap is not initialised are shown as if it were.
+    ///
+    /// # Errors
+    /// A broken descriptor or bitmap; the device's failure.
+    pub fn block_bitmap(&self, group: Group) -> Result<Vec<u8>> {
+        self.space.block_bitmap(&*self.cache, &self.format, group)
     }
 
     pub(crate) fn begin(&self) -> Result<(Writing<'_>, Update<'_>)> {

@@ -2,6 +2,12 @@
 
 mod build;
 mod cat;
+mod facts;
+mod json;
+mod ls;
+mod runs;
+mod stat;
+mod tree;
 
 use clap::Subcommand;
 
@@ -12,6 +18,12 @@ use crate::console::{Console, Failure};
 pub enum Command {
     /// Makes an image from a directory, a tar archive, an OCI layout or a docker-save archive.
     Build(build::Build),
+    /// Lists directories.
+    Ls(ls::Ls),
+    /// Draws a directory and all below it.
+    Tree(tree::Tree),
+    /// Shows everything that is known of files.
+    Stat(stat::Stat),
     /// Writes the contents of files to standard output.
     Cat(cat::Cat),
 }
@@ -24,6 +36,9 @@ impl Command {
     pub fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         match self {
             Command::Build(command) => command.run(console),
+            Command::Ls(command) => command.run(console),
+            Command::Tree(command) => command.run(console),
+            Command::Stat(command) => command.run(console),
             Command::Cat(command) => command.run(console),
         }
     }

@@ -63,30 +63,34 @@ pub(super) fn lookup(blocks: &dyn Blocks, format: &Format, inode: &Inode, at: Fi
         return segment(format, inode, at, pointer(root, path.root), count);
     }
     let mut next = pointer(root, path.root);
+    // Missing subtrees that follow each other are one hole, or sparse files would take a step for each.
+    let mut missing = 1;
     for (level, slot) in path.slots.iter().take(path.depth as usize).enumerate() {
         if next == 0 {
-            return Ok(Segment { logical: at, count: hole_behind(format, &path, level), state: State::Hole });
+            let count = hole_behind(format, &path, level, missing);
+            return Ok(Segment { logical: at, count, state: State::Hole });
         }
         let bytes = blocks.read(checked(format, inode, next)?, Role::Plain)?;
         next = pointer(&bytes, *slot);
+        let count = run_length(&bytes, *slot, block_map::pointers_per_block(size));
         if level + 1 == path.depth as usize {
-            let count = run_length(&bytes, *slot, block_map::pointers_per_block(size));
             return segment(format, inode, at, next, u64::from(count));
         }
+        missing = count;
     }
     Ok(Segment { logical: at, count: 1, state: State::Hole })
 }
 
-/// File blocks from the path's own to the end of the subtree whose pointer, `level` steps below the
-/// root slot, is missing.
-fn hole_behind(format: &Format, path: &Path, level: usize) -> u64 {
+/// File blocks from the path's own to the end of the `count` subtrees, the first of them on the path
+/// `level` steps below the root slot, whose pointers are missing.
+fn hole_behind(format: &Format, path: &Path, level: usize, count: u32) -> u64 {
     let size = format.geometry.block_size;
-    let missing = path.depth - low_u32(level as u64);
+    let depth = path.depth - low_u32(level as u64);
     let inside =
         path.slots.iter().take(path.depth as usize).skip(level).fold(0, |offset, slot| {
             offset * u64::from(block_map::pointers_per_block(size)) + u64::from(*slot)
         });
-    block_map::span(size, missing).saturating_sub(inside).max(1)
+    (block_map::span(size, depth) * u64::from(count)).saturating_sub(inside).max(1)
 }
 
 fn segment(format: &Format, inode: &Inode, at: FileBlock, pointer: u32, count: u64) -> Result<Segment> {

@@ -6,8 +6,8 @@ use ondisk::inode::{FileType, Inode, InodeFlags, TimeField};
 use ondisk::units::InodeNumber;
 
 use super::attrs::file_type;
+use super::extents::FileMap;
 use crate::error::{Error, Result};
-use crate::map::{Segment, Segments};
 use crate::volume::Volume;
 use crate::{file, inline, inode};
 
@@ -28,7 +28,7 @@ pub struct File<'v> {
     position: u64,
 }
 
-impl File<'_> {
+impl<'v> File<'v> {
     /// Bytes of contents.
     #[must_use]
     pub fn size(&self) -> u64 {
@@ -45,11 +45,10 @@ impl File<'_> {
 
     /// The stretches of the file's map up to its size, in file order. Contents kept in the inode
     /// have none.
-    pub fn segments(&self) -> impl Iterator<Item = Result<Segment>> {
-        let volume = self.volume;
-        let mapped = self.inode.has_map();
-        let end = if mapped { file::blocks_of(&volume.format, self.inode.size()) } else { 0 };
-        Segments::new(&*volume.cache, &volume.format, &self.inode, 0, end)
+    #[must_use]
+    pub fn segments(&self) -> FileMap<'v> {
+        let end = file::blocks_of(&self.volume.format, self.inode.size());
+        FileMap::new(self.volume, self.inode.clone(), end)
     }
 }
 

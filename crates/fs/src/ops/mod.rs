@@ -5,8 +5,12 @@
 
 mod attrs;
 mod data;
+mod extents;
 mod names;
+mod walk;
 
 pub use attrs::{Attributes, Metadata, Times};
 pub use data::{File, Writer};
+pub use extents::FileMap;
 pub use names::{Kind, NewInode};
+pub use walk::Walk;

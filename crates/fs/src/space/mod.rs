@@ -388,6 +388,14 @@ impl Space {
         Ok(used.filter_map(|index| format.geometry.inode_at(group, index)).collect())
     }
 
+    /// A group's block bitmap, for readers.
+    ///
+    /// # Errors
+    /// A broken descriptor or bitmap; the device's failure.
+    pub fn block_bitmap(&self, blocks: &dyn Blocks, format: &Format, group: Group) -> Result<Vec<u8>> {
+        groups::read_block_bitmap(blocks, format, &self.descriptors(), group)
+    }
+
     /// Brings everything committed since the last time into bitmaps and descriptors. Returns the
     /// change of free blocks and free inodes of the whole volume.
     ///

@@ -1,0 +1,93 @@
+//! Runs of an inode's map: stretches of the library joined where they go on, on disk and in the file.
+
+use ondisk::units::{Block, InodeNumber};
+use platfs::{FileMap, Segment, State, Volume};
+
+/// File blocks that lie together on disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Run {
+    /// First file block.
+    pub(super) logical: u64,
+    /// First disk block.
+    pub(super) start: Block,
+    /// Blocks.
+    pub(super) count: u64,
+    /// Allocated, but reads as zeros.
+    pub(super) unwritten: bool,
+}
+
+/// The runs of a map, holes left out.
+pub(super) struct Runs<'v> {
+    map: FileMap<'v>,
+    held: Option<Run>,
+}
+
+impl<'v> Runs<'v> {
+    /// The runs of an inode.
+    pub(super) fn of(volume: &'v Volume, inode: InodeNumber) -> platfs::Result<Self> {
+        Ok(Runs { map: volume.map(inode)?, held: None })
+    }
+}
+
+fn run_of(segment: Segment) -> Option<Run> {
+    let (start, unwritten) = match segment.state {
+        State::Hole => return None,
+        State::Mapped(start) => (start, false),
+        State::Unwritten(start) => (start, true),
+    };
+    Some(Run { logical: u64::from(segment.logical.0), start, count: segment.count, unwritten })
+}
+
+fn goes_on(left: &Run, right: &Run) -> bool {
+    left.logical + left.count == right.logical
+        && left.start.0 + left.count == right.start.0
+        && left.unwritten == right.unwritten
+}
+
+impl Iterator for Runs<'_> {
+    type Item = platfs::Result<Run>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let run = match self.map.next() {
+                Some(Ok(segment)) => run_of(segment),
+                Some(Err(error)) => return Some(Err(error)),
+                None => return self.held.take().map(Ok),
+            };
+            match (&mut self.held, run) {
+                (_, None) => {}
+                (Some(held), Some(run)) if goes_on(held, &run) => held.count += run.count,
+                (held, Some(run)) => {
+                    if let Some(whole) = held.replace(run) {
+                        return Some(Ok(whole));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Counts pieces as filefrag(8) does: a piece begins where the disk does not go on as the file does.
+/// A hole that the disk leaves room for breaks nothing, and unwritten space is no piece of its own.
+#[derive(Default)]
+pub(super) struct PieceCount {
+    before: Option<Run>,
+    /// Pieces so far.
+    pub(super) pieces: u64,
+    /// Blocks so far.
+    pub(super) blocks: u64,
+}
+
+impl PieceCount {
+    /// Counts one more run.
+    pub(super) fn add(&mut self, run: Run) {
+        let follows = self.before.is_some_and(|before| {
+            let dense = before.start.0 + before.count;
+            let gap = run.logical.saturating_sub(before.logical + before.count);
+            run.start.0 == dense || run.start.0 == dense + gap
+        });
+        self.pieces += u64::from(!follows);
+        self.blocks += run.count;
+        self.before = Some(run);
+    }
+}

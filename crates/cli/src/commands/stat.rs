@@ -1,0 +1,242 @@
+//! `plat stat`: everything an inode says, and where its contents lie.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::os::unix::ffi::OsStrExt;
+
+use clap::Args;
+use ondisk::acl::Acl;
+use ondisk::inode::{FileType, InodeFlags};
+use platfs::{Error, Metadata};
+use serde_json::{Map, Value, json};
+
+use super::facts;
+use super::json::Array;
+use super::runs::Runs;
+use crate::console::{Console, Failure};
+use crate::reading::OpenImage;
+use crate::text::{self, Shown, put_bytes};
+
+/// Arguments of `plat stat`.
+#[derive(Args, Debug)]
+pub struct Stat {
+    /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`.
+    image: OsString,
+    /// Files in the image. A symbolic link is shown itself.
+    #[arg(required = true)]
+    paths: Vec<OsString>,
+    /// What a symbolic link leads to, instead of the link.
+    #[arg(short = 'L', long)]
+    dereference: bool,
+    /// A JSON array with one object per path.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Stat {
+    pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
+        let image = OpenImage::open(&self.image, console)?;
+        let mut array = Array::default();
+        for path in &self.paths {
+            let shown = image.find(path, self.dereference).and_then(|inode| {
+                let facts =
+                    image.volume.metadata(inode).map_err(|error| image.failure(path.as_bytes(), &error))?;
+                let one = One { image: &image, path: path.as_bytes(), facts };
+                if self.json { one.json(console, &mut array) } else { one.text(console) }
+            });
+            if let Err(failure) = shown {
+                console.complain(failure)?;
+            }
+        }
+        if self.json {
+            array.end(console.out)?;
+        }
+        Ok(())
+    }
+}
+
+struct One<'a> {
+    image: &'a OpenImage,
+    path: &'a [u8],
+    facts: Metadata,
+}
+
+/// Where the contents of an inode are.
+fn layout(facts: &Metadata) -> &'static str {
+    match facts.file_type {
+        _ if facts.flags.contains(InodeFlags::INLINE_DATA) => "inline",
+        FileType::Regular | FileType::Directory | FileType::Symlink => {
+            if facts.flags.contains(InodeFlags::EXTENTS) {
+                "extents"
+            } else if facts.file_type == FileType::Symlink && facts.size < 60 {
+                "inline"
+            } else {
+                "blocks"
+            }
+        }
+        _ => "none",
+    }
+}
+
+impl One<'_> {
+    fn failure(&self, error: &Error) -> Failure {
+        self.image.failure(self.path, error)
+    }
+
+    /// A part that could not be read is told; the rest is shown all the same.
+    fn told<T>(&self, console: &mut Console<'_>, part: platfs::Result<T>) -> Result<Option<T>, Failure> {
+        match part {
+            Ok(part) => Ok(Some(part)),
+            Err(error) => {
+                console.complain(self.failure(&error))?;
+                Ok(None)
+            }
+        }
+    }
+
+    fn target(&self, console: &mut Console<'_>) -> Result<Option<Vec<u8>>, Failure> {
+        let target = facts::target(&self.image.volume, self.facts.file_type, self.facts.inode);
+        Ok(self.told(console, target)?.flatten())
+    }
+
+    fn text(&self, console: &mut Console<'_>) -> Result<(), Failure> {
+        let facts = &self.facts;
+        let target = self.target(console)?;
+        let out = &mut *console.out;
+        writeln!(out, "  Path: {}{}", Shown(self.path), facts::arrow(target.as_deref()))?;
+        write!(out, "  Type: {}", text::type_name(facts.file_type))?;
+        if let Some((major, minor)) = facts.device {
+            write!(out, " {major}:{minor}")?;
+        }
+        let mode = text::mode(facts.file_type, facts.permissions);
+        writeln!(out, "\n Inode: {}  Generation: {:#010x}", facts.inode, facts.generation)?;
+        writeln!(out, "  Mode: {:04o} ({mode})  Links: {}", facts.permissions, facts.links)?;
+        writeln!(out, " Owner: {}:{}  Project: {}", facts.uid, facts.gid, facts.project)?;
+        writeln!(out, "  Size: {} bytes  Charged: {} sectors of 512 bytes", facts.size, facts.sectors)?;
+        let times = &facts.times;
+        for (name, time) in [("Access", times.access), ("Modify", times.modify), ("Change", times.change)] {
+            writeln!(out, "{name}: {}", text::time(time))?;
+        }
+        if let Some(created) = times.create {
+            writeln!(out, " Birth: {}", text::time(created))?;
+        }
+        let names = text::flag_names(facts.flags).join(" ");
+        writeln!(out, " Flags: {} {:#x} {names}", text::flag_letters(facts.flags), facts.flags.bits())?;
+        self.attributes_text(console)?;
+        self.map_text(console)
+    }
+
+    fn attributes_text(&self, console: &mut Console<'_>) -> Result<(), Failure> {
+        if let Some(block) = self.facts.attribute_block {
+            writeln!(console.out, "Attribute block: {block}")?;
+        }
+        let attributes = self.told(console, self.image.volume.xattrs(self.facts.inode))?;
+        for (name, value) in attributes.unwrap_or_default() {
+            let value = acl_of(&name, &value).unwrap_or_else(|| quoted(&value));
+            writeln!(console.out, "Attribute: {} = {value}", Shown(&name))?;
+        }
+        Ok(())
+    }
+
+    fn map_text(&self, console: &mut Console<'_>) -> Result<(), Failure> {
+        writeln!(console.out, "Layout: {}", layout(&self.facts))?;
+        let Some(runs) = self.told(console, Runs::of(&self.image.volume, self.facts.inode))? else {
+            return Ok(());
+        };
+        for (index, run) in runs.enumerate() {
+            let Some(run) = self.told(console, run)? else { return Ok(()) };
+            if index == 0 {
+                writeln!(console.out, "    file blocks            disk blocks            count")?;
+            }
+            let mut line = String::new();
+            let _ = write!(line, "{:>10}..{:<10} ", run.logical, run.logical + run.count - 1);
+            let _ = write!(line, "{:>10}..{:<10} ", run.start, run.start.0 + run.count - 1);
+            let unwritten = if run.unwritten { " unwritten" } else { "" };
+            writeln!(console.out, "{line}{:>7}{unwritten}", run.count)?;
+        }
+        Ok(())
+    }
+
+    fn json(&self, console: &mut Console<'_>, array: &mut Array) -> Result<(), Failure> {
+        let facts = &self.facts;
+        let mut object = Map::new();
+        put_bytes(&mut object, "path", self.path);
+        object.append(&mut facts::brief(facts));
+        if let Some(target) = self.target(console)? {
+            put_bytes(&mut object, "target", &target);
+        }
+        let mut put = |key: &str, value: Value| object.insert(key.to_owned(), value);
+        put("generation", facts.generation.into());
+        put("project", facts.project.into());
+        put("sectors", facts.sectors.into());
+        put("accessed", text::time(facts.times.access).into());
+        put("changed", text::time(facts.times.change).into());
+        put("created", facts.times.create.map(text::time).into());
+        put("flags", text::flag_names(facts.flags).into());
+        put("attribute_block", facts.attribute_block.map(|block| block.0).into());
+        put("layout", layout(facts).into());
+        let attributes = self.told(console, self.image.volume.xattrs(facts.inode))?.unwrap_or_default();
+        put("attributes", attributes.iter().map(attribute).collect::<Vec<_>>().into());
+        put("runs", self.runs(console)?.into());
+        Ok(array.push(console.out, object)?)
+    }
+
+    fn runs(&self, console: &mut Console<'_>) -> Result<Vec<Value>, Failure> {
+        let Some(runs) = self.told(console, Runs::of(&self.image.volume, self.facts.inode))? else {
+            return Ok(Vec::new());
+        };
+        let mut all = Vec::new();
+        for run in runs {
+            let Some(run) = self.told(console, run)? else { break };
+            all.push(json!({
+                "file_block": run.logical,
+                "disk_block": run.start.0,
+                "count": run.count,
+                "unwritten": run.unwritten,
+            }));
+        }
+        Ok(all)
+    }
+}
+
+/// An access control list as text, if the attribute is one.
+fn acl_of(name: &[u8], value: &[u8]) -> Option<String> {
+    let is_acl = matches!(name, b"system.posix_acl_access" | b"system.posix_acl_default");
+    let list = if is_acl { Acl::from_xattr(value).ok() } else { None };
+    list.map(|list| text::acl(&list))
+}
+
+/// A value as text in quotes, or in hexadecimal if it is none.
+fn quoted(value: &[u8]) -> String {
+    // Many tools store the NUL that ends a text in C.
+    let text = value.strip_suffix(&[0]).unwrap_or(value);
+    match std::str::from_utf8(text) {
+        Ok(text) if !text.chars().any(char::is_control) => {
+            let end = if text.len() < value.len() { "\\0" } else { "" };
+            format!("\"{}{end}\"", Shown(text.as_bytes()))
+        }
+        _ => format!("0x{}", text::hex(value)),
+    }
+}
+
+fn attribute((name, value): &(Vec<u8>, Vec<u8>)) -> Value {
+    let mut object = Map::new();
+    put_bytes(&mut object, "name", name);
+    put_bytes(&mut object, "value", value);
+    if let Some(acl) = acl_of(name, value) {
+        object.insert("acl".to_owned(), acl.into());
+    }
+    Value::Object(object)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_text_where_they_are() {
+        assert_eq!(quoted(b"plain"), "\"plain\"");
+        assert_eq!(quoted(b"unconfined\0"), "\"unconfined\\0\"");
+        assert_eq!(quoted(b"\x01\xff"), "0x01ff");
+    }
+}
