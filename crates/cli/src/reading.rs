@@ -59,6 +59,12 @@ impl OpenImage {
         found.map_err(|error| self.failure(path, &error))
     }
 
+    /// A failure of the library with the image as a whole.
+    #[must_use]
+    pub fn whole(&self, error: &Error) -> Failure {
+        Failure::about(&self.name, explained(error))
+    }
+
     /// A failure of the library with something inside the image.
     #[must_use]
     pub fn failure(&self, path: &[u8], error: &Error) -> Failure {

@@ -52,6 +52,12 @@ pub fn put_bytes(object: &mut Map<String, Value>, key: &str, bytes: &[u8]) {
     }
 }
 
+/// Bytes of a field that should be text, what is none replaced.
+#[must_use]
+pub fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
 /// Bytes in hexadecimal.
 #[must_use]
 pub fn hex(bytes: &[u8]) -> String {

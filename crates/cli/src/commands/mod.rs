@@ -3,6 +3,10 @@
 mod build;
 mod cat;
 mod facts;
+mod frag;
+mod freefrag;
+mod get;
+mod info;
 mod json;
 mod ls;
 mod runs;
@@ -26,6 +30,14 @@ pub enum Command {
     Stat(stat::Stat),
     /// Writes the contents of files to standard output.
     Cat(cat::Cat),
+    /// Copies files out.
+    Get(get::Get),
+    /// Shows the superblock, and first what a person wants to know.
+    Info(info::Info),
+    /// Counts the pieces that files lie in.
+    Frag(frag::Frag),
+    /// Shows how free space is cut up.
+    Freefrag(freefrag::FreeFrag),
 }
 
 impl Command {
@@ -40,6 +52,10 @@ impl Command {
             Command::Tree(command) => command.run(console),
             Command::Stat(command) => command.run(console),
             Command::Cat(command) => command.run(console),
+            Command::Get(command) => command.run(console),
+            Command::Info(command) => command.run(console),
+            Command::Frag(command) => command.run(console),
+            Command::Freefrag(command) => command.run(console),
         }
     }
 }

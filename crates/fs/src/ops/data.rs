@@ -8,6 +8,7 @@ use ondisk::units::InodeNumber;
 use super::attrs::file_type;
 use super::extents::FileMap;
 use crate::error::{Error, Result};
+use crate::map::Segment;
 use crate::volume::Volume;
 use crate::{file, inline, inode};
 
@@ -41,6 +42,14 @@ impl<'v> File<'v> {
     /// A broken map; the device's failure.
     pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         file::read_at(self.volume, &self.inode, offset, buffer)
+    }
+
+    /// First byte and number of bytes of a stretch of this file, cut at the file's end.
+    #[must_use]
+    pub fn bytes_of(&self, segment: &Segment) -> (u64, u64) {
+        let log2 = self.volume.format.geometry.block_size.log2();
+        let start = u64::from(segment.logical.0) << log2;
+        (start, (segment.count << log2).min(self.size().saturating_sub(start)))
     }
 
     /// The stretches of the file's map up to its size, in file order. Contents kept in the inode

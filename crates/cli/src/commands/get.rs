@@ -1,0 +1,178 @@
+//! `plat get`: files out of an image, whole or not at all.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File as HostFile, FileTimes, Permissions};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use clap::Args;
+use ondisk::inode::{FileType, Timestamp};
+use platfs::{File, Metadata, State};
+use tempfile::NamedTempFile;
+
+use crate::console::{Console, Failure};
+use crate::reading::OpenImage;
+use crate::text::Shown;
+
+/// Arguments of `plat get`.
+#[derive(Args, Debug)]
+pub struct Get {
+    /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`.
+    image: OsString,
+    /// Files in the image, and behind them, unless there is only one, where they go: a directory, or
+    /// the name of a single file's copy. A single file without it goes into this directory.
+    #[arg(required = true, value_name = "PATH... [OUT]")]
+    paths: Vec<OsString>,
+    /// Existing files are replaced.
+    #[arg(short, long)]
+    force: bool,
+}
+
+impl Get {
+    pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
+        let image = OpenImage::open(&self.image, console)?;
+        let (sources, out) = match &self.paths[..] {
+            [one] => (std::slice::from_ref(one), Path::new(".")),
+            [sources @ .., out] => (sources, Path::new(out)),
+            [] => return Err(Failure::Usage("a path is missing".into())),
+        };
+        let into_directory = out.is_dir();
+        if sources.len() > 1 && !into_directory {
+            return Err(Failure::Usage(format!(
+                "{}: several files need an existing directory to go to",
+                Shown(out.as_os_str().as_bytes())
+            )));
+        }
+        for source in sources {
+            let target = if into_directory { out.join(base_name(source)?) } else { out.to_owned() };
+            if let Err(failure) = self.one(&image, source, &target) {
+                console.complain(failure)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn one(&self, image: &OpenImage, source: &OsStr, target: &Path) -> Result<(), Failure> {
+        let failed = |error: &platfs::Error| image.failure(source.as_bytes(), error);
+        let inode = image.find(source, true)?;
+        let facts = image.volume.metadata(inode).map_err(|error| failed(&error))?;
+        if facts.file_type == FileType::Directory {
+            let what = "is a directory; `plat export` brings whole trees";
+            return Err(Failure::about(format!("{}: {}", image.name, Shown(source.as_bytes())), what));
+        }
+        if !self.force && fs::symlink_metadata(target).is_ok() {
+            return Err(outside(target, "exists; --force replaces it"));
+        }
+        let file = image.volume.open_file(inode).map_err(|error| failed(&error))?;
+        copy_out(&file, &facts, target, self.force).map_err(|problem| match problem {
+            Problem::Inside(error) => failed(&error),
+            Problem::Outside(error) => outside(target, error),
+        })
+    }
+}
+
+fn outside(target: &Path, what: impl std::fmt::Display) -> Failure {
+    Failure::about(Shown(target.as_os_str().as_bytes()), what)
+}
+
+/// The last name of a path as the user wrote it; the image has no say in where files go.
+fn base_name(path: &OsStr) -> Result<&OsStr, Failure> {
+    Path::new(path).file_name().ok_or_else(|| {
+        Failure::Usage(format!("{}: has no name to be given to a copy", Shown(path.as_bytes())))
+    })
+}
+
+/// Which side failed.
+enum Problem {
+    Inside(platfs::Error),
+    Outside(io::Error),
+}
+
+impl From<platfs::Error> for Problem {
+    fn from(error: platfs::Error) -> Self {
+        Problem::Inside(error)
+    }
+}
+
+impl From<io::Error> for Problem {
+    fn from(error: io::Error) -> Self {
+        Problem::Outside(error)
+    }
+}
+
+/// Writes a copy beside its place, with holes, permissions and times, and moves it there when it is
+/// whole.
+fn copy_out(file: &File<'_>, facts: &Metadata, target: &Path, replace: bool) -> Result<(), Problem> {
+    let directory = match target.parent() {
+        Some(parent) if parent != Path::new("") => parent.to_owned(),
+        _ => PathBuf::from("."),
+    };
+    let fresh = NamedTempFile::with_prefix_in(".plat-get-", directory)?;
+    copy_data(file, fresh.as_file())?;
+    // Set-id and sticky bits have no meaning for another owner.
+    fresh.as_file().set_permissions(Permissions::from_mode(u32::from(facts.permissions & 0o777)))?;
+    let times = FileTimes::new()
+        .set_accessed(host_time(facts.times.access))
+        .set_modified(host_time(facts.times.modify));
+    fresh.as_file().set_times(times)?;
+    let moved = if replace { fresh.persist(target) } else { fresh.persist_noclobber(target) };
+    moved.map_err(|failed| failed.error)?;
+    Ok(())
+}
+
+fn host_time(time: Timestamp) -> SystemTime {
+    let seconds = Duration::from_secs(time.seconds.unsigned_abs());
+    let whole = if time.seconds < 0 {
+        SystemTime::UNIX_EPOCH.checked_sub(seconds)
+    } else {
+        SystemTime::UNIX_EPOCH.checked_add(seconds)
+    };
+    let exact = whole.and_then(|whole| whole.checked_add(Duration::from_nanos(time.nanoseconds.into())));
+    exact.unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+/// Bytes copied at once.
+const CHUNK: usize = 1 << 20;
+
+/// Copies what is mapped; all else stays a hole.
+fn copy_data(file: &File<'_>, to: &HostFile) -> Result<(), Problem> {
+    let mut buffer = vec![0; CHUNK];
+    to.set_len(file.size())?;
+    let mut in_inode = true;
+    for segment in file.segments() {
+        let segment = segment?;
+        in_inode = false;
+        if matches!(segment.state, State::Mapped(_)) {
+            let (start, len) = file.bytes_of(&segment);
+            copy_range(file, to, start, start + len, &mut buffer)?;
+        }
+    }
+    if in_inode {
+        copy_range(file, to, 0, file.size(), &mut buffer)?;
+    }
+    Ok(())
+}
+
+fn copy_range(
+    file: &File<'_>,
+    to: &HostFile,
+    start: u64,
+    end: u64,
+    buffer: &mut [u8],
+) -> Result<(), Problem> {
+    let mut at = start;
+    while at < end {
+        let want = usize::try_from(end - at).unwrap_or(usize::MAX).min(buffer.len());
+        let Some(piece) = buffer.get_mut(..want) else { break };
+        let count = file.read_at(at, piece)?;
+        if count == 0 {
+            break;
+        }
+        to.write_all_at(piece.get(..count).unwrap_or_default(), at)?;
+        at += count as u64;
+    }
+    Ok(())
+}

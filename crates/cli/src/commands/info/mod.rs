@@ -1,0 +1,163 @@
+//! `plat info`: what an image is, also when it can't be opened.
+//!
+//! First what a person wants to know, then the fields of the superblock with the labels of
+//! dumpe2fs(8), then, if asked for, the groups. The superblock is read by itself, so that an image
+//! with unknown features or a broken superblock is shown as far as it can be, with what is wrong.
+
+mod fields;
+mod groups;
+mod search;
+mod summary;
+
+use std::ffi::OsString;
+use std::sync::Arc;
+
+use clap::Args;
+use ondisk::journal::RawJournalSuperblock;
+use ondisk::superblock::RawSuperblock;
+use ondisk::units::InodeNumber;
+use platfs::device::Device;
+use platfs::{OpenOptions, Volume};
+use serde_json::{Map, Value};
+
+use super::json;
+use crate::console::{Console, Failure};
+use crate::image;
+use crate::reading::open_device;
+use crate::text::Shown;
+
+/// Arguments of `plat info`.
+#[derive(Args, Debug)]
+pub struct Info {
+    /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`.
+    image: OsString,
+    /// Every block group, too.
+    #[arg(short, long)]
+    groups: bool,
+    /// One JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// One fact: its name in JSON, its label, and its value as text and as JSON.
+struct Fact {
+    key: &'static str,
+    label: &'static str,
+    text: String,
+    value: Value,
+}
+
+impl Fact {
+    /// A fact whose JSON value is a number and whose text is it, too, unless told otherwise.
+    fn new(key: &'static str, label: &'static str, value: impl Into<Value>) -> Self {
+        let value = value.into();
+        let text = match &value {
+            Value::String(text) => text.clone(),
+            Value::Null => "<none>".to_owned(),
+            other => other.to_string(),
+        };
+        Fact { key, label, text, value }
+    }
+
+    fn shown(mut self, text: impl Into<String>) -> Self {
+        self.text = text.into();
+        self
+    }
+}
+
+/// Everything that could be found out.
+struct Findings {
+    raw: RawSuperblock,
+    volume: Option<Volume>,
+    journal: Option<RawJournalSuperblock>,
+    /// What keeps the volume from being read, or is wrong with it.
+    problems: Vec<String>,
+}
+
+impl Findings {
+    fn of(device: Arc<dyn Device>, raw: RawSuperblock) -> Self {
+        let mut findings = Findings { raw, volume: None, journal: None, problems: Vec::new() };
+        match Volume::open(device, &OpenOptions::new()) {
+            Ok(volume) => {
+                match journal(&volume, &findings.raw) {
+                    Ok(journal) => findings.journal = journal,
+                    Err(error) => findings.problems.push(error.to_string()),
+                }
+                findings.volume = Some(volume);
+            }
+            Err(error) => findings.problems.push(error.to_string()),
+        }
+        findings
+    }
+}
+
+/// The superblock of a journal inside the volume.
+fn journal(volume: &Volume, raw: &RawSuperblock) -> platfs::Result<Option<RawJournalSuperblock>> {
+    let Some(inode) = InodeNumber::new(raw.s_journal_inum.get()) else { return Ok(None) };
+    if !raw.features().compat.contains(ondisk::features::Compat::HAS_JOURNAL) {
+        return Ok(None);
+    }
+    let mut bytes = [0; ondisk::journal::JOURNAL_SUPERBLOCK_LEN];
+    volume.open_file(inode)?.read_at(0, &mut bytes)?;
+    Ok(Some(RawJournalSuperblock::parse(&bytes)?))
+}
+
+impl Info {
+    pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
+        let name = image::shown(&self.image).to_string();
+        let device = open_device(&self.image)?;
+        let raw = platfs::read_superblock(&*device).map_err(|error| {
+            let hint = search::hint(&*device, &name).map(|hint| format!("; {hint}")).unwrap_or_default();
+            Failure::about(&name, format!("{error}{hint}"))
+        })?;
+        let findings = Findings::of(device, raw);
+        if self.json {
+            self.json(console, &findings)?
+        } else {
+            self.text(console, &name, &findings)?
+        }
+        if findings.volume.is_none() {
+            // Shown as far as it goes; what commands that must open it would say is among the facts.
+            return Err(Failure::about(&name, findings.problems.join("; ")));
+        }
+        Ok(())
+    }
+
+    fn text(&self, console: &mut Console<'_>, name: &str, findings: &Findings) -> Result<(), Failure> {
+        writeln!(console.out, "Image:                    {name}")?;
+        for fact in summary::facts(findings).iter().chain(&[Fact::new("", "", "")]) {
+            print(console, fact)?;
+        }
+        for fact in fields::facts(&findings.raw).iter().chain(&fields::journal_facts(findings)) {
+            print(console, fact)?;
+        }
+        match &findings.volume {
+            Some(volume) if self.groups => groups::text(console, volume),
+            _ => Ok(()),
+        }
+    }
+
+    fn json(&self, console: &mut Console<'_>, findings: &Findings) -> Result<(), Failure> {
+        let object = |facts: Vec<Fact>| -> Map<String, Value> {
+            facts.into_iter().map(|fact| (fact.key.to_owned(), fact.value)).collect()
+        };
+        let mut all = object(summary::facts(findings));
+        all.insert("superblock".to_owned(), Value::Object(object(fields::facts(&findings.raw))));
+        let journal = fields::journal_facts(findings);
+        if !journal.is_empty() {
+            all.insert("journal_superblock".to_owned(), Value::Object(object(journal)));
+        }
+        if let (true, Some(volume)) = (self.groups, &findings.volume) {
+            all.insert("groups".to_owned(), groups::json(volume));
+        }
+        Ok(json::print(console.out, all)?)
+    }
+}
+
+fn print(console: &mut Console<'_>, fact: &Fact) -> Result<(), Failure> {
+    if fact.label.is_empty() {
+        return Ok(writeln!(console.out)?);
+    }
+    let label = format!("{}:", fact.label);
+    Ok(writeln!(console.out, "{label:<25} {}", Shown(fact.text.as_bytes()))?)
+}

@@ -1,0 +1,51 @@
+//! What else an image may be that does not begin with a superblock: a hint for the user.
+
+use ondisk::superblock::{RawSuperblock, SUPERBLOCK_LEN};
+use platfs::device::Device;
+
+use crate::image::partitions;
+
+/// Formats that are often taken for images: where their magic stands, the magic, the name.
+const OTHERS: [(u64, &[u8], &str); 9] = [
+    (0, b"QFI\xfb", "a qcow2 image: `qemu-img convert -O raw` makes a raw one"),
+    (0, b"\x1f\x8b", "compressed with gzip"),
+    (0, b"\x28\xb5\x2f\xfd", "compressed with zstd"),
+    (0, b"\xfd7zXZ", "compressed with xz"),
+    (257, b"ustar", "a tar archive: `plat build` makes an image of it"),
+    (0, b"XFSB", "an XFS volume"),
+    (0, b"hsqs", "a squashfs volume"),
+    (0x1_0040, b"_BHRfS_M", "a btrfs volume"),
+    (0x400, b"\x10\x20\xf5\xf2", "an F2FS volume"),
+];
+
+fn has_magic(device: &dyn Device, at: u64, magic: &[u8]) -> bool {
+    let mut found = vec![0; magic.len()];
+    device.read_at(at, &mut found).is_ok() && found == magic
+}
+
+/// The first backup superblock for one of the block sizes, as (block, block size).
+fn backup(device: &dyn Device) -> Option<(u64, u64)> {
+    let mut bytes = [0; SUPERBLOCK_LEN];
+    (10..=16).map(|log2| 1_u64 << log2).find_map(|block_size| {
+        let block = 8 * block_size + u64::from(block_size == 1024);
+        device.read_at(block * block_size, &mut bytes).ok()?;
+        let raw = RawSuperblock::parse(&bytes).ok()?;
+        let fits = 1024_u64.checked_shl(raw.s_log_block_size.get()) == Some(block_size);
+        (fits && raw.s_block_group_nr.get() == 1).then_some((block, block_size))
+    })
+}
+
+/// What the device holds, if it can be told.
+pub(super) fn hint(device: &dyn Device, name: &str) -> Option<String> {
+    if let Some((_, _, what)) = OTHERS.iter().find(|(at, magic, _)| has_magic(device, *at, magic)) {
+        return Some(format!("it looks like {what}"));
+    }
+    if let Some((block, size)) = backup(device) {
+        return Some(format!(
+            "a backup superblock is at block {block}: `e2fsck -b {block} -B {size}` repairs with it"
+        ));
+    }
+    let found = partitions(device).ok().filter(|found| !found.is_empty())?;
+    let names: Vec<String> = found.iter().map(|part| format!("{name}@part{}", part.number)).collect();
+    Some(format!("it is a disk with partitions: {}", names.join(", ")))
+}
