@@ -144,11 +144,11 @@ impl Figures {
     }
 }
 
-/// A power of two of bytes with the largest unit that divides it, as e2freefrag shows it.
-fn unit(bytes: u64) -> String {
-    let step = bytes.trailing_zeros() / 10;
-    let letters = ["", "K", "M", "G", "T", "P", "E"];
-    format!("{}{}", bytes >> (10 * step), letters.get(step as usize).copied().unwrap_or_default())
+/// The bounds of a bin in the largest unit that divides the lower, as e2freefrag shows them.
+fn range(low: u64, high: u64) -> String {
+    let step = low.trailing_zeros() / 10;
+    let letter = ["", "K", "M", "G", "T", "P", "E"].get(step as usize).copied().unwrap_or_default();
+    format!("{:>5}{letter}...{:>5}{letter}-", low >> (10 * step), high >> (10 * step))
 }
 
 impl FreeFrag {
@@ -173,7 +173,7 @@ fn print(console: &mut Console<'_>, figures: &Figures, name: &str) -> Result<(),
     writeln!(out, "Extent Size Range :  Free extents   Free Blocks  Percent")?;
     for (low, high, runs, blocks) in figures.bins() {
         let share = percent(blocks, free);
-        writeln!(out, "{:>5}...{:>5}-  :  {runs:>12}  {blocks:>12}  {share:>6.2}%", unit(low), unit(high))?;
+        writeln!(out, "{}  :  {runs:>12}  {blocks:>12}  {share:>6.2}%", range(low, high))?;
     }
     Ok(())
 }
@@ -214,7 +214,8 @@ mod tests {
     }
 
     #[test]
-    fn units_divide() {
-        assert_eq!([1 << 10, 1 << 19, 1 << 30, 512].map(unit), ["1K", "512K", "1G", "512"]);
+    fn bins_are_shown_in_the_unit_of_their_start() {
+        assert_eq!(range(1 << 10, 1 << 11), "    1K...    2K-");
+        assert_eq!(range(1 << 19, 1 << 20), "  512K... 1024K-");
     }
 }
