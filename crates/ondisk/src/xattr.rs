@@ -206,6 +206,10 @@ fn decode<'a>(bytes: &'a [u8], first: usize, place: Place) -> Result<Vec<Entry<'
         if name.contains(&0) {
             return Err(bad(at, "the name contains a NUL byte"));
         }
+        if name.is_empty() && raw.e_name_index == 0 {
+            // Without a value beside it, it could not be told from the end of the list.
+            return Err(bad(at, "has neither an index nor a name"));
+        }
         found.push((at, raw, name));
         // No overflow: `at` is inside the region and a name has at most 255 bytes.
         at += padded(ENTRY_LEN + name.len());

@@ -141,6 +141,8 @@ fn broken_rules_are_named() {
     assert!(said(34, &[0xFE, 3]).contains("lies outside"));
     assert!(said(40, &[0xFF, 0xFF, 0xFF, 0xFF]).contains("lies outside"));
     assert!(said(48, &[0]).contains("NUL"));
+    // Found by fuzzing: stored again, it would have ended the list.
+    assert!(said(32, &[0, 0]).contains("neither an index nor a name"));
     assert!(in_block(Block(7), &block[..40]).unwrap_err().to_string().contains("over the end"));
     let endless = [1_u8; 1024];
     assert!(decode(&endless[..16], 0, Place::Journal).is_err());
