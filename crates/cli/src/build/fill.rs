@@ -51,10 +51,14 @@ impl<'a> Filler<'a> {
         let mut open = vec![(root, Vec::new())];
         while let Some((directory, path)) = open.pop() {
             let below = open.len();
-            for (name, node) in self.catalogue.children(directory) {
-                let path_of = |name: &[u8]| [path.as_slice(), b"/", name].concat();
+            let is_directory = |node: NodeId| self.catalogue.metadata(node).kind == NodeKind::Directory;
+            let children = || self.catalogue.children(directory);
+            let path_of = |name: &[u8]| [path.as_slice(), b"/", name].concat();
+            // A new directory takes a block: last, so that this one's blocks lie together.
+            let files = children().filter(|(_, node)| !is_directory(*node));
+            for (name, node) in files.chain(children().filter(|(_, node)| is_directory(*node))) {
                 self.name(directory, name, node).map_err(|error| BuildError::at(&path_of(name), error))?;
-                if self.catalogue.metadata(node).kind == NodeKind::Directory {
+                if is_directory(node) {
                     open.push((node, path_of(name)));
                 }
             }
@@ -170,7 +174,6 @@ impl<'a> Filler<'a> {
         let mut writer = self.volume.writer(number, size)?;
         let mut end = 0;
         for extent in self.catalogue.extents(node) {
-            writer.begin_stretch(extent.file_offset + extent.len);
             copy_extent(reader, &mut writer, &extent, progress)?;
             end = extent.file_offset + extent.len;
         }

@@ -8,14 +8,44 @@ use crate::source::{Catalogue, NodeId};
 /// Identifiers and the time of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The volume's UUID (version 4 in form).
+    /// The volume's UUID.
     pub uuid: [u8; 16],
     /// Seed of directory hashes.
     pub hash_seed: [u8; 16],
-    /// Where inode generations begin.
-    pub generation_seed: u64,
     /// Seconds since 1970: when the volume was made.
     pub time: u64,
+}
+
+impl Identity {
+    /// Where inode generations begin: bound to the UUID, so that stated identifiers leave nothing to
+    /// chance.
+    #[must_use]
+    pub fn generation_seed(&self) -> u64 {
+        self.uuid.iter().zip(&self.hash_seed).take(8).fold(0, |seed, (a, b)| seed << 8 | u64::from(a ^ b))
+    }
+}
+
+/// What the user says about the identity; the rest is derived or drawn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stated {
+    /// The UUID.
+    pub uuid: Option<[u8; 16]>,
+    /// Seed of directory hashes.
+    pub hash_seed: Option<[u8; 16]>,
+    /// The time.
+    pub time: Option<u64>,
+}
+
+impl Stated {
+    /// Fills what is not stated from another identity.
+    #[must_use]
+    pub fn or(self, rest: Identity) -> Identity {
+        Identity {
+            uuid: self.uuid.unwrap_or(rest.uuid),
+            hash_seed: self.hash_seed.unwrap_or(rest.hash_seed),
+            time: self.time.unwrap_or(rest.time),
+        }
+    }
 }
 
 /// Derives the identity from names, attributes, sizes and times: equal trees give equal images. Data
@@ -67,8 +97,7 @@ fn from_digest(digest: [u8; 32], time: u64) -> Identity {
     uuid.copy_from_slice(first);
     let mut hash_seed = [0; 16];
     hash_seed.copy_from_slice(second);
-    let generation_seed = second.iter().take(8).fold(0, |seed, byte| seed << 8 | u64::from(*byte));
-    Identity { uuid: version_4(uuid), hash_seed, generation_seed, time }
+    Identity { uuid: version_4(uuid), hash_seed, time }
 }
 
 /// Marks sixteen bytes as a random UUID (RFC 9562, version 4, variant 10).

@@ -50,6 +50,16 @@ pub enum BuildError {
         /// What went wrong.
         error: platfs::Error,
     },
+    /// The contents do not fit the size that was asked for.
+    #[error("{error}: {given} bytes are too small for the contents; --size auto makes {automatic}")]
+    TooSmall {
+        /// Bytes asked for.
+        given: u64,
+        /// Bytes that an image of automatic size has.
+        automatic: u64,
+        /// Where it failed.
+        error: Box<BuildError>,
+    },
     /// The output.
     #[error("cannot {action} {}: {error}", path.display())]
     Output {
@@ -59,14 +69,6 @@ pub enum BuildError {
         path: PathBuf,
         /// The system's answer.
         error: io::Error,
-    },
-    /// The size asked for is too small.
-    #[error("{given} bytes are too small: {need}")]
-    TooSmall {
-        /// Bytes asked for.
-        given: u64,
-        /// What the contents need, as far as known.
-        need: String,
     },
 }
 
@@ -108,10 +110,10 @@ pub enum Size {
 /// What kind of image to build.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Format options as for mkfs; identifiers and times count only as far as `identity` is `None`.
+    /// Format options as for mkfs; identifiers and time are those of `identity`.
     pub format: FormatOptions,
-    /// Identifiers and times; `None` derives them from the contents.
-    pub identity: Option<Identity>,
+    /// Identifiers and time.
+    pub identity: Identity,
     /// The size.
     pub size: Size,
     /// Equal contents shall give equal images: times of access, change and creation become those of
@@ -158,17 +160,16 @@ pub fn build_file(
     settings: &Settings,
     progress: &mut dyn Progress,
 ) -> Result<Summary, BuildError> {
-    let identity = settings.identity.unwrap_or_else(|| identity::derived(catalogue));
-    let mut size = planned_size(catalogue, settings, &identity)?;
+    let mut size = planned_size(catalogue, settings)?;
     for _ in 0..TRIES {
         let output = Output::begin(target, size).map_err(BuildError::output("create", target))?;
         let file = output.file().map_err(BuildError::output("open", target))?;
-        let built = build_on(catalogue, volatile(file, target)?, settings, &identity, progress);
+        let built = build_on(catalogue, volatile(file, target)?, settings, progress);
         match built {
             Err(error) if settings.size == Size::Min && error.is_lack_of_room() => {
-                size += u64::from(plan(catalogue, settings, &identity, size)?.geometry().block_size.bytes());
+                size += u64::from(plan(catalogue, settings, size)?.geometry().block_size.bytes());
             }
-            Err(error) => return Err(error),
+            Err(error) => return Err(too_small(catalogue, settings, size, error)),
             Ok(summary) => {
                 if settings.sync {
                     let synced = output.file().and_then(|file| file.sync_all());
@@ -198,24 +199,35 @@ pub fn build_device(
     settings: &Settings,
     progress: &mut dyn Progress,
 ) -> Result<Summary, BuildError> {
-    let identity = settings.identity.unwrap_or_else(|| identity::derived(catalogue));
-    build_on(catalogue, device, settings, &identity, progress)
+    let size = device.size();
+    let built = build_on(catalogue, device, settings, progress);
+    built.map_err(|error| too_small(catalogue, settings, size, error))
+}
+
+/// Says what size would do, where that is the trouble.
+fn too_small(catalogue: &Catalogue, settings: &Settings, given: u64, error: BuildError) -> BuildError {
+    if !error.is_lack_of_room() {
+        return error;
+    }
+    match automatic_size(catalogue, settings) {
+        Ok(automatic) => BuildError::TooSmall { given, automatic, error: Box::new(error) },
+        Err(_) => error,
+    }
 }
 
 fn build_on(
     catalogue: &Catalogue,
     device: Arc<dyn Device>,
     settings: &Settings,
-    identity: &Identity,
     progress: &mut dyn Progress,
 ) -> Result<Summary, BuildError> {
-    let plan = plan(catalogue, settings, identity, device.size())?;
+    let plan = plan(catalogue, settings, device.size())?;
     plan.write(&*device)?;
     let behind: Arc<dyn Device> = Arc::new(
         WriteBehind::new(device)
             .map_err(|error| BuildError::Volume(platfs::Error::io("starting the writing thread", error)))?,
     );
-    let volume = open(behind, identity)?;
+    let volume = open(behind, settings)?;
     let mut filler = fill::Filler::new(catalogue, &volume, settings.settle_times);
     filler.names()?;
     filler.data(progress)?;
@@ -224,13 +236,13 @@ fn build_on(
     Ok(summary(catalogue, &volume))
 }
 
-fn open(device: Arc<dyn Device>, identity: &Identity) -> Result<Volume, platfs::Error> {
-    let seconds = i64::try_from(identity.time).unwrap_or(i64::MAX);
+fn open(device: Arc<dyn Device>, settings: &Settings) -> Result<Volume, platfs::Error> {
+    let seconds = i64::try_from(settings.identity.time).unwrap_or(i64::MAX);
     let options = OpenOptions::new()
         .write(true)
         .loading(true)
         .now(Timestamp { seconds, nanoseconds: 0 })
-        .seed(identity.generation_seed);
+        .seed(settings.identity.generation_seed());
     Volume::open(device, &options)
 }
 
@@ -249,39 +261,53 @@ fn summary(catalogue: &Catalogue, volume: &Volume) -> Summary {
 }
 
 /// The format on `bytes` bytes, with inodes for the whole catalogue unless the user stated how many.
-fn plan(
-    catalogue: &Catalogue,
-    settings: &Settings,
-    identity: &Identity,
-    bytes: u64,
-) -> Result<Plan, platfs::Error> {
+fn plan(catalogue: &Catalogue, settings: &Settings, bytes: u64) -> Result<Plan, platfs::Error> {
     let mut format = settings.format.clone();
-    format.uuid = identity.uuid;
-    format.hash_seed = identity.hash_seed;
-    format.time = identity.time;
-    let wanted = size::inodes(catalogue);
+    let Identity { uuid, hash_seed, time } = settings.identity;
+    (format.uuid, format.hash_seed, format.time) = (uuid, hash_seed, time);
     let stated = format.inodes.is_some() || format.inode_ratio.is_some();
-    if settings.size == Size::Min && !stated {
-        format.inodes = Some(wanted + RESERVED_INODES);
+    if stated {
         return Plan::new(&format, bytes);
     }
+    let wanted = size::inodes(catalogue);
+    if settings.size == Size::Min {
+        return plan_with_inodes(format, bytes, wanted, wanted + RESERVED_INODES);
+    }
     let plan = Plan::new(&format, bytes)?;
-    if stated || u64::from(plan.free_inodes()) >= wanted {
+    if u64::from(plan.free_inodes()) >= wanted {
         return Ok(plan);
     }
-    format.inodes = Some(wanted + RESERVED_INODES + wanted / 10);
-    Plan::new(&format, bytes)
+    plan_with_inodes(format, bytes, wanted, wanted + RESERVED_INODES + wanted / 10)
+}
+
+/// A plan with at least `wanted` free inodes. The number per group is rounded, down too, so that what
+/// is asked for is not always what comes.
+fn plan_with_inodes(
+    mut format: FormatOptions,
+    bytes: u64,
+    wanted: u64,
+    mut asked: u64,
+) -> Result<Plan, platfs::Error> {
+    loop {
+        format.inodes = Some(asked);
+        let plan = Plan::new(&format, bytes)?;
+        let missing = wanted.saturating_sub(u64::from(plan.free_inodes()));
+        if missing == 0 {
+            return Ok(plan);
+        }
+        asked += missing;
+    }
 }
 
 /// Inodes a fresh volume uses at most: the reserved ones, `lost+found`, and the files of features.
 const RESERVED_INODES: u64 = 16;
 
-fn planned_size(catalogue: &Catalogue, settings: &Settings, identity: &Identity) -> Result<u64, BuildError> {
-    let automatic = || automatic_size(catalogue, settings, identity);
+fn planned_size(catalogue: &Catalogue, settings: &Settings) -> Result<u64, BuildError> {
+    let automatic = || automatic_size(catalogue, settings);
     match settings.size {
         Size::Bytes(bytes) => Ok(bytes),
         Size::Auto => automatic(),
-        Size::Min => smallest_size(catalogue, settings, identity, automatic()?),
+        Size::Min => smallest_size(catalogue, settings, automatic()?),
     }
 }
 
@@ -290,14 +316,13 @@ fn planned_size(catalogue: &Catalogue, settings: &Settings, identity: &Identity)
 fn size_with_free(
     catalogue: &Catalogue,
     settings: &Settings,
-    identity: &Identity,
     start: u64,
     wanted: impl Fn(&Plan, u64) -> u64,
 ) -> Result<u64, BuildError> {
     let mut bytes = start;
     let mut refusals = 0;
     loop {
-        match plan(catalogue, settings, identity, bytes) {
+        match plan(catalogue, settings, bytes) {
             Ok(plan) => {
                 let block_size = u64::from(plan.geometry().block_size.bytes());
                 let missing = wanted(&plan, bytes).saturating_sub(plan.free_blocks());
@@ -319,11 +344,7 @@ fn size_with_free(
 /// Where the search for a size begins: no volume is smaller.
 const SMALLEST: u64 = 64 << 10;
 
-fn automatic_size(
-    catalogue: &Catalogue,
-    settings: &Settings,
-    identity: &Identity,
-) -> Result<u64, BuildError> {
+fn automatic_size(catalogue: &Catalogue, settings: &Settings) -> Result<u64, BuildError> {
     let wanted = |plan: &Plan, bytes: u64| {
         let shape = Shape::of(plan);
         let clusters = size::data_clusters(catalogue, &shape) + size::name_clusters(catalogue, &shape);
@@ -332,37 +353,27 @@ fn automatic_size(
         contents + contents / 10 + room + (bytes % AUTO_STEP).min(1)
     };
     let start = catalogue.summary().data_bytes.max(SMALLEST).next_multiple_of(AUTO_STEP);
-    let bytes = size_with_free(catalogue, settings, identity, start, wanted)?;
+    let bytes = size_with_free(catalogue, settings, start, wanted)?;
     Ok(bytes.next_multiple_of(AUTO_STEP))
 }
 
 /// The smallest size: names are measured on a volume in memory that surely holds them, data and
 /// maps are counted.
-fn smallest_size(
-    catalogue: &Catalogue,
-    settings: &Settings,
-    identity: &Identity,
-    ample: u64,
-) -> Result<u64, BuildError> {
-    let ample = plan(catalogue, settings, identity, ample)?;
-    let names = measured_names(catalogue, settings, identity, &ample)?;
+fn smallest_size(catalogue: &Catalogue, settings: &Settings, ample: u64) -> Result<u64, BuildError> {
+    let ample = plan(catalogue, settings, ample)?;
+    let names = measured_names(catalogue, settings, &ample)?;
     let shape = Shape::of(&ample);
     let clusters = names + size::data_clusters(catalogue, &shape);
     let blocks = clusters << ample.geometry().cluster_log2;
     let start = blocks << ample.geometry().block_size.log2();
-    size_with_free(catalogue, settings, identity, start.max(SMALLEST), |_, _| blocks)
+    size_with_free(catalogue, settings, start.max(SMALLEST), |_, _| blocks)
 }
 
-fn measured_names(
-    catalogue: &Catalogue,
-    settings: &Settings,
-    identity: &Identity,
-    plan: &Plan,
-) -> Result<u64, BuildError> {
+fn measured_names(catalogue: &Catalogue, settings: &Settings, plan: &Plan) -> Result<u64, BuildError> {
     let geometry = plan.geometry();
     let memory: Arc<dyn Device> = Arc::new(MemoryDevice::new(geometry.blocks << geometry.block_size.log2()));
     plan.write(&*memory)?;
-    let volume = open(memory, identity)?;
+    let volume = open(memory, settings)?;
     let free = || volume.space().free().map_or(0, |(clusters, _)| clusters);
     let before = free();
     fill::Filler::new(catalogue, &volume, settings.settle_times).names()?;

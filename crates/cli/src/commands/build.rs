@@ -1,29 +1,74 @@
-//! `plat build SOURCE IMAGE`.
+//! `plat build SOURCE IMAGE`: arguments and output.
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::io::{IsTerminal, stdin};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
 
 use clap::Args;
-use platfs::mkfs::{FsType, Options as FormatOptions, parse_features};
+use indicatif::{ProgressBar, ProgressStyle};
+use platfs::device::Device;
+use platfs::mkfs::{FsType, Options as FormatOptions, Storage, parse_features};
+use serde::Serialize;
 
-use crate::build::{Progress, Settings, Size, build_file};
+use crate::build::identity::{self, Identity, Stated};
+use crate::build::{Progress, Settings, Size, Summary, build_device, build_file};
 use crate::console::{Console, Failure};
-use crate::size::parse_size;
+use crate::image::{self, ImageSpec, Part};
+use crate::size::{human, parse_size};
+use crate::source::catalogue::Catalogue;
+use crate::source::filter::{Excludes, IdRange, parse_owner};
 use crate::source::{self, Options as SourceOptions};
 
 /// Arguments of `plat build`.
 #[derive(Args, Debug)]
 pub struct Build {
-    /// A directory, a tar archive (packed or not), an OCI image layout, a docker-save archive, or `-` for a
-    /// tar archive on standard input.
+    /// A directory, a tar archive (plain, gzip, zstd or xz), an OCI image layout, a docker-save archive, or
+    /// `-` for a tar archive on standard input.
     source: PathBuf,
-    /// The image to make.
-    image: PathBuf,
+    /// The image to make: a file, a block device, or a partition of a disk image (disk.img@part1).
+    image: OsString,
     /// Size of the image: bytes (with K, M, G, T), `auto` (the contents and a tenth more), or `min`.
     #[arg(long, default_value = "auto", value_parser = parse_image_size)]
     size: Size,
-    /// Replace an image that exists.
+    /// Replace an image that exists, or write into a device or partition.
     #[arg(long)]
     force: bool,
+    /// Equal contents give equal images: identifiers are derived from the contents, times of access, change and
+    /// creation are those of modification.
+    #[arg(long)]
+    reproducible: bool,
+    /// Leave out what matches the pattern (`*`, `?`, `[..]`, `**`); can be given several times.
+    #[arg(long, value_name = "GLOB")]
+    exclude: Vec<String>,
+    /// Owner of everything, whatever the source says.
+    #[arg(long, value_name = "UID:GID", value_parser = parse_owner)]
+    owner: Option<(u32, u32)>,
+    /// Moves a range of users: FROM:TO:COUNT; can be given several times.
+    #[arg(long, value_name = "RANGE", value_parser = IdRange::parse)]
+    map_uid: Vec<IdRange>,
+    /// Moves a range of groups.
+    #[arg(long, value_name = "RANGE", value_parser = IdRange::parse)]
+    map_gid: Vec<IdRange>,
+    /// Directory of the image under which everything is put.
+    #[arg(long, value_name = "PATH")]
+    prefix: Option<PathBuf>,
+    /// Platform of an OCI image, such as linux/arm64; that of this machine if not given.
+    #[arg(long)]
+    platform: Option<String>,
+    /// Tag or reference of one image of several.
+    #[arg(long, value_name = "TAG")]
+    tag: Option<String>,
+    /// Wait until the image is on stable storage.
+    #[arg(long)]
+    sync: bool,
+    /// Print the summary as JSON.
+    #[arg(long)]
+    json: bool,
+    /// No progress bar, no summary.
+    #[arg(short, long)]
+    quiet: bool,
     #[arg(short = 'O')]
     features: Option<String>,
     #[arg(short = 'b')]
@@ -38,31 +83,216 @@ fn parse_image_size(text: &str) -> Result<Size, String> {
     }
 }
 
-struct Silent;
-
-impl Progress for Silent {
-    fn advance(&mut self, _bytes: u64) {}
+fn failed(error: impl std::fmt::Display) -> Failure {
+    Failure::Failed(error.to_string())
 }
 
 impl Build {
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
-        let (catalogue, warnings) = source::open(&self.source, SourceOptions::default())
-            .map_err(|error| Failure::Failed(error.to_string()))?;
+        let target = self.target()?;
+        let epoch = source_date_epoch()?;
+        let (catalogue, warnings) = self.read_source(epoch)?;
         for warning in warnings {
             console.warn(warning);
         }
+        let settings = self.settings(&catalogue, epoch, &target)?;
+        let mut bar = Bar::new(&catalogue, self.quiet || self.json);
+        let built = match target {
+            Target::File(path) => build_file(&catalogue, &path, &settings, &mut bar),
+            Target::Device(device) => build_device(&catalogue, device, &settings, &mut bar),
+        };
+        bar.finish();
+        let summary = built.map_err(failed)?;
+        match (self.json, self.quiet) {
+            (true, _) => self.print_json(console, &summary),
+            (false, true) => Ok(()),
+            (false, false) => self.print(console, &summary),
+        }
+    }
+
+    /// Where the image goes; refuses to touch what exists unless forced.
+    fn target(&self) -> Result<Target, Failure> {
+        let spec = ImageSpec::parse(&self.image);
+        let existing = std::fs::metadata(&spec.path);
+        let shown = image::shown(&self.image);
+        if existing.is_ok() && !self.force {
+            return Err(Failure::about(shown, "exists; --force replaces it"));
+        }
+        let is_plain_file = existing.as_ref().is_ok_and(|found| found.is_file());
+        if spec.part == Part::Whole && (existing.is_err() || is_plain_file) {
+            return Ok(Target::File(spec.path));
+        }
+        let device = image::open_write(&self.image).map_err(|error| Failure::about(shown, error))?;
+        Ok(Target::Device(device))
+    }
+
+    fn read_source(&self, epoch: Option<u64>) -> Result<source::Opened, Failure> {
+        let spec = ImageSpec::parse(&self.image);
+        let beside = spec.path.parent().filter(|parent| !parent.as_os_str().is_empty() && parent.is_dir());
+        let options = SourceOptions {
+            exclude: Excludes::new(&self.exclude).map_err(|error| Failure::Usage(error.to_string()))?,
+            owner: self.owner,
+            map_uid: self.map_uid.clone(),
+            map_gid: self.map_gid.clone(),
+            prefix: self.prefix.clone(),
+            latest: epoch.map(|seconds| i64::try_from(seconds).unwrap_or(i64::MAX)),
+            platform: self.platform.clone(),
+            image: self.tag.clone(),
+            spool: Some(beside.unwrap_or(Path::new(".")).to_owned()),
+        };
+        let opened = if self.source.as_os_str() == "-" {
+            source::open_stream(stdin().lock(), "standard input", options)
+        } else {
+            source::open(&self.source, options)
+        };
+        opened.map_err(failed)
+    }
+
+    fn settings(
+        &self,
+        catalogue: &Catalogue,
+        epoch: Option<u64>,
+        target: &Target,
+    ) -> Result<Settings, Failure> {
         let mut format = FormatOptions::new(FsType::Ext4);
         if let Some(list) = &self.features {
             format.features = parse_features(list).map_err(Failure::Usage)?;
         }
         format.block_size = self.block_size;
-        let settings = Settings { format, identity: None, size: self.size, settle_times: true, sync: false };
-        if self.image.exists() && !self.force {
-            return Err(Failure::about(self.image.display(), "exists; --force replaces it"));
+        let stated = Stated { time: epoch, ..Stated::default() };
+        if matches!(target, Target::Device(_)) {
+            format.storage = Storage::Unknown;
         }
-        let summary = build_file(&catalogue, &self.image, &settings, &mut Silent)
-            .map_err(|error| Failure::Failed(error.to_string()))?;
-        writeln!(console.out, "{summary:?}")?;
+        let rest = if self.reproducible { identity::derived(catalogue) } else { drawn()? };
+        Ok(Settings {
+            format,
+            identity: stated.or(rest),
+            size: self.size,
+            // Reading a directory changes its times of access, and nobody can set those of change.
+            settle_times: self.reproducible || self.source.is_dir(),
+            sync: self.sync,
+        })
+    }
+
+    fn print(&self, console: &mut Console<'_>, summary: &Summary) -> Result<(), Failure> {
+        let contents = &summary.contents;
+        let free = summary.free_blocks * u64::from(summary.block_size);
+        writeln!(
+            console.out,
+            "{}: {}, {} free; {} files with {}, {} directories, {} links, {} special files",
+            image::shown(&self.image),
+            human(summary.bytes),
+            human(free),
+            contents.files,
+            human(contents.data_bytes),
+            contents.directories,
+            contents.symlinks,
+            contents.specials,
+        )?;
         Ok(())
+    }
+
+    fn print_json(&self, console: &mut Console<'_>, summary: &Summary) -> Result<(), Failure> {
+        let facts = Facts::of(summary);
+        serde_json::to_writer(&mut *console.out, &facts).map_err(failed)?;
+        writeln!(console.out)?;
+        Ok(())
+    }
+}
+
+/// Where the image goes.
+enum Target {
+    /// A file that appears when it is whole.
+    File(PathBuf),
+    /// A device or partition that is there already.
+    Device(Arc<dyn Device>),
+}
+
+/// `SOURCE_DATE_EPOCH`, where it is set.
+fn source_date_epoch() -> Result<Option<u64>, Failure> {
+    let Some(text) = std::env::var_os("SOURCE_DATE_EPOCH") else { return Ok(None) };
+    let seconds = text.to_str().and_then(|text| text.parse().ok());
+    let usage = || Failure::Usage("SOURCE_DATE_EPOCH is not a number of seconds since 1970".into());
+    seconds.map(Some).ok_or_else(usage)
+}
+
+/// An identity nobody else has, made now.
+fn drawn() -> Result<Identity, Failure> {
+    let mut random = [0; 32];
+    let filled = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty());
+    if filled != Ok(random.len()) {
+        return Err(failed("the system gives no random numbers"));
+    }
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let (first, second) = random.split_at(16);
+    let (mut uuid, mut hash_seed) = ([0; 16], [0; 16]);
+    uuid.copy_from_slice(first);
+    hash_seed.copy_from_slice(second);
+    Ok(Identity { uuid: identity::version_4(uuid), hash_seed, time: now })
+}
+
+/// Progress on a terminal; nothing elsewhere.
+struct Bar(ProgressBar);
+
+impl Bar {
+    fn new(catalogue: &Catalogue, silent: bool) -> Self {
+        if silent || !std::io::stderr().is_terminal() {
+            return Bar(ProgressBar::hidden());
+        }
+        let bar = ProgressBar::new(catalogue.summary().data_bytes);
+        let style = ProgressStyle::with_template("{bar:40} {bytes} of {total_bytes}, {bytes_per_sec}");
+        if let Ok(style) = style {
+            bar.set_style(style);
+        }
+        Bar(bar)
+    }
+
+    fn finish(&self) {
+        self.0.finish_and_clear();
+    }
+}
+
+impl Progress for Bar {
+    fn advance(&mut self, bytes: u64) {
+        self.0.inc(bytes);
+    }
+}
+
+/// The JSON summary; names are documented in docs/json.md.
+#[derive(Serialize)]
+struct Facts {
+    bytes: u64,
+    block_size: u32,
+    free_blocks: u64,
+    inodes: u32,
+    free_inodes: u64,
+    uuid: String,
+    files: u64,
+    directories: u64,
+    symlinks: u64,
+    specials: u64,
+    names: u64,
+    data_bytes: u64,
+    apparent_bytes: u64,
+}
+
+impl Facts {
+    fn of(summary: &Summary) -> Self {
+        let contents = &summary.contents;
+        Facts {
+            bytes: summary.bytes,
+            block_size: summary.block_size,
+            free_blocks: summary.free_blocks,
+            inodes: summary.inodes,
+            free_inodes: summary.free_inodes,
+            uuid: crate::text::uuid(&summary.uuid),
+            files: contents.files,
+            directories: contents.directories,
+            symlinks: contents.symlinks,
+            specials: contents.specials,
+            names: contents.names,
+            data_bytes: contents.data_bytes,
+            apparent_bytes: contents.apparent_bytes,
+        }
     }
 }

@@ -21,7 +21,7 @@ use crate::console::{Console, Failure};
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// Makes an image from a directory, a tar archive, an OCI layout or a docker-save archive.
-    Build(build::Build),
+    Build(Box<build::Build>),
     /// Lists directories.
     Ls(ls::Ls),
     /// Draws a directory and all below it.
