@@ -5,6 +5,7 @@ pub mod archive;
 pub mod build;
 pub mod commands;
 pub mod console;
+pub mod export;
 pub mod image;
 pub mod reading;
 pub mod size;

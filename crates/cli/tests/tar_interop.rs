@@ -3,116 +3,17 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test it is a failure with a place")]
 
+mod common;
+
+use common::{ALL, Clock, Rules, assert_same, facts, read};
 use plat_cli::archive::{Entry, EntryKind, Run, Times, Writer, writer};
 use plat_cli::source::catalogue::Stamps;
-use plat_cli::source::{Catalogue, NodeId, NodeKind, Options, open};
-use std::collections::{BTreeMap, HashMap};
+use plat_cli::source::{Catalogue, NodeId, NodeKind};
+use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 use testkit::scratch::Scratch;
 use testkit::{odd, tool};
-
-/// How exactly times are compared.
-#[derive(Clone, Copy)]
-enum Clock {
-    Nanoseconds,
-    Seconds,
-    Never,
-}
-
-/// What is compared.
-#[derive(Clone, Copy)]
-struct Rules {
-    clock: Clock,
-    xattrs: bool,
-    holes: bool,
-    sockets: bool,
-    /// The kinds whose further names the packer knows as such.
-    linked: &'static [NodeKind],
-}
-
-const GNU: &[NodeKind] = &[NodeKind::File, NodeKind::Symlink];
-const ALL: Rules =
-    Rules { clock: Clock::Nanoseconds, xattrs: true, holes: true, sockets: false, linked: GNU };
-
-/// The facts of every name, by path.
-fn facts(catalogue: &Catalogue, rules: Rules) -> BTreeMap<String, String> {
-    let mut facts = BTreeMap::from([(String::new(), fact(catalogue, catalogue.root(), rules))]);
-    let mut above = vec![String::new()];
-    let mut firsts: HashMap<NodeId, String> = HashMap::new();
-    for step in catalogue.walk() {
-        above.truncate(step.depth);
-        let path = format!("{}{}", above[step.depth - 1], step.name.escape_ascii());
-        above.push(format!("{path}/"));
-        let kind = catalogue.metadata(step.node).kind;
-        if kind == NodeKind::Socket && !rules.sockets {
-            continue;
-        }
-        if !rules.linked.contains(&kind) {
-            facts.insert(path, fact(catalogue, step.node, rules));
-            continue;
-        }
-        let first = firsts.entry(step.node).or_insert_with(|| path.clone()).clone();
-        facts.insert(path, format!("{} first {first}", fact(catalogue, step.node, rules)));
-    }
-    facts
-}
-
-fn fact(catalogue: &Catalogue, node: NodeId, rules: Rules) -> String {
-    let meta = catalogue.metadata(node);
-    let time = meta.stamps.modified;
-    let time = match rules.clock {
-        Clock::Nanoseconds => (time.seconds, time.nanos),
-        Clock::Seconds => (time.seconds, 0),
-        Clock::Never => (0, 0),
-    };
-    let runs: Vec<(u64, u64)> = catalogue.extents(node).map(|e| (e.file_offset, e.len)).collect();
-    format!(
-        "{:?} {:o} {:?} {time:?} size {} {:?} {:x} xattrs {:?} runs {:?} to {}",
-        meta.kind,
-        meta.mode,
-        meta.ids,
-        meta.size,
-        meta.device,
-        digest(catalogue, node),
-        if rules.xattrs { catalogue.xattrs(node) } else { &[] },
-        if rules.holes { runs } else { Vec::new() },
-        catalogue.target(node).escape_ascii(),
-    )
-}
-
-/// A digest of data and their places, zeros left out, so that it does not depend on holes.
-fn digest(catalogue: &Catalogue, node: NodeId) -> u64 {
-    let mut reader = catalogue.reader();
-    let mut digest = 0_u64;
-    for extent in catalogue.extents(node) {
-        let mut skip = 0;
-        while skip < extent.len {
-            let data = reader.window(&extent, skip, usize::MAX).unwrap();
-            for (place, &byte) in (extent.file_offset + skip..).zip(data).filter(|(_, byte)| **byte != 0) {
-                digest = digest.wrapping_add(
-                    (place + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-                        ^ u64::from(byte).wrapping_mul(0xff51_afd7),
-                );
-            }
-            skip += data.len() as u64;
-        }
-    }
-    digest
-}
-
-fn read(path: &Path) -> Catalogue {
-    let (catalogue, _) = open(path, Options::default()).unwrap_or_else(|error| panic!("{error}"));
-    catalogue
-}
-
-#[track_caller]
-fn assert_same(left: &Catalogue, right: &Catalogue, rules: Rules) {
-    let (left, right) = (facts(left, rules), facts(right, rules));
-    for path in left.keys().chain(right.keys()) {
-        assert_eq!(left.get(path), right.get(path), "{path:?}");
-    }
-}
 
 fn odd_tree(name: &str, options: &odd::Options) -> Scratch {
     let scratch = Scratch::new(name);
@@ -199,6 +100,7 @@ fn pythons_archives_are_the_directory() {
             xattrs: false,
             holes: false,
             sockets: false,
+            root: true,
             linked: &[NodeKind::File],
         };
         assert_same(&directory, &read(&scratch.join("a.tar")), rules);

@@ -12,6 +12,7 @@ mod ls;
 mod runs;
 mod stat;
 mod tree;
+mod export;
 
 use clap::Subcommand;
 
@@ -38,6 +39,8 @@ pub enum Command {
     Frag(frag::Frag),
     /// Shows how free space is cut up.
     Freefrag(freefrag::FreeFrag),
+    /// Writes all files into a tar archive or a directory.
+    Export(export::Export),
 }
 
 impl Command {
@@ -56,6 +59,7 @@ impl Command {
             Command::Info(command) => command.run(console),
             Command::Frag(command) => command.run(console),
             Command::Freefrag(command) => command.run(console),
+            Command::Export(command) => command.run(console),
         }
     }
 }

@@ -125,7 +125,7 @@ impl Catalogue {
                 links[step.directory.index()] = links[step.directory.index()].saturating_add(1);
             }
             if step.first {
-                summary.add(node.kind, node.size, self.extents(step.node).map(|extent| extent.len).sum());
+                summary.add(node.kind, node.size, self.data_bytes(step.node));
                 newest = newest.max((!node.implied).then_some(node.modified));
             }
         }

@@ -171,6 +171,12 @@ impl Catalogue {
         Extents { whole, runs }
     }
 
+    /// How many bytes of a file are data, holes left out.
+    #[must_use]
+    pub fn data_bytes(&self, id: NodeId) -> u64 {
+        self.extents(id).fold(0, |sum, extent| sum.saturating_add(extent.len))
+    }
+
     /// A directory's entries: first those that are no directories, then the directories; each part
     /// in the order of the names' bytes. Empty for all other kinds.
     pub fn children(&self, id: NodeId) -> impl ExactSizeIterator<Item = (&[u8], NodeId)> {

@@ -1,0 +1,179 @@
+//! `plat export` on images by mke2fs, judged by the tree they were made from.
+
+#![allow(clippy::unwrap_used, reason = "in a test it is a failure with a place")]
+
+mod common;
+
+use common::{ALL, Clock, Rules, assert_same, facts, read};
+use plat_cli::source::NodeKind;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use testkit::scratch::Scratch;
+use testkit::{odd, tool};
+
+/// Holes are compared by what they read as: mke2fs looks for zeros on its own.
+const RULES: Rules =
+    Rules { clock: Clock::Never, holes: false, root: false, linked: &[NodeKind::File], ..ALL };
+
+fn plat(arguments: &[&str], paths: &[&Path]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_plat"));
+    command.args(arguments).args(paths).output().unwrap()
+}
+
+#[track_caller]
+fn must(output: Output) -> Vec<u8> {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
+}
+
+#[track_caller]
+fn refused(output: &Output, words: &str) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && said.contains(words) && said.lines().count() == 1, "{said}");
+}
+
+/// An image of `tree` by mke2fs.
+fn image(scratch: &Scratch, tree: &Path, features: &str) -> PathBuf {
+    let path = scratch.join("disk.img");
+    let mut command = tool::command("mke2fs");
+    command.args(["-q", "-F", "-t", "ext4", "-I", "256", "-O", features, "-d"]).arg(tree).arg(&path);
+    tool::run(command.arg("64M"));
+    path
+}
+
+fn odd_image(scratch: &Scratch) -> (PathBuf, PathBuf) {
+    let tree = scratch.join("tree");
+    fs::create_dir(&tree).unwrap();
+    odd::make(&tree, &odd::Options { root: tool::is_root(), ..odd::Options::modest() });
+    let image = image(scratch, &tree, "none,extent,dir_index,ext_attr,large_file,filetype,sparse_super");
+    (tree, image)
+}
+
+#[test]
+fn archives_hold_what_the_image_was_made_of() {
+    if !tool::have_tools("archives_hold_what_the_image_was_made_of", &["mke2fs"]) {
+        return;
+    }
+    let scratch = Scratch::new("export-archive");
+    let (tree, image) = odd_image(&scratch);
+    let tree = read(&tree);
+    for name in ["a.tar", "a.tar.gz", "a.tar.zst"] {
+        let out = scratch.join(name);
+        must(plat(&["export"], &[&image, &out]));
+        assert_same(&tree, &read(&out), RULES);
+        refused(&plat(&["export"], &[&image, &out]), "exists");
+        must(plat(&["export", "--force"], &[&image, &out]));
+    }
+    fs::write(scratch.join("stdout.tar"), must(plat(&["export"], &[&image, Path::new("-")]))).unwrap();
+    assert!(fs::read(scratch.join("stdout.tar")).unwrap() == fs::read(scratch.join("a.tar")).unwrap());
+}
+
+#[test]
+fn directories_hold_what_the_image_was_made_of() {
+    if !tool::have_tools("directories_hold_what_the_image_was_made_of", &["mke2fs"]) {
+        return;
+    }
+    let scratch = Scratch::new("export-directory");
+    let (tree, image) = odd_image(&scratch);
+    let out = scratch.join("out");
+    must(plat(&["export"], &[&image, &out]));
+    let rules = Rules { sockets: true, ..RULES };
+    assert_same(&read(&tree), &read(&out), rules);
+    refused(&plat(&["export"], &[&image, &out]), "no empty directory");
+
+    must(plat(&["export", "--from=/kinds"], &[&image, &scratch.join("kinds")]));
+    assert_eq!(facts(&read(&tree.join("kinds")), rules), facts(&read(&scratch.join("kinds")), rules));
+    let left = fs::read_dir(scratch.path()).unwrap();
+    assert!(left.flatten().all(|entry| !entry.file_name().to_string_lossy().starts_with(".plat-")));
+}
+
+/// Replaces each `from` in a file by `to`, of the same length.
+fn patch(path: &Path, from: &[u8], to: &[u8]) {
+    let mut bytes = fs::read(path).unwrap();
+    let mut found = 0;
+    for at in 0..bytes.len() - from.len() {
+        if bytes[at..].starts_with(from) {
+            bytes[at..at + to.len()].copy_from_slice(to);
+            found += 1;
+        }
+    }
+    assert!(found > 0);
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn nothing_is_written_outside() {
+    if !tool::have_tools("nothing_is_written_outside", &["mke2fs"]) {
+        return;
+    }
+    let scratch = Scratch::new("export-hostile");
+    let tree = scratch.join("tree");
+    fs::create_dir_all(tree.join("aaaa")).unwrap();
+    fs::write(tree.join("XXXXYYYYYZ"), "evil").unwrap();
+    fs::write(tree.join("aaaa/evil"), "evil").unwrap();
+    fs::create_dir(scratch.join("victim")).unwrap();
+    symlink(scratch.join("victim"), tree.join("bbbb")).unwrap();
+    // Short enough that no checksum stands in the way.
+    let features = "none,extent,filetype";
+    let made = image(&scratch, &tree, features);
+    for (from, to) in [(&b"XXXXYYYYYZ"[..], &b"../../evil"[..]), (b"bbbb", b"aaaa")] {
+        let hostile = scratch.join("hostile.img");
+        fs::copy(&made, &hostile).unwrap();
+        patch(&hostile, from, to);
+        let out = scratch.join("out");
+        let output = plat(&["export"], &[&hostile, &out]);
+        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(String::from_utf8_lossy(&output.stderr).lines().count(), 1);
+        assert!(!out.exists() && !scratch.join("evil").exists());
+        assert_eq!(fs::read_dir(scratch.join("victim")).unwrap().count(), 0);
+        let archive = scratch.join("out.tar");
+        assert_eq!(plat(&["export"], &[&hostile, &archive]).status.code(), Some(1));
+        assert!(!archive.exists());
+    }
+}
+
+#[test]
+fn without_root_rights_are_not_lent() {
+    if !tool::have_tools("without_root_rights_are_not_lent", &["mke2fs", "setpriv"])
+        || !tool::have_root("without_root_rights_are_not_lent")
+    {
+        return;
+    }
+    let scratch = Scratch::new("export-unprivileged");
+    let tree = scratch.join("tree");
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("su"), "#!").unwrap();
+    fs::set_permissions(tree.join("su"), fs::Permissions::from_mode(0o4755)).unwrap();
+    let image = image(&scratch, &tree, "none,extent,filetype");
+    fs::create_dir(scratch.join("home")).unwrap();
+    std::os::unix::fs::chown(scratch.join("home"), Some(65_534), Some(65_534)).unwrap();
+    fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    // A copy that others may run, whatever the permissions of the build's directory.
+    let binary = scratch.join("plat");
+    fs::copy(env!("CARGO_BIN_EXE_plat"), &binary).unwrap();
+    let mut command = tool::command("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&binary).arg("export");
+    let output = command.arg(&image).arg(scratch.join("home/out")).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && said.contains("keep the owner who exports"), "{said}");
+    let mode = fs::metadata(scratch.join("home/out/su")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o7777, 0o755);
+}
+
+#[test]
+fn times_of_small_inodes_are_whole_seconds() {
+    if !tool::have_tools("times_of_small_inodes_are_whole_seconds", &["mke2fs"]) {
+        return;
+    }
+    let scratch = Scratch::new("export-small-inodes");
+    let tree = scratch.join("tree");
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("f"), "data").unwrap();
+    let image = scratch.join("disk.img");
+    let mut command = tool::command("mke2fs");
+    tool::run(command.args(["-q", "-F", "-t", "ext2", "-I", "128", "-d"]).arg(&tree).arg(&image).arg("4M"));
+    must(plat(&["export"], &[&image, &scratch.join("a.tar")]));
+    assert_same(&read(&tree), &read(&scratch.join("a.tar")), Rules { clock: Clock::Seconds, ..RULES });
+}
