@@ -1,4 +1,5 @@
 use super::*;
+use proptest::prelude::*;
 use std::io::Write;
 
 /// `printf x > f; tar c f` in the oldest format: one header, one block, two zero blocks.
@@ -44,4 +45,31 @@ fn what_is_no_source_is_refused() {
             .to_string()
             .contains("/nonexistent/x")
     );
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_a_source_panic_or_hang(
+        edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..8),
+        cut in any::<prop::sample::Index>(),
+        packed in any::<bool>(),
+    ) {
+        let mut bytes = archive();
+        if packed {
+            bytes = zstd::encode_all(bytes.as_slice(), 1).unwrap();
+        }
+        for (place, byte) in edits {
+            let place = place.index(bytes.len());
+            bytes[place] = byte;
+        }
+        bytes.truncate(1 + cut.index(2 * bytes.len()));
+        if let Ok((catalogue, _)) = open_stream(bytes.as_slice(), "x", Options::default()) {
+            let mut reader = catalogue.reader();
+            for step in catalogue.walk() {
+                // A size is bounded by the archive, unless it is a hole.
+                let mut buf = [0; 4096];
+                prop_assert!(reader.read_file(step.node, 0, &mut buf).is_ok());
+            }
+        }
+    }
 }

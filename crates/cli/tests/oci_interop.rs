@@ -1,0 +1,67 @@
+//! Images by umoci and skopeo: what they unpack is what we read.
+
+#![allow(clippy::unwrap_used, reason = "in a test it is a failure with a place")]
+
+mod common;
+
+use common::{ALL, Clock, Rules, assert_same, read};
+use plat_cli::source::{Catalogue, Options, open};
+use std::fs;
+use std::path::Path;
+use testkit::scratch::Scratch;
+use testkit::{odd, tool};
+
+fn umoci(arguments: &[&str], image: &Path, bundle: Option<&Path>) {
+    let mut command = tool::command("umoci");
+    command.args(arguments).arg("--image").arg(format!("{}:t", image.display()));
+    tool::run(command.args(bundle));
+}
+
+/// Two layers over an empty one: the odd tree; then removals, additions, a link across layers and changes of type.
+fn layout(scratch: &Scratch) -> Catalogue {
+    let (layout, bundle) = (scratch.join("layout"), scratch.join("bundle"));
+    let root = bundle.join("rootfs");
+    tool::run(tool::command("umoci").arg("init").arg("--layout").arg(&layout));
+    umoci(&["new"], &layout, None);
+    umoci(&["unpack"], &layout, Some(&bundle));
+    odd::make(&root, &odd::Options { many: 200, ..odd::Options::modest() });
+    fs::remove_dir_all(root.join("kinds")).unwrap();
+    umoci(&["repack"], &layout, Some(&bundle));
+    fs::remove_dir_all(&bundle).unwrap();
+    umoci(&["unpack"], &layout, Some(&bundle));
+    fs::remove_dir_all(root.join("deep")).unwrap();
+    fs::write(root.join("deep"), "a file now").unwrap();
+    fs::remove_file(root.join("many/entry-number-000007")).unwrap();
+    fs::hard_link(root.join("many/entry-number-000000"), root.join("across")).unwrap();
+    fs::remove_dir_all(root.join("symlinks")).unwrap();
+    fs::create_dir(root.join("symlinks")).unwrap();
+    fs::write(root.join("symlinks/alone"), "").unwrap();
+    umoci(&["repack"], &layout, Some(&bundle));
+    read(&root)
+}
+
+#[test]
+fn layouts_and_docker_archives_are_what_umoci_unpacks() {
+    let test = "layouts_and_docker_archives_are_what_umoci_unpacks";
+    if !tool::have_tools(test, &["umoci", "skopeo"]) || !tool::have_root(test) {
+        return;
+    }
+    let scratch = Scratch::new("oci-interop");
+    let unpacked = layout(&scratch);
+    // umoci's layers round times, and have neither holes nor sockets.
+    let rules = Rules { clock: Clock::Never, holes: false, root: false, ..ALL };
+    assert_same(&unpacked, &read(&scratch.join("layout")), rules);
+    for form in ["docker-archive", "oci-archive", "oci"] {
+        let out = scratch.join(form);
+        let mut command = tool::command("skopeo");
+        command
+            .args(["--insecure-policy", "copy", "-q"])
+            .arg(format!("oci:{}:t", scratch.join("layout").display()));
+        tool::run(command.arg(format!("{form}:{}:name:tag", out.display())));
+        assert_same(&unpacked, &read(&out), rules);
+        let named = Options { image: Some("name:tag".into()), ..Options::default() };
+        assert!(open(&out, named).is_ok());
+        let other = Options { image: Some("other".into()), ..Options::default() };
+        assert!(open(&out, other).unwrap_err().to_string().contains("name:tag"));
+    }
+}
