@@ -2,6 +2,7 @@
 
 mod build;
 mod cat;
+mod export;
 mod facts;
 mod frag;
 mod freefrag;
@@ -12,7 +13,6 @@ mod ls;
 mod runs;
 mod stat;
 mod tree;
-mod export;
 
 use clap::Subcommand;
 

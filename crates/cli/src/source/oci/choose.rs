@@ -57,8 +57,7 @@ pub(super) fn docker_image<'i>(
         ([], None) => Err("manifest.json lists no image".to_owned()),
         (_, None) => Err(format!("it holds several images, choose one by its name: {}", all())),
         (_, Some(name)) => {
-            let latest = format!("{name}:latest");
-            let found = images.iter().find(|image| tags(image).any(|tag| tag == name || tag == latest));
+            let found = images.iter().find(|image| tags(image).any(|tag| is_meant(tag, name)));
             found.ok_or_else(|| format!("it holds no image named {name:?}, but {}", all()))
         }
     }
@@ -76,9 +75,15 @@ fn names_of(image: &Descriptor) -> Vec<String> {
 }
 
 fn has_name(image: &Descriptor, name: &str) -> bool {
-    names_of(image)
-        .iter()
-        .any(|own| own == name || own.strip_suffix(name).is_some_and(|rest| rest.ends_with([':', '/'])))
+    names_of(image).iter().any(|own| is_meant(own, name))
+}
+
+/// Whether `name` means the image `own`: its whole name, or what follows a registry or repository in it; the tag
+/// `latest` need not be said.
+fn is_meant(own: &str, name: &str) -> bool {
+    let ends =
+        |own: &str| own.strip_suffix(name).is_some_and(|rest| rest.is_empty() || rest.ends_with([':', '/']));
+    ends(own) || own.strip_suffix(":latest").is_some_and(ends)
 }
 
 fn platforms_of(image: &Descriptor) -> Vec<String> {
