@@ -2,9 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test it is a failure with a place")]
 
-mod common;
+mod trees;
 
-use common::{ALL, Clock, Rules, assert_same, facts, read};
 use plat_cli::source::NodeKind;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -12,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use testkit::scratch::Scratch;
 use testkit::{odd, tool};
+use trees::{ALL, Clock, Rules, assert_same, facts, read};
 
 /// Holes are compared by what they read as: mke2fs looks for zeros on its own.
 const RULES: Rules =

@@ -2,14 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test it is a failure with a place")]
 
-mod common;
+mod trees;
 
-use common::{ALL, Clock, Rules, assert_same, read};
 use plat_cli::source::{Catalogue, Options, open};
 use std::fs;
 use std::path::Path;
 use testkit::scratch::Scratch;
 use testkit::{odd, tool};
+use trees::{ALL, Clock, Rules, assert_same, read};
 
 fn umoci(arguments: &[&str], image: &Path, bundle: Option<&Path>) {
     let mut command = tool::command("umoci");

@@ -2,15 +2,15 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test it is a failure with a place")]
 
-mod common;
+mod trees;
 
-use common::{ALL, Rules, assert_same, read};
 use plat_cli::source::NodeKind;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 use testkit::scratch::Scratch;
 use testkit::{fsck, odd, tool};
+use trees::{ALL, Rules, assert_same, read};
 
 #[track_caller]
 fn plat(arguments: &[&str], paths: &[&Path]) {

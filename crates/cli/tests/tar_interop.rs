@@ -3,9 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test it is a failure with a place")]
 
-mod common;
+mod trees;
 
-use common::{ALL, Clock, Rules, assert_same, facts, read};
 use plat_cli::archive::{Entry, EntryKind, Run, Times, Writer, writer};
 use plat_cli::source::catalogue::Stamps;
 use plat_cli::source::{Catalogue, NodeId, NodeKind};
@@ -14,6 +13,7 @@ use std::fs;
 use std::path::Path;
 use testkit::scratch::Scratch;
 use testkit::{odd, tool};
+use trees::{ALL, Clock, Rules, assert_same, facts, read};
 
 fn odd_tree(name: &str, options: &odd::Options) -> Scratch {
     let scratch = Scratch::new(name);

@@ -39,7 +39,7 @@ pub enum Problem {
     /// See [`AclError`].
     #[error(transparent)]
     Acl(#[from] AclError),
-    /// An extended header, path or target longer than [`limits`] allows.
+    /// An extended header, path or target longer than [`super::limits`] allows.
     #[error("{what} of {len} bytes is longer than the limit of {limit}")]
     Long {
         /// What it is.
