@@ -76,6 +76,18 @@ impl View<'_> {
         }
     }
 
+    /// The group of a cluster if its bitmap must be loaded to know whether the cluster is free.
+    #[must_use]
+    pub fn unknown_at(&self, cluster: Cluster) -> Option<Group> {
+        self.map.unknown_at(cluster)
+    }
+
+    /// Free clusters from a place on in known groups, at most `limit`.
+    #[must_use]
+    pub fn reach(&self, from: Cluster, limit: u32) -> u32 {
+        self.map.reach(from, limit).len
+    }
+
     /// First place at or after `from` with the wanted number of free clusters; does not wrap.
     ///
     /// # Errors
@@ -92,11 +104,34 @@ impl View<'_> {
     /// if there is one.
     #[must_use]
     pub fn near_fit(&self, request: &Request) -> Option<Cluster> {
+        self.near_fit_below(request, u32::MAX)
+    }
+
+    /// The same, in a run of less than `below` clusters; not every such run is found if regions
+    /// hold longer ones beside it.
+    #[must_use]
+    pub fn near_fit_below(&self, request: &Request, below: u32) -> Option<Cluster> {
         let mut scanned = 0;
-        let found = self.map.near_fit(request.goal, request.want, request.align, &mut scanned);
+        let found = self.map.near_fit(request.goal, request.want, below, request.align, &mut scanned);
         self.counters.add(Counter::ExtentsScanned, scanned);
         self.counters.add(Counter::IndexLookups, 1);
         found
+    }
+
+    /// Length from which on free runs belong to the longest ones that together have at most
+    /// `reserve` clusters.
+    #[must_use]
+    pub fn long_runs(&self, reserve: u64) -> u32 {
+        self.map.long_runs(reserve)
+    }
+
+    /// A run of the largest class below `below`, which [`View::long_runs`] told, cut at the wanted
+    /// length.
+    #[must_use]
+    pub fn longest_below(&self, request: &Request, below: u32) -> Option<ClusterRun> {
+        self.counters.add(Counter::ExtentsScanned, 1);
+        self.counters.add(Counter::IndexLookups, 1);
+        self.map.longest_below(request.goal, below, request.want)
     }
 
     /// A run of the largest class in known groups, cut at the wanted length.

@@ -140,7 +140,8 @@ impl Model {
             assert!(!*flag, "double allocation in {run:?}");
             *flag = true;
         }
-        if run.count < request.want && self.complete {
+        let tight = self.engine.free_clusters() < self.engine.layout().clusters / 3;
+        if run.count < request.want && self.complete && !tight {
             // Put it back for a moment: the known space must not have held the whole.
             self.flags[Self::range(run)].fill(false);
             assert!(!self.place(request.want, request.align, true), "{request:?} trimmed to {run:?}");

@@ -13,6 +13,7 @@ use crate::table::{Row, Rows};
 use crate::volume::{File, Volume, Writing};
 use ondisk::units::{Cluster, Group};
 use placement::{BlockPolicyKind, Counter};
+use std::collections::BTreeMap;
 
 struct Profile {
     name: &'static str,
@@ -29,9 +30,9 @@ struct Profile {
 
 const PROFILES: &[Profile] = &[
     Profile { name: "agrawal", size: agrawal, young: 0.5, appends: 0.05, burst: 24, directories: 400 },
-    Profile { name: "geriatrix", size: geriatrix, young: 0.8, appends: 0.1, burst: 8, directories: 400 },
+    Profile { name: "geriatrix", size: geriatrix, young: 0.8, appends: 0.0, burst: 8, directories: 400 },
     Profile { name: "git", size: git, young: 0.2, appends: 0.0, burst: 200, directories: 200 },
-    Profile { name: "large", size: large, young: 0.5, appends: 0.05, burst: 4, directories: 200 },
+    Profile { name: "large", size: large, young: 0.5, appends: 0.0, burst: 4, directories: 200 },
 ];
 
 const FILLS: &[u32] = &[50, 70, 80, 90, 95];
@@ -86,6 +87,8 @@ struct Ageing<'a> {
     /// In the order of creation; deleted ones leave a gap until the next tidying.
     files: Vec<Option<File>>,
     alive: usize,
+    /// Where the last file of each directory ends: the goal of its next.
+    ends: BTreeMap<u64, Cluster>,
     numbers: Numbers,
     profile: &'a Profile,
     written: u64,
@@ -94,6 +97,9 @@ struct Ageing<'a> {
 
 impl Ageing<'_> {
     fn goal(&self, directory: u64) -> Cluster {
+        if let Some(end) = self.ends.get(&directory) {
+            return *end;
+        }
         let groups = self.volume.engine.layout().groups;
         // A fixed spread of directories over groups, the same for every policy.
         let group = directory.wrapping_mul(0x9E37_79B1) % u64::from(groups);
@@ -107,6 +113,9 @@ impl Ageing<'_> {
         if self.volume.append(&mut file, size, goal, Writing::Whole) {
             self.written += u64::from(size);
             self.volume.close(&file);
+            if let Some(last) = file.runs.last() {
+                self.ends.insert(directory, Cluster(last.end()));
+            }
             self.files.push(Some(file));
             self.alive += 1;
         } else {
@@ -180,6 +189,7 @@ fn one(case: &str, profile: &Profile, fill: u32, policy: BlockPolicyKind, setup:
         volume: Volume::empty(groups, 32_768, policy)?,
         files: Vec::new(),
         alive: 0,
+        ends: BTreeMap::new(),
         numbers: Numbers::new(setup.seed),
         profile,
         written: 0,

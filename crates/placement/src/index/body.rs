@@ -135,14 +135,30 @@ impl Body {
     }
 
     /// See [`RunMap::best_fit`].
-    pub(crate) fn best_fit(&self, near: u32, count: u32, fit: Fit, scanned: &mut u64) -> Option<u32> {
+    pub(crate) fn best_fit(
+        &self,
+        near: u32,
+        count: u32,
+        below: u32,
+        fit: Fit,
+        scanned: &mut u64,
+    ) -> Option<u32> {
         match self {
             Body::Unknown | Body::Broken => None,
             Body::Plain(run) => {
                 *scanned += u64::from(run.0 < run.1);
-                fit.place(*run, count)
+                if run.1 - run.0 < below { fit.place(*run, count) } else { None }
             }
-            Body::Mapped(map) => map.best_fit(near, count, fit, scanned),
+            Body::Mapped(map) => map.best_fit(near, count, below, fit, scanned),
+        }
+    }
+
+    /// See [`RunMap::longest_below`].
+    pub(crate) fn longest_below(&self, near: u32, below: u32) -> Option<Span> {
+        match self {
+            Body::Unknown | Body::Broken => None,
+            Body::Plain(run) => (run.0 < run.1 && run.1 - run.0 < below).then_some(*run),
+            Body::Mapped(map) => map.longest_below(near, below),
         }
     }
 

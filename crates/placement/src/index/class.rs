@@ -17,6 +17,11 @@ pub(crate) fn class_of(count: u32) -> u32 {
     (2 * octave - 1 + half).min(CLASSES - 1)
 }
 
+/// Shortest run of a class.
+pub(crate) fn class_floor(class: u32) -> u32 {
+    if class < 2 { class + 1 } else { (2 + (class + 1) % 2) << (class.div_ceil(2) - 1) }
+}
+
 /// Classes of which a member may hold a run of `count`.
 pub(crate) fn classes_from(count: u32) -> u32 {
     u32::MAX << class_of(count)
@@ -33,6 +38,10 @@ mod tests {
         assert_eq!(classes, [0, 1, 2, 3, 3, 4, 4, 5, 5, 5, 5, 6]);
         assert_eq!(class_of(32_768), 29);
         assert_eq!(class_of(65_536), 31);
+        for class in 0..CLASSES {
+            assert_eq!(class_of(class_floor(class)), class);
+            assert!(class == 0 || class_of(class_floor(class) - 1) == class - 1);
+        }
         for n in 2..70_000u32 {
             assert!(class_of(n) >= class_of(n - 1));
         }

@@ -6,7 +6,7 @@
 //! parts: `joins` has the class of "suffix of this region plus prefix of the next".
 
 use super::body::{Body, Summary};
-use super::class::{class_of, classes_from};
+use super::class::{CLASSES, class_floor, class_of, classes_from};
 use super::planes::Planes;
 use super::region::{Fit, RunMap};
 use crate::layout::{Layout, REGION};
@@ -52,6 +52,8 @@ pub(crate) struct FreeMap {
     unknown: Planes,
     group_free: Box<[AtomicU32]>,
     free: AtomicU64,
+    /// Free clusters of known regions by the class of their run (clipped to regions).
+    by_class: [AtomicU64; CLASSES as usize],
 }
 
 impl FreeMap {
@@ -66,6 +68,7 @@ impl FreeMap {
             unknown: Planes::new(regions),
             group_free: (0..layout.groups).map(|_| AtomicU32::new(0)).collect(),
             free: AtomicU64::new(0),
+            by_class: std::array::from_fn(|_| AtomicU64::new(0)),
         }
     }
 
@@ -94,6 +97,46 @@ impl FreeMap {
         let result = act(&mut body, len);
         self.publish(region, before, body.summary(len));
         Some(result)
+    }
+
+    /// As [`FreeMap::change`], for changes of the whole region.
+    fn replace(&self, region: u32, act: impl FnOnce(&mut Body, u32)) {
+        self.change(region, |body, len| {
+            self.account_body(body, len, false);
+            act(body, len);
+            self.account_body(body, len, true);
+        });
+    }
+
+    fn account_body(&self, body: &Body, len: u32, appears: bool) {
+        let mut at = 0;
+        while let Some((low, high)) = body.run_from(at, len) {
+            self.account(high - low, appears);
+            at = high;
+        }
+    }
+
+    /// Counts a maximal run of a region in or out.
+    fn account(&self, length: u32, appears: bool) {
+        let Some(total) = self.by_class.get(class_of(length) as usize) else { return };
+        if appears {
+            total.fetch_add(u64::from(length), Ordering::Relaxed);
+        } else {
+            total.fetch_sub(u64::from(length), Ordering::Relaxed);
+        }
+    }
+
+    /// Shortest run that belongs to the longest runs which together have at most `reserve`
+    /// clusters: runs below it can be used without touching these.
+    pub(crate) fn long_runs(&self, reserve: u64) -> u32 {
+        let mut sum = 0;
+        for (class, total) in (0..CLASSES).zip(&self.by_class).rev() {
+            sum += total.load(Ordering::Relaxed);
+            if sum > reserve {
+                return class_floor(class + 1);
+            }
+        }
+        0
     }
 
     fn publish(&self, region: u32, before: Summary, after: Summary) {
@@ -148,7 +191,7 @@ impl FreeMap {
         match content {
             GroupContent::Unknown => {
                 for region in first..first + self.layout.regions_per_group() {
-                    self.change(region, |body, _| *body = Body::Unknown);
+                    self.replace(region, |body, _| *body = Body::Unknown);
                 }
                 if free > 0 {
                     self.unknown.set(first, class_of(free));
@@ -177,7 +220,7 @@ impl FreeMap {
         }
         let first = self.layout.first_region(group);
         for region in first..first + self.layout.regions_per_group() {
-            self.change(region, |body, len| {
+            self.replace(region, |body, len| {
                 *body = Body::Plain((0, len));
                 let base = self.layout.region_start(region);
                 for run in used {
@@ -196,7 +239,7 @@ impl FreeMap {
         self.unknown.update(first, ALL, 0);
         self.set_group_free(group, 0);
         for region in first..first + self.layout.regions_per_group() {
-            self.change(region, |body, _| *body = Body::Broken);
+            self.replace(region, |body, _| *body = Body::Broken);
         }
         Contradiction::FreeCount { group, counted, described }
     }
@@ -235,7 +278,7 @@ impl FreeMap {
         }
         self.unknown.update(first, ALL, 0);
         for (region, fresh) in (first..).zip(bodies) {
-            self.change(region, |body, _| {
+            self.replace(region, |body, _| {
                 if body.is_unknown() {
                     *body = fresh;
                 }
@@ -358,10 +401,36 @@ impl FreeMap {
                 return Err(Some(Denial::NeedBitmap(group)));
             }
             let end = offset.saturating_add(count).min(len);
-            let done = if take { body.take(offset, end, len) } else { body.give(offset, end, len) };
+            let done = if take {
+                self.take_piece(body, offset, end, len)
+            } else {
+                self.give_piece(body, offset, end, len)
+            };
             if done { Ok((group, end - offset)) } else { Err(None) }
         });
         changed.unwrap_or(Err(None))
+    }
+
+    fn take_piece(&self, body: &mut Body, start: u32, end: u32, len: u32) -> bool {
+        let Some((low, high)) = body.run_at(start) else { return false };
+        if !body.take(start, end, len) {
+            return false;
+        }
+        self.account(high - low, false);
+        self.account(start - low, true);
+        self.account(high - end, true);
+        true
+    }
+
+    fn give_piece(&self, body: &mut Body, start: u32, end: u32, len: u32) -> bool {
+        if !body.give(start, end, len) {
+            return false;
+        }
+        let (low, high) = body.run_at(start).unwrap_or((start, end));
+        self.account(start - low, false);
+        self.account(high - end, false);
+        self.account(high - low, true);
+        true
     }
 
     fn count_piece(&self, group: Group, piece: u32, take: bool) {
@@ -485,65 +554,75 @@ impl FreeMap {
         }
     }
 
-    /// A place for `count` clusters: the tightest class within 64 regions of the goal, then within
-    /// 64 times as many, and so on; in each class the region nearest to the goal. Finds a run if
-    /// one is known.
+    /// A place for `count` clusters in a run below `below`: the tightest class within 64 regions
+    /// of the goal, then within 64 times as many, and so on; in each class the region nearest to
+    /// the goal. With no bound, finds a run if one is known.
     pub(crate) fn near_fit(
         &self,
         goal: Cluster,
         count: u32,
+        below: u32,
         align: u32,
         scanned: &mut u64,
     ) -> Option<Cluster> {
         let (home, offset) = self.layout.locate(goal)?;
+        let bounded = below < u32::MAX;
         if count > REGION {
-            return self.far_fit(goal, count, align);
+            return if bounded { None } else { self.far_fit(goal, count, align) };
         }
+        if count >= below {
+            return None;
+        }
+        let allowed = if bounded { !classes_from(below) } else { ALL };
+        let here = Wanted { home, offset, count, below, align };
         for scope in 1..=self.runs.scopes() {
-            let mut classes = self.runs.classes_around(home, scope) & classes_from(count);
+            let mut classes = self.runs.classes_around(home, scope) & classes_from(count) & allowed;
             while classes != 0 {
                 let class = classes & classes.wrapping_neg();
                 classes &= classes - 1;
                 let found = self.runs.nearest(home, class);
-                if let Some(at) = found.and_then(|r| self.fit_in(r, home, offset, count, align, scanned)) {
+                if let Some(at) = found.and_then(|region| self.fit_in(region, here, scanned)) {
                     return Some(at);
                 }
             }
         }
-        self.any_fit(home, count, align, scanned).or_else(|| self.far_fit(goal, count, align))
+        let any = self.any_fit(here, allowed, scanned);
+        if bounded { any } else { any.or_else(|| self.far_fit(goal, count, align)) }
     }
 
-    fn fit_in(
-        &self,
-        region: u32,
-        home: u32,
-        offset: u32,
-        count: u32,
-        align: u32,
-        scanned: &mut u64,
-    ) -> Option<Cluster> {
-        let near = match region.cmp(&home) {
-            std::cmp::Ordering::Less => REGION - 1,
-            std::cmp::Ordering::Equal => offset,
-            std::cmp::Ordering::Greater => 0,
-        };
-        let at = self.lock(region)?.best_fit(near, count, self.fit(region, align), scanned)?;
+    fn fit_in(&self, region: u32, wanted: Wanted, scanned: &mut u64) -> Option<Cluster> {
+        let near = wanted.near(region);
+        let fit = self.fit(region, wanted.align);
+        let at = self.lock(region)?.best_fit(near, wanted.count, wanted.below, fit, scanned)?;
         Some(Cluster(self.layout.region_start(region) + u64::from(at)))
     }
 
     /// Visits every region that may hold a run of `count`: those of its own class need not, and
     /// alignment may spoil others.
-    fn any_fit(&self, home: u32, count: u32, align: u32, scanned: &mut u64) -> Option<Cluster> {
-        for (from, upto) in [(home, u32::MAX), (0, home)] {
+    fn any_fit(&self, wanted: Wanted, allowed: u32, scanned: &mut u64) -> Option<Cluster> {
+        let classes = classes_from(wanted.count) & allowed;
+        for (from, upto) in [(wanted.home, u32::MAX), (0, wanted.home)] {
             let mut at = from;
-            while let Some(region) = self.runs.next(at, classes_from(count)).filter(|&r| r < upto) {
-                if let Some(found) = self.fit_in(region, home, 0, count, align, scanned) {
+            while let Some(region) = self.runs.next(at, classes).filter(|&r| r < upto) {
+                if let Some(found) = self.fit_in(region, wanted, scanned) {
                     return Some(found);
                 }
                 at = region + 1;
             }
         }
         None
+    }
+
+    /// A run of the largest class below `below` (a class boundary), nearest to the goal, cut at
+    /// `limit`.
+    pub(crate) fn longest_below(&self, goal: Cluster, below: u32, limit: u32) -> Option<ClusterRun> {
+        let (home, offset) = self.layout.locate(goal)?;
+        let around = self.runs.classes_around(home, self.runs.scopes()) & !classes_from(below);
+        let region = self.runs.nearest(home, 1 << around.checked_ilog2()?)?;
+        let near = Wanted { home, offset, count: 0, below, align: 1 }.near(region);
+        let (low, high) = self.lock(region)?.longest_below(near, below)?;
+        let start = Cluster(self.layout.region_start(region) + u64::from(low));
+        Some(ClusterRun { start, count: (high - low).min(limit) })
     }
 
     /// A run of `count` over region edges, the first after the goal, else the first.
@@ -607,6 +686,27 @@ impl FreeMap {
         let first = self.layout.first_region(group);
         let regions = first..first + self.layout.regions_per_group();
         regions.filter_map(|region| Some(self.lock(region)?.runs())).sum()
+    }
+}
+
+/// A search near a goal.
+#[derive(Clone, Copy)]
+struct Wanted {
+    home: u32,
+    offset: u32,
+    count: u32,
+    below: u32,
+    align: u32,
+}
+
+impl Wanted {
+    /// The place inside `region` that is nearest to the goal.
+    fn near(self, region: u32) -> u32 {
+        match region.cmp(&self.home) {
+            std::cmp::Ordering::Less => REGION - 1,
+            std::cmp::Ordering::Equal => self.offset,
+            std::cmp::Ordering::Greater => 0,
+        }
     }
 }
 

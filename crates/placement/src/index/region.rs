@@ -5,7 +5,7 @@
 //! numbers and then walks one cache line. Runs are clipped to the region; joining over its edges is
 //! the business of [`super::map`]. Positions and lengths are clusters inside the region.
 
-use super::class::class_of;
+use super::class::{class_floor, class_of};
 
 /// Clusters of a chunk.
 const CHUNK: u32 = 512;
@@ -320,9 +320,17 @@ impl RunMap {
         None
     }
 
-    /// A run for `count` clusters: from the chunks whose longest run is up to one and a half times
-    /// as long, else from any that has one; nearest to `near`, and there the tightest run.
-    pub(crate) fn best_fit(&self, near: u32, count: u32, fit: Fit, scanned: &mut u64) -> Option<u32> {
+    /// A run of at least `count` and less than `below` clusters: from the chunks whose longest run
+    /// is up to one and a half times as long, else from any that has one; nearest to `near`, and
+    /// there the tightest run.
+    pub(crate) fn best_fit(
+        &self,
+        near: u32,
+        count: u32,
+        below: u32,
+        fit: Fit,
+        scanned: &mut u64,
+    ) -> Option<u32> {
         if count > self.len {
             return None;
         }
@@ -334,7 +342,7 @@ impl RunMap {
             while chunks != 0 {
                 let chunk = nearest_bit(chunks, (near / CHUNK).min(63));
                 chunks &= !(1 << chunk);
-                if let Some(start) = self.tightest_in(chunk, count, fit, scanned) {
+                if let Some(start) = self.tightest_in(chunk, count, below, fit, scanned) {
                     return Some(start);
                 }
             }
@@ -342,13 +350,14 @@ impl RunMap {
         None
     }
 
-    fn tightest_in(&self, chunk: u32, count: u32, fit: Fit, scanned: &mut u64) -> Option<u32> {
+    fn tightest_in(&self, chunk: u32, count: u32, below: u32, fit: Fit, scanned: &mut u64) -> Option<u32> {
         let mut best: Option<(u32, u32)> = None;
         let mut at = self.first_start(chunk * CHUNK);
         while at < ((chunk + 1) * CHUNK).min(self.len) {
             let end = self.next_used(at);
             *scanned += 1;
-            if let Some(start) = fit.place((at, end), count)
+            if end - at < below
+                && let Some(start) = fit.snug((at, end), count)
                 && best.is_none_or(|(length, _)| end - at < length)
             {
                 best = Some((end - at, start));
@@ -359,6 +368,31 @@ impl RunMap {
             at = self.next_free(end);
         }
         best.map(|(_, start)| start)
+    }
+
+    /// The longest run below `below` clusters that starts in the chunk nearest to `near` which
+    /// has one of the longest class below it.
+    pub(crate) fn longest_below(&self, near: u32, below: u32) -> Option<Span> {
+        let classes = self.mask & ((1 << class_of(below).min(31)) - 1);
+        let class = classes.checked_ilog2()?;
+        let mut chunks = self.chunks_within(class_floor(class), u32::MAX);
+        let mut best: Option<Span> = None;
+        while chunks != 0 {
+            let chunk = nearest_bit(chunks, (near / CHUNK).min(63));
+            chunks &= !(1 << chunk);
+            let mut at = self.first_start(chunk * CHUNK);
+            while at < ((chunk + 1) * CHUNK).min(self.len) {
+                let end = self.next_used(at);
+                if end - at < below && best.is_none_or(|(a, b)| end - at > b - a) {
+                    best = Some((at, end));
+                }
+                at = self.next_free(end);
+            }
+            if best.is_some_and(|(a, b)| class_of(b - a) == class) {
+                break;
+            }
+        }
+        best
     }
 
     /// The longest run, the nearest to `near` of equals.
@@ -405,6 +439,18 @@ impl Fit {
             }
         }
         (run.1 >= start && run.1 - start >= count).then_some(start)
+    }
+
+    /// A start in `run` that leaves `count` clusters: the run's own, or the one that ends with it
+    /// if that leaves more whole aligned chunks of 512 free.
+    fn snug(self, run: Span, count: u32) -> Option<u32> {
+        let first = self.place(run, count)?;
+        if self.align > 1 || run.1 - run.0 < CHUNK {
+            return Some(first);
+        }
+        let chunks = |from: u32, to: u32| (to / CHUNK).saturating_sub(from.div_ceil(CHUNK));
+        let last = run.1 - count;
+        Some(if chunks(run.0, last) > chunks(first + count, run.1) { last } else { first })
     }
 }
 

@@ -116,8 +116,8 @@ pub const POLICIES: &[PolicyRow] = &[
     PolicyRow {
         kind: BlockPolicyKind::Lease,
         name: "lease",
-        summary: "exact run search near the goal, tightest class first",
-        make: || Box::new(lease::Lease),
+        summary: "ours: exact run search, shelves for small files, windows, a reserve of long runs",
+        make: || Box::new(lease::Lease::default()),
     },
     PolicyRow {
         kind: BlockPolicyKind::Mballoc,
@@ -162,6 +162,6 @@ impl BlockPolicyKind {
         POLICIES
             .iter()
             .find(|row| row.kind == self)
-            .map_or_else(|| Box::new(lease::Lease) as _, |row| (row.make)())
+            .map_or_else(|| Box::new(lease::Lease::default()) as _, |row| (row.make)())
     }
 }

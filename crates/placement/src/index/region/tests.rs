@@ -83,12 +83,18 @@ proptest! {
                         let expected = first_fit(&flags, start, length, fit);
                         prop_assert_eq!(map.first_fit(start, length, fit, &mut scanned), expected);
                         let any = first_fit(&flags, 0, length, fit);
-                        let best = map.best_fit(start, length, fit, &mut scanned);
+                        let best = map.best_fit(start, length, u32::MAX, fit, &mut scanned);
                         prop_assert_eq!(best.is_some(), any.is_some());
                         if let Some(at) = best {
                             prop_assert!(flags[at as usize..(at + length) as usize].iter().all(|u| !u));
                         }
                     }
+                    let below = 2 + length / 2;
+                    let below = 1 << below.ilog2();
+                    let under = runs(&flags).into_iter().map(|r| r.1 - r.0).filter(|&n| n < below).max();
+                    let found = map.longest_below(start, below).map(|r| r.1 - r.0);
+                    prop_assert_eq!(found.is_some(), under.is_some());
+                    prop_assert_eq!(found.map(class_of), under.map(class_of));
                     let longest = runs(&flags).into_iter().map(|r| r.1 - r.0).max();
                     prop_assert_eq!(map.longest(start).map(|r| r.1 - r.0), longest);
                     if let Some((a, b)) = map.run_at(start) {
