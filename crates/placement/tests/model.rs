@@ -118,6 +118,14 @@ impl Model {
         false
     }
 
+    /// Whether anything is set aside for growing files.
+    fn claims(&self) -> bool {
+        let cpg = self.engine.layout().clusters_per_group as usize;
+        let known = |(at, used): &(usize, &bool)| !**used && self.disk[at / cpg].is_none();
+        let free = self.flags.iter().enumerate().filter(known).count() as u64;
+        self.engine.free_runs().map(|run| u64::from(run.count)).sum::<u64>() != free
+    }
+
     fn allocate(&mut self, request: Request) {
         let mut request = request;
         let grant = loop {
@@ -142,6 +150,10 @@ impl Model {
         }
         let tight = self.engine.free_clusters() < self.engine.layout().clusters / 3;
         if run.count < request.want && self.complete && !tight {
+            if self.claims() {
+                self.held.push(grant);
+                return;
+            }
             // Put it back for a moment: the known space must not have held the whole.
             self.flags[Self::range(run)].fill(false);
             assert!(!self.place(request.want, request.align, true), "{request:?} trimmed to {run:?}");

@@ -244,6 +244,9 @@ impl Space {
         let clusters = request.count.saturating_add(inside).div_ceil(geometry.blocks_per_cluster());
         let mut wanted = Request::data(geometry.cluster_of(request.goal), clusters);
         wanted.owner = u64::from(request.owner.get());
+        wanted.offset = u64::from(request.logical.0) >> geometry.cluster_log2;
+        wanted.extends = wanted.offset > 0;
+        wanted.size = wanted.offset + u64::from(clusters);
         let grant = self.allocate(writing, wanted)?;
         let run = grant.run();
         let start = geometry.cluster_start(run.start);

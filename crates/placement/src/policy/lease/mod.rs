@@ -89,7 +89,7 @@ impl Lease {
         }
         let long = view.long_runs(reserve(view));
         if let Some(start) = view.near_fit_below(request, long) {
-            if small {
+            if small && request.directory != 0 {
                 self.shelves.open(view, request, start);
             }
             return Ok(Some(whole(start)));
@@ -104,7 +104,10 @@ impl Lease {
         match view.unknown_with(request.goal, request.want) {
             Some(group) if found.is_none() && view.may_ask(request) => Err(Refusal::NeedBitmap(group)),
             _ => {
-                if small && let Some(start) = found {
+                if small
+                    && request.directory != 0
+                    && let Some(start) = found
+                {
                     self.shelves.open(view, request, start);
                 }
                 Ok(found.map(whole))
@@ -114,7 +117,9 @@ impl Lease {
 
     /// A place for a small file beside the last one of its directory.
     fn beside(&self, view: &View<'_>, request: &Request) -> Option<Cluster> {
-        if let Some(start) = self.shelves.take(view, request) {
+        if request.directory != 0
+            && let Some(start) = self.shelves.take(view, request)
+        {
             return Some(start);
         }
         if view.free_clusters() < view.layout().clusters / CROWDED {

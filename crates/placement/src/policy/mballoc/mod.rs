@@ -302,8 +302,7 @@ impl BlockPolicy for Mballoc {
                     }
                     _ => {
                         let logical = goal.map_or(request.offset, |goal| goal.logical);
-                        state.preallocations.add_window(request.owner, logical, whole, choice.run);
-                        Vec::new()
+                        state.preallocations.add_window(request.owner, logical, whole, choice.run)
                     }
                 };
                 for run in &given_up {

@@ -82,11 +82,19 @@ impl Preallocations {
         Some(ClusterRun { start, count: request.want })
     }
 
-    /// Remembers a window of a file of which `used` is in use.
-    pub(super) fn add_window(&mut self, owner: u64, logical: u64, whole: ClusterRun, used: ClusterRun) {
+    /// Remembers a window of a file of which `used` is in use; returns what another one that began
+    /// at the same place still claimed.
+    pub(super) fn add_window(
+        &mut self,
+        owner: u64,
+        logical: u64,
+        whole: ClusterRun,
+        used: ClusterRun,
+    ) -> Vec<ClusterRun> {
         let claimed = (whole.start.0..whole.end()).map(|c| c < used.start.0 || c >= used.end()).collect();
         let window = FileWindow { start: whole.start, len: whole.count, claimed };
-        self.files.entry(owner).or_default().insert(logical, window);
+        let before = self.files.entry(owner).or_default().insert(logical, window);
+        before.map(|window| window.runs()).unwrap_or_default()
     }
 
     /// Remembers the rest of a pool; returns what is dropped because there are too many.
