@@ -244,7 +244,7 @@ fn minimum(view: &View<'_>, request: &Request) -> Result<Choice, Refusal> {
 }
 
 /// Where in the file a run of `count` lies that is shorter than the window or fills it: at the
-/// window's end if that covers the start of the request, else at its start if that covers the
+/// window's end if that covers enough of the request, else at its start if that covers the
 /// whole request, else at the request.
 fn window_start(request: &Request, goal: Goal, count: u32) -> u64 {
     if count >= goal.len {
@@ -252,7 +252,8 @@ fn window_start(request: &Request, goal: Goal, count: u32) -> u64 {
     }
     let end = goal.logical + u64::from(goal.len);
     let late = end.saturating_sub(u64::from(count));
-    if request.offset >= late {
+    let served = end.saturating_sub(request.offset);
+    if request.offset >= late && served >= u64::from(request.min) {
         return late;
     }
     let covers = goal.logical + u64::from(count) >= request.offset + u64::from(request.want);
