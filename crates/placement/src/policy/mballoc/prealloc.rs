@@ -43,31 +43,20 @@ impl Preallocations {
         let windows = self.files.get_mut(&request.owner)?;
         let (logical, window) = windows.range_mut(..=request.offset).next_back()?;
         let from = u32::try_from(request.offset - logical).ok().filter(|&from| from < window.len)?;
-        let slots = window.claimed.iter_mut().skip(from as usize).take(request.want as usize);
-        let mut count = 0;
-        for claimed in slots.take_while(|claimed| **claimed) {
+        let ahead = window.claimed.iter().skip(from as usize).take(request.want as usize);
+        let count = u32::try_from(ahead.take_while(|claimed| **claimed).count()).unwrap_or(0);
+        if count < request.min {
+            return None;
+        }
+        for claimed in window.claimed.iter_mut().skip(from as usize).take(count as usize) {
             *claimed = false;
-            count += 1;
         }
         let start = Cluster(window.start.0 + u64::from(from));
         if !window.claimed.contains(&true) {
             let logical = *logical;
             windows.remove(&logical);
         }
-        if count >= request.min {
-            return Some(ClusterRun { start, count });
-        }
-        self.unuse(request, count);
-        None
-    }
-
-    fn unuse(&mut self, request: &Request, count: u32) {
-        let Some(windows) = self.files.get_mut(&request.owner) else { return };
-        let Some((logical, window)) = windows.range_mut(..=request.offset).next_back() else { return };
-        let from = usize::try_from(request.offset - logical).unwrap_or(usize::MAX);
-        for claimed in window.claimed.iter_mut().skip(from).take(count as usize) {
-            *claimed = true;
-        }
+        Some(ClusterRun { start, count })
     }
 
     /// Clusters from a pool of the CPU: of those with room, the nearest to the goal.
