@@ -35,7 +35,6 @@
 //! ([`OpenOptions`]): what it writes is a function of its inputs.
 
 #![forbid(unsafe_code)]
-#![allow(dead_code)] // while the ladder is being built rung by rung
 
 mod cache;
 pub mod device;
