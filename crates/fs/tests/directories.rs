@@ -233,6 +233,40 @@ fn directories_of_others_read_as_the_kernel_reads_them() {
     }
 }
 
+/// A directory as debugfs lists it: name, inode, whether it is a directory. Fields end with `/`.
+fn debugfs_listing(image: &Path, dir: InodeNumber) -> BTreeSet<(Vec<u8>, u64, bool)> {
+    let request = format!("ls -p <{dir}>");
+    let listed = tool::run(tool::command("debugfs").args(["-R", &request]).arg(image)).stdout;
+    let fields: Vec<&[u8]> = listed.split(|byte| *byte == b'/').collect();
+    let number = |field: &[u8]| String::from_utf8_lossy(field).parse::<u64>().unwrap();
+    let records = fields.chunks_exact(7).map(|fields| match fields {
+        [_, inode, mode, _, _, name, _] => (name.to_vec(), number(inode), mode.starts_with(b"04")),
+        _ => panic!("debugfs lists {fields:?}"),
+    });
+    // It lists unused entries too, as inode 0.
+    records.filter(|(name, inode, _)| *inode != 0 && name != b"." && name != b"..").collect()
+}
+
+#[test]
+fn directories_that_few_kernels_mount_read_as_debugfs_reads_them() {
+    const TEST: &str = "directories_that_few_kernels_mount_read_as_debugfs_reads_them";
+    for name in ["ext4-8k", "ext4-32k", "ext4-64k", "casefold", "encrypt-stable", "inline-data-1k", "debugfs"]
+    {
+        let Some(image) = images::golden(TEST, name) else { continue };
+        let volume = open(&image, false);
+        let (mut left, mut seen) = (vec![InodeNumber::ROOT], 0);
+        while let Some(dir) = left.pop() {
+            let listing = debugfs_listing(&image, dir);
+            let names: BTreeSet<_> = listing.iter().map(|(name, inode, _)| (name.clone(), *inode)).collect();
+            assert_eq!(ours(&volume, dir), names, "{name}, directory {dir}");
+            let below = listing.iter().filter(|(.., is_dir)| *is_dir);
+            left.extend(below.map(|(_, inode, _)| InodeNumber::new(u32::try_from(*inode).unwrap()).unwrap()));
+            seen += 1;
+        }
+        assert!(seen > 2, "{name} has only {seen} directories");
+    }
+}
+
 #[test]
 fn inline_directories_of_the_kernel_read_as_it_reads_them() {
     const TEST: &str = "inline_directories_of_the_kernel_read_as_it_reads_them";
