@@ -174,6 +174,7 @@ impl<'a> Filler<'a> {
         let mut writer = self.volume.writer(number, size)?;
         let mut end = 0;
         for extent in self.catalogue.extents(node) {
+            writer.begin_stretch(extent.file_offset + extent.len);
             copy_extent(reader, &mut writer, &extent, progress)?;
             end = extent.file_offset + extent.len;
         }

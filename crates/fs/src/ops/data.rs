@@ -87,11 +87,23 @@ pub struct Writer<'v> {
     volume: &'v Volume,
     inode: InodeNumber,
     announced: u64,
+    /// Where the data that is being written ends and a hole begins: space is taken ahead up to here.
+    stretch: u64,
     ahead: file::Ahead,
     position: u64,
 }
 
 impl Writer<'_> {
+    /// Says that the data written next goes on up to `end`, and that a hole or the end of the file
+    /// follows. Without it all data up to the announced size is expected, and space is taken ahead
+    /// for it, which sparse files would never use.
+    pub fn begin_stretch(&mut self, end: u64) {
+        if end != self.stretch {
+            self.ahead = file::Ahead::default();
+            self.stretch = end;
+        }
+    }
+
     /// Writes all of `data` at an offset.
     ///
     /// # Errors
@@ -104,7 +116,7 @@ impl Writer<'_> {
         let end = offset.saturating_add(data.len() as u64);
         let complete = offset == 0 && node.size() == 0 && end >= self.announced;
         if !(complete && inline::store(&volume.format, &mut node, data)?) {
-            let hint = file::WriteHint { end: self.announced.max(end) };
+            let hint = file::WriteHint { end: self.stretch.max(end) };
             if node.flags().contains(InodeFlags::INLINE_DATA) {
                 let before = inline::take(&volume.format, &mut node)?;
                 file::write_at(volume, &mut update, &mut node, &mut self.ahead, 0, &before, &hint)?;
@@ -161,7 +173,8 @@ impl Volume {
         if file_type(&inode)? != FileType::Regular {
             return Err(Error::Invalid("only regular files can be written".into()));
         }
-        Ok(Writer { volume: self, inode: number, announced, ahead: file::Ahead::default(), position: 0 })
+        let ahead = file::Ahead::default();
+        Ok(Writer { volume: self, inode: number, announced, stretch: announced, ahead, position: 0 })
     }
 
     /// The target of a symbolic link.
