@@ -74,22 +74,26 @@ mod tests {
 
     proptest! {
         #[test]
-        fn behaves_like_a_plain_set(spans in prop::collection::vec((0_u64..100, 0_u64..10), 0..30), from in 0_u64..110, len in 1_u64..12) {
+        fn behaves_like_a_plain_set(
+            spans in prop::collection::vec((0_usize..100, 0_usize..10), 0..30),
+            from in 0_usize..110,
+            len in 1_usize..12,
+        ) {
             let mut runs = Runs::default();
-            let mut plain = [false; 128];
+            let mut plain = [false; 120];
             for (start, count) in spans {
-                runs.insert(start, start + count);
-                plain[start as usize..(start + count) as usize].fill(true);
+                runs.insert(start as u64, (start + count) as u64);
+                plain[start..start + count].fill(true);
             }
-            let limit = 120;
-            let found = (from..limit).find(|at| at + len <= limit && plain[*at as usize..(at + len) as usize].iter().all(|used| !used));
-            prop_assert_eq!(runs.find_free(from, limit, len), found);
-            let count = plain[from.min(60) as usize..60].iter().filter(|used| **used).count() as u64;
-            prop_assert_eq!(runs.count_within(from.min(60), 60), count);
-            // Neighbours are joined.
+            let is_free = |at: &usize| plain.get(*at..at + len).is_some_and(|part| part.iter().all(|used| !used));
+            let found = (from..plain.len()).find(is_free);
+            prop_assert_eq!(runs.find_free(from as u64, 120, len as u64), found.map(|at| at as u64));
+            let from = from.min(60);
+            let count = plain[from..60].iter().filter(|used| **used).count();
+            prop_assert_eq!(runs.count_within(from as u64, 60), count as u64);
             let mut last = None;
             for (start, end) in &runs.0 {
-                prop_assert!(start < end && last.is_none_or(|last| last < *start));
+                prop_assert!(start < end && last.is_none_or(|last| last < *start), "neighbours are joined");
                 last = Some(*end);
             }
         }

@@ -310,6 +310,9 @@ impl<'a> Writer<'a> {
     /// one is to be checked.
     fn superblocks(&mut self) -> Result<()> {
         let mut raw = self.plan.raw;
+        let superblocks = self.holders.len() as u64 * u64::from(self.plan.geometry.block_size.bytes());
+        raw.s_kbytes_written.set((self.written + superblocks).div_ceil(1024));
+        let mut primary = raw;
         raw.s_state.set(0);
         for holder in self.holders.clone().into_iter().skip(1) {
             raw.s_block_group_nr.set(u16::try_from(holder).unwrap_or(u16::MAX));
@@ -321,11 +324,9 @@ impl<'a> Writer<'a> {
             }
             self.put(offset, &block)?;
         }
-        let mut raw = self.plan.raw;
-        raw.s_kbytes_written.set((self.written + 1024).div_ceil(1024));
-        self.sealer.seal_superblock(&mut raw);
+        self.sealer.seal_superblock(&mut primary);
         self.device.flush().map_err(|error| Error::io("flushing before the superblock", error))?;
-        self.put(SUPERBLOCK_OFFSET, raw.as_bytes())
+        self.put(SUPERBLOCK_OFFSET, primary.as_bytes())
     }
 }
 
