@@ -243,7 +243,7 @@ impl<'a> Files<'a> {
         let (log, fast) = journal_size::of_volume(self.options, self.shape, free)?;
         let blocks = log + fast;
         let goal = match self.options.journal.location {
-            Some(offset) => offset >> self.shape.block_size.log2(),
+            Some(place) => place.in_blocks(self.shape.block_size),
             None if self.options.packed_meta_blocks => 0,
             None if !self.shape.features.incompat.contains(Incompat::EXTENTS) => self.goal(JOURNAL),
             None => self.middle()?,
@@ -397,7 +397,7 @@ impl<'a> Files<'a> {
     fn orphan_file(&mut self) -> Result<()> {
         let number = self.next_inode()?;
         let blocks = match self.options.orphan_file_size {
-            Some(bytes) => u32::try_from(self.shape.block_size.blocks_for(bytes)).unwrap_or(u32::MAX),
+            Some(length) => u32::try_from(length.in_blocks(self.shape.block_size)).unwrap_or(u32::MAX),
             None => ondisk::orphan_file::default_blocks(self.shape.blocks),
         };
         let ratio = 1_u32 << self.shape.cluster_log2;

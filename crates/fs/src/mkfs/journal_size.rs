@@ -32,15 +32,15 @@ pub(super) fn default_blocks(blocks: u64) -> u32 {
 /// Blocks of the log and of the fast-commit area behind it.
 pub(super) fn of_volume(options: &Options, shape: &Shape, free: u64) -> Result<(u32, u32)> {
     let size = u64::from(shape.block_size.bytes());
-    let log = match options.journal.size_mib {
-        Some(mib) => mib.saturating_mul(1 << 20) / size,
+    let log = match options.journal.size {
+        Some(bytes) => bytes / size,
         None => u64::from(default_blocks(shape.blocks)),
     };
-    let fast = match options.journal.fast_commit_kib {
+    let fast = match options.journal.fast_commit_size {
         Some(_) if !shape.features.compat.contains(Compat::FAST_COMMIT) => {
             return invalid("a fast-commit size needs the fast_commit feature (-O fast_commit)");
         }
-        Some(kib) => kib.saturating_mul(1024) / size,
+        Some(bytes) => bytes / size,
         None if shape.features.compat.contains(Compat::FAST_COMMIT) => log / u64::from(FAST_COMMIT_SHARE),
         None => 0,
     };
@@ -48,7 +48,7 @@ pub(super) fn of_volume(options: &Options, shape: &Shape, free: u64) -> Result<(
     if log < least || log.saturating_add(fast) > MOST {
         return invalid(format!("a journal of {log} blocks is not from {least} to {MOST} blocks"));
     }
-    if log + fast > free / 2 && options.journal.size_mib.is_some() {
+    if log + fast > free / 2 && options.journal.size.is_some() {
         return invalid(format!("a journal of {log} blocks is too large: only {free} blocks are free"));
     }
     let fits = |blocks: u64| u32::try_from(blocks).unwrap_or(u32::MAX);

@@ -43,7 +43,7 @@ use tables::Layout;
 
 pub use journal_device::JournalDevice;
 pub use options::{
-    Encoding, FeatureEdit, FsType, JournalOptions, OnError, Options, Storage, Usage, parse_features,
+    Amount, Encoding, FeatureEdit, FsType, JournalOptions, OnError, Options, Storage, Usage, parse_features,
 };
 
 /// Everything about a new volume, decided.

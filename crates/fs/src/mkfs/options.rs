@@ -3,6 +3,7 @@
 
 use ondisk::features::{FeatureBit, feature_by_name};
 use ondisk::quota::QuotaKind;
+use ondisk::units::BlockSize;
 
 /// The family a volume belongs to: decides the default features.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -81,15 +82,35 @@ pub enum OnError {
     Panic,
 }
 
+/// A place or length on the volume, in whichever unit it was said.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Amount {
+    /// Blocks of the volume, however large they turn out.
+    Blocks(u64),
+    /// Bytes; a started block counts.
+    Bytes(u64),
+}
+
+impl Amount {
+    /// The same in blocks.
+    #[must_use]
+    pub fn in_blocks(self, size: BlockSize) -> u64 {
+        match self {
+            Amount::Blocks(blocks) => blocks,
+            Amount::Bytes(bytes) => size.blocks_for(bytes),
+        }
+    }
+}
+
 /// The journal's size and place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct JournalOptions {
-    /// Size in MiB; by the volume's size if `None`.
-    pub size_mib: Option<u64>,
-    /// Size of the fast-commit area in KiB; a 64th of the journal if `None`.
-    pub fast_commit_kib: Option<u64>,
-    /// Byte offset from which to look for room; the middle of the volume if `None`.
-    pub location: Option<u64>,
+    /// Size in bytes, without the fast-commit area; by the volume's size if `None`.
+    pub size: Option<u64>,
+    /// Size of the fast-commit area in bytes; a 64th of the journal if `None`.
+    pub fast_commit_size: Option<u64>,
+    /// From where to look for room; the middle of the volume if `None`.
+    pub location: Option<Amount>,
 }
 
 /// How names are folded in case-insensitive directories.
@@ -161,8 +182,8 @@ pub struct Options {
     pub stride: Option<u16>,
     /// Blocks per stripe of a RAID.
     pub stripe_width: Option<u32>,
-    /// Blocks up to which the volume shall be able to grow while mounted.
-    pub resize_limit: Option<u64>,
+    /// Up to where the volume shall be able to grow while mounted.
+    pub resize_limit: Option<Amount>,
     /// The journal.
     pub journal: JournalOptions,
     /// Do not clear the journal on storage of unknown contents.
@@ -185,8 +206,8 @@ pub struct Options {
     pub mmp_interval: u16,
     /// Names of machine and device for the `mmp` block.
     pub mmp_names: (Vec<u8>, Vec<u8>),
-    /// Bytes of the orphan file.
-    pub orphan_file_size: Option<u64>,
+    /// Length of the orphan file.
+    pub orphan_file_size: Option<Amount>,
     /// What the storage contains.
     pub storage: Storage,
     /// Mark the volume as a playground for experimental code.

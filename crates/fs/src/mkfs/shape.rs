@@ -237,7 +237,7 @@ impl Shape {
     /// size, as far as the resize inode reaches.
     fn growth_blocks(&self, options: &Options) -> Result<u32> {
         let per_group = u64::from(self.blocks_per_group);
-        let (limit, first) = match options.resize_limit {
+        let (limit, first) = match options.resize_limit.map(|limit| limit.in_blocks(self.block_size)) {
             Some(limit) if limit <= self.blocks => {
                 let blocks = self.blocks;
                 return invalid(format!("resize limit of {limit} blocks is not over the size, {blocks}"));
