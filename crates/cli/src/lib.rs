@@ -6,6 +6,7 @@ pub mod build;
 pub mod commands;
 pub mod console;
 pub mod export;
+pub mod format;
 pub mod image;
 pub mod reading;
 pub mod size;

@@ -10,6 +10,7 @@ mod get;
 mod info;
 mod json;
 mod ls;
+mod mkfs;
 mod runs;
 mod stat;
 mod tree;
@@ -23,6 +24,8 @@ use crate::console::{Console, Failure};
 pub enum Command {
     /// Makes an image from a directory, a tar archive, an OCI layout or a docker-save archive.
     Build(Box<build::Build>),
+    /// Makes a new, empty volume.
+    Mkfs(Box<mkfs::Mkfs>),
     /// Lists directories.
     Ls(ls::Ls),
     /// Draws a directory and all below it.
@@ -51,6 +54,7 @@ impl Command {
     pub fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         match self {
             Command::Build(command) => command.run(console),
+            Command::Mkfs(command) => command.run(console),
             Command::Ls(command) => command.run(console),
             Command::Tree(command) => command.run(console),
             Command::Stat(command) => command.run(console),

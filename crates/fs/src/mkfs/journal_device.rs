@@ -53,7 +53,6 @@ impl JournalDevice {
         raw.s_first_data_block.set(u32::from(log == 0));
         raw.s_blocks_per_group.set(block_size.bytes() * 8);
         raw.s_clusters_per_group.set(block_size.bytes() * 8);
-        raw.s_first_ino.set(ondisk::units::InodeNumber::FIRST_OLD.get());
         raw.s_inode_size.set(256);
         raw.s_min_extra_isize.set(ondisk::inode::EXTRA_SIZE);
         raw.s_want_extra_isize.set(ondisk::inode::EXTRA_SIZE);

@@ -6,6 +6,8 @@ use ondisk::features::{Compat, Features, Incompat, RoCompat};
 use super::options::{FeatureEdit, FsType, Options, Usage};
 use crate::{Error, Result};
 
+/// `s_creator_os` of the Hurd.
+const CREATOR_HURD: u32 = 1;
 const MIB: u64 = 1 << 20;
 const TIB: u64 = 1 << 40;
 
@@ -99,8 +101,11 @@ impl Profile {
     pub(super) fn of(options: &Options, bytes: u64) -> Profile {
         let by_size = [usage_by_size(bytes)];
         let usage = if options.usage.is_empty() { &by_size[..] } else { &options.usage };
+        let hurd: &[Usage] = if options.creator_os == CREATOR_HURD { &[Usage::Hurd] } else { &[] };
         let mut profile = Profile { block_size: 4096, inode_size: 256, inode_ratio: 16_384 };
-        for row in usage.iter().flat_map(|usage| ROWS.iter().filter(move |row| row.usage == *usage)) {
+        for row in
+            usage.iter().chain(hurd).flat_map(|usage| ROWS.iter().filter(move |row| row.usage == *usage))
+        {
             profile.block_size = row.block_size.unwrap_or(profile.block_size);
             profile.inode_size = row.inode_size.unwrap_or(profile.inode_size);
             profile.inode_ratio = row.inode_ratio.unwrap_or(profile.inode_ratio);
@@ -128,6 +133,11 @@ fn family(fs_type: FsType) -> Features {
 /// A feature that a new volume can't have.
 pub(super) fn features(options: &Options) -> Result<Features> {
     let mut features = if options.old_revision { Features::default() } else { family(options.fs_type) };
+    if options.creator_os == CREATOR_HURD {
+        // The Hurd uses these fields and bits for purposes of its own.
+        features.incompat.remove(Incompat::FILETYPE);
+        features.ro_compat.remove(RoCompat::HUGE_FILE | RoCompat::METADATA_CSUM);
+    }
     for edit in &options.features {
         match edit {
             FeatureEdit::None => features = Features::default(),

@@ -53,6 +53,10 @@ pub(super) fn identity(options: &Options) -> RawSuperblock {
         word.set(bytes.try_into().map_or(0, u32::from_le_bytes));
     }
     raw.s_def_hash_version = HASH_HALF_MD4;
+    raw.s_first_ino.set(ondisk::units::InodeNumber::FIRST_OLD.get());
+    if !options.old_revision {
+        raw.s_default_mount_opts.set(MOUNT_USER_XATTR_AND_ACL);
+    }
     raw.s_kbytes_written.set(1);
     raw
 }
@@ -61,10 +65,6 @@ pub(super) fn identity(options: &Options) -> RawSuperblock {
 pub(super) fn of_volume(options: &Options, shape: &Shape) -> RawSuperblock {
     let mut raw = identity(options);
     shape.store(&mut raw);
-    if !options.old_revision {
-        raw.s_first_ino.set(ondisk::units::InodeNumber::FIRST_OLD.get());
-        raw.s_default_mount_opts.set(MOUNT_USER_XATTR_AND_ACL);
-    }
     // Hashes of names as mke2fs on machines whose characters are signed, such as x86.
     let test = if options.test_volume { FLAG_TEST } else { 0 };
     raw.s_flags.set(FLAG_SIGNED_HASH | test);

@@ -1,0 +1,221 @@
+//! Where a new volume goes: a new file, which appears whole or not at all; or in place, on a block
+//! device, in a part of a disk image, or in a file that holds nothing yet.
+
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use platfs::device::{Device, FileDevice, Window};
+use platfs::mkfs::Storage;
+use rustix::fs::{OFlags, SeekFrom, seek};
+use rustix::io::Errno;
+
+use crate::build::output::Output;
+use crate::console::Failure;
+use crate::image::{ImageSpec, Part, partitions, shown};
+
+/// Bytes at the start of a device that are looked at for an older content.
+const PROBE: usize = 128 * 1024;
+
+/// The place, with nothing written yet.
+pub(super) struct Target<'a> {
+    name: &'a OsStr,
+    size: u64,
+    storage: Storage,
+    place: Place,
+}
+
+enum Place {
+    /// A file beside, which takes the name in the end; all of its length, and where the volume begins.
+    New { path: PathBuf, len: u64, offset: u64, permissions: Option<fs::Permissions> },
+    /// What is there already, from a byte on.
+    Existing { file: File, start: u64, grow_to: u64 },
+}
+
+impl<'a> Target<'a> {
+    /// Looks at the target. `size` is what the volume shall have, `offset` the byte of the target where
+    /// it begins.
+    ///
+    /// # Errors
+    /// No size known, something that would be lost, or in use.
+    pub(super) fn find(
+        name: &'a OsStr,
+        size: Option<u64>,
+        offset: u64,
+        force: bool,
+    ) -> Result<Self, Failure> {
+        let spec = ImageSpec::parse(name);
+        let about = |what: &dyn std::fmt::Display| Failure::about(shown(name), what);
+        let metadata = match fs::metadata(&spec.path) {
+            Ok(metadata) => metadata,
+            Err(error) if error.kind() == io::ErrorKind::NotFound && spec.part == Part::Whole => {
+                return Self::new_file(name, spec.path, size, offset, None);
+            }
+            Err(error) => return Err(about(&error)),
+        };
+        let kind = metadata.file_type();
+        if !kind.is_file() && !kind.is_block_device() {
+            let what = if kind.is_dir() { "a directory" } else { "a special file" };
+            return Err(about(&format!("is {what}, not a file or block device")));
+        }
+        let path = fs::canonicalize(&spec.path).map_err(|error| about(&error))?;
+        if let Some(user) = loop_device_of(&path) {
+            return Err(about(&format!("is in use by {user} (mounted?); detach it first")));
+        }
+        let file = open(&path, kind.is_block_device()).map_err(|error| about(&error))?;
+        let whole =
+            Arc::new(FileDevice::new(file.try_clone().map_err(|e| about(&e))?).map_err(|e| about(&e))?);
+        let (start, room) = part(&spec, &whole).map_err(|problem| about(&problem))?;
+        let start = start.checked_add(offset).ok_or_else(|| about(&"the offset is too large"))?;
+        let room = room.checked_sub(offset);
+        let growable = kind.is_file() && spec.part == Part::Whole;
+        let size = match (size, room) {
+            (Some(size), Some(room)) if size <= room || growable => size,
+            (Some(size), None) if growable => size,
+            (Some(size), room) => {
+                let room = room.unwrap_or(0);
+                return Err(about(&format!("has {room} bytes, and the volume shall have {size}")));
+            }
+            (None, Some(room)) if room > 0 => room,
+            (None, _) => return Err(Failure::Usage(format!("{}: a size is needed", shown(name)))),
+        };
+        let end = start.checked_add(size).ok_or_else(|| about(&"the size is too large"))?;
+        let holds = holds_data(&file, &*whole, start, end, kind.is_block_device()).map_err(|e| about(&e))?;
+        if holds && !force {
+            return Err(about(&"is not empty; -F writes over it"));
+        }
+        if holds && growable && offset == 0 {
+            let permissions = Some(metadata.permissions());
+            return Self::new_file(name, path, Some(size), 0, permissions);
+        }
+        let storage = if holds || kind.is_block_device() { Storage::Unknown } else { Storage::Zeroed };
+        let grow_to = if growable { end.max(metadata.len()) } else { 0 };
+        Ok(Target { name, size, storage, place: Place::Existing { file, start, grow_to } })
+    }
+
+    fn new_file(
+        name: &'a OsStr,
+        path: PathBuf,
+        size: Option<u64>,
+        offset: u64,
+        permissions: Option<fs::Permissions>,
+    ) -> Result<Self, Failure> {
+        let Some(size) = size else {
+            return Err(Failure::Usage(format!("{}: does not exist yet, so a size is needed", shown(name))));
+        };
+        let len = size.checked_add(offset).filter(|len| i64::try_from(*len).is_ok());
+        let Some(len) = len else {
+            return Err(Failure::about(shown(name), "the size is too large for a file"));
+        };
+        let place = Place::New { path, len, offset, permissions };
+        Ok(Target { name, size, storage: Storage::Zeroed, place })
+    }
+
+    /// Bytes the volume may have.
+    pub(super) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// What is known of the contents.
+    pub(super) fn storage(&self) -> Storage {
+        self.storage
+    }
+
+    /// Lets `fill` write the volume.
+    ///
+    /// # Errors
+    /// Those of `fill` and of the system.
+    pub(super) fn write(self, fill: impl FnOnce(&dyn Device) -> Result<(), Failure>) -> Result<(), Failure> {
+        let name = self.name;
+        let failed = |error: io::Error| Failure::about(shown(name), error);
+        match self.place {
+            Place::New { path, len, offset, permissions } => {
+                let output = Output::begin(&path, len).map_err(failed)?;
+                let file = output.file().map_err(failed)?;
+                if let Some(permissions) = permissions {
+                    file.set_permissions(permissions).map_err(failed)?;
+                }
+                fill(&*window(file, offset, self.size).map_err(failed)?)?;
+                output.finish().map_err(failed)
+            }
+            Place::Existing { file, start, grow_to } => {
+                if file.metadata().map_err(failed)?.len() < grow_to {
+                    file.set_len(grow_to).map_err(failed)?;
+                }
+                fill(&*window(file, start, self.size).map_err(failed)?)
+            }
+        }
+    }
+}
+
+fn window(file: File, start: u64, size: u64) -> io::Result<Box<dyn Device>> {
+    Ok(Box::new(Window::new(Arc::new(FileDevice::new(file)?), start, size)?))
+}
+
+/// Opens for reading and writing. A block device that is mounted or otherwise taken says so when it
+/// is asked for exclusively.
+fn open(path: &Path, is_block_device: bool) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    if is_block_device {
+        options.custom_flags(OFlags::EXCL.bits().cast_signed());
+    }
+    options.open(path).map_err(|error| match Errno::from_io_error(&error) {
+        Some(Errno::BUSY) => io::Error::other("is in use (mounted?); it can't be written over"),
+        _ => error,
+    })
+}
+
+/// First byte and length of the part of a disk that is meant.
+fn part(spec: &ImageSpec, whole: &FileDevice) -> Result<(u64, u64), String> {
+    let size = whole.size();
+    match spec.part {
+        Part::Whole => Ok((0, size)),
+        Part::From(start) if start <= size => Ok((start, size - start)),
+        Part::From(start) => Err(format!("byte {start} lies behind its end, at {size}")),
+        Part::Partition(number) => {
+            let all = partitions(whole).map_err(|error| error.to_string())?;
+            let found = all.iter().find(|partition| partition.number == number);
+            found
+                .map(|partition| (partition.start, partition.size))
+                .ok_or(format!("has no partition {number}"))
+        }
+    }
+}
+
+/// Whether something would be lost: data that is no hole in a file, anything but zeros at the start
+/// of a block device.
+fn holds_data(
+    file: &File,
+    device: &dyn Device,
+    start: u64,
+    end: u64,
+    is_block_device: bool,
+) -> io::Result<bool> {
+    if !is_block_device {
+        return match seek(file, SeekFrom::Data(start)) {
+            Ok(at) => Ok(at < end),
+            // Behind the last data.
+            Err(Errno::NXIO) => Ok(false),
+            // A file system without holes: all of the file counts.
+            Err(_) => Ok(start < file.metadata()?.len()),
+        };
+    }
+    let len = usize::try_from(end - start).unwrap_or(PROBE).min(PROBE);
+    let mut bytes = vec![0; len];
+    device.read_at(start, &mut bytes)?;
+    Ok(bytes.iter().any(|byte| *byte != 0))
+}
+
+/// The loop device that a file stands behind, if there is one.
+fn loop_device_of(path: &Path) -> Option<String> {
+    let devices = fs::read_dir("/sys/block").ok()?;
+    devices.filter_map(Result::ok).find_map(|device| {
+        let backing = fs::read_to_string(device.path().join("loop/backing_file")).ok()?;
+        (Path::new(backing.trim_end_matches('\n')) == path)
+            .then(|| format!("/dev/{}", device.file_name().display()))
+    })
+}
