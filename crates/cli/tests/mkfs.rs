@@ -9,6 +9,8 @@
 //!   and first block that we have no reason to imitate;
 //! - a journal of more than four extents may have its tree's leaf elsewhere.
 
+#![allow(clippy::unwrap_used, reason = "in a test it is a failure with a place")]
+
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;

@@ -9,12 +9,13 @@ use std::time::SystemTime;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use platfs::device::Device;
-use platfs::mkfs::{FsType, Options as FormatOptions, Storage, parse_features};
+use platfs::mkfs::Storage;
 use serde::Serialize;
 
 use crate::build::identity::{self, Identity, Stated};
 use crate::build::{Progress, Settings, Size, Summary, build_device, build_file};
 use crate::console::{Console, Failure};
+use crate::format::{self, FormatArgs};
 use crate::image::{self, ImageSpec, Part};
 use crate::size::{human, parse_size};
 use crate::source::catalogue::Catalogue;
@@ -69,10 +70,8 @@ pub struct Build {
     /// No progress bar, no summary.
     #[arg(short, long)]
     quiet: bool,
-    #[arg(short = 'O')]
-    features: Option<String>,
-    #[arg(short = 'b')]
-    block_size: Option<u32>,
+    #[command(flatten)]
+    format: FormatArgs,
 }
 
 fn parse_image_size(text: &str) -> Result<Size, String> {
@@ -154,18 +153,21 @@ impl Build {
         epoch: Option<u64>,
         target: &Target,
     ) -> Result<Settings, Failure> {
-        let mut format = FormatOptions::new(FsType::Ext4);
-        if let Some(list) = &self.features {
-            format.features = parse_features(list).map_err(Failure::Usage)?;
+        let asked = self.format.parse()?;
+        if asked.offset != 0 {
+            return Err(Failure::Usage("-E offset: name the image IMAGE@OFFSET instead".into()));
         }
-        format.block_size = self.block_size;
-        let stated = Stated { time: epoch, ..Stated::default() };
-        if matches!(target, Target::Device(_)) {
-            format.storage = Storage::Unknown;
+        let mut options = asked.options;
+        let time = format::now()?;
+        let uuid = asked.uuid.map(|choice| choice.bytes(time)).transpose()?;
+        let hash_seed = asked.hash_seed.map(|choice| choice.bytes(time)).transpose()?;
+        let stated = Stated { time: epoch, uuid, hash_seed };
+        if matches!(target, Target::Device(_)) && !asked.prezeroed {
+            options.storage = Storage::Unknown;
         }
         let rest = if self.reproducible { identity::derived(catalogue) } else { drawn()? };
         Ok(Settings {
-            format,
+            format: options,
             identity: stated.or(rest),
             size: self.size,
             // Reading a directory changes its times of access, and nobody can set those of change.

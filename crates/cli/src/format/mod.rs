@@ -12,7 +12,7 @@ use platfs::ondisk::features::{Compat, FeatureBit};
 
 use crate::console::Failure;
 use amount::{amount, bytes, number};
-pub use uuid::UuidChoice;
+pub use uuid::{UuidChoice, now};
 
 /// What a volume shall look like. Lists are separated by commas.
 #[derive(Args, Debug, Default)]
@@ -245,7 +245,7 @@ impl Format {
     /// # Errors
     /// No source of randomness, or a `SOURCE_DATE_EPOCH` that is no number.
     pub fn identify(&mut self) -> Result<(), Failure> {
-        self.options.time = uuid::now()?;
+        self.options.time = now()?;
         self.options.uuid = self.uuid.unwrap_or(UuidChoice::Random).bytes(self.options.time)?;
         self.options.hash_seed = self.hash_seed.unwrap_or(UuidChoice::Random).bytes(self.options.time)?;
         Ok(())

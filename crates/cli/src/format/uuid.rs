@@ -1,6 +1,5 @@
 //! UUIDs: given, random, from the time, or none; and what time it is.
 
-use std::io::Read;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::build::identity::version_4;
@@ -63,10 +62,10 @@ impl UuidChoice {
 
 fn random() -> Result<[u8; 16], Failure> {
     let mut bytes = [0; 16];
-    let source = "/dev/urandom";
-    let read = std::fs::File::open(source).and_then(|mut file| file.read_exact(&mut bytes));
-    read.map_err(|error| Failure::about(source, error))?;
-    Ok(bytes)
+    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
+        Ok(len) if len == bytes.len() => Ok(bytes),
+        _ => Err(Failure::Failed("the system gives no random numbers".into())),
+    }
 }
 
 /// A UUID of version 1 (RFC 9562, 5.1): steps of 100 ns since 1582-10-15, then clock sequence and
@@ -85,7 +84,10 @@ fn version_1(time: u64, random: [u8; 16]) -> [u8; 16] {
 }
 
 /// Seconds since 1970: `SOURCE_DATE_EPOCH`, or the clock.
-pub(super) fn now() -> Result<u64, Failure> {
+///
+/// # Errors
+/// A `SOURCE_DATE_EPOCH` that is no number.
+pub fn now() -> Result<u64, Failure> {
     match std::env::var("SOURCE_DATE_EPOCH") {
         Ok(text) => text
             .parse()
