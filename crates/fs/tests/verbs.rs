@@ -1,7 +1,10 @@
 //! Random verbs against a model in memory: whatever was made must be read back, by the library after
 //! opening anew, and e2fsck must have nothing to say. A failure prints the seed that repeats it.
 
+#![expect(clippy::cast_possible_truncation, reason = "numbers of a test are small")]
+
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs::File;
 use std::sync::Arc;
 
@@ -152,12 +155,15 @@ fn link(volume: &Volume, model: &mut Model, random: &mut Random) {
     let linked = volume.link(number, directory, &name);
     if matches!(model[&number].content, Content::Directory(_)) {
         assert!(matches!(linked, Err(platfs::Error::IsDirectory)), "{linked:?}");
-    } else if entries(model, directory).contains_key(&name) {
-        assert!(matches!(linked, Err(platfs::Error::Exists)), "{linked:?}");
-    } else {
-        linked.expect("link");
-        entries(model, directory).insert(name, number);
-        model.get_mut(&number).expect("known").links += 1;
+        return;
+    }
+    match entries(model, directory).entry(name) {
+        Entry::Occupied(_) => assert!(matches!(linked, Err(platfs::Error::Exists)), "{linked:?}"),
+        Entry::Vacant(entry) => {
+            linked.expect("link");
+            entry.insert(number);
+            model.get_mut(&number).expect("known").links += 1;
+        }
     }
 }
 

@@ -39,7 +39,8 @@ fn add(volume: &Volume, update: &mut Update<'_>, inode: &mut Inode, model: &mut 
     while left > 0 {
         let done = run.count - left;
         let at = run.logical.0 + done;
-        let free = (at..at + left).take_while(|block| !model.contains_key(block)).count() as u32;
+        let free = (at..at + left).take_while(|block| !model.contains_key(block)).count();
+        let free = u32::try_from(free).unwrap();
         if free > 0 {
             let start = Block(run.start.0 + u64::from(done));
             let piece = NewRun { logical: FileBlock(at), start, count: free, unwritten: run.unwritten };
