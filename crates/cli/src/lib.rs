@@ -14,7 +14,7 @@ pub mod source;
 pub mod text;
 
 use std::ffi::OsString;
-use std::io::{self, BufWriter};
+use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -31,19 +31,30 @@ struct CommandLine {
 /// Runs one command line, its output on standard output, its complaints on standard error.
 #[must_use]
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let line = match CommandLine::try_parse_from(arguments) {
-        Ok(line) => line,
-        Err(error) => {
-            // Nothing is left to do if even the usage can't be printed.
-            let _ = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
-        }
-    };
     let mut out = BufWriter::with_capacity(64 << 10, io::stdout().lock());
-    let mut err = io::stderr().lock();
-    let mut console = Console::new(&mut out, &mut err);
-    let done = line.command.run(&mut console).and_then(|()| console.flush());
-    console.finish(done)
+    run_with(arguments, &mut out, &mut io::stderr().lock())
+}
+
+/// Runs one command line with its output and its complaints going where the caller says.
+#[must_use]
+pub fn run_with<'a>(
+    arguments: impl IntoIterator<Item = OsString>,
+    out: &'a mut (dyn Write + 'a),
+    err: &'a mut (dyn Write + 'a),
+) -> ExitCode {
+    match CommandLine::try_parse_from(arguments) {
+        Ok(line) => {
+            let mut console = Console::new(out, err);
+            let done = line.command.run(&mut console).and_then(|()| console.flush());
+            console.finish(done)
+        }
+        Err(error) => {
+            let to = if error.use_stderr() { err } else { out };
+            // Nothing is left to do if even the usage can't be printed.
+            let _ = write!(to, "{error}").and_then(|()| to.flush());
+            ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+        }
+    }
 }
 
 impl From<io::Error> for Failure {

@@ -28,8 +28,11 @@ impl OpenImage {
     pub fn open(image: &OsStr, console: &mut Console<'_>) -> Result<Self, Failure> {
         let name = image::shown(image).to_string();
         let device = open_device(image)?;
-        let volume = Volume::open(device, &OpenOptions::new())
-            .map_err(|error| Failure::about(&name, explained(&error)))?;
+        let volume = Volume::open(Arc::clone(&device), &OpenOptions::new()).map_err(|error| {
+            let readable = platfs::read_superblock(&*device).is_ok();
+            let what = if readable { explained(&error) } else { no_superblock(&*device, &name, &error) };
+            Failure::about(&name, what)
+        })?;
         if volume.needs_recovery() {
             console.warn(format!(
                 "{name}: the journal holds changes that are not in place yet (not cleanly unmounted); \
@@ -78,6 +81,13 @@ impl OpenImage {
 /// A failure that names the image.
 pub fn open_device(image: &OsStr) -> Result<Arc<dyn Device>, Failure> {
     image::open_read(image).map_err(|error| Failure::about(image::shown(image), error))
+}
+
+/// The complaint about a device without a superblock, and what it holds instead.
+#[must_use]
+pub fn no_superblock(device: &dyn Device, name: &str, error: &Error) -> String {
+    let hint = image::lookalike(device, name);
+    format!("{error}{}", hint.map(|hint| format!("; {hint}")).unwrap_or_default())
 }
 
 /// The library's words, and what the user can do about it.

@@ -128,9 +128,9 @@ impl Figures {
         if self.census.runs() == 0 { 0 } else { self.census.shortest }
     }
 
-    /// Mean length of a run in KiB.
+    /// Mean length of a run in KiB, of a whole number of blocks as e2freefrag has it.
     fn mean(&self) -> u64 {
-        self.kilobytes(self.census.clusters()).checked_div(self.census.runs()).unwrap_or(0)
+        self.kilobytes(self.census.clusters().checked_div(self.census.runs()).unwrap_or(0))
     }
 
     /// First byte count of a bin, the first of the next, its runs and blocks; bins in use only.

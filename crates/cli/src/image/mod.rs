@@ -3,6 +3,7 @@
 //! `disk.img` is all of it, `disk.img@part2` its second partition, `disk.img@1M` what begins there.
 //! A file whose name really has an `@` is meant by it. Excludes what is on the device.
 
+mod lookalike;
 mod partitions;
 
 use std::ffi::OsStr;
@@ -18,6 +19,7 @@ use platfs::device::{Device, FileDevice, Window};
 use crate::size::parse_size;
 use crate::text::Shown;
 
+pub use lookalike::lookalike;
 pub use partitions::{Partition, TableError, partitions};
 
 /// Which part of a file or block device is meant.

@@ -94,7 +94,7 @@ fn identity(raw: &RawSuperblock) -> Vec<Fact> {
         Fact::new("volume_name", "Filesystem volume name", label.clone()).shown(or(&label, "<none>")),
         Fact::new("last_mounted_on", "Last mounted on", mounted.clone())
             .shown(or(&mounted, "<not available>")),
-        Fact::new("uuid", "Filesystem UUID", text::uuid(&raw.s_uuid)),
+        uuid("uuid", "Filesystem UUID", &raw.s_uuid),
         Fact::new("magic", "Filesystem magic number", format!("0x{:04X}", raw.s_magic.get())),
         Fact::new("revision", "Filesystem revision #", revision).shown(revision_name),
         list("features", "Filesystem features", raw.features().names()),
@@ -218,7 +218,7 @@ fn inodes_and_journal(raw: &RawSuperblock) -> Vec<Fact> {
     if raw.s_last_orphan.get() != 0 {
         all.push(Fact::new("first_orphan", "First orphan inode", raw.s_last_orphan.get()));
     }
-    if raw.features().compat.contains(Compat::DIR_INDEX) {
+    if raw.s_def_hash_version != 0 || raw.features().compat.contains(Compat::DIR_INDEX) {
         all.push(named("directory_hash", "Default directory hash", raw.s_def_hash_version.into(), &HASHES));
         let mut seed = [0; 16];
         for (to, from) in seed.chunks_exact_mut(4).zip(&raw.s_hash_seed) {

@@ -6,7 +6,6 @@
 
 mod fields;
 mod groups;
-mod search;
 mod summary;
 
 use std::ffi::OsString;
@@ -23,7 +22,7 @@ use serde_json::{Map, Value};
 use super::json;
 use crate::console::{Console, Failure};
 use crate::image;
-use crate::reading::open_device;
+use crate::reading::{no_superblock, open_device};
 use crate::text::Shown;
 
 /// Arguments of `plat info`.
@@ -106,10 +105,8 @@ impl Info {
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let name = image::shown(&self.image).to_string();
         let device = open_device(&self.image)?;
-        let raw = platfs::read_superblock(&*device).map_err(|error| {
-            let hint = search::hint(&*device, &name).map(|hint| format!("; {hint}")).unwrap_or_default();
-            Failure::about(&name, format!("{error}{hint}"))
-        })?;
+        let raw = platfs::read_superblock(&*device)
+            .map_err(|error| Failure::about(&name, no_superblock(&*device, &name, &error)))?;
         let findings = Findings::of(device, raw);
         if self.json {
             self.json(console, &findings)?

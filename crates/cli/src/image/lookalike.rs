@@ -3,7 +3,7 @@
 use ondisk::superblock::{RawSuperblock, SUPERBLOCK_LEN};
 use platfs::device::Device;
 
-use crate::image::partitions;
+use super::partitions;
 
 /// Formats that are often taken for images: where their magic stands, the magic, the name.
 const OTHERS: [(u64, &[u8], &str); 9] = [
@@ -35,8 +35,9 @@ fn backup(device: &dyn Device) -> Option<(u64, u64)> {
     })
 }
 
-/// What the device holds, if it can be told.
-pub(super) fn hint(device: &dyn Device, name: &str) -> Option<String> {
+/// What a device without a superblock holds, if it can be told.
+#[must_use]
+pub fn lookalike(device: &dyn Device, name: &str) -> Option<String> {
     if let Some((_, _, what)) = OTHERS.iter().find(|(at, magic, _)| has_magic(device, *at, magic)) {
         return Some(format!("it looks like {what}"));
     }
