@@ -306,7 +306,10 @@ fn info_has_every_field_of_dumpe2fs() {
             .iter()
             .map(|group| group["free_inodes"].as_u64().unwrap())
             .sum();
-        assert_eq!(object["superblock"]["free_inodes"], free, "{}", recipe.name);
+        // The kernel writes the superblock's counts last.
+        if recipe.name != "unclean" {
+            assert_eq!(object["superblock"]["free_inodes"], free, "{}", recipe.name);
+        }
     }
 }
 

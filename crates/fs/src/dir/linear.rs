@@ -114,6 +114,11 @@ impl<'a> Listing<'a> {
         Ok(listing)
     }
 
+    /// Blocks read so far.
+    pub(crate) fn blocks_read(&self) -> u64 {
+        u64::from(self.next)
+    }
+
     /// Reads the next block that has entries.
     fn load(&mut self) -> Result<()> {
         let at = FileBlock(self.next);

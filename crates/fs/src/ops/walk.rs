@@ -6,7 +6,7 @@ use ondisk::corrupt::Place;
 use ondisk::inode::FileType;
 use ondisk::units::InodeNumber;
 
-use crate::dir::DirEntry;
+use crate::dir::{self, DirEntry};
 use crate::error::{Error, Result};
 use crate::volume::Volume;
 
@@ -103,12 +103,8 @@ impl<'v> Walk<'v> {
         if !self.seen.insert(directory) {
             return broken("found under a second name: a cycle, or two parents");
         }
-        // A walk that fails here goes on elsewhere, but never reads more than the volume holds.
-        let blocks = self.volume.format.geometry.block_size.blocks_for(facts.size);
-        self.blocks_left = self.blocks_left.saturating_sub(blocks.saturating_sub(1));
-        match self.blocks_left.checked_sub(1) {
-            Some(left) => self.blocks_left = left,
-            None => return broken("the directories have more blocks than the volume"),
+        if self.blocks_left == 0 {
+            return broken("the directories before have more blocks than the volume");
         }
         let (mut names, complaint) = self.read(directory)?;
         names.sort_unstable_by(|a, b| a.name.cmp(&b.name));
@@ -121,19 +117,23 @@ impl<'v> Walk<'v> {
         Ok(complaint)
     }
 
-    fn read(&self, directory: InodeNumber) -> Result<(Vec<DirEntry>, Option<Error>)> {
-        let mut names = Vec::new();
-        for entry in self.volume.read_dir(directory)? {
+    fn read(&mut self, directory: InodeNumber) -> Result<(Vec<DirEntry>, Option<Error>)> {
+        let mut listing = dir::entries(self.volume, self.volume.load(directory)?)?;
+        let (mut names, mut complaint) = (Vec::new(), None);
+        for entry in &mut listing {
             match entry {
                 Ok(entry) if self.names + names.len() < NAMES_MAX => names.push(entry),
                 Ok(_) => {
                     let text = format!("more than {NAMES_MAX} names to be sorted at once");
-                    return Ok((names, Some(Error::Unsupported(text))));
+                    complaint = Some(Error::Unsupported(text));
+                    break;
                 }
-                Err(error) => return Ok((names, Some(error))),
+                Err(error) => complaint = Some(error),
             }
         }
-        Ok((names, None))
+        // The last directory may go over, by no more than the volume has.
+        self.blocks_left = self.blocks_left.saturating_sub(listing.blocks_read());
+        Ok((names, complaint))
     }
 
     /// All names of the directory the walk is in, sorted.

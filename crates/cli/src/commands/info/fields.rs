@@ -105,7 +105,7 @@ fn identity(raw: &RawSuperblock) -> Vec<Fact> {
             "errors_behavior",
             "Errors behavior",
             raw.s_errors.get().into(),
-            &["", "Continue", "Remount read-only", "Panic"],
+            &["Unknown (continue)", "Continue", "Remount read-only", "Panic"],
         ),
         named("creator_os", "Filesystem OS type", raw.s_creator_os.get(), &SYSTEMS),
     ]
