@@ -293,7 +293,7 @@ fn info_has_every_field_of_dumpe2fs() {
         let shown = String::from_utf8(plat("info", &image, &[]).out).unwrap();
         let field = |label: &str| {
             let lines = shown.lines().filter_map(|line| line.strip_prefix(label)?.strip_prefix(':'));
-            lines.map(str::trim).last().map(str::to_owned)
+            lines.map(str::trim).next_back().map(str::to_owned)
         };
         for label in SAME {
             let Some(expected) = tool::dumpe2fs_field(&image, label) else { continue };
