@@ -4,7 +4,6 @@ use std::ffi::OsString;
 use std::io::{IsTerminal, stdin};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -15,7 +14,7 @@ use serde::Serialize;
 use crate::build::identity::{self, Identity, Stated};
 use crate::build::{Progress, Settings, Size, Summary, build_device, build_file};
 use crate::console::{Console, Failure};
-use crate::format::{self, FormatArgs};
+use crate::format::{self, FormatArgs, UuidChoice};
 use crate::image::{self, ImageSpec, Part};
 use crate::size::{human, parse_size};
 use crate::source::catalogue::Catalogue;
@@ -89,7 +88,7 @@ fn failed(error: impl std::fmt::Display) -> Failure {
 impl Build {
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let target = self.target()?;
-        let epoch = source_date_epoch()?;
+        let epoch = format::source_date_epoch()?;
         let (catalogue, warnings) = self.read_source(epoch)?;
         for warning in warnings {
             console.warn(warning);
@@ -165,7 +164,7 @@ impl Build {
         if matches!(target, Target::Device(_)) && !asked.prezeroed {
             options.storage = Storage::Unknown;
         }
-        let rest = if self.reproducible { identity::derived(catalogue) } else { drawn()? };
+        let rest = if self.reproducible { identity::derived(catalogue) } else { drawn(time)? };
         Ok(Settings {
             format: options,
             identity: stated.or(rest),
@@ -210,27 +209,9 @@ enum Target {
     Device(Arc<dyn Device>),
 }
 
-/// `SOURCE_DATE_EPOCH`, where it is set.
-fn source_date_epoch() -> Result<Option<u64>, Failure> {
-    let Some(text) = std::env::var_os("SOURCE_DATE_EPOCH") else { return Ok(None) };
-    let seconds = text.to_str().and_then(|text| text.parse().ok());
-    let usage = || Failure::Usage("SOURCE_DATE_EPOCH is not a number of seconds since 1970".into());
-    seconds.map(Some).ok_or_else(usage)
-}
-
-/// An identity nobody else has, made now.
-fn drawn() -> Result<Identity, Failure> {
-    let mut random = [0; 32];
-    let filled = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty());
-    if filled != Ok(random.len()) {
-        return Err(failed("the system gives no random numbers"));
-    }
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let (first, second) = random.split_at(16);
-    let (mut uuid, mut hash_seed) = ([0; 16], [0; 16]);
-    uuid.copy_from_slice(first);
-    hash_seed.copy_from_slice(second);
-    Ok(Identity { uuid: identity::version_4(uuid), hash_seed, time: now })
+/// An identity nobody else has.
+fn drawn(time: u64) -> Result<Identity, Failure> {
+    Ok(Identity { uuid: UuidChoice::Random.bytes(time)?, hash_seed: UuidChoice::Random.bytes(time)?, time })
 }
 
 /// Progress on a terminal; nothing elsewhere.

@@ -12,7 +12,7 @@ use platfs::ondisk::features::{Compat, FeatureBit};
 
 use crate::console::Failure;
 use amount::{amount, bytes, number};
-pub use uuid::{UuidChoice, now};
+pub use uuid::{UuidChoice, now, source_date_epoch};
 
 /// What a volume shall look like. Lists are separated by commas.
 #[derive(Args, Debug, Default)]

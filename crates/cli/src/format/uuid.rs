@@ -83,15 +83,22 @@ fn version_1(time: u64, random: [u8; 16]) -> [u8; 16] {
     bytes
 }
 
+/// `SOURCE_DATE_EPOCH` in seconds since 1970, where it is set.
+///
+/// # Errors
+/// One that is no number: a usage error.
+pub fn source_date_epoch() -> Result<Option<u64>, Failure> {
+    let Some(text) = std::env::var_os("SOURCE_DATE_EPOCH") else { return Ok(None) };
+    let seconds = text.to_str().and_then(|text| text.parse().ok());
+    let usage = || Failure::Usage("SOURCE_DATE_EPOCH is not a number of seconds since 1970".into());
+    seconds.map(Some).ok_or_else(usage)
+}
+
 /// Seconds since 1970: `SOURCE_DATE_EPOCH`, or the clock.
 ///
 /// # Errors
-/// A `SOURCE_DATE_EPOCH` that is no number.
+/// As [`source_date_epoch`].
 pub fn now() -> Result<u64, Failure> {
-    match std::env::var("SOURCE_DATE_EPOCH") {
-        Ok(text) => text
-            .parse()
-            .map_err(|_| Failure::Failed(format!("SOURCE_DATE_EPOCH: {text} is no number of seconds"))),
-        Err(_) => Ok(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())),
-    }
+    let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    Ok(source_date_epoch()?.unwrap_or_else(clock))
 }
