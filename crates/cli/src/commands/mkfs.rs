@@ -103,7 +103,7 @@ impl Mkfs {
                 writeln!(
                     console.out,
                     "{}",
-                    json!({ "journal_device_bytes": journal.size_bytes(), "written": !self.dry_run })
+                    json!({ "written": !self.dry_run, "size_bytes": journal.size_bytes(), "journal_device": true })
                 )?;
             }
             Planned::Journal(journal) => {
@@ -164,7 +164,7 @@ fn as_json(plan: &Plan, dry_run: bool) -> serde_json::Value {
     let (raw, geometry) = (plan.superblock(), plan.geometry());
     json!({
         "written": !dry_run,
-        "size": plan.size_bytes(),
+        "size_bytes": plan.size_bytes(),
         "block_size": geometry.block_size.bytes(),
         "cluster_size": u64::from(geometry.block_size.bytes()) << geometry.cluster_log2,
         "blocks": geometry.blocks,
