@@ -11,16 +11,16 @@ all: build
 build:
 	$(CARGO) build --release -p plat
 
-# Every test of the workspace; those that need root, a loop device or FUSE say SKIPPED when they cannot run.
-test:
+# Every test of the workspace, with the tools they need installed first; those that need root, a loop device or FUSE say SKIPPED when they cannot run.
+test: setup
 	$(CARGO) test --workspace
 
 # From a Debian root file system to a checked image, in one minute.
-demo: build
+demo: setup build
 	scripts/demo.sh
 
 # The figures of the README: medians of five, peers side by side.
-bench: build
+bench: setup build
 	scripts/bench.sh
 
 # Installs the reference tools that are missing, or says which.

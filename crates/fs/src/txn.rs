@@ -2,7 +2,7 @@
 //!
 //! An [`Update`] stages copies of the blocks it changes and holds the space it takes as owned
 //! grants. [`Update::commit`] publishes everything at once; dropping an update that was not
-//! committed leaves blocks and free space as they were (invariant I3). So a verb can fail at any
+//! committed leaves blocks and free space as they were (invariant I8). So a verb can fail at any
 //! point, for lack of space or over a corrupt block, without undoing anything by hand.
 //!
 //! Today's ordering is *unordered*: published blocks reach the device in any order until a sync.

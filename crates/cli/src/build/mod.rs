@@ -6,11 +6,13 @@
 //! | [`identity`] | identifiers and times where nobody states them |
 //! | [`fill`] | copying the catalogue into the volume |
 //! | [`output`] | that the file appears whole or not at all |
+//! | [`withheld`] | that a device holds no half-written volume |
 
 pub mod fill;
 pub mod identity;
 pub mod output;
 pub mod size;
+pub mod withheld;
 
 use std::fs::File;
 use std::io;
@@ -29,6 +31,7 @@ pub use fill::Progress;
 use identity::Identity;
 use output::Output;
 use size::Shape;
+use withheld::Withheld;
 
 /// Why an image could not be built.
 #[derive(Debug, thiserror::Error)]
@@ -200,8 +203,12 @@ pub fn build_device(
     progress: &mut dyn Progress,
 ) -> Result<Summary, BuildError> {
     let size = device.size();
-    let built = build_on(catalogue, device, settings, progress);
-    built.map_err(|error| too_small(catalogue, settings, size, error))
+    let failed = |error| BuildError::Volume(platfs::Error::io("writing the superblock", error));
+    let withheld = Arc::new(Withheld::new(device).map_err(failed)?);
+    let built = build_on(catalogue, Arc::clone(&withheld) as Arc<dyn Device>, settings, progress);
+    let summary = built.map_err(|error| too_small(catalogue, settings, size, error))?;
+    withheld.release().map_err(failed)?;
+    Ok(summary)
 }
 
 /// Says what size would do, where that is the trouble.

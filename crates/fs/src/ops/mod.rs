@@ -1,7 +1,7 @@
 //! The verbs of a volume, as methods of [`Volume`](crate::Volume).
 //!
 //! Each verb that changes something is one update: it happens as a whole or, on any error, not at
-//! all (invariant I3).
+//! all (invariant I8).
 
 mod attrs;
 mod data;
