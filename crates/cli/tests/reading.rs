@@ -139,7 +139,7 @@ fn cat_prints_what_a_mount_holds() {
 }
 
 #[test]
-fn keeps_bytes_holes_mode_and_times_is_got() {
+fn a_copied_file_keeps_bytes_holes_mode_and_times() {
     let test = "plat get against a mount";
     let wanted = ["unwritten", "extents-deep", "kernel-odd-ext2-1k", "kernel-odd-inline", "huge-holes"];
     for (name, image, mount) in mounted(test).into_iter().filter(|(name, ..)| wanted.contains(name)) {
