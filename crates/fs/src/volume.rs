@@ -15,6 +15,7 @@ use zerocopy::IntoBytes;
 
 use crate::cache::Cache;
 use crate::device::Device;
+use crate::dir::KnownNames;
 use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::space::Space;
@@ -84,6 +85,8 @@ pub struct Volume {
     pub(crate) options: OpenOptions,
     /// Attribute blocks that other inodes may share.
     pub(crate) attribute_blocks: AttributeBlocks,
+    /// Names of the directory that was last added to.
+    pub(crate) known_names: KnownNames,
     /// Held by each verb that changes something, and by sync: an update in flight is never synced.
     writer: Mutex<()>,
     superblock: Mutex<RawSuperblock>,
@@ -184,6 +187,7 @@ impl Volume {
             space,
             options: options.clone(),
             attribute_blocks: AttributeBlocks::default(),
+            known_names: KnownNames::default(),
             writer: Mutex::default(),
             superblock: Mutex::new(raw),
         })

@@ -49,6 +49,20 @@ pub(super) fn lookup(reader: &Reader<'_>, name: &[u8]) -> Result<Option<(InodeNu
     Ok(None)
 }
 
+/// Shows every name to `see`.
+pub(super) fn visit(reader: &Reader<'_>, mut see: impl FnMut(&[u8])) -> Result<()> {
+    for at in (0..reader.count()?).map(FileBlock) {
+        let Some((bytes, layout)) = list_block(reader, at)? else { continue };
+        for entry in dirent::entries(&bytes, layout) {
+            let entry = entry.map_err(|broken| reader.broken(at, broken))?;
+            if entry.inode.is_some() {
+                see(entry.name);
+            }
+        }
+    }
+    Ok(())
+}
+
 /// The entries of an inline directory from its two parts: the 60 bytes in the inode, and the
 /// attribute. `..` is made of the parent's number; there is no `.`.
 pub(super) fn inline_entries(

@@ -8,6 +8,7 @@
 //! extents or pointers.
 
 mod htree;
+mod known;
 mod linear;
 #[cfg(test)]
 mod tests;
@@ -29,6 +30,8 @@ use crate::format::Format;
 use crate::txn::Update;
 use crate::volume::Volume;
 use crate::{inline, map};
+
+pub(crate) use known::KnownNames;
 
 /// Largest directory without the feature `largedir`: its size has no high half.
 const SMALL_DIR_MAX: u64 = 1 << 31;
@@ -94,6 +97,19 @@ pub(crate) fn lookup(
     Reader::new(blocks, format, dir, format).lookup(name)
 }
 
+/// Whether a name exists, for a verb that is about to add it if not.
+///
+/// # Errors
+/// As [`lookup`].
+pub(crate) fn exists(volume: &Volume, blocks: &dyn Blocks, dir: &Inode, name: &[u8]) -> Result<bool> {
+    if dir.flags().intersects(InodeFlags::INLINE_DATA | InodeFlags::INDEX)
+        || !known::WORTH.contains(&dir.size())
+    {
+        return Ok(lookup(blocks, &volume.format, dir, name)?.is_some());
+    }
+    Reader::new(blocks, &volume.format, dir, volume).exists(&volume.known_names, name)
+}
+
 /// The entries of a directory but `.` and `..`, in the order in which they are stored. One block is
 /// held at a time. A broken block ends the listing with its complaint.
 ///
@@ -116,6 +132,7 @@ pub(crate) fn insert(
     child: InodeNumber,
     file_type: FileType,
 ) -> Result<()> {
+    volume.known_names.add(dir.number(), name);
     Writer::new(update, &volume.format, dir, volume).insert(name, child, file_type)
 }
 
@@ -201,6 +218,20 @@ impl<'a> Reader<'a> {
             }
         }
         linear::lookup(self, name)
+    }
+
+    /// Whether a name exists, learning all names of the directory on the way.
+    fn exists(&self, known: &KnownNames, name: &[u8]) -> Result<bool> {
+        match known.may_hold(self.dir.number(), name) {
+            Some(false) => Ok(false),
+            Some(true) => Ok(self.lookup(name)?.is_some()),
+            None => {
+                let mut names = known::Names::new(self.dir.number());
+                linear::visit(self, |entry| names.add(entry))?;
+                known.keep(names);
+                Ok(self.lookup(name)?.is_some())
+            }
+        }
     }
 }
 

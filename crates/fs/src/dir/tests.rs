@@ -400,6 +400,26 @@ fn a_changed_bit_shows_under_checksums() {
 }
 
 #[test]
+fn names_are_learned_once_and_never_taken_for_absent() {
+    let mut bench = Bench::new(Setup { indexed: false, ..Setup::small() });
+    let model = fill(&mut bench, 500, |number| format!("name{number:04}"));
+    let known = KnownNames::default();
+    assert!(bench.reader().exists(&known, b"name0007").unwrap());
+    assert!(model.keys().all(|name| bench.reader().exists(&known, name).unwrap()));
+    // With all names known, an absent one is told without reading a block.
+    let damaged = bench.reopened();
+    damaged.damage(3, 0, &[0xFF; 16]);
+    assert!(!damaged.reader().exists(&known, b"absent").unwrap());
+    assert!(damaged.reader().exists(&known, b"name0499").is_err());
+    // A name of an update that was dropped is kept, and the blocks decide.
+    known.add(inode(12), b"dropped");
+    assert!(!bench.reader().exists(&known, b"dropped").unwrap());
+    known.add(inode(13), b"elsewhere");
+    assert_eq!(known.may_hold(inode(12), b"elsewhere"), Some(false));
+    assert_eq!(known.may_hold(inode(13), b"elsewhere"), None);
+}
+
+#[test]
 fn what_linux_leaves_in_a_root_is_no_tail() {
     let mut bench = Bench::new(Setup::small());
     let model = fill(&mut bench, 300, |number| format!("name{number:04}"));

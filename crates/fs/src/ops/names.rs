@@ -161,7 +161,7 @@ impl Volume {
         check_name(name)?;
         let (_writing, mut update) = self.begin()?;
         let mut parent = self.load_directory(directory)?;
-        if dir::lookup(&update, &self.format, &parent, name)?.is_some() {
+        if dir::exists(self, &update, &parent, name)? {
             return Err(Error::Exists);
         }
         let file_type = new.kind.file_type();
@@ -295,7 +295,7 @@ impl Volume {
             return Err(Error::TooManyLinks);
         }
         let mut parent = self.load_directory(directory)?;
-        if dir::lookup(&update, &self.format, &parent, name)?.is_some() {
+        if dir::exists(self, &update, &parent, name)? {
             return Err(Error::Exists);
         }
         let links = child.links() + 1;
