@@ -61,6 +61,9 @@ pub enum Error {
     /// The argument makes no sense.
     #[error("invalid argument: {0}")]
     Invalid(String),
+    /// Metadata could not be written earlier; the volume is not written any more.
+    #[error("an earlier write failed: nothing more is written; check the volume")]
+    WriteFailed,
     /// The volume was opened for reading only.
     #[error("the volume is open for reading only")]
     ReadOnly,

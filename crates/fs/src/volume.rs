@@ -3,6 +3,7 @@
 //! Owns: opening (the only door from an untrusted device to a usable volume), the superblock, and
 //! sync. The verbs stand in `ops`.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ondisk::corrupt::Place;
@@ -90,6 +91,9 @@ pub struct Volume {
     /// Held by each verb that changes something, and by sync: an update in flight is never synced.
     writer: Mutex<()>,
     superblock: Mutex<RawSuperblock>,
+    /// Set by the first sync that failed: what is on the device is then unknown, and writing on
+    /// could only make it worse (I17).
+    failed: AtomicBool,
 }
 
 /// Proof that the caller is the only one changing the volume.
@@ -190,6 +194,7 @@ impl Volume {
             known_names: KnownNames::default(),
             writer: Mutex::default(),
             superblock: Mutex::new(raw),
+            failed: AtomicBool::new(false),
         })
     }
 
@@ -231,6 +236,9 @@ impl Volume {
         if !self.space.is_writable() {
             return Err(Error::ReadOnly);
         }
+        if self.failed.load(Ordering::Acquire) {
+            return Err(Error::WriteFailed);
+        }
         Ok((Writing(lock(&self.writer)), Update::new(&self.cache)))
     }
 
@@ -248,8 +256,17 @@ impl Volume {
     /// Makes everything written so far stable.
     ///
     /// # Errors
-    /// The device's failure; a bitmap or descriptor that contradicts what was allocated.
+    /// The device's failure; a bitmap or descriptor that contradicts what was allocated. After that
+    /// nothing more is written: every changing verb gives [`Error::WriteFailed`].
     pub fn sync(&self) -> Result<()> {
+        let synced = self.try_sync();
+        if synced.is_err() && self.space.is_writable() {
+            self.failed.store(true, Ordering::Release);
+        }
+        synced
+    }
+
+    fn try_sync(&self) -> Result<()> {
         let (writing, mut update) = self.begin()?;
         let taken = self.space.write_back(&mut update)?;
         update.commit();
