@@ -45,7 +45,7 @@ impl Shape {
 /// Inodes that a catalogue takes; the root is among those a fresh volume has.
 #[must_use]
 pub fn inodes(catalogue: &Catalogue) -> u64 {
-    catalogue.nodes() as u64 - 1
+    catalogue.summary().inodes().saturating_sub(1)
 }
 
 /// Clusters for the data of all files and for the maps over them.

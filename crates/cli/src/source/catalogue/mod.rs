@@ -73,6 +73,14 @@ pub struct Summary {
     pub apparent_bytes: u64,
 }
 
+impl Summary {
+    /// Files of all kinds, each once: what a file system needs inodes for, the root among them.
+    #[must_use]
+    pub fn inodes(&self) -> u64 {
+        self.directories + self.files + self.symlinks + self.specials
+    }
+}
+
 /// The merged tree. Shared freely between threads.
 #[derive(Debug)]
 pub struct Catalogue {

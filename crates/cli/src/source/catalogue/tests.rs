@@ -79,6 +79,15 @@ fn later_entries_replace() {
 }
 
 #[test]
+fn what_was_replaced_is_not_counted() {
+    let mut builder = builder();
+    file(&mut builder, "a");
+    file(&mut builder, "a");
+    let catalogue = builder.finish();
+    assert_eq!((catalogue.nodes(), catalogue.summary().inodes()), (3, 2));
+}
+
+#[test]
 fn hard_links_share_a_node() {
     let mut builder = builder();
     let id = file(&mut builder, "d/a");
