@@ -6,6 +6,7 @@ use crate::archive::Input;
 use crate::source::catalogue::{Catalogue, NodeId, NodeKind, Origin};
 use crate::source::error::SourceError;
 use crate::source::input::Section;
+use rustix::fs::{Mode, OFlags};
 use serde::de::DeserializeOwned;
 use std::fs::File;
 use std::path::{Component, Path, PathBuf};

@@ -1,0 +1,91 @@
+//! Directories waiting to be listed, and the threads that list them.
+
+use super::list::Lister;
+use super::{Failed, Listing};
+use crate::source::catalogue::NodeId;
+use rustix::fs::{Mode, OFlags};
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// A directory to be listed.
+pub(super) struct Job {
+    /// The open directory that holds it, or itself if it has no name.
+    pub(super) parent: Arc<OwnedFd>,
+    pub(super) name: Option<Vec<u8>>,
+    /// Its path below the source.
+    pub(super) path: Vec<u8>,
+    pub(super) node: NodeId,
+    pub(super) host: u32,
+}
+
+/// The last one in is the first out: so the open directories are those on the way to where the threads
+/// are, and not a whole level of the tree.
+#[derive(Default)]
+pub(super) struct Queue {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: Vec<Job>,
+    closed: bool,
+}
+
+impl Queue {
+    /// Adds directories.
+    pub(super) fn push(&self, jobs: Vec<Job>) {
+        self.state().jobs.extend(jobs);
+        self.changed.notify_all();
+    }
+
+    /// Says that no more come, and drops those that wait.
+    pub(super) fn close(&self) {
+        let mut state = self.state();
+        state.closed = true;
+        state.jobs.clear();
+        self.changed.notify_all();
+    }
+
+    /// Lists directories until the queue is closed, or nobody wants to know.
+    pub(super) fn work(&self, lister: &mut Lister<'_>, listings: SyncSender<Result<Listing, Failed>>) {
+        while let Some(job) = self.next() {
+            let listed = list(lister, job);
+            if listings.send(listed).is_err() {
+                break;
+            }
+        }
+    }
+
+    fn next(&self) -> Option<Job> {
+        let mut state = self.state();
+        loop {
+            if let Some(job) = state.jobs.pop() {
+                return Some(job);
+            }
+            if state.closed {
+                return None;
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// A panic of another thread ends the program by itself: the state is whole at every unlock.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn list(lister: &mut Lister<'_>, job: Job) -> Result<Listing, Failed> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let directory = match &job.name {
+        None => Arc::clone(&job.parent),
+        Some(name) => {
+            let opened = rustix::fs::openat(&job.parent, name.as_slice(), flags, Mode::empty());
+            Arc::new(opened.map_err(|error| Failed::new("open", &job.path, error))?)
+        }
+    };
+    let found = lister.list(&directory, &job.path)?;
+    Ok(Listing { directory, job, found })
+}
