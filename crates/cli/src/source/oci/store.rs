@@ -44,9 +44,12 @@ impl Store {
         match self {
             Self::Directory(root) => {
                 let path = root.join(path);
-                let opened = File::open(&path).map_err(|error| SourceError::host("open", &path, error))?;
-                let section =
-                    Section::whole(opened).map_err(|error| SourceError::host("open", &path, error))?;
+                // A pipe put there must not keep us waiting.
+                let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+                let opened = rustix::fs::open(&path, flags, Mode::empty());
+                let opened = opened.map_err(|error| SourceError::host("open", &path, error))?;
+                let section = Section::whole(File::from(opened))
+                    .map_err(|error| SourceError::host("open", &path, error))?;
                 let regular = section.file().metadata().is_ok_and(|metadata| metadata.is_file());
                 if regular {
                     Ok(section)
