@@ -38,8 +38,8 @@ fn many_names(root: &Path, count: u32) {
     }
 }
 
-pub(super) fn hundred_thousand_names(root: &Path) {
-    many_names(root, 100_000);
+pub(super) fn thirty_thousand_names(root: &Path) {
+    many_names(root, 30_000);
 }
 
 pub(super) fn three_thousand_names(root: &Path) {

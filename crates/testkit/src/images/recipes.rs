@@ -269,7 +269,7 @@ const ALL: &[Recipe] = &[
         "htree-deep",
         "64M",
         &["-t", "ext4", "-b", "1024", "-N", "2048"],
-        Kernel("acl", fill::hundred_thousand_names),
+        Kernel("acl", fill::thirty_thousand_names),
         &[Answer("htree_dump /names", "Indirect levels: 1")],
     ),
     recipe(
@@ -283,7 +283,7 @@ const ALL: &[Recipe] = &[
         "large-dir",
         "64M",
         &["-t", "ext4", "-b", "1024", "-N", "2048", "-O", "large_dir"],
-        Kernel("acl", fill::hundred_thousand_names),
+        Kernel("acl", fill::thirty_thousand_names),
         &[Feature("large_dir")],
     ),
     recipe(

@@ -66,10 +66,16 @@ impl Taker {
     /// Adds `path` (relative to the root: `relative`) and all that is below it. Recursion is as deep as the tree, which tests make themselves.
     fn visit(&mut self, path: &Path, relative: Vec<u8>, metadata: &Metadata) -> Result<(), String> {
         let fail = |e: io::Error| format!("{}: {e}", path.display());
+        let linked = !metadata.is_dir() && metadata.nlink() > 1;
+        let first = if linked { self.first_names.get(&metadata.ino()) } else { None };
+        if let Some(known) = first.and_then(|first| self.entries.get(first)) {
+            self.entries.insert(relative, known.clone());
+            return Ok(());
+        }
         let mut entry = facts(path, metadata).map_err(fail)?;
-        if !metadata.is_dir() && metadata.nlink() > 1 {
-            let first = self.first_names.entry(metadata.ino()).or_insert_with(|| relative.clone());
-            entry.link_of = Some(first.clone());
+        if linked {
+            self.first_names.insert(metadata.ino(), relative.clone());
+            entry.link_of = Some(relative.clone());
         }
         if metadata.is_dir() && metadata.dev() == self.root_device {
             for child in fs::read_dir(path).map_err(fail)? {
