@@ -1,0 +1,64 @@
+//! The same input and options give the same bytes, and so does the way through `export`.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use support::{build, modest_tree, plat, succeed};
+use testkit::scratch::Scratch;
+use testkit::{odd, tool};
+
+fn assert_same_bytes(left: &Path, right: &Path) {
+    tool::run(tool::command("cmp").arg(left).arg(right));
+}
+
+#[test]
+fn two_builds_are_the_same_bytes() {
+    let scratch = Scratch::new("reproducible");
+    let tree = modest_tree(&scratch, &odd::Options::modest());
+    for options in
+        [&["--reproducible"][..], &["--reproducible", "-t", "ext2"], &["--reproducible", "-O", "inline_data"]]
+    {
+        let [one, two] = ["one", "two"].map(|name| scratch.join(name));
+        build(&tree, &one, options);
+        build(&tree, &two, options);
+        assert_same_bytes(&one, &two);
+        fs::remove_file(one).unwrap();
+        fs::remove_file(two).unwrap();
+    }
+}
+
+#[test]
+fn a_given_identity_and_date_are_honoured() {
+    let scratch = Scratch::new("identity");
+    let tree = modest_tree(&scratch, &odd::Options::modest());
+    let [one, two] = ["one", "two"].map(|name| scratch.join(name));
+    for image in [&one, &two] {
+        let mut command = plat(&["build", "-U", "01234567-89ab-cdef-0123-456789abcdef"]);
+        command
+            .args(["-E", "hash_seed=11111111-2222-3333-4444-555555555555"])
+            .env("SOURCE_DATE_EPOCH", "1700000000");
+        succeed(command.arg(&tree).arg(image));
+    }
+    assert_same_bytes(&one, &two);
+    if tool::have_tools("identity", &["dumpe2fs"]) {
+        let field = |name| tool::dumpe2fs_field(&one, name).unwrap();
+        assert_eq!(field("Filesystem UUID"), "01234567-89ab-cdef-0123-456789abcdef");
+        assert_eq!(field("Directory Hash Seed"), "11111111-2222-3333-4444-555555555555");
+        assert!(field("Filesystem created").ends_with("2023"), "{}", field("Filesystem created"));
+    }
+}
+
+#[test]
+fn an_exported_image_builds_to_the_same_bytes() {
+    let scratch = Scratch::new("again");
+    let tree = modest_tree(&scratch, &odd::Options::modest());
+    // Sockets do not pass through tar.
+    fs::remove_file(tree.join("kinds/socket")).unwrap();
+    let [one, archive, two] = ["one", "one.tar", "two"].map(|name| scratch.join(name));
+    build(&tree, &one, &["--reproducible"]);
+    succeed(plat(&["export"]).arg(&one).arg(&archive));
+    build(&archive, &two, &["--reproducible"]);
+    assert_same_bytes(&one, &two);
+}

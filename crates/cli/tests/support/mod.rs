@@ -1,0 +1,43 @@
+//! What the tests of the command share: running `plat`, and seeing a volume by other eyes.
+#![allow(dead_code, reason = "each test binary uses a part")]
+
+use std::path::Path;
+use std::process::{Command, Output};
+use testkit::odd;
+use testkit::scratch::Scratch;
+use testkit::tool;
+
+/// The command under test, with the words of `line` as arguments and an environment of its own.
+pub fn plat(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_plat"));
+    command.args(arguments).env_remove("SOURCE_DATE_EPOCH").env("LC_ALL", "C");
+    command
+}
+
+/// Runs the command and asserts that it succeeds.
+pub fn succeed(command: &mut Command) -> Output {
+    tool::run(command)
+}
+
+/// Runs the command and asserts that it fails as a command should: exit 1, one error on standard error, nothing on standard output.
+pub fn fail(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{command:?}: {said}");
+    assert!(said.lines().count() >= 1, "{command:?}: no error message");
+    assert!(!said.contains("panicked"), "{command:?}: {said}");
+    said
+}
+
+/// `plat build SOURCE IMAGE` with further options.
+pub fn build(source: &Path, image: &Path, options: &[&str]) {
+    succeed(plat(&["build"]).args(options).arg(source).arg(image));
+}
+
+/// A modest odd tree below `scratch`.
+pub fn modest_tree(scratch: &Scratch, options: &odd::Options) -> std::path::PathBuf {
+    let tree = scratch.join("tree");
+    std::fs::create_dir(&tree).unwrap();
+    odd::make(&tree, options);
+    tree
+}
