@@ -28,7 +28,14 @@ timed() {
 debian_tar() {
     [ "$(id -u)" = 0 ] && type -P mmdebstrap >/dev/null && type -P apt-get >/dev/null || return 1
     say "making a Debian root file system with mmdebstrap (once; kept in the cache)"
-    timeout 300 mmdebstrap --variant=minbase --quiet stable "$cache/rootfs.tar.new" >"$work/log" 2>&1 || { rm -f "$cache/rootfs.tar.new"; return 1; }
+    # The release and the package sources of this machine, so that what apt can reach is what is used.
+    local suite sources=() file
+    suite=$(. /etc/os-release && echo "${VERSION_CODENAME:-stable}")
+    for file in /etc/apt/sources.list.d/debian.sources /etc/apt/sources.list; do
+        if [ "${#sources[@]}" = 0 ] && [ -s "$file" ]; then sources=("$file"); fi
+    done
+    timeout 300 mmdebstrap --variant=apt --format=tar --quiet "$suite" "$cache/rootfs.tar.new" "${sources[@]}" >"$work/log" 2>&1 ||
+        { rm -f "$cache/rootfs.tar.new"; return 1; }
     mv "$cache/rootfs.tar.new" "$cache/rootfs.tar"
 }
 own_tar() {

@@ -214,6 +214,12 @@ impl Timestamp {
     /// Latest second a 128-byte inode can hold (2038-01-19).
     pub const LATEST_OLD: i64 = i32::MAX as i64;
 
+    /// A time of whole seconds.
+    #[must_use]
+    pub fn from_seconds(seconds: i64) -> Self {
+        Timestamp { seconds, nanoseconds: 0 }
+    }
+
     /// From the 32-bit seconds and, where present, the extra word: two epoch bits that add
     /// multiples of 2^32 seconds, and thirty bits of nanoseconds.
     fn decode(low: u32, extra: Option<u32>) -> Self {

@@ -1,21 +1,6 @@
 //! What one entry of an archive says, free of how it was encoded.
 
-/// A point in time: seconds since 1970 (negative before), and nanoseconds (below 10^9) after them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Timestamp {
-    /// Whole seconds since the epoch, rounded down.
-    pub seconds: i64,
-    /// Nanoseconds past `seconds`; below 1,000,000,000.
-    pub nanos: u32,
-}
-
-impl Timestamp {
-    /// A time of whole seconds.
-    #[must_use]
-    pub fn from_seconds(seconds: i64) -> Self {
-        Self { seconds, nanos: 0 }
-    }
-}
+pub use platfs::ondisk::inode::Timestamp;
 
 /// The times of a file. Those an archive does not tell are `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -154,20 +154,20 @@ pub fn parse_time(text: &[u8]) -> Option<Timestamp> {
     let digit = |place: usize| fraction.get(place).map_or(0, |&b| u32::from(b - b'0'));
     let nanos = (0..9).fold(0, |nanos, place| nanos * 10 + digit(place));
     if !negative {
-        return Some(Timestamp { seconds, nanos });
+        return Some(Timestamp { seconds, nanoseconds: nanos });
     }
     let cut = fraction.iter().skip(9).any(|&b| b != b'0');
     let below = nanos + u32::from(cut);
     Some(match below {
-        0 => Timestamp { seconds: -seconds, nanos: 0 },
-        _ => Timestamp { seconds: -seconds - 1, nanos: 1_000_000_000 - below },
+        0 => Timestamp { seconds: -seconds, nanoseconds: 0 },
+        _ => Timestamp { seconds: -seconds - 1, nanoseconds: 1_000_000_000 - below },
     })
 }
 
 /// Writes a time as [`parse_time`] reads it, without useless zeros.
 #[must_use]
 pub fn format_time(time: Timestamp) -> String {
-    let nanos = time.nanos.min(999_999_999);
+    let nanos = time.nanoseconds.min(999_999_999);
     let (sign, seconds, nanos) = match (time.seconds < 0, nanos) {
         (false, _) | (true, 0) => ("", i128::from(time.seconds), nanos),
         // -1.5 s is stored as -2 s and half a second.

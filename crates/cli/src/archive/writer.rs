@@ -327,7 +327,7 @@ impl MainHeader {
     fn fill_times(&mut self, entry: &Entry, records: &mut Vec<u8>) {
         let modified = entry.times.modified;
         let fits = put_number(&mut self.block, field::MTIME, modified.seconds);
-        let modified = (!fits || modified.nanos != 0).then_some(modified);
+        let modified = (!fits || modified.nanoseconds != 0).then_some(modified);
         let mut put = |key: &[u8], time: Option<Timestamp>| {
             if let Some(time) = time {
                 pax::push(records, key, pax::format_time(time).as_bytes());

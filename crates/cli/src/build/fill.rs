@@ -3,7 +3,6 @@
 //! Names first, then data: all directories then lie together at the front of the volume, each in one
 //! piece, and the data of a directory's files follow each other without a directory block between.
 
-use platfs::ondisk::inode::Timestamp;
 use platfs::ondisk::units::InodeNumber;
 use platfs::{Attributes, Kind, NewInode, Times, Volume};
 
@@ -121,10 +120,10 @@ impl<'a> Filler<'a> {
             uid: metadata.ids.uid,
             gid: metadata.ids.gid,
             times: Times {
-                access: time(stamps.accessed),
-                modify: time(stamps.modified),
-                change: time(stamps.changed),
-                create: Some(time(stamps.created)),
+                access: stamps.accessed,
+                modify: stamps.modified,
+                change: stamps.changed,
+                create: Some(stamps.created),
             },
         }
     }
@@ -201,10 +200,6 @@ impl<'a> Filler<'a> {
         }
         String::from("a file")
     }
-}
-
-fn time(stamp: crate::archive::Timestamp) -> Timestamp {
-    Timestamp { seconds: stamp.seconds, nanoseconds: stamp.nanos }
 }
 
 fn copy_extent(

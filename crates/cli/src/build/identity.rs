@@ -83,7 +83,7 @@ fn record(metadata: &Metadata) -> Vec<u8> {
     record.extend(metadata.ids.uid.to_le_bytes());
     record.extend(metadata.ids.gid.to_le_bytes());
     record.extend(time.seconds.to_le_bytes());
-    record.extend(time.nanos.to_le_bytes());
+    record.extend(time.nanoseconds.to_le_bytes());
     record.extend(metadata.size.to_le_bytes());
     record.extend(metadata.links.to_le_bytes());
     record.extend(metadata.device.major.to_le_bytes());

@@ -1,6 +1,6 @@
 //! Exported files into a tar archive. What `build` reads from it is the tree that was exported.
 
-use super::{Contents, ExportError, Item, Loss, Losses, Sink, timestamp};
+use super::{Contents, ExportError, Item, Loss, Losses, Sink};
 use crate::archive::{Device, Entry, EntryKind, Times, Timestamp, WriteError, Writer, writer};
 use ondisk::inode::FileType;
 use std::io::Write;
@@ -94,8 +94,8 @@ fn entry(item: &Item<'_>, kind: EntryKind) -> Entry {
 
 /// Times that equal that of contents are not told: a reader takes them from it.
 fn times(times: platfs::Times) -> Times {
-    let modified = timestamp(times.modify);
-    let other = |time| Some(timestamp(time)).filter(|time: &Timestamp| *time != modified);
+    let modified = times.modify;
+    let other = |time| Some(time).filter(|time: &Timestamp| *time != modified);
     Times {
         modified,
         accessed: other(times.access),

@@ -5,7 +5,7 @@
 //! anew (`O_EXCL`); what exists already is an error. A directory gets its attributes after all that is in it, since
 //! filling it changes its times and may need permissions that it shall not have.
 
-use super::{Contents, ExportError, Item, Loss, Losses, Sink, timestamp};
+use super::{Contents, ExportError, Item, Loss, Losses, Sink};
 use crate::archive::{Timestamp, Xattr};
 use ondisk::inode::FileType;
 use platfs::Metadata;
@@ -266,10 +266,9 @@ fn host(action: &'static str, path: &Path, error: Errno) -> ExportError {
 }
 
 fn times(metadata: &Metadata) -> Timestamps {
-    let spec =
-        |time: Timestamp| Timespec { tv_sec: time.seconds, tv_nsec: time.nanos.min(999_999_999).into() };
-    Timestamps {
-        last_access: spec(timestamp(metadata.times.access)),
-        last_modification: spec(timestamp(metadata.times.modify)),
-    }
+    let spec = |time: Timestamp| Timespec {
+        tv_sec: time.seconds,
+        tv_nsec: time.nanoseconds.min(999_999_999).into(),
+    };
+    Timestamps { last_access: spec(metadata.times.access), last_modification: spec(metadata.times.modify) }
 }

@@ -14,7 +14,7 @@ mod losses;
 
 pub use losses::{Loss, Losses};
 
-use crate::archive::{Device, Run, Timestamp, WriteError, Xattr, limits};
+use crate::archive::{Device, Run, WriteError, Xattr, limits};
 use crate::text::Shown;
 use ondisk::features::RoCompat;
 use ondisk::inode::FileType;
@@ -355,9 +355,4 @@ fn check_name(path: &[u8], name: &[u8], is_top: bool) -> Result<(), ExportError>
 
 fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
     if directory.is_empty() { name.to_vec() } else { [directory, name].join(&b'/') }
-}
-
-/// A time of the image as archives and hosts have it.
-fn timestamp(time: ondisk::inode::Timestamp) -> Timestamp {
-    Timestamp { seconds: time.seconds, nanos: time.nanoseconds }
 }

@@ -61,7 +61,7 @@ pub fn fact(catalogue: &Catalogue, node: NodeId, rules: Rules) -> String {
     let meta = catalogue.metadata(node);
     let time = meta.stamps.modified;
     let time = match rules.clock {
-        Clock::Nanoseconds => (time.seconds, time.nanos),
+        Clock::Nanoseconds => (time.seconds, time.nanoseconds),
         Clock::Seconds => (time.seconds, 0),
         Clock::Never => (0, 0),
     };

@@ -46,14 +46,14 @@ fn times_of_both_signs_and_any_precision() {
         ("-0.0000000001", -1, 999_999_999),
     ];
     for (text, seconds, nanos) in cases {
-        assert_eq!(parse_time(text.as_bytes()), Some(Timestamp { seconds, nanos }), "{text}");
+        assert_eq!(parse_time(text.as_bytes()), Some(Timestamp { seconds, nanoseconds: nanos }), "{text}");
     }
     for text in ["", "-", ".5", "1.x", "1e3", "99999999999999999999", "--1"] {
         assert_eq!(parse_time(text.as_bytes()), None, "{text}");
     }
-    assert_eq!(format_time(Timestamp { seconds: -2, nanos: 500_000_000 }), "-1.5");
-    assert_eq!(format_time(Timestamp { seconds: 3, nanos: 10 }), "3.00000001");
-    assert_eq!(format_time(Timestamp { seconds: -3, nanos: 0 }), "-3");
+    assert_eq!(format_time(Timestamp { seconds: -2, nanoseconds: 500_000_000 }), "-1.5");
+    assert_eq!(format_time(Timestamp { seconds: 3, nanoseconds: 10 }), "3.00000001");
+    assert_eq!(format_time(Timestamp { seconds: -3, nanoseconds: 0 }), "-3");
 }
 
 #[test]

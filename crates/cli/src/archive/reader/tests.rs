@@ -117,8 +117,8 @@ fn pax_records_win_over_fields() {
     let entry = only(tape.end());
     assert_eq!(entry.path, name);
     assert_eq!((entry.size, entry.uid, entry.gid), (3, 4_000_000_000, 5));
-    assert_eq!(entry.times.modified, Timestamp { seconds: -2, nanos: 750_000_000 });
-    assert_eq!(entry.times.accessed, Some(Timestamp { seconds: 7, nanos: 500_000_000 }));
+    assert_eq!(entry.times.modified, Timestamp { seconds: -2, nanoseconds: 750_000_000 });
+    assert_eq!(entry.times.accessed, Some(Timestamp { seconds: 7, nanoseconds: 500_000_000 }));
     assert_eq!(entry.times.created, Some(Timestamp::from_seconds(9)));
     assert_eq!(entry.offset, 0);
 }

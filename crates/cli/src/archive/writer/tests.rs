@@ -85,7 +85,7 @@ fn announced_data_must_come() {
 fn time() -> impl Strategy<Value = Timestamp> {
     let seconds = prop_oneof![-3_i64..3, Just(1 << 33), Just(-(1 << 40)), Just(i64::MIN + 1), Just(i64::MAX)];
     let nanos = prop_oneof![Just(0), Just(1), Just(500_000_000), 0_u32..1_000_000_000];
-    (seconds, nanos).prop_map(|(seconds, nanos)| Timestamp { seconds, nanos })
+    (seconds, nanos).prop_map(|(seconds, nanos)| Timestamp { seconds, nanoseconds: nanos })
 }
 
 fn name(max: usize) -> impl Strategy<Value = Vec<u8>> {

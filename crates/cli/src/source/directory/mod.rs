@@ -213,7 +213,7 @@ fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
 fn attributes(stat: &Stat, xattrs: Vec<Xattr>) -> Attributes {
     // Linux keeps nanoseconds below 10^9.
     let nanos = u32::try_from(stat.st_mtime_nsec).unwrap_or(0).min(999_999_999);
-    let modified = Timestamp { seconds: stat.st_mtime, nanos };
+    let modified = Timestamp { seconds: stat.st_mtime, nanoseconds: nanos };
     Attributes {
         mode: u16::try_from(stat.st_mode & 0o7777).unwrap_or(0),
         ids: Ids { uid: stat.st_uid, gid: stat.st_gid },
