@@ -70,7 +70,7 @@ contender() {
     "tar2ext4") [ -z "$tar2ext4_tool" ] || echo "$tar2ext4_tool -i $tar -o $work/out" ;;
     "mke2fs -d DIR") echo "mke2fs -q -F -t ext4 -N $((entries + 1000)) -d $tree $work/out $size" ;;
     "cp TAR") echo "cp --reflink=never $tar $work/out" ;;
-    "plat mkfs 1T") echo "$plat mkfs --force $work/out 1T" ;;
+    "plat mkfs 1T") echo "$plat mkfs -q $work/out 1T" ;;
     "mke2fs 1T") echo "mke2fs -q -F -t ext4 $work/out 1T" ;;
     esac
 }
