@@ -164,7 +164,9 @@ fn one_mebibyte() {
 fn the_smallest_is_really_smallest() {
     let scratch = Scratch::new("smallest");
     let tree = modest_tree(&scratch, &odd::Options::modest());
-    for options in [&["-b", "1024"][..], &["-b", "4096"], &["-t", "ext2", "-b", "1024"]] {
+    for options in
+        [&["-b", "1024"][..], &["-b", "4096"], &["-t", "ext2", "-b", "1024"], &["-O", "inline_data"]]
+    {
         let image = scratch.join("image");
         build(&tree, &image, &[options, &["--size", "min"]].concat());
         let size = std::fs::metadata(&image).unwrap().len();

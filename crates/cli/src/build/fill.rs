@@ -7,6 +7,7 @@ use platfs::ondisk::units::InodeNumber;
 use platfs::{Attributes, Kind, NewInode, Times, Volume};
 
 use super::BuildError;
+use super::size::{Shape, may_be_inline};
 use crate::archive::{Device, Quoted};
 use crate::source::catalogue::{Extent, Metadata, Stamps};
 use crate::source::{Catalogue, DataReader, NodeId, NodeKind};
@@ -144,6 +145,24 @@ impl<'a> Filler<'a> {
             NodeKind::Fifo => Kind::Fifo,
             NodeKind::Socket => Kind::Socket,
         }
+    }
+
+    /// Gives the files that may end up inside their inodes zeros for data: whether they do depends on
+    /// their lengths and attributes only.
+    ///
+    /// # Errors
+    /// As [`Filler::data`].
+    pub fn measure_inline(&self, shape: &Shape) -> Result<(), BuildError> {
+        for node in &self.files {
+            if let Some(number) = self.inode(*node)
+                && may_be_inline(self.catalogue, shape, *node)
+            {
+                let size = self.catalogue.metadata(*node).size;
+                let zeros = vec![0; usize::try_from(size).unwrap_or(0)];
+                self.volume.writer(number, size)?.write_all_at(0, &zeros)?;
+            }
+        }
+        Ok(())
     }
 
     /// Copies the data of every file, in the order of the walk.

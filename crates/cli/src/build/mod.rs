@@ -364,13 +364,14 @@ fn automatic_size(catalogue: &Catalogue, settings: &Settings) -> Result<u64, Bui
     Ok(bytes.next_multiple_of(AUTO_STEP))
 }
 
-/// The smallest size: names are measured on a volume in memory that surely holds them, data and
-/// maps are counted.
+/// The smallest size: names, and files that may end up inside their inodes, are measured on a volume in
+/// memory that surely holds them; other data and maps are counted.
 fn smallest_size(catalogue: &Catalogue, settings: &Settings, ample: u64) -> Result<u64, BuildError> {
     let ample = plan(catalogue, settings, ample)?;
     let names = measured_names(catalogue, settings, &ample)?;
     let shape = Shape::of(&ample);
-    let clusters = names + size::data_clusters(catalogue, &shape);
+    let measured = size::clusters_of_maybe_inline(catalogue, &shape);
+    let clusters = names + size::data_clusters(catalogue, &shape).saturating_sub(measured);
     let blocks = clusters << ample.geometry().cluster_log2;
     let start = blocks << ample.geometry().block_size.log2();
     size_with_free(catalogue, settings, start.max(SMALLEST), |_, _| blocks)
@@ -383,6 +384,8 @@ fn measured_names(catalogue: &Catalogue, settings: &Settings, plan: &Plan) -> Re
     let volume = open(memory, settings)?;
     let free = || volume.space().free().map_or(0, |(clusters, _)| clusters);
     let before = free();
-    fill::Filler::new(catalogue, &volume, settings.settle_times).names()?;
+    let mut filler = fill::Filler::new(catalogue, &volume, settings.settle_times);
+    filler.names()?;
+    filler.measure_inline(&Shape::of(plan))?;
     Ok(before - free())
 }

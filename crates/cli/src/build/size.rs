@@ -21,6 +21,7 @@ pub struct Shape {
     block_size: BlockSize,
     cluster_log2: u32,
     extents: bool,
+    inline_data: bool,
     inode_size: u64,
 }
 
@@ -33,6 +34,7 @@ impl Shape {
             block_size: geometry.block_size,
             cluster_log2: geometry.cluster_log2,
             extents: plan.superblock().features().incompat.contains(Incompat::EXTENTS),
+            inline_data: plan.superblock().features().incompat.contains(Incompat::INLINE_DATA),
             inode_size: u64::from(geometry.inode_size),
         }
     }
@@ -54,6 +56,25 @@ pub fn data_clusters(catalogue: &Catalogue, shape: &Shape) -> u64 {
     let first_names = catalogue.walk().filter(|step| step.first);
     let files = first_names.filter(|step| catalogue.metadata(step.node).kind == NodeKind::File);
     files.map(|step| file_clusters(catalogue, shape, step.node)).sum()
+}
+
+/// Whether a file may end up inside its inode, which depends on its attributes, too: only a file that
+/// is shorter than an inode and has no hole.
+#[must_use]
+pub fn may_be_inline(catalogue: &Catalogue, shape: &Shape, node: NodeId) -> bool {
+    let size = catalogue.metadata(node).size;
+    let whole =
+        || catalogue.extents(node).next().is_some_and(|first| first.file_offset == 0 && first.len == size);
+    shape.inline_data && size > 0 && size < shape.inode_size && whole()
+}
+
+/// What [`data_clusters`] counts for files that may end up inside their inodes.
+#[must_use]
+pub fn clusters_of_maybe_inline(catalogue: &Catalogue, shape: &Shape) -> u64 {
+    let first_names = catalogue.walk().filter(|step| step.first);
+    let files = first_names.filter(|step| catalogue.metadata(step.node).kind == NodeKind::File);
+    let maybe = files.filter(|step| may_be_inline(catalogue, shape, step.node));
+    maybe.map(|step| file_clusters(catalogue, shape, step.node)).sum()
 }
 
 /// A file's data as ranges of blocks, rising and apart.
@@ -163,7 +184,7 @@ mod tests {
 
     fn shape(extents: bool) -> Shape {
         let block_size = BlockSize::from_bytes(1024).unwrap();
-        Shape { block_size, cluster_log2: 0, extents, inode_size: 256 }
+        Shape { block_size, cluster_log2: 0, extents, inline_data: false, inode_size: 256 }
     }
 
     #[test]
