@@ -173,6 +173,25 @@ fn a_copied_file_keeps_bytes_holes_mode_and_times() {
 }
 
 #[test]
+fn get_brings_whole_directories() {
+    let test = "plat get -r";
+    let Some(image) = golden(test, "kernel-odd-ext2-1k") else { return };
+    if !tool::have_root(test) || !mount::have_loop_mount(test) {
+        return;
+    }
+    let scratch = Scratch::new("get-r");
+    let copy = scratch.join("copy");
+    plat("get -r", &image, &[OsStr::new("/"), copy.as_os_str()]).fine();
+    let mounted = Mounted::read_only(&image).unwrap();
+    let trees = [mounted.path(), &copy].map(|root| testkit::snapshot::Snapshot::of(root).unwrap());
+    let rules = testkit::snapshot::Rules { hole_granularity: 0, nanoseconds: false, ..Default::default() };
+    testkit::snapshot::assert_same(&trees[0], &trees[1], &rules);
+    let again = plat("get -r --force", &image, &[OsStr::new("/names"), copy.as_os_str()]);
+    assert_eq!((again.code, copy.join("names").is_dir()), (ExitCode::SUCCESS, true));
+    assert!(plat("get -r", &image, &[OsStr::new("/names"), copy.as_os_str()]).failed().contains("exists"));
+}
+
+#[test]
 fn frag_counts_as_filefrag_does() {
     let test = "plat frag against filefrag";
     if !tool::have_tools(test, &["filefrag"]) {
@@ -395,7 +414,7 @@ fn errors_name_image_path_and_reason_on_one_line() {
         ("cat", &["/"], "/: is a directory"),
         ("cat", &["/nowhere/x"], "/nowhere/x: no such file or directory"),
         ("ls", &["/contents/59-bytes/"], "/contents/59-bytes/: not a directory"),
-        ("get", &["/contents", "/dev/null/x"], "/contents: is a directory; `plat export` brings whole trees"),
+        ("get", &["/contents", "/dev/null/x"], "/contents: is a directory; --recursive copies it"),
     ];
     for (command, paths, expected) in cases {
         let paths: Vec<&OsStr> = paths.iter().map(OsStr::new).collect();

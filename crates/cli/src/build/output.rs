@@ -27,9 +27,10 @@ fn directory_of(target: &Path) -> &Path {
     }
 }
 
-/// A name beside the target that nothing else uses: the process number tells runs apart.
+/// A name beside the target that nothing else uses: the process number tells runs apart. Only the start of the
+/// target's name is in it, which may itself be as long as a name can be.
 fn beside(target: &Path) -> PathBuf {
-    let name = target.file_name().unwrap_or_default().to_string_lossy();
+    let name: String = target.file_name().unwrap_or_default().to_string_lossy().chars().take(40).collect();
     directory_of(target).join(format!(".{name}.plat-{}", std::process::id()))
 }
 

@@ -129,6 +129,15 @@ impl Tree<'_> {
     }
 }
 
+/// Makes the directory `target`, which does not exist, of a directory of an image; whole or not at all.
+pub(super) fn tree_to_directory(
+    image: &OpenImage,
+    from: InodeNumber,
+    target: &Path,
+) -> Result<Losses, Failure> {
+    make_directory(target, |place| Tree { image, from }.to_directory(place))
+}
+
 fn flushed<W: Write>(out: io::Result<W>) -> io::Result<()> {
     out?.flush()
 }

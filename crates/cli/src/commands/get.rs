@@ -5,14 +5,16 @@ use std::fs::{self, File as HostFile, FileTimes, Permissions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use ondisk::inode::{FileType, Timestamp};
+use ondisk::units::InodeNumber;
 use platfs::{File, Metadata, State};
-use tempfile::NamedTempFile;
 
+use super::export;
+use crate::build::output::Output;
 use crate::console::{Console, Failure};
 use crate::reading::OpenImage;
 use crate::text::Shown;
@@ -26,7 +28,10 @@ pub struct Get {
     /// the name of a single file's copy. A single file without it goes into this directory.
     #[arg(required = true, value_name = "PATH... [OUT]")]
     paths: Vec<OsString>,
-    /// Existing files are replaced.
+    /// Directories, too, with all that is in them, owners and attributes as far as possible.
+    #[arg(short, long)]
+    recursive: bool,
+    /// Existing files are replaced; directories never are.
     #[arg(short, long)]
     force: bool,
 }
@@ -48,29 +53,57 @@ impl Get {
         }
         for source in sources {
             let target = if into_directory { out.join(base_name(source)?) } else { out.to_owned() };
-            if let Err(failure) = self.one(&image, source, &target) {
+            if let Err(failure) = self.one(console, &image, source, &target) {
                 console.complain(failure)?;
             }
         }
         Ok(())
     }
 
-    fn one(&self, image: &OpenImage, source: &OsStr, target: &Path) -> Result<(), Failure> {
+    fn one(
+        &self,
+        console: &mut Console<'_>,
+        image: &OpenImage,
+        source: &OsStr,
+        target: &Path,
+    ) -> Result<(), Failure> {
         let failed = |error: &platfs::Error| image.failure(source.as_bytes(), error);
         let inode = image.find(source, true)?;
         let facts = image.volume.metadata(inode).map_err(|error| failed(&error))?;
         if facts.file_type == FileType::Directory {
-            let what = "is a directory; `plat export` brings whole trees";
-            return Err(Failure::about(format!("{}: {}", image.name, Shown(source.as_bytes())), what));
+            return self.directory(console, image, source, inode, target);
         }
         if !self.force && fs::symlink_metadata(target).is_ok() {
             return Err(outside(target, "exists; --force replaces it"));
         }
         let file = image.volume.open_file(inode).map_err(|error| failed(&error))?;
-        copy_out(&file, &facts, target, self.force).map_err(|problem| match problem {
+        copy_out(&file, &facts, target).map_err(|problem| match problem {
             Problem::Inside(error) => failed(&error),
             Problem::Outside(error) => outside(target, error),
         })
+    }
+}
+
+impl Get {
+    /// A directory, by the code of `export`: names of the image never lead out of the target.
+    fn directory(
+        &self,
+        console: &mut Console<'_>,
+        image: &OpenImage,
+        source: &OsStr,
+        inode: InodeNumber,
+        target: &Path,
+    ) -> Result<(), Failure> {
+        if !self.recursive {
+            let subject = format!("{}: {}", image.name, Shown(source.as_bytes()));
+            return Err(Failure::about(subject, "is a directory; --recursive copies it"));
+        }
+        if fs::symlink_metadata(target).is_ok() {
+            return Err(outside(target, "exists; directories are not replaced"));
+        }
+        let losses = export::tree_to_directory(image, inode, target)?;
+        losses.lines().for_each(|line| console.warn(line));
+        Ok(())
     }
 }
 
@@ -105,21 +138,17 @@ impl From<io::Error> for Problem {
 
 /// Writes a copy beside its place, with holes, permissions and times, and moves it there when it is
 /// whole.
-fn copy_out(file: &File<'_>, facts: &Metadata, target: &Path, replace: bool) -> Result<(), Problem> {
-    let directory = match target.parent() {
-        Some(parent) if parent != Path::new("") => parent.to_owned(),
-        _ => PathBuf::from("."),
-    };
-    let fresh = NamedTempFile::with_prefix_in(".plat-get-", directory)?;
-    copy_data(file, fresh.as_file())?;
+fn copy_out(file: &File<'_>, facts: &Metadata, target: &Path) -> Result<(), Problem> {
+    let output = Output::begin(target, facts.size)?;
+    let fresh = output.file()?;
+    copy_data(file, &fresh)?;
     // Set-id and sticky bits have no meaning for another owner.
-    fresh.as_file().set_permissions(Permissions::from_mode(u32::from(facts.permissions & 0o777)))?;
+    fresh.set_permissions(Permissions::from_mode(u32::from(facts.permissions & 0o777)))?;
     let times = FileTimes::new()
         .set_accessed(host_time(facts.times.access))
         .set_modified(host_time(facts.times.modify));
-    fresh.as_file().set_times(times)?;
-    let moved = if replace { fresh.persist(target) } else { fresh.persist_noclobber(target) };
-    moved.map_err(|failed| failed.error)?;
+    fresh.set_times(times)?;
+    output.finish()?;
     Ok(())
 }
 
@@ -140,7 +169,6 @@ const CHUNK: usize = 1 << 20;
 /// Copies what is mapped; all else stays a hole.
 fn copy_data(file: &File<'_>, to: &HostFile) -> Result<(), Problem> {
     let mut buffer = vec![0; CHUNK];
-    to.set_len(file.size())?;
     let mut in_inode = true;
     for segment in file.segments() {
         let segment = segment?;
