@@ -1,7 +1,9 @@
 //! The scenarios: one file each, all in [`SCENARIOS`].
 
 mod age;
+mod cost;
 mod criteria;
+mod writers;
 
 use crate::table::Rows;
 use placement::BlockPolicyKind;
@@ -51,6 +53,36 @@ pub(crate) struct Scenario {
 
 /// All scenarios.
 pub(crate) const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "alloc-cost",
+        summary: "calls and cycles per block for files of 5 kB, 600 kB and 12,445 kB (2004)",
+        run: cost::run,
+    },
+    Scenario {
+        name: "nine-writers",
+        summary: "nine files of 20 MB written in turns, with and without delayed allocation (2004)",
+        run: writers::nine,
+    },
+    Scenario {
+        name: "stream-writers",
+        summary: "1 GB in 4 to 32 files written in turns (2004)",
+        run: writers::streams,
+    },
+    Scenario {
+        name: "windows",
+        summary: "1 to 16 clients writing files in turns: hits of reservation windows (2010)",
+        run: writers::windows,
+    },
+    Scenario {
+        name: "appenders",
+        summary: "64 files grown to 1 GiB by fallocate of 4 KiB on 200 GiB (2025)",
+        run: writers::appenders,
+    },
+    Scenario {
+        name: "threads",
+        summary: "1 to 64 threads allocating and freeing on one volume of 100 GiB",
+        run: cost::threads,
+    },
     Scenario {
         name: "criteria",
         summary: "40,000 small files with a goal of 8 MiB on free runs of 4 MiB: mballoc's criteria (2023)",

@@ -5,7 +5,9 @@
 
 mod lease;
 pub mod mballoc;
+mod prealloc8;
 mod single;
+mod window;
 
 use crate::request::{Refusal, Request};
 use crate::view::View;
@@ -95,6 +97,12 @@ pub enum BlockPolicyKind {
     Mballoc65,
     /// ext4's multi-block allocator up to 6.4.
     Mballoc64,
+    /// Reservation windows of 8 clusters, as ext3 had.
+    Window,
+    /// Reservation windows that double while they are used.
+    WindowDynamic,
+    /// Eight blocks at a time for each file, as old ext2 did.
+    Prealloc8,
     /// One block at a time from a goal, as ext2 and ext3 did.
     Single,
 }
@@ -136,6 +144,24 @@ pub const POLICIES: &[PolicyRow] = &[
         name: "mballoc-6.4",
         summary: "ext4 up to 6.4: no trimming before the slow criteria",
         make: || Box::new(Mballoc::new(Tunables::new(Generation::UpTo64))),
+    },
+    PolicyRow {
+        kind: BlockPolicyKind::Window,
+        name: "window",
+        summary: "reservation windows of 8 clusters in memory (ext3)",
+        make: || Box::new(window::ReservationWindow::fixed()),
+    },
+    PolicyRow {
+        kind: BlockPolicyKind::WindowDynamic,
+        name: "window-dynamic",
+        summary: "reservation windows that double up to 1,024 clusters while used (2010)",
+        make: || Box::new(window::ReservationWindow::dynamic()),
+    },
+    PolicyRow {
+        kind: BlockPolicyKind::Prealloc8,
+        name: "prealloc8",
+        summary: "eight blocks at a time for each file (old ext2)",
+        make: || Box::new(prealloc8::Prealloc8::default()),
     },
     PolicyRow {
         kind: BlockPolicyKind::Single,

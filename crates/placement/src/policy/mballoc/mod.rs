@@ -146,9 +146,12 @@ impl Mballoc {
             return Mode::Plain;
         }
         let end = request.offset + u64::from(request.want);
-        let own = request.growing || end != request.size || self.tunables.forced_goal > 0;
+        let own = request.growing
+            || end != request.size
+            || self.tunables.forced_goal > 0
+            || self.tunables.no_normalize != 0;
         let small = end.max(request.size) <= u64::from(self.tunables.mb_stream_req);
-        if small && self.tunables.forced_goal == 0 {
+        if small && self.tunables.forced_goal == 0 && self.tunables.no_normalize == 0 {
             let cpu = request.owner % u64::from(self.tunables.cpus.max(1));
             return Mode::Pool(u32::try_from(cpu).unwrap_or(0));
         }
@@ -167,6 +170,7 @@ impl Mballoc {
         let plain = Goal { logical: request.offset, len: request.want, exact: request.extends };
         match mode {
             Mode::Plain => plain,
+            Mode::Stream if self.tunables.no_normalize != 0 => Goal { exact: false, ..plain },
             Mode::Pool(_) => {
                 Goal { len: self.tunables.mb_group_prealloc.clamp(request.want, group), ..plain }
             }

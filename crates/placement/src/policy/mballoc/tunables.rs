@@ -35,6 +35,8 @@ pub struct Tunables {
     /// Clusters a request is raised to when the file's own window is not to decide; 0 is off.
     /// (For reproducing a run whose normalised length is known.)
     pub forced_goal: u32,
+    /// 1: requests are not raised, as `fallocate` asks for; 0 otherwise.
+    pub no_normalize: u32,
 }
 
 impl Tunables {
@@ -52,6 +54,7 @@ impl Tunables {
             mb_group_prealloc: 512,
             mb_best_avail_max_trim_order: 3,
             forced_goal: 0,
+            no_normalize: 0,
         }
     }
 
@@ -67,6 +70,7 @@ impl Tunables {
             "mb_group_prealloc" => &mut self.mb_group_prealloc,
             "mb_best_avail_max_trim_order" => &mut self.mb_best_avail_max_trim_order,
             "forced_goal" => &mut self.forced_goal,
+            "no_normalize" => &mut self.no_normalize,
             _ => return false,
         };
         *slot = value;

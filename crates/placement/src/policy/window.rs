@@ -1,0 +1,175 @@
+//! `window` and `window-dynamic`: reservation windows in memory, as ext3 had them and ext2 got in
+//! 2010.
+//!
+//! Rules followed: every file has a window, a range of clusters that no other file's window
+//! overlaps and that held a free cluster when it was chosen. Clusters are taken from the goal, else
+//! from the first free one of the window. A new window is the first gap of its size between the
+//! others behind the goal, inside the goal's group, then inside the following groups; if it holds
+//! nothing free, the search goes on at the first free cluster behind. The fixed window has 8
+//! clusters; the dynamic one doubles up to 1,024 whenever it is replaced and more than half of it
+//! was used. A longer request raises the size. Windows end with the last close or a truncation;
+//! under pressure they are ignored.
+//!
+//! Deviations: no skipping of groups that have fewer free clusters than the window is long; starts
+//! are not rounded to bytes of the bitmap; one lock for all windows (as the kernel's tree).
+
+use super::{BlockPolicy, Choice, Event};
+use crate::request::{Kind, Refusal, Request};
+use crate::stats::Counter;
+use crate::view::View;
+use ondisk::units::{Cluster, ClusterRun};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+/// Clusters of a window that is new or fixed.
+const FIRST: u32 = 8;
+
+#[derive(Clone, Copy)]
+struct Window {
+    start: u64,
+    end: u64,
+    used: u32,
+}
+
+#[derive(Default)]
+struct Windows {
+    /// Window of each file.
+    of: BTreeMap<u64, Window>,
+    /// End of each window by its start.
+    ranges: BTreeMap<u64, u64>,
+}
+
+/// See the module.
+pub(crate) struct ReservationWindow {
+    largest: u32,
+    windows: Mutex<Windows>,
+}
+
+impl ReservationWindow {
+    /// Windows of 8 clusters.
+    pub(crate) fn fixed() -> Self {
+        ReservationWindow { largest: FIRST, windows: Mutex::default() }
+    }
+
+    /// Windows that double up to 1,024 clusters.
+    pub(crate) fn dynamic() -> Self {
+        ReservationWindow { largest: 1_024, windows: Mutex::default() }
+    }
+}
+
+impl Windows {
+    fn drop_window(&mut self, owner: u64) -> Option<Window> {
+        let window = self.of.remove(&owner)?;
+        self.ranges.remove(&window.start);
+        Some(window)
+    }
+
+    /// First start at or after `from` of a gap of `size` between windows, and before `limit`.
+    fn gap(&self, from: u64, size: u64, limit: u64) -> Option<u64> {
+        let mut start = from;
+        if let Some((_, &end)) = self.ranges.range(..=from).next_back() {
+            start = start.max(end);
+        }
+        for (&other, &end) in self.ranges.range(start..) {
+            if other >= start + size {
+                break;
+            }
+            start = end;
+        }
+        (start + size <= limit).then_some(start)
+    }
+}
+
+impl BlockPolicy for ReservationWindow {
+    fn choose(&self, view: &View<'_>, request: &Request) -> Result<Choice, Refusal> {
+        let plain = request.min > 1 || request.align > 1 || request.kind == Kind::Metadata;
+        if plain || request.owner == 0 {
+            return any(view, request);
+        }
+        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(window) = windows.of.get_mut(&request.owner) {
+            let inside = (window.start..window.end).contains(&request.goal.0);
+            let from = if inside { request.goal.0 } else { window.start };
+            if let Some(run) = free_in(view, request, from, window.end)? {
+                window.used = window.used.saturating_add(run.count);
+                view.note(Counter::WindowHits, 1);
+                return Ok(Choice::free(run.start, run.count));
+            }
+        }
+        view.note(Counter::WindowMisses, 1);
+        let before = windows.drop_window(request.owner);
+        let size = u64::from(next_size(before, self.largest).max(request.want));
+        let Some(start) = place(view, &windows, request, size)? else { return any(view, request) };
+        let Some(run) = free_in(view, request, start.max(window_goal(request, start, size)), start + size)?
+        else {
+            return any(view, request);
+        };
+        windows.ranges.insert(start, start + size);
+        windows.of.insert(request.owner, Window { start, end: start + size, used: run.count });
+        Ok(Choice::free(run.start, run.count))
+    }
+
+    fn event(&self, _view: &View<'_>, event: Event) -> Vec<ClusterRun> {
+        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        match event {
+            Event::Closed(owner) | Event::Truncated(owner) => {
+                windows.drop_window(owner);
+            }
+            Event::Pressure => *windows = Windows::default(),
+        }
+        Vec::new()
+    }
+}
+
+/// The goal if it lies in the window and something is free behind it, else the window's start.
+fn window_goal(request: &Request, start: u64, size: u64) -> u64 {
+    if (start..start + size).contains(&request.goal.0) { request.goal.0 } else { start }
+}
+
+fn next_size(before: Option<Window>, largest: u32) -> u32 {
+    let Some(window) = before else { return FIRST };
+    let size = u32::try_from(window.end - window.start).unwrap_or(largest);
+    if window.used > size / 2 { size.saturating_mul(2).min(largest) } else { size.min(largest) }.max(FIRST)
+}
+
+/// First free clusters of `from..end`, as many as wanted.
+fn free_in(view: &View<'_>, request: &Request, from: u64, end: u64) -> Result<Option<ClusterRun>, Refusal> {
+    let one = Request { want: 1, ..*request };
+    let Some(start) = view.next_fit(&one, Cluster(from))?.filter(|at| at.0 < end) else { return Ok(None) };
+    let room = u32::try_from(end - start.0).unwrap_or(u32::MAX);
+    let count = view.reach(start, request.want.min(room));
+    Ok((count > 0).then_some(ClusterRun { start, count }))
+}
+
+/// Start of a new window: the first gap in the goal's group, else in the groups behind it, in
+/// which something is free.
+fn place(view: &View<'_>, windows: &Windows, request: &Request, size: u64) -> Result<Option<u64>, Refusal> {
+    let layout = view.layout();
+    let home = layout.group_of(request.goal).0;
+    let one = Request { want: 1, ..*request };
+    for group in (home..layout.groups).chain(0..home).map(ondisk::units::Group) {
+        let base = layout.group_start(group).0;
+        let end = base + u64::from(layout.clusters_of(group));
+        let mut from = if group.0 == home { request.goal.0 } else { base };
+        while let Some(start) = windows.gap(from, size, end) {
+            let Some(free) = view.next_fit(&one, Cluster(start))? else { break };
+            if free.0 < start + size {
+                return Ok(Some(start));
+            }
+            from = free.0;
+        }
+    }
+    Ok(None)
+}
+
+/// Without regard to windows: what is free at the goal or behind it.
+fn any(view: &View<'_>, request: &Request) -> Result<Choice, Refusal> {
+    let least = Request { want: request.min, ..*request };
+    let mut found = view.next_fit(&least, request.goal)?;
+    if found.is_none() {
+        found = view.next_fit(&least, Cluster(0))?;
+    }
+    let start = found.ok_or(Refusal::NoSpace)?;
+    let count = if request.align > 1 { request.min } else { view.reach(start, request.want) };
+    Ok(Choice::free(start, count.max(request.min)))
+}
