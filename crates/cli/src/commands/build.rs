@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, stdin};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -60,6 +61,9 @@ pub struct Build {
     /// Tag or reference of one image of several.
     #[arg(long, value_name = "TAG")]
     tag: Option<String>,
+    /// Threads that list the source directory; as many as help if not given.
+    #[arg(long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
     /// Wait until the image is on stable storage.
     #[arg(long)]
     sync: bool,
@@ -136,6 +140,7 @@ impl Build {
             latest: epoch.map(|seconds| i64::try_from(seconds).unwrap_or(i64::MAX)),
             platform: self.platform.clone(),
             image: self.tag.clone(),
+            jobs: self.jobs,
             spool: Some(beside.unwrap_or(Path::new(".")).to_owned()),
         };
         let opened = if self.source.as_os_str() == "-" {

@@ -10,6 +10,7 @@ use crate::archive::acl::{self, Acl};
 use crate::archive::{Timestamp, Xattr};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use std::ffi::OsStr;
+use std::num::NonZeroUsize;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -93,6 +94,8 @@ pub struct Options {
     pub platform: Option<String>,
     /// Which image of several: a tag or reference name.
     pub image: Option<String>,
+    /// Threads that list a directory of the host; as many as help if not given.
+    pub jobs: Option<NonZeroUsize>,
     /// Where spools are made; the directory of the output is a good place. Else the system's.
     pub spool: Option<PathBuf>,
 }

@@ -30,6 +30,8 @@ use std::sync::{Arc, mpsc};
 
 /// More threads than this wait for each other inside the kernel.
 const THREADS: usize = 4;
+/// Threads that can be asked for: each costs a stack and an open directory.
+const MOST_THREADS: usize = 64;
 /// Listings that may wait for the builder.
 const WAITING: usize = 64;
 
@@ -67,6 +69,7 @@ pub fn read(
     let opened = rustix::fs::open(root, flags, Mode::empty());
     let directory = opened.map_err(|error| SourceError::host("open", root, error))?;
     let exclude = builder.options().exclude.clone();
+    let jobs = builder.options().jobs;
     let host = builder.host_root(root);
     let mut tree = Tree { builder, root, links: HashMap::new(), warnings };
     let mut lister = Lister::new(&exclude);
@@ -75,7 +78,7 @@ pub fn read(
     let top =
         Job { parent: Arc::new(directory), name: None, path: Vec::new(), node: tree.builder.base(), host };
     queue.push(vec![top]);
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS);
+    let threads = jobs.map_or_else(default_threads, |jobs| jobs.get().min(MOST_THREADS));
     let (send, receive) = mpsc::sync_channel(WAITING);
     std::thread::scope(|scope| {
         for _ in 0..threads {
@@ -89,6 +92,11 @@ pub fn read(
         drop(receive);
         done
     })
+}
+
+/// Listing waits for the system more than it computes: more threads than these only get in its way.
+fn default_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from).min(THREADS)
 }
 
 /// The entries of one directory.
