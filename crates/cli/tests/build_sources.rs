@@ -320,6 +320,10 @@ fn whole_archive(test: &str, name: &str, variable: &str) {
         differences(&source, &seen.tree, &Rules { hole_granularity: 4096, ..seen.rules(Rules::default()) });
     // An archive without an entry for its root leaves that to the builder.
     told.retain(|line| !line.starts_with("/: "));
+    // GNU tar leaves a directory with the time of extraction when its members are scattered over the
+    // archive; what the archive says is in the image.
+    let is_directory = |path: &str| scratch.join("extracted").join(path).is_dir();
+    told.retain(|line| !line.split_once(": mtime: ").is_some_and(|(path, _)| is_directory(path)));
     assert!(told.is_empty(), "{}", told.join("\n"));
     let split: Vec<_> = testkit::mount::extent_counts(seen.mounted.path())
         .into_iter()

@@ -173,7 +173,7 @@ fn a_copied_file_keeps_bytes_holes_mode_and_times() {
 }
 
 #[test]
-fn get_brings_whole_directories() {
+fn copying_brings_whole_directories() {
     let test = "plat get -r";
     let Some(image) = golden(test, "kernel-odd-ext2-1k") else { return };
     if !tool::have_root(test) || !mount::have_loop_mount(test) {
