@@ -1,8 +1,8 @@
 //! `mballoc`: the multi-block allocator of ext4 as a baseline, in three generations.
 //!
 //! Rules followed, per request: a preallocation of the file or (for small files) of the CPU's
-//! locality group if it has room; else the request is raised to a window ([`normalise`]), looked
-//! for at the exact goal if the file continues there, then by the criteria ([`search`]); what the
+//! locality group if it has room; else the request is raised to a window (`normalise`), looked
+//! for at the exact goal if the file continues there, then by the criteria (`search`); what the
 //! window has beyond the request becomes a preallocation, dropped when the file is closed or cut,
 //! or when space is short.
 //!
