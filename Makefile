@@ -3,7 +3,7 @@
 CARGO ?= cargo
 FUZZ_SECONDS ?= 60
 
-.PHONY: all build test demo bench setup fmt lint docs deny fuzz images tidy
+.PHONY: all build test models demo bench setup fmt lint docs deny fuzz images tidy
 
 all: build
 
@@ -12,8 +12,12 @@ build:
 	$(CARGO) build --release -p plat
 
 # Every test of the workspace, with the tools they need installed first; those that need root, a loop device or FUSE say SKIPPED when they cannot run.
-test: setup
+test: setup models
 	$(CARGO) test --workspace
+
+# The lock protocol of the placement engine under many interleavings (shuttle); SHUTTLE_ITERATIONS raises the number for each model.
+models:
+	RUSTFLAGS="--cfg shuttle" $(CARGO) test --target-dir target/models -p platfs-placement --lib models
 
 # From a Debian root file system to a checked image, in one minute.
 demo: setup build

@@ -14,6 +14,9 @@ debugfs     e2fsprogs    every comparison with the reference tools
 genext2fs   genext2fs    reading the images of genext2fs
 mmdebstrap  mmdebstrap   the Debian root file system of the demo
 fusermount3 fuse3        mounting
+fuse2fs     fuse2fs      looking at volumes that the kernel does not mount
+umoci       umoci        reading the images of others
+skopeo      skopeo       reading the images of others
 setfacl     acl          the odd tree
 setfattr    attr         the odd tree
 setcap      libcap2-bin  the odd tree

@@ -13,6 +13,8 @@ pub enum Failure {
     Usage(String),
     /// It failed: exit code 1. The text is one line, `SUBJECT: what, where, remedy`.
     Failed(String),
+    /// Another process failed with this code, and said why.
+    Told(u8),
     /// The reader of the output went away: nothing is wrong, and nobody is there to be told.
     OutputClosed,
 }
@@ -74,6 +76,7 @@ impl<'a> Console<'a> {
                 self.say_failed(&text);
                 ExitCode::FAILURE
             }
+            Err(Failure::Told(code)) => ExitCode::from(code),
             Err(Failure::Usage(text)) => {
                 let _ = writeln!(self.err, "plat: {}\nplat: `plat --help` tells the usage", one_line(&text));
                 ExitCode::from(2)

@@ -8,10 +8,12 @@ pub mod console;
 pub mod export;
 pub mod format;
 pub mod image;
+pub mod mount;
 pub mod reading;
 pub mod size;
 pub mod source;
 pub mod text;
+pub mod writing;
 
 use std::ffi::OsString;
 use std::io::{self, BufWriter, Write};
@@ -20,7 +22,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use console::{Console, Failure};
 
-/// Build, read and inspect ext2, ext3 and ext4 images.
+/// Build, read, change and inspect ext2, ext3 and ext4 images.
 #[derive(Parser, Debug)]
 #[command(name = "plat", version, about, max_term_width = 100)]
 struct CommandLine {
@@ -42,7 +44,7 @@ pub fn run_with<'a>(
     out: &'a mut (dyn Write + 'a),
     err: &'a mut (dyn Write + 'a),
 ) -> ExitCode {
-    match CommandLine::try_parse_from(arguments) {
+    match CommandLine::try_parse_from(commands::by_name(arguments)) {
         Ok(line) => {
             let mut console = Console::new(out, err);
             let done = line.command.run(&mut console).and_then(|()| console.flush());

@@ -26,6 +26,22 @@ impl OpenImage {
     /// # Errors
     /// No such file or partition, or no volume that can be read.
     pub fn open(image: &OsStr, console: &mut Console<'_>) -> Result<Self, Failure> {
+        let image = Self::open_to_mount(image)?;
+        if image.volume.needs_recovery() {
+            console.warn(format!(
+                "{}: the journal holds changes that are not in place yet (not cleanly unmounted); \
+                 what follows is without them; mounting or `e2fsck -p` brings them in",
+                image.name
+            ));
+        }
+        Ok(image)
+    }
+
+    /// Opens an image for reading without a word about its state.
+    ///
+    /// # Errors
+    /// As [`OpenImage::open`].
+    pub fn open_to_mount(image: &OsStr) -> Result<Self, Failure> {
         let name = image::shown(image).to_string();
         let device = open_device(image)?;
         let volume = Volume::open(Arc::clone(&device), &OpenOptions::new()).map_err(|error| {
@@ -33,12 +49,6 @@ impl OpenImage {
             let what = if readable { explained(&error) } else { no_superblock(&*device, &name, &error) };
             Failure::about(&name, what)
         })?;
-        if volume.needs_recovery() {
-            console.warn(format!(
-                "{name}: the journal holds changes that are not in place yet (not cleanly unmounted); \
-                 what follows is without them; mounting or `e2fsck -p` brings them in"
-            ));
-        }
         Ok(OpenImage { volume, name })
     }
 

@@ -40,6 +40,15 @@ pub enum Error {
     /// Not possible on a directory.
     #[error("is a directory")]
     IsDirectory,
+    /// A directory with names in it.
+    #[error("directory not empty")]
+    NotEmpty,
+    /// The flags of a file forbid it to everybody.
+    #[error("operation not permitted: {0}")]
+    NotPermitted(&'static str),
+    /// The directory's files belong to another project, which the file would have to join.
+    #[error("the directory belongs to another project")]
+    CrossProject,
     /// A name of more than 255 bytes.
     #[error("name too long ({0} bytes, at most 255)")]
     NameTooLong(usize),

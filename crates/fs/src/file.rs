@@ -133,10 +133,13 @@ pub(crate) struct Ahead {
 }
 
 /// What a write needs to know beyond the bytes.
+#[derive(Clone, Copy, Default)]
 pub(crate) struct WriteHint {
     /// One past the last byte that will be written in this go: space up to there is asked for at
     /// once.
     pub(crate) end: u64,
+    /// The file may well grow behind that: its final size was not announced.
+    pub(crate) growing: bool,
 }
 
 /// Writes bytes, mapping what was a hole. The inode is changed in memory only.
@@ -159,6 +162,10 @@ pub(crate) fn write_at(
     let Some(end) = end else {
         return Err(Error::FileTooLarge(format!("at most {} bytes", size_limit(format, inode))));
     };
+    if data.is_empty() {
+        return Ok(());
+    }
+    zero_behind_end(volume, update, inode, offset)?;
     let mut at = offset;
     let mut rest = data;
     while !rest.is_empty() {
@@ -167,12 +174,15 @@ pub(crate) fn write_at(
         let found = map::lookup(&*update, format, inode, logical)?;
         let (start, count, fresh) = match found.state {
             State::Mapped(block) => (block, found.count.min(wanted), false),
-            State::Unwritten(_) => {
-                return Err(Error::Unsupported("writing into preallocated space".into()));
+            State::Unwritten(block) => {
+                let count = found.count.min(wanted);
+                let range = (u64::from(logical.0), u64::from(logical.0) + count);
+                map::set_unwritten(format, &volume.space, update, inode, range, false)?;
+                (block, count, true)
             }
             State::Hole => {
                 let hole = Segment { count: found.count.min(wanted), ..found };
-                let (start, count) = map_hole(volume, update, inode, ahead, hole, hint)?;
+                let (start, count) = map_hole(volume, update, inode, ahead, hole, hint, false)?;
                 (start, count, true)
             }
         };
@@ -201,42 +211,84 @@ fn write_run(
     piece: &[u8],
     fresh: bool,
 ) -> Result<()> {
-    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
     let device = volume.cache.device();
     let base = volume.format.geometry.byte_offset(start);
-    let failed = |source| Error::io(format!("writing inode {}", inode.number()), source);
-    let write_zeros = |mut from: u64, to: u64| -> Result<()> {
-        while from < to {
-            let len = usize::try_from(to - from).unwrap_or(usize::MAX).min(ZEROS.len());
-            device.write_at(from, &ZEROS[..len]).map_err(failed)?;
-            from += len as u64;
-        }
-        Ok(())
-    };
     if fresh {
-        write_zeros(base, base + inside)?;
+        write_zeros(volume, inode, base, base + inside)?;
     }
-    device.write_at(base + inside, piece).map_err(failed)?;
+    let written = device.write_at(base + inside, piece);
+    written.map_err(|source| Error::io(format!("writing inode {}", inode.number()), source))?;
     if fresh {
         let end = base + (count << volume.format.geometry.block_size.log2());
-        write_zeros(base + inside + piece.len() as u64, end)?;
+        write_zeros(volume, inode, base + inside + piece.len() as u64, end)?;
     }
     Ok(())
 }
 
+/// Zeros on the device, for an inode.
+fn write_zeros(volume: &Volume, inode: &Inode, mut from: u64, to: u64) -> Result<()> {
+    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+    while from < to {
+        let len = usize::try_from(to - from).unwrap_or(usize::MAX).min(ZEROS.len());
+        let written = volume.cache.device().write_at(from, &ZEROS[..len]);
+        written.map_err(|source| Error::io(format!("writing inode {}", inode.number()), source))?;
+        from += len as u64;
+    }
+    Ok(())
+}
+
+/// Writes zeros over what is mapped and written of the bytes `from..to`.
+pub(crate) fn zero_mapped(
+    volume: &Volume,
+    blocks: &dyn Blocks,
+    inode: &Inode,
+    from: u64,
+    to: u64,
+) -> Result<()> {
+    let log2 = volume.format.geometry.block_size.log2();
+    if from >= to {
+        return Ok(());
+    }
+    for segment in Segments::new(blocks, &volume.format, inode, from >> log2, ((to - 1) >> log2) + 1) {
+        let segment = segment?;
+        if let State::Mapped(block) = segment.state {
+            let start = u64::from(segment.logical.0) << log2;
+            let base = volume.format.geometry.byte_offset(block);
+            let (low, high) = (from.max(start), to.min(start + (segment.count << log2)));
+            write_zeros(volume, inode, base + (low - start), base + (high - start))?;
+        }
+    }
+    Ok(())
+}
+
+/// Before a file grows to reach byte `offset`: what its last block holds behind its end becomes zero,
+/// should another system have left something there.
+pub(crate) fn zero_behind_end(
+    volume: &Volume,
+    blocks: &dyn Blocks,
+    inode: &Inode,
+    offset: u64,
+) -> Result<()> {
+    let block = u64::from(volume.format.geometry.block_size.bytes());
+    let size = inode.size();
+    zero_mapped(volume, blocks, inode, size, offset.min(size.next_multiple_of(block)))
+}
+
 /// Gives blocks to (the front of) a hole; returns the disk run.
-fn map_hole(
+pub(crate) fn map_hole(
     volume: &Volume,
     update: &mut Update<'_>,
     inode: &mut Inode,
     ahead: &mut Ahead,
     hole: Segment,
     hint: &WriteHint,
+    unwritten: bool,
 ) -> Result<(Block, u64)> {
     let format = &volume.format;
+    let hole = Segment { count: up_to_shared(&*update, format, inode, hole)?, ..hole };
     let most = low_u32(hole.count.min(u64::from(u32::MAX)));
     if let Some((start, count)) = implied(&*update, format, inode, hole)? {
-        let run = NewRun { logical: hole.logical, start, count, unwritten: false };
+        let run = NewRun { logical: hole.logical, start, count, unwritten };
         map::insert(format, &volume.space, update, inode, run)?;
         return Ok((start, u64::from(count)));
     }
@@ -248,13 +300,15 @@ fn map_hole(
             logical: hole.logical,
             count: wanted_at_once(format, hinted),
             owner: inode.number(),
+            directory: volume.handles.directory_of(inode.number()),
+            growing: hint.growing && !volume.options.loading,
         };
         ahead.reserved = Some(volume.space.reserve_data(&request)?);
     }
     let Some(reserved) = &mut ahead.reserved else { return Err(Error::NoSpace) };
     let (run, clusters) = reserved.take(&volume.space, update, most);
     map::charge(format, inode, u64::from(clusters) << format.geometry.cluster_log2);
-    let new = NewRun { logical: hole.logical, start: run.start, count: run.count, unwritten: false };
+    let new = NewRun { logical: hole.logical, start: run.start, count: run.count, unwritten };
     map::insert(format, &volume.space, update, inode, new)?;
     Ok((run.start, u64::from(run.count)))
 }
@@ -268,15 +322,32 @@ fn wanted_at_once(format: &Format, blocks: u64) -> u32 {
     low_u32(if blocks <= whole { blocks.max(1) } else { PIECE.min(whole) })
 }
 
-/// Where new data would best begin: behind the block before it, else where the inode's group
-/// begins.
+/// Where new data would best begin: behind the block before it, else in the inode's group.
 fn goal(volume: &Volume, update: &Update<'_>, inode: &Inode, logical: FileBlock) -> Result<Block> {
     if let Some(before) = logical.0.checked_sub(1)
-        && let State::Mapped(block) = map::lookup(update, &volume.format, inode, FileBlock(before))?.state
+        && let State::Mapped(block) | State::Unwritten(block) =
+            map::lookup(update, &volume.format, inode, FileBlock(before))?.state
     {
         return Ok(Block(block.0 + 1));
     }
-    Ok(volume.space.home(&volume.format, inode.number()))
+    Ok(volume.space.contents_home(&volume.format, inode.number()))
+}
+
+/// Blocks of a hole before the cluster in which it ends, if that one already serves blocks behind the
+/// hole: those in it must take their own places there.
+fn up_to_shared(blocks: &dyn Blocks, format: &Format, inode: &Inode, hole: Segment) -> Result<u64> {
+    let ratio = u64::from(format.geometry.blocks_per_cluster());
+    let end = u64::from(hole.logical.0) + hole.count;
+    let last = end - end % ratio;
+    if last == end || last <= u64::from(hole.logical.0) {
+        return Ok(hole.count);
+    }
+    for behind in Segments::new(blocks, format, inode, end, last + ratio) {
+        if behind?.state != State::Hole {
+            return Ok(last - u64::from(hole.logical.0));
+        }
+    }
+    Ok(hole.count)
 }
 
 /// With `bigalloc`, a block whose cluster already serves a neighbour in the file must take its own
@@ -303,4 +374,54 @@ fn implied(
         }
     }
     Ok(None)
+}
+
+/// Writes bytes into a file whose contents may be in its inode, where they stay as long as they fit.
+/// Contents that are `complete` may move there.
+///
+/// # Errors
+/// As [`write_at`].
+pub(crate) fn write_at_any(
+    volume: &Volume,
+    update: &mut Update<'_>,
+    inode: &mut Inode,
+    ahead: &mut Ahead,
+    (offset, data): (u64, &[u8]),
+    hint: &WriteHint,
+    complete: bool,
+) -> Result<()> {
+    let format = &volume.format;
+    if complete && inline::store(format, inode, data)? {
+        return Ok(());
+    }
+    if inode.flags().contains(InodeFlags::INLINE_DATA) {
+        let mut contents = inline::contents(inode)?;
+        let end = offset.saturating_add(data.len() as u64);
+        if let (Ok(start), Ok(end)) = (usize::try_from(offset), usize::try_from(end))
+            && end <= inline::capacity_max(inode)
+        {
+            contents.resize(contents.len().max(end), 0);
+            if let Some(to) = contents.get_mut(start..end) {
+                to.copy_from_slice(data);
+            }
+            if inline::store(format, inode, &contents)? {
+                return Ok(());
+            }
+        }
+        grow_out(volume, update, inode)?;
+    }
+    write_at(volume, update, inode, ahead, offset, data, hint)
+}
+
+/// Moves contents out of the inode into blocks.
+///
+/// # Errors
+/// As [`write_at`].
+pub(crate) fn grow_out(volume: &Volume, update: &mut Update<'_>, inode: &mut Inode) -> Result<()> {
+    if !inode.flags().contains(InodeFlags::INLINE_DATA) {
+        return Ok(());
+    }
+    let contents = inline::take(&volume.format, inode)?;
+    let hint = WriteHint { end: contents.len() as u64, growing: false };
+    write_at(volume, update, inode, &mut Ahead::default(), 0, &contents, &hint)
 }

@@ -111,3 +111,25 @@ pub(crate) fn store(format: &Format, inode: &mut Inode, bytes: &[u8]) -> Result<
     inode.set_size(bytes.len() as u64);
     Ok(true)
 }
+
+/// Puts both parts of inline contents back, as long as they were.
+///
+/// # Errors
+/// Attributes that break the format's rules.
+pub(crate) fn set_parts(inode: &mut Inode, head: &[u8], tail: &[u8]) -> Result<()> {
+    let before = inode.clone();
+    let data = Entry::here(NameIndex::SYSTEM, INLINE_NAME, tail);
+    let others = xattr::in_inode(&before)?.into_iter().filter(|entry| !is_inline_data(entry));
+    let entries: Vec<Entry<'_>> = std::iter::once(data).chain(others).collect();
+    xattr::store_in_inode(inode, &entries)
+        .map_err(|problem| Error::corrupt(Place::Xattrs(before.number()), problem.to_string()))?;
+    if let Some(to) = inode.raw_mut().i_block.get_mut(..head.len()) {
+        to.copy_from_slice(head);
+    }
+    Ok(())
+}
+
+/// More bytes than these never fit into an inode.
+pub(crate) fn capacity_max(inode: &Inode) -> usize {
+    inode.bytes().len()
+}

@@ -42,6 +42,7 @@ mod dir;
 mod error;
 mod file;
 mod format;
+mod handles;
 mod inline;
 mod inode;
 mod map;
@@ -59,6 +60,9 @@ pub use format::Format;
 pub use map::{Segment, State};
 pub use ondisk;
 pub use ondisk::units::InodeNumber;
-pub use ops::{Attributes, File, FileMap, Kind, Metadata, NewInode, Times, Walk, Writer};
+pub use ops::{
+    AccessTimes, Allocate, Attributes, File, FileMap, Inherited, Kind, Metadata, NewInode, Pin, Replace,
+    Seek, Times, Walk, Wanted, Writer, rules,
+};
 pub use placement;
 pub use volume::{OpenOptions, Volume, read_superblock};

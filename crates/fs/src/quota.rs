@@ -83,11 +83,10 @@ fn add(volume: &Volume, number: InodeNumber, tables: &mut [UsageTable; 3]) -> Re
 }
 
 fn store(volume: &Volume, number: InodeNumber, contents: &[u8]) -> Result<()> {
-    let (_writing, mut update) = volume.begin()?;
-    let mut node = volume.load(number)?;
-    let hint = file::WriteHint { end: contents.len() as u64 };
-    file::write_at(volume, &mut update, &mut node, &mut file::Ahead::default(), 0, contents, &hint)?;
-    inode::store(&mut update, &volume.format, &volume.space, &mut node)?;
-    update.commit();
-    Ok(())
+    volume.change(|update| {
+        let mut node = volume.load(number)?;
+        let hint = file::WriteHint { end: contents.len() as u64, growing: false };
+        file::write_at(volume, update, &mut node, &mut file::Ahead::default(), 0, contents, &hint)?;
+        inode::store(update, &volume.format, &volume.space, &mut node)
+    })
 }

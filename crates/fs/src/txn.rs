@@ -7,6 +7,7 @@
 //!
 //! Today's ordering is *unordered*: published blocks reach the device in any order until a sync.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ondisk::units::{Block, BlockRun};
@@ -15,21 +16,30 @@ use crate::cache::{Blocks, Cache, Role};
 use crate::error::Result;
 
 struct Staged {
-    block: Block,
     role: Role,
     bytes: Arc<[u8]>,
 }
 
-/// Something taken that goes back by itself unless it is kept: free space, an inode number.
+/// Something taken or given up that goes back by itself unless it is kept: free space, an inode
+/// number.
 pub trait Claim {
     /// Makes it permanent.
     fn keep(self: Box<Self>);
 }
 
+/// What is to be done when an update is committed, and not at all if it is dropped.
+struct OnCommit<F>(F);
+
+impl<F: FnOnce()> Claim for OnCommit<F> {
+    fn keep(self: Box<Self>) {
+        (self.0)();
+    }
+}
+
 /// The changes of one verb, not yet visible to others.
 pub struct Update<'v> {
     cache: &'v Cache,
-    staged: Vec<Staged>,
+    staged: BTreeMap<u64, Staged>,
     claims: Vec<Box<dyn Claim + Send + 'v>>,
     forgotten: Vec<BlockRun>,
 }
@@ -37,11 +47,7 @@ pub struct Update<'v> {
 impl<'v> Update<'v> {
     /// An update without changes.
     pub fn new(cache: &'v Cache) -> Self {
-        Update { cache, staged: Vec::new(), claims: Vec::new(), forgotten: Vec::new() }
-    }
-
-    fn position(&self, block: Block) -> Option<usize> {
-        self.staged.iter().rposition(|staged| staged.block == block)
+        Update { cache, staged: BTreeMap::new(), claims: Vec::new(), forgotten: Vec::new() }
     }
 
     /// The bytes of a block, to change; verified for its role when it is read.
@@ -49,39 +55,26 @@ impl<'v> Update<'v> {
     /// # Errors
     /// As [`Blocks::read`].
     pub fn edit(&mut self, block: Block, role: Role) -> Result<&mut [u8]> {
-        let position = match self.position(block) {
-            Some(position) => position,
-            None => {
-                let bytes = self.cache.read(block, role)?;
-                self.staged.push(Staged { block, role, bytes });
-                self.staged.len() - 1
-            }
-        };
-        let staged = &mut self.staged[position];
+        let bytes = if self.holds(block) { None } else { Some(self.cache.read(block, role)?) };
+        let staged = self.staged.entry(block.0).or_insert_with(|| {
+            let bytes = bytes.unwrap_or_default();
+            Staged { role, bytes }
+        });
         staged.role = role;
         Ok(Arc::make_mut(&mut staged.bytes))
     }
 
     /// A block whose old contents do not matter, as zeros, to fill.
     pub fn create(&mut self, block: Block, role: Role) -> &mut [u8] {
-        let zeros: Arc<[u8]> = vec![0; self.cache.block_len()].into();
-        let position = match self.position(block) {
-            Some(position) => {
-                self.staged[position] = Staged { block, role, bytes: zeros };
-                position
-            }
-            None => {
-                self.staged.push(Staged { block, role, bytes: zeros });
-                self.staged.len() - 1
-            }
-        };
-        Arc::make_mut(&mut self.staged[position].bytes)
+        let bytes: Arc<[u8]> = vec![0; self.cache.block_len()].into();
+        let staged = self.staged.entry(block.0).insert_entry(Staged { role, bytes }).into_mut();
+        Arc::make_mut(&mut staged.bytes)
     }
 
     /// Whether the update changes a block.
     #[must_use]
     pub fn holds(&self, block: Block) -> bool {
-        self.position(block).is_some()
+        self.staged.contains_key(&block.0)
     }
 
     /// Binds something taken to this update.
@@ -89,11 +82,17 @@ impl<'v> Update<'v> {
         self.claims.push(Box::new(claim));
     }
 
+    /// Has something done when the update is committed: for what is kept in memory beside the blocks.
+    pub fn on_commit(&mut self, action: impl FnOnce() + Send + 'v) {
+        self.claim(OnCommit(action));
+    }
+
     /// Notes that blocks stop being metadata: staged and cached copies are dropped on commit.
     pub fn forget(&mut self, run: BlockRun) {
         self.forgotten.push(run);
-        let gone = run.start.0..run.start.0 + u64::from(run.count);
-        self.staged.retain(|staged| !gone.contains(&staged.block.0));
+        for block in run.start.0..run.start.0 + u64::from(run.count) {
+            self.staged.remove(&block);
+        }
     }
 
     /// Makes all changes visible and all claims permanent.
@@ -103,7 +102,9 @@ impl<'v> Update<'v> {
                 self.cache.forget(Block(run.start.0 + offset));
             }
         }
-        self.cache.publish(self.staged.into_iter().map(|staged| (staged.block, staged.role, staged.bytes)));
+        self.cache.publish(
+            self.staged.into_iter().map(|(block, staged)| (Block(block), staged.role, staged.bytes)),
+        );
         for claim in self.claims {
             claim.keep();
         }
@@ -112,8 +113,8 @@ impl<'v> Update<'v> {
 
 impl Blocks for Update<'_> {
     fn read(&self, block: Block, role: Role) -> Result<Arc<[u8]>> {
-        match self.position(block) {
-            Some(position) => Ok(Arc::clone(&self.staged[position].bytes)),
+        match self.staged.get(&block.0) {
+            Some(staged) => Ok(Arc::clone(&staged.bytes)),
             None => self.cache.read(block, role),
         }
     }

@@ -3,14 +3,14 @@
 //! Owns: opening (the only door from an untrusted device to a usable volume), the superblock, and
 //! sync. The verbs stand in `ops`.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ondisk::corrupt::Place;
 use ondisk::features::{Features, Incompat, RoCompat};
-use ondisk::inode::Timestamp;
-use ondisk::superblock::{RawSuperblock, STATE_ERROR, SUPERBLOCK_LEN, SUPERBLOCK_OFFSET};
-use ondisk::units::Group;
+use ondisk::inode::{Inode, TimeField, Timestamp};
+use ondisk::superblock::{RawSuperblock, STATE_ERROR, STATE_VALID, SUPERBLOCK_LEN, SUPERBLOCK_OFFSET};
+use ondisk::units::{Group, low_u32};
 use placement::BlockPolicyKind;
 use zerocopy::IntoBytes;
 
@@ -19,6 +19,7 @@ use crate::device::Device;
 use crate::dir::KnownNames;
 use crate::error::{Error, Result};
 use crate::format::Format;
+use crate::handles::Handles;
 use crate::space::Space;
 use crate::txn::Update;
 use crate::xattr::AttributeBlocks;
@@ -94,6 +95,13 @@ pub struct Volume {
     /// Set by the first sync that failed: what is on the device is then unknown, and writing on
     /// could only make it worse (I17).
     failed: AtomicBool,
+    /// Whether the disk says that the volume is not in order by itself.
+    marked: AtomicBool,
+    /// Inodes in use without a name.
+    pub(crate) handles: Handles,
+    now: Mutex<Timestamp>,
+    /// Inodes made since the volume was opened.
+    pub(crate) created: AtomicU64,
 }
 
 /// Proof that the caller is the only one changing the volume.
@@ -142,6 +150,11 @@ fn refuse_unwritable(raw: &RawSuperblock, features: Features) -> Result<()> {
             "the volume is marked as having errors; check it before writing".into(),
         ));
     }
+    if raw.s_state.get() & STATE_VALID == 0 {
+        return Err(Error::Unsupported(
+            "the volume was not closed cleanly, or is in use; check it before writing".into(),
+        ));
+    }
     if raw.s_last_orphan.get() != 0 || features.ro_compat.contains(RoCompat::ORPHAN_PRESENT) {
         return Err(Error::Unsupported(
             "orphaned inodes must be cleaned up before the volume is written".into(),
@@ -181,6 +194,14 @@ impl Volume {
         let cache = Arc::new(Cache::new(Arc::clone(&device), format.geometry.block_size, format.sealer));
         let space = if options.write {
             refuse_unwritable(&raw, format.features)?;
+            // A builder counts when it is done.
+            if !options.loading && format.has_ro_compat(RoCompat::QUOTA) {
+                return Err(Error::Unsupported(
+                    "the volume counts usage in quota files, which would no longer be right; \
+                     turn the feature quota off before writing"
+                        .into(),
+                ));
+            }
             Space::for_writing(&*device, &format, Arc::clone(&cache), options.policy, options.loading)?
         } else {
             Space::for_reading(&*device, &format)?
@@ -195,6 +216,10 @@ impl Volume {
             writer: Mutex::default(),
             superblock: Mutex::new(raw),
             failed: AtomicBool::new(false),
+            marked: AtomicBool::new(false),
+            handles: Handles::default(),
+            now: Mutex::new(options.now),
+            created: AtomicU64::new(0),
         })
     }
 
@@ -232,14 +257,83 @@ impl Volume {
         self.space.block_bitmap(&*self.cache, &self.format, group)
     }
 
-    pub(crate) fn begin(&self) -> Result<(Writing<'_>, Update<'_>)> {
+    /// Waits until nobody else changes the volume, and sees to it that it may be changed.
+    fn begin(&self) -> Result<Writing<'_>> {
         if !self.space.is_writable() {
             return Err(Error::ReadOnly);
         }
+        let writing = Writing(lock(&self.writer));
         if self.failed.load(Ordering::Acquire) {
             return Err(Error::WriteFailed);
         }
-        Ok((Writing(lock(&self.writer)), Update::new(&self.cache)))
+        self.mark(false)?;
+        Ok(writing)
+    }
+
+    /// Does a verb that changes something: as one update, or not at all (I8). If it finds no space
+    /// while some is only waiting for a sync, the sync is made and the verb tried once more: so it
+    /// must not leave anything behind in what it borrows when it fails.
+    pub(crate) fn change<'v, T>(&'v self, mut verb: impl FnMut(&mut Update<'v>) -> Result<T>) -> Result<T> {
+        let writing = self.begin()?;
+        self.reap(&writing)?;
+        let done = match self.attempt(&mut verb) {
+            Err(Error::NoSpace | Error::NoInodes) if self.space.holds_freed() => {
+                self.sync_alone(&writing)?;
+                self.attempt(&mut verb)
+            }
+            done => done,
+        }?;
+        self.relieve()?;
+        Ok(done)
+    }
+
+    pub(crate) fn attempt<'v, T>(&'v self, verb: &mut impl FnMut(&mut Update<'v>) -> Result<T>) -> Result<T> {
+        let mut update = Update::new(&self.cache);
+        let done = verb(&mut update)?;
+        update.commit();
+        Ok(done)
+    }
+
+    /// Tells on disk whether the volume is in order by itself, as Linux does while it is mounted:
+    /// before the first change that it is not, when it is closed that it is again. Images that are
+    /// being built appear when they are whole, and need no mark.
+    fn mark(&self, clean: bool) -> Result<()> {
+        if self.options.loading || self.marked.load(Ordering::Acquire) != clean {
+            return Ok(());
+        }
+        self.edit_superblock(|raw| {
+            let state = raw.s_state.get();
+            raw.s_state.set(if clean { state | STATE_VALID } else { state & !STATE_VALID });
+        });
+        let marked = self.write_superblock().and_then(|()| self.flush());
+        match marked {
+            Ok(()) => self.marked.store(!clean, Ordering::Release),
+            Err(_) => self.failed.store(true, Ordering::Release),
+        }
+        marked
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.cache.device().flush().map_err(|source| Error::io("flushing the device", source))
+    }
+
+    /// The time that changes get from now on; the library reads no clock.
+    pub fn set_now(&self, now: Timestamp) {
+        *lock(&self.now) = now;
+    }
+
+    /// The time that changes get.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        *lock(&self.now)
+    }
+
+    /// Sets times of an inode to now. A loader states all times itself.
+    pub(crate) fn touch(&self, inode: &mut Inode, fields: &[TimeField]) {
+        if !self.options.loading {
+            let now = self.now();
+            fields.iter().for_each(|field| inode.set_time(*field, now));
+        }
     }
 
     /// Changes the superblock in memory; the next sync writes it.
@@ -259,33 +353,63 @@ impl Volume {
     /// The device's failure; a bitmap or descriptor that contradicts what was allocated. After that
     /// nothing more is written: every changing verb gives [`Error::WriteFailed`].
     pub fn sync(&self) -> Result<()> {
-        let synced = self.try_sync();
-        if synced.is_err() && self.space.is_writable() {
+        if !self.space.is_writable() {
+            return Err(Error::ReadOnly);
+        }
+        let writing = Writing(lock(&self.writer));
+        if self.failed.load(Ordering::Acquire) {
+            return Err(Error::WriteFailed);
+        }
+        if !self.options.loading && !self.marked.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.reap(&writing)?;
+        self.tidy_maps(&writing);
+        self.sync_alone(&writing)
+    }
+
+    fn sync_alone(&self, writing: &Writing<'_>) -> Result<()> {
+        let synced = self.try_sync(writing);
+        if synced.is_err() {
             self.failed.store(true, Ordering::Release);
         }
         synced
     }
 
-    fn try_sync(&self) -> Result<()> {
-        let (writing, mut update) = self.begin()?;
-        let taken = self.space.write_back(&mut update)?;
+    fn try_sync(&self, _writing: &Writing<'_>) -> Result<()> {
+        let mut update = Update::new(&self.cache);
+        let change = self.space.write_back(&mut update)?;
         update.commit();
         self.cache.write_back()?;
         self.edit_superblock(|raw| {
-            let blocks = taken.clusters << self.format.geometry.cluster_log2;
-            raw.set_free_blocks_count(raw.free_blocks_count().saturating_sub(blocks));
-            raw.s_free_inodes_count.set(raw.s_free_inodes_count.get().saturating_sub(taken.inodes));
+            let blocks = change.clusters << self.format.geometry.cluster_log2;
+            raw.set_free_blocks_count(raw.free_blocks_count().saturating_add_signed(blocks));
+            let inodes = u64::from(raw.s_free_inodes_count.get()).saturating_add_signed(change.inodes);
+            raw.s_free_inodes_count.set(low_u32(inodes));
         });
         self.write_superblock()?;
-        let flushed = self.cache.device().flush().map_err(|source| Error::io("flushing the device", source));
-        drop(writing);
-        flushed
+        self.flush()?;
+        self.space.settle()
+    }
+
+    /// Makes everything stable and says on disk that the volume is in order. A volume that was
+    /// changed and is only dropped counts as not closed cleanly: it must be checked before it is
+    /// written again. Does nothing to a volume that was only read.
+    ///
+    /// # Errors
+    /// As [`Volume::sync`].
+    pub fn close(self) -> Result<()> {
+        if !self.space.is_writable() {
+            return Ok(());
+        }
+        self.sync()?;
+        self.mark(true)
     }
 
     fn write_superblock(&self) -> Result<()> {
         let mut raw = self.superblock();
         let mut times = raw.times();
-        times.written = times.written.max(u64::try_from(self.options.now.seconds).unwrap_or(0));
+        times.written = times.written.max(u64::try_from(self.now().seconds).unwrap_or(0));
         raw.set_times(times);
         self.format.sealer.seal_superblock(&mut raw);
         self.cache

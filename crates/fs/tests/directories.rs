@@ -12,7 +12,7 @@ use std::sync::Arc;
 use ondisk::inode::FileType;
 use ondisk::units::InodeNumber;
 use platfs::device::FileDevice;
-use platfs::{Attributes, Error, Kind, NewInode, OpenOptions, Volume};
+use platfs::{Attributes, Error, Kind, NewInode, OpenOptions, Replace, Volume};
 use testkit::mount::{Mounted, have_loop_mount};
 use testkit::scratch::Scratch;
 use testkit::{fsck, images, tool};
@@ -65,7 +65,7 @@ fn fill(image: &Path, count: u32) -> BTreeSet<Vec<u8>> {
         names.insert(name(number));
     }
     assert!(matches!(volume.create(dir, &name(0), &new(Kind::File)), Err(Error::Exists)));
-    volume.sync().unwrap();
+    volume.close().unwrap();
     names
 }
 
@@ -170,7 +170,7 @@ fn the_kernel_goes_on_where_we_stopped_and_we_where_it_stopped() {
             for number in 0..4000 {
                 volume.link(file, dir, format!("again{number}").as_bytes()).unwrap();
             }
-            volume.sync().unwrap();
+            volume.close().unwrap();
         }
         fsck::assert_clean(&image);
         let volume = open(&image, false);
@@ -288,6 +288,21 @@ fn inline_directories_of_the_kernel_read_as_it_reads_them() {
     let volume = open(&image, true);
     let mounted = Mounted::read_only(&image).unwrap();
     assert_eq!(assert_tree_alike(&volume, mounted.path()), 14);
-    let dir = volume.resolve(b"/d3").unwrap();
-    assert!(matches!(volume.create(dir, b"more", &new(Kind::File)), Err(Error::Unsupported(_))));
+    drop(mounted);
+    // A name goes, another leads elsewhere, in the inode; one more moves the entries to a block.
+    for number in 3..12_u32 {
+        let dir = volume.resolve(format!("/d{number}").as_bytes()).unwrap();
+        volume.unlink(dir, b"name1").unwrap();
+        volume.rename(dir, b"name0", dir, b"name2", Replace::Yes).unwrap();
+        if number % 2 == 0 {
+            volume.create(dir, b"more", &new(Kind::File)).unwrap();
+        }
+    }
+    let moved = volume.resolve(b"/d11").unwrap();
+    volume.rename(InodeNumber::ROOT, b"d11", volume.resolve(b"/d4").unwrap(), b"sub", Replace::No).unwrap();
+    assert_eq!(volume.lookup(moved, b"..").unwrap(), volume.resolve(b"/d4").unwrap());
+    volume.close().unwrap();
+    fsck::assert_clean(&image);
+    let (volume, mounted) = (open(&image, false), Mounted::read_only(&image).unwrap());
+    assert_eq!(assert_tree_alike(&volume, mounted.path()), 14);
 }

@@ -253,7 +253,7 @@ fn run(seed: u64, options: &Options, bytes: u64, loading: bool) {
             }
         }
         verify(&volume, &model, false);
-        volume.sync().expect("sync");
+        volume.close().expect("close");
     }
     let volume = Volume::open(device, &OpenOptions::new()).expect("open for reading");
     verify(&volume, &model, loading && options.inode_size == Some(256));

@@ -1,13 +1,22 @@
 //! `plat-lab`: runs workloads on every placement policy and prints their figures side by side.
 
+mod counters;
 mod measure;
 mod numbers;
+mod plot;
+mod replay;
 mod scenario;
+mod series;
 mod table;
+mod verdict;
 mod volume;
 
 use clap::{Parser, Subcommand};
-use scenario::{SCENARIOS, Scenario, Setup};
+use counters::Ledger;
+use replay::Tape;
+use scenario::{SCENARIOS, Scenario, Setting, Setup};
+use series::Series;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Workloads on the placement policies of ext2/3/4.
@@ -23,50 +32,155 @@ enum Command {
     /// Lists scenarios and policies.
     List,
     /// Runs scenarios.
-    Run {
-        /// Names of scenarios.
-        #[arg(required = true)]
-        scenarios: Vec<String>,
-        /// First seed.
+    Run(RunOptions),
+    /// Records the requests of one case of a scenario under one policy.
+    Record {
+        /// Name of the scenario.
+        scenario: String,
+        /// The trace to write.
+        #[arg(short, long)]
+        output: PathBuf,
+        /// The policy under which it is recorded.
+        #[arg(long, default_value = "lease")]
+        policy: String,
+        /// Only the case whose name contains this.
+        #[arg(long, default_value = "")]
+        case: String,
+        /// Seed.
         #[arg(long, default_value_t = 1)]
         seed: u64,
-        /// Runs under this many seeds and prints statistics.
-        #[arg(long, default_value_t = 1)]
-        seeds: u64,
         /// Small sizes.
         #[arg(long)]
         quick: bool,
-        /// Policies instead of the scenario's own, separated by commas.
+    },
+    /// Replays a trace under policies and prints the same figures for each.
+    Replay {
+        /// The trace.
+        trace: PathBuf,
+        /// Policies, separated by commas; all if none is named.
         #[arg(long, value_delimiter = ',')]
         policies: Vec<String>,
-        /// Only cases whose name contains this.
-        #[arg(long, default_value = "")]
-        case: String,
-        /// One JSON value per run.
+        /// Sets a tunable, as for `run`.
+        #[arg(long = "set", value_name = "NAME=VALUE", value_parser = Setting::read)]
+        sets: Vec<Setting>,
+        /// One line per figure.
         #[arg(long)]
-        json: bool,
-        /// One line per figure: scenario, seed, case, policy, figure, value.
-        #[arg(long, conflicts_with = "json")]
         csv: bool,
     },
 }
 
+#[derive(clap::Args)]
+struct RunOptions {
+    /// Names of scenarios.
+    #[arg(required = true)]
+    scenarios: Vec<String>,
+    /// First seed.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Runs under this many seeds and prints statistics.
+    #[arg(long, default_value_t = 1)]
+    seeds: u64,
+    /// Small sizes.
+    #[arg(long)]
+    quick: bool,
+    /// Policies instead of the scenario's own, separated by commas.
+    #[arg(long, value_delimiter = ',')]
+    policies: Vec<String>,
+    /// Only cases whose name contains this.
+    #[arg(long, default_value = "")]
+    case: String,
+    /// One JSON value per run.
+    #[arg(long)]
+    json: bool,
+    /// One line per figure: scenario, seed, case, policy, figure, value.
+    #[arg(long, conflicts_with = "json")]
+    csv: bool,
+    /// Sets a tunable: name=value for every policy that has it, policy:name=value for one.
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = Setting::read)]
+    sets: Vec<Setting>,
+    /// Prints the engines' counters after the figures, in the shape of the kernel's mb_stats.
+    #[arg(long, conflicts_with_all = ["json", "csv"])]
+    stats: bool,
+    /// Writes plots of what happened over time into this directory, for scenarios that age.
+    #[arg(long, value_name = "DIR")]
+    plot: Option<PathBuf>,
+}
+
 fn main() -> ExitCode {
-    match Arguments::parse().command {
-        Command::List => list(),
-        Command::Run { scenarios, seed, seeds, quick, policies, case, json, csv } => {
-            let setup = Setup { seed, quick, policies, case };
-            let known = |name: &String| SCENARIOS.iter().find(|scenario| scenario.name == name);
-            for name in &scenarios {
-                let Some(scenario) = known(name) else {
-                    eprintln!("plat-lab: no scenario is called {name}; `plat-lab list` names them");
-                    return ExitCode::from(2);
-                };
-                run(scenario, &setup, seeds.max(1), json, csv);
-            }
+    let done = match Arguments::parse().command {
+        Command::List => {
+            list();
+            Ok(())
+        }
+        Command::Run(options) => run_all(&options),
+        Command::Record { scenario, output, policy, case, seed, quick } => record(
+            &scenario,
+            &output,
+            Setup { policies: vec![policy], case, seed, quick, ..Setup::default() },
+        ),
+        Command::Replay { trace, policies, sets, csv } => replay_all(&trace, &policies, sets, csv),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("plat-lab: {message}");
+            ExitCode::from(2)
         }
     }
-    ExitCode::SUCCESS
+}
+
+fn named(name: &str) -> Result<&'static Scenario, String> {
+    let found = SCENARIOS.iter().find(|scenario| scenario.name == name);
+    found.ok_or_else(|| format!("no scenario is called {name}; `plat-lab list` names them"))
+}
+
+fn run_all(options: &RunOptions) -> Result<(), String> {
+    let scenarios = options.scenarios.iter().map(|name| named(name)).collect::<Result<Vec<_>, _>>()?;
+    let series = if options.plot.is_some() { Series::collecting() } else { Series::default() };
+    let setup = Setup {
+        seed: options.seed,
+        quick: options.quick,
+        policies: options.policies.clone(),
+        case: options.case.clone(),
+        series: series.clone(),
+        counters: if options.stats { Ledger::keeping() } else { Ledger::default() },
+        sets: options.sets.clone(),
+        tape: Tape::default(),
+    };
+    for scenario in scenarios {
+        run(scenario, &setup, options.seeds.max(1), options.json, options.csv);
+        print!("{}", setup.counters.text());
+        let Some(dir) = &options.plot else { continue };
+        let names =
+            plot::write(dir, &series.take()).map_err(|error| format!("{}: {error}", dir.display()))?;
+        eprintln!("{}: {} plots in {}", scenario.name, names.len(), dir.display());
+    }
+    Ok(())
+}
+
+fn record(scenario: &str, output: &Path, setup: Setup) -> Result<(), String> {
+    let scenario = named(scenario)?;
+    let told = |error: std::io::Error| format!("{}: {error}", output.display());
+    let tape = Tape::create(output).map_err(told)?;
+    (scenario.run)(&Setup { tape: tape.clone(), ..setup });
+    tape.finish()?;
+    let bytes = std::fs::metadata(output).map_err(told)?.len();
+    println!("{}: {bytes} bytes", output.display());
+    Ok(())
+}
+
+fn replay_all(trace: &Path, policies: &[String], sets: Vec<Setting>, csv: bool) -> Result<(), String> {
+    let setup = Setup { policies: policies.to_vec(), sets, ..Setup::default() };
+    let all: Vec<_> = placement::policy::POLICIES.iter().map(|row| row.kind).collect();
+    if let Some(name) = policies.iter().find(|name| placement::BlockPolicyKind::named(name).is_none()) {
+        return Err(format!("no policy is called {name}; `plat-lab list` names them"));
+    }
+    let mut rows = Vec::new();
+    for policy in setup.policies(&all) {
+        rows.push(replay::replay(trace, policy, &setup)?);
+    }
+    print!("{}", if csv { table::csv("replay", 0, &rows) } else { table::columns(&rows) });
+    Ok(())
 }
 
 fn list() {
@@ -77,6 +191,9 @@ fn list() {
     println!("block policies");
     for row in placement::policy::POLICIES {
         println!("  {:16} {}", row.name, row.summary);
+        for tunable in row.tunables {
+            println!("    {:30} {:>6}  {}", tunable.name, tunable.default, tunable.about);
+        }
     }
     println!("directory policies");
     for row in placement::inode::policy::DIRECTORY_POLICIES {
@@ -99,5 +216,8 @@ fn run(scenario: &Scenario, setup: &Setup, seeds: u64, json: bool, csv: bool) {
         _ if json || csv => {}
         [rows] => print!("{}\n{}", scenario.summary, table::text(rows)),
         runs => print!("{}\n{}", scenario.summary, table::summarise(runs)),
+    }
+    if !json && !csv {
+        print!("{}", verdict::text(&runs));
     }
 }

@@ -4,6 +4,7 @@
 use crate::numbers::float;
 use crate::volume::{File, Volume};
 use ondisk::units::ClusterRun;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A ratio; zero where there is nothing to divide by.
 pub(crate) fn ratio(part: u64, whole: u64) -> f64 {
@@ -60,10 +61,57 @@ pub(crate) fn free_space(volume: &Volume) -> Vec<(&'static str, f64)> {
     ]
 }
 
+/// Free clusters by the length of their run: element `n` counts those in runs of 2^n to
+/// 2^(n+1) - 1, the bins of e2freefrag. Ends with the longest that occur.
+pub(crate) fn histogram(volume: &Volume) -> Vec<u64> {
+    let mut bins = Vec::new();
+    for run in volume.engine.free_runs() {
+        let bin = run.count.checked_ilog2().unwrap_or(0) as usize;
+        if bins.len() <= bin {
+            bins.resize(bin + 1, 0);
+        }
+        if let Some(total) = bins.get_mut(bin) {
+            *total += u64::from(run.count);
+        }
+    }
+    bins
+}
+
+/// Measures of reading everything, directory by directory, files in the order of creation: the
+/// dynamic layout score of Conway et al. (FAST 2017; share of clusters that follow the one read
+/// before), clusters the head travels per file, and block groups a directory's files touch.
+pub(crate) fn reading<'a>(
+    volume: &Volume,
+    files: impl Iterator<Item = &'a File>,
+) -> Vec<(&'static str, f64)> {
+    let mut directories: BTreeMap<u64, Vec<&ClusterRun>> = BTreeMap::new();
+    let mut number = 0;
+    for file in files {
+        number += 1;
+        directories.entry(file.directory).or_default().extend(&file.runs);
+    }
+    let (mut at, mut clusters, mut jumps, mut distance, mut groups) = (0, 0u64, 0u64, 0u64, 0);
+    for runs in directories.values() {
+        for run in runs {
+            jumps += u64::from(run.start.0 != at);
+            distance += run.start.0.abs_diff(at);
+            clusters += u64::from(run.count);
+            at = run.end();
+        }
+        let layout = volume.engine.layout();
+        groups += runs.iter().map(|run| layout.group_of(run.start)).collect::<BTreeSet<_>>().len();
+    }
+    vec![
+        ("dynamic layout", 1.0 - ratio(jumps, clusters)),
+        ("travel/file", ratio(distance, number)),
+        ("groups/dir", ratio(as_u64(groups), as_u64(directories.len()))),
+    ]
+}
+
 /// Share of file beginnings within 32 clusters of the end of the file before in the same
 /// directory, in the order of creation.
 pub(crate) fn neighbours<'a>(files: impl Iterator<Item = &'a File>) -> f64 {
-    let mut last = std::collections::BTreeMap::new();
+    let mut last = BTreeMap::new();
     let (mut near, mut all) = (0, 0);
     for file in files {
         let (Some(first), Some(end)) = (file.runs.first(), file.runs.last()) else { continue };

@@ -49,6 +49,20 @@ pub(crate) fn text(rows: &Rows) -> String {
     out
 }
 
+/// A text table with a column per row and a line per figure, for many figures of few policies.
+pub(crate) fn columns(rows: &Rows) -> String {
+    let Some(first) = rows.first() else { return String::new() };
+    let head = ["figure".to_string(), String::new()].into_iter();
+    let mut lines = vec![head.chain(rows.iter().map(|row| row.policy.clone())).collect::<Vec<_>>()];
+    for (at, (name, _)) in first.values.iter().enumerate() {
+        let cells = rows.iter().map(|row| row.values.get(at).map_or_else(String::new, |(_, v)| show(*v)));
+        lines.push([(*name).to_string(), String::new()].into_iter().chain(cells).collect());
+    }
+    let mut out = String::new();
+    flush(&mut lines, &mut out);
+    out
+}
+
 fn flush(lines: &mut Vec<Vec<String>>, out: &mut String) {
     let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
     let width = |at: usize| lines.iter().filter_map(|line| line.get(at)).map(String::len).max().unwrap_or(0);

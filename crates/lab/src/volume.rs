@@ -3,7 +3,7 @@
 
 use crate::numbers::float;
 use ondisk::units::{Cluster, ClusterRun, Group};
-use placement::{BlockPolicyKind, Engine, GroupContent, Layout, Refusal, Request};
+use placement::{Engine, GroupContent, Layout, Refusal, Request};
 
 /// A file: its runs in file order, neighbours joined.
 #[derive(Clone, Debug, Default)]
@@ -18,7 +18,8 @@ impl File {
         self.runs.iter().map(|run| u64::from(run.count)).sum()
     }
 
-    fn push(&mut self, run: ClusterRun) {
+    /// Adds a run to the end.
+    pub(crate) fn push(&mut self, run: ClusterRun) {
         match self.runs.last_mut() {
             Some(last) if last.end() == run.start.0 && last.count.checked_add(run.count).is_some() => {
                 last.count += run.count;
@@ -46,14 +47,6 @@ pub(crate) struct Volume {
 }
 
 impl Volume {
-    /// An empty volume of `groups` groups.
-    pub(crate) fn empty(groups: u32, clusters_per_group: u32, policy: BlockPolicyKind) -> Option<Volume> {
-        let layout = layout(groups, clusters_per_group);
-        let volume = Volume::on(Engine::new(layout, policy).ok()?);
-        volume.describe_empty()?;
-        Some(volume)
-    }
-
     /// A volume on an engine that was made elsewhere.
     pub(crate) fn on(engine: Engine) -> Volume {
         Volume { engine, next_key: 11, largest: u32::MAX }

@@ -186,6 +186,56 @@ impl Acl {
         Ok(())
     }
 
+    fn has_mask(&self) -> bool {
+        self.entries.iter().any(|entry| entry.subject == Subject::Mask)
+    }
+
+    /// The place in the mode of what an entry grants: the mask, where there is one, stands for the
+    /// group.
+    fn shift(&self, subject: Subject) -> Option<u16> {
+        match subject {
+            Subject::Owner => Some(6),
+            Subject::Mask => Some(3),
+            Subject::OwningGroup if !self.has_mask() => Some(3),
+            Subject::Others => Some(0),
+            _ => None,
+        }
+    }
+
+    /// The nine permission bits that a list makes of a file's mode.
+    #[must_use]
+    pub fn mode(&self) -> u16 {
+        let bits = |entry: &AclEntry| self.shift(entry.subject).map_or(0, |shift| entry.permissions << shift);
+        self.entries.iter().map(bits).fold(0, |mode, bits| mode | bits)
+    }
+
+    /// Whether a list says no more than a mode can.
+    #[must_use]
+    pub fn is_just_a_mode(&self) -> bool {
+        self.entries.iter().all(|entry| entry.subject.identity().is_none() && entry.subject != Subject::Mask)
+    }
+
+    /// The list after the nine permission bits were set.
+    #[must_use]
+    pub fn with_mode(&self, mode: u16) -> Self {
+        let set = |entry: &AclEntry| match self.shift(entry.subject) {
+            Some(shift) => AclEntry { permissions: mode >> shift & 7, ..*entry },
+            None => *entry,
+        };
+        Acl { entries: self.entries.iter().map(set).collect() }
+    }
+
+    /// The list of a file made in a directory with this default list, by a program that asked for a
+    /// mode: it grants no more than both.
+    #[must_use]
+    pub fn inherited(&self, mode: u16) -> Self {
+        let cut = |entry: &AclEntry| match self.shift(entry.subject) {
+            Some(shift) => AclEntry { permissions: entry.permissions & (mode >> shift & 7), ..*entry },
+            None => *entry,
+        };
+        Acl { entries: self.entries.iter().map(cut).collect() }
+    }
+
     fn encode(&self, version: u32, identity_always: bool) -> Vec<u8> {
         let mut bytes = version.to_le_bytes().to_vec();
         for entry in &self.entries {

@@ -84,40 +84,87 @@ impl Layout {
     pub(crate) fn regions(&self) -> u32 {
         self.groups.saturating_mul(self.regions_per_group())
     }
+}
+
+/// The arithmetic of regions, with what would otherwise be divided out again for each step.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Grid {
+    layout: Layout,
+    /// Groups are whole regions: then region `n` begins at cluster `n * 32,768`, whatever the
+    /// groups.
+    whole: bool,
+    per_group: u32,
+    regions: u32,
+}
+
+impl Grid {
+    pub(crate) fn new(layout: Layout) -> Self {
+        let whole = layout.clusters_per_group.is_multiple_of(REGION);
+        Grid { layout, whole, per_group: layout.regions_per_group(), regions: layout.regions() }
+    }
+
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    pub(crate) fn regions(&self) -> u32 {
+        self.regions
+    }
 
     pub(crate) fn group_of_region(&self, region: u32) -> Group {
-        Group(region / self.regions_per_group())
+        Group(if self.per_group == 1 { region } else { region / self.per_group })
+    }
+
+    /// The regions of a group.
+    pub(crate) fn regions_of(&self, group: Group) -> std::ops::Range<u32> {
+        let first = group.0.saturating_mul(self.per_group);
+        first..first.saturating_add(self.per_group).min(self.regions)
     }
 
     pub(crate) fn first_region(&self, group: Group) -> u32 {
-        group.0 * self.regions_per_group()
+        group.0.saturating_mul(self.per_group)
     }
 
-    /// Offset of `region` inside its group, and its length. A region past the end of a short last
-    /// group has length zero.
-    pub(crate) fn region_span(&self, region: u32) -> (u32, u32) {
-        let offset = (region % self.regions_per_group()) * REGION;
-        let group = self.clusters_of(self.group_of_region(region));
-        (offset, group.saturating_sub(offset).min(REGION))
+    /// Offset of `region` inside its group.
+    pub(crate) fn offset(&self, region: u32) -> u32 {
+        if self.per_group == 1 { 0 } else { region % self.per_group * REGION }
     }
 
-    pub(crate) fn region_start(&self, region: u32) -> u64 {
-        self.group_start(self.group_of_region(region)).0 + u64::from(self.region_span(region).0)
+    /// Clusters of `region`. One past the end of a short last group has none.
+    pub(crate) fn len(&self, region: u32) -> u32 {
+        if self.whole {
+            let left = self.layout.clusters.saturating_sub(u64::from(region) * u64::from(REGION));
+            return u32::try_from(left.min(u64::from(REGION))).unwrap_or(REGION);
+        }
+        let group = self.layout.clusters_of(self.group_of_region(region));
+        group.saturating_sub(self.offset(region)).min(REGION)
+    }
+
+    /// First cluster of `region`.
+    pub(crate) fn start(&self, region: u32) -> u64 {
+        if self.whole {
+            return u64::from(region) * u64::from(REGION);
+        }
+        self.layout.group_start(self.group_of_region(region)).0 + u64::from(self.offset(region))
     }
 
     /// Region and offset inside it of `cluster`; `None` outside the volume.
     pub(crate) fn locate(&self, cluster: Cluster) -> Option<(u32, u32)> {
-        if cluster.0 >= self.clusters {
+        if cluster.0 >= self.layout.clusters {
             return None;
         }
-        let group = self.group_of(cluster);
-        let inside = u32::try_from(cluster.0 - self.group_start(group).0).ok()?;
+        if self.whole {
+            let region = u32::try_from(cluster.0 / u64::from(REGION)).ok()?;
+            return Some((region, u32::try_from(cluster.0 % u64::from(REGION)).ok()?));
+        }
+        let group = self.layout.group_of(cluster);
+        let inside = u32::try_from(cluster.0 - self.layout.group_start(group).0).ok()?;
         Some((self.first_region(group) + inside / REGION, inside % REGION))
     }
 
     /// Length of the shortest region that can lie in the middle of a run.
     pub(crate) fn shortest_inner_region(&self) -> u32 {
-        match self.clusters_per_group % REGION {
+        match self.layout.clusters_per_group % REGION {
             0 => REGION,
             rest => rest,
         }

@@ -32,19 +32,27 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod cluster;
 pub mod engine;
+pub mod events;
 mod index;
 pub mod inode;
 pub mod layout;
+#[cfg(all(test, shuttle))]
+mod models;
 pub mod policy;
 pub mod promise;
 mod quarantine;
 pub mod request;
+pub mod residency;
 pub mod stats;
+mod sync;
+pub mod trace;
 mod view;
 
 pub use engine::{Engine, Grant};
-pub use index::map::GroupContent;
+pub use events::{Event, EventSink};
+pub use index::groups::{GroupContent, Memory};
 pub use inode::{DirectoryPolicyKind, InodeContent, InodeEngine, InodeGrant, InodeRefusal, InodeRequest};
 pub use layout::Layout;
 pub use policy::BlockPolicyKind;

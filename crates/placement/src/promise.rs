@@ -1,49 +1,125 @@
 //! Space promised to delayed writes: an owned token which gives itself back.
 //!
 //! The ledger counts clusters that are free and not promised. Every allocation passes through it,
-//! so the free space can't fall below what is promised.
+//! so the free space can't fall below what is promised. While there is plenty, each thread takes
+//! from and gives to credits of its own; when the common account runs short all credits are called
+//! in, so that what is refused is really not there.
 
+use crate::events::{Account, Event};
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Apart, Mutex, PoisonError, SLOTS, slot};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Free clusters that are not promised.
-#[derive(Default)]
+/// Clusters a thread draws ahead at a time; it keeps at most twice as many.
+const CREDIT: u64 = if cfg!(all(test, shuttle)) { 3 } else { 1_024 };
+/// Below this much in the common account, credits are neither drawn nor kept.
+const PLENTY: u64 = 4 * CREDIT * SLOTS as u64;
+
+/// Free clusters that are not promised: the common account and the credits of all slots.
 pub(crate) struct Ledger {
-    available: AtomicU64,
+    common: Apart<AtomicU64>,
+    credits: Box<[Apart<AtomicU64>]>,
+    /// Held while credits are called in, so that nobody concludes from half of them.
+    call: Mutex<()>,
+    /// Who is told of promises.
+    pub(crate) account: Account,
 }
 
 impl Ledger {
+    pub(crate) fn new(account: Account) -> Self {
+        Ledger {
+            common: Apart::default(),
+            credits: (0..SLOTS).map(|_| Apart::default()).collect(),
+            call: Mutex::new(()),
+            account,
+        }
+    }
+
+    fn credit(&self) -> Option<&AtomicU64> {
+        self.credits.get(slot()).map(|credit| &credit.0)
+    }
+
     pub(crate) fn available(&self) -> u64 {
-        self.available.load(Ordering::Acquire)
+        let credits: u64 = self.credits.iter().map(|credit| credit.0.load(Ordering::Acquire)).sum();
+        self.common.0.load(Ordering::Acquire) + credits
+    }
+
+    fn subtract(account: &AtomicU64, count: u64, keep: u64) -> bool {
+        let update = |value: u64| value.checked_sub(count).filter(|left| *left >= keep);
+        account.fetch_update(Ordering::AcqRel, Ordering::Acquire, update).is_ok()
     }
 
     /// Takes `count` clusters, or none.
     pub(crate) fn take(&self, count: u64) -> bool {
-        let update = |available: u64| available.checked_sub(count);
-        self.available.fetch_update(Ordering::AcqRel, Ordering::Acquire, update).is_ok()
+        if let Some(credit) = self.credit() {
+            if Self::subtract(credit, count, 0) {
+                return true;
+            }
+            if count <= CREDIT && Self::subtract(&self.common.0, count + CREDIT, PLENTY) {
+                credit.fetch_add(CREDIT, Ordering::AcqRel);
+                return true;
+            }
+        }
+        if Self::subtract(&self.common.0, count, 0) {
+            return true;
+        }
+        let _call = self.call_in();
+        Self::subtract(&self.common.0, count, 0)
     }
 
     /// Takes as many clusters as there are, from `min` to `max`.
     pub(crate) fn take_up_to(&self, min: u32, max: u32) -> Option<u32> {
-        let count = |available: u64| u32::try_from(available.min(u64::from(max))).unwrap_or(max);
-        let update = |available: u64| {
-            let count = count(available);
-            (count >= min).then(|| available - u64::from(count))
+        if self.take(u64::from(max)) {
+            return Some(max);
+        }
+        let _call = self.call_in();
+        let count = |value: u64| u32::try_from(value.min(u64::from(max))).unwrap_or(max);
+        let update = |value: u64| {
+            let count = count(value);
+            (count >= min && count > 0).then(|| value - u64::from(count))
         };
-        self.available.fetch_update(Ordering::AcqRel, Ordering::Acquire, update).ok().map(count)
+        self.common.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, update).ok().map(count)
     }
 
-    pub(crate) fn give(&self, count: u32) {
-        if count > 0 {
-            self.available.fetch_add(u64::from(count), Ordering::AcqRel);
+    /// Moves all credits to the common account. Below [`PLENTY`] no thread draws new ones, so
+    /// under this lock what the common account lacks is lacking, but for what is given back
+    /// meanwhile.
+    fn call_in(&self) -> crate::sync::MutexGuard<'_, ()> {
+        let guard = self.call.lock().unwrap_or_else(PoisonError::into_inner);
+        for credit in &self.credits {
+            let held = credit.0.swap(0, Ordering::AcqRel);
+            self.common.0.fetch_add(held, Ordering::AcqRel);
+        }
+        guard
+    }
+
+    pub(crate) fn give(&self, count: u64) {
+        if count == 0 {
+            return;
+        }
+        if count <= CREDIT
+            && self.common.0.load(Ordering::Acquire) >= PLENTY
+            && let Some(credit) = self.credit()
+        {
+            let held = credit.fetch_add(count, Ordering::AcqRel) + count;
+            if held > 2 * CREDIT && Self::subtract(credit, CREDIT, 0) {
+                self.common.0.fetch_add(CREDIT, Ordering::AcqRel);
+            }
+        } else {
+            self.common.0.fetch_add(count, Ordering::AcqRel);
         }
     }
 
     /// The free count of a group was stated anew.
     pub(crate) fn adjust(&self, before: u32, after: u32) {
-        let update = |available: u64| Some((available + u64::from(after)).saturating_sub(u64::from(before)));
+        if after >= before {
+            self.common.0.fetch_add(u64::from(after - before), Ordering::AcqRel);
+            return;
+        }
+        let _call = self.call_in();
+        let update = |value: u64| Some(value.saturating_sub(u64::from(before - after)));
         // Cannot fail: the update never refuses.
-        let _ = self.available.fetch_update(Ordering::AcqRel, Ordering::Acquire, update);
+        let _ = self.common.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, update);
     }
 }
 
@@ -87,12 +163,40 @@ impl Promise {
 
 impl Drop for Promise {
     fn drop(&mut self) {
-        self.ledger.available.fetch_add(self.count, Ordering::AcqRel);
+        self.ledger.give(self.count);
+        if self.count > 0 {
+            self.ledger.account.tell(|| Event::PromiseEnded(self.count));
+        }
     }
 }
 
 impl std::fmt::Debug for Promise {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Promise").field(&self.count).finish()
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credits_are_called_in_before_anything_is_refused() {
+        let ledger = Ledger::new(Account::default());
+        ledger.adjust(0, 400_000);
+        std::thread::scope(|scope| {
+            for _ in 0..SLOTS {
+                scope.spawn(|| {
+                    assert!(ledger.take(1));
+                    ledger.give(1);
+                });
+            }
+        });
+        assert_eq!(ledger.available(), 400_000);
+        assert!(!ledger.take(400_001));
+        assert!(ledger.take(399_990));
+        assert_eq!(ledger.take_up_to(11, 20), None);
+        assert_eq!(ledger.take_up_to(3, 20), Some(10));
+        assert_eq!((ledger.take_up_to(1, 20), ledger.available()), (None, 0));
     }
 }

@@ -1,8 +1,8 @@
 //! Freed runs that wait until the commit which freed them is durable.
 
+use crate::sync::{Mutex, PoisonError};
 use ondisk::units::ClusterRun;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 
 /// Runs by the number of their commit.
 #[derive(Default)]
@@ -34,6 +34,13 @@ impl Quarantine {
             }
         }
         joined
+    }
+
+    /// The runs that touch these clusters, whatever their commit.
+    pub(crate) fn within(&self, from: u64, to: u64) -> Vec<ClusterRun> {
+        let commits = self.commits.lock().unwrap_or_else(PoisonError::into_inner);
+        let touches = |run: &&ClusterRun| run.start.0 < to && run.end() > from;
+        commits.values().flatten().filter(touches).copied().collect()
     }
 
     pub(crate) fn clusters(&self) -> u64 {

@@ -188,6 +188,9 @@ pub enum Contradiction {
         /// Stated by the descriptor.
         described: u32,
     },
+    /// The group was taken out of service before; it stays so until it is described again.
+    #[error("group {0} is out of service")]
+    OutOfService(Group),
     /// A used run of the description lies outside its group.
     #[error("group {group}: a used run lies outside the group")]
     UsedOutside {

@@ -1,6 +1,7 @@
 //! Counters of an engine, under the kernel's names (`mb_stats`) where it has one.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Apart, SLOTS, slot};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
@@ -52,6 +53,10 @@ counters! {
     Discarded = "discarded",
     /// Searches in the run index.
     IndexLookups = "index_lookups",
+    /// Bytes of bitmap in which free runs were looked for.
+    BitmapBytes = "bitmap_bytes",
+    /// Times a lock of the index or of a policy was held by another thread.
+    LockWaits = "lock_waits",
     /// Chunks leased.
     Leases = "leases",
     /// Requests met from a lease, a window or a preallocation.
@@ -60,6 +65,18 @@ counters! {
     WindowMisses = "window_misses",
     /// Grants shorter than wanted although a sufficient free run was known (audited runs only).
     FalseTrims = "false_trims",
+    /// Requests that could not go on without a bitmap.
+    BitmapsNeeded = "bitmaps_needed",
+    /// Bitmaps taken in.
+    BitmapsLoaded = "bitmaps_loaded",
+    /// Bitmaps taken in before a request needed them.
+    BitmapsPrefetched = "bitmaps_prefetched",
+    /// Bitmaps dropped because of the bound on memory.
+    BitmapsEvicted = "bitmaps_evicted",
+    /// Grants that had to wait for bitmaps; all others found what they needed.
+    BitmapWaits = "bitmap_waits",
+    /// Groups that were not what their bitmap said, and were indexed anew.
+    StaleIndex = "stale_index",
 }
 
 /// The kernel's allocation criteria, with its names.
@@ -113,18 +130,28 @@ pub struct CriterionStats {
     pub useless_loops: u64,
 }
 
-/// Counters that every thread adds to.
+/// Counters that every thread adds to, each thread in its own slot.
 pub(crate) struct Counters {
+    slots: Box<[Apart<Slot>]>,
+}
+
+struct Slot {
     plain: [AtomicU64; Counter::ALL.len()],
     criteria: [[AtomicU64; 4]; Criterion::ALL.len()],
 }
 
-impl Default for Counters {
+impl Default for Slot {
     fn default() -> Self {
-        Counters {
+        Slot {
             plain: std::array::from_fn(|_| AtomicU64::new(0)),
             criteria: std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0))),
         }
+    }
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Counters { slots: (0..SLOTS).map(|_| Apart::default()).collect() }
     }
 }
 
@@ -148,6 +175,12 @@ impl Stats {
         self.criteria.get(criterion as usize).copied().unwrap_or_default()
     }
 
+    pub(crate) fn add(&mut self, counter: Counter, count: u64) {
+        if let Some(total) = self.plain.get_mut(counter as usize) {
+            *total += count;
+        }
+    }
+
     /// Every counter with its name, zeros included.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         Counter::ALL.iter().map(|counter| (counter.name(), self.get(*counter)))
@@ -155,35 +188,53 @@ impl Stats {
 }
 
 impl Counters {
+    fn slot(&self) -> Option<&Slot> {
+        self.slots.get(slot()).map(|apart| &apart.0)
+    }
+
     pub(crate) fn add(&self, counter: Counter, count: u64) {
         if count > 0
-            && let Some(slot) = self.plain.get(counter as usize)
+            && let Some(counter) = self.slot().and_then(|slot| slot.plain.get(counter as usize))
         {
-            slot.fetch_add(count, Ordering::Relaxed);
+            counter.fetch_add(count, Ordering::Relaxed);
         }
     }
 
-    pub(crate) fn add_criterion(&self, criterion: Criterion, counts: CriterionStats) {
-        let Some(slots) = self.criteria.get(criterion as usize) else { return };
-        let counts = [counts.hits, counts.groups_considered, counts.extents_scanned, counts.useless_loops];
-        for (slot, count) in slots.iter().zip(counts) {
-            if count > 0 {
-                slot.fetch_add(count, Ordering::Relaxed);
+    /// Adds to several counters.
+    pub(crate) fn add_all<const N: usize>(&self, counts: [(Counter, u64); N]) {
+        let Some(slot) = self.slot() else { return };
+        for (counter, count) in counts {
+            if let Some(counter) = slot.plain.get(counter as usize).filter(|_| count > 0) {
+                counter.fetch_add(count, Ordering::Relaxed);
             }
         }
     }
 
-    pub(crate) fn snapshot(&self) -> Stats {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let criterion = |[a, b, c, d]: &[AtomicU64; 4]| CriterionStats {
-            hits: read(a),
-            groups_considered: read(b),
-            extents_scanned: read(c),
-            useless_loops: read(d),
-        };
-        Stats {
-            plain: std::array::from_fn(|at| self.plain.get(at).map_or(0, read)),
-            criteria: std::array::from_fn(|at| self.criteria.get(at).map(criterion).unwrap_or_default()),
+    pub(crate) fn add_criterion(&self, criterion: Criterion, counts: CriterionStats) {
+        let Some(totals) = self.slot().and_then(|slot| slot.criteria.get(criterion as usize)) else { return };
+        let counts = [counts.hits, counts.groups_considered, counts.extents_scanned, counts.useless_loops];
+        for (total, count) in totals.iter().zip(counts) {
+            if count > 0 {
+                total.fetch_add(count, Ordering::Relaxed);
+            }
         }
+    }
+
+    /// Sums over all threads; exact when none is inside the engine.
+    pub(crate) fn snapshot(&self) -> Stats {
+        let mut stats = Stats::default();
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        for Apart(slot) in &self.slots {
+            for (sum, counter) in stats.plain.iter_mut().zip(&slot.plain) {
+                *sum += read(counter);
+            }
+            for (sum, [hits, groups, extents, useless]) in stats.criteria.iter_mut().zip(&slot.criteria) {
+                sum.hits += read(hits);
+                sum.groups_considered += read(groups);
+                sum.extents_scanned += read(extents);
+                sum.useless_loops += read(useless);
+            }
+        }
+        stats
     }
 }

@@ -2,7 +2,9 @@
 //!
 //! Every search counts the free runs it looked at, under the kernel's name for it.
 
+use crate::index::Scan;
 use crate::index::map::FreeMap;
+use crate::index::region::{CHUNK, Lengths};
 use crate::layout::Layout;
 use crate::request::{Refusal, Request};
 use crate::stats::{Counter, Counters, Criterion, CriterionStats};
@@ -15,9 +17,20 @@ pub struct View<'a> {
 }
 
 impl View<'_> {
+    /// Clusters of an aligned chunk, the unit that is kept whole for large files.
+    pub const CHUNK: u32 = CHUNK;
+
     /// Counts what the policy did.
     pub fn note(&self, counter: Counter, count: u64) {
         self.counters.add(counter, count);
+    }
+
+    fn scanned(&self, scan: Scan) {
+        self.counters.add_all([
+            (Counter::IndexLookups, 1),
+            (Counter::ExtentsScanned, scan.runs),
+            (Counter::BitmapBytes, scan.bytes),
+        ]);
     }
 
     /// Counts what the policy did for one of the kernel's criteria.
@@ -31,10 +44,10 @@ impl View<'_> {
         self.map.layout()
     }
 
-    /// Free clusters of the volume.
+    /// Free clusters of the volume; what other threads changed last may be missing.
     #[must_use]
     pub fn free_clusters(&self) -> u64 {
-        self.map.free()
+        self.map.free_about()
     }
 
     /// Free clusters of a group.
@@ -82,6 +95,26 @@ impl View<'_> {
         self.map.unknown_at(cluster)
     }
 
+    /// Whether a bitmap of the group must be loaded before all of it can be used.
+    #[must_use]
+    pub fn needs_bitmap(&self, group: Group) -> bool {
+        self.map.needs_bitmap(group)
+    }
+
+    /// The group of the goal if its bitmap should be loaded before anything is chosen: it is
+    /// unknown, the request still has patience, and no loaded neighbour does as well. Neighbours
+    /// count only where memory is short, so that each bitmap loaded costs another; then those
+    /// within the goal's 4,096 regions (512 GiB at 4 KiB) do, and the nearest is taken, unless a
+    /// file continues at the goal.
+    #[must_use]
+    pub fn worth_loading(&self, request: &Request) -> Option<Group> {
+        let group = self.map.unknown_at(request.goal).filter(|_| self.may_ask(request))?;
+        let served = self.map.is_short_of_memory()
+            && !request.extends
+            && self.map.has_near(request.goal, request.want);
+        (!served).then_some(group)
+    }
+
     /// Free clusters from a place on in known groups, at most `limit`.
     #[must_use]
     pub fn reach(&self, from: Cluster, limit: u32) -> u32 {
@@ -93,10 +126,9 @@ impl View<'_> {
     /// # Errors
     /// [`Refusal::NeedBitmap`] if an unknown group comes first.
     pub fn next_fit(&self, request: &Request, from: Cluster) -> Result<Option<Cluster>, Refusal> {
-        let mut scanned = 0;
-        let found = self.map.next_fit(from, request.want, request.align, true, &mut scanned);
-        self.counters.add(Counter::ExtentsScanned, scanned);
-        self.counters.add(Counter::IndexLookups, 1);
+        let mut scan = Scan::default();
+        let found = self.map.next_fit(from, request.want, request.align, true, &mut scan);
+        self.scanned(scan);
         found.map_err(Refusal::NeedBitmap)
     }
 
@@ -111,11 +143,24 @@ impl View<'_> {
     /// hold longer ones beside it.
     #[must_use]
     pub fn near_fit_below(&self, request: &Request, below: u32) -> Option<Cluster> {
-        let mut scanned = 0;
-        let found = self.map.near_fit(request.goal, request.want, below, request.align, &mut scanned);
-        self.counters.add(Counter::ExtentsScanned, scanned);
-        self.counters.add(Counter::IndexLookups, 1);
+        let mut scan = Scan::default();
+        let found = self.map.near_fit(request.goal, request.want, below, request.align, &mut scan);
+        self.scanned(scan);
         found
+    }
+
+    /// A place at the ragged end of a run of at least [`View::CHUNK`] and less than `below`
+    /// clusters, near the goal. A request under a chunk gets one only where it costs no completely
+    /// free chunk; a longer one where it costs the fewest, in a run at most a quarter longer than
+    /// itself. Not for aligned requests.
+    #[must_use]
+    pub fn ragged_fit(&self, request: &Request, below: u32) -> Option<Cluster> {
+        let small = request.want < CHUNK;
+        let limit = if small { u32::MAX } else { request.want.saturating_add(request.want / 4) };
+        let mut scan = Scan::default();
+        let found = self.map.sparing_fit(request.goal, request.want, Lengths { below, limit }, &mut scan);
+        self.scanned(scan);
+        found.filter(|(_, lost)| !small || *lost == 0).map(|(start, _)| start)
     }
 
     /// Length from which on free runs belong to the longest ones that together have at most

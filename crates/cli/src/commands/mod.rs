@@ -2,6 +2,8 @@
 
 mod build;
 mod cat;
+mod chmod;
+mod chown;
 mod export;
 mod facts;
 mod frag;
@@ -9,11 +11,19 @@ mod freefrag;
 mod get;
 mod info;
 mod json;
+mod ln;
 mod ls;
+mod mkdir;
 mod mkfs;
+mod mount;
+mod mv;
+mod put;
+mod rm;
 mod runs;
 mod stat;
 mod tree;
+mod umount;
+mod xattr;
 
 use clap::Subcommand;
 
@@ -36,6 +46,22 @@ pub enum Command {
     Cat(cat::Cat),
     /// Copies files out.
     Get(get::Get),
+    /// Copies files in.
+    Put(put::Put),
+    /// Makes directories.
+    Mkdir(mkdir::Mkdir),
+    /// Gives a file another name, or makes a symbolic link.
+    Ln(ln::Ln),
+    /// Renames and moves files.
+    Mv(mv::Mv),
+    /// Removes files.
+    Rm(rm::Rm),
+    /// Changes permissions.
+    Chmod(chmod::Chmod),
+    /// Changes owners.
+    Chown(chown::Chown),
+    /// Shows and changes extended attributes.
+    Xattr(xattr::Xattr),
     /// Shows the superblock, and first what a person wants to know.
     Info(info::Info),
     /// Counts the pieces that files lie in.
@@ -44,7 +70,13 @@ pub enum Command {
     Freefrag(freefrag::FreeFrag),
     /// Writes all files into a tar archive or a directory.
     Export(export::Export),
+    /// Mounts a volume on a directory.
+    Mount(mount::Mount),
+    /// Unmounts, and waits until the image is free.
+    Umount(umount::Umount),
 }
+
+pub use mount::by_name;
 
 impl Command {
     /// Does it.
@@ -60,10 +92,20 @@ impl Command {
             Command::Stat(command) => command.run(console),
             Command::Cat(command) => command.run(console),
             Command::Get(command) => command.run(console),
+            Command::Put(command) => command.run(console),
+            Command::Mkdir(command) => command.run(console),
+            Command::Ln(command) => command.run(console),
+            Command::Mv(command) => command.run(console),
+            Command::Rm(command) => command.run(console),
+            Command::Chmod(command) => command.run(console),
+            Command::Chown(command) => command.run(console),
+            Command::Xattr(command) => command.run(console),
             Command::Info(command) => command.run(console),
             Command::Frag(command) => command.run(console),
             Command::Freefrag(command) => command.run(console),
             Command::Export(command) => command.run(console),
+            Command::Mount(command) => command.run(console),
+            Command::Umount(command) => command.run(console),
         }
     }
 }

@@ -7,12 +7,14 @@ mod lookalike;
 mod partitions;
 
 use std::ffi::OsStr;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use platfs::device::{Device, FileDevice, Window};
 
@@ -52,6 +54,9 @@ pub enum ImageError {
     /// Something else than a file or block device.
     #[error("is {0}, not a file or block device")]
     Kind(&'static str),
+    /// Somebody writes it.
+    #[error("is being written by another program")]
+    InUse,
     /// The partition can't be found.
     #[error(transparent)]
     Table(#[from] TableError),
@@ -131,9 +136,26 @@ fn find(all: &[Partition], wanted: u32) -> Result<(u64, u64), ImageError> {
 fn open_file(path: &Path, write: bool) -> Result<File, ImageError> {
     let kind = fs::metadata(path)?.file_type();
     if kind.is_file() || kind.is_block_device() {
-        return Ok(OpenOptions::new().read(true).write(write).open(path)?);
+        let file = OpenOptions::new().read(true).write(write).open(path)?;
+        if write {
+            lock(&file)?;
+        }
+        return Ok(file);
     }
     Err(ImageError::Kind(if kind.is_dir() { "a directory" } else { "a special file" }))
+}
+
+/// Takes a lock that is held until the file is closed: two writers would destroy each other's work.
+/// A writer that has just ended may hold it a moment longer, by a process it started.
+fn lock(file: &File) -> Result<(), ImageError> {
+    for _ in 0..25 {
+        if !matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
+            // Where the host can't lock, nobody else can either.
+            return Ok(());
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    Err(ImageError::InUse)
 }
 
 /// Opens an image for reading.

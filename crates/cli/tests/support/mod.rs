@@ -1,6 +1,8 @@
 //! What the tests of the command share: running `plat`, and seeing a volume by other eyes.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+pub mod mounted;
+
 use std::path::Path;
 use std::process::{Command, Output};
 use testkit::odd;

@@ -15,6 +15,7 @@ use ondisk::htree::{self as index, Index, IndexEntry, Kind, Root};
 use ondisk::inode::{FileType, InodeFlags};
 use ondisk::units::{Block, FileBlock, InodeNumber};
 
+use super::change::Spot;
 use super::{Reader, Writer, linear, position_u16};
 use crate::error::{Error, Result};
 use crate::format::Format;
@@ -118,19 +119,26 @@ fn advance(reader: &Reader<'_>, path: &mut Path) -> Result<bool> {
 }
 
 /// Searches the leaves that may hold a name's hash.
-pub(super) fn lookup(reader: &Reader<'_>, name: &[u8]) -> Result<Option<(InodeNumber, Option<FileType>)>> {
+pub(super) fn locate(reader: &Reader<'_>, name: &[u8]) -> Result<Option<Spot>> {
     let mut path = find_path(reader, name)?;
     for _ in 0..reader.count()? {
-        let (_, bytes) = reader.leaf(path.leaf)?;
+        let (block, bytes) = reader.leaf(path.leaf)?;
         let found = dirent::find(&bytes, reader.layout, name);
         if let Some(entry) = found.map_err(|broken| reader.broken(path.leaf, broken))? {
-            return Ok(entry.inode.map(|inode| (inode, entry.file_type(reader.layout))));
+            let (at, layout, role) = (path.leaf, reader.layout, reader.leaf_role());
+            let (offset, file_type) = (entry.offset, entry.file_type(layout));
+            return Ok(entry.inode.map(|inode| Spot { at, block, role, layout, offset, inode, file_type }));
         }
         if !advance(reader, &mut path)? {
             return Ok(None);
         }
     }
     Err(reader.broken(path.leaf, "more leaves go on with one hash than there are blocks"))
+}
+
+/// As [`locate`], but tells only where the name leads.
+pub(super) fn lookup(reader: &Reader<'_>, name: &[u8]) -> Result<Option<(InodeNumber, Option<FileType>)>> {
+    Ok(locate(reader, name)?.map(|spot| (spot.inode, spot.file_type)))
 }
 
 /// Adds an entry to the leaf of its hash, making room where there is none.

@@ -9,6 +9,7 @@ use ondisk::htree::{self as index, Kind};
 use ondisk::inode::{FileType, Inode, InodeFlags};
 use ondisk::units::{Block, FileBlock, InodeNumber};
 
+use super::change::Spot;
 use super::{BlockMap, DirEntry, Reader, Writer, htree, listed};
 use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};
@@ -19,7 +20,7 @@ use crate::inline;
 /// a block of an indexed directory is shows only when it is read. The entries of a root reach to
 /// the end of the block, where Linux may leave the shape of a leaf's tail behind: the layout says
 /// that there is none.
-fn list_block(reader: &Reader<'_>, at: FileBlock) -> Result<Option<(Arc<[u8]>, Layout)>> {
+pub(super) fn list_block(reader: &Reader<'_>, at: FileBlock) -> Result<Option<(Arc<[u8]>, Layout)>> {
     let block = reader.block_at(at)?;
     let leaf = || Ok(Some((reader.blocks.read(block, reader.leaf_role())?, reader.layout)));
     if !reader.dir.flags().contains(InodeFlags::INDEX) {
@@ -45,6 +46,21 @@ pub(super) fn lookup(reader: &Reader<'_>, name: &[u8]) -> Result<Option<(InodeNu
         if let Some(entry) = found {
             return Ok(entry.inode.map(|inode| (inode, entry.file_type(reader.layout))));
         }
+    }
+    Ok(None)
+}
+
+/// As [`lookup`], but tells where the entry stands.
+pub(super) fn locate(reader: &Reader<'_>, name: &[u8]) -> Result<Option<Spot>> {
+    for at in (0..reader.count()?).map(FileBlock) {
+        let Some((bytes, layout)) = list_block(reader, at)? else { continue };
+        let found = dirent::find(&bytes, layout, name).map_err(|broken| reader.broken(at, broken))?;
+        let Some((entry, inode)) = found.and_then(|entry| Some((entry, entry.inode?))) else { continue };
+        let is_root = at.0 == 0 && reader.dir.flags().contains(InodeFlags::INDEX);
+        let role = if is_root { reader.index_role(Kind::Root) } else { reader.leaf_role() };
+        let (offset, file_type) = (entry.offset, entry.file_type(reader.layout));
+        let block = reader.block_at(at)?;
+        return Ok(Some(Spot { at, block, role, layout, offset, inode, file_type }));
     }
     Ok(None)
 }

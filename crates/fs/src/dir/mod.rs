@@ -7,9 +7,11 @@
 //! The code reaches a directory's blocks only through [`BlockMap`] and [`Growth`], not through
 //! extents or pointers.
 
+mod change;
 mod htree;
 mod known;
 mod linear;
+mod position;
 #[cfg(test)]
 mod tests;
 
@@ -32,6 +34,7 @@ use crate::volume::Volume;
 use crate::{inline, map};
 
 pub(crate) use known::KnownNames;
+pub(crate) use position::entries_from;
 
 /// Largest directory without the feature `largedir`: its size has no high half.
 const SMALL_DIR_MAX: u64 = 1 << 31;
@@ -58,6 +61,9 @@ pub(crate) trait BlockMap {
 pub(crate) trait Growth: BlockMap {
     /// Allocates, maps and charges file block `at`, the one behind the last.
     fn append(&self, update: &mut Update<'_>, dir: &mut Inode, at: FileBlock) -> Result<Block>;
+
+    /// Frees the blocks from `at` on.
+    fn cut(&self, update: &mut Update<'_>, dir: &mut Inode, at: FileBlock) -> Result<()>;
 }
 
 impl BlockMap for Format {
@@ -75,6 +81,10 @@ impl BlockMap for Volume {
 impl Growth for Volume {
     fn append(&self, update: &mut Update<'_>, dir: &mut Inode, at: FileBlock) -> Result<Block> {
         map::append_block(&self.format, &self.space, update, dir, at)
+    }
+
+    fn cut(&self, update: &mut Update<'_>, dir: &mut Inode, at: FileBlock) -> Result<()> {
+        map::unmap(&self.format, &self.space, update, dir, u64::from(at.0), 1 << 32)
     }
 }
 
@@ -134,6 +144,37 @@ pub(crate) fn insert(
 ) -> Result<()> {
     volume.known_names.add(dir.number(), name);
     Writer::new(update, &volume.format, dir, volume).insert(name, child, file_type)
+}
+
+/// Takes a name out of a directory; returns where it led. The inode is changed in memory only.
+///
+/// # Errors
+/// [`Error::NotFound`]; a broken directory.
+pub(crate) fn remove(
+    volume: &Volume,
+    update: &mut Update<'_>,
+    dir: &mut Inode,
+    name: &[u8],
+) -> Result<InodeNumber> {
+    let removed = change::remove(&mut Writer::new(update, &volume.format, dir, volume), name)?;
+    removed.ok_or(Error::NotFound)
+}
+
+/// Lets a name that exists (also `..`) lead to another inode; returns where it led. The inode is
+/// changed in memory only.
+///
+/// # Errors
+/// [`Error::NotFound`]; a broken directory.
+pub(crate) fn retarget(
+    volume: &Volume,
+    update: &mut Update<'_>,
+    dir: &mut Inode,
+    name: &[u8],
+    to: InodeNumber,
+    file_type: FileType,
+) -> Result<InodeNumber> {
+    let mut writer = Writer::new(update, &volume.format, dir, volume);
+    change::retarget(&mut writer, name, to, file_type)?.ok_or(Error::NotFound)
 }
 
 /// Gives a new directory, which has an empty map, its first block.
@@ -286,6 +327,9 @@ impl<'a, 'v> Writer<'a, 'v> {
             ondisk::dirent::BadName::TooLong(len) => Error::NameTooLong(len),
             bad => Error::Invalid(bad.to_string()),
         })?;
+        if self.dir.flags().contains(InodeFlags::INLINE_DATA) {
+            change::grow_out(self)?;
+        }
         self.refuse_foreign()?;
         let record = Record::new(name, child, file_type, self.layout);
         if self.dir.flags().contains(InodeFlags::INDEX) {
@@ -305,9 +349,6 @@ impl<'a, 'v> Writer<'a, 'v> {
         }
         if flags.contains(InodeFlags::CASEFOLD) {
             return refuse("a directory whose names ignore case");
-        }
-        if flags.contains(InodeFlags::INLINE_DATA) {
-            return refuse("a directory whose entries are in its inode");
         }
         if flags.contains(InodeFlags::INDEX) && !self.reader().is_indexed() {
             return refuse("an indexed directory of a volume without dir_index");

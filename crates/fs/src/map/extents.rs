@@ -1,7 +1,11 @@
-//! Extent trees: lookup, and insertion with merging, splitting and growth.
+//! Extent trees: lookup, and insertion with merging, splitting and growth. Taking ranges out,
+//! changing their state and shifting them stands in [`cut`], packing a tree anew in [`bulk`].
 //!
 //! A tree is walked with the depth falling by one at each step, so that even a tree that a hostile
 //! image ties into a knot is left after five steps.
+
+pub(super) mod bulk;
+pub(super) mod cut;
 
 use ondisk::corrupt::Place;
 use ondisk::extent::{self, Child, Entries, Extent, MAX_UNWRITTEN, MAX_WRITTEN, Node};
@@ -34,6 +38,11 @@ fn broken(inode: &Inode, problem: impl Into<String>) -> Error {
 pub(super) fn init(inode: &mut Inode) {
     let root = Node::empty(I_BLOCK_LEN);
     root.store(&mut inode.raw_mut().i_block);
+}
+
+/// Levels below the root.
+pub(super) fn depth(inode: &Inode) -> u16 {
+    root(inode).map_or(0, |root| root.depth)
 }
 
 fn root(inode: &Inode) -> Result<Node> {
@@ -221,7 +230,7 @@ fn first_key(node: &Node) -> Option<FileBlock> {
     }
 }
 
-/// Stores the leaf, and the keys above it as far as its first key changed.
+/// Stores the last node of a path, and the keys above it as far as its first key changed.
 fn store_path(format: &Format, update: &mut Update<'_>, inode: &mut Inode, path: &mut [Step]) -> Result<()> {
     for level in (0..path.len()).rev() {
         store(format, update, inode, &path[level])?;
@@ -230,7 +239,7 @@ fn store_path(format: &Format, update: &mut Update<'_>, inode: &mut Inode, path:
         let taken = parent.position.saturating_sub(1);
         let Entries::Index(children) = &mut parent.node.entries else { break };
         match (children.get_mut(taken), key) {
-            (Some(child), Some(key)) if child.logical > key => child.logical = key,
+            (Some(child), Some(key)) if child.logical != key => child.logical = key,
             _ => break,
         }
     }

@@ -2,10 +2,11 @@
 
 use ondisk::block_map::{self, POINTER_LEN, Path, ROOT_SLOTS};
 use ondisk::corrupt::Place;
+use ondisk::extent::Extent;
 use ondisk::inode::Inode;
 use ondisk::units::{Block, FileBlock, low_u32};
 
-use super::{NewRun, Segment, State, charge};
+use super::{NewRun, Segment, State, charge, uncharge};
 use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};
 use crate::format::Format;
@@ -196,4 +197,89 @@ fn new_block(
     charge(format, inode, charged);
     update.create(block, Role::Plain);
     Ok(block)
+}
+
+/// Pointers being taken out of a map.
+struct Removal<'a, 'u, 'v> {
+    format: &'a Format,
+    space: &'a Space,
+    update: &'u mut Update<'v>,
+    from: u64,
+    end: u64,
+    removed: Vec<Extent>,
+    /// Indirect blocks freed, to be taken off the inode's charge.
+    freed: u64,
+}
+
+/// Takes the file blocks `from..end` out of the map and returns what was mapped there, in order. The
+/// blocks themselves stay in use; indirect blocks that become empty are freed and no longer charged.
+pub(super) fn remove(
+    format: &Format,
+    space: &Space,
+    update: &mut Update<'_>,
+    inode: &mut Inode,
+    from: u64,
+    end: u64,
+) -> Result<Vec<Extent>> {
+    let mut removal = Removal { format, space, update, from, end, removed: Vec::new(), freed: 0 };
+    let mut root = inode.raw().i_block;
+    let mut base = 0;
+    for slot in 0..low_u32(ROOT_SLOTS as u64) {
+        let depth = slot.saturating_sub(block_map::DIRECT - 1);
+        let found = pointer(&root, slot);
+        if found != 0 && removal.clear(inode, found, depth, base)? {
+            set_pointer(&mut root, slot, Block(0));
+        }
+        base += block_map::span(format.geometry.block_size, depth);
+    }
+    let Removal { removed, freed, .. } = removal;
+    inode.raw_mut().i_block = root;
+    uncharge(format, inode, freed);
+    Ok(removed)
+}
+
+impl Removal<'_, '_, '_> {
+    /// Clears what a pointer leads to, `depth` levels down, its first file block being `base`; says
+    /// whether the pointer goes too. At most three levels deep.
+    fn clear(&mut self, inode: &Inode, found: u32, depth: u32, base: u64) -> Result<bool> {
+        let size = self.format.geometry.block_size;
+        if base >= self.end || base + block_map::span(size, depth) <= self.from {
+            return Ok(false);
+        }
+        let block = checked(self.format, inode, found)?;
+        let Some(below) = depth.checked_sub(1) else {
+            self.note(base, block);
+            return Ok(true);
+        };
+        let span = block_map::span(size, below);
+        let mut bytes = self.update.read(block, Role::Plain)?.to_vec();
+        let mut changed = false;
+        for slot in 0..block_map::pointers_per_block(size) {
+            let next = pointer(&bytes, slot);
+            if next != 0 && self.clear(inode, next, below, base + u64::from(slot) * span)? {
+                set_pointer(&mut bytes, slot, Block(0));
+                changed = true;
+            }
+        }
+        if bytes.iter().all(|byte| *byte == 0) {
+            self.freed += self.space.free_metadata(self.update, block)?;
+            return Ok(true);
+        }
+        if changed {
+            self.update.edit(block, Role::Plain)?.copy_from_slice(&bytes);
+        }
+        Ok(false)
+    }
+
+    fn note(&mut self, base: u64, block: Block) {
+        match self.removed.last_mut() {
+            Some(last) if last.logical_end() == base && last.end() == block.0 && last.count < u32::MAX => {
+                last.count += 1;
+            }
+            _ => {
+                let logical = FileBlock(low_u32(base));
+                self.removed.push(Extent { logical, start: block, count: 1, unwritten: false });
+            }
+        }
+    }
 }

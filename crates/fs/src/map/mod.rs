@@ -5,6 +5,7 @@
 
 mod extents;
 mod indirect;
+mod release;
 #[cfg(test)]
 mod tests;
 
@@ -159,6 +160,178 @@ pub(crate) fn charge(format: &Format, inode: &mut Inode, blocks: u64) {
     let size = format.geometry.block_size;
     let sectors = inode.sectors(size) + (blocks << (size.log2() - 9));
     inode.set_sectors(sectors, size);
+}
+
+/// Takes disk blocks off the space charged to an inode.
+pub(crate) fn uncharge(format: &Format, inode: &mut Inode, blocks: u64) {
+    let size = format.geometry.block_size;
+    let sectors = inode.sectors(size).saturating_sub(blocks << (size.log2() - 9));
+    inode.set_sectors(sectors, size);
+}
+
+fn broken_map(inode: &Inode, problem: String) -> Error {
+    Error::corrupt(ondisk::corrupt::Place::Map(inode.number()), problem)
+}
+
+fn is_tree(inode: &Inode) -> bool {
+    inode.flags().contains(InodeFlags::EXTENTS)
+}
+
+/// Makes the file blocks `from..end` a hole: what they hold is freed, and map blocks that become
+/// empty. The inode is changed in memory only.
+///
+/// # Errors
+/// A broken map; blocks that are not the file's to free; no space where an extent is cut in two.
+pub(crate) fn unmap(
+    format: &Format,
+    space: &Space,
+    update: &mut Update<'_>,
+    inode: &mut Inode,
+    from: u64,
+    end: u64,
+) -> Result<()> {
+    let removed = if is_tree(inode) {
+        extents::cut::remove(format, space, update, inode, from, end)?
+    } else {
+        indirect::remove(format, space, update, inode, from, end)?
+    };
+    release::release(format, space, update, inode, &removed)
+}
+
+/// Says of the mapped blocks among the file blocks `from..end` that they are written, or that they
+/// read as zeros. Block maps know only written ones, and are left alone.
+///
+/// # Errors
+/// A broken map; no space where an extent is cut in two.
+pub(crate) fn set_unwritten(
+    format: &Format,
+    space: &Space,
+    update: &mut Update<'_>,
+    inode: &mut Inode,
+    (from, end): (u64, u64),
+    unwritten: bool,
+) -> Result<()> {
+    if !is_tree(inode) {
+        return Ok(());
+    }
+    extents::cut::set_state(format, space, update, inode, from, end, unwritten)
+}
+
+/// Takes the file blocks `from..end` out of an extent tree and moves what is behind them forward.
+///
+/// # Errors
+/// As [`unmap`].
+pub(crate) fn collapse(
+    format: &Format,
+    space: &Space,
+    update: &mut Update<'_>,
+    inode: &mut Inode,
+    from: u64,
+    end: u64,
+) -> Result<()> {
+    unmap(format, space, update, inode, from, end)?;
+    extents::cut::shift(format, update, inode, end, (end - from).cast_signed().wrapping_neg())
+}
+
+/// Moves everything from file block `from` on in an extent tree back by `count` blocks, which become
+/// a hole.
+///
+/// # Errors
+/// [`Error::FileTooLarge`]; as [`unmap`].
+pub(crate) fn spread(
+    format: &Format,
+    space: &Space,
+    update: &mut Update<'_>,
+    inode: &mut Inode,
+    from: u64,
+    count: u64,
+) -> Result<()> {
+    let last =
+        extents::bulk::list(&*update, format, inode)?.last().map_or(0, ondisk::extent::Extent::logical_end);
+    if last > from && last + count > block_limit(format, inode) {
+        return Err(Error::FileTooLarge(format!(
+            "file block {} is behind the reach of the map",
+            last + count
+        )));
+    }
+    // An extent that reaches over the place is cut there.
+    let around = match from.checked_sub(1).map(|before| FileBlock(ondisk::units::low_u32(before))) {
+        Some(before) => lookup(&*update, format, inode, before)?,
+        None => Segment { logical: FileBlock(0), count: 0, state: State::Hole },
+    };
+    let crosses = around.state != State::Hole && around.count > 1;
+    let end = u64::from(around.logical.0) + around.count;
+    let cut =
+        if crosses { extents::cut::remove(format, space, update, inode, from, end)? } else { Vec::new() };
+    extents::cut::shift(format, update, inode, from, count.cast_signed())?;
+    for piece in cut {
+        let logical = FileBlock(ondisk::units::low_u32(u64::from(piece.logical.0) + count));
+        let run = NewRun { logical, start: piece.start, count: piece.count, unwritten: piece.unwritten };
+        extents::insert(format, space, update, inode, run)?;
+    }
+    Ok(())
+}
+
+/// Whether a check would find the map of an inode worth looking at: an extent tree with nodes of its
+/// own, which random changes leave half full.
+pub(crate) fn may_be_untidy(inode: &Inode) -> bool {
+    is_tree(inode) && inode.has_map() && extents::depth(inode) > 0
+}
+
+/// Packs an extent tree anew if it takes more nodes than it needs; says whether it did.
+///
+/// # Errors
+/// A broken map; no space for the new nodes.
+pub(crate) fn tidy(
+    format: &Format,
+    space: &Space,
+    update: &mut Update<'_>,
+    inode: &mut Inode,
+) -> Result<bool> {
+    if may_be_untidy(inode) { extents::bulk::tidy(format, space, update, inode) } else { Ok(false) }
+}
+
+/// Maps a file by an extent tree instead of block pointers, or the other way around; the data stays
+/// where it is.
+///
+/// # Errors
+/// Towards block pointers: unwritten blocks, blocks that they can't reach, `bigalloc`. No space for
+/// the new map; a broken map.
+pub(crate) fn switch(
+    format: &Format,
+    space: &Space,
+    update: &mut Update<'_>,
+    inode: &mut Inode,
+    to_extents: bool,
+) -> Result<()> {
+    if is_tree(inode) == to_extents {
+        return Ok(());
+    }
+    let unsupported = |what: &str| Err(Error::Unsupported(format!("block pointers: {what}")));
+    if !to_extents && format.geometry.cluster_log2 > 0 {
+        return unsupported("the volume has clusters");
+    }
+    let all = if to_extents {
+        indirect::remove(format, space, update, inode, 0, 1 << 32)?
+    } else {
+        extents::cut::remove(format, space, update, inode, 0, 1 << 32)?
+    };
+    if !to_extents && all.iter().any(|extent| extent.unwritten) {
+        return unsupported("the file has space that was allocated and not written");
+    }
+    inode.raw_mut().i_block = [0; ondisk::inode::I_BLOCK_LEN];
+    let mut flags = inode.flags();
+    flags.set(InodeFlags::EXTENTS, to_extents);
+    inode.set_flags(flags);
+    if to_extents {
+        extents::init(inode);
+    }
+    for extent in all {
+        let run =
+            NewRun { logical: extent.logical, start: extent.start, count: extent.count, unwritten: false };
+        insert(format, space, update, inode, run)?;
+    }
+    Ok(())
 }
 
 /// Walks the stretches of a file from a block on; ends behind `end`.

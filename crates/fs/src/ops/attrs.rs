@@ -4,10 +4,11 @@ use ondisk::features::RoCompat;
 use ondisk::inode::{FileType, Inode, InodeFlags, TimeField, Timestamp};
 use ondisk::units::{Block, InodeNumber};
 
+use super::rules;
 use crate::error::{Error, Result};
 use crate::txn::Update;
 use crate::volume::Volume;
-use crate::{file, inode, xattr};
+use crate::{inode, xattr};
 
 /// The four times of an inode; creation is `None` where the record has no room for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -164,7 +165,10 @@ impl Volume {
     /// # Errors
     /// As [`Volume::set_xattrs`].
     pub fn set_xattr(&self, number: InodeNumber, name: &[u8], value: &[u8]) -> Result<()> {
-        self.change_xattrs(number, |update, inode| xattr::set(self, update, inode, name, value))
+        self.change_xattrs(number, |update, inode| {
+            xattr::set(self, update, inode, name, value)?;
+            self.follow_list(update, inode, name)
+        })
     }
 
     /// Removes one extended attribute by its full name.
@@ -186,14 +190,15 @@ impl Volume {
     fn change_xattrs(
         &self,
         number: InodeNumber,
-        change: impl FnOnce(&mut Update<'_>, &mut Inode) -> Result<()>,
+        change: impl Fn(&mut Update<'_>, &mut Inode) -> Result<()>,
     ) -> Result<()> {
-        let (_writing, mut update) = self.begin()?;
-        let mut inode = self.load(number)?;
-        change(&mut update, &mut inode)?;
-        inode::store(&mut update, &self.format, &self.space, &mut inode)?;
-        update.commit();
-        Ok(())
+        self.change(|update| {
+            let mut inode = self.load(number)?;
+            rules::may_change_attributes(&inode)?;
+            change(update, &mut inode)?;
+            self.touch(&mut inode, &[TimeField::Change]);
+            inode::store(update, &self.format, &self.space, &mut inode)
+        })
     }
 
     /// Sets owner, permissions and all times of an inode.
@@ -201,33 +206,11 @@ impl Volume {
     /// # Errors
     /// A broken record; the device's failure.
     pub fn set_attributes(&self, number: InodeNumber, attributes: &Attributes) -> Result<()> {
-        let (_writing, mut update) = self.begin()?;
-        let mut inode = self.load(number)?;
-        attributes.store(&mut inode);
-        inode::store(&mut update, &self.format, &self.space, &mut inode)?;
-        update.commit();
-        Ok(())
-    }
-
-    /// Makes a regular file longer: what is added is a hole.
-    ///
-    /// # Errors
-    /// A size below the present one, or over what the map can hold.
-    pub fn extend(&self, number: InodeNumber, size: u64) -> Result<()> {
-        let (_writing, mut update) = self.begin()?;
-        let mut inode = self.load(number)?;
-        if file_type(&inode)? != FileType::Regular || size < inode.size() {
-            return Err(Error::Invalid("only regular files can grow, and this only makes longer".into()));
-        }
-        if size > file::size_limit(&self.format, &inode) {
-            let limit = file::size_limit(&self.format, &inode);
-            return Err(Error::FileTooLarge(format!("{size} bytes, at most {limit}")));
-        }
-        inode.set_size(size);
-        self.note_size(size);
-        inode::store(&mut update, &self.format, &self.space, &mut inode)?;
-        update.commit();
-        Ok(())
+        self.change(|update| {
+            let mut inode = self.load(number)?;
+            attributes.store(&mut inode);
+            inode::store(update, &self.format, &self.space, &mut inode)
+        })
     }
 
     /// Files over 2 GiB are announced by a feature of the volume.

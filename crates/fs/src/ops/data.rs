@@ -2,15 +2,17 @@
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
-use ondisk::inode::{FileType, Inode, InodeFlags, TimeField};
+use ondisk::inode::{FileType, Inode, TimeField};
 use ondisk::units::InodeNumber;
 
 use super::attrs::file_type;
 use super::extents::FileMap;
+use super::handles::Pin;
+use super::rules;
 use crate::error::{Error, Result};
 use crate::map::Segment;
 use crate::volume::Volume;
-use crate::{file, inline, inode};
+use crate::{file, inode};
 
 /// An open file, to read.
 ///
@@ -27,10 +29,11 @@ pub struct File<'v> {
     volume: &'v Volume,
     inode: Inode,
     position: u64,
+    _pin: Pin<'v>,
 }
 
 impl<'v> File<'v> {
-    /// Bytes of contents.
+    /// Bytes of contents, when the file was opened.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.inode.size()
@@ -41,6 +44,10 @@ impl<'v> File<'v> {
     /// # Errors
     /// A broken map; the device's failure.
     pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        if self.volume.space.is_writable() {
+            // The file may have changed since it was opened.
+            return file::read_at(self.volume, &self.volume.load(self.inode.number())?, offset, buffer);
+        }
         file::read_at(self.volume, &self.inode, offset, buffer)
     }
 
@@ -58,6 +65,12 @@ impl<'v> File<'v> {
     pub fn segments(&self) -> FileMap<'v> {
         let end = file::blocks_of(&self.volume.format, self.inode.size());
         FileMap::new(self.volume, self.inode.clone(), end)
+    }
+
+    /// The flags of its inode.
+    #[must_use]
+    pub fn flags(&self) -> ondisk::inode::InodeFlags {
+        self.inode.flags()
     }
 }
 
@@ -91,6 +104,7 @@ pub struct Writer<'v> {
     stretch: u64,
     ahead: file::Ahead,
     position: u64,
+    _pin: Pin<'v>,
 }
 
 impl Writer<'_> {
@@ -110,27 +124,29 @@ impl Writer<'_> {
     /// No space, a file larger than its map can hold, a broken map, the device's failure. The file
     /// is then as before, but for data in blocks that it already had.
     pub fn write_all_at(&mut self, offset: u64, data: &[u8]) -> Result<()> {
-        let volume = self.volume;
-        let (_writing, mut update) = volume.begin()?;
-        let mut node = volume.load(self.inode)?;
+        let (volume, number, announced) = (self.volume, self.inode, self.announced);
         let end = offset.saturating_add(data.len() as u64);
-        let complete = offset == 0 && node.size() == 0 && end >= self.announced;
-        if !(complete && inline::store(&volume.format, &mut node, data)?) {
-            let hint = file::WriteHint { end: self.stretch.max(end) };
-            if node.flags().contains(InodeFlags::INLINE_DATA) {
-                let before = inline::take(&volume.format, &mut node)?;
-                file::write_at(volume, &mut update, &mut node, &mut self.ahead, 0, &before, &hint)?;
-            }
-            file::write_at(volume, &mut update, &mut node, &mut self.ahead, offset, data, &hint)?;
+        let hint = file::WriteHint { end: self.stretch.max(end), growing: end > announced };
+        let ahead = &mut self.ahead;
+        volume.change(|update| {
+            let mut node = volume.load(number)?;
+            rules::may_write(&node, offset)?;
+            let complete = offset == 0 && node.size() == 0 && end >= announced;
+            file::write_at_any(volume, update, &mut node, ahead, (offset, data), &hint, complete)?;
+            volume.touch(&mut node, &[TimeField::Modify, TimeField::Change]);
+            volume.note_size(node.size());
+            volume.note_map(&node);
+            inode::store(update, &volume.format, &volume.space, &mut node)
+        })
+    }
+}
+
+impl Drop for Writer<'_> {
+    fn drop(&mut self) {
+        self.ahead = file::Ahead::default();
+        if self.volume.handles.forget_writer(self.inode) {
+            self.volume.space.closed(self.inode);
         }
-        if !volume.options.loading {
-            node.set_time(TimeField::Modify, volume.options.now);
-            node.set_time(TimeField::Change, volume.options.now);
-        }
-        volume.note_size(node.size());
-        inode::store(&mut update, &volume.format, &volume.space, &mut node)?;
-        update.commit();
-        volume.relieve()
     }
 }
 
@@ -152,9 +168,10 @@ impl Volume {
     /// # Errors
     /// A directory, link or special file; a broken inode.
     pub fn open_file(&self, number: InodeNumber) -> Result<File<'_>> {
+        let _pin = self.pin(number)?;
         let inode = self.load(number)?;
         match file_type(&inode)? {
-            FileType::Regular => Ok(File { volume: self, inode, position: 0 }),
+            FileType::Regular => Ok(File { volume: self, inode, position: 0, _pin }),
             FileType::Directory => Err(Error::IsDirectory),
             _ => Err(Error::Invalid("only regular files can be read".into())),
         }
@@ -169,12 +186,15 @@ impl Volume {
         if !self.space.is_writable() {
             return Err(Error::ReadOnly);
         }
+        let _pin = self.pin(number)?;
         let inode = self.load(number)?;
         if file_type(&inode)? != FileType::Regular {
             return Err(Error::Invalid("only regular files can be written".into()));
         }
+        rules::may_open_for_writing(&inode)?;
         let ahead = file::Ahead::default();
-        Ok(Writer { volume: self, inode: number, announced, stretch: announced, ahead, position: 0 })
+        self.handles.add_writer(number);
+        Ok(Writer { volume: self, inode: number, announced, stretch: announced, ahead, position: 0, _pin })
     }
 
     /// The target of a symbolic link.

@@ -6,11 +6,21 @@
 mod attrs;
 mod data;
 mod extents;
+mod handles;
 mod names;
+mod permissions;
+mod remove;
+mod rename;
+mod resize;
+pub mod rules;
 mod walk;
 
 pub use attrs::{Attributes, Metadata, Times};
 pub use data::{File, Writer};
 pub use extents::FileMap;
+pub use handles::Pin;
 pub use names::{Kind, NewInode};
+pub use permissions::{AccessTimes, Inherited, Wanted};
+pub use rename::Replace;
+pub use resize::{Allocate, Seek};
 pub use walk::Walk;

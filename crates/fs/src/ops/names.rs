@@ -1,11 +1,14 @@
 //! Names: looking up, walking paths, listing directories, creating and linking.
 
+use std::sync::atomic::Ordering;
+
 use ondisk::features::RoCompat;
 use ondisk::inode::{FileType, I_BLOCK_LEN, Inode, InodeFlags, TimeField};
 use ondisk::units::{Block, FileBlock, InodeNumber, low_u32};
 use placement::InodeRequest;
 
 use super::attrs::{Attributes, file_type};
+use super::rules;
 use crate::cache::Role;
 use crate::dir::{self, DirEntry};
 use crate::error::{Error, Result};
@@ -67,7 +70,7 @@ pub struct NewInode<'a> {
     pub xattrs: &'a [(Vec<u8>, Vec<u8>)],
 }
 
-fn check_name(name: &[u8]) -> Result<()> {
+pub(super) fn check_name(name: &[u8]) -> Result<()> {
     match name {
         [] | b"." | b".." => Err(Error::Invalid("a name can't be empty, '.' or '..'".into())),
         _ if name.len() > NAME_MAX => Err(Error::NameTooLong(name.len())),
@@ -79,7 +82,7 @@ fn check_name(name: &[u8]) -> Result<()> {
 }
 
 impl Volume {
-    fn load_directory(&self, number: InodeNumber) -> Result<Inode> {
+    pub(super) fn load_directory(&self, number: InodeNumber) -> Result<Inode> {
         let inode = self.load(number)?;
         if file_type(&inode)? == FileType::Directory { Ok(inode) } else { Err(Error::NotDirectory) }
     }
@@ -152,6 +155,16 @@ impl Volume {
         dir::entries(self, directory)
     }
 
+    /// The names of a directory from a position on, for readers that come back: those of one block,
+    /// each with the position behind it; none at the end. The first position is 0. `.` and `..` are
+    /// listed as they are stored.
+    ///
+    /// # Errors
+    /// Not a directory. Damage is told once all names before it were listed.
+    pub fn read_dir_from(&self, directory: InodeNumber, position: u64) -> Result<Vec<(DirEntry, u64)>> {
+        dir::entries_from(self, &self.load_directory(directory)?, position)
+    }
+
     /// Creates an inode and names it.
     ///
     /// # Errors
@@ -159,12 +172,38 @@ impl Volume {
     /// that can't be one; broken structures on the way. Then nothing has changed.
     pub fn create(&self, directory: InodeNumber, name: &[u8], new: &NewInode<'_>) -> Result<InodeNumber> {
         check_name(name)?;
-        let (_writing, mut update) = self.begin()?;
+        self.change(|update| self.create_in(update, directory, name, new))
+    }
+
+    fn create_in(
+        &self,
+        update: &mut Update<'_>,
+        directory: InodeNumber,
+        name: &[u8],
+        new: &NewInode<'_>,
+    ) -> Result<InodeNumber> {
         let mut parent = self.load_directory(directory)?;
-        if dir::exists(self, &update, &parent, name)? {
+        rules::may_add_name(&parent)?;
+        if dir::exists(self, update, &parent, name)? {
             return Err(Error::Exists);
         }
+        let (number, mut child) = self.new_child(update, &mut parent, name, new)?;
+        dir::insert(self, update, &mut parent, name, number, new.kind.file_type())?;
+        inode::store(update, &self.format, &self.space, &mut child)?;
+        self.store_parent(update, &mut parent)?;
+        Ok(number)
+    }
+
+    /// A new inode for a directory, whole but for its name.
+    pub(super) fn new_child(
+        &self,
+        update: &mut Update<'_>,
+        parent: &mut Inode,
+        name: &[u8],
+        new: &NewInode<'_>,
+    ) -> Result<(InodeNumber, Inode)> {
         let file_type = new.kind.file_type();
+        let directory = parent.number();
         let request = InodeRequest {
             parent: directory.index(),
             is_directory: file_type == FileType::Directory,
@@ -172,15 +211,23 @@ impl Volume {
             name_hash: name_number(name),
             sequential: self.options.loading,
         };
-        let number = self.space.allocate_inode(&mut update, &request, file_type)?;
+        let number = self.space.allocate_inode(update, &request, file_type)?;
         let mut child = self.blank(number, new)?;
-        self.fill(&mut update, &mut child, &mut parent, new)?;
-        dir::insert(self, &mut update, &mut parent, name, number, file_type)?;
-        inode::store(&mut update, &self.format, &self.space, &mut child)?;
-        self.store_parent(&mut update, &mut parent)?;
-        update.commit();
-        self.relieve()?;
-        Ok(number)
+        if !self.options.loading {
+            self.inherit_flags(&mut child, parent, file_type);
+        }
+        self.fill(update, &mut child, parent, new)?;
+        self.handles.made_in(number, directory);
+        Ok((number, child))
+    }
+
+    /// Takes over the flags of a directory, and its project where its files belong to it.
+    fn inherit_flags(&self, child: &mut Inode, parent: &Inode, file_type: FileType) {
+        let flags = rules::inherited_flags(parent.flags(), file_type);
+        child.set_flags(child.flags() | flags);
+        if parent.flags().contains(InodeFlags::PROJINHERIT) && self.format.has_ro_compat(RoCompat::PROJECT) {
+            child.edit_extra(|extra| extra.i_projid.set(parent.project()));
+        }
     }
 
     /// The record of a new inode, before it has contents.
@@ -195,11 +242,12 @@ impl Volume {
         Ok(inode)
     }
 
-    /// Generations differ between uses of a number because the seed differs between openings.
-    /// Mixing function: SplitMix64.
+    /// Generations differ between uses of a number because the seed differs between openings, and
+    /// because every new inode but a loader's is another step. Mixing function: SplitMix64.
     fn generation(&self, number: InodeNumber) -> u32 {
-        let mut mixed =
-            self.options.seed.wrapping_add(u64::from(number.get()).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let step = if self.options.loading { 0 } else { self.created.fetch_add(1, Ordering::Relaxed) };
+        let seed = self.options.seed.wrapping_add(step.rotate_left(32));
+        let mut mixed = seed.wrapping_add(u64::from(number.get()).wrapping_mul(0x9E37_79B9_7F4A_7C15));
         mixed = (mixed ^ mixed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
         low_u32(mixed ^ mixed >> 31)
@@ -259,14 +307,14 @@ impl Volume {
         map::append_block(&self.format, &self.space, update, inode, FileBlock(0))
     }
 
-    fn links_max(&self) -> u16 {
+    pub(super) fn links_max(&self) -> u16 {
         use ondisk::features::Incompat;
         if self.format.has_incompat(Incompat::EXTENTS) { LINKS_MAX } else { LINKS_MAX_OLD }
     }
 
     /// One more subdirectory. With `dir_nlink` a directory of too many stops counting: one link then
     /// means "unknown".
-    fn raise_links(&self, directory: &mut Inode) -> Result<()> {
+    pub(super) fn raise_links(&self, directory: &mut Inode) -> Result<()> {
         let links = directory.links();
         let next = match links {
             1 if self.format.has_ro_compat(RoCompat::DIR_NLINK) => 1,
@@ -285,37 +333,47 @@ impl Volume {
     /// nothing has changed.
     pub fn link(&self, number: InodeNumber, directory: InodeNumber, name: &[u8]) -> Result<()> {
         check_name(name)?;
-        let (_writing, mut update) = self.begin()?;
+        self.change(|update| self.link_in(update, number, directory, name))
+    }
+
+    fn link_in<'v>(
+        &'v self,
+        update: &mut Update<'v>,
+        number: InodeNumber,
+        directory: InodeNumber,
+        name: &[u8],
+    ) -> Result<()> {
         let mut child = self.load(number)?;
         let file_type = file_type(&child)?;
         if file_type == FileType::Directory {
             return Err(Error::IsDirectory);
         }
+        rules::may_link(&child)?;
         if child.links() >= self.links_max() {
             return Err(Error::TooManyLinks);
         }
         let mut parent = self.load_directory(directory)?;
-        if dir::exists(self, &update, &parent, name)? {
+        rules::may_add_name(&parent)?;
+        if parent.flags().contains(InodeFlags::PROJINHERIT) && parent.project() != child.project() {
+            return Err(Error::CrossProject);
+        }
+        if dir::exists(self, update, &parent, name)? {
             return Err(Error::Exists);
         }
         let links = child.links() + 1;
-        child.raw_mut().i_links_count.set(links);
-        dir::insert(self, &mut update, &mut parent, name, number, file_type)?;
-        if !self.options.loading {
-            child.set_time(TimeField::Change, self.options.now);
+        if links == 1 {
+            self.revive(update, &mut child)?;
         }
-        inode::store(&mut update, &self.format, &self.space, &mut child)?;
-        self.store_parent(&mut update, &mut parent)?;
-        update.commit();
-        self.relieve()
+        child.raw_mut().i_links_count.set(links);
+        dir::insert(self, update, &mut parent, name, number, file_type)?;
+        self.touch(&mut child, &[TimeField::Change]);
+        inode::store(update, &self.format, &self.space, &mut child)?;
+        self.store_parent(update, &mut parent)
     }
 
     /// Stores a directory whose names changed. A loader states the times of directories itself.
-    fn store_parent(&self, update: &mut Update<'_>, parent: &mut Inode) -> Result<()> {
-        if !self.options.loading {
-            parent.set_time(TimeField::Modify, self.options.now);
-            parent.set_time(TimeField::Change, self.options.now);
-        }
+    pub(super) fn store_parent(&self, update: &mut Update<'_>, parent: &mut Inode) -> Result<()> {
+        self.touch(parent, &[TimeField::Modify, TimeField::Change]);
         inode::store(update, &self.format, &self.space, parent)
     }
 }

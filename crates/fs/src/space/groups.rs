@@ -1,4 +1,6 @@
-//! Per group: describing it to the engines, reading its bitmaps, and applying what was taken.
+//! Per group: describing it to the engines, reading its bitmaps, and applying what was taken and freed.
+
+use std::collections::BTreeSet;
 
 use ondisk::corrupt::Place;
 use ondisk::geometry::Geometry;
@@ -8,7 +10,7 @@ use placement::{Engine, GroupContent, InodeContent, InodeEngine};
 
 use super::descriptors::Descriptors;
 use super::ledger::Work;
-use super::{Taken, out_of_step};
+use super::{Change, out_of_step};
 use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};
 use crate::format::Format;
@@ -74,6 +76,18 @@ fn merged(sorted: Vec<ClusterRun>) -> Vec<ClusterRun> {
         }
     }
     joined
+}
+
+/// Whether a run of clusters touches sorted runs.
+pub(super) fn touches(sorted: &[ClusterRun], run: ClusterRun) -> bool {
+    let first = sorted.partition_point(|known| known.end() <= run.start.0);
+    sorted.get(first).is_some_and(|known| known.start.0 < run.end())
+}
+
+/// The groups in which a run of clusters lies.
+pub(super) fn groups_in(geometry: &Geometry, run: ClusterRun) -> impl Iterator<Item = Group> + use<> {
+    let per_group = u64::from(geometry.clusters_per_group());
+    (run.start.0 / per_group..=(run.end().max(1) - 1) / per_group).map(|group| Group(low_u32(group)))
 }
 
 fn group_span(geometry: &Geometry, group: Group) -> (u64, u64) {
@@ -185,89 +199,130 @@ pub(super) fn read_inode_bitmap(
     Ok(bitmap.to_vec())
 }
 
-/// Brings what was taken into bitmaps and descriptors, group by group.
+fn clear_bits(bitmap: &mut [u8], bits: impl Iterator<Item = u64>) {
+    for bit in bits {
+        if let Some(byte) = usize::try_from(bit / 8).ok().and_then(|at| bitmap.get_mut(at)) {
+            *byte &= !(1 << (bit % 8));
+        }
+    }
+}
+
+/// The groups in which sorted runs lie.
+fn groups_of(geometry: &Geometry, runs: &[ClusterRun], into: &mut BTreeSet<u32>) {
+    for run in runs {
+        into.extend(groups_in(geometry, *run).map(|group| group.0));
+    }
+}
+
+/// Brings what was taken and freed into bitmaps and descriptors, group by group.
 pub(super) fn apply(
     format: &Format,
     descriptors: &mut Descriptors,
     update: &mut Update<'_>,
     work: &Work,
-) -> Result<Taken> {
-    let mut taken = Taken::default();
-    let geometry = &format.geometry;
-    let per_group = u64::from(geometry.clusters_per_group());
-    let mut next = work.blocks.first().map(|run| run.start.0 / per_group);
-    while let Some(group) = next.map(|group| Group(low_u32(group))) {
-        taken.clusters += take_clusters(format, descriptors, update, group, &work.blocks)?;
-        let (_, end) = group_span(geometry, group);
-        let later = work.blocks.iter().find(|run| run.end() > end);
-        next = later.map(|run| run.start.0.max(end) / per_group);
+) -> Result<Change> {
+    let mut change = Change::default();
+    let mut touched = BTreeSet::new();
+    groups_of(&format.geometry, &work.taken, &mut touched);
+    groups_of(&format.geometry, &work.freed, &mut touched);
+    for group in touched.into_iter().map(Group) {
+        change.clusters += apply_clusters(format, descriptors, update, group, work)?;
     }
-    for inodes in
-        work.inodes.chunk_by(|a, b| a.0 / geometry.inodes_per_group == b.0 / geometry.inodes_per_group)
-    {
-        take_inodes(format, descriptors, update, inodes)?;
-        taken.inodes += low_u32(inodes.len() as u64);
+    let per_group = format.geometry.inodes_per_group;
+    let all = work.taken_inodes.iter().chain(&work.freed_inodes);
+    let touched: BTreeSet<u32> = all.map(|(index, _)| index / per_group).collect();
+    for group in touched.into_iter().map(Group) {
+        change.inodes += apply_inodes(format, descriptors, update, group, work)?;
     }
-    Ok(taken)
+    Ok(change)
 }
 
-fn take_clusters(
+/// The new free count of a group, or a complaint that names the count that can't be.
+fn counted(group: Group, what: &str, free: u32, change: i64, most: u32) -> Result<u32> {
+    let next = u32::try_from(i64::from(free) + change).ok().filter(|next| *next <= most);
+    next.ok_or_else(|| {
+        let problem = format!("counts {free} free {what}, which can't change by {change}");
+        Error::corrupt(Place::Descriptor(group), problem)
+    })
+}
+
+fn apply_clusters(
     format: &Format,
     descriptors: &mut Descriptors,
     update: &mut Update<'_>,
     group: Group,
-    runs: &[ClusterRun],
-) -> Result<u64> {
+    work: &Work,
+) -> Result<i64> {
+    let geometry = &format.geometry;
     let mut raw = descriptors.get(format, group)?;
     let mut bitmap = read_block_bitmap(update, format, descriptors, group)?;
-    let (start, _) = group_span(&format.geometry, group);
-    let mut count = 0;
-    for run in within(&format.geometry, runs, group) {
+    let (start, _) = group_span(geometry, group);
+    let mut change = 0;
+    for run in within(geometry, &work.taken, group) {
         set_bits(&mut bitmap, run.start.0 - start..run.end() - start);
-        count += u64::from(run.count);
+        change -= i64::from(run.count);
     }
-    let Some(free) = raw.free_clusters().checked_sub(low_u32(count)) else {
-        return Err(Error::corrupt(
-            Place::Descriptor(group),
-            "counts fewer free clusters than were allocated",
-        ));
-    };
-    raw.set_free_clusters(free);
+    for run in within(geometry, &work.freed, group) {
+        clear_bits(&mut bitmap, run.start.0 - start..run.end() - start);
+        change += i64::from(run.count);
+    }
+    let most = geometry.group_clusters(group);
+    raw.set_free_clusters(counted(group, "clusters", raw.free_clusters(), change, most)?);
     raw.set_flags(raw.flags().difference(GroupFlags::BLOCK_UNINIT));
-    if let Some(checksum) = format.sealer.bitmap_checksum(&bitmap, format.geometry.clusters_per_group()) {
+    if let Some(checksum) = format.sealer.bitmap_checksum(&bitmap, geometry.clusters_per_group()) {
         raw.set_block_bitmap_checksum(checksum);
     }
     update.create(raw.block_bitmap(), Role::Plain).copy_from_slice(&bitmap);
     descriptors.set(format, update, group, raw)?;
-    Ok(count)
+    Ok(change)
 }
 
-fn take_inodes(
+/// The part of a sorted list of inodes that lies in a group.
+fn inodes_within(inodes: &[(u32, bool)], group: Group, per_group: u32) -> &[(u32, bool)] {
+    let from = inodes.partition_point(|(index, _)| index / per_group < group.0);
+    let to = inodes.partition_point(|(index, _)| index / per_group <= group.0);
+    inodes.get(from..to).unwrap_or_default()
+}
+
+fn directories(inodes: &[(u32, bool)]) -> u32 {
+    low_u32(inodes.iter().filter(|(_, directory)| *directory).count() as u64)
+}
+
+/// One past the last inode in use.
+fn last_used(bitmap: &[u8], per_group: u32) -> u32 {
+    let is_set =
+        |index: &u32| bitmap.get(*index as usize / 8).is_some_and(|byte| byte >> (index % 8) & 1 == 1);
+    (0..per_group).rev().find(is_set).map_or(0, |last| last + 1)
+}
+
+fn apply_inodes(
     format: &Format,
     descriptors: &mut Descriptors,
     update: &mut Update<'_>,
-    inodes: &[(u32, bool)],
-) -> Result<()> {
+    group: Group,
+    work: &Work,
+) -> Result<i64> {
     let per_group = format.geometry.inodes_per_group;
-    let (Some((first, _)), Some((last, _))) = (inodes.first(), inodes.last()) else { return Ok(()) };
-    let group = Group(first / per_group);
+    let taken = inodes_within(&work.taken_inodes, group, per_group);
+    let freed = inodes_within(&work.freed_inodes, group, per_group);
     let mut raw = descriptors.get(format, group)?;
     let mut bitmap = read_inode_bitmap(update, format, descriptors, group)?;
-    set_bits(&mut bitmap, inodes.iter().map(|(index, _)| u64::from(index % per_group)));
-    let directories = inodes.iter().filter(|(_, directory)| *directory).count();
-    let Some(free) = raw.free_inodes().checked_sub(low_u32(inodes.len() as u64)) else {
-        return Err(Error::corrupt(Place::Descriptor(group), "counts fewer free inodes than were allocated"));
-    };
-    raw.set_free_inodes(free);
-    raw.set_used_directories(raw.used_directories() + low_u32(directories as u64));
+    set_bits(&mut bitmap, taken.iter().map(|(index, _)| u64::from(index % per_group)));
+    clear_bits(&mut bitmap, freed.iter().map(|(index, _)| u64::from(index % per_group)));
+    let length = |inodes: &[(u32, bool)]| i64::from(low_u32(inodes.len() as u64));
+    let change = length(freed) - length(taken);
+    raw.set_free_inodes(counted(group, "inodes", raw.free_inodes(), change, per_group)?);
+    let directories = (raw.used_directories() + directories(taken)).saturating_sub(directories(freed));
+    raw.set_used_directories(directories);
     if format.features.descriptor_csum() {
-        let used = used_inodes(format, &raw).max(last % per_group + 1);
-        raw.set_unused_inodes(per_group - used);
+        // Freed inodes at the end of the table count as never used again: a check need not read them.
+        raw.set_unused_inodes(per_group - last_used(&bitmap, per_group));
         raw.set_flags(raw.flags().difference(GroupFlags::INODE_UNINIT));
     }
     if let Some(checksum) = format.sealer.bitmap_checksum(&bitmap, per_group) {
         raw.set_inode_bitmap_checksum(checksum);
     }
     update.create(raw.inode_bitmap(), Role::Plain).copy_from_slice(&bitmap);
-    descriptors.set(format, update, group, raw)
+    descriptors.set(format, update, group, raw)?;
+    Ok(change)
 }

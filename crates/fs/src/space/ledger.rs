@@ -1,40 +1,100 @@
-//! What committed updates took since the last sync.
+//! What committed updates took and gave up since the last sync.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use ondisk::units::{ClusterRun, Group};
 
-/// Runs of clusters and inodes taken, in the order of their commits.
+/// Runs of clusters and inodes taken and freed, in the order of their commits.
 #[derive(Default, Debug)]
 pub(super) struct Ledger {
     work: Work,
     /// Per group: inodes of the table that are in use or lie before one that is. Survives syncs.
     reached: HashMap<u32, u32>,
+    /// Clusters on their way out, by updates not yet committed too: end by start. Nothing is freed
+    /// twice.
+    leaving: BTreeMap<u64, u64>,
+    /// Inodes on their way out.
+    leaving_inodes: HashSet<u32>,
 }
 
 /// What a sync has to bring to disk.
 #[derive(Default, Debug)]
 pub(super) struct Work {
     /// Clusters allocated.
-    pub(super) blocks: Vec<ClusterRun>,
+    pub(super) taken: Vec<ClusterRun>,
+    /// Clusters freed; may have been allocated since the last sync.
+    pub(super) freed: Vec<ClusterRun>,
     /// Inodes allocated, counted from 0 over the volume, and whether each is a directory.
-    pub(super) inodes: Vec<(u32, bool)>,
+    pub(super) taken_inodes: Vec<(u32, bool)>,
+    /// Inodes freed, likewise.
+    pub(super) freed_inodes: Vec<(u32, bool)>,
+}
+
+fn push(runs: &mut Vec<ClusterRun>, run: ClusterRun) {
+    match runs.last_mut() {
+        Some(last) if last.end() == run.start.0 && last.count.checked_add(run.count).is_some() => {
+            last.count += run.count;
+        }
+        _ => runs.push(run),
+    }
 }
 
 impl Ledger {
     pub(super) fn took_blocks(&mut self, run: ClusterRun) {
-        match self.work.blocks.last_mut() {
-            Some(last) if last.end() == run.start.0 && last.count.checked_add(run.count).is_some() => {
-                last.count += run.count;
-            }
-            _ => self.work.blocks.push(run),
-        }
+        push(&mut self.work.taken, run);
     }
 
     pub(super) fn took_inode(&mut self, index: u32, directory: bool, inodes_per_group: u32) {
-        self.work.inodes.push((index, directory));
+        self.work.taken_inodes.push((index, directory));
         let reached = self.reached.entry(index / inodes_per_group).or_default();
         *reached = (*reached).max(index % inodes_per_group + 1);
+    }
+
+    /// Notes that a run is about to be freed; `false`, and nothing noted, if a part of it already is.
+    pub(super) fn leave(&mut self, run: ClusterRun) -> bool {
+        let before = self.leaving.range(..run.end()).next_back();
+        if before.is_some_and(|(_, end)| *end > run.start.0) {
+            return false;
+        }
+        self.leaving.insert(run.start.0, run.end());
+        true
+    }
+
+    /// The update that was about to free a run was dropped.
+    pub(super) fn stay(&mut self, run: ClusterRun) {
+        self.leaving.remove(&run.start.0);
+    }
+
+    pub(super) fn freed_blocks(&mut self, run: ClusterRun) {
+        push(&mut self.work.freed, run);
+    }
+
+    /// As [`Ledger::leave`], for an inode.
+    pub(super) fn leave_inode(&mut self, index: u32) -> bool {
+        self.leaving_inodes.insert(index)
+    }
+
+    pub(super) fn stay_inode(&mut self, index: u32) {
+        self.leaving_inodes.remove(&index);
+    }
+
+    pub(super) fn freed_inode(&mut self, index: u32, directory: bool) {
+        self.work.freed_inodes.push((index, directory));
+    }
+
+    /// Whether a sync would make anything free.
+    pub(super) fn holds_freed(&self) -> bool {
+        !self.work.freed.is_empty() || !self.work.freed_inodes.is_empty()
+    }
+
+    /// Clusters freed since the last sync.
+    pub(super) fn freed_clusters(&self) -> u64 {
+        self.work.freed.iter().map(|run| u64::from(run.count)).sum()
+    }
+
+    /// Inodes freed since the last sync.
+    pub(super) fn freed_inodes(&self) -> u64 {
+        self.work.freed_inodes.len() as u64
     }
 
     /// How far a group's table has been reached since the volume was opened; 0 if not at all.
@@ -45,8 +105,50 @@ impl Ledger {
     /// Hands over the work, sorted.
     pub(super) fn take(&mut self) -> Work {
         let mut work = std::mem::take(&mut self.work);
-        work.blocks.sort_unstable_by_key(|run| run.start);
-        work.inodes.sort_unstable();
+        work.taken.sort_unstable_by_key(|run| run.start);
+        work.freed.sort_unstable_by_key(|run| run.start);
+        work.taken_inodes.sort_unstable();
+        work.freed_inodes.sort_unstable();
         work
+    }
+
+    /// The freed space of a sync is free on disk too.
+    pub(super) fn settled(&mut self, work: &Work) {
+        for run in &work.freed {
+            let parts: Vec<u64> =
+                self.leaving.range(run.start.0..run.end()).map(|(start, _)| *start).collect();
+            for start in parts {
+                self.leaving.remove(&start);
+            }
+        }
+        for (index, _) in &work.freed_inodes {
+            self.leaving_inodes.remove(index);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ondisk::units::Cluster;
+
+    use super::*;
+
+    fn run(start: u64, count: u32) -> ClusterRun {
+        ClusterRun { start: Cluster(start), count }
+    }
+
+    #[test]
+    fn nothing_leaves_twice_until_it_has_settled() {
+        let mut ledger = Ledger::default();
+        assert!(ledger.leave(run(10, 5)));
+        assert!(!ledger.leave(run(14, 1)) && !ledger.leave(run(5, 6)) && !ledger.leave(run(12, 1)));
+        assert!(ledger.leave(run(15, 5)) && ledger.leave(run(5, 5)));
+        ledger.stay(run(15, 5));
+        assert!(ledger.leave(run(15, 1)));
+        ledger.freed_blocks(run(10, 5));
+        ledger.freed_blocks(run(5, 5));
+        let work = ledger.take();
+        ledger.settled(&work);
+        assert!(ledger.leave(run(5, 10)) && !ledger.leave(run(15, 1)));
     }
 }

@@ -9,9 +9,11 @@
 //! ledger until the next sync: an update that is dropped leaves no trace on disk.
 
 mod descriptors;
+mod freeing;
 mod groups;
 mod ledger;
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -29,7 +31,7 @@ use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::txn::{Claim, Update};
 pub use descriptors::Descriptors;
-use ledger::Ledger;
+use ledger::{Ledger, Work};
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -51,6 +53,12 @@ struct Writing {
     /// When a whole tree is being loaded: the cluster behind the last one taken. Everything is laid
     /// out from there on, whatever the goal.
     front: Option<AtomicU64>,
+    /// Groups whose block bitmaps were given to the engine for freeing.
+    loaded: Mutex<HashSet<u32>>,
+    /// Groups whose block bitmaps contradict their descriptors.
+    broken: Mutex<HashSet<u32>>,
+    /// What the sync that is under way frees.
+    settling: Mutex<Option<Work>>,
 }
 
 /// What a file's data asks of the volume; lengths in blocks.
@@ -65,6 +73,10 @@ pub struct DataRequest {
     pub count: u32,
     /// The file.
     pub owner: InodeNumber,
+    /// The directory whose files should lie together, if it is known.
+    pub directory: Option<InodeNumber>,
+    /// The file may well grow behind this request.
+    pub growing: bool,
 }
 
 /// Blocks taken for a file's data and not yet in its map. Dropping it gives back what was not used.
@@ -194,6 +206,9 @@ impl Space {
             inodes,
             ledger: Arc::default(),
             front: loading.then(AtomicU64::default),
+            loaded: Mutex::default(),
+            broken: Mutex::default(),
+            settling: Mutex::default(),
         };
         Ok(Space { descriptors: RwLock::new(descriptors), writing: Some(writing) })
     }
@@ -247,6 +262,8 @@ impl Space {
         wanted.offset = u64::from(request.logical.0) >> geometry.cluster_log2;
         wanted.extends = wanted.offset > 0;
         wanted.size = wanted.offset + u64::from(clusters);
+        wanted.directory = request.directory.map_or(0, |directory| u64::from(directory.get()));
+        wanted.growing = request.growing;
         let grant = self.allocate(writing, wanted)?;
         let run = grant.run();
         let start = geometry.cluster_start(run.start);
@@ -305,10 +322,18 @@ impl Space {
 
     fn load_block_bitmap(&self, writing: &Writing, group: Group) -> Result<()> {
         let bitmap = groups::read_block_bitmap(&*writing.cache, &writing.format, &self.descriptors(), group)?;
+        writing.blocks.load_group(group, &bitmap).map_err(|what| {
+            lock(&writing.broken).insert(group.0);
+            Error::corrupt(Place::BlockBitmap(group), what.to_string())
+        })
+    }
+
+    fn load_inode_bitmap(&self, writing: &Writing, group: Group) -> Result<()> {
+        let bitmap = groups::read_inode_bitmap(&*writing.cache, &writing.format, &self.descriptors(), group)?;
         writing
-            .blocks
+            .inodes
             .load_group(group, &bitmap)
-            .map_err(|what| Error::corrupt(Place::BlockBitmap(group), what.to_string()))
+            .map_err(|what| Error::corrupt(Place::InodeBitmap(group), what.to_string()))
     }
 
     /// Takes an inode for a new file in a directory.
@@ -327,13 +352,7 @@ impl Space {
                 Ok(grant) => grant,
                 Err(InodeRefusal::NoInodes) => return Err(Error::NoInodes),
                 Err(InodeRefusal::NeedBitmap(group)) => {
-                    let descriptors = self.descriptors();
-                    let bitmap =
-                        groups::read_inode_bitmap(&*writing.cache, &writing.format, &descriptors, group)?;
-                    writing
-                        .inodes
-                        .load_group(group, &bitmap)
-                        .map_err(|what| Error::corrupt(Place::InodeBitmap(group), what.to_string()))?;
+                    self.load_inode_bitmap(writing, group)?;
                     continue;
                 }
             };
@@ -400,15 +419,18 @@ impl Space {
     }
 
     /// Brings everything committed since the last time into bitmaps and descriptors. Returns the
-    /// change of free blocks and free inodes of the whole volume.
+    /// change of free clusters and free inodes of the whole volume. What was freed can be used
+    /// again after [`Space::settle`].
     ///
     /// # Errors
     /// A bitmap that can't be read or contradicts what was allocated.
-    pub fn write_back(&self, update: &mut Update<'_>) -> Result<Taken> {
+    pub fn write_back(&self, update: &mut Update<'_>) -> Result<Change> {
         let writing = self.writing()?;
         let work = lock(&writing.ledger).take();
         let mut descriptors = self.descriptors.write().unwrap_or_else(PoisonError::into_inner);
-        groups::apply(&writing.format, &mut descriptors, update, &work)
+        let change = groups::apply(&writing.format, &mut descriptors, update, &work)?;
+        *lock(&writing.settling) = Some(work);
+        Ok(change)
     }
 
     /// Where the data of an inode's group may begin: behind the structures at its start.
@@ -418,13 +440,23 @@ impl Space {
         let header = format.geometry.group_header(group);
         Block(header.start.0 + u64::from(header.count))
     }
+
+    /// Where contents of a file would best begin: behind what its group keeps for directories.
+    #[must_use]
+    pub fn contents_home(&self, format: &Format, inode: InodeNumber) -> Block {
+        let home = self.home(format, inode);
+        let (Some(writing), Some((group, _))) = (&self.writing, format.geometry.locate_inode(inode)) else {
+            return home;
+        };
+        Block(home.0 + (u64::from(writing.inodes.directory_area(group)) << format.geometry.cluster_log2))
+    }
 }
 
-/// What a sync took from the volume's counters.
+/// By how much a sync changes the volume's counters of what is free.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
-pub struct Taken {
-    /// Clusters allocated.
-    pub clusters: u64,
-    /// Inodes allocated.
-    pub inodes: u32,
+pub struct Change {
+    /// Clusters.
+    pub clusters: i64,
+    /// Inodes.
+    pub inodes: i64,
 }

@@ -26,7 +26,7 @@ use crate::error::{Error, Result};
 use crate::volume::Volume;
 
 pub(crate) use shared::AttributeBlocks;
-pub(crate) use store::{remove, set, set_all};
+pub(crate) use store::{release_all, remove, set, set_all};
 
 /// The name of the attribute behind [`NameIndex::SYSTEM`] that holds inline contents.
 pub(crate) const INLINE_NAME: &[u8] = b"data";

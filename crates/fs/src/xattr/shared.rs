@@ -88,6 +88,11 @@ impl AttributeBlocks {
         Ok(Some(block))
     }
 
+    /// Forgets a block that is being freed.
+    pub(super) fn forget(&self, block: Block) {
+        lock(&self.known).remove(block);
+    }
+
     /// Remembers a block that this update fills with `fresh`, once it is committed.
     pub(super) fn remember(&self, update: &mut Update<'_>, block: Block, fresh: &[u8]) {
         lock(&self.known).remove(block);

@@ -74,7 +74,7 @@ pub(super) fn create(
     inode.set_owner(owner.uid(), owner.gid());
     inode.set_flags(InodeFlags::EA_INODE);
     map::init(format, &mut inode);
-    let hint = WriteHint { end: value.len() as u64 };
+    let hint = WriteHint { end: value.len() as u64, growing: false };
     file::write_at(volume, update, &mut inode, &mut Ahead::default(), 0, value, &hint)?;
     crate::inode::store(update, format, space, &mut inode)?;
     Ok((number, hash))
@@ -88,4 +88,22 @@ pub(super) fn add_reference(volume: &Volume, update: &mut Update<'_>, number: In
     raw.i_ctime.set(high_u32(references));
     raw.i_version_lo.set(low_u32(references));
     crate::inode::store(update, &volume.format, &volume.space, &mut inode)
+}
+
+/// Counts one attribute less that refers to a value inode; the last one frees it.
+pub(super) fn drop_reference(volume: &Volume, update: &mut Update<'_>, number: InodeNumber) -> Result<()> {
+    let mut inode = crate::inode::load(&*update, &volume.format, &volume.space, number)?;
+    if !inode.flags().contains(InodeFlags::EA_INODE) || inode.file_type() != Some(FileType::Regular) {
+        let text = format!("value in inode {number}: not an inode for values");
+        return Err(Error::corrupt(Place::Xattrs(number), text));
+    }
+    let raw = inode.raw_mut();
+    let references = join_u64(raw.i_ctime.get(), raw.i_version_lo.get()).saturating_sub(1);
+    raw.i_ctime.set(high_u32(references));
+    raw.i_version_lo.set(low_u32(references));
+    if references > 0 {
+        return crate::inode::store(update, &volume.format, &volume.space, &mut inode);
+    }
+    map::unmap(&volume.format, &volume.space, update, &mut inode, 0, 1 << 32)?;
+    volume.free_inode(update, &inode, FileType::Regular)
 }

@@ -8,7 +8,7 @@ use super::Setup;
 use crate::measure::ratio;
 use crate::numbers::{Numbers, float};
 use crate::table::{Row, Rows, Summary};
-use crate::volume::{Volume, Writing};
+use crate::volume::Writing;
 use ondisk::units::{Cluster, Group};
 use placement::{BlockPolicyKind, Counter, Request};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,7 +34,7 @@ pub(crate) fn run(setup: &Setup) -> Rows {
 }
 
 fn one(case: &str, clusters: u32, policy: BlockPolicyKind, setup: &Setup) -> Option<Row> {
-    let mut volume = Volume::empty(128, 32_768, policy)?;
+    let mut volume = setup.volume(128, 32_768, policy)?;
     let (batches, batch) = if setup.quick { (5u32, 20) } else { (51, (200_000 / clusters).clamp(20, 2_000)) };
     let mut times = Vec::new();
     for _ in 0..batches {
@@ -57,6 +57,7 @@ fn one(case: &str, clusters: u32, policy: BlockPolicyKind, setup: &Setup) -> Opt
         ("cycles/call", file / calls * gigahertz()),
         ("cycles/block", file / f64::from(clusters) * gigahertz()),
     ];
+    setup.counters.note(case, policy, &volume.engine);
     Some(Row { case: case.into(), policy: policy.name().into(), values })
 }
 
@@ -75,7 +76,7 @@ pub(crate) fn threads(setup: &Setup) -> Rows {
 
 /// Threads that allocate 1 to 32 clusters, keep a few hundred, and free the oldest, for a second.
 fn many(case: &str, threads: u32, policy: BlockPolicyKind, setup: &Setup) -> Option<Row> {
-    let volume = Volume::empty(800, 32_768, policy)?;
+    let volume = setup.volume(800, 32_768, policy)?;
     let engine = &volume.engine;
     let (operations, worst) = (AtomicU64::new(0), AtomicU64::new(0));
     let time = Duration::from_millis(if setup.quick { 50 } else { 1_000 });
@@ -117,5 +118,6 @@ fn many(case: &str, threads: u32, policy: BlockPolicyKind, setup: &Setup) -> Opt
         ("lost races", float(engine.stats().get(Counter::Lost))),
         ("worst 64 us", float(worst.load(Ordering::Relaxed)) / 1_000.0),
     ];
+    setup.counters.note(case, policy, engine);
     Some(Row { case: case.into(), policy: policy.name().into(), values })
 }

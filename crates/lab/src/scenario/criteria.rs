@@ -11,7 +11,6 @@ use crate::numbers::{Numbers, float};
 use crate::table::{Row, Rows};
 use crate::volume::{Volume, Writing, layout};
 use ondisk::units::{Cluster, ClusterRun, Group};
-use placement::policy::mballoc::{Generation, Mballoc, Tunables};
 use placement::{BlockPolicyKind, Counter, Criterion, Engine, GroupContent};
 
 struct Case {
@@ -48,19 +47,9 @@ pub(crate) fn run(setup: &Setup) -> Rows {
     rows
 }
 
-fn engine(case: &Case, policy: BlockPolicyKind) -> Option<Engine> {
-    let layout = layout(case.groups, case.clusters_per_group);
-    let generation = match policy {
-        BlockPolicyKind::Mballoc => Generation::From617,
-        BlockPolicyKind::Mballoc65 => Generation::From65,
-        BlockPolicyKind::Mballoc64 => Generation::UpTo64,
-        other => return Engine::new(layout, other).ok(),
-    };
-    let mut tunables = Tunables::new(generation);
-    tunables.cluster_bytes = 4_096 * case.scale;
-    tunables.cpus = STREAMS;
-    tunables.forced_goal = 2_048 / case.scale;
-    Engine::with_policy(layout, Box::new(Mballoc::new(tunables))).ok()
+fn engine(case: &Case, policy: BlockPolicyKind, setup: &Setup) -> Option<Engine> {
+    let own = [("cluster_bytes", 4_096 * case.scale), ("cpus", STREAMS), ("forced_goal", 2_048 / case.scale)];
+    setup.engine(layout(case.groups, case.clusters_per_group), policy, &own)
 }
 
 /// Describes every group with the fragmented layout of the test.
@@ -85,7 +74,7 @@ fn fragment(engine: &Engine, case: &Case, numbers: &mut Numbers) -> Option<()> {
 
 fn one(case: &Case, policy: BlockPolicyKind, setup: &Setup) -> Option<Row> {
     let mut numbers = Numbers::new(setup.seed);
-    let engine = engine(case, policy)?;
+    let engine = engine(case, policy, setup)?;
     fragment(&engine, case, &mut numbers)?;
     engine.audit();
     let mut volume = Volume::on(engine);
@@ -101,6 +90,7 @@ fn one(case: &Case, policy: BlockPolicyKind, setup: &Setup) -> Option<Row> {
         volume.close(&file);
     }
     let stats = volume.engine.stats();
+    setup.counters.note(case.name, policy, &volume.engine);
     volume.engine.settle();
     let mut values = vec![
         ("scanned", float(stats.get(Counter::ExtentsScanned))),
@@ -119,7 +109,7 @@ mod tests {
 
     #[test]
     fn trimming_early_saves_most_scans() {
-        let setup = Setup { seed: 1, quick: true, policies: Vec::new(), case: "4 KiB test 1".into() };
+        let setup = Setup { seed: 1, quick: true, case: "4 KiB test 1".into(), ..Setup::default() };
         let rows = run(&setup);
         let scanned = |at: usize| rows[at].values[1].1;
         assert!(scanned(0) <= 1.1, "ours scans {}", scanned(0));

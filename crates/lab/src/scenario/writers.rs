@@ -13,8 +13,7 @@ use crate::numbers::{Numbers, count, float};
 use crate::table::{Row, Rows};
 use crate::volume::{File, Volume, Writing, layout};
 use ondisk::units::{Cluster, Group};
-use placement::policy::mballoc::{Generation, Mballoc, Tunables};
-use placement::{BlockPolicyKind, Counter, Engine};
+use placement::{BlockPolicyKind, Counter};
 
 const BASELINES: [BlockPolicyKind; 6] = [
     BlockPolicyKind::Lease,
@@ -49,23 +48,16 @@ fn figures(volume: &Volume, files: &[File]) -> Vec<(&'static str, f64)> {
 }
 
 /// Every writer in turn adds a cluster until its file has `clusters`.
-fn interleave(
-    volume: &mut Volume,
-    writers: u32,
-    clusters: u32,
-    delayed: bool,
-    goals: &[Cluster],
-) -> Vec<File> {
+fn interleave(volume: &mut Volume, writers: u32, clusters: u32, delayed: bool) -> Vec<File> {
     let mut files: Vec<File> = (0..writers).map(|n| volume.file(2 + u64::from(n))).collect();
-    let goal = |n: usize| goals.get(n % goals.len().max(1)).copied().unwrap_or(Cluster(0));
     if delayed {
-        for (n, file) in files.iter_mut().enumerate() {
-            volume.append(file, clusters, goal(n), Writing::Whole);
+        for file in &mut files {
+            volume.append(file, clusters, Cluster(0), Writing::Whole);
         }
     } else {
         for _ in 0..clusters {
-            for (n, file) in files.iter_mut().enumerate() {
-                volume.append(file, 1, goal(n), Writing::Growing);
+            for file in &mut files {
+                volume.append(file, 1, Cluster(0), Writing::Growing);
             }
         }
     }
@@ -81,10 +73,11 @@ fn table(setup: &Setup, cases: &[(String, u32, u32)], own: &[BlockPolicyKind]) -
         for (name, writers, clusters) in cases {
             let case = format!("{name} {}", if delayed { "delayed" } else { "at once" });
             for policy in setup.policies(own).into_iter().filter(|_| setup.wants(&case)) {
-                let Some(mut volume) = Volume::empty(64, 32_768, policy) else { continue };
+                let Some(mut volume) = setup.volume(64, 32_768, policy) else { continue };
                 let clusters = if setup.quick { clusters / 16 } else { *clusters };
-                let files = interleave(&mut volume, *writers, clusters, delayed, &[Cluster(0)]);
+                let files = interleave(&mut volume, *writers, clusters, delayed);
                 let values = figures(&volume, &files);
+                setup.counters.note(&case, policy, &volume.engine);
                 rows.push(Row { case: case.clone(), policy: policy.name().into(), values });
             }
         }
@@ -116,7 +109,7 @@ pub(crate) fn windows(setup: &Setup) -> Rows {
 /// closed, a fifth of the older ones are deleted, and the next is begun.
 fn client_files(case: &str, clients: u32, policy: BlockPolicyKind, setup: &Setup) -> Option<Row> {
     let mut numbers = Numbers::new(setup.seed);
-    let mut volume = Volume::empty(16, 32_768, policy)?;
+    let mut volume = setup.volume(16, 32_768, policy)?;
     let steps = if setup.quick { 20_000 } else { 300_000 };
     let mut done = Vec::new();
     let mut open: Vec<(File, u32)> = Vec::new();
@@ -143,6 +136,7 @@ fn client_files(case: &str, clients: u32, policy: BlockPolicyKind, setup: &Setup
             }
         }
     }
+    setup.counters.note(case, policy, &volume.engine);
     Some(Row { case: case.into(), policy: policy.name().into(), values: figures(&volume, &done) })
 }
 
@@ -157,26 +151,15 @@ pub(crate) fn appenders(setup: &Setup) -> Rows {
 
 /// The kernel's `fallocate` forbids raising the request, so mballoc runs with `no_normalize`.
 fn append(policy: BlockPolicyKind, setup: &Setup) -> Option<Row> {
-    let layout = layout(1_600, 32_768);
-    let generation = match policy {
-        BlockPolicyKind::Mballoc => Some(Generation::From617),
-        BlockPolicyKind::Mballoc65 => Some(Generation::From65),
-        _ => None,
-    };
-    let engine = match generation {
-        Some(generation) => {
-            let tunables = Tunables { no_normalize: 1, cpus: 64, ..Tunables::new(generation) };
-            Engine::with_policy(layout, Box::new(Mballoc::new(tunables))).ok()?
-        }
-        None => Engine::new(layout, policy).ok()?,
-    };
+    let engine = setup.engine(layout(1_600, 32_768), policy, &[("no_normalize", 1), ("cpus", 64)])?;
     let mut volume = Volume::on(engine);
     volume.describe_empty()?;
     let clusters = if setup.quick { 4_096 } else { 262_144 };
-    let files = interleave(&mut volume, 64, clusters, false, &[Cluster(0)]);
+    let files = interleave(&mut volume, 64, clusters, false);
     let mut values = figures(&volume, &files);
     values.extend(measure::free_space(&volume).into_iter().take(2));
     let case = format!("64 x {} MiB", clusters / 256);
+    setup.counters.note(&case, policy, &volume.engine);
     Some(Row { case, policy: policy.name().into(), values })
 }
 
@@ -185,7 +168,7 @@ mod tests {
     use super::*;
 
     fn setup(case: &str) -> Setup {
-        Setup { seed: 1, quick: true, policies: Vec::new(), case: case.into() }
+        Setup { seed: 1, quick: true, case: case.into(), ..Setup::default() }
     }
 
     #[test]

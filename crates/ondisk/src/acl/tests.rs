@@ -84,3 +84,32 @@ fn invalid_lists_name_the_rule() {
         assert!(said.contains(complaint), "{said}");
     }
 }
+
+fn list(entries: &[(Subject, u16)]) -> Acl {
+    Acl {
+        entries: entries
+            .iter()
+            .map(|(subject, permissions)| AclEntry { subject: *subject, permissions: *permissions })
+            .collect(),
+    }
+}
+
+#[test]
+fn the_mask_stands_for_the_group_in_the_mode() {
+    let named = list(&[
+        (Subject::Owner, 7),
+        (Subject::User(5), 6),
+        (Subject::OwningGroup, 5),
+        (Subject::Mask, 4),
+        (Subject::Others, 1),
+    ]);
+    assert_eq!(named.mode(), 0o741);
+    assert!(!named.is_just_a_mode());
+    let changed = named.with_mode(0o620);
+    assert_eq!(changed.mode(), 0o620);
+    assert_eq!(changed.entries()[2].permissions, 5, "the group keeps what the mask now hides");
+    assert_eq!(named.inherited(0o666).mode(), 0o640);
+    let plain = list(&[(Subject::Owner, 6), (Subject::OwningGroup, 4), (Subject::Others, 0)]);
+    assert!(plain.is_just_a_mode());
+    assert_eq!((plain.mode(), plain.with_mode(0o077).mode()), (0o640, 0o077));
+}

@@ -27,6 +27,11 @@ pub(crate) fn classes_from(count: u32) -> u32 {
     u32::MAX << class_of(count)
 }
 
+/// Classes of which a member may have at most `count` clusters.
+pub(crate) fn classes_upto(count: u32) -> u32 {
+    u32::MAX >> (CLASSES - 1 - class_of(count))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

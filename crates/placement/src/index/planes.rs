@@ -4,24 +4,32 @@
 //! higher level covers 64 blocks of the level below. A leaf bit is exact, since only the holder of
 //! its region's lock changes it. Bits of higher levels are hints: whoever clears one re-reads the
 //! word below and sets it again if need be, so a stale 1 costs a probe and a stale 0 can't stay.
+//! A block is there from the first bit that is set in it.
 
-use super::class::CLASSES;
-use std::sync::atomic::{AtomicU64, Ordering};
+use super::sparse::Sparse;
+use crate::sync::atomic::{AtomicU64, Ordering};
 
-type Block = [AtomicU64; CLASSES as usize];
+/// The words of 64 regions or blocks, one per class.
+struct Block<const N: usize>([AtomicU64; N]);
 
-/// Bit planes over all regions.
-pub(crate) struct Planes {
-    /// Leaf level first; the last level has one block.
-    levels: Vec<Box<[Block]>>,
+impl<const N: usize> Default for Block<N> {
+    fn default() -> Self {
+        Block(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
 }
 
-impl Planes {
+/// Bit planes of `N` classes over all regions.
+pub(crate) struct Planes<const N: usize> {
+    /// Leaf level first; the last level has one block.
+    levels: Vec<Sparse<Block<N>>>,
+}
+
+impl<const N: usize> Planes<N> {
     pub(crate) fn new(regions: u32) -> Self {
         let mut levels = Vec::new();
         let mut blocks = regions.div_ceil(64).max(1);
         loop {
-            levels.push((0..blocks).map(|_| Block::default()).collect());
+            levels.push(Sparse::new(blocks));
             if blocks == 1 {
                 return Planes { levels };
             }
@@ -35,15 +43,28 @@ impl Planes {
         each(before & !after, |class| self.clear(region, class));
     }
 
+    /// Bytes in use.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.levels.iter().map(Sparse::bytes).sum()
+    }
+
+    fn block(&self, level: usize, block: u32) -> Option<&[AtomicU64; N]> {
+        self.levels.get(level)?.get(block).map(|block| &block.0)
+    }
+
     fn word(&self, level: usize, block: u32, class: u32) -> Option<&AtomicU64> {
-        self.levels.get(level)?.get(block as usize)?.get(class as usize)
+        self.block(level, block)?.get(class as usize)
+    }
+
+    fn made_word(&self, level: usize, block: u32, class: u32) -> Option<&AtomicU64> {
+        self.levels.get(level)?.make(block)?.0.get(class as usize)
     }
 
     /// Sets one bit and what leads to it.
     pub(crate) fn set(&self, region: u32, class: u32) {
         let mut index = region;
         for level in 0..self.levels.len() {
-            let Some(word) = self.word(level, index / 64, class) else { return };
+            let Some(word) = self.made_word(level, index / 64, class) else { return };
             if word.fetch_or(1 << (index % 64), Ordering::SeqCst) != 0 {
                 return;
             }
@@ -75,7 +96,7 @@ impl Planes {
     fn set_from(&self, from: usize, index: u32, class: u32) {
         let mut index = index;
         for level in from..self.levels.len() {
-            let Some(word) = self.word(level, index / 64, class) else { return };
+            let Some(word) = self.made_word(level, index / 64, class) else { return };
             word.fetch_or(1 << (index % 64), Ordering::SeqCst);
             index /= 64;
         }
@@ -83,7 +104,7 @@ impl Planes {
 
     /// Union of the words of `classes` in a block.
     fn union(&self, level: usize, block: u32, classes: u32) -> u64 {
-        let Some(words) = self.levels.get(level).and_then(|l| l.get(block as usize)) else { return 0 };
+        let Some(words) = self.block(level, block) else { return 0 };
         let skip = classes.trailing_zeros() as usize;
         let mut union = 0;
         for (class, word) in words.iter().enumerate().skip(skip) {
@@ -117,6 +138,16 @@ impl Planes {
             level += 1;
         }
         None
+    }
+
+    /// Regions that hold a member of one of `classes`: those from `home` on, then those before it.
+    pub(crate) fn around(&self, home: u32, classes: u32) -> impl Iterator<Item = u32> {
+        let span = move |from, upto| {
+            let first = self.next(from, classes);
+            std::iter::successors(first, move |at| self.next(at + 1, classes))
+                .take_while(move |&at| at < upto)
+        };
+        span(home, u32::MAX).chain(span(0, home))
     }
 
     /// Last region at or before `from` that holds a member of one of `classes`.
@@ -174,7 +205,7 @@ impl Planes {
     pub(crate) fn classes_around(&self, goal: u32, scope: u32) -> u32 {
         let level = scope.saturating_sub(1) as usize;
         let block = goal.checked_shr(6 * scope).unwrap_or(0);
-        let Some(words) = self.levels.get(level).and_then(|l| l.get(block as usize)) else { return 0 };
+        let Some(words) = self.block(level, block) else { return 0 };
         let mut classes = 0;
         for (class, word) in words.iter().enumerate() {
             if word.load(Ordering::Acquire) != 0 {
@@ -210,7 +241,7 @@ mod tests {
             steps in prop::collection::vec((any::<u32>(), 0u32..4, any::<bool>()), 1..120),
             probes in prop::collection::vec((any::<u32>(), 1u32..16), 1..40),
         ) {
-            let planes = Planes::new(regions);
+            let planes = Planes::<32>::new(regions);
             let mut model = std::collections::BTreeMap::<u32, u32>::new();
             for (at, class, on) in steps {
                 let region = at % regions;

@@ -5,14 +5,20 @@
 //! numbers and then walks one cache line. Runs are clipped to the region; joining over its edges is
 //! the business of [`super::map`]. Positions and lengths are clusters inside the region.
 
+use super::Scan;
+use super::census::{Census, Totals};
 use super::class::{class_floor, class_of};
 
 /// Clusters of a chunk.
-const CHUNK: u32 = 512;
+pub(crate) const CHUNK: u32 = 512;
 /// Chunks of a full region.
-const CHUNKS: usize = 64;
+pub(super) const CHUNKS: usize = 64;
+/// Shortest rest of a run that is left rather than a shorter one.
+const SLIVER: u32 = 64;
+/// Classes a run inside a region can have.
+pub(super) const INNER_CLASSES: usize = 30;
 /// Words of a chunk.
-const CHUNK_WORDS: usize = 8;
+pub(super) const CHUNK_WORDS: usize = 8;
 
 /// A free run: first cluster and the one past its last.
 pub(crate) type Span = (u32, u32);
@@ -20,49 +26,96 @@ pub(crate) type Span = (u32, u32);
 /// Bitmap of one region (a set bit is used) with its summary.
 pub(crate) struct RunMap {
     words: Box<[u64]>,
-    len: u32,
-    free: u32,
-    mask: u32,
     /// Completely free chunks of 512.
     virgin: u64,
-    count: [u16; 32],
+    mask: u32,
     start_max: [u16; CHUNKS],
+    count: [u16; INNER_CLASSES],
+    len: u16,
+    free: u16,
+    /// Whether a bit changed since the map was made or [`RunMap::settle`]d.
+    changed: bool,
 }
 
 impl RunMap {
     /// Indexes `words`; bits from `len` on are ignored.
-    pub(crate) fn from_words(mut words: Box<[u64]>, len: u32) -> Self {
+    pub(crate) fn from_words(words: Box<[u64]>, len: u32) -> Self {
+        Self::counted(words, len).0
+    }
+
+    /// Indexes `words`, and tells the free clusters by the class of their run.
+    pub(crate) fn counted(mut words: Box<[u64]>, len: u32) -> (Self, Totals) {
         if !len.is_multiple_of(64)
             && let Some(last) = words.get_mut((len / 64) as usize)
         {
             *last |= u64::MAX << (len % 64);
         }
-        let mut map =
-            RunMap { words, len, free: 0, mask: 0, virgin: 0, count: [0; 32], start_max: [0; CHUNKS] };
-        let mut at = map.next_free(0);
-        while at < len {
-            let end = map.next_used_slow(at);
-            map.add(at, end);
-            map.free += end - at;
-            at = map.next_free(end);
+        let Census { count, start_max, totals } = Census::of(&words);
+        let (mut mask, mut free, mut virgin) = (0, 0, 0);
+        for (class, &total) in totals.iter().enumerate() {
+            mask |= u32::from(total > 0) << class;
+            free += total;
         }
-        map.refresh_virgin(0, len);
-        map
+        for (chunk, words) in (0..).zip(words.as_chunks::<CHUNK_WORDS>().0) {
+            // A chunk cut short by the region's end has used bits behind it.
+            virgin |= u64::from(words.iter().all(|&word| word == 0)) << chunk;
+        }
+        let (len, free) = (short(len), short(free));
+        (RunMap { words, virgin, mask, start_max, count, len, free, changed: false }, totals)
+    }
+
+    /// Free clusters by the class of their run.
+    pub(crate) fn totals(&self) -> Totals {
+        Census::of(&self.words).totals
     }
 
     /// A region with one free run.
     pub(crate) fn with_run(len: u32, run: Span) -> Self {
         let mut words = vec![u64::MAX; len.div_ceil(64) as usize].into_boxed_slice();
         fill(&mut words, run.0, run.1, false);
-        Self::from_words(words, len)
+        let mut map = Self::from_words(words, len);
+        map.changed = true;
+        map
     }
 
     pub(crate) fn words(&self) -> &[u64] {
         &self.words
     }
 
+    /// Clusters of the region.
+    fn len(&self) -> u32 {
+        u32::from(self.len)
+    }
+
     pub(crate) fn free(&self) -> u32 {
-        self.free
+        u32::from(self.free)
+    }
+
+    /// The only free run (empty when nothing is free); `None` if there are several.
+    pub(crate) fn only_run(&self) -> Option<Span> {
+        if self.free == 0 {
+            return Some((0, 0));
+        }
+        if !self.mask.is_power_of_two() || self.runs() != 1 {
+            return None;
+        }
+        let low = self.next_free(0);
+        Some((low, self.next_used(low)))
+    }
+
+    /// Whether a bit changed since the map was made or settled.
+    pub(crate) fn changed(&self) -> bool {
+        self.changed
+    }
+
+    /// What is here now is known elsewhere, too.
+    pub(crate) fn settle(&mut self) {
+        self.changed = false;
+    }
+
+    /// Bytes of the bitmap.
+    pub(crate) fn bitmap_bytes(&self) -> u64 {
+        self.words.len() as u64 * 8
     }
 
     /// Classes of which a maximal run exists.
@@ -85,32 +138,30 @@ impl RunMap {
 
     /// First free cluster at or after `at`, or the region's length.
     pub(crate) fn next_free(&self, at: u32) -> u32 {
-        let mut index = at / 64;
-        let mut word = !self.word(index) & (u64::MAX << (at % 64));
-        let words = self.len.div_ceil(64);
-        while word == 0 {
-            index += 1;
-            if index >= words {
-                return self.len;
-            }
-            word = !self.word(index);
+        let index = at / 64;
+        let word = !self.word(index) & (u64::MAX << (at % 64));
+        if word != 0 {
+            return (index * 64 + word.trailing_zeros()).min(self.len());
         }
-        (index * 64 + word.trailing_zeros()).min(self.len)
+        let behind = self.words.get(index as usize + 1..).unwrap_or_default();
+        (index + 1..)
+            .zip(behind)
+            .find(|(_, word)| **word != u64::MAX)
+            .map_or(self.len(), |(index, word)| (index * 64 + word.trailing_ones()).min(self.len()))
     }
 
     /// End of the free run that contains `at`, without the help of the summary.
     fn next_used_slow(&self, at: u32) -> u32 {
-        let mut index = at / 64;
-        let mut word = self.word(index) & (u64::MAX << (at % 64));
-        let words = self.len.div_ceil(64);
-        while word == 0 {
-            index += 1;
-            if index >= words {
-                return self.len;
-            }
-            word = self.word(index);
+        let index = at / 64;
+        let word = self.word(index) & (u64::MAX << (at % 64));
+        if word != 0 {
+            return (index * 64 + word.trailing_zeros()).min(self.len());
         }
-        (index * 64 + word.trailing_zeros()).min(self.len)
+        let behind = self.words.get(index as usize + 1..).unwrap_or_default();
+        (index + 1..)
+            .zip(behind)
+            .find(|(_, word)| **word != 0)
+            .map_or(self.len(), |(index, word)| (index * 64 + word.trailing_zeros()).min(self.len()))
     }
 
     /// End of the free run that contains the free cluster `at`. Walks two chunks at most: between
@@ -119,20 +170,20 @@ impl RunMap {
         let chunk = at / CHUNK;
         let word = self.word(at / 64) & (u64::MAX << (at % 64));
         if word != 0 {
-            return (at / 64 * 64 + word.trailing_zeros()).min(self.len);
+            return (at / 64 * 64 + word.trailing_zeros()).min(self.len());
         }
         for index in at / 64 + 1..(chunk + 1) * 8 {
             let word = self.word(index);
             if word != 0 {
-                return (index * 64 + word.trailing_zeros()).min(self.len);
+                return (index * 64 + word.trailing_zeros()).min(self.len());
             }
         }
         let behind = chunk + 1;
         if behind >= 64 {
-            return self.len;
+            return self.len();
         }
         let skip = behind + (self.virgin >> behind).trailing_ones();
-        if skip * CHUNK >= self.len { self.len } else { self.next_used_slow(skip * CHUNK) }
+        if skip * CHUNK >= self.len() { self.len() } else { self.next_used_slow(skip * CHUNK) }
     }
 
     /// Start of the free run that contains the free cluster `at`.
@@ -165,20 +216,20 @@ impl RunMap {
 
     /// The maximal free run that contains `at`; `None` when `at` is used or outside.
     pub(crate) fn run_at(&self, at: u32) -> Option<Span> {
-        (at < self.len && !self.is_used(at)).then(|| (self.run_start(at), self.next_used(at)))
+        (at < self.len() && !self.is_used(at)).then(|| (self.run_start(at), self.next_used(at)))
     }
 
-    /// Takes `start..end`; `false`, and nothing changed, unless all of it is free.
-    pub(crate) fn take(&mut self, start: u32, end: u32) -> bool {
-        let Some((low, high)) = self.run_at(start) else { return false };
+    /// Takes `start..end` and tells the free run it was in; `None`, and nothing changed, unless all
+    /// of it is free.
+    pub(crate) fn take(&mut self, start: u32, end: u32) -> Option<Span> {
+        let (low, high) = self.run_at(start)?;
         if high < end || end <= start {
-            return false;
+            return None;
         }
         fill(&mut self.words, start, end, true);
-        for chunk in start / CHUNK..end.div_ceil(CHUNK) {
-            self.virgin &= !(1 << chunk);
-        }
-        self.free -= end - start;
+        self.changed = true;
+        self.virgin &= !bits(start / CHUNK, end.div_ceil(CHUNK));
+        self.free -= short(end - start);
         let stale = self.remove(low, high);
         if low < start {
             self.add(low, start);
@@ -189,18 +240,20 @@ impl RunMap {
         if stale {
             self.refresh_start_max(low / CHUNK);
         }
-        true
+        Some((low, high))
     }
 
-    /// Gives `start..end` back; `false`, and nothing changed, unless all of it is used.
-    pub(crate) fn give(&mut self, start: u32, end: u32) -> bool {
-        if end > self.len || end <= start || !self.all_used(start, end) {
-            return false;
+    /// Gives `start..end` back and tells the free run it is in now; `None`, and nothing changed,
+    /// unless all of it is used.
+    pub(crate) fn give(&mut self, start: u32, end: u32) -> Option<Span> {
+        if end > self.len() || end <= start || !self.all_used(start, end) {
+            return None;
         }
         let left = start.checked_sub(1).and_then(|at| self.run_at(at));
         let right = self.run_at(end);
         fill(&mut self.words, start, end, false);
-        self.free += end - start;
+        self.changed = true;
+        self.free += short(end - start);
         if let Some((low, high)) = left {
             // The joined run starts where this one did and is longer: no rescan needed.
             self.remove(low, high);
@@ -213,7 +266,7 @@ impl RunMap {
         if stale {
             self.refresh_start_max(end / CHUNK);
         }
-        true
+        Some((low, high))
     }
 
     fn all_used(&self, start: u32, end: u32) -> bool {
@@ -247,57 +300,81 @@ impl RunMap {
     }
 
     fn refresh_start_max(&mut self, chunk: u32) {
-        let mut longest = 0;
-        let mut at = self.first_start(chunk * CHUNK);
-        while at < ((chunk + 1) * CHUNK).min(self.len) {
-            let end = self.next_used(at);
-            longest = longest.max(short(end - at));
-            at = self.next_free(end);
-        }
+        let longest = self.starting_in(chunk).map(|(low, high)| high - low).max();
         if let Some(entry) = self.start_max.get_mut(chunk as usize) {
-            *entry = longest;
+            *entry = short(longest.unwrap_or(0));
         }
     }
 
+    /// The maximal free runs that start in a chunk, rising.
+    fn starting_in(&self, chunk: u32) -> Starting<'_> {
+        let index = chunk * (CHUNK / 64);
+        Starting { map: self, index, behind: index + CHUNK / 64, starts: self.starts(index) }
+    }
+
+    /// The free run of at least a chunk that starts in this one, whose longest run is that long. No
+    /// two can start in one chunk.
+    fn long_run_in(&self, chunk: u32) -> Span {
+        let low = self.run_start(chunk * CHUNK + CHUNK - 1);
+        let length = self.start_max.get(chunk as usize).copied().unwrap_or(0);
+        (low, low + u32::from(length))
+    }
+
+    /// Starts of maximal free runs in a word.
+    fn starts(&self, index: u32) -> u64 {
+        let free = !self.word(index);
+        let before = index.checked_sub(1).map_or(0, |last| !self.word(last) >> 63);
+        free & !(free << 1 | before)
+    }
+
     fn refresh_virgin(&mut self, start: u32, end: u32) {
-        for chunk in start / CHUNK..end.div_ceil(CHUNK) {
+        // Chunks wholly inside are free now; those at the ends must be looked at.
+        let (first, last) = (start / CHUNK, end.div_ceil(CHUNK));
+        if last - first > 2 {
+            self.virgin |= bits(first + 1, last - 1);
+        }
+        for chunk in [first, last - 1] {
             let from = chunk as usize * CHUNK_WORDS;
             let whole = self.words.get(from..from + CHUNK_WORDS);
-            let free = (chunk + 1) * CHUNK <= self.len && whole.is_some_and(|w| w.iter().all(|&w| w == 0));
+            let free = (chunk + 1) * CHUNK <= self.len() && whole.is_some_and(|w| w.iter().all(|&w| w == 0));
             if free {
-                self.virgin |= 1 << chunk;
+                self.virgin |= bits(chunk, chunk + 1);
             }
         }
     }
 
     /// First start of a maximal run at or after `at`.
     pub(crate) fn first_start(&self, at: u32) -> u32 {
-        if at > 0 && at < self.len && !self.is_used(at) && !self.is_used(at - 1) {
+        if at > 0 && at < self.len() && !self.is_used(at) && !self.is_used(at - 1) {
             return self.next_free(self.next_used(at));
         }
-        if at >= self.len { self.len } else { self.next_free(at) }
+        if at >= self.len() { self.len() } else { self.next_free(at) }
     }
 
     /// Chunks in which a maximal run of at least `low` and at most `high` is the longest to start.
     fn chunks_within(&self, low: u32, high: u32) -> u64 {
         let (low, high) = (short(low), short(high));
-        let mut set = 0u64;
-        for (chunk, &longest) in self.start_max.iter().enumerate() {
-            set |= u64::from(longest >= low && longest <= high) << chunk;
+        // Compared lane by lane, then eight lanes of one bit each gathered by a multiplication.
+        let lanes = self.start_max.map(|longest| u8::from(longest >= low && longest <= high));
+        let mut set = 0;
+        for (at, eight) in lanes.as_chunks::<8>().0.iter().enumerate() {
+            let bits = u64::from_le_bytes(*eight).wrapping_mul(0x0102_0408_1020_4080) >> 56;
+            set |= bits << (8 * at);
         }
         set
     }
 
     /// First place at or after `from` where `count` clusters are free and `align`ed (see
-    /// [`aligned`]), counting visited runs in `scanned`.
-    pub(crate) fn first_fit(&self, from: u32, count: u32, fit: Fit, scanned: &mut u64) -> Option<u32> {
-        if from >= self.len || count > self.len {
+    /// [`aligned`]), counting visited runs in `scan`.
+    pub(crate) fn first_fit(&self, from: u32, count: u32, fit: Fit, scan: &mut Scan) -> Option<u32> {
+        if from >= self.len() || count > self.len() {
             return None;
         }
         let mut behind = from;
         if !self.is_used(from) {
             let end = self.next_used(from);
-            *scanned += 1;
+            scan.runs += 1;
+            scan.bytes += u64::from(end - from).div_ceil(64) * 8;
             if let Some(start) = fit.place((from, end), count) {
                 return Some(start);
             }
@@ -307,14 +384,12 @@ impl RunMap {
         while chunks != 0 {
             let chunk = chunks.trailing_zeros();
             chunks &= chunks - 1;
-            let mut at = self.first_start(behind.max(chunk * CHUNK));
-            while at < ((chunk + 1) * CHUNK).min(self.len) {
-                let end = self.next_used(at);
-                *scanned += 1;
-                if let Some(start) = fit.place((at, end), count) {
+            scan.bytes += Scan::CHUNK;
+            for run in self.starting_in(chunk).filter(|run| run.0 >= behind) {
+                scan.runs += 1;
+                if let Some(start) = fit.place(run, count) {
                     return Some(start);
                 }
-                at = self.next_free(end);
             }
         }
         None
@@ -329,9 +404,9 @@ impl RunMap {
         count: u32,
         below: u32,
         fit: Fit,
-        scanned: &mut u64,
+        scan: &mut Scan,
     ) -> Option<u32> {
-        if count > self.len {
+        if count > self.len() {
             return None;
         }
         let snug = count.saturating_add(count / 2);
@@ -342,7 +417,7 @@ impl RunMap {
             while chunks != 0 {
                 let chunk = nearest_bit(chunks, (near / CHUNK).min(63));
                 chunks &= !(1 << chunk);
-                if let Some(start) = self.tightest_in(chunk, count, below, fit, scanned) {
+                if let Some(start) = self.tightest_in(chunk, count, below, fit, scan) {
                     return Some(start);
                 }
             }
@@ -350,24 +425,50 @@ impl RunMap {
         None
     }
 
-    fn tightest_in(&self, chunk: u32, count: u32, below: u32, fit: Fit, scanned: &mut u64) -> Option<u32> {
+    fn tightest_in(&self, chunk: u32, count: u32, below: u32, fit: Fit, scan: &mut Scan) -> Option<u32> {
+        scan.bytes += Scan::CHUNK;
+        if count >= CHUNK {
+            scan.runs += 1;
+            let run = self.long_run_in(chunk);
+            return if run.1 - run.0 < below { fit.snug(run, count) } else { None };
+        }
         let mut best: Option<(u32, u32)> = None;
-        let mut at = self.first_start(chunk * CHUNK);
-        while at < ((chunk + 1) * CHUNK).min(self.len) {
-            let end = self.next_used(at);
-            *scanned += 1;
-            if end - at < below
-                && let Some(start) = fit.snug((at, end), count)
-                && best.is_none_or(|(length, _)| end - at < length)
+        for run in self.starting_in(chunk) {
+            scan.runs += 1;
+            let length = run.1 - run.0;
+            if length >= count
+                && length < below
+                && best.is_none_or(|(shortest, _)| length < shortest)
+                && let Some(start) = fit.snug(run, count)
             {
-                best = Some((end - at, start));
-                if end - at == count {
+                best = Some((length, start));
+                if length == count {
                     break;
                 }
             }
-            at = self.next_free(end);
         }
         best.map(|(_, start)| start)
+    }
+
+    /// Where `count` clusters cost the fewest completely free chunks, in a run of at least a chunk
+    /// and as `among` says: the first that costs none, of others the least as [`Spare`] orders them.
+    pub(crate) fn sparing(&self, count: u32, among: Lengths, scan: &mut Scan) -> Option<Spare> {
+        let mut chunks = self.chunks_within(count.max(CHUNK), among.limit);
+        let mut best: Option<Spare> = None;
+        while chunks != 0 {
+            let chunk = chunks.trailing_zeros();
+            chunks &= chunks - 1;
+            scan.bytes += Scan::CHUNK;
+            scan.runs += 1;
+            let Some(found) = among.spare(self.long_run_in(chunk), count) else { continue };
+            if best.is_none_or(|best| found < best) {
+                best = Some(found);
+            }
+            if found.lost == 0 {
+                break;
+            }
+        }
+        best
     }
 
     /// The longest run below `below` clusters that starts in the chunk nearest to `near` which
@@ -380,13 +481,10 @@ impl RunMap {
         while chunks != 0 {
             let chunk = nearest_bit(chunks, (near / CHUNK).min(63));
             chunks &= !(1 << chunk);
-            let mut at = self.first_start(chunk * CHUNK);
-            while at < ((chunk + 1) * CHUNK).min(self.len) {
-                let end = self.next_used(at);
+            for (at, end) in self.starting_in(chunk) {
                 if end - at < below && best.is_none_or(|(a, b)| end - at > b - a) {
                     best = Some((at, end));
                 }
-                at = self.next_free(end);
             }
             if best.is_some_and(|(a, b)| class_of(b - a) == class) {
                 break;
@@ -400,23 +498,46 @@ impl RunMap {
         let longest = self.start_max.iter().copied().max().filter(|&n| n > 0)?;
         let chunks = self.chunks_within(u32::from(longest), u32::MAX);
         let chunk = nearest_bit(chunks, (near / CHUNK).min(63));
-        let mut at = self.first_start(chunk * CHUNK);
-        while at < ((chunk + 1) * CHUNK).min(self.len) {
-            let end = self.next_used(at);
-            if end - at == u32::from(longest) {
-                return Some((at, end));
-            }
-            at = self.next_free(end);
-        }
-        None
+        self.starting_in(chunk).find(|(low, high)| high - low == u32::from(longest))
     }
 
     /// Free clusters at the region's start and at its end.
     pub(crate) fn edges(&self) -> (u32, u32) {
-        let prefix = if self.len == 0 || self.is_used(0) { 0 } else { self.next_used(0) };
-        let last = self.len.saturating_sub(1);
-        let suffix = if self.len == 0 || self.is_used(last) { 0 } else { self.len - self.run_start(last) };
+        let prefix = if self.len() == 0 || self.is_used(0) { 0 } else { self.next_used(0) };
+        let last = self.len().saturating_sub(1);
+        let suffix =
+            if self.len() == 0 || self.is_used(last) { 0 } else { self.len() - self.run_start(last) };
         (prefix, suffix)
+    }
+}
+
+/// Runs that start in a chunk.
+struct Starting<'a> {
+    map: &'a RunMap,
+    index: u32,
+    /// Word behind the chunk.
+    behind: u32,
+    /// Starts in the current word that are still to come.
+    starts: u64,
+}
+
+impl Iterator for Starting<'_> {
+    type Item = Span;
+
+    #[inline]
+    fn next(&mut self) -> Option<Span> {
+        while self.starts == 0 {
+            self.index += 1;
+            if self.index >= self.behind {
+                return None;
+            }
+            self.starts = self.map.starts(self.index);
+        }
+        let bit = self.starts.trailing_zeros();
+        self.starts &= self.starts - 1;
+        let low = self.index * 64 + bit;
+        let rest = self.map.word(self.index) >> bit;
+        Some((low, if rest == 0 { self.map.next_used(low) } else { low + rest.trailing_zeros() }))
     }
 }
 
@@ -448,15 +569,61 @@ impl Fit {
         if self.align > 1 || run.1 - run.0 < CHUNK {
             return Some(first);
         }
-        let chunks = |from: u32, to: u32| (to / CHUNK).saturating_sub(from.div_ceil(CHUNK));
         let last = run.1 - count;
-        Some(if chunks(run.0, last) > chunks(first + count, run.1) { last } else { first })
+        Some(if whole_chunks(run.0, last) > whole_chunks(first + count, run.1) { last } else { first })
     }
 }
 
+/// Lengths of runs a search may use: less than `below`, at most `limit`.
+#[derive(Clone, Copy)]
+pub(crate) struct Lengths {
+    pub(crate) below: u32,
+    pub(crate) limit: u32,
+}
+
+/// A place and what it costs, the cheapest first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Spare {
+    /// Completely free chunks that are lost.
+    pub(crate) lost: u32,
+    /// 2 if what is left of the run is too short to be of use to most files, 1 if to large ones.
+    pub(crate) sliver: u8,
+    /// Length of the run.
+    pub(crate) length: u32,
+    pub(crate) start: u32,
+}
+
+impl Lengths {
+    /// The cheaper end of a run, unless the run is too short or too long.
+    pub(crate) fn spare(self, run: Span, count: u32) -> Option<Spare> {
+        let length = run.1 - run.0;
+        let allowed = length >= count.max(CHUNK) && length < self.below && length <= self.limit;
+        let all = whole_chunks(run.0, run.1);
+        let ends = [(run.0, run.0 + count), (run.1.saturating_sub(count), run.1)].into_iter();
+        let cost = |(start, end)| all - whole_chunks(run.0, start) - whole_chunks(end, run.1);
+        let sliver = match length.wrapping_sub(count) {
+            1..SLIVER => 2,
+            SLIVER..CHUNK => 1,
+            _ => 0,
+        };
+        let spares = ends.map(|place| Spare { lost: cost(place), sliver, length, start: place.0 });
+        if allowed { spares.min() } else { None }
+    }
+}
+
+/// Whole aligned chunks between two places.
+fn whole_chunks(from: u32, to: u32) -> u32 {
+    (to / CHUNK).saturating_sub(from.div_ceil(CHUNK))
+}
+
 /// A length inside a region as stored in the summary.
-fn short(length: u32) -> u16 {
+pub(super) fn short(length: u32) -> u16 {
     u16::try_from(length).unwrap_or(u16::MAX)
+}
+
+/// The bits `from..to` of a word; `from` is below `to`.
+fn bits(from: u32, to: u32) -> u64 {
+    (u64::MAX >> (64 - (to - from))) << from
 }
 
 /// The set bit nearest to bit `near`, the higher one on a tie; `set` is not empty.
@@ -471,16 +638,34 @@ fn nearest_bit(set: u64, near: u32) -> u32 {
     if after == 0 || near - down < up - near { down } else { up }
 }
 
-/// Sets or clears the bits `start..end`.
-pub(crate) fn fill(words: &mut [u64], start: u32, end: u32, used: bool) {
-    let mut at = start;
+/// Set bits of `start..end`.
+pub(crate) fn ones(words: &[u64], start: u32, end: u32) -> u32 {
+    let (mut at, mut count) = (start, 0);
     while at < end {
         let upto = ((at / 64 + 1) * 64).min(end);
         let bits = (u64::MAX >> (64 - (upto - at))) << (at % 64);
-        if let Some(word) = words.get_mut((at / 64) as usize) {
-            if used { *word |= bits } else { *word &= !bits }
-        }
+        count += words.get((at / 64) as usize).map_or(0, |word| (word & bits).count_ones());
         at = upto;
+    }
+    count
+}
+
+/// Sets or clears the bits `start..end`, if all of them are there.
+pub(crate) fn fill(words: &mut [u64], start: u32, end: u32, used: bool) {
+    if start >= end {
+        return;
+    }
+    let last = end - 1;
+    let set = |word: &mut u64, bits: u64| if used { *word |= bits } else { *word &= !bits };
+    let (head, tail) = (u64::MAX << (start % 64), u64::MAX >> (63 - last % 64));
+    match words.get_mut((start / 64) as usize..=(last / 64) as usize) {
+        Some([word]) => set(word, head & tail),
+        Some([first, middle @ .., behind]) => {
+            set(first, head);
+            middle.fill(if used { u64::MAX } else { 0 });
+            set(behind, tail);
+        }
+        _ => {}
     }
 }
 

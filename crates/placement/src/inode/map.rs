@@ -4,12 +4,13 @@
 //! bitmap in memory.
 
 use super::InodeRefusal;
+use super::policy::Goal;
 use crate::index::region::fill;
 use crate::layout::Layout;
 use crate::request::{Contradiction, Denial};
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{Mutex, MutexGuard, PoisonError};
 use ondisk::units::Group;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What a group's inode bitmap holds, as far as the caller knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +53,8 @@ pub(crate) struct InodeMap {
     dirs: AtomicU64,
     /// Where the search in rising order goes on.
     cursor: AtomicU32,
+    /// Groups policies have looked at.
+    considered: AtomicU64,
 }
 
 impl InodeMap {
@@ -67,6 +70,7 @@ impl InodeMap {
             free: AtomicU64::new(0),
             dirs: AtomicU64::new(0),
             cursor: AtomicU32::new(0),
+            considered: AtomicU64::new(0),
         }
     }
 
@@ -163,7 +167,42 @@ impl InodeMap {
         Ok(())
     }
 
-    /// Takes the first free inode of a group; `None` if it has none.
+    pub(crate) fn consider(&self) {
+        self.considered.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn considered(&self) -> u64 {
+        self.considered.load(Ordering::Relaxed)
+    }
+
+    /// The first free inode of a loaded group at or after `from`.
+    pub(crate) fn peek(&self, group: Group, from: u32) -> Option<u32> {
+        let bits = self.lock(group)?;
+        let at = match &*bits {
+            Bits::Unknown | Bits::Broken => return None,
+            Bits::Prefix(used) => (*used).max(from),
+            Bits::Mapped { words, first } => next_free(words, (*first).max(from)),
+        };
+        (at < self.per_group()).then_some(at)
+    }
+
+    /// The first run of free inodes of a loaded group at or after `from`: its first, and one past its
+    /// last.
+    pub(crate) fn peek_run(&self, group: Group, from: u32) -> Option<(u32, u32)> {
+        let size = self.per_group();
+        let bits = self.lock(group)?;
+        let (start, end) = match &*bits {
+            Bits::Unknown | Bits::Broken => return None,
+            Bits::Prefix(used) => ((*used).max(from), size),
+            Bits::Mapped { words, first } => {
+                let start = next_free(words, (*first).max(from));
+                (start, next_used(words, start).min(size))
+            }
+        };
+        (start < end).then_some((start, end))
+    }
+
+    /// Takes the first free inode of a group from a number on; `None` if it has none.
     fn take_first(&self, group: Group, from: u32) -> Result<Option<u32>, InodeRefusal> {
         let size = self.per_group();
         let Some(slot) = self.group(group) else { return Ok(None) };
@@ -203,14 +242,15 @@ impl InodeMap {
         Ok(index)
     }
 
-    /// Takes an inode in `home`, else in its flex group, else in the groups behind it.
-    pub(crate) fn take_near(&self, home: Group) -> Result<u32, InodeRefusal> {
-        let groups = self.layout.groups;
-        let home = Group(home.0.min(groups.saturating_sub(1)));
-        let flex = self.layout.groups_per_flex.max(1);
-        let base = home.0 / flex * flex;
-        let around = (base..base.saturating_add(flex).min(groups)).chain(base..groups).chain(0..base);
-        self.take_in(std::iter::once(home).chain(around.map(Group)))
+    /// Takes an inode in the goal's group, from its number on if there is one.
+    pub(crate) fn take_at(&self, goal: Goal) -> Result<Option<u32>, InodeRefusal> {
+        let behind = if goal.from > 0 { self.take_first(goal.group, goal.from)? } else { None };
+        if behind.is_some() { Ok(behind) } else { self.take_first(goal.group, 0) }
+    }
+
+    /// Takes an inode in the first of these groups that has one, else in any.
+    pub(crate) fn take_among(&self, groups: &[Group]) -> Result<u32, InodeRefusal> {
+        self.take_in(groups.iter().copied().chain((0..self.layout.groups).map(Group)))
     }
 
     fn take_in(&self, groups: impl Iterator<Item = Group>) -> Result<u32, InodeRefusal> {
@@ -220,6 +260,18 @@ impl InodeMap {
             }
         }
         Err(InodeRefusal::NoInodes)
+    }
+
+    /// Whether an inode is used; `None` where that is not known.
+    pub(crate) fn is_used(&self, index: u32) -> Option<bool> {
+        let inside = index.checked_rem(self.per_group())?;
+        match &*self.lock(self.group_of(index))? {
+            Bits::Unknown | Bits::Broken => None,
+            Bits::Prefix(used) => Some(inside < *used),
+            Bits::Mapped { words, .. } => {
+                words.get((inside / 64) as usize).map(|word| word >> (inside % 64) & 1 == 1)
+            }
+        }
     }
 
     /// Marks an inode used or free.
@@ -349,11 +401,20 @@ fn words_of(bytes: &[u8], size: u32) -> Box<[u64]> {
 }
 
 fn next_free(words: &[u64], from: u32) -> u32 {
+    next_set(words.iter().map(|word| !word), from)
+}
+
+fn next_used(words: &[u64], from: u32) -> u32 {
+    next_set(words.iter().copied(), from)
+}
+
+/// The first set bit at or after `from`; the largest number if there is none.
+fn next_set(words: impl Iterator<Item = u64>, from: u32) -> u32 {
     let mut mask = u64::MAX << (from % 64);
-    for (index, word) in (from / 64..).zip(words.iter().skip((from / 64) as usize)) {
-        let free = !word & mask;
-        if free != 0 {
-            return index * 64 + free.trailing_zeros();
+    for (index, word) in (from / 64..).zip(words.skip((from / 64) as usize)) {
+        let found = word & mask;
+        if found != 0 {
+            return index * 64 + found.trailing_zeros();
         }
         mask = u64::MAX;
     }

@@ -6,6 +6,8 @@
 
 mod map;
 pub mod policy;
+mod recent;
+mod view;
 
 pub use map::InodeContent;
 pub use policy::DirectoryPolicyKind;
@@ -15,8 +17,9 @@ use crate::layout::Layout;
 use crate::request::{Contradiction, Denial};
 use map::InodeMap;
 use ondisk::units::Group;
-use policy::{DirectoryPolicy, InodeView};
+use policy::DirectoryPolicy;
 use std::sync::Arc;
+use view::InodeView;
 
 /// A request for an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,9 +49,14 @@ pub enum InodeRefusal {
     NeedBitmap(Group),
 }
 
-/// Inodes of a volume and the policy that places directories.
+/// Inodes of a volume and the policy that places them.
 pub struct InodeEngine {
-    map: Arc<InodeMap>,
+    shared: Arc<Shared>,
+}
+
+/// What the engine shares with its grants.
+struct Shared {
+    map: InodeMap,
     space: Arc<Engine>,
     policy: Box<dyn DirectoryPolicy>,
 }
@@ -58,13 +66,19 @@ impl InodeEngine {
     /// Until its groups are described, each counts as full.
     #[must_use]
     pub fn new(space: Arc<Engine>, policy: DirectoryPolicyKind) -> Self {
-        InodeEngine { map: Arc::new(InodeMap::new(*space.layout())), space, policy: policy.make() }
+        Self::with_policy(space, policy.make())
+    }
+
+    /// An engine with a policy that is not in the registry, or has other tunables.
+    #[must_use]
+    pub fn with_policy(space: Arc<Engine>, policy: Box<dyn DirectoryPolicy>) -> Self {
+        InodeEngine { shared: Arc::new(Shared { map: InodeMap::new(*space.layout()), space, policy }) }
     }
 
     /// Geometry of the volume.
     #[must_use]
     pub fn layout(&self) -> &Layout {
-        self.space.layout()
+        self.shared.space.layout()
     }
 
     /// States what the descriptor of a group says; to be called once for each group.
@@ -78,7 +92,7 @@ impl InodeEngine {
         used_dirs: u32,
         content: InodeContent,
     ) -> Result<(), Contradiction> {
-        self.map.describe(group, free_inodes, used_dirs, content)
+        self.shared.map.describe(group, free_inodes, used_dirs, content)
     }
 
     /// Takes in a group's inode bitmap as it stands on disk. A known group is left alone.
@@ -87,7 +101,7 @@ impl InodeEngine {
     /// A bitmap too short, or one that disagrees with the described free count; then the group is
     /// out of service and the rest of the volume usable.
     pub fn load_group(&self, group: Group, bitmap: &[u8]) -> Result<(), Contradiction> {
-        self.map.load(group, bitmap)
+        self.shared.map.load(group, bitmap)
     }
 
     /// Finds and takes an inode.
@@ -96,21 +110,19 @@ impl InodeEngine {
     /// [`InodeRefusal::NeedBitmap`]: load that group's inode bitmap and ask again.
     /// [`InodeRefusal::NoInodes`]: none is free.
     pub fn allocate(&self, request: &InodeRequest) -> Result<InodeGrant, InodeRefusal> {
-        let index = if request.sequential { self.map.take_next()? } else { self.take_near(request)? };
+        let map = &self.shared.map;
+        let index = if request.sequential { map.take_next()? } else { self.shared.take(request)? };
         if request.is_directory {
-            self.map.count_directory(index, true);
+            map.count_directory(index, true);
         }
-        Ok(InodeGrant { map: Arc::clone(&self.map), index, is_directory: request.is_directory, held: true })
+        if !request.sequential {
+            self.shared.policy.created(&self.shared.view(), request, index);
+        }
+        Ok(self.grant(index, request.is_directory))
     }
 
-    fn take_near(&self, request: &InodeRequest) -> Result<u32, InodeRefusal> {
-        let view = InodeView { map: &self.map, space: &self.space };
-        let home = if request.is_directory {
-            self.policy.group_for_directory(&view, request).ok_or(InodeRefusal::NoInodes)?
-        } else {
-            self.map.group_of(request.parent)
-        };
-        self.map.take_near(home)
+    fn grant(&self, index: u32, is_directory: bool) -> InodeGrant {
+        InodeGrant { shared: Arc::clone(&self.shared), index, is_directory, held: true }
     }
 
     /// Takes exactly this inode.
@@ -118,11 +130,18 @@ impl InodeEngine {
     /// # Errors
     /// [`Denial`] if it is used, outside the volume, or in a group that is not loaded.
     pub fn take_exact(&self, index: u32, is_directory: bool) -> Result<InodeGrant, Denial> {
-        self.map.set(index, true)?;
+        self.shared.map.set(index, true)?;
         if is_directory {
-            self.map.count_directory(index, true);
+            self.shared.map.count_directory(index, true);
         }
-        Ok(InodeGrant { map: Arc::clone(&self.map), index, is_directory, held: true })
+        Ok(self.grant(index, is_directory))
+    }
+
+    /// Whether an inode is in use; `None` outside the volume and in a group that is not loaded or
+    /// out of service.
+    #[must_use]
+    pub fn is_used(&self, index: u32) -> Option<bool> {
+        self.shared.map.is_used(index)
     }
 
     /// Gives an inode back; it can be granted again at once.
@@ -130,29 +149,39 @@ impl InodeEngine {
     /// # Errors
     /// [`Denial`] if it is free already, outside the volume, or in a group that is not loaded.
     pub fn free(&self, index: u32, was_directory: bool) -> Result<(), Denial> {
-        self.map.set(index, false)?;
-        if was_directory {
-            self.map.count_directory(index, false);
-        }
-        Ok(())
+        self.shared.free(index, was_directory)
     }
 
     /// Free inodes of the volume.
     #[must_use]
     pub fn free_inodes(&self) -> u64 {
-        self.map.free()
+        self.shared.map.free()
     }
 
     /// Free inodes of a group.
     #[must_use]
     pub fn group_free(&self, group: Group) -> u32 {
-        self.map.group_free(group)
+        self.shared.map.group_free(group)
     }
 
     /// Directories of a group.
     #[must_use]
     pub fn group_dirs(&self, group: Group) -> u32 {
-        self.map.group_dirs(group)
+        self.shared.map.group_dirs(group)
+    }
+
+    /// Groups whose counters the policy has looked at to place directories.
+    #[must_use]
+    pub fn groups_considered(&self) -> u64 {
+        self.shared.map.considered()
+    }
+
+    /// Clusters at the start of a group's data that the policy would rather see used by blocks of
+    /// directories: contents of files best begin that much behind them.
+    #[must_use]
+    pub fn directory_area(&self, group: Group) -> u32 {
+        let area = self.shared.policy.directory_area(self.layout());
+        area.min(self.layout().clusters_of(group) / 16)
     }
 
     /// Free inodes at the end of the group's table: what `bg_itable_unused` may at most say.
@@ -160,7 +189,7 @@ impl InodeEngine {
     /// # Errors
     /// [`Denial::NeedBitmap`] for a group whose bitmap was never loaded.
     pub fn group_unused_tail(&self, group: Group) -> Result<u32, Denial> {
-        self.map.unused_tail(group)
+        self.shared.map.unused_tail(group)
     }
 
     /// Writes the group's inode bitmap into `out`; all bits past the group's end are set.
@@ -168,14 +197,42 @@ impl InodeEngine {
     /// # Errors
     /// [`Denial::NeedBitmap`] for a group whose bitmap was never loaded.
     pub fn group_bitmap(&self, group: Group, out: &mut [u8]) -> Result<(), Denial> {
-        self.map.render(group, out)
+        self.shared.map.render(group, out)
+    }
+}
+
+impl Shared {
+    fn view(&self) -> InodeView<'_> {
+        InodeView { map: &self.map, space: &self.space }
+    }
+
+    fn take(&self, request: &InodeRequest) -> Result<u32, InodeRefusal> {
+        let view = self.view();
+        let goal = if request.is_directory {
+            self.policy.for_directory(&view, request)
+        } else {
+            self.policy.for_file(&view, request)
+        };
+        match self.map.take_at(goal)? {
+            Some(index) => Ok(index),
+            None => self.map.take_among(&self.policy.elsewhere(&view, request, goal.group)),
+        }
+    }
+
+    fn free(&self, index: u32, was_directory: bool) -> Result<(), Denial> {
+        self.map.set(index, false)?;
+        if was_directory {
+            self.map.count_directory(index, false);
+        }
+        self.policy.freed(&self.view(), index, was_directory);
+        Ok(())
     }
 }
 
 /// An inode that is taken but not yet anyone's for good: dropping the grant gives it back.
 #[must_use = "dropping a grant gives its inode back"]
 pub struct InodeGrant {
-    map: Arc<InodeMap>,
+    shared: Arc<Shared>,
     index: u32,
     is_directory: bool,
     held: bool,
@@ -191,7 +248,7 @@ impl InodeGrant {
     /// Group of the inode.
     #[must_use]
     pub fn group(&self) -> Group {
-        self.map.group_of(self.index)
+        self.shared.map.group_of(self.index)
     }
 
     /// Makes the grant permanent.
@@ -203,8 +260,9 @@ impl InodeGrant {
 
 impl Drop for InodeGrant {
     fn drop(&mut self) {
-        if self.held && self.map.set(self.index, false).is_ok() && self.is_directory {
-            self.map.count_directory(self.index, false);
+        if self.held {
+            // It is used, so this can't fail.
+            let _ = self.shared.free(self.index, self.is_directory);
         }
     }
 }

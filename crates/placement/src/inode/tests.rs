@@ -1,7 +1,7 @@
 //! Inode engine: order, locality, counters, bitmaps.
 
 use super::*;
-use crate::index::map::GroupContent;
+use crate::GroupContent;
 use crate::policy::BlockPolicyKind;
 use proptest::prelude::*;
 

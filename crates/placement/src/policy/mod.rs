@@ -7,12 +7,14 @@ mod lease;
 pub mod mballoc;
 mod prealloc8;
 mod single;
+pub mod tunable;
 mod window;
 
 use crate::request::{Refusal, Request};
 use crate::view::View;
 use mballoc::{Generation, Mballoc, Tunables};
-use ondisk::units::{Cluster, ClusterRun};
+use ondisk::units::{Cluster, ClusterRun, Group};
+use tunable::{Settings, Tunable};
 
 /// Decides which run answers a request.
 ///
@@ -32,8 +34,16 @@ pub trait BlockPolicy: Send + Sync {
         Vec::new()
     }
 
-    /// Clusters became used or free other than by a choice of this policy.
+    /// The choice could not be taken: another thread was first, or what the policy remembers is
+    /// not what is.
+    fn lost(&self, _view: &View<'_>, _choice: &Choice) {}
+
+    /// Clusters became used or free other than by a choice of this policy, or claims that it gave
+    /// up are free now.
     fn changed(&self, _view: &View<'_>, _run: ClusterRun, _used: bool) {}
+
+    /// A group is no longer what it was known as: nothing remembered of its bitmap holds.
+    fn refreshed(&self, _view: &View<'_>, _group: Group) {}
 
     /// Gives up claims: those of a file, or all of them.
     fn event(&self, _view: &View<'_>, _event: Event) -> Vec<ClusterRun> {
@@ -115,8 +125,10 @@ pub struct PolicyRow {
     pub name: &'static str,
     /// What it does, in one line.
     pub summary: &'static str,
+    /// What can be set.
+    pub tunables: &'static [Tunable],
     /// Makes one for an engine.
-    pub make: fn() -> Box<dyn BlockPolicy>,
+    pub make: fn(&Settings) -> Box<dyn BlockPolicy>,
 }
 
 /// All block policies.
@@ -125,49 +137,57 @@ pub const POLICIES: &[PolicyRow] = &[
         kind: BlockPolicyKind::Lease,
         name: "lease",
         summary: "ours: exact run search, shelves for small files, windows, a reserve of long runs",
-        make: || Box::new(lease::Lease::default()),
+        tunables: &[],
+        make: |_| Box::new(lease::Lease::default()),
     },
     PolicyRow {
         kind: BlockPolicyKind::Mballoc,
         name: "mballoc",
         summary: "ext4 6.17: buddy orders, several stream goals, best available length",
-        make: || Box::new(Mballoc::new(Tunables::new(Generation::From617))),
+        tunables: mballoc::TUNABLES,
+        make: |settings| Box::new(Mballoc::new(Tunables::tuned(Generation::From617, settings))),
     },
     PolicyRow {
         kind: BlockPolicyKind::Mballoc65,
         name: "mballoc-6.5",
         summary: "ext4 6.5 to 6.16: best available length",
-        make: || Box::new(Mballoc::new(Tunables::new(Generation::From65))),
+        tunables: mballoc::TUNABLES,
+        make: |settings| Box::new(Mballoc::new(Tunables::tuned(Generation::From65, settings))),
     },
     PolicyRow {
         kind: BlockPolicyKind::Mballoc64,
         name: "mballoc-6.4",
         summary: "ext4 up to 6.4: no trimming before the slow criteria",
-        make: || Box::new(Mballoc::new(Tunables::new(Generation::UpTo64))),
+        tunables: mballoc::TUNABLES,
+        make: |settings| Box::new(Mballoc::new(Tunables::tuned(Generation::UpTo64, settings))),
     },
     PolicyRow {
         kind: BlockPolicyKind::Window,
         name: "window",
         summary: "reservation windows of 8 clusters in memory (ext3)",
-        make: || Box::new(window::ReservationWindow::fixed()),
+        tunables: window::FIXED,
+        make: |settings| Box::new(window::ReservationWindow::fixed(settings)),
     },
     PolicyRow {
         kind: BlockPolicyKind::WindowDynamic,
         name: "window-dynamic",
         summary: "reservation windows that double up to 1,024 clusters while used (2010)",
-        make: || Box::new(window::ReservationWindow::dynamic()),
+        tunables: window::DYNAMIC,
+        make: |settings| Box::new(window::ReservationWindow::dynamic(settings)),
     },
     PolicyRow {
         kind: BlockPolicyKind::Prealloc8,
         name: "prealloc8",
         summary: "eight blocks at a time for each file (old ext2)",
-        make: || Box::new(prealloc8::Prealloc8::default()),
+        tunables: &[],
+        make: |_| Box::new(prealloc8::Prealloc8::default()),
     },
     PolicyRow {
         kind: BlockPolicyKind::Single,
         name: "single",
         summary: "one block at a time from a goal (ext2, ext3)",
-        make: || Box::new(single::Single),
+        tunables: &[],
+        make: |_| Box::new(single::Single),
     },
 ];
 
@@ -181,13 +201,10 @@ impl BlockPolicyKind {
     /// Its name in options and reports.
     #[must_use]
     pub fn name(self) -> &'static str {
-        POLICIES.iter().find(|row| row.kind == self).map_or("", |row| row.name)
+        self.row().name
     }
 
     pub(crate) fn make(self) -> Box<dyn BlockPolicy> {
-        POLICIES
-            .iter()
-            .find(|row| row.kind == self)
-            .map_or_else(|| Box::new(lease::Lease::default()) as _, |row| (row.make)())
+        (self.row().make)(&Settings::default())
     }
 }

@@ -10,10 +10,10 @@ use super::single::Single;
 use super::{BlockPolicy, Choice, Event, Source};
 use crate::request::{Kind, Refusal, Request};
 use crate::stats::Counter;
+use crate::sync::{Mutex, PoisonError};
 use crate::view::View;
 use ondisk::units::{Cluster, ClusterRun};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 
 /// Clusters set aside behind an allocated one.
 const AHEAD: u32 = 7;

@@ -13,16 +13,35 @@
 //! Deviations: no skipping of groups that have fewer free clusters than the window is long; starts
 //! are not rounded to bytes of the bitmap; one lock for all windows (as the kernel's tree).
 
+use super::tunable::{Settings, Tunable};
 use super::{BlockPolicy, Choice, Event};
 use crate::request::{Kind, Refusal, Request};
 use crate::stats::Counter;
+use crate::sync::{Mutex, PoisonError};
 use crate::view::View;
 use ondisk::units::{Cluster, ClusterRun};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 
 /// Clusters of a window that is new or fixed.
-const FIRST: u32 = 8;
+const WINDOW: Tunable = Tunable {
+    name: "rsv_default",
+    default: 8,
+    least: 1,
+    most: 1_027,
+    about: "clusters of a new or fixed window",
+};
+/// Clusters up to which a dynamic window doubles.
+const LARGEST: Tunable = Tunable {
+    name: "rsv_max",
+    default: 1_024,
+    least: 1,
+    most: 32_768,
+    about: "clusters up to which a window doubles",
+};
+/// What can be set for fixed windows.
+pub(super) const FIXED: &[Tunable] = &[WINDOW];
+/// What can be set for dynamic windows.
+pub(super) const DYNAMIC: &[Tunable] = &[WINDOW, LARGEST];
 
 #[derive(Clone, Copy)]
 struct Window {
@@ -41,19 +60,23 @@ struct Windows {
 
 /// See the module.
 pub(crate) struct ReservationWindow {
+    first: u32,
     largest: u32,
     windows: Mutex<Windows>,
 }
 
 impl ReservationWindow {
     /// Windows of 8 clusters.
-    pub(crate) fn fixed() -> Self {
-        ReservationWindow { largest: FIRST, windows: Mutex::default() }
+    pub(crate) fn fixed(settings: &Settings) -> Self {
+        let first = settings.value(&WINDOW);
+        ReservationWindow { first, largest: first, windows: Mutex::default() }
     }
 
     /// Windows that double up to 1,024 clusters.
-    pub(crate) fn dynamic() -> Self {
-        ReservationWindow { largest: 1_024, windows: Mutex::default() }
+    pub(crate) fn dynamic(settings: &Settings) -> Self {
+        let first = settings.value(&WINDOW);
+        let largest = settings.value(&LARGEST).max(first);
+        ReservationWindow { first, largest, windows: Mutex::default() }
     }
 }
 
@@ -98,7 +121,7 @@ impl BlockPolicy for ReservationWindow {
         }
         view.note(Counter::WindowMisses, 1);
         let before = windows.drop_window(request.owner);
-        let size = u64::from(next_size(before, self.largest).max(request.want));
+        let size = u64::from(next_size(before, self.first, self.largest).max(request.want));
         let Some(start) = place(view, &windows, request, size)? else { return any(view, request) };
         let Some(run) = free_in(view, request, start.max(window_goal(request, start, size)), start + size)?
         else {
@@ -126,10 +149,10 @@ fn window_goal(request: &Request, start: u64, size: u64) -> u64 {
     if (start..start + size).contains(&request.goal.0) { request.goal.0 } else { start }
 }
 
-fn next_size(before: Option<Window>, largest: u32) -> u32 {
-    let Some(window) = before else { return FIRST };
+fn next_size(before: Option<Window>, first: u32, largest: u32) -> u32 {
+    let Some(window) = before else { return first };
     let size = u32::try_from(window.end - window.start).unwrap_or(largest);
-    if window.used > size / 2 { size.saturating_mul(2).min(largest) } else { size.min(largest) }.max(FIRST)
+    if window.used > size / 2 { size.saturating_mul(2).min(largest) } else { size.min(largest) }.max(first)
 }
 
 /// First free clusters of `from..end`, as many as wanted.

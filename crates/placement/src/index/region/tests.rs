@@ -68,22 +68,22 @@ proptest! {
             match what % 4 {
                 0 | 1 => {
                     let free = flags[range.clone()].iter().all(|used| !used);
-                    prop_assert_eq!(map.take(start, end), free);
+                    prop_assert_eq!(map.take(start, end).is_some(), free);
                     if free { flags[range].fill(true); }
                 }
                 2 => {
                     let used = flags[range.clone()].iter().all(|used| *used);
-                    prop_assert_eq!(map.give(start, end), used);
+                    prop_assert_eq!(map.give(start, end).is_some(), used);
                     if used { flags[range].fill(false); }
                 }
                 _ => {
-                    let mut scanned = 0;
+                    let mut scan = Scan::default();
                     let fit = Fit { base: u64::from(at % 7), align: 1 + at % 16 };
                     for fit in [ANY, fit] {
                         let expected = first_fit(&flags, start, length, fit);
-                        prop_assert_eq!(map.first_fit(start, length, fit, &mut scanned), expected);
+                        prop_assert_eq!(map.first_fit(start, length, fit, &mut scan), expected);
                         let any = first_fit(&flags, 0, length, fit);
-                        let best = map.best_fit(start, length, u32::MAX, fit, &mut scanned);
+                        let best = map.best_fit(start, length, u32::MAX, fit, &mut scan);
                         prop_assert_eq!(best.is_some(), any.is_some());
                         if let Some(at) = best {
                             prop_assert!(flags[at as usize..(at + length) as usize].iter().all(|u| !u));
@@ -105,6 +105,43 @@ proptest! {
             compare(&map, &flags);
             let again = RunMap::from_words(map.words().into(), len);
             compare(&again, &flags);
+        }
+    }
+}
+
+proptest! {
+    /// A sparing place is free, in an allowed run, and costs as few whole chunks as any other end
+    /// of such a run.
+    #[test]
+    fn sparing_places_cost_the_fewest_chunks(
+        used in proptest::collection::vec((0u32..8_192, 1u32..700), 0..24),
+        count in 1u32..3_000,
+        below in prop_oneof![Just(u32::MAX), 512u32..8_192],
+    ) {
+        let mut flags = vec![false; 8_192];
+        for (at, len) in used {
+            for flag in flags.iter_mut().skip(at as usize).take(len as usize) {
+                *flag = true;
+            }
+        }
+        let words: Box<[u64]> = flags
+            .chunks(64)
+            .map(|bits| bits.iter().enumerate().fold(0, |word, (n, &used)| word | u64::from(used) << n))
+            .collect();
+        let map = RunMap::from_words(words, 8_192);
+        let virgin = |flags: &[bool]| flags.chunks(512).filter(|chunk| chunk.iter().all(|used| !used)).count();
+        let cost = |start: u32| {
+            let mut after = flags.clone();
+            after[start as usize..(start + count) as usize].fill(true);
+            u32::try_from(virgin(&flags) - virgin(&after)).unwrap()
+        };
+        let allowed = runs(&flags).into_iter().filter(|run| (count.max(512)..below).contains(&(run.1 - run.0)));
+        let least = allowed.flat_map(|run| [cost(run.0), cost(run.1 - count)]).min();
+        let found = map.sparing(count, Lengths { below, limit: u32::MAX }, &mut Scan::default());
+        prop_assert_eq!(found.map(|spare| spare.lost), least);
+        if let Some(spare) = found {
+            prop_assert_eq!(cost(spare.start), spare.lost);
+            prop_assert!(flags[spare.start as usize..(spare.start + count) as usize].iter().all(|used| !used));
         }
     }
 }

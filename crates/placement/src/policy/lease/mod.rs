@@ -2,8 +2,10 @@
 //!
 //! - **Loading in order**: at the goal, else the first sufficient run after it, around the volume.
 //! - **Size known**: behind the file's last cluster if enough is free there; small files then on
-//!   their directory's [`shelf`]; then the tightest free run near the goal that is not reserved.
-//! - **Growing**: from the file's [`window`], which doubles and moves to a region of its own.
+//!   their directory's [`shelf`]; others in a hole shorter than a chunk, else at the end of a longer
+//!   run where that costs the fewest completely free chunks; then the tightest free run near the
+//!   goal that is not reserved.
+//! - **Growing**: from the file's [`window`], which is as long as the file may well become.
 //! - **Reserve**: the longest free runs are kept back for large files. They are broken only when
 //!   nothing else is long enough, and on a full volume files are split before they are.
 //! - **Shortfall**: the longest run there is, so that the file gets the fewest pieces.
@@ -15,17 +17,21 @@ use super::{BlockPolicy, Choice, Event};
 use crate::request::{Kind, Refusal, Request};
 use crate::view::View;
 use ondisk::units::{Cluster, ClusterRun};
-use shelf::Shelves;
+use shelf::{Shelves, Taken};
 use window::Windows;
 
 /// Longest file that is put beside its predecessor rather than where it fits best.
 const SMALL: u32 = 16;
-/// Longest free run that small files of a directory use up from its start.
-const NICHE: u32 = 32;
+/// Clusters behind the last file of a directory within which its next small one is beside it.
+const BESIDE: u64 = 16;
+/// Longer free runs there are left for larger files.
+const NICHE: u32 = 64;
 /// Small files are put beside each other only when more than one cluster in this many is free.
 const CROWDED: u64 = 6;
 /// Files are split rather than the reserve broken when less than one in this many is free.
-const TIGHT: u64 = 3;
+const TIGHT: u64 = 5;
+/// The longest free runs which together have this share of the volume are the reserve.
+const RESERVE: u64 = 80;
 
 /// See the module.
 #[derive(Default)]
@@ -43,7 +49,10 @@ impl BlockPolicy for Lease {
             };
         }
         if request.growing && request.align == 1 && request.kind == Kind::Data {
-            if let Some(choice) = self.windows.choose(view, request)? {
+            // The reserve is for large files, and this one may become one.
+            let large = request.offset >= u64::from(View::CHUNK) && !is_tight(view);
+            let below = if large { u32::MAX } else { reserved(view) };
+            if let Some(choice) = self.windows.choose(view, request, below)? {
                 return Ok(choice);
             }
         } else if let Some(choice) = self.windows.rest(request) {
@@ -61,7 +70,8 @@ impl BlockPolicy for Lease {
 
     fn event(&self, _view: &View<'_>, event: Event) -> Vec<ClusterRun> {
         match event {
-            Event::Closed(owner) | Event::Truncated(owner) => self.windows.give_up(owner),
+            Event::Closed(owner) => self.windows.closed(owner),
+            Event::Truncated(owner) => self.windows.give_up(owner),
             Event::Pressure => self.windows.give_up_all(),
         }
     }
@@ -78,23 +88,25 @@ impl Lease {
         if (request.extends || request.owner == 0) && view.fits_at_goal(request)? {
             return Ok(Some(whole(request.goal)));
         }
-        if let Some(group) = view.unknown_at(request.goal)
-            && view.may_ask(request)
-        {
+        if let Some(group) = view.worth_loading(request) {
             return Err(Refusal::NeedBitmap(group));
         }
-        let small = request.want <= SMALL && !request.extends && request.align == 1;
-        if small && let Some(start) = self.beside(view, request) {
+        if is_small(request)
+            && let Some(start) = self.beside(view, request)
+        {
             return Ok(Some(whole(start)));
         }
-        let long = view.long_runs(reserve(view));
-        if let Some(start) = view.near_fit_below(request, long) {
-            if small && request.directory != 0 {
-                self.shelves.open(view, request, start);
-            }
+        let long = reserved(view);
+        let spared = self.sparing(view, request, long);
+        if let Some(start) = spared.or_else(|| view.near_fit_below(request, long)) {
+            self.opened(view, request, start);
             return Ok(Some(whole(start)));
         }
-        if view.free_clusters() < view.layout().clusters / TIGHT && request.align == 1 {
+        if self.windows.hold(request.want.min(View::CHUNK)) {
+            // Has the engine take the windows back and ask again.
+            return Err(Refusal::NoSpace);
+        }
+        if is_tight(view) && request.align == 1 {
             let piece = view.longest_below(request, long).filter(|run| run.count >= request.min);
             if piece.is_some() {
                 return Ok(piece);
@@ -104,29 +116,50 @@ impl Lease {
         match view.unknown_with(request.goal, request.want) {
             Some(group) if found.is_none() && view.may_ask(request) => Err(Refusal::NeedBitmap(group)),
             _ => {
-                if small
-                    && request.directory != 0
-                    && let Some(start) = found
-                {
-                    self.shelves.open(view, request, start);
+                if let Some(start) = found {
+                    self.opened(view, request, start);
                 }
                 Ok(found.map(whole))
             }
         }
     }
 
+    /// A place that leaves completely free chunks whole: a hole shorter than a chunk, else the
+    /// ragged end of a longer run. Requests too small to matter are left to the tightest fit.
+    fn sparing(&self, view: &View<'_>, request: &Request, long: u32) -> Option<Cluster> {
+        if request.want <= SMALL || request.align > 1 {
+            return None;
+        }
+        let hole = (request.want < View::CHUNK).then(|| view.near_fit_below(request, long.min(View::CHUNK)));
+        hole.flatten().or_else(|| view.ragged_fit(request, long))
+    }
+
+    /// The files that follow a small one in its directory may go on behind it.
+    fn opened(&self, view: &View<'_>, request: &Request, start: Cluster) {
+        if is_small(request) && request.directory != 0 {
+            self.shelves.open(view, request, start);
+        }
+    }
+
     /// A place for a small file beside the last one of its directory.
     fn beside(&self, view: &View<'_>, request: &Request) -> Option<Cluster> {
-        if request.directory != 0
-            && let Some(start) = self.shelves.take(view, request)
-        {
-            return Some(start);
+        if request.directory == 0 {
+            return None;
+        }
+        match self.shelves.take(view, request) {
+            Taken::Place(start) => return Some(start),
+            Taken::Ended => return None,
+            Taken::Missing => {}
         }
         if view.free_clusters() < view.layout().clusters / CROWDED {
             return None;
         }
-        let niche = view.reach(request.goal, NICHE);
-        (niche >= request.want && niche < NICHE).then_some(request.goal)
+        let start = view.next_fit(request, request.goal).ok()??;
+        if start.0.abs_diff(request.goal.0) > BESIDE {
+            return None;
+        }
+        let niche = view.reach(start, NICHE);
+        (niche >= request.want && niche < NICHE).then_some(start)
     }
 }
 
@@ -135,13 +168,18 @@ fn in_order(view: &View<'_>, request: &Request) -> Result<Option<Cluster>, Refus
     if found.is_some() || request.goal == Cluster(0) { Ok(found) } else { view.next_fit(request, Cluster(0)) }
 }
 
-/// Clusters of the longest free runs that are kept back: with the share `f` of the volume free,
-/// 0.8 f^2 of it, but at least an eightieth of it. Found by ageing four profiles to 50 ... 95 %
-/// and demanding that no measure of free space is worse than with mballoc.
-fn reserve(view: &View<'_>) -> u64 {
-    let (clusters, free) = (view.layout().clusters, view.free_clusters());
-    let share = free.saturating_mul(1_024) / clusters.max(1);
-    (clusters / 1_024 * share * share / 1_280).max(clusters / 80)
+/// Whether files are split rather than the reserve broken.
+fn is_tight(view: &View<'_>) -> bool {
+    view.free_clusters() < view.layout().clusters / TIGHT
+}
+
+/// Length from which on a free run belongs to the reserve.
+fn reserved(view: &View<'_>) -> u32 {
+    view.long_runs(view.layout().clusters / RESERVE)
+}
+
+fn is_small(request: &Request) -> bool {
+    request.want <= SMALL && !request.extends && request.align == 1
 }
 
 fn shortfall(view: &View<'_>, request: &Request) -> Result<Choice, Refusal> {

@@ -7,10 +7,10 @@
 
 use crate::request::Request;
 use crate::stats::Counter;
+use crate::sync::{Mutex, MutexGuard, PoisonError};
 use crate::view::View;
 use ondisk::units::Cluster;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Clusters a directory uses from a shelf before it searches again.
 const WIDTH: u32 = 384;
@@ -25,6 +25,16 @@ struct Shelf {
     left: u32,
 }
 
+/// What a shelf gave.
+pub(super) enum Taken {
+    /// A free place.
+    Place(Cluster),
+    /// It is used up, or someone else took the place: time for a search.
+    Ended,
+    /// The directory has none.
+    Missing,
+}
+
 /// The shelves of all directories.
 #[derive(Default)]
 pub(super) struct Shelves {
@@ -37,19 +47,19 @@ impl Shelves {
         Some(self.shards.get(index)?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The next place on the directory's shelf, if it is still free.
-    pub(super) fn take(&self, view: &View<'_>, request: &Request) -> Option<Cluster> {
-        let mut shelves = self.shard(request.directory)?;
-        let shelf = shelves.get_mut(&request.directory)?;
+    /// The next place on the directory's shelf.
+    pub(super) fn take(&self, view: &View<'_>, request: &Request) -> Taken {
+        let Some(mut shelves) = self.shard(request.directory) else { return Taken::Missing };
+        let Some(shelf) = shelves.get_mut(&request.directory) else { return Taken::Missing };
         let start = shelf.next;
         if shelf.left < request.want || view.reach(start, request.want) < request.want {
             shelves.remove(&request.directory);
-            return None;
+            return Taken::Ended;
         }
         shelf.next = Cluster(start.0 + u64::from(request.want));
         shelf.left -= request.want;
         view.note(Counter::WindowHits, 1);
-        Some(start)
+        Taken::Place(start)
     }
 
     /// Opens a shelf behind a file that begins at `start`, unless that run fits tightly.

@@ -1,55 +1,86 @@
 //! Windows: clusters claimed behind the end of a growing file, in memory only.
 //!
-//! A window doubles each time it is used up, in place while the clusters behind it are free. The
-//! first one lies where a small file would lie. When a file has outgrown it and can't go on in
-//! place, it moves to the longest run of a class that still leaves it room to grow, so that
-//! writers side by side end with one extent per region of 32,768 clusters.
+//! A claim costs nothing until it is used and is given up at close, so the first window is as long
+//! as the file may well become: several times what files of this directory grew by after their
+//! first request, or [`UNKNOWN`] where none was closed yet. Each further one is twice as long, in
+//! place while the clusters behind it are free, else in the tightest run that holds it. So writers
+//! side by side don't meet, and files that come in one piece don't cut up long runs.
 
 use super::super::{Choice, Source};
 use crate::request::{Refusal, Request};
 use crate::stats::Counter;
+use crate::sync::{Mutex, MutexGuard, PoisonError};
 use crate::view::View;
 use ondisk::units::{Cluster, ClusterRun};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Clusters of the first window.
+/// Shortest first window.
 const FIRST: u32 = 32;
+/// First window in a directory in which no file has grown yet: the most a region holds.
+const UNKNOWN: u32 = 32_768;
 /// Largest window.
-const LARGEST: u32 = 32_768;
-/// Room a file looks for when it moves, from the most to the least.
-const ROOM: [u32; 4] = [32_768, 8_192, 1_024, 128];
+const LARGEST: u32 = 131_072;
+/// Share of the free clusters one window may claim.
+const SHARE: u64 = 64;
+/// A first window has this many times the room that files of the directory grew by.
+const AMPLE: u32 = 4;
 /// Independent tables, so that threads with different files don't meet.
 const SHARDS: usize = 16;
+/// Directories a table remembers.
+const DIRECTORIES: usize = 256;
 
-/// A claimed run behind the end of a file, and how long the next one shall be.
+/// A claimed run behind the end of a file, which may be empty.
 #[derive(Clone, Copy)]
 struct Window {
     run: ClusterRun,
+    /// Length of the next one.
     next: u32,
+    directory: u64,
+    /// Clusters of the file after its first request in a window, and now.
+    first: u32,
+    size: u32,
+}
+
+/// Windows by file, and clusters by which files grew by directory.
+#[derive(Default)]
+struct Table {
+    windows: BTreeMap<u64, Window>,
+    grown: BTreeMap<u64, u32>,
 }
 
 /// The windows of all files.
 #[derive(Default)]
 pub(super) struct Windows {
-    shards: [Mutex<BTreeMap<u64, Window>>; SHARDS],
+    shards: [Mutex<Table>; SHARDS],
 }
 
 impl Windows {
-    fn shard(&self, owner: u64) -> Option<MutexGuard<'_, BTreeMap<u64, Window>>> {
-        let index = usize::try_from(owner).unwrap_or(0) % SHARDS;
+    fn shard(&self, key: u64) -> Option<MutexGuard<'_, Table>> {
+        let index = usize::try_from(key).unwrap_or(0) % SHARDS;
         Some(self.shards.get(index)?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Clusters for a growing file: from its window, or with a new one. `None` leaves the choice
-    /// to the search for files of known size.
-    pub(super) fn choose(&self, view: &View<'_>, request: &Request) -> Result<Option<Choice>, Refusal> {
+    fn all(&self) -> impl Iterator<Item = MutexGuard<'_, Table>> {
+        self.shards.iter().map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Clusters for a growing file: from its window, or with a new one in a run of less than
+    /// `below`. `None` leaves the choice to the search for files of known size.
+    pub(super) fn choose(
+        &self,
+        view: &View<'_>,
+        request: &Request,
+        below: u32,
+    ) -> Result<Option<Choice>, Refusal> {
         if let Some(choice) = self.rest(request) {
             view.note(Counter::WindowHits, 1);
             return Ok(Some(choice));
         }
         view.note(Counter::WindowMisses, 1);
         let ahead = self.size(view, request);
+        if ahead == 0 {
+            return Ok(None);
+        }
         let wish = request.want.saturating_add(ahead);
         if request.extends {
             let here = view.reach(request.goal, wish);
@@ -62,11 +93,10 @@ impl Windows {
                 return Err(Refusal::NeedBitmap(group));
             }
         }
-        let moves = request.offset >= u64::from(FIRST);
-        let rooms = ROOM.iter().copied().filter(|&room| moves && room > wish);
-        for room in rooms.chain([wish, request.want]) {
-            if let Some(start) = view.near_fit(&Request { want: room, ..*request }) {
-                return Ok(Some(with_surplus(request, start, wish.min(room.max(request.want)))));
+        let rooms = std::iter::successors(Some(wish), |room| Some(room / 2));
+        for room in rooms.take_while(|&room| room > request.want) {
+            if let Some(start) = view.near_fit_below(&Request { want: room, ..*request }, below) {
+                return Ok(Some(with_surplus(request, start, room)));
             }
         }
         Ok(None)
@@ -74,64 +104,104 @@ impl Windows {
 
     /// Clusters of the file's window, if the request goes on there.
     pub(super) fn rest(&self, request: &Request) -> Option<Choice> {
-        let mut windows = self.shard(request.owner)?;
-        let window = windows.get_mut(&request.owner)?;
+        let mut table = self.shard(request.owner)?;
+        let window = table.windows.get_mut(&request.owner)?;
         let run = window.run;
         if run.count < request.min || run.count == 0 || !request.extends || run.start != request.goal {
             return None;
         }
         let count = run.count.min(request.want);
         window.run = ClusterRun { start: Cluster(run.start.0 + u64::from(count)), count: run.count - count };
+        window.size = clusters(request).max(window.size);
         Some(Choice { run: ClusterRun { start: run.start, count }, source: Source::Claimed })
     }
 
-    /// Clusters to claim beyond the request: twice the last window, but no more than the file
-    /// already has or a 64th of what is free.
+    /// Clusters to claim beyond the request. For the first one of a file what its directory
+    /// teaches; then twice the last window and at least what the file has; never much of what is
+    /// free.
     fn size(&self, view: &View<'_>, request: &Request) -> u32 {
-        let last = self.shard(request.owner).and_then(|windows| Some(windows.get(&request.owner)?.next));
-        let file = u32::try_from(request.offset.saturating_add(u64::from(request.want))).unwrap_or(LARGEST);
-        let free = u32::try_from(view.free_clusters() / 64).unwrap_or(LARGEST);
-        last.unwrap_or(FIRST).min(file.max(FIRST)).min(free).min(LARGEST)
+        let last = self.shard(request.owner).and_then(|table| Some(table.windows.get(&request.owner)?.next));
+        let grown = |directory| self.shard(directory)?.grown.get(&directory).copied();
+        let size = if request.offset > 0 {
+            last.unwrap_or(FIRST).max(clusters(request)).max(FIRST)
+        } else {
+            match grown(request.directory) {
+                Some(0) => 0,
+                Some(ahead) => ahead.saturating_mul(AMPLE).max(FIRST),
+                None => UNKNOWN,
+            }
+        };
+        size.min(u32::try_from(view.free_clusters() / SHARE).unwrap_or(LARGEST)).min(LARGEST)
     }
 
-    /// Remembers the surplus of a choice. What was left of an older window is given up.
+    /// Remembers a growing file and the surplus of the choice. What was left of an older window is
+    /// given up.
     pub(super) fn taken(&self, view: &View<'_>, request: &Request, choice: &Choice) -> Vec<ClusterRun> {
-        let Source::FreeWithSurplus(whole) = choice.source else { return Vec::new() };
-        let Some(mut windows) = self.shard(request.owner) else { return Vec::new() };
-        let start = Cluster(choice.run.end());
-        let count = whole.count - choice.run.count;
-        let before = windows.get(&request.owner).copied();
-        let next = before.map_or(FIRST, |window| window.next).saturating_mul(2).min(LARGEST);
-        windows.insert(request.owner, Window { run: ClusterRun { start, count }, next });
-        view.note(Counter::Preallocated, u64::from(count));
+        let surplus = match choice.source {
+            Source::FreeWithSurplus(whole) => whole.count - choice.run.count,
+            Source::Free if request.growing => 0,
+            Source::Free | Source::Claimed => return Vec::new(),
+        };
+        let Some(mut table) = self.shard(request.owner) else { return Vec::new() };
+        let before = table.windows.get(&request.owner).copied();
+        let window = Window {
+            run: ClusterRun { start: Cluster(choice.run.end()), count: surplus },
+            next: surplus.saturating_mul(2).min(LARGEST),
+            directory: request.directory,
+            first: before.map_or(clusters(request), |window| window.first),
+            size: clusters(request),
+        };
+        table.windows.insert(request.owner, window);
+        view.note(Counter::Preallocated, u64::from(surplus));
         before.map(|window| window.run).filter(|run| run.count > 0).into_iter().collect()
     }
 
-    /// Gives up the window of a file.
+    /// Gives up the window of a file that is closed, and learns by how much it grew: more at once,
+    /// less by and by.
+    pub(super) fn closed(&self, owner: u64) -> Vec<ClusterRun> {
+        let Some(window) = self.shard(owner).and_then(|mut table| table.windows.remove(&owner)) else {
+            return Vec::new();
+        };
+        if let Some(mut table) = self.shard(window.directory) {
+            if table.grown.len() >= DIRECTORIES {
+                table.grown.clear();
+            }
+            let grown = table.grown.entry(window.directory).or_insert(0);
+            *grown = window.size.saturating_sub(window.first).max(*grown - grown.div_ceil(8));
+        }
+        Some(window.run).filter(|run| run.count > 0).into_iter().collect()
+    }
+
+    /// Gives up the window of a file that was cut.
     pub(super) fn give_up(&self, owner: u64) -> Vec<ClusterRun> {
-        let window = self.shard(owner).and_then(|mut windows| windows.remove(&owner));
+        let window = self.shard(owner).and_then(|mut table| table.windows.remove(&owner));
         window.map(|window| window.run).filter(|run| run.count > 0).into_iter().collect()
     }
 
     /// Gives up all windows.
     pub(super) fn give_up_all(&self) -> Vec<ClusterRun> {
-        let mut runs = Vec::new();
-        for shard in &self.shards {
-            let windows = std::mem::take(&mut *shard.lock().unwrap_or_else(PoisonError::into_inner));
-            runs.extend(windows.into_values().map(|window| window.run).filter(|run| run.count > 0));
-        }
-        runs
+        let taken = self.all().flat_map(|mut table| std::mem::take(&mut table.windows).into_values());
+        taken.map(|window| window.run).filter(|run| run.count > 0).collect()
+    }
+
+    /// Whether any window claims a run of at least `count`.
+    pub(super) fn hold(&self, count: u32) -> bool {
+        self.all().any(|table| table.windows.values().any(|window| window.run.count >= count))
     }
 
     /// All that is claimed.
     pub(super) fn claims(&self) -> Vec<ClusterRun> {
         let mut runs = Vec::new();
-        for shard in &self.shards {
-            let windows = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            runs.extend(windows.values().map(|window| window.run).filter(|run| run.count > 0));
+        for table in self.all() {
+            runs.extend(table.windows.values().map(|window| window.run).filter(|run| run.count > 0));
         }
         runs
     }
+}
+
+/// Clusters the file has with the request.
+fn clusters(request: &Request) -> u32 {
+    u32::try_from(request.offset.saturating_add(u64::from(request.want))).unwrap_or(u32::MAX)
 }
 
 fn with_surplus(request: &Request, start: Cluster, count: u32) -> Choice {
@@ -139,3 +209,6 @@ fn with_surplus(request: &Request, start: Cluster, count: u32) -> Choice {
     let run = ClusterRun { start, count: request.want };
     Choice { run, source: if count > request.want { Source::FreeWithSurplus(whole) } else { Source::Free } }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,7 +8,7 @@
 //!
 //! Deviations: one lock for the whole policy, so no group is ever skipped as busy and no choice
 //! lost to another CPU; the part of a file before a request that continues it is taken to be
-//! allocated without holes; no stripe; no linear first pass as on rotating disks; a group's
+//! allocated without holes; a group's
 //! bitmap is asked for when a thorough criterion reaches it, cheap ones skip it; no read-ahead of
 //! bitmaps; the runs that wait for a commit are kept by the engine.
 
@@ -19,12 +19,13 @@ mod search;
 mod sets;
 mod tunables;
 
-pub use tunables::{Generation, Tunables};
+pub use tunables::{Generation, TUNABLES, Tunables};
 
 use super::{BlockPolicy, Choice, Event, Source};
 use crate::layout::Layout;
 use crate::request::{Kind, Refusal, Request};
 use crate::stats::Counter;
+use crate::sync::{Mutex, MutexGuard, PoisonError};
 use crate::view::View;
 use group::Buddy;
 use normalise::{Goal, window};
@@ -33,7 +34,6 @@ use prealloc::Preallocations;
 use search::{Search, mean_key};
 use sets::Sets;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Remembered stream goals of 6.17 at most: one per CPU, and a quarter of the groups.
 const STREAMS: u32 = 64;
@@ -65,7 +65,12 @@ impl State {
         if size == 0 {
             return Ok(None);
         }
-        if !self.buddies.contains_key(&group) {
+        if self.buddies.contains_key(&group) {
+            // Counts outlive the bitmap, as the kernel's group info does; scanning needs it back.
+            if view.needs_bitmap(Group(group)) {
+                return Err(Refusal::NeedBitmap(Group(group)));
+            }
+        } else {
             let words = view.group_words(Group(group)).ok_or(Refusal::NeedBitmap(Group(group)));
             let words = match words {
                 Err(_) if view.group_free(Group(group)) == 0 => return Ok(None),
@@ -84,6 +89,11 @@ impl State {
         let order = buddy.largest_order();
         self.means.place(group, mean);
         self.orders.place(group, order);
+    }
+
+    /// Drops the buddy cache of a group, which stays in its sets as it was until it is loaded.
+    fn forget(&mut self, group: u32) {
+        self.buddies.remove(&group);
     }
 
     fn mark(&mut self, layout: &Layout, run: ClusterRun, used: bool) {
@@ -172,7 +182,9 @@ impl Mballoc {
             Mode::Plain => plain,
             Mode::Stream if self.tunables.no_normalize != 0 => Goal { exact: false, ..plain },
             Mode::Pool(_) => {
-                Goal { len: self.tunables.mb_group_prealloc.clamp(request.want, group), ..plain }
+                let stripe = self.tunables.stripe.max(1);
+                let len = self.tunables.mb_group_prealloc.checked_next_multiple_of(stripe).unwrap_or(group);
+                Goal { len: len.clamp(request.want, group), ..plain }
             }
             Mode::Stream => {
                 let mut goal = window(request, &self.tunables, group);
@@ -251,7 +263,9 @@ fn minimum(view: &View<'_>, request: &Request) -> Result<Choice, Refusal> {
 /// window's end if that covers enough of the request, else at its start if that covers the
 /// whole request, else at the request.
 fn window_start(request: &Request, goal: Goal, count: u32) -> u64 {
-    if count >= goal.len {
+    let reaches = |logical: u64| logical + u64::from(count) >= request.offset + u64::from(request.min);
+    // A window that another one cuts short may end before the request does.
+    if count >= goal.len && reaches(goal.logical) {
         return goal.logical;
     }
     let end = goal.logical + u64::from(goal.len);
@@ -283,6 +297,9 @@ impl BlockPolicy for Mballoc {
         }
         if request.align > 1 {
             return minimum(view, request);
+        }
+        if request.kind == Kind::Data {
+            view.note(Counter::WindowMisses, 1);
         }
         self.allocate(&mut state, view, request)
     }
@@ -318,8 +335,30 @@ impl BlockPolicy for Mballoc {
         }
     }
 
+    /// Changes of several threads reach the buddies in another order than the bitmap: a group they
+    /// are wrong about is generated anew when it is looked at next.
+    fn lost(&self, view: &View<'_>, choice: &Choice) {
+        let whole = if let Source::FreeWithSurplus(whole) = choice.source { whole } else { choice.run };
+        let layout = view.layout();
+        let groups = layout.group_of(whole.start).0..=layout.group_of(Cluster(whole.end() - 1)).0;
+        let mut state = self.lock();
+        for group in groups {
+            state.forget(group);
+        }
+    }
+
     fn changed(&self, view: &View<'_>, run: ClusterRun, used: bool) {
         self.lock().mark(view.layout(), run, used);
+    }
+
+    fn refreshed(&self, view: &View<'_>, group: Group) {
+        let mut state = self.lock();
+        if state.buddies.remove(&group.0).is_some() {
+            state.means.place(group.0, None);
+            state.orders.place(group.0, None);
+            // In the sets again at once, if its bitmap is there.
+            let _ = state.load(view, group.0);
+        }
     }
 
     fn event(&self, view: &View<'_>, event: Event) -> Vec<ClusterRun> {
@@ -338,3 +377,6 @@ impl BlockPolicy for Mballoc {
         self.lock().preallocations.claims()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -29,6 +29,10 @@ pub(super) fn window(request: &Request, tunables: &Tunables, group: u32) -> Goal
     if end - start > u64::from(group) {
         start = start.max(request.offset / u64::from(group) * u64::from(group));
     }
+    // Such a window may end inside the request; the kernel knows no minimum, which it must hold.
+    if end.min(start + u64::from(group)) < request.offset + u64::from(request.min) {
+        start = request.offset;
+    }
     let len = u32::try_from((end - start).min(u64::from(group))).unwrap_or(group);
     Goal { logical: start, len: len.max(request.want), exact: request.extends && start == request.offset }
 }
@@ -83,5 +87,13 @@ mod tests {
         assert_eq!(case(1_000, 1), (512, 512));
         assert_eq!(case(2_000, 10), (1_024, 1_024));
         assert_eq!(case(10_000, 10), (8_192, 2_048));
+    }
+
+    #[test]
+    fn a_window_cut_to_a_small_group_holds_the_minimum() {
+        let tunables = Tunables::new(Generation::From65);
+        let request = Request { min: 55, offset: 8_180, size: 8_275, ..Request::data(Cluster(0), 95) };
+        let goal = window(&request, &tunables, 256);
+        assert!(goal.logical + u64::from(goal.len) >= 8_180 + 55, "{goal:?}");
     }
 }

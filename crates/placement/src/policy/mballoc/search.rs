@@ -77,6 +77,10 @@ impl<'a> Search<'a> {
         if !buddy.is_free(offset) || buddy.extent(offset, self.goal) < self.goal {
             return Ok(None);
         }
+        let stripe = u64::from(self.tunables.stripe);
+        if u64::from(self.goal) == stripe && !goal.0.is_multiple_of(stripe) {
+            return Ok(None);
+        }
         Ok(Some(ClusterRun { start: goal, count: self.goal }))
     }
 
@@ -150,18 +154,26 @@ impl<'a> Search<'a> {
                 if 1 << low < self.least {
                     low = self.least.checked_ilog2().map_or(0, |order| order + 1);
                 }
-                (low..=high).rev().map(|o| (mean_key(1 << o, state.top), 1 << o)).collect()
+                let lens = (low..=high).rev().map(|order| self.striped(1 << order));
+                lens.map(|len| (mean_key(len, state.top), len)).collect()
             }
             _ => (mean_key(self.goal, state.top)..=state.top).map(|key| (key, self.goal)).collect(),
         }
+    }
+
+    /// A trimmed length, raised to whole stripes; never over the goal.
+    fn striped(&self, len: u32) -> u32 {
+        let stripe = self.tunables.stripe;
+        if stripe > 0 && stripe < self.goal { len.next_multiple_of(stripe).min(self.goal) } else { len }
     }
 
     fn walk_sets(&mut self, state: &mut State, criterion: Criterion, order: u32) -> Result<(), Refusal> {
         let groups = self.view.layout().groups;
         let keys = self.keys(state, criterion, order);
         let newest = self.tunables.generation == Generation::From617;
-        if !newest {
-            self.scan(state, self.home, criterion, order)?;
+        let linear = self.tunables.mb_max_linear_groups.max(u32::from(!newest)).min(groups);
+        for group in (self.home..groups).chain(0..self.home.min(groups)).take(linear as usize) {
+            self.scan(state, group, criterion, order)?;
         }
         let ranges = if newest { vec![(self.home, groups), (0, self.home)] } else { vec![(0, groups)] };
         for range in ranges {
@@ -215,8 +227,14 @@ impl<'a> Search<'a> {
         }
         let cheap = criterion < Criterion::GoalLenSlow;
         self.counts.groups_considered += 1;
+        // What is kept of a group decides whether its bitmap is needed at all.
+        let known = state.buddies.get(&group);
+        if known.is_some_and(|buddy| !self.good(buddy, group, criterion, order)) {
+            return Ok(());
+        }
+        let known = known.is_some();
         let loaded = match state.load(self.view, group) {
-            Err(Refusal::NeedBitmap(_)) if cheap && group != self.home => return Ok(()),
+            Err(Refusal::NeedBitmap(_)) if cheap && group != self.home && !known => return Ok(()),
             other => other?,
         };
         let Some(buddy) = loaded else { return Ok(()) };
@@ -228,6 +246,10 @@ impl<'a> Search<'a> {
         if criterion == Criterion::PowerTwoAligned {
             self.scan_buddies(buddy, group, order);
         } else {
+            let stripes = self.tunables.stripe > 0 && self.goal.is_multiple_of(self.tunables.stripe);
+            if cheap && stripes {
+                self.scan_stripes(buddy, group);
+            }
             let skips = cheap && self.tunables.generation != Generation::UpTo64;
             self.scan_runs(buddy, group, skips);
         }
@@ -246,6 +268,25 @@ impl<'a> Search<'a> {
                 self.view.note(Counter::TwoPowerHits, 1);
                 return;
             }
+        }
+    }
+
+    /// The first whole stripe that is free, with what follows it.
+    fn scan_stripes(&mut self, buddy: &Buddy, group: u32) {
+        let stripe = self.tunables.stripe;
+        let base = self.view.layout().group_start(Group(group)).0;
+        let first = base.next_multiple_of(u64::from(stripe)) - base;
+        let mut start = u32::try_from(first).unwrap_or(u32::MAX);
+        while start < buddy.size() {
+            let len = if buddy.is_free(start) { buddy.extent(start, self.goal) } else { 0 };
+            if len >= stripe {
+                self.found += 1;
+                self.best = Some(Found { group, start, len });
+                self.state = Status::Taken;
+                return;
+            }
+            let Some(next) = start.checked_add(stripe) else { return };
+            start = next;
         }
     }
 

@@ -1,5 +1,37 @@
 //! Tunables under the kernel's names and with its defaults, and the three generations.
 
+use crate::policy::tunable::{Settings, Tunable};
+
+const fn row(name: &'static str, default: u32, (least, most): (u32, u32), about: &'static str) -> Tunable {
+    Tunable { name, default, least, most, about }
+}
+
+/// What can be set, with the defaults of [`Tunables::new`].
+pub const TUNABLES: &[Tunable] = &[
+    row("mb_max_to_scan", 200, (0, u32::MAX), "free runs after which a scan takes the best one seen"),
+    row("mb_min_to_scan", 10, (0, u32::MAX), "free runs seen before one that is longer than wanted is taken"),
+    row("mb_order2_req", 2, (0, 32), "smallest order that is looked for among buddies"),
+    row("mb_stream_req", 16, (0, u32::MAX), "files up to this many clusters share a preallocation"),
+    row("mb_group_prealloc", 512, (1, 1 << 19), "clusters a locality group preallocates"),
+    row("mb_best_avail_max_trim_order", 3, (0, 31), "halvings of the goal in search of the best available"),
+    row(
+        "mb_max_linear_groups",
+        0,
+        (0, u32::MAX),
+        "groups scanned in order before the sets; 4 on rotating disks",
+    ),
+    row(
+        "stripe",
+        0,
+        (0, 1 << 19),
+        "clusters of a RAID stripe, to which goals are raised and aligned; 0: none",
+    ),
+    row("cluster_bytes", 4_096, (1_024, 1 << 29), "bytes of a cluster: windows are counted in bytes"),
+    row("cpus", 1, (1, 65_536), "processors, each with a locality group"),
+    row("forced_goal", 0, (0, 1 << 19), "clusters every request is raised to; 0: as its file says"),
+    row("no_normalize", 0, (0, 1), "1: requests are not raised, as fallocate asks for"),
+];
+
 /// Which kernel's selection is followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Generation {
@@ -32,6 +64,10 @@ pub struct Tunables {
     pub mb_group_prealloc: u32,
     /// Steps of two by which `best_avail` trims at most.
     pub mb_best_avail_max_trim_order: u32,
+    /// Groups scanned in order before the sets are asked, as on rotating disks.
+    pub mb_max_linear_groups: u32,
+    /// Clusters of a RAID stripe; 0 is none.
+    pub stripe: u32,
     /// Clusters a request is raised to when the file's own window is not to decide; 0 is off.
     /// (For reproducing a run whose normalised length is known.)
     pub forced_goal: u32,
@@ -53,9 +89,21 @@ impl Tunables {
             mb_stream_req: 16,
             mb_group_prealloc: 512,
             mb_best_avail_max_trim_order: 3,
+            mb_max_linear_groups: 0,
+            stripe: 0,
             forced_goal: 0,
             no_normalize: 0,
         }
+    }
+
+    /// The defaults but for what is set.
+    #[must_use]
+    pub fn tuned(generation: Generation, settings: &Settings) -> Self {
+        let mut tunables = Self::new(generation);
+        for (name, value) in settings.iter() {
+            tunables.set(name, value);
+        }
+        tunables
     }
 
     /// Sets the tunable of this name; `false` if there is none.
@@ -69,11 +117,29 @@ impl Tunables {
             "mb_stream_req" => &mut self.mb_stream_req,
             "mb_group_prealloc" => &mut self.mb_group_prealloc,
             "mb_best_avail_max_trim_order" => &mut self.mb_best_avail_max_trim_order,
+            "mb_max_linear_groups" => &mut self.mb_max_linear_groups,
+            "stripe" => &mut self.stripe,
             "forced_goal" => &mut self.forced_goal,
             "no_normalize" => &mut self.no_normalize,
             _ => return false,
         };
         *slot = value;
         true
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_and_the_struct_agree() {
+        let plain = Tunables::new(Generation::From617);
+        for tunable in TUNABLES {
+            let mut tunables = plain;
+            assert!(tunables.set(tunable.name, tunable.default), "{}", tunable.name);
+            assert_eq!(tunables, plain, "{}", tunable.name);
+            assert!(tunables.set(tunable.name, tunable.default + 1) && tunables != plain, "{}", tunable.name);
+        }
     }
 }

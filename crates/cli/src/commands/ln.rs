@@ -1,0 +1,43 @@
+//! `plat ln`: another name for a file of an image, or a symbolic link.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+
+use clap::Args;
+use platfs::{Attributes, Kind, NewInode, Times};
+
+use crate::console::{Console, Failure};
+use crate::writing::{self, Place};
+
+/// Arguments of `plat ln`.
+#[derive(Args, Debug)]
+pub struct Ln {
+    /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`.
+    image: OsString,
+    /// The file that gets another name; with `--symbolic` the text of the link.
+    target: OsString,
+    /// The new name, or a directory to have it.
+    name: OsString,
+    /// Makes a symbolic link.
+    #[arg(short, long)]
+    symbolic: bool,
+}
+
+impl Ln {
+    pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
+        writing::change(&self.image, console, |image, _| {
+            let path = writing::target(image, &self.target, &self.name);
+            let Place { directory, name } = writing::place(image, &path)?;
+            let made = if self.symbolic {
+                let times = Times::all(image.volume.now());
+                let attributes = Attributes { permissions: 0o777, uid: 0, gid: 0, times };
+                let kind = Kind::Symlink(self.target.as_bytes());
+                image.volume.create(directory, name, &NewInode { kind, attributes, xattrs: &[] }).map(|_| ())
+            } else {
+                let inode = image.find(&self.target, false)?;
+                image.volume.link(inode, directory, name)
+            };
+            made.map_err(|error| image.failure(path.as_bytes(), &error))
+        })
+    }
+}

@@ -1,0 +1,289 @@
+//! `plat mount`: a volume as a directory, served by a process in the background.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::{fs, io};
+
+use clap::Args;
+use fuse::Session;
+use platfs::Volume;
+
+use crate::console::{Console, Failure};
+use crate::image::{self, ImageSpec};
+use crate::mount::daemon::{self, StopSignals};
+use crate::mount::in_use;
+use crate::mount::log::{Detail, Log};
+use crate::mount::options::MountOptions;
+use crate::mount::tree::{Terms, Tree};
+use crate::reading::OpenImage;
+use crate::text::Shown;
+
+/// Threads that serve: as many reads as are worth having under way on one device, and no fewer than
+/// there are processors.
+const THREADS: std::ops::RangeInclusive<usize> = 4..=16;
+
+/// Arguments of `plat mount`.
+#[derive(Args, Debug)]
+pub struct Mount {
+    /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`.
+    image: OsString,
+    /// The directory to mount on.
+    directory: PathBuf,
+    /// Mount options, with ext4's names where ext4 has them.
+    #[arg(short, value_name = "OPTION,...")]
+    options: Vec<String>,
+    /// Stays in the foreground.
+    #[arg(short, long)]
+    foreground: bool,
+    /// Tells what happens; twice: every request.
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    verbose: u8,
+    /// Where the log goes; else to standard error, or from the background to the system's log.
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    /// Threads that serve requests.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: Option<u16>,
+    /// Passes over unknown options.
+    #[arg(long, hide = true)]
+    sloppy: bool,
+    /// This is the process in the background.
+    #[arg(long, hide = true)]
+    background: bool,
+}
+
+/// Turns the call of a mount helper (`mount.plat`, `mount.fuse.plat`: SOURCE DIR [-sfnv] [-o OPTIONS])
+/// into one of `plat mount`; all else stays.
+pub fn by_name(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let name = arguments.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
+    if name != "mount.plat" && name != "mount.fuse.plat" {
+        return arguments;
+    }
+    let mut turned: Vec<OsString> = vec!["plat".into(), "mount".into()];
+    let mut fake = false;
+    let mut rest = arguments.into_iter().skip(1);
+    while let Some(word) = rest.next() {
+        match word.as_bytes() {
+            // The namespace and the type are mount(8)'s concern.
+            b"-N" | b"-t" => drop(rest.next()),
+            b"-o" => turned.extend([word].into_iter().chain(rest.next())),
+            // Short flags may come together.
+            [b'-', flags @ ..] if !flags.is_empty() && flags.iter().all(|flag| b"sfnvrw".contains(flag)) => {
+                for flag in flags {
+                    match flag {
+                        b's' => turned.push("--sloppy".into()),
+                        b'v' => turned.push("-v".into()),
+                        b'r' => turned.extend(["-o".into(), "ro".into()]),
+                        b'w' => turned.extend(["-o".into(), "rw".into()]),
+                        b'f' => fake = true,
+                        _ => {}
+                    }
+                }
+            }
+            _ => turned.push(word),
+        }
+    }
+    // Pretending to mount: all that is left is to be a command that does nothing.
+    if fake { vec!["plat".into(), "--version".into()] } else { turned }
+}
+
+impl Mount {
+    pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
+        let words = self.options.iter().map(String::as_str);
+        let options = MountOptions::parse(words, self.sloppy).map_err(Failure::Usage)?;
+        let directory = fuse::mount_point(&self.directory)
+            .map_err(|error| Failure::about(Shown(self.directory.as_os_str().as_bytes()), error))?;
+        if !self.foreground && !self.background {
+            return self.launch(&directory);
+        }
+        let name = image::shown(&self.image).to_string();
+        let failed = |what: String| Failure::about(&name, what);
+        if options.read_write {
+            return Err(failed(
+                "writing through a mount is not there yet; without `rw` it is mounted for reading".into(),
+            ));
+        }
+        let lock = in_use::lock(&self.image, options.read_only).map_err(failed)?;
+        let image = OpenImage::open_to_mount(&self.image)?;
+        let warnings = refuse_or_warn(&image.volume, options.noload).map_err(failed)?;
+        let log = self.open_log()?;
+        for warning in &warnings {
+            console.warn(format!("{name}: {warning}"));
+            if self.background {
+                log.complain(format!("{name}: {warning}"));
+            }
+        }
+        if !options.read_only {
+            console
+                .warn(format!("{name}: mounted for reading only: writing through a mount is not there yet"));
+        }
+        let done = self.serve(image, log, &options, &directory);
+        drop(lock);
+        done
+    }
+
+    /// Mounts in another process that stays.
+    fn launch(&self, directory: &Path) -> Result<(), Failure> {
+        let absolute =
+            |path: &OsStr| -> io::Result<OsString> { Ok(std::path::absolute(path)?.into_os_string()) };
+        let io = |error: io::Error| Failure::Failed(error.to_string());
+        let mut arguments: Vec<OsString> = vec!["mount".into(), "--background".into()];
+        for options in &self.options {
+            arguments.extend(["-o".into(), options.into()]);
+        }
+        arguments.extend(std::iter::repeat_n("-v".into(), usize::from(self.verbose)));
+        if let Some(log) = &self.log {
+            arguments.extend(["--log".into(), absolute(log.as_os_str()).map_err(io)?]);
+        }
+        if let Some(threads) = self.threads {
+            arguments.extend(["--threads".into(), threads.to_string().into()]);
+        }
+        if self.sloppy {
+            arguments.push("--sloppy".into());
+        }
+        arguments.extend(["--".into(), absolute(&self.image).map_err(io)?, directory.into()]);
+        match daemon::launch(&arguments).map_err(io)? {
+            None => Ok(()),
+            Some(status) => {
+                Err(Failure::Told(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
+            }
+        }
+    }
+
+    fn open_log(&self) -> Result<Log, Failure> {
+        let detail = Detail::from_count(self.verbose);
+        match &self.log {
+            Some(path) => Log::to_file(path, detail)
+                .map_err(|error| Failure::about(Shown(path.as_os_str().as_bytes()), error)),
+            None if self.background => Ok(Log::to_system(detail)),
+            None => Log::to_stderr(detail).map_err(|error| Failure::about("standard error", error)),
+        }
+    }
+
+    fn serve(
+        &self,
+        image: OpenImage,
+        log: Log,
+        options: &MountOptions,
+        directory: &Path,
+    ) -> Result<(), Failure> {
+        let failed =
+            |what: &dyn std::fmt::Display| Failure::about(Shown(directory.as_os_str().as_bytes()), what);
+        let source = options.source.clone().unwrap_or_else(|| self.source());
+        let stop = StopSignals::hold().map_err(|error| failed(&error))?;
+        let terms = Terms { acl: options.acl, user_xattr: options.user_xattr, on_damage: options.on_damage };
+        let whole = image.name.clone();
+        let tree = Tree::new(image.volume, log, terms).map_err(|error| Failure::about(&whole, error))?;
+        let tree = Arc::new(tree);
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = self.threads.map_or(processors.clamp(*THREADS.start(), *THREADS.end()), usize::from);
+        let how = fuse::Options {
+            source,
+            subtype: "plat".into(),
+            read_only: true,
+            allow_other: options.allow_other,
+            suid: options.suid,
+            dev: options.dev,
+            exec: options.exec,
+            acl: options.acl,
+            threads,
+        };
+        let session =
+            Session::start(Arc::clone(&tree) as Arc<_>, directory, &how).map_err(|error| failed(&error))?;
+        tree.log().say(
+            Detail::Lifecycle,
+            format!("{whole} mounted on {} with {threads} threads", directory.display()),
+        );
+        if self.background {
+            daemon::detach().map_err(|error| failed(&error))?;
+        }
+        unmount_on(stop, Arc::clone(&tree), directory.to_owned()).map_err(|error| failed(&error))?;
+        let done = session.wait();
+        tree.log().say(Detail::Lifecycle, format!("{whole} unmounted; {}", tree.summary()));
+        done.map_err(|error| failed(&error))
+    }
+
+    /// The image as the table of mounts shows it.
+    fn source(&self) -> String {
+        let spec = ImageSpec::parse(&self.image);
+        let whole = fs::canonicalize(&spec.path).unwrap_or(spec.path);
+        let part = self.image.as_bytes().iter().rposition(|byte| *byte == b'@');
+        let mut name = whole.into_os_string().into_vec();
+        if spec.part != image::Part::Whole {
+            name.extend(part.and_then(|at| self.image.as_bytes().get(at..)).unwrap_or_default());
+        }
+        String::from_utf8_lossy(&name).into_owned()
+    }
+}
+
+/// Unmounts on the first signal, lazily where files are open; ends the process on the second.
+fn unmount_on(stop: StopSignals, tree: Arc<Tree>, directory: PathBuf) -> io::Result<()> {
+    let watch = move || {
+        let Ok(signal) = stop.wait() else { return };
+        tree.log().say(Detail::Lifecycle, format!("{signal}: unmounting {}", directory.display()));
+        if let Err(error) = fuse::unmount(&directory, false) {
+            tree.log().say(
+                Detail::Lifecycle,
+                format!("{}: {error}: gone when its last file is closed", directory.display()),
+            );
+            if let Err(error) = fuse::unmount(&directory, true) {
+                tree.log().complain(format!("{}: {error}", directory.display()));
+            }
+        }
+        if let Ok(signal) = stop.wait() {
+            tree.log().complain(format!("{signal} again: stopped while files are open"));
+            std::process::exit(1);
+        }
+    };
+    std::thread::Builder::new().name("signals".into()).spawn(watch).map(drop)
+}
+
+/// What Linux would not mount as it is, or would warn of.
+fn refuse_or_warn(volume: &Volume, noload: bool) -> Result<Vec<String>, String> {
+    use ondisk::features::RoCompat;
+    use ondisk::superblock::{STATE_ERROR, STATE_VALID};
+    let raw = volume.superblock();
+    let mut warnings = Vec::new();
+    if volume.needs_recovery() {
+        if !noload {
+            return Err("its journal holds changes that are not in place yet (not cleanly unmounted); \
+                        `e2fsck -p` brings them in, `-o ro,noload` mounts it without them"
+                .into());
+        }
+        warnings.push("mounted without what its journal holds: files may be old or damaged");
+    }
+    if raw.s_state.get() & STATE_ERROR != 0 {
+        warnings.push("marked as having errors; `e2fsck -fn` tells more");
+    } else if raw.s_state.get() & STATE_VALID == 0 && !volume.needs_recovery() {
+        warnings.push("was not cleanly unmounted; `e2fsck -fn` tells more");
+    }
+    let orphans = raw.s_last_orphan.get() != 0 || volume.format().has_ro_compat(RoCompat::ORPHAN_PRESENT);
+    if orphans && !volume.needs_recovery() {
+        warnings.push("has files that were deleted while open, and are not cleaned up");
+    }
+    Ok(warnings.into_iter().map(str::to_owned).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn turned(line: &str) -> String {
+        let words = by_name(line.split(' ').map(OsString::from));
+        words.join(OsStr::new(" ")).into_string().unwrap()
+    }
+
+    #[test]
+    fn mount_helpers_are_called_their_way() {
+        assert_eq!(
+            turned("/sbin/mount.fuse.plat a.img /mnt -o ro,noload"),
+            "plat mount a.img /mnt -o ro,noload"
+        );
+        assert_eq!(turned("mount.plat a /m -sv -t plat -o rw"), "plat mount a /m --sloppy -v -o rw");
+        assert_eq!(turned("mount.plat a /m -f"), "plat --version");
+        assert_eq!(turned("plat mount a /m -f"), "plat mount a /m -f");
+    }
+}

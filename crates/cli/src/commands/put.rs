@@ -1,0 +1,228 @@
+//! `plat put`: copies files into an image, each whole or not at all.
+//!
+//! A file is written without a name and gets it when it is whole; an existing one is replaced by a
+//! rename.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+
+use clap::Args;
+use ondisk::inode::{FileType, Timestamp};
+use ondisk::units::InodeNumber;
+use platfs::{Attributes, Error, Kind, NewInode, Replace, Times, Volume};
+
+use crate::console::{Console, Failure};
+use crate::reading::OpenImage;
+use crate::source::filter::parse_owner;
+use crate::text::Shown;
+use crate::writing::{self, Place};
+
+/// Arguments of `plat put`.
+#[derive(Args, Debug)]
+pub struct Put {
+    /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`.
+    image: OsString,
+    /// Files of the host (`-` is standard input), and behind them where they go in the image: a
+    /// directory, or the name of a single file's copy.
+    #[arg(required = true, num_args = 2.., value_name = "FILE... PATH")]
+    paths: Vec<OsString>,
+    /// Directories, too, with all that is in them.
+    #[arg(short, long)]
+    recursive: bool,
+    /// Existing files are replaced; directories never are.
+    #[arg(short, long)]
+    force: bool,
+    /// The owner of the copies.
+    #[arg(long, value_name = "UID:GID", default_value = "0:0", value_parser = parse_owner)]
+    owner: (u32, u32),
+}
+
+/// Bytes copied at once.
+const CHUNK: usize = 1 << 20;
+/// Directories below each other; the host's trees are not deeper, its links could be.
+const DEPTH_MAX: usize = 1000;
+
+fn host(path: &OsStr, what: impl std::fmt::Display) -> Failure {
+    Failure::about(Shown(path.as_bytes()), what)
+}
+
+impl Put {
+    pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
+        writing::change_towards(&self.image, &self.paths, console, |image, source, target| {
+            let to = writing::target(image, source, target);
+            let Place { directory, name } = writing::place(image, &to)?;
+            self.one(image, source, directory, name, &to, 0)
+        })
+    }
+
+    fn one(
+        &self,
+        image: &OpenImage,
+        source: &OsStr,
+        directory: InodeNumber,
+        name: &[u8],
+        to: &OsStr,
+        depth: usize,
+    ) -> Result<(), Failure> {
+        if source == "-" && depth == 0 {
+            let attributes = self.attributes(0o644, image.volume.now(), image.volume.now());
+            return self.file(image, (source, &mut io::stdin().lock()), attributes, 0, (directory, name, to));
+        }
+        let facts = fs::symlink_metadata(source).map_err(|error| host(source, error))?;
+        let time = |seconds, nanoseconds: i64| Timestamp {
+            seconds,
+            nanoseconds: u32::try_from(nanoseconds).unwrap_or(0),
+        };
+        let modified = time(facts.mtime(), facts.mtime_nsec());
+        let permissions = u16::try_from(facts.mode() & 0o7777).unwrap_or(0o644);
+        let attributes = self.attributes(permissions, time(facts.atime(), facts.atime_nsec()), modified);
+        let kind = facts.file_type();
+        if kind.is_file() {
+            let mut file = File::open(source).map_err(|error| host(source, error))?;
+            return self.file(image, (source, &mut file), attributes, facts.len(), (directory, name, to));
+        }
+        if kind.is_dir() {
+            return self.directory(image, source, attributes, (directory, name, to), depth);
+        }
+        let target = if kind.is_symlink() { fs::read_link(source).ok() } else { None };
+        let made = match target.as_deref().map(Path::as_os_str) {
+            Some(target) => Kind::Symlink(target.as_bytes()),
+            None if kind.is_fifo() => Kind::Fifo,
+            None => return Err(host(source, "is neither a file, a directory nor a symbolic link")),
+        };
+        let new = NewInode { kind: made, attributes, xattrs: &[] };
+        let done = self
+            .clear(&image.volume, directory, name)
+            .and_then(|()| image.volume.create(directory, name, &new));
+        done.map(|_| ()).map_err(|error| self.refused(image, to, &error))
+    }
+
+    fn attributes(&self, permissions: u16, access: Timestamp, modify: Timestamp) -> Attributes {
+        let now = writing::now();
+        let times = Times { access, modify, change: now, create: Some(now) };
+        Attributes { permissions, uid: self.owner.0, gid: self.owner.1, times }
+    }
+
+    /// Removes what a copy replaces, if it may.
+    fn clear(&self, volume: &Volume, directory: InodeNumber, name: &[u8]) -> platfs::Result<()> {
+        if !self.force {
+            return Ok(());
+        }
+        match volume.unlink(directory, name) {
+            Err(Error::NotFound) => Ok(()),
+            done => done,
+        }
+    }
+
+    fn refused(&self, image: &OpenImage, to: &OsStr, error: &Error) -> Failure {
+        if matches!(error, Error::Exists) && !self.force {
+            let subject = format!("{}: {}", image.name, Shown(to.as_bytes()));
+            return Failure::about(subject, "exists; --force replaces it");
+        }
+        image.failure(to.as_bytes(), error)
+    }
+
+    fn file(
+        &self,
+        image: &OpenImage,
+        (source, data): (&OsStr, &mut dyn Read),
+        attributes: Attributes,
+        size: u64,
+        (directory, name, to): (InodeNumber, &[u8], &OsStr),
+    ) -> Result<(), Failure> {
+        let volume = &image.volume;
+        let failed = |error: &Error| self.refused(image, to, error);
+        if !self.force && volume.lookup(directory, name).is_ok() {
+            return Err(failed(&Error::Exists));
+        }
+        let new = NewInode { kind: Kind::File, attributes, xattrs: &[] };
+        let (number, _pin) = volume.create_unnamed(directory, &new).map_err(|error| failed(&error))?;
+        let mut writer = volume.writer(number, size).map_err(|error| failed(&error))?;
+        let mut buffer = vec![0; CHUNK];
+        let mut at = 0;
+        loop {
+            let count = fill(data, &mut buffer).map_err(|error| host(source, error))?;
+            let Some(piece) = buffer.get(..count).filter(|piece| !piece.is_empty()) else { break };
+            writer.write_all_at(at, piece).map_err(|error| failed(&error))?;
+            at += count as u64;
+        }
+        drop(writer);
+        let times = attributes.times;
+        volume.set_times(number, Some(times.access), Some(times.modify)).map_err(|error| failed(&error))?;
+        name_it(volume, number, directory, name, self.force).map_err(|error| failed(&error))
+    }
+
+    fn directory(
+        &self,
+        image: &OpenImage,
+        source: &OsStr,
+        attributes: Attributes,
+        (directory, name, to): (InodeNumber, &[u8], &OsStr),
+        depth: usize,
+    ) -> Result<(), Failure> {
+        if !self.recursive {
+            return Err(host(source, "is a directory; --recursive copies it"));
+        }
+        if depth >= DEPTH_MAX {
+            return Err(host(source, "lies too deep"));
+        }
+        let new = NewInode { kind: Kind::Directory, attributes, xattrs: &[] };
+        let made = image
+            .volume
+            .create(directory, name, &new)
+            .map_err(|error| image.failure(to.as_bytes(), &error))?;
+        let mut names: Vec<OsString> = Vec::new();
+        for entry in fs::read_dir(source).map_err(|error| host(source, error))? {
+            names.push(entry.map_err(|error| host(source, error))?.file_name());
+        }
+        names.sort();
+        for name in names {
+            let below = Path::new(source).join(&name);
+            let inside = crate::reading::joined(to.as_bytes(), name.as_bytes());
+            let inside = OsStr::from_bytes(&inside);
+            self.one(image, below.as_os_str(), made, name.as_bytes(), inside, depth + 1)?;
+        }
+        let times = attributes.times;
+        let done = image.volume.set_times(made, Some(times.access), Some(times.modify));
+        done.map_err(|error| image.failure(to.as_bytes(), &error))
+    }
+}
+
+/// As much as the buffer holds, less only at the end.
+fn fill(data: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut done = 0;
+    while let Some(rest) = buffer.get_mut(done..).filter(|rest| !rest.is_empty()) {
+        match data.read(rest) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}
+
+/// Gives a whole file its name, in place of what had it.
+fn name_it(
+    volume: &Volume,
+    number: InodeNumber,
+    directory: InodeNumber,
+    name: &[u8],
+    force: bool,
+) -> platfs::Result<()> {
+    match volume.link(number, directory, name) {
+        Err(Error::Exists) if force => {}
+        done => return done,
+    }
+    let existing = volume.lookup(directory, name)?;
+    if volume.metadata(existing)?.file_type == FileType::Directory {
+        return Err(Error::IsDirectory);
+    }
+    let beside = format!(".plat-put-{number}");
+    volume.link(number, directory, beside.as_bytes())?;
+    volume.rename(directory, beside.as_bytes(), directory, name, Replace::Yes)
+}

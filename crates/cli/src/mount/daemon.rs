@@ -1,0 +1,79 @@
+//! Going into the background, and being told to stop.
+//!
+//! A process does not fork here: it runs itself a second time with `--background`, waits until that one
+//! has mounted, and leaves. Only the beginning of a new process is sure to have no threads and no locks.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitStatus, Stdio};
+
+use nix::sys::signal::{SigSet, Signal};
+
+/// What the process in the background writes once the mount stands.
+const READY: &[u8] = b"mounted\n";
+
+/// Runs this program with other arguments, and waits until it has mounted. What it complains of before
+/// comes out here.
+///
+/// # Errors
+/// It can't be run. That it ended before it had mounted is `Ok(Some(how))`.
+pub fn launch(arguments: &[OsString]) -> io::Result<Option<ExitStatus>> {
+    let mut child = Command::new("/proc/self/exe")
+        .arg0("plat")
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut told = Vec::new();
+    if let Some(output) = &mut child.stdout {
+        output.take(READY.len() as u64).read_to_end(&mut told)?;
+    }
+    if told == READY { Ok(None) } else { child.wait().map(Some) }
+}
+
+/// Leaves the terminal and the directory that this was started in, and tells [`launch`] that the mount
+/// stands. Standard input, output and error lead nowhere from then on.
+///
+/// # Errors
+/// Whatever the system says; before the mount is announced.
+pub fn detach() -> io::Result<()> {
+    rustix::process::setsid()?;
+    std::env::set_current_dir("/")?;
+    let nowhere = File::options().read(true).write(true).open("/dev/null")?;
+    let mut output = io::stdout().lock();
+    output.write_all(READY)?;
+    output.flush()?;
+    rustix::stdio::dup2_stdin(&nowhere)?;
+    rustix::stdio::dup2_stdout(&nowhere)?;
+    rustix::stdio::dup2_stderr(&nowhere)?;
+    Ok(())
+}
+
+/// The signals that end a mount.
+pub struct StopSignals(SigSet);
+
+impl StopSignals {
+    /// Keeps SIGTERM, SIGINT and SIGHUP from ending this thread and those it starts: from now on they
+    /// wait for [`StopSignals::wait`].
+    ///
+    /// # Errors
+    /// Whatever the system says.
+    pub fn hold() -> io::Result<Self> {
+        let mut set = SigSet::empty();
+        for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+            set.add(signal);
+        }
+        set.thread_block()?;
+        Ok(StopSignals(set))
+    }
+
+    /// Waits for the next one; its name.
+    ///
+    /// # Errors
+    /// Whatever the system says.
+    pub fn wait(&self) -> io::Result<&'static str> {
+        Ok(self.0.wait()?.as_str())
+    }
+}

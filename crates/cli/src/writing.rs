@@ -1,0 +1,179 @@
+//! What every command does first and last that changes an image in place: open it alone, find
+//! directories and names, bring everything to disk.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ondisk::inode::{FileType, Timestamp};
+use ondisk::units::InodeNumber;
+use platfs::{Error, OpenOptions, Volume};
+
+use crate::console::{Console, Failure};
+use crate::image;
+use crate::reading::{OpenImage, no_superblock};
+use crate::text::Shown;
+
+/// The time as the host tells it.
+#[must_use]
+pub fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
+    Timestamp { seconds, nanoseconds: since.subsec_nanos() }
+}
+
+/// A directory of an image and a name in it.
+pub struct Place<'p> {
+    /// The directory.
+    pub directory: InodeNumber,
+    /// The last name of the path.
+    pub name: &'p [u8],
+}
+
+/// Opens an image alone for writing, does something with it, and closes it again: whatever was done
+/// before a failure is brought to disk in order, each change whole or not at all.
+///
+/// # Errors
+/// An image that can't be written or is in use; what `work` says; a failed write.
+pub fn change(
+    name: &OsStr,
+    console: &mut Console<'_>,
+    work: impl FnOnce(&OpenImage, &mut Console<'_>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let image = open(name)?;
+    let done = work(&image, console);
+    let OpenImage { volume, name } = image;
+    let closed = volume.close().map_err(|error| Failure::about(name, error));
+    done.and(closed)
+}
+
+/// As [`change`], one path after the other: the failure of one is told, and the others go on.
+///
+/// # Errors
+/// As [`change`]; the output.
+pub fn change_each(
+    name: &OsStr,
+    paths: &[OsString],
+    console: &mut Console<'_>,
+    work: impl Fn(&OpenImage, &OsStr) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    change(name, console, |image, console| {
+        for path in paths {
+            if let Err(failure) = work(image, path) {
+                console.complain(failure)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// As [`change_each`], for commands whose last path is where the others go: a directory, if they
+/// are several. `work` gets the image, a path and the last path.
+///
+/// # Errors
+/// As [`change_each`]; fewer than two paths; several for what is no directory.
+pub fn change_towards(
+    name: &OsStr,
+    paths: &[OsString],
+    console: &mut Console<'_>,
+    work: impl Fn(&OpenImage, &OsString, &OsString) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let [sources @ .., target] = paths else {
+        return Err(Failure::Usage("a path is missing".into()));
+    };
+    change(name, console, |image, console| {
+        if sources.len() > 1 && !is_directory(image, target) {
+            let subject = format!("{}: {}", image.name, Shown(target.as_bytes()));
+            return Err(Failure::about(subject, "several files need an existing directory to go to"));
+        }
+        for source in sources {
+            if let Err(failure) = work(image, source, target) {
+                console.complain(failure)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+fn open(name: &OsStr) -> Result<OpenImage, Failure> {
+    let shown = image::shown(name).to_string();
+    let device = image::open_write(name).map_err(|error| Failure::about(&shown, error))?;
+    let now = now();
+    let seed = now.seconds.cast_unsigned().rotate_left(32) ^ u64::from(now.nanoseconds);
+    let options = OpenOptions::new().write(true).now(now).seed(seed);
+    let volume = Volume::open(Arc::clone(&device), &options).map_err(|error| {
+        let what = match &error {
+            Error::Unsupported(_) => format!("{error}; `e2fsck -p` brings a volume in order"),
+            Error::Corrupt(_) => no_superblock(&*device, &shown, &error),
+            _ => error.to_string(),
+        };
+        Failure::about(&shown, what)
+    })?;
+    Ok(OpenImage { volume, name: shown })
+}
+
+/// The directory and the name that a path of an image means; slashes at its end do not count.
+///
+/// # Errors
+/// A directory that does not exist, a path without a name.
+pub fn place<'p>(image: &OpenImage, path: &'p OsStr) -> Result<Place<'p>, Failure> {
+    let bytes = path.as_bytes();
+    let end = bytes.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+    let bytes = bytes.get(..end).unwrap_or_default();
+    let at = bytes.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+    let (directory, name) = bytes.split_at(at);
+    if matches!(name, b"" | b"." | b"..") {
+        let error = Error::Invalid("the path has no name that can be changed".into());
+        return Err(image.failure(path.as_bytes(), &error));
+    }
+    Ok(Place { directory: image.find(OsStr::from_bytes(directory), true)?, name })
+}
+
+/// Whether a path of an image leads to a directory.
+#[must_use]
+pub fn is_directory(image: &OpenImage, path: &OsStr) -> bool {
+    let found = image.volume.resolve(path.as_bytes()).and_then(|inode| image.volume.metadata(inode));
+    found.is_ok_and(|facts| facts.file_type == FileType::Directory)
+}
+
+/// Where something goes that is to have the name of `source`: into `target` if that is a directory,
+/// else exactly there.
+#[must_use]
+pub fn target(image: &OpenImage, source: &OsStr, target: &OsStr) -> std::ffi::OsString {
+    if !is_directory(image, target) {
+        return target.to_owned();
+    }
+    let source = source.as_bytes();
+    let end = source.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+    let source = source.get(..end).unwrap_or_default();
+    let name = source.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    std::ffi::OsString::from(OsStr::from_bytes(&crate::reading::joined(target.as_bytes(), name)))
+}
+
+/// Everything in a directory and below, a directory before what is in it, each as (path, inode).
+///
+/// # Errors
+/// A directory that can't be read.
+pub fn tree(
+    image: &OpenImage,
+    path: &[u8],
+    inode: InodeNumber,
+    mut work: impl FnMut(&[u8], InodeNumber) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let failed = |path: &[u8], error: &Error| image.failure(path, error);
+    let mut waiting = vec![(path.to_vec(), inode)];
+    let mut seen = std::collections::HashSet::new();
+    while let Some((path, inode)) = waiting.pop() {
+        work(&path, inode)?;
+        let facts = image.volume.metadata(inode).map_err(|error| failed(&path, &error))?;
+        if facts.file_type != FileType::Directory || !seen.insert(inode) {
+            continue;
+        }
+        for entry in image.volume.read_dir(inode).map_err(|error| failed(&path, &error))? {
+            let entry = entry.map_err(|error| failed(&path, &error))?;
+            waiting.push((crate::reading::joined(&path, &entry.name), entry.inode));
+        }
+    }
+    Ok(())
+}

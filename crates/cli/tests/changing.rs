@@ -1,0 +1,191 @@
+//! The commands that change an image in place: the kernel shows what they did, e2fsck has nothing to
+//! say, and what they refuse leaves the image as it was.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod plat;
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use plat::Ran;
+use testkit::mount::{Mounted, have_loop_mount};
+use testkit::scratch::Scratch;
+use testkit::snapshot::{Rules, Snapshot, assert_same};
+use testkit::{fsck, tool};
+
+/// Kinds of volumes, by mke2fs, without a journal to replay.
+const KINDS: [&str; 5] = [
+    "-t ext4 -b 1024",
+    "-t ext4 -b 4096 -O bigalloc -C 65536",
+    "-t ext4 -b 1024 -I 256 -O inline_data",
+    "-t ext2 -b 1024 -I 128",
+    "-t ext3 -b 4096",
+];
+
+fn image(scratch: &Scratch, options: &str) -> PathBuf {
+    let image = scratch.join("disk.img");
+    let _ = fs::remove_file(&image);
+    let mut command = tool::command("mke2fs");
+    tool::run(command.args(["-q", "-F"]).args(options.split_whitespace()).arg(&image).arg("48M"));
+    image
+}
+
+fn have(test: &str) -> bool {
+    tool::have_tools(test, &["mke2fs", "e2fsck"]) && have_loop_mount(test)
+}
+
+/// A small tree of the host.
+fn source(scratch: &Scratch) -> PathBuf {
+    let root = scratch.join("source");
+    fs::create_dir_all(root.join("deep/deeper")).unwrap();
+    for (name, bytes) in
+        [("empty", 0), ("short", 20), ("long", 300_000), ("deep/one", 5000), ("deep/deeper/two", 70_000)]
+    {
+        let contents: Vec<u8> = (0..bytes).map(|n: usize| n.to_le_bytes()[0] ^ n.to_le_bytes()[1]).collect();
+        fs::write(root.join(name), contents).unwrap();
+    }
+    fs::set_permissions(root.join("short"), fs::Permissions::from_mode(0o640)).unwrap();
+    symlink("short", root.join("link")).unwrap();
+    symlink("x".repeat(200), root.join("deep/long-link")).unwrap();
+    root
+}
+
+fn plat(command: &str, image: &Path, rest: &[&str]) -> Ran {
+    let rest: Vec<&OsStr> = rest.iter().map(OsStr::new).collect();
+    plat::plat(command, image, &rest)
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn what_was_put_in_is_what_a_mount_shows() {
+    const TEST: &str = "what_was_put_in_is_what_a_mount_shows";
+    if !have(TEST) {
+        return;
+    }
+    for kind in KINDS {
+        let scratch = Scratch::new("changing");
+        let (image, source) = (image(&scratch, kind), source(&scratch));
+        plat("put -r", &image, &[text(&source), "/tree"]).fine();
+        fsck::assert_clean(&image);
+        let mounted = Mounted::read_only(&image).unwrap();
+        let rules = Rules { nanoseconds: !kind.contains("128"), hole_granularity: 0, ..Rules::default() };
+        let expected = Snapshot::of(&source).unwrap();
+        assert_same(&expected, &Snapshot::of(&mounted.path().join("tree")).unwrap(), &rules);
+    }
+}
+
+#[test]
+fn changes_are_what_a_mount_shows() {
+    const TEST: &str = "changes_are_what_a_mount_shows";
+    if !have(TEST) {
+        return;
+    }
+    for kind in KINDS {
+        let scratch = Scratch::new("changing");
+        let (image, source) = (image(&scratch, kind), source(&scratch));
+        plat("put -r", &image, &[text(&source), "/tree"]).fine();
+        plat("mkdir -p -m 2750 --owner 7:8", &image, &["/made/in/one"]).fine();
+        plat("mkdir", &image, &["/made/in/two"]).fine();
+        plat("ln", &image, &["/tree/long", "/made/other"]).fine();
+        plat("ln -s", &image, &["../tree/long", "/made/symbolic"]).fine();
+        plat("mv", &image, &["/tree/short", "/tree/deep", "/made/in/two"]).fine();
+        plat("mv --exchange", &image, &["/tree/empty", "/made/symbolic"]).fine();
+        plat("rm", &image, &["/tree/link"]).fine();
+        plat("chmod", &image, &["u=rwx,go-rwx,+t", "/made/other"]).fine();
+        plat("chown -R", &image, &["70000:80000", "/made/in/two"]).fine();
+        plat("xattr", &image, &["/made/other", "--set", "user.a=text", "--set", "user.b=0x00ff"]).fine();
+        plat("put -f", &image, &[text(&source.join("deep/one")), "/tree/long"]).fine();
+        fsck::assert_clean(&image);
+        let shown = plat("xattr", &image, &["/made/other"]).fine();
+        assert_eq!(shown, b"/made/other: user.a=text\n/made/other: user.b=0x00ff\n");
+        let mounted = Mounted::read_only(&image).unwrap();
+        let at = |path: &str| mounted.path().join(path);
+        let facts = |path: &str| fs::symlink_metadata(at(path)).unwrap();
+        assert_eq!((facts("made/in/one").mode() & 0o7777, facts("made/in/one").uid()), (0o2750, 7));
+        assert_eq!(facts("made/in/two").mode() & 0o7777, 0o2755, "a new directory in one with the bit");
+        assert_eq!(
+            (facts("made/in/two").gid(), facts("made/in/two/deep/deeper/two").uid()),
+            (80_000, 70_000)
+        );
+        assert_eq!(facts("made/other").mode() & 0o7777, 0o1700);
+        assert_eq!(facts("made/other").nlink(), 1, "the other name was replaced");
+        assert_eq!(fs::read(at("made/other")).unwrap(), fs::read(source.join("long")).unwrap());
+        assert_eq!(fs::read(at("tree/long")).unwrap(), fs::read(source.join("deep/one")).unwrap());
+        assert_eq!(fs::read_link(at("tree/empty")).unwrap(), Path::new("../tree/long"));
+        assert_eq!(facts("made/symbolic").len(), 0);
+        assert!(fs::symlink_metadata(at("tree/link")).is_err() && at("made/in/two/short").exists());
+        drop(mounted);
+        plat("rm -r", &image, &["/tree", "/made"]).fine();
+        fsck::assert_clean(&image);
+        assert_eq!(
+            fs::read_dir(Mounted::read_only(&image).unwrap().path()).unwrap().count(),
+            1,
+            "lost+found"
+        );
+    }
+}
+
+#[test]
+fn what_is_refused_changes_nothing() {
+    const TEST: &str = "what_is_refused_changes_nothing";
+    if !have(TEST) {
+        return;
+    }
+    let scratch = Scratch::new("changing");
+    let (image, source) = (image(&scratch, KINDS[0]), source(&scratch));
+    plat("put -r", &image, &[text(&source), "/tree"]).fine();
+    let free = |image: &Path| tool::dumpe2fs_field(image, "Free blocks").unwrap();
+    let before = free(&image);
+    let short = source.join("short");
+    for (command, arguments, said) in [
+        ("put", vec![text(&short), "/tree/long"], "exists; --force replaces it"),
+        ("put -f", vec![text(&short), "/tree/deep/none/x"], "no such file"),
+        ("mkdir", vec!["/tree"], "file exists"),
+        ("mv", vec!["/tree", "/tree/deep/deeper"], "into itself"),
+        ("mv -n", vec!["/tree/empty", "/tree/short"], "file exists"),
+        ("rm", vec!["/tree"], "is a directory"),
+        ("rm -d", vec!["/tree"], "directory not empty"),
+        ("ln", vec!["/tree", "/other"], "is a directory"),
+        ("chmod", vec!["755", "/nothing"], "no such file"),
+        ("xattr", vec!["/tree", "--remove", "user.none"], "no such file"),
+        ("xattr", vec!["/tree", "--set", "nonsense=1"], "nonsense"),
+    ] {
+        let complaint = plat(command, &image, &arguments).failed();
+        assert!(complaint.contains(said), "{command} {arguments:?}: {complaint}");
+        fsck::assert_clean(&image);
+    }
+    assert_eq!(free(&image), before);
+}
+
+#[test]
+fn an_image_in_use_or_out_of_order_is_left_alone() {
+    const TEST: &str = "an_image_in_use_or_out_of_order_is_left_alone";
+    if !have(TEST) {
+        return;
+    }
+    let scratch = Scratch::new("changing");
+    let image = image(&scratch, KINDS[0]);
+    let held = fs::File::options().read(true).write(true).open(&image).unwrap();
+    held.lock().unwrap();
+    let complaint = plat("mkdir", &image, &["/x"]).failed();
+    assert!(complaint.contains("being written by another program"), "{complaint}");
+    drop(held);
+    for (field, said) in [("state 0", "not closed cleanly"), ("state 3", "having errors")] {
+        let request = format!("set_super_value {field}");
+        tool::run(tool::command("debugfs").args(["-w", "-R", &request]).arg(&image));
+        let bytes = fs::read(&image).unwrap();
+        let complaint = plat("mkdir", &image, &["/x"]).failed();
+        assert!(complaint.contains(said) && complaint.contains("e2fsck"), "{complaint}");
+        assert!(fs::read(&image).unwrap() == bytes, "{field}: the image was written");
+    }
+    tool::run(tool::command("debugfs").args(["-w", "-R", "set_super_value state 1"]).arg(&image));
+    tool::run(tool::command("debugfs").args(["-w", "-R", "feature needs_recovery"]).arg(&image));
+    let complaint = plat("rm", &image, &["/lost+found"]).failed();
+    assert!(complaint.contains("journal must be replayed"), "{complaint}");
+}

@@ -1,0 +1,419 @@
+//! `plat mount`: what is seen through it is what the kernel shows; how it begins and ends; who may look.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+use std::{io, thread};
+
+use rustix::process::Signal;
+use support::mounted::{Mounted, have_fuse, unmount_with};
+use support::{build, modest_tree, plat};
+use testkit::images::{self, Premise};
+use testkit::scratch::Scratch;
+use testkit::snapshot::{Rules, Snapshot, assert_same, differences};
+use testkit::view::seen;
+use testkit::{mount, odd, tool};
+
+fn is_unclean(recipe: &images::Recipe) -> bool {
+    recipe.premises.iter().any(|premise| matches!(premise, Premise::Unclean))
+}
+
+/// Text of what a tool says of a tree, without the name of the place.
+fn said(tool: &str, arguments: &[&str], root: &Path) -> String {
+    // Links and devices have no flags, which makes for a complaint about each.
+    let output = tool::command(tool).args(arguments).arg(root).output().unwrap();
+    String::from_utf8_lossy(&output.stdout).replace(&*root.to_string_lossy(), "")
+}
+
+fn sorted(text: &str) -> Vec<&str> {
+    let mut lines: Vec<&str> = text.lines().filter(|line| !line.contains("lost+found")).collect();
+    lines.sort_unstable();
+    lines
+}
+
+/// Blocks, free and available blocks, inodes and free inodes.
+fn room(root: &Path) -> [u64; 6] {
+    let room = rustix::fs::statvfs(root).unwrap();
+    [room.f_frsize, room.f_blocks, room.f_bfree, room.f_bavail, room.f_files, room.f_ffree]
+}
+
+/// All that a golden image shows in another way than the kernel, or that was complained of.
+fn differing(test: &str, recipe: &images::Recipe) -> Vec<String> {
+    let Some(image) = images::golden(test, recipe.name) else { return Vec::new() };
+    let Some(seen) = seen(test, &image) else { return Vec::new() };
+    let ours = Mounted::new(&image, &["-o", "ro"]).unwrap();
+    let rules = seen.rules(Rules { hole_granularity: 4096, ..Rules::default() });
+    let found = Snapshot::of(ours.path()).unwrap();
+    let mut differ = differences(&seen.tree, &found, &rules);
+    if seen.by_kernel {
+        let theirs = seen.mounted.path();
+        if room(ours.path()) != room(theirs) {
+            differ.push(format!("room: expected {:?}, found {:?}", room(theirs), room(ours.path())));
+        }
+        let [flags, other] = [ours.path(), theirs].map(|root| said("lsattr", &["-Rvp"], root));
+        let (flags, other) = (sorted(&flags), sorted(&other));
+        assert_eq!(flags.len(), other.len(), "{}", recipe.name);
+        let wrong = flags.iter().zip(&other).find(|(left, right)| left != right);
+        differ.extend(wrong.map(|(found, expected)| format!("lsattr: expected {expected}, found {found}")));
+    }
+    differ.truncate(10);
+    let log = ours.unmount();
+    differ.extend(log[1..].iter().filter(|line| !line.contains("unmounted;")).cloned());
+    differ.iter().map(|line| format!("{}: {line}", recipe.name)).collect()
+}
+
+#[test]
+fn golden_images_look_as_in_the_kernel() {
+    let test = "golden_images_look_as_in_the_kernel";
+    if !have_fuse(test) || !tool::have_root(test) || !mount::have_loop_mount(test) {
+        return;
+    }
+    let left = Mutex::new(images::all().iter().filter(|recipe| !is_unclean(recipe)));
+    let next = || left.lock().unwrap().next();
+    let look = || std::iter::from_fn(next).flat_map(|recipe| differing(test, recipe)).collect::<Vec<_>>();
+    let told = thread::scope(|scope| {
+        let lookers = [scope.spawn(look), scope.spawn(look), scope.spawn(look)];
+        lookers.map(|looker| looker.join().unwrap()).concat()
+    });
+    assert!(told.is_empty(), "\n{}", told.join("\n"));
+}
+
+#[test]
+fn the_odd_tree_is_what_was_built() {
+    let test = "the_odd_tree_is_what_was_built";
+    if !have_fuse(test) {
+        return;
+    }
+    let scratch = Scratch::new(test);
+    let image = scratch.join("image");
+    let tree = modest_tree(&scratch, &odd::Options { many: 5000, ..odd::Options::modest() });
+    build(&tree, &image, &[]);
+    let mounted = Mounted::new(&image, &["-o", "ro"]).unwrap();
+    assert_same(&Snapshot::of(&tree).unwrap(), &Snapshot::of(mounted.path()).unwrap(), &Rules::default());
+    assert_eq!(fs::metadata(mounted.path()).unwrap().ino(), 2);
+    mounted.unmount();
+}
+
+#[test]
+fn an_unclean_journal_is_refused_unless_noload() {
+    let test = "an_unclean_journal_is_refused_unless_noload";
+    if !have_fuse(test) || !tool::have_root(test) || !mount::have_loop_mount(test) {
+        return;
+    }
+    for recipe in images::all().iter().filter(|recipe| is_unclean(recipe)) {
+        let Some(image) = images::golden(test, recipe.name) else { continue };
+        if !tool::dumpe2fs_field(&image, "Filesystem features").unwrap().contains("needs_recovery") {
+            continue;
+        }
+        let refused = Mounted::new(&image, &["-o", "ro"]).err().expect("mounted without its journal");
+        assert!(refused.contains("journal") && refused.contains("noload"), "{refused}");
+        let ours = Mounted::new(&image, &["-o", "ro,noload"]).unwrap();
+        let theirs = mount::Mounted::kernel(&image, "loop,ro,noload").unwrap();
+        let [found, expected] = [ours.path(), theirs.path()].map(Snapshot::of);
+        assert_same(&expected.unwrap(), &found.unwrap(), &Rules::default());
+        let log = ours.unmount();
+        assert!(log.iter().any(|line| line.contains("without what its journal holds")), "{log:?}");
+    }
+}
+
+/// An image with files of known contents: `/f/N` is made of the byte N.
+fn numbered(scratch: &Scratch, files: u8, size: usize) -> PathBuf {
+    let (tree, image) = (scratch.join("tree"), scratch.join("image"));
+    fs::create_dir_all(tree.join("f")).unwrap();
+    for number in 0..files {
+        fs::write(tree.join("f").join(number.to_string()), vec![number; size]).unwrap();
+    }
+    build(&tree, &image, &[]);
+    image
+}
+
+#[test]
+fn sixteen_readers_side_by_side() {
+    let test = "sixteen_readers_side_by_side";
+    if !have_fuse(test) {
+        return;
+    }
+    let scratch = Scratch::new(test);
+    let image = numbered(&scratch, 64, 300_000);
+    let mounted = Mounted::new(&image, &["-o", "ro"]).unwrap();
+    let begun = Instant::now();
+    thread::scope(|scope| {
+        for reader in 0..16_usize {
+            let root = mounted.path();
+            scope.spawn(move || {
+                for round in 0..4 {
+                    let names = fs::read_dir(root.join("f")).unwrap().count();
+                    assert_eq!(names, 64);
+                    for step in 0..64_usize {
+                        let number = (step * 7 + reader * 3 + round) % 64;
+                        let path = root.join("f").join(number.to_string());
+                        let bytes = fs::read(path).unwrap();
+                        assert_eq!(bytes.len(), 300_000);
+                        assert!(bytes.iter().all(|byte| usize::from(*byte) == number));
+                    }
+                }
+            });
+        }
+    });
+    assert!(begun.elapsed() < Duration::from_secs(60), "took {:?}", begun.elapsed());
+    mounted.unmount();
+}
+
+#[test]
+fn any_place_of_a_file_can_be_read() {
+    let test = "any_place_of_a_file_can_be_read";
+    if !have_fuse(test) {
+        return;
+    }
+    let scratch = Scratch::new(test);
+    let (tree, image) = (scratch.join("tree"), scratch.join("image"));
+    fs::create_dir(&tree).unwrap();
+    let mut file = File::create(tree.join("sparse")).unwrap();
+    for piece in 0..20_u64 {
+        file.seek(SeekFrom::Start(piece * 5_000_011)).unwrap();
+        file.write_all(&piece.to_le_bytes().repeat(100_000)).unwrap();
+    }
+    drop(file);
+    build(&tree, &image, &[]);
+    let mounted = Mounted::new(&image, &["-o", "ro"]).unwrap();
+    let [ours, theirs] = [mounted.path(), &tree].map(|root| File::open(root.join("sparse")).unwrap());
+    let size = theirs.metadata().unwrap().len();
+    let mut seed = 1_u64;
+    for _ in 0..300 {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let (at, len) = ((seed >> 16) % (size + 1000), usize::try_from((seed >> 40) % 2_000_000).unwrap());
+        let [mut left, mut right] = [vec![1; len], vec![2; len]];
+        let counts = [ours.read_at(&mut left, at).unwrap(), theirs.read_at(&mut right, at).unwrap()];
+        assert_eq!(counts[0], counts[1], "at {at}");
+        assert!(left[..counts[0]] == right[..counts[1]], "{len} bytes at {at} differ");
+    }
+    drop(ours);
+    mounted.unmount();
+}
+
+#[test]
+fn a_signal_unmounts_even_what_is_in_use() {
+    let test = "a_signal_unmounts_even_what_is_in_use";
+    if !have_fuse(test) {
+        return;
+    }
+    let scratch = Scratch::new(test);
+    let image = numbered(&scratch, 3, 10_000);
+    let mut mounted = Mounted::new(&image, &["-o", "ro"]).unwrap();
+    mounted.signal(Signal::TERM);
+    let (status, log) = mounted.wait();
+    assert!(status.success(), "{log:?}");
+    assert!(log.iter().any(|line| line.contains("SIGTERM")), "{log:?}");
+    assert_eq!(fs::read_dir(mounted.path()).unwrap().count(), 0);
+
+    let mut mounted = Mounted::new(&image, &["-o", "ro"]).unwrap();
+    let mut open = File::open(mounted.path().join("f/2")).unwrap();
+    mounted.signal(Signal::INT);
+    let begun = Instant::now();
+    while fs::read_dir(mounted.path()).unwrap().count() > 0 {
+        assert!(begun.elapsed() < Duration::from_secs(30), "still in sight");
+        thread::sleep(Duration::from_millis(2));
+    }
+    let mut bytes = Vec::new();
+    open.read_to_end(&mut bytes).unwrap();
+    assert_eq!(bytes, vec![2; 10_000]);
+    drop(open);
+    assert!(mounted.wait().0.success());
+}
+
+#[test]
+fn in_the_background_and_back() {
+    let test = "in_the_background_and_back";
+    if !have_fuse(test) {
+        return;
+    }
+    let scratch = Scratch::new(test);
+    let image = numbered(&scratch, 3, 10_000);
+    let (directory, log) = (scratch.join("m"), scratch.join("log"));
+    fs::create_dir(&directory).unwrap();
+    let command = || {
+        let mut command = plat(&["mount", "-v", "-o", "ro", "--log"]);
+        command.arg(&log).arg(&image).arg(&directory);
+        command
+    };
+    support::succeed(&mut command());
+    assert_eq!(fs::read(directory.join("f/1")).unwrap(), vec![1; 10_000]);
+    let kind = tool::text("findmnt", &[OsStr::new("-no"), OsStr::new("FSTYPE"), directory.as_os_str()]);
+    assert_eq!(kind.trim(), "fuse.plat");
+    // A second one, that shares nothing, and one over the first.
+    let other = scratch.join("other");
+    fs::create_dir(&other).unwrap();
+    let refused = support::fail(plat(&["mount"]).arg(&image).arg(&other));
+    assert!(refused.contains("mounted already"), "{refused}");
+    let refused = support::fail(plat(&["rm"]).arg(&image).arg("/f/1"));
+    assert!(refused.contains("another program"), "{refused}");
+    let busy = File::open(directory.join("f/1")).unwrap();
+    let refused = support::fail(plat(&["umount"]).arg(&directory));
+    assert!(refused.contains("busy") || refused.contains("Busy"), "{refused}");
+    drop(busy);
+    unmount_with(plat(&["umount"]).arg(&directory));
+    assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
+    let refused = support::fail(plat(&["umount"]).arg(&directory));
+    assert!(refused.contains("nothing is mounted"), "{refused}");
+    let told = fs::read_to_string(&log).unwrap();
+    assert!(told.contains("mounted on") && told.contains("unmounted;"), "{told}");
+}
+
+#[test]
+fn what_can_not_be_mounted_is_refused() {
+    let test = "what_can_not_be_mounted_is_refused";
+    if !have_fuse(test) {
+        return;
+    }
+    let scratch = Scratch::new(test);
+    let image = numbered(&scratch, 1, 10);
+    let directory = scratch.join("m");
+    fs::create_dir(&directory).unwrap();
+    let refused = |options: &[&str], image: &Path, directory: &Path| {
+        let output = plat(&["mount"]).args(options).arg(image).arg(directory).output().unwrap();
+        (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, said) = refused(&["-o", "ro,frobnicate"], &image, &directory);
+    assert!(code == 2 && said.contains("unknown mount option `frobnicate`"), "{code} {said}");
+    let (code, said) = refused(&["-o", "ro"], &image, &scratch.join("nowhere"));
+    assert!(code == 1 && said.contains("nowhere"), "{code} {said}");
+    let (code, said) = refused(&["-o", "ro"], &image, &image);
+    assert!(code == 1 && said.to_lowercase().contains("not a directory"), "{code} {said}");
+    let garbage = scratch.join("garbage");
+    fs::write(&garbage, vec![7; 1 << 20]).unwrap();
+    let (code, said) = refused(&["-o", "ro"], &garbage, &directory);
+    assert!(code == 1 && said.contains("superblock"), "{code} {said}");
+    if tool::is_root() && mount::have_loop_mount(test) {
+        let _theirs = mount::Mounted::read_write(&image).unwrap();
+        let (code, said) = refused(&["-o", "ro"], &image, &directory);
+        assert!(code == 1 && said.contains("kernel has it mounted"), "{code} {said}");
+    }
+}
+
+#[test]
+fn a_killed_server_leaves_a_dead_mount() {
+    let test = "a_killed_server_leaves_a_dead_mount";
+    if !have_fuse(test) {
+        return;
+    }
+    let scratch = Scratch::new(test);
+    let image = numbered(&scratch, 1, 10);
+    let mut mounted = Mounted::new(&image, &["-o", "ro"]).unwrap();
+    mounted.signal(Signal::KILL);
+    mounted.wait();
+    let error = fs::read_dir(mounted.path()).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::NOTCONN.raw_os_error()));
+    support::succeed(plat(&["umount"]).arg(mounted.path()));
+    assert_eq!(fs::read_dir(mounted.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn damage_fails_what_meets_it_and_nothing_else() {
+    let test = "damage_fails_what_meets_it_and_nothing_else";
+    if !have_fuse(test) || !tool::have_tools(test, &["debugfs"]) {
+        return;
+    }
+    let scratch = Scratch::new(test);
+    let image = numbered(&scratch, 4, 10_000);
+    let at = tool::debugfs(&image, "imap /f/2");
+    let number = |after: &str| -> u64 {
+        let rest = &at[at.find(after).unwrap() + after.len()..];
+        let digits: String =
+            rest.trim_start_matches(" 0x").chars().take_while(char::is_ascii_hexdigit).collect();
+        u64::from_str_radix(&digits, if rest.starts_with(" 0x") { 16 } else { 10 }).unwrap()
+    };
+    let block_size: u64 = tool::dumpe2fs_field(&image, "Block size").unwrap().parse().unwrap();
+    let place = number("located at block ") * block_size + number(", offset");
+    let file = File::options().write(true).open(&image).unwrap();
+    // A byte of the owner: the checksum of the record is wrong from now on.
+    file.write_all_at(&[0x5a], place + 2).unwrap();
+    drop(file);
+    let mounted = Mounted::new(&image, &["-o", "ro"]).unwrap();
+    let error = fs::read(mounted.path().join("f/2")).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::UCLEAN.raw_os_error()), "{error}");
+    assert_eq!(fs::read(mounted.path().join("f/3")).unwrap(), vec![3; 10_000]);
+    let again: io::Error = fs::metadata(mounted.path().join("f/2")).unwrap_err();
+    assert_eq!(again.raw_os_error(), Some(rustix::io::Errno::UCLEAN.raw_os_error()));
+    let log = mounted.unmount();
+    let told: Vec<&String> = log.iter().filter(|line| line.contains("checksum is wrong")).collect();
+    assert_eq!(told.len(), 1, "{log:?}");
+    assert!(told[0].contains("inode") && told[0].contains("`2`"), "{told:?}");
+}
+
+/// Runs a shell command as the user `nobody`.
+fn as_nobody(script: &str, arguments: &[&OsStr]) -> std::process::Output {
+    let mut command = Command::new(tool::find("setpriv").unwrap());
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", script, "sh"]);
+    command.args(arguments).output().unwrap()
+}
+
+#[test]
+fn permissions_hold_for_other_users() {
+    let test = "permissions_hold_for_other_users";
+    if !have_fuse(test) || !tool::have_root(test) || !tool::have_tools(test, &["setpriv", "setfacl"]) {
+        return;
+    }
+    let scratch = Scratch::new(test);
+    let (tree, image) = (scratch.join("tree"), scratch.join("image"));
+    fs::create_dir(&tree).unwrap();
+    for (name, mode) in [("open", 0o644), ("closed", 0o600), ("listed", 0o600)] {
+        fs::write(tree.join(name), name).unwrap();
+        fs::set_permissions(tree.join(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    tool::run(tool::command("setfacl").args(["-m", "u:65534:r"]).arg(tree.join("listed")));
+    build(&tree, &image, &[]);
+    // The way there is open to everybody; the scratch directories of a user need not be.
+    let place = Path::new("/tmp").join(format!("plat-mount-{}", std::process::id()));
+    fs::create_dir(&place).unwrap();
+    fs::set_permissions(&place, fs::Permissions::from_mode(0o755)).unwrap();
+    let read = |options: &str| {
+        support::succeed(plat(&["mount", "-o", options]).arg(&image).arg(&place));
+        let output = as_nobody(
+            "for f in open closed listed; do cat \"$1/$f\" 2>/dev/null || echo -; done",
+            &[place.as_os_str()],
+        );
+        unmount_with(plat(&["umount"]).arg(&place));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let seen = [read("ro,allow_other"), read("ro,allow_other,noacl"), read("ro")];
+    fs::remove_dir(&place).unwrap();
+    assert_eq!(seen, ["open-\nlisted", "open-\n-\n", "-\n-\n-\n"]);
+}
+
+#[test]
+fn an_unprivileged_user_mounts_by_fusermount() {
+    let test = "an_unprivileged_user_mounts_by_fusermount";
+    if !have_fuse(test) || !tool::have_root(test) || !tool::have_tools(test, &["setpriv", "unshare"]) {
+        return;
+    }
+    let scratch = Scratch::new(test);
+    let image = numbered(&scratch, 3, 1000);
+    let place = Path::new("/tmp").join(format!("plat-user-{}", std::process::id()));
+    fs::create_dir(&place).unwrap();
+    let binary = place.join("plat");
+    fs::copy(env!("CARGO_BIN_EXE_plat"), &binary).unwrap();
+    fs::copy(&image, place.join("image")).unwrap();
+    fs::create_dir(place.join("m")).unwrap();
+    for path in [&place, &binary, &place.join("image"), &place.join("m")] {
+        std::os::unix::fs::chown(path, Some(65534), Some(65534)).unwrap();
+    }
+    // Where /dev/fuse is for root only, a node for everybody stands in for it, in a namespace of its own.
+    let script = "mknod -m 666 \"$1/fuse\" c 10 229 && mount --bind \"$1/fuse\" /dev/fuse && cd \"$1\" && \
+                  exec setpriv --reuid=65534 --regid=65534 --clear-groups sh -c \
+                  './plat mount -o ro image m && cat m/f/2 && ./plat umount m && ls -A m'";
+    let mut unshare = tool::command("unshare");
+    unshare.env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+    let output = unshare.args(["-m", "sh", "-c", script, "sh"]).arg(&place).output().unwrap();
+    fs::remove_dir_all(&place).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.stdout, vec![2; 1000]);
+}

@@ -1,0 +1,112 @@
+//! A volume mounted by `plat mount`, as a guard that unmounts.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+use testkit::scratch::Scratch;
+use testkit::tool;
+
+/// Longest that a mount may take to stand, or to end: far beyond what a loaded machine needs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Skips with a message and says `false` where FUSE can't be used.
+pub fn have_fuse(test: &str) -> bool {
+    let works = Path::new("/dev/fuse").exists() && tool::find("fusermount3").is_some();
+    if !works {
+        tool::skip(test, "needs /dev/fuse and fusermount3");
+    }
+    works
+}
+
+/// A mount in the foreground, its log gathered.
+pub struct Mounted {
+    child: Child,
+    directory: PathBuf,
+    log: Option<thread::JoinHandle<Vec<String>>>,
+    _scratch: Scratch,
+}
+
+impl Mounted {
+    /// Mounts `image` with these options beside `-f -v`, and waits until it stands.
+    pub fn new(image: &Path, options: &[&str]) -> Result<Self, String> {
+        let scratch = Scratch::new("plat");
+        let directory = scratch.join("m");
+        fs::create_dir(&directory).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_plat"));
+        command.arg("mount").args(options).args(["-f", "-v"]).arg(image).arg(&directory);
+        let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let mut said = Vec::new();
+        for line in lines.by_ref().map_while(Result::ok) {
+            said.push(line);
+            if said.last().is_some_and(|line| line.contains(" mounted on ")) {
+                let log =
+                    thread::spawn(move || said.into_iter().chain(lines.map_while(Result::ok)).collect());
+                return Ok(Mounted { child, directory, log: Some(log), _scratch: scratch });
+            }
+        }
+        let status = child.wait().unwrap();
+        Err(format!("{status}: {}", said.join("\n")))
+    }
+
+    /// Where the root of the volume is.
+    pub fn path(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Sends the process a signal.
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// Waits until the process has ended; what it said.
+    pub fn wait(&mut self) -> (ExitStatus, Vec<String>) {
+        let begun = Instant::now();
+        let status = loop {
+            match self.child.try_wait().unwrap() {
+                Some(status) => break status,
+                None => thread::sleep(Duration::from_millis(2)),
+            }
+            assert!(begun.elapsed() < PATIENCE, "the mount does not end");
+        };
+        (status, self.log.take().map(|log| log.join().unwrap()).unwrap_or_default())
+    }
+
+    /// Unmounts; the log.
+    pub fn unmount(mut self) -> Vec<String> {
+        unmount_with(tool::command("fusermount3").arg("-u").arg(&self.directory));
+        let (status, log) = self.wait();
+        assert!(status.success(), "{status}: {log:?}");
+        log
+    }
+}
+
+/// Runs a command that unmounts, until the mount is free. A child that another test is starting holds
+/// copies of all our files until it becomes its program, so that it can be busy for a moment after
+/// ours were closed.
+pub fn unmount_with(command: &mut Command) {
+    let begun = Instant::now();
+    loop {
+        let output = command.output().unwrap();
+        if output.status.success() {
+            return;
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        let busy = said.to_lowercase().contains("busy");
+        assert!(busy && begun.elapsed() < PATIENCE, "{command:?}: {said}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if self.log.is_some() {
+            let _ = tool::command("fusermount3").arg("-uqz").arg(&self.directory).output();
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}

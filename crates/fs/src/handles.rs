@@ -1,0 +1,126 @@
+//! What is known of inodes in memory only: who uses them, which have lost their last name, which
+//! directory they were made in.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use ondisk::units::InodeNumber;
+
+/// Directories of new files that are remembered; when there are more, all are forgotten, which costs
+/// some locality and nothing else.
+const DIRECTORIES_MAX: usize = 1 << 16;
+
+/// The uses of inodes of one volume.
+#[derive(Default)]
+pub(crate) struct Handles(Mutex<Uses>);
+
+#[derive(Default)]
+struct Uses {
+    pins: HashMap<InodeNumber, u32>,
+    writers: HashMap<InodeNumber, u32>,
+    /// Inodes in use that have no name, in the order of the list on disk.
+    orphans: Vec<InodeNumber>,
+    /// Orphans that nobody uses any more.
+    doomed: Vec<InodeNumber>,
+    /// Inodes that an update is about to destroy.
+    dying: HashSet<InodeNumber>,
+    directories: HashMap<InodeNumber, InodeNumber>,
+    untidy: BTreeSet<InodeNumber>,
+}
+
+impl Handles {
+    fn lock(&self) -> MutexGuard<'_, Uses> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One more user; `false` if the inode is being destroyed.
+    pub(crate) fn pin(&self, number: InodeNumber) -> bool {
+        let mut uses = self.lock();
+        let alive = !uses.dying.contains(&number);
+        if alive {
+            *uses.pins.entry(number).or_default() += 1;
+        }
+        alive
+    }
+
+    /// One user less. An orphan without users will be destroyed by the next verb or sync.
+    pub(crate) fn unpin(&self, number: InodeNumber) {
+        let mut uses = self.lock();
+        let Some(count) = uses.pins.get_mut(&number) else { return };
+        *count -= 1;
+        if *count == 0 {
+            uses.pins.remove(&number);
+            if uses.orphans.contains(&number) {
+                uses.doomed.push(number);
+            }
+        }
+    }
+
+    /// Whether an inode without names can be destroyed at once: nobody uses it, and nobody will.
+    pub(crate) fn doom(&self, number: InodeNumber) -> bool {
+        let mut uses = self.lock();
+        !uses.pins.contains_key(&number) && uses.dying.insert(number)
+    }
+
+    /// What [`Handles::doom`] allowed has been done, or was given up.
+    pub(crate) fn spare(&self, number: InodeNumber) {
+        self.lock().dying.remove(&number);
+    }
+
+    /// Orphans to be destroyed.
+    pub(crate) fn take_doomed(&self) -> Vec<InodeNumber> {
+        std::mem::take(&mut self.lock().doomed)
+    }
+
+    pub(crate) fn add_orphan(&self, number: InodeNumber) {
+        self.lock().orphans.insert(0, number);
+    }
+
+    pub(crate) fn remove_orphan(&self, number: InodeNumber) {
+        self.lock().orphans.retain(|orphan| *orphan != number);
+    }
+
+    /// Whether an inode is an orphan, and the one before it in the list.
+    pub(crate) fn orphan(&self, number: InodeNumber) -> Option<Option<InodeNumber>> {
+        let uses = self.lock();
+        let at = uses.orphans.iter().position(|orphan| *orphan == number)?;
+        Some(at.checked_sub(1).and_then(|before| uses.orphans.get(before)).copied())
+    }
+
+    pub(crate) fn add_writer(&self, number: InodeNumber) {
+        *self.lock().writers.entry(number).or_default() += 1;
+    }
+
+    /// One writer less; says whether it was the last.
+    pub(crate) fn forget_writer(&self, number: InodeNumber) -> bool {
+        let mut uses = self.lock();
+        let Some(count) = uses.writers.get_mut(&number) else { return true };
+        *count -= 1;
+        let last = *count == 0;
+        if last {
+            uses.writers.remove(&number);
+        }
+        last
+    }
+
+    /// Notes the directory in which a file was made.
+    pub(crate) fn made_in(&self, number: InodeNumber, directory: InodeNumber) {
+        let mut uses = self.lock();
+        if uses.directories.len() >= DIRECTORIES_MAX {
+            uses.directories.clear();
+        }
+        uses.directories.insert(number, directory);
+    }
+
+    pub(crate) fn directory_of(&self, number: InodeNumber) -> Option<InodeNumber> {
+        self.lock().directories.get(&number).copied()
+    }
+
+    pub(crate) fn note_untidy(&self, number: InodeNumber) {
+        self.lock().untidy.insert(number);
+    }
+
+    pub(crate) fn take_untidy(&self) -> BTreeSet<InodeNumber> {
+        std::mem::take(&mut self.lock().untidy)
+    }
+}

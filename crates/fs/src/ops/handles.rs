@@ -1,0 +1,173 @@
+//! Users of inodes, and inodes that outlive their last name: the orphan list.
+//!
+//! A file that is open when its last name goes stays until its last user is gone. Meanwhile it is
+//! on the list that begins in the superblock and goes on through the deletion times of the inodes,
+//! so that a check after a crash knows that it is to be deleted.
+
+use ondisk::inode::{FileType, Inode};
+use ondisk::units::InodeNumber;
+
+use super::attrs::file_type;
+use crate::error::{Error, Result};
+use crate::handles::Handles;
+use crate::txn::{Claim, Update};
+use crate::volume::{Volume, Writing};
+use crate::{inode, map, xattr};
+
+/// A user of an inode: while there is one, the inode outlives its last name.
+pub struct Pin<'v> {
+    volume: &'v Volume,
+    number: InodeNumber,
+}
+
+impl<'v> Pin<'v> {
+    /// Of an inode that was pinned already.
+    pub(super) fn held(volume: &'v Volume, number: InodeNumber) -> Self {
+        Pin { volume, number }
+    }
+}
+
+impl Drop for Pin<'_> {
+    fn drop(&mut self) {
+        self.volume.handles.unpin(self.number);
+    }
+}
+
+/// An inode that an update destroys.
+struct Dying<'v> {
+    handles: &'v Handles,
+    number: InodeNumber,
+}
+
+impl Claim for Dying<'_> {
+    fn keep(self: Box<Self>) {}
+}
+
+impl Drop for Dying<'_> {
+    fn drop(&mut self) {
+        self.handles.spare(self.number);
+    }
+}
+
+impl Volume {
+    /// Holds an inode: if it loses its last name, its contents stay until the pin is dropped.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if it is being destroyed.
+    pub fn pin(&self, number: InodeNumber) -> Result<Pin<'_>> {
+        if self.handles.pin(number) { Ok(Pin { volume: self, number }) } else { Err(Error::NotFound) }
+    }
+
+    /// Destroys orphans that nobody uses any more. One that can't be destroyed stays on the list for
+    /// the next check.
+    pub(crate) fn reap(&self, _writing: &Writing<'_>) -> Result<()> {
+        for number in self.handles.take_doomed() {
+            let done = self.attempt(&mut |update| {
+                let node = self.load(number)?;
+                self.leave_orphans(update, &node)?;
+                self.destroy(update, node)
+            });
+            if let Err(error @ Error::Io { .. }) = done {
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// What becomes of an inode that has lost its last name: it goes at once, or it becomes an orphan.
+    pub(super) fn bury<'v>(&'v self, update: &mut Update<'v>, mut node: Inode) -> Result<()> {
+        if self.handles.doom(node.number()) {
+            update.claim(Dying { handles: &self.handles, number: node.number() });
+            return self.destroy(update, node);
+        }
+        self.join_orphans(update, &mut node);
+        inode::store(update, &self.format, &self.space, &mut node)
+    }
+
+    /// Puts an inode at the head of the orphan list.
+    pub(super) fn join_orphans<'v>(&'v self, update: &mut Update<'v>, node: &mut Inode) {
+        let number = node.number();
+        node.raw_mut().i_dtime.set(self.superblock().s_last_orphan.get());
+        update.on_commit(move || {
+            self.handles.add_orphan(number);
+            self.edit_superblock(|raw| raw.s_last_orphan.set(number.get()));
+        });
+    }
+
+    /// Takes an inode off the orphan list, if it is on it; its own record is left to the caller.
+    pub(super) fn leave_orphans<'v>(&'v self, update: &mut Update<'v>, node: &Inode) -> Result<()> {
+        let (number, next) = (node.number(), node.raw().i_dtime.get());
+        let Some(before) = self.handles.orphan(number) else { return Ok(()) };
+        if let Some(before) = before {
+            let mut before = inode::load(&*update, &self.format, &self.space, before)?;
+            before.raw_mut().i_dtime.set(next);
+            inode::store(update, &self.format, &self.space, &mut before)?;
+        }
+        update.on_commit(move || {
+            self.handles.remove_orphan(number);
+            if before.is_none() {
+                self.edit_superblock(|raw| raw.s_last_orphan.set(next));
+            }
+        });
+        Ok(())
+    }
+
+    /// A file without a name gets one, as long as somebody still has it.
+    pub(super) fn revive<'v>(&'v self, update: &mut Update<'v>, node: &mut Inode) -> Result<()> {
+        if self.handles.orphan(node.number()).is_none() {
+            return Err(Error::NotFound);
+        }
+        self.leave_orphans(update, node)?;
+        node.raw_mut().i_dtime.set(0);
+        Ok(())
+    }
+
+    /// Frees all that an inode has, and the inode.
+    pub(crate) fn destroy<'v>(&'v self, update: &mut Update<'v>, mut node: Inode) -> Result<()> {
+        let (number, file_type) = (node.number(), file_type(&node)?);
+        if node.has_map() {
+            map::unmap(&self.format, &self.space, update, &mut node, 0, 1 << 32)?;
+        }
+        xattr::release_all(self, update, &node)?;
+        self.free_inode(update, &node, file_type)?;
+        update.on_commit(move || self.space.truncated(number));
+        Ok(())
+    }
+
+    /// Frees an inode that has nothing left. Its record keeps the generation and the time.
+    pub(crate) fn free_inode(
+        &self,
+        update: &mut Update<'_>,
+        node: &Inode,
+        file_type: FileType,
+    ) -> Result<()> {
+        let mut gone = Inode::blank(node.number(), self.format.geometry.inode_size);
+        // A time as low as an inode number would be taken for a link of the orphan list.
+        let least = self.superblock().times().written.max(u64::from(self.format.geometry.inodes()) + 1);
+        let now = u64::try_from(self.now().seconds).unwrap_or(0).max(least);
+        gone.raw_mut().i_generation = node.raw().i_generation;
+        gone.raw_mut().i_dtime.set(u32::try_from(now).unwrap_or(u32::MAX));
+        inode::store(update, &self.format, &self.space, &mut gone)?;
+        self.space.free_inode(update, node.number(), file_type)
+    }
+
+    /// Notes a map that a check may find wasteful, to be looked at when the volume is synced.
+    pub(crate) fn note_map(&self, node: &Inode) {
+        if !self.options.loading && map::may_be_untidy(node) {
+            self.handles.note_untidy(node.number());
+        }
+    }
+
+    /// Packs the maps that need it. It only saves space, so that a failure to do it is none.
+    pub(crate) fn tidy_maps(&self, _writing: &Writing<'_>) {
+        for number in self.handles.take_untidy() {
+            let _ = self.attempt(&mut |update| {
+                let mut node = self.load(number)?;
+                if node.links() > 0 && map::tidy(&self.format, &self.space, update, &mut node)? {
+                    inode::store(update, &self.format, &self.space, &mut node)?;
+                }
+                Ok(())
+            });
+        }
+    }
+}

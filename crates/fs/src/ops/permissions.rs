@@ -1,0 +1,275 @@
+//! Owner, permissions, times, flags and project of an inode, each changed alone; what a new file gets of
+//! its directory.
+
+use ondisk::acl::Acl;
+use ondisk::features::RoCompat;
+use ondisk::inode::{FileType, Inode, InodeFlags, TimeField, Timestamp};
+use ondisk::units::InodeNumber;
+
+use super::attrs::{Attributes, Times, file_type};
+use super::rules;
+use crate::error::{Error, Result};
+use crate::txn::Update;
+use crate::volume::Volume;
+use crate::{inode, xattr};
+
+const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
+const DEFAULT_LIST: &[u8] = b"system.posix_acl_default";
+
+/// Flags that may be set and cleared on any inode; those left out are the volume's own business.
+const SETTABLE: InodeFlags = InodeFlags::SECRM
+    .union(InodeFlags::UNRM)
+    .union(InodeFlags::COMPR)
+    .union(InodeFlags::SYNC)
+    .union(InodeFlags::IMMUTABLE)
+    .union(InodeFlags::APPEND)
+    .union(InodeFlags::NODUMP)
+    .union(InodeFlags::NOATIME)
+    .union(InodeFlags::NOTAIL)
+    .union(InodeFlags::DIRSYNC)
+    .union(InodeFlags::TOPDIR)
+    .union(InodeFlags::PROJINHERIT);
+
+/// When reading changes the time of access.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum AccessTimes {
+    /// At every read.
+    Strict,
+    /// When it is not behind that of the last change, or a day old.
+    #[default]
+    Relative,
+    /// Never.
+    Off,
+}
+
+impl AccessTimes {
+    /// Whether a read at `now` is to be noted.
+    #[must_use]
+    pub fn due(self, times: &Times, flags: InodeFlags, now: Timestamp) -> bool {
+        const DAY: i64 = 24 * 60 * 60;
+        if flags.contains(InodeFlags::NOATIME) {
+            return false;
+        }
+        match self {
+            AccessTimes::Off => false,
+            AccessTimes::Strict => times.access != now,
+            AccessTimes::Relative => {
+                times.access <= times.modify
+                    || times.access <= times.change
+                    || now.seconds.saturating_sub(times.access.seconds) >= DAY
+            }
+        }
+    }
+}
+
+/// A file about to be made, as the program says that asks for it.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// What it is to be.
+    pub file_type: FileType,
+    /// Permissions asked for, the umask not yet applied.
+    pub permissions: u16,
+    /// Permissions that new files of the program never get, where the directory has no list for them.
+    pub umask: u16,
+    /// The program's user.
+    pub uid: u32,
+    /// The program's group.
+    pub gid: u32,
+}
+
+/// What a new file gets.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Inherited {
+    /// Owner, permissions, times.
+    pub attributes: Attributes,
+    /// Access control lists, by full name.
+    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Volume {
+    /// Sets the lower twelve mode bits; an access control list follows.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`]; broken structures; no space for a changed list.
+    pub fn set_permissions(&self, number: InodeNumber, permissions: u16) -> Result<()> {
+        self.change_inode(number, |update, node| {
+            store_permissions(node, permissions);
+            if let Some(list) = self.list(update, node, ACCESS_LIST)? {
+                let list = list.with_mode(permissions).to_xattr();
+                xattr::set(self, update, node, ACCESS_LIST, &list)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Sets owner and group; `None` leaves one as it is. The special bits are the caller's to clear
+    /// ([`rules::without_special_bits`]).
+    ///
+    /// # Errors
+    /// As [`Volume::set_permissions`].
+    pub fn set_owner(&self, number: InodeNumber, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+        self.change_inode(number, |_, node| {
+            node.set_owner(uid.unwrap_or(node.uid()), gid.unwrap_or(node.gid()));
+            Ok(())
+        })
+    }
+
+    /// Sets the times of access and of the contents; `None` leaves one as it is.
+    ///
+    /// # Errors
+    /// As [`Volume::set_permissions`].
+    pub fn set_times(
+        &self,
+        number: InodeNumber,
+        access: Option<Timestamp>,
+        modify: Option<Timestamp>,
+    ) -> Result<()> {
+        self.change_inode(number, |_, node| {
+            if let Some(access) = access {
+                node.set_time(TimeField::Access, access);
+            }
+            if let Some(modify) = modify {
+                node.set_time(TimeField::Modify, modify);
+            }
+            Ok(())
+        })
+    }
+
+    /// Notes that a file was read, where its time of access is due.
+    ///
+    /// # Errors
+    /// A broken record; the device's failure.
+    pub fn note_access(&self, number: InodeNumber, mode: AccessTimes) -> Result<()> {
+        let facts = self.metadata(number)?;
+        if !self.space.is_writable() || !mode.due(&facts.times, facts.flags, self.now()) {
+            return Ok(());
+        }
+        self.change(|update| {
+            let mut node = self.load(number)?;
+            node.set_time(TimeField::Access, self.now());
+            inode::store(update, &self.format, &self.space, &mut node)
+        })
+    }
+
+    /// Sets the flags that users may set (immutable, append only, no dump ...); the others stay.
+    ///
+    /// # Errors
+    /// A flag that is not a user's to change; broken structures.
+    pub fn set_flags(&self, number: InodeNumber, flags: InodeFlags) -> Result<()> {
+        self.change(|update| {
+            let mut node = self.load(number)?;
+            let changed = flags.symmetric_difference(node.flags()).difference(SETTABLE);
+            if !changed.is_empty() {
+                return Err(Error::Unsupported(format!("changing the flags {:#x}", changed.bits())));
+            }
+            let directory_only = InodeFlags::DIRSYNC | InodeFlags::TOPDIR;
+            if file_type(&node)? != FileType::Directory && flags.intersects(directory_only) {
+                return Err(Error::Invalid("only directories can have these flags".into()));
+            }
+            node.set_flags(flags);
+            self.touch(&mut node, &[TimeField::Change]);
+            inode::store(update, &self.format, &self.space, &mut node)
+        })
+    }
+
+    /// Sets the project that a file belongs to.
+    ///
+    /// # Errors
+    /// A volume without projects; as [`Volume::set_permissions`].
+    pub fn set_project(&self, number: InodeNumber, project: u32) -> Result<()> {
+        if !self.format.has_ro_compat(RoCompat::PROJECT) {
+            return Err(Error::Unsupported("the volume has no projects".into()));
+        }
+        self.change_inode(number, |_, node| {
+            node.edit_extra(|extra| extra.i_projid.set(project));
+            Ok(())
+        })
+    }
+
+    /// Attributes and extended attributes of a new file by the rules of Linux: the group of a directory
+    /// with the set-group-id bit, the directory's default list in place of the umask.
+    ///
+    /// # Errors
+    /// Not a directory; broken attributes.
+    pub fn inherit(&self, directory: InodeNumber, wanted: &Wanted) -> Result<Inherited> {
+        let parent = self.load_directory(directory)?;
+        let (permissions, gid) =
+            rules::inherited(parent.mode(), parent.gid(), wanted.file_type, wanted.permissions, wanted.gid);
+        let times = Times::all(self.now());
+        let mut attributes = Attributes { permissions, uid: wanted.uid, gid, times };
+        let default = self.list(&Update::new(&self.cache), &parent, DEFAULT_LIST)?;
+        let Some(default) = default.filter(|_| wanted.file_type != FileType::Symlink) else {
+            attributes.permissions &= !(wanted.umask & 0o777);
+            return Ok(Inherited { attributes, xattrs: Vec::new() });
+        };
+        let mut lists = Vec::new();
+        let access = default.inherited(permissions);
+        attributes.permissions = permissions & !0o777 | access.mode();
+        if !access.is_just_a_mode() {
+            lists.push((ACCESS_LIST.to_vec(), access.to_xattr()));
+        }
+        if wanted.file_type == FileType::Directory {
+            lists.push((DEFAULT_LIST.to_vec(), default.to_xattr()));
+        }
+        Ok(Inherited { attributes, xattrs: lists })
+    }
+
+    /// An access control list as an update sees it.
+    fn list(&self, update: &Update<'_>, node: &Inode, name: &[u8]) -> Result<Option<Acl>> {
+        // No list without attributes, which most inodes lack.
+        let Some(value) = xattr::value(update, self, node, name)? else { return Ok(None) };
+        let list = Acl::from_xattr(&value);
+        list.map(Some).map_err(|problem| {
+            Error::corrupt(ondisk::corrupt::Place::Xattrs(node.number()), problem.to_string())
+        })
+    }
+
+    /// Sets an access control list as Linux does: the mode follows it, and one that says no more than the
+    /// mode is not kept.
+    pub(super) fn follow_list(&self, update: &mut Update<'_>, node: &mut Inode, name: &[u8]) -> Result<()> {
+        if name != ACCESS_LIST || self.options.loading {
+            return Ok(());
+        }
+        let Some(list) = self.list(update, node, ACCESS_LIST)? else { return Ok(()) };
+        store_permissions(node, node.mode() & 0o7000 | list.mode());
+        if list.is_just_a_mode() { xattr::remove(self, update, node, ACCESS_LIST) } else { Ok(()) }
+    }
+
+    fn change_inode(
+        &self,
+        number: InodeNumber,
+        verb: impl Fn(&mut Update<'_>, &mut Inode) -> Result<()>,
+    ) -> Result<()> {
+        self.change(|update| {
+            let mut node = self.load(number)?;
+            rules::may_change_attributes(&node)?;
+            verb(update, &mut node)?;
+            self.touch(&mut node, &[TimeField::Change]);
+            inode::store(update, &self.format, &self.space, &mut node)
+        })
+    }
+}
+
+fn store_permissions(node: &mut Inode, permissions: u16) {
+    let file_type = node.mode() & 0xF000;
+    node.raw_mut().i_mode.set(file_type | permissions & 0o7777);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn access_is_noted_when_it_tells_something_new() {
+        let at = Timestamp::from_seconds;
+        let times = Times { access: at(100), modify: at(50), change: at(50), create: None };
+        let none = InodeFlags::empty();
+        assert!(AccessTimes::Strict.due(&times, none, at(101)));
+        assert!(!AccessTimes::Relative.due(&times, none, at(101)));
+        assert!(AccessTimes::Relative.due(&times, none, at(100 + 24 * 3600)));
+        let changed = Times { change: at(100), ..times };
+        assert!(AccessTimes::Relative.due(&changed, none, at(101)));
+        assert!(!AccessTimes::Strict.due(&changed, InodeFlags::NOATIME, at(101)));
+        assert!(!AccessTimes::Off.due(&changed, none, at(101)));
+    }
+}

@@ -1,0 +1,213 @@
+//! Rename: a file gets another name, in place of what had it before or in exchange.
+
+use std::collections::HashSet;
+
+use ondisk::corrupt::Place;
+use ondisk::inode::{FileType, Inode, InodeFlags, TimeField};
+use ondisk::units::InodeNumber;
+
+use super::attrs::file_type;
+use super::names::check_name;
+use super::remove::lower_links;
+use super::rules;
+use crate::dir;
+use crate::error::{Error, Result};
+use crate::inode;
+use crate::txn::Update;
+use crate::volume::Volume;
+
+/// What becomes of a file that has the new name already.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Replace {
+    /// It loses the name.
+    #[default]
+    Yes,
+    /// The rename fails.
+    No,
+    /// It gets the old name.
+    Exchange,
+}
+
+/// A name in a directory.
+#[derive(Clone, Copy, Debug)]
+struct Name<'a> {
+    directory: InodeNumber,
+    name: &'a [u8],
+}
+
+impl Volume {
+    /// Gives a file another name, here or in another directory.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; [`Error::Exists`] where nothing may be replaced; [`Error::NotDirectory`],
+    /// [`Error::IsDirectory`], [`Error::NotEmpty`] where one can't take the place of the other;
+    /// [`Error::Invalid`] for a directory that would come to lie in itself; [`Error::NotPermitted`],
+    /// [`Error::CrossProject`], [`Error::TooManyLinks`], [`Error::NoSpace`]; broken structures. Then
+    /// nothing has changed.
+    pub fn rename(
+        &self,
+        directory: InodeNumber,
+        name: &[u8],
+        new_directory: InodeNumber,
+        new_name: &[u8],
+        replace: Replace,
+    ) -> Result<()> {
+        check_name(name)?;
+        check_name(new_name)?;
+        let (from, to) = (Name { directory, name }, Name { directory: new_directory, name: new_name });
+        self.change(|update| {
+            let parent = self.load_directory_in(update, from.directory)?;
+            let child = self.child_in(update, &parent, from.name)?;
+            rules::may_remove_name(&parent, &child)?;
+            let target = self.load_directory_in(update, to.directory)?;
+            let found = dir::lookup(&*update, &self.format, &target, to.name)?;
+            let other = found.map(|(number, _)| self.load_in(update, number)).transpose()?;
+            if other.is_some() && replace == Replace::No {
+                return Err(Error::Exists);
+            }
+            match other {
+                // Two names of one file: nothing is to be done, says POSIX.
+                Some(other) if other.number() == child.number() => Ok(()),
+                Some(other) if replace == Replace::Exchange => self.exchange(update, from, to, child, other),
+                None if replace == Replace::Exchange => Err(Error::NotFound),
+                other => self.move_name(update, from, to, child, other),
+            }
+        })
+    }
+
+    fn move_name<'v>(
+        &'v self,
+        update: &mut Update<'v>,
+        from: Name<'_>,
+        to: Name<'_>,
+        mut child: Inode,
+        other: Option<Inode>,
+    ) -> Result<()> {
+        let kind = file_type(&child)?;
+        let is_directory = kind == FileType::Directory;
+        let mut target = self.load_directory_in(update, to.directory)?;
+        self.may_come_to(update, &target, &child, from, to)?;
+        match &other {
+            None => {
+                rules::may_add_name(&target)?;
+                dir::insert(self, update, &mut target, to.name, child.number(), kind)?;
+                if is_directory && from.directory != to.directory {
+                    self.raise_links(&mut target)?;
+                }
+            }
+            Some(other) => {
+                rules::may_remove_name(&target, other)?;
+                self.may_replace(&child, other)?;
+                dir::retarget(self, update, &mut target, to.name, child.number(), kind)?;
+                if is_directory && from.directory == to.directory {
+                    lower_links(&mut target);
+                }
+            }
+        }
+        self.store_parent(update, &mut target)?;
+        let mut parent = self.load_directory_in(update, from.directory)?;
+        dir::remove(self, update, &mut parent, from.name)?;
+        if is_directory && from.directory != to.directory {
+            lower_links(&mut parent);
+            self.set_parent(update, &mut child, to.directory)?;
+        }
+        self.store_parent(update, &mut parent)?;
+        self.touch(&mut child, &[TimeField::Change]);
+        inode::store(update, &self.format, &self.space, &mut child)?;
+        match other {
+            None => Ok(()),
+            Some(other) if is_directory => self.lose_directory(update, other),
+            Some(other) => self.lose_name(update, other),
+        }
+    }
+
+    fn exchange<'v>(
+        &'v self,
+        update: &mut Update<'v>,
+        from: Name<'_>,
+        to: Name<'_>,
+        child: Inode,
+        other: Inode,
+    ) -> Result<()> {
+        let target = self.load_directory_in(update, to.directory)?;
+        rules::may_remove_name(&target, &other)?;
+        self.may_come_to(update, &target, &child, from, to)?;
+        let parent = self.load_directory_in(update, from.directory)?;
+        self.may_come_to(update, &parent, &other, to, from)?;
+        for (place, comes, goes) in [(to, &child, &other), (from, &other, &child)] {
+            let kind = file_type(comes)?;
+            let mut directory = self.load_directory_in(update, place.directory)?;
+            dir::retarget(self, update, &mut directory, place.name, comes.number(), kind)?;
+            if from.directory != to.directory {
+                match (kind == FileType::Directory, file_type(goes)? == FileType::Directory) {
+                    (true, false) => self.raise_links(&mut directory)?,
+                    (false, true) => lower_links(&mut directory),
+                    _ => {}
+                }
+            }
+            self.store_parent(update, &mut directory)?;
+        }
+        for (mut moved, place) in [(child, to), (other, from)] {
+            if file_type(&moved)? == FileType::Directory && from.directory != to.directory {
+                self.set_parent(update, &mut moved, place.directory)?;
+            }
+            self.touch(&mut moved, &[TimeField::Change]);
+            inode::store(update, &self.format, &self.space, &mut moved)?;
+        }
+        Ok(())
+    }
+
+    fn set_parent(&self, update: &mut Update<'_>, child: &mut Inode, parent: InodeNumber) -> Result<()> {
+        dir::retarget(self, update, child, b"..", parent, FileType::Directory).map(|_| ())
+    }
+
+    /// Whether a file may move from one directory to another: a directory not into itself, and nothing
+    /// into a tree of another project.
+    fn may_come_to(
+        &self,
+        update: &Update<'_>,
+        target: &Inode,
+        child: &Inode,
+        from: Name<'_>,
+        to: Name<'_>,
+    ) -> Result<()> {
+        if from.directory == to.directory {
+            return Ok(());
+        }
+        if target.flags().contains(InodeFlags::PROJINHERIT) && target.project() != child.project() {
+            return Err(Error::CrossProject);
+        }
+        if file_type(child)? == FileType::Directory && self.is_below(update, to.directory, child.number())? {
+            return Err(Error::Invalid("a directory can't be moved into itself".into()));
+        }
+        Ok(())
+    }
+
+    fn may_replace(&self, child: &Inode, other: &Inode) -> Result<()> {
+        let is_directory = |inode| Ok::<_, Error>(file_type(inode)? == FileType::Directory);
+        match (is_directory(child)?, is_directory(other)?) {
+            (true, false) => Err(Error::NotDirectory),
+            (false, true) => Err(Error::IsDirectory),
+            (true, true) => self.must_be_empty(other),
+            (false, false) => Ok(()),
+        }
+    }
+
+    /// Whether a directory is another one or lies below it, by the `..` up to the root.
+    fn is_below(&self, update: &Update<'_>, directory: InodeNumber, top: InodeNumber) -> Result<bool> {
+        let mut seen = HashSet::new();
+        let mut here = directory;
+        while here != InodeNumber::ROOT {
+            if here == top {
+                return Ok(true);
+            }
+            if !seen.insert(here) {
+                return Err(Error::corrupt(Place::Directory(here), "is its own ancestor"));
+            }
+            let inode = self.load_directory_in(update, here)?;
+            let parent = dir::lookup(update, &self.format, &inode, b"..")?;
+            here = parent.ok_or_else(|| Error::corrupt(Place::Directory(here), "has no `..`"))?.0;
+        }
+        Ok(here == top)
+    }
+}

@@ -1,0 +1,203 @@
+//! Giving space up: clusters and inodes leave with an update, and are free after the sync that
+//! brought their bitmaps to disk.
+//!
+//! Until then they stay used in the engines, so that nothing which the disk still says is in use can
+//! be given away twice. What is freed is checked beforehand: it must be in use, not be a structure
+//! of the volume, and not be on its way out already.
+
+use std::sync::{Arc, Mutex};
+
+use ondisk::corrupt::Place;
+use ondisk::inode::FileType;
+use ondisk::units::{Block, BlockRun, ClusterRun, Group, InodeNumber};
+use placement::Denial;
+
+use super::ledger::Ledger;
+use super::{Space, Writing, groups, lock};
+use crate::error::{Error, Result};
+use crate::txn::{Claim, Update};
+
+/// Clusters that leave with an update.
+struct LeavingBlocks {
+    run: ClusterRun,
+    ledger: Arc<Mutex<Ledger>>,
+    kept: bool,
+}
+
+impl Claim for LeavingBlocks {
+    fn keep(mut self: Box<Self>) {
+        self.kept = true;
+        lock(&self.ledger).freed_blocks(self.run);
+    }
+}
+
+impl Drop for LeavingBlocks {
+    fn drop(&mut self) {
+        if !self.kept {
+            lock(&self.ledger).stay(self.run);
+        }
+    }
+}
+
+/// An inode that leaves with an update.
+struct LeavingInode {
+    index: u32,
+    directory: bool,
+    ledger: Arc<Mutex<Ledger>>,
+    kept: bool,
+}
+
+impl Claim for LeavingInode {
+    fn keep(mut self: Box<Self>) {
+        self.kept = true;
+        lock(&self.ledger).freed_inode(self.index, self.directory);
+    }
+}
+
+impl Drop for LeavingInode {
+    fn drop(&mut self) {
+        if !self.kept {
+            lock(&self.ledger).stay_inode(self.index);
+        }
+    }
+}
+
+fn denied(denial: Denial) -> Error {
+    Error::corrupt(Place::Superblock, format!("what was freed is not in use: {denial}"))
+}
+
+impl Space {
+    /// Frees whole clusters with an update.
+    ///
+    /// # Errors
+    /// Clusters that are not in use, hold a structure of the volume, or are being freed already:
+    /// then two owners claim them, and nothing is freed.
+    pub fn free_clusters(&self, update: &mut Update<'_>, run: ClusterRun) -> Result<()> {
+        let writing = self.writing()?;
+        let wrong = |problem: &str| {
+            let start = writing.format.geometry.cluster_start(run.start);
+            let clusters = run.count;
+            Err(Error::corrupt(Place::Block(start), format!("{clusters} clusters to be freed {problem}")))
+        };
+        if run.end() > writing.format.geometry.clusters() {
+            return wrong("lie outside the volume");
+        }
+        if groups::touches(self.descriptors().structures(&writing.format)?, run) {
+            return wrong("hold structures of the volume");
+        }
+        for group in groups::groups_in(&writing.format.geometry, run) {
+            self.know_group(writing, group)?;
+        }
+        if !writing.blocks.is_used(run) {
+            return wrong("are not in use");
+        }
+        if !lock(&writing.ledger).leave(run) {
+            return wrong("belong to somebody else too");
+        }
+        update.claim(LeavingBlocks { run, ledger: Arc::clone(&writing.ledger), kept: false });
+        Ok(())
+    }
+
+    /// Frees a block of metadata (with `bigalloc` the cluster of which it is the first) and drops
+    /// it from the cache. Returns the blocks that are no longer charged to the inode it served.
+    ///
+    /// # Errors
+    /// As [`Space::free_clusters`].
+    pub fn free_metadata(&self, update: &mut Update<'_>, block: Block) -> Result<u64> {
+        let writing = self.writing()?;
+        let geometry = &writing.format.geometry;
+        let run = ClusterRun { start: geometry.cluster_of(block), count: 1 };
+        self.free_clusters(update, run)?;
+        update.forget(BlockRun { start: block, count: 1 });
+        Ok(u64::from(geometry.blocks_per_cluster()))
+    }
+
+    /// The bitmap of a group must be known before anything in it is freed.
+    fn know_group(&self, writing: &Writing, group: Group) -> Result<()> {
+        if lock(&writing.broken).contains(&group.0) {
+            let problem = "contradicts its descriptor: nothing in the group can be freed";
+            return Err(Error::corrupt(Place::BlockBitmap(group), problem));
+        }
+        if lock(&writing.loaded).contains(&group.0) {
+            return Ok(());
+        }
+        self.load_block_bitmap(writing, group)?;
+        lock(&writing.loaded).insert(group.0);
+        Ok(())
+    }
+
+    /// Frees an inode with an update; its record is the caller's.
+    ///
+    /// # Errors
+    /// An inode that is not in use, reserved, or being freed already.
+    pub fn free_inode(
+        &self,
+        update: &mut Update<'_>,
+        number: InodeNumber,
+        file_type: FileType,
+    ) -> Result<()> {
+        let writing = self.writing()?;
+        let geometry = &writing.format.geometry;
+        let index = number.index();
+        let group = geometry.locate_inode(number).map(|(group, _)| group);
+        let Some(group) = group.filter(|_| number.get() >= geometry.first_inode) else {
+            return Err(Error::corrupt(Place::Inode(number), "is not one that can be freed"));
+        };
+        if writing.inodes.is_used(index).is_none() {
+            self.load_inode_bitmap(writing, group)?;
+        }
+        if writing.inodes.is_used(index) != Some(true) || !lock(&writing.ledger).leave_inode(index) {
+            return Err(Error::corrupt(Place::Inode(number), "to be freed is not in use"));
+        }
+        let directory = file_type == FileType::Directory;
+        update.claim(LeavingInode { index, directory, ledger: Arc::clone(&writing.ledger), kept: false });
+        Ok(())
+    }
+
+    /// Whether a sync would make space or inodes free that are wanted now.
+    #[must_use]
+    pub fn holds_freed(&self) -> bool {
+        self.writing.as_ref().is_some_and(|writing| lock(&writing.ledger).holds_freed())
+    }
+
+    /// Clusters and inodes that are free once a sync has been made.
+    #[must_use]
+    pub fn free_after_sync(&self) -> Option<(u64, u64)> {
+        let writing = self.writing.as_ref()?;
+        let ledger = lock(&writing.ledger);
+        let clusters = writing.blocks.free_clusters() + ledger.freed_clusters();
+        Some((clusters, writing.inodes.free_inodes() + ledger.freed_inodes()))
+    }
+
+    /// The last [`Space::write_back`] is on disk: what it freed can be used again.
+    ///
+    /// # Errors
+    /// Space that was not in use after all.
+    pub fn settle(&self) -> Result<()> {
+        let writing = self.writing()?;
+        let Some(work) = lock(&writing.settling).take() else { return Ok(()) };
+        for run in &work.freed {
+            writing.blocks.quarantine(*run, 0);
+        }
+        writing.blocks.release(0).map_err(denied)?;
+        for (index, directory) in &work.freed_inodes {
+            writing.inodes.free(*index, *directory).map_err(denied)?;
+        }
+        lock(&writing.ledger).settled(&work);
+        Ok(())
+    }
+
+    /// A file lost its last writer: what was set aside for its growth is free again.
+    pub fn closed(&self, owner: InodeNumber) {
+        if let Some(writing) = &self.writing {
+            writing.blocks.closed(u64::from(owner.get()));
+        }
+    }
+
+    /// A file was cut or removed: what was set aside for its growth is free again.
+    pub fn truncated(&self, owner: InodeNumber) {
+        if let Some(writing) = &self.writing {
+            writing.blocks.truncated(u64::from(owner.get()));
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! The random runs of `model.rs`: profiles of volumes, the model, the steps, the judges.
+
+pub mod judge;
+pub mod model;
+pub mod profile;
+pub mod random;
+pub mod run;

@@ -1,0 +1,21 @@
+//! Serving a file system to the Linux kernel through FUSE.
+//!
+//! Owns: the conversation with the kernel (mounting, requests, replies, threads, unmounting). Excludes
+//! what is served: that stands behind [`Service`], and nothing here knows of volumes or images.
+//!
+//! A transport carries requests to a [`Service`] and its answers back. The trait is narrow on purpose:
+//! calls return values, so a transport can be replaced without touching what is served.
+
+#![forbid(unsafe_code)]
+
+mod attach;
+mod by_fuser;
+mod service;
+mod session;
+
+pub use attach::{Options, mount_point, unmount};
+pub use rustix::io::Errno;
+pub use service::{
+    Attributes, Caller, Entry, FileType, Listed, ROOT, Result, Seek, Service, Statistics, Time,
+};
+pub use session::Session;

@@ -1,0 +1,48 @@
+//! A file system while it is served.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::attach::{self, Options};
+use crate::by_fuser;
+use crate::service::Service;
+
+/// A file system that is mounted and being served.
+pub struct Session {
+    directory: PathBuf,
+    serving: by_fuser::Serving,
+}
+
+impl Session {
+    /// Mounts on a directory, given as [`attach::mount_point`] finds it, and begins to serve.
+    ///
+    /// # Errors
+    /// What the kernel or fusermount3 said. Then nothing is mounted.
+    pub fn start(service: Arc<dyn Service>, directory: &Path, options: &Options) -> io::Result<Self> {
+        let connection = attach::mount(directory, options)?;
+        match by_fuser::serve(service, connection, options) {
+            Ok(serving) => Ok(Session { directory: directory.to_owned(), serving }),
+            Err(error) => {
+                // That it can't be served is the news; if it can't be unmounted either, the end of
+                // this process leaves it dead.
+                let _ = attach::unmount(directory, true);
+                Err(error)
+            }
+        }
+    }
+
+    /// Where it is mounted.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Serves until the file system is unmounted, by whomever.
+    ///
+    /// # Errors
+    /// The connection to the kernel broke.
+    pub fn wait(self) -> io::Result<()> {
+        self.serving.wait()
+    }
+}

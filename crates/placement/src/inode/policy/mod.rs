@@ -1,0 +1,190 @@
+//! Directory policies and their registry.
+//!
+//! A policy says where the search for an inode begins and how it goes on; the engine takes the
+//! inode. To write a new one, copy a file of this directory, add a kind to
+//! [`DirectoryPolicyKind`] and a row to [`DIRECTORY_POLICIES`]; tests and the lab find it there.
+
+mod dirpref;
+mod near;
+mod orlov;
+mod orlov_debt;
+mod spread;
+
+pub use super::view::{Counts, InodeView};
+pub use dirpref::Dirpref;
+pub use near::Near;
+pub use orlov::Orlov;
+pub use orlov_debt::OrlovDebt;
+pub use spread::Spread;
+
+use super::InodeRequest;
+use super::view::cycle;
+use crate::layout::Layout;
+use ondisk::units::Group;
+
+/// Decides where the inode of a new file or directory is looked for.
+///
+/// The engine searches the goal's group from the goal's number on, then the whole group, then the
+/// groups of [`DirectoryPolicy::elsewhere`], then all others: an inode is found if one is free,
+/// whatever a policy says. What a policy remembers is a hint and lives in memory only.
+pub trait DirectoryPolicy: Send + Sync {
+    /// Where a new directory's inode is looked for first.
+    fn for_directory(&self, view: &InodeView<'_>, request: &InodeRequest) -> Goal;
+
+    /// Where any other inode is looked for first.
+    fn for_file(&self, view: &InodeView<'_>, request: &InodeRequest) -> Goal {
+        Goal::in_group(view.group_of(request.parent))
+    }
+
+    /// The groups to look at when the goal's group has no free inode, in order: its flex group,
+    /// then those behind it. They need not be all.
+    fn elsewhere(&self, view: &InodeView<'_>, _request: &InodeRequest, home: Group) -> Vec<Group> {
+        let mut order: Vec<Group> = view.groups_of(view.layout().flex_of(home)).collect();
+        let start = order.first().map_or(home.0, |group| group.0);
+        order.extend(cycle(start, view.layout().groups).map(Group));
+        order
+    }
+
+    /// An inode was taken for this request.
+    fn created(&self, _view: &InodeView<'_>, _request: &InodeRequest, _index: u32) {}
+
+    /// An inode was freed, or was taken and given back.
+    fn freed(&self, _view: &InodeView<'_>, _index: u32, _was_directory: bool) {}
+
+    /// Clusters at the start of a group's data that are better left to directories: the goal for
+    /// contents of files lies that much behind the goal for directories.
+    fn directory_area(&self, _layout: &Layout) -> u32 {
+        0
+    }
+
+    /// Sets the tunable of this name; `false` if there is none.
+    fn set(&mut self, _name: &str, _value: u32) -> bool {
+        false
+    }
+}
+
+/// Where the search for an inode begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Goal {
+    /// The group.
+    pub group: Group,
+    /// First number to look at, counted from the group's start.
+    pub from: u32,
+}
+
+impl Goal {
+    /// The first free inode of a group.
+    #[must_use]
+    pub fn in_group(group: Group) -> Self {
+        Goal { group, from: 0 }
+    }
+}
+
+/// Names the directory policies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum DirectoryPolicyKind {
+    /// Ours: the parent's flex group within Orlov's limits; top-level directories spread; numbers
+    /// set aside for directories filled side by side.
+    #[default]
+    Near,
+    /// ext4's form of the Orlov rule, in flex groups.
+    Orlov,
+    /// The form of ext2 and ext3, with a debt for each group.
+    OrlovDebt,
+    /// The rule of FFS since 2001.
+    Dirpref,
+    /// The rule of FFS before 2001.
+    Spread,
+}
+
+/// A row of the registry.
+pub struct DirectoryPolicyRow {
+    /// What the row is for.
+    pub kind: DirectoryPolicyKind,
+    /// Name in options and reports.
+    pub name: &'static str,
+    /// What it does, in one line.
+    pub summary: &'static str,
+    /// Makes one for an engine.
+    pub make: fn() -> Box<dyn DirectoryPolicy>,
+}
+
+/// All directory policies.
+pub const DIRECTORY_POLICIES: &[DirectoryPolicyRow] = &[
+    DirectoryPolicyRow {
+        kind: DirectoryPolicyKind::Near,
+        name: "near",
+        summary: "ours: the parent's flex group while it has room, directories' blocks together, leased numbers",
+        make: || Box::new(Near::default()),
+    },
+    DirectoryPolicyRow {
+        kind: DirectoryPolicyKind::Orlov,
+        name: "orlov",
+        summary: "ext4: the first flex group from the parent's last one on within limits of room",
+        make: || Box::new(Orlov::default()),
+    },
+    DirectoryPolicyRow {
+        kind: DirectoryPolicyKind::OrlovDebt,
+        name: "orlov-debt",
+        summary: "ext2, ext3: groups within limits of room and of directories that got no files yet",
+        make: || Box::new(OrlovDebt::default()),
+    },
+    DirectoryPolicyRow {
+        kind: DirectoryPolicyKind::Dirpref,
+        name: "dirpref",
+        summary: "FFS since 2001: the parent's group, a limit on directories in a row",
+        make: || Box::new(Dirpref::default()),
+    },
+    DirectoryPolicyRow {
+        kind: DirectoryPolicyKind::Spread,
+        name: "spread",
+        summary: "FFS before 2001: every directory where the fewest are",
+        make: || Box::new(Spread),
+    },
+];
+
+impl DirectoryPolicyKind {
+    /// The policy of this name; `None` if there is none.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        DIRECTORY_POLICIES.iter().find(|row| row.name == name).map(|row| row.kind)
+    }
+
+    /// Its name in options and reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        DIRECTORY_POLICIES.iter().find(|row| row.kind == self).map_or("", |row| row.name)
+    }
+
+    /// Makes one with default settings.
+    #[must_use]
+    pub fn make(self) -> Box<dyn DirectoryPolicy> {
+        let row = DIRECTORY_POLICIES.iter().find(|row| row.kind == self);
+        row.map_or_else(|| Box::new(Near::default()) as _, |row| (row.make)())
+    }
+}
+
+/// The candidate with the fewest directories among those with at least `mean` free inodes and
+/// clusters; the first of equals.
+fn fewest_dirs(
+    candidates: impl Iterator<Item = u32>,
+    mean: Counts,
+    counts: impl Fn(u32) -> Counts,
+) -> Option<u32> {
+    let known = candidates.map(|at| (at, counts(at)));
+    let roomy = known.filter(|(_, c)| c.inodes >= mean.inodes.max(1) && c.clusters >= mean.clusters);
+    roomy.min_by_key(|(_, c)| c.dirs).map(|(at, _)| at)
+}
+
+/// The fallback of FFS and Orlov: the first group with at least the mean of free inodes, else the
+/// first with any.
+fn mean_inodes_or_any(view: &InodeView<'_>, start: Group) -> Group {
+    let groups = view.layout().groups;
+    let order = cycle(start.0, groups).map(Group);
+    let mean = view.totals().mean_of(groups).inodes.max(1);
+    let least = |bound: u64| order.clone().find(|&group| view.group(group).inodes >= bound);
+    least(mean).or_else(|| least(1)).unwrap_or(start)
+}
+
+#[cfg(test)]
+mod tests;

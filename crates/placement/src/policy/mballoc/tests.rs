@@ -1,0 +1,55 @@
+//! Rules that only a tunable brings to light.
+
+use super::*;
+use crate::GroupContent;
+use crate::engine::Engine;
+
+/// Two groups of 4,096 clusters; the first 5 of each are used.
+fn engine(tunables: Tunables) -> Engine {
+    let layout = Layout {
+        clusters: 8_192,
+        clusters_per_group: 4_096,
+        groups: 2,
+        inodes_per_group: 64,
+        groups_per_flex: 1,
+    };
+    let engine = Engine::with_policy(layout, Box::new(Mballoc::new(tunables))).unwrap();
+    for group in 0..2u32 {
+        let used = [ClusterRun { start: Cluster(u64::from(group) * 4_096), count: 5 }];
+        engine.describe_group(Group(group), 4_091, GroupContent::Uninitialised { used: &used }).unwrap();
+    }
+    engine
+}
+
+fn start_of(tunables: Tunables, want: u32) -> u64 {
+    let request = Request { owner: 9, size: u64::from(want), ..Request::data(Cluster(0), want) };
+    engine(tunables).allocate(&request).unwrap().keep().start.0
+}
+
+#[test]
+fn whole_stripes_begin_at_a_stripe() {
+    let plain = Tunables::new(Generation::From617);
+    // 96 is no power of two, so that no buddy decides.
+    assert_eq!(start_of(plain, 96), 5);
+    assert_eq!(start_of(Tunables { stripe: 48, ..plain }, 96), 48);
+    assert_eq!(start_of(Tunables { stripe: 40, ..plain }, 96), 5, "not whole stripes");
+}
+
+#[test]
+fn pools_are_whole_stripes() {
+    let tunables = Tunables { stripe: 48, ..Tunables::new(Generation::From617) };
+    let engine = engine(tunables);
+    let request = Request { owner: 9, ..Request::data(Cluster(0), 4) };
+    engine.allocate(&request).unwrap().keep();
+    assert_eq!(engine.stats().get(Counter::Preallocated), 528 - 4);
+}
+
+#[test]
+fn rotating_disks_are_scanned_in_order_first() {
+    let plain = Tunables { mb_max_linear_groups: 2, ..Tunables::new(Generation::From617) };
+    let engine = engine(plain);
+    // Longer than the mean of either group: no set is asked for it, and the first pass sees both.
+    let request = Request { owner: 9, size: 4_091, ..Request::data(Cluster(0), 4_091) };
+    engine.allocate(&request).unwrap().keep();
+    assert!(engine.stats().criterion(crate::stats::Criterion::GoalLenFast).groups_considered >= 1);
+}

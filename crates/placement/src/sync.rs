@@ -1,0 +1,62 @@
+//! The locks and atomics of this crate: those of the standard library, or, for the models of
+//! `models`, those of a scheduler that tries many interleavings. Everything in this crate that
+//! threads share takes them from here.
+//!
+//! Also owns what keeps threads apart: slots, one of which each thread keeps for its life, so that
+//! threads which count do not write to one cache line.
+
+#[cfg(all(test, shuttle))]
+pub(crate) use shuttle::sync::{Mutex, MutexGuard, atomic};
+#[cfg(all(test, shuttle))]
+pub(crate) use shuttle::thread::yield_now;
+#[cfg(not(all(test, shuttle)))]
+pub(crate) use std::sync::{Mutex, MutexGuard, atomic};
+#[cfg(not(all(test, shuttle)))]
+pub(crate) use std::thread::yield_now;
+
+pub(crate) use std::sync::PoisonError;
+use std::sync::TryLockError;
+
+/// Slots that threads are dealt out over; few in models, so that some threads share one.
+pub(crate) const SLOTS: usize = if cfg!(all(test, shuttle)) { 2 } else { 16 };
+
+/// The calling thread's slot, below [`SLOTS`].
+#[cfg(all(test, shuttle))]
+pub(crate) fn slot() -> usize {
+    usize::from(shuttle::current::me()) % SLOTS
+}
+
+/// The calling thread's slot, below [`SLOTS`].
+#[cfg(not(all(test, shuttle)))]
+pub(crate) fn slot() -> usize {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        // A constant start value makes a look at it one load.
+        static SLOT: std::cell::Cell<usize> = const { std::cell::Cell::new(SLOTS) };
+    }
+    SLOT.with(|slot| {
+        if slot.get() == SLOTS {
+            slot.set(NEXT.fetch_add(1, Ordering::Relaxed) % SLOTS);
+        }
+        slot.get()
+    })
+}
+
+/// A value on cache lines of its own.
+#[derive(Default)]
+#[repr(align(128))]
+pub(crate) struct Apart<T>(pub(crate) T);
+
+/// Locks, and calls `busy` first if another thread holds the lock at this moment. A panic while it
+/// was held is ignored: what these locks protect is never left half changed.
+pub(crate) fn lock<T>(mutex: &Mutex<T>, busy: impl FnOnce()) -> MutexGuard<'_, T> {
+    match mutex.try_lock() {
+        Ok(guard) => guard,
+        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        Err(TryLockError::WouldBlock) => {
+            busy();
+            mutex.lock().unwrap_or_else(PoisonError::into_inner)
+        }
+    }
+}
