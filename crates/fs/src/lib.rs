@@ -62,7 +62,7 @@ pub use ondisk;
 pub use ondisk::units::InodeNumber;
 pub use ops::{
     AccessTimes, Allocate, Attributes, File, FileMap, Inherited, Kind, Metadata, NewInode, Pin, Replace,
-    Seek, Times, Walk, Wanted, Writer, rules,
+    Seek, Times, Walk, Wanted, WriteOptions, Writer, rules,
 };
 pub use placement;
 pub use volume::{OpenOptions, Volume, read_superblock};

@@ -312,7 +312,7 @@ impl Filesystem for Adapter {
 
     fn ioctl(
         &self,
-        _request: &Request,
+        request: &Request,
         node: INodeNo,
         _handle: FileHandle,
         _flags: IoctlFlags,
@@ -322,7 +322,7 @@ impl Filesystem for Adapter {
         reply: ReplyIoctl,
     ) {
         let room = usize::try_from(room).unwrap_or(usize::MAX);
-        match self.service.control(node.0, command, argument, room) {
+        match self.service.control(caller(request), node.0, command, argument, room) {
             Ok(answer) => reply.ioctl(0, &answer),
             Err(error) => reply.error(errno(error)),
         }

@@ -16,6 +16,7 @@ mod session;
 pub use attach::{Options, mount_point, unmount};
 pub use rustix::io::Errno;
 pub use service::{
-    Attributes, Caller, Entry, FileType, Listed, ROOT, Result, Seek, Service, Statistics, Time,
+    Attributes, Caller, Change, Entry, FileType, Kind, Listed, NewNode, ROOT, Replace, Result, Seek, Service,
+    SetTime, Statistics, Time, WriteFlags,
 };
 pub use session::Session;

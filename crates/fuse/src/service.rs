@@ -133,6 +133,88 @@ pub enum Seek {
     Hole,
 }
 
+/// What a new node is to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind<'a> {
+    /// Regular file.
+    Regular,
+    /// Directory.
+    Directory,
+    /// Symbolic link to a target.
+    Symlink(&'a [u8]),
+    /// Character device (major, minor).
+    CharDevice(u32, u32),
+    /// Block device (major, minor).
+    BlockDevice(u32, u32),
+    /// Named pipe.
+    Fifo,
+    /// Socket.
+    Socket,
+}
+
+/// A new node, as the program says that asks for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NewNode<'a> {
+    /// What it is to be.
+    pub kind: Kind<'a>,
+    /// The lower twelve mode bits, the mask not yet applied.
+    pub permissions: u16,
+    /// Mode bits that the program's files never get where its directory has no default list.
+    pub umask: u16,
+}
+
+/// A time to set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SetTime {
+    /// Now.
+    Now,
+    /// This one.
+    To(Time),
+}
+
+/// Attributes to change; `None` leaves one as it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Change {
+    /// The lower twelve mode bits.
+    pub permissions: Option<u16>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Bytes.
+    pub size: Option<u64>,
+    /// Last access.
+    pub access: Option<SetTime>,
+    /// Last change of the contents.
+    pub modify: Option<SetTime>,
+    /// Last change of the inode, which only a kernel that keeps the times itself tells.
+    pub change: Option<Time>,
+    /// Set-user-id and set-group-id bits and capabilities go, as the rules for changed files say.
+    pub drop_privileges: bool,
+}
+
+/// How bytes are written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct WriteFlags {
+    /// They come from the kernel's pages: times are the kernel's concern.
+    pub cached: bool,
+    /// Set-user-id and set-group-id bits and capabilities go.
+    pub drop_privileges: bool,
+    /// They must be stable when it returns.
+    pub sync: bool,
+}
+
+/// What becomes of an entry that has the new name already.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Replace {
+    /// It goes.
+    Yes,
+    /// The rename fails.
+    No,
+    /// Both change places.
+    Exchange,
+}
+
 /// A file system, asked from many threads at once.
 ///
 /// The kernel checks permissions by the modes and access control lists it is shown; the service need
@@ -177,5 +259,51 @@ pub trait Service: Send + Sync {
     fn seek(&self, node: u64, offset: u64, what: Seek) -> Result<u64>;
 
     /// An `ioctl` by its number and argument; its answer fills at most `room` bytes.
-    fn control(&self, node: u64, command: u32, argument: &[u8], room: usize) -> Result<Vec<u8>>;
+    fn control(
+        &self,
+        caller: Caller,
+        node: u64,
+        command: u32,
+        argument: &[u8],
+        room: usize,
+    ) -> Result<Vec<u8>>;
+
+    /// Makes a node and names it.
+    fn create(&self, caller: Caller, parent: u64, name: &[u8], new: &NewNode<'_>) -> Result<Entry>;
+
+    /// Makes a regular file without a name.
+    fn create_unnamed(&self, caller: Caller, parent: u64, new: &NewNode<'_>) -> Result<Entry>;
+
+    /// Gives a node another name.
+    fn link(&self, node: u64, parent: u64, name: &[u8]) -> Result<Entry>;
+
+    /// Takes a name that is no directory's.
+    fn unlink(&self, parent: u64, name: &[u8]) -> Result<()>;
+
+    /// Takes an empty directory.
+    fn remove_directory(&self, parent: u64, name: &[u8]) -> Result<()>;
+
+    /// Gives what has one name another one.
+    fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), replace: Replace) -> Result<()>;
+
+    /// Changes attributes; what they are then.
+    fn change(&self, caller: Caller, node: u64, change: &Change) -> Result<Attributes>;
+
+    /// Writes all bytes at an offset.
+    fn write(&self, node: u64, offset: u64, data: &[u8], flags: WriteFlags) -> Result<()>;
+
+    /// Changes the space of a range, by the mode bits of `fallocate`.
+    fn allocate(&self, node: u64, mode: u32, offset: u64, len: u64) -> Result<()>;
+
+    /// Copies bytes from one file to another, or within one; how many, at least one unless the end is met.
+    fn copy(&self, from: (u64, u64), to: (u64, u64), len: u64) -> Result<u64>;
+
+    /// Makes a file or a directory stable; `data_only` leaves out what is not needed to read it again.
+    fn sync(&self, node: u64, data_only: bool) -> Result<()>;
+
+    /// Sets an extended attribute by its full name; `flags` are those of `setxattr`.
+    fn set_xattr(&self, caller: Caller, node: u64, name: &[u8], value: &[u8], flags: u32) -> Result<()>;
+
+    /// Removes an extended attribute.
+    fn remove_xattr(&self, caller: Caller, node: u64, name: &[u8]) -> Result<()>;
 }

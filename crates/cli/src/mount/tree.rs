@@ -6,7 +6,9 @@
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fuse::{Attributes, Caller, Entry, Errno, Listed, Seek, Service, Statistics};
+use fuse::{
+    Attributes, Caller, Change, Entry, Errno, Listed, NewNode, Replace, Seek, Service, Statistics, WriteFlags,
+};
 use ondisk::corrupt::Place;
 use ondisk::features::Incompat;
 use ondisk::inode::{FileType, InodeFlags, Timestamp};
@@ -452,10 +454,69 @@ impl Service for Tree {
         self.answer("lseek", node, b"", self.seek_to(node, offset, what))
     }
 
-    fn control(&self, node: u64, command: u32, _argument: &[u8], room: usize) -> fuse::Result<Vec<u8>> {
+    fn control(
+        &self,
+        _caller: Caller,
+        node: u64,
+        command: u32,
+        _argument: &[u8],
+        room: usize,
+    ) -> fuse::Result<Vec<u8>> {
         let answer = self
             .answer_control(node, command)
             .and_then(|answer| if answer.len() <= room { Ok(answer) } else { Err(Errno::INVAL.into()) });
         self.answer("ioctl", node, b"", answer)
+    }
+
+    fn create(&self, _: Caller, _: u64, _: &[u8], _: &NewNode<'_>) -> fuse::Result<Entry> {
+        Err(Errno::ROFS)
+    }
+
+    fn create_unnamed(&self, _: Caller, _: u64, _: &NewNode<'_>) -> fuse::Result<Entry> {
+        Err(Errno::ROFS)
+    }
+
+    fn link(&self, _: u64, _: u64, _: &[u8]) -> fuse::Result<Entry> {
+        Err(Errno::ROFS)
+    }
+
+    fn unlink(&self, _: u64, _: &[u8]) -> fuse::Result<()> {
+        Err(Errno::ROFS)
+    }
+
+    fn remove_directory(&self, _: u64, _: &[u8]) -> fuse::Result<()> {
+        Err(Errno::ROFS)
+    }
+
+    fn rename(&self, _: (u64, &[u8]), _: (u64, &[u8]), _: Replace) -> fuse::Result<()> {
+        Err(Errno::ROFS)
+    }
+
+    fn change(&self, _: Caller, _: u64, _: &Change) -> fuse::Result<Attributes> {
+        Err(Errno::ROFS)
+    }
+
+    fn write(&self, _: u64, _: u64, _: &[u8], _: WriteFlags) -> fuse::Result<()> {
+        Err(Errno::ROFS)
+    }
+
+    fn allocate(&self, _: u64, _: u32, _: u64, _: u64) -> fuse::Result<()> {
+        Err(Errno::ROFS)
+    }
+
+    fn copy(&self, _: (u64, u64), _: (u64, u64), _: u64) -> fuse::Result<u64> {
+        Err(Errno::ROFS)
+    }
+
+    fn sync(&self, _: u64, _: bool) -> fuse::Result<()> {
+        Ok(())
+    }
+
+    fn set_xattr(&self, _: Caller, _: u64, _: &[u8], _: &[u8], _: u32) -> fuse::Result<()> {
+        Err(Errno::ROFS)
+    }
+
+    fn remove_xattr(&self, _: Caller, _: u64, _: &[u8]) -> fuse::Result<()> {
+        Err(Errno::ROFS)
     }
 }

@@ -14,6 +14,7 @@ mod rename;
 mod resize;
 pub mod rules;
 mod walk;
+mod write;
 
 pub use attrs::{Attributes, Metadata, Times};
 pub use data::{File, Writer};
@@ -24,3 +25,4 @@ pub use permissions::{AccessTimes, Inherited, Wanted};
 pub use rename::Replace;
 pub use resize::{Allocate, Seek};
 pub use walk::Walk;
+pub use write::WriteOptions;
