@@ -18,6 +18,16 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 /// The program that mounts for users without privileges.
 const FUSERMOUNT: &str = "fusermount3";
 
+/// How requests come from the kernel and answers go back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Transport {
+    /// The best one that works here.
+    #[default]
+    Auto,
+    /// The crate `fuser`.
+    Fuser,
+}
+
 /// How to mount.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
@@ -37,6 +47,10 @@ pub struct Options {
     pub exec: bool,
     /// POSIX access control lists are honoured.
     pub acl: bool,
+    /// The kernel collects writes in its pages, and keeps size and times of what it has written to.
+    pub writeback: bool,
+    /// How requests come and answers go.
+    pub transport: Transport,
     /// Threads that serve requests.
     pub threads: usize,
 }

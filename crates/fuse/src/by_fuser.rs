@@ -146,6 +146,7 @@ fn nothing() -> FileAttr {
         access: zero,
         modify: zero,
         change: zero,
+        birth: None,
     };
     attr(0, &attributes)
 }

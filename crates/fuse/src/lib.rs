@@ -13,7 +13,7 @@ mod by_fuser;
 mod service;
 mod session;
 
-pub use attach::{Options, mount_point, unmount};
+pub use attach::{Options, Transport, mount_point, unmount};
 pub use rustix::io::Errno;
 pub use service::{
     Attributes, Caller, Change, Entry, FileType, Kind, Listed, NewNode, ROOT, Replace, Result, Seek, Service,

@@ -76,6 +76,8 @@ pub struct Attributes {
     pub modify: Time,
     /// Last change of the inode.
     pub change: Time,
+    /// Creation, where it is known.
+    pub birth: Option<Time>,
 }
 
 /// A node that the kernel gets to know by a name. Each one it is given it gives back by
@@ -300,6 +302,9 @@ pub trait Service: Send + Sync {
 
     /// Makes a file or a directory stable; `data_only` leaves out what is not needed to read it again.
     fn sync(&self, node: u64, data_only: bool) -> Result<()>;
+
+    /// Makes all of it stable.
+    fn sync_all(&self) -> Result<()>;
 
     /// Sets an extended attribute by its full name; `flags` are those of `setxattr`.
     fn set_xattr(&self, caller: Caller, node: u64, name: &[u8], value: &[u8], flags: u32) -> Result<()>;

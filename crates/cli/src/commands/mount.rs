@@ -189,6 +189,8 @@ impl Mount {
             dev: options.dev,
             exec: options.exec,
             acl: options.acl,
+            writeback: false,
+            transport: fuse::Transport::Auto,
             threads,
         };
         let session =

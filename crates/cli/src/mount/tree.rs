@@ -147,6 +147,7 @@ impl Tree {
             access: time(found.times.access),
             modify: time(found.times.modify),
             change: time(found.times.change),
+            birth: found.times.create.map(time),
         }
     }
 
@@ -509,6 +510,10 @@ impl Service for Tree {
     }
 
     fn sync(&self, _: u64, _: bool) -> fuse::Result<()> {
+        Ok(())
+    }
+
+    fn sync_all(&self) -> fuse::Result<()> {
         Ok(())
     }
 
