@@ -36,6 +36,7 @@
 
 #![forbid(unsafe_code)]
 
+mod admission;
 mod cache;
 pub mod device;
 mod dir;
@@ -48,12 +49,14 @@ mod inode;
 mod map;
 pub mod mkfs;
 mod ops;
+mod options;
 pub mod quota;
 mod space;
 mod txn;
 mod volume;
 mod xattr;
 
+pub use admission::read_superblock;
 pub use dir::DirEntry;
 pub use error::{Error, Result};
 pub use format::Format;
@@ -64,5 +67,6 @@ pub use ops::{
     AccessTimes, Allocate, Attributes, File, FileMap, Inherited, Kind, Metadata, NewInode, Pin, Replace,
     Seek, Times, Walk, Wanted, WriteOptions, Writer, rules,
 };
+pub use options::OpenOptions;
 pub use placement;
-pub use volume::{OpenOptions, Volume, read_superblock};
+pub use volume::Volume;

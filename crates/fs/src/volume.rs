@@ -7,77 +7,23 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ondisk::corrupt::Place;
-use ondisk::features::{Features, Incompat, RoCompat};
+use ondisk::features::Incompat;
 use ondisk::inode::{Inode, TimeField, Timestamp};
-use ondisk::superblock::{RawSuperblock, STATE_ERROR, STATE_VALID, SUPERBLOCK_LEN, SUPERBLOCK_OFFSET};
+use ondisk::superblock::{RawSuperblock, STATE_VALID, SUPERBLOCK_OFFSET};
 use ondisk::units::{Group, low_u32};
-use placement::BlockPolicyKind;
 use zerocopy::IntoBytes;
 
+use crate::admission::{read_superblock, refuse_unreadable, refuse_unwritable};
 use crate::cache::Cache;
 use crate::device::Device;
 use crate::dir::KnownNames;
 use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::handles::Handles;
+use crate::options::OpenOptions;
 use crate::space::Space;
 use crate::txn::Update;
 use crate::xattr::AttributeBlocks;
-
-/// How to open a volume.
-#[derive(Clone, Debug, Default)]
-pub struct OpenOptions {
-    write: bool,
-    policy: BlockPolicyKind,
-    pub(crate) loading: bool,
-    pub(crate) now: Timestamp,
-    pub(crate) seed: u64,
-}
-
-impl OpenOptions {
-    /// Reading only.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Opens for writing too.
-    #[must_use]
-    pub fn write(mut self, write: bool) -> Self {
-        self.write = write;
-        self
-    }
-
-    /// The block allocation policy.
-    #[must_use]
-    pub fn policy(mut self, policy: BlockPolicyKind) -> Self {
-        self.policy = policy;
-        self
-    }
-
-    /// For a loader of a whole tree: inodes and data are laid out in the order in which they are
-    /// created, instead of spreading directories for later growth, and times are left to the
-    /// loader.
-    #[must_use]
-    pub fn loading(mut self, loading: bool) -> Self {
-        self.loading = loading;
-        self
-    }
-
-    /// The time that changes get; the library reads no clock.
-    #[must_use]
-    pub fn now(mut self, now: Timestamp) -> Self {
-        self.now = now;
-        self
-    }
-
-    /// Where inode generations begin; the library has no randomness of its own.
-    #[must_use]
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = seed;
-        self
-    }
-}
 
 /// An open ext2, ext3 or ext4 volume. Verbs take `&self` and may be called from many threads.
 pub struct Volume {
@@ -111,65 +57,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Reads the primary superblock of a device.
-///
-/// # Errors
-/// The device's failure, or bytes that are no superblock.
-pub fn read_superblock(device: &dyn Device) -> Result<RawSuperblock> {
-    if device.size() < SUPERBLOCK_OFFSET + SUPERBLOCK_LEN as u64 {
-        return Err(Error::corrupt(
-            Place::Superblock,
-            format!("the device ends before it, after {} bytes", device.size()),
-        ));
-    }
-    let mut bytes = [0; SUPERBLOCK_LEN];
-    device
-        .read_at(SUPERBLOCK_OFFSET, &mut bytes)
-        .map_err(|source| Error::io("reading the superblock", source))?;
-    Ok(RawSuperblock::parse(&bytes)?)
-}
-
-fn refuse_unreadable(features: Features) -> Result<()> {
-    let unknown = features.unreadable();
-    if unknown.contains(Incompat::JOURNAL_DEV) {
-        return Err(Error::Unsupported("this is an external journal, not a file system".into()));
-    }
-    if unknown.is_empty() {
-        return Ok(());
-    }
-    let names = Features { incompat: unknown, ..Features::default() }.names().join(", ");
-    Err(Error::Unsupported(format!("the volume uses features that can't be read: {names}")))
-}
-
-fn refuse_unwritable(raw: &RawSuperblock, features: Features) -> Result<()> {
-    if features.incompat.contains(Incompat::RECOVER) {
-        return Err(Error::Unsupported("the journal must be replayed before the volume is written".into()));
-    }
-    if raw.s_state.get() & STATE_ERROR != 0 {
-        return Err(Error::Unsupported(
-            "the volume is marked as having errors; check it before writing".into(),
-        ));
-    }
-    if raw.s_state.get() & STATE_VALID == 0 {
-        return Err(Error::Unsupported(
-            "the volume was not closed cleanly, or is in use; check it before writing".into(),
-        ));
-    }
-    if raw.s_last_orphan.get() != 0 || features.ro_compat.contains(RoCompat::ORPHAN_PRESENT) {
-        return Err(Error::Unsupported(
-            "orphaned inodes must be cleaned up before the volume is written".into(),
-        ));
-    }
-    let unknown = features.unwritable();
-    if unknown == Features::default() {
-        return Ok(());
-    }
-    Err(Error::Unsupported(format!(
-        "the volume uses features that can't be written: {}",
-        unknown.names().join(", ")
-    )))
-}
-
 impl Volume {
     /// Opens the volume on a device.
     ///
@@ -193,15 +80,7 @@ impl Volume {
         }
         let cache = Arc::new(Cache::new(Arc::clone(&device), format.geometry.block_size, format.sealer));
         let space = if options.write {
-            refuse_unwritable(&raw, format.features)?;
-            // A builder counts when it is done.
-            if !options.loading && format.has_ro_compat(RoCompat::QUOTA) {
-                return Err(Error::Unsupported(
-                    "the volume counts usage in quota files, which would no longer be right; \
-                     turn the feature quota off before writing"
-                        .into(),
-                ));
-            }
+            refuse_unwritable(&raw, &*device, &format, options)?;
             Space::for_writing(&*device, &format, Arc::clone(&cache), options.policy, options.loading)?
         } else {
             Space::for_reading(&*device, &format)?

@@ -20,7 +20,7 @@ use testkit::{fsck, images, tool};
 fn open(image: &Path, write: bool) -> Volume {
     let file = File::options().read(true).write(write).open(image).unwrap();
     let device = Arc::new(FileDevice::new(file).unwrap());
-    Volume::open(device, &OpenOptions::new().write(write)).unwrap()
+    Volume::open(device, &OpenOptions::new().write(write).unordered(true)).unwrap()
 }
 
 fn mke2fs(scratch: &Scratch, options: &str, size: &str) -> PathBuf {

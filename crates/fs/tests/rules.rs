@@ -31,7 +31,7 @@ fn volume(features: &str) -> Volume {
     let device = Arc::new(MemoryDevice::new(64 << 20));
     format(&*device, FsType::Ext4, features);
     let now = Timestamp::from_seconds(1_000_000_000);
-    Volume::open(device, &OpenOptions::new().write(true).now(now)).unwrap()
+    Volume::open(device, &OpenOptions::new().write(true).unordered(true).now(now)).unwrap()
 }
 
 fn on_disk(image: &Path, fs_type: FsType, features: &str) -> Arc<dyn Device> {
@@ -203,7 +203,8 @@ fn a_volume_that_was_not_closed_is_not_written_again() {
     let scratch = Scratch::new("rules");
     let image = scratch.join("disk.img");
     let device = on_disk(&image, FsType::Ext4, "^has_journal");
-    let write_options = OpenOptions::new().write(true).now(Timestamp::from_seconds(1_700_000_000));
+    let write_options =
+        OpenOptions::new().write(true).unordered(true).now(Timestamp::from_seconds(1_700_000_000));
     let volume = Volume::open(Arc::clone(&device), &write_options).unwrap();
     let open = volume.create(ROOT, b"open", &new(Kind::File)).unwrap();
     write(&volume, open, 0, &vec![1; 50_000]).unwrap();
@@ -236,7 +237,8 @@ fn large_directories_lose_names_and_get_others() {
         let scratch = Scratch::new("rules");
         let image = scratch.join("disk.img");
         let device = on_disk(&image, FsType::Ext4, features);
-        let volume = Volume::open(Arc::clone(&device), &OpenOptions::new().write(true)).unwrap();
+        let volume =
+            Volume::open(Arc::clone(&device), &OpenOptions::new().write(true).unordered(true)).unwrap();
         let dir = volume.create(ROOT, b"many", &new(Kind::Directory)).unwrap();
         let file = volume.create(dir, b"file", &new(Kind::File)).unwrap();
         let name = |number: u32| format!("a name of some length, number {number}").into_bytes();
@@ -276,7 +278,7 @@ fn directories_count_links_up_to_the_limit_of_the_format() {
     options.block_size = Some(1024);
     options.inodes = Some(40_000);
     Plan::new(&options, device.size()).unwrap().write(&*device).unwrap();
-    let volume = Volume::open(device, &OpenOptions::new().write(true)).unwrap();
+    let volume = Volume::open(device, &OpenOptions::new().write(true).unordered(true)).unwrap();
     let file = volume.create(ROOT, b"file", &new(Kind::File)).unwrap();
     for number in 1..32_000 {
         volume.link(file, ROOT, format!("l{number}").as_bytes()).unwrap();

@@ -244,7 +244,7 @@ fn run(seed: u64, options: &Options, bytes: u64, loading: bool) {
     let mut model = Model::from([(InodeNumber::ROOT, root)]);
     // Three openings: what one wrote, the next adds to.
     for _ in 0..3 {
-        let open = OpenOptions::new().write(true).loading(loading).seed(seed);
+        let open = OpenOptions::new().write(true).unordered(true).loading(loading).seed(seed);
         let volume = Volume::open(Arc::clone(&device), &open).expect("open");
         for _ in 0..150 {
             match random.below(10) {

@@ -47,7 +47,7 @@ fn whichever_write_fails_it_is_told_and_the_last() {
         let memory = MemoryDevice::new(bytes);
         Plan::new(&Options::new(FsType::Ext4), bytes).unwrap().write(&memory).unwrap();
         let device = Arc::new(Failing { memory, left: AtomicU64::new(writes), refused: AtomicU64::new(0) });
-        let volume = Volume::open(device.clone(), &OpenOptions::new().write(true)).unwrap();
+        let volume = Volume::open(device.clone(), &OpenOptions::new().write(true).unordered(true)).unwrap();
         let done = volume.create(InodeNumber::ROOT, b"file", &new).and_then(|_| volume.sync());
         if done.is_ok() {
             assert!(

@@ -22,13 +22,13 @@ type Attributes = BTreeMap<Vec<u8>, Vec<u8>>;
 fn open(image: &Path, write: bool) -> Volume {
     let file = File::options().read(true).write(write).open(image).unwrap();
     let device = Arc::new(FileDevice::new(file).unwrap());
-    Volume::open(device, &OpenOptions::new().write(write)).unwrap()
+    Volume::open(device, &OpenOptions::new().write(write).unordered(true)).unwrap()
 }
 
 /// As a builder: quotas are counted when all is there.
 fn load(image: &Path) -> Volume {
     let file = File::options().read(true).write(true).open(image).unwrap();
-    let options = OpenOptions::new().write(true).loading(true);
+    let options = OpenOptions::new().write(true).unordered(true).loading(true);
     Volume::open(Arc::new(FileDevice::new(file).unwrap()), &options).unwrap()
 }
 

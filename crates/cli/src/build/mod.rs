@@ -247,6 +247,7 @@ fn open(device: Arc<dyn Device>, settings: &Settings) -> Result<Volume, platfs::
     let seconds = i64::try_from(settings.identity.time).unwrap_or(i64::MAX);
     let options = OpenOptions::new()
         .write(true)
+        .unordered(true)
         .loading(true)
         .now(Timestamp { seconds, nanoseconds: 0 })
         .seed(settings.identity.generation_seed());

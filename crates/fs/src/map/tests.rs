@@ -11,8 +11,9 @@ use proptest::prelude::*;
 use super::{NewRun, Segments, State, init, insert, lookup};
 use crate::device::{Device, MemoryDevice};
 use crate::mkfs::{FsType, Options, Plan};
+use crate::options::OpenOptions;
 use crate::txn::Update;
-use crate::volume::{OpenOptions, Volume};
+use crate::volume::Volume;
 
 /// By file block: disk block, and whether it is unwritten.
 type Model = BTreeMap<u32, (u64, bool)>;
@@ -23,7 +24,7 @@ fn volume(fs_type: FsType, block_size: u32) -> Volume {
     let bytes = 64 << 20;
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(bytes));
     Plan::new(&options, bytes).unwrap().write(&*device).unwrap();
-    Volume::open(device, &OpenOptions::new().write(true)).unwrap()
+    Volume::open(device, &OpenOptions::new().write(true).unordered(true)).unwrap()
 }
 
 fn file(volume: &Volume) -> Inode {

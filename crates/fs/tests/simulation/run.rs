@@ -75,7 +75,7 @@ impl Run {
     fn open(&mut self) {
         self.openings += 1;
         let now = Timestamp::from_seconds(1_700_000_000 + self.openings as i64);
-        let options = OpenOptions::new().write(true).now(now).seed(self.openings);
+        let options = OpenOptions::new().write(true).unordered(true).now(now).seed(self.openings);
         self.volume = Some(Volume::open(Arc::clone(&self.device), &options).unwrap());
     }
 

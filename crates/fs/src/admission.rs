@@ -1,0 +1,112 @@
+//! Which bytes are a volume at all, and which volumes may be written.
+
+use ondisk::corrupt::Place;
+use ondisk::features::{Compat, Features, Incompat, RoCompat};
+use ondisk::mmp::RawMmp;
+use ondisk::superblock::{RawSuperblock, STATE_ERROR, STATE_VALID, SUPERBLOCK_LEN, SUPERBLOCK_OFFSET};
+use ondisk::units::Block;
+
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::format::Format;
+use crate::options::OpenOptions;
+
+/// Reads the primary superblock of a device.
+///
+/// # Errors
+/// The device's failure, or bytes that are no superblock.
+pub fn read_superblock(device: &dyn Device) -> Result<RawSuperblock> {
+    if device.size() < SUPERBLOCK_OFFSET + SUPERBLOCK_LEN as u64 {
+        return Err(Error::corrupt(
+            Place::Superblock,
+            format!("the device ends before it, after {} bytes", device.size()),
+        ));
+    }
+    let mut bytes = [0; SUPERBLOCK_LEN];
+    device
+        .read_at(SUPERBLOCK_OFFSET, &mut bytes)
+        .map_err(|source| Error::io("reading the superblock", source))?;
+    Ok(RawSuperblock::parse(&bytes)?)
+}
+
+/// Refuses volumes that can't even be read.
+pub(crate) fn refuse_unreadable(features: Features) -> Result<()> {
+    let unknown = features.unreadable();
+    if unknown.contains(Incompat::JOURNAL_DEV) {
+        return Err(Error::Unsupported("this is an external journal, not a file system".into()));
+    }
+    if unknown.is_empty() {
+        return Ok(());
+    }
+    let names = Features { incompat: unknown, ..Features::default() }.names().join(", ");
+    Err(Error::Unsupported(format!("the volume uses features that can't be read: {names}")))
+}
+
+/// Refuses volumes that must not be written, or not in this way.
+pub(crate) fn refuse_unwritable(
+    raw: &RawSuperblock,
+    device: &dyn Device,
+    format: &Format,
+    options: &OpenOptions,
+) -> Result<()> {
+    let features = format.features;
+    let refuse = |problem: &str| Err(Error::Unsupported(problem.into()));
+    if features.incompat.contains(Incompat::RECOVER) {
+        return refuse("the journal must be replayed before the volume is written");
+    }
+    if features.compat.contains(Compat::HAS_JOURNAL) && !options.unordered {
+        return refuse(
+            "the volume has a journal, which is not written yet: only unordered writing is possible",
+        );
+    }
+    if raw.s_state.get() & STATE_ERROR != 0 && !options.force {
+        return refuse("the volume is marked as having errors; check it before writing");
+    }
+    if raw.s_state.get() & STATE_VALID == 0 && !options.force {
+        return refuse("the volume was not closed cleanly, or is in use; check it before writing");
+    }
+    if raw.s_last_orphan.get() != 0 || features.ro_compat.contains(RoCompat::ORPHAN_PRESENT) {
+        return refuse("orphaned inodes must be cleaned up before the volume is written");
+    }
+    // A builder counts when it is done.
+    if !options.loading && features.ro_compat.contains(RoCompat::QUOTA) {
+        return refuse(
+            "the volume counts usage in quota files, which would no longer be right; \
+             turn the feature quota off before writing",
+        );
+    }
+    refuse_used_elsewhere(raw, device, format)?;
+    let unknown = features.unwritable();
+    if unknown == Features::default() {
+        return Ok(());
+    }
+    Err(Error::Unsupported(format!(
+        "the volume uses features that can't be written: {}",
+        unknown.names().join(", ")
+    )))
+}
+
+/// Refuses a volume that another host uses, or might, as its block of multiple mount protection says.
+fn refuse_used_elsewhere(raw: &RawSuperblock, device: &dyn Device, format: &Format) -> Result<()> {
+    if !format.has_incompat(Incompat::MMP) {
+        return Ok(());
+    }
+    let block = Block(raw.s_mmp_block.get());
+    if !format.geometry.contains(block, 1) {
+        let problem = format!("the block of multiple mount protection, {block}, lies outside the volume");
+        return Err(Error::corrupt(Place::Superblock, problem));
+    }
+    let mut bytes = [0; size_of::<RawMmp>()];
+    device
+        .read_at(format.geometry.byte_offset(block), &mut bytes)
+        .map_err(|source| Error::io(format!("reading block {block}"), source))?;
+    let mmp = RawMmp::parse(block, &bytes)?;
+    if mmp.is_clean() {
+        return Ok(());
+    }
+    let host = String::from_utf8_lossy(&mmp.mmp_nodename);
+    Err(Error::Unsupported(format!(
+        "the volume is in use by another host, or was not closed there: '{}' (mmp)",
+        host.trim_end_matches('\0').escape_default()
+    )))
+}

@@ -1,0 +1,85 @@
+//! How to open a volume.
+
+use ondisk::inode::Timestamp;
+use placement::BlockPolicyKind;
+
+/// How to open a volume.
+#[derive(Clone, Debug, Default)]
+pub struct OpenOptions {
+    pub(crate) write: bool,
+    pub(crate) policy: BlockPolicyKind,
+    pub(crate) loading: bool,
+    pub(crate) unordered: bool,
+    pub(crate) force: bool,
+    pub(crate) discard: bool,
+    pub(crate) now: Timestamp,
+    pub(crate) seed: u64,
+}
+
+impl OpenOptions {
+    /// Reading only.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Opens for writing too.
+    #[must_use]
+    pub fn write(mut self, write: bool) -> Self {
+        self.write = write;
+        self
+    }
+
+    /// The block allocation policy.
+    #[must_use]
+    pub fn policy(mut self, policy: BlockPolicyKind) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// For a loader of a whole tree: inodes and data are laid out in the order in which they are
+    /// created, instead of spreading directories for later growth, and times are left to the
+    /// loader.
+    #[must_use]
+    pub fn loading(mut self, loading: bool) -> Self {
+        self.loading = loading;
+        self
+    }
+
+    /// The time that changes get; the library reads no clock.
+    #[must_use]
+    pub fn now(mut self, now: Timestamp) -> Self {
+        self.now = now;
+        self
+    }
+
+    /// Where inode generations begin; the library has no randomness of its own.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Writes volumes with a journal without using it: what a crash leaves then has to be checked.
+    /// Without it such a volume is refused for writing.
+    #[must_use]
+    pub fn unordered(mut self, unordered: bool) -> Self {
+        self.unordered = unordered;
+        self
+    }
+
+    /// Writes volumes that were not closed cleanly, or are marked as having errors, too: the caller
+    /// answers for what that does to them.
+    #[must_use]
+    pub fn force(mut self, force: bool) -> Self {
+        self.force = force;
+        self
+    }
+
+    /// Tells the device of space that becomes free.
+    #[must_use]
+    pub fn discard(mut self, discard: bool) -> Self {
+        self.discard = discard;
+        self
+    }
+}
