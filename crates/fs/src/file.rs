@@ -303,7 +303,7 @@ pub(crate) fn map_hole(
             directory: volume.handles.directory_of(inode.number()),
             growing: hint.growing && !volume.options.loading,
         };
-        ahead.reserved = Some(volume.space.reserve_data(&request)?);
+        ahead.reserved = Some(volume.space.reserve_data(&request, update.account())?);
     }
     let Some(reserved) = &mut ahead.reserved else { return Err(Error::NoSpace) };
     let (run, clusters) = reserved.take(&volume.space, update, most);

@@ -40,6 +40,7 @@ mod admission;
 mod cache;
 pub mod device;
 mod dir;
+mod dirty;
 mod error;
 mod file;
 mod format;

@@ -9,6 +9,7 @@ pub struct OpenOptions {
     pub(crate) write: bool,
     pub(crate) policy: BlockPolicyKind,
     pub(crate) loading: bool,
+    pub(crate) delay: u64,
     pub(crate) unordered: bool,
     pub(crate) force: bool,
     pub(crate) discard: bool,
@@ -43,6 +44,14 @@ impl OpenOptions {
     #[must_use]
     pub fn loading(mut self, loading: bool) -> Self {
         self.loading = loading;
+        self
+    }
+
+    /// Bytes written by [`Volume::write_at`](crate::Volume::write_at) that may wait in memory before they
+    /// get their blocks; with 0, the default, they get them at once.
+    #[must_use]
+    pub fn delay(mut self, bytes: u64) -> Self {
+        self.delay = bytes;
         self
     }
 

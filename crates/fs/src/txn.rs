@@ -8,9 +8,10 @@
 //! Today's ordering is *unordered*: published blocks reach the device in any order until a sync.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use ondisk::units::{Block, BlockRun};
+use placement::Promise;
 
 use crate::cache::{Blocks, Cache, Role};
 use crate::error::Result;
@@ -42,12 +43,17 @@ pub struct Update<'v> {
     staged: BTreeMap<u64, Staged>,
     claims: Vec<Box<dyn Claim + Send + 'v>>,
     forgotten: Vec<BlockRun>,
+    account: Option<Account>,
 }
+
+/// Space promised beforehand, from which an update may take. What a dropped update took from it is
+/// free again, but no longer promised.
+pub type Account = Arc<Mutex<Promise>>;
 
 impl<'v> Update<'v> {
     /// An update without changes.
     pub fn new(cache: &'v Cache) -> Self {
-        Update { cache, staged: BTreeMap::new(), claims: Vec::new(), forgotten: Vec::new() }
+        Update { cache, staged: BTreeMap::new(), claims: Vec::new(), forgotten: Vec::new(), account: None }
     }
 
     /// The bytes of a block, to change; verified for its role when it is read.
@@ -75,6 +81,17 @@ impl<'v> Update<'v> {
     #[must_use]
     pub fn holds(&self, block: Block) -> bool {
         self.staged.contains_key(&block.0)
+    }
+
+    /// Has the space that this update takes come out of a promise, as far as that goes.
+    pub fn draw_on(&mut self, account: &Account) {
+        self.account = Some(Arc::clone(account));
+    }
+
+    /// The promise from which space is taken.
+    #[must_use]
+    pub fn account(&self) -> Option<&Account> {
+        self.account.as_ref()
     }
 
     /// Binds something taken to this update.

@@ -17,6 +17,7 @@ use crate::admission::{read_superblock, refuse_unreadable, refuse_unwritable};
 use crate::cache::Cache;
 use crate::device::Device;
 use crate::dir::KnownNames;
+use crate::dirty::Delayed;
 use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::handles::Handles;
@@ -33,6 +34,8 @@ pub struct Volume {
     pub(crate) options: OpenOptions,
     /// Attribute blocks that other inodes may share.
     pub(crate) attribute_blocks: AttributeBlocks,
+    /// What was written and has no blocks yet.
+    pub(crate) delayed: Delayed,
     /// Names of the directory that was last added to.
     pub(crate) known_names: KnownNames,
     /// Held by each verb that changes something, and by sync: an update in flight is never synced.
@@ -91,6 +94,7 @@ impl Volume {
             space,
             options: options.clone(),
             attribute_blocks: AttributeBlocks::default(),
+            delayed: Delayed::new(log2, options.delay),
             known_names: KnownNames::default(),
             writer: Mutex::default(),
             superblock: Mutex::new(raw),
@@ -166,6 +170,18 @@ impl Volume {
         Ok(done)
     }
 
+    /// As [`Volume::change`], but a verb that finds no space fails at once.
+    pub(crate) fn change_once<'v, T>(
+        &'v self,
+        mut verb: impl FnMut(&mut Update<'v>) -> Result<T>,
+    ) -> Result<T> {
+        let writing = self.begin()?;
+        self.reap(&writing)?;
+        let done = self.attempt(&mut verb)?;
+        self.relieve()?;
+        Ok(done)
+    }
+
     pub(crate) fn attempt<'v, T>(&'v self, verb: &mut impl FnMut(&mut Update<'v>) -> Result<T>) -> Result<T> {
         let mut update = Update::new(&self.cache);
         let done = verb(&mut update)?;
@@ -235,6 +251,12 @@ impl Volume {
         if !self.space.is_writable() {
             return Err(Error::ReadOnly);
         }
+        self.write_back(None)?;
+        self.sync_metadata()
+    }
+
+    /// Makes stable what is not delayed.
+    pub(crate) fn sync_metadata(&self) -> Result<()> {
         let writing = Writing(lock(&self.writer));
         if self.failed.load(Ordering::Acquire) {
             return Err(Error::WriteFailed);

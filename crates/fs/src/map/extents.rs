@@ -45,6 +45,16 @@ pub(super) fn depth(inode: &Inode) -> u16 {
     root(inode).map_or(0, |root| root.depth)
 }
 
+/// Extents that can be added without a block for the tree.
+pub(super) fn room_in_root(inode: &Inode) -> u64 {
+    match root(inode) {
+        Ok(Node { capacity, entries: Entries::Leaf(held), .. }) => {
+            u64::from(capacity).saturating_sub(held.len() as u64)
+        }
+        _ => 0,
+    }
+}
+
 fn root(inode: &Inode) -> Result<Node> {
     Node::parse(&inode.raw().i_block).map_err(|problem| broken(inode, format!("extent root: {problem}")))
 }

@@ -114,6 +114,23 @@ pub fn insert(
     }
 }
 
+/// Blocks that a map may take at most when so many blocks, in so many runs, are added to it: each block
+/// an extent of its own, each run in a part of the map that is full.
+#[must_use]
+pub(crate) fn blocks_needed_at_most(format: &Format, inode: &Inode, blocks: u64, runs: u64) -> u64 {
+    let size = format.geometry.block_size;
+    if !is_tree(inode) {
+        let pointers = u64::from(ondisk::block_map::pointers_per_block(size));
+        return blocks.div_ceil(pointers) + 3 * (runs + 1);
+    }
+    if extents::room_in_root(inode) >= blocks {
+        return 0;
+    }
+    // A node that is split leaves two that are half full.
+    let half = u64::from(ondisk::extent::capacity(size.bytes_usize())) / 2;
+    blocks.div_ceil(half) + runs + 2 + u64::from(extents::depth(inode))
+}
+
 /// Allocates the file block behind the last of a metadata file (a directory, a link's target) and
 /// charges it; with `bigalloc` the blocks of a cluster are used up first. The caller fills the block
 /// and sets the size.

@@ -107,6 +107,12 @@ impl Volume {
     /// A number behind the last inode, a broken record, a type without a meaning; the device's
     /// failure.
     pub fn metadata(&self, number: InodeNumber) -> Result<Metadata> {
+        // Before the inode is looked at: what is written back meanwhile is counted there then.
+        let delayed = self.delayed.find(number).map(|file| {
+            let state = file.state();
+            (state.pages.end(), state.clusters << self.format.geometry.cluster_log2)
+        });
+        let (end, blocks) = delayed.unwrap_or_default();
         let inode = self.load(number)?;
         let block_size = self.format.geometry.block_size;
         let file_type = file_type(&inode)?;
@@ -119,9 +125,9 @@ impl Volume {
             uid: inode.uid(),
             gid: inode.gid(),
             project: inode.project(),
-            size: inode.size(),
+            size: inode.size().max(end),
             links: inode.links(),
-            sectors: inode.sectors(block_size),
+            sectors: inode.sectors(block_size) + (blocks << (block_size.log2() - 9)),
             times: Times {
                 access: time(TimeField::Access),
                 modify: time(TimeField::Modify),

@@ -28,6 +28,7 @@ use crate::{file, inode};
 pub struct File<'v> {
     volume: &'v Volume,
     inode: Inode,
+    size: u64,
     position: u64,
     _pin: Pin<'v>,
 }
@@ -36,7 +37,7 @@ impl<'v> File<'v> {
     /// Bytes of contents, when the file was opened.
     #[must_use]
     pub fn size(&self) -> u64 {
-        self.inode.size()
+        self.size
     }
 
     /// Reads at an offset; returns how many bytes, fewer than asked only at the end of file.
@@ -46,7 +47,7 @@ impl<'v> File<'v> {
     pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         if self.volume.space.is_writable() {
             // The file may have changed since it was opened.
-            return file::read_at(self.volume, &self.volume.load(self.inode.number())?, offset, buffer);
+            return self.volume.read_at(self.inode.number(), offset, buffer);
         }
         file::read_at(self.volume, &self.inode, offset, buffer)
     }
@@ -63,8 +64,9 @@ impl<'v> File<'v> {
     /// have none.
     #[must_use]
     pub fn segments(&self) -> FileMap<'v> {
-        let end = file::blocks_of(&self.volume.format, self.inode.size());
-        FileMap::new(self.volume, self.inode.clone(), end)
+        let end = file::blocks_of(&self.volume.format, self.size);
+        let inode = self.volume.written_back(self.inode.number()).unwrap_or_else(|| self.inode.clone());
+        FileMap::new(self.volume, inode, end)
     }
 
     /// The flags of its inode.
@@ -86,7 +88,7 @@ impl Seek for File<'_> {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         let target = match to {
             SeekFrom::Start(offset) => Some(offset),
-            SeekFrom::End(offset) => self.inode.size().checked_add_signed(offset),
+            SeekFrom::End(offset) => self.size.checked_add_signed(offset),
             SeekFrom::Current(offset) => self.position.checked_add_signed(offset),
         };
         self.position = target.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
@@ -124,6 +126,14 @@ impl Writer<'_> {
     /// No space, a file larger than its map can hold, a broken map, the device's failure. The file
     /// is then as before, but for data in blocks that it already had.
     pub fn write_all_at(&mut self, offset: u64, data: &[u8]) -> Result<()> {
+        if self.volume.options.loading {
+            return self.write_alone(offset, data);
+        }
+        let volume = self.volume;
+        volume.alone(self.inode, || self.write_alone(offset, data))
+    }
+
+    fn write_alone(&mut self, offset: u64, data: &[u8]) -> Result<()> {
         let (volume, number, announced) = (self.volume, self.inode, self.announced);
         let end = offset.saturating_add(data.len() as u64);
         let hint = file::WriteHint { end: self.stretch.max(end), growing: end > announced };
@@ -169,9 +179,10 @@ impl Volume {
     /// A directory, link or special file; a broken inode.
     pub fn open_file(&self, number: InodeNumber) -> Result<File<'_>> {
         let _pin = self.pin(number)?;
+        let size = self.metadata(number)?.size;
         let inode = self.load(number)?;
         match file_type(&inode)? {
-            FileType::Regular => Ok(File { volume: self, inode, position: 0, _pin }),
+            FileType::Regular => Ok(File { volume: self, inode, size, position: 0, _pin }),
             FileType::Directory => Err(Error::IsDirectory),
             _ => Err(Error::Invalid("only regular files can be read".into())),
         }

@@ -130,7 +130,10 @@ impl Volume {
         }
         xattr::release_all(self, update, &node)?;
         self.free_inode(update, &node, file_type)?;
-        update.on_commit(move || self.space.truncated(number));
+        update.on_commit(move || {
+            self.delayed.forget(number);
+            self.space.truncated(number);
+        });
         Ok(())
     }
 

@@ -6,6 +6,7 @@
 mod attrs;
 mod data;
 mod extents;
+mod flush;
 mod handles;
 mod names;
 mod permissions;

@@ -55,6 +55,17 @@ impl Volume {
         check_name(name)?;
         check_name(new_name)?;
         let (from, to) = (Name { directory, name }, Name { directory: new_directory, name: new_name });
+        let replacing = self.rename_name(from, to, replace)?;
+        // Programs that write a file anew and rename it over the old one count on the new contents.
+        if let Some(number) = replacing.filter(|number| self.handles.pin(*number)) {
+            self.written_back(number);
+            self.handles.unpin(number);
+        }
+        Ok(())
+    }
+
+    /// Gives another name; the inode that took another's place, if one did.
+    fn rename_name(&self, from: Name<'_>, to: Name<'_>, replace: Replace) -> Result<Option<InodeNumber>> {
         self.change(|update| {
             let parent = self.load_directory_in(update, from.directory)?;
             let child = self.child_in(update, &parent, from.name)?;
@@ -67,10 +78,15 @@ impl Volume {
             }
             match other {
                 // Two names of one file: nothing is to be done, says POSIX.
-                Some(other) if other.number() == child.number() => Ok(()),
-                Some(other) if replace == Replace::Exchange => self.exchange(update, from, to, child, other),
+                Some(other) if other.number() == child.number() => Ok(None),
+                Some(other) if replace == Replace::Exchange => {
+                    self.exchange(update, from, to, child, other).map(|()| None)
+                }
                 None if replace == Replace::Exchange => Err(Error::NotFound),
-                other => self.move_name(update, from, to, child, other),
+                other => {
+                    let replacing = other.is_some().then_some(child.number());
+                    self.move_name(update, from, to, child, other).map(|()| replacing)
+                }
             }
         })
     }

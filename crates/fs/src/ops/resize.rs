@@ -8,6 +8,7 @@ use ondisk::units::{FileBlock, InodeNumber, low_u32};
 
 use super::attrs::file_type;
 use super::rules;
+use super::write::WriteOptions;
 use crate::error::{Error, Result};
 use crate::map::{self, Segment, Segments, State};
 use crate::txn::Update;
@@ -49,12 +50,29 @@ impl Volume {
     /// Not a regular file, one that can't be changed, a size over what the map can hold; broken
     /// structures; the device's failure.
     pub fn truncate(&self, number: InodeNumber, size: u64) -> Result<()> {
+        let file = self.delayed.enter(number);
+        let _alone = file.close();
         self.change_file(number, |update, node| {
             rules::may_truncate(node)?;
             self.resize(update, node, size)
         })?;
+        let mut state = file.state();
+        let was_longer = state.pages.end() > size;
+        self.delayed.change(&file, &mut state, self.now(), |pages| pages.cut(size));
+        if state.pages.is_empty() {
+            (state.promise, state.clusters, state.extensions) = (None, 0, 0);
+        }
+        drop(state);
         self.space.truncated(number);
-        Ok(())
+        if was_longer { self.note_write(number, WriteOptions::default()) } else { Ok(()) }
+    }
+
+    /// Keeps a file to the caller, with nothing of it delayed.
+    pub(super) fn alone<T>(&self, number: InodeNumber, verb: impl FnOnce() -> Result<T>) -> Result<T> {
+        let file = self.delayed.enter(number);
+        let _alone = file.close();
+        self.flush_shared(&file)?;
+        verb()
     }
 
     /// Makes a regular file longer: what is added is a hole.
@@ -62,11 +80,13 @@ impl Volume {
     /// # Errors
     /// A size below the present one, or over what the map can hold.
     pub fn extend(&self, number: InodeNumber, size: u64) -> Result<()> {
-        self.change_file(number, |update, node| {
-            if size < node.size() {
-                return Err(Error::Invalid("this only makes a file longer".into()));
-            }
-            if size == node.size() { Ok(()) } else { self.resize(update, node, size) }
+        self.alone(number, || {
+            self.change_file(number, |update, node| {
+                if size < node.size() {
+                    return Err(Error::Invalid("this only makes a file longer".into()));
+                }
+                if size == node.size() { Ok(()) } else { self.resize(update, node, size) }
+            })
         })
     }
 
@@ -79,6 +99,10 @@ impl Volume {
     pub fn allocate(&self, number: InodeNumber, mode: Allocate, offset: u64, len: u64) -> Result<()> {
         let end = offset.checked_add(len).filter(|_| len > 0);
         let end = end.ok_or_else(|| Error::Invalid("an empty range, or one beyond all files".into()))?;
+        self.alone(number, || self.allocate_alone(number, mode, (offset, end)))
+    }
+
+    fn allocate_alone(&self, number: InodeNumber, mode: Allocate, (offset, end): (u64, u64)) -> Result<()> {
         self.change_file(number, |update, node| {
             rules::may_allocate(node, mode)?;
             if end > file::size_limit(&self.format, node) && mode != Allocate::PunchHole {
@@ -96,7 +120,7 @@ impl Volume {
                 Allocate::PunchHole => self.punch(update, node, offset, end)?,
                 Allocate::ZeroRange | Allocate::ZeroRangeKeepSize => self.zero(update, node, offset, end)?,
                 Allocate::CollapseRange => self.collapse(update, node, offset, end)?,
-                Allocate::InsertRange => self.spread(update, node, offset, len)?,
+                Allocate::InsertRange => self.spread(update, node, offset, end - offset)?,
             }
             if matches!(mode, Allocate::Extend | Allocate::ZeroRange) && end > node.size() {
                 file::zero_behind_end(self, update, node, end)?;
@@ -112,6 +136,7 @@ impl Volume {
     /// # Errors
     /// Not a regular file; an offset behind its end; a broken map.
     pub fn seek(&self, number: InodeNumber, offset: u64, what: Seek) -> Result<Option<u64>> {
+        self.flush_inode(number)?;
         let node = self.load(number)?;
         if file_type(&node)? != FileType::Regular {
             return Err(Error::Invalid("only regular files have holes".into()));
@@ -144,6 +169,10 @@ impl Volume {
         if extents && !self.format.has_incompat(ondisk::features::Incompat::EXTENTS) {
             return Err(Error::Unsupported("the volume has no extents".into()));
         }
+        self.alone(number, || self.map_alone(number, extents))
+    }
+
+    fn map_alone(&self, number: InodeNumber, extents: bool) -> Result<()> {
         self.change_file(number, |update, node| {
             file::grow_out(self, update, node)?;
             if !extents && node.size() > u64::from(u32::MAX) << 9 {

@@ -1,13 +1,18 @@
-//! Contents of files by inode number, for callers that keep no writer: reading, writing, making stable.
+//! Contents of files by inode number: reading, writing, delayed and not, making stable.
 
-use ondisk::inode::{FileType, TimeField};
+use ondisk::inode::{FileType, Inode, InodeFlags, TimeField};
 use ondisk::units::InodeNumber;
 
 use super::attrs::file_type;
 use super::rules;
+use crate::dirty::{DirtyFile, State};
 use crate::error::{Error, Result};
+use crate::map::{self, Segments};
 use crate::volume::Volume;
-use crate::{file, inode};
+use crate::{file, inline, inode};
+
+/// Tries to get space for a write while write-back and sync may yet find some.
+const TRIES: u32 = 3;
 
 /// How bytes are written, beside where.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -18,6 +23,14 @@ pub struct WriteOptions {
     pub drop_special_bits: bool,
 }
 
+fn regular(node: &Inode, verb: &str) -> Result<()> {
+    match file_type(node)? {
+        FileType::Regular => Ok(()),
+        FileType::Directory => Err(Error::IsDirectory),
+        _ => Err(Error::Invalid(format!("only regular files can be {verb}"))),
+    }
+}
+
 impl Volume {
     /// Reads from a regular file at an offset; returns how many bytes, fewer than asked only at the
     /// end of file.
@@ -25,19 +38,37 @@ impl Volume {
     /// # Errors
     /// Not a regular file; a broken map; the device's failure.
     pub fn read_at(&self, number: InodeNumber, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let Some(file) = self.delayed.find(number) else {
+            let node = self.load(number)?;
+            regular(&node, "read")?;
+            return file::read_at(self, &node, offset, buffer);
+        };
+        // What is dirty is taken before the inode is looked at: what is written back in between is
+        // then found on the device.
+        let (clean, end) = {
+            let state = file.state();
+            (state.pages.read(offset, buffer), state.pages.end())
+        };
         let node = self.load(number)?;
-        match file_type(&node)? {
-            FileType::Regular => file::read_at(self, &node, offset, buffer),
-            FileType::Directory => Err(Error::IsDirectory),
-            _ => Err(Error::Invalid("only regular files can be read".into())),
+        regular(&node, "read")?;
+        let left = node.size().max(end).saturating_sub(offset);
+        let len = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
+        for part in clean {
+            let (from, to) = (part.start.min(len), part.end.min(len));
+            let Some(into) = buffer.get_mut(from..to).filter(|into| !into.is_empty()) else { continue };
+            let found = file::read_at(self, &node, offset + from as u64, into)?;
+            into.get_mut(found..).unwrap_or_default().fill(0);
         }
+        Ok(len)
     }
 
-    /// Writes all bytes into a regular file at an offset, of which nobody need have announced anything.
+    /// Writes all bytes into a regular file at an offset. Where writes are delayed, the bytes stay in
+    /// memory, with space promised to them, until they are written back: together, in long runs.
     ///
     /// # Errors
     /// Not a regular file, one that can't be changed, an end over what the map can hold, no space;
-    /// broken structures; the device's failure.
+    /// broken structures; the device's failure. Bytes of blocks that the file had already may have
+    /// been written then.
     pub fn write_at(
         &self,
         number: InodeNumber,
@@ -45,34 +76,219 @@ impl Volume {
         data: &[u8],
         options: WriteOptions,
     ) -> Result<()> {
-        let end = offset.saturating_add(data.len() as u64);
-        let hint = file::WriteHint { end, growing: true };
+        if !self.space.is_writable() {
+            return Err(Error::ReadOnly);
+        }
+        let _pin = self.pin(number)?;
+        let file = self.delayed.enter(number);
+        let mut tried = 1;
+        loop {
+            match self.write_once(&file, offset, data, tried == TRIES) {
+                Err(Error::NoSpace) if tried < TRIES => self.find_space()?,
+                done => break done?,
+            }
+            tried += 1;
+        }
+        self.note_write(number, options)?;
+        if self.delayed.is_on() && self.delayed.is_over() {
+            // The bytes of this write are taken; other files' troubles are told to whoever syncs them.
+            let _ = self.write_back_bytes(self.delayed.excess());
+        }
+        Ok(())
+    }
+
+    /// All that may make space free is done: promises become blocks, what was freed can be used.
+    fn find_space(&self) -> Result<()> {
+        // What fails here is told to whoever syncs that file.
+        let _ = self.write_back_bytes(u64::MAX);
+        if self.space.holds_freed() { self.sync() } else { Ok(()) }
+    }
+
+    /// The times of a file that was written to, and its special bits.
+    pub(super) fn note_write(&self, number: InodeNumber, options: WriteOptions) -> Result<()> {
+        let node = self.load(number)?;
+        let mode = node.raw().i_mode.get();
+        let kept = if options.drop_special_bits { rules::without_special_bits(mode) } else { mode };
+        let now = self.now();
+        let is_touched = [TimeField::Modify, TimeField::Change]
+            .iter()
+            .all(|field| node.time(*field).is_none_or(|time| time == now));
+        if kept == mode && (options.keep_times || is_touched) {
+            return Ok(());
+        }
         self.change(|update| {
             let mut node = self.load(number)?;
-            if file_type(&node)? != FileType::Regular {
-                return Err(Error::Invalid("only regular files can be written".into()));
-            }
-            rules::may_write(&node, offset)?;
-            let mut ahead = file::Ahead::default();
-            file::write_at_any(self, update, &mut node, &mut ahead, (offset, data), &hint, false)?;
-            if options.drop_special_bits {
-                let kept = rules::without_special_bits(node.raw().i_mode.get());
-                node.raw_mut().i_mode.set(kept);
-            }
+            node.raw_mut().i_mode.set(kept);
             if !options.keep_times {
                 self.touch(&mut node, &[TimeField::Modify, TimeField::Change]);
             }
-            self.note_size(node.size());
-            self.note_map(&node);
             inode::store(update, &self.format, &self.space, &mut node)
         })
+    }
+
+    /// One try at a write. In the last one space is not promised but taken, to the last block.
+    fn write_once(&self, file: &DirtyFile, offset: u64, data: &[u8], last: bool) -> Result<()> {
+        let number = file.number();
+        let node = self.load(number)?;
+        regular(&node, "written")?;
+        rules::may_write(&node, offset)?;
+        let limit = file::size_limit(&self.format, &node);
+        let end = offset.checked_add(data.len() as u64).filter(|end| *end <= limit);
+        let Some(end) = end else { return Err(Error::FileTooLarge(format!("at most {limit} bytes"))) };
+        if data.is_empty() {
+            return Ok(());
+        }
+        if self.may_stay_inside(&node, end) {
+            let _alone = file.close();
+            if file.state().pages.is_empty() {
+                return self.write_inside(number, offset, data);
+            }
+        }
+        if last {
+            let _alone = file.close();
+            self.write_through(file, offset, data)
+        } else {
+            let _shared = file.share();
+            self.hold(file, offset, data, true)?;
+            if self.delayed.is_on() { Ok(()) } else { self.flush_shared(file) }
+        }
+    }
+
+    /// Whether contents are, or may come to stand, in the inode itself.
+    fn may_stay_inside(&self, node: &Inode, end: u64) -> bool {
+        use ondisk::features::Incompat;
+        let is_inside = node.flags().contains(InodeFlags::INLINE_DATA);
+        let small = self.format.has_incompat(Incompat::INLINE_DATA) && node.size() == 0;
+        is_inside || small && end <= inline::capacity_max(node) as u64
+    }
+
+    fn write_inside(&self, number: InodeNumber, offset: u64, data: &[u8]) -> Result<()> {
+        let hint = file::WriteHint { end: offset + data.len() as u64, growing: true };
+        self.change(|update| {
+            let mut node = self.load(number)?;
+            let complete = offset == 0 && node.size() == 0;
+            let mut ahead = file::Ahead::default();
+            file::write_at_any(self, update, &mut node, &mut ahead, (offset, data), &hint, complete)?;
+            self.note_size(node.size());
+            inode::store(update, &self.format, &self.space, &mut node)
+        })
+    }
+
+    /// Writes without a promise: what was dirty is written back first, so that bytes for which there
+    /// is no space can be dropped and nothing else.
+    fn write_through(&self, file: &DirtyFile, offset: u64, data: &[u8]) -> Result<()> {
+        self.flush_shared(file)?;
+        self.hold(file, offset, data, false)?;
+        let done = self.flush_shared(file);
+        if done.is_err() {
+            self.delayed.drop_bytes(file);
+        }
+        done
+    }
+
+    /// Takes bytes into memory, and has space promised for blocks that have none.
+    fn hold(&self, file: &DirtyFile, offset: u64, data: &[u8], promised: bool) -> Result<()> {
+        let log2 = self.format.geometry.block_size.log2();
+        let (from, end) = (offset >> log2, file::blocks_of(&self.format, offset + data.len() as u64));
+        loop {
+            let (edges, settled) = {
+                let state = file.state();
+                (state.pages.missing_edges(offset, data.len() as u64), state.settled)
+            };
+            // Before the promise: what is a hole now stays one, or is mapped by a write-back.
+            let node = self.load(file.number())?;
+            let mut old = Vec::with_capacity(edges.len());
+            for block in edges {
+                old.push((block, self.old_contents(&node, block)?));
+            }
+            let holes = if promised { self.holes(&node, from, end)? } else { Vec::new() };
+            let mut state = file.state();
+            if state.settled != settled {
+                // A write-back ended meanwhile: what was read may be older than what it wrote.
+                continue;
+            }
+            if promised {
+                self.promise_space(&mut state, &node, &holes)?;
+            }
+            if offset + data.len() as u64 > node.size().max(state.pages.end()) {
+                state.extensions = state.extensions.saturating_add(1);
+            }
+            self.delayed.change(file, &mut state, self.now(), |pages| {
+                for (block, contents) in &old {
+                    pages.fill(*block, contents);
+                }
+                pages.write(offset, data);
+            });
+            return Ok(());
+        }
+    }
+
+    /// What a block of a file holds on the device, up to the file's end.
+    fn old_contents(&self, node: &Inode, block: u64) -> Result<Vec<u8>> {
+        let size = self.format.geometry.block_size;
+        let start = block << size.log2();
+        let len = node.size().saturating_sub(start).min(u64::from(size.bytes()));
+        let mut contents = vec![0; usize::try_from(len).unwrap_or(0)];
+        file::read_at(self, node, start, &mut contents)?;
+        Ok(contents)
+    }
+
+    /// The holes among the file blocks `from..end`.
+    fn holes(&self, node: &Inode, from: u64, end: u64) -> Result<Vec<(u64, u64)>> {
+        let mut holes = Vec::new();
+        for segment in Segments::new(&*self.cache, &self.format, node, from, end) {
+            let segment = segment?;
+            if segment.state == map::State::Hole {
+                let start = u64::from(segment.logical.0);
+                holes.push((start, start + segment.count));
+            }
+        }
+        Ok(holes)
+    }
+
+    /// Promises clusters for the clean blocks of holes, and what their map may need in the worst case.
+    fn promise_space(&self, state: &mut State, node: &Inode, holes: &[(u64, u64)]) -> Result<()> {
+        let log2 = self.format.geometry.cluster_log2;
+        let mut clusters = 0;
+        for (from, end) in holes {
+            for part in state.pages.clean_parts(*from, *end) {
+                let (first, last) = (part.start >> log2, (part.end - 1) >> log2);
+                clusters += last - first + 1;
+                // A cluster that has dirty blocks already has its promise, or a place.
+                let is_begun = |cluster: u64| {
+                    log2 > 0 && state.pages.dirty_blocks(cluster << log2, (cluster + 1) << log2) > 0
+                };
+                clusters -= u64::from(is_begun(first)) + u64::from(last > first && is_begun(last));
+            }
+        }
+        let blocks = (state.clusters + clusters) << log2;
+        let runs = state.pages.runs() as u64 + 1;
+        let wanted = state.clusters + clusters + map::blocks_needed_at_most(&self.format, node, blocks, runs);
+        let held = state.promise.as_ref().map_or(0, placement::Promise::count);
+        if clusters > 0 && wanted > held {
+            let more = self.space.promise(wanted - held)?;
+            match &mut state.promise {
+                Some(promise) => promise.join(more),
+                none => *none = Some(more),
+            }
+        }
+        state.clusters += clusters;
+        Ok(())
     }
 
     /// Makes a file stable. `data_only` leaves out what is not needed to read the bytes again.
     ///
     /// # Errors
-    /// As [`Volume::sync`].
-    pub fn sync_inode(&self, _number: InodeNumber, _data_only: bool) -> Result<()> {
+    /// As [`Volume::sync`]; a write-back that failed earlier, once.
+    pub fn sync_inode(&self, number: InodeNumber, _data_only: bool) -> Result<()> {
+        if let Some(file) = self.delayed.find(number) {
+            {
+                let _shared = file.share();
+                self.flush_shared(&file)?;
+            }
+            let failed = file.state().error.take();
+            failed.map_or(Ok(()), Err)?;
+        }
         self.sync()
     }
 

@@ -22,14 +22,14 @@ use ondisk::inode::FileType;
 use ondisk::units::{Block, BlockRun, Cluster, FileBlock, Group, InodeNumber, low_u32};
 use placement::{
     BlockPolicyKind, Contradiction, DirectoryPolicyKind, Engine, Grant, InodeEngine, InodeGrant,
-    InodeRefusal, InodeRequest, Layout, Refusal, Request,
+    InodeRefusal, InodeRequest, Layout, Promise, Refusal, Request,
 };
 
 use crate::cache::{Blocks, Cache, Role};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::format::Format;
-use crate::txn::{Claim, Update};
+use crate::txn::{Account, Claim, Update};
 pub use descriptors::Descriptors;
 use ledger::{Ledger, Work};
 
@@ -161,6 +161,14 @@ impl Claim for TakenInode {
     }
 }
 
+/// Takes what was promised, or where that is used up what nobody was promised.
+fn take(engine: &Engine, account: Option<&Account>, request: &Request) -> Result<Grant, Refusal> {
+    match account.map(|account| engine.allocate_promised(&mut lock(account), request)) {
+        None | Some(Err(Refusal::NoSpace)) => engine.allocate(request),
+        Some(answer) => answer,
+    }
+}
+
 fn out_of_step(what: Contradiction) -> Error {
     Error::corrupt(Place::Superblock, what.to_string())
 }
@@ -242,6 +250,14 @@ impl Space {
         self.writing.as_ref().map(|writing| (writing.blocks.free_clusters(), writing.inodes.free_inodes()))
     }
 
+    /// Promises clusters to writes that are delayed.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]: fewer are free and not promised.
+    pub fn promise(&self, clusters: u64) -> Result<Promise> {
+        self.writing()?.blocks.promise(clusters).map_err(|_| Error::NoSpace)
+    }
+
     fn claim(&self, update: &mut Update<'_>, grant: Grant) {
         if let Some(writing) = &self.writing {
             update.claim(TakenBlocks { grant, ledger: Arc::clone(&writing.ledger) });
@@ -252,7 +268,7 @@ impl Space {
     ///
     /// # Errors
     /// [`Error::NoSpace`]; a bitmap that can't be read or contradicts its descriptor.
-    pub fn reserve_data(&self, request: &DataRequest) -> Result<Reserved> {
+    pub fn reserve_data(&self, request: &DataRequest, account: Option<&Account>) -> Result<Reserved> {
         let writing = self.writing()?;
         let geometry = &writing.format.geometry;
         let inside = request.logical.0 % geometry.blocks_per_cluster();
@@ -264,7 +280,7 @@ impl Space {
         wanted.size = wanted.offset + u64::from(clusters);
         wanted.directory = request.directory.map_or(0, |directory| u64::from(directory.get()));
         wanted.growing = request.growing;
-        let grant = self.allocate(writing, wanted)?;
+        let grant = self.allocate(writing, wanted, account)?;
         let run = grant.run();
         let start = geometry.cluster_start(run.start);
         let granted = u64::from(run.count) << geometry.cluster_log2;
@@ -288,18 +304,18 @@ impl Space {
         let writing = self.writing()?;
         let geometry = &writing.format.geometry;
         let wanted = Request::metadata(geometry.cluster_of(goal), 1);
-        let grant = self.allocate(writing, wanted)?;
+        let grant = self.allocate(writing, wanted, update.account())?;
         let block = geometry.cluster_start(grant.run().start);
         self.claim(update, grant);
         Ok((block, u64::from(geometry.blocks_per_cluster())))
     }
 
-    fn allocate(&self, writing: &Writing, mut request: Request) -> Result<Grant> {
+    fn allocate(&self, writing: &Writing, mut request: Request, account: Option<&Account>) -> Result<Grant> {
         if let Some(front) = &writing.front {
             request.goal = Cluster(front.load(Ordering::Relaxed));
             request.stream = true;
         }
-        let grant = self.allocate_loaded(writing, request)?;
+        let grant = self.allocate_loaded(writing, request, account)?;
         if let Some(front) = &writing.front {
             front.store(grant.run().end(), Ordering::Relaxed);
         }
@@ -307,10 +323,15 @@ impl Space {
     }
 
     /// Asks the engine, and gives it the bitmaps it wants to see.
-    fn allocate_loaded(&self, writing: &Writing, mut request: Request) -> Result<Grant> {
+    fn allocate_loaded(
+        &self,
+        writing: &Writing,
+        mut request: Request,
+        account: Option<&Account>,
+    ) -> Result<Grant> {
         // Each round loads one more bitmap, so the groups bound the rounds.
         for _ in 0..=writing.format.geometry.groups {
-            match writing.blocks.allocate(&request) {
+            match take(&writing.blocks, account, &request) {
                 Ok(grant) => return Ok(grant),
                 Err(Refusal::NoSpace) => return Err(Error::NoSpace),
                 Err(Refusal::NeedBitmap(group)) => self.load_block_bitmap(writing, group)?,

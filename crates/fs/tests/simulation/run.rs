@@ -8,7 +8,9 @@ use platfs::device::{Device, FileDevice};
 use platfs::mkfs::Plan;
 use platfs::ondisk::inode::Timestamp;
 use platfs::ondisk::units::InodeNumber;
-use platfs::{Allocate, Attributes, Error, Kind, NewInode, OpenOptions, Replace, Times, Volume};
+use platfs::{
+    Allocate, Attributes, Error, Kind, NewInode, OpenOptions, Replace, Times, Volume, WriteOptions,
+};
 use testkit::mount::Mounted;
 use testkit::scratch::Scratch;
 
@@ -75,7 +77,9 @@ impl Run {
     fn open(&mut self) {
         self.openings += 1;
         let now = Timestamp::from_seconds(1_700_000_000 + self.openings as i64);
-        let options = OpenOptions::new().write(true).unordered(true).now(now).seed(self.openings);
+        // Nothing delayed, as much as the memory bound holds, and more than that.
+        let delay = [64 << 20, 0, 200 << 10][self.openings as usize % 3];
+        let options = OpenOptions::new().write(true).unordered(true).now(now).seed(self.openings).delay(delay);
         self.volume = Some(Volume::open(Arc::clone(&self.device), &options).unwrap());
     }
 
@@ -369,9 +373,11 @@ impl Run {
         let data = self.random.bytes(length);
         let announced = if self.random.one_in(2) { offset + length } else { 0 };
         let inode = self.inode(id);
-        let mut writer = self.volume().writer(inode, announced).unwrap();
-        let done = writer.write_all_at(offset, &data);
-        drop(writer);
+        let done = if self.random.one_in(3) {
+            self.volume().writer(inode, announced).unwrap().write_all_at(offset, &data)
+        } else {
+            self.volume().write_at(inode, offset, &data, WriteOptions::default())
+        };
         if self.agree("write", &done, Outcome::Done) {
             let bytes = self.model.bytes_mut(id);
             let end = (offset + length) as usize;
@@ -380,7 +386,7 @@ impl Run {
         } else {
             // Data in blocks that the file had already may have changed, its size not.
             let mut read = vec![0; size as usize + 1];
-            let count = self.volume().open_file(inode).unwrap().read_at(0, &mut read).unwrap();
+            let count = self.volume().read_at(inode, 0, &mut read).unwrap();
             assert_eq!(count as u64, size);
             read.truncate(count);
             *self.model.bytes_mut(id) = read;

@@ -1,0 +1,235 @@
+//! Delayed writes: what files hold that is not on the device yet, and the room it takes in memory.
+//!
+//! Owns: the table of files with dirty bytes, the locks between their writers and their write-back,
+//! the space promised to them, and the order in which they were dirtied. Excludes: when something is
+//! written back and how it is mapped (`ops::flush`).
+//!
+//! Locks of one file, in the order in which they are taken; all before the volume's writer:
+//! - `gate`: shared by writers of bytes and by write-back, alone by whoever changes the map otherwise
+//!   (truncate, fallocate, ...), so that a hole stays a hole until write-back has filled it;
+//! - `flushing`: one write-back at a time;
+//! - `state`: a moment only, never while the device is waited for.
+
+mod pages;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use ondisk::inode::Timestamp;
+use ondisk::units::InodeNumber;
+use placement::Promise;
+
+use crate::error::Error;
+pub(crate) use pages::{Pages, Run};
+
+/// Files without dirty bytes that are remembered, for what is known of how they grow.
+const IDLE_MAX: usize = 4096;
+
+/// What is delayed of one file.
+pub(crate) struct State {
+    pub(crate) pages: Pages,
+    /// Space for what is dirty and has none: clusters of data and blocks of the map.
+    pub(crate) promise: Option<Promise>,
+    /// Clusters of data among the promised ones.
+    pub(crate) clusters: u64,
+    /// How often bytes stopped being dirty: who reads around a write must see the same before and after.
+    pub(crate) settled: u64,
+    /// Writes that made the file longer: more than one, and it is one that grows.
+    pub(crate) extensions: u32,
+    /// What became of a write-back that nobody waited for, until somebody asks.
+    pub(crate) error: Option<Error>,
+    /// Its turn among the dirty files.
+    turn: Option<u64>,
+}
+
+/// A file that is written to.
+pub(crate) struct DirtyFile {
+    number: InodeNumber,
+    gate: RwLock<()>,
+    flushing: Mutex<()>,
+    state: Mutex<State>,
+}
+
+impl DirtyFile {
+    pub(crate) fn number(&self) -> InodeNumber {
+        self.number
+    }
+
+    /// Keeps the map from being changed by others than write-back.
+    pub(crate) fn share(&self) -> RwLockReadGuard<'_, ()> {
+        self.gate.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps everybody else from writing and writing back.
+    pub(crate) fn close(&self) -> RwLockWriteGuard<'_, ()> {
+        self.gate.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn flush_alone(&self) -> MutexGuard<'_, ()> {
+        self.flushing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Default)]
+struct Table {
+    files: HashMap<InodeNumber, Arc<DirtyFile>>,
+    /// Dirty files by turn, with the time at which they became dirty.
+    queue: BTreeMap<u64, (InodeNumber, Timestamp)>,
+    turn: u64,
+    /// So many files are remembered before those that are idle are looked for.
+    sweep_at: usize,
+}
+
+/// The delayed writes of one volume.
+pub(crate) struct Delayed {
+    block_log2: u32,
+    /// Dirty bytes that may be held; none are delayed if it is 0.
+    bound: u64,
+    bytes: AtomicU64,
+    table: Mutex<Table>,
+}
+
+impl Delayed {
+    pub(crate) fn new(block_log2: u32, bound: u64) -> Self {
+        Delayed { block_log2, bound, bytes: AtomicU64::new(0), table: Mutex::default() }
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether writes are delayed at all.
+    pub(crate) fn is_on(&self) -> bool {
+        self.bound > 0
+    }
+
+    /// Dirty bytes held.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether more is held than may be.
+    pub(crate) fn is_over(&self) -> bool {
+        self.bytes() > self.bound
+    }
+
+    /// Bytes to write back when there is too much: enough that it pays, not all.
+    pub(crate) fn excess(&self) -> u64 {
+        self.bytes().saturating_sub(self.bound - self.bound / 4)
+    }
+
+    /// What is known of a file's delayed writes, if anything is.
+    pub(crate) fn find(&self, number: InodeNumber) -> Option<Arc<DirtyFile>> {
+        self.table().files.get(&number).map(Arc::clone)
+    }
+
+    /// A file to be written to.
+    pub(crate) fn enter(&self, number: InodeNumber) -> Arc<DirtyFile> {
+        let mut table = self.table();
+        if table.files.len() > table.sweep_at.max(IDLE_MAX) {
+            table.sweep();
+        }
+        let new = || {
+            Arc::new(DirtyFile {
+                number,
+                gate: RwLock::default(),
+                flushing: Mutex::default(),
+                state: Mutex::new(State {
+                    pages: Pages::new(self.block_log2),
+                    promise: None,
+                    clusters: 0,
+                    settled: 0,
+                    extensions: 0,
+                    error: None,
+                    turn: None,
+                }),
+            })
+        };
+        Arc::clone(table.files.entry(number).or_insert_with(new))
+    }
+
+    /// Changes the dirty bytes of a file, and counts them.
+    pub(crate) fn change<T>(
+        &self,
+        file: &DirtyFile,
+        state: &mut State,
+        now: Timestamp,
+        change: impl FnOnce(&mut Pages) -> T,
+    ) -> T {
+        let before = state.pages.bytes();
+        let done = change(&mut state.pages);
+        let after = state.pages.bytes();
+        if after >= before {
+            self.bytes.fetch_add(after - before, Ordering::Relaxed);
+        } else {
+            self.bytes.fetch_sub(before - after, Ordering::Relaxed);
+        }
+        match (state.turn, state.pages.is_empty()) {
+            (None, false) => {
+                let mut table = self.table();
+                table.turn += 1;
+                let turn = table.turn;
+                table.queue.insert(turn, (file.number, now));
+                state.turn = Some(turn);
+            }
+            (Some(turn), true) => {
+                self.table().queue.remove(&turn);
+                state.turn = None;
+            }
+            _ => {}
+        }
+        done
+    }
+
+    /// Drops all that is dirty of a file: it is gone, or can't be written.
+    pub(crate) fn drop_bytes(&self, file: &DirtyFile) {
+        let mut state = file.state();
+        self.change(file, &mut state, Timestamp::default(), |pages| pages.cut(0));
+        state.settled += 1;
+        state.promise = None;
+        state.clusters = 0;
+    }
+
+    /// A file is gone.
+    pub(crate) fn forget(&self, number: InodeNumber) {
+        let gone = self.table().files.remove(&number);
+        if let Some(file) = gone {
+            self.drop_bytes(&file);
+        }
+    }
+
+    /// The files that have been dirty longest: all that were dirty before a time, or as many as hold
+    /// so many bytes.
+    pub(crate) fn oldest(&self, before: Option<Timestamp>, mut bytes: u64) -> Vec<Arc<DirtyFile>> {
+        let candidates: Vec<Arc<DirtyFile>> = {
+            let table = self.table();
+            let due = table.queue.values().take_while(|(_, since)| before.is_none_or(|time| *since <= time));
+            due.filter_map(|(number, _)| table.files.get(number)).map(Arc::clone).collect()
+        };
+        let mut chosen = Vec::new();
+        for file in candidates {
+            if bytes == 0 {
+                break;
+            }
+            bytes = bytes.saturating_sub(file.state().pages.bytes());
+            chosen.push(file);
+        }
+        chosen
+    }
+}
+
+impl Table {
+    /// Forgets files that nobody uses and of which nothing is delayed.
+    fn sweep(&mut self) {
+        self.files.retain(|_, file| {
+            Arc::strong_count(file) > 1
+                || file.state.try_lock().is_ok_and(|state| !state.pages.is_empty() || state.error.is_some())
+        });
+        self.sweep_at = 2 * self.files.len();
+    }
+}

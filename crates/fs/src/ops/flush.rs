@@ -1,0 +1,262 @@
+//! Write-back: dirty bytes get their blocks, and go to the device.
+//!
+//! One write-back of a file takes all that is dirty of it: asks placement once for each run of blocks
+//! that have none, maps them in one update, and writes large pieces. Bytes stay dirty until they are on
+//! the device, so that a reader sees them in memory or there. In between the map points at blocks that
+//! do not hold them yet; a sync writes back what is dirty, and so waits for them.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ondisk::inode::{Inode, Timestamp};
+use ondisk::units::{Block, FileBlock, InodeNumber, low_u32};
+
+use crate::dirty::{DirtyFile, Run};
+use crate::error::{Error, Result};
+use crate::map::{self, Segment, State};
+use crate::txn::{Account, Update};
+use crate::volume::Volume;
+use crate::{file, inode};
+
+/// Where a stretch of file blocks goes: its first, how many, the disk block of the first.
+type Place = (u64, u64, Block);
+
+/// What a write-back takes along.
+struct Flight {
+    runs: Vec<Run>,
+    account: Option<Account>,
+    clusters: u64,
+    /// One past the last byte.
+    end: u64,
+    /// The file is one that grows.
+    growing: bool,
+}
+
+impl Volume {
+    /// Writes back all that became dirty at or before a time, or all; it need not be stable then.
+    ///
+    /// # Errors
+    /// No space that was not promised; the device's failure. Other files were written back all the same.
+    pub fn write_back(&self, before: Option<Timestamp>) -> Result<()> {
+        self.write_back_files(&self.delayed.oldest(before, u64::MAX))
+    }
+
+    /// Writes back the files that have been dirty longest, of so many bytes.
+    pub(crate) fn write_back_bytes(&self, bytes: u64) -> Result<()> {
+        self.write_back_files(&self.delayed.oldest(None, bytes))
+    }
+
+    fn write_back_files(&self, files: &[Arc<DirtyFile>]) -> Result<()> {
+        let mut first = Ok(());
+        for file in files {
+            let _shared = file.share();
+            if let Err(error) = self.flush_shared(file) {
+                // Told here, and once more to whoever syncs that file.
+                let what = format!("writing back inode {}", file.number());
+                let again = Error::io(what, io::Error::other(error.to_string()));
+                file.state().error.get_or_insert(error);
+                first = first.and(Err(again));
+            }
+        }
+        first
+    }
+
+    /// Dirty bytes of all files.
+    #[must_use]
+    pub fn dirty_bytes(&self) -> u64 {
+        self.delayed.bytes()
+    }
+
+    /// Writes back one file, if anything of it is dirty.
+    pub(crate) fn flush_inode(&self, number: InodeNumber) -> Result<()> {
+        let Some(file) = self.delayed.find(number) else { return Ok(()) };
+        let _shared = file.share();
+        self.flush_shared(&file)
+    }
+
+    /// An inode after its write-back, if anything of it was dirty. A failure is told to whoever syncs it.
+    pub(crate) fn written_back(&self, number: InodeNumber) -> Option<Inode> {
+        let file = self.delayed.find(number)?;
+        let _shared = file.share();
+        if let Err(error) = self.flush_shared(&file) {
+            file.state().error.get_or_insert(error);
+        }
+        self.load(number).ok()
+    }
+
+    /// Writes back a file whose gate the caller holds.
+    pub(crate) fn flush_shared(&self, file: &DirtyFile) -> Result<()> {
+        let _one = file.flush_alone();
+        let Some(flight) = take_off(file) else { return Ok(()) };
+        let Ok(_pin) = self.pin(file.number()) else {
+            // It is being destroyed.
+            self.delayed.drop_bytes(file);
+            return Ok(());
+        };
+        let mut done = self.fly(file, &flight);
+        if matches!(done, Err(Error::NoSpace)) && self.space.holds_freed() {
+            done = self.sync_metadata().and_then(|()| self.fly(file, &flight));
+        }
+        if matches!(done, Err(Error::NoSpace)) {
+            // It stays dirty, and may find space later.
+            put_back(file, flight);
+            return done;
+        }
+        let mut state = file.state();
+        self.delayed.change(file, &mut state, Timestamp::default(), |pages| pages.settle(&flight.runs));
+        state.settled += 1;
+        done
+    }
+
+    /// Maps what has no blocks, then writes the bytes.
+    fn fly(&self, file: &DirtyFile, flight: &Flight) -> Result<()> {
+        let mut places = Vec::new();
+        self.change_once(|update| {
+            places.clear();
+            if let Some(account) = &flight.account {
+                update.draw_on(account);
+            }
+            self.map_flight(update, file.number(), flight, &mut places)
+        })?;
+        self.write_places(file.number(), &flight.runs, &places)
+    }
+
+    fn map_flight(
+        &self,
+        update: &mut Update<'_>,
+        number: InodeNumber,
+        flight: &Flight,
+        places: &mut Vec<Place>,
+    ) -> Result<()> {
+        let mut node = self.load(number)?;
+        file::grow_out(self, update, &mut node)?;
+        let log2 = self.format.geometry.block_size.log2();
+        let first = flight.runs.first().map_or(0, |(first, _)| first << log2);
+        file::zero_behind_end(self, update, &node, first.max(node.size()))?;
+        for (from, end) in stretches(&flight.runs, log2) {
+            self.map_stretch(update, &mut node, (from, end), flight, places)?;
+        }
+        if flight.end > node.size() {
+            node.set_size(flight.end);
+        }
+        self.note_size(node.size());
+        self.note_map(&node);
+        inode::store(update, &self.format, &self.space, &mut node)
+    }
+
+    /// Gives each block of a dirty stretch its place.
+    fn map_stretch(
+        &self,
+        update: &mut Update<'_>,
+        node: &mut Inode,
+        (from, end): (u64, u64),
+        flight: &Flight,
+        places: &mut Vec<Place>,
+    ) -> Result<()> {
+        let log2 = self.format.geometry.block_size.log2();
+        let mut at = from;
+        let mut ahead = file::Ahead::default();
+        let mut hole_end = 0;
+        while at < end {
+            let found = map::lookup(&*update, &self.format, node, FileBlock(low_u32(at)))?;
+            let count = found.count.min(end - at);
+            let (start, count) = match found.state {
+                State::Mapped(block) => (block, count),
+                State::Unwritten(block) => {
+                    let range = (at, at + count);
+                    map::set_unwritten(&self.format, &self.space, update, node, range, false)?;
+                    (block, count)
+                }
+                State::Hole => {
+                    if at >= hole_end {
+                        ahead = file::Ahead::default();
+                        hole_end = at + count;
+                    }
+                    let hint = file::WriteHint { end: hole_end << log2, growing: flight.growing };
+                    let hole = Segment { count, ..found };
+                    file::map_hole(self, update, node, &mut ahead, hole, &hint, false)?
+                }
+            };
+            places.push((at, count, start));
+            at += count;
+        }
+        Ok(())
+    }
+
+    /// Writes the bytes of runs to their places, the last block of each filled up with zeros.
+    fn write_places(&self, number: InodeNumber, runs: &[Run], places: &[Place]) -> Result<()> {
+        let size = self.format.geometry.block_size;
+        let mut runs = runs.iter().peekable();
+        for (from, count, start) in places {
+            let stop = from + count;
+            while let Some((first, data)) = runs.peek() {
+                let run_end = first + size.blocks_for(data.len() as u64);
+                let (low, high) = ((*from).max(*first), stop.min(run_end));
+                if low < high {
+                    let bytes =
+                        |block: u64| usize::try_from((block - first) << size.log2()).unwrap_or(usize::MAX);
+                    let piece = data.get(bytes(low)..bytes(high).min(data.len())).unwrap_or_default();
+                    let place = self.format.geometry.byte_offset(Block(start.0 + (low - from)));
+                    self.write_piece(number, place, piece, bytes(high) - bytes(low))?;
+                }
+                if run_end > stop {
+                    break;
+                }
+                runs.next();
+            }
+        }
+        Ok(())
+    }
+
+    fn write_piece(&self, number: InodeNumber, place: u64, piece: &[u8], len: usize) -> Result<()> {
+        let device = self.cache.device();
+        let written = if piece.len() == len {
+            device.write_at(place, piece)
+        } else {
+            let mut whole = Vec::with_capacity(len);
+            whole.extend_from_slice(piece);
+            whole.resize(len, 0);
+            device.write_at(place, &whole)
+        };
+        written.map_err(|source| Error::io(format!("writing inode {number}"), source))
+    }
+}
+
+/// Takes all that is dirty, with what was promised to it; it stays visible.
+fn take_off(file: &DirtyFile) -> Option<Flight> {
+    let mut state = file.state();
+    if state.pages.is_empty() {
+        return None;
+    }
+    let promise = state.promise.take();
+    let clusters = std::mem::take(&mut state.clusters);
+    let growing = state.extensions > 1;
+    let account = promise.map(|promise| Arc::new(Mutex::new(promise)));
+    Some(Flight { runs: state.pages.snapshot(), account, clusters, end: state.pages.end(), growing })
+}
+
+/// The bytes could not be written: what is left of their promise is theirs again.
+fn put_back(file: &DirtyFile, flight: Flight) {
+    let mut state = file.state();
+    state.clusters += flight.clusters;
+    if let Some(Ok(account)) = flight.account.map(Arc::try_unwrap) {
+        let promise = account.into_inner().unwrap_or_else(PoisonError::into_inner);
+        match &mut state.promise {
+            Some(held) => held.join(promise),
+            none => *none = Some(promise),
+        }
+    }
+}
+
+/// Runs joined where they touch, as ranges of file blocks.
+fn stretches(runs: &[Run], log2: u32) -> Vec<(u64, u64)> {
+    let mut joined: Vec<(u64, u64)> = Vec::new();
+    for (first, data) in runs {
+        let end = first + (data.len() as u64).div_ceil(1 << log2);
+        match joined.last_mut() {
+            Some((_, last)) if last == first => *last = end,
+            _ => joined.push((*first, end)),
+        }
+    }
+    joined
+}
