@@ -35,12 +35,50 @@ pub(crate) struct State {
     pub(crate) clusters: u64,
     /// How often bytes stopped being dirty: who reads around a write must see the same before and after.
     pub(crate) settled: u64,
-    /// Writes that made the file longer: more than one, and it is one that grows.
-    pub(crate) extensions: u32,
+    /// How the file grows.
+    pub(crate) growth: Growth,
     /// What became of a write-back that nobody waited for, until somebody asks.
     pub(crate) error: Option<Error>,
     /// Its turn among the dirty files.
     turn: Option<u64>,
+}
+
+/// Why a file is written back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reason {
+    /// Somebody asked for it, or needs it.
+    Asked,
+    /// It has been dirty for long.
+    Age,
+    /// There is too much.
+    Pressure,
+}
+
+/// What is known of how a file grows.
+#[derive(Default)]
+pub(crate) struct Growth {
+    /// Writes that made it longer since its last write-back.
+    extensions: u32,
+    /// It has been written back before.
+    written_back: bool,
+    /// Bytes that had been written to all files when it was last written to.
+    last: u64,
+}
+
+impl Growth {
+    /// Whether the file may well become longer than it is: it grew again after a write-back; it was
+    /// written to piece by piece, and is taken from its writer for lack of memory; or its last write
+    /// was a moment ago.
+    fn goes_on(&self, reason: Reason, hot: bool) -> bool {
+        let again = self.written_back && self.extensions > 0;
+        let in_pieces = self.extensions > 1;
+        again
+            || match reason {
+                Reason::Asked => hot && in_pieces,
+                Reason::Age => false,
+                Reason::Pressure => hot || in_pieces,
+            }
+    }
 }
 
 /// A file that is written to.
@@ -91,12 +129,20 @@ pub(crate) struct Delayed {
     /// Dirty bytes that may be held; none are delayed if it is 0.
     bound: u64,
     bytes: AtomicU64,
+    /// Bytes written to all files: the clock by which writes are recent or not.
+    written: AtomicU64,
     table: Mutex<Table>,
 }
 
 impl Delayed {
     pub(crate) fn new(block_log2: u32, bound: u64) -> Self {
-        Delayed { block_log2, bound, bytes: AtomicU64::new(0), table: Mutex::default() }
+        Delayed {
+            block_log2,
+            bound,
+            bytes: AtomicU64::default(),
+            written: AtomicU64::default(),
+            table: Mutex::default(),
+        }
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -144,7 +190,7 @@ impl Delayed {
                     promise: None,
                     clusters: 0,
                     settled: 0,
-                    extensions: 0,
+                    growth: Growth::default(),
                     error: None,
                     turn: None,
                 }),
@@ -184,6 +230,21 @@ impl Delayed {
             _ => {}
         }
         done
+    }
+
+    /// Notes a write of so many bytes, which may have made the file longer.
+    pub(crate) fn note_write(&self, state: &mut State, bytes: u64, extends: bool) {
+        state.growth.last = self.written.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        state.growth.extensions = state.growth.extensions.saturating_add(u32::from(extends));
+    }
+
+    /// Whether a file that is about to be written back may well grow; the write-back is noted.
+    pub(crate) fn may_grow(&self, state: &mut State, reason: Reason) -> bool {
+        let since = self.written.load(Ordering::Relaxed).saturating_sub(state.growth.last);
+        let goes_on = state.growth.goes_on(reason, since <= self.bound / 2);
+        (state.growth.extensions, state.growth.written_back) = (0, true);
+        // Nobody knows what comes behind bytes that were not held back.
+        goes_on || !self.is_on()
     }
 
     /// Drops all that is dirty of a file: it is gone, or can't be written.

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ondisk::inode::{Inode, Timestamp};
 use ondisk::units::{Block, FileBlock, InodeNumber, low_u32};
 
-use crate::dirty::{DirtyFile, Run};
+use crate::dirty::{DirtyFile, Reason, Run};
 use crate::error::{Error, Result};
 use crate::map::{self, Segment, State};
 use crate::txn::{Account, Update};
@@ -38,19 +38,20 @@ impl Volume {
     /// # Errors
     /// No space that was not promised; the device's failure. Other files were written back all the same.
     pub fn write_back(&self, before: Option<Timestamp>) -> Result<()> {
-        self.write_back_files(&self.delayed.oldest(before, u64::MAX))
+        let reason = if before.is_some() { Reason::Age } else { Reason::Asked };
+        self.write_back_files(&self.delayed.oldest(before, u64::MAX), reason)
     }
 
     /// Writes back the files that have been dirty longest, of so many bytes.
     pub(crate) fn write_back_bytes(&self, bytes: u64) -> Result<()> {
-        self.write_back_files(&self.delayed.oldest(None, bytes))
+        self.write_back_files(&self.delayed.oldest(None, bytes), Reason::Pressure)
     }
 
-    fn write_back_files(&self, files: &[Arc<DirtyFile>]) -> Result<()> {
+    fn write_back_files(&self, files: &[Arc<DirtyFile>], reason: Reason) -> Result<()> {
         let mut first = Ok(());
         for file in files {
             let _shared = file.share();
-            if let Err(error) = self.flush_shared(file) {
+            if let Err(error) = self.flush_shared(file, reason) {
                 // Told here, and once more to whoever syncs that file.
                 let what = format!("writing back inode {}", file.number());
                 let again = Error::io(what, io::Error::other(error.to_string()));
@@ -71,23 +72,23 @@ impl Volume {
     pub(crate) fn flush_inode(&self, number: InodeNumber) -> Result<()> {
         let Some(file) = self.delayed.find(number) else { return Ok(()) };
         let _shared = file.share();
-        self.flush_shared(&file)
+        self.flush_shared(&file, Reason::Asked)
     }
 
     /// An inode after its write-back, if anything of it was dirty. A failure is told to whoever syncs it.
     pub(crate) fn written_back(&self, number: InodeNumber) -> Option<Inode> {
         let file = self.delayed.find(number)?;
         let _shared = file.share();
-        if let Err(error) = self.flush_shared(&file) {
+        if let Err(error) = self.flush_shared(&file, Reason::Asked) {
             file.state().error.get_or_insert(error);
         }
         self.load(number).ok()
     }
 
     /// Writes back a file whose gate the caller holds.
-    pub(crate) fn flush_shared(&self, file: &DirtyFile) -> Result<()> {
+    pub(crate) fn flush_shared(&self, file: &DirtyFile, reason: Reason) -> Result<()> {
         let _one = file.flush_alone();
-        let Some(flight) = take_off(file) else { return Ok(()) };
+        let Some(flight) = self.take_off(file, reason) else { return Ok(()) };
         let Ok(_pin) = self.pin(file.number()) else {
             // It is being destroyed.
             self.delayed.drop_bytes(file);
@@ -106,6 +107,18 @@ impl Volume {
         self.delayed.change(file, &mut state, Timestamp::default(), |pages| pages.settle(&flight.runs));
         state.settled += 1;
         done
+    }
+
+    /// Takes all that is dirty of a file, with what was promised to it; it stays visible.
+    fn take_off(&self, file: &DirtyFile, reason: Reason) -> Option<Flight> {
+        let mut state = file.state();
+        if state.pages.is_empty() {
+            return None;
+        }
+        let growing = self.delayed.may_grow(&mut state, reason);
+        let account = state.promise.take().map(|promise| Arc::new(Mutex::new(promise)));
+        let clusters = std::mem::take(&mut state.clusters);
+        Some(Flight { runs: state.pages.snapshot(), account, clusters, end: state.pages.end(), growing })
     }
 
     /// Maps what has no blocks, then writes the bytes.
@@ -220,19 +233,6 @@ impl Volume {
         };
         written.map_err(|source| Error::io(format!("writing inode {number}"), source))
     }
-}
-
-/// Takes all that is dirty, with what was promised to it; it stays visible.
-fn take_off(file: &DirtyFile) -> Option<Flight> {
-    let mut state = file.state();
-    if state.pages.is_empty() {
-        return None;
-    }
-    let promise = state.promise.take();
-    let clusters = std::mem::take(&mut state.clusters);
-    let growing = state.extensions > 1;
-    let account = promise.map(|promise| Arc::new(Mutex::new(promise)));
-    Some(Flight { runs: state.pages.snapshot(), account, clusters, end: state.pages.end(), growing })
 }
 
 /// The bytes could not be written: what is left of their promise is theirs again.

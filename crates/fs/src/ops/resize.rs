@@ -9,6 +9,7 @@ use ondisk::units::{FileBlock, InodeNumber, low_u32};
 use super::attrs::file_type;
 use super::rules;
 use super::write::WriteOptions;
+use crate::dirty::{Growth, Reason};
 use crate::error::{Error, Result};
 use crate::map::{self, Segment, Segments, State};
 use crate::txn::Update;
@@ -60,7 +61,7 @@ impl Volume {
         let was_longer = state.pages.end() > size;
         self.delayed.change(&file, &mut state, self.now(), |pages| pages.cut(size));
         if state.pages.is_empty() {
-            (state.promise, state.clusters, state.extensions) = (None, 0, 0);
+            (state.promise, state.clusters, state.growth) = (None, 0, Growth::default());
         }
         drop(state);
         self.space.truncated(number);
@@ -71,7 +72,7 @@ impl Volume {
     pub(super) fn alone<T>(&self, number: InodeNumber, verb: impl FnOnce() -> Result<T>) -> Result<T> {
         let file = self.delayed.enter(number);
         let _alone = file.close();
-        self.flush_shared(&file)?;
+        self.flush_shared(&file, Reason::Asked)?;
         verb()
     }
 

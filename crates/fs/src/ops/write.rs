@@ -5,7 +5,7 @@ use ondisk::units::InodeNumber;
 
 use super::attrs::file_type;
 use super::rules;
-use crate::dirty::{DirtyFile, State};
+use crate::dirty::{DirtyFile, Reason, State};
 use crate::error::{Error, Result};
 use crate::map::{self, Segments};
 use crate::volume::Volume;
@@ -150,7 +150,7 @@ impl Volume {
         } else {
             let _shared = file.share();
             self.hold(file, offset, data, true)?;
-            if self.delayed.is_on() { Ok(()) } else { self.flush_shared(file) }
+            if self.delayed.is_on() { Ok(()) } else { self.flush_shared(file, Reason::Asked) }
         }
     }
 
@@ -177,9 +177,9 @@ impl Volume {
     /// Writes without a promise: what was dirty is written back first, so that bytes for which there
     /// is no space can be dropped and nothing else.
     fn write_through(&self, file: &DirtyFile, offset: u64, data: &[u8]) -> Result<()> {
-        self.flush_shared(file)?;
+        self.flush_shared(file, Reason::Asked)?;
         self.hold(file, offset, data, false)?;
-        let done = self.flush_shared(file);
+        let done = self.flush_shared(file, Reason::Asked);
         if done.is_err() {
             self.delayed.drop_bytes(file);
         }
@@ -210,9 +210,8 @@ impl Volume {
             if promised {
                 self.promise_space(&mut state, &node, &holes)?;
             }
-            if offset + data.len() as u64 > node.size().max(state.pages.end()) {
-                state.extensions = state.extensions.saturating_add(1);
-            }
+            let extends = offset + data.len() as u64 > node.size().max(state.pages.end());
+            self.delayed.note_write(&mut state, data.len() as u64, extends);
             self.delayed.change(file, &mut state, self.now(), |pages| {
                 for (block, contents) in &old {
                     pages.fill(*block, contents);
@@ -284,7 +283,7 @@ impl Volume {
         if let Some(file) = self.delayed.find(number) {
             {
                 let _shared = file.share();
-                self.flush_shared(&file)?;
+                self.flush_shared(&file, Reason::Asked)?;
             }
             let failed = file.state().error.take();
             failed.map_or(Ok(()), Err)?;

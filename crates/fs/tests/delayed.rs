@@ -1,0 +1,226 @@
+//! Delayed allocation: few extents, no promise broken, threads side by side.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+#![allow(clippy::cast_possible_truncation, reason = "numbers of a test are small")]
+
+use std::fs::File;
+use std::sync::Arc;
+use std::thread;
+
+use platfs::device::{Device, FileDevice, MemoryDevice};
+use platfs::mkfs::{FsType, Options, Plan, parse_features};
+use platfs::ondisk::inode::Timestamp;
+use platfs::{
+    Allocate, Attributes, Error, InodeNumber, Kind, NewInode, OpenOptions, State, Times, Volume, WriteOptions,
+};
+use testkit::scratch::Scratch;
+
+const NOW: i64 = 1_700_000_000;
+
+fn options() -> OpenOptions {
+    OpenOptions::new().write(true).now(Timestamp::from_seconds(NOW)).seed(1)
+}
+
+fn plan(fs_type: FsType, block: u32, features: &str, bytes: u64) -> Plan {
+    let mut options = Options::new(fs_type);
+    options.block_size = Some(block);
+    options.features = parse_features(features).unwrap();
+    Plan::new(&options, bytes).unwrap()
+}
+
+fn volume(bytes: u64, delay: u64) -> Volume {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(bytes));
+    plan(FsType::Ext4, 4096, "^has_journal", bytes).write(&*device).unwrap();
+    Volume::open(device, &options().delay(delay)).unwrap()
+}
+
+fn create(volume: &Volume, name: &str) -> InodeNumber {
+    let times = Times::all(Timestamp::from_seconds(NOW));
+    let attributes = Attributes { permissions: 0o644, uid: 0, gid: 0, times };
+    let new = NewInode { kind: Kind::File, attributes, xattrs: &[] };
+    volume.create(InodeNumber::ROOT, name.as_bytes(), &new).unwrap()
+}
+
+fn write(volume: &Volume, inode: InodeNumber, offset: u64, data: &[u8]) {
+    volume.write_at(inode, offset, data, WriteOptions::default()).unwrap();
+}
+
+fn extents(volume: &Volume, inode: InodeNumber) -> usize {
+    let file = volume.open_file(inode).unwrap();
+    let mut end = 0;
+    let mut count = 0;
+    for segment in file.segments() {
+        let segment = segment.unwrap();
+        if let State::Mapped(block) = segment.state {
+            count += usize::from(block.0 != end);
+            end = block.0 + segment.count;
+        }
+    }
+    count
+}
+
+/// Four files, a piece to each in turn; extents of each.
+fn appended_in_turn(delay: u64, sync_each: bool) -> Vec<usize> {
+    let volume = volume(64 << 20, delay);
+    let files: Vec<_> = (0..4).map(|n| create(&volume, &format!("f{n}"))).collect();
+    for piece in 0..400 {
+        for file in &files {
+            write(&volume, *file, piece * 8192, &[7; 8192]);
+            if sync_each {
+                volume.sync_inode(*file, false).unwrap();
+            }
+        }
+    }
+    files.iter().map(|file| extents(&volume, *file)).collect()
+}
+
+#[test]
+fn files_appended_in_turn_are_in_one_piece() {
+    assert_eq!(appended_in_turn(64 << 20, false), [1; 4]);
+}
+
+#[test]
+fn without_delay_they_are_in_few() {
+    let counts = appended_in_turn(0, false);
+    assert!(counts.iter().all(|count| *count <= 4), "{counts:?}");
+}
+
+#[test]
+fn made_stable_after_each_piece_they_are_in_few() {
+    let counts = appended_in_turn(64 << 20, true);
+    assert!(counts.iter().all(|count| *count <= 8), "{counts:?}");
+}
+
+#[test]
+fn many_writers_beyond_the_memory_bound_get_long_runs() {
+    let scratch = Scratch::new("many_writers");
+    let file = File::options().read(true).write(true).create_new(true).open(scratch.join("i")).unwrap();
+    file.set_len(1 << 30).unwrap();
+    let device: Arc<dyn Device> = Arc::new(FileDevice::new(file).unwrap().without_flush());
+    plan(FsType::Ext4, 4096, "^has_journal", 1 << 30).write(&*device).unwrap();
+    let volume = Volume::open(device, &options().delay(8 << 20)).unwrap();
+    let files: Vec<_> = (0..16).map(|n| create(&volume, &format!("f{n}"))).collect();
+    for piece in 0..128 {
+        for (index, inode) in files.iter().enumerate() {
+            write(&volume, *inode, piece << 17, &[index as u8; 1 << 17]);
+        }
+    }
+    let counts: Vec<_> = files.iter().map(|file| extents(&volume, *file)).collect();
+    assert!(counts.iter().all(|count| *count <= 2), "{counts:?}");
+    assert!(volume.dirty_bytes() <= 8 << 20);
+    volume.close().unwrap();
+}
+
+#[test]
+fn what_was_accepted_finds_space_to_the_last_block() {
+    for (fs_type, block, features) in [
+        (FsType::Ext4, 1024, "^has_journal"),
+        (FsType::Ext4, 4096, "^has_journal,bigalloc"),
+        (FsType::Ext2, 1024, ""),
+    ] {
+        let bytes: u64 = if features.contains("bigalloc") { 64 << 20 } else { 6 << 20 };
+        let scratch = Scratch::new("full");
+        let image = scratch.join("disk.img");
+        let file = File::options().read(true).write(true).create_new(true).open(&image).unwrap();
+        file.set_len(bytes).unwrap();
+        let device: Arc<dyn Device> = Arc::new(FileDevice::new(file).unwrap());
+        plan(fs_type, block, features, bytes).write(&*device).unwrap();
+        let volume = Volume::open(device, &options().delay(1 << 30)).unwrap();
+        let mut accepted = Vec::new();
+        'fill: for round in 0_u64.. {
+            let inode = create(&volume, &format!("f{round}"));
+            // Every other block, so that maps are as large as they can be.
+            for piece in 0..200 {
+                let data = vec![(round + piece) as u8 | 1; block as usize];
+                match volume.write_at(inode, piece * 2 * u64::from(block), &data, WriteOptions::default()) {
+                    Ok(()) => accepted.push((inode, piece * 2 * u64::from(block), data)),
+                    Err(Error::NoSpace) => break 'fill,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+        volume.sync().unwrap();
+        assert_eq!(volume.space().free().unwrap().0, 0, "{features}: space was left");
+        for (inode, offset, data) in &accepted {
+            let mut read = vec![0; data.len()];
+            assert_eq!(volume.read_at(*inode, *offset, &mut read).unwrap(), data.len());
+            assert!(read == *data, "inode {inode} at {offset}");
+        }
+        volume.close().unwrap();
+        assert_eq!(testkit::fsck::complaints(&image), "");
+    }
+}
+
+#[test]
+fn a_file_deleted_before_its_write_back_never_takes_space() {
+    let volume = volume(32 << 20, 16 << 20);
+    let keep = create(&volume, "keep");
+    write(&volume, keep, 0, &[1; 4096]);
+    volume.sync().unwrap();
+    let free = volume.space().free().unwrap();
+    let inode = create(&volume, "gone");
+    write(&volume, inode, 0, &[1; 1 << 20]);
+    assert_eq!(volume.metadata(inode).unwrap().sectors, 2048);
+    volume.unlink(InodeNumber::ROOT, b"gone").unwrap();
+    assert_eq!(volume.dirty_bytes(), 0);
+    volume.sync().unwrap();
+    assert_eq!(volume.space().free().unwrap(), free);
+}
+
+#[test]
+fn what_is_delayed_is_seen() {
+    let volume = volume(32 << 20, 16 << 20);
+    let inode = create(&volume, "f");
+    write(&volume, inode, 5000, &[3; 3000]);
+    let metadata = volume.metadata(inode).unwrap();
+    assert_eq!((metadata.size, metadata.sectors), (8000, 8));
+    let mut read = [9; 9000];
+    assert_eq!(volume.read_at(inode, 0, &mut read).unwrap(), 8000);
+    assert!(read[..5000].iter().all(|byte| *byte == 0) && read[5000..8000].iter().all(|byte| *byte == 3));
+    volume.truncate(inode, 6000).unwrap();
+    write(&volume, inode, 20_000, &[4; 1]);
+    assert_eq!(volume.read_at(inode, 5990, &mut read).unwrap(), 9000);
+    assert!(read[..10].iter().all(|byte| *byte == 3) && read[10..].iter().all(|byte| *byte == 0));
+    volume.allocate(inode, Allocate::PunchHole, 0, 8192).unwrap();
+    assert_eq!(volume.dirty_bytes(), 0);
+    assert_eq!(volume.metadata(inode).unwrap().sectors, 8);
+    assert_eq!(volume.seek(inode, 0, platfs::Seek::Data).unwrap(), Some(16384));
+}
+
+/// Each block of a shared file says who wrote it last, and how often; writers own blocks of their own,
+/// cut across the block size, so that they meet in the same blocks.
+#[test]
+fn writers_readers_and_write_back_side_by_side() {
+    const PIECE: u64 = 3000;
+    let volume = volume(64 << 20, 300_000);
+    let inode = create(&volume, "f");
+    thread::scope(|scope| {
+        for owner in 0..4_u64 {
+            let volume = &volume;
+            scope.spawn(move || {
+                let mut random = owner + 1;
+                let mut counts = [0_u8; 40];
+                for _ in 0..3000 {
+                    random = random
+                        .wrapping_mul(6_364_136_223_846_793_005)
+                        .wrapping_add(1_442_695_040_888_963_407);
+                    let slot = (random >> 40) % 40;
+                    let offset = (slot * 4 + owner) * PIECE;
+                    let count = &mut counts[slot as usize];
+                    if random >> 33 & 1 == 0 {
+                        *count = count.wrapping_add(1).max(1);
+                        write(volume, inode, offset, &[*count; PIECE as usize]);
+                    } else if *count > 0 {
+                        let mut read = [0; PIECE as usize];
+                        assert_eq!(volume.read_at(inode, offset, &mut read).unwrap(), PIECE as usize);
+                        assert!(read.iter().all(|byte| byte == count), "owner {owner} slot {slot}");
+                    }
+                }
+            });
+        }
+        let volume = &volume;
+        scope.spawn(move || (0..60).for_each(|_| volume.sync().unwrap()));
+        scope.spawn(move || (0..200).for_each(|_| volume.write_back(None).unwrap()));
+    });
+    volume.close().unwrap();
+}
