@@ -18,7 +18,7 @@ use testkit::scratch::Scratch;
 const NOW: i64 = 1_700_000_000;
 
 fn options() -> OpenOptions {
-    OpenOptions::new().write(true).now(Timestamp::from_seconds(NOW)).seed(1)
+    OpenOptions::new().write(true).unordered(true).now(Timestamp::from_seconds(NOW)).seed(1)
 }
 
 fn plan(fs_type: FsType, block: u32, features: &str, bytes: u64) -> Plan {
