@@ -79,7 +79,8 @@ impl Run {
         let now = Timestamp::from_seconds(1_700_000_000 + self.openings as i64);
         // Nothing delayed, as much as the memory bound holds, and more than that.
         let delay = [64 << 20, 0, 200 << 10][self.openings as usize % 3];
-        let options = OpenOptions::new().write(true).unordered(true).now(now).seed(self.openings).delay(delay);
+        let options =
+            OpenOptions::new().write(true).unordered(true).now(now).seed(self.openings).delay(delay);
         self.volume = Some(Volume::open(Arc::clone(&self.device), &options).unwrap());
     }
 
