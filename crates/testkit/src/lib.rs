@@ -7,6 +7,7 @@
 //! - [`snapshot`]: a tree as a list of facts, and the differences between two.
 //! - [`view`]: the tree of an image by the kernel or fuse2fs.
 //! - [`odd`]: a source tree with every oddity.
+//! - [`mapped`]: a part of a file in memory.
 //! - [`images`]: golden images by the reference tools, each with a premise that is checked.
 //!
 //! Functions of this crate panic with a readable message when the machine does not do what a test needs: that is a failed test. What
@@ -14,6 +15,7 @@
 
 pub mod fsck;
 pub mod images;
+pub mod mapped;
 pub mod mount;
 pub mod odd;
 pub mod scratch;

@@ -1,0 +1,132 @@
+//! One side of the comparison: a mounted image, the cases run on it in a process of their own, and what they told.
+
+use crate::excuses::Excuse;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use testkit::mount::Mounted;
+use testkit::scratch::Scratch;
+
+/// Reference tools that cases use.
+pub const TOOLS: &[&str] = &["mke2fs", "e2fsck", "setfacl", "getfacl", "chattr", "lsattr", "bash"];
+
+/// Longest that all the cases may take on one side: they take seconds.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// Lines by case.
+pub type Told = BTreeMap<String, Vec<String>>;
+
+/// Who shows the image.
+pub struct Side {
+    mounted: Mounted,
+}
+
+impl Side {
+    /// The kernel.
+    pub fn kernel(image: &Path, options: &str) -> Self {
+        let options = format!("loop,rw,acl,user_xattr,{options}");
+        Side { mounted: Mounted::kernel(image, &options).unwrap() }
+    }
+
+    fn root(&self) -> &Path {
+        self.mounted.path()
+    }
+}
+
+/// Runs the cases and gathers what they told.
+pub fn run_side(test: &str, side: &Side) -> Told {
+    let scratch = Scratch::new("told");
+    let file = scratch.join("told");
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["worker", "--exact", "--ignored", "--nocapture"]);
+    command.env(crate::ROOT, side.root()).env(crate::TOLD, &file);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+    let begun = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            let told = read(&file);
+            assert!(status.success() && told.contains_key("end"), "{test}: {status} in {:?}", last(&file));
+            return told;
+        }
+        if begun.elapsed() > PATIENCE {
+            let waiting = waiting(&child);
+            child.kill().unwrap();
+            panic!("{test}: hangs in {:?}\n{waiting}", last(&file));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Where the threads of a process wait in the kernel.
+fn waiting(child: &Child) -> String {
+    let tasks = PathBuf::from(format!("/proc/{}/task", child.id()));
+    let mut told = String::new();
+    for task in fs::read_dir(tasks).into_iter().flatten().flatten() {
+        let stack = fs::read_to_string(task.path().join("stack")).unwrap_or_default();
+        told += &format!("thread {:?}:\n{stack}\n", task.file_name());
+    }
+    told
+}
+
+fn read(file: &Path) -> Told {
+    let mut told = Told::new();
+    let mut case = String::new();
+    for line in fs::read_to_string(file).unwrap_or_default().lines() {
+        if let Some(name) = line.strip_prefix("case ") {
+            case = name.to_owned();
+            told.insert(case.clone(), Vec::new());
+        } else if line == "end" {
+            told.insert("end".to_owned(), Vec::new());
+        } else {
+            told.entry(case.clone()).or_default().push(line.to_owned());
+        }
+    }
+    told
+}
+
+/// The case that was last begun.
+fn last(file: &Path) -> Option<String> {
+    let text = fs::read_to_string(file).ok()?;
+    text.lines().rev().find(|line| line.starts_with("case ")).map(str::to_owned)
+}
+
+/// Whether both lines tell of the same space but for blocks of the map: how many these are depends on where data lies.
+fn same_space(left: &str, right: &str) -> bool {
+    let sectors = |line: &str| line.trim().strip_prefix("sectors -> ")?.parse::<u64>().ok();
+    let (Some(left), Some(right)) = (sectors(left), sectors(right)) else { return false };
+    left.abs_diff(right) <= 16 && (left == 0) == (right == 0)
+}
+
+/// Asserts that both told the same, but for what is excused; and that each excuse is still needed.
+pub fn compare(profile: &str, expected: &Told, found: &Told, excuses: &[Excuse]) {
+    let mut differ = Vec::new();
+    let mut used = vec![false; excuses.len()];
+    for (case, lines) in expected {
+        let other = found.get(case).map_or(&[][..], Vec::as_slice);
+        for at in 0..lines.len().max(other.len()) {
+            let (left, right) = (lines.get(at), other.get(at));
+            if left == right || left.zip(right).is_some_and(|(left, right)| same_space(left, right)) {
+                continue;
+            }
+            let excuse = excuses.iter().position(|excuse| excuse.covers(case, left, right));
+            if let Some(excuse) = excuse {
+                used[excuse] = true;
+                continue;
+            }
+            let show = |line: Option<&String>| line.map_or("nothing", |line| line.trim_end()).to_owned();
+            differ.push(format!("{case} ({at}):\n  kernel {}\n  found  {}", show(left), show(right)));
+            if lines.len() != other.len() {
+                break;
+            }
+        }
+    }
+    let cases = expected.len();
+    let lines: usize = expected.values().map(Vec::len).sum();
+    eprintln!("{profile}: {cases} cases, {lines} lines, {} differ", differ.len());
+    assert!(differ.is_empty(), "{profile}: {} lines differ\n{}", differ.len(), differ.join("\n"));
+    let stale = excuses.iter().zip(used).filter(|(excuse, used)| !used && excuse.applies_to(profile));
+    let stale: Vec<&str> = stale.map(|(excuse, _)| excuse.case).collect();
+    assert!(stale.is_empty(), "{profile}: excuses that nothing needs: {stale:?}");
+}
