@@ -56,6 +56,14 @@ impl Handles {
         }
     }
 
+    /// No users any more.
+    pub(crate) fn unpin_all(&self) {
+        let mut uses = self.lock();
+        let Uses { pins, orphans, doomed, .. } = &mut *uses;
+        doomed.extend(orphans.iter().filter(|orphan| pins.contains_key(orphan)));
+        pins.clear();
+    }
+
     /// Whether an inode without names can be destroyed at once: nobody uses it, and nobody will.
     pub(crate) fn doom(&self, number: InodeNumber) -> bool {
         let mut uses = self.lock();

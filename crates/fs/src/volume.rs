@@ -300,6 +300,15 @@ impl Volume {
     /// # Errors
     /// As [`Volume::sync`].
     pub fn close(self) -> Result<()> {
+        self.put_in_order()
+    }
+
+    /// As [`Volume::close`], for a volume that others still hold but do not change meanwhile: the
+    /// next change takes it back.
+    ///
+    /// # Errors
+    /// As [`Volume::sync`].
+    pub fn put_in_order(&self) -> Result<()> {
         if !self.space.is_writable() {
             return Ok(());
         }

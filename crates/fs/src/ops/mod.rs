@@ -4,6 +4,7 @@
 //! all (invariant I8).
 
 mod attrs;
+mod change;
 mod data;
 mod extents;
 mod flush;
@@ -18,6 +19,7 @@ mod walk;
 mod write;
 
 pub use attrs::{Attributes, Metadata, Times};
+pub use change::AttributeChange;
 pub use data::{File, Writer};
 pub use extents::FileMap;
 pub use handles::Pin;

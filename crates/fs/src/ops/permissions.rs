@@ -94,11 +94,7 @@ impl Volume {
     pub fn set_permissions(&self, number: InodeNumber, permissions: u16) -> Result<()> {
         self.change_inode(number, |update, node| {
             store_permissions(node, permissions);
-            if let Some(list) = self.list(update, node, ACCESS_LIST)? {
-                let list = list.with_mode(permissions).to_xattr();
-                xattr::set(self, update, node, ACCESS_LIST, &list)?;
-            }
-            Ok(())
+            self.lead_list(update, node, permissions)
         })
     }
 
@@ -149,6 +145,12 @@ impl Volume {
             node.set_time(TimeField::Access, self.now());
             inode::store(update, &self.format, &self.space, &mut node)
         })
+    }
+
+    /// The flags that users may set with [`Volume::set_flags`].
+    #[must_use]
+    pub fn settable_flags() -> InodeFlags {
+        SETTABLE
     }
 
     /// Sets the flags that users may set (immutable, append only, no dump ...); the others stay.
@@ -224,6 +226,18 @@ impl Volume {
         })
     }
 
+    /// Makes the access control list, where there is one, follow the mode.
+    pub(super) fn lead_list(
+        &self,
+        update: &mut Update<'_>,
+        node: &mut Inode,
+        permissions: u16,
+    ) -> Result<()> {
+        let Some(list) = self.list(update, node, ACCESS_LIST)? else { return Ok(()) };
+        let list = list.with_mode(permissions).to_xattr();
+        xattr::set(self, update, node, ACCESS_LIST, &list)
+    }
+
     /// Sets an access control list as Linux does: the mode follows it, and one that says no more than the
     /// mode is not kept.
     pub(super) fn follow_list(&self, update: &mut Update<'_>, node: &mut Inode, name: &[u8]) -> Result<()> {
@@ -250,7 +264,7 @@ impl Volume {
     }
 }
 
-fn store_permissions(node: &mut Inode, permissions: u16) {
+pub(super) fn store_permissions(node: &mut Inode, permissions: u16) {
     let file_type = node.mode() & 0xF000;
     node.raw_mut().i_mode.set(file_type | permissions & 0o7777);
 }

@@ -1,0 +1,112 @@
+//! What a mount asks of a volume beside the verbs of programs: several attributes of an inode changed
+//! at once, users counted from outside, and a volume put in order without being given up.
+
+use ondisk::features::RoCompat;
+use ondisk::inode::{FileType, TimeField, Timestamp};
+use ondisk::superblock::STATE_ERROR;
+use ondisk::units::InodeNumber;
+
+use super::attrs::file_type;
+use super::permissions::store_permissions;
+use super::rules;
+use crate::error::{Error, Result};
+use crate::volume::Volume;
+use crate::{inode, xattr};
+
+const CAPABILITIES: &[u8] = b"security.capability";
+
+/// Attributes to change together; `None` leaves one as it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct AttributeChange {
+    /// The lower twelve mode bits; an access control list follows.
+    pub permissions: Option<u16>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Time of the last access.
+    pub access: Option<Timestamp>,
+    /// Time of the last change of the contents.
+    pub modify: Option<Timestamp>,
+    /// Time of the last change of the inode; `None` is now.
+    pub change: Option<Timestamp>,
+    /// Set-user-id and set-group-id bits and capabilities go, as the rules for changed files say.
+    pub drop_privileges: bool,
+}
+
+impl AttributeChange {
+    /// Whether it is no more than the times of bytes that were written before: these may be stored even
+    /// of a file that by now can't be changed.
+    fn is_news_of_writes(&self) -> bool {
+        let rest = AttributeChange { modify: None, change: None, ..*self };
+        self.modify.is_some() && self.change.is_some() && rest == AttributeChange::default()
+    }
+}
+
+impl Volume {
+    /// Changes attributes of an inode together.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`]; broken structures; no space for a changed access control list. Then
+    /// nothing has changed.
+    pub fn change_attributes(&self, number: InodeNumber, wanted: &AttributeChange) -> Result<()> {
+        self.change(|update| {
+            let mut node = self.load(number)?;
+            if !wanted.is_news_of_writes() {
+                rules::may_change_attributes(&node)?;
+            }
+            if let Some(permissions) = wanted.permissions {
+                store_permissions(&mut node, permissions);
+                self.lead_list(update, &mut node, permissions)?;
+            }
+            if wanted.uid.is_some() || wanted.gid.is_some() {
+                node.set_owner(wanted.uid.unwrap_or(node.uid()), wanted.gid.unwrap_or(node.gid()));
+            }
+            if wanted.drop_privileges && file_type(&node)? == FileType::Regular {
+                let kept = rules::without_special_bits(node.mode());
+                store_permissions(&mut node, kept);
+                match xattr::remove(self, update, &mut node, CAPABILITIES) {
+                    Ok(()) | Err(Error::NotFound) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            let times = [(TimeField::Access, wanted.access), (TimeField::Modify, wanted.modify)];
+            for (field, time) in times {
+                if let Some(time) = time {
+                    node.set_time(field, time);
+                }
+            }
+            node.set_time(TimeField::Change, wanted.change.unwrap_or_else(|| self.now()));
+            inode::store(update, &self.format, &self.space, &mut node)
+        })
+    }
+
+    /// Sets the generation of an inode.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`]; broken structures.
+    pub fn set_generation(&self, number: InodeNumber, generation: u32) -> Result<()> {
+        if self.format.has_ro_compat(RoCompat::METADATA_CSUM) {
+            // The blocks of a file are sealed with it.
+            return Err(Error::Unsupported("on a volume with checksums generations are fixed".into()));
+        }
+        self.change(|update| {
+            let mut node = self.load(number)?;
+            rules::may_change_attributes(&node)?;
+            node.raw_mut().i_generation.set(generation);
+            self.touch(&mut node, &[TimeField::Change]);
+            inode::store(update, &self.format, &self.space, &mut node)
+        })
+    }
+
+    /// Ends all uses by [`Volume::retain`], for a caller that will not tell of each.
+    pub fn release_all(&self) {
+        self.handles.unpin_all();
+    }
+
+    /// Notes that structures of the volume are damaged: a check is due, and until then it is not opened
+    /// for writing again.
+    pub fn note_damage(&self) {
+        self.edit_superblock(|raw| raw.s_state.set(raw.s_state.get() | STATE_ERROR));
+    }
+}
