@@ -65,8 +65,8 @@ pub use map::{Segment, State};
 pub use ondisk;
 pub use ondisk::units::InodeNumber;
 pub use ops::{
-    AccessTimes, Allocate, AttributeChange, Attributes, File, FileMap, Inherited, Kind, Metadata, NewInode, Pin, Replace,
-    Seek, Times, Walk, Wanted, WriteOptions, Writer, rules,
+    AccessTimes, Allocate, AttributeChange, Attributes, File, FileMap, Inherited, Kind, Metadata, NewInode,
+    Pin, Replace, Seek, Times, Walk, Wanted, WriteOptions, Writer, rules,
 };
 pub use options::OpenOptions;
 pub use placement;

@@ -1,25 +1,32 @@
 //! The transport of the crate `fuser`: requests read from `/dev/fuse` by several threads.
 //!
 //! Bounds of that crate: in listings the number of a node and of its inode are one, so an inode that
-//! can't be read loses its name there; creation times are not told.
+//! can't be read loses its name there; creation times are not told; there are no files without a name
+//! (`O_TMPFILE`); that a program may not keep special bits when it cuts a file is guessed by its user.
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use fuser::{
-    Config, FileAttr, FileHandle, Filesystem, Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig,
-    LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
-    ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyXattr, Request, SessionACL,
+    BsdFileFlags, Config, CopyFileRangeFlags, FileAttr, FileHandle, Filesystem, Generation, INodeNo,
+    InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
+    ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Request, SessionACL, TimeOrNow,
 };
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use crate::attach::Options;
-use crate::service::{Attributes, Caller, Entry, FileType, Listed, Seek, Service, Time};
+use crate::service::{
+    Attributes, Caller, Change, Entry, FileType, Kind, Listed, NewNode, Replace, Seek, Service, SetTime,
+    Time, WriteFlags,
+};
 
 /// How long the kernel may keep what it was told. Nobody else changes what is served, and each change
 /// goes through the kernel: for ever, in the largest round number that no kernel turns into less.
@@ -40,7 +47,7 @@ pub(crate) fn serve(
 ) -> io::Result<Serving> {
     let mut config = Config::default();
     config.n_threads = Some(options.threads.max(1));
-    let adapter = Adapter { service, acl: options.acl };
+    let adapter = Adapter { service, acl: options.acl, writeback: options.writeback };
     // Who may ask is the kernel's to check.
     let session = fuser::Session::from_fd(adapter, connection, SessionACL::All, config)?;
     std::thread::Builder::new().name("serving".into()).spawn(move || session.run()).map(Serving)
@@ -55,6 +62,7 @@ impl Serving {
 struct Adapter {
     service: Arc<dyn Service>,
     acl: bool,
+    writeback: bool,
 }
 
 thread_local! {
@@ -79,6 +87,54 @@ fn time(time: Time) -> SystemTime {
     };
     let base = base.unwrap_or(SystemTime::UNIX_EPOCH);
     base.checked_add(Duration::from_nanos(u64::from(time.nanoseconds))).unwrap_or(base)
+}
+
+/// The other way round; before 1970 nanoseconds count onward from the second below.
+fn from_time(time: SystemTime) -> Time {
+    let whole = |seconds: u64| i64::try_from(seconds).unwrap_or(i64::MAX);
+    match time.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(since) => Time { seconds: whole(since.as_secs()), nanoseconds: since.subsec_nanos() },
+        Err(before) => {
+            let before = before.duration();
+            let (seconds, nanoseconds) = (-whole(before.as_secs()), before.subsec_nanos());
+            match nanoseconds {
+                0 => Time { seconds, nanoseconds },
+                _ => Time { seconds: seconds - 1, nanoseconds: 1_000_000_000 - nanoseconds },
+            }
+        }
+    }
+}
+
+fn set_time(time: TimeOrNow) -> SetTime {
+    match time {
+        TimeOrNow::Now => SetTime::Now,
+        TimeOrNow::SpecificTime(time) => SetTime::To(from_time(time)),
+    }
+}
+
+/// The lower twelve mode bits.
+fn permissions(mode: u32) -> u16 {
+    u16::try_from(mode & 0o7777).unwrap_or(0)
+}
+
+/// What a mode says a new node is to be.
+fn new_kind(mode: u32, device: u32) -> Option<Kind<'static>> {
+    let (major, minor) = (device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xf_ff00);
+    Some(match mode & 0o170_000 {
+        0 | 0o100_000 => Kind::Regular,
+        0o020_000 => Kind::CharDevice(major, minor),
+        0o060_000 => Kind::BlockDevice(major, minor),
+        0o010_000 => Kind::Fifo,
+        0o140_000 => Kind::Socket,
+        _ => return None,
+    })
+}
+
+fn reply_empty(reply: ReplyEmpty, done: Result<(), Errno>) {
+    match done {
+        Ok(()) => reply.ok(),
+        Err(error) => reply.error(errno(error)),
+    }
 }
 
 fn kind(file_type: FileType) -> fuser::FileType {
@@ -118,15 +174,21 @@ fn attr(node: u64, of: &Attributes) -> FileAttr {
     }
 }
 
-fn reply_entry(reply: ReplyEntry, found: Result<Entry, Errno>) {
-    match found {
+fn reply_new(reply: ReplyEntry, made: Result<Entry, Errno>) {
+    match made {
         Ok(entry) => {
             let attr = attr(entry.node, &entry.attributes);
             reply.entry(&KEEP, &attr, Generation(u64::from(entry.generation)));
         }
+        Err(error) => reply.error(errno(error)),
+    }
+}
+
+fn reply_entry(reply: ReplyEntry, found: Result<Entry, Errno>) {
+    match found {
         // That there is no such name is worth keeping too: node 0 says so.
         Err(Errno::NOENT) => reply.entry(&KEEP, &nothing(), Generation(0)),
-        Err(error) => reply.error(errno(error)),
+        found => reply_new(reply, found),
     }
 }
 
@@ -171,9 +233,14 @@ impl Filesystem for Adapter {
             | InitFlags::FUSE_NO_OPENDIR_SUPPORT
             | InitFlags::FUSE_DO_READDIRPLUS
             | InitFlags::FUSE_HAS_IOCTL_DIR
+            | InitFlags::FUSE_HANDLE_KILLPRIV_V2
+            | InitFlags::FUSE_DONT_MASK
             | InitFlags::FUSE_ASYNC_DIO;
         if self.acl {
             wanted |= InitFlags::FUSE_POSIX_ACL;
+        }
+        if self.writeback {
+            wanted |= InitFlags::FUSE_WRITEBACK_CACHE;
         }
         // What the kernel does not know is left out: each of these only saves requests, but for lists
         // of access control, without which it decides by the mode alone.
@@ -350,5 +417,220 @@ impl Filesystem for Adapter {
             Ok(Err(_)) => reply.error(fuser::Errno::EOVERFLOW),
             Err(error) => reply.error(errno(error)),
         }
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        device: u32,
+        reply: ReplyEntry,
+    ) {
+        let Some(kind) = new_kind(mode, device) else { return reply.error(fuser::Errno::EINVAL) };
+        let new = NewNode { kind, permissions: permissions(mode), umask: permissions(umask) };
+        reply_new(reply, self.service.create(caller(request), parent.0, name.as_bytes(), &new));
+    }
+
+    fn mkdir(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        reply: ReplyEntry,
+    ) {
+        let new =
+            NewNode { kind: Kind::Directory, permissions: permissions(mode), umask: permissions(umask) };
+        reply_new(reply, self.service.create(caller(request), parent.0, name.as_bytes(), &new));
+    }
+
+    fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let target = target.as_os_str().as_bytes();
+        let new = NewNode { kind: Kind::Symlink(target), permissions: 0o777, umask: 0 };
+        reply_new(reply, self.service.create(caller(request), parent.0, name.as_bytes(), &new));
+    }
+
+    /// The kernel makes the node and opens it by itself then, for which it need not ask.
+    fn create(
+        &self,
+        _request: &Request,
+        _parent: INodeNo,
+        _name: &OsStr,
+        _mode: u32,
+        _umask: u32,
+        _flags: i32,
+        reply: ReplyCreate,
+    ) {
+        reply.error(fuser::Errno::ENOSYS);
+    }
+
+    fn link(&self, _request: &Request, node: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        reply_new(reply, self.service.link(node.0, parent.0, name.as_bytes()));
+    }
+
+    fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        reply_empty(reply, self.service.unlink(parent.0, name.as_bytes()));
+    }
+
+    fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        reply_empty(reply, self.service.remove_directory(parent.0, name.as_bytes()));
+    }
+
+    fn rename(
+        &self,
+        _request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let replace = match flags {
+            RenameFlags::RENAME_NOREPLACE => Replace::No,
+            RenameFlags::RENAME_EXCHANGE => Replace::Exchange,
+            flags if flags.is_empty() => Replace::Yes,
+            _ => return reply.error(fuser::Errno::EINVAL),
+        };
+        let (from, to) = ((parent.0, name.as_bytes()), (new_parent.0, new_name.as_bytes()));
+        reply_empty(reply, self.service.rename(from, to, replace));
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        access: Option<TimeOrNow>,
+        modify: Option<TimeOrNow>,
+        change: Option<SystemTime>,
+        _handle: Option<FileHandle>,
+        _created: Option<SystemTime>,
+        _changed: Option<SystemTime>,
+        _backed_up: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let change = Change {
+            permissions: mode.map(permissions),
+            uid,
+            gid,
+            size,
+            access: access.map(set_time),
+            modify: modify.map(set_time),
+            change: change.map(from_time),
+            drop_privileges: size.is_some() && request.uid() != 0,
+        };
+        match self.service.change(caller(request), node.0, &change) {
+            Ok(attributes) => reply.attr(&KEEP, &attr(attributes.inode, &attributes)),
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+
+    fn write(
+        &self,
+        _request: &Request,
+        node: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        write_flags: fuser::WriteFlags,
+        flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let open = OFlags::from_bits_retain(flags.0.cast_unsigned());
+        let flags = WriteFlags {
+            cached: write_flags.contains(fuser::WriteFlags::FUSE_WRITE_CACHE),
+            drop_privileges: write_flags.contains(fuser::WriteFlags::FUSE_WRITE_KILL_SUIDGID),
+            sync: open.intersects(OFlags::DSYNC | OFlags::SYNC),
+        };
+        match (self.service.write(node.0, offset, data, flags), u32::try_from(data.len())) {
+            (Ok(()), Ok(len)) => reply.written(len),
+            (Ok(()), Err(_)) => reply.error(fuser::Errno::EINVAL),
+            (Err(error), _) => reply.error(errno(error)),
+        }
+    }
+
+    fn fsync(
+        &self,
+        _request: &Request,
+        node: INodeNo,
+        _handle: FileHandle,
+        data_only: bool,
+        reply: ReplyEmpty,
+    ) {
+        reply_empty(reply, self.service.sync(node.0, data_only));
+    }
+
+    fn fsyncdir(
+        &self,
+        _request: &Request,
+        node: INodeNo,
+        _handle: FileHandle,
+        data_only: bool,
+        reply: ReplyEmpty,
+    ) {
+        reply_empty(reply, self.service.sync(node.0, data_only));
+    }
+
+    fn fallocate(
+        &self,
+        _request: &Request,
+        node: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        len: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        reply_empty(reply, self.service.allocate(node.0, mode.cast_unsigned(), offset, len));
+    }
+
+    fn copy_file_range(
+        &self,
+        _request: &Request,
+        from: INodeNo,
+        _handle: FileHandle,
+        from_offset: u64,
+        to: INodeNo,
+        _to_handle: FileHandle,
+        to_offset: u64,
+        len: u64,
+        _flags: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        // What is copied is told in 32 bits.
+        let len = len.min(u64::from(u32::MAX));
+        match self.service.copy((from.0, from_offset), (to.0, to_offset), len) {
+            Ok(copied) => reply.written(u32::try_from(copied).unwrap_or(u32::MAX)),
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+
+    fn setxattr(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        let flags = flags.cast_unsigned();
+        let done = self.service.set_xattr(caller(request), node.0, name.as_bytes(), value, flags);
+        reply_empty(reply, done);
+    }
+
+    fn removexattr(&self, request: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        reply_empty(reply, self.service.remove_xattr(caller(request), node.0, name.as_bytes()));
     }
 }

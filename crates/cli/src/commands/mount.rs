@@ -4,19 +4,22 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use std::{fs, io};
 
 use clap::Args;
 use fuse::Session;
-use platfs::Volume;
 
 use crate::console::{Console, Failure};
 use crate::image::{self, ImageSpec};
 use crate::mount::daemon::{self, StopSignals};
 use crate::mount::in_use;
+use crate::mount::keeper::Keeper;
 use crate::mount::log::{Detail, Log};
+use crate::mount::opening::{self, Opened};
 use crate::mount::options::MountOptions;
 use crate::mount::tree::{Terms, Tree};
+use crate::mount::tuning;
 use crate::reading::OpenImage;
 use crate::text::Shown;
 
@@ -101,26 +104,16 @@ impl Mount {
         }
         let name = image::shown(&self.image).to_string();
         let failed = |what: String| Failure::about(&name, what);
-        if options.read_write {
-            return Err(failed(
-                "writing through a mount is not there yet; without `rw` it is mounted for reading".into(),
-            ));
-        }
         let lock = in_use::lock(&self.image, options.read_only).map_err(failed)?;
-        let image = OpenImage::open_to_mount(&self.image)?;
-        let warnings = refuse_or_warn(&image.volume, options.noload).map_err(failed)?;
-        let log = self.open_log()?;
-        for warning in &warnings {
+        let opened = opening::open(&self.image, &options)?;
+        let log = Arc::new(self.open_log()?);
+        for warning in &opened.warnings {
             console.warn(format!("{name}: {warning}"));
             if self.background {
                 log.complain(format!("{name}: {warning}"));
             }
         }
-        if !options.read_only {
-            console
-                .warn(format!("{name}: mounted for reading only: writing through a mount is not there yet"));
-        }
-        let done = self.serve(image, log, &options, &directory);
+        let done = self.serve(opened, log, &options, &directory);
         drop(lock);
         done
     }
@@ -165,8 +158,8 @@ impl Mount {
 
     fn serve(
         &self,
-        image: OpenImage,
-        log: Log,
+        opened: Opened,
+        log: Arc<Log>,
         options: &MountOptions,
         directory: &Path,
     ) -> Result<(), Failure> {
@@ -174,22 +167,30 @@ impl Mount {
             |what: &dyn std::fmt::Display| Failure::about(Shown(directory.as_os_str().as_bytes()), what);
         let source = options.source.clone().unwrap_or_else(|| self.source());
         let stop = StopSignals::hold().map_err(|error| failed(&error))?;
-        let terms = Terms { acl: options.acl, user_xattr: options.user_xattr, on_damage: options.on_damage };
-        let whole = image.name.clone();
-        let tree = Tree::new(image.volume, log, terms).map_err(|error| Failure::about(&whole, error))?;
+        let Opened { image: OpenImage { volume, name: whole }, writable, .. } = opened;
+        let terms = Terms {
+            acl: options.acl,
+            user_xattr: options.user_xattr,
+            on_damage: options.on_damage,
+            writable,
+            access_times: options.access_times,
+            sync: options.sync,
+            sync_names: options.sync_names,
+        };
+        let tree = Tree::new(volume, log, terms).map_err(|error| Failure::about(&whole, error))?;
         let tree = Arc::new(tree);
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = self.threads.map_or(processors.clamp(*THREADS.start(), *THREADS.end()), usize::from);
         let how = fuse::Options {
             source,
             subtype: "plat".into(),
-            read_only: true,
+            read_only: !writable,
             allow_other: options.allow_other,
             suid: options.suid,
             dev: options.dev,
             exec: options.exec,
             acl: options.acl,
-            writeback: false,
+            writeback: writable,
             transport: fuse::Transport::Auto,
             threads,
         };
@@ -199,12 +200,24 @@ impl Mount {
             Detail::Lifecycle,
             format!("{whole} mounted on {} with {threads} threads", directory.display()),
         );
+        let every = Duration::from_secs(u64::from(options.commit));
+        let keeper = writable.then(|| Keeper::start(Arc::clone(&tree), every)).transpose();
+        let keeper = keeper.map_err(|error| failed(&error))?;
+        if writable {
+            tuning::raise_limits(directory);
+        }
         if self.background {
             daemon::detach().map_err(|error| failed(&error))?;
         }
-        unmount_on(stop, Arc::clone(&tree), directory.to_owned()).map_err(|error| failed(&error))?;
+        unmount_on(stop, Arc::clone(tree.log()), directory.to_owned()).map_err(|error| failed(&error))?;
         let done = session.wait();
+        drop(keeper);
+        let closed = tree.close();
+        if let Err(error) = &closed {
+            tree.log().complain(format!("{whole} was not closed in order: {error}"));
+        }
         tree.log().say(Detail::Lifecycle, format!("{whole} unmounted; {}", tree.summary()));
+        closed.map_err(|error| Failure::about(&whole, error))?;
         done.map_err(|error| failed(&error))
     }
 
@@ -222,51 +235,25 @@ impl Mount {
 }
 
 /// Unmounts on the first signal, lazily where files are open; ends the process on the second.
-fn unmount_on(stop: StopSignals, tree: Arc<Tree>, directory: PathBuf) -> io::Result<()> {
+fn unmount_on(stop: StopSignals, log: Arc<Log>, directory: PathBuf) -> io::Result<()> {
     let watch = move || {
         let Ok(signal) = stop.wait() else { return };
-        tree.log().say(Detail::Lifecycle, format!("{signal}: unmounting {}", directory.display()));
+        log.say(Detail::Lifecycle, format!("{signal}: unmounting {}", directory.display()));
         if let Err(error) = fuse::unmount(&directory, false) {
-            tree.log().say(
+            log.say(
                 Detail::Lifecycle,
                 format!("{}: {error}: gone when its last file is closed", directory.display()),
             );
             if let Err(error) = fuse::unmount(&directory, true) {
-                tree.log().complain(format!("{}: {error}", directory.display()));
+                log.complain(format!("{}: {error}", directory.display()));
             }
         }
         if let Ok(signal) = stop.wait() {
-            tree.log().complain(format!("{signal} again: stopped while files are open"));
+            log.complain(format!("{signal} again: stopped while files are open"));
             std::process::exit(1);
         }
     };
     std::thread::Builder::new().name("signals".into()).spawn(watch).map(drop)
-}
-
-/// What Linux would not mount as it is, or would warn of.
-fn refuse_or_warn(volume: &Volume, noload: bool) -> Result<Vec<String>, String> {
-    use ondisk::features::RoCompat;
-    use ondisk::superblock::{STATE_ERROR, STATE_VALID};
-    let raw = volume.superblock();
-    let mut warnings = Vec::new();
-    if volume.needs_recovery() {
-        if !noload {
-            return Err("its journal holds changes that are not in place yet (not cleanly unmounted); \
-                        `e2fsck -p` brings them in, `-o ro,noload` mounts it without them"
-                .into());
-        }
-        warnings.push("mounted without what its journal holds: files may be old or damaged");
-    }
-    if raw.s_state.get() & STATE_ERROR != 0 {
-        warnings.push("marked as having errors; `e2fsck -fn` tells more");
-    } else if raw.s_state.get() & STATE_VALID == 0 && !volume.needs_recovery() {
-        warnings.push("was not cleanly unmounted; `e2fsck -fn` tells more");
-    }
-    let orphans = raw.s_last_orphan.get() != 0 || volume.format().has_ro_compat(RoCompat::ORPHAN_PRESENT);
-    if orphans && !volume.needs_recovery() {
-        warnings.push("has files that were deleted while open, and are not cleaned up");
-    }
-    Ok(warnings.into_iter().map(str::to_owned).collect())
 }
 
 #[cfg(test)]

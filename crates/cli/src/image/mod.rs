@@ -103,7 +103,15 @@ impl ImageSpec {
     /// # Errors
     /// See [`ImageError`].
     pub fn open(&self, write: bool) -> Result<Arc<dyn Device>, ImageError> {
-        let whole: Arc<dyn Device> = Arc::new(FileDevice::new(open_file(&self.path, write)?)?);
+        let file = open_file(&self.path, write)?;
+        if write {
+            lock(&file)?;
+        }
+        self.part_of(file)
+    }
+
+    fn part_of(&self, file: File) -> Result<Arc<dyn Device>, ImageError> {
+        let whole: Arc<dyn Device> = Arc::new(FileDevice::new(file)?);
         let size = whole.size();
         let (start, len) = match self.part {
             Part::Whole => return Ok(whole),
@@ -136,11 +144,7 @@ fn find(all: &[Partition], wanted: u32) -> Result<(u64, u64), ImageError> {
 fn open_file(path: &Path, write: bool) -> Result<File, ImageError> {
     let kind = fs::metadata(path)?.file_type();
     if kind.is_file() || kind.is_block_device() {
-        let file = OpenOptions::new().read(true).write(write).open(path)?;
-        if write {
-            lock(&file)?;
-        }
-        return Ok(file);
+        return Ok(OpenOptions::new().read(true).write(write).open(path)?);
     }
     Err(ImageError::Kind(if kind.is_dir() { "a directory" } else { "a special file" }))
 }
@@ -172,6 +176,16 @@ pub fn open_read(name: &OsStr) -> Result<Arc<dyn Device>, ImageError> {
 /// See [`ImageError`].
 pub fn open_write(name: &OsStr) -> Result<Arc<dyn Device>, ImageError> {
     ImageSpec::parse(name).open(true)
+}
+
+/// As [`open_write`], for a caller that has the lock on the image already.
+///
+/// # Errors
+/// See [`ImageError`].
+pub fn open_write_locked(name: &OsStr) -> Result<Arc<dyn Device>, ImageError> {
+    let spec = ImageSpec::parse(name);
+    let file = open_file(&spec.path, true)?;
+    spec.part_of(file)
 }
 
 /// An image's name for messages.

@@ -7,6 +7,9 @@
 pub mod daemon;
 pub mod errno;
 pub mod in_use;
+pub mod keeper;
 pub mod log;
+pub mod opening;
 pub mod options;
 pub mod tree;
+pub mod tuning;

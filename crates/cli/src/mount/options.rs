@@ -1,5 +1,8 @@
 //! The words behind `-o`: ext4's names where ext4 has them, the kernel's for all mounts, FUSE's, ours.
 
+use platfs::AccessTimes;
+use platfs::placement::{BlockPolicyKind, DirectoryPolicyKind};
+
 /// What happens when the volume turns out to be damaged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum OnDamage {
@@ -20,6 +23,22 @@ pub struct MountOptions {
     pub read_only: bool,
     /// `rw` was asked for.
     pub read_write: bool,
+    /// `async`: written without regard to a crash, which is all there is as yet.
+    pub unordered: bool,
+    /// Each change is stable when it is answered.
+    pub sync: bool,
+    /// The same for names.
+    pub sync_names: bool,
+    /// When reading changes the time of access, of files and of directories.
+    pub access_times: AccessTimes,
+    /// How blocks are chosen, if not as usual.
+    pub policy: Option<BlockPolicyKind>,
+    /// Seconds after which what was written is made stable.
+    pub commit: u32,
+    /// Words about writing that change nothing as yet.
+    pub without_effect: Vec<String>,
+    /// Words about writing that can't be honoured, which a mount that writes must not pass over.
+    pub not_there: Vec<String>,
     /// `noload`: read even though the journal was not brought in.
     pub noload: bool,
     /// Lists of access control count.
@@ -45,6 +64,14 @@ impl Default for MountOptions {
         MountOptions {
             read_only: false,
             read_write: false,
+            unordered: false,
+            sync: false,
+            sync_names: false,
+            access_times: AccessTimes::Relative,
+            policy: None,
+            commit: COMMIT,
+            without_effect: Vec::new(),
+            not_there: Vec::new(),
             noload: false,
             acl: true,
             user_xattr: true,
@@ -58,8 +85,11 @@ impl Default for MountOptions {
     }
 }
 
-/// Words without an effect on a mount for reading, each of them ext4's or mount(8)'s.
-const WITHOUT_EFFECT: &[&str] = &[
+/// Seconds after which what was written is made stable.
+const COMMIT: u32 = 30;
+
+/// Words that ask for nothing that is not so anyway, or that are the concern of mount(8).
+const AS_IT_IS: &[&str] = &[
     "defaults",
     "auto",
     "noauto",
@@ -70,24 +100,11 @@ const WITHOUT_EFFECT: &[&str] = &[
     "group",
     "nofail",
     "_netdev",
-    "atime",
-    "noatime",
     "diratime",
-    "nodiratime",
-    "relatime",
-    "norelatime",
-    "strictatime",
-    "nostrictatime",
-    "lazytime",
     "nolazytime",
-    "async",
     "nodiscard",
-    "discard",
-    "delalloc",
     "nodelalloc",
     "barrier",
-    "nobarrier",
-    "auto_da_alloc",
     "noauto_da_alloc",
     "default_permissions",
     "silent",
@@ -95,8 +112,12 @@ const WITHOUT_EFFECT: &[&str] = &[
     "loop",
 ];
 
-/// Words that would be promises about writing.
-const ABOUT_WRITING: &[&str] = &["sync", "dirsync", "softdep", "normal"];
+/// Words about writing that change nothing as yet; each asks for less work or for better layout.
+const WITHOUT_EFFECT: &[&str] =
+    &["lazytime", "discard", "delalloc", "nobarrier", "auto_da_alloc", "nodiratime"];
+
+/// Words that are promises about what a crash leaves, which can't be kept yet.
+const NOT_THERE: &[&str] = &["softdep", "normal"];
 
 impl MountOptions {
     /// Takes the arguments of all `-o` apart; later words win. With `sloppy`, unknown words are passed
@@ -135,19 +156,31 @@ impl MountOptions {
             "nodev" => self.dev = false,
             "exec" => self.exec = true,
             "noexec" => self.exec = false,
+            "async" => (self.unordered, self.sync) = (true, false),
+            "sync" => self.sync = true,
+            "dirsync" => self.sync_names = true,
+            "noatime" => self.access_times = AccessTimes::Off,
+            "strictatime" => self.access_times = AccessTimes::Strict,
+            "atime" | "relatime" | "norelatime" | "nostrictatime" => {
+                self.access_times = AccessTimes::Relative;
+            }
+            word if WITHOUT_EFFECT.contains(&word) => self.without_effect.push(word.to_owned()),
+            word if NOT_THERE.contains(&word) => self.not_there.push(word.to_owned()),
             word => {
-                return WITHOUT_EFFECT.contains(&word)
-                    || ABOUT_WRITING.contains(&word)
-                    || word.starts_with("x-")
-                    || word.starts_with("X-");
+                return AS_IT_IS.contains(&word) || word.starts_with("x-") || word.starts_with("X-");
             }
         }
         true
     }
 
+    fn passed_over(&mut self, name: &str, value: &str) -> bool {
+        self.without_effect.push(format!("{name}={value}"));
+        true
+    }
+
     fn take_value(&mut self, name: &str, value: &str) -> Result<bool, String> {
         let number = || match value.parse::<u32>() {
-            Ok(_) => Ok(true),
+            Ok(number) => Ok(number),
             Err(_) => Err(format!("mount option `{name}` takes a number, not `{value}`")),
         };
         let one_of = |names: &[&str]| match names.contains(&value) {
@@ -168,11 +201,31 @@ impl MountOptions {
                 self.source = Some(value.to_owned());
                 Ok(true)
             }
-            "data" => one_of(&["ordered", "writeback", "journal"]),
-            "commit" | "stripe" => number(),
-            "barrier" | "auto_da_alloc" => one_of(&["0", "1"]),
-            "alloc" => one_of(&block_policies()),
-            "dirs" if platfs::placement::DirectoryPolicyKind::named(value).is_some() => Ok(true),
+            "data" => {
+                one_of(&["ordered", "writeback", "journal"])?;
+                if value != "writeback" {
+                    self.not_there.push(format!("data={value}"));
+                }
+                Ok(true)
+            }
+            "commit" => {
+                self.commit = match number()? {
+                    0 => COMMIT,
+                    seconds => seconds,
+                };
+                Ok(true)
+            }
+            "stripe" => number().map(|_| self.passed_over(name, value)),
+            "barrier" | "auto_da_alloc" => {
+                one_of(&["0", "1"])?;
+                Ok(self.passed_over(name, value))
+            }
+            "alloc" => {
+                one_of(&block_policies())?;
+                self.policy = BlockPolicyKind::named(value);
+                Ok(true)
+            }
+            "dirs" if DirectoryPolicyKind::named(value).is_some() => Ok(self.passed_over(name, value)),
             "dirs" => Err(format!("mount option `dirs` names a directory policy, not `{value}`")),
             "comment" => Ok(true),
             name => Ok(name.starts_with("x-") || name.starts_with("X-")),
@@ -189,10 +242,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn later_words_win_and_words_without_effect_pass() {
-        let parsed =
-            MountOptions::parse(["rw,noatime,ro", "noload,commit=5,noacl,x-systemd.automount"], false);
+    fn later_words_win_and_words_without_effect_are_kept_to_be_told() {
+        let parsed = MountOptions::parse(
+            ["rw,noatime,ro,discard,softdep", "noload,commit=5,noacl,stripe=8,x-systemd.automount"],
+            false,
+        );
         let options = parsed.unwrap();
+        assert_eq!((options.commit, options.access_times), (5, AccessTimes::Off));
+        assert_eq!(options.without_effect, ["discard", "stripe=8"]);
+        assert_eq!(options.not_there, ["softdep"]);
         assert!(options.read_only && !options.read_write && options.noload && !options.acl);
         assert!(options.user_xattr && options.exec && !options.suid && !options.dev);
     }

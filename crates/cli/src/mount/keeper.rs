@@ -1,0 +1,56 @@
+//! The thread that makes a written volume stable now and then, so that what a crash can take is bounded.
+
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::tree::Tree;
+
+/// Whether it is to end, and the news of that.
+type Stop = Arc<(Mutex<bool>, Condvar)>;
+
+/// The thread; it ends with this value.
+pub struct Keeper {
+    stop: Stop,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Keeper {
+    /// Begins to make a volume stable, so often.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub fn start(tree: Arc<Tree>, every: Duration) -> io::Result<Self> {
+        let stop = Stop::default();
+        let seen = Arc::clone(&stop);
+        let keep = move || {
+            while !waited(&seen, every) {
+                // The log has what failed; programs meet it at their next change.
+                let _ = tree.settle();
+            }
+        };
+        let thread = std::thread::Builder::new().name("keeper".into()).spawn(keep)?;
+        Ok(Keeper { stop, thread: Some(thread) })
+    }
+}
+
+/// Waits; whether it was cut short by the end.
+fn waited(stop: &Stop, time: Duration) -> bool {
+    let (ended, news) = &**stop;
+    let ended = ended.lock().unwrap_or_else(PoisonError::into_inner);
+    let waited = news.wait_timeout_while(ended, time, |ended| !*ended);
+    *waited.unwrap_or_else(PoisonError::into_inner).0
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        let (ended, news) = &*self.stop;
+        *ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        news.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // Its panic has been told; what it held is whole.
+            let _ = thread.join();
+        }
+    }
+}

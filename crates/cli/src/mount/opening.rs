@@ -1,0 +1,101 @@
+//! Opening the image of a mount: for writing where it was asked for or is possible, else for reading,
+//! and what is to be told then.
+
+use std::ffi::OsStr;
+use std::sync::Arc;
+
+use ondisk::features::{Compat, RoCompat};
+use ondisk::superblock::{STATE_ERROR, STATE_VALID};
+use platfs::{Error, OpenOptions, Volume};
+
+use super::options::MountOptions;
+use crate::console::Failure;
+use crate::image;
+use crate::reading::OpenImage;
+use crate::writing;
+
+/// An image, open.
+pub struct Opened {
+    /// It.
+    pub image: OpenImage,
+    /// It can be written.
+    pub writable: bool,
+    /// What must be known of it.
+    pub warnings: Vec<String>,
+}
+
+/// Opens an image as the options say.
+///
+/// # Errors
+/// It can't be read; `rw` was asked for and can't be had; what Linux would refuse to mount.
+pub fn open(name: &OsStr, options: &MountOptions) -> Result<Opened, Failure> {
+    let shown = image::shown(name).to_string();
+    let mut warnings = Vec::new();
+    if !options.read_only {
+        match open_to_write(name, options) {
+            Ok(volume) => {
+                let words = options.without_effect.iter();
+                warnings.extend(words.map(|word| format!("mount option `{word}` has no effect yet")));
+                let image = OpenImage { volume, name: shown };
+                return Ok(Opened { image, writable: true, warnings });
+            }
+            Err(why) if options.read_write => return Err(Failure::about(shown, why)),
+            Err(why) => warnings.push(format!("mounted for reading only: {why}")),
+        }
+    }
+    let image = OpenImage::open_to_mount(name)?;
+    let more = refuse_or_warn(&image.volume, options.noload).map_err(|why| Failure::about(shown, why))?;
+    warnings.extend(more);
+    Ok(Opened { image, writable: false, warnings })
+}
+
+/// Why not, if it can't be.
+fn open_to_write(name: &OsStr, options: &MountOptions) -> Result<Volume, String> {
+    if let Some(word) = options.not_there.first() {
+        return Err(format!("mount option `{word}` can't be honoured yet"));
+    }
+    if options.noload {
+        return Err("`noload` is for reading".into());
+    }
+    let device = image::open_write_locked(name).map_err(|error| error.to_string())?;
+    let raw = platfs::read_superblock(&*device).map_err(|error| error.to_string())?;
+    if raw.features().compat.contains(Compat::HAS_JOURNAL) && !options.unordered {
+        return Err("it has a journal, which is not written yet; `-o rw,async` writes without it: after a \
+                    crash `e2fsck` must repair"
+            .into());
+    }
+    let now = writing::now();
+    let seed = now.seconds.cast_unsigned().rotate_left(32) ^ u64::from(now.nanoseconds);
+    let mut how = OpenOptions::new().write(true).now(now).seed(seed);
+    if let Some(policy) = options.policy {
+        how = how.policy(policy);
+    }
+    Volume::open(Arc::clone(&device), &how).map_err(|error| match error {
+        Error::Unsupported(_) => format!("{error}; `e2fsck -p` brings a volume in order"),
+        _ => error.to_string(),
+    })
+}
+
+/// What Linux would not mount as it is, or would warn of.
+fn refuse_or_warn(volume: &Volume, noload: bool) -> Result<Vec<String>, String> {
+    let raw = volume.superblock();
+    let mut warnings = Vec::new();
+    if volume.needs_recovery() {
+        if !noload {
+            return Err("its journal holds changes that are not in place yet (not cleanly unmounted); \
+                        `e2fsck -p` brings them in, `-o ro,noload` mounts it without them"
+                .into());
+        }
+        warnings.push("mounted without what its journal holds: files may be old or damaged");
+    }
+    if raw.s_state.get() & STATE_ERROR != 0 {
+        warnings.push("marked as having errors; `e2fsck -fn` tells more");
+    } else if raw.s_state.get() & STATE_VALID == 0 && !volume.needs_recovery() {
+        warnings.push("was not cleanly unmounted; `e2fsck -fn` tells more");
+    }
+    let orphans = raw.s_last_orphan.get() != 0 || volume.format().has_ro_compat(RoCompat::ORPHAN_PRESENT);
+    if orphans && !volume.needs_recovery() {
+        warnings.push("has files that were deleted while open, and are not cleaned up");
+    }
+    Ok(warnings.into_iter().map(str::to_owned).collect())
+}

@@ -1,0 +1,136 @@
+//! The ioctls: flags, generations, projects, the label.
+
+use fuse::{Caller, Errno};
+use ondisk::inode::{FileType, InodeFlags};
+use ondisk::units::InodeNumber;
+use platfs::{Error, Metadata, Volume};
+
+use super::{Failed, Tree};
+
+/// Numbers of the ioctls that are answered; those of this kernel's word size.
+const GET_FLAGS: u32 = 0x8008_6601;
+const SET_FLAGS: u32 = 0x4008_6602;
+const GET_VERSION: u32 = 0x8008_7601;
+const GET_VERSION_OLD: u32 = 0x8008_6603;
+const SET_VERSION: u32 = 0x4008_7602;
+const SET_VERSION_OLD: u32 = 0x4008_6604;
+const GET_LABEL: u32 = 0x8100_9431;
+const GET_XATTR_FLAGS: u32 = 0x801c_581f;
+const SET_XATTR_FLAGS: u32 = 0x401c_5820;
+/// Longest volume label, in the room that the kernel gives it.
+const LABEL_ROOM: usize = 256;
+
+/// Flags in the words of `FS_IOC_FSGETXATTR`.
+const EXTENDED: &[(InodeFlags, u32)] = &[
+    (InodeFlags::IMMUTABLE, 0x8),
+    (InodeFlags::APPEND, 0x10),
+    (InodeFlags::SYNC, 0x20),
+    (InodeFlags::NOATIME, 0x40),
+    (InodeFlags::NODUMP, 0x80),
+    (InodeFlags::PROJINHERIT, 0x200),
+    (InodeFlags::DAX, 0x8000),
+    (InodeFlags::VERITY, 0x2_0000),
+];
+
+/// Whether an ioctl changes something.
+pub(super) fn changes(command: u32) -> bool {
+    matches!(command, SET_FLAGS | SET_VERSION | SET_VERSION_OLD | SET_XATTR_FLAGS)
+}
+
+/// The flags that Linux shows: all but those that are about the record itself.
+fn visible(flags: InodeFlags) -> u32 {
+    flags.bits() & 0x725B_DFFF
+}
+
+fn extended(flags: InodeFlags) -> u32 {
+    EXTENDED.iter().filter(|(flag, _)| flags.contains(*flag)).map(|(_, word)| word).sum()
+}
+
+/// One word of an argument.
+fn word(argument: &[u8], at: usize) -> Result<u32, Failed> {
+    let bytes = argument.get(at * 4..at * 4 + 4).and_then(|bytes| bytes.try_into().ok());
+    bytes.map(u32::from_ne_bytes).ok_or(Failed::Errno(Errno::INVAL))
+}
+
+impl Tree {
+    /// What an ioctl asks.
+    pub(super) fn answer_control(&self, node: u64, command: u32) -> Result<Vec<u8>, Failed> {
+        let metadata = self.volume.metadata(self.inode(node)?)?;
+        Ok(match command {
+            GET_FLAGS => visible(metadata.flags).to_ne_bytes().to_vec(),
+            GET_VERSION | GET_VERSION_OLD => metadata.generation.to_ne_bytes().to_vec(),
+            GET_LABEL => {
+                let mut label = self.volume.superblock().label().to_vec();
+                label.resize(LABEL_ROOM, 0);
+                label
+            }
+            GET_XATTR_FLAGS => {
+                let words = [extended(metadata.flags), 0, 0, metadata.project, 0];
+                words.iter().flat_map(|word| word.to_ne_bytes()).chain([0; 8]).collect()
+            }
+            _ => return Err(Errno::NOTTY.into()),
+        })
+    }
+
+    /// Does what an ioctl says. The kernel has checked who may set flags, but not generations.
+    pub(super) fn do_control(
+        &self,
+        caller: Caller,
+        node: u64,
+        command: u32,
+        argument: &[u8],
+    ) -> Result<(), Failed> {
+        let number = self.inode(node)?;
+        let metadata = self.volume.metadata(number)?;
+        match command {
+            SET_FLAGS => {
+                let wanted = word(argument, 0)?;
+                if wanted & !visible(InodeFlags::all()) != 0 {
+                    return Err(Errno::OPNOTSUPP.into());
+                }
+                self.set_flags(number, &metadata, InodeFlags::from_bits_retain(wanted))
+            }
+            SET_XATTR_FLAGS => {
+                let (words, project) = (word(argument, 0)?, word(argument, 3)?);
+                let known: u32 = EXTENDED.iter().map(|(_, word)| word).sum();
+                if words & !known != 0 {
+                    return Err(Errno::OPNOTSUPP.into());
+                }
+                let set = |on: bool| EXTENDED.iter().filter(move |(_, word)| (words & word != 0) == on);
+                let mut wanted = metadata.flags;
+                set(true).for_each(|(flag, _)| wanted.insert(*flag));
+                set(false).for_each(|(flag, _)| wanted.remove(*flag));
+                self.set_flags(number, &metadata, wanted)?;
+                if project != metadata.project {
+                    self.volume.set_project(number, project)?;
+                }
+                Ok(())
+            }
+            _ => {
+                if caller.uid != 0 && caller.uid != metadata.uid {
+                    return Err(Errno::PERM.into());
+                }
+                match self.volume.set_generation(number, word(argument, 0)?) {
+                    // As Linux has it.
+                    Err(Error::Unsupported(_)) => Err(Errno::NOTTY.into()),
+                    done => Ok(done?),
+                }
+            }
+        }
+    }
+
+    /// Sets the flags that users may set; of the others, only how a file is mapped can be chosen.
+    fn set_flags(&self, number: InodeNumber, metadata: &Metadata, wanted: InodeFlags) -> Result<(), Failed> {
+        let settable = Volume::settable_flags();
+        let changed = (metadata.flags ^ wanted) & InodeFlags::from_bits_retain(visible(InodeFlags::all()));
+        if changed.contains(InodeFlags::EXTENTS) && metadata.file_type == FileType::Regular {
+            self.volume.set_mapping(number, wanted.contains(InodeFlags::EXTENTS))?;
+        }
+        if changed.intersects(InodeFlags::JOURNAL_DATA | InodeFlags::CASEFOLD | InodeFlags::DAX) {
+            return Err(Errno::OPNOTSUPP.into());
+        }
+        let now = self.volume.metadata(number)?.flags;
+        let flags = now.difference(settable).union(wanted.intersection(settable));
+        Ok(self.volume.set_flags(number, flags)?)
+    }
+}

@@ -1,0 +1,454 @@
+//! A volume as the kernel asks for it: nodes to inodes, errors to numbers, and the log beside them.
+//!
+//! The number of a node is that of its inode, but for the root, which the kernel calls 1. Each node that
+//! the kernel is given is a user of its inode until the kernel forgets it, so that an inode without a
+//! name lives as long as somebody has it open.
+
+mod control;
+mod counts;
+mod read;
+mod room;
+mod write;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use fuse::{
+    Attributes, Caller, Change, Entry, Errno, Listed, NewNode, Replace, Seek, Service, Statistics, WriteFlags,
+};
+use ondisk::inode::{FileType, Timestamp};
+use ondisk::units::InodeNumber;
+use platfs::{AccessTimes, Error, Metadata, Volume};
+use serde_json::{Value, json};
+
+use self::counts::{Counts, Verb};
+pub use self::read::STATISTICS;
+use super::errno;
+use super::log::{Detail, Log};
+use super::options::OnDamage;
+use crate::text::Shown;
+
+/// A volume, served.
+pub struct Tree {
+    volume: Volume,
+    log: Arc<Log>,
+    room: Statistics,
+    first_inode: u32,
+    terms: Terms,
+    /// Nothing is written any more: damage was met.
+    stopped: AtomicBool,
+    counts: Counts,
+}
+
+/// How to serve a volume.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    /// Lists of access control are shown.
+    pub acl: bool,
+    /// Attributes of users are shown.
+    pub user_xattr: bool,
+    /// What happens on damage.
+    pub on_damage: OnDamage,
+    /// It can be written.
+    pub writable: bool,
+    /// When reading changes the time of access.
+    pub access_times: AccessTimes,
+    /// Each change is stable when its request is answered.
+    pub sync: bool,
+    /// The same for names only.
+    pub sync_names: bool,
+}
+
+/// The time that the kernel gives to files: whole ticks, so that ours is never ahead of its own.
+pub(super) fn now() -> Timestamp {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    Timestamp { seconds: now.tv_sec, nanoseconds: u32::try_from(now.tv_nsec).unwrap_or(0) }
+}
+
+/// What a request changes, for those that are to be stable at once.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Changed {
+    Names,
+    Inode,
+}
+
+impl Tree {
+    /// Serves a volume.
+    ///
+    /// # Errors
+    /// Broken group descriptors.
+    pub fn new(volume: Volume, log: Arc<Log>, terms: Terms) -> platfs::Result<Self> {
+        let room = room::statistics(&volume)?;
+        let first_inode = volume.format().geometry.first_inode;
+        let (stopped, counts) = (AtomicBool::new(false), Counts::default());
+        Ok(Tree { volume, log, room, first_inode, terms, stopped, counts })
+    }
+
+    /// The log.
+    #[must_use]
+    pub fn log(&self) -> &Arc<Log> {
+        &self.log
+    }
+
+    /// What was done, on one line.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        self.counts.summary()
+    }
+
+    /// Makes everything stable that was written so far.
+    ///
+    /// # Errors
+    /// As [`Volume::sync`]; it is told in the log too.
+    pub fn settle(&self) -> fuse::Result<()> {
+        if !self.is_writable() {
+            return Ok(());
+        }
+        self.volume.set_now(now());
+        self.answer(Verb::SyncFs, fuse::ROOT, b"", || Ok(self.volume.sync()?))
+    }
+
+    /// Puts the volume in order, once nobody asks any more.
+    ///
+    /// # Errors
+    /// As [`Volume::close`].
+    pub fn close(&self) -> platfs::Result<()> {
+        if !self.terms.writable {
+            return Ok(());
+        }
+        self.volume.set_now(now());
+        self.volume.release_all();
+        self.volume.put_in_order()
+    }
+
+    fn is_writable(&self) -> bool {
+        self.terms.writable && !self.stopped.load(Ordering::Relaxed)
+    }
+
+    /// What it counts, for `plat stats`.
+    fn told(&self) -> Value {
+        let room = room::now(&self.volume, self.room);
+        json!({
+            "requests": self.counts.requests(),
+            "amounts": self.counts.amounts(),
+            "space": {
+                "block_size": room.block_size,
+                "blocks": room.blocks,
+                "free_blocks": room.free,
+                "available_blocks": room.available,
+                "inodes": room.inodes,
+                "free_inodes": room.free_inodes,
+            },
+            "writable": self.is_writable(),
+        })
+    }
+
+    /// Does, counts and tells a request, and turns its error into a number; damage is told in words too.
+    fn answer<T>(
+        &self,
+        verb: Verb,
+        node: u64,
+        name: &[u8],
+        work: impl FnOnce() -> Result<T, Failed>,
+    ) -> fuse::Result<T> {
+        let begun = Instant::now();
+        let done = work().map_err(|failed| match failed {
+            Failed::Errno(number) => number,
+            Failed::Error(error) => {
+                if errno::is_damage(&error) {
+                    self.complain(verb, node, name, &error);
+                }
+                errno::of(&error)
+            }
+        });
+        self.counts.took(verb, begun.elapsed(), done.is_err());
+        if self.log.tells(Detail::Requests) {
+            let outcome = done.as_ref().err().map_or(Cow::Borrowed("done"), |error| error.to_string().into());
+            self.log.say(Detail::Requests, format!("{} {node} {}: {outcome}", verb.name(), Shown(name)));
+        }
+        done
+    }
+
+    fn complain(&self, verb: Verb, node: u64, name: &[u8], error: &Error) {
+        let name = if name.is_empty() { String::new() } else { format!(" `{}`", Shown(name)) };
+        self.log.complain(format!("{} of inode {}{name}: {error}", verb.name(), inode_number(node)));
+        if self.terms.on_damage == OnDamage::Stop {
+            self.log.complain("errors=panic: stopped");
+            std::process::abort();
+        }
+    }
+
+    /// As [`Tree::answer`], for what changes the volume.
+    fn alter<T>(
+        &self,
+        verb: Verb,
+        (node, name): (u64, &[u8]),
+        what: Changed,
+        work: impl FnOnce() -> Result<T, Failed>,
+    ) -> fuse::Result<T> {
+        self.answer(verb, node, name, || {
+            if !self.is_writable() {
+                return Err(Errno::ROFS.into());
+            }
+            self.volume.set_now(now());
+            let done = work();
+            if let Err(Failed::Error(Error::Corrupt(_))) = &done {
+                self.volume.note_damage();
+                if self.terms.on_damage == OnDamage::ReadOnly && !self.stopped.swap(true, Ordering::Relaxed) {
+                    self.log.complain("damage was met while writing: nothing more is written");
+                }
+            }
+            let stable = self.terms.sync || self.terms.sync_names && what == Changed::Names;
+            if stable && done.is_ok() {
+                self.volume.sync()?;
+            }
+            done
+        })
+    }
+
+    /// The inode of a node. Those that the volume keeps for itself are not for anybody to see.
+    fn inode(&self, node: u64) -> Result<InodeNumber, Failed> {
+        let number = u32::try_from(inode_number(node)).ok().and_then(InodeNumber::new);
+        match number {
+            Some(number) if number == InodeNumber::ROOT || number.get() >= self.first_inode => Ok(number),
+            _ => Err(Failed::Errno(Errno::STALE)),
+        }
+    }
+
+    fn attributes_of(&self, found: &Metadata) -> Attributes {
+        Attributes {
+            inode: u64::from(found.inode.get()),
+            file_type: type_of(found.file_type),
+            permissions: found.permissions,
+            links: u32::from(found.links),
+            uid: found.uid,
+            gid: found.gid,
+            device: found.device.unwrap_or_default(),
+            size: found.size,
+            sectors: found.sectors,
+            block_size: self.room.block_size,
+            access: time(found.times.access),
+            modify: time(found.times.modify),
+            change: time(found.times.change),
+            birth: found.times.create.map(time),
+        }
+    }
+
+    /// Makes the kernel a user of an inode, which it is from the answer on until it forgets it.
+    fn hand_out(
+        &self,
+        number: InodeNumber,
+        facts: impl FnOnce() -> Result<Metadata, Failed>,
+    ) -> Result<Entry, Failed> {
+        let node = if number == InodeNumber::ROOT { fuse::ROOT } else { u64::from(number.get()) };
+        if self.terms.writable {
+            self.volume.retain(number)?;
+        }
+        match facts() {
+            Ok(facts) => {
+                Ok(Entry { node, generation: facts.generation, attributes: self.attributes_of(&facts) })
+            }
+            Err(failed) => {
+                self.take_back(node, 1);
+                Err(failed)
+            }
+        }
+    }
+
+    /// The kernel gives back what it was handed.
+    fn take_back(&self, node: u64, times: u64) {
+        if self.terms.writable
+            && let Ok(number) = self.inode(node)
+        {
+            self.volume.release(number, times);
+        }
+    }
+}
+
+/// Why a request fails.
+enum Failed {
+    Errno(Errno),
+    Error(Error),
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Failed::Error(error)
+    }
+}
+
+impl From<Errno> for Failed {
+    fn from(number: Errno) -> Self {
+        Failed::Errno(number)
+    }
+}
+
+fn inode_number(node: u64) -> u64 {
+    if node == fuse::ROOT { u64::from(InodeNumber::ROOT.get()) } else { node }
+}
+
+fn type_of(file_type: FileType) -> fuse::FileType {
+    match file_type {
+        FileType::Regular => fuse::FileType::Regular,
+        FileType::Directory => fuse::FileType::Directory,
+        FileType::Symlink => fuse::FileType::Symlink,
+        FileType::CharDevice => fuse::FileType::CharDevice,
+        FileType::BlockDevice => fuse::FileType::BlockDevice,
+        FileType::Fifo => fuse::FileType::Fifo,
+        FileType::Socket => fuse::FileType::Socket,
+    }
+}
+
+fn time(time: Timestamp) -> fuse::Time {
+    fuse::Time { seconds: time.seconds, nanoseconds: time.nanoseconds }
+}
+
+impl Service for Tree {
+    fn lookup(&self, parent: u64, name: &[u8]) -> fuse::Result<Entry> {
+        self.answer(Verb::Lookup, parent, name, || self.find(parent, name))
+    }
+
+    fn forget(&self, node: u64, times: u64) {
+        let begun = Instant::now();
+        self.take_back(node, times);
+        self.counts.took(Verb::Forget, begun.elapsed(), false);
+    }
+
+    fn attributes(&self, node: u64) -> fuse::Result<Attributes> {
+        self.answer(Verb::GetAttr, node, b"", || {
+            Ok(self.attributes_of(&self.volume.metadata(self.inode(node)?)?))
+        })
+    }
+
+    fn read_link(&self, node: u64) -> fuse::Result<Vec<u8>> {
+        self.answer(Verb::ReadLink, node, b"", || self.target(node))
+    }
+
+    fn read(&self, node: u64, offset: u64, buffer: &mut [u8]) -> fuse::Result<usize> {
+        self.answer(Verb::Read, node, b"", || self.read_into(node, offset, buffer))
+    }
+
+    fn list(
+        &self,
+        node: u64,
+        position: u64,
+        with_entries: bool,
+        take: &mut dyn FnMut(&Listed<'_>) -> bool,
+    ) -> fuse::Result<()> {
+        self.answer(Verb::ReadDir, node, b"", || self.list_from(node, position, with_entries, take))
+    }
+
+    fn statistics(&self) -> fuse::Result<Statistics> {
+        self.answer(Verb::StatFs, fuse::ROOT, b"", || Ok(room::now(&self.volume, self.room)))
+    }
+
+    fn xattr(&self, node: u64, name: &[u8]) -> fuse::Result<Vec<u8>> {
+        self.answer(Verb::GetXattr, node, name, || self.attribute(node, name))
+    }
+
+    fn xattr_names(&self, caller: Caller, node: u64) -> fuse::Result<Vec<Vec<u8>>> {
+        self.answer(Verb::ListXattr, node, b"", || self.attribute_names(caller, node))
+    }
+
+    fn seek(&self, node: u64, offset: u64, what: Seek) -> fuse::Result<u64> {
+        self.answer(Verb::Lseek, node, b"", || self.seek_to(node, offset, what))
+    }
+
+    fn control(
+        &self,
+        caller: Caller,
+        node: u64,
+        command: u32,
+        argument: &[u8],
+        room: usize,
+    ) -> fuse::Result<Vec<u8>> {
+        if control::changes(command) {
+            return self.alter(Verb::Ioctl, (node, b""), Changed::Inode, || {
+                self.do_control(caller, node, command, argument).map(|()| Vec::new())
+            });
+        }
+        self.answer(Verb::Ioctl, node, b"", || {
+            let answer = self.answer_control(node, command)?;
+            if answer.len() <= room { Ok(answer) } else { Err(Errno::INVAL.into()) }
+        })
+    }
+
+    fn create(&self, caller: Caller, parent: u64, name: &[u8], new: &NewNode<'_>) -> fuse::Result<Entry> {
+        self.alter(Verb::Create, (parent, name), Changed::Names, || self.make(caller, parent, name, new))
+    }
+
+    fn create_unnamed(&self, caller: Caller, parent: u64, new: &NewNode<'_>) -> fuse::Result<Entry> {
+        self.alter(Verb::TmpFile, (parent, b""), Changed::Inode, || self.make_unnamed(caller, parent, new))
+    }
+
+    fn link(&self, node: u64, parent: u64, name: &[u8]) -> fuse::Result<Entry> {
+        self.alter(Verb::Link, (parent, name), Changed::Names, || self.give_name(node, parent, name))
+    }
+
+    fn unlink(&self, parent: u64, name: &[u8]) -> fuse::Result<()> {
+        self.alter(Verb::Unlink, (parent, name), Changed::Names, || {
+            Ok(self.volume.unlink(self.inode(parent)?, name)?)
+        })
+    }
+
+    fn remove_directory(&self, parent: u64, name: &[u8]) -> fuse::Result<()> {
+        self.alter(Verb::RmDir, (parent, name), Changed::Names, || {
+            Ok(self.volume.rmdir(self.inode(parent)?, name)?)
+        })
+    }
+
+    fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), replace: Replace) -> fuse::Result<()> {
+        self.alter(Verb::Rename, from, Changed::Names, || self.move_name(from, to, replace))
+    }
+
+    fn change(&self, _caller: Caller, node: u64, change: &Change) -> fuse::Result<Attributes> {
+        let work = || self.change_attributes(node, change);
+        self.alter(Verb::SetAttr, (node, b""), Changed::Inode, work)
+    }
+
+    fn write(&self, node: u64, offset: u64, data: &[u8], flags: WriteFlags) -> fuse::Result<()> {
+        self.alter(Verb::Write, (node, b""), Changed::Inode, || self.write_from(node, offset, data, flags))
+    }
+
+    fn allocate(&self, node: u64, mode: u32, offset: u64, len: u64) -> fuse::Result<()> {
+        let work = || self.change_space(node, mode, offset, len);
+        self.alter(Verb::Fallocate, (node, b""), Changed::Inode, work)
+    }
+
+    fn copy(&self, from: (u64, u64), to: (u64, u64), len: u64) -> fuse::Result<u64> {
+        let work = || self.copy_range(from, to, len);
+        self.alter(Verb::CopyRange, (to.0, b""), Changed::Inode, work)
+    }
+
+    fn sync(&self, node: u64, data_only: bool) -> fuse::Result<()> {
+        self.answer(Verb::Fsync, node, b"", || {
+            if !self.terms.writable {
+                return Ok(());
+            }
+            Ok(self.volume.sync_inode(self.inode(node)?, data_only)?)
+        })
+    }
+
+    fn sync_all(&self) -> fuse::Result<()> {
+        self.settle()
+    }
+
+    fn set_xattr(
+        &self,
+        _caller: Caller,
+        node: u64,
+        name: &[u8],
+        value: &[u8],
+        flags: u32,
+    ) -> fuse::Result<()> {
+        let work = || self.set_attribute(node, name, value, flags);
+        self.alter(Verb::SetXattr, (node, name), Changed::Inode, work)
+    }
+
+    fn remove_xattr(&self, _caller: Caller, node: u64, name: &[u8]) -> fuse::Result<()> {
+        let work = || self.remove_attribute(node, name);
+        self.alter(Verb::RemoveXattr, (node, name), Changed::Inode, work)
+    }
+}

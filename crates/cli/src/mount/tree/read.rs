@@ -1,0 +1,192 @@
+//! The requests that only look.
+
+use fuse::{Caller, Entry, Errno, Listed, Seek};
+use ondisk::corrupt::Place;
+use ondisk::inode::{FileType, InodeFlags};
+use ondisk::units::InodeNumber;
+use platfs::{AccessTimes, Error, Metadata};
+
+use super::counts::add;
+use super::{Failed, Tree, type_of};
+use crate::text::Shown;
+
+/// The attribute by which a mount tells what it counts; it is not listed.
+pub const STATISTICS: &[u8] = b"system.plat.statistics";
+
+impl Tree {
+    /// What a name leads to; it must be an inode in use that names may lead to.
+    fn named(&self, directory: InodeNumber, number: InodeNumber) -> Result<Metadata, Failed> {
+        let broken = |problem: String| Err(Error::corrupt(Place::Directory(directory), problem).into());
+        if number != InodeNumber::ROOT && number.get() < self.first_inode {
+            return broken(format!("names inode {number}, which is reserved"));
+        }
+        let metadata = self.volume.metadata(number)?;
+        if metadata.links == 0 {
+            return broken(format!("names inode {number}, which is deleted"));
+        }
+        Ok(metadata)
+    }
+
+    pub(super) fn find(&self, parent: u64, name: &[u8]) -> Result<Entry, Failed> {
+        let directory = self.inode(parent)?;
+        if name == b"." {
+            // A handle from before: is the inode still there?
+            return self.hand_out(directory, || match self.volume.metadata(directory) {
+                Ok(metadata) if metadata.links > 0 => Ok(metadata),
+                _ => Err(Failed::Errno(Errno::STALE)),
+            });
+        }
+        let found = self.volume.lookup(directory, name)?;
+        self.hand_out(found, || self.named(directory, found))
+    }
+
+    pub(super) fn list_from(
+        &self,
+        node: u64,
+        mut position: u64,
+        with_entries: bool,
+        take: &mut dyn FnMut(&Listed<'_>) -> bool,
+    ) -> Result<(), Failed> {
+        let directory = self.inode(node)?;
+        let mut taken = 0;
+        'all: loop {
+            let batch = match self.volume.read_dir_from(directory, position) {
+                // What was taken is told first; the next call meets the damage again.
+                Err(_) if taken > 0 => break,
+                batch => batch?,
+            };
+            let Some((_, end)) = batch.last() else { break };
+            position = *end;
+            for (entry, next) in &batch {
+                if entry.name.is_empty() || entry.name.iter().any(|byte| matches!(byte, b'/' | 0)) {
+                    // The kernel would refuse the whole listing.
+                    self.log.complain(format!(
+                        "directory inode {directory}: the name `{}` can't be shown",
+                        Shown(&entry.name)
+                    ));
+                    continue;
+                }
+                if !self.show(directory, entry, *next, with_entries, take) {
+                    break 'all;
+                }
+                taken += 1;
+            }
+        }
+        add(&self.counts.listed, taken);
+        self.note_access(directory, None);
+        Ok(())
+    }
+
+    /// Hands out one name of a listing; says whether it was taken.
+    fn show(
+        &self,
+        directory: InodeNumber,
+        found: &platfs::DirEntry,
+        next: u64,
+        with_entry: bool,
+        take: &mut dyn FnMut(&Listed<'_>) -> bool,
+    ) -> bool {
+        let is_dots = matches!(&found.name[..], b"." | b"..");
+        // A name whose inode is damaged is a name still; a look at it tells.
+        let entry = if is_dots || !with_entry {
+            None
+        } else {
+            self.hand_out(found.inode, || self.named(directory, found.inode)).ok()
+        };
+        let known = found.file_type.map(type_of).or_else(|| {
+            let asked =
+                || self.named(directory, found.inode).ok().map(|metadata| type_of(metadata.file_type));
+            entry.map(|entry| entry.attributes.file_type).or_else(asked)
+        });
+        let fallback = if is_dots { fuse::FileType::Directory } else { fuse::FileType::Regular };
+        let listed = Listed {
+            name: &found.name,
+            inode: u64::from(found.inode.get()),
+            file_type: known.unwrap_or(fallback),
+            next,
+            entry,
+        };
+        let taken = take(&listed);
+        if let (false, Some(entry)) = (taken, entry) {
+            self.take_back(entry.node, 1);
+        }
+        taken
+    }
+
+    pub(super) fn read_into(&self, node: u64, offset: u64, buffer: &mut [u8]) -> Result<usize, Failed> {
+        let number = self.inode(node)?;
+        let facts = self.volume.metadata(number)?;
+        if facts.flags.contains(InodeFlags::ENCRYPT) {
+            return Err(Errno::NOKEY.into());
+        }
+        let count = self.volume.read_at(number, offset, buffer)?;
+        add(&self.counts.read, count as u64);
+        self.note_access(number, Some(&facts));
+        Ok(count)
+    }
+
+    /// Notes that something was read, as far as the kernel's rules ask for it. That it can't be noted
+    /// is no failure of the reading.
+    fn note_access(&self, number: InodeNumber, facts: Option<&Metadata>) {
+        if !self.is_writable() || self.terms.access_times == AccessTimes::Off {
+            return;
+        }
+        let now = super::now();
+        let due = facts.is_none_or(|facts| self.terms.access_times.due(&facts.times, facts.flags, now));
+        if due {
+            self.volume.set_now(now);
+            let _ = self.volume.note_access(number, self.terms.access_times);
+        }
+    }
+
+    pub(super) fn target(&self, node: u64) -> Result<Vec<u8>, Failed> {
+        let number = self.inode(node)?;
+        let facts = self.volume.metadata(number)?;
+        if facts.flags.contains(InodeFlags::ENCRYPT) {
+            return Err(Errno::NOKEY.into());
+        }
+        if facts.file_type != FileType::Symlink {
+            return Err(Errno::INVAL.into());
+        }
+        let target = self.volume.read_link(number)?;
+        self.note_access(number, Some(&facts));
+        Ok(target)
+    }
+
+    pub(super) fn seek_to(&self, node: u64, offset: u64, what: Seek) -> Result<u64, Failed> {
+        let what = match what {
+            Seek::Data => platfs::Seek::Data,
+            Seek::Hole => platfs::Seek::Hole,
+        };
+        self.volume.seek(self.inode(node)?, offset, what)?.ok_or(Failed::Errno(Errno::NXIO))
+    }
+
+    pub(super) fn is_hidden(&self, name: &[u8]) -> bool {
+        !self.terms.acl && name.starts_with(b"system.posix_acl_")
+            || !self.terms.user_xattr && name.starts_with(b"user.")
+    }
+
+    /// The attributes that can be asked for by name.
+    pub(super) fn must_be_known(&self, name: &[u8]) -> Result<(), Failed> {
+        let known = [&b"user."[..], b"trusted.", b"security.", b"system.posix_acl_"];
+        if self.is_hidden(name) || !known.iter().any(|prefix| name.starts_with(prefix)) {
+            return Err(Errno::OPNOTSUPP.into());
+        }
+        Ok(())
+    }
+
+    pub(super) fn attribute(&self, node: u64, name: &[u8]) -> Result<Vec<u8>, Failed> {
+        if name == STATISTICS {
+            return Ok(self.told().to_string().into_bytes());
+        }
+        let number = self.inode(node)?;
+        self.must_be_known(name)?;
+        self.volume.xattr(number, name)?.ok_or(Failed::Errno(Errno::NODATA))
+    }
+
+    pub(super) fn attribute_names(&self, caller: Caller, node: u64) -> Result<Vec<Vec<u8>>, Failed> {
+        let mut names = self.volume.xattr_names(self.inode(node)?)?;
+        names.retain(|name| !self.is_hidden(name) && (caller.uid == 0 || !name.starts_with(b"trusted.")));
+        Ok(names)
+    }
+}

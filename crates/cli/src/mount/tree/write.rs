@@ -1,0 +1,270 @@
+//! The requests that change something.
+
+use fuse::{Attributes, Caller, Change, Entry, Errno, NewNode, Replace, SetTime, Time, WriteFlags};
+use ondisk::inode::{FileType, InodeFlags, Timestamp};
+use ondisk::units::InodeNumber;
+use platfs::{Allocate, AttributeChange, Error, Inherited, Kind, NewInode, Wanted, WriteOptions};
+
+use super::counts::add;
+use super::{Failed, Tree};
+
+/// Most bytes that one request copies, and most at a time: others want their turn.
+const COPY_MAX: u64 = 8 << 20;
+const COPY_PIECE: usize = 1 << 20;
+/// Set-user-id and set-group-id.
+const SPECIAL: u16 = 0o6000;
+/// Flags of `setxattr`.
+const XATTR_CREATE: u32 = 1;
+const XATTR_REPLACE: u32 = 2;
+/// Mode bits of `fallocate`.
+const KEEP_SIZE: u32 = 1;
+const PUNCH_HOLE: u32 = 2;
+const COLLAPSE_RANGE: u32 = 8;
+const ZERO_RANGE: u32 = 16;
+const INSERT_RANGE: u32 = 32;
+
+fn stamp(time: Time) -> Timestamp {
+    Timestamp { seconds: time.seconds, nanoseconds: time.nanoseconds }
+}
+
+fn kind_of(kind: fuse::Kind<'_>) -> (Kind<'_>, FileType) {
+    match kind {
+        fuse::Kind::Regular => (Kind::File, FileType::Regular),
+        fuse::Kind::Directory => (Kind::Directory, FileType::Directory),
+        fuse::Kind::Symlink(target) => (Kind::Symlink(target), FileType::Symlink),
+        fuse::Kind::CharDevice(major, minor) => (Kind::CharDevice(major, minor), FileType::CharDevice),
+        fuse::Kind::BlockDevice(major, minor) => (Kind::BlockDevice(major, minor), FileType::BlockDevice),
+        fuse::Kind::Fifo => (Kind::Fifo, FileType::Fifo),
+        fuse::Kind::Socket => (Kind::Socket, FileType::Socket),
+    }
+}
+
+impl Tree {
+    /// What a new file gets of its directory.
+    fn inherited(
+        &self,
+        caller: Caller,
+        directory: InodeNumber,
+        file_type: FileType,
+        new: &NewNode<'_>,
+    ) -> Result<Inherited, Failed> {
+        let Caller { uid, gid, .. } = caller;
+        let (permissions, umask) = match file_type {
+            FileType::Symlink => (0o777, 0),
+            _ => (new.permissions & 0o7777, new.umask),
+        };
+        let mut got = self.volume.inherit(directory, &Wanted { file_type, permissions, umask, uid, gid })?;
+        if !self.terms.acl && !got.xattrs.is_empty() {
+            got.xattrs.clear();
+            let special = got.attributes.permissions & 0o7000;
+            got.attributes.permissions = special | permissions & 0o777 & !umask;
+        }
+        Ok(got)
+    }
+
+    pub(super) fn make(
+        &self,
+        caller: Caller,
+        parent: u64,
+        name: &[u8],
+        new: &NewNode<'_>,
+    ) -> Result<Entry, Failed> {
+        let directory = self.inode(parent)?;
+        let (kind, file_type) = kind_of(new.kind);
+        if let Kind::Symlink(target) = kind
+            && target.len() >= self.volume.format().geometry.block_size.bytes_usize()
+        {
+            return Err(Errno::NAMETOOLONG.into());
+        }
+        let got = self.inherited(caller, directory, file_type, new)?;
+        let inode = NewInode { kind, attributes: got.attributes, xattrs: &got.xattrs };
+        let number = self.volume.create(directory, name, &inode)?;
+        // Nobody else knows it yet: its directory is locked by the kernel.
+        self.hand_out(number, || Ok(self.volume.metadata(number)?))
+    }
+
+    pub(super) fn make_unnamed(
+        &self,
+        caller: Caller,
+        parent: u64,
+        new: &NewNode<'_>,
+    ) -> Result<Entry, Failed> {
+        let directory = self.inode(parent)?;
+        let got = self.inherited(caller, directory, FileType::Regular, new)?;
+        let inode = NewInode { kind: Kind::File, attributes: got.attributes, xattrs: &got.xattrs };
+        let (number, _pin) = self.volume.create_unnamed(directory, &inode)?;
+        self.hand_out(number, || Ok(self.volume.metadata(number)?))
+    }
+
+    pub(super) fn give_name(&self, node: u64, parent: u64, name: &[u8]) -> Result<Entry, Failed> {
+        let number = self.inode(node)?;
+        match self.volume.link(number, self.inode(parent)?, name) {
+            // The kernel has refused directories; this is what it says of them.
+            Err(Error::IsDirectory) => return Err(Errno::PERM.into()),
+            done => done?,
+        }
+        self.hand_out(number, || Ok(self.volume.metadata(number)?))
+    }
+
+    pub(super) fn move_name(
+        &self,
+        from: (u64, &[u8]),
+        to: (u64, &[u8]),
+        replace: Replace,
+    ) -> Result<(), Failed> {
+        let replace = match replace {
+            Replace::Yes => platfs::Replace::Yes,
+            Replace::No => platfs::Replace::No,
+            Replace::Exchange => platfs::Replace::Exchange,
+        };
+        Ok(self.volume.rename(self.inode(from.0)?, from.1, self.inode(to.0)?, to.1, replace)?)
+    }
+
+    pub(super) fn change_attributes(&self, node: u64, change: &Change) -> Result<Attributes, Failed> {
+        let number = self.inode(node)?;
+        if let Some(size) = change.size {
+            self.volume.truncate(number, size)?;
+        }
+        let now = self.volume.now();
+        let time = |time: Option<SetTime>| {
+            time.map(|time| match time {
+                SetTime::Now => now,
+                SetTime::To(time) => stamp(time),
+            })
+        };
+        let mut wanted = AttributeChange {
+            permissions: change.permissions,
+            uid: change.uid,
+            gid: change.gid,
+            access: time(change.access),
+            modify: time(change.modify),
+            change: change.change.map(stamp),
+            drop_privileges: false,
+        };
+        let moves = change.uid.is_some() || change.gid.is_some();
+        if moves || change.drop_privileges {
+            let facts = self.volume.metadata(number)?;
+            wanted.drop_privileges = facts.file_type == FileType::Regular && facts.permissions & SPECIAL != 0;
+        }
+        if wanted != AttributeChange::default() {
+            self.volume.change_attributes(number, &wanted)?;
+        }
+        Ok(self.attributes_of(&self.volume.metadata(number)?))
+    }
+
+    pub(super) fn write_from(
+        &self,
+        node: u64,
+        offset: u64,
+        data: &[u8],
+        flags: WriteFlags,
+    ) -> Result<(), Failed> {
+        let number = self.inode(node)?;
+        let facts = self.volume.metadata(number)?;
+        let options = WriteOptions {
+            keep_times: flags.cached,
+            drop_special_bits: flags.drop_privileges && facts.permissions & SPECIAL != 0,
+        };
+        if facts.flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::ENCRYPT) {
+            return Err(Errno::PERM.into());
+        }
+        let (mut offset, mut data, len) = (offset, data, data.len() as u64);
+        if flags.cached && facts.flags.contains(InodeFlags::APPEND) && offset < facts.size {
+            (offset, data) = self.appended(number, facts.size, offset, data)?;
+        }
+        if !data.is_empty() {
+            self.volume.write_at(number, offset, data, options)?;
+        }
+        add(&self.counts.written, len);
+        if flags.sync || facts.flags.contains(InodeFlags::SYNC) {
+            self.volume.sync_inode(number, true)?;
+        }
+        Ok(())
+    }
+
+    /// The kernel writes whole pages: what it says of the bytes before the end of a file that can only
+    /// be appended to must be what they are. The rest is what was appended.
+    fn appended<'d>(
+        &self,
+        number: InodeNumber,
+        size: u64,
+        offset: u64,
+        data: &'d [u8],
+    ) -> Result<(u64, &'d [u8]), Failed> {
+        let known = usize::try_from(size - offset).unwrap_or(usize::MAX).min(data.len());
+        let (old, new) = data.split_at(known);
+        let mut found = vec![0; known];
+        self.volume.read_at(number, offset, &mut found)?;
+        if found == old { Ok((offset + known as u64, new)) } else { Err(Errno::PERM.into()) }
+    }
+
+    pub(super) fn change_space(&self, node: u64, mode: u32, offset: u64, len: u64) -> Result<(), Failed> {
+        const PUNCH: u32 = PUNCH_HOLE | KEEP_SIZE;
+        const ZERO_KEEP: u32 = ZERO_RANGE | KEEP_SIZE;
+        let mode = match mode {
+            0 => Allocate::Extend,
+            KEEP_SIZE => Allocate::KeepSize,
+            PUNCH => Allocate::PunchHole,
+            ZERO_RANGE => Allocate::ZeroRange,
+            ZERO_KEEP => Allocate::ZeroRangeKeepSize,
+            COLLAPSE_RANGE => Allocate::CollapseRange,
+            INSERT_RANGE => Allocate::InsertRange,
+            _ => return Err(Errno::OPNOTSUPP.into()),
+        };
+        Ok(self.volume.allocate(self.inode(node)?, mode, offset, len)?)
+    }
+
+    pub(super) fn copy_range(&self, from: (u64, u64), to: (u64, u64), len: u64) -> Result<u64, Failed> {
+        let (source, target) = (self.inode(from.0)?, self.inode(to.0)?);
+        let len = len.min(COPY_MAX);
+        let mut buffer = vec![0; usize::try_from(len).unwrap_or(COPY_PIECE).min(COPY_PIECE)];
+        let mut done = 0;
+        while done < len {
+            let want = usize::try_from(len - done).unwrap_or(COPY_PIECE).min(buffer.len());
+            let Some(piece) = buffer.get_mut(..want) else { break };
+            let copied = self.volume.read_at(source, from.1.saturating_add(done), piece)?;
+            let Some(piece) = piece.get(..copied).filter(|piece| !piece.is_empty()) else { break };
+            let at = to.1.saturating_add(done);
+            match self.volume.write_at(target, at, piece, WriteOptions::default()) {
+                // What was copied counts; the next call meets the failure again.
+                Err(_) if done > 0 => break,
+                written => written?,
+            }
+            done += copied as u64;
+        }
+        add(&self.counts.written, done);
+        Ok(done)
+    }
+
+    pub(super) fn set_attribute(
+        &self,
+        node: u64,
+        name: &[u8],
+        value: &[u8],
+        flags: u32,
+    ) -> Result<(), Failed> {
+        let number = self.inode(node)?;
+        self.must_be_known(name)?;
+        if flags & (XATTR_CREATE | XATTR_REPLACE) != 0 {
+            let exists = self.volume.xattr(number, name)?.is_some();
+            if exists && flags & XATTR_CREATE != 0 {
+                return Err(Errno::EXIST.into());
+            }
+            if !exists && flags & XATTR_REPLACE != 0 {
+                return Err(Errno::NODATA.into());
+            }
+        }
+        Ok(self.volume.set_xattr(number, name, value)?)
+    }
+
+    pub(super) fn remove_attribute(&self, node: u64, name: &[u8]) -> Result<(), Failed> {
+        let number = self.inode(node)?;
+        self.must_be_known(name)?;
+        match self.volume.remove_xattr(number, name) {
+            // A list that is not there is as good as one that was taken away.
+            Err(Error::NotFound) if name.starts_with(b"system.posix_acl_") => Ok(()),
+            Err(Error::NotFound) => Err(Errno::NODATA.into()),
+            done => Ok(done?),
+        }
+    }
+}
