@@ -226,7 +226,7 @@ fn write_run(
 }
 
 /// Zeros on the device, for an inode.
-fn write_zeros(volume: &Volume, inode: &Inode, mut from: u64, to: u64) -> Result<()> {
+pub(crate) fn write_zeros(volume: &Volume, inode: &Inode, mut from: u64, to: u64) -> Result<()> {
     static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
     while from < to {
         let len = usize::try_from(to - from).unwrap_or(usize::MAX).min(ZEROS.len());

@@ -152,6 +152,37 @@ fn what_was_accepted_finds_space_to_the_last_block() {
 }
 
 #[test]
+fn preallocated_space_can_be_written_when_the_volume_is_full() {
+    for delay in [0, 1 << 30] {
+        let scratch = Scratch::new("preallocated");
+        let image = scratch.join("disk.img");
+        let file = File::options().read(true).write(true).create_new(true).open(&image).unwrap();
+        file.set_len(6 << 20).unwrap();
+        let device: Arc<dyn Device> = Arc::new(FileDevice::new(file).unwrap());
+        plan(FsType::Ext4, 1024, "^has_journal", 6 << 20).write(&*device).unwrap();
+        let volume = Volume::open(device, &options().delay(delay)).unwrap();
+        let inode = create(&volume, "preallocated");
+        volume.allocate(inode, Allocate::Extend, 0, 2 << 20).unwrap();
+        let rest = create(&volume, "rest");
+        let free = volume.space().free().unwrap().0 << 10;
+        volume.allocate(rest, Allocate::Extend, 0, free).unwrap();
+        assert_eq!(volume.space().free().unwrap().0, 0);
+        for piece in 0..1000 {
+            write(&volume, inode, piece * 2048 + 100, &[5; 300]);
+        }
+        volume.sync().unwrap();
+        let mut read = vec![0; 2 << 20];
+        assert_eq!(volume.read_at(inode, 0, &mut read).unwrap(), 2 << 20);
+        for (at, byte) in read.iter().enumerate() {
+            let is_written = at < 2_048_000 && (100..400).contains(&(at % 2048));
+            assert_eq!(*byte == 5, is_written, "byte {at}");
+        }
+        volume.close().unwrap();
+        assert_eq!(testkit::fsck::complaints(&image), "");
+    }
+}
+
+#[test]
 fn a_file_deleted_before_its_write_back_never_takes_space() {
     let volume = volume(32 << 20, 16 << 20);
     let keep = create(&volume, "keep");

@@ -13,7 +13,7 @@ use ondisk::units::{Block, FileBlock, InodeNumber, low_u32};
 
 use crate::dirty::{DirtyFile, Reason, Run};
 use crate::error::{Error, Result};
-use crate::map::{self, Segment, State};
+use crate::map::{self, Segment, Segments, State};
 use crate::txn::{Account, Update};
 use crate::volume::Volume;
 use crate::{file, inode};
@@ -30,6 +30,8 @@ struct Flight {
     end: u64,
     /// The file is one that grows.
     growing: bool,
+    /// There is no space to cut extents: what was preallocated is written whole.
+    sparing: bool,
 }
 
 impl Volume {
@@ -88,7 +90,7 @@ impl Volume {
     /// Writes back a file whose gate the caller holds.
     pub(crate) fn flush_shared(&self, file: &DirtyFile, reason: Reason) -> Result<()> {
         let _one = file.flush_alone();
-        let Some(flight) = self.take_off(file, reason) else { return Ok(()) };
+        let Some(mut flight) = self.take_off(file, reason) else { return Ok(()) };
         let Ok(_pin) = self.pin(file.number()) else {
             // It is being destroyed.
             self.delayed.drop_bytes(file);
@@ -97,6 +99,10 @@ impl Volume {
         let mut done = self.fly(file, &flight);
         if matches!(done, Err(Error::NoSpace)) && self.space.holds_freed() {
             done = self.sync_metadata().and_then(|()| self.fly(file, &flight));
+        }
+        if matches!(done, Err(Error::NoSpace)) {
+            flight.sparing = true;
+            done = self.fly(file, &flight);
         }
         if matches!(done, Err(Error::NoSpace)) {
             // It stays dirty, and may find space later.
@@ -118,7 +124,14 @@ impl Volume {
         let growing = self.delayed.may_grow(&mut state, reason);
         let account = state.promise.take().map(|promise| Arc::new(Mutex::new(promise)));
         let clusters = std::mem::take(&mut state.clusters);
-        Some(Flight { runs: state.pages.snapshot(), account, clusters, end: state.pages.end(), growing })
+        Some(Flight {
+            runs: state.pages.snapshot(),
+            account,
+            clusters,
+            end: state.pages.end(),
+            growing,
+            sparing: false,
+        })
     }
 
     /// Maps what has no blocks, then writes the bytes.
@@ -176,7 +189,9 @@ impl Volume {
             let (start, count) = match found.state {
                 State::Mapped(block) => (block, count),
                 State::Unwritten(block) => {
-                    let range = (at, at + count);
+                    let written = (at, at + count);
+                    let range =
+                        if flight.sparing { self.zero_around(update, node, written)? } else { written };
                     map::set_unwritten(&self.format, &self.space, update, node, range, false)?;
                     (block, count)
                 }
@@ -194,6 +209,25 @@ impl Volume {
             at += count;
         }
         Ok(())
+    }
+
+    /// The whole of the preallocated extent that holds some blocks; zeros are written to the others.
+    fn zero_around(&self, update: &Update<'_>, node: &Inode, (from, end): (u64, u64)) -> Result<(u64, u64)> {
+        let before = from.saturating_sub(u64::from(ondisk::extent::MAX_UNWRITTEN));
+        for segment in Segments::new(update, &self.format, node, before, 1 << 32) {
+            let Segment { logical, count, state } = segment?;
+            let (first, last) = (u64::from(logical.0), u64::from(logical.0) + count);
+            if last <= from {
+                continue;
+            }
+            let State::Unwritten(block) = state else { break };
+            let base = self.format.geometry.byte_offset(block);
+            let bytes = |blocks: u64| blocks << self.format.geometry.block_size.log2();
+            file::write_zeros(self, node, base, base + bytes(from - first))?;
+            file::write_zeros(self, node, base + bytes(end - first), base + bytes(last - first))?;
+            return Ok((first, last));
+        }
+        Ok((from, end))
     }
 
     /// Writes the bytes of runs to their places, the last block of each filled up with zeros.
