@@ -75,6 +75,11 @@ impl Handles {
         self.lock().dying.remove(&number);
     }
 
+    /// Whether there are orphans to be destroyed.
+    pub(crate) fn has_doomed(&self) -> bool {
+        !self.lock().doomed.is_empty()
+    }
+
     /// Orphans to be destroyed.
     pub(crate) fn take_doomed(&self) -> Vec<InodeNumber> {
         std::mem::take(&mut self.lock().doomed)

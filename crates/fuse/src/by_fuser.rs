@@ -89,18 +89,15 @@ fn time(time: Time) -> SystemTime {
     base.checked_add(Duration::from_nanos(u64::from(time.nanoseconds))).unwrap_or(base)
 }
 
-/// The other way round; before 1970 nanoseconds count onward from the second below.
+/// The other way round. The kernel counts nanoseconds onward in time from the second, `fuser` 0.18 takes
+/// those before 1970 the other way: what it made of them is undone.
 fn from_time(time: SystemTime) -> Time {
     let whole = |seconds: u64| i64::try_from(seconds).unwrap_or(i64::MAX);
     match time.duration_since(SystemTime::UNIX_EPOCH) {
         Ok(since) => Time { seconds: whole(since.as_secs()), nanoseconds: since.subsec_nanos() },
         Err(before) => {
             let before = before.duration();
-            let (seconds, nanoseconds) = (-whole(before.as_secs()), before.subsec_nanos());
-            match nanoseconds {
-                0 => Time { seconds, nanoseconds },
-                _ => Time { seconds: seconds - 1, nanoseconds: 1_000_000_000 - nanoseconds },
-            }
+            Time { seconds: -whole(before.as_secs()), nanoseconds: before.subsec_nanos() }
         }
     }
 }

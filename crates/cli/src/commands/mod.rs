@@ -21,6 +21,7 @@ mod put;
 mod rm;
 mod runs;
 mod stat;
+mod stats;
 mod tree;
 mod umount;
 mod xattr;
@@ -72,6 +73,8 @@ pub enum Command {
     Export(export::Export),
     /// Mounts a volume on a directory.
     Mount(mount::Mount),
+    /// Tells what a mount has done, and how long it took.
+    Stats(stats::Stats),
     /// Unmounts, and waits until the image is free.
     Umount(umount::Umount),
 }
@@ -105,6 +108,7 @@ impl Command {
             Command::Freefrag(command) => command.run(console),
             Command::Export(command) => command.run(console),
             Command::Mount(command) => command.run(console),
+            Command::Stats(command) => command.run(console),
             Command::Umount(command) => command.run(console),
         }
     }

@@ -1,4 +1,5 @@
-//! The thread that makes a written volume stable now and then, so that what a crash can take is bounded.
+//! The thread that brings what was written to the device, and makes it stable now and then, so that
+//! memory and what a crash can take are bounded.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -6,6 +7,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::tree::Tree;
+
+/// How often everything is made stable, unless it is written back more rarely.
+const STABLE: Duration = Duration::from_secs(30);
 
 /// Whether it is to end, and the news of that.
 type Stop = Arc<(Mutex<bool>, Condvar)>;
@@ -17,7 +21,8 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Begins to make a volume stable, so often.
+    /// Begins to write back what is older than a time, as often as that; and to make all stable, at
+    /// least twice a minute where it is shorter.
     ///
     /// # Errors
     /// No thread can be started.
@@ -25,9 +30,16 @@ impl Keeper {
         let stop = Stop::default();
         let seen = Arc::clone(&stop);
         let keep = move || {
+            let mut since = Duration::ZERO;
             while !waited(&seen, every) {
+                since += every;
                 // The log has what failed; programs meet it at their next change.
-                let _ = tree.settle();
+                if since >= STABLE {
+                    since = Duration::ZERO;
+                    let _ = tree.settle();
+                } else {
+                    tree.write_back(every);
+                }
             }
         };
         let thread = std::thread::Builder::new().name("keeper".into()).spawn(keep)?;

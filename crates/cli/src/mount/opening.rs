@@ -14,6 +14,9 @@ use crate::image;
 use crate::reading::OpenImage;
 use crate::writing;
 
+/// Most bytes that wait in memory for their blocks.
+const DELAYED: u64 = 128 << 20;
+
 /// An image, open.
 pub struct Opened {
     /// It.
@@ -66,7 +69,9 @@ fn open_to_write(name: &OsStr, options: &MountOptions) -> Result<Volume, String>
     }
     let now = writing::now();
     let seed = now.seconds.cast_unsigned().rotate_left(32) ^ u64::from(now.nanoseconds);
-    let mut how = OpenOptions::new().write(true).now(now).seed(seed);
+    let delay = if options.delay { DELAYED } else { 0 };
+    let mut how = OpenOptions::new().write(true).now(now).seed(seed).unordered(options.unordered);
+    how = how.delay(delay).discard(options.discard);
     if let Some(policy) = options.policy {
         how = how.policy(policy);
     }

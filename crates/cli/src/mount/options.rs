@@ -33,7 +33,11 @@ pub struct MountOptions {
     pub access_times: AccessTimes,
     /// How blocks are chosen, if not as usual.
     pub policy: Option<BlockPolicyKind>,
-    /// Seconds after which what was written is made stable.
+    /// Written bytes wait in memory for their blocks.
+    pub delay: bool,
+    /// The device is told of space that becomes free.
+    pub discard: bool,
+    /// Seconds after which what was written is on its way to the device.
     pub commit: u32,
     /// Words about writing that change nothing as yet.
     pub without_effect: Vec<String>,
@@ -69,6 +73,8 @@ impl Default for MountOptions {
             sync_names: false,
             access_times: AccessTimes::Relative,
             policy: None,
+            delay: true,
+            discard: false,
             commit: COMMIT,
             without_effect: Vec::new(),
             not_there: Vec::new(),
@@ -85,8 +91,8 @@ impl Default for MountOptions {
     }
 }
 
-/// Seconds after which what was written is made stable.
-const COMMIT: u32 = 30;
+/// Seconds after which what was written is on its way to the device.
+const COMMIT: u32 = 5;
 
 /// Words that ask for nothing that is not so anyway, or that are the concern of mount(8).
 const AS_IT_IS: &[&str] = &[
@@ -102,10 +108,7 @@ const AS_IT_IS: &[&str] = &[
     "_netdev",
     "diratime",
     "nolazytime",
-    "nodiscard",
-    "nodelalloc",
     "barrier",
-    "noauto_da_alloc",
     "default_permissions",
     "silent",
     "loud",
@@ -113,8 +116,7 @@ const AS_IT_IS: &[&str] = &[
 ];
 
 /// Words about writing that change nothing as yet; each asks for less work or for better layout.
-const WITHOUT_EFFECT: &[&str] =
-    &["lazytime", "discard", "delalloc", "nobarrier", "auto_da_alloc", "nodiratime"];
+const WITHOUT_EFFECT: &[&str] = &["lazytime", "nobarrier", "auto_da_alloc", "noauto_da_alloc", "nodiratime"];
 
 /// Words that are promises about what a crash leaves, which can't be kept yet.
 const NOT_THERE: &[&str] = &["softdep", "normal"];
@@ -158,6 +160,10 @@ impl MountOptions {
             "noexec" => self.exec = false,
             "async" => (self.unordered, self.sync) = (true, false),
             "sync" => self.sync = true,
+            "delalloc" => self.delay = true,
+            "nodelalloc" => self.delay = false,
+            "discard" => self.discard = true,
+            "nodiscard" => self.discard = false,
             "dirsync" => self.sync_names = true,
             "noatime" => self.access_times = AccessTimes::Off,
             "strictatime" => self.access_times = AccessTimes::Strict,
@@ -244,12 +250,12 @@ mod tests {
     #[test]
     fn later_words_win_and_words_without_effect_are_kept_to_be_told() {
         let parsed = MountOptions::parse(
-            ["rw,noatime,ro,discard,softdep", "noload,commit=5,noacl,stripe=8,x-systemd.automount"],
+            ["rw,noatime,ro,nobarrier,softdep", "noload,commit=5,noacl,stripe=8,x-systemd.automount"],
             false,
         );
         let options = parsed.unwrap();
         assert_eq!((options.commit, options.access_times), (5, AccessTimes::Off));
-        assert_eq!(options.without_effect, ["discard", "stripe=8"]);
+        assert_eq!(options.without_effect, ["nobarrier", "stripe=8"]);
         assert_eq!(options.not_there, ["softdep"]);
         assert!(options.read_only && !options.read_write && options.noload && !options.acl);
         assert!(options.user_xattr && options.exec && !options.suid && !options.dev);

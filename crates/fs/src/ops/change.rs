@@ -99,6 +99,14 @@ impl Volume {
         })
     }
 
+    /// Destroys what has lost its last name and its last user, which the next change would do too.
+    ///
+    /// # Errors
+    /// The device's failure.
+    pub fn clear_away(&self) -> Result<()> {
+        if self.handles.has_doomed() { self.change(|_| Ok(())) } else { Ok(()) }
+    }
+
     /// Ends all uses by [`Volume::retain`], for a caller that will not tell of each.
     pub fn release_all(&self) {
         self.handles.unpin_all();

@@ -225,6 +225,12 @@ impl Space {
         self.writing.as_ref().ok_or(Error::ReadOnly)
     }
 
+    /// What the placement engine has counted.
+    #[must_use]
+    pub fn statistics(&self) -> Option<placement::Stats> {
+        self.writing.as_ref().map(|writing| writing.blocks.stats())
+    }
+
     /// Whether the volume is open for writing.
     #[must_use]
     pub fn is_writable(&self) -> bool {

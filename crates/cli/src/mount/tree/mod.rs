@@ -13,7 +13,7 @@ mod write;
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fuse::{
     Attributes, Caller, Change, Entry, Errno, Listed, NewNode, Replace, Seek, Service, Statistics, WriteFlags,
@@ -110,6 +110,17 @@ impl Tree {
         self.answer(Verb::SyncFs, fuse::ROOT, b"", || Ok(self.volume.sync()?))
     }
 
+    /// Sends what was written so long ago to the device. What fails is told to whoever syncs it.
+    pub fn write_back(&self, age: Duration) {
+        if self.is_writable() {
+            let mut before = now();
+            before.seconds -= i64::try_from(age.as_secs()).unwrap_or(0);
+            if let Err(error) = self.volume.write_back(Some(before)) {
+                self.log.complain(error);
+            }
+        }
+    }
+
     /// Puts the volume in order, once nobody asks any more.
     ///
     /// # Errors
@@ -141,8 +152,16 @@ impl Tree {
                 "inodes": room.inodes,
                 "free_inodes": room.free_inodes,
             },
+            "memory": { "dirty_bytes": self.volume.dirty_bytes() },
+            "placement": self.placement(),
             "writable": self.is_writable(),
         })
+    }
+
+    /// How blocks were chosen, with the names of the kernel's `mb_stats` where it has them.
+    fn placement(&self) -> Value {
+        let Some(counts) = self.volume.space().statistics() else { return json!({}) };
+        Value::Object(counts.iter().map(|(name, count)| (name.to_owned(), count.into())).collect())
     }
 
     /// Does, counts and tells a request, and turns its error into a number; damage is told in words too.
@@ -341,7 +360,12 @@ impl Service for Tree {
     }
 
     fn statistics(&self) -> fuse::Result<Statistics> {
-        self.answer(Verb::StatFs, fuse::ROOT, b"", || Ok(room::now(&self.volume, self.room)))
+        self.answer(Verb::StatFs, fuse::ROOT, b"", || {
+            if self.is_writable() {
+                self.volume.clear_away()?;
+            }
+            Ok(room::now(&self.volume, self.room))
+        })
     }
 
     fn xattr(&self, node: u64, name: &[u8]) -> fuse::Result<Vec<u8>> {

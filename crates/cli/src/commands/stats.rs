@@ -1,0 +1,81 @@
+//! `plat stats`: what a mount has done, and how long it took.
+
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use clap::Args;
+use rustix::io::Errno;
+use serde_json::{Map, Value};
+
+use super::json;
+use crate::console::{Console, Failure};
+use crate::mount::tree::STATISTICS;
+use crate::text::Shown;
+
+/// What an attribute can hold at most.
+const ROOM: usize = 1 << 16;
+
+/// Arguments of `plat stats`.
+#[derive(Args, Debug)]
+pub struct Stats {
+    /// A place in what `plat mount` has mounted.
+    directory: PathBuf,
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Stats {
+    pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
+        let failed = |what: String| Failure::about(Shown(self.directory.as_os_str().as_bytes()), what);
+        let mut text = vec![0; ROOM];
+        let len = rustix::fs::getxattr(&self.directory, STATISTICS, &mut text[..]).map_err(|error| {
+            failed(match error {
+                Errno::OPNOTSUPP | Errno::NODATA => "not in a mount by `plat mount`".into(),
+                error => std::io::Error::from(error).to_string(),
+            })
+        })?;
+        let told = serde_json::from_slice(text.get(..len).unwrap_or_default());
+        let Ok(Value::Object(told)) = told else {
+            return Err(failed("what the mount tells can't be understood".into()));
+        };
+        if self.json {
+            json::print(console.out, told)?;
+        } else {
+            show(console.out, &told)?;
+        }
+        Ok(())
+    }
+}
+
+fn show(out: &mut dyn Write, told: &Map<String, Value>) -> std::io::Result<()> {
+    let empty = Map::new();
+    let part = |name: &str| told.get(name).and_then(Value::as_object).unwrap_or(&empty);
+    let number = |of: &Map<String, Value>, name: &str| of.get(name).and_then(Value::as_u64).unwrap_or(0);
+    let columns = ["count", "failed", "mean_ns", "p50_ns", "p90_ns", "p99_ns"];
+    write!(out, "{:<18}", "request")?;
+    for column in columns {
+        write!(out, "{column:>12}")?;
+    }
+    writeln!(out)?;
+    for (name, counts) in part("requests") {
+        write!(out, "{name:<18}")?;
+        for column in columns {
+            write!(out, "{:>12}", number(counts.as_object().unwrap_or(&empty), column))?;
+        }
+        writeln!(out)?;
+    }
+    for name in ["amounts", "memory", "placement", "space"] {
+        if part(name).is_empty() {
+            continue;
+        }
+        writeln!(out, "\n{name}")?;
+        for (what, value) in part(name) {
+            if value.as_u64() != Some(0) {
+                writeln!(out, "  {what:<24} {value}")?;
+            }
+        }
+    }
+    Ok(())
+}
