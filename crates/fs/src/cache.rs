@@ -1,60 +1,29 @@
 //! Metadata blocks in memory.
 //!
 //! Owns: one copy of each block in use, whether it must be written, and its role, which tells how
-//! its checksum is verified when it comes and written when it leaves. Excludes: what blocks mean,
-//! and when dirty ones may go out (the rung above decides).
+//! its checksum is verified when it comes and written when it leaves; the versions of inodes. Excludes:
+//! what blocks mean, and when changed ones may go out (the rung above decides).
 //!
 //! Blocks are handed out as shared snapshots: a reader keeps the bytes it began with, takes no lock
 //! while it looks at them, and a change makes a new copy only if somebody still holds the old one.
+//! No lock is held while the device is waited for.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+mod role;
+mod shard;
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ondisk::corrupt::Place;
-use ondisk::seal::{InodeSeed, Sealer};
+use ondisk::seal::Sealer;
 use ondisk::units::{Block, BlockSize};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
-
-/// What a metadata block is, as far as its checksum is concerned.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Role {
-    /// No checksum of its own: bitmaps (theirs is in the descriptor), tables (each record has its
-    /// own), indirect blocks, targets of symbolic links.
-    Plain,
-    /// Directory leaf with a tail.
-    DirectoryLeaf(InodeSeed),
-    /// Directory index node whose count stands at the offset.
-    IndexNode(InodeSeed, usize),
-    /// Extent node below the inode.
-    ExtentNode(InodeSeed),
-    /// External extended attributes.
-    Attributes,
-}
-
-impl Role {
-    fn is_right(self, sealer: &Sealer, block: Block, bytes: &[u8]) -> bool {
-        match self {
-            Role::Plain => true,
-            Role::DirectoryLeaf(seed) => seed.directory_leaf_is_right(bytes),
-            Role::IndexNode(seed, at) => seed.index_node_is_right(bytes, at),
-            Role::ExtentNode(seed) => seed.extent_node_is_right(bytes),
-            Role::Attributes => sealer.attribute_block_is_right(block, bytes),
-        }
-    }
-
-    fn seal(self, sealer: &Sealer, block: Block, bytes: &mut [u8]) {
-        match self {
-            Role::Plain => {}
-            Role::DirectoryLeaf(seed) => seed.seal_directory_leaf(bytes),
-            Role::IndexNode(seed, at) => seed.seal_index_node(bytes, at),
-            Role::ExtentNode(seed) => seed.seal_extent_node(bytes),
-            Role::Attributes => sealer.seal_attribute_block(block, bytes),
-        }
-    }
-}
+pub use role::Role;
+use shard::{Shard, State};
 
 /// Where metadata blocks can be read from: the cache, or an update that sees its own changes.
 pub trait Blocks {
@@ -65,54 +34,38 @@ pub trait Blocks {
     fn read(&self, block: Block, role: Role) -> Result<Arc<[u8]>>;
 }
 
-struct Entry {
-    bytes: Arc<[u8]>,
-    role: Role,
-    dirty: bool,
-}
+/// Blocks on their way to the device, as they were when they were collected, in the order of their
+/// numbers.
+pub struct Outgoing(Vec<(u64, Role, Arc<[u8]>)>);
 
-/// Block numbers need mixing, not protection: one multiplication spreads runs of numbers well.
-#[derive(Default)]
-struct BlockHasher(u64);
-
-impl Hasher for BlockHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(u64::from(*byte));
-        }
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        // The 64-bit golden ratio, as in Fibonacci hashing; the rotation moves the well-mixed high
-        // bits to where the table looks first.
-        self.0 = (self.0 ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(26);
-    }
-}
-
-type Entries = HashMap<u64, Entry, BuildHasherDefault<BlockHasher>>;
+/// Parts of the cache with locks of their own; a power of two.
+const SHARDS: usize = 16;
+/// Memory for metadata blocks before clean ones are dropped.
+const CACHE_BYTES: usize = 64 << 20;
+/// Bytes of neighbouring blocks written at once.
+const GATHER: usize = 256 << 10;
+/// Times a block is read from the device again because others were dropped meanwhile, before it is
+/// handed out without being kept.
+const RELOADS: u32 = 3;
 
 /// The metadata blocks of one volume.
 pub struct Cache {
     device: Arc<dyn Device>,
     block_size: BlockSize,
     sealer: Sealer,
-    entries: Mutex<Entries>,
-    /// Clean blocks are dropped when more than this many blocks are held.
+    shards: Box<[Mutex<Shard>]>,
+    /// Changed blocks that are not on their way to the device.
+    changed: AtomicUsize,
+    /// Clean blocks are dropped from a shard when it holds more than this many.
     capacity: usize,
 }
-
-/// Memory for metadata blocks before clean ones are dropped.
-const CACHE_BYTES: usize = 64 << 20;
 
 impl Cache {
     /// An empty cache over a device.
     pub fn new(device: Arc<dyn Device>, block_size: BlockSize, sealer: Sealer) -> Self {
-        let capacity = CACHE_BYTES / block_size.bytes_usize();
-        Cache { device, block_size, sealer, entries: Mutex::default(), capacity }
+        let capacity = (CACHE_BYTES / block_size.bytes_usize() / SHARDS).max(1);
+        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
+        Cache { device, block_size, sealer, shards, changed: AtomicUsize::new(0), capacity }
     }
 
     /// Bytes of a block.
@@ -125,8 +78,15 @@ impl Cache {
         &self.device
     }
 
-    fn lock(&self) -> MutexGuard<'_, Entries> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    fn shards(&self) -> impl Iterator<Item = MutexGuard<'_, Shard>> {
+        self.shards.iter().map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Neighbours lie in different shards.
+    #[expect(clippy::indexing_slicing, reason = "the remainder is below the number of shards")]
+    fn shard(&self, block: u64) -> MutexGuard<'_, Shard> {
+        let index = usize::try_from(block % SHARDS as u64).unwrap_or(0);
+        self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn load(&self, block: Block, role: Role) -> Result<Arc<[u8]>> {
@@ -150,7 +110,7 @@ impl Cache {
     /// reader had to look at it to know) keeps this one, so that it is verified once.
     fn specify(&self, block: Block, role: Role, bytes: Arc<[u8]>) -> Result<Arc<[u8]>> {
         let bytes = self.verified(block, role, bytes)?;
-        if let Some(entry) = self.lock().get_mut(&block.0)
+        if let Some(entry) = self.shard(block.0).find(block.0)
             && entry.role == Role::Plain
             && Arc::ptr_eq(&entry.bytes, &bytes)
         {
@@ -159,92 +119,129 @@ impl Cache {
         Ok(bytes)
     }
 
-    /// Takes over changed blocks, all at once.
+    /// Takes over changed blocks.
     pub(crate) fn publish(&self, changed: impl IntoIterator<Item = (Block, Role, Arc<[u8]>)>) {
-        let mut entries = self.lock();
         for (block, role, bytes) in changed {
-            entries.insert(block.0, Entry { bytes, role, dirty: true });
+            let mut shard = self.shard(block.0);
+            // Counted under its lock: who collects it must find it counted.
+            self.changed.fetch_add(shard.change(block.0, role, bytes, self.capacity), Ordering::Relaxed);
         }
     }
 
     /// Drops a block that no longer is metadata, unwritten changes included.
     pub(crate) fn forget(&self, block: Block) {
-        self.lock().remove(&block.0);
+        let mut shard = self.shard(block.0);
+        self.changed.fetch_sub(shard.drop_block(block.0), Ordering::Relaxed);
     }
 
-    /// Whether more blocks are held than the memory bound allows; once the changed ones are
-    /// written they can be dropped.
+    /// Whether so many blocks are changed that they should be on their way to the device.
     pub(crate) fn is_crowded(&self) -> bool {
-        self.lock().len() > self.capacity
+        self.changed.load(Ordering::Relaxed) > self.capacity * SHARDS / 2
     }
 
-    /// Writes every changed block in device order, sealed; does not flush the device.
+    /// Whether more blocks wait for being written than the memory bound allows.
+    pub(crate) fn is_overfull(&self) -> bool {
+        self.changed.load(Ordering::Relaxed) > self.capacity * SHARDS
+    }
+
+    /// Every changed block as it is now. Whoever collects must write, before somebody collects
+    /// again: of two versions of a block the older could reach the device last.
+    pub(crate) fn collect(&self) -> Outgoing {
+        let mut all = Vec::new();
+        for mut shard in self.shards() {
+            let before = all.len();
+            shard.collect(&mut all);
+            self.changed.fetch_sub(all.len() - before, Ordering::Relaxed);
+        }
+        all.sort_unstable_by_key(|(block, ..)| *block);
+        Outgoing(all)
+    }
+
+    /// Writes collected blocks in device order, sealed, neighbours together; does not flush the
+    /// device.
     ///
     /// # Errors
-    /// The device's failure; blocks not yet written stay dirty.
-    pub(crate) fn write_back(&self) -> Result<()> {
-        let mut dirty: Vec<(u64, Role, Arc<[u8]>)> = {
-            let entries = self.lock();
-            let dirty = entries.iter().filter(|(_, entry)| entry.dirty);
-            dirty.map(|(block, entry)| (*block, entry.role, Arc::clone(&entry.bytes))).collect()
-        };
-        dirty.sort_unstable_by_key(|(block, ..)| *block);
-        let mut outgoing = vec![0; self.block_size.bytes_usize()];
-        for (block, role, bytes) in dirty {
-            outgoing.copy_from_slice(&bytes);
-            role.seal(&self.sealer, Block(block), &mut outgoing);
+    /// The device's failure; nothing may be collected after that.
+    pub(crate) fn write_out(&self, outgoing: &Outgoing) -> Result<()> {
+        let block_len = self.block_len();
+        let most = (GATHER / block_len).max(1);
+        let mut gathered = Vec::with_capacity(block_len);
+        for run in outgoing.0.chunk_by(|a, b| b.0 == a.0 + 1).flat_map(|run| run.chunks(most)) {
+            gathered.clear();
+            for (block, role, bytes) in run {
+                let start = gathered.len();
+                gathered.extend_from_slice(bytes);
+                role.seal(&self.sealer, Block(*block), gathered.get_mut(start..).unwrap_or_default());
+            }
+            let first = run.first().map_or(0, |(block, ..)| *block);
             self.device
-                .write_at(block * u64::from(self.block_size.bytes()), &outgoing)
-                .map_err(|source| Error::io(format!("writing block {block}"), source))?;
-            if let Some(entry) = self.lock().get_mut(&block)
-                && Arc::ptr_eq(&entry.bytes, &bytes)
-            {
-                entry.dirty = false;
+                .write_at(first * u64::from(self.block_size.bytes()), &gathered)
+                .map_err(|source| Error::io(format!("writing block {first}"), source))?;
+            for (block, _, bytes) in run {
+                self.shard(*block).written(*block, bytes);
             }
         }
-        self.make_room(&mut self.lock());
+        for mut shard in self.shards() {
+            shard.trim(self.capacity);
+        }
         Ok(())
     }
 
-    /// Keeps the memory of clean blocks bounded. The entry of most use is not known, and need not
-    /// be: everything clean goes, which costs a reload of a few blocks each time the bound is met.
-    fn make_room(&self, entries: &mut Entries) {
-        if entries.len() > self.capacity {
-            entries.retain(|_, entry| entry.dirty);
+    /// Writes every changed block.
+    ///
+    /// # Errors
+    /// As [`Cache::write_out`].
+    #[cfg(test)]
+    pub(crate) fn write_back(&self) -> Result<()> {
+        self.write_out(&self.collect())
+    }
+
+    fn find(&self, block: Block, role: Role) -> Found {
+        let mut shard = self.shard(block.0);
+        let Some(entry) = shard.find(block.0) else { return Found::Missing(shard.departures()) };
+        let bytes = Arc::clone(&entry.bytes);
+        // A changed block is sealed only when it leaves; a clean one was verified for one role.
+        if entry.state != State::Clean || entry.role == role || role == Role::Plain {
+            Found::Held(bytes)
+        } else {
+            Found::Unverified(bytes)
         }
     }
+}
+
+/// What the cache has of a block.
+enum Found {
+    Held(Arc<[u8]>),
+    /// It was verified for another role.
+    Unverified(Arc<[u8]>),
+    /// Nothing; so many blocks had left its shard.
+    Missing(u64),
 }
 
 impl Blocks for Cache {
     fn read(&self, block: Block, role: Role) -> Result<Arc<[u8]>> {
-        let held = {
-            let entries = self.lock();
-            entries.get(&block.0).map(|entry| (Arc::clone(&entry.bytes), entry.role, entry.dirty))
-        };
-        if let Some((bytes, known, dirty)) = held {
-            // A changed block is sealed only when it leaves; a clean one was verified for one role.
-            return if dirty || known == role || role == Role::Plain {
-                Ok(bytes)
-            } else {
-                self.specify(block, role, bytes)
+        let mut left = RELOADS;
+        loop {
+            let departures = match self.find(block, role) {
+                Found::Held(bytes) => return Ok(bytes),
+                Found::Unverified(bytes) => return self.specify(block, role, bytes),
+                Found::Missing(departures) => departures,
             };
-        }
-        let bytes = self.load(block, role)?;
-        let mut entries = self.lock();
-        self.make_room(&mut entries);
-        let entry = entries.entry(block.0).or_insert(Entry { bytes, role, dirty: false });
-        Ok(Arc::clone(&entry.bytes))
-    }
-}
-
-impl Role {
-    fn name(self) -> &'static str {
-        match self {
-            Role::Plain => "block",
-            Role::DirectoryLeaf(_) => "directory block",
-            Role::IndexNode(..) => "directory index node",
-            Role::ExtentNode(_) => "extent node",
-            Role::Attributes => "extended attribute block",
+            let bytes = self.load(block, role)?;
+            let mut shard = self.shard(block.0);
+            if shard.find(block.0).is_some() {
+                continue;
+            }
+            // Else the block may have come, been changed, written and dropped meanwhile, and what was
+            // read be older than that.
+            if shard.departures() == departures {
+                shard.admit(block.0, role, Arc::clone(&bytes), self.capacity);
+                return Ok(bytes);
+            }
+            left -= 1;
+            if left == 0 {
+                return Ok(bytes);
+            }
         }
     }
 }

@@ -53,6 +53,7 @@ mod ops;
 mod options;
 pub mod quota;
 mod space;
+mod sync;
 mod txn;
 mod volume;
 mod xattr;

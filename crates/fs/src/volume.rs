@@ -1,17 +1,16 @@
 //! An open volume: the facts of its format, its metadata cache and its free space.
 //!
-//! Owns: opening (the only door from an untrusted device to a usable volume), the superblock, and
-//! sync. The verbs stand in `ops`.
+//! Owns: opening (the only door from an untrusted device to a usable volume), the superblock in
+//! memory, and who may change the volume. The verbs stand in `ops`.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ondisk::corrupt::Place;
 use ondisk::features::Incompat;
 use ondisk::inode::{Inode, TimeField, Timestamp};
-use ondisk::superblock::{RawSuperblock, STATE_VALID, SUPERBLOCK_OFFSET};
-use ondisk::units::{Group, low_u32};
-use zerocopy::IntoBytes;
+use ondisk::superblock::RawSuperblock;
+use ondisk::units::Group;
 
 use crate::admission::{read_superblock, refuse_unreadable, refuse_unwritable};
 use crate::cache::Cache;
@@ -23,6 +22,7 @@ use crate::format::Format;
 use crate::handles::Handles;
 use crate::options::OpenOptions;
 use crate::space::Space;
+use crate::sync::Syncs;
 use crate::txn::Update;
 use crate::xattr::AttributeBlocks;
 
@@ -38,14 +38,12 @@ pub struct Volume {
     pub(crate) delayed: Delayed,
     /// Names of the directory that was last added to.
     pub(crate) known_names: KnownNames,
-    /// Held by each verb that changes something, and by sync: an update in flight is never synced.
-    writer: Mutex<()>,
+    /// Held by each verb that changes something, and by a sync while it collects what there is to be
+    /// written: an update in flight is never synced.
+    pub(crate) writer: Mutex<()>,
     superblock: Mutex<RawSuperblock>,
-    /// Set by the first sync that failed: what is on the device is then unknown, and writing on
-    /// could only make it worse (I17).
-    failed: AtomicBool,
-    /// Whether the disk says that the volume is not in order by itself.
-    marked: AtomicBool,
+    /// Who may write metadata to the device, and what the device was told.
+    pub(crate) syncs: Syncs,
     /// Inodes in use without a name.
     pub(crate) handles: Handles,
     now: Mutex<Timestamp>,
@@ -53,10 +51,13 @@ pub struct Volume {
     pub(crate) created: AtomicU64,
 }
 
+/// Times a verb makes a sync for space that others then take before it.
+const SYNCS_FOR_SPACE: u32 = 16;
+
 /// Proof that the caller is the only one changing the volume.
 pub(crate) struct Writing<'v>(#[expect(dead_code, reason = "held for its drop")] MutexGuard<'v, ()>);
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -98,8 +99,7 @@ impl Volume {
             known_names: KnownNames::default(),
             writer: Mutex::default(),
             superblock: Mutex::new(raw),
-            failed: AtomicBool::new(false),
-            marked: AtomicBool::new(false),
+            syncs: Syncs::default(),
             handles: Handles::default(),
             now: Mutex::new(options.now),
             created: AtomicU64::new(0),
@@ -142,14 +142,8 @@ impl Volume {
 
     /// Waits until nobody else changes the volume, and sees to it that it may be changed.
     fn begin(&self) -> Result<Writing<'_>> {
-        if !self.space.is_writable() {
-            return Err(Error::ReadOnly);
-        }
         let writing = Writing(lock(&self.writer));
-        if self.failed.load(Ordering::Acquire) {
-            return Err(Error::WriteFailed);
-        }
-        self.mark(false)?;
+        self.refuse_failed()?;
         Ok(writing)
     }
 
@@ -157,17 +151,25 @@ impl Volume {
     /// while some is only waiting for a sync, the sync is made and the verb tried once more: so it
     /// must not leave anything behind in what it borrows when it fails.
     pub(crate) fn change<'v, T>(&'v self, mut verb: impl FnMut(&mut Update<'v>) -> Result<T>) -> Result<T> {
-        let writing = self.begin()?;
-        self.reap(&writing)?;
-        let done = match self.attempt(&mut verb) {
-            Err(Error::NoSpace | Error::NoInodes) if self.space.holds_freed() => {
-                self.sync_alone(&writing)?;
-                self.attempt(&mut verb)
+        if !self.space.is_writable() {
+            return Err(Error::ReadOnly);
+        }
+        self.mark_changed()?;
+        self.reap()?;
+        let mut left = SYNCS_FOR_SPACE;
+        loop {
+            let settlements = self.space.settlements();
+            match self.perform(&mut verb) {
+                Err(Error::NoSpace | Error::NoInodes) if left > 0 && self.make_space(settlements)? => {
+                    left -= 1
+                }
+                done => {
+                    let done = done?;
+                    self.relieve()?;
+                    return Ok(done);
+                }
             }
-            done => done,
-        }?;
-        self.relieve()?;
-        Ok(done)
+        }
     }
 
     /// As [`Volume::change`], but a verb that finds no space fails at once.
@@ -175,41 +177,20 @@ impl Volume {
         &'v self,
         mut verb: impl FnMut(&mut Update<'v>) -> Result<T>,
     ) -> Result<T> {
-        let writing = self.begin()?;
-        self.reap(&writing)?;
-        let done = self.attempt(&mut verb)?;
+        self.mark_changed()?;
+        self.reap()?;
+        let done = self.perform(&mut verb)?;
         self.relieve()?;
         Ok(done)
     }
 
-    pub(crate) fn attempt<'v, T>(&'v self, verb: &mut impl FnMut(&mut Update<'v>) -> Result<T>) -> Result<T> {
+    /// Does a verb as one update, whatever space it finds.
+    pub(crate) fn perform<'v, T>(&'v self, verb: &mut impl FnMut(&mut Update<'v>) -> Result<T>) -> Result<T> {
+        let _writing = self.begin()?;
         let mut update = Update::new(&self.cache);
         let done = verb(&mut update)?;
         update.commit();
         Ok(done)
-    }
-
-    /// Tells on disk whether the volume is in order by itself, as Linux does while it is mounted:
-    /// before the first change that it is not, when it is closed that it is again. Images that are
-    /// being built appear when they are whole, and need no mark.
-    fn mark(&self, clean: bool) -> Result<()> {
-        if self.options.loading || self.marked.load(Ordering::Acquire) != clean {
-            return Ok(());
-        }
-        self.edit_superblock(|raw| {
-            let state = raw.s_state.get();
-            raw.s_state.set(if clean { state | STATE_VALID } else { state & !STATE_VALID });
-        });
-        let marked = self.write_superblock().and_then(|()| self.flush());
-        match marked {
-            Ok(()) => self.marked.store(!clean, Ordering::Release),
-            Err(_) => self.failed.store(true, Ordering::Release),
-        }
-        marked
-    }
-
-    fn flush(&self) -> Result<()> {
-        self.cache.device().flush().map_err(|source| Error::io("flushing the device", source))
     }
 
     /// The time that changes get from now on; the library reads no clock.
@@ -234,97 +215,5 @@ impl Volume {
     /// Changes the superblock in memory; the next sync writes it.
     pub(crate) fn edit_superblock(&self, change: impl FnOnce(&mut RawSuperblock)) {
         change(&mut lock(&self.superblock));
-    }
-
-    /// Writes metadata blocks out when they take much memory. Only right while the ordering is
-    /// *unordered*: nothing is promised before a sync.
-    pub(crate) fn relieve(&self) -> Result<()> {
-        if self.cache.is_crowded() { self.cache.write_back() } else { Ok(()) }
-    }
-
-    /// Makes everything written so far stable.
-    ///
-    /// # Errors
-    /// The device's failure; a bitmap or descriptor that contradicts what was allocated. After that
-    /// nothing more is written: every changing verb gives [`Error::WriteFailed`].
-    pub fn sync(&self) -> Result<()> {
-        if !self.space.is_writable() {
-            return Err(Error::ReadOnly);
-        }
-        self.write_back(None)?;
-        self.sync_metadata()
-    }
-
-    /// Makes stable what is not delayed.
-    pub(crate) fn sync_metadata(&self) -> Result<()> {
-        let writing = Writing(lock(&self.writer));
-        if self.failed.load(Ordering::Acquire) {
-            return Err(Error::WriteFailed);
-        }
-        if !self.options.loading && !self.marked.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        self.reap(&writing)?;
-        self.tidy_maps(&writing);
-        self.sync_alone(&writing)
-    }
-
-    fn sync_alone(&self, writing: &Writing<'_>) -> Result<()> {
-        let synced = self.try_sync(writing);
-        if synced.is_err() {
-            self.failed.store(true, Ordering::Release);
-        }
-        synced
-    }
-
-    fn try_sync(&self, _writing: &Writing<'_>) -> Result<()> {
-        let mut update = Update::new(&self.cache);
-        let change = self.space.write_back(&mut update)?;
-        update.commit();
-        self.cache.write_back()?;
-        self.edit_superblock(|raw| {
-            let blocks = change.clusters << self.format.geometry.cluster_log2;
-            raw.set_free_blocks_count(raw.free_blocks_count().saturating_add_signed(blocks));
-            let inodes = u64::from(raw.s_free_inodes_count.get()).saturating_add_signed(change.inodes);
-            raw.s_free_inodes_count.set(low_u32(inodes));
-        });
-        self.write_superblock()?;
-        self.flush()?;
-        self.space.settle()
-    }
-
-    /// Makes everything stable and says on disk that the volume is in order. A volume that was
-    /// changed and is only dropped counts as not closed cleanly: it must be checked before it is
-    /// written again. Does nothing to a volume that was only read.
-    ///
-    /// # Errors
-    /// As [`Volume::sync`].
-    pub fn close(self) -> Result<()> {
-        self.put_in_order()
-    }
-
-    /// As [`Volume::close`], for a volume that others still hold but do not change meanwhile: the
-    /// next change takes it back.
-    ///
-    /// # Errors
-    /// As [`Volume::sync`].
-    pub fn put_in_order(&self) -> Result<()> {
-        if !self.space.is_writable() {
-            return Ok(());
-        }
-        self.sync()?;
-        self.mark(true)
-    }
-
-    fn write_superblock(&self) -> Result<()> {
-        let mut raw = self.superblock();
-        let mut times = raw.times();
-        times.written = times.written.max(u64::try_from(self.now().seconds).unwrap_or(0));
-        raw.set_times(times);
-        self.format.sealer.seal_superblock(&mut raw);
-        self.cache
-            .device()
-            .write_at(SUPERBLOCK_OFFSET, raw.as_bytes())
-            .map_err(|source| Error::io("writing the superblock", source))
     }
 }

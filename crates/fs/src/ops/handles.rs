@@ -11,7 +11,7 @@ use super::attrs::file_type;
 use crate::error::{Error, Result};
 use crate::handles::Handles;
 use crate::txn::{Claim, Update};
-use crate::volume::{Volume, Writing};
+use crate::volume::Volume;
 use crate::{inode, map, xattr};
 
 /// A user of an inode: while there is one, the inode outlives its last name.
@@ -60,14 +60,19 @@ impl Volume {
 
     /// Destroys orphans that nobody uses any more. One that can't be destroyed stays on the list for
     /// the next check.
-    pub(crate) fn reap(&self, _writing: &Writing<'_>) -> Result<()> {
+    pub(crate) fn reap(&self) -> Result<()> {
         for number in self.handles.take_doomed() {
-            let done = self.attempt(&mut |update| {
+            let done = self.perform(&mut |update| {
+                // Meanwhile it may have got a user, or a name.
+                if self.handles.orphan(number).is_none() || !self.handles.doom(number) {
+                    return Ok(());
+                }
+                update.claim(Dying { handles: &self.handles, number });
                 let node = self.load(number)?;
                 self.leave_orphans(update, &node)?;
                 self.destroy(update, node)
             });
-            if let Err(error @ Error::Io { .. }) = done {
+            if let Err(error @ (Error::Io { .. } | Error::WriteFailed)) = done {
                 return Err(error);
             }
         }
@@ -162,9 +167,9 @@ impl Volume {
     }
 
     /// Packs the maps that need it. It only saves space, so that a failure to do it is none.
-    pub(crate) fn tidy_maps(&self, _writing: &Writing<'_>) {
+    pub(crate) fn tidy_maps(&self) {
         for number in self.handles.take_untidy() {
-            let _ = self.attempt(&mut |update| {
+            let _ = self.perform(&mut |update| {
                 let mut node = self.load(number)?;
                 if node.links() > 0 && map::tidy(&self.format, &self.space, update, &mut node)? {
                     inode::store(update, &self.format, &self.space, &mut node)?;

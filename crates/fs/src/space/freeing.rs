@@ -5,6 +5,7 @@
 //! be given away twice. What is freed is checked beforehand: it must be in use, not be a structure
 //! of the volume, and not be on its way out already.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use ondisk::corrupt::Place;
@@ -12,7 +13,7 @@ use ondisk::inode::FileType;
 use ondisk::units::{Block, BlockRun, ClusterRun, Group, InodeNumber};
 use placement::Denial;
 
-use super::ledger::Ledger;
+use super::ledger::{Ledger, Work};
 use super::{Space, Writing, groups, lock};
 use crate::error::{Error, Result};
 use crate::txn::{Claim, Update};
@@ -88,11 +89,15 @@ impl Space {
         for group in groups::groups_in(&writing.format.geometry, run) {
             self.know_group(writing, group)?;
         }
-        if !writing.blocks.is_used(run) {
-            return wrong("are not in use");
-        }
-        if !lock(&writing.ledger).leave(run) {
-            return wrong("belong to somebody else too");
+        {
+            // Under one lock: what a sync settles stops leaving and is free at the same moment.
+            let mut ledger = lock(&writing.ledger);
+            if !writing.blocks.is_used(run) {
+                return wrong("are not in use");
+            }
+            if !ledger.leave(run) {
+                return wrong("belong to somebody else too");
+            }
         }
         update.claim(LeavingBlocks { run, ledger: Arc::clone(&writing.ledger), kept: false });
         Ok(())
@@ -146,36 +151,45 @@ impl Space {
         if writing.inodes.is_used(index).is_none() {
             self.load_inode_bitmap(writing, group)?;
         }
-        if writing.inodes.is_used(index) != Some(true) || !lock(&writing.ledger).leave_inode(index) {
+        let mut ledger = lock(&writing.ledger);
+        if writing.inodes.is_used(index) != Some(true) || !ledger.leave_inode(index) {
             return Err(Error::corrupt(Place::Inode(number), "to be freed is not in use"));
         }
+        drop(ledger);
         let directory = file_type == FileType::Directory;
         update.claim(LeavingInode { index, directory, ledger: Arc::clone(&writing.ledger), kept: false });
         Ok(())
     }
 
-    /// Whether a sync would make space or inodes free that are wanted now.
+    /// Whether a sync, maybe one under way, makes space or inodes free that are wanted now.
     #[must_use]
     pub fn holds_freed(&self) -> bool {
-        self.writing.as_ref().is_some_and(|writing| lock(&writing.ledger).holds_freed())
+        self.writing.as_ref().is_some_and(|writing| lock(&writing.ledger).unsettled() != (0, 0))
+    }
+
+    /// How often freed space became free so far.
+    #[must_use]
+    pub fn settlements(&self) -> u64 {
+        self.writing.as_ref().map_or(0, |writing| writing.settlements.load(Ordering::Acquire))
     }
 
     /// Clusters and inodes that are free once a sync has been made.
     #[must_use]
     pub fn free_after_sync(&self) -> Option<(u64, u64)> {
         let writing = self.writing.as_ref()?;
+        // Under the lock nothing settles, which would be counted twice or not at all.
         let ledger = lock(&writing.ledger);
-        let clusters = writing.blocks.free_clusters() + ledger.freed_clusters();
-        Some((clusters, writing.inodes.free_inodes() + ledger.freed_inodes()))
+        let (clusters, inodes) = ledger.unsettled();
+        Some((writing.blocks.free_clusters() + clusters, writing.inodes.free_inodes() + inodes))
     }
 
-    /// The last [`Space::write_back`] is on disk: what it freed can be used again.
+    /// The work of a [`Space::write_back`] is on disk: what it freed can be used again (I18).
     ///
     /// # Errors
     /// Space that was not in use after all.
-    pub fn settle(&self) -> Result<()> {
+    pub fn settle(&self, work: &Work) -> Result<()> {
         let writing = self.writing()?;
-        let Some(work) = lock(&writing.settling).take() else { return Ok(()) };
+        let mut ledger = lock(&writing.ledger);
         for run in &work.freed {
             writing.blocks.quarantine(*run, 0);
         }
@@ -183,7 +197,8 @@ impl Space {
         for (index, directory) in &work.freed_inodes {
             writing.inodes.free(*index, *directory).map_err(denied)?;
         }
-        lock(&writing.ledger).settled(&work);
+        ledger.settled(work);
+        writing.settlements.fetch_add(1, Ordering::Release);
         Ok(())
     }
 

@@ -214,6 +214,24 @@ fn groups_of(geometry: &Geometry, runs: &[ClusterRun], into: &mut BTreeSet<u32>)
     }
 }
 
+/// The groups of which anything was taken or freed.
+pub(super) fn touched(geometry: &Geometry, work: &Work) -> BTreeSet<u32> {
+    let mut touched = BTreeSet::new();
+    groups_of(geometry, &work.taken, &mut touched);
+    groups_of(geometry, &work.freed, &mut touched);
+    let inodes = work.taken_inodes.iter().chain(&work.freed_inodes);
+    touched.extend(inodes.map(|(index, _)| index / geometry.inodes_per_group));
+    touched
+}
+
+/// The blocks that change when anything of a group is taken or freed.
+pub(super) fn blocks_of(format: &Format, descriptors: &Descriptors, group: u32) -> Result<[Block; 3]> {
+    let raw = descriptors.get(format, Group(group))?;
+    let geometry = &format.geometry;
+    let descriptor = geometry.descriptor_block(group / geometry.descriptors_per_block());
+    Ok([raw.block_bitmap(), raw.inode_bitmap(), descriptor])
+}
+
 /// Brings what was taken and freed into bitmaps and descriptors, group by group.
 pub(super) fn apply(
     format: &Format,

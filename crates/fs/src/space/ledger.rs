@@ -15,11 +15,13 @@ pub(super) struct Ledger {
     leaving: BTreeMap<u64, u64>,
     /// Inodes on their way out.
     leaving_inodes: HashSet<u32>,
+    /// Clusters and inodes freed by committed updates that can't be used yet.
+    unsettled: (u64, u64),
 }
 
 /// What a sync has to bring to disk.
 #[derive(Default, Debug)]
-pub(super) struct Work {
+pub struct Work {
     /// Clusters allocated.
     pub(super) taken: Vec<ClusterRun>,
     /// Clusters freed; may have been allocated since the last sync.
@@ -66,6 +68,7 @@ impl Ledger {
     }
 
     pub(super) fn freed_blocks(&mut self, run: ClusterRun) {
+        self.unsettled.0 += u64::from(run.count);
         push(&mut self.work.freed, run);
     }
 
@@ -79,22 +82,13 @@ impl Ledger {
     }
 
     pub(super) fn freed_inode(&mut self, index: u32, directory: bool) {
+        self.unsettled.1 += 1;
         self.work.freed_inodes.push((index, directory));
     }
 
-    /// Whether a sync would make anything free.
-    pub(super) fn holds_freed(&self) -> bool {
-        !self.work.freed.is_empty() || !self.work.freed_inodes.is_empty()
-    }
-
-    /// Clusters freed since the last sync.
-    pub(super) fn freed_clusters(&self) -> u64 {
-        self.work.freed.iter().map(|run| u64::from(run.count)).sum()
-    }
-
-    /// Inodes freed since the last sync.
-    pub(super) fn freed_inodes(&self) -> u64 {
-        self.work.freed_inodes.len() as u64
+    /// Clusters and inodes that were freed and can't be used before a sync, one under way included.
+    pub(super) fn unsettled(&self) -> (u64, u64) {
+        self.unsettled
     }
 
     /// How far a group's table has been reached since the volume was opened; 0 if not at all.
@@ -112,8 +106,16 @@ impl Ledger {
         work
     }
 
+    /// What the next sync will bring to disk, as it is now.
+    pub(super) fn work(&self) -> &Work {
+        &self.work
+    }
+
     /// The freed space of a sync is free on disk too.
     pub(super) fn settled(&mut self, work: &Work) {
+        let clusters: u64 = work.freed.iter().map(|run| u64::from(run.count)).sum();
+        self.unsettled.0 -= clusters;
+        self.unsettled.1 -= work.freed_inodes.len() as u64;
         for run in &work.freed {
             let parts: Vec<u64> =
                 self.leaving.range(run.start.0..run.end()).map(|(start, _)| *start).collect();

@@ -31,7 +31,8 @@ use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::txn::{Account, Claim, Update};
 pub use descriptors::Descriptors;
-use ledger::{Ledger, Work};
+use ledger::Ledger;
+pub use ledger::Work;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -57,8 +58,8 @@ struct Writing {
     loaded: Mutex<HashSet<u32>>,
     /// Groups whose block bitmaps contradict their descriptors.
     broken: Mutex<HashSet<u32>>,
-    /// What the sync that is under way frees.
-    settling: Mutex<Option<Work>>,
+    /// How often freed space became free.
+    settlements: AtomicU64,
 }
 
 /// What a file's data asks of the volume; lengths in blocks.
@@ -216,7 +217,7 @@ impl Space {
             front: loading.then(AtomicU64::default),
             loaded: Mutex::default(),
             broken: Mutex::default(),
-            settling: Mutex::default(),
+            settlements: AtomicU64::new(0),
         };
         Ok(Space { descriptors: RwLock::new(descriptors), writing: Some(writing) })
     }
@@ -446,18 +447,33 @@ impl Space {
     }
 
     /// Brings everything committed since the last time into bitmaps and descriptors. Returns the
-    /// change of free clusters and free inodes of the whole volume. What was freed can be used
-    /// again after [`Space::settle`].
+    /// change of free clusters and free inodes of the whole volume, and the work itself: what it frees
+    /// can be used again after [`Space::settle`].
     ///
     /// # Errors
     /// A bitmap that can't be read or contradicts what was allocated.
-    pub fn write_back(&self, update: &mut Update<'_>) -> Result<Change> {
+    pub fn write_back(&self, update: &mut Update<'_>) -> Result<(Change, Work)> {
         let writing = self.writing()?;
         let work = lock(&writing.ledger).take();
         let mut descriptors = self.descriptors.write().unwrap_or_else(PoisonError::into_inner);
         let change = groups::apply(&writing.format, &mut descriptors, update, &work)?;
-        *lock(&writing.settling) = Some(work);
-        Ok(change)
+        Ok((change, work))
+    }
+
+    /// Reads what the next [`Space::write_back`] will change, as far as that is known now, so that it
+    /// need not wait for the device.
+    ///
+    /// # Errors
+    /// The device's failure; a broken descriptor.
+    pub fn warm_up(&self) -> Result<()> {
+        let writing = self.writing()?;
+        let groups = groups::touched(&writing.format.geometry, lock(&writing.ledger).work());
+        for group in groups {
+            for block in groups::blocks_of(&writing.format, &self.descriptors(), group)? {
+                writing.cache.read(block, Role::Plain)?;
+            }
+        }
+        Ok(())
     }
 
     /// Where the data of an inode's group may begin: behind the structures at its start.

@@ -1,0 +1,52 @@
+//! What metadata blocks are, and with that their checksums.
+
+use ondisk::seal::{InodeSeed, Sealer};
+use ondisk::units::Block;
+
+/// What a metadata block is, as far as its checksum is concerned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    /// No checksum of its own: bitmaps (theirs is in the descriptor), tables (each record has its
+    /// own), indirect blocks, targets of symbolic links.
+    Plain,
+    /// Directory leaf with a tail.
+    DirectoryLeaf(InodeSeed),
+    /// Directory index node whose count stands at the offset.
+    IndexNode(InodeSeed, usize),
+    /// Extent node below the inode.
+    ExtentNode(InodeSeed),
+    /// External extended attributes.
+    Attributes,
+}
+
+impl Role {
+    pub(super) fn is_right(self, sealer: &Sealer, block: Block, bytes: &[u8]) -> bool {
+        match self {
+            Role::Plain => true,
+            Role::DirectoryLeaf(seed) => seed.directory_leaf_is_right(bytes),
+            Role::IndexNode(seed, at) => seed.index_node_is_right(bytes, at),
+            Role::ExtentNode(seed) => seed.extent_node_is_right(bytes),
+            Role::Attributes => sealer.attribute_block_is_right(block, bytes),
+        }
+    }
+
+    pub(super) fn seal(self, sealer: &Sealer, block: Block, bytes: &mut [u8]) {
+        match self {
+            Role::Plain => {}
+            Role::DirectoryLeaf(seed) => seed.seal_directory_leaf(bytes),
+            Role::IndexNode(seed, at) => seed.seal_index_node(bytes, at),
+            Role::ExtentNode(seed) => seed.seal_extent_node(bytes),
+            Role::Attributes => sealer.seal_attribute_block(block, bytes),
+        }
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Role::Plain => "block",
+            Role::DirectoryLeaf(_) => "directory block",
+            Role::IndexNode(..) => "directory index node",
+            Role::ExtentNode(_) => "extent node",
+            Role::Attributes => "extended attribute block",
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! A part of the cache under a lock of its own: which blocks it holds, which of them are to be
+//! written, and which go when it is full.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+
+use super::role::Role;
+
+/// How a block stands to what the device has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum State {
+    /// The same.
+    Clean,
+    /// Changed, and on the list of what is to be written.
+    Changed,
+    /// On its way to the device as it is now.
+    Leaving,
+}
+
+pub(super) struct Entry {
+    pub(super) bytes: Arc<[u8]>,
+    pub(super) role: Role,
+    pub(super) state: State,
+    /// Looked at since the hand last passed.
+    used: bool,
+}
+
+/// Block numbers need mixing, not protection: one multiplication spreads runs of numbers well.
+#[derive(Default)]
+pub(super) struct BlockHasher(u64);
+
+impl Hasher for BlockHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        // The 64-bit golden ratio, as in Fibonacci hashing; the rotation moves the well-mixed high
+        // bits to where the table looks first.
+        self.0 = (self.0 ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(26);
+    }
+}
+
+/// Steps of the hand for each block that comes: it makes room faster than blocks arrive, and nobody
+/// waits for a walk through all of them.
+const STEPS: usize = 16;
+
+#[derive(Default)]
+pub(super) struct Shard {
+    entries: HashMap<u64, Entry, BuildHasherDefault<BlockHasher>>,
+    /// The blocks in the order in which the hand comes to them. Blocks that were dropped out of turn
+    /// stay until then.
+    ring: VecDeque<u64>,
+    /// Blocks that were changed since the last time they were collected; maybe dropped again.
+    changed: Vec<u64>,
+    /// Blocks dropped so far. While it stands still, what a reader got from the device is no older
+    /// than what was here.
+    departures: u64,
+}
+
+impl Shard {
+    pub(super) fn find(&mut self, block: u64) -> Option<&mut Entry> {
+        let entry = self.entries.get_mut(&block)?;
+        entry.used = true;
+        Some(entry)
+    }
+
+    pub(super) fn departures(&self) -> u64 {
+        self.departures
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Takes in what was read from the device.
+    pub(super) fn admit(&mut self, block: u64, role: Role, bytes: Arc<[u8]>, capacity: usize) {
+        self.entries.insert(block, Entry { bytes, role, state: State::Clean, used: false });
+        self.ring.push_back(block);
+        self.shrink(capacity, STEPS);
+    }
+
+    /// Takes in what was changed; says by how many more blocks are changed and not on their way.
+    pub(super) fn change(&mut self, block: u64, role: Role, bytes: Arc<[u8]>, capacity: usize) -> usize {
+        let entry = Entry { bytes, role, state: State::Changed, used: true };
+        let before = self.entries.insert(block, entry).map(|entry| entry.state);
+        if before.is_none() {
+            self.ring.push_back(block);
+            self.shrink(capacity, STEPS);
+        }
+        if before == Some(State::Changed) {
+            return 0;
+        }
+        self.changed.push(block);
+        1
+    }
+
+    /// Drops a block, changes included; says by how many fewer blocks are changed and not on their way.
+    pub(super) fn drop_block(&mut self, block: u64) -> usize {
+        let Some(entry) = self.entries.remove(&block) else { return 0 };
+        self.departures += 1;
+        usize::from(entry.state == State::Changed)
+    }
+
+    /// Hands out what was changed, which is on its way from now on.
+    pub(super) fn collect(&mut self, into: &mut Vec<(u64, Role, Arc<[u8]>)>) {
+        for block in std::mem::take(&mut self.changed) {
+            // A block may have been dropped and changed anew: then it stands in the list twice.
+            if let Some(entry) = self.entries.get_mut(&block)
+                && entry.state == State::Changed
+            {
+                entry.state = State::Leaving;
+                into.push((block, entry.role, Arc::clone(&entry.bytes)));
+            }
+        }
+    }
+
+    /// What was handed out is on the device.
+    pub(super) fn written(&mut self, block: u64, bytes: &Arc<[u8]>) {
+        if let Some(entry) = self.entries.get_mut(&block)
+            && entry.state == State::Leaving
+            && Arc::ptr_eq(&entry.bytes, bytes)
+        {
+            entry.state = State::Clean;
+        }
+    }
+
+    /// Lets the hand go so many steps: what is clean and was not looked at since it last came goes.
+    pub(super) fn shrink(&mut self, capacity: usize, steps: usize) {
+        for _ in 0..steps {
+            if self.entries.len() <= capacity {
+                break;
+            }
+            let Some(block) = self.ring.pop_front() else { break };
+            let Some(entry) = self.entries.get_mut(&block) else { continue };
+            if entry.state == State::Clean && !entry.used {
+                self.entries.remove(&block);
+                self.departures += 1;
+                continue;
+            }
+            entry.used = false;
+            self.ring.push_back(block);
+        }
+        if self.ring.len() > 2 * self.entries.len() + 64 {
+            let mut seen = HashSet::new();
+            let entries = &self.entries;
+            self.ring.retain(|block| entries.contains_key(block) && seen.insert(*block));
+        }
+    }
+
+    /// Drops clean blocks until the bound holds.
+    pub(super) fn trim(&mut self, capacity: usize) {
+        self.shrink(capacity, 2 * self.ring.len());
+    }
+}

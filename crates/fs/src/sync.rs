@@ -1,0 +1,221 @@
+//! Bringing changes to the device: syncs, the mark of a volume in use, relief of a crowded cache.
+//!
+//! Owns: when metadata is written, and in which order with flushes. While anything is written verbs go
+//! on: the writer's lock is held only to collect what there is.
+//!
+//! Locks are taken in this order: `syncs.writing`, `writer`, what they protect. Nothing but
+//! `syncs.writing` is held while the device is waited for.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, TryLockError};
+
+use ondisk::superblock::{RawSuperblock, STATE_VALID, SUPERBLOCK_OFFSET};
+use ondisk::units::low_u32;
+use zerocopy::IntoBytes;
+
+use crate::cache::Outgoing;
+use crate::error::{Error, Result};
+use crate::space::Work;
+use crate::txn::Update;
+use crate::volume::{Volume, lock};
+
+/// How far syncs have come.
+#[derive(Default)]
+pub(crate) struct Syncs {
+    /// Held by the one who writes metadata or the superblock.
+    writing: Mutex<()>,
+    /// Syncs begun so far.
+    begun: AtomicU64,
+    /// The last of them that came to its end.
+    done: AtomicU64,
+    /// Set by the first write that failed: what is on the device is then unknown, and writing on
+    /// could only make it worse (I17).
+    failed: AtomicBool,
+    /// Whether the disk says that the volume is not in order by itself.
+    marked: AtomicBool,
+}
+
+/// The right to write metadata to the device.
+struct Device<'v>(#[expect(dead_code, reason = "held for its drop")] MutexGuard<'v, ()>);
+
+/// All that a sync has to write, and the work that it makes durable.
+struct Collected {
+    outgoing: Outgoing,
+    superblock: RawSuperblock,
+    work: Work,
+}
+
+impl Volume {
+    pub(crate) fn refuse_failed(&self) -> Result<()> {
+        if self.syncs.failed.load(Ordering::Acquire) { Err(Error::WriteFailed) } else { Ok(()) }
+    }
+
+    fn device(&self) -> Result<Device<'_>> {
+        let device = Device(lock(&self.syncs.writing));
+        self.refuse_failed()?;
+        Ok(device)
+    }
+
+    /// Nothing is written any more once something could not be (I17).
+    fn or_fail<T>(&self, done: Result<T>) -> Result<T> {
+        if done.is_err() {
+            self.syncs.failed.store(true, Ordering::Release);
+        }
+        done
+    }
+
+    /// Tells on disk, before the first change, that the volume is not in order by itself, as Linux does
+    /// while it is mounted. Images that are being built appear when they are whole, and need no mark.
+    pub(crate) fn mark_changed(&self) -> Result<()> {
+        if self.options.loading || self.syncs.marked.load(Ordering::Acquire) {
+            return self.refuse_failed();
+        }
+        self.mark(&self.device()?, false)
+    }
+
+    fn mark(&self, _device: &Device<'_>, clean: bool) -> Result<()> {
+        if self.options.loading || self.syncs.marked.load(Ordering::Acquire) != clean {
+            return Ok(());
+        }
+        self.edit_superblock(|raw| {
+            let state = raw.s_state.get();
+            raw.s_state.set(if clean { state | STATE_VALID } else { state & !STATE_VALID });
+        });
+        self.or_fail(self.write_superblock(self.superblock()).and_then(|()| self.flush()))?;
+        self.syncs.marked.store(!clean, Ordering::Release);
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.cache.device().flush().map_err(|source| Error::io("flushing the device", source))
+    }
+
+    /// Writes metadata blocks out when they take much memory. Only right while the ordering is
+    /// *unordered*: nothing is promised before a sync.
+    pub(crate) fn relieve(&self) -> Result<()> {
+        if !self.cache.is_crowded() {
+            return Ok(());
+        }
+        let guard = match self.syncs.writing.try_lock() {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            // Somebody writes already. Memory is bounded all the same: changes come no faster then.
+            Err(TryLockError::WouldBlock) if self.cache.is_overfull() => lock(&self.syncs.writing),
+            Err(TryLockError::WouldBlock) => return Ok(()),
+        };
+        let _device = Device(guard);
+        self.refuse_failed()?;
+        if !self.cache.is_crowded() {
+            return Ok(());
+        }
+        self.or_fail(self.cache.write_out(&self.cache.collect()))
+    }
+
+    /// Makes everything written so far stable.
+    ///
+    /// # Errors
+    /// The device's failure; a bitmap or descriptor that contradicts what was allocated. After that
+    /// nothing more is written: every changing verb gives [`Error::WriteFailed`].
+    pub fn sync(&self) -> Result<()> {
+        if !self.space.is_writable() {
+            return Err(Error::ReadOnly);
+        }
+        self.write_back(None)?;
+        self.sync_metadata()
+    }
+
+    /// Makes stable what is not delayed.
+    pub(crate) fn sync_metadata(&self) -> Result<()> {
+        self.refuse_failed()?;
+        if !self.options.loading && !self.syncs.marked.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.reap()?;
+        self.tidy_maps();
+        let begun = self.syncs.begun.load(Ordering::Acquire);
+        let device = self.device()?;
+        // One that began after this was called has brought everything along.
+        if self.syncs.done.load(Ordering::Acquire) > begun {
+            return Ok(());
+        }
+        self.sync_alone(&device)
+    }
+
+    /// Makes what was freed usable, unless that has happened since `settlements`; says whether it is
+    /// worth looking again.
+    pub(crate) fn make_space(&self, settlements: u64) -> Result<bool> {
+        if !self.space.holds_freed() {
+            return Ok(self.space.settlements() != settlements);
+        }
+        let device = self.device()?;
+        if self.space.settlements() == settlements {
+            self.sync_alone(&device)?;
+        }
+        Ok(true)
+    }
+
+    fn sync_alone(&self, _device: &Device<'_>) -> Result<()> {
+        let number = self.syncs.begun.fetch_add(1, Ordering::AcqRel) + 1;
+        self.or_fail(self.try_sync())?;
+        self.syncs.done.store(number, Ordering::Release);
+        Ok(())
+    }
+
+    fn try_sync(&self) -> Result<()> {
+        self.space.warm_up()?;
+        let collected = self.collect()?;
+        self.cache.write_out(&collected.outgoing)?;
+        self.write_superblock(collected.superblock)?;
+        self.flush()?;
+        self.space.settle(&collected.work)
+    }
+
+    /// All that is to be written, as of one moment between two updates.
+    fn collect(&self) -> Result<Collected> {
+        let _writing = lock(&self.writer);
+        let mut update = Update::new(&self.cache);
+        let (change, work) = self.space.write_back(&mut update)?;
+        update.commit();
+        self.edit_superblock(|raw| {
+            let blocks = change.clusters << self.format.geometry.cluster_log2;
+            raw.set_free_blocks_count(raw.free_blocks_count().saturating_add_signed(blocks));
+            let inodes = u64::from(raw.s_free_inodes_count.get()).saturating_add_signed(change.inodes);
+            raw.s_free_inodes_count.set(low_u32(inodes));
+        });
+        Ok(Collected { outgoing: self.cache.collect(), superblock: self.superblock(), work })
+    }
+
+    /// Makes everything stable and says on disk that the volume is in order. A volume that was
+    /// changed and is only dropped counts as not closed cleanly: it must be checked before it is
+    /// written again. Does nothing to a volume that was only read.
+    ///
+    /// # Errors
+    /// As [`Volume::sync`].
+    pub fn close(self) -> Result<()> {
+        self.put_in_order()
+    }
+
+    /// As [`Volume::close`], for a volume that others still hold but do not change meanwhile: the
+    /// next change takes it back.
+    ///
+    /// # Errors
+    /// As [`Volume::sync`].
+    pub fn put_in_order(&self) -> Result<()> {
+        if !self.space.is_writable() {
+            return Ok(());
+        }
+        self.sync()?;
+        self.mark(&self.device()?, true)
+    }
+
+    fn write_superblock(&self, mut raw: RawSuperblock) -> Result<()> {
+        let mut times = raw.times();
+        times.written = times.written.max(u64::try_from(self.now().seconds).unwrap_or(0));
+        raw.set_times(times);
+        self.format.sealer.seal_superblock(&mut raw);
+        self.cache
+            .device()
+            .write_at(SUPERBLOCK_OFFSET, raw.as_bytes())
+            .map_err(|source| Error::io("writing the superblock", source))
+    }
+}
