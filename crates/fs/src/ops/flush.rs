@@ -96,9 +96,10 @@ impl Volume {
             self.delayed.drop_bytes(file);
             return Ok(());
         };
+        let settlements = self.space.settlements();
         let mut done = self.fly(file, &flight);
-        if matches!(done, Err(Error::NoSpace)) && self.space.holds_freed() {
-            done = self.sync_metadata().and_then(|()| self.fly(file, &flight));
+        if matches!(done, Err(Error::NoSpace)) && self.make_space(settlements)? {
+            done = self.fly(file, &flight);
         }
         if matches!(done, Err(Error::NoSpace)) {
             flight.sparing = true;
