@@ -22,6 +22,7 @@ use ondisk::units::{Block, BlockSize};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::versions::Versions;
 pub use role::Role;
 use shard::{Shard, State};
 
@@ -58,6 +59,7 @@ pub struct Cache {
     changed: AtomicUsize,
     /// Clean blocks are dropped from a shard when it holds more than this many.
     capacity: usize,
+    versions: Versions,
 }
 
 impl Cache {
@@ -65,7 +67,15 @@ impl Cache {
     pub fn new(device: Arc<dyn Device>, block_size: BlockSize, sealer: Sealer) -> Self {
         let capacity = (CACHE_BYTES / block_size.bytes_usize() / SHARDS).max(1);
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
-        Cache { device, block_size, sealer, shards, changed: AtomicUsize::new(0), capacity }
+        Cache {
+            device,
+            block_size,
+            sealer,
+            shards,
+            changed: AtomicUsize::new(0),
+            capacity,
+            versions: Versions::new(),
+        }
     }
 
     /// Bytes of a block.
@@ -76,6 +86,11 @@ impl Cache {
     /// The device below.
     pub fn device(&self) -> &Arc<dyn Device> {
         &self.device
+    }
+
+    /// The versions of inodes.
+    pub(crate) fn versions(&self) -> &Versions {
+        &self.versions
     }
 
     fn shards(&self) -> impl Iterator<Item = MutexGuard<'_, Shard>> {

@@ -38,7 +38,7 @@ pub(crate) fn read_at(volume: &Volume, inode: &Inode, offset: u64, buffer: &mut 
 }
 
 /// Copies what lies at `offset` of contents that may be shorter than the size says; zeros behind.
-fn fill(buffer: &mut [u8], contents: &[u8], offset: u64) {
+pub(crate) fn fill(buffer: &mut [u8], contents: &[u8], offset: u64) {
     let start = usize::try_from(offset).unwrap_or(usize::MAX).min(contents.len());
     let found = contents.get(start..).unwrap_or_default();
     let len = found.len().min(buffer.len());

@@ -35,6 +35,7 @@ pub fn load(blocks: &dyn Blocks, format: &Format, space: &Space, number: InodeNu
 /// The device's failure.
 pub fn store(update: &mut Update<'_>, format: &Format, space: &Space, inode: &mut Inode) -> Result<()> {
     format.sealer.seal_inode(inode);
+    update.note_changed(inode.number());
     let (block, offset) = space.inode_place(format, inode.number())?;
     let table = update.edit(block, Role::Plain)?;
     if let Some(record) = table.get_mut(offset..offset + inode.bytes().len()) {

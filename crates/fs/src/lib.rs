@@ -53,8 +53,10 @@ mod ops;
 mod options;
 pub mod quota;
 mod space;
+mod steady;
 mod sync;
 mod txn;
+mod versions;
 mod volume;
 mod xattr;
 

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use ondisk::units::{Block, BlockRun};
+use ondisk::units::{Block, BlockRun, InodeNumber};
 use placement::Promise;
 
 use crate::cache::{Blocks, Cache, Role};
@@ -44,6 +44,8 @@ pub struct Update<'v> {
     claims: Vec<Box<dyn Claim + Send + 'v>>,
     forgotten: Vec<BlockRun>,
     account: Option<Account>,
+    changed: Vec<InodeNumber>,
+    moved: Vec<InodeNumber>,
 }
 
 /// Space promised beforehand, from which an update may take. What a dropped update took from it is
@@ -53,7 +55,15 @@ pub type Account = Arc<Mutex<Promise>>;
 impl<'v> Update<'v> {
     /// An update without changes.
     pub fn new(cache: &'v Cache) -> Self {
-        Update { cache, staged: BTreeMap::new(), claims: Vec::new(), forgotten: Vec::new(), account: None }
+        Update {
+            cache,
+            staged: BTreeMap::new(),
+            claims: Vec::new(),
+            forgotten: Vec::new(),
+            account: None,
+            changed: Vec::new(),
+            moved: Vec::new(),
+        }
     }
 
     /// The bytes of a block, to change; verified for its role when it is read.
@@ -104,6 +114,20 @@ impl<'v> Update<'v> {
         self.claim(OnCommit(action));
     }
 
+    /// Notes that an inode's record changes, or blocks that it leads to (I20).
+    pub fn note_changed(&mut self, number: InodeNumber) {
+        if !self.changed.contains(&number) {
+            self.changed.push(number);
+        }
+    }
+
+    /// Notes that data blocks leave a file (I20).
+    pub fn note_moved(&mut self, number: InodeNumber) {
+        if !self.moved.contains(&number) {
+            self.moved.push(number);
+        }
+    }
+
     /// Notes that blocks stop being metadata: staged and cached copies are dropped on commit.
     pub fn forget(&mut self, run: BlockRun) {
         self.forgotten.push(run);
@@ -114,17 +138,19 @@ impl<'v> Update<'v> {
 
     /// Makes all changes visible and all claims permanent.
     pub fn commit(self) {
-        for run in self.forgotten {
-            for offset in 0..u64::from(run.count) {
-                self.cache.forget(Block(run.start.0 + offset));
+        let Update { cache, staged, claims, forgotten, changed, moved, .. } = self;
+        cache.versions().during(&changed, &moved, || {
+            for run in forgotten {
+                for offset in 0..u64::from(run.count) {
+                    cache.forget(Block(run.start.0 + offset));
+                }
             }
-        }
-        self.cache.publish(
-            self.staged.into_iter().map(|(block, staged)| (Block(block), staged.role, staged.bytes)),
-        );
-        for claim in self.claims {
-            claim.keep();
-        }
+            let staged = staged.into_iter();
+            cache.publish(staged.map(|(block, staged)| (Block(block), staged.role, staged.bytes)));
+            for claim in claims {
+                claim.keep();
+            }
+        });
     }
 }
 

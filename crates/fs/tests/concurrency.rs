@@ -12,7 +12,7 @@ use std::time::Duration;
 use platfs::device::{Device, FileDevice};
 use platfs::mkfs::{FsType, Options, Plan, parse_features};
 use platfs::ondisk::units::InodeNumber;
-use platfs::{Attributes, Kind, NewInode, OpenOptions, Volume};
+use platfs::{Attributes, Error, Kind, NewInode, OpenOptions, Replace, Volume, WriteOptions};
 use testkit::fsck;
 use testkit::scratch::Scratch;
 
@@ -200,4 +200,154 @@ fn many_threads_fill_delete_and_sync_without_losing_space() {
     assert_eq!(volume.space().free().unwrap(), free);
     volume.close().unwrap();
     fsck::assert_clean(&image);
+}
+
+/// A small random generator (SplitMix64), one per thread.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (mixed ^ mixed >> 31) % bound
+    }
+}
+
+/// Bytes that say whose they are and where they belong.
+fn bytes_of(id: u64, offset: u64, len: usize) -> Vec<u8> {
+    let words = (offset / 16..).flat_map(|at| [id, at * 16]).flat_map(u64::to_le_bytes);
+    words.take(len).collect()
+}
+
+/// Whose bytes these are, if they are not all zeros; they must be of one file and in their places.
+fn owner_of(bytes: &[u8], offset: u64) -> Option<u64> {
+    let mut owner = None;
+    for (index, record) in bytes.chunks_exact(16).enumerate() {
+        let word = |at: usize| u64::from_le_bytes(record[at..at + 8].try_into().unwrap());
+        if (word(0), word(8)) == (0, 0) {
+            continue;
+        }
+        assert_eq!(word(8), offset + 16 * index as u64, "bytes of another place");
+        assert_eq!(*owner.get_or_insert(word(0)), word(0), "bytes of two files");
+    }
+    owner
+}
+
+const NAMES: u64 = 120;
+const BLOCKS_MAX: u64 = 40;
+
+fn name_in(random: &mut Random) -> Vec<u8> {
+    format!("a-rather-long-name-of-a-file-{}", random.below(NAMES)).into_bytes()
+}
+
+fn is_expected(done: Result<(), Error>) {
+    assert!(matches!(done, Ok(()) | Err(Error::NotFound | Error::Exists | Error::NoSpace)), "{done:?}");
+}
+
+/// What a writer does; every error but those of names and space fails.
+fn change_something(volume: &Volume, dirs: &[InodeNumber], id: u64, random: &mut Random) {
+    let dir = dirs[random.below(dirs.len() as u64) as usize];
+    let (name, other) = (name_in(random), name_in(random));
+    match random.below(10) {
+        0..=4 => {
+            let done = volume.create(dir, &name, &new_file()).and_then(|file| {
+                let _pin = volume.pin(file)?;
+                for piece in 0..1 + random.below(4) {
+                    let (offset, len) = (piece * 10 * 1024, 1024 * (1 + random.below(10)) as usize);
+                    volume.write_at(file, offset, &bytes_of(id, offset, len), WriteOptions::default())?;
+                }
+                volume.truncate(file, 1024 * random.below(BLOCKS_MAX))
+            });
+            is_expected(done);
+        }
+        5 | 6 => is_expected(volume.unlink(dir, &name)),
+        7 => is_expected(volume.rename(dir, &name, dirs[0], &other, Replace::Yes)),
+        8 => is_expected(volume.lookup(dir, &name).and_then(|file| {
+            let _pin = volume.pin(file)?;
+            // The name may have gone before the pin, and the inode to another file: its size is anybody's.
+            if volume.lookup(dir, &name)? == file { volume.truncate(file, 512) } else { Ok(()) }
+        })),
+        _ => is_expected(volume.sync()),
+    }
+}
+
+/// What a reader does; every error but a missing name fails.
+fn look_at_something(volume: &Volume, dirs: &[InodeNumber], random: &mut Random) {
+    let dir = dirs[random.below(dirs.len() as u64) as usize];
+    let kept = format!("kept-name-that-makes-the-directory-long-{}", random.below(NAMES)).into_bytes();
+    volume.lookup(dir, &kept).unwrap();
+    if random.below(8) == 0 {
+        let names: Vec<_> = volume.read_dir(dir).unwrap().map(|entry| entry.unwrap().name).collect();
+        assert!(names.iter().all(|name| name.starts_with(b"a-rather-") || name.starts_with(b"kept-")));
+    }
+    let name = name_in(random);
+    let file = match volume.lookup(dir, &name) {
+        Ok(found) => found,
+        Err(error) => return is_expected(Err(error)),
+    };
+    let Ok(_pin) = volume.pin(file) else { return };
+    if volume.lookup(dir, &name).is_ok_and(|still| still == file) {
+        let mut buffer = vec![0; BLOCKS_MAX as usize * 1024];
+        let mut owner = None;
+        for _ in 0..3 {
+            let offset = 16 * random.below(BLOCKS_MAX * 64);
+            let len = volume.read_at(file, offset, &mut buffer).unwrap();
+            if let Some(found) = owner_of(&buffer[..len], offset) {
+                assert_eq!(*owner.get_or_insert(found), found, "bytes of two files");
+            }
+        }
+        volume.xattrs(file).unwrap();
+        assert!(volume.map(file).unwrap().all(|segment| segment.is_ok()));
+    }
+}
+
+/// I20: what readers see is of one moment and of one file, whatever happens meanwhile.
+fn stress(fs_type: FsType, features: &str, delay: u64) {
+    const STEPS: u64 = 400;
+    let scratch = Scratch::new("readers-beside");
+    let image = scratch.join("disk.img");
+    let device = Gated::new(&image, 8 << 20, fs_type, features);
+    let options = OpenOptions::new().write(true).unordered(true).delay(delay);
+    let volume = Volume::open(device.clone(), &options).unwrap();
+    let directory = NewInode { kind: Kind::Directory, ..new_file() };
+    let dirs = [b"one", b"two"].map(|name| volume.create(ROOT, name, &directory).unwrap());
+    for (dir, number) in dirs.iter().flat_map(|dir| (0..NAMES).map(move |number| (*dir, number))) {
+        let name = format!("kept-name-that-makes-the-directory-long-{number}").into_bytes();
+        volume.create(dir, &name, &new_file()).unwrap();
+    }
+    let ids = AtomicU64::new(1);
+    std::thread::scope(|scope| {
+        for thread in 0..16 {
+            let (volume, ids, dirs) = (&volume, &ids, &dirs);
+            scope.spawn(move || {
+                let mut random = Random(thread);
+                for _ in 0..STEPS {
+                    if thread % 2 == 0 {
+                        change_something(volume, dirs, ids.fetch_add(1, Ordering::Relaxed), &mut random);
+                    } else {
+                        look_at_something(volume, dirs, &mut random);
+                    }
+                }
+            });
+        }
+    });
+    volume.close().unwrap();
+    fsck::assert_clean(&image);
+}
+
+#[test]
+fn readers_beside_writers_of_extents() {
+    stress(FsType::Ext4, "", 0);
+}
+
+#[test]
+fn readers_beside_writers_that_are_delayed() {
+    stress(FsType::Ext4, "", 1 << 20);
+}
+
+#[test]
+fn readers_beside_writers_of_block_pointers() {
+    stress(FsType::Ext2, "dir_index", 256 << 10);
 }

@@ -23,6 +23,9 @@ pub(super) fn release(
     inode: &mut Inode,
     removed: &[Extent],
 ) -> Result<()> {
+    if !removed.is_empty() {
+        update.note_moved(inode.number());
+    }
     for extent in removed {
         if !format.geometry.contains(extent.start, u64::from(extent.count)) {
             let problem = format!("{} blocks at {} lie outside the volume", extent.count, extent.start);

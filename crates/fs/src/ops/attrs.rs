@@ -146,8 +146,7 @@ impl Volume {
     /// # Errors
     /// Broken attributes; the device's failure.
     pub fn xattrs(&self, number: InodeNumber) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        let inode = self.load(number)?;
-        xattr::all(&*self.cache, self, &inode)
+        self.steady(number, || xattr::all(&*self.cache, self, &self.load(number)?))
     }
 
     /// The full names of all extended attributes, without reading values kept elsewhere.
@@ -155,7 +154,7 @@ impl Volume {
     /// # Errors
     /// As [`Volume::xattrs`].
     pub fn xattr_names(&self, number: InodeNumber) -> Result<Vec<Vec<u8>>> {
-        xattr::names(&*self.cache, self, &self.load(number)?)
+        self.steady(number, || xattr::names(&*self.cache, self, &self.load(number)?))
     }
 
     /// The value of an extended attribute by its full name; `None` where there is none.
@@ -163,7 +162,7 @@ impl Volume {
     /// # Errors
     /// As [`Volume::xattrs`].
     pub fn xattr(&self, number: InodeNumber, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        xattr::value(&*self.cache, self, &self.load(number)?, name)
+        self.steady(number, || xattr::value(&*self.cache, self, &self.load(number)?, name))
     }
 
     /// Sets one extended attribute, new or not, by its full name.

@@ -213,10 +213,12 @@ impl Volume {
     /// # Errors
     /// Not a symbolic link; a target longer than a block allows; a broken map.
     pub fn read_link(&self, number: InodeNumber) -> Result<Vec<u8>> {
-        let inode = self.load(number)?;
-        if file_type(&inode)? != FileType::Symlink {
-            return Err(Error::Invalid("not a symbolic link".into()));
-        }
-        file::link_target(self, &inode)
+        self.steady(number, || {
+            let inode = self.load(number)?;
+            if file_type(&inode)? != FileType::Symlink {
+                return Err(Error::Invalid("not a symbolic link".into()));
+            }
+            file::link_target(self, &inode)
+        })
     }
 }

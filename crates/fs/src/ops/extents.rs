@@ -43,7 +43,17 @@ impl<'v> FileMap<'v> {
 
     fn step(&mut self) -> Result<Segment> {
         let at = FileBlock(low_u32(self.at));
-        let mut segment = map::lookup(&*self.volume.cache, &self.volume.format, &self.inode, at)?;
+        let volume = self.volume;
+        let mut segment = volume.steady(self.inode.number(), || {
+            if volume.space.is_writable() {
+                // Its map may have changed.
+                self.inode = volume.load(self.inode.number())?;
+            }
+            if self.inode.has_map() {
+                return map::lookup(&*volume.cache, &volume.format, &self.inode, at);
+            }
+            Ok(Segment { logical: at, count: self.end - self.at, state: State::Hole })
+        })?;
         segment.count = segment.count.min(self.end - self.at);
         let taken = if segment.state == State::Hole { 0 } else { segment.count };
         let left = self.blocks_left.checked_sub(taken).zip(self.steps_left.checked_sub(1));

@@ -111,6 +111,8 @@ impl Volume {
             return done;
         }
         let mut state = file.state();
+        // Readers that missed the bytes on the device must not miss them here too (I20).
+        self.cache.versions().note_moved(file.number());
         self.delayed.change(file, &mut state, Timestamp::default(), |pages| pages.settle(&flight.runs));
         state.settled += 1;
         done

@@ -11,6 +11,7 @@ mod flush;
 mod handles;
 mod names;
 mod permissions;
+mod read;
 mod remove;
 mod rename;
 mod resize;

@@ -92,11 +92,10 @@ impl Volume {
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDirectory`]; a broken directory; the device's failure.
     pub fn lookup(&self, directory: InodeNumber, name: &[u8]) -> Result<InodeNumber> {
-        let directory = self.load_directory(directory)?;
-        match dir::lookup(&*self.cache, &self.format, &directory, name)? {
-            Some((found, _)) => Ok(found),
-            None => Err(Error::NotFound),
-        }
+        let found = self.steady(directory, || {
+            dir::lookup(&*self.cache, &self.format, &self.load_directory(directory)?, name)
+        })?;
+        found.map(|(found, _)| found).ok_or(Error::NotFound)
     }
 
     /// The inode behind a path from the root, every symbolic link followed.
@@ -151,8 +150,9 @@ impl Volume {
     /// # Errors
     /// Not a directory. Broken blocks are told by the iterator, which then ends.
     pub fn read_dir(&self, directory: InodeNumber) -> Result<impl Iterator<Item = Result<DirEntry>> + '_> {
-        let directory = self.load_directory(directory)?;
-        dir::entries(self, directory)
+        self.load_directory(directory)?;
+        let mut listing = Listing { volume: self, directory, position: 0, batch: Vec::new().into_iter() };
+        Ok(std::iter::from_fn(move || listing.next()).fuse())
     }
 
     /// The names of a directory from a position on, for readers that come back: those of one block,
@@ -162,7 +162,7 @@ impl Volume {
     /// # Errors
     /// Not a directory. Damage is told once all names before it were listed.
     pub fn read_dir_from(&self, directory: InodeNumber, position: u64) -> Result<Vec<(DirEntry, u64)>> {
-        dir::entries_from(self, &self.load_directory(directory)?, position)
+        self.steady(directory, || dir::entries_from(self, &self.load_directory(directory)?, position))
     }
 
     /// Creates an inode and names it.
@@ -375,6 +375,36 @@ impl Volume {
     pub(super) fn store_parent(&self, update: &mut Update<'_>, parent: &mut Inode) -> Result<()> {
         self.touch(parent, &[TimeField::Modify, TimeField::Change]);
         inode::store(update, &self.format, &self.space, parent)
+    }
+}
+
+/// The names of a directory, block by block, each as it is when it is read.
+struct Listing<'v> {
+    volume: &'v Volume,
+    directory: InodeNumber,
+    /// Behind the batch.
+    position: u64,
+    batch: std::vec::IntoIter<(DirEntry, u64)>,
+}
+
+impl Listing<'_> {
+    /// The next name; an error is the last that comes.
+    fn next(&mut self) -> Option<Result<DirEntry>> {
+        loop {
+            if let Some((entry, _)) = self.batch.find(|(entry, _)| !matches!(&entry.name[..], b"." | b"..")) {
+                return Some(Ok(entry));
+            }
+            match self.volume.read_dir_from(self.directory, self.position) {
+                Ok(batch) => {
+                    self.position = batch.last()?.1;
+                    self.batch = batch.into_iter();
+                }
+                Err(error) => {
+                    self.position = u64::MAX;
+                    return Some(Err(error));
+                }
+            }
+        }
     }
 }
 

@@ -194,12 +194,15 @@ impl Volume {
     /// # Errors
     /// Not a directory; broken attributes.
     pub fn inherit(&self, directory: InodeNumber, wanted: &Wanted) -> Result<Inherited> {
-        let parent = self.load_directory(directory)?;
+        let (parent, default) = self.steady(directory, || {
+            let parent = self.load_directory(directory)?;
+            let default = self.list(&Update::new(&self.cache), &parent, DEFAULT_LIST)?;
+            Ok((parent, default))
+        })?;
         let (permissions, gid) =
             rules::inherited(parent.mode(), parent.gid(), wanted.file_type, wanted.permissions, wanted.gid);
         let times = Times::all(self.now());
         let mut attributes = Attributes { permissions, uid: wanted.uid, gid, times };
-        let default = self.list(&Update::new(&self.cache), &parent, DEFAULT_LIST)?;
         let Some(default) = default.filter(|_| wanted.file_type != FileType::Symlink) else {
             attributes.permissions &= !(wanted.umask & 0o777);
             return Ok(Inherited { attributes, xattrs: Vec::new() });

@@ -138,6 +138,10 @@ impl Volume {
     /// Not a regular file; an offset behind its end; a broken map.
     pub fn seek(&self, number: InodeNumber, offset: u64, what: Seek) -> Result<Option<u64>> {
         self.flush_inode(number)?;
+        self.steady(number, || self.seek_once(number, offset, what))
+    }
+
+    fn seek_once(&self, number: InodeNumber, offset: u64, what: Seek) -> Result<Option<u64>> {
         let node = self.load(number)?;
         if file_type(&node)? != FileType::Regular {
             return Err(Error::Invalid("only regular files have holes".into()));

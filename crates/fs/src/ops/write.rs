@@ -32,36 +32,6 @@ fn regular(node: &Inode, verb: &str) -> Result<()> {
 }
 
 impl Volume {
-    /// Reads from a regular file at an offset; returns how many bytes, fewer than asked only at the
-    /// end of file.
-    ///
-    /// # Errors
-    /// Not a regular file; a broken map; the device's failure.
-    pub fn read_at(&self, number: InodeNumber, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        let Some(file) = self.delayed.find(number) else {
-            let node = self.load(number)?;
-            regular(&node, "read")?;
-            return file::read_at(self, &node, offset, buffer);
-        };
-        // What is dirty is taken before the inode is looked at: what is written back in between is
-        // then found on the device.
-        let (clean, end) = {
-            let state = file.state();
-            (state.pages.read(offset, buffer), state.pages.end())
-        };
-        let node = self.load(number)?;
-        regular(&node, "read")?;
-        let left = node.size().max(end).saturating_sub(offset);
-        let len = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
-        for part in clean {
-            let (from, to) = (part.start.min(len), part.end.min(len));
-            let Some(into) = buffer.get_mut(from..to).filter(|into| !into.is_empty()) else { continue };
-            let found = file::read_at(self, &node, offset + from as u64, into)?;
-            into.get_mut(found..).unwrap_or_default().fill(0);
-        }
-        Ok(len)
-    }
-
     /// Writes all bytes into a regular file at an offset. Where writes are delayed, the bytes stay in
     /// memory, with space promised to them, until they are written back: together, in long runs.
     ///
@@ -196,12 +166,15 @@ impl Volume {
                 (state.pages.missing_edges(offset, data.len() as u64), state.settled)
             };
             // Before the promise: what is a hole now stays one, or is mapped by a write-back.
-            let node = self.load(file.number())?;
-            let mut old = Vec::with_capacity(edges.len());
-            for block in edges {
-                old.push((block, self.old_contents(&node, block)?));
-            }
-            let holes = if promised { self.holes(&node, from, end)? } else { Vec::new() };
+            let (node, old, holes) = self.steady(file.number(), || {
+                let node = self.load(file.number())?;
+                let mut old = Vec::with_capacity(edges.len());
+                for block in &edges {
+                    old.push((*block, self.old_contents(&node, *block)?));
+                }
+                let holes = if promised { self.holes(&node, from, end)? } else { Vec::new() };
+                Ok((node, old, holes))
+            })?;
             let mut state = file.state();
             if state.settled != settled {
                 // A write-back ended meanwhile: what was read may be older than what it wrote.
