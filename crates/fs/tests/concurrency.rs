@@ -254,6 +254,10 @@ fn change_something(volume: &Volume, dirs: &[InodeNumber], id: u64, random: &mut
         0..=4 => {
             let done = volume.create(dir, &name, &new_file()).and_then(|file| {
                 let _pin = volume.pin(file)?;
+                if volume.lookup(dir, &name)? != file {
+                    // Removed already, and the inode may be another file's.
+                    return Ok(());
+                }
                 for piece in 0..1 + random.below(4) {
                     let (offset, len) = (piece * 10 * 1024, 1024 * (1 + random.below(10)) as usize);
                     volume.write_at(file, offset, &bytes_of(id, offset, len), WriteOptions::default())?;
