@@ -206,6 +206,10 @@ fn many_threads_fill_delete_and_sync_without_losing_space() {
 struct Random(u64);
 
 impl Random {
+    fn index(&mut self, bound: usize) -> usize {
+        usize::try_from(self.below(bound as u64)).unwrap()
+    }
+
     fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.0;
@@ -236,7 +240,7 @@ fn owner_of(bytes: &[u8], offset: u64) -> Option<u64> {
 }
 
 const NAMES: u64 = 120;
-const BLOCKS_MAX: u64 = 40;
+const BLOCKS_MAX: usize = 40;
 
 fn name_in(random: &mut Random) -> Vec<u8> {
     format!("a-rather-long-name-of-a-file-{}", random.below(NAMES)).into_bytes()
@@ -248,7 +252,7 @@ fn is_expected(done: Result<(), Error>) {
 
 /// What a writer does; every error but those of names and space fails.
 fn change_something(volume: &Volume, dirs: &[InodeNumber], id: u64, random: &mut Random) {
-    let dir = dirs[random.below(dirs.len() as u64) as usize];
+    let dir = dirs[random.index(dirs.len())];
     let (name, other) = (name_in(random), name_in(random));
     match random.below(10) {
         0..=4 => {
@@ -259,10 +263,10 @@ fn change_something(volume: &Volume, dirs: &[InodeNumber], id: u64, random: &mut
                     return Ok(());
                 }
                 for piece in 0..1 + random.below(4) {
-                    let (offset, len) = (piece * 10 * 1024, 1024 * (1 + random.below(10)) as usize);
+                    let (offset, len) = (piece * 10 * 1024, 1024 * (1 + random.index(10)));
                     volume.write_at(file, offset, &bytes_of(id, offset, len), WriteOptions::default())?;
                 }
-                volume.truncate(file, 1024 * random.below(BLOCKS_MAX))
+                volume.truncate(file, 1024 * random.index(BLOCKS_MAX) as u64)
             });
             is_expected(done);
         }
@@ -279,7 +283,7 @@ fn change_something(volume: &Volume, dirs: &[InodeNumber], id: u64, random: &mut
 
 /// What a reader does; every error but a missing name fails.
 fn look_at_something(volume: &Volume, dirs: &[InodeNumber], random: &mut Random) {
-    let dir = dirs[random.below(dirs.len() as u64) as usize];
+    let dir = dirs[random.index(dirs.len())];
     let kept = format!("kept-name-that-makes-the-directory-long-{}", random.below(NAMES)).into_bytes();
     volume.lookup(dir, &kept).unwrap();
     if random.below(8) == 0 {
@@ -293,10 +297,10 @@ fn look_at_something(volume: &Volume, dirs: &[InodeNumber], random: &mut Random)
     };
     let Ok(_pin) = volume.pin(file) else { return };
     if volume.lookup(dir, &name).is_ok_and(|still| still == file) {
-        let mut buffer = vec![0; BLOCKS_MAX as usize * 1024];
+        let mut buffer = vec![0; BLOCKS_MAX * 1024];
         let mut owner = None;
         for _ in 0..3 {
-            let offset = 16 * random.below(BLOCKS_MAX * 64);
+            let offset = 16 * random.index(BLOCKS_MAX * 64) as u64;
             let len = volume.read_at(file, offset, &mut buffer).unwrap();
             if let Some(found) = owner_of(&buffer[..len], offset) {
                 assert_eq!(*owner.get_or_insert(found), found, "bytes of two files");
