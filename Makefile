@@ -26,6 +26,7 @@ demo: setup build
 # The figures of the README: medians of five, peers side by side.
 bench: setup build
 	scripts/bench.sh
+	scripts/bench-mount.sh
 
 # Installs the reference tools that are missing, or says which.
 setup:

@@ -1,0 +1,149 @@
+#!/usr/bin/env bash
+# `plat mount` next to the kernel's driver (on a loop device) and fuse2fs: each on a fresh image on the same disk, in rounds (the first argument, 5), side by side;
+# prints medians and ratios. Needs root. PLATFS_BENCH_TESTS and PLATFS_BENCH_CONTENDERS choose parts; PLATFS_BENCH_DIR is where the images are made.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+PATH="$PATH:/usr/sbin:/sbin"
+rounds=${1:-5}
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/platfs
+work=${PLATFS_BENCH_DIR:-$cache}/bench-mount.$$
+plat=$(realpath "${PLAT:-target/release/plat}")
+tar=${PLATFS_LINUX_TAR:-$cache/linux.tar}
+contenders=${PLATFS_BENCH_CONTENDERS:-kernel plat fuse2fs}
+tests=${PLATFS_BENCH_TESTS:-tar seq random fs_mark dbench}
+options=${PLATFS_BENCH_OPTIONS:-rw,async}
+dir=$work/mnt image=$work/image
+
+say() { printf '%s\n' "$*" >&2; }
+[ "$(id -u)" = 0 ] || { say "bench-mount: SKIPPED: needs root for the kernel's mount"; exit 0; }
+[ -e "$tar" ] || { say "bench-mount: SKIPPED: no $tar; scripts/bench.sh fetches it"; exit 0; }
+mkdir -p "$dir"
+clean() {
+    mountpoint -q "$dir" && { umount "$dir" 2>/dev/null || umount -l "$dir"; }
+    rm -rf "$work"
+}
+trap clean EXIT
+
+fresh() {
+    rm -f "$image"
+    truncate -s 8G "$image"
+    # Nothing is left to be initialised in the background.
+    mke2fs -q -F -t ext4 -E lazy_itable_init=0,lazy_journal_init=0 "$image"
+}
+attach() {
+    case $1 in
+    kernel) mount -o loop "$image" "$dir" ;;
+    fuse2fs) fuse2fs -o rw "$image" "$dir" >/dev/null 2>&1 ;;
+    plat) "$plat" mount -o "$options" "$image" "$dir" ;;
+    esac
+}
+detach() {
+    case $1 in
+    plat) "$plat" umount "$dir" ;;
+    kernel) umount "$dir" ;;
+    # Its process ends after the mount is gone.
+    fuse2fs) umount "$dir"; while ! flock -n "$image" true || pgrep -f "fuse2fs -o rw $image" >/dev/null; do sleep 0.05; done ;;
+    esac
+}
+again() { detach "$1"; attach "$1"; }
+
+record() { printf '%s\t%s\t%s\n' "$1" "$2" "$3" >>"$work/results"; }
+timed() {
+    local contender=$1 name=$2 begun ended
+    shift 2
+    begun=$(date +%s.%N)
+    "$@" >"$work/log" 2>&1 || { say "bench-mount: FAILED: $contender: $name: $(tail -n 3 "$work/log")"; return; }
+    ended=$(date +%s.%N)
+    record "$contender" "$name" "$(awk -v a="$begun" -v b="$ended" 'BEGIN { print b - a }')"
+}
+# fio's terse line: bandwidth in KiB/s of reads in field 7, of writes in 48.
+fio_rate() {
+    local contender=$1 name=$2 field=$3
+    shift 3
+    fio --name=x --filename="$dir/fio" --size=4G --output-format=terse --terse-version=3 "$@" >"$work/log" 2>&1 ||
+        { say "bench-mount: FAILED: $contender: $name: $(tail -n 3 "$work/log")"; return; }
+    record "$contender" "$name" "$(grep '^3;' "$work/log" | cut -d';' -f"$field" | awk '{ print $1 / 1024 }')"
+}
+
+untar() { tar -xf "$tar" -C "$dir" && sync "$dir" && sync -f "$dir"; }
+retar() { tar -cf - -C "$dir" . | cat >/dev/null; }
+remove() { find "$dir" -mindepth 1 -maxdepth 1 ! -name lost+found -exec rm -rf {} + && sync "$dir" && sync -f "$dir"; }
+
+run() {
+    local contender=$1 clients
+    fresh
+    attach "$contender"
+    for test in $tests; do
+        case $test in
+        tar)
+            timed "$contender" "tar x" untar
+            again "$contender"
+            timed "$contender" "tar c" retar
+            timed "$contender" "rm -rf" remove
+            ;;
+        seq)
+            fio_rate "$contender" "write 1M" 48 --rw=write --bs=1M --end_fsync=1
+            again "$contender"
+            fio_rate "$contender" "read 1M" 7 --rw=read --bs=1M
+            ;;
+        random)
+            fio_rate "$contender" "random write 4K" 48 --rw=randwrite --bs=4k --runtime=20 --time_based --end_fsync=1
+            again "$contender"
+            fio_rate "$contender" "random read 4K" 7 --rw=randread --bs=4k --runtime=20 --time_based
+            rm -f "$dir/fio"
+            ;;
+        fs_mark)
+            mkdir "$dir/mark"
+            fs_mark -l "$work/fs_log" -d "$dir/mark" -s 65536 -n 625 -t 64 -S 0 >"$work/log" 2>&1 || say "bench-mount: FAILED: $contender: fs_mark"
+            record "$contender" "fs_mark files/s" "$(awk '$2 == 40000 { print $4 }' "$work/log")"
+            rm -rf "$dir/mark"
+            ;;
+        dbench)
+            for clients in 1 4 16; do
+                dbench -t 15 -D "$dir" "$clients" >"$work/log" 2>&1 || say "bench-mount: FAILED: $contender: dbench $clients"
+                record "$contender" "dbench $clients" "$(awk '/^Throughput/ { print $2 }' "$work/log")"
+            done
+            ;;
+        esac
+    done
+    detach "$contender"
+    e2fsck -fn "$image" >"$work/log" 2>&1 || say "bench-mount: FAILED: $contender: e2fsck: $(tail -n 3 "$work/log")"
+}
+
+cat "$tar" >/dev/null
+say "bench-mount: $tar; $rounds rounds of: $contenders"
+for _ in $(seq "$rounds"); do
+    for contender in $contenders; do
+        sync
+        run "$contender"
+    done
+done
+
+median() {
+    awk -F'\t' -v who="$1" -v name="$2" '$1 == who && $2 == name { print $3 }' "$work/results" | sort -g |
+        awk '{ v[NR] = $1 } END { if (NR) print v[int((NR + 1) / 2)] }'
+}
+# Ratio of ours to another's, and whether it is within what we want: at most for seconds, at least for rates.
+row() {
+    local name=$1 way=$2 limit=$3 fuse_limit=${4:-}
+    awk -v name="$name" -v a="$(median plat "$name")" -v k="$(median kernel "$name")" -v f="$(median fuse2fs "$name")" \
+        -v way="$way" -v limit="$limit" -v fuse_limit="$fuse_limit" '
+        function ok(x, l) { return l == "" ? "" : (way == "most" ? x <= l : x >= l) ? "  at " way " " l ": holds" : "  at " way " " l ": MISSED" }
+        BEGIN {
+            if (a == "") exit
+            printf "%-16s %9.1f %9s %9s", name, a, k == "" ? "-" : sprintf("%.1f", k), f == "" ? "-" : sprintf("%.1f", f)
+            if (k > 0) printf "   / kernel %.2f%s", a / k, ok(a / k, limit)
+            if (f > 0) printf "   / fuse2fs %.2f%s", a / f, ok(a / f, fuse_limit)
+            print ""
+        }'
+}
+printf '%-16s %9s %9s %9s\n' 's or MiB/s' plat kernel fuse2fs
+row "tar x" most 1.2 0.2
+row "tar c" most 1.3
+row "rm -rf" most 1.5
+row "write 1M" least 0.8
+row "read 1M" least 0.8
+row "random write 4K" least 0.5
+row "random read 4K" least 0.5
+row "fs_mark files/s" least 0.6
+for clients in 1 4 16; do row "dbench $clients" least 0.5; done
