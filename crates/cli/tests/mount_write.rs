@@ -559,3 +559,100 @@ fn statistics_are_told() {
     assert!(refused.contains("plat mount"), "{refused}");
     mounted.unmount();
 }
+
+#[test]
+fn damage_met_while_writing_ends_the_writing() {
+    let test = "damage_met_while_writing_ends_the_writing";
+    if !have(test, &["mke2fs", "dumpe2fs"]) {
+        return;
+    }
+    let scratch = Scratch::new(test);
+    for (option, goes_on) in [("errors=remount-ro", false), ("errors=continue", true)] {
+        let image = volume(&scratch, "-t ext4 -b 4096 -O ^has_journal", "8M");
+        let groups = tool::text("dumpe2fs", &[image.as_os_str()]);
+        let after = groups.split("Inode bitmap at ").nth(1).unwrap();
+        let block: u64 = after.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap();
+        OpenOptions::new()
+            .write(true)
+            .open(&image)
+            .unwrap()
+            .write_all_at(&[0x5a], block * 4096 + 64)
+            .unwrap();
+        let mounted = Mounted::new(&image, &["-o", "rw", "-o", option]).unwrap();
+        let make = || errno(&File::create(mounted.path().join("new")).unwrap_err()).unwrap();
+        assert_eq!(make(), Errno::UCLEAN);
+        assert_eq!(make(), if goes_on { Errno::UCLEAN } else { Errno::ROFS });
+        let mode = fs::Permissions::from_mode(0o700);
+        assert_eq!(fs::set_permissions(mounted.path(), mode).is_ok(), goes_on);
+        assert_eq!(fs::read_dir(mounted.path()).unwrap().count(), 1);
+        let log = mounted.unmount();
+        assert_eq!(log.iter().filter(|line| line.contains("bitmap")).count(), 1, "{log:?}");
+        let state = tool::dumpe2fs_field(&image, "Filesystem state").unwrap();
+        assert!(state.contains("with errors"), "{state}");
+        let refused = Mounted::new(&image, &["-o", "rw"]).err().expect("written in spite of errors");
+        assert!(refused.contains("errors"), "{refused}");
+    }
+}
+
+#[test]
+fn what_is_synced_outlives_the_server() {
+    let test = "what_is_synced_outlives_the_server";
+    if !have(test, &["mke2fs", "e2fsck"]) {
+        return;
+    }
+    let scratch = Scratch::new(test);
+    for option in ["sync", "dirsync"] {
+        let image = volume(&scratch, "-t ext2 -b 4096", "16M");
+        let mut mounted = Mounted::new(&image, &["-o", option]).unwrap();
+        let root = mounted.path().to_owned();
+        fs::create_dir(root.join("directory")).unwrap();
+        let mut file = File::create(root.join("directory/file")).unwrap();
+        file.write_all(b"hello").unwrap();
+        drop(file);
+        mounted.signal(Signal::KILL);
+        mounted.wait();
+        support::succeed(support::plat(&["umount"]).arg(&root));
+        // Only the mark of a clean end is missing.
+        let repaired = tool::command("e2fsck").arg("-fp").arg(&image).output().unwrap();
+        assert!(repaired.status.code().is_some_and(|code| code <= 1), "{option}: {repaired:?}");
+        let mounted = Mounted::new(&image, &["-o", "ro"]).unwrap();
+        let found = fs::read(mounted.path().join("directory/file")).unwrap();
+        assert_eq!(found, if option == "sync" { &b"hello"[..] } else { b"" }, "{option}");
+        mounted.unmount();
+    }
+}
+
+#[test]
+fn times_of_access_follow_the_option() {
+    let test = "times_of_access_follow_the_option";
+    if !have(test, &["mke2fs", "e2fsck"]) {
+        return;
+    }
+    let scratch = Scratch::new(test);
+    let image = volume(&scratch, "-t ext2 -b 4096 -I 256", "16M");
+    let old = std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    let written = old + Duration::from_secs(1000);
+    let read_with = |option: &str, access| {
+        let mounted = Mounted::new(&image, &["-o", option]).unwrap();
+        let path = mounted.path().join("file");
+        if !path.exists() {
+            fs::write(&path, "x").unwrap();
+        }
+        let file = OpenOptions::new().write(true).open(&path).unwrap();
+        file.set_times(fs::FileTimes::new().set_accessed(access).set_modified(written)).unwrap();
+        drop(file);
+        mounted.unmount();
+        // With nothing in the kernel's pages.
+        let mounted = Mounted::new(&image, &["-o", option]).unwrap();
+        let path = mounted.path().join("file");
+        assert_eq!(fs::read(&path).unwrap(), b"x");
+        let noted = fs::metadata(&path).unwrap().accessed().unwrap() != access;
+        mounted.unmount();
+        noted
+    };
+    let now = std::time::SystemTime::now() + Duration::from_secs(3600);
+    assert_eq!([read_with("relatime", old), read_with("relatime", now)], [true, false]);
+    assert_eq!([read_with("strictatime", old), read_with("strictatime", now)], [true, true]);
+    assert!(!read_with("noatime", old));
+    assert_clean(&image);
+}

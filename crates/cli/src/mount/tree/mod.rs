@@ -107,7 +107,7 @@ impl Tree {
             return Ok(());
         }
         self.volume.set_now(now());
-        self.answer(Verb::SyncFs, fuse::ROOT, b"", || Ok(self.volume.sync()?))
+        self.answer(Verb::SyncFs, fuse::ROOT, b"", || self.stable(|| Ok(self.volume.sync()?)))
     }
 
     /// Sends what was written so long ago to the device. What fails is told to whoever syncs it.
@@ -116,6 +116,7 @@ impl Tree {
             let mut before = now();
             before.seconds -= i64::try_from(age.as_secs()).unwrap_or(0);
             if let Err(error) = self.volume.write_back(Some(before)) {
+                self.heed(&error);
                 self.log.complain(error);
             }
         }
@@ -213,11 +214,8 @@ impl Tree {
             }
             self.volume.set_now(now());
             let done = work();
-            if let Err(Failed::Error(Error::Corrupt(_))) = &done {
-                self.volume.note_damage();
-                if self.terms.on_damage == OnDamage::ReadOnly && !self.stopped.swap(true, Ordering::Relaxed) {
-                    self.log.complain("damage was met while writing: nothing more is written");
-                }
+            if let Err(Failed::Error(error)) = &done {
+                self.heed(error);
             }
             let stable = self.terms.sync || self.terms.sync_names && what == Changed::Names;
             if stable && done.is_ok() {
@@ -225,6 +223,26 @@ impl Tree {
             }
             done
         })
+    }
+
+    /// After damage that was met while writing, a check is due; and nothing more is written, if so asked.
+    fn heed(&self, error: &Error) {
+        if !matches!(error, Error::Corrupt(_)) {
+            return;
+        }
+        self.volume.note_damage();
+        if self.terms.on_damage == OnDamage::ReadOnly && !self.stopped.swap(true, Ordering::Relaxed) {
+            self.log.complain("damage was met while writing: nothing more is written");
+        }
+    }
+
+    /// Does what makes things stable.
+    fn stable(&self, work: impl FnOnce() -> Result<(), Failed>) -> Result<(), Failed> {
+        let done = work();
+        if let Err(Failed::Error(error)) = &done {
+            self.heed(error);
+        }
+        done
     }
 
     /// The inode of a node. Those that the volume keeps for itself are not for anybody to see.
@@ -451,7 +469,7 @@ impl Service for Tree {
             if !self.terms.writable {
                 return Ok(());
             }
-            Ok(self.volume.sync_inode(self.inode(node)?, data_only)?)
+            self.stable(|| Ok(self.volume.sync_inode(self.inode(node)?, data_only)?))
         })
     }
 
