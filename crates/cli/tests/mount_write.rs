@@ -531,6 +531,10 @@ fn what_can_not_be_written_is_refused_or_read() {
     let log = mounted.unmount();
     assert!(log.iter().any(|line| line.contains("for reading only") && line.contains("async")), "{log:?}");
     assert!(fs::read(&image).unwrap() == before, "the image has changed");
+    let mounted = Mounted::new(&image, &["-o", "unordered"]).unwrap();
+    fs::write(mounted.path().join("new"), "x").unwrap();
+    mounted.unmount();
+    assert_clean(&image);
     let image = volume(&scratch, "-t ext2 -b 1024", "16M");
     let mounted = Mounted::new(&image, &["-o", "nobarrier"]).unwrap();
     fs::write(mounted.path().join("new"), "x").unwrap();

@@ -72,7 +72,8 @@ pub fn by_name(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
         match word.as_bytes() {
             // The namespace and the type are mount(8)'s concern.
             b"-N" | b"-t" => drop(rest.next()),
-            b"-o" => turned.extend([word].into_iter().chain(rest.next())),
+            // mount(8) says `rw` whether it was asked for or not.
+            b"-o" => turned.extend([word].into_iter().chain(rest.next().map(|words| without_rw(&words)))),
             // Short flags may come together.
             [b'-', flags @ ..] if !flags.is_empty() && flags.iter().all(|flag| b"sfnvrw".contains(flag)) => {
                 for flag in flags {
@@ -91,6 +92,11 @@ pub fn by_name(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     }
     // Pretending to mount: all that is left is to be a command that does nothing.
     if fake { vec!["plat".into(), "--version".into()] } else { turned }
+}
+
+fn without_rw(words: &OsStr) -> OsString {
+    let words = words.as_bytes().split(|byte| *byte == b',').filter(|word| *word != b"rw");
+    OsString::from_vec(words.collect::<Vec<_>>().join(&b','))
 }
 
 impl Mount {
@@ -271,7 +277,8 @@ mod tests {
             turned("/sbin/mount.fuse.plat a.img /mnt -o ro,noload"),
             "plat mount a.img /mnt -o ro,noload"
         );
-        assert_eq!(turned("mount.plat a /m -sv -t plat -o rw"), "plat mount a /m --sloppy -v -o rw");
+        assert_eq!(turned("mount.plat a /m -sv -t plat -w"), "plat mount a /m --sloppy -v -o rw");
+        assert_eq!(turned("mount.plat a /m -o rw,sync,unordered"), "plat mount a /m -o sync,unordered");
         assert_eq!(turned("mount.plat a /m -f"), "plat --version");
         assert_eq!(turned("plat mount a /m -f"), "plat mount a /m -f");
     }

@@ -63,9 +63,11 @@ fn open_to_write(name: &OsStr, options: &MountOptions) -> Result<Volume, String>
     let device = image::open_write_locked(name).map_err(|error| error.to_string())?;
     let raw = platfs::read_superblock(&*device).map_err(|error| error.to_string())?;
     if raw.features().compat.contains(Compat::HAS_JOURNAL) && !options.unordered {
-        return Err("it has a journal, which is not written yet; `-o rw,async` writes without it: after a \
-                    crash `e2fsck` must repair"
-            .into());
+        return Err(
+            "it has a journal, which is not written yet; `-o rw,async` (for mount(8), `-o unordered`) \
+                    writes without it: after a crash `e2fsck` must repair"
+                .into(),
+        );
     }
     let now = writing::now();
     let seed = now.seconds.cast_unsigned().rotate_left(32) ^ u64::from(now.nanoseconds);

@@ -159,6 +159,8 @@ impl MountOptions {
             "exec" => self.exec = true,
             "noexec" => self.exec = false,
             "async" => (self.unordered, self.sync) = (true, false),
+            // mount(8) keeps `async` to itself.
+            "unordered" => self.unordered = true,
             "sync" => self.sync = true,
             "delalloc" => self.delay = true,
             "nodelalloc" => self.delay = false,
