@@ -65,9 +65,6 @@ pub(crate) fn refuse_unwritable(
     if raw.s_state.get() & STATE_VALID == 0 && !options.force {
         return refuse("the volume was not closed cleanly, or is in use; check it before writing");
     }
-    if raw.s_last_orphan.get() != 0 || features.ro_compat.contains(RoCompat::ORPHAN_PRESENT) {
-        return refuse("orphaned inodes must be cleaned up before the volume is written");
-    }
     // A builder counts when it is done.
     if !options.loading && features.ro_compat.contains(RoCompat::QUOTA) {
         return refuse(

@@ -70,6 +70,10 @@ pub enum Error {
     /// The argument makes no sense.
     #[error("invalid argument: {0}")]
     Invalid(String),
+    /// A block is not in memory, and this is no time to wait for it. Never leaves the library.
+    #[doc(hidden)]
+    #[error("block {0} is not in memory")]
+    NotCached(u64),
     /// Metadata could not be written earlier; the volume is not written any more.
     #[error("an earlier write failed: nothing more is written; check the volume")]
     WriteFailed,

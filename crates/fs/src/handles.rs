@@ -89,6 +89,11 @@ impl Handles {
         self.lock().orphans.insert(0, number);
     }
 
+    /// Takes over the list of a volume that was just opened.
+    pub(crate) fn adopt_orphans(&self, listed: &[InodeNumber]) {
+        self.lock().orphans = listed.to_vec();
+    }
+
     pub(crate) fn remove_orphan(&self, number: InodeNumber) {
         self.lock().orphans.retain(|orphan| *orphan != number);
     }

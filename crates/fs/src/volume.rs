@@ -10,10 +10,10 @@ use ondisk::corrupt::Place;
 use ondisk::features::Incompat;
 use ondisk::inode::{Inode, TimeField, Timestamp};
 use ondisk::superblock::RawSuperblock;
-use ondisk::units::Group;
+use ondisk::units::{Block, Group};
 
 use crate::admission::{read_superblock, refuse_unreadable, refuse_unwritable};
-use crate::cache::Cache;
+use crate::cache::{Blocks, Cache, Role, in_haste};
 use crate::device::Device;
 use crate::dir::KnownNames;
 use crate::dirty::Delayed;
@@ -54,6 +54,9 @@ pub struct Volume {
 /// Times a verb makes a sync for space that others then take before it.
 const SYNCS_FOR_SPACE: u32 = 16;
 
+/// Blocks that a verb may find missing before it waits for them with the writer's lock.
+const MISSES: u32 = 64;
+
 /// Proof that the caller is the only one changing the volume.
 pub(crate) struct Writing<'v>(#[expect(dead_code, reason = "held for its drop")] MutexGuard<'v, ()>);
 
@@ -89,7 +92,7 @@ impl Volume {
         } else {
             Space::for_reading(&*device, &format)?
         };
-        Ok(Volume {
+        let volume = Volume {
             format,
             cache,
             space,
@@ -103,7 +106,11 @@ impl Volume {
             handles: Handles::default(),
             now: Mutex::new(options.now),
             created: AtomicU64::new(0),
-        })
+        };
+        if options.write {
+            volume.clean_orphans()?;
+        }
+        Ok(volume)
     }
 
     /// The facts of the volume's format.
@@ -179,16 +186,35 @@ impl Volume {
     ) -> Result<T> {
         self.mark_changed()?;
         self.reap()?;
-        let done = self.perform(&mut verb)?;
+        // What a dropped update took of a promise is lost to it: this one waits where it must.
+        let done = self.attempt(&mut verb, false)?;
         self.relieve()?;
         Ok(done)
     }
 
-    /// Does a verb as one update, whatever space it finds.
+    /// Does a verb as one update, whatever space it finds. Where it would wait for the device, it is
+    /// dropped, the block read with nobody kept waiting, and the verb begun anew.
     pub(crate) fn perform<'v, T>(&'v self, verb: &mut impl FnMut(&mut Update<'v>) -> Result<T>) -> Result<T> {
+        let mut left = if self.options.loading { 0 } else { MISSES };
+        loop {
+            let missing = match self.attempt(verb, left > 0) {
+                Err(Error::NotCached(block)) => block,
+                done => return done,
+            };
+            left -= 1;
+            // What is wrong with it the verb will say.
+            let _ = self.cache.read(Block(missing), Role::Plain);
+        }
+    }
+
+    fn attempt<'v, T>(
+        &'v self,
+        verb: &mut impl FnMut(&mut Update<'v>) -> Result<T>,
+        hasty: bool,
+    ) -> Result<T> {
         let _writing = self.begin()?;
         let mut update = Update::new(&self.cache);
-        let done = verb(&mut update)?;
+        let done = in_haste(hasty, || verb(&mut update))?;
         update.commit();
         Ok(done)
     }

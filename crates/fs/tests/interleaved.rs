@@ -1,16 +1,18 @@
 //! What happens while a reader waits for the device, step by step: the device lets others in. That they
 //! come to their end shows also that no lock is held over the device (I20).
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use platfs::device::{Device, MemoryDevice};
 use platfs::mkfs::{FsType, Options, Plan};
 use platfs::ondisk::units::InodeNumber;
-use platfs::{Attributes, Error, Kind, NewInode, OpenOptions, Volume, WriteOptions};
+use platfs::{Attributes, Error, Kind, NewInode, OpenOptions, Replace, Volume, WriteOptions};
 
 const ROOT: InodeNumber = InodeNumber::ROOT;
 
@@ -19,6 +21,8 @@ type Act = Mutex<Option<Box<dyn FnOnce() + Send>>>;
 /// A device that does something once before or after it reads, or before it writes.
 struct Stage {
     memory: MemoryDevice,
+    /// Reads to let pass before the next act.
+    reads_first: AtomicU64,
     before_read: Act,
     after_read: Act,
     before_write: Act,
@@ -41,7 +45,10 @@ impl Device for Stage {
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        play(&self.before_read);
+        let pass = |left: u64| left.checked_sub(1);
+        if self.reads_first.fetch_update(Ordering::SeqCst, Ordering::SeqCst, pass).is_err() {
+            play(&self.before_read);
+        }
         self.memory.read_at(offset, buffer)?;
         play(&self.after_read);
         Ok(())
@@ -64,7 +71,7 @@ fn stage() -> Arc<Stage> {
     options.block_size = Some(1024);
     Plan::new(&options, memory.size()).unwrap().write(&memory).unwrap();
     let [before_read, after_read, before_write] = [(); 3].map(|()| Mutex::default());
-    Arc::new(Stage { memory, before_read, after_read, before_write })
+    Arc::new(Stage { memory, reads_first: AtomicU64::new(0), before_read, after_read, before_write })
 }
 
 fn open(stage: &Arc<Stage>, delay: u64) -> Arc<Volume> {
@@ -158,4 +165,50 @@ fn a_reader_sees_no_block_that_was_mapped_and_not_yet_written() {
     assert_eq!(volume.read_at(number, 0, &mut buffer).unwrap(), 8000);
     assert!(stage.after_read.lock().unwrap().is_none(), "the read came to the device");
     assert!(buffer.iter().all(|byte| *byte == 0xAA), "first {}", buffer[0]);
+}
+
+/// Does a verb on a volume of which nothing is in memory; whenever it reads, another must come to its
+/// end. Returns how many reads there were.
+fn others_go_on(verb: impl Fn(&Volume)) -> u64 {
+    for reads in 0.. {
+        let stage = stage();
+        let volume = open(&stage, 0);
+        let directory = NewInode { kind: Kind::Directory, attributes: Attributes::default(), xattrs: &[] };
+        let dir = volume.create(ROOT, b"dir", &directory).unwrap();
+        file(&volume, b"file", &[1; 100_000]);
+        file(&volume, b"other", &[1; 1000]);
+        volume.rename(ROOT, b"file", dir, b"file", Replace::Yes).unwrap();
+        Arc::into_inner(volume).unwrap().close().unwrap();
+        let volume = open(&stage, 0);
+        // All that the other verb needs is in memory; much that the first needs is not.
+        volume.set_permissions(ROOT, 0o700).unwrap();
+        let other = Arc::clone(&volume);
+        stage.reads_first.store(reads, Ordering::SeqCst);
+        let (done, is_done) = channel();
+        set(&stage.before_read, move || {
+            std::thread::spawn(move || done.send(other.set_permissions(ROOT, 0o755)).unwrap());
+            is_done.recv_timeout(Duration::from_secs(10)).expect("a verb that waits for nothing").unwrap();
+        });
+        verb(&volume);
+        if stage.before_read.lock().unwrap().take().is_some() {
+            return reads;
+        }
+    }
+    0
+}
+
+#[test]
+fn no_verb_keeps_others_waiting_for_the_device() {
+    let dir = |volume: &Volume| volume.lookup(ROOT, b"dir").unwrap();
+    assert!(others_go_on(|volume| volume.unlink(dir(volume), b"file").unwrap()) > 3);
+    assert!(
+        others_go_on(|volume| volume.rename(ROOT, b"other", dir(volume), b"file", Replace::Yes).unwrap()) > 3
+    );
+    assert!(others_go_on(|volume| assert_ne!(file(volume, b"new", b""), ROOT)) > 1);
+    assert!(
+        others_go_on(|volume| {
+            let number = volume.lookup(dir(volume), b"file").unwrap();
+            volume.truncate(number, 5000).unwrap();
+        }) > 3
+    );
 }

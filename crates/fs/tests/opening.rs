@@ -2,11 +2,20 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::fs::File;
+use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 
-use platfs::device::{Device, MemoryDevice};
+use platfs::device::{Device, FileDevice, MemoryDevice};
 use platfs::mkfs::{FsType, Options, Plan, parse_features};
-use platfs::{Error, OpenOptions, Volume, read_superblock};
+use platfs::ondisk::features::RoCompat;
+use platfs::ondisk::orphan_file;
+use platfs::ondisk::units::InodeNumber;
+use platfs::{Attributes, Error, Kind, NewInode, OpenOptions, State, Volume, WriteOptions, read_superblock};
+use testkit::fsck;
+use testkit::scratch::Scratch;
+use zerocopy::IntoBytes;
 
 fn made(fs_type: FsType, features: &str) -> Arc<MemoryDevice> {
     let device = MemoryDevice::new(32 << 20);
@@ -58,4 +67,122 @@ fn a_volume_in_use_by_another_host_is_refused() {
     device.write_at(sequence, &7_u32.to_le_bytes()).unwrap();
     assert!(refusal(&device, &writing().force(true)).contains("another host"));
     Volume::open(device.clone(), &OpenOptions::new()).unwrap();
+}
+
+fn on_disk(image: &Path, fs_type: FsType, features: &str) -> Arc<FileDevice> {
+    let file = File::options().read(true).write(true).create_new(true).open(image).unwrap();
+    file.set_len(32 << 20).unwrap();
+    let device = Arc::new(FileDevice::new(file).unwrap());
+    let mut options = Options::new(fs_type);
+    options.features = parse_features(features).unwrap();
+    Plan::new(&options, device.size()).unwrap().write(&*device).unwrap();
+    device
+}
+
+fn debugfs(image: &Path, request: &str) {
+    let done = Command::new("debugfs").args(["-w", "-R", request]).arg(image).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+}
+
+/// Two deleted files that were open when the volume was left, and one that was not deleted.
+fn leave_orphans(device: Arc<FileDevice>) -> [InodeNumber; 2] {
+    let volume = Volume::open(device, &writing().unordered(true)).unwrap();
+    let new = NewInode { kind: Kind::File, attributes: Attributes::default(), xattrs: &[] };
+    let orphans = [b"one", b"two", b"six"].map(|name| {
+        let file = volume.create(InodeNumber::ROOT, name, &new).unwrap();
+        volume.write_at(file, 0, &[7; 50_000], WriteOptions::default()).unwrap();
+        volume.retain(file).unwrap();
+        file
+    });
+    volume.unlink(InodeNumber::ROOT, b"one").unwrap();
+    volume.unlink(InodeNumber::ROOT, b"two").unwrap();
+    volume.close().unwrap();
+    [orphans[0], orphans[1]]
+}
+
+#[test]
+fn files_deleted_while_open_are_gone_when_the_volume_is_opened_again() {
+    let scratch = Scratch::new("orphans");
+    let image = scratch.join("disk.img");
+    let device = on_disk(&image, FsType::Ext4, "^has_journal");
+    leave_orphans(device.clone());
+    let superblock = read_superblock(&*device).unwrap();
+    assert_ne!(superblock.s_last_orphan.get(), 0);
+    let volume = Volume::open(device.clone(), &writing()).unwrap();
+    assert!(volume.space().free().unwrap().0 > superblock.free_blocks_count() + 90);
+    assert_eq!(volume.superblock().s_last_orphan.get(), 0);
+    volume.close().unwrap();
+    fsck::assert_clean(&image);
+}
+
+#[test]
+fn a_list_of_orphans_that_leads_in_a_circle_is_refused_and_nothing_changed() {
+    let scratch = Scratch::new("orphan-circle");
+    let image = scratch.join("disk.img");
+    let device = on_disk(&image, FsType::Ext2, "");
+    leave_orphans(device.clone());
+    debugfs(&image, "set_inode_field <12> dtime 13");
+    let before = std::fs::read(&image).unwrap();
+    let error = Volume::open(device, &writing()).err().unwrap();
+    assert!(error.to_string().contains("circle"), "{error}");
+    assert!(std::fs::read(&image).unwrap() == before);
+}
+
+/// An orphan of two links is one whose truncation was interrupted.
+#[test]
+fn files_whose_cut_was_interrupted_are_cut() {
+    let scratch = Scratch::new("orphan-cut");
+    let image = scratch.join("disk.img");
+    let device = on_disk(&image, FsType::Ext2, "");
+    leave_orphans(device.clone());
+    let volume = Volume::open(device.clone(), &writing()).unwrap();
+    let kept = volume.lookup(InodeNumber::ROOT, b"six").unwrap();
+    volume.close().unwrap();
+    debugfs(&image, "set_inode_field six size 1000");
+    debugfs(&image, &format!("set_super_value last_orphan {kept}"));
+    let volume = Volume::open(device, &writing()).unwrap();
+    assert_eq!(volume.metadata(kept).unwrap().size, 1000);
+    assert!(volume.metadata(kept).unwrap().sectors <= 8);
+    volume.close().unwrap();
+    fsck::assert_clean(&image);
+}
+
+#[test]
+fn the_orphan_file_is_read_and_emptied() {
+    let scratch = Scratch::new("orphan-file");
+    let image = scratch.join("disk.img");
+    let device = on_disk(&image, FsType::Ext4, "orphan_file,metadata_csum");
+    let [last, first] = leave_orphans(device.clone());
+    // Moves the list into the file, as Linux would have it.
+    let mut raw = read_superblock(&*device).unwrap();
+    assert_eq!(raw.s_last_orphan.get(), first.get());
+    let reading = Volume::open(device.clone(), &OpenOptions::new()).unwrap();
+    let format = reading.format().clone();
+    let file = InodeNumber::new(raw.s_orphan_file_inum.get()).unwrap();
+    let start = match reading.map(file).unwrap().next().unwrap().unwrap().state {
+        State::Mapped(start) => start,
+        other => panic!("{other:?}"),
+    };
+    let mut bytes = vec![0; format.geometry.block_size.bytes_usize()];
+    let seed = format.sealer.inode_seed(file, reading.metadata(file).unwrap().generation);
+    bytes[4..8].copy_from_slice(&first.get().to_le_bytes());
+    let tail = bytes.len() - 8;
+    bytes[tail..tail + 4].copy_from_slice(&orphan_file::ORPHAN_MAGIC.to_le_bytes());
+    let checksum = seed.orphan_block_checksum(start, &bytes).unwrap();
+    bytes[tail + 4..].copy_from_slice(&checksum.to_le_bytes());
+    device.write_at(format.geometry.byte_offset(start), &bytes).unwrap();
+    // The second of the list stays there.
+    raw.s_last_orphan.set(last.get());
+    let mut features = raw.features();
+    features.ro_compat |= RoCompat::ORPHAN_PRESENT;
+    raw.set_features(features);
+    format.sealer.seal_superblock(&mut raw);
+    device.write_at(1024, raw.as_bytes()).unwrap();
+
+    let free = raw.free_blocks_count();
+    let volume = Volume::open(device.clone(), &writing().unordered(true)).unwrap();
+    assert!(volume.space().free().unwrap().0 > free + 20);
+    volume.close().unwrap();
+    assert!(!read_superblock(&*device).unwrap().features().ro_compat.contains(RoCompat::ORPHAN_PRESENT));
+    fsck::assert_clean(&image);
 }

@@ -324,7 +324,8 @@ const WRITABLE_RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
     .union(RoCompat::BIGALLOC)
     .union(RoCompat::METADATA_CSUM)
     .union(RoCompat::PROJECT)
-    .union(RoCompat::VERITY);
+    .union(RoCompat::VERITY)
+    .union(RoCompat::ORPHAN_PRESENT);
 
 #[cfg(test)]
 mod tests {

@@ -138,7 +138,12 @@ impl Writer<'_> {
         let end = offset.saturating_add(data.len() as u64);
         let hint = file::WriteHint { end: self.stretch.max(end), growing: end > announced };
         let ahead = &mut self.ahead;
+        let mut again = false;
         volume.change(|update| {
+            if std::mem::replace(&mut again, true) {
+                // What the dropped update used of it is free again, and the best place.
+                *ahead = file::Ahead::default();
+            }
             let mut node = volume.load(number)?;
             rules::may_write(&node, offset)?;
             let complete = offset == 0 && node.size() == 0 && end >= announced;

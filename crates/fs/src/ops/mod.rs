@@ -10,6 +10,7 @@ mod extents;
 mod flush;
 mod handles;
 mod names;
+mod orphans;
 mod permissions;
 mod read;
 mod remove;

@@ -1,0 +1,141 @@
+//! Inodes that had lost their last name, or were being cut, when the volume was last in use.
+//!
+//! They stand on the list that begins in the superblock, or in the orphan file (`orphan_file`). Before the
+//! volume is written for the first time those without a name are deleted and the others cut to their
+//! size, as Linux does.
+
+use std::collections::HashSet;
+
+use ondisk::corrupt::Place;
+use ondisk::features::{Compat, RoCompat};
+use ondisk::inode::{FileType, Inode};
+use ondisk::orphan_file;
+use ondisk::units::{Block, InodeNumber};
+
+use super::attrs::file_type;
+use crate::cache::{Blocks, Role};
+use crate::error::{Error, Result};
+use crate::map::{Segments, State};
+use crate::txn::Update;
+use crate::volume::Volume;
+use crate::{file, inode};
+
+/// Longest orphan file that is read, in blocks; mke2fs makes at most 512.
+const FILE_MAX: u64 = 1 << 16;
+
+impl Volume {
+    /// Cleans up what a former use left behind. Nothing is changed if the lists are broken.
+    pub(crate) fn clean_orphans(&self) -> Result<()> {
+        let listed = self.listed_orphans()?;
+        let file = self.orphan_file()?;
+        let present = self.superblock().features().ro_compat.contains(RoCompat::ORPHAN_PRESENT);
+        if listed.is_empty() && !present {
+            return Ok(());
+        }
+        self.handles.adopt_orphans(&listed);
+        for number in listed {
+            self.change(|update| {
+                let node = self.load_in(update, number)?;
+                self.leave_orphans(update, &node)?;
+                self.finish_orphan(update, node)
+            })?;
+        }
+        for number in file.iter().flat_map(|(_, numbers)| numbers) {
+            self.change(|update| {
+                let node = self.load_in(update, *number)?;
+                self.finish_orphan(update, node)
+            })?;
+        }
+        self.empty_orphan_file(&file)?;
+        self.sync()
+    }
+
+    /// The list that begins in the superblock.
+    fn listed_orphans(&self) -> Result<Vec<InodeNumber>> {
+        let mut listed = Vec::new();
+        let mut seen = HashSet::new();
+        let mut next = self.superblock().s_last_orphan.get();
+        while let Some(number) = InodeNumber::new(next) {
+            if !seen.insert(number) {
+                return Err(Error::corrupt(Place::Inode(number), "the orphan list leads in a circle"));
+            }
+            next = self.orphan(number)?.raw().i_dtime.get();
+            listed.push(number);
+        }
+        Ok(listed)
+    }
+
+    /// An inode that a list names.
+    fn orphan(&self, number: InodeNumber) -> Result<Inode> {
+        if number.get() < self.format.geometry.first_inode {
+            return Err(Error::corrupt(Place::Inode(number), "is reserved, and named as an orphan"));
+        }
+        let node = self.load(number)?;
+        file_type(&node)?;
+        Ok(node)
+    }
+
+    /// The blocks of the orphan file that name any, with their entries.
+    fn orphan_file(&self) -> Result<Vec<(Block, Vec<InodeNumber>)>> {
+        let raw = self.superblock();
+        let number = InodeNumber::new(raw.s_orphan_file_inum.get());
+        let Some(number) = number.filter(|_| self.format.features.compat.contains(Compat::ORPHAN_FILE))
+        else {
+            return Ok(Vec::new());
+        };
+        if !raw.features().ro_compat.contains(RoCompat::ORPHAN_PRESENT) {
+            return Ok(Vec::new());
+        }
+        let node = self.load(number)?;
+        let count = file::blocks_of(&self.format, node.size());
+        if count > FILE_MAX || !node.has_map() {
+            let problem = format!("an orphan file of {count} blocks");
+            return Err(Error::corrupt(Place::Inode(number), problem));
+        }
+        let mut found = Vec::new();
+        for segment in Segments::new(&*self.cache, &self.format, &node, 0, count) {
+            let segment = segment?;
+            let State::Mapped(start) = segment.state else {
+                return Err(Error::corrupt(Place::Inode(number), "the orphan file has holes"));
+            };
+            for block in (start.0..start.0 + segment.count).map(Block) {
+                let bytes = self.cache.read(block, Role::Plain)?;
+                let entries = orphan_file::entries(self.format.seed_of(&node), block, &bytes)?;
+                entries.iter().try_for_each(|number| self.orphan(*number).map(|_| ()))?;
+                found.extend((!entries.is_empty()).then_some((block, entries)));
+            }
+        }
+        Ok(found)
+    }
+
+    fn finish_orphan<'v>(&'v self, update: &mut Update<'v>, mut node: Inode) -> Result<()> {
+        if node.links() == 0 {
+            return self.destroy(update, node);
+        }
+        node.raw_mut().i_dtime.set(0);
+        if file_type(&node)? == FileType::Regular {
+            let size = node.size();
+            self.resize(update, &mut node, size)?;
+        }
+        inode::store(update, &self.format, &self.space, &mut node)
+    }
+
+    fn empty_orphan_file(&self, blocks: &[(Block, Vec<InodeNumber>)]) -> Result<()> {
+        self.change(|update| {
+            if let Some(number) = InodeNumber::new(self.superblock().s_orphan_file_inum.get()) {
+                let seed = self.format.seed_of(&self.load_in(update, number)?);
+                for (block, _) in blocks {
+                    orphan_file::write_empty(seed, *block, update.create(*block, Role::Plain));
+                }
+            }
+            update.on_commit(|| {
+                self.edit_superblock(|raw| {
+                    let mut features = raw.features();
+                    features.ro_compat = features.ro_compat.difference(RoCompat::ORPHAN_PRESENT);
+                    raw.set_features(features);
+                });
+            });
+            Ok(())
+        })
+    }
+}
