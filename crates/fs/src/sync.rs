@@ -167,7 +167,28 @@ impl Volume {
         self.cache.write_out(&collected.outgoing)?;
         self.write_superblock(collected.superblock)?;
         self.flush()?;
+        if self.options.discard {
+            self.discard(&collected.work);
+        }
         self.space.settle(&collected.work)
+    }
+
+    /// Tells the device of what is free for good and can't be in use again yet. It is advice: a device
+    /// that can't take it keeps old bytes, and nobody minds.
+    fn discard(&self, work: &Work) {
+        let geometry = &self.format.geometry;
+        for run in work.freed_runs() {
+            let start = geometry.cluster_start(run.start);
+            let end = (start.0 + (u64::from(run.count) << geometry.cluster_log2)).min(geometry.blocks);
+            let len = end.saturating_sub(start.0) << geometry.block_size.log2();
+            let _ = self.cache.device().discard(geometry.byte_offset(start), len);
+        }
+    }
+
+    /// Writes the superblock as it is now, without making it durable.
+    pub(crate) fn store_superblock(&self) -> Result<()> {
+        let _device = self.device()?;
+        self.or_fail(self.write_superblock(self.superblock()))
     }
 
     /// All that is to be written, as of one moment between two updates.

@@ -91,6 +91,15 @@ impl Device for FileDevice {
         positioned::write(&self.file, offset, data)
     }
 
+    /// Files get holes, block devices forget; others keep what they have.
+    #[cfg(target_os = "linux")]
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        use rustix::fs::{FallocateFlags, fallocate};
+        check_range(self.size, offset, usize::try_from(len).unwrap_or(usize::MAX), io::ErrorKind::WriteZero)?;
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        fallocate(&self.file, flags, offset, len).map_err(io::Error::from)
+    }
+
     fn flush(&self) -> io::Result<()> {
         if self.flushes { self.file.sync_data() } else { Ok(()) }
     }

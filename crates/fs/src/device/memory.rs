@@ -84,6 +84,10 @@ impl Device for MemoryDevice {
         Ok(())
     }
 
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.write_zeros(offset, len)
+    }
+
     fn write_zeros(&self, offset: u64, len: u64) -> io::Result<()> {
         let len = usize::try_from(len).unwrap_or(usize::MAX);
         check_range(self.size, offset, len, io::ErrorKind::WriteZero)?;

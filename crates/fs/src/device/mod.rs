@@ -40,6 +40,15 @@ pub trait Device: Send + Sync {
     /// Whatever the storage says; data written since the last flush may then be lost.
     fn flush(&self) -> io::Result<()>;
 
+    /// Says that nobody needs the bytes of a range any more; they read as anything then.
+    ///
+    /// # Errors
+    /// Whatever the storage says; its bytes may be as before.
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        let _ = (offset, len);
+        Ok(())
+    }
+
     /// Makes a range read as zeros, without storage behind it where possible.
     ///
     /// # Errors

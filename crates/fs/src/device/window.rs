@@ -47,6 +47,12 @@ impl Device for Window {
         self.inner.flush()
     }
 
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        let checked = usize::try_from(len).unwrap_or(usize::MAX);
+        check_range(self.size, offset, checked, io::ErrorKind::WriteZero)?;
+        self.inner.discard(self.start + offset, len)
+    }
+
     fn write_zeros(&self, offset: u64, len: u64) -> io::Result<()> {
         let checked = usize::try_from(len).unwrap_or(usize::MAX);
         check_range(self.size, offset, checked, io::ErrorKind::WriteZero)?;

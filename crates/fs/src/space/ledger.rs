@@ -32,6 +32,15 @@ pub struct Work {
     pub(super) freed_inodes: Vec<(u32, bool)>,
 }
 
+impl Work {
+    /// What becomes free, in the longest runs.
+    pub(crate) fn freed_runs(&self) -> Vec<ClusterRun> {
+        let mut joined = Vec::new();
+        self.freed.iter().for_each(|run| push(&mut joined, *run));
+        joined
+    }
+}
+
 fn push(runs: &mut Vec<ClusterRun>, run: ClusterRun) {
     match runs.last_mut() {
         Some(last) if last.end() == run.start.0 && last.count.checked_add(run.count).is_some() => {

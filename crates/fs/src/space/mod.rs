@@ -12,6 +12,7 @@ mod descriptors;
 mod freeing;
 mod groups;
 mod ledger;
+mod reserve;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,6 +34,7 @@ use crate::txn::{Account, Claim, Update};
 pub use descriptors::Descriptors;
 use ledger::Ledger;
 pub use ledger::Work;
+pub(crate) use reserve::leaving;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -262,7 +264,9 @@ impl Space {
     /// # Errors
     /// [`Error::NoSpace`]: fewer are free and not promised.
     pub fn promise(&self, clusters: u64) -> Result<Promise> {
-        self.writing()?.blocks.promise(clusters).map_err(|_| Error::NoSpace)
+        let engine = &self.writing()?.blocks;
+        reserve::refuse(engine, clusters)?;
+        engine.promise(clusters).map_err(|_| Error::NoSpace)
     }
 
     fn claim(&self, update: &mut Update<'_>, grant: Grant) {
@@ -336,6 +340,9 @@ impl Space {
         mut request: Request,
         account: Option<&Account>,
     ) -> Result<Grant> {
+        if account.is_none() {
+            reserve::shorten(&writing.blocks, &mut request)?;
+        }
         // Each round loads one more bitmap, so the groups bound the rounds.
         for _ in 0..=writing.format.geometry.groups {
             match take(&writing.blocks, account, &request) {

@@ -1,0 +1,24 @@
+//! For whom a verb is done, as far as the reserved blocks are concerned.
+
+use ondisk::superblock::RawSuperblock;
+
+use crate::space::leaving;
+use crate::volume::Volume;
+
+/// Whether a user, or a member of a group, may use up the reserve.
+fn may_take_all(raw: &RawSuperblock, uid: u32, gid: u32) -> bool {
+    let join = |low: u16, high: u16| u32::from(high) << 16 | u32::from(low);
+    let user = join(raw.s_def_resuid.get(), raw.s_def_resuid_hi.get());
+    let group = join(raw.s_def_resgid.get(), raw.s_def_resgid_hi.get());
+    uid == 0 || uid == user || group != 0 && gid == group
+}
+
+impl Volume {
+    /// Does verbs on behalf of a user: those without a right to the blocks that the superblock reserves
+    /// find the volume full when no others are left. Verbs outside of this may take all.
+    pub fn on_behalf_of<T>(&self, uid: u32, gid: u32, verbs: impl FnOnce() -> T) -> T {
+        let raw = self.superblock();
+        let reserved = raw.reserved_blocks_count() >> self.format.geometry.cluster_log2;
+        leaving(if may_take_all(&raw, uid, gid) { 0 } else { reserved }, verbs)
+    }
+}
