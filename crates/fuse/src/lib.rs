@@ -6,12 +6,16 @@
 //! A transport carries requests to a [`Service`] and its answers back. The trait is narrow on purpose:
 //! calls return values, so a transport can be replaced without touching what is served.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod attach;
+mod by_device;
 mod by_fuser;
+mod by_ring;
+mod dispatch;
 mod service;
 mod session;
+mod wire;
 
 pub use attach::{Options, Transport, mount_point, unmount};
 pub use rustix::io::Errno;
@@ -20,3 +24,5 @@ pub use service::{
     SetTime, Statistics, Time, WriteFlags,
 };
 pub use session::Session;
+#[doc(hidden)]
+pub use wire::decode_any;

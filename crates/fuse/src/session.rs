@@ -4,14 +4,19 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::attach::{self, Options};
-use crate::by_fuser;
+use crate::attach::{self, Options, Transport};
 use crate::service::Service;
+use crate::{by_device, by_fuser, by_ring};
 
 /// A file system that is mounted and being served.
 pub struct Session {
     directory: PathBuf,
-    serving: by_fuser::Serving,
+    serving: Serving,
+}
+
+enum Serving {
+    Fuser(by_fuser::Serving),
+    Own(by_device::Serving),
 }
 
 impl Session {
@@ -21,8 +26,18 @@ impl Session {
     /// What the kernel or fusermount3 said. Then nothing is mounted.
     pub fn start(service: Arc<dyn Service>, directory: &Path, options: &Options) -> io::Result<Self> {
         let connection = attach::mount(directory, options)?;
-        match by_fuser::serve(service, connection, options) {
-            Ok(serving) => Ok(Session { directory: directory.to_owned(), serving }),
+        let serving = match options.transport {
+            Transport::Fuser => by_fuser::serve(service, connection, options).map(Serving::Fuser),
+            Transport::Device => by_device::serve(service, connection, options).map(Serving::Own),
+            Transport::Auto | Transport::Ring => {
+                by_ring::serve(service, connection, options).map(Serving::Own)
+            }
+        };
+        match serving {
+            Ok(serving) => {
+                attach::read_ahead(directory);
+                Ok(Session { directory: directory.to_owned(), serving })
+            }
             Err(error) => {
                 // That it can't be served is the news; if it can't be unmounted either, the end of
                 // this process leaves it dead.
@@ -38,11 +53,23 @@ impl Session {
         &self.directory
     }
 
+    /// How requests come; never `Auto`.
+    #[must_use]
+    pub fn transport(&self) -> Transport {
+        match &self.serving {
+            Serving::Fuser(_) => Transport::Fuser,
+            Serving::Own(serving) => serving.transport,
+        }
+    }
+
     /// Serves until the file system is unmounted, by whomever.
     ///
     /// # Errors
     /// The connection to the kernel broke.
     pub fn wait(self) -> io::Result<()> {
-        self.serving.wait()
+        match self.serving {
+            Serving::Fuser(serving) => serving.wait(),
+            Serving::Own(serving) => serving.wait(),
+        }
     }
 }

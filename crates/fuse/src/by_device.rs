@@ -1,0 +1,185 @@
+//! Our own transport over `/dev/fuse`: each thread reads a request, has it served, and writes its answer.
+
+use std::io::{self, IoSlice};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use rustix::io::Errno;
+
+use crate::attach::{Options, Transport};
+use crate::dispatch::{Dispatcher, Outcome};
+use crate::service::Service;
+use crate::wire::{self, Agreed, Body, HEADER_LEN, Header, Malformed, Offer, Out, Request, Wish};
+
+/// Most bytes of one read or write, the kernel's own limit without privileges.
+pub(crate) const LARGEST: u32 = 1 << 20;
+/// Bytes of a request beside those of a write: headers, names, attributes.
+const BESIDE: usize = 128 << 10;
+
+/// The open device.
+pub(crate) type Device = Arc<OwnedFd>;
+
+/// Threads that serve.
+pub(crate) struct Serving {
+    /// What requests come over.
+    pub(crate) transport: Transport,
+    threads: Vec<JoinHandle<io::Result<()>>>,
+}
+
+impl Serving {
+    pub(crate) fn new() -> Self {
+        Serving { transport: Transport::Device, threads: Vec::new() }
+    }
+
+    pub(crate) fn spawn(
+        &mut self,
+        name: &str,
+        run: impl FnOnce() -> io::Result<()> + Send + 'static,
+    ) -> io::Result<()> {
+        let thread = std::thread::Builder::new().name(name.into()).spawn(run)?;
+        self.threads.push(thread);
+        Ok(())
+    }
+
+    /// Waits until all have ended.
+    pub(crate) fn wait(self) -> io::Result<()> {
+        let mut done = Ok(());
+        for thread in self.threads {
+            let ended = thread.join().map_err(|_panic| io::Error::other("a serving thread panicked"));
+            done = done.and(ended.flatten());
+        }
+        done
+    }
+}
+
+/// Serves what is mounted at the other end of the connection.
+pub(crate) fn serve(
+    service: Arc<dyn Service>,
+    connection: OwnedFd,
+    options: &Options,
+) -> io::Result<Serving> {
+    let device = Arc::new(connection);
+    let offered = receive_offer(&device)?;
+    accept(&device, &offered, &Wish::new(options, false, LARGEST))?;
+    let mut serving = Serving::new();
+    spawn(&mut serving, &device, &Dispatcher::new(service), options.threads.max(1))?;
+    Ok(serving)
+}
+
+/// Adds threads that serve what comes over the device.
+pub(crate) fn spawn(
+    serving: &mut Serving,
+    device: &Device,
+    dispatcher: &Dispatcher,
+    threads: usize,
+) -> io::Result<()> {
+    for number in 0..threads {
+        let (device, dispatcher) = (Arc::clone(device), dispatcher.clone());
+        serving.spawn(&format!("device-{number}"), move || serve_all(&device, &dispatcher))?;
+    }
+    Ok(())
+}
+
+/// The first request, by which the kernel says what it can do.
+pub(crate) struct Offered {
+    unique: u64,
+    pub(crate) offer: Offer,
+}
+
+/// Waits for the first request.
+pub(crate) fn receive_offer(device: &OwnedFd) -> io::Result<Offered> {
+    let mut input = vec![0; LARGEST as usize + BESIDE];
+    loop {
+        let Some((header, body)) = receive(device, &mut input)? else {
+            return Err(io::Error::new(io::ErrorKind::NotConnected, "unmounted before it was served"));
+        };
+        let unique = header.unique;
+        match Request::decode(header.operation, Body::Whole(body)) {
+            // A newer major version: the kernel speaks ours when it is told which that is.
+            Ok(Request::Init(offer)) if offer.major > 7 => {
+                let mut version = [0; 64];
+                Out::new(&mut version).u32(7);
+                send(device, unique, Ok(version.len()), &version)?;
+            }
+            Ok(Request::Init(offer)) => return Ok(Offered { unique, offer }),
+            _ => send(device, unique, Err(Errno::IO), &[])?,
+        }
+    }
+}
+
+/// Tells the kernel what holds from now on.
+pub(crate) fn accept(device: &OwnedFd, offered: &Offered, wish: &Wish) -> io::Result<Agreed> {
+    let Some(agreed) = wire::agree(&offered.offer, wish) else {
+        let Offer { major, minor, .. } = offered.offer;
+        send(device, offered.unique, Err(Errno::PROTO), &[])?;
+        let what = format!("the kernel's FUSE is too old: version {major}.{minor}");
+        return Err(io::Error::new(io::ErrorKind::Unsupported, what));
+    };
+    let mut answer = [0; 64];
+    let mut out = Out::new(&mut answer);
+    agreed.encode(&mut out);
+    let len = out.finish()?;
+    send(device, offered.unique, Ok(len), &answer)?;
+    Ok(agreed)
+}
+
+/// Serves until the file system is unmounted.
+fn serve_all(device: &OwnedFd, dispatcher: &Dispatcher) -> io::Result<()> {
+    // Zeroed by the system as they are touched, so that only what is used takes memory.
+    let mut input = vec![0; LARGEST as usize + BESIDE];
+    let mut output = vec![0; LARGEST as usize + BESIDE];
+    while let Some((header, body)) = receive(device, &mut input)? {
+        let done = match dispatcher.serve(&header, Body::Whole(body), &mut output) {
+            Outcome::Silence => continue,
+            Outcome::Answer(done) => done,
+            Outcome::Stale(done) => {
+                tell_stale(device, header.node);
+                done
+            }
+        };
+        send(device, header.unique, done, &output)?;
+    }
+    Ok(())
+}
+
+/// The next request; `None` once it is unmounted.
+fn receive<'a>(device: &OwnedFd, input: &'a mut [u8]) -> io::Result<Option<(Header, &'a [u8])>> {
+    let count = loop {
+        match rustix::io::read(device, &mut *input) {
+            Ok(0) | Err(Errno::NODEV) => return Ok(None),
+            Ok(count) => break count,
+            // The caller was killed in between, or this thread has got a signal.
+            Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
+            Err(error) => return Err(error.into()),
+        }
+    };
+    let bytes = input.get(..count).unwrap_or_default();
+    let nonsense = |Malformed| io::Error::new(io::ErrorKind::InvalidData, "a request without a header");
+    let header = Header::decode(bytes).map_err(nonsense)?;
+    if usize::try_from(header.len) != Ok(count) {
+        return Err(nonsense(Malformed));
+    }
+    Ok(Some((header, bytes.get(HEADER_LEN..).unwrap_or_default())))
+}
+
+/// Sends an answer, of which `output` holds the bytes at its beginning.
+fn send(device: &OwnedFd, unique: u64, done: Result<usize, Errno>, output: &[u8]) -> io::Result<()> {
+    let head = wire::out_header(unique, done);
+    let body = output.get(..done.unwrap_or(0)).unwrap_or_default();
+    loop {
+        match rustix::io::writev(device, &[IoSlice::new(&head), IoSlice::new(body)]) {
+            // Nobody waits any more: the caller was killed, or all was unmounted.
+            Ok(_) | Err(Errno::NOENT | Errno::NODEV) => return Ok(()),
+            Err(Errno::INTR) => {}
+            // The kernel takes no such answer, and has told the caller so.
+            Err(Errno::INVAL) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Has the kernel ask for attributes anew. It knows no such node any more when that fails.
+pub(crate) fn tell_stale(device: &OwnedFd, node: u64) {
+    let _ = rustix::io::write(device, &wire::invalidate_attributes(node));
+}

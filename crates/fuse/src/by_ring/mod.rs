@@ -1,0 +1,302 @@
+//! Our own transport over io_uring (Linux 6.14 and newer): a thread gives the kernel an answer and gets
+//! the next request in one system call.
+//!
+//! Owns: which thread serves which of the kernel's queues, with how much memory, and when to do without.
+//! The kernel has a queue for each processor that there could be, and wants something waiting at each.
+//! Some requests (forgetting) still come over the device, so it is served too; it also is what is left
+//! where rings can't be had.
+
+mod raw;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+
+use rustix::io::Errno;
+
+use crate::attach::{Options, Transport};
+use crate::by_device::{self, Device, LARGEST, Serving};
+use crate::dispatch::{Dispatcher, Outcome};
+use crate::service::Service;
+use crate::wire::{self, Body, Header, Wish};
+
+use raw::{HEADER_LEN, Ring, Slot};
+
+/// Bytes that may wait in all slots together; of them only those count that were ever used.
+const MEMORY: usize = 40 << 20;
+/// Least bytes of a slot: what a read-ahead takes.
+const LEAST: usize = 128 << 10;
+/// Most threads that wait at queues.
+const THREADS_MAX: usize = 32;
+/// Requests whose answers may be long are at most so long themselves: names, arguments of `ioctl`. They
+/// are copied out of the slot, so that their answers can be put there.
+const SHORT: usize = 24 << 10;
+/// Room for the answers to the others.
+const ANSWER: usize = 4096;
+/// How often a slot that the kernel refused to take back is offered anew.
+const TRIES: u32 = 8;
+
+/// Where the parts of a slot's header are.
+const OPERATION_AT: usize = 128;
+const COMMIT_AT: usize = 264;
+const PAYLOAD_LEN_AT: usize = 272;
+
+/// Processors that there could be, as the kernel counts queues.
+fn queues() -> io::Result<u16> {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
+    count(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// How many numbers a list of ranges (`0-3,8`) has.
+fn count(ranges: &str) -> Option<u16> {
+    ranges.trim().split(',').try_fold(0_u16, |sum, range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
+        sum.checked_add(last.checked_sub(first)?.checked_add(1)?)
+    })
+}
+
+/// Who waits where: for each thread the queues of its slots. Each queue has at least one slot.
+fn plan(queues: u16, threads: usize) -> Vec<Vec<u16>> {
+    let each = (threads / usize::from(queues)).max(1);
+    let total = (usize::from(queues) * each).min(THREADS_MAX);
+    let mut plan = vec![Vec::new(); total];
+    for (index, queue) in (0..each).flat_map(|_| 0..queues).enumerate() {
+        if let Some(slots) = plan.get_mut(index % total) {
+            slots.push(queue);
+        }
+    }
+    plan
+}
+
+/// Bytes that each slot of so many is given; a power of two.
+fn payload(slots: usize) -> usize {
+    let largest = usize::try_from(LARGEST).unwrap_or(LEAST);
+    let share = MEMORY / slots.max(1);
+    let power = if share.is_power_of_two() { share } else { share.next_power_of_two() / 2 };
+    power.clamp(LEAST, largest)
+}
+
+/// Serves what is mounted at the other end of the connection.
+pub(crate) fn serve(
+    service: Arc<dyn Service>,
+    connection: OwnedFd,
+    options: &Options,
+) -> io::Result<Serving> {
+    let device = Arc::new(connection);
+    let dispatcher = Dispatcher::new(service);
+    let offered = by_device::receive_offer(&device)?;
+    let threads = options.threads.max(1);
+    let mut serving = Serving::new();
+    let mut rings = Vec::new();
+    let mut largest = LARGEST as usize;
+    if offered.offer.has_rings()
+        && let Ok(queues) = queues()
+    {
+        let plan = plan(queues, threads);
+        largest = payload(plan.iter().map(Vec::len).sum());
+        // Where a ring can't be made, the device alone is used.
+        rings = waiting(&mut serving, &device, &dispatcher, plan, largest).unwrap_or_default();
+    }
+    let wish = Wish::new(options, !rings.is_empty(), u32::try_from(largest).unwrap_or(LARGEST));
+    if by_device::accept(&device, &offered, &wish)?.has_rings() {
+        serving.transport = Transport::Ring;
+    }
+    for ring in rings {
+        // One that has ended already says why by its result.
+        let _ = ring.send(());
+    }
+    by_device::spawn(&mut serving, &device, &dispatcher, threads)?;
+    Ok(serving)
+}
+
+/// Starts the threads, and waits until each has its ring. They go on when they are told to.
+fn waiting(
+    serving: &mut Serving,
+    device: &Device,
+    dispatcher: &Dispatcher,
+    plan: Vec<Vec<u16>>,
+    payload: usize,
+) -> io::Result<Vec<Sender<()>>> {
+    let mut begin = Vec::new();
+    let (tell, ready) = mpsc::channel();
+    let threads = plan.len();
+    for (number, queues) in plan.into_iter().enumerate() {
+        let (sender, go) = mpsc::channel();
+        begin.push(sender);
+        let (device, dispatcher, tell) = (Arc::clone(device), dispatcher.clone(), tell.clone());
+        serving.spawn(&format!("ring-{number}"), move || {
+            let (ring, told) = match Ring::new(Arc::clone(&device), &queues, payload) {
+                Ok(ring) => (Some(ring), Ok(())),
+                Err(error) => (None, Err(error)),
+            };
+            // Whoever waits for it is gone when another thread could not be started.
+            let _ = tell.send(told);
+            drop(tell);
+            ring.map_or(Ok(()), |ring| Server::new(ring, device, dispatcher).run(&go))
+        })?;
+    }
+    drop(tell);
+    let made: Vec<io::Result<()>> = ready.iter().take(threads).collect();
+    made.into_iter().collect::<io::Result<()>>()?;
+    Ok(begin)
+}
+
+/// A thread that serves what comes over its ring.
+struct Server {
+    ring: Ring,
+    device: Device,
+    dispatcher: Dispatcher,
+    short: Vec<u8>,
+    answer: Vec<u8>,
+    tries: u32,
+}
+
+impl Server {
+    fn new(ring: Ring, device: Device, dispatcher: Dispatcher) -> Self {
+        Server { ring, device, dispatcher, short: vec![0; SHORT], answer: vec![0; ANSWER], tries: TRIES }
+    }
+
+    /// Serves until all slots have come back without a request.
+    fn run(mut self, go: &Receiver<()>) -> io::Result<()> {
+        // Nobody says so where rings are not used after all.
+        if go.recv().is_err() {
+            return Ok(());
+        }
+        let mut live = self.ring.slots();
+        let mut was_used = vec![false; live];
+        for slot in 0..live {
+            self.ring.register(slot)?;
+        }
+        while live > 0 {
+            self.ring.wait()?;
+            while let Some((slot, result)) = self.ring.completed()? {
+                let is_used = was_used.get_mut(slot).ok_or(io::ErrorKind::InvalidData)?;
+                if result >= 0 {
+                    *is_used = true;
+                    self.serve(slot)?;
+                } else if *is_used && self.may_try_again(result) {
+                    self.ring.register(slot)?;
+                } else {
+                    live -= 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a slot that served already and came back with an error is worth another try. That it was
+    /// unmounted is the usual reason, and then it is not. Where the kernel takes no slots at the very
+    /// beginning it turns to the device by itself.
+    fn may_try_again(&mut self, result: i32) -> bool {
+        let is_over = [Errno::NOTCONN, Errno::CONNABORTED, Errno::CANCELED, Errno::NODEV]
+            .iter()
+            .any(|error| error.raw_os_error() == -result);
+        if is_over || self.tries == 0 {
+            return false;
+        }
+        self.tries -= 1;
+        true
+    }
+
+    /// Serves the request in a slot and gives it back with the answer.
+    fn serve(&mut self, slot: usize) -> io::Result<()> {
+        let Some(memory) = self.ring.slot(slot) else { return Err(io::ErrorKind::InvalidData.into()) };
+        let Slot { header: fields, payload } = memory;
+        let commit = u64::from_ne_bytes(word(fields, COMMIT_AT));
+        let (unique, done) = match Header::decode(fields) {
+            Ok(header) => {
+                let work =
+                    Work { dispatcher: &self.dispatcher, short: &mut self.short, answer: &mut self.answer };
+                let outcome = work.run(&header, fields, payload);
+                if let Outcome::Stale(_) = outcome {
+                    by_device::tell_stale(&self.device, header.node);
+                }
+                match outcome {
+                    Outcome::Answer(done) | Outcome::Stale(done) => (header.unique, done),
+                    Outcome::Silence => (header.unique, Ok(0)),
+                }
+            }
+            Err(_) => (commit, Err(Errno::IO)),
+        };
+        set(fields, 0, &wire::out_header(unique, done));
+        let len = u32::try_from(done.unwrap_or(0)).unwrap_or(0);
+        set(fields, PAYLOAD_LEN_AT, &len.to_ne_bytes());
+        self.ring.commit(slot, commit)
+    }
+}
+
+fn word<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    bytes.get(at..).and_then(|rest| rest.first_chunk()).copied().unwrap_or([0; N])
+}
+
+fn set(bytes: &mut [u8], at: usize, value: &[u8]) {
+    if let Some(place) = bytes.get_mut(at..at + value.len()) {
+        place.copy_from_slice(value);
+    }
+}
+
+/// What one request needs.
+struct Work<'a> {
+    dispatcher: &'a Dispatcher,
+    short: &'a mut [u8],
+    answer: &'a mut [u8],
+}
+
+impl Work<'_> {
+    /// Serves a request whose own fields are in `fields` and whose names and bytes are in `payload`; the
+    /// answer is then at the beginning of `payload`.
+    fn run(self, header: &Header, fields: &[u8; HEADER_LEN], payload: &mut [u8]) -> Outcome {
+        const MALFORMED: Outcome = Outcome::Answer(Err(Errno::INVAL));
+        let len = u32::from_ne_bytes(word(fields, PAYLOAD_LEN_AT));
+        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        let fixed = fields.get(OPERATION_AT..OPERATION_AT + 128).unwrap_or_default();
+        let Some(request) = payload.get(..len) else { return MALFORMED };
+        if wire::may_answer_at_length(header.operation) {
+            let Some(copy) = self.short.get_mut(..len) else { return MALFORMED };
+            copy.copy_from_slice(request);
+            return self.dispatcher.serve(header, Body::Parted { fixed, rest: copy }, payload);
+        }
+        let outcome = self.dispatcher.serve(header, Body::Parted { fixed, rest: request }, self.answer);
+        if let Outcome::Answer(Ok(len)) | Outcome::Stale(Ok(len)) = outcome
+            && let Some((place, answer)) = payload.get_mut(..len).zip(self.answer.get(..len))
+        {
+            place.copy_from_slice(answer);
+        }
+        outcome
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_of_processors_are_counted() {
+        assert_eq!(count("0-1\n"), Some(2));
+        assert_eq!(count("0"), Some(1));
+        assert_eq!(count("0-3,8-11,17"), Some(9));
+        for nonsense in ["", "a", "3-1", "0-65535", "1-"] {
+            assert_eq!(count(nonsense), None, "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn each_queue_is_waited_at_and_memory_is_bounded() {
+        for (queues, threads) in [(1, 1), (2, 4), (2, 16), (3, 4), (8, 8), (16, 4), (48, 4), (512, 256)] {
+            let plan = plan(queues, threads);
+            assert!(plan.len() <= THREADS_MAX, "{queues} {threads}");
+            assert!(plan.iter().all(|slots| !slots.is_empty()), "{queues} {threads}");
+            let slots = plan.iter().map(Vec::len).sum();
+            let mut found = vec![0; usize::from(queues)];
+            plan.iter().flatten().for_each(|queue| found[usize::from(*queue)] += 1);
+            assert!(found.iter().all(|count| *count > 0), "{queues} {threads}");
+            let payload = payload(slots);
+            assert!(payload.is_power_of_two() && payload <= LARGEST as usize);
+            assert!(payload * slots <= MEMORY || payload == LEAST, "{queues} {threads}: {payload}");
+        }
+        // On a small machine several threads wait at each queue: one that waits for the disk stops nobody.
+        assert_eq!(plan(2, 4), [[0], [1], [0], [1]]);
+    }
+}

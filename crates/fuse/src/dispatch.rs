@@ -1,0 +1,247 @@
+//! From a request to the service's verb, and from its answer to the kernel's bytes.
+//!
+//! Owns: which verb serves what, and what the kernel is told in cases where the verbs have no say. Both
+//! transports of this crate go through here. Excludes how bytes come and go.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use crate::service::{Change, Entry, Listed, Service};
+use crate::wire::{self, Body, Header, Malformed, Out, Request};
+
+/// The bit of a mode that gives a file's group to who runs it.
+const SET_GROUP_ID: u16 = 0o2000;
+/// The bit of an `ioctl`'s number which says that it brings an argument.
+const BRINGS_ARGUMENT: u32 = 1 << 30;
+
+/// Answers requests.
+#[derive(Clone)]
+pub(crate) struct Dispatcher {
+    service: Arc<dyn Service>,
+}
+
+/// What becomes of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Outcome {
+    /// The kernel expects no answer.
+    Silence,
+    /// An error, or so many bytes.
+    Answer(Result<usize, Errno>),
+    /// As `Answer`, once the kernel was told that its attributes of the node are old.
+    Stale(Result<usize, Errno>),
+}
+
+type Done = Result<usize, Errno>;
+
+/// Writes an answer by a function.
+fn put(out: Out<'_>, write: impl FnOnce(&mut Out<'_>)) -> Done {
+    let mut out = out;
+    write(&mut out);
+    out.finish()
+}
+
+fn entry(out: Out<'_>, found: Result<Entry, Errno>) -> Done {
+    let found = found?;
+    put(out, |out| wire::entry_reply(out, &found))
+}
+
+fn nothing(done: Result<(), Errno>) -> Done {
+    done.map(|()| 0)
+}
+
+/// A value of at most `size` bytes, or how long it is if that is 0.
+fn sized(out: Out<'_>, size: u32, value: &[u8]) -> Done {
+    match u32::try_from(value.len()) {
+        Ok(len) if size == 0 => put(out, |out| wire::size_reply(out, len)),
+        Ok(len) if len <= size => put(out, |out| out.bytes(value)),
+        _ => Err(Errno::RANGE),
+    }
+}
+
+impl Dispatcher {
+    pub(crate) fn new(service: Arc<dyn Service>) -> Self {
+        Dispatcher { service }
+    }
+
+    /// Serves a request; its answer, without a header, is at the beginning of `out`. A verb that panics
+    /// fails with `EIO`: whoever asked must not wait for ever.
+    pub(crate) fn serve(&self, header: &Header, body: Body<'_>, out: &mut [u8]) -> Outcome {
+        let request = match Request::decode(header.operation, body) {
+            Ok(request) => request,
+            Err(Malformed) => return Outcome::Answer(Err(Errno::INVAL)),
+        };
+        match request {
+            Request::Forget { .. } | Request::ForgetMany(_) => {
+                // Nobody waits for it; a count that is wrong after a panic only keeps memory.
+                let _ = catch_unwind(AssertUnwindSafe(|| self.forget(header.node, request)));
+                Outcome::Silence
+            }
+            // That it is unknown tells the kernel to ask no more: verbs are short, and run to their end.
+            Request::Interrupt => Outcome::Answer(Err(Errno::NOSYS)),
+            request => {
+                let changes =
+                    matches!(request, Request::Control { command, .. } if command & BRINGS_ARGUMENT != 0);
+                let done = catch_unwind(AssertUnwindSafe(|| self.answer(header, request, out)));
+                let done = done.unwrap_or(Err(Errno::IO));
+                if changes && done.is_ok() { Outcome::Stale(done) } else { Outcome::Answer(done) }
+            }
+        }
+    }
+
+    fn forget(&self, node: u64, request: Request<'_>) {
+        match request {
+            Request::Forget { times } => self.service.forget(node, times),
+            Request::ForgetMany(forgets) => {
+                forgets.for_each(|(node, times)| self.service.forget(node, times))
+            }
+            _ => {}
+        }
+    }
+
+    fn answer(&self, header: &Header, request: Request<'_>, buffer: &mut [u8]) -> Done {
+        let (service, node) = (&*self.service, header.node);
+        match request {
+            Request::Read { offset, size } => self.read(node, offset, size, buffer),
+            Request::List { position, size, with_entries } => {
+                self.list(node, position, part(buffer, size)?, with_entries)
+            }
+            Request::Lookup { name } => match service.lookup(node, name) {
+                // The others are about a handle, for which there is no such thing as absence.
+                Err(Errno::NOENT) if name != b"." && name != b".." => {
+                    put(Out::new(buffer), wire::no_entry_reply)
+                }
+                found => entry(Out::new(buffer), found),
+            },
+            Request::Create { name, new } => {
+                entry(Out::new(buffer), service.create(header.caller, node, name, &new))
+            }
+            Request::Link { node: of, name } => entry(Out::new(buffer), service.link(of, node, name)),
+            Request::CreateUnnamed { new } => {
+                let made = service.create_unnamed(header.caller, node, &new)?;
+                put(Out::new(buffer), |out| {
+                    wire::entry_reply(out, &made);
+                    wire::handle_reply(out);
+                })
+            }
+            Request::Write { offset, data, flags } => {
+                service.write(node, offset, data, flags)?;
+                let count = u32::try_from(data.len()).map_err(|_| Errno::INVAL)?;
+                put(Out::new(buffer), |out| wire::written_reply(out, count))
+            }
+            Request::Unlink { name } => nothing(service.unlink(node, name)),
+            Request::RemoveDirectory { name } => nothing(service.remove_directory(node, name)),
+            Request::Rename { name, to, new_name, replace } => {
+                let replace = replace.ok_or(Errno::INVAL)?;
+                nothing(service.rename((node, name), (to, new_name), replace))
+            }
+            request => self.answer_about_inode(header, request, Out::new(buffer)),
+        }
+    }
+
+    fn answer_about_inode(&self, header: &Header, request: Request<'_>, out: Out<'_>) -> Done {
+        let (service, node, caller) = (&*self.service, header.node, header.caller);
+        match request {
+            Request::Attributes => {
+                let found = service.attributes(node)?;
+                put(out, |out| wire::attributes_reply(out, &found))
+            }
+            Request::AttributesWithBirth => {
+                let found = service.attributes(node)?;
+                put(out, |out| wire::statx_reply(out, &found))
+            }
+            Request::Change(change) => {
+                let changed = service.change(caller, node, &change)?;
+                put(out, |out| wire::attributes_reply(out, &changed))
+            }
+            Request::ReadLink => {
+                let target = service.read_link(node)?;
+                put(out, |out| out.bytes(&target))
+            }
+            Request::Xattr { name, size } => sized(out, size, &service.xattr(node, name)?),
+            Request::XattrNames { size } => {
+                let names = service.xattr_names(caller, node)?;
+                let ended = names.into_iter().flat_map(|name| name.into_iter().chain([0]));
+                sized(out, size, &ended.collect::<Vec<u8>>())
+            }
+            Request::SetXattr { name, value, flags, drop_setgid } => {
+                service.set_xattr(caller, node, name, value, flags)?;
+                if drop_setgid { self.drop_setgid(header) } else { Ok(0) }
+            }
+            Request::RemoveXattr { name } => nothing(service.remove_xattr(caller, node, name)),
+            request => self.answer_other(header, request, out),
+        }
+    }
+
+    fn answer_other(&self, header: &Header, request: Request<'_>, out: Out<'_>) -> Done {
+        let (service, node) = (&*self.service, header.node);
+        match request {
+            Request::Statistics => {
+                let room = service.statistics()?;
+                put(out, |out| wire::statistics_reply(out, &room))
+            }
+            Request::Seek { offset, what } => {
+                // An offset below 0 comes as one that no file has.
+                let what = what.ok_or(Errno::INVAL)?;
+                i64::try_from(offset).map_err(|_| Errno::NXIO)?;
+                let found = service.seek(node, offset, what)?;
+                put(out, |out| wire::position_reply(out, found))
+            }
+            Request::Control { command, argument, room, restricted } => {
+                let room = usize::try_from(room).map_err(|_| Errno::INVAL)?;
+                if !restricted {
+                    return Err(Errno::NOTTY);
+                }
+                let answer = service.control(header.caller, node, command, argument, room)?;
+                let answer = answer.get(..answer.len().min(room)).unwrap_or_default();
+                put(out, |out| wire::control_reply(out, answer))
+            }
+            Request::Allocate { mode, offset, len } => nothing(service.allocate(node, mode, offset, len)),
+            Request::Copy { offset, to, len, long } => {
+                // The older answer has 32 bits; less than asked for is always right.
+                let len = if long { len } else { len.min(1 << 30) };
+                let count = service.copy((node, offset), to, len)?;
+                put(out, |out| match (long, u32::try_from(count)) {
+                    (false, Ok(count)) => wire::written_reply(out, count),
+                    _ => wire::copied_reply(out, count),
+                })
+            }
+            Request::Sync { data_only } => nothing(service.sync(node, data_only)),
+            Request::SyncAll | Request::Destroy => nothing(service.sync_all()),
+            Request::Release => Ok(0),
+            // Among them opening and closing, which tells the kernel that it need not ask: files have
+            // no state beside their inode's.
+            _ => Err(Errno::NOSYS),
+        }
+    }
+
+    fn read(&self, node: u64, offset: u64, size: u32, buffer: &mut [u8]) -> Done {
+        let part = part(buffer, size)?;
+        let room = part.len();
+        let count = self.service.read(node, offset, part)?;
+        if count <= room { Ok(count) } else { Err(Errno::IO) }
+    }
+
+    fn list(&self, node: u64, position: u64, buffer: &mut [u8], with_entries: bool) -> Done {
+        let mut out = Out::new(buffer);
+        let mut take = |listed: &Listed<'_>| wire::listing_entry(&mut out, listed, with_entries);
+        self.service.list(node, position, with_entries, &mut take)?;
+        out.finish()
+    }
+
+    /// The list of access control that was set leaves the caller no right to set this bit.
+    fn drop_setgid(&self, header: &Header) -> Done {
+        let permissions = self.service.attributes(header.node)?.permissions;
+        if permissions & SET_GROUP_ID != 0 {
+            let change = Change { permissions: Some(permissions & !SET_GROUP_ID), ..Change::default() };
+            self.service.change(header.caller, header.node, &change)?;
+        }
+        Ok(0)
+    }
+}
+
+/// The first `size` bytes of a buffer; the kernel was told how many it may ask for.
+fn part(buffer: &mut [u8], size: u32) -> Result<&mut [u8], Errno> {
+    usize::try_from(size).ok().and_then(|size| buffer.get_mut(..size)).ok_or(Errno::INVAL)
+}

@@ -1,0 +1,505 @@
+//! A file system in memory, for tests and measurements of transports: small, and with the rules that a
+//! transport can break. What it does not check, the kernel does.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use fuse::{
+    Attributes, Caller, Change, Entry, Errno, FileType, Kind, Listed, NewNode, ROOT, Replace, Result, Seek,
+    Service, SetTime, Statistics, Time, WriteFlags,
+};
+
+/// `FS_IOC_GETFLAGS` and `FS_IOC_SETFLAGS`.
+pub const GET_FLAGS: u32 = 0x8008_6601;
+pub const SET_FLAGS: u32 = 0x4008_6602;
+/// `FS_IOC_FSGETXATTR`, which the kernel asks for before it sets flags.
+pub const GET_XATTR_FLAGS: u32 = 0x801c_581f;
+
+struct Node {
+    attributes: Attributes,
+    generation: u32,
+    data: Vec<u8>,
+    names: BTreeMap<Vec<u8>, u64>,
+    parent: u64,
+    xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    flags: u32,
+    known: u64,
+}
+
+struct Nodes {
+    all: HashMap<u64, Node>,
+    last: u64,
+    now: u32,
+}
+
+/// The file system.
+pub struct Memory {
+    nodes: Mutex<Nodes>,
+    /// Requests, by anything.
+    pub requests: AtomicU64,
+    /// `sync_all` and `sync`.
+    pub syncs: AtomicU64,
+}
+
+/// A name whose node can't be read.
+pub const DAMAGED: &[u8] = b"damaged";
+/// A name that makes a lookup panic.
+pub const PANIC: &[u8] = b"panic";
+/// A name that takes a moment to look up.
+pub const SLOW: &[u8] = b"slow";
+
+fn attributes(
+    inode: u64,
+    file_type: FileType,
+    permissions: u16,
+    caller: (u32, u32),
+    now: Time,
+) -> Attributes {
+    Attributes {
+        inode,
+        file_type,
+        permissions,
+        links: if file_type == FileType::Directory { 2 } else { 1 },
+        uid: caller.0,
+        gid: caller.1,
+        device: (0, 0),
+        size: 0,
+        sectors: 0,
+        block_size: 4096,
+        access: now,
+        modify: now,
+        change: now,
+        birth: Some(now),
+    }
+}
+
+impl Nodes {
+    fn tick(&mut self) -> Time {
+        self.now += 1;
+        Time { seconds: 1_700_000_000, nanoseconds: self.now % 1_000_000_000 }
+    }
+
+    fn node(&mut self, node: u64) -> Result<&mut Node> {
+        self.all.get_mut(&node).ok_or(Errno::STALE)
+    }
+
+    fn entry(&mut self, node: u64) -> Result<Entry> {
+        let found = self.node(node)?;
+        found.known += 1;
+        Ok(Entry { node, generation: found.generation, attributes: found.attributes })
+    }
+
+    fn child(&mut self, parent: u64, name: &[u8]) -> Result<u64> {
+        self.node(parent)?.names.get(name).copied().ok_or(Errno::NOENT)
+    }
+
+    fn add(&mut self, caller: Caller, parent: u64, new: &NewNode<'_>) -> u64 {
+        let now = self.tick();
+        self.last += 1;
+        let number = self.last;
+        let (file_type, device, target): (_, _, &[u8]) = match new.kind {
+            Kind::Regular => (FileType::Regular, (0, 0), b""),
+            Kind::Directory => (FileType::Directory, (0, 0), b""),
+            Kind::Symlink(target) => (FileType::Symlink, (0, 0), target),
+            Kind::CharDevice(major, minor) => (FileType::CharDevice, (major, minor), b""),
+            Kind::BlockDevice(major, minor) => (FileType::BlockDevice, (major, minor), b""),
+            Kind::Fifo => (FileType::Fifo, (0, 0), b""),
+            Kind::Socket => (FileType::Socket, (0, 0), b""),
+        };
+        let permissions = new.permissions & !new.umask;
+        let mut attributes = attributes(number, file_type, permissions, (caller.uid, caller.gid), now);
+        attributes.device = device;
+        attributes.size = target.len() as u64;
+        let node = Node {
+            attributes,
+            generation: 7,
+            data: target.to_vec(),
+            names: BTreeMap::new(),
+            parent,
+            xattrs: BTreeMap::new(),
+            flags: 0,
+            known: 0,
+        };
+        self.all.insert(number, node);
+        number
+    }
+
+    /// One name less.
+    fn drop_name(&mut self, node: u64) {
+        let now = self.tick();
+        let Ok(found) = self.node(node) else { return };
+        let is_directory = found.attributes.file_type == FileType::Directory;
+        found.attributes.links = if is_directory { 0 } else { found.attributes.links - 1 };
+        found.attributes.change = now;
+        self.reap(node);
+    }
+
+    fn reap(&mut self, node: u64) {
+        if self.all.get(&node).is_some_and(|found| found.known == 0 && found.attributes.links == 0) {
+            self.all.remove(&node);
+        }
+    }
+
+    fn touch(&mut self, node: u64) {
+        let now = self.tick();
+        if let Ok(found) = self.node(node) {
+            (found.attributes.modify, found.attributes.change) = (now, now);
+        }
+    }
+
+    fn resize(&mut self, node: u64, size: usize) -> Result<()> {
+        let found = self.node(node)?;
+        found.data.resize(size, 0);
+        found.attributes.size = size as u64;
+        found.attributes.sectors = size.div_ceil(512) as u64;
+        Ok(())
+    }
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        let caller = Caller { uid: 0, gid: 0, pid: 0 };
+        let mut nodes = Nodes { all: HashMap::new(), last: ROOT - 1, now: 0 };
+        let new = NewNode { kind: Kind::Directory, permissions: 0o755, umask: 0 };
+        nodes.add(caller, ROOT, &new);
+        Memory { nodes: Mutex::new(nodes), requests: AtomicU64::new(0), syncs: AtomicU64::new(0) }
+    }
+}
+
+impl Memory {
+    fn nodes(&self) -> MutexGuard<'_, Nodes> {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nodes that are remembered.
+    pub fn remembered(&self) -> usize {
+        self.nodes().all.len()
+    }
+
+    /// How many times the kernel knows nodes other than the root.
+    pub fn known(&self) -> u64 {
+        self.nodes().all.iter().filter(|(node, _)| **node != ROOT).map(|(_, found)| found.known).sum()
+    }
+}
+
+fn at(offset: u64) -> usize {
+    usize::try_from(offset).unwrap()
+}
+
+impl Service for Memory {
+    fn lookup(&self, parent: u64, name: &[u8]) -> Result<Entry> {
+        assert_ne!(name, PANIC, "asked for");
+        if name == SLOW {
+            std::thread::sleep(std::time::Duration::from_millis(300));
+        }
+        let mut nodes = self.nodes();
+        if name == DAMAGED {
+            return Err(Errno::UCLEAN);
+        }
+        let node = match name {
+            b"." => parent,
+            b".." => nodes.node(parent)?.parent,
+            name => nodes.child(parent, name)?,
+        };
+        nodes.entry(node)
+    }
+
+    fn forget(&self, node: u64, times: u64) {
+        let mut nodes = self.nodes();
+        if node != ROOT
+            && let Ok(found) = nodes.node(node)
+        {
+            found.known = found.known.checked_sub(times).expect("forgotten more often than it was given");
+            nodes.reap(node);
+        }
+    }
+
+    fn attributes(&self, node: u64) -> Result<Attributes> {
+        Ok(self.nodes().node(node)?.attributes)
+    }
+
+    fn read_link(&self, node: u64) -> Result<Vec<u8>> {
+        Ok(self.nodes().node(node)?.data.clone())
+    }
+
+    fn read(&self, node: u64, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let mut nodes = self.nodes();
+        let data = &nodes.node(node)?.data;
+        let rest = data.get(at(offset)..).unwrap_or_default();
+        let count = rest.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&rest[..count]);
+        Ok(count)
+    }
+
+    fn list(
+        &self,
+        node: u64,
+        position: u64,
+        with_entries: bool,
+        take: &mut dyn FnMut(&Listed<'_>) -> bool,
+    ) -> Result<()> {
+        let mut nodes = self.nodes();
+        let found = nodes.node(node)?;
+        let mut names = vec![(b".".to_vec(), node), (b"..".to_vec(), found.parent)];
+        names.extend(found.names.iter().map(|(name, node)| (name.clone(), *node)));
+        for (index, (name, child)) in names.iter().enumerate().skip(at(position)) {
+            let is_dots = matches!(&name[..], b"." | b"..");
+            let file_type = nodes.node(*child).map_or(FileType::Regular, |found| found.attributes.file_type);
+            let entry =
+                if with_entries && !is_dots && name != DAMAGED { nodes.entry(*child).ok() } else { None };
+            let listed = Listed { name, inode: *child, file_type, next: index as u64 + 1, entry };
+            if !take(&listed) {
+                if entry.is_some() {
+                    nodes.node(*child)?.known -= 1;
+                }
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn statistics(&self) -> Result<Statistics> {
+        let (free, inodes) = (1 << 20, 1 << 16);
+        Ok(Statistics {
+            block_size: 4096,
+            blocks: 1 << 21,
+            free,
+            available: free - 5,
+            inodes,
+            free_inodes: inodes - self.nodes().all.len() as u64,
+            name_max: 255,
+        })
+    }
+
+    fn xattr(&self, node: u64, name: &[u8]) -> Result<Vec<u8>> {
+        self.nodes().node(node)?.xattrs.get(name).cloned().ok_or(Errno::NODATA)
+    }
+
+    fn xattr_names(&self, _: Caller, node: u64) -> Result<Vec<Vec<u8>>> {
+        Ok(self.nodes().node(node)?.xattrs.keys().cloned().collect())
+    }
+
+    fn seek(&self, node: u64, offset: u64, what: Seek) -> Result<u64> {
+        // Zeros in whole blocks are holes.
+        let mut nodes = self.nodes();
+        let data = &nodes.node(node)?.data;
+        if offset >= data.len() as u64 {
+            return Err(Errno::NXIO);
+        }
+        let is_hole = |block: &[u8]| block.iter().all(|byte| *byte == 0);
+        let wanted = what == Seek::Hole;
+        let first = offset / 4096;
+        let blocks = (first..).zip(data[at(first * 4096)..].chunks(4096));
+        let found = blocks.into_iter().find(|(_, block)| is_hole(block) == wanted);
+        match found {
+            Some((block, _)) => Ok((block * 4096).max(offset)),
+            None if wanted => Ok(data.len() as u64),
+            None => Err(Errno::NXIO),
+        }
+    }
+
+    fn control(&self, _: Caller, node: u64, command: u32, argument: &[u8], room: usize) -> Result<Vec<u8>> {
+        let mut nodes = self.nodes();
+        let now = nodes.tick();
+        let found = nodes.node(node)?;
+        match command {
+            GET_XATTR_FLAGS => Ok(vec![0; room]),
+            GET_FLAGS => {
+                let mut word = found.flags.to_ne_bytes().to_vec();
+                word.resize(room, 0);
+                Ok(word)
+            }
+            SET_FLAGS => {
+                found.flags = u32::from_ne_bytes(argument[..4].try_into().unwrap());
+                found.attributes.change = now;
+                Ok(Vec::new())
+            }
+            _ => Err(Errno::NOTTY),
+        }
+    }
+
+    fn create(&self, caller: Caller, parent: u64, name: &[u8], new: &NewNode<'_>) -> Result<Entry> {
+        let mut nodes = self.nodes();
+        if nodes.child(parent, name).is_ok() {
+            return Err(Errno::EXIST);
+        }
+        let made = nodes.add(caller, parent, new);
+        nodes.node(parent)?.names.insert(name.to_vec(), made);
+        if new.kind == Kind::Directory {
+            nodes.node(parent)?.attributes.links += 1;
+        }
+        nodes.touch(parent);
+        nodes.entry(made)
+    }
+
+    fn create_unnamed(&self, caller: Caller, parent: u64, new: &NewNode<'_>) -> Result<Entry> {
+        let mut nodes = self.nodes();
+        let made = nodes.add(caller, parent, new);
+        nodes.node(made)?.attributes.links = 0;
+        nodes.entry(made)
+    }
+
+    fn link(&self, node: u64, parent: u64, name: &[u8]) -> Result<Entry> {
+        let mut nodes = self.nodes();
+        if nodes.child(parent, name).is_ok() {
+            return Err(Errno::EXIST);
+        }
+        let now = nodes.tick();
+        let found = nodes.node(node)?;
+        found.attributes.links += 1;
+        found.attributes.change = now;
+        nodes.node(parent)?.names.insert(name.to_vec(), node);
+        nodes.touch(parent);
+        nodes.entry(node)
+    }
+
+    fn unlink(&self, parent: u64, name: &[u8]) -> Result<()> {
+        let mut nodes = self.nodes();
+        let node = nodes.child(parent, name)?;
+        if nodes.node(node)?.attributes.file_type == FileType::Directory {
+            return Err(Errno::ISDIR);
+        }
+        nodes.node(parent)?.names.remove(name);
+        nodes.touch(parent);
+        nodes.drop_name(node);
+        Ok(())
+    }
+
+    fn remove_directory(&self, parent: u64, name: &[u8]) -> Result<()> {
+        let mut nodes = self.nodes();
+        let node = nodes.child(parent, name)?;
+        let found = nodes.node(node)?;
+        if found.attributes.file_type != FileType::Directory {
+            return Err(Errno::NOTDIR);
+        }
+        if !found.names.is_empty() {
+            return Err(Errno::NOTEMPTY);
+        }
+        let parent_node = nodes.node(parent)?;
+        parent_node.names.remove(name);
+        parent_node.attributes.links -= 1;
+        nodes.touch(parent);
+        nodes.drop_name(node);
+        Ok(())
+    }
+
+    fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), replace: Replace) -> Result<()> {
+        let mut nodes = self.nodes();
+        let node = nodes.child(from.0, from.1)?;
+        let other = nodes.child(to.0, to.1).ok();
+        match (replace, other) {
+            (Replace::No, Some(_)) => return Err(Errno::EXIST),
+            (Replace::Exchange, None) => return Err(Errno::NOENT),
+            _ => {}
+        }
+        if other == Some(node) {
+            return Ok(());
+        }
+        nodes.node(from.0)?.names.remove(from.1);
+        nodes.node(to.0)?.names.insert(to.1.to_vec(), node);
+        nodes.node(node)?.parent = to.0;
+        match (replace, other) {
+            (Replace::Exchange, Some(other)) => {
+                nodes.node(from.0)?.names.insert(from.1.to_vec(), other);
+                nodes.node(other)?.parent = from.0;
+            }
+            (_, Some(other)) => nodes.drop_name(other),
+            _ => {}
+        }
+        nodes.touch(from.0);
+        nodes.touch(to.0);
+        Ok(())
+    }
+
+    fn change(&self, _: Caller, node: u64, change: &Change) -> Result<Attributes> {
+        let mut nodes = self.nodes();
+        let now = nodes.tick();
+        if let Some(size) = change.size {
+            nodes.resize(node, at(size))?;
+            nodes.node(node)?.attributes.modify = now;
+        }
+        let found = nodes.node(node)?;
+        let of = &mut found.attributes;
+        let to = |time: SetTime| match time {
+            SetTime::Now => now,
+            SetTime::To(time) => time,
+        };
+        if change.drop_privileges && of.file_type != FileType::Directory {
+            of.permissions &= if of.permissions & 0o010 != 0 { 0o1777 } else { 0o3777 };
+        }
+        of.permissions = change.permissions.unwrap_or(of.permissions);
+        of.uid = change.uid.unwrap_or(of.uid);
+        of.gid = change.gid.unwrap_or(of.gid);
+        of.access = change.access.map_or(of.access, to);
+        of.modify = change.modify.map_or(of.modify, to);
+        of.change = change.change.unwrap_or(now);
+        Ok(*of)
+    }
+
+    fn write(&self, node: u64, offset: u64, data: &[u8], flags: WriteFlags) -> Result<()> {
+        let mut nodes = self.nodes();
+        let (from, end) = (at(offset), at(offset) + data.len());
+        if nodes.node(node)?.data.len() < end {
+            nodes.resize(node, end)?;
+        }
+        if !flags.cached {
+            nodes.touch(node);
+        }
+        let found = nodes.node(node)?;
+        found.data[from..end].copy_from_slice(data);
+        if flags.drop_privileges {
+            found.attributes.permissions &= 0o1777;
+        }
+        Ok(())
+    }
+
+    fn allocate(&self, node: u64, mode: u32, offset: u64, len: u64) -> Result<()> {
+        let mut nodes = self.nodes();
+        let (from, end) = (at(offset), at(offset + len));
+        match mode {
+            0 if nodes.node(node)?.data.len() < end => nodes.resize(node, end),
+            0 | 1 => Ok(()),
+            3 => {
+                let data = &mut nodes.node(node)?.data;
+                let end = end.min(data.len());
+                data[from.min(end)..end].fill(0);
+                Ok(())
+            }
+            _ => Err(Errno::OPNOTSUPP),
+        }
+    }
+
+    fn copy(&self, from: (u64, u64), to: (u64, u64), len: u64) -> Result<u64> {
+        let mut nodes = self.nodes();
+        let rest = nodes.node(from.0)?.data.get(at(from.1)..).unwrap_or_default();
+        let bytes = rest[..rest.len().min(at(len))].to_vec();
+        let end = at(to.1) + bytes.len();
+        if nodes.node(to.0)?.data.len() < end {
+            nodes.resize(to.0, end)?;
+        }
+        nodes.node(to.0)?.data[at(to.1)..end].copy_from_slice(&bytes);
+        nodes.touch(to.0);
+        Ok(bytes.len() as u64)
+    }
+
+    fn sync(&self, _: u64, _: bool) -> Result<()> {
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn sync_all(&self) -> Result<()> {
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn set_xattr(&self, _: Caller, node: u64, name: &[u8], value: &[u8], _: u32) -> Result<()> {
+        self.nodes().node(node)?.xattrs.insert(name.to_vec(), value.to_vec());
+        Ok(())
+    }
+
+    fn remove_xattr(&self, _: Caller, node: u64, name: &[u8]) -> Result<()> {
+        self.nodes().node(node)?.xattrs.remove(name).map(drop).ok_or(Errno::NODATA)
+    }
+}
