@@ -11,7 +11,6 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
@@ -81,17 +80,6 @@ pub(crate) fn mount(directory: &Path, options: &Options) -> io::Result<OwnedFd> 
         Ok(()) => Ok(device.into()),
         Err(Errno::PERM) => by_fusermount(directory, options),
         Err(error) => Err(error.into()),
-    }
-}
-
-/// Has the kernel read ahead of readers as far as one request reaches, instead of an eighth of it. That is
-/// for root to say; others read in smaller pieces.
-pub(crate) fn read_ahead(directory: &Path) {
-    let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
-    // Which device it is the kernel knows without asking us.
-    if let Ok(found) = rustix::fs::statx(rustix::fs::CWD, directory, flags, StatxFlags::empty()) {
-        let device = format!("{}:{}", found.stx_dev_major, found.stx_dev_minor);
-        let _ = fs::write(format!("/sys/class/bdi/{device}/read_ahead_kb"), "1024");
     }
 }
 

@@ -34,10 +34,7 @@ impl Session {
             }
         };
         match serving {
-            Ok(serving) => {
-                attach::read_ahead(directory);
-                Ok(Session { directory: directory.to_owned(), serving })
-            }
+            Ok(serving) => Ok(Session { directory: directory.to_owned(), serving }),
             Err(error) => {
                 // That it can't be served is the news; if it can't be unmounted either, the end of
                 // this process leaves it dead.

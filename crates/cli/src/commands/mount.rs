@@ -17,7 +17,7 @@ use crate::mount::in_use;
 use crate::mount::keeper::Keeper;
 use crate::mount::log::{Detail, Log};
 use crate::mount::opening::{self, Opened};
-use crate::mount::options::MountOptions;
+use crate::mount::options::{MountOptions, transport_name};
 use crate::mount::tree::{Terms, Tree};
 use crate::mount::tuning;
 use crate::reading::OpenImage;
@@ -197,21 +197,23 @@ impl Mount {
             exec: options.exec,
             acl: options.acl,
             writeback: writable,
-            transport: fuse::Transport::Auto,
+            transport: options.transport,
             threads,
         };
         let session =
             Session::start(Arc::clone(&tree) as Arc<_>, directory, &how).map_err(|error| failed(&error))?;
         tree.log().say(
             Detail::Lifecycle,
-            format!("{whole} mounted on {} with {threads} threads", directory.display()),
+            format!(
+                "{whole} mounted on {} with {threads} threads, transport {}",
+                directory.display(),
+                transport_name(session.transport())
+            ),
         );
         let every = Duration::from_secs(u64::from(options.commit));
         let keeper = writable.then(|| Keeper::start(Arc::clone(&tree), every)).transpose();
         let keeper = keeper.map_err(|error| failed(&error))?;
-        if writable {
-            tuning::raise_limits(directory);
-        }
+        tuning::raise_limits(directory);
         if self.background {
             daemon::detach().map_err(|error| failed(&error))?;
         }

@@ -1,7 +1,22 @@
 //! The words behind `-o`: ext4's names where ext4 has them, the kernel's for all mounts, FUSE's, ours.
 
+use fuse::Transport;
 use platfs::AccessTimes;
 use platfs::placement::{BlockPolicyKind, DirectoryPolicyKind};
+
+/// Ways that requests may come, by their names.
+const TRANSPORTS: [(&str, Transport); 4] = [
+    ("auto", Transport::Auto),
+    ("uring", Transport::Ring),
+    ("device", Transport::Device),
+    ("fuser", Transport::Fuser),
+];
+
+/// The name of a transport.
+#[must_use]
+pub fn transport_name(transport: Transport) -> &'static str {
+    TRANSPORTS.iter().find(|(_, other)| *other == transport).map_or("", |(name, _)| name)
+}
 
 /// What happens when the volume turns out to be damaged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -61,6 +76,8 @@ pub struct MountOptions {
     pub exec: bool,
     /// The name of the source, if it is not the image's.
     pub source: Option<String>,
+    /// How requests come from the kernel.
+    pub transport: Transport,
 }
 
 impl Default for MountOptions {
@@ -87,6 +104,7 @@ impl Default for MountOptions {
             dev: false,
             exec: true,
             source: None,
+            transport: Transport::Auto,
         }
     }
 }
@@ -209,6 +227,13 @@ impl MountOptions {
                 self.source = Some(value.to_owned());
                 Ok(true)
             }
+            "transport" => {
+                let names: Vec<&str> = TRANSPORTS.iter().map(|(name, _)| *name).collect();
+                one_of(&names)?;
+                let named = TRANSPORTS.iter().find(|(name, _)| *name == value);
+                self.transport = named.map(|(_, transport)| *transport).unwrap_or_default();
+                Ok(true)
+            }
             "data" => {
                 one_of(&["ordered", "writeback", "journal"])?;
                 if value != "writeback" {
@@ -270,6 +295,7 @@ mod tests {
         assert_eq!(error("usrjquota=aquota"), "unknown mount option `usrjquota=aquota`");
         assert_eq!(error("commit=soon"), "mount option `commit` takes a number, not `soon`");
         assert!(error("data=ordred").contains("one of ordered, writeback, journal"));
+        assert!(error("transport=pigeon").contains("one of auto, uring, device, fuser"));
         assert!(error("alloc=best").contains("lease"));
         assert!(MountOptions::parse(["frobnicate"], true).is_ok());
     }

@@ -20,6 +20,14 @@ pub fn have_fuse(test: &str) -> bool {
     works
 }
 
+/// Arguments for the transport that `PLATFS_TRANSPORT` names, none if nobody set it.
+pub fn transport() -> Vec<String> {
+    match std::env::var("PLATFS_TRANSPORT") {
+        Ok(name) => vec!["-o".into(), format!("transport={name}")],
+        Err(_) => Vec::new(),
+    }
+}
+
 /// A mount in the foreground, its log gathered.
 pub struct Mounted {
     child: Child,
@@ -35,7 +43,7 @@ impl Mounted {
         let directory = scratch.join("m");
         fs::create_dir(&directory).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_plat"));
-        command.arg("mount").args(options).args(["-f", "-v"]).arg(image).arg(&directory);
+        command.arg("mount").args(transport()).args(options).args(["-f", "-v"]).arg(image).arg(&directory);
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let mut said = Vec::new();
