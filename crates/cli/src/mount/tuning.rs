@@ -3,17 +3,20 @@
 //! a mount gets what a disk gets; where not, it is only slower.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, StatxFlags};
 
 /// Read-ahead in KiB: one request of the longest.
 const READ_AHEAD: u32 = 1024;
 
 /// Raises the limits of what is mounted on a directory, as far as that is allowed.
 pub fn raise_limits(directory: &Path) {
-    let Ok(facts) = fs::metadata(directory) else { return };
-    let device = facts.dev();
-    let name = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+    // The kernel knows which device it is without asking us. A process must never wait for what it serves
+    // itself: if it is killed then, the kernel waits with it for ever.
+    let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
+    let Ok(found) = rustix::fs::statx(CWD, directory, flags, StatxFlags::empty()) else { return };
+    let name = format!("{}:{}", found.stx_dev_major, found.stx_dev_minor);
     let knobs = PathBuf::from("/sys/class/bdi").join(name);
     for (knob, value) in [("strict_limit", 0), ("max_ratio", 100), ("read_ahead_kb", READ_AHEAD)] {
         // Only root may, and not every kernel has them all.
