@@ -17,6 +17,7 @@ use crate::cache::Outgoing;
 use crate::error::{Error, Result};
 use crate::space::Work;
 use crate::txn::Update;
+use crate::versions::SPACE;
 use crate::volume::{Volume, lock};
 
 /// How far syncs have come.
@@ -194,9 +195,12 @@ impl Volume {
     /// All that is to be written, as of one moment between two updates.
     fn collect(&self) -> Result<Collected> {
         let _writing = lock(&self.writer);
-        let mut update = Update::new(&self.cache);
-        let (change, work) = self.space.write_back(&mut update)?;
-        update.commit();
+        let (change, work) = self.cache.versions().during(&[SPACE], &[], || {
+            let mut update = Update::new(&self.cache);
+            let written_back = self.space.write_back(&mut update)?;
+            update.commit();
+            Ok::<_, Error>(written_back)
+        })?;
         self.edit_superblock(|raw| {
             let blocks = change.clusters << self.format.geometry.cluster_log2;
             raw.set_free_blocks_count(raw.free_blocks_count().saturating_add_signed(blocks));

@@ -10,6 +10,9 @@ use ondisk::units::InodeNumber;
 
 const SLOTS: usize = 4096;
 
+/// What stands for bitmaps and descriptors: an inode that no reader looks at.
+pub(crate) const SPACE: InodeNumber = InodeNumber::constant(1);
+
 /// The versions of all inodes of a volume.
 pub(crate) struct Versions {
     /// Odd while changes of the inode's record or of blocks that it leads to are published.
@@ -58,7 +61,12 @@ impl Versions {
 
     /// Does what changes inodes; those whose data changes its place are told apart. One thread at a
     /// time: the writer.
-    pub(crate) fn during(&self, changed: &[InodeNumber], moved: &[InodeNumber], change: impl FnOnce()) {
+    pub(crate) fn during<T>(
+        &self,
+        changed: &[InodeNumber],
+        moved: &[InodeNumber],
+        change: impl FnOnce() -> T,
+    ) -> T {
         let mut slots: Vec<usize> = changed.iter().map(|number| number.get() as usize % SLOTS).collect();
         slots.sort_unstable();
         slots.dedup();
@@ -69,9 +77,10 @@ impl Versions {
         };
         turn();
         fence(Ordering::SeqCst);
-        change();
+        let done = change();
         moved.iter().for_each(|number| self.note_moved(*number));
         turn();
+        done
     }
 }
 

@@ -24,6 +24,7 @@ use crate::options::OpenOptions;
 use crate::space::Space;
 use crate::sync::Syncs;
 use crate::txn::Update;
+use crate::versions::SPACE;
 use crate::xattr::AttributeBlocks;
 
 /// An open ext2, ext3 or ext4 volume. Verbs take `&self` and may be called from many threads.
@@ -144,7 +145,7 @@ impl Volume {
     /// # Errors
     /// A broken descriptor or bitmap; the device's failure.
     pub fn block_bitmap(&self, group: Group) -> Result<Vec<u8>> {
-        self.space.block_bitmap(&*self.cache, &self.format, group)
+        self.steady(SPACE, || self.space.block_bitmap(&*self.cache, &self.format, group))
     }
 
     /// Waits until nobody else changes the volume, and sees to it that it may be changed.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use platfs::device::{Device, FileDevice};
 use platfs::mkfs::{FsType, Options, Plan, parse_features};
-use platfs::ondisk::units::InodeNumber;
+use platfs::ondisk::units::{Group, InodeNumber};
 use platfs::{Attributes, Error, Kind, NewInode, OpenOptions, Replace, Volume, WriteOptions};
 use testkit::fsck;
 use testkit::scratch::Scratch;
@@ -290,6 +290,7 @@ fn look_at_something(volume: &Volume, dirs: &[InodeNumber], random: &mut Random)
         let names: Vec<_> = volume.read_dir(dir).unwrap().map(|entry| entry.unwrap().name).collect();
         assert!(names.iter().all(|name| name.starts_with(b"a-rather-") || name.starts_with(b"kept-")));
     }
+    volume.block_bitmap(Group(0)).unwrap();
     let name = name_in(random);
     let file = match volume.lookup(dir, &name) {
         Ok(found) => found,

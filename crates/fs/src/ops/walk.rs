@@ -118,21 +118,24 @@ impl<'v> Walk<'v> {
     }
 
     fn read(&mut self, directory: InodeNumber) -> Result<(Vec<DirEntry>, Option<Error>)> {
-        let mut listing = dir::entries(self.volume, self.volume.load(directory)?)?;
-        let (mut names, mut complaint) = (Vec::new(), None);
-        for entry in &mut listing {
-            match entry {
-                Ok(entry) if self.names + names.len() < NAMES_MAX => names.push(entry),
-                Ok(_) => {
-                    let text = format!("more than {NAMES_MAX} names to be sorted at once");
-                    complaint = Some(Error::Unsupported(text));
-                    break;
+        let (names, complaint, blocks) = self.volume.steady(directory, || {
+            let mut listing = dir::entries(self.volume, self.volume.load(directory)?)?;
+            let (mut names, mut complaint) = (Vec::new(), None);
+            for entry in &mut listing {
+                match entry {
+                    Ok(entry) if self.names + names.len() < NAMES_MAX => names.push(entry),
+                    Ok(_) => {
+                        let text = format!("more than {NAMES_MAX} names to be sorted at once");
+                        complaint = Some(Error::Unsupported(text));
+                        break;
+                    }
+                    Err(error) => complaint = Some(error),
                 }
-                Err(error) => complaint = Some(error),
             }
-        }
+            Ok((names, complaint, listing.blocks_read()))
+        })?;
         // The last directory may go over, by no more than the volume has.
-        self.blocks_left = self.blocks_left.saturating_sub(listing.blocks_read());
+        self.blocks_left = self.blocks_left.saturating_sub(blocks);
         Ok((names, complaint))
     }
 
