@@ -85,8 +85,14 @@ impl Handles {
         std::mem::take(&mut self.lock().doomed)
     }
 
+    /// Notes an orphan at the head of the list. Its last user may have left since it was found to have
+    /// one.
     pub(crate) fn add_orphan(&self, number: InodeNumber) {
-        self.lock().orphans.insert(0, number);
+        let mut uses = self.lock();
+        uses.orphans.insert(0, number);
+        if !uses.pins.contains_key(&number) {
+            uses.doomed.push(number);
+        }
     }
 
     /// Takes over the list of a volume that was just opened.
@@ -140,5 +146,20 @@ impl Handles {
 
     pub(crate) fn take_untidy(&self) -> BTreeSet<InodeNumber> {
         std::mem::take(&mut self.lock().untidy)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_orphan_whose_user_leaves_while_it_becomes_one_is_destroyed() {
+        let handles = Handles::default();
+        let number = InodeNumber::new(12).unwrap();
+        assert!(handles.pin(number) && !handles.doom(number));
+        handles.unpin(number);
+        handles.add_orphan(number);
+        assert_eq!(handles.take_doomed(), [number]);
     }
 }
