@@ -173,14 +173,14 @@ impl Space {
         self.writing.as_ref().map_or(0, |writing| writing.settlements.load(Ordering::Acquire))
     }
 
-    /// Clusters and inodes that are free once a sync has been made.
+    /// Clusters and inodes that are free once a sync has been made, without clusters that are promised to bytes in memory.
     #[must_use]
     pub fn free_after_sync(&self) -> Option<(u64, u64)> {
         let writing = self.writing.as_ref()?;
         // Under the lock nothing settles, which would be counted twice or not at all.
         let ledger = lock(&writing.ledger);
         let (clusters, inodes) = ledger.unsettled();
-        Some((writing.blocks.free_clusters() + clusters, writing.inodes.free_inodes() + inodes))
+        Some((writing.blocks.available_clusters() + clusters, writing.inodes.free_inodes() + inodes))
     }
 
     /// The work of a [`Space::write_back`] is on disk: what it freed can be used again (I18).
