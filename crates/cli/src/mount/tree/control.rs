@@ -129,6 +129,10 @@ impl Tree {
         if changed.intersects(InodeFlags::JOURNAL_DATA | InodeFlags::CASEFOLD | InodeFlags::DAX) {
             return Err(Errno::OPNOTSUPP.into());
         }
+        let directory_only = InodeFlags::DIRSYNC | InodeFlags::TOPDIR;
+        if metadata.file_type != FileType::Directory && wanted.intersects(directory_only) {
+            return Err(Errno::OPNOTSUPP.into());
+        }
         let now = self.volume.metadata(number)?.flags;
         let flags = now.difference(settable).union(wanted.intersection(settable));
         Ok(self.volume.set_flags(number, flags)?)

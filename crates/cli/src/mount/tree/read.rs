@@ -12,6 +12,8 @@ use crate::text::Shown;
 
 /// The attribute by which a mount tells what it counts; it is not listed.
 pub const STATISTICS: &[u8] = b"system.plat.statistics";
+/// Longest name.
+const NAME_MAX: usize = 255;
 
 impl Tree {
     /// What a name leads to; it must be an inode in use that names may lead to.
@@ -35,6 +37,9 @@ impl Tree {
                 Ok(metadata) if metadata.links > 0 => Ok(metadata),
                 _ => Err(Failed::Errno(Errno::STALE)),
             });
+        }
+        if name.len() > NAME_MAX {
+            return Err(Errno::NAMETOOLONG.into());
         }
         let found = self.volume.lookup(directory, name)?;
         self.hand_out(found, || self.named(directory, found))
@@ -171,6 +176,9 @@ impl Tree {
         let known = [&b"user."[..], b"trusted.", b"security.", b"system.posix_acl_"];
         if self.is_hidden(name) || !known.iter().any(|prefix| name.starts_with(prefix)) {
             return Err(Errno::OPNOTSUPP.into());
+        }
+        if name.ends_with(b".") && known.contains(&name) {
+            return Err(Errno::INVAL.into());
         }
         Ok(())
     }
