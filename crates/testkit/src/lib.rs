@@ -8,6 +8,7 @@
 //! - [`view`]: the tree of an image by the kernel or fuse2fs.
 //! - [`odd`]: a source tree with every oddity.
 //! - [`mapped`]: a part of a file in memory.
+//! - [`random`]: numbers from a seed.
 //! - [`images`]: golden images by the reference tools, each with a premise that is checked.
 //!
 //! Functions of this crate panic with a readable message when the machine does not do what a test needs: that is a failed test. What
@@ -18,6 +19,7 @@ pub mod images;
 pub mod mapped;
 pub mod mount;
 pub mod odd;
+pub mod random;
 pub mod scratch;
 pub mod snapshot;
 pub mod tool;

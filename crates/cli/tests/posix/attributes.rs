@@ -24,6 +24,7 @@ cases![
     of_removed_files,
     same_values_on_many_files,
     default_lists_are_inherited,
+    default_lists_like_a_mode,
     lists_and_modes,
     lists_are_obeyed,
     lists_refused,
@@ -372,13 +373,18 @@ fn default_lists_are_inherited(t: &mut Transcript) {
     t.mknod("d/fifo", FileType::Fifo, 0o666, (0, 0));
     t.symlink("x", "d/link");
     t.mkdir("d/sub/sub", 0o700);
-    t.open("d", O::RDWR | O::TMPFILE, 0o666).map(|fd| t.fstat(&fd));
     rustix::process::umask(before);
     for path in ["d/file", "d/less", "d/sub", "d/fifo", "d/sub/sub"] {
         tool(t, &format!("getfacl -n {path}"));
         t.stat(path);
     }
     t.stat("d/link");
+    let before = rustix::process::umask(fs::Mode::from_raw_mode(0o077));
+    t.open("d", O::RDWR | O::TMPFILE, 0o666).map(|fd| t.fstat(&fd));
+    rustix::process::umask(before);
+}
+
+fn default_lists_like_a_mode(t: &mut Transcript) {
     // One that says no more than a mode can leaves no list behind.
     t.mkdir("e", 0o755);
     tool(t, "setfacl -d -m u::rwx,g::rx,o::x e");

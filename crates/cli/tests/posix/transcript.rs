@@ -448,12 +448,13 @@ pub fn entries(path: &str) -> Result<Vec<(String, FileType, u64)>> {
     entries_from(&fd, usize::MAX)
 }
 
-/// The next entries of an open directory, not many more than `most`.
+/// The next entries of an open directory: at least `most` if there are so many, and what else came with them.
 pub fn entries_from(fd: impl AsFd, most: usize) -> Result<Vec<(String, FileType, u64)>> {
-    let mut room = vec![MaybeUninit::uninit(); if most < 100 { 512 } else { 32_768 }];
+    let mut room = vec![MaybeUninit::uninit(); if most < 100 { 512 } else { 4096 }];
     let mut list = fs::RawDir::new(fd, &mut room);
     let mut found = Vec::new();
-    while found.len() < most {
+    // What is in the buffer would be lost.
+    while found.len() < most || !list.is_buffer_empty() {
         let Some(entry) = list.next() else { break };
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 pub mod mounted;
+pub mod volumes;
 
 use std::path::Path;
 use std::process::{Command, Output};

@@ -64,6 +64,11 @@ impl Mounted {
         &self.directory
     }
 
+    /// The number of the process.
+    pub fn process(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends the process a signal.
     pub fn signal(&self, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_child(&self.child);
@@ -117,4 +122,26 @@ impl Drop for Mounted {
             let _ = self.child.wait();
         }
     }
+}
+
+/// Tells where each thread of this process, and of all servers that it started, waits in the kernel.
+pub fn tell_all_that_waits() {
+    let mut processes = vec![std::process::id()];
+    for task in fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
+        let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+        processes.extend(children.split_whitespace().filter_map(|word| word.parse::<u32>().ok()));
+    }
+    for process in processes {
+        eprintln!("{}", waiting(process));
+    }
+}
+
+/// Where each thread of a process waits in the kernel.
+pub fn waiting(process: u32) -> String {
+    let tasks = fs::read_dir(format!("/proc/{process}/task"));
+    let told = tasks.into_iter().flatten().flatten().map(|task| {
+        let of = |name| fs::read_to_string(task.path().join(name)).unwrap_or_default();
+        format!("{process} {} {}\n{}", task.file_name().display(), of("comm").trim(), of("stack"))
+    });
+    told.collect()
 }

@@ -3,5 +3,5 @@
 pub mod judge;
 pub mod model;
 pub mod profile;
-pub mod random;
+pub use testkit::random;
 pub mod run;
