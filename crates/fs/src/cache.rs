@@ -44,7 +44,7 @@ pub struct Outgoing(Vec<(u64, Role, Arc<[u8]>)>);
 /// Parts of the cache with locks of their own; a power of two.
 const SHARDS: usize = 16;
 /// Memory for metadata blocks before clean ones are dropped.
-const CACHE_BYTES: usize = 64 << 20;
+const CACHE_BYTES: usize = 32 << 20;
 /// Bytes of neighbouring blocks written at once.
 const GATHER: usize = 256 << 10;
 /// Times a block is read from the device again because others were dropped meanwhile, before it is

@@ -14,7 +14,7 @@ use nix::sys::signal::{SigSet, Signal};
 /// glibc keeps memory that was freed, in as many places as there are threads, so that a server that held
 /// much once holds it for good. These make it give back what it can; other allocators pass over them.
 const MEMORY: [(&str, &str); 3] =
-    [("MALLOC_ARENA_MAX", "2"), ("MALLOC_TRIM_THRESHOLD_", "4194304"), ("MALLOC_MMAP_THRESHOLD_", "131072")];
+    [("MALLOC_ARENA_MAX", "2"), ("MALLOC_TRIM_THRESHOLD_", "1048576"), ("MALLOC_MMAP_THRESHOLD_", "16384")];
 
 /// What the process in the background writes once the mount stands.
 const READY: &[u8] = b"mounted\n";

@@ -15,7 +15,7 @@ use crate::reading::OpenImage;
 use crate::writing;
 
 /// Most bytes that wait in memory for their blocks.
-const DELAYED: u64 = 64 << 20;
+const DELAYED: u64 = 32 << 20;
 
 /// An image, open.
 pub struct Opened {

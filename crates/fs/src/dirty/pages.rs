@@ -15,6 +15,11 @@ use std::sync::Arc;
 /// Bytes of a run: one large write of the device. A longer run would be copied whole when a part of
 /// it changes during its write-back.
 const RUN_MAX: u64 = 1 << 20;
+/// Room of a new run: enough that an allocator which is told so (`mallopt`'s `M_MMAP_THRESHOLD`) gives it
+/// pages of its own, which go back to the system with it. Among small blocks that stay, they would not.
+const ROOM_MIN: usize = 16 << 10;
+/// Least that a run counts for: the memory of a small file is not that of its bytes alone.
+const COST_MIN: u64 = 4096;
 
 /// A run as it is given out for write-back: its first file block and its bytes.
 pub(crate) type Run = (u64, Arc<Vec<u8>>);
@@ -28,6 +33,10 @@ pub(crate) struct Pages {
     bytes: u64,
 }
 
+fn cost(data: &[u8]) -> u64 {
+    (data.len() as u64).max(COST_MIN)
+}
+
 fn at(bytes: u64) -> usize {
     // Offsets inside a run, whose length is that of a buffer.
     usize::try_from(bytes).unwrap_or(usize::MAX)
@@ -38,7 +47,7 @@ impl Pages {
         Pages { log2: block_log2, runs: BTreeMap::new(), bytes: 0 }
     }
 
-    /// Bytes held.
+    /// Bytes held, small runs counted as [`COST_MIN`].
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -136,15 +145,18 @@ impl Pages {
         let first = self.run_of(block).or_else(|| self.run_with_room_before(block)).unwrap_or(block);
         let start = first << self.log2;
         let next = self.runs.range(first + 1..).next().map_or(u64::MAX, |(next, _)| *next << self.log2);
-        let run = self.runs.entry(first).or_default();
+        let run = self.runs.entry(first).or_insert_with(|| {
+            self.bytes += COST_MIN;
+            Arc::new(Vec::with_capacity(data.len().max(ROOM_MIN)))
+        });
         // The blocks a run has are its own even where it is longer than new runs may become.
         let room = RUN_MAX.max((run.len() as u64).next_multiple_of(1 << self.log2)).max(1 << self.log2);
         let limit = (next - start).min(room);
         let from = at(offset - start);
         let len = data.len().min(at(limit) - from);
         let bytes = Arc::make_mut(run);
-        let before = bytes.len();
-        if before < from {
+        let before = cost(bytes);
+        if bytes.len() < from {
             bytes.resize(from, 0);
         }
         let over = len.min(bytes.len() - from);
@@ -153,7 +165,7 @@ impl Pages {
             to.copy_from_slice(changed);
         }
         bytes.extend_from_slice(added);
-        self.bytes += (bytes.len() - before) as u64;
+        self.bytes += cost(bytes) - before;
         len
     }
 
@@ -199,15 +211,16 @@ impl Pages {
     pub(crate) fn cut(&mut self, size: u64) {
         let first = size.div_ceil(1 << self.log2);
         for (_, data) in self.runs.split_off(&first) {
-            self.bytes -= data.len() as u64;
+            self.bytes -= cost(&data);
         }
         if let Some((first, data)) = self.runs.last_key_value() {
             let (first, len) = (*first, at(size.saturating_sub(*first << self.log2)));
             if len < data.len()
                 && let Some(data) = self.runs.get_mut(&first)
             {
-                self.bytes -= (data.len() - len) as u64;
+                self.bytes -= cost(data);
                 Arc::make_mut(data).truncate(len);
+                self.bytes += cost(data);
             }
         }
     }
@@ -222,7 +235,7 @@ impl Pages {
         for (first, data) in written {
             if self.runs.get(first).is_some_and(|held| Arc::ptr_eq(held, data)) {
                 self.runs.remove(first);
-                self.bytes -= data.len() as u64;
+                self.bytes -= cost(data);
             }
         }
     }
@@ -300,8 +313,8 @@ mod tests {
                 }
                 assert_eq!(seen, self.model[at(offset)..at(offset) + 5000]);
             }
-            let held: usize = self.pages.runs.values().map(|data| data.len()).sum();
-            assert_eq!(self.pages.bytes(), held as u64);
+            let held: u64 = self.pages.runs.values().map(|data| cost(data)).sum();
+            assert_eq!(self.pages.bytes(), held);
             let ends: Vec<_> =
                 self.pages.runs.iter().map(|(a, d)| (*a, a + self.pages.blocks_of(d))).collect();
             assert!(ends.windows(2).all(|pair| pair[0].1 <= pair[1].0), "{ends:?}");
