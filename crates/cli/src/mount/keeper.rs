@@ -11,13 +11,16 @@ use super::tree::Tree;
 /// How often everything is made stable, unless it is written back more rarely.
 const STABLE: Duration = Duration::from_secs(30);
 
+/// How long write-back waits for something to do before it looks whether it is to end.
+const PATIENCE: Duration = Duration::from_millis(200);
+
 /// Whether it is to end, and the news of that.
 type Stop = Arc<(Mutex<bool>, Condvar)>;
 
 /// The thread; it ends with this value.
 pub struct Keeper {
     stop: Stop,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl Keeper {
@@ -28,7 +31,8 @@ impl Keeper {
     /// No thread can be started.
     pub fn start(tree: Arc<Tree>, every: Duration) -> io::Result<Self> {
         let stop = Stop::default();
-        let seen = Arc::clone(&stop);
+        let (seen, seen_ahead) = (Arc::clone(&stop), Arc::clone(&stop));
+        let ahead = Arc::clone(&tree);
         let keep = move || {
             let mut since = Duration::ZERO;
             while !waited(&seen, every) {
@@ -42,8 +46,19 @@ impl Keeper {
                 }
             }
         };
-        let thread = std::thread::Builder::new().name("keeper".into()).spawn(keep)?;
-        Ok(Keeper { stop, thread: Some(thread) })
+        let mut keeper = Keeper { stop, threads: Vec::new() };
+        keeper.spawn("keeper", keep)?;
+        keeper.spawn("write-back", move || {
+            while !waited(&seen_ahead, Duration::ZERO) {
+                ahead.write_back_ahead(PATIENCE);
+            }
+        })?;
+        Ok(keeper)
+    }
+
+    fn spawn(&mut self, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        self.threads.push(std::thread::Builder::new().name(name.into()).spawn(work)?);
+        Ok(())
     }
 }
 
@@ -60,7 +75,7 @@ impl Drop for Keeper {
         let (ended, news) = &*self.stop;
         *ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
         news.notify_all();
-        if let Some(thread) = self.thread.take() {
+        for thread in self.threads.drain(..) {
             // Its panic has been told; what it held is whole.
             let _ = thread.join();
         }

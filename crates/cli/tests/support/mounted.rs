@@ -88,6 +88,17 @@ impl Mounted {
         (status, self.log.take().map(|log| log.join().unwrap()).unwrap_or_default())
     }
 
+    /// Waits until a mount whose server was killed says that nobody serves it. What comes while the kernel
+    /// takes the connection apart is cancelled or aborted.
+    pub fn wait_until_dead(&self) {
+        let begun = Instant::now();
+        let error = || fs::read_dir(&self.directory).err().and_then(|error| error.raw_os_error());
+        while error() != Some(rustix::io::Errno::NOTCONN.raw_os_error()) {
+            assert!(begun.elapsed() < PATIENCE, "{:?}", error());
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
     /// Unmounts; the log.
     pub fn unmount(mut self) -> Vec<String> {
         unmount_with(tool::command("fusermount3").arg("-u").arg(&self.directory));

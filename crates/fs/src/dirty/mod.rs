@@ -14,7 +14,8 @@ mod pages;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
 
 use ondisk::inode::Timestamp;
 use ondisk::units::InodeNumber;
@@ -132,6 +133,8 @@ pub(crate) struct Delayed {
     /// Bytes written to all files: the clock by which writes are recent or not.
     written: AtomicU64,
     table: Mutex<Table>,
+    /// Half of what may be held is: told to whoever writes back ahead of need.
+    filling: (Mutex<()>, Condvar),
 }
 
 impl Delayed {
@@ -142,6 +145,7 @@ impl Delayed {
             bytes: AtomicU64::default(),
             written: AtomicU64::default(),
             table: Mutex::default(),
+            filling: Default::default(),
         }
     }
 
@@ -167,6 +171,20 @@ impl Delayed {
     /// Bytes to write back when there is too much: enough that it pays, not all.
     pub(crate) fn excess(&self) -> u64 {
         self.bytes().saturating_sub(self.bound - self.bound / 4)
+    }
+
+    /// Waits until half of what may be held is, but no longer than so; bytes to write back then.
+    pub(crate) fn wait_until_filling(&self, patience: Duration) -> u64 {
+        let (lock, told) = &self.filling;
+        let guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
+        // Writers tell it without the lock, again and again: what is missed once is told soon after.
+        let waited = told.wait_timeout_while(guard, patience, |()| !self.is_filling());
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        if self.is_filling() { self.bytes().saturating_sub(self.bound / 4) } else { 0 }
+    }
+
+    fn is_filling(&self) -> bool {
+        self.bytes() > self.bound / 2
     }
 
     /// What is known of a file's delayed writes, if anything is.
@@ -212,6 +230,9 @@ impl Delayed {
         let after = state.pages.bytes();
         if after >= before {
             self.bytes.fetch_add(after - before, Ordering::Relaxed);
+            if self.is_filling() {
+                self.filling.1.notify_one();
+            }
         } else {
             self.bytes.fetch_sub(before - after, Ordering::Relaxed);
         }

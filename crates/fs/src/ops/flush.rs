@@ -7,6 +7,7 @@
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use ondisk::inode::{Inode, Timestamp};
 use ondisk::units::{Block, FileBlock, InodeNumber, low_u32};
@@ -42,6 +43,18 @@ impl Volume {
     pub fn write_back(&self, before: Option<Timestamp>) -> Result<()> {
         let reason = if before.is_some() { Reason::Age } else { Reason::Asked };
         self.write_back_files(&self.delayed.oldest(before, u64::MAX), reason)
+    }
+
+    /// Writes back ahead of need, for a thread that does nothing else: waits, but no longer than so, until
+    /// much of what may be delayed is, and writes the oldest of it back. Writers then need not.
+    ///
+    /// # Errors
+    /// As [`Volume::write_back`].
+    pub fn write_back_ahead(&self, patience: Duration) -> Result<()> {
+        match self.delayed.wait_until_filling(patience) {
+            0 => Ok(()),
+            bytes => self.write_back_bytes(bytes),
+        }
     }
 
     /// Writes back the files that have been dirty longest, of so many bytes.

@@ -122,6 +122,16 @@ impl Tree {
         }
     }
 
+    /// Waits a moment for much to be delayed, and sends the oldest of it to the device. What fails is told
+    /// to whoever syncs it.
+    pub fn write_back_ahead(&self, patience: Duration) {
+        if !self.is_writable() {
+            std::thread::sleep(patience);
+        } else if self.volume.write_back_ahead(patience).is_err() {
+            std::thread::sleep(patience);
+        }
+    }
+
     /// Puts the volume in order, once nobody asks any more.
     ///
     /// # Errors
@@ -395,7 +405,14 @@ impl Service for Tree {
     }
 
     fn seek(&self, node: u64, offset: u64, what: Seek) -> fuse::Result<u64> {
-        self.answer(Verb::Lseek, node, b"", || self.seek_to(node, offset, what))
+        self.answer(Verb::Lseek, node, b"", || {
+            // The kernel asks without handing over its pages first: what it holds would pass for a hole,
+            // and copies that skip holes would lose it. Told so, it takes files for data from end to end.
+            if self.terms.writable {
+                return Err(Errno::NOSYS.into());
+            }
+            self.seek_to(node, offset, what)
+        })
     }
 
     fn control(
