@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use rustix::process::Signal;
-use support::mounted::{Mounted, have_fuse};
+use support::mounted::{Mounted, have_fuse, unmount_with};
 use testkit::fsck::{assert_clean, complaints};
 use testkit::mount::have_loop_mount;
 use testkit::scratch::Scratch;
@@ -56,6 +56,41 @@ fn judge(mounted: Mounted, image: &Path, rules: &Rules) {
     let again = Mounted::new(image, &["-o", "ro"]).unwrap();
     assert_same(&Snapshot::of(again.path()).unwrap(), &theirs, &Rules::default());
     again.unmount();
+}
+
+#[test]
+fn blocks_kept_for_root_are_left_by_others() {
+    let test = "blocks_kept_for_root_are_left_by_others";
+    if !have(test, &["mke2fs", "e2fsck", "setpriv", "dd"]) || !tool::have_root(test) {
+        return;
+    }
+    let scratch = Scratch::new(test);
+    let image = volume(&scratch, "-t ext4 -b 4096 -m 20", "64M");
+    let place = Path::new("/tmp").join(format!("plat-reserve-{}", std::process::id()));
+    fs::create_dir(&place).unwrap();
+    support::succeed(
+        support::plat(&["mount", "-o", "async,allow_other,nowriteback_cache"]).arg(&image).arg(&place),
+    );
+    fs::set_permissions(&place, fs::Permissions::from_mode(0o777)).unwrap();
+    let fill = |name: &str, user: &str| {
+        let mut command = tool::command("setpriv");
+        command.args([&format!("--reuid={user}"), &format!("--regid={user}"), "--clear-groups", "dd"]);
+        command
+            .args(["if=/dev/zero", "bs=64k", "conv=fsync"])
+            .arg(format!("of={}", place.join(name).display()));
+        String::from_utf8_lossy(&command.output().unwrap().stderr).into_owned()
+    };
+    let theirs = fill("theirs", "65534");
+    let left = rustix::fs::statvfs(&place).unwrap();
+    let roots = fill("roots", "0");
+    let full = rustix::fs::statvfs(&place).unwrap();
+    unmount_with(support::plat(&["umount"]).arg(&place));
+    fs::remove_dir(&place).unwrap();
+    assert!(theirs.contains("No space") && roots.contains("No space"), "{theirs} {roots}");
+    let kept = left.f_blocks / 5;
+    assert!(left.f_bfree >= kept && left.f_bfree < kept + 1024, "{} of {kept} left", left.f_bfree);
+    assert!(full.f_bfree < 512, "{} left", full.f_bfree);
+    assert_clean(&image);
 }
 
 /// What is written and not yet handed over by the kernel is data to whoever looks for holes, as `cp` does.

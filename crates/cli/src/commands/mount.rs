@@ -196,7 +196,8 @@ impl Mount {
             dev: options.dev,
             exec: options.exec,
             acl: options.acl,
-            writeback: writable,
+            // What is to be stable at once must not wait in the kernel.
+            writeback: writable && options.writeback && !options.sync,
             transport: options.transport,
             threads,
         };

@@ -50,6 +50,8 @@ pub struct MountOptions {
     pub policy: Option<BlockPolicyKind>,
     /// Written bytes wait in memory for their blocks.
     pub delay: bool,
+    /// The kernel may keep what programs write in its pages for a while.
+    pub writeback: bool,
     /// The device is told of space that becomes free.
     pub discard: bool,
     /// Seconds after which what was written is on its way to the device.
@@ -91,6 +93,7 @@ impl Default for MountOptions {
             access_times: AccessTimes::Relative,
             policy: None,
             delay: true,
+            writeback: true,
             discard: false,
             commit: COMMIT,
             without_effect: Vec::new(),
@@ -182,6 +185,8 @@ impl MountOptions {
             "sync" => self.sync = true,
             "delalloc" => self.delay = true,
             "nodelalloc" => self.delay = false,
+            "writeback_cache" => self.writeback = true,
+            "nowriteback_cache" => self.writeback = false,
             "discard" => self.discard = true,
             "nodiscard" => self.discard = false,
             "dirsync" => self.sync_names = true,

@@ -15,6 +15,7 @@ use ondisk::units::{Block, FileBlock, InodeNumber, low_u32};
 use crate::dirty::{DirtyFile, Reason, Run};
 use crate::error::{Error, Result};
 use crate::map::{self, Segment, Segments, State};
+use crate::space::leaving;
 use crate::txn::{Account, Update};
 use crate::volume::Volume;
 use crate::{file, inode};
@@ -66,7 +67,8 @@ impl Volume {
         let mut first = Ok(());
         for file in files {
             let _shared = file.share();
-            if let Err(error) = self.flush_shared(file, reason) {
+            // Whoever happens to do it, it is not done on their behalf.
+            if let Err(error) = leaving(0, || self.flush_shared(file, reason)) {
                 // Told here, and once more to whoever syncs that file.
                 let what = format!("writing back inode {}", file.number());
                 let again = Error::io(what, io::Error::other(error.to_string()));

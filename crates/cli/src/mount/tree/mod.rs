@@ -125,9 +125,7 @@ impl Tree {
     /// Waits a moment for much to be delayed, and sends the oldest of it to the device. What fails is told
     /// to whoever syncs it.
     pub fn write_back_ahead(&self, patience: Duration) {
-        if !self.is_writable() {
-            std::thread::sleep(patience);
-        } else if self.volume.write_back_ahead(patience).is_err() {
+        if !self.is_writable() || self.volume.write_back_ahead(patience).is_err() {
             std::thread::sleep(patience);
         }
     }

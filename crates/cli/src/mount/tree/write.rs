@@ -62,6 +62,11 @@ impl Tree {
         Ok(got)
     }
 
+    /// Does something on behalf of a user, who may have no right to the blocks kept for root.
+    fn as_user<T>(&self, uid: u32, gid: u32, work: impl FnOnce() -> T) -> T {
+        if uid == 0 { work() } else { self.volume.on_behalf_of(uid, gid, work) }
+    }
+
     pub(super) fn make(
         &self,
         caller: Caller,
@@ -78,7 +83,7 @@ impl Tree {
         }
         let got = self.inherited(caller, directory, file_type, new)?;
         let inode = NewInode { kind, attributes: got.attributes, xattrs: &got.xattrs };
-        let number = self.volume.create(directory, name, &inode)?;
+        let number = self.as_user(caller.uid, caller.gid, || self.volume.create(directory, name, &inode))?;
         // Nobody else knows it yet: its directory is locked by the kernel.
         self.hand_out(number, || Ok(self.volume.metadata(number)?))
     }
@@ -92,7 +97,8 @@ impl Tree {
         let directory = self.inode(parent)?;
         let got = self.inherited(caller, directory, FileType::Regular, new)?;
         let inode = NewInode { kind: Kind::File, attributes: got.attributes, xattrs: &got.xattrs };
-        let (number, _pin) = self.volume.create_unnamed(directory, &inode)?;
+        let (number, _pin) =
+            self.as_user(caller.uid, caller.gid, || self.volume.create_unnamed(directory, &inode))?;
         self.hand_out(number, || Ok(self.volume.metadata(number)?))
     }
 
@@ -173,7 +179,8 @@ impl Tree {
             (offset, data) = self.appended(number, facts.size, offset, data)?;
         }
         if !data.is_empty() {
-            self.volume.write_at(number, offset, data, options)?;
+            // Who wrote into the kernel's pages is not known: the owner answers for the space.
+            self.as_user(facts.uid, facts.gid, || self.volume.write_at(number, offset, data, options))?;
         }
         add(&self.counts.written, len);
         if flags.sync || facts.flags.contains(InodeFlags::SYNC) {
