@@ -398,7 +398,7 @@ fn run(test: &str, profile: &Profile, who: Who, threads: usize, steps: u64) {
     let root = view.path().to_owned();
     view.end();
     if who == Who::Plat {
-        judge(test, &image, &shown);
+        judge(test, &image, &shown, false);
         let view = View::new(who, &image, "ro");
         for (path, model) in &own {
             let path = view.path().join(path.strip_prefix(&root).unwrap());

@@ -414,7 +414,7 @@ fn run(test: &str, profile: &Profile, who: Who, seed: u64, steps: u64) {
     let shown = Snapshot::of(view.path()).unwrap();
     view.end();
     if who == Who::Plat {
-        judge(test, &image, &shown);
+        judge(test, &image, &shown, false);
         // Once more, by a mount that has seen nothing of it.
         let view = View::new(who, &image, "ro");
         assert!(std::fs::read(view.path().join("file")).unwrap() == model, "other bytes after unmounting");

@@ -24,6 +24,8 @@ impl Excuse {
 const NO_FLAGS: &str = "the kernel does not know the flags of inodes behind FUSE: opening is not asked of us, and a change is refused \
                         when it arrives";
 const NO_TMPFILE: &str = "the transport of the crate fuser knows no files without a name";
+const NO_HOLES: &str =
+    "while a volume can be written its holes are not shown: the kernel asks without handing over its pages";
 const NO_MOVING: &str = "the kernel's FUSE passes on no COLLAPSE_RANGE and INSERT_RANGE";
 const LATE: &str = "the kernel keeps the bytes of a write: what is wrong with it is found when they are written back, \
                     and told by fsync, close or syncfs";
@@ -89,6 +91,8 @@ pub const EXCUSES: &[Excuse] = &[
         "seek",
         "the kernel takes pages that were read for data; allocated space is none",
     ),
+    excuse("contents-every_other_block", "seek", NO_HOLES),
+    excuse("ranges-punch", "seek", NO_HOLES),
     excuse("listing-stable_while_names_come_and_go", "names", SPLIT),
     excuse("times-rules_of_reading", "a--", CACHED_READS),
     excuse(

@@ -126,7 +126,7 @@ fn kernel_against_plat(test: &str, profile: &Profile) {
     let view = View::new(Who::Plat, &images[1], "ro");
     let shown = Snapshot::of(view.path()).unwrap();
     view.end();
-    judge(test, &images[1], &shown);
+    judge(test, &images[1], &shown, true);
 }
 
 #[test]

@@ -119,11 +119,14 @@ impl View {
 }
 
 /// Asserts that a mount of ours left an image that e2fsck has nothing to say of, and in which the kernel (or, where it can't mount it,
-/// fuse2fs) shows the tree that we showed.
-pub fn judge(test: &str, image: &Path, shown: &Snapshot) {
+/// fuse2fs) shows the tree that we showed. A mount for writing shows no `holes`.
+pub fn judge(test: &str, image: &Path, shown: &Snapshot, holes: bool) {
     fsck::assert_clean(image);
     if let Some(seen) = testkit::view::seen(test, image) {
-        let rules = seen.rules(Rules { sockets: true, ..Rules::default() });
+        let mut rules = seen.rules(Rules { sockets: true, ..Rules::default() });
+        if !holes {
+            rules.hole_granularity = 0;
+        }
         assert_same(&seen.tree, shown, &rules);
     }
 }
