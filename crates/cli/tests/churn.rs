@@ -265,11 +265,11 @@ impl Worker<'_> {
             return;
         };
         let names: Vec<_> = list.filter_map(Result::ok).map(|entry| entry.path()).collect();
-        // Its own files neither come nor go meanwhile.
+        // Its own files neither come nor go meanwhile: none is missed. One may come twice where a block of
+        // the directory is split between two requests (docs/mount.md).
         for path in self.own.keys().filter(|path| path.parent() == Some(&directory)) {
-            let times = names.iter().filter(|name| *name == path).count();
-            if times != 1 {
-                self.wrong(format!("{} listed {times} times", path.display()));
+            if !names.contains(path) {
+                self.wrong(format!("{} not listed", path.display()));
             }
         }
     }
