@@ -8,7 +8,7 @@ if ! cargo fuzz --version >/dev/null 2>&1; then
     echo "fuzz: cargo-fuzz is missing: cargo install --locked cargo-fuzz" >&2
     exit 1
 fi
-# Volumes for the target `image`: golden ones of many kinds, with their checksums switched off, or no patch would get past them.
+# Volumes for the targets `image`, `check` and `repair`: golden ones of many kinds, with their checksums switched off, or no patch would get past them.
 seeds() {
     local name image
     mkdir -p fuzz/seeds

@@ -1,19 +1,22 @@
-//! Chores of the source tree: `cargo xtask tidy | images`.
+//! Chores of the source tree: `cargo xtask tidy | images | many`.
 
 mod tidy;
 
+use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask tidy | images [NAME...]
+const USAGE: &str = "usage: cargo xtask tidy | images [NAME...] | many FILES DIRECTORIES
   tidy     the rules of the source tree: arrows between crates, the ladder, ASCII, names, lengths
-  images   makes the golden images (or those named) in the cache, and prints where they are";
+  images   makes the golden images (or those named) in the cache, and prints where they are
+  many     writes a tar archive of so many small files to standard output";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.split_first() {
         Some((chore, [])) if chore == "tidy" => tidy(),
         Some((chore, names)) if chore == "images" => images(names),
+        Some((chore, [files, directories])) if chore == "many" => many(files, directories),
         _ => {
             eprintln!("{USAGE}");
             ExitCode::from(2)
@@ -33,6 +36,16 @@ fn tidy() -> ExitCode {
         eprintln!("tidy: {line}");
     }
     if found.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn many(files: &str, directories: &str) -> ExitCode {
+    let (Ok(files), Ok(directories)) = (files.parse(), directories.parse()) else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    let mut out = BufWriter::with_capacity(1 << 20, io::stdout().lock());
+    let written = testkit::many::write_tar(&mut out, files, directories).and_then(|()| out.flush());
+    written.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
 }
 
 fn images(names: &[String]) -> ExitCode {

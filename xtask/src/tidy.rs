@@ -22,7 +22,7 @@ const ARROWS: [(&str, &[&str]); 8] = [
 const OURS: [&str; 5] = ["ondisk", "placement", "platfs", "fuse", "testkit"];
 
 /// The ladder inside `fs`, from the top; a rung may name those after it only. Rungs of the same number may name each other.
-const LADDER: [(&str, u8); 9] = [
+const LADDER: [(&str, u8); 10] = [
     ("ops", 0),
     ("file", 1),
     ("dir", 1),
@@ -31,7 +31,8 @@ const LADDER: [(&str, u8); 9] = [
     ("space", 4),
     ("txn", 5),
     ("cache", 6),
-    ("device", 7),
+    ("check", 7),
+    ("device", 8),
 ];
 
 /// Names that say nothing, and what to say instead.

@@ -3,6 +3,7 @@
 
 pub mod archive;
 pub mod build;
+pub mod check;
 pub mod commands;
 pub mod console;
 pub mod export;
@@ -44,7 +45,8 @@ pub fn run_with<'a>(
     out: &'a mut (dyn Write + 'a),
     err: &'a mut (dyn Write + 'a),
 ) -> ExitCode {
-    match CommandLine::try_parse_from(commands::by_name(arguments)) {
+    let arguments = check::fsck::by_name(commands::by_name(arguments));
+    match CommandLine::try_parse_from(&arguments) {
         Ok(line) => {
             let mut console = Console::new(out, err);
             let done = line.command.run(&mut console).and_then(|()| console.flush());
@@ -54,7 +56,11 @@ pub fn run_with<'a>(
             let to = if error.use_stderr() { err } else { out };
             // Nothing is left to do if even the usage can't be printed.
             let _ = write!(to, "{error}").and_then(|()| to.flush());
-            ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+            if error.use_stderr() {
+                ExitCode::from(check::fsck::usage_code(&arguments))
+            } else {
+                ExitCode::SUCCESS
+            }
         }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use ondisk::units::InodeNumber;
 use platfs::device::Device;
+use platfs::journal::Recovery;
 use platfs::{Error, OpenOptions, Volume};
 
 use crate::console::{Console, Failure};
@@ -21,30 +22,39 @@ pub struct OpenImage {
 }
 
 impl OpenImage {
-    /// Opens an image and warns if its journal holds changes that reading does not see.
+    /// Opens an image, and warns if not all is seen that its journal holds. An unclean one is read as it will
+    /// be after replay, which happens in memory; if that can't be, without what the journal holds.
     ///
     /// # Errors
     /// No such file or partition, or no volume that can be read.
     pub fn open(image: &OsStr, console: &mut Console<'_>) -> Result<Self, Failure> {
-        let image = Self::open_to_mount(image)?;
-        if image.volume.needs_recovery() {
-            console.warn(format!(
-                "{}: the journal holds changes that are not in place yet (not cleanly unmounted); \
-                 what follows is without them; mounting or `e2fsck -p` brings them in",
-                image.name
-            ));
+        let opened = match Self::open_to_mount(image, false) {
+            Ok(opened) => opened,
+            Err(Failure::Failed(why)) => match Self::open_to_mount(image, true) {
+                Ok(opened) if opened.volume.needs_recovery() => {
+                    console.warn(format!("{why}; what follows is without what its journal holds"));
+                    return Ok(opened);
+                }
+                _ => return Err(Failure::Failed(why)),
+            },
+            Err(failure) => return Err(failure),
+        };
+        if let Some(missing) = opened.volume.recovery().and_then(Recovery::missing) {
+            console.warn(format!("{}: {missing}; what follows is without what that says", opened.name));
         }
-        Ok(image)
+        Ok(opened)
     }
 
-    /// Opens an image for reading without a word about its state.
+    /// Opens an image for reading without a word about its state; with `noload` without what its journal
+    /// holds.
     ///
     /// # Errors
-    /// As [`OpenImage::open`].
-    pub fn open_to_mount(image: &OsStr) -> Result<Self, Failure> {
+    /// As [`OpenImage::open`]; a journal that can't be replayed.
+    pub fn open_to_mount(image: &OsStr, noload: bool) -> Result<Self, Failure> {
         let name = image::shown(image).to_string();
         let device = open_device(image)?;
-        let volume = Volume::open(Arc::clone(&device), &OpenOptions::new()).map_err(|error| {
+        let how = OpenOptions::new().noload(noload);
+        let volume = Volume::open(Arc::clone(&device), &how).map_err(|error| {
             let readable = platfs::read_superblock(&*device).is_ok();
             let what = if readable { explained(&error) } else { no_superblock(&*device, &name, &error) };
             Failure::about(&name, what)

@@ -101,7 +101,9 @@ fn open(name: &OsStr) -> Result<OpenImage, Failure> {
     let device = image::open_write(name).map_err(|error| Failure::about(&shown, error))?;
     let now = now();
     let seed = now.seconds.cast_unsigned().rotate_left(32) ^ u64::from(now.nanoseconds);
-    let options = OpenOptions::new().write(true).unordered(true).now(now).seed(seed);
+    // A journal on another device can't be written; without it the image is marked until it is in order again.
+    let elsewhere = platfs::read_superblock(&*device).is_ok_and(|raw| raw.s_journal_inum.get() == 0);
+    let options = OpenOptions::new().write(true).unordered(elsewhere).now(now).seed(seed);
     let volume = Volume::open(Arc::clone(&device), &options).map_err(|error| {
         let what = match &error {
             Error::Unsupported(_) => format!("{error}; `e2fsck -p` brings a volume in order"),

@@ -20,7 +20,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use support::mounted::have_fuse;
 use support::volumes::{
-    CLUSTERS, EXTENTS, INLINE, POINTERS, Profile, SMALL_BLOCKS, SMALL_DELAYED, View, Who, judge,
+    CLUSTERS, EXTENTS, INLINE, JOURNAL, POINTERS, Profile, SMALL_BLOCKS, SMALL_DELAYED, View, Who, judge,
 };
 use testkit::mount::have_loop_mount;
 use testkit::random::Random;
@@ -433,6 +433,7 @@ ours!(
     pointers: POINTERS, 4, 1000;
     clusters: CLUSTERS, 4, 700;
     inline: INLINE, 4, 1000;
+    journal: JOURNAL, 8, 700;
     thirty_two_threads: EXTENTS, 32, 400;
 );
 

@@ -15,8 +15,8 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use support::mounted::have_fuse;
 use support::volumes::{
-    AT_ONCE, CLUSTERS, EXTENTS, INLINE, LARGE_BLOCKS, POINTERS, Profile, SMALL_BLOCKS, SMALL_DELAYED, View,
-    Who, judge,
+    AT_ONCE, CLUSTERS, EXTENTS, INLINE, JOURNAL, LARGE_BLOCKS, POINTERS, Profile, SMALL_BLOCKS,
+    SMALL_DELAYED, View, Who, judge,
 };
 use testkit::mapped::{Mapping, Sharing};
 use testkit::mount::have_loop_mount;
@@ -444,6 +444,7 @@ ours!(
     pointers: POINTERS,
     clusters: CLUSTERS,
     inline: INLINE,
+    journal: JOURNAL,
     large_blocks: LARGE_BLOCKS,
 );
 

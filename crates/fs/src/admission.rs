@@ -54,9 +54,10 @@ pub(crate) fn refuse_unwritable(
     if features.incompat.contains(Incompat::RECOVER) {
         return refuse("the journal must be replayed before the volume is written");
     }
-    if features.compat.contains(Compat::HAS_JOURNAL) && !options.unordered {
+    let elsewhere = features.compat.contains(Compat::HAS_JOURNAL) && raw.s_journal_inum.get() == 0;
+    if elsewhere && !options.unordered {
         return refuse(
-            "the volume has a journal, which is not written yet: only unordered writing is possible",
+            "the journal is on another device, which is not written: only unordered writing is possible",
         );
     }
     if raw.s_state.get() & STATE_ERROR != 0 && !options.force {

@@ -14,12 +14,12 @@ mod shard;
 #[cfg(test)]
 mod tests;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ondisk::corrupt::Place;
 use ondisk::seal::Sealer;
-use ondisk::units::{Block, BlockSize};
+use ondisk::units::{Block, BlockRun, BlockSize};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -40,6 +40,13 @@ pub trait Blocks {
 /// Blocks on their way to the device, as they were when they were collected, in the order of their
 /// numbers.
 pub struct Outgoing(Vec<(u64, Role, Arc<[u8]>)>);
+
+impl Outgoing {
+    /// Each block, with its role and its bytes, which are not sealed.
+    pub(crate) fn blocks(&self) -> &[(u64, Role, Arc<[u8]>)] {
+        &self.0
+    }
+}
 
 /// Parts of the cache with locks of their own; a power of two.
 const SHARDS: usize = 16;
@@ -62,6 +69,9 @@ pub struct Cache {
     /// Clean blocks are dropped from a shard when it holds more than this many.
     capacity: usize,
     versions: Versions,
+    /// Whether a journal has to be told of blocks that stop being metadata.
+    journaled: AtomicBool,
+    forgotten: Mutex<Vec<BlockRun>>,
 }
 
 impl Cache {
@@ -77,6 +87,8 @@ impl Cache {
             changed: AtomicUsize::new(0),
             capacity,
             versions: Versions::new(),
+            journaled: AtomicBool::new(false),
+            forgotten: Mutex::default(),
         }
     }
 
@@ -145,20 +157,72 @@ impl Cache {
         }
     }
 
-    /// Drops a block that no longer is metadata, unwritten changes included.
-    pub(crate) fn forget(&self, block: Block) {
-        let mut shard = self.shard(block.0);
-        self.changed.fetch_sub(shard.drop_block(block.0), Ordering::Relaxed);
+    /// Drops blocks that no longer are metadata, unwritten changes included.
+    pub(crate) fn forget(&self, run: BlockRun) {
+        for block in run.start.0..run.start.0 + u64::from(run.count) {
+            let mut shard = self.shard(block);
+            self.changed.fetch_sub(shard.drop_block(block), Ordering::Relaxed);
+        }
+        if self.journaled.load(Ordering::Relaxed) {
+            self.forgotten.lock().unwrap_or_else(PoisonError::into_inner).push(run);
+        }
+    }
+
+    /// From now on the blocks that stop being metadata are noted, until they are asked for.
+    pub(crate) fn note_forgotten(&self) {
+        self.journaled.store(true, Ordering::Relaxed);
+    }
+
+    /// The blocks that stopped being metadata since the last time.
+    pub(crate) fn take_forgotten(&self) -> Vec<BlockRun> {
+        std::mem::take(&mut *self.forgotten.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Changed blocks that are not on their way to the device.
+    pub(crate) fn changed(&self) -> usize {
+        self.changed.load(Ordering::Relaxed)
+    }
+
+    /// A block as it leaves for the device.
+    pub(crate) fn sealed(&self, block: u64, role: Role, bytes: &Arc<[u8]>) -> Arc<[u8]> {
+        if role == Role::Plain {
+            return Arc::clone(bytes);
+        }
+        let mut sealed = bytes.to_vec();
+        role.seal(&self.sealer, Block(block), &mut sealed);
+        Arc::from(sealed)
+    }
+
+    /// Collected blocks are in the journal; they stay in memory until they are in their places.
+    pub(crate) fn logged(&self, outgoing: &Outgoing) {
+        for (block, _, bytes) in &outgoing.0 {
+            self.shard(*block).logged(*block, bytes);
+        }
+    }
+
+    /// A block that the journal had is in its place.
+    pub(crate) fn in_place(&self, block: u64, bytes: &Arc<[u8]>) {
+        self.shard(block).in_place(block, bytes);
+    }
+
+    /// Drops clean blocks until the bound on memory holds.
+    pub(crate) fn trim(&self) {
+        self.shards().for_each(|mut shard| shard.trim(self.capacity));
+    }
+
+    /// Blocks that the cache holds before clean ones are dropped.
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity * SHARDS
     }
 
     /// Whether so many blocks are changed that they should be on their way to the device.
     pub(crate) fn is_crowded(&self) -> bool {
-        self.changed.load(Ordering::Relaxed) > self.capacity * SHARDS / 2
+        self.changed() > self.capacity() / 2
     }
 
     /// Whether more blocks wait for being written than the memory bound allows.
     pub(crate) fn is_overfull(&self) -> bool {
-        self.changed.load(Ordering::Relaxed) > self.capacity * SHARDS
+        self.changed() > self.capacity()
     }
 
     /// Every changed block as it is now. Whoever collects must write, before somebody collects
@@ -198,9 +262,7 @@ impl Cache {
                 self.shard(*block).written(*block, bytes);
             }
         }
-        for mut shard in self.shards() {
-            shard.trim(self.capacity);
-        }
+        self.trim();
         Ok(())
     }
 

@@ -74,6 +74,10 @@ pub enum Error {
     #[doc(hidden)]
     #[error("block {0} is not in memory")]
     NotCached(u64),
+    /// The running transaction has no room for this change. Never leaves the library.
+    #[doc(hidden)]
+    #[error("the journal has no room for this change now")]
+    LogFull,
     /// Metadata could not be written earlier; the volume is not written any more.
     #[error("an earlier write failed: nothing more is written; check the volume")]
     WriteFailed,

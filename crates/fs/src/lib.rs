@@ -22,6 +22,7 @@
 //! | --- | --- |
 //! | [`Volume`], `ops` | opening, sync, the verbs |
 //! | `file`, `dir`, `xattr`, `inline` | contents, names, attributes |
+//! | `dirty` | written bytes that wait for their blocks |
 //! | `map` | file block to disk block |
 //! | `inode` | records in the tables |
 //! | `space` | bitmaps, descriptors and the placement engines |
@@ -29,7 +30,7 @@
 //! | `cache` | metadata blocks in memory, verified and sealed |
 //! | [`device`] | bytes |
 //!
-//! [`mkfs`] stands beside the ladder and uses only `device` and the format crate.
+//! [`journal`] and [`mkfs`] stand beside the ladder; the latter uses only `device` and the format crate.
 //!
 //! The library never prints, reads no environment, and takes clock and randomness as values
 //! ([`OpenOptions`]): what it writes is a function of its inputs.
@@ -38,6 +39,7 @@
 
 mod admission;
 mod cache;
+pub mod check;
 pub mod device;
 mod dir;
 mod dirty;
@@ -47,6 +49,7 @@ mod format;
 mod handles;
 mod inline;
 mod inode;
+pub mod journal;
 mod map;
 pub mod mkfs;
 mod ops;
@@ -71,6 +74,6 @@ pub use ops::{
     AccessTimes, Allocate, AttributeChange, Attributes, File, FileMap, Inherited, Kind, Metadata, NewInode,
     Pin, Replace, Seek, Times, Walk, Wanted, WriteOptions, Writer, rules,
 };
-pub use options::OpenOptions;
+pub use options::{DataMode, OpenOptions};
 pub use placement;
 pub use volume::Volume;

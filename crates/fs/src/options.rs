@@ -3,6 +3,16 @@
 use ondisk::inode::Timestamp;
 use placement::BlockPolicyKind;
 
+/// What a crash may do to the contents of files, on volumes with a journal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum DataMode {
+    /// Bytes are on the device before a file leads to their blocks: no file shows what others had deleted.
+    #[default]
+    Ordered,
+    /// They may come later: a file that was just written to may show anything where it grew.
+    Writeback,
+}
+
 /// How to open a volume.
 #[derive(Clone, Debug, Default)]
 pub struct OpenOptions {
@@ -12,6 +22,8 @@ pub struct OpenOptions {
     pub(crate) delay: u64,
     pub(crate) unordered: bool,
     pub(crate) force: bool,
+    pub(crate) noload: bool,
+    pub(crate) data: DataMode,
     pub(crate) discard: bool,
     pub(crate) now: Timestamp,
     pub(crate) seed: u64,
@@ -69,8 +81,14 @@ impl OpenOptions {
         self
     }
 
+    /// What the journal says of the contents of files.
+    #[must_use]
+    pub fn data(mut self, data: DataMode) -> Self {
+        self.data = data;
+        self
+    }
+
     /// Writes volumes with a journal without using it: what a crash leaves then has to be checked.
-    /// Without it such a volume is refused for writing.
     #[must_use]
     pub fn unordered(mut self, unordered: bool) -> Self {
         self.unordered = unordered;
@@ -82,6 +100,14 @@ impl OpenOptions {
     #[must_use]
     pub fn force(mut self, force: bool) -> Self {
         self.force = force;
+        self
+    }
+
+    /// Leaves a journal as it is that holds changes which are not in their places: the volume is read
+    /// without them, and can't be written.
+    #[must_use]
+    pub fn noload(mut self, noload: bool) -> Self {
+        self.noload = noload;
         self
     }
 

@@ -3,18 +3,20 @@
 //! Owns: when metadata is written, and in which order with flushes. While anything is written verbs go
 //! on: the writer's lock is held only to collect what there is.
 //!
-//! Locks are taken in this order: `syncs.writing`, `writer`, what they protect. Nothing but
+//! Locks are taken in this order: `syncs.writing`, the journal's `flights`, `writer`, what they protect. Nothing but
 //! `syncs.writing` is held while the device is waited for.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
 
 use ondisk::superblock::{RawSuperblock, STATE_VALID, SUPERBLOCK_OFFSET};
-use ondisk::units::low_u32;
+use ondisk::units::{BlockRun, low_u32};
 use zerocopy::IntoBytes;
 
 use crate::cache::Outgoing;
 use crate::error::{Error, Result};
+use crate::journal::{Journal, Transaction};
 use crate::space::Work;
 use crate::txn::Update;
 use crate::versions::SPACE;
@@ -34,7 +36,12 @@ pub(crate) struct Syncs {
     failed: AtomicBool,
     /// Whether the disk says that the volume is not in order by itself.
     marked: AtomicBool,
+    /// News that a sync has ended.
+    ended: (Mutex<()>, Condvar),
 }
+
+/// How long a sync waits before it looks again whether the device is free, which not everybody tells.
+const PATIENCE: Duration = Duration::from_millis(5);
 
 /// The right to write metadata to the device.
 struct Device<'v>(#[expect(dead_code, reason = "held for its drop")] MutexGuard<'v, ()>);
@@ -43,6 +50,7 @@ struct Device<'v>(#[expect(dead_code, reason = "held for its drop")] MutexGuard<
 struct Collected {
     outgoing: Outgoing,
     superblock: RawSuperblock,
+    forgotten: Vec<BlockRun>,
     work: Work,
 }
 
@@ -71,11 +79,21 @@ impl Volume {
         if self.options.loading || self.syncs.marked.load(Ordering::Acquire) {
             return self.refuse_failed();
         }
+        if self.journal.is_some() {
+            // Its first transaction tells.
+            self.syncs.marked.store(true, Ordering::Release);
+            return self.refuse_failed();
+        }
         self.mark(&self.device()?, false)
     }
 
     fn mark(&self, _device: &Device<'_>, clean: bool) -> Result<()> {
         if self.options.loading || self.syncs.marked.load(Ordering::Acquire) != clean {
+            return Ok(());
+        }
+        if let Some(journal) = &self.journal {
+            self.or_fail(journal.log().close(self.now()))?;
+            self.syncs.marked.store(false, Ordering::Release);
             return Ok(());
         }
         self.edit_superblock(|raw| {
@@ -91,9 +109,18 @@ impl Volume {
         self.cache.device().flush().map_err(|source| Error::io("flushing the device", source))
     }
 
-    /// Writes metadata blocks out when they take much memory. Only right while the ordering is
-    /// *unordered*: nothing is promised before a sync.
+    /// Commits the running transaction, which has no room for more, unless somebody else does.
+    pub(crate) fn commit_full(&self) -> Result<()> {
+        let begun = self.syncs.begun.load(Ordering::Acquire);
+        self.sync_after(begun)
+    }
+
+    /// Brings the running transaction of a journal to the device, if it is large; without a journal, where
+    /// nothing is promised before a sync, metadata blocks that take much memory.
     pub(crate) fn relieve(&self) -> Result<()> {
+        if let Some(journal) = &self.journal {
+            return if journal.is_filling() { self.commit_full() } else { Ok(()) };
+        }
         if !self.cache.is_crowded() {
             return Ok(());
         }
@@ -125,6 +152,15 @@ impl Volume {
         self.sync_metadata()
     }
 
+    /// Makes stable all that was changed but for bytes that are still delayed: with a journal, commits the
+    /// running transaction.
+    ///
+    /// # Errors
+    /// As [`Volume::sync`].
+    pub fn commit(&self) -> Result<()> {
+        if self.space.is_writable() { self.sync_metadata() } else { Err(Error::ReadOnly) }
+    }
+
     /// Makes stable what is not delayed.
     pub(crate) fn sync_metadata(&self) -> Result<()> {
         self.refuse_failed()?;
@@ -134,12 +170,36 @@ impl Volume {
         self.reap()?;
         self.tidy_maps();
         let begun = self.syncs.begun.load(Ordering::Acquire);
-        let device = self.device()?;
-        // One that began after this was called has brought everything along.
-        if self.syncs.done.load(Ordering::Acquire) > begun {
-            return Ok(());
+        self.sync_after(begun)
+    }
+
+    /// Makes a sync, unless somebody makes one that begins after so many.
+    fn sync_after(&self, begun: u64) -> Result<()> {
+        let Some(device) = self.device_or_sync_after(begun) else { return Ok(()) };
+        let done = self.refuse_failed().and_then(|()| self.sync_alone(&device));
+        drop(device);
+        let _listening = lock(&self.syncs.ended.0);
+        self.syncs.ended.1.notify_all();
+        done
+    }
+
+    /// Waits for the device, or for a sync of somebody else that was begun after another and so brings
+    /// everything along: those who wait for the same need not wait for each other.
+    fn device_or_sync_after(&self, begun: u64) -> Option<Device<'_>> {
+        let (lock_of_news, news) = &self.syncs.ended;
+        let mut listening = lock(lock_of_news);
+        loop {
+            if self.syncs.done.load(Ordering::Acquire) > begun {
+                return None;
+            }
+            match self.syncs.writing.try_lock() {
+                Ok(guard) => return Some(Device(guard)),
+                Err(TryLockError::Poisoned(poisoned)) => return Some(Device(poisoned.into_inner())),
+                Err(TryLockError::WouldBlock) => {}
+            }
+            let waited = news.wait_timeout(listening, PATIENCE);
+            listening = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        self.sync_alone(&device)
     }
 
     /// Makes what was freed usable, unless that has happened since `settlements`; says whether it is
@@ -165,13 +225,25 @@ impl Volume {
     fn try_sync(&self) -> Result<()> {
         self.space.warm_up()?;
         let collected = self.collect()?;
-        self.cache.write_out(&collected.outgoing)?;
-        self.write_superblock(collected.superblock)?;
-        self.flush()?;
+        self.make_stable(&collected)?;
         if self.options.discard {
             self.discard(&collected.work);
         }
         self.space.settle(&collected.work)
+    }
+
+    fn make_stable(&self, collected: &Collected) -> Result<()> {
+        if let Some(journal) = &self.journal {
+            return journal.log().commit(&Transaction {
+                outgoing: &collected.outgoing,
+                forgotten: &collected.forgotten,
+                superblock: &collected.superblock,
+                now: self.now(),
+            });
+        }
+        self.cache.write_out(&collected.outgoing)?;
+        self.write_superblock(collected.superblock)?;
+        self.flush()
     }
 
     /// Tells the device of what is free for good and can't be in use again yet. It is advice: a device
@@ -188,12 +260,17 @@ impl Volume {
 
     /// Writes the superblock as it is now, without making it durable.
     pub(crate) fn store_superblock(&self) -> Result<()> {
+        if self.journal.is_some() {
+            self.mark_changed()?;
+            return self.sync_metadata();
+        }
         let _device = self.device()?;
         self.or_fail(self.write_superblock(self.superblock()))
     }
 
     /// All that is to be written, as of one moment between two updates.
     fn collect(&self) -> Result<Collected> {
+        let _landed = self.journal.as_ref().map(Journal::land);
         let _writing = lock(&self.writer);
         let (change, work) = self.cache.versions().during(&[SPACE], &[], || {
             let mut update = Update::new(&self.cache);
@@ -207,7 +284,15 @@ impl Volume {
             let inodes = u64::from(raw.s_free_inodes_count.get()).saturating_add_signed(change.inodes);
             raw.s_free_inodes_count.set(low_u32(inodes));
         });
-        Ok(Collected { outgoing: self.cache.collect(), superblock: self.superblock(), work })
+        if let Some(journal) = &self.journal {
+            journal.begin_next();
+        }
+        Ok(Collected {
+            outgoing: self.cache.collect(),
+            superblock: self.superblock(),
+            forgotten: self.cache.take_forgotten(),
+            work,
+        })
     }
 
     /// Makes everything stable and says on disk that the volume is in order. A volume that was

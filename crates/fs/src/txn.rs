@@ -5,12 +5,13 @@
 //! committed leaves blocks and free space as they were (invariant I8). So a verb can fail at any
 //! point, for lack of space or over a corrupt block, without undoing anything by hand.
 //!
-//! Today's ordering is *unordered*: published blocks reach the device in any order until a sync.
+//! Published blocks reach the device with the next sync: as one transaction of the journal where there is one
+//! (`journal`), else in any order.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-use ondisk::units::{Block, BlockRun, InodeNumber};
+use ondisk::units::{Block, BlockRun, Group, InodeNumber};
 use placement::Promise;
 
 use crate::cache::{Blocks, Cache, Role};
@@ -46,6 +47,7 @@ pub struct Update<'v> {
     account: Option<Account>,
     changed: Vec<InodeNumber>,
     moved: Vec<InodeNumber>,
+    groups: BTreeSet<Group>,
 }
 
 /// Space promised beforehand, from which an update may take. What a dropped update took from it is
@@ -63,6 +65,7 @@ impl<'v> Update<'v> {
             account: None,
             changed: Vec::new(),
             moved: Vec::new(),
+            groups: BTreeSet::new(),
         }
     }
 
@@ -128,6 +131,21 @@ impl<'v> Update<'v> {
         }
     }
 
+    /// Notes that something of a group is taken or freed, which changes its bitmaps in time.
+    pub fn note_group(&mut self, group: Group) {
+        self.groups.insert(group);
+    }
+
+    /// The groups of which something is taken or freed.
+    pub(crate) fn groups(&self) -> &BTreeSet<Group> {
+        &self.groups
+    }
+
+    /// Blocks that the update changes.
+    pub(crate) fn staged(&self) -> usize {
+        self.staged.len()
+    }
+
     /// Notes that blocks stop being metadata: staged and cached copies are dropped on commit.
     pub fn forget(&mut self, run: BlockRun) {
         self.forgotten.push(run);
@@ -140,11 +158,7 @@ impl<'v> Update<'v> {
     pub fn commit(self) {
         let Update { cache, staged, claims, forgotten, changed, moved, .. } = self;
         cache.versions().during(&changed, &moved, || {
-            for run in forgotten {
-                for offset in 0..u64::from(run.count) {
-                    cache.forget(Block(run.start.0 + offset));
-                }
-            }
+            forgotten.into_iter().for_each(|run| cache.forget(run));
             let staged = staged.into_iter();
             cache.publish(staged.map(|(block, staged)| (Block(block), staged.role, staged.bytes)));
             for claim in claims {

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ondisk::corrupt::Place;
-use ondisk::features::Incompat;
+use ondisk::features::{Compat, Incompat};
 use ondisk::inode::{Inode, TimeField, Timestamp};
 use ondisk::superblock::RawSuperblock;
 use ondisk::units::{Block, Group};
@@ -20,6 +20,7 @@ use crate::dirty::Delayed;
 use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::handles::Handles;
+use crate::journal::{self, Journal, Recovery};
 use crate::options::OpenOptions;
 use crate::space::Space;
 use crate::sync::Syncs;
@@ -50,6 +51,9 @@ pub struct Volume {
     now: Mutex<Timestamp>,
     /// Inodes made since the volume was opened.
     pub(crate) created: AtomicU64,
+    recovery: Option<Recovery>,
+    /// The journal, if it is used.
+    pub(crate) journal: Option<Journal>,
 }
 
 /// Times a verb makes a sync for space that others then take before it.
@@ -65,33 +69,69 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The superblock of a device and the facts of its format, checked.
+fn readable(device: &dyn Device) -> Result<(RawSuperblock, Format)> {
+    let raw = read_superblock(device)?;
+    refuse_unreadable(raw.features())?;
+    let format = Format::from_superblock(&raw)?;
+    if !format.sealer.superblock_is_right(&raw) {
+        return Err(Error::corrupt(Place::Superblock, "checksum is wrong"));
+    }
+    let (blocks, log2) = (format.geometry.blocks, format.geometry.block_size.log2());
+    if blocks > device.size() >> log2 {
+        return Err(Error::corrupt(
+            Place::Superblock,
+            format!("the volume has {blocks} blocks, the device only {}", device.size() >> log2),
+        ));
+    }
+    Ok((raw, format))
+}
+
+/// A device whose journal was replayed, if it has to be.
+fn recovered(device: Arc<dyn Device>, options: &OpenOptions) -> Result<(Arc<dyn Device>, Option<Recovery>)> {
+    let (raw, mut format) = readable(&*device)?;
+    if options.noload || !journal::is_pending(&raw) {
+        return Ok((device, None));
+    }
+    if !options.write {
+        let (device, recovery) = journal::replayed(device)?;
+        return Ok((device, Some(recovery)));
+    }
+    // What else speaks against writing is asked before the first write.
+    format.features.incompat.remove(Incompat::RECOVER);
+    refuse_unwritable(&raw, &*device, &format, options)?;
+    let replay = journal::plan(&device, &raw)?;
+    if let Some(missing) = replay.recovery.missing() {
+        return Err(Error::Unsupported(format!("the volume was not closed cleanly, and {missing}")));
+    }
+    replay.write(&*device)?;
+    Ok((device, Some(replay.recovery)))
+}
+
 impl Volume {
-    /// Opens the volume on a device.
+    /// Opens the volume on a device. A journal that was left with changes is replayed: in memory, the
+    /// device untouched, if the volume is only to be read, else on the device.
     ///
     /// # Errors
     /// The device's failure; a superblock that is none, has a wrong checksum, contradicts itself or
     /// describes more than the device holds; features that this code can't read or, when opened for
-    /// writing, can't write.
+    /// writing, can't write; a journal that can't be replayed, or for writing not wholly.
     pub fn open(device: Arc<dyn Device>, options: &OpenOptions) -> Result<Self> {
-        let raw = read_superblock(&*device)?;
-        refuse_unreadable(raw.features())?;
-        let format = Format::from_superblock(&raw)?;
-        if !format.sealer.superblock_is_right(&raw) {
-            return Err(Error::corrupt(Place::Superblock, "checksum is wrong"));
-        }
-        let (blocks, log2) = (format.geometry.blocks, format.geometry.block_size.log2());
-        if blocks > device.size() >> log2 {
-            return Err(Error::corrupt(
-                Place::Superblock,
-                format!("the volume has {blocks} blocks, the device only {}", device.size() >> log2),
-            ));
-        }
+        let (device, recovery) = recovered(device, options)?;
+        let (raw, format) = readable(&*device)?;
+        let log2 = format.geometry.block_size.log2();
         let cache = Arc::new(Cache::new(Arc::clone(&device), format.geometry.block_size, format.sealer));
         let space = if options.write {
             refuse_unwritable(&raw, &*device, &format, options)?;
             Space::for_writing(&*device, &format, Arc::clone(&cache), options.policy, options.loading)?
         } else {
             Space::for_reading(&*device, &format)?
+        };
+        let journaled = options.write && !options.loading && !options.unordered;
+        let journal = if journaled && format.features.compat.contains(Compat::HAS_JOURNAL) {
+            Some(Journal::open(&device, &cache, &format, &raw, options.data)?)
+        } else {
+            None
         };
         let volume = Volume {
             format,
@@ -107,6 +147,8 @@ impl Volume {
             handles: Handles::default(),
             now: Mutex::new(options.now),
             created: AtomicU64::new(0),
+            recovery,
+            journal,
         };
         if options.write {
             volume.clean_orphans()?;
@@ -132,11 +174,24 @@ impl Volume {
         &self.space
     }
 
-    /// Whether the journal holds changes that were not yet brought to their places. Reading shows
-    /// the volume without them.
+    /// Whether the journal may hold changes that were not brought to their places, because the volume was
+    /// opened so ([`OpenOptions::noload`]): reading shows it without them.
     #[must_use]
     pub fn needs_recovery(&self) -> bool {
         self.format.has_incompat(Incompat::RECOVER)
+    }
+
+    /// Whether changes go through a journal.
+    #[must_use]
+    pub fn uses_journal(&self) -> bool {
+        self.journal.is_some()
+    }
+
+    /// What replay of the journal did when the volume was opened, if there was need of it. A volume that
+    /// is only read was replayed in memory: the device is as it was.
+    #[must_use]
+    pub fn recovery(&self) -> Option<&Recovery> {
+        self.recovery.as_ref()
     }
 
     /// A group's block bitmap: bit `n` is cluster `n` of the group, set if in use; bits behind its last
@@ -180,19 +235,6 @@ impl Volume {
         }
     }
 
-    /// As [`Volume::change`], but a verb that finds no space fails at once.
-    pub(crate) fn change_once<'v, T>(
-        &'v self,
-        mut verb: impl FnMut(&mut Update<'v>) -> Result<T>,
-    ) -> Result<T> {
-        self.mark_changed()?;
-        self.reap()?;
-        // What a dropped update took of a promise is lost to it: this one waits where it must.
-        let done = self.attempt(&mut verb, false)?;
-        self.relieve()?;
-        Ok(done)
-    }
-
     /// Does a verb as one update, whatever space it finds. Where it would wait for the device, it is
     /// dropped, the block read with nobody kept waiting, and the verb begun anew.
     pub(crate) fn perform<'v, T>(&'v self, verb: &mut impl FnMut(&mut Update<'v>) -> Result<T>) -> Result<T> {
@@ -200,6 +242,10 @@ impl Volume {
         loop {
             let missing = match self.attempt(verb, left > 0) {
                 Err(Error::NotCached(block)) => block,
+                Err(Error::LogFull) => {
+                    self.commit_full()?;
+                    continue;
+                }
                 done => return done,
             };
             left -= 1;
@@ -208,14 +254,21 @@ impl Volume {
         }
     }
 
-    fn attempt<'v, T>(
+    /// One try at a verb, which waits for the device or is dropped where it would.
+    pub(crate) fn attempt<'v, T>(
         &'v self,
         verb: &mut impl FnMut(&mut Update<'v>) -> Result<T>,
         hasty: bool,
     ) -> Result<T> {
         let _writing = self.begin()?;
+        if self.journal.as_ref().is_some_and(Journal::is_filling) {
+            return Err(Error::LogFull);
+        }
         let mut update = Update::new(&self.cache);
         let done = in_haste(hasty, || verb(&mut update))?;
+        if let Some(journal) = &self.journal {
+            journal.admit(&update)?;
+        }
         update.commit();
         Ok(done)
     }

@@ -313,12 +313,12 @@ fn look_at_something(volume: &Volume, dirs: &[InodeNumber], random: &mut Random)
 }
 
 /// I20: what readers see is of one moment and of one file, whatever happens meanwhile.
-fn stress(fs_type: FsType, features: &str, delay: u64) {
+fn stress(fs_type: FsType, features: &str, delay: u64, journaled: bool) {
     const STEPS: u64 = 400;
     let scratch = Scratch::new("readers-beside");
     let image = scratch.join("disk.img");
     let device = Gated::new(&image, 8 << 20, fs_type, features);
-    let options = OpenOptions::new().write(true).unordered(true).delay(delay);
+    let options = OpenOptions::new().write(true).unordered(!journaled).delay(delay);
     let volume = Volume::open(device.clone(), &options).unwrap();
     let directory = NewInode { kind: Kind::Directory, ..new_file() };
     let dirs = [b"one", b"two"].map(|name| volume.create(ROOT, name, &directory).unwrap());
@@ -348,15 +348,21 @@ fn stress(fs_type: FsType, features: &str, delay: u64) {
 
 #[test]
 fn readers_beside_writers_of_extents() {
-    stress(FsType::Ext4, "", 0);
+    stress(FsType::Ext4, "", 0, false);
 }
 
 #[test]
 fn readers_beside_writers_that_are_delayed() {
-    stress(FsType::Ext4, "", 1 << 20);
+    stress(FsType::Ext4, "", 1 << 20, false);
 }
 
 #[test]
 fn readers_beside_writers_of_block_pointers() {
-    stress(FsType::Ext2, "dir_index", 256 << 10);
+    stress(FsType::Ext2, "dir_index", 256 << 10, false);
+}
+
+#[test]
+fn readers_beside_writers_with_a_journal() {
+    stress(FsType::Ext4, "", 0, true);
+    stress(FsType::Ext3, "", 256 << 10, true);
 }

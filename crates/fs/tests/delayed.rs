@@ -255,3 +255,32 @@ fn writers_readers_and_write_back_side_by_side() {
     });
     volume.close().unwrap();
 }
+
+/// A write-back that had taken a file's bytes, and lost the race with the removal of its last name, once
+/// gave blocks to an inode that was free, or another file by then.
+#[test]
+fn what_is_removed_while_it_is_written_back_leaves_nothing() {
+    const EACH: usize = 6000;
+    let volume = volume(32 << 20, 1 << 20);
+    let free = volume.space().free_after_sync().unwrap().0;
+    let make = |name: &str| {
+        for _ in 0..EACH {
+            let inode = create(&volume, name);
+            write(&volume, inode, 0, &[7; 8192]);
+            volume.unlink(InodeNumber::ROOT, name.as_bytes()).unwrap();
+        }
+    };
+    thread::scope(|scope| {
+        let makers = ["one", "two"].map(|name| {
+            scope.spawn({
+                let make = &make;
+                move || make(name)
+            })
+        });
+        while !makers.iter().all(thread::ScopedJoinHandle::is_finished) {
+            volume.write_back(None).unwrap();
+        }
+    });
+    volume.sync().unwrap();
+    assert_eq!(volume.space().free_after_sync().unwrap().0, free);
+}

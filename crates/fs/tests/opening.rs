@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 use platfs::device::{Device, FileDevice, MemoryDevice};
 use platfs::mkfs::{FsType, Options, Plan, parse_features};
-use platfs::ondisk::features::RoCompat;
+use platfs::ondisk::features::{Incompat, RoCompat};
 use platfs::ondisk::orphan_file;
+use platfs::ondisk::superblock::STATE_VALID;
 use platfs::ondisk::units::InodeNumber;
 use platfs::{Attributes, Error, Kind, NewInode, OpenOptions, State, Volume, WriteOptions, read_superblock};
 use testkit::fsck;
@@ -39,11 +40,31 @@ fn refusal(device: &Arc<MemoryDevice>, options: &OpenOptions) -> String {
 }
 
 #[test]
-fn a_journal_is_passed_over_only_if_that_is_asked_for() {
+fn a_journal_is_used_unless_it_is_to_be_passed_over() {
     let device = made(FsType::Ext4, "");
-    assert!(refusal(&device, &writing()).contains("unordered"));
+    let new = NewInode { kind: Kind::File, attributes: Attributes::default(), xattrs: &[] };
+    for (unordered, valid) in [(false, true), (true, false)] {
+        let volume = Volume::open(device.clone(), &writing().unordered(unordered)).unwrap();
+        volume.create(InodeNumber::ROOT, format!("{unordered}").as_bytes(), &new).unwrap();
+        volume.sync().unwrap();
+        let raw = read_superblock(&*device).unwrap();
+        assert_eq!(raw.features().incompat.contains(Incompat::RECOVER), !unordered);
+        assert_eq!(raw.s_state.get() & STATE_VALID != 0, valid);
+        volume.close().unwrap();
+        let raw = read_superblock(&*device).unwrap();
+        assert!(raw.s_state.get() & STATE_VALID != 0 && !raw.features().incompat.contains(Incompat::RECOVER));
+    }
+}
+
+#[test]
+fn a_journal_on_another_device_is_not_written() {
+    let device = made(FsType::Ext4, "");
+    let mut raw = read_superblock(&*device).unwrap();
+    raw.s_journal_inum.set(0);
+    Volume::open(device.clone(), &OpenOptions::new()).unwrap().format().sealer.seal_superblock(&mut raw);
+    device.write_at(1024, raw.as_bytes()).unwrap();
+    assert!(refusal(&device, &writing()).contains("another device"));
     Volume::open(device.clone(), &writing().unordered(true)).unwrap();
-    Volume::open(made(FsType::Ext2, ""), &writing()).unwrap();
 }
 
 #[test]

@@ -71,7 +71,8 @@ impl Layout {
     }
 
     /// The field for a length, a multiple of four up to the block size.
-    pub(crate) fn encode_len(self, len: usize) -> [u8; 2] {
+    #[must_use]
+    pub fn encode_len(self, len: usize) -> [u8; 2] {
         u16::try_from(len).unwrap_or(0xFFFF).to_le_bytes()
     }
 
@@ -116,8 +117,8 @@ pub enum EntryRule {
     LeavesScrap { len: usize, left: usize },
     #[error("name of {name_len} bytes does not fit length {len}")]
     NameOverEnd { name_len: usize, len: usize },
-    #[error("in use, but its name is empty")]
-    NoName,
+    #[error("in use for {len} bytes, but its name is empty")]
+    NoName { len: usize },
 }
 
 /// One entry of a block, in use or not.
@@ -252,7 +253,7 @@ impl<'b> Entries<'b> {
         }
         let inode = InodeNumber::new(u32::from_le_bytes([i0, i1, i2, i3]));
         if inode.is_some() && name_len == 0 {
-            return Err(EntryRule::NoName);
+            return Err(EntryRule::NoName { len });
         }
         let name = after.get(..name_len).unwrap_or_default();
         Ok(Entry { offset: self.at, len, inode, type_code, name })
@@ -389,9 +390,15 @@ pub fn fill<'r>(block: &mut [u8], layout: Layout, records: impl IntoIterator<Ite
     }
     put_len(block, layout, last, space - last);
     if layout.checksums {
-        put(block, space, &[0, 0, 0, 0, 12, 0, 0, TAIL_TYPE]);
+        put_tail(block);
     }
     true
+}
+
+/// Makes the last 12 bytes of a block a checksum tail, which is then to be sealed.
+pub fn put_tail(block: &mut [u8]) {
+    let at = block.len().saturating_sub(DIRECTORY_TAIL_LEN);
+    put(block, at, &[0, 0, 0, 0, 12, 0, 0, TAIL_TYPE, 0, 0, 0, 0]);
 }
 
 /// Makes a block a leaf without entries.

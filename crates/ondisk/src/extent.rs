@@ -31,6 +31,32 @@ pub struct Extent {
 }
 
 impl Extent {
+    /// Reads an entry of a leaf; unlike in a decoded [`Node`] the count may be 0, and nothing is
+    /// known of its neighbours. Missing bytes read as zeros.
+    #[must_use]
+    pub fn read(record: &[u8]) -> Self {
+        let stored = u32::from(u16_at(record, 4));
+        let unwritten = stored > MAX_WRITTEN;
+        Extent {
+            logical: FileBlock(u32_at(record, 0)),
+            start: Block(join_u64(u32::from(u16_at(record, 6)), u32_at(record, 8))),
+            count: if unwritten { stored - MAX_WRITTEN } else { stored },
+            unwritten,
+        }
+    }
+
+    /// The entry as a leaf holds it.
+    #[must_use]
+    pub fn encode(&self) -> [u8; ENTRY_LEN] {
+        let stored = if self.unwritten { self.count + MAX_WRITTEN } else { self.count };
+        let mut record = [0; ENTRY_LEN];
+        write_at(&mut record, 0, &self.logical.0.to_le_bytes());
+        write_at(&mut record, 4, &low_u16(stored).to_le_bytes());
+        write_at(&mut record, 6, &low_u16(high_u32(self.start.0)).to_le_bytes());
+        write_at(&mut record, 8, &low_u32(self.start.0).to_le_bytes());
+        record
+    }
+
     /// One past the last file block; may be 2^32.
     #[must_use]
     pub fn logical_end(&self) -> u64 {
@@ -51,6 +77,57 @@ pub struct Child {
     pub logical: FileBlock,
     /// The node's block.
     pub node: Block,
+}
+
+impl Child {
+    /// Reads an entry of an index node. Missing bytes read as zeros.
+    #[must_use]
+    pub fn read(record: &[u8]) -> Self {
+        let node = Block(join_u64(u32::from(u16_at(record, 8)), u32_at(record, 4)));
+        Child { logical: FileBlock(u32_at(record, 0)), node }
+    }
+
+    /// The entry as an index node holds it.
+    #[must_use]
+    pub fn encode(&self) -> [u8; ENTRY_LEN] {
+        let mut record = [0; ENTRY_LEN];
+        write_at(&mut record, 0, &self.logical.0.to_le_bytes());
+        write_at(&mut record, 4, &low_u32(self.node.0).to_le_bytes());
+        write_at(&mut record, 8, &low_u16(high_u32(self.node.0)).to_le_bytes());
+        record
+    }
+}
+
+/// The head of a node, before anything about it is checked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Head {
+    /// [`EXTENT_MAGIC`].
+    pub magic: u16,
+    /// Entries in use.
+    pub count: u16,
+    /// Entries that fit.
+    pub capacity: u16,
+    /// Levels below; 0 for a leaf.
+    pub depth: u16,
+}
+
+impl Head {
+    /// Reads the head of a node. Missing bytes read as zeros.
+    #[must_use]
+    pub fn read(bytes: &[u8]) -> Self {
+        Head {
+            magic: u16_at(bytes, 0),
+            count: u16_at(bytes, 2),
+            capacity: u16_at(bytes, 4),
+            depth: u16_at(bytes, 6),
+        }
+    }
+
+    /// Writes the head over that of a node; the generation behind it stays.
+    pub fn store(&self, bytes: &mut [u8]) {
+        let head = [self.magic, self.count, self.capacity, self.depth].map(u16::to_le_bytes).concat();
+        write_at(bytes, 0, &head);
+    }
 }
 
 /// What a node lists.
@@ -99,11 +176,10 @@ impl Node {
     /// # Errors
     /// The rule that is broken, in words that complete "extent node: ...".
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
-        let magic = u16_at(bytes, 0);
+        let Head { magic, count, capacity: most, depth } = Head::read(bytes);
         if magic != EXTENT_MAGIC {
             return Err(format!("magic is {magic:#06x}, not {EXTENT_MAGIC:#06x}"));
         }
-        let (count, most, depth) = (u16_at(bytes, 2), u16_at(bytes, 4), u16_at(bytes, 6));
         if most > capacity(bytes.len()) || most == 0 || count > most {
             return Err(format!("{count} entries of at most {most} do not fit {} bytes", bytes.len()));
         }
@@ -128,17 +204,16 @@ impl Node {
         };
         debug_assert!(count <= usize::from(self.capacity) && self.capacity <= capacity(bytes.len()));
         let count = u16::try_from(count).unwrap_or(u16::MAX);
-        let head = [EXTENT_MAGIC, count, self.capacity, self.depth].map(u16::to_le_bytes).concat();
-        write_at(bytes, 0, &head);
+        Head { magic: EXTENT_MAGIC, count, capacity: self.capacity, depth: self.depth }.store(bytes);
         match &self.entries {
             Entries::Leaf(extents) => {
                 for (index, extent) in extents.iter().enumerate() {
-                    write_at(bytes, ENTRY_LEN * (index + 1), &encode_extent(extent));
+                    write_at(bytes, ENTRY_LEN * (index + 1), &extent.encode());
                 }
             }
             Entries::Index(children) => {
                 for (index, child) in children.iter().enumerate() {
-                    write_at(bytes, ENTRY_LEN * (index + 1), &encode_child(child));
+                    write_at(bytes, ENTRY_LEN * (index + 1), &child.encode());
                 }
             }
         }
@@ -161,14 +236,7 @@ fn decode_extents<'a>(records: impl Iterator<Item = &'a [u8]>) -> Result<Vec<Ext
     let mut extents = Vec::new();
     let mut free_from = 0_u64;
     for record in records {
-        let stored = u32::from(u16_at(record, 4));
-        let unwritten = stored > MAX_WRITTEN;
-        let extent = Extent {
-            logical: FileBlock(u32_at(record, 0)),
-            start: Block(join_u64(u32::from(u16_at(record, 6)), u32_at(record, 8))),
-            count: if unwritten { stored - MAX_WRITTEN } else { stored },
-            unwritten,
-        };
+        let extent = Extent::read(record);
         if extent.count == 0 {
             return Err(format!("extent at file block {} is empty", extent.logical));
         }
@@ -184,32 +252,13 @@ fn decode_extents<'a>(records: impl Iterator<Item = &'a [u8]>) -> Result<Vec<Ext
 fn decode_children<'a>(records: impl Iterator<Item = &'a [u8]>) -> Result<Vec<Child>, String> {
     let mut children: Vec<Child> = Vec::new();
     for record in records {
-        let logical = FileBlock(u32_at(record, 0));
-        if children.last().is_some_and(|last| last.logical >= logical) {
-            return Err(format!("index entry at file block {logical} is out of order"));
+        let child = Child::read(record);
+        if children.last().is_some_and(|last| last.logical >= child.logical) {
+            return Err(format!("index entry at file block {} is out of order", child.logical));
         }
-        let node = Block(join_u64(u32::from(u16_at(record, 8)), u32_at(record, 4)));
-        children.push(Child { logical, node });
+        children.push(child);
     }
     if children.is_empty() { Err("index node is empty".to_owned()) } else { Ok(children) }
-}
-
-fn encode_extent(extent: &Extent) -> [u8; ENTRY_LEN] {
-    let stored = if extent.unwritten { extent.count + MAX_WRITTEN } else { extent.count };
-    let mut record = [0; ENTRY_LEN];
-    write_at(&mut record, 0, &extent.logical.0.to_le_bytes());
-    write_at(&mut record, 4, &low_u16(stored).to_le_bytes());
-    write_at(&mut record, 6, &low_u16(high_u32(extent.start.0)).to_le_bytes());
-    write_at(&mut record, 8, &low_u32(extent.start.0).to_le_bytes());
-    record
-}
-
-fn encode_child(child: &Child) -> [u8; ENTRY_LEN] {
-    let mut record = [0; ENTRY_LEN];
-    write_at(&mut record, 0, &child.logical.0.to_le_bytes());
-    write_at(&mut record, 4, &low_u32(child.node.0).to_le_bytes());
-    write_at(&mut record, 8, &low_u16(high_u32(child.node.0)).to_le_bytes());
-    record
 }
 
 #[cfg(test)]

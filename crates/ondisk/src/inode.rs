@@ -280,6 +280,26 @@ impl Inode {
         Ok(inode)
     }
 
+    /// Takes the bytes of a record without looking at them, for who judges them: the extra size may
+    /// leave the record, and extra fields read as far as both reach. Shorter records are filled with
+    /// zeros to 128 bytes.
+    #[must_use]
+    pub fn unjudged(number: InodeNumber, bytes: &[u8]) -> Self {
+        let mut inode = Inode { number, bytes: Vec::with_capacity(bytes.len()) };
+        inode.refill(number, bytes);
+        inode
+    }
+
+    /// Becomes another record, as by [`Inode::unjudged`], in the same memory.
+    pub fn refill(&mut self, number: InodeNumber, bytes: &[u8]) {
+        self.number = number;
+        self.bytes.clear();
+        self.bytes.extend_from_slice(bytes);
+        if self.bytes.len() < OLD_SIZE {
+            self.bytes.resize(OLD_SIZE, 0);
+        }
+    }
+
     /// A record of zeros with `size` bytes (the volume's inode size) and extra fields where they fit.
     #[must_use]
     pub fn blank(number: InodeNumber, size: u16) -> Self {
@@ -344,7 +364,8 @@ impl Inode {
     #[must_use]
     pub fn extra(&self) -> RawInodeExtra {
         let mut whole = [0; EXTRA_SIZE as usize];
-        let len = whole.len().min(usize::from(self.stated_extra_size()));
+        let stated = usize::from(self.stated_extra_size());
+        let len = whole.len().min(stated).min(self.bytes.len() - OLD_SIZE);
         if let (Some(to), Some(from)) = (whole.get_mut(..len), self.bytes.get(OLD_SIZE..OLD_SIZE + len)) {
             to.copy_from_slice(from);
         }

@@ -136,7 +136,7 @@ impl Builder {
         }
     }
 
-    fn insert(&mut self, id: u32, usage: Usage) {
+    fn insert(&mut self, id: u32, record: &RawRecord) {
         let bytes = id.to_be_bytes();
         let mut block = ROOT;
         for slot in bytes.iter().take(LEVELS as usize - 1) {
@@ -147,7 +147,6 @@ impl Builder {
             None => (self.append_block(), 0),
         };
         self.descend(block, bytes[3], |_| leaf);
-        let record = record(id, usage);
         self.put(leaf, size_of::<RawLeafHeader>() + index * size_of::<RawRecord>(), record.as_bytes());
         let used = u16::try_from(index + 1).unwrap_or(u16::MAX);
         self.put(leaf, 8, &used.to_le_bytes());
@@ -174,15 +173,40 @@ fn reference_at(file: &[u8], at: usize) -> u32 {
 /// The complete contents of a quota file without limits.
 #[must_use]
 pub fn encode(kind: QuotaKind, usage: &BTreeMap<u32, Usage>) -> Vec<u8> {
-    let mut builder = Builder { file: vec![0; 2 * QUOTA_BLOCK], blocks: 2, open_leaf: None };
-    for (id, usage) in usage {
-        builder.insert(*id, *usage);
-    }
     let mut header = <RawHeader as zerocopy::FromZeros>::new_zeroed();
-    header.dqh_magic.set(kind.magic());
-    header.dqh_version.set(VERSION);
     header.dqi_bgrace.set(GRACE);
     header.dqi_igrace.set(GRACE);
+    let records = usage.iter().map(|(id, usage)| (*id, record(*id, *usage))).collect();
+    build(kind, header, &records)
+}
+
+/// The complete contents of a quota file that counts `usage`; limits and times of grace are those of
+/// the `old` contents, as far as these can be read.
+#[must_use]
+pub fn update(kind: QuotaKind, old: &[u8], usage: &BTreeMap<u32, Usage>) -> Vec<u8> {
+    let mut records: BTreeMap<u32, RawRecord> = BTreeMap::new();
+    let Ok(header) = walk(kind, old, |raw| _ = records.insert(raw.dqb_id.get(), *raw)) else {
+        return encode(kind, usage);
+    };
+    for (id, raw) in &mut records {
+        let Usage { bytes, inodes } = usage.get(id).copied().unwrap_or_default();
+        raw.dqb_curspace.set(bytes);
+        raw.dqb_curinodes.set(inodes);
+    }
+    for (id, usage) in usage {
+        records.entry(*id).or_insert_with(|| record(*id, *usage));
+    }
+    build(kind, header, &records)
+}
+
+fn build(kind: QuotaKind, mut header: RawHeader, records: &BTreeMap<u32, RawRecord>) -> Vec<u8> {
+    let mut builder = Builder { file: vec![0; 2 * QUOTA_BLOCK], blocks: 2, open_leaf: None };
+    for (id, record) in records {
+        builder.insert(*id, record);
+    }
+    header.dqh_magic.set(kind.magic());
+    header.dqh_version.set(VERSION);
+    header.dqi_free_blk.set(0);
     header.dqi_blocks.set(builder.blocks);
     header.dqi_free_entry.set(builder.open_leaf.map_or(0, |(leaf, _)| leaf));
     builder.put(0, 0, header.as_bytes());
@@ -197,6 +221,16 @@ const MOST_BLOCKS: usize = 1 << 20;
 /// # Errors
 /// The rule that is broken, in words that complete "quota file: ...".
 pub fn decode(kind: QuotaKind, file: &[u8]) -> Result<BTreeMap<u32, Usage>, String> {
+    let mut usage = BTreeMap::new();
+    walk(kind, file, |raw| {
+        let used = Usage { bytes: raw.dqb_curspace.get(), inodes: raw.dqb_curinodes.get() };
+        usage.insert(raw.dqb_id.get(), used);
+    })?;
+    Ok(usage)
+}
+
+/// Calls `each` with every record; the header.
+fn walk(kind: QuotaKind, file: &[u8], mut each: impl FnMut(&RawRecord)) -> Result<RawHeader, String> {
     let Ok((header, _)) = RawHeader::read_from_prefix(file) else {
         return Err("shorter than its header".to_owned());
     };
@@ -204,7 +238,6 @@ pub fn decode(kind: QuotaKind, file: &[u8]) -> Result<BTreeMap<u32, Usage>, Stri
         let (magic, version) = (header.dqh_magic.get(), header.dqh_version.get());
         return Err(format!("magic {magic:#010x} and version {version} are not those of its kind"));
     }
-    let mut usage = BTreeMap::new();
     let mut waiting = vec![(ROOT, LEVELS)];
     let mut visited = 0;
     while let Some((block, levels)) = waiting.pop() {
@@ -217,7 +250,10 @@ pub fn decode(kind: QuotaKind, file: &[u8]) -> Result<BTreeMap<u32, Usage>, Stri
             return Err(format!("block {block} is behind its end"));
         };
         if levels == 0 {
-            collect(bytes, &mut usage);
+            let records = bytes.get(size_of::<RawLeafHeader>()..).unwrap_or_default();
+            let records =
+                records.chunks_exact(size_of::<RawRecord>()).filter(|raw| raw.iter().any(|byte| *byte != 0));
+            records.filter_map(|raw| RawRecord::ref_from_bytes(raw).ok()).for_each(&mut each);
         } else {
             let mut below: Vec<u32> = (0..256).map(|slot| reference_at(bytes, slot * 4)).collect();
             // Neighbouring ids share leaves.
@@ -225,18 +261,7 @@ pub fn decode(kind: QuotaKind, file: &[u8]) -> Result<BTreeMap<u32, Usage>, Stri
             waiting.extend(below.into_iter().filter(|block| *block != 0).map(|block| (block, levels - 1)));
         }
     }
-    Ok(usage)
-}
-
-fn collect(leaf: &[u8], usage: &mut BTreeMap<u32, Usage>) {
-    let records = leaf.get(size_of::<RawLeafHeader>()..).unwrap_or_default();
-    for bytes in records.chunks_exact(size_of::<RawRecord>()) {
-        let Ok(raw) = RawRecord::read_from_bytes(bytes) else { continue };
-        if bytes.iter().any(|byte| *byte != 0) {
-            let used = Usage { bytes: raw.dqb_curspace.get(), inodes: raw.dqb_curinodes.get() };
-            usage.insert(raw.dqb_id.get(), used);
-        }
-    }
+    Ok(header)
 }
 
 #[cfg(test)]
@@ -262,6 +287,18 @@ mod tests {
     fn an_empty_record_of_the_first_id_stays_visible() {
         let usage = BTreeMap::from([(0, Usage::default())]);
         assert_eq!(decode(QuotaKind::Project, &encode(QuotaKind::Project, &usage)).unwrap(), usage);
+    }
+
+    #[test]
+    fn limits_stay_where_usage_changes() {
+        let mut file = encode(QuotaKind::User, &BTreeMap::from([(7, Usage { bytes: 1, inodes: 1 })]));
+        // The hard limit of inodes in the only record.
+        file[5 * QUOTA_BLOCK + 16 + 8] = 99;
+        let usage = BTreeMap::from([(3, Usage { bytes: 5, inodes: 2 }), (7, Usage { bytes: 9, inodes: 8 })]);
+        let after = update(QuotaKind::User, &file, &usage);
+        assert_eq!(decode(QuotaKind::User, &after).unwrap(), usage);
+        assert_eq!(after[5 * QUOTA_BLOCK + 16 + 72 + 8], 99, "the second record, of id 7");
+        assert_eq!(update(QuotaKind::User, b"nothing", &usage), encode(QuotaKind::User, &usage));
     }
 
     #[test]

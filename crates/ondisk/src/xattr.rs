@@ -173,6 +173,12 @@ pub fn entry_hash(name: &[u8], value: &[u8]) -> u32 {
     hash_words(hash_name(name, u32::from), value)
 }
 
+/// The same with characters taken as signed, as Linux before 6.2 did on some machines.
+#[must_use]
+pub fn entry_hash_signed(name: &[u8], value: &[u8]) -> u32 {
+    hash_words(hash_name(name, sign_extended), value)
+}
+
 /// Hash of a block (`h_hash`) from the hashes of its entries in order; zero marks a block that is
 /// not to be shared.
 fn block_hash(hashes: impl IntoIterator<Item = u32>) -> u32 {

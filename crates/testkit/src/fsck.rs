@@ -2,6 +2,7 @@
 
 use crate::tool;
 use std::path::Path;
+use std::process::Output;
 
 /// What e2fsck says of `image`: empty when it exits 0 and complains of nothing, else its whole output.
 ///
@@ -10,8 +11,13 @@ use std::path::Path;
 pub fn complaints(image: &Path) -> String {
     let mut command = tool::command("e2fsck");
     let output = command.arg("-fn").arg(image).output().unwrap_or_else(|e| panic!("e2fsck: {e}"));
-    let text =
-        [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    judged(&output, image)
+}
+
+/// The same of an `e2fsck -fn` that was run already.
+pub fn judged(output: &Output, image: &Path) -> String {
+    let both = [&output.stdout, &output.stderr];
+    let text = both.map(|bytes| String::from_utf8_lossy(bytes).into_owned()).concat();
     let silent = text.lines().all(|line| is_progress(line, image));
     if output.status.success() && silent { String::new() } else { format!("{}\n{text}", output.status) }
 }

@@ -9,6 +9,8 @@
 //! - [`odd`]: a source tree with every oddity.
 //! - [`mapped`]: a part of a file in memory.
 //! - [`random`]: numbers from a seed.
+//! - [`unclean`]: images as a crash of the kernel leaves them, with changes in the journal.
+//! - [`many`]: an archive of any number of small files.
 //! - [`images`]: golden images by the reference tools, each with a premise that is checked.
 //!
 //! Functions of this crate panic with a readable message when the machine does not do what a test needs: that is a failed test. What
@@ -16,6 +18,7 @@
 
 pub mod fsck;
 pub mod images;
+pub mod many;
 pub mod mapped;
 pub mod mount;
 pub mod odd;
@@ -23,4 +26,5 @@ pub mod random;
 pub mod scratch;
 pub mod snapshot;
 pub mod tool;
+pub mod unclean;
 pub mod view;

@@ -2,6 +2,7 @@
 
 mod build;
 mod cat;
+mod check;
 mod chmod;
 mod chown;
 mod export;
@@ -65,6 +66,8 @@ pub enum Command {
     Xattr(xattr::Xattr),
     /// Shows the superblock, and first what a person wants to know.
     Info(info::Info),
+    /// Checks a volume, and repairs it.
+    Check(Box<check::Check>),
     /// Counts the pieces that files lie in.
     Frag(frag::Frag),
     /// Shows how free space is cut up.
@@ -104,6 +107,7 @@ impl Command {
             Command::Chown(command) => command.run(console),
             Command::Xattr(command) => command.run(console),
             Command::Info(command) => command.run(console),
+            Command::Check(command) => command.run(console),
             Command::Frag(command) => command.run(console),
             Command::Freefrag(command) => command.run(console),
             Command::Export(command) => command.run(console),

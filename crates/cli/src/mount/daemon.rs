@@ -82,4 +82,10 @@ impl StopSignals {
     pub fn wait(&self) -> io::Result<&'static str> {
         Ok(self.0.wait()?.as_str())
     }
+
+    /// Lets them through again; one that came meanwhile ends the process now.
+    pub fn release(self) {
+        // Nothing can be done where the system refuses, and nothing is lost.
+        let _ = self.0.thread_unblock();
+    }
 }

@@ -9,6 +9,8 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
@@ -30,7 +32,7 @@ pub fn lock(image: &OsStr, shared: bool) -> Result<Lock, String> {
     let file = File::open(&path).map_err(|error| error.to_string())?;
     let kind =
         if shared { FlockOperation::NonBlockingLockShared } else { FlockOperation::NonBlockingLockExclusive };
-    match rustix::fs::flock(&file, kind) {
+    match patiently(&file, kind) {
         Ok(()) => {}
         Err(Errno::WOULDBLOCK) => {
             let hint = if shared { "" } else { "; mounts with `-o ro` may share it" };
@@ -44,6 +46,17 @@ pub fn lock(image: &OsStr, shared: bool) -> Result<Lock, String> {
         return Err(format!("is in use: the kernel has it mounted on {}", mount.directory.display()));
     }
     Ok(Lock { _file: file })
+}
+
+/// Takes a lock. Who has just ended may hold it a moment longer, by a process it started.
+fn patiently(file: &File, kind: FlockOperation) -> Result<(), Errno> {
+    for _ in 0..25 {
+        match rustix::fs::flock(file, kind) {
+            Err(Errno::WOULDBLOCK) => thread::sleep(Duration::from_millis(20)),
+            done => return done,
+        }
+    }
+    rustix::fs::flock(file, kind)
 }
 
 /// Whether nobody holds the lock that a mount holds.

@@ -1,5 +1,5 @@
-//! The thread that brings what was written to the device, and makes it stable now and then, so that
-//! memory and what a crash can take are bounded.
+//! The threads that bring what was written to the device: one as soon as much waits in memory, one by
+//! the clock, which also makes it stable now and then. So memory and what a crash can take are bounded.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_millis(200);
 /// Whether it is to end, and the news of that.
 type Stop = Arc<(Mutex<bool>, Condvar)>;
 
-/// The thread; it ends with this value.
+/// The threads; they end with this value.
 pub struct Keeper {
     stop: Stop,
     threads: Vec<JoinHandle<()>>,
@@ -25,7 +25,7 @@ pub struct Keeper {
 
 impl Keeper {
     /// Begins to write back what is older than a time, as often as that; and to make all stable, at
-    /// least twice a minute where it is shorter.
+    /// least twice a minute where it is shorter; a journal is committed each time.
     ///
     /// # Errors
     /// No thread can be started.
@@ -43,6 +43,7 @@ impl Keeper {
                     let _ = tree.settle();
                 } else {
                     tree.write_back(every);
+                    tree.commit();
                 }
             }
         };

@@ -4,7 +4,7 @@
 use std::ffi::OsStr;
 use std::sync::Arc;
 
-use ondisk::features::{Compat, RoCompat};
+use ondisk::features::RoCompat;
 use ondisk::superblock::{STATE_ERROR, STATE_VALID};
 use platfs::{Error, OpenOptions, Volume};
 
@@ -46,9 +46,8 @@ pub fn open(name: &OsStr, options: &MountOptions) -> Result<Opened, Failure> {
             Err(why) => warnings.push(format!("mounted for reading only: {why}")),
         }
     }
-    let image = OpenImage::open_to_mount(name)?;
-    let more = refuse_or_warn(&image.volume, options.noload).map_err(|why| Failure::about(shown, why))?;
-    warnings.extend(more);
+    let image = OpenImage::open_to_mount(name, options.noload).map_err(|why| remedied(why, name))?;
+    warnings.extend(what_to_know(&image.volume));
     Ok(Opened { image, writable: false, warnings })
 }
 
@@ -61,19 +60,11 @@ fn open_to_write(name: &OsStr, options: &MountOptions) -> Result<Volume, String>
         return Err("`noload` is for reading".into());
     }
     let device = image::open_write_locked(name).map_err(|error| error.to_string())?;
-    let raw = platfs::read_superblock(&*device).map_err(|error| error.to_string())?;
-    if raw.features().compat.contains(Compat::HAS_JOURNAL) && !options.unordered {
-        return Err(
-            "it has a journal, which is not written yet; `-o rw,async` (for mount(8), `-o unordered`) \
-                    writes without it: after a crash `e2fsck` must repair"
-                .into(),
-        );
-    }
     let now = writing::now();
     let seed = now.seconds.cast_unsigned().rotate_left(32) ^ u64::from(now.nanoseconds);
     let delay = if options.delay { DELAYED } else { 0 };
     let mut how = OpenOptions::new().write(true).now(now).seed(seed).unordered(options.unordered);
-    how = how.delay(delay).discard(options.discard);
+    how = how.delay(delay).discard(options.discard).data(options.data);
     if let Some(policy) = options.policy {
         how = how.policy(policy);
     }
@@ -83,26 +74,39 @@ fn open_to_write(name: &OsStr, options: &MountOptions) -> Result<Volume, String>
     })
 }
 
-/// What Linux would not mount as it is, or would warn of.
-fn refuse_or_warn(volume: &Volume, noload: bool) -> Result<Vec<String>, String> {
+/// A failure to open, with the remedy if it is the journal's.
+fn remedied(failure: Failure, name: &OsStr) -> Failure {
+    let without = OpenImage::open_to_mount(name, true);
+    match failure {
+        Failure::Failed(why) if without.is_ok_and(|image| image.volume.needs_recovery()) => {
+            Failure::Failed(format!("{why}; `-o ro,noload` mounts it without what its journal holds"))
+        }
+        failure => failure,
+    }
+}
+
+/// What Linux would warn of.
+fn what_to_know(volume: &Volume) -> Vec<String> {
     let raw = volume.superblock();
     let mut warnings = Vec::new();
+    if let Some(recovery) = volume.recovery() {
+        let told = match recovery.missing() {
+            Some(missing) => format!("{missing}; what that says is not seen"),
+            None => format!("was not cleanly unmounted; its journal is replayed in memory: {recovery}"),
+        };
+        warnings.push(told);
+    }
     if volume.needs_recovery() {
-        if !noload {
-            return Err("its journal holds changes that are not in place yet (not cleanly unmounted); \
-                        `e2fsck -p` brings them in, `-o ro,noload` mounts it without them"
-                .into());
-        }
-        warnings.push("mounted without what its journal holds: files may be old or damaged");
+        warnings.push("mounted without what its journal holds: files may be old or damaged".into());
     }
     if raw.s_state.get() & STATE_ERROR != 0 {
-        warnings.push("marked as having errors; `e2fsck -fn` tells more");
+        warnings.push("marked as having errors; `e2fsck -fn` tells more".into());
     } else if raw.s_state.get() & STATE_VALID == 0 && !volume.needs_recovery() {
-        warnings.push("was not cleanly unmounted; `e2fsck -fn` tells more");
+        warnings.push("was not cleanly unmounted; `e2fsck -fn` tells more".into());
     }
     let orphans = raw.s_last_orphan.get() != 0 || volume.format().has_ro_compat(RoCompat::ORPHAN_PRESENT);
     if orphans && !volume.needs_recovery() {
-        warnings.push("has files that were deleted while open, and are not cleaned up");
+        warnings.push("has files that were deleted while open, and are not cleaned up".into());
     }
-    Ok(warnings.into_iter().map(str::to_owned).collect())
+    warnings
 }

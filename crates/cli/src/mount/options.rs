@@ -1,8 +1,8 @@
 //! The words behind `-o`: ext4's names where ext4 has them, the kernel's for all mounts, FUSE's, ours.
 
 use fuse::Transport;
-use platfs::AccessTimes;
 use platfs::placement::{BlockPolicyKind, DirectoryPolicyKind};
+use platfs::{AccessTimes, DataMode};
 
 /// Ways that requests may come, by their names.
 const TRANSPORTS: [(&str, Transport); 4] = [
@@ -38,8 +38,10 @@ pub struct MountOptions {
     pub read_only: bool,
     /// `rw` was asked for.
     pub read_write: bool,
-    /// `async`: written without regard to a crash, which is all there is as yet.
+    /// `async`: written without regard to a crash, and without the journal.
     pub unordered: bool,
+    /// What a journal says of contents.
+    pub data: DataMode,
     /// Each change is stable when it is answered.
     pub sync: bool,
     /// The same for names.
@@ -88,6 +90,7 @@ impl Default for MountOptions {
             read_only: false,
             read_write: false,
             unordered: false,
+            data: DataMode::default(),
             sync: false,
             sync_names: false,
             access_times: AccessTimes::Relative,
@@ -241,8 +244,10 @@ impl MountOptions {
             }
             "data" => {
                 one_of(&["ordered", "writeback", "journal"])?;
-                if value != "writeback" {
-                    self.not_there.push(format!("data={value}"));
+                match value {
+                    "ordered" => self.data = DataMode::Ordered,
+                    "writeback" => self.data = DataMode::Writeback,
+                    _ => self.not_there.push(format!("data={value}")),
                 }
                 Ok(true)
             }

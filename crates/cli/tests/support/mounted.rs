@@ -127,8 +127,9 @@ pub fn unmount_with(command: &mut Command) {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
+        // Also behind a server that has ended: killed, it leaves a dead mount.
+        let _ = tool::command("fusermount3").arg("-uqz").arg(&self.directory).output();
         if self.log.is_some() {
-            let _ = tool::command("fusermount3").arg("-uqz").arg(&self.directory).output();
             let _ = self.child.kill();
             let _ = self.child.wait();
         }

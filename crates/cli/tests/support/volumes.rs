@@ -28,6 +28,13 @@ pub const SMALL_BLOCKS: Profile = Profile {
     options: "relatime,nodelalloc",
 };
 
+/// Written through a journal that goes round again and again.
+pub const JOURNAL: Profile = Profile {
+    name: "journal",
+    mke2fs: &["-t", "ext4", "-b", "1024", "-J", "size=1"],
+    options: "relatime,data=ordered,commit=1",
+};
+
 /// Blocks below the page size.
 pub const SMALL_DELAYED: Profile = Profile { name: "small-delayed", options: "relatime", ..SMALL_BLOCKS };
 

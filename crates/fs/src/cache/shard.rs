@@ -16,6 +16,8 @@ pub(super) enum State {
     Changed,
     /// On its way to the device as it is now.
     Leaving,
+    /// The journal has it as it is now, its place has not: it is not to be read from there.
+    Logged,
 }
 
 pub(super) struct Entry {
@@ -125,11 +127,26 @@ impl Shard {
 
     /// What was handed out is on the device.
     pub(super) fn written(&mut self, block: u64, bytes: &Arc<[u8]>) {
+        self.pass(block, bytes, State::Leaving, State::Clean);
+    }
+
+    /// What was handed out is in the journal, and not in its place.
+    pub(super) fn logged(&mut self, block: u64, bytes: &Arc<[u8]>) {
+        self.pass(block, bytes, State::Leaving, State::Logged);
+    }
+
+    /// What was in the journal is in its place, too.
+    pub(super) fn in_place(&mut self, block: u64, bytes: &Arc<[u8]>) {
+        self.pass(block, bytes, State::Logged, State::Clean);
+    }
+
+    /// From one state to the next, unless it was changed meanwhile.
+    fn pass(&mut self, block: u64, bytes: &Arc<[u8]>, from: State, to: State) {
         if let Some(entry) = self.entries.get_mut(&block)
-            && entry.state == State::Leaving
+            && entry.state == from
             && Arc::ptr_eq(&entry.bytes, bytes)
         {
-            entry.state = State::Clean;
+            entry.state = to;
         }
     }
 

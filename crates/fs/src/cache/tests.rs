@@ -47,7 +47,7 @@ fn what_changes_while_it_is_written_is_written_again() {
     cache.publish([(Block(1), Role::Plain, filled(1)), (Block(2), Role::Plain, filled(2))]);
     let first = cache.collect();
     cache.publish([(Block(2), Role::Plain, filled(3))]);
-    cache.forget(Block(1));
+    cache.forget(BlockRun { start: Block(1), count: 1 });
     cache.write_out(&first).unwrap();
     assert_eq!((on_disk(1), on_disk(2)), (1, 2));
     let second = cache.collect();

@@ -3,6 +3,8 @@
 
 mod file;
 mod memory;
+mod overlay;
+mod record;
 mod window;
 mod write_behind;
 
@@ -10,6 +12,8 @@ use std::io;
 
 pub use file::FileDevice;
 pub use memory::MemoryDevice;
+pub use overlay::Overlay;
+pub use record::{Event, Recorder};
 pub use window::Window;
 pub use write_behind::WriteBehind;
 

@@ -178,7 +178,7 @@ impl Pages {
     /// Copies what is dirty of the bytes from `offset` on into `buffer`; returns the ranges of
     /// `buffer` that are not dirty. What a dirty block does not state is zeros.
     pub(crate) fn read(&self, offset: u64, buffer: &mut [u8]) -> Vec<Range<usize>> {
-        let end = offset + buffer.len() as u64;
+        let end = offset.saturating_add(buffer.len() as u64);
         let mut clean = Vec::new();
         let mut done = 0;
         let begin = self.runs.range(..=offset >> self.log2).next_back().map_or(0, |(first, _)| *first);
@@ -340,6 +340,13 @@ mod tests {
                 twin.check();
             }
         }
+    }
+
+    #[test]
+    fn reading_behind_all_files_finds_nothing_dirty() {
+        let mut pages = Pages::new(12);
+        pages.write(0, &[1; 10]);
+        assert_eq!(pages.read(u64::MAX - 3, &mut [0; 10]).first(), Some(&(0..10)));
     }
 
     #[test]

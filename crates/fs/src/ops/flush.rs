@@ -14,6 +14,7 @@ use ondisk::units::{Block, FileBlock, InodeNumber, low_u32};
 
 use crate::dirty::{DirtyFile, Reason, Run};
 use crate::error::{Error, Result};
+use crate::journal::Journal;
 use crate::map::{self, Segment, Segments, State};
 use crate::space::leaving;
 use crate::txn::{Account, Update};
@@ -105,12 +106,13 @@ impl Volume {
     /// Writes back a file whose gate the caller holds.
     pub(crate) fn flush_shared(&self, file: &DirtyFile, reason: Reason) -> Result<()> {
         let _one = file.flush_alone();
-        let Some(mut flight) = self.take_off(file, reason) else { return Ok(()) };
+        // First: what is taken off is then of an inode that lives until it is on the device. The number
+        // of one that is gone may be another file's already, but its bytes are gone too.
         let Ok(_pin) = self.pin(file.number()) else {
-            // It is being destroyed.
-            self.delayed.drop_bytes(file);
+            // It is being destroyed, and its bytes go with it; or stay, if that fails.
             return Ok(());
         };
+        let Some(mut flight) = self.take_off(file, reason) else { return Ok(()) };
         let settlements = self.space.settlements();
         let mut done = self.fly(file, &flight);
         if matches!(done, Err(Error::NoSpace)) && self.make_space(settlements)? {
@@ -154,14 +156,28 @@ impl Volume {
 
     /// Maps what has no blocks, then writes the bytes.
     fn fly(&self, file: &DirtyFile, flight: &Flight) -> Result<()> {
+        self.mark_changed()?;
+        self.reap()?;
+        loop {
+            match self.fly_once(file, flight) {
+                Err(Error::LogFull) => self.commit_full()?,
+                done => return done.and_then(|()| self.relieve()),
+            }
+        }
+    }
+
+    fn fly_once(&self, file: &DirtyFile, flight: &Flight) -> Result<()> {
+        let _flying = self.journal.as_ref().and_then(Journal::fly);
         let mut places = Vec::new();
-        self.change_once(|update| {
+        let mut map = |update: &mut Update<'_>| {
             places.clear();
             if let Some(account) = &flight.account {
                 update.draw_on(account);
             }
             self.map_flight(update, file.number(), flight, &mut places)
-        })?;
+        };
+        // What a dropped update took of a promise is lost to it: this one waits where it must.
+        self.attempt(&mut map, false)?;
         self.write_places(file.number(), &flight.runs, &places)
     }
 

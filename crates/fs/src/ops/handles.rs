@@ -33,7 +33,8 @@ impl Drop for Pin<'_> {
     }
 }
 
-/// An inode that an update destroys.
+/// An inode that an update destroys. To be claimed behind all else that its end brings: when it can be
+/// pinned again, the number is free, and nothing must be left of it.
 struct Dying<'v> {
     handles: &'v Handles,
     number: InodeNumber,
@@ -67,10 +68,12 @@ impl Volume {
                 if self.handles.orphan(number).is_none() || !self.handles.doom(number) {
                     return Ok(());
                 }
-                update.claim(Dying { handles: &self.handles, number });
+                let dying = Dying { handles: &self.handles, number };
                 let node = self.load(number)?;
                 self.leave_orphans(update, &node)?;
-                self.destroy(update, node)
+                self.destroy(update, node)?;
+                update.claim(dying);
+                Ok(())
             });
             if let Err(error @ (Error::Io { .. } | Error::WriteFailed)) = done {
                 return Err(error);
@@ -82,8 +85,10 @@ impl Volume {
     /// What becomes of an inode that has lost its last name: it goes at once, or it becomes an orphan.
     pub(super) fn bury<'v>(&'v self, update: &mut Update<'v>, mut node: Inode) -> Result<()> {
         if self.handles.doom(node.number()) {
-            update.claim(Dying { handles: &self.handles, number: node.number() });
-            return self.destroy(update, node);
+            let dying = Dying { handles: &self.handles, number: node.number() };
+            self.destroy(update, node)?;
+            update.claim(dying);
+            return Ok(());
         }
         self.join_orphans(update, &mut node);
         inode::store(update, &self.format, &self.space, &mut node)

@@ -55,8 +55,12 @@ impl Volume {
         check_name(name)?;
         check_name(new_name)?;
         let (from, to) = (Name { directory, name }, Name { directory: new_directory, name: new_name });
+        // Programs that write a file anew and rename it over the old one count on the new contents. A journal
+        // may commit the name at any moment: they come first.
+        if self.journal.is_some() && self.lookup(new_directory, new_name).is_ok() {
+            self.lookup(directory, name).and_then(|number| self.flush_inode(number))?;
+        }
         let replacing = self.rename_name(from, to, replace)?;
-        // Programs that write a file anew and rename it over the old one count on the new contents.
         if let Some(number) = replacing.filter(|number| self.handles.pin(*number)) {
             self.written_back(number);
             self.handles.unpin(number);

@@ -248,7 +248,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Makes a file stable. `data_only` leaves out what is not needed to read the bytes again.
+    /// Makes a file stable. `data_only` may leave out what is not needed to read the bytes again; it
+    /// makes no difference yet.
     ///
     /// # Errors
     /// As [`Volume::sync`]; a write-back that failed earlier, once.
@@ -261,7 +262,7 @@ impl Volume {
             let failed = file.state().error.take();
             failed.map_or(Ok(()), Err)?;
         }
-        self.sync()
+        if self.journal.is_some() { self.sync_metadata() } else { self.sync() }
     }
 
     /// One more user of an inode, as [`Volume::pin`], for callers that count by themselves; each is

@@ -99,6 +99,7 @@ impl Space {
                 return wrong("belong to somebody else too");
             }
         }
+        groups::groups_in(&writing.format.geometry, run).for_each(|group| update.note_group(group));
         update.claim(LeavingBlocks { run, ledger: Arc::clone(&writing.ledger), kept: false });
         Ok(())
     }
@@ -157,6 +158,7 @@ impl Space {
         }
         drop(ledger);
         let directory = file_type == FileType::Directory;
+        update.note_group(group);
         update.claim(LeavingInode { index, directory, ledger: Arc::clone(&writing.ledger), kept: false });
         Ok(())
     }

@@ -271,6 +271,8 @@ impl Space {
 
     fn claim(&self, update: &mut Update<'_>, grant: Grant) {
         if let Some(writing) = &self.writing {
+            let geometry = &writing.format.geometry;
+            groups::groups_in(geometry, grant.run()).for_each(|group| update.note_group(group));
             update.claim(TakenBlocks { grant, ledger: Arc::clone(&writing.ledger) });
         }
     }
@@ -394,6 +396,7 @@ impl Space {
             let number = InodeNumber::new(grant.index() + 1).ok_or(Error::NoInodes)?;
             self.prepare_table(writing, update, number)?;
             let directory = file_type == FileType::Directory;
+            update.note_group(Group(number.index() / writing.format.geometry.inodes_per_group));
             update.claim(TakenInode {
                 grant,
                 directory,

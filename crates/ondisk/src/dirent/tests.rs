@@ -75,7 +75,7 @@ fn each_rule_is_told_with_its_offset() {
         (&[2, 0, 0, 0, 0xF8, 3, 2, 2], EntryRule::OverEnd { len: 1016, left: 1012 }),
         (&[2, 0, 0, 0, 0xEC, 3, 2, 2], EntryRule::LeavesScrap { len: 1004, left: 8 }),
         (&[2, 0, 0, 0, 12, 0, 5, 2], EntryRule::NameOverEnd { name_len: 5, len: 12 }),
-        (&[2, 0, 0, 0, 12, 0, 0, 2], EntryRule::NoName),
+        (&[2, 0, 0, 0, 12, 0, 0, 2], EntryRule::NoName { len: 12 }),
     ];
     for (header, rule) in cases {
         let mut block = sound.clone();

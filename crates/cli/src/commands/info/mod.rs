@@ -76,7 +76,8 @@ struct Findings {
 impl Findings {
     fn of(device: Arc<dyn Device>, raw: RawSuperblock) -> Self {
         let mut findings = Findings { raw, volume: None, journal: None, problems: Vec::new() };
-        match Volume::open(device, &OpenOptions::new()) {
+        // Everything is told as it stands on the device.
+        match Volume::open(device, &OpenOptions::new().noload(true)) {
             Ok(volume) => {
                 match journal(&volume, &findings.raw) {
                     Ok(journal) => findings.journal = journal,

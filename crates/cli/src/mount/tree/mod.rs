@@ -110,6 +110,17 @@ impl Tree {
         self.answer(Verb::SyncFs, fuse::ROOT, b"", || self.stable(|| Ok(self.volume.sync()?)))
     }
 
+    /// Commits what was changed, where that is more than to hope for.
+    pub fn commit(&self) {
+        if self.is_writable()
+            && self.volume.uses_journal()
+            && let Err(error) = self.volume.commit()
+        {
+            self.heed(&error);
+            self.log.complain(error);
+        }
+    }
+
     /// Sends what was written so long ago to the device. What fails is told to whoever syncs it.
     pub fn write_back(&self, age: Duration) {
         if self.is_writable() {

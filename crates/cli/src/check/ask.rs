@@ -1,0 +1,138 @@
+//! Questions on a terminal: whether to repair at all, and issue by issue.
+
+use std::io::{self, BufRead, Write};
+
+use platfs::check::{Decision, Issue};
+
+/// What is to be done about the whole plan.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// All repairs.
+    All,
+    /// To be asked of each.
+    Each,
+    /// No repairs.
+    Nothing,
+}
+
+/// Asks about the plan; the end of the input means that nothing is wanted.
+///
+/// # Errors
+/// The output's.
+pub fn about_plan(input: &mut dyn BufRead, out: &mut dyn Write) -> io::Result<Answer> {
+    let question = "Repair? [y]es, all of it; [n]o; ask for [e]ach: ";
+    let answer =
+        answer(input, out, question, &[('y', Answer::All), ('n', Answer::Nothing), ('e', Answer::Each)])?;
+    Ok(answer.unwrap_or(Answer::Nothing))
+}
+
+/// Asks issue by issue.
+pub struct Questions<'q> {
+    input: &'q mut dyn BufRead,
+    out: &'q mut dyn Write,
+    /// All that is left gets this answer.
+    rest: Option<Decision>,
+    /// The user wants to have no part of it done.
+    pub cancelled: bool,
+}
+
+#[derive(Clone, Copy)]
+enum About {
+    Yes,
+    No,
+    Rest,
+    Quit,
+}
+
+impl<'q> Questions<'q> {
+    /// Has asked nothing yet.
+    pub fn new(input: &'q mut dyn BufRead, out: &'q mut dyn Write) -> Self {
+        Questions { input, out, rest: None, cancelled: false }
+    }
+
+    /// Asks whether an issue, told as `text`, is to be repaired.
+    pub fn about(&mut self, issue: &Issue, text: &str) -> Decision {
+        if let Some(decision) = self.rest {
+            return decision;
+        }
+        if issue.repair.is_empty() {
+            // Nothing to decide; a closed output shows at the next question.
+            let _ = writeln!(self.out, "{text}");
+            return Decision::Leave;
+        }
+        let risk =
+            if issue.kind.safe { "" } else { "    this can take something away; --explain tells what\n" };
+        let question = format!("{text}{risk}    Repair? [y]es; [n]o; [a]ll from here on; [q]uit: ");
+        let known = [('y', About::Yes), ('n', About::No), ('a', About::Rest), ('q', About::Quit)];
+        match answer(self.input, self.out, &question, &known) {
+            Ok(Some(About::Yes)) => Decision::Repair,
+            Ok(Some(About::No)) => Decision::Leave,
+            Ok(Some(About::Rest)) => {
+                self.rest = Some(Decision::Repair);
+                Decision::Repair
+            }
+            Ok(Some(About::Quit) | None) | Err(_) => {
+                self.rest = Some(Decision::Leave);
+                self.cancelled = true;
+                Decision::Leave
+            }
+        }
+    }
+}
+
+/// The answer that begins with one of the letters; asks again until there is one. `None` at the end of
+/// the input.
+fn answer<T: Copy>(
+    input: &mut dyn BufRead,
+    out: &mut dyn Write,
+    question: &str,
+    known: &[(char, T)],
+) -> io::Result<Option<T>> {
+    loop {
+        write!(out, "{question}")?;
+        out.flush()?;
+        let mut line = Vec::new();
+        if io::Read::take(&mut *input, 4096).read_until(b'\n', &mut line)? == 0 {
+            writeln!(out)?;
+            return Ok(None);
+        }
+        let first = line.iter().find(|byte| !byte.is_ascii_whitespace()).map(u8::to_ascii_lowercase);
+        if let Some((_, answer)) = known.iter().find(|(letter, _)| first == u8::try_from(*letter).ok()) {
+            return Ok(Some(*answer));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_answer_is_asked_again() {
+        let mut out = Vec::new();
+        assert_eq!(about_plan(&mut &b"\nwhat\n Each\n"[..], &mut out).unwrap(), Answer::Each);
+        assert_eq!(String::from_utf8(out).unwrap().matches("Repair?").count(), 3);
+        assert_eq!(about_plan(&mut &b""[..], &mut Vec::new()).unwrap(), Answer::Nothing);
+    }
+
+    #[test]
+    fn all_from_here_on_and_the_end_of_the_input() {
+        let kind = platfs::check::kinds().next().unwrap();
+        let issue = Issue {
+            kind,
+            place: platfs::check::Place::default(),
+            found: String::new(),
+            expected: String::new(),
+            repair: "it is made right".into(),
+        };
+        let (mut input, mut out) = (&b"n\na\n"[..], Vec::new());
+        let mut questions = Questions::new(&mut input, &mut out);
+        let decisions = [0; 4].map(|_| questions.about(&issue, "text\n"));
+        assert_eq!(decisions, [Decision::Leave, Decision::Repair, Decision::Repair, Decision::Repair]);
+        assert!(!questions.cancelled);
+        let (mut input, mut out) = (&b"y\n"[..], Vec::new());
+        let mut questions = Questions::new(&mut input, &mut out);
+        assert_eq!([0; 2].map(|_| questions.about(&issue, "")), [Decision::Repair, Decision::Leave]);
+        assert!(questions.cancelled);
+    }
+}

@@ -1,0 +1,166 @@
+//! What a check told, kept for a report: everything is counted, and of each kind the first are kept.
+//! Excludes how it is shown.
+
+use std::collections::BTreeSet;
+
+use ondisk::units::InodeNumber;
+use platfs::check::{Decision, Issue, Kind, Progress, Severity, Sink};
+
+use super::progress::Meter;
+
+/// Most issues of one kind that are kept whole: a volume may have millions.
+pub const KEPT_MAX: usize = 2000;
+
+/// Most inodes that lose something whose paths are looked for.
+const LOSERS_NAMED: usize = 100_000;
+
+/// Who decides what becomes of an issue.
+pub enum Policy<'p> {
+    /// Nothing is repaired. What could be is noted.
+    Look,
+    /// Everything is repaired that can be.
+    All,
+    /// Somebody is asked.
+    Ask(&'p mut dyn FnMut(&Issue) -> Decision),
+}
+
+/// An issue, and what was decided.
+pub struct Noted {
+    /// It.
+    pub issue: Issue,
+    /// Whether it is repaired, in memory.
+    pub repaired: bool,
+}
+
+/// All issues of a kind.
+pub struct OfKind {
+    /// The kind.
+    pub kind: &'static Kind,
+    /// How many there are.
+    pub count: u64,
+    /// How many of them are repaired, in memory.
+    pub repaired: u64,
+    /// How many have a repair.
+    pub repairable: u64,
+    /// The first of them, at most [`KEPT_MAX`].
+    pub kept: Vec<Noted>,
+}
+
+/// All that was told.
+#[derive(Default)]
+pub struct Findings {
+    /// By kind, in the order in which each kind was first told of.
+    pub kinds: Vec<OfKind>,
+    /// Inodes that a repair takes something from.
+    pub losers: BTreeSet<InodeNumber>,
+}
+
+impl Findings {
+    /// Inodes that are named by what is kept.
+    #[must_use]
+    pub fn inodes(&self) -> BTreeSet<InodeNumber> {
+        let kept = self.kinds.iter().flat_map(|of| &of.kept);
+        let named = kept.filter_map(|noted| noted.issue.place.inode);
+        named.chain(self.losers.iter().copied().take(LOSERS_NAMED)).collect()
+    }
+
+    /// How many issues there are.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.kinds.iter().map(|of| of.count).sum()
+    }
+
+    /// How many of them are repaired, in memory.
+    #[must_use]
+    pub fn repaired(&self) -> u64 {
+        self.kinds.iter().map(|of| of.repaired).sum()
+    }
+
+    /// How many have a repair that loses nothing.
+    #[must_use]
+    pub fn safe(&self) -> u64 {
+        self.kinds.iter().filter(|of| of.kind.safe).map(|of| of.repairable).sum()
+    }
+
+    /// How many have a repair that takes something away.
+    #[must_use]
+    pub fn risky(&self) -> u64 {
+        self.kinds.iter().filter(|of| !of.kind.safe).map(|of| of.repairable).sum()
+    }
+
+    /// Whether each has a repair that loses nothing.
+    #[must_use]
+    pub fn all_safe(&self) -> bool {
+        self.safe() == self.count()
+    }
+
+    fn note(&mut self, issue: Issue, repaired: bool) {
+        let at = self.kinds.iter().position(|of| of.kind.id == issue.kind.id);
+        let at = at.unwrap_or_else(|| {
+            self.kinds.push(OfKind {
+                kind: issue.kind,
+                count: 0,
+                repaired: 0,
+                repairable: 0,
+                kept: Vec::new(),
+            });
+            self.kinds.len() - 1
+        });
+        let Some(of) = self.kinds.get_mut(at) else { return };
+        of.count += 1;
+        of.repaired += u64::from(repaired);
+        of.repairable += u64::from(!issue.repair.is_empty());
+        if let Some(inode) = issue.place.inode
+            && !issue.kind.safe
+            && !issue.repair.is_empty()
+        {
+            self.losers.insert(inode);
+        }
+        if of.kept.len() < KEPT_MAX {
+            of.kept.push(Noted { issue, repaired });
+        }
+    }
+}
+
+/// Hears what a check finds, decides by a policy, and shows how far it is.
+pub struct Listener<'p, 'm> {
+    policy: Policy<'p>,
+    meter: &'m mut Meter,
+    /// What was heard.
+    pub findings: Findings,
+}
+
+impl<'p, 'm> Listener<'p, 'm> {
+    /// Has heard nothing yet.
+    pub fn new(policy: Policy<'p>, meter: &'m mut Meter) -> Self {
+        Listener { policy, meter, findings: Findings::default() }
+    }
+}
+
+impl Sink for Listener<'_, '_> {
+    fn issue(&mut self, issue: Issue) -> Decision {
+        let decision = match &mut self.policy {
+            Policy::Look => Decision::Leave,
+            Policy::All => Decision::Repair,
+            Policy::Ask(ask) => self.meter.suspended(|| ask(&issue)),
+        };
+        let repaired = decision == Decision::Repair && !issue.repair.is_empty();
+        self.findings.note(issue, repaired);
+        decision
+    }
+
+    fn progress(&mut self, progress: Progress) {
+        self.meter.show(progress);
+    }
+}
+
+/// A severity as it is written.
+#[must_use]
+pub fn severity_name(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Untidy => "untidy",
+        Severity::Wrong => "wrong",
+        Severity::Damage => "damage",
+        Severity::Fatal => "fatal",
+    }
+}

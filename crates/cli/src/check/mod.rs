@@ -1,0 +1,12 @@
+//! Around a check of a volume: what is kept of it and shown, questions, the undo file, and being called
+//! as fsck(8) calls its helpers. What is wrong and how it is repaired is the library's.
+
+pub mod ask;
+pub mod explain;
+pub mod facts;
+pub mod findings;
+pub mod fsck;
+pub mod names;
+pub mod progress;
+pub mod report;
+pub mod undo;

@@ -1,0 +1,484 @@
+//! `plat check IMAGE`: what is wrong with a volume, the plan of its repair, and the repair.
+//!
+//! The check and the repair are made in memory first, and checked once more there; the image is written
+//! only when all of the plan stands, is agreed to, and can be undone if that was asked for.
+
+use std::ffi::OsString;
+use std::io::{BufRead, IsTerminal, Write, stderr, stdin, stdout};
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Args;
+use platfs::check::{Decision, Issue, Options, Outcome, check};
+use platfs::device::Device;
+
+use super::json;
+use crate::check::ask::{Answer, Questions, about_plan};
+use crate::check::findings::{Findings, Listener, Policy};
+use crate::check::fsck;
+use crate::check::names::Names;
+use crate::check::progress::Meter;
+use crate::check::report::{self, Detail, counted};
+use crate::check::{explain, facts, undo};
+use crate::console::{Console, Failure};
+use crate::image;
+use crate::mount::daemon::StopSignals;
+use crate::mount::in_use::{self, Lock};
+use crate::reading::no_superblock;
+use crate::text::Shown;
+use crate::writing::now;
+
+/// Checks of what was repaired in memory before it is written: repairs of repairs settle in the first.
+const ROUNDS: usize = 3;
+
+/// Arguments of `plat check`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Exit codes are those of fsck(8): 0 sound, 1 repaired, 4 something is wrong still, 8 could not be \
+                        checked, 16 wrong usage, 32 stopped."
+)]
+pub struct Check {
+    /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`.
+    #[arg(required_unless_present_any = ["version", "explain"])]
+    image: Option<OsString>,
+    /// Only look, never write; so it is without a terminal if nothing else is said.
+    #[arg(short = 'n', group = "mode")]
+    look: bool,
+    /// Repair if no repair loses anything, else change nothing; pass over a volume that is marked clean.
+    #[arg(short = 'p', short_alias = 'a', group = "mode")]
+    preen: bool,
+    /// Repair everything.
+    #[arg(short = 'y', group = "mode")]
+    yes: bool,
+    /// Check a volume that is marked clean, too, with -p or as fsck.ext4.
+    #[arg(short)]
+    force: bool,
+    /// Begin with the superblock in this block (see `plat info`) instead of the first.
+    #[arg(short = 'b', value_name = "BLOCK")]
+    superblock: Option<u64>,
+    /// Size of a block, for -b; without it each size is tried.
+    #[arg(short = 'B', value_name = "BYTES", requires = "superblock", value_parser = block_size)]
+    block_size: Option<u32>,
+    /// Tell every issue, and what the volume holds.
+    #[arg(short, long)]
+    verbose: bool,
+    /// Tell the version.
+    #[arg(short = 'V', long)]
+    version: bool,
+    /// Write progress to an open file, as `PASS DONE OF IMAGE`; 0 is a bar, and what is below shows none.
+    #[arg(short = 'C', value_name = "FD", allow_hyphen_values = true)]
+    progress: Option<i32>,
+    /// One JSON object.
+    #[arg(long)]
+    json: bool,
+    /// Tell what a kind of issue means and risks; all kinds without ID.
+    #[arg(long, value_name = "ID", num_args = 0..=1)]
+    explain: Option<Option<String>>,
+    /// Before anything is written, save what it was to a new file.
+    #[arg(long, value_name = "FILE", conflicts_with = "look")]
+    undo: Option<PathBuf>,
+    /// Bring the image back to what it was before the repair that wrote FILE.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["mode", "undo", "superblock"])]
+    undo_from: Option<PathBuf>,
+    /// Threads; as many as there are processors if not given.
+    #[arg(long, value_name = "N")]
+    threads: Option<NonZeroUsize>,
+    /// Called by one of the names of fsck(8).
+    #[arg(long, hide = true)]
+    fsck: bool,
+}
+
+fn block_size(text: &str) -> Result<u32, String> {
+    let bytes: u32 = text.parse().map_err(|_| "not a number of bytes".to_owned())?;
+    let legal = bytes.is_power_of_two() && (1024..=65536).contains(&bytes);
+    if legal { Ok(bytes) } else { Err("not a power of two from 1024 to 65536".into()) }
+}
+
+/// How much may be done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Mode {
+    Look,
+    Preen,
+    Yes,
+    Ask,
+}
+
+/// An image, open for a check.
+struct Held {
+    name: String,
+    device: Arc<dyn Device>,
+    mode: Mode,
+    _lock: Option<Lock>,
+}
+
+/// A check that was made, with its repairs in memory.
+struct Made {
+    findings: Findings,
+    names: Names,
+    outcome: Outcome,
+    /// What the repairs left behind that should have gone.
+    left: u64,
+}
+
+impl Check {
+    pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
+        let code = match self.work(console) {
+            Ok(code) => code,
+            Err(Failure::Failed(text)) => {
+                console.complain(Failure::Failed(text))?;
+                fsck::FAILED
+            }
+            Err(Failure::Usage(text)) => {
+                console.complain(Failure::Failed(text))?;
+                fsck::USAGE
+            }
+            Err(other) => return Err(other),
+        };
+        if code == fsck::SOUND { Ok(()) } else { Err(Failure::Told(code)) }
+    }
+
+    fn work(&self, console: &mut Console<'_>) -> Result<u8, Failure> {
+        if self.version {
+            writeln!(console.out, "plat check {}", env!("CARGO_PKG_VERSION"))?;
+            return Ok(fsck::SOUND);
+        }
+        if let Some(id) = &self.explain {
+            return self.explain(console, id.as_deref());
+        }
+        if let Some(path) = &self.undo_from {
+            return self.bring_back(console, path);
+        }
+        let held = self.open(console)?;
+        if let Some(code) = self.pass_over(console, &held)? {
+            return Ok(code);
+        }
+        let made = self.examine(&held, Policy::All)?;
+        self.conclude(console, &held, made)
+    }
+
+    fn name(&self) -> String {
+        self.image.as_deref().map(|image| image::shown(image).to_string()).unwrap_or_default()
+    }
+
+    fn explain(&self, console: &mut Console<'_>, id: Option<&str>) -> Result<u8, Failure> {
+        let Some(id) = id else {
+            if self.json {
+                let mut array = json::Array::default();
+                for kind in platfs::check::kinds() {
+                    array.push(console.out, facts::explained(kind))?;
+                }
+                array.end(console.out)?;
+            } else {
+                explain::all(console.out)?;
+            }
+            return Ok(fsck::SOUND);
+        };
+        let kind = facts::find_kind(id).map_err(|alike| {
+            let hint = if alike.is_empty() { "--explain alone lists all".into() } else { alike.join(", ") };
+            Failure::Usage(format!("{}: no such kind of issue; {hint}", Shown(id.as_bytes())))
+        })?;
+        if self.json {
+            json::print(console.out, facts::explained(kind))?;
+        } else {
+            explain::one(console.out, kind)?;
+        }
+        Ok(fsck::SOUND)
+    }
+
+    /// What was asked for, or what the terminal allows.
+    fn mode(&self) -> Mode {
+        let asks = stdin().is_terminal() && stdout().is_terminal() && !self.json;
+        match (self.look, self.preen, self.yes) {
+            (true, ..) => Mode::Look,
+            (_, true, _) => Mode::Preen,
+            (.., true) => Mode::Yes,
+            _ if asks => Mode::Ask,
+            _ => Mode::Look,
+        }
+    }
+
+    /// Opens and locks the image. One that is in use is not repaired; it can be looked at.
+    fn open(&self, console: &mut Console<'_>) -> Result<Held, Failure> {
+        let (name, image) = (self.name(), self.image.clone().unwrap_or_default());
+        let failed = |what: String| Failure::about(&name, what);
+        let look = |lock: Option<Lock>| -> Result<Held, Failure> {
+            let device = image::open_read(&image).map_err(|error| Failure::about(&name, error))?;
+            Ok(Held { name: name.clone(), device, mode: Mode::Look, _lock: lock })
+        };
+        let mode = self.mode();
+        if mode == Mode::Look {
+            return match in_use::lock(&image, true) {
+                Ok(lock) => look(Some(lock)),
+                Err(why) => {
+                    let held = look(None)?;
+                    console.warn(format!("{name}: {why}; what is found may be about to change"));
+                    Ok(held)
+                }
+            };
+        }
+        let opened = in_use::lock(&image, false).and_then(|lock| {
+            let device = image::open_write_locked(&image).map_err(|error| error.to_string())?;
+            Ok(Held { name: name.clone(), device, mode, _lock: Some(lock) })
+        });
+        match opened {
+            Err(why) if mode == Mode::Ask => {
+                let held = look(None)?;
+                console.warn(format!("{name}: {why}; only looking"));
+                Ok(held)
+            }
+            opened => opened.map_err(failed),
+        }
+    }
+
+    /// The end of it for a volume that is marked clean, where that is good enough.
+    fn pass_over(&self, console: &mut Console<'_>, held: &Held) -> Result<Option<u8>, Failure> {
+        if self.force || self.superblock.is_some() || !(self.fsck || held.mode == Mode::Preen) {
+            return Ok(None);
+        }
+        let Ok(raw) = platfs::read_superblock(&*held.device) else { return Ok(None) };
+        if let Some(why) = fsck::why(&raw, now()) {
+            if !self.json {
+                writeln!(console.out, "{}: {why}: checking", held.name)?;
+            }
+            return Ok(None);
+        }
+        if self.json {
+            let verdict = facts::Verdict {
+                image: &held.name,
+                outcome: "clean",
+                exit_code: fsck::SOUND,
+                written: false,
+            };
+            json::print(console.out, facts::check(&verdict, None, &Findings::default(), &Names::default()))?;
+        } else {
+            writeln!(console.out, "{}: {}", held.name, fsck::clean_line(&raw))?;
+        }
+        Ok(Some(fsck::SOUND))
+    }
+
+    fn meter(&self, name: &str) -> Result<Meter, Failure> {
+        match self.progress {
+            Some(descriptor) if descriptor > 0 => {
+                let told = |error| Failure::Usage(format!("-C {descriptor}: {error}"));
+                Meter::to_descriptor(descriptor.unsigned_abs(), name).map_err(told)
+            }
+            Some(0) => Ok(Meter::bar()),
+            Some(_) => Ok(Meter::silent()),
+            None if self.json || self.fsck => Ok(Meter::silent()),
+            None => Ok(Meter::bar()),
+        }
+    }
+
+    /// Checks and repairs in memory, and checks what came of it.
+    fn examine(&self, held: &Held, policy: Policy<'_>) -> Result<Made, Failure> {
+        let asked = matches!(policy, Policy::Ask(_));
+        let processors = || std::thread::available_parallelism().map_or(1, usize::from);
+        let mut options = Options {
+            threads: self.threads.map_or_else(processors, usize::from),
+            now: now(),
+            superblock: self.superblock.map(|block| (block, self.block_size)),
+            ..Options::default()
+        };
+        let failed = |error: platfs::Error| {
+            let what = match &error {
+                platfs::Error::Corrupt(_) => no_superblock(&*held.device, &held.name, &error),
+                _ => error.to_string(),
+            };
+            Failure::about(&held.name, what)
+        };
+        let mut meter = self.meter(&held.name)?;
+        let mut listener = Listener::new(policy, &mut meter);
+        let outcome = check(Arc::clone(&held.device), &options, &mut listener).map_err(failed)?;
+        let findings = listener.findings;
+        meter.clear();
+        let names = if findings.count() == 0 { Names::default() } else { Names::of(&findings, &outcome) };
+        let mut made = Made { findings, names, outcome, left: 0 };
+        if made.outcome.repaired.is_unchanged() || asked {
+            return Ok(made);
+        }
+        options.superblock = None;
+        for _ in 0..ROUNDS {
+            let mut listener = Listener::new(Policy::All, &mut meter);
+            let device = Arc::clone(&made.outcome.repaired) as Arc<dyn Device>;
+            let again = check(device, &options, &mut listener).map_err(failed)?;
+            made.left = listener.findings.count();
+            if made.left == 0 {
+                break;
+            }
+            let settled = again.repaired.apply();
+            settled.map_err(|error| Failure::about(&held.name, error))?;
+            made.outcome.summary = platfs::check::Summary {
+                issues: made.outcome.summary.issues,
+                repaired: made.outcome.summary.repaired,
+                ..again.summary
+            };
+        }
+        meter.clear();
+        Ok(made)
+    }
+
+    /// Tells what was found, repairs as far as the mode allows, and says how it ended.
+    fn conclude(&self, console: &mut Console<'_>, held: &Held, mut made: Made) -> Result<u8, Failure> {
+        let detail = if self.verbose { Detail::All } else { Detail::Some };
+        let mut written = false;
+        let mut cancelled = false;
+        let mut told = Ok(());
+        if made.findings.count() > 0 && !self.json {
+            told = tell(console, &made, held, detail, self.fsck);
+        }
+        let wanted = made.findings.count() > 0
+            && match held.mode {
+                Mode::Look => false,
+                Mode::Yes => true,
+                Mode::Preen => made.findings.all_safe() && made.left == 0,
+                Mode::Ask => match ask_about_plan(console)? {
+                    Answer::All => true,
+                    Answer::Nothing => false,
+                    Answer::Each => {
+                        (made, cancelled) = self.one_by_one(held)?;
+                        !cancelled
+                    }
+                },
+            };
+        if wanted && !made.outcome.repaired.is_unchanged() {
+            self.write(held, &made)?;
+            written = true;
+        }
+        let code = match () {
+            () if cancelled => fsck::CANCELLED,
+            () if made.findings.count() == 0 => fsck::SOUND,
+            () if written && made.findings.repaired() == made.findings.count() && made.left == 0 => {
+                fsck::REPAIRED
+            }
+            () => fsck::UNSOUND,
+        };
+        told = told.and_then(|()| self.end(console, held, &made, code, written));
+        match told {
+            // What was to be done is done; that nobody reads of it changes nothing about the volume.
+            Ok(()) | Err(Failure::OutputClosed) => Ok(code),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Checks again, asking about each issue.
+    fn one_by_one(&self, held: &Held) -> Result<(Made, bool), Failure> {
+        let (mut input, mut output) = (stdin().lock(), stdout());
+        let mut questions = Questions::new(&mut input as &mut dyn BufRead, &mut output);
+        let mut ask = |issue: &Issue| -> Decision {
+            let place = Names::default().place(&issue.place);
+            let text = format!(
+                "\n{}: {}\n    {place}: {}\n    repair: {}\n",
+                issue.kind.id, issue.kind.title, issue.found, issue.repair
+            );
+            questions.about(issue, &text)
+        };
+        let made = self.examine(held, Policy::Ask(&mut ask))?;
+        Ok((made, questions.cancelled))
+    }
+
+    /// Brings the repairs to the image. Signals that would end this wait until it is done.
+    fn write(&self, held: &Held, made: &Made) -> Result<(), Failure> {
+        let failed = |what: String| Failure::about(&held.name, what);
+        if let Some(path) = &self.undo {
+            let told = |error| {
+                format!("nothing was written: {}: {error}", Shown(path.as_os_str().as_encoded_bytes()))
+            };
+            undo::save(path, &made.outcome.repaired).map_err(|error| failed(told(error)))?;
+        }
+        let held_back = StopSignals::hold();
+        let applied = made.outcome.repaired.apply();
+        if let Ok(signals) = held_back {
+            signals.release();
+        }
+        applied.map_err(|error| {
+            let back = if self.undo.is_some() { ", or bring it back with --undo-from" } else { "" };
+            failed(format!("writing the repairs: {error}; the volume is half repaired: check it again{back}"))
+        })
+    }
+
+    fn end(
+        &self,
+        console: &mut Console<'_>,
+        held: &Held,
+        made: &Made,
+        code: u8,
+        written: bool,
+    ) -> Result<(), Failure> {
+        let (name, findings, summary) = (&held.name, &made.findings, &made.outcome.summary);
+        if self.json {
+            let outcome = match code {
+                fsck::SOUND => "sound",
+                fsck::REPAIRED => "repaired",
+                _ => "unsound",
+            };
+            let verdict = facts::Verdict { image: name, outcome, exit_code: code, written };
+            let all = facts::check(&verdict, Some(summary), findings, &made.names);
+            return Ok(json::print(console.out, all)?);
+        }
+        if self.verbose {
+            report::census(console.out, summary)?;
+        }
+        let (count, repaired) = (findings.count(), findings.repaired());
+        let state = match code {
+            fsck::SOUND => report::in_use(summary),
+            fsck::REPAIRED => format!("{} repaired; {}", counted(count, "problem"), report::in_use(summary)),
+            _ if written => format!(
+                "{repaired} of {} repaired; THE VOLUME IS NOT SOUND YET",
+                counted(count + made.left, "problem")
+            ),
+            _ => format!("{}; NOT SOUND, and nothing was written", counted(count, "problem")),
+        };
+        writeln!(console.out, "{name}: {state}")?;
+        if code == fsck::UNSOUND && !written && !self.fsck {
+            writeln!(
+                console.out,
+                "`plat check -y {name}` makes the repair, `--undo FILE` with it keeps the way back; \
+                 `plat check --explain ID` tells more."
+            )?;
+        }
+        Ok(())
+    }
+
+    fn bring_back(&self, console: &mut Console<'_>, path: &std::path::Path) -> Result<u8, Failure> {
+        let (name, image) = (self.name(), self.image.clone().unwrap_or_default());
+        let failed = |what: String| Failure::about(&name, what);
+        let _lock = in_use::lock(&image, false).map_err(failed)?;
+        let device = image::open_write_locked(&image).map_err(|error| Failure::about(&name, error))?;
+        let shown = Shown(path.as_os_str().as_encoded_bytes()).to_string();
+        let written = undo::restore(path, &*device).map_err(|why| failed(format!("{shown}: {why}")))?;
+        if !self.json {
+            writeln!(console.out, "{name}: as it was before the repair ({written} bytes written)")?;
+        }
+        Ok(fsck::SOUND)
+    }
+}
+
+/// A function of its own, so that standard input is free again when issues are asked about.
+fn ask_about_plan(console: &mut Console<'_>) -> Result<Answer, Failure> {
+    Ok(about_plan(&mut stdin().lock(), console.out)?)
+}
+
+fn tell(
+    console: &mut Console<'_>,
+    made: &Made,
+    held: &Held,
+    detail: Detail,
+    brief: bool,
+) -> Result<(), Failure> {
+    writeln!(
+        console.out,
+        "{}: {} of {}",
+        held.name,
+        counted(made.findings.count(), "problem"),
+        counted(made.findings.kinds.len() as u64, "kind")
+    )?;
+    report::issues(console.out, &made.findings, &made.names, detail)?;
+    if !brief {
+        report::plan(console.out, &made.findings, &made.names, detail)?;
+    }
+    // What is to be agreed to is read first.
+    console.out.flush()?;
+    let _ = stderr().flush();
+    Ok(())
+}

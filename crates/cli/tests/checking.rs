@@ -1,0 +1,312 @@
+//! `plat check`: what it says, what it writes and when, exit codes, the way back, fsck's names.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod plat;
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Output, Stdio};
+
+use plat::{Ran, plat};
+use serde_json::Value;
+use testkit::scratch::Scratch;
+use testkit::{fsck, tool};
+
+/// A volume of 8 MiB with a file in it.
+fn volume(scratch: &Scratch) -> PathBuf {
+    let (tree, image) = (scratch.join("tree"), scratch.join("a.img"));
+    fs::create_dir_all(tree.join("etc")).unwrap();
+    fs::write(tree.join("etc/passwd"), b"root\n").unwrap();
+    let made = tool::command("mke2fs")
+        .args(["-q", "-F", "-t", "ext4", "-d"])
+        .arg(&tree)
+        .arg(&image)
+        .arg("8M")
+        .output();
+    assert!(made.unwrap().status.success());
+    image
+}
+
+/// The same with a wrong superblock checksum, whose repair loses nothing.
+fn damaged(scratch: &Scratch) -> PathBuf {
+    let image = volume(scratch);
+    let file = File::options().write(true).read(true).open(&image).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, 1024 + 1020).unwrap();
+    file.write_all_at(&[byte[0] ^ 1], 1024 + 1020).unwrap();
+    image
+}
+
+fn ready(test: &str) -> bool {
+    tool::have_tools(test, &["mke2fs", "e2fsck"])
+}
+
+fn json(ran: &Ran) -> Value {
+    serde_json::from_slice(&ran.out).unwrap()
+}
+
+fn text(ran: &Ran) -> String {
+    String::from_utf8(ran.out.clone()).unwrap()
+}
+
+/// Runs the program by another name.
+fn called(name: &str, arguments: &[&str], image: &Path) -> Output {
+    let scratch = Scratch::new("fsck-name");
+    let link = scratch.join(name);
+    symlink(env!("CARGO_BIN_EXE_plat"), &link).unwrap();
+    Command::new(&link).args(arguments).arg(image).stdin(Stdio::null()).output().unwrap()
+}
+
+#[test]
+fn a_sound_volume_is_summed_up() {
+    if !ready("a_sound_volume_is_summed_up") {
+        return;
+    }
+    let scratch = Scratch::new("check");
+    let image = volume(&scratch);
+    let before = fs::read(&image).unwrap();
+    for mode in ["check", "check -n", "check -p", "check -y", "check -fy -v --threads 3"] {
+        let ran = plat(mode, &image, &[]);
+        assert_eq!((ran.code, &ran.err[..]), (ExitCode::SUCCESS, ""), "{mode}");
+        assert!(text(&ran).lines().last().unwrap().contains(" files"), "{mode}: {}", text(&ran));
+    }
+    let ran = plat("check --json", &image, &[]);
+    let told = json(&ran);
+    assert_eq!(
+        (&told["outcome"], &told["issues"], &told["written"]),
+        (&"sound".into(), &0.into(), &false.into())
+    );
+    assert_eq!(fs::read(&image).unwrap(), before);
+}
+
+#[test]
+fn looking_changes_nothing_and_repairing_can_be_undone() {
+    if !ready("looking_changes_nothing_and_repairing_can_be_undone") {
+        return;
+    }
+    let scratch = Scratch::new("check");
+    let image = damaged(&scratch);
+    let before = fs::read(&image).unwrap();
+    for mode in ["check", "check -n"] {
+        let ran = plat(mode, &image, &[]);
+        assert_eq!(ran.code, ExitCode::from(4), "{mode}: {}{}", text(&ran), ran.err);
+        assert!(text(&ran).contains("superblock-checksum"), "{}", text(&ran));
+        assert_eq!(fs::read(&image).unwrap(), before, "{mode}");
+    }
+    let told = json(&plat("check -n --json", &image, &[]));
+    assert_eq!(
+        (&told["outcome"], &told["exit_code"], &told["repaired"]),
+        (&"unsound".into(), &4.into(), &0.into())
+    );
+    assert_eq!(told["kinds"][0]["id"], "superblock-checksum");
+
+    let undo = scratch.join("undo");
+    let ran = plat("check -p --undo", &undo, &[image.as_os_str()]);
+    assert_eq!(ran.code, ExitCode::from(1), "{}{}", text(&ran), ran.err);
+    fsck::assert_clean(&image);
+    let after = fs::read(&image).unwrap();
+    assert_eq!(plat("check -n", &image, &[]).code, ExitCode::SUCCESS);
+
+    let ran = plat("check --undo-from", &undo, &[image.as_os_str()]);
+    assert_eq!(ran.code, ExitCode::SUCCESS, "{}", ran.err);
+    assert_eq!(fs::read(&image).unwrap(), before);
+
+    // Repaired again; then somebody else writes.
+    assert_eq!(plat("check -y", &image, &[]).code, ExitCode::from(1));
+    assert_eq!(fs::read(&image).unwrap(), after, "the same repair");
+    plat("rm", &image, &[OsStr::new("/etc/passwd")]).fine();
+    let now = fs::read(&image).unwrap();
+    let ran = plat("check --undo-from", &undo, &[image.as_os_str()]);
+    assert_eq!(ran.code, ExitCode::from(8));
+    assert!(ran.err.contains("changed since"), "{}", ran.err);
+    assert_eq!(fs::read(&image).unwrap(), now);
+}
+
+#[test]
+fn an_undo_file_that_exists_keeps_the_image_as_it_is() {
+    if !ready("an_undo_file_that_exists_keeps_the_image_as_it_is") {
+        return;
+    }
+    let scratch = Scratch::new("check");
+    let image = damaged(&scratch);
+    let before = fs::read(&image).unwrap();
+    for undo in [image.clone(), scratch.join("missing/undo")] {
+        let ran = plat("check -y --undo", &undo, &[image.as_os_str()]);
+        assert_eq!(ran.code, ExitCode::from(8));
+        assert!(ran.err.contains("nothing was written"), "{}", ran.err);
+        assert_eq!(fs::read(&image).unwrap(), before);
+    }
+}
+
+#[test]
+fn exit_codes_of_what_can_not_be_checked() {
+    let scratch = Scratch::new("check");
+    let missing = scratch.join("missing");
+    let ran = plat("check -y", &missing, &[]);
+    assert_eq!(ran.code, ExitCode::from(8));
+    assert!(ran.err.contains("No such file"), "{}", ran.err);
+    let noise = scratch.join("noise");
+    fs::write(&noise, vec![0x5a; 100_000]).unwrap();
+    assert_eq!(plat("check", &noise, &[]).code, ExitCode::from(8));
+    fs::write(&noise, b"").unwrap();
+    assert_eq!(plat("check -y", &noise, &[]).code, ExitCode::from(8));
+    let usage = [
+        "check -n -y",
+        "check -B 1000 -b 1",
+        "check -B 1024",
+        "check -n --undo x",
+        "check --threads 0",
+        "check -C 77",
+        "check -b -1",
+        "check --undo-from x -y",
+        "check --no-such-option",
+    ];
+    fs::write(&noise, vec![0; 100_000]).unwrap();
+    for line in usage {
+        assert_eq!(plat(line, &noise, &[]).code, ExitCode::from(16), "{line}");
+    }
+    let code = plat_cli::run_with(["plat".into(), "check".into()], &mut Vec::new(), &mut Vec::new());
+    assert_eq!(code, ExitCode::from(16));
+    assert_eq!(plat("ls --no-such-option", &noise, &[]).code, ExitCode::from(2));
+}
+
+#[test]
+fn kinds_are_explained() {
+    let run = |words: &[&str]| {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let code = plat_cli::run_with(words.iter().map(Into::into), &mut out, &mut err);
+        (code, String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
+    };
+    let (code, all, _) = run(&["plat", "check", "--explain"]);
+    assert_eq!(code, ExitCode::SUCCESS);
+    assert_eq!(all.lines().count(), platfs::check::kinds().count());
+    let (code, one, _) = run(&["plat", "check", "--explain", "superblock-checksum"]);
+    assert_eq!(code, ExitCode::SUCCESS);
+    assert!(one.contains("What it means:") && one.contains("What the repair does:"), "{one}");
+    let (code, _, err) = run(&["plat", "check", "--explain", "superblock-sum"]);
+    assert_eq!(code, ExitCode::from(16));
+    assert!(err.contains("superblock-checksum"), "{err}");
+    let (_, listed, _) = run(&["plat", "check", "--json", "--explain"]);
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    assert_eq!(listed.as_array().unwrap().len(), all.lines().count());
+}
+
+#[test]
+fn an_image_in_use_is_looked_at_only() {
+    if !ready("an_image_in_use_is_looked_at_only") {
+        return;
+    }
+    let scratch = Scratch::new("check");
+    let image = damaged(&scratch);
+    let before = fs::read(&image).unwrap();
+    let held = File::open(&image).unwrap();
+    rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    for mode in ["check -y", "check -p"] {
+        let ran = plat(mode, &image, &[]);
+        assert_eq!(ran.code, ExitCode::from(8));
+        assert!(ran.err.contains("in use"), "{}", ran.err);
+    }
+    let ran = plat("check -n", &image, &[]);
+    assert_eq!(ran.code, ExitCode::from(4));
+    assert!(ran.err.contains("warning") && ran.err.contains("in use"), "{}", ran.err);
+    assert_eq!(fs::read(&image).unwrap(), before);
+}
+
+#[test]
+fn what_the_kernel_has_mounted_is_not_repaired() {
+    let test = "what_the_kernel_has_mounted_is_not_repaired";
+    if !ready(test) || !testkit::mount::have_loop_mount(test) {
+        return;
+    }
+    let scratch = Scratch::new("check");
+    let image = volume(&scratch);
+    let mount = testkit::mount::Mounted::read_write(&image).unwrap();
+    let ran = plat("check -fy", &image, &[]);
+    assert_eq!(ran.code, ExitCode::from(8));
+    assert!(ran.err.contains("mounted"), "{}", ran.err);
+    drop(mount);
+}
+
+#[test]
+fn the_names_of_fsck() {
+    if !ready("the_names_of_fsck") {
+        return;
+    }
+    let scratch = Scratch::new("check");
+    let image = volume(&scratch);
+    let said = |output: &Output| String::from_utf8_lossy(&output.stdout).into_owned();
+    for name in ["fsck.ext2", "fsck.ext3", "fsck.ext4", "e2fsck"] {
+        let output = called(name, &["-a"], &image);
+        assert_eq!(output.status.code(), Some(0));
+        let clean = format!("{}: clean, ", image.display());
+        assert!(said(&output).starts_with(&clean) && said(&output).lines().count() == 1, "{}", said(&output));
+        let e2fsck = tool::command("e2fsck").arg("-p").arg(&image).output().unwrap();
+        assert_eq!(said(&output), said(&e2fsck), "the line of e2fsck");
+    }
+    let output = called("fsck.ext4", &["-f", "-y", "-C0", "-v"], &image);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(said(&output).contains("inodes used"), "{}", said(&output));
+    let output = called("fsck.ext4", &["-V"], &image);
+    assert_eq!((output.status.code(), said(&output).starts_with("plat check ")), (Some(0), true));
+    assert_eq!(called("fsck.ext4", &["-Q"], &image).status.code(), Some(16));
+
+    fs::remove_file(&image).unwrap();
+    let image = damaged(&scratch);
+    let output = called("fsck.ext4", &["-fp"], &image);
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    fsck::assert_clean(&image);
+}
+
+#[test]
+fn questions_on_a_terminal() {
+    let test = "questions_on_a_terminal";
+    if !ready(test) || !tool::have_tools(test, &["script"]) {
+        return;
+    }
+    // script(1) gives the command a terminal.
+    let asked = |image: &Path, answers: &str| -> (Option<i32>, String) {
+        let command = format!("{} check {}", env!("CARGO_BIN_EXE_plat"), image.display());
+        let mut child = tool::command("script")
+            .args(["-qec", &command, "/dev/null"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut input = child.stdin.take().unwrap();
+        std::io::Write::write_all(&mut input, answers.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        drop(input);
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let scratch = Scratch::new("check");
+    let image = damaged(&scratch);
+    let before = fs::read(&image).unwrap();
+    let (code, said) = asked(&image, "n\n");
+    assert_eq!(code, Some(4), "{said}");
+    let (code, said) = asked(&image, "e\nq\n");
+    assert_eq!(code, Some(32), "{said}");
+    assert_eq!(fs::read(&image).unwrap(), before);
+    let (code, said) = asked(&image, "e\ny\n");
+    assert_eq!(code, Some(1), "{said}");
+    fsck::assert_clean(&image);
+}
+
+#[test]
+fn issues_name_the_files() {
+    if !ready("issues_name_the_files") || !tool::have_tools("issues_name_the_files", &["debugfs"]) {
+        return;
+    }
+    let scratch = Scratch::new("check");
+    let image = volume(&scratch);
+    let request = "sif /etc/passwd links_count 5";
+    tool::run(tool::command("debugfs").args(["-w", "-R", request]).arg(&image));
+    let ran = plat("check -n", &image, &[]);
+    assert_eq!(ran.code, ExitCode::from(4));
+    assert!(text(&ran).contains("/etc/passwd (inode "), "{}", text(&ran));
+    let told = json(&plat("check -n --json", &image, &[]));
+    assert_eq!(told["kinds"][0]["issues"][0]["path"], "/etc/passwd", "{told:#}");
+    assert_eq!(plat("check -y", &image, &[]).code, ExitCode::from(1));
+    fsck::assert_clean(&image);
+}

@@ -1,0 +1,144 @@
+//! A mount with a journal whose server is killed at work: what was synced is there, and nobody has to repair.
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use support::mounted::{Mounted, have_fuse};
+use testkit::random::Random;
+use testkit::scratch::Scratch;
+use testkit::{fsck, mount, tool};
+
+/// Kinds of volumes for mke2fs, and how they are mounted.
+const KINDS: [(&str, &str); 4] = [
+    ("-t ext4 -b 4096 -J size=4", "rw"),
+    ("-t ext3 -b 1024 -J size=1", "rw,data=ordered"),
+    ("-t ext4 -b 1024 -J size=1", "rw,data=writeback,commit=1"),
+    ("-t ext4 -b 1024 -O inline_data,^metadata_csum -J size=1", "rw,nodelalloc"),
+];
+
+/// What is in a file, by its name.
+fn contents(name: &str) -> Vec<u8> {
+    let len = 100 + name.bytes().map(usize::from).sum::<usize>() * 37 % 30_000;
+    name.bytes().cycle().take(len).collect()
+}
+
+/// Files that come, are synced, get other names and go, until the server is gone. What was synced and stays
+/// is noted once the sync has returned.
+fn work(
+    root: &Path,
+    thread: u64,
+    seed: u64,
+    synced: &Mutex<Vec<PathBuf>>,
+    count: &AtomicUsize,
+) -> Option<()> {
+    let mut random = Random(seed * 100 + thread);
+    let directory = root.join(format!("t{thread}"));
+    fs::create_dir(&directory).ok()?;
+    for number in 0_u64.. {
+        let name = format!("{thread}-{number}");
+        let fresh = directory.join(format!("{name}.new"));
+        let mut file = File::create(&fresh).ok()?;
+        file.write_all(&contents(&name)).ok()?;
+        if random.one_in(3) {
+            drop(file);
+            // What nobody syncs may be there or not.
+            fs::remove_file(&fresh).ok()?;
+            continue;
+        }
+        file.sync_all().ok()?;
+        let kept = directory.join(&name);
+        fs::rename(&fresh, &kept).ok()?;
+        File::open(&directory).ok()?.sync_all().ok()?;
+        synced.lock().unwrap().push(kept.strip_prefix(root).unwrap().to_owned());
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+    None
+}
+
+fn there(root: &Path, synced: &[PathBuf]) {
+    for path in synced {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let found = fs::read(root.join(path)).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        assert!(found == contents(name), "{}: other contents", path.display());
+    }
+}
+
+/// e2fsck does no more than replay the journal and clear orphans.
+fn assert_only_replayed(image: &Path) {
+    let done = tool::command("e2fsck").arg("-fy").arg(image).output().unwrap();
+    let said = String::from_utf8_lossy(&done.stdout);
+    assert!(!said.contains("? yes") && !said.contains("corrupt"), "{said}");
+    fsck::assert_clean(image);
+}
+
+fn killed_once(seed: u64) {
+    let (options, mount_options) = KINDS[usize::try_from(seed).unwrap() % KINDS.len()];
+    let scratch = Scratch::new("killed");
+    let image = scratch.join("disk.img");
+    tool::run(tool::command("mke2fs").args(["-q", "-F"]).args(options.split(' ')).arg(&image).arg("48M"));
+    let mut mounted = Mounted::new(&image, &["-o", mount_options]).unwrap();
+    let root = mounted.path().to_owned();
+    let (synced, count, over) = (Mutex::default(), AtomicUsize::new(0), AtomicBool::new(false));
+    let wanted = 10 + usize::try_from(Random(seed).below(60)).unwrap();
+    thread::scope(|scope| {
+        for thread in 0..4 {
+            let (root, synced, count, over) = (&root, &synced, &count, &over);
+            scope.spawn(move || {
+                let _ = work(root, thread, seed, synced, count);
+                over.store(true, Ordering::Relaxed);
+            });
+        }
+        while count.load(Ordering::Relaxed) < wanted {
+            assert!(!over.load(Ordering::Relaxed), "the work ended before the server");
+            thread::sleep(Duration::from_millis(1));
+        }
+        mounted.signal(Signal::KILL);
+        mounted.wait();
+    });
+    support::succeed(support::plat(&["umount"]).arg(mounted.path()));
+    let synced = synced.into_inner().unwrap();
+    let [checked, ours] = ["checked.img", "ours.img"].map(|name| scratch.join(name));
+    fs::copy(&image, &checked).unwrap();
+    fs::copy(&image, &ours).unwrap();
+    assert_only_replayed(&checked);
+    let again = Mounted::new(&ours, &["-o", "rw"]).unwrap();
+    there(again.path(), &synced);
+    again.unmount();
+    fsck::assert_clean(&ours);
+    if tool::is_root() {
+        let kernel = mount::Mounted::read_write(&image).unwrap();
+        there(kernel.path(), &synced);
+    }
+    println!("{options}, seed {seed}: {} files synced", synced.len());
+}
+
+fn able(test: &str) -> bool {
+    have_fuse(test) && tool::have_tools(test, &["mke2fs", "e2fsck"]) && mount::have_loop_mount(test)
+}
+
+#[test]
+fn a_killed_server_loses_nothing_that_was_synced() {
+    if able("a_killed_server_loses_nothing_that_was_synced") {
+        (0..4).for_each(killed_once);
+    }
+}
+
+/// `cargo test -p plat --test killed -- --ignored --nocapture`
+#[test]
+#[ignore = "takes minutes"]
+fn fifty_killed_servers() {
+    if able("fifty_killed_servers") {
+        (100..150).for_each(killed_once);
+    }
+}

@@ -1,0 +1,167 @@
+//! What the passes have found so far: bits per cluster and bytes per inode, and a row per directory.
+//!
+//! Memory, where the volume is in use: 2 bits per cluster, 42 bits per inode (in pages that appear with
+//! the first fact in them), 16 bytes per directory. Excludes what only one pass needs.
+//!
+//! Repairs leave word here of what they took and gave, so that bitmaps and counts that only follow
+//! from them are mended without another word: [`Facts::taken`], [`Facts::release`], [`Facts::altered`].
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ondisk::inode::FileType;
+use ondisk::units::{Block, Cluster, InodeNumber};
+
+use super::Options;
+use super::paged::{Bits, Bytes, Counters};
+use super::subject::Subject;
+use crate::error::{Error, Result};
+
+/// A directory, as the passes over names fill it in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Directory {
+    pub(super) inode: InodeNumber,
+    /// The directory whose entry leads here; `None` until it is found.
+    pub(super) parent: Option<InodeNumber>,
+    /// What its `..` says.
+    pub(super) dotdot: Option<InodeNumber>,
+}
+
+/// What is known of the volume. Tables are indexed by cluster and by [`InodeNumber::index`].
+pub(super) struct Facts {
+    /// Clusters that something claims.
+    pub(super) claimed: Bits,
+    /// Clusters that two claim.
+    pub(super) shared: Bits,
+    /// Clusters that repairs took into use; they are claimed too.
+    pub(super) taken: Bits,
+    /// Whether a repair gave up blocks: of those whose bits are still set nobody knows whose they were.
+    gave_up: AtomicBool,
+    /// Inodes in use.
+    pub(super) used: Bits,
+    /// Inodes that repairs put into use, out of use, or made something else.
+    pub(super) altered: Bits,
+    /// Type of each inode in use, as directory entries code it ([`FileType::entry_code`]).
+    types: Bytes,
+    /// Links that each inode in use states.
+    pub(super) stated: Counters,
+    /// Names found for each inode, `.` and `..` included.
+    pub(super) links: Counters,
+    /// Whether repairs took names away: files that are without one follow from that.
+    names_lost: AtomicBool,
+    /// Inodes whose number of names repairs changed: what they state follows.
+    pub(super) relinked: Bits,
+    /// What is to get a name in lost+found, once all of it is known.
+    pub(super) adopted: Vec<InodeNumber>,
+    /// Directories, rising by inode once the pass over inodes is done.
+    pub(super) directories: Vec<Directory>,
+    /// Where the pass over inodes gathers them.
+    pub(super) gathered: Mutex<Vec<Directory>>,
+}
+
+impl Facts {
+    /// Nothing is known yet.
+    ///
+    /// # Errors
+    /// The volume could need more memory than the options allow.
+    pub(super) fn new(subject: &Subject, options: &Options) -> Result<Self> {
+        let geometry = &subject.geometry;
+        let needs = geometry.clusters() / 4 + u64::from(geometry.inodes()) * 6;
+        if needs > options.memory {
+            let problem =
+                format!("checking the volume could take {} MiB of memory, more than is allowed", needs >> 20);
+            return Err(Error::Unsupported(problem));
+        }
+        let inodes = u64::from(geometry.inodes());
+        Ok(Facts {
+            claimed: Bits::new(geometry.clusters()),
+            shared: Bits::new(geometry.clusters()),
+            taken: Bits::new(geometry.clusters()),
+            gave_up: AtomicBool::new(false),
+            used: Bits::new(inodes),
+            altered: Bits::new(inodes),
+            types: Bytes::new(inodes),
+            stated: Counters::new(inodes),
+            links: Counters::new(inodes),
+            names_lost: AtomicBool::new(false),
+            relinked: Bits::new(inodes),
+            adopted: Vec::new(),
+            directories: Vec::new(),
+            gathered: Mutex::default(),
+        })
+    }
+
+    /// Claims the clusters of blocks that lie inside the volume. Clusters that were claimed before are
+    /// shared from now on. Whoever owns several pieces of one cluster claims it once.
+    pub(super) fn claim(&self, subject: &Subject, start: Block, count: u64) {
+        if count == 0 {
+            return;
+        }
+        let first = subject.geometry.cluster_of(start).0;
+        let last = subject.geometry.cluster_of(Block(start.0 + count - 1)).0;
+        self.claimed.insert_range(first, last + 1, |cluster| _ = self.shared.insert(cluster));
+    }
+
+    /// Says that a repair gave up blocks which it does not know or that were never claimed: the
+    /// blocks of a lost node, of an inode that was cleared.
+    pub(super) fn gave_up(&self) {
+        self.gave_up.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether bits of blocks that nobody uses may only follow from repairs.
+    pub(super) fn has_given_up(&self) -> bool {
+        self.gave_up.load(Ordering::Relaxed)
+    }
+
+    /// Takes back the claims of blocks that a repair gave up. Clusters with another owner are none of them.
+    pub(super) fn release(&self, subject: &Subject, start: Block, count: u64) {
+        if count == 0 {
+            return;
+        }
+        self.gave_up();
+        let first = subject.geometry.cluster_of(start).0;
+        let last = subject.geometry.cluster_of(Block(start.0 + count - 1)).0;
+        for cluster in first..=last {
+            self.claimed.remove(cluster);
+        }
+    }
+
+    /// Takes a run of clusters that nobody claims, enough for `blocks`, for a repair; the search
+    /// begins at the cluster of `goal` and goes round. Only where all claims are known: behind the
+    /// pass over inodes. The caller writes every block.
+    pub(super) fn allocate(&self, subject: &Subject, goal: Block, blocks: u64) -> Option<Block> {
+        let geometry = &subject.geometry;
+        let clusters = blocks.div_ceil(u64::from(geometry.blocks_per_cluster())).max(1);
+        // A last cluster that the end of the volume cuts short is left alone.
+        let whole = (geometry.blocks - u64::from(geometry.first_data_block)) >> geometry.cluster_log2;
+        let goal = geometry.cluster_of(goal).0.min(whole);
+        let found =
+            self.claimed.gap(goal, whole, clusters).or_else(|| self.claimed.gap(0, whole, clusters))?;
+        self.claimed.insert_range(found, found + clusters, |_| ());
+        self.taken.insert_range(found, found + clusters, |_| ());
+        Some(geometry.cluster_start(Cluster(found)))
+    }
+
+    /// Says that a repair took names away.
+    pub(super) fn names_lost(&self) {
+        self.names_lost.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether files may be without a name because of a repair.
+    pub(super) fn has_lost_names(&self) -> bool {
+        self.names_lost.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn file_type(&self, inode: InodeNumber) -> Option<FileType> {
+        FileType::from_entry_code(self.types.read(u64::from(inode.index())))
+    }
+
+    pub(super) fn set_file_type(&self, inode: InodeNumber, file_type: Option<FileType>) {
+        self.types.store(u64::from(inode.index()), file_type.map_or(0, FileType::entry_code));
+    }
+
+    /// The row of a directory, once the pass over inodes is done.
+    pub(super) fn directory(&self, inode: InodeNumber) -> Option<usize> {
+        self.directories.binary_search_by_key(&inode, |row| row.inode).ok()
+    }
+}

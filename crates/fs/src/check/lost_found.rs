@@ -1,0 +1,164 @@
+//! `lost+found`: where files go that have no name. It is found by its name in the root directory, and
+//! made when it is needed and not there.
+
+use std::io;
+
+use ondisk::dirent;
+use ondisk::extent::Node;
+use ondisk::extent::{Entries, Extent};
+use ondisk::features::Incompat;
+use ondisk::group::GroupFlags;
+use ondisk::inode::{FileType, I_BLOCK_LEN, Inode, InodeFlags, TimeField};
+use ondisk::units::{Block, FileBlock, Group, InodeNumber, low_u32};
+
+use super::directories::edit::{self, NewName};
+use super::directories::{self, rebuild};
+use super::facts::{Directory, Facts};
+use super::subject::Subject;
+use super::voice::Report;
+use crate::error::{Error, Result};
+
+const NAME: &[u8] = b"lost+found";
+
+fn staging(source: io::Error) -> Error {
+    Error::io("staging a directory", source)
+}
+
+/// Gives all that was adopted a name in lost+found.
+///
+/// # Errors
+/// Repairs take more memory than they may.
+pub(super) fn adopt(subject: &mut Subject, facts: &mut Facts, report: &mut Report<'_>) -> Result<()> {
+    let mut adopted = std::mem::take(&mut facts.adopted);
+    adopted.sort_unstable();
+    adopted.dedup();
+    let Some(first) = adopted.first().copied() else { return Ok(()) };
+    let Some(home) = find_or_make(subject, facts)? else {
+        directories::no_room(first, "lost+found cannot be made", report);
+        return Ok(());
+    };
+    let names = adopted.iter().filter(|inode| **inode != home).filter_map(|inode| {
+        let name = format!("#{inode}").into_bytes();
+        Some(NewName { name, inode: *inode, file_type: facts.file_type(*inode)? })
+    });
+    let names = names.collect();
+    if !rebuild::add_names(subject, facts, home, names)? {
+        directories::no_room(first, "lost+found cannot grow", report);
+        return Ok(());
+    }
+    for inode in adopted {
+        facts.links.raise(u64::from(inode.index()));
+        if facts.file_type(inode) == Some(FileType::Directory) {
+            edit::set_dotdot(subject, inode, home)?;
+            facts.links.raise(u64::from(home.index()));
+            facts.relinked.insert(u64::from(home.index()));
+            if let Some(row) = facts.directory(inode).and_then(|row| facts.directories.get_mut(row)) {
+                (row.parent, row.dotdot) = (Some(home), Some(home));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn find_or_make(subject: &mut Subject, facts: &mut Facts) -> Result<Option<InodeNumber>> {
+    let found = edit::find(subject, InodeNumber::ROOT, NAME);
+    if let Some(inode) = found
+        && facts.used.contains(u64::from(inode.index()))
+        && facts.file_type(inode) == Some(FileType::Directory)
+        && subject
+            .inode(inode)
+            .is_ok_and(|inode| !inode.flags().intersects(InodeFlags::INLINE_DATA | InodeFlags::ENCRYPT))
+    {
+        return Ok(Some(inode));
+    }
+    let Some(number) = free_inode(subject, facts) else { return Ok(None) };
+    if !make_directory(subject, facts, number, InodeNumber::ROOT, 0o700)? {
+        return Ok(None);
+    }
+    let name = NewName { name: NAME.to_vec(), inode: number, file_type: FileType::Directory };
+    if !rebuild::add_names(subject, facts, InodeNumber::ROOT, vec![name])? {
+        return Ok(None);
+    }
+    let root = u64::from(InodeNumber::ROOT.index());
+    facts.links.raise(u64::from(number.index()));
+    facts.links.raise(root);
+    facts.relinked.insert(root);
+    Ok(Some(number))
+}
+
+/// An inode that is not in use: in the part of a table that was begun, or the next one behind it, which
+/// then is begun.
+fn free_inode(subject: &mut Subject, facts: &Facts) -> Option<InodeNumber> {
+    let groups = subject.geometry.groups;
+    let free_in = |subject: &Subject, group: u32, indexes: std::ops::Range<u32>| {
+        let mut numbers = indexes.filter_map(|index| subject.geometry.inode_at(Group(group), index));
+        numbers.find(|number| {
+            number.get() >= subject.raw.first_inode() && !facts.used.contains(u64::from(number.index()))
+        })
+    };
+    let begun = (0..groups).find_map(|group| free_in(subject, group, 0..subject.inodes_begun(Group(group))));
+    if begun.is_some() {
+        return begun;
+    }
+    let whole = subject.geometry.inodes_per_group;
+    let group = (0..groups).find(|group| {
+        let at = Group(*group);
+        subject.table_of(at).is_some()
+            && subject.inodes_begun(at) < whole
+            && !subject.group_has(at, GroupFlags::INODE_UNINIT)
+    })?;
+    let next = subject.inodes_begun(Group(group));
+    let number = free_in(subject, group, next..next + 1)?;
+    subject.descriptor_mut(Group(group))?.set_unused_inodes(whole - next - 1);
+    subject.renewed.insert(group);
+    Some(number)
+}
+
+/// Makes an empty directory with a number that is free; it counts its own `.`. `false` if there is no
+/// free block.
+///
+/// # Errors
+/// Repairs take more memory than they may.
+pub(super) fn make_directory(
+    subject: &Subject,
+    facts: &mut Facts,
+    number: InodeNumber,
+    parent: InodeNumber,
+    permissions: u16,
+) -> Result<bool> {
+    let goal = Block(u64::from(subject.geometry.first_data_block));
+    let Some(start) = facts.allocate(subject, goal, 1) else { return Ok(false) };
+    let mut inode = Inode::blank(number, subject.geometry.inode_size);
+    inode.raw_mut().i_mode.set(FileType::Directory.mode_bits() | permissions);
+    inode.raw_mut().i_links_count.set(2);
+    for field in [TimeField::Access, TimeField::Change, TimeField::Modify, TimeField::Create] {
+        inode.set_time(field, subject.now);
+    }
+    inode.set_size(subject.block_len() as u64);
+    let blocks = u64::from(subject.geometry.blocks_per_cluster());
+    inode.set_sectors(blocks << (subject.geometry.block_size.log2() - 9), subject.geometry.block_size);
+    if subject.has_incompat(Incompat::EXTENTS) {
+        inode.set_flags(InodeFlags::EXTENTS);
+        let mut node = Node::empty(I_BLOCK_LEN);
+        node.entries =
+            Entries::Leaf(vec![Extent { logical: FileBlock(0), start, count: 1, unwritten: false }]);
+        node.store(&mut inode.raw_mut().i_block);
+    } else if let Some(slot) = inode.raw_mut().i_block.first_chunk_mut() {
+        *slot = low_u32(start.0).to_le_bytes();
+    }
+    let mut bytes = vec![0; subject.block_len()];
+    dirent::init_directory(&mut bytes, subject.layout(), number, parent);
+    subject.seed_of(&inode).seal_directory_leaf(&mut bytes);
+    subject.write(start, &bytes).map_err(staging)?;
+    subject.write_inode(&mut inode).map_err(staging)?;
+    let index = u64::from(number.index());
+    facts.used.insert(index);
+    facts.altered.insert(index);
+    facts.relinked.insert(index);
+    facts.set_file_type(number, Some(FileType::Directory));
+    facts.stated.store(index, 2);
+    facts.links.store(index, 1);
+    let at = facts.directories.partition_point(|row| row.inode < number);
+    facts.directories.insert(at, Directory { inode: number, parent: Some(parent), dotdot: Some(parent) });
+    Ok(true)
+}

@@ -1,0 +1,151 @@
+//! Where a check begins and ends: the superblock and the descriptors read, and what is written of
+//! superblocks.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ondisk::features::{Compat, Incompat};
+use ondisk::geometry::Geometry;
+use ondisk::seal::Sealer;
+use ondisk::superblock::{RawSuperblock, STATE_VALID, SUPERBLOCK_OFFSET};
+use ondisk::units::{Group, low_u16};
+use zerocopy::IntoBytes;
+
+use super::facts::Facts;
+use super::issue::{Place, Summary};
+use super::kinds::opening::{DESCRIPTORS_UNREADABLE, JOURNAL_NEEDS_REPLAY};
+use super::staged::Staged;
+use super::subject::Subject;
+use super::superblock::{self, Chosen};
+use super::voice::{Finding, Report};
+use super::{Options, descriptors, fields};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::{admission, journal};
+
+/// Reads superblock and descriptors.
+///
+/// # Errors
+/// As [`super::check`].
+pub(super) fn open(device: &Arc<Staged>, options: &Options, report: &mut Report<'_>) -> Result<Subject> {
+    let chosen = superblock::choose(device, options, report)?;
+    let mut raw = replay(device, &chosen, report);
+    if chosen.from_backup {
+        // Backups say neither that a volume was closed nor how it fares.
+        raw.s_state.set(STATE_VALID);
+    }
+    let lasting = fields::check(&mut raw, options.now.seconds, report);
+    let geometry = Geometry::from_superblock(&raw)?;
+    let descriptors = descriptors::read(&**device, &geometry, options.memory, |block, error| {
+        let finding = Finding::new(Place::default().at_block(block), error.to_string(), "");
+        report.found(&DESCRIPTORS_UNREADABLE, finding);
+    })?;
+    let subject = Subject {
+        device: Arc::clone(device),
+        geometry,
+        features: raw.features(),
+        sealer: Sealer::from_superblock(&raw),
+        raw,
+        descriptors,
+        renewed: BTreeSet::new(),
+        unused_doubted: BTreeMap::new(),
+        resize_wanted: false,
+        superblock_left: chosen.left,
+        superblock_renewed: chosen.from_backup,
+        backups_follow: lasting,
+        threads: options.threads,
+        now: options.now,
+    };
+    fields::length(&subject, report);
+    Ok(subject)
+}
+
+/// Brings in what waits in the journal, in memory, so that the check sees the volume as a mount would;
+/// every repair builds on it, whatever the sink decides. A journal that can't be replayed is told of
+/// by its own rules; the superblock to go on with.
+fn replay(device: &Arc<Staged>, chosen: &Chosen, report: &mut Report<'_>) -> RawSuperblock {
+    let mut raw = chosen.raw;
+    let mut features = raw.features();
+    // A backup does not know whether a journal waits; the journal does.
+    let marked = features.incompat.contains(Incompat::RECOVER);
+    if !(marked || chosen.from_backup) || !features.compat.contains(Compat::HAS_JOURNAL) {
+        return raw;
+    }
+    features.incompat |= Incompat::RECOVER;
+    raw.set_features(features);
+    let dynamic: Arc<dyn Device> = Arc::clone(device) as Arc<dyn Device>;
+    let (found, plan) = match journal::plan(&dynamic, &raw) {
+        Ok(plan) if !marked && plan.recovery.transactions == 0 => return chosen.raw,
+        Ok(plan) => {
+            let missing = plan.recovery.missing().map(|words| format!("; {words}")).unwrap_or_default();
+            (format!("{}{missing}", plan.recovery), Some(plan))
+        }
+        Err(_) if !marked => return chosen.raw,
+        Err(error) => (format!("it can't be replayed: {error}"), None),
+    };
+    let repair = if plan.is_some() { "the journal is replayed" } else { "" };
+    report.found(&JOURNAL_NEEDS_REPLAY, Finding::new(Place::default(), found, repair));
+    let Some(plan) = plan else { return raw };
+    device.note_last(plan.superblock_at(), ondisk::journal::JOURNAL_SUPERBLOCK_LEN as u64);
+    Sealer::from_superblock(&raw).seal_superblock(&mut raw);
+    let done = device
+        .write_at(SUPERBLOCK_OFFSET, raw.as_bytes())
+        .map_err(|source| Error::io("staging the superblock", source))
+        .and_then(|()| plan.write(&**device));
+    let after = done.and_then(|()| admission::read_superblock(&**device)).and_then(superblock::usable_as);
+    after.unwrap_or_else(|_| {
+        features.incompat -= Incompat::RECOVER;
+        raw.set_features(features);
+        raw
+    })
+}
+
+/// Stages the superblock where it was repaired, and sums up.
+///
+/// # Errors
+/// Repairs take more memory than they may.
+pub(super) fn close(subject: &mut Subject, facts: &Facts, report: Report<'_>) -> Result<Summary> {
+    let mut summary = report.summary;
+    let mut before = [0; ondisk::superblock::SUPERBLOCK_LEN];
+    let unread = subject.device.read_at(SUPERBLOCK_OFFSET, &mut before).is_err();
+    let changed = unread || before != subject.raw.as_bytes();
+    if !subject.superblock_left && (changed || !subject.device.is_unchanged()) {
+        if summary.is_sound() {
+            fields::settle(&mut subject.raw, subject.now.seconds);
+        }
+        subject.raw.s_block_group_nr.set(0);
+        subject.sealer.seal_superblock(&mut subject.raw);
+        let staged = subject.device.write_at(SUPERBLOCK_OFFSET, subject.raw.as_bytes());
+        staged.map_err(|source| Error::io("staging the superblock", source))?;
+    }
+    if subject.backups_follow && !subject.superblock_left {
+        write_backups(subject);
+    }
+    summary.inodes = u64::from(subject.geometry.inodes());
+    summary.inodes_used = facts.used.count();
+    summary.blocks = subject.geometry.blocks;
+    let free = subject.geometry.clusters().saturating_sub(facts.claimed.count());
+    summary.blocks_used =
+        summary.blocks.saturating_sub(free * u64::from(subject.geometry.blocks_per_cluster()));
+    summary.directories = facts.directories.len() as u64;
+    Ok(summary)
+}
+
+/// Writes the superblock over its backups. They say neither that the volume was closed nor that a
+/// journal waits: whoever needs them can't know.
+fn write_backups(subject: &Subject) {
+    let mut copy: RawSuperblock = subject.raw;
+    copy.s_state.set(copy.s_state.get() & !STATE_VALID);
+    let mut features = copy.features();
+    features.incompat -= Incompat::RECOVER;
+    copy.set_features(features);
+    for group in (1..subject.geometry.groups).map(Group) {
+        if subject.geometry.backups.has_superblock(group) {
+            // The field has 16 bits of the number.
+            copy.s_block_group_nr.set(low_u16(group.0));
+            subject.sealer.seal_superblock(&mut copy);
+            // A backup that can't be staged is none; the volume does not need it now.
+            let _ = subject.device.write_at(subject.geometry.superblock_offset(group), copy.as_bytes());
+        }
+    }
+}

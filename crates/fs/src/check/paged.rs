@@ -1,0 +1,247 @@
+//! Tables of small facts per block or inode that take memory only where they were touched, and are
+//! shared by threads without locks.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
+
+/// Most pages of a table; tables that would need more have larger pages.
+const PAGES_MAX: u64 = 1 << 20;
+
+/// Cells in pages that appear, as zeros, when first written.
+struct Paged<T> {
+    pages: Box<[OnceLock<Box<[T]>>]>,
+    log2: u32,
+}
+
+impl<T: Default> Paged<T> {
+    fn new(cells: u64, page_log2: u32) -> Self {
+        let mut log2 = page_log2;
+        while cells.div_ceil(1 << log2) > PAGES_MAX {
+            log2 += 1;
+        }
+        let pages = cells.div_ceil(1 << log2);
+        Paged { pages: (0..pages).map(|_| OnceLock::new()).collect(), log2 }
+    }
+
+    fn split(&self, cell: u64) -> (usize, usize) {
+        let inside = cell & ((1 << self.log2) - 1);
+        (
+            usize::try_from(cell >> self.log2).unwrap_or(usize::MAX),
+            usize::try_from(inside).unwrap_or(usize::MAX),
+        )
+    }
+
+    /// The cell, if its page was ever written.
+    fn seen(&self, cell: u64) -> Option<&T> {
+        let (page, inside) = self.split(cell);
+        self.pages.get(page)?.get()?.get(inside)
+    }
+
+    /// The cell; `None` behind the end of the table.
+    fn cell(&self, cell: u64) -> Option<&T> {
+        let (page, inside) = self.split(cell);
+        let page = self.pages.get(page)?;
+        page.get_or_init(|| (0..1_u64 << self.log2).map(|_| T::default()).collect()).get(inside)
+    }
+}
+
+/// A set of numbers below a bound.
+pub(super) struct Bits(Paged<AtomicU64>);
+
+impl Bits {
+    /// An empty set of numbers below `bound`.
+    pub(super) fn new(bound: u64) -> Self {
+        Bits(Paged::new(bound.div_ceil(64), 9))
+    }
+
+    /// Adds a number; whether it is new. A number behind the bound changes nothing and is not new.
+    pub(super) fn insert(&self, number: u64) -> bool {
+        let bit = 1 << (number & 63);
+        self.0.cell(number >> 6).is_some_and(|cell| cell.fetch_or(bit, Ordering::Relaxed) & bit == 0)
+    }
+
+    /// Takes a number out; whether it was there.
+    pub(super) fn remove(&self, number: u64) -> bool {
+        let bit = 1 << (number & 63);
+        self.0.seen(number >> 6).is_some_and(|cell| cell.fetch_and(!bit, Ordering::Relaxed) & bit != 0)
+    }
+
+    pub(super) fn contains(&self, number: u64) -> bool {
+        let bit = 1 << (number & 63);
+        self.0.seen(number >> 6).is_some_and(|cell| cell.load(Ordering::Relaxed) & bit != 0)
+    }
+
+    /// The 64 numbers from `64 * word` on, lowest bit first.
+    pub(super) fn word(&self, word: u64) -> u64 {
+        self.0.seen(word).map_or(0, |cell| cell.load(Ordering::Relaxed))
+    }
+
+    /// The 64 numbers from `at` on, lowest bit first.
+    pub(super) fn window(&self, at: u64) -> u64 {
+        let (word, shift) = (at >> 6, at & 63);
+        let low = self.word(word) >> shift;
+        if shift == 0 { low } else { low | self.word(word + 1) << (64 - shift) }
+    }
+
+    /// The first of `len` numbers in `from..end` of which none is there.
+    pub(super) fn gap(&self, from: u64, end: u64, len: u64) -> Option<u64> {
+        let mut start = from;
+        let mut at = from;
+        while at < end {
+            if at - start >= len {
+                return Some(start);
+            }
+            let word = self.window(at);
+            if word == 0 {
+                at += 64;
+            } else {
+                at += u64::from(word.trailing_zeros());
+                if at.min(end) - start >= len {
+                    return Some(start);
+                }
+                at += u64::from((word >> (word.trailing_zeros())).trailing_ones());
+                start = at;
+            }
+        }
+        (end >= start && end - start >= len).then_some(start)
+    }
+
+    /// Adds `from..end`; calls `twice` with each number that was there already.
+    pub(super) fn insert_range(&self, from: u64, end: u64, mut twice: impl FnMut(u64)) {
+        let mut at = from;
+        while at < end {
+            let stop = ((at | 63) + 1).min(end);
+            let width = stop - at;
+            let mask = (u64::MAX >> (64 - width)) << (at & 63);
+            let Some(cell) = self.0.cell(at >> 6) else { return };
+            let mut old = cell.fetch_or(mask, Ordering::Relaxed) & mask;
+            while old != 0 {
+                twice((at & !63) + u64::from(old.trailing_zeros()));
+                old &= old - 1;
+            }
+            at = stop;
+        }
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> u64 {
+        let pages = self.0.pages.iter().filter_map(OnceLock::get);
+        pages
+            .flat_map(|page| page.iter())
+            .map(|cell| u64::from(cell.load(Ordering::Relaxed).count_ones()))
+            .sum()
+    }
+
+    /// All numbers, rising.
+    pub(super) fn iter(&self) -> impl Iterator<Item = u64> + '_ {
+        let pages = self.0.pages.iter().enumerate().filter_map(|(at, page)| Some((at as u64, page.get()?)));
+        let log2 = self.0.log2;
+        let words = pages.flat_map(move |(at, page)| {
+            page.iter().enumerate().map(move |(word, cell)| ((at << log2) + word as u64, cell))
+        });
+        words.flat_map(|(word, cell)| {
+            let mut rest = cell.load(Ordering::Relaxed);
+            std::iter::from_fn(move || {
+                let bit = (rest != 0).then(|| u64::from(rest.trailing_zeros()))?;
+                rest &= rest - 1;
+                Some(word * 64 + bit)
+            })
+        })
+    }
+}
+
+/// A byte for each number.
+pub(super) struct Bytes(Paged<AtomicU8>);
+
+impl Bytes {
+    pub(super) fn new(bound: u64) -> Self {
+        Bytes(Paged::new(bound, 12))
+    }
+
+    pub(super) fn read(&self, number: u64) -> u8 {
+        self.0.seen(number).map_or(0, |cell| cell.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn store(&self, number: u64, value: u8) {
+        if let Some(cell) = self.0.cell(number) {
+            cell.store(value, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A count for each number, which stays at 65,535 when it gets there.
+pub(super) struct Counters(Paged<AtomicU16>);
+
+impl Counters {
+    pub(super) fn new(bound: u64) -> Self {
+        Counters(Paged::new(bound, 11))
+    }
+
+    pub(super) fn read(&self, number: u64) -> u16 {
+        self.0.seen(number).map_or(0, |cell| cell.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn store(&self, number: u64, value: u16) {
+        if let Some(cell) = self.0.cell(number) {
+            cell.store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts one more.
+    pub(super) fn raise(&self, number: u64) {
+        if let Some(cell) = self.0.cell(number) {
+            let _ = cell.try_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_add(1));
+        }
+    }
+
+    /// Counts one less.
+    pub(super) fn lower(&self, number: u64) {
+        if let Some(cell) = self.0.cell(number) {
+            let _ = cell.try_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_sub(1));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_tell_what_was_there() {
+        let bits = Bits::new(1 << 40);
+        let mut twice = Vec::new();
+        bits.insert_range(60, 200, |number| twice.push(number));
+        bits.insert_range(199, 260, |number| twice.push(number));
+        bits.insert_range(1 << 39, (1 << 39) + 1, |number| twice.push(number));
+        assert_eq!(twice, [199]);
+        assert_eq!(bits.count(), 201);
+        assert_eq!(bits.iter().collect::<Vec<_>>(), (60..260).chain([1 << 39]).collect::<Vec<_>>());
+        assert!(bits.contains(64) && bits.remove(64) && !bits.contains(64) && !bits.remove(64));
+        assert!(!bits.insert(1 << 41), "behind the bound");
+    }
+
+    #[test]
+    fn gaps_are_found_wherever_they_lie() {
+        let bits = Bits::new(1000);
+        bits.insert_range(0, 70, |_| ());
+        bits.insert_range(75, 300, |_| ());
+        bits.insert_range(990, 995, |_| ());
+        assert_eq!(bits.gap(0, 1000, 5), Some(70));
+        assert_eq!(bits.gap(0, 1000, 6), Some(300));
+        assert_eq!(bits.gap(71, 1000, 5), Some(300));
+        assert_eq!(bits.gap(0, 1000, 690), Some(300));
+        assert_eq!(bits.gap(0, 1000, 691), None);
+        assert_eq!((bits.gap(980, 1000, 11), bits.gap(980, 1000, 10)), (None, Some(980)));
+        assert_eq!((bits.gap(995, 1000, 5), bits.gap(995, 1000, 6)), (Some(995), None));
+        assert_eq!(bits.window(68), 0b11 | u64::MAX << 7);
+    }
+
+    #[test]
+    fn counts_stay_at_their_ends() {
+        let counts = Counters::new(10);
+        counts.store(3, u16::MAX);
+        counts.raise(3);
+        counts.lower(4);
+        assert_eq!((counts.read(3), counts.read(4), counts.read(99)), (u16::MAX, 0, 0));
+    }
+}

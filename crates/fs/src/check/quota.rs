@@ -1,0 +1,255 @@
+//! Quota files: that they count what the inodes in use have.
+//!
+//! Runs where all else is repaired but bitmaps, so that inodes say what they will, and blocks taken for
+//! a longer file are counted. Volumes without the feature cost nothing.
+
+use std::collections::BTreeMap;
+
+use ondisk::extent::{Entries, Extent, Node};
+use ondisk::features::{Incompat, RoCompat};
+use ondisk::inode::{Inode, InodeFlags};
+use ondisk::quota::{self, QuotaKind, Usage};
+use ondisk::units::{Block, FileBlock, Group, InodeNumber};
+use ondisk::xattr::{self, Value};
+
+use super::contents;
+use super::facts::Facts;
+use super::issue::Place;
+use super::kinds::space as kind;
+use super::subject::Subject;
+use super::voice::{Finding, Report};
+use crate::device::Device;
+use crate::error::{Error, Result};
+
+/// Bytes of quota files that are read; a file of more is not one.
+const FILE_MAX: u64 = 1 << 30;
+/// Bytes of inode tables read at once.
+const PIECE: u64 = 256 * 1024;
+
+/// What each id uses, for one kind of ids.
+type Table = BTreeMap<u32, Usage>;
+
+/// Compares the quota files with the inodes in use.
+///
+/// # Errors
+/// Repairs take more memory than they may.
+pub(super) fn check(subject: &Subject, facts: &Facts, report: &mut Report<'_>) -> Result<()> {
+    if !subject.has_ro_compat(RoCompat::QUOTA) {
+        return Ok(());
+    }
+    let raw = &subject.raw;
+    let files = [raw.s_usr_quota_inum, raw.s_grp_quota_inum, raw.s_prj_quota_inum].map(|number| number.get());
+    if files == [0; 3] {
+        return Ok(());
+    }
+    let tables = usage(subject, facts);
+    for ((kind, number), table) in QuotaKind::ALL.into_iter().zip(files).zip(&tables) {
+        if number != 0 {
+            file(subject, facts, kind, number, table, report)?;
+        }
+    }
+    Ok(())
+}
+
+/// What all inodes in use have, for each kind of ids.
+fn usage(subject: &Subject, facts: &Facts) -> [Table; 3] {
+    let mut tables = [Table::new(), Table::new(), Table::new()];
+    let size = u64::from(subject.geometry.inode_size);
+    let per_piece = PIECE / size;
+    for group in (0..subject.geometry.groups).map(Group) {
+        let whole = u64::from(subject.geometry.inodes_per_group);
+        let base = u64::from(group.0) * whole;
+        for first in (0..whole).step_by(usize::try_from(per_piece).unwrap_or(1)) {
+            let count = per_piece.min(whole - first);
+            if (0..count).step_by(64).all(|at| facts.used.window(base + first + at) == 0) {
+                continue;
+            }
+            let Some(table) = subject.table_of(group) else { continue };
+            let mut bytes = vec![0; usize::try_from(count * size).unwrap_or(0)];
+            let offset = subject.geometry.byte_offset(table) + first * size;
+            if subject.device.read_at(offset, &mut bytes).is_err() {
+                continue;
+            }
+            for (at, record) in bytes.chunks_exact(usize::from(subject.geometry.inode_size)).enumerate() {
+                let index = base + first + at as u64;
+                let number = u32::try_from(index + 1).ok().and_then(InodeNumber::new);
+                if facts.used.contains(index)
+                    && let Some(number) = number.filter(|number| counts(subject, *number))
+                    && let Ok(inode) = Inode::parse(number, record)
+                {
+                    charge(subject, &inode, &mut tables);
+                }
+            }
+        }
+    }
+    tables
+}
+
+/// Whether an inode belongs to somebody: those of the volume itself do not.
+fn counts(subject: &Subject, number: InodeNumber) -> bool {
+    let own = [subject.raw.s_prj_quota_inum.get(), subject.raw.s_orphan_file_inum.get()];
+    number == InodeNumber::ROOT
+        || number.get() >= subject.geometry.first_inode && !own.contains(&number.get())
+}
+
+fn charge(subject: &Subject, inode: &Inode, tables: &mut [Table; 3]) {
+    if inode.links() == 0 || inode.flags().contains(InodeFlags::EA_INODE) {
+        return;
+    }
+    let bytes = inode.sectors(subject.geometry.block_size) * 512;
+    let inodes = 1 + value_inodes(subject, inode);
+    for (table, id) in tables.iter_mut().zip([inode.uid(), inode.gid(), inode.project()]) {
+        let used = table.entry(id).or_default();
+        used.bytes = used.bytes.saturating_add(bytes);
+        used.inodes += inodes;
+    }
+}
+
+/// Values of attributes in inodes of their own: each counts for every file that has it.
+fn value_inodes(subject: &Subject, inode: &Inode) -> u64 {
+    if !subject.has_incompat(Incompat::EA_INODE) {
+        return 0;
+    }
+    let far = |entries: &[xattr::Entry<'_>]| {
+        entries.iter().filter(|entry| matches!(entry.value, Value::Inode { .. })).count() as u64
+    };
+    let here = xattr::in_inode(inode).map_or(0, |entries| far(&entries));
+    let block = inode.attribute_block();
+    let there = match subject.block(block) {
+        Ok(bytes) if block.0 != 0 => xattr::in_block(block, &bytes).map_or(0, |(_, entries)| far(&entries)),
+        _ => 0,
+    };
+    here + there
+}
+
+/// One quota file.
+fn file(
+    subject: &Subject,
+    facts: &Facts,
+    kind: QuotaKind,
+    number: u32,
+    table: &Table,
+    report: &mut Report<'_>,
+) -> Result<()> {
+    let read = read(subject, number);
+    let stated = match &read {
+        Ok((_, _, bytes)) => quota::decode(kind, bytes),
+        Err(problem) => Err(problem.clone()),
+    };
+    let found = match &stated {
+        Ok(stated) => match differences(stated, table) {
+            Some(words) => words,
+            None => return Ok(()),
+        },
+        Err(problem) => problem.clone(),
+    };
+    let place = InodeNumber::new(number).map_or_else(Place::default, Place::inode);
+    let (rule, repair) = match (&read, &stated) {
+        (Err(_), _) => (&kind::QUOTA_FILE, ""),
+        (_, Err(_)) => (&kind::QUOTA_FILE, "the file is written anew, without limits"),
+        _ => (&kind::QUOTA_USAGE, "the counts become what was found; limits stay"),
+    };
+    // Files that repairs cut, removed or gave blocks: that usage is another is no news.
+    let repaired = facts.has_given_up() || facts.altered.count() + facts.taken.count() > 0;
+    let follows = stated.is_ok() && repaired;
+    let finding = Finding::new(place, format!("{} quota: {found}", name(kind)), repair);
+    let repairs = follows || report.found(rule, finding);
+    match read {
+        Ok((inode, blocks, bytes)) if repairs => {
+            store(subject, facts, inode, blocks, &quota::update(kind, &bytes, table))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn name(kind: QuotaKind) -> &'static str {
+    match kind {
+        QuotaKind::User => "user",
+        QuotaKind::Group => "group",
+        QuotaKind::Project => "project",
+    }
+}
+
+/// The first id that is counted wrongly and how many are; `None` where all is right.
+fn differences(stated: &Table, found: &Table) -> Option<String> {
+    let mut wrong = stated.iter().filter(|(id, used)| found.get(id).copied().unwrap_or_default() != **used);
+    let first = wrong.next();
+    let missing = found.keys().filter(|id| !stated.contains_key(id));
+    let count = usize::from(first.is_some()) + wrong.count() + missing.clone().count();
+    let id = first.map(|(id, _)| id).or(missing.min())?;
+    let (stated, found) =
+        (stated.get(id).copied().unwrap_or_default(), found.get(id).copied().unwrap_or_default());
+    Some(format!(
+        "{count} ids, the first is {id}: {} bytes and {} inodes, but {} and {} are in use",
+        stated.bytes, stated.inodes, found.bytes, found.inodes
+    ))
+}
+
+/// A quota file's inode, its blocks and its contents.
+fn read(subject: &Subject, number: u32) -> Result<(Inode, Vec<Block>, Vec<u8>), String> {
+    let inode = contents::inode(subject, number)?;
+    if inode.size() > FILE_MAX {
+        return Err(format!("{} bytes are too many", inode.size()));
+    }
+    let blocks = contents::blocks(subject, &inode)?;
+    let mut bytes = Vec::new();
+    for block in &blocks {
+        bytes.extend(subject.block(*block).map_err(|error| error.to_string())?);
+    }
+    bytes.truncate(usize::try_from(inode.size()).unwrap_or(usize::MAX));
+    Ok((inode, blocks, bytes))
+}
+
+/// Writes new contents, into the blocks there are or, if these are too few, into a new run.
+fn store(
+    subject: &Subject,
+    facts: &Facts,
+    mut inode: Inode,
+    blocks: Vec<Block>,
+    contents: &[u8],
+) -> Result<()> {
+    let staging = |source| Error::io("staging a quota file", source);
+    let block_size = subject.geometry.block_size;
+    let needs = block_size.blocks_for(contents.len() as u64);
+    let mut blocks = blocks;
+    if needs > blocks.len() as u64 {
+        match move_to(subject, facts, &mut inode, needs) {
+            Some(run) => blocks = (0..needs).map(|at| Block(run.0 + at)).collect(),
+            // No room: the file stays as it is, and the next check tells of it.
+            None => return Ok(()),
+        }
+    }
+    let mut rest = contents;
+    for block in &blocks {
+        let mut bytes = vec![0; subject.block_len()];
+        let (here, behind) = rest.split_at(rest.len().min(bytes.len()));
+        rest = behind;
+        if let Some(head) = bytes.get_mut(..here.len()) {
+            head.copy_from_slice(here);
+        }
+        subject.write(*block, &bytes).map_err(staging)?;
+    }
+    inode.set_size(inode.size().max(contents.len() as u64));
+    subject.write_inode(&mut inode).map_err(staging)
+}
+
+/// Gives the inode a new run of blocks; only where it is mapped by extents.
+fn move_to(subject: &Subject, facts: &Facts, inode: &mut Inode, blocks: u64) -> Option<Block> {
+    if !inode.flags().contains(InodeFlags::EXTENTS) {
+        return None;
+    }
+    let count = u32::try_from(blocks).ok().filter(|count| *count <= ondisk::extent::MAX_WRITTEN)?;
+    // Blocks of tree nodes would have to be given back too; quota files of a few blocks have none.
+    let (old, _) = contents::runs_and_nodes(subject, inode).ok().filter(|(_, nodes)| *nodes == 0)?;
+    let start = facts.allocate(subject, old.first()?.start, blocks)?;
+    for run in old {
+        facts.release(subject, run.start, run.count);
+    }
+    let mut root = Node::empty(inode.raw().i_block.len());
+    root.entries = Entries::Leaf(vec![Extent { logical: FileBlock(0), start, count, unwritten: false }]);
+    root.store(&mut inode.raw_mut().i_block);
+    let ratio = u64::from(subject.geometry.blocks_per_cluster());
+    let taken = blocks.next_multiple_of(ratio);
+    inode.set_sectors(taken << (subject.geometry.block_size.log2() - 9), subject.geometry.block_size);
+    Some(start)
+}

@@ -1,0 +1,112 @@
+//! The journal (jbd2): what an unclean volume's log holds, and bringing it in.
+//!
+//! Owns: where the log lies, which copies of blocks in it count, and their way to their places, on the
+//! device or in memory; writing the log of a volume that is changed. Excludes: the bytes of the log ([`ondisk::journal`]).
+//!
+//! As in Linux and e2fsck, replay goes over the log for what is complete (scan), for what is revoked, and
+//! for the copies. Nothing is written before all of it has been judged.
+
+mod place;
+mod replay;
+mod running;
+mod scan;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+use std::fmt;
+use std::sync::Arc;
+
+use ondisk::features::Incompat;
+use ondisk::superblock::RawSuperblock;
+
+use crate::admission::read_superblock;
+use crate::device::{Device, Overlay};
+use crate::error::Result;
+use crate::format::Format;
+use place::Log;
+pub(crate) use replay::Replay;
+pub(crate) use running::Journal;
+pub(crate) use writer::Transaction;
+
+/// What replay of a journal found and did.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Recovery {
+    /// Complete transactions in the log.
+    pub transactions: u32,
+    /// Blocks that got what their last copy in the log says.
+    pub blocks: u64,
+    /// Copies that were passed over because their block was revoked.
+    pub revoked: u64,
+    /// An error that the file system had told the journal of, as a positive number of `errno`: the
+    /// volume is marked as having errors.
+    pub recorded_error: Option<u32>,
+    /// Fast commits follow the log, which are not brought in: what they say is missing.
+    pub fast_commits: bool,
+    /// Why not all that was committed could be brought in; all before it was.
+    pub damage: Option<String>,
+}
+
+impl Recovery {
+    /// What is missing although it was committed, in words; `None` if nothing is.
+    #[must_use]
+    pub fn missing(&self) -> Option<String> {
+        match (&self.damage, self.fast_commits) {
+            (Some(damage), _) => Some(format!("its journal is damaged: {damage}")),
+            (None, true) => Some("its journal holds fast commits, which are not replayed".into()),
+            (None, false) => None,
+        }
+    }
+}
+
+impl fmt::Display for Recovery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Recovery { transactions, blocks, revoked, .. } = self;
+        write!(f, "{transactions} transactions, {blocks} blocks, {revoked} copies revoked")
+    }
+}
+
+/// Whether the volume of a superblock has a journal that is to be replayed.
+pub(crate) fn is_pending(raw: &RawSuperblock) -> bool {
+    raw.features().incompat.contains(Incompat::RECOVER)
+}
+
+/// Finds out what replay will do; changes nothing.
+pub(crate) fn plan(device: &Arc<dyn Device>, raw: &RawSuperblock) -> Result<Replay> {
+    let format = Format::from_superblock(raw)?;
+    let log = Log::find(device, raw, &format)?;
+    scan::scan(&log, &format)
+}
+
+/// Replays a volume's journal on its device, as far as it is in order; nothing is done if there is nothing
+/// to replay.
+///
+/// # Errors
+/// As [`replayed`]; a write that failed, after which replay can be done again.
+pub fn replay(device: &Arc<dyn Device>) -> Result<Recovery> {
+    let raw = read_superblock(&**device)?;
+    if !is_pending(&raw) {
+        return Ok(Recovery::default());
+    }
+    let replay = plan(device, &raw)?;
+    replay.write(&**device)?;
+    Ok(replay.recovery)
+}
+
+/// A volume's device as it is after its journal was replayed, without changing it; the device itself if
+/// there is nothing to replay.
+///
+/// # Errors
+/// The device's failure; a superblock that can't be read; a journal that breaks a rule of the format, uses
+/// unknown features, or lies on another device.
+pub fn replayed(device: Arc<dyn Device>) -> Result<(Arc<dyn Device>, Recovery)> {
+    let raw = read_superblock(&*device)?;
+    if !is_pending(&raw) {
+        return Ok((device, Recovery::default()));
+    }
+    let replay = plan(&device, &raw)?;
+    let overlay = Overlay::new(device, replay.block_size());
+    replay.lay_over(&overlay)?;
+    let recovery = replay.recovery;
+    Ok((Arc::new(overlay), recovery))
+}

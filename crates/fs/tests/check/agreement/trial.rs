@@ -1,0 +1,386 @@
+//! One image: damage, both verdicts, the repair, and what it kept.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use platfs::check::{Decision, Issue, Options, Outcome, Sink, Staged, check};
+use platfs::device::{Device, MemoryDevice};
+use platfs::ondisk::inode::Timestamp;
+use platfs::{Format, InodeNumber, OpenOptions, Volume};
+use testkit::random::Random;
+use testkit::scratch::Scratch;
+use testkit::{fsck, tool};
+
+use super::inventory::{Inventory, Kept};
+use super::mutate::Mutant;
+use crate::plant::{Image, base, bases};
+
+/// Longest that a check of one image may take: a hang, not slowness.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What there is to tell of an image.
+pub enum Finding {
+    /// e2fsck has nothing to say of it.
+    Sound,
+    /// There was something to repair, and it was.
+    Repaired,
+    /// e2fsck complains, and we do not.
+    Missed { they: String },
+    /// We complain, and e2fsck does not.
+    Invented { we: String },
+    /// e2fsck complains of what we repaired.
+    NotPleased { they: String, we: String },
+    /// We complain of what we repaired.
+    NotSettled { again: String, we: String },
+    /// A file without damage has other contents, or is gone.
+    Lost { inode: String, we: String },
+    /// We could not check it.
+    Refused { why: String },
+    /// We panicked, or hung.
+    Broken { how: String },
+    /// e2fsck took too long to be asked.
+    Slow,
+}
+
+impl Finding {
+    /// Whether it is nothing to complain of.
+    pub(super) fn is_pleasing(&self) -> bool {
+        matches!(self, Finding::Sound | Finding::Repaired | Finding::Missed { .. })
+    }
+}
+
+/// A base with all that is known of it.
+pub(super) struct Ready {
+    device: Arc<MemoryDevice>,
+    format: Format,
+    inventory: Arc<Inventory>,
+    contents: HashMap<InodeNumber, u64>,
+    empty: HashSet<InodeNumber>,
+    file: PathBuf,
+}
+
+/// Where one thread works.
+pub struct Bench {
+    scratch: Scratch,
+    ready: HashMap<&'static str, Arc<Ready>>,
+    loud: bool,
+}
+
+/// Hears issues; keeps what there is to tell of them.
+#[derive(Default)]
+pub(super) struct Ears {
+    pub(super) ids: Vec<&'static str>,
+    told: Vec<String>,
+    loud: bool,
+}
+
+impl Sink for Ears {
+    fn issue(&mut self, issue: Issue) -> Decision {
+        if self.ids.last() != Some(&issue.kind.id) && self.ids.len() < 1000 {
+            self.ids.push(issue.kind.id);
+        }
+        if self.loud {
+            self.told.push(format!(
+                "  {} {:?}\n     found {}; expected {}; repair {}",
+                issue.kind.id, issue.place, issue.found, issue.expected, issue.repair
+            ));
+        }
+        Decision::Repair
+    }
+}
+
+impl Ears {
+    fn summary(&self) -> String {
+        let mut ids = self.ids.clone();
+        ids.sort_unstable();
+        ids.dedup();
+        let more = ids.len() > 4;
+        ids.truncate(4);
+        format!("{}{}", ids.join(" "), if more { " ..." } else { "" })
+    }
+}
+
+pub(super) fn examine(device: Arc<dyn Device>, loud: bool) -> Result<(Ears, Outcome), Finding> {
+    let mut ears = Ears { loud, ..Ears::default() };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let options = Options {
+        // Of the same time as e2fsck's: superblocks written after it are wrong.
+        now: Timestamp::from_seconds(now.as_secs() as i64),
+        memory: 256 << 20,
+        threads: 1,
+        ..Options::default()
+    };
+    let begun = Instant::now();
+    let checked = catch_unwind(AssertUnwindSafe(|| check(device, &options, &mut ears)));
+    let checked = checked.map_err(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        Finding::Broken { how: format!("panic: {}", pattern(&text.unwrap_or_default())) }
+    })?;
+    if begun.elapsed() > PATIENCE {
+        return Err(Finding::Broken { how: "hangs".into() });
+    }
+    let outcome = checked.map_err(|error| Finding::Refused { why: pattern(&error.to_string()) })?;
+    Ok((ears, outcome))
+}
+
+/// Text with its numbers, quoted names and lists replaced, so that alike complaints are one.
+fn pattern(text: &str) -> String {
+    let text =
+        text.split_once("differences:").map_or(text.to_owned(), |(what, _)| format!("{what}differences"));
+    let mut out = String::new();
+    let mut quoted = false;
+    for c in text.chars() {
+        let c = if c.is_ascii_digit() { '#' } else { c };
+        quoted ^= c == '\'';
+        let again = c == '#' && out.ends_with('#');
+        if !again && !c.is_control() && (!quoted || c == '\'') {
+            out.push(c);
+        }
+    }
+    out.truncate(out.floor_char_boundary(110));
+    out
+}
+
+/// The first complaint of e2fsck.
+fn first_complaint(said: &str, file: &Path) -> String {
+    let name = file.display().to_string();
+    let line = said.lines().filter(|line| !line.is_empty() && !line.starts_with("e2fsck 1."));
+    let mut line = line.filter(|line| !line.starts_with("Pass ") && !line.starts_with("exit status"));
+    pattern(&line.next().unwrap_or(said).replace(&name, "IMAGE"))
+}
+
+impl Ready {
+    fn of(name: &'static str, scratch: &Scratch) -> Self {
+        let mut image = Image::of(name);
+        let inventory = Arc::new(Inventory::of(&mut image));
+        let volume = image.volume();
+        let contents = inventory.files.iter();
+        let contents =
+            contents.map(|kept| (kept.inode, contents_of(&volume, kept.inode).expect("a base is readable")));
+        let contents = contents.collect();
+        let empty = inventory.files.iter().map(|kept| kept.inode);
+        let empty = empty.filter(|inode| volume.metadata(*inode).unwrap().size == 0).collect();
+        let file = scratch.join(name);
+        fs::write(&file, &*base(name)).unwrap();
+        let device = Arc::new(MemoryDevice::from_bytes(&image.bytes));
+        Ready { device, format: image.format, inventory, contents, empty, file }
+    }
+
+    /// Files whose contents do not depend on damaged bytes. Where descriptors or the superblock are
+    /// damaged, no file is sure to be found: those volumes are not looked at.
+    fn untouched<'r>(&'r self, damaged: &'r [Range<u64>]) -> impl Iterator<Item = &'r Kept> {
+        let first = 1024..1024 + 1024;
+        let descriptors: Vec<Range<u64>> = self
+            .inventory
+            .structures
+            .iter()
+            .filter(|of| of.class == "descriptor")
+            .map(|of| of.at..of.at + of.len)
+            .collect();
+        let overlap = |a: &Range<u64>, b: &Range<u64>| a.start < b.end && b.start < a.end;
+        let volume = damaged
+            .iter()
+            .any(|hit| overlap(hit, &first) || descriptors.iter().any(|range| overlap(hit, range)));
+        let files = self.inventory.files.iter().filter(move |_| !volume);
+        files.filter(move |kept| !kept.needs.iter().any(|need| damaged.iter().any(|hit| overlap(hit, need))))
+    }
+}
+
+/// A hash of the contents of a file or symbolic link.
+fn contents_of(volume: &Volume, inode: InodeNumber) -> platfs::Result<u64> {
+    let facts = volume.metadata(inode)?;
+    let mut hasher = DefaultHasher::new();
+    if facts.file_type == platfs::ondisk::inode::FileType::Symlink {
+        volume.read_link(inode)?.hash(&mut hasher);
+    } else {
+        let mut bytes = Vec::new();
+        std::io::Read::read_to_end(&mut volume.open_file(inode)?, &mut bytes)
+            .map_err(|error| platfs::Error::io("reading", error))?;
+        bytes.hash(&mut hasher);
+    }
+    Ok(hasher.finish())
+}
+
+impl Bench {
+    pub fn new(loud: bool) -> Self {
+        Bench { scratch: Scratch::new("agreement"), ready: HashMap::new(), loud }
+    }
+
+    fn ready(&mut self, name: &'static str) -> Arc<Ready> {
+        let scratch = &self.scratch;
+        Arc::clone(self.ready.entry(name).or_insert_with(|| Arc::new(Ready::of(name, scratch))))
+    }
+
+    /// Image `number`.
+    pub(super) fn mutant(&mut self, number: u64) -> (Arc<Ready>, Mutant) {
+        let names: Vec<&'static str> = bases().collect();
+        let ready = self.ready(names[number as usize % names.len()]);
+        let mut random = Random(number.wrapping_mul(0x1234_5678_9ABC_DEF1));
+        let base = Arc::clone(&ready.device) as Arc<dyn Device>;
+        let mutant = Mutant::new(base, ready.format.clone(), Arc::clone(&ready.inventory), &mut random);
+        (ready, mutant)
+    }
+
+    /// A file with a base and what is staged over it.
+    pub(super) fn file_with(&self, ready: &Ready, layers: &[&Staged]) -> PathBuf {
+        let path = self.scratch.join("cut");
+        fs::copy(&ready.file, &path).unwrap();
+        let file = File::options().write(true).open(&path).unwrap();
+        layers.iter().for_each(|layer| put(&file, layer));
+        path
+    }
+
+    /// Damages, judges and repairs image `number`.
+    pub fn look(&mut self, number: u64) -> Vec<Finding> {
+        let (ready, mutant) = self.mutant(number);
+        if self.loud {
+            println!("image {number}, from {}:", ready.file.display());
+            mutant.story.iter().for_each(|line| println!("  {line}"));
+        }
+        let file = File::options().write(true).open(&ready.file).unwrap();
+        put(&file, &mutant.device);
+        let findings = self.judge(&ready, &mutant, &file);
+        // Back to the base: the pieces that damage and repair touched are written from it.
+        let restored = |staged: &Staged| {
+            for (offset, _) in staged.changes() {
+                let mut bytes = vec![0; 1024.min((staged.size() - offset) as usize)];
+                ready.device.read_at(offset, &mut bytes).unwrap();
+                file.write_all_at(&bytes, offset).unwrap();
+            }
+        };
+        restored(&mutant.device);
+        if let Some(repaired) = &findings.1 {
+            restored(repaired);
+        }
+        findings.0
+    }
+
+    fn judge(&self, ready: &Ready, mutant: &Mutant, file: &File) -> (Vec<Finding>, Option<Arc<Staged>>) {
+        let they = asked(&ready.file);
+        if self.loud {
+            println!("e2fsck: {}", they.as_deref().unwrap_or("takes too long"));
+        }
+        let mut findings = Vec::new();
+        let checked = examine(Arc::clone(&mutant.device) as Arc<dyn Device>, self.loud);
+        let we_object = match &checked {
+            Ok((ears, _)) => !ears.ids.is_empty(),
+            Err(_) => true,
+        };
+        let we = checked.as_ref().map_or(String::new(), |(ears, _)| ears.summary());
+        match &they {
+            None => findings.push(Finding::Slow),
+            Some(said) if said.is_empty() => {
+                findings.push(Finding::Sound);
+                if we_object {
+                    findings.push(Finding::Invented { we: we.clone() });
+                }
+            }
+            Some(said) if !we_object => {
+                findings.push(Finding::Missed { they: first_complaint(said, &ready.file) })
+            }
+            Some(_) => {}
+        }
+        match checked {
+            Err(finding) => {
+                findings.push(finding);
+                (findings, None)
+            }
+            Ok((ears, outcome)) => {
+                if self.loud {
+                    println!("we:\n{}", ears.told.join("\n"));
+                }
+                if we_object {
+                    self.judge_repair(ready, mutant, file, &outcome, &we, &mut findings);
+                }
+                (findings, Some(outcome.repaired))
+            }
+        }
+    }
+
+    fn judge_repair(
+        &self,
+        ready: &Ready,
+        mutant: &Mutant,
+        file: &File,
+        outcome: &Outcome,
+        we: &str,
+        findings: &mut Vec<Finding>,
+    ) {
+        findings.push(Finding::Repaired);
+        put(file, &outcome.repaired);
+        match asked(&ready.file) {
+            None => findings.push(Finding::Slow),
+            Some(said) if said.is_empty() => {}
+            Some(said) => {
+                if self.loud {
+                    println!("e2fsck after the repair: {said}");
+                }
+                findings
+                    .push(Finding::NotPleased { they: first_complaint(&said, &ready.file), we: we.into() });
+            }
+        }
+        match examine(Arc::clone(&outcome.repaired) as Arc<dyn Device>, self.loud) {
+            Ok((again, _)) if again.ids.is_empty() => {}
+            Ok((again, _)) => {
+                if self.loud {
+                    println!("we after the repair:\n{}", again.told.join("\n"));
+                }
+                findings.push(Finding::NotSettled { again: again.summary(), we: we.into() });
+            }
+            Err(finding) => findings.push(finding),
+        }
+        let lost = lost(ready, mutant, &outcome.repaired);
+        if let Some((what, inode)) = lost {
+            if self.loud {
+                println!("lost: inode {inode}: {what}");
+            }
+            findings.push(Finding::Lost { inode: pattern(&what), we: we.into() });
+        }
+    }
+}
+
+/// The first file without damage that is not what it was.
+pub(super) fn lost(ready: &Ready, mutant: &Mutant, repaired: &Arc<Staged>) -> Option<(String, InodeNumber)> {
+    let mut untouched = ready.untouched(&mutant.damaged).peekable();
+    let first = untouched.peek()?.inode;
+    let volume = match Volume::open(Arc::clone(repaired) as Arc<dyn Device>, &OpenOptions::new()) {
+        Ok(volume) => volume,
+        Err(error) => return Some((format!("opening: {error}"), first)),
+    };
+    // One without contents loses none with its last name.
+    let has_contents = |kept: &&Kept| volume.metadata(kept.inode).is_ok_and(|facts| facts.size > 0);
+    let mut untouched = untouched.filter(|kept| !ready.empty.contains(&kept.inode) || has_contents(kept));
+    untouched.find_map(|kept| {
+        let links = volume.metadata(kept.inode).map(|facts| facts.links);
+        match contents_of(&volume, kept.inode) {
+            Ok(hash) if hash == ready.contents[&kept.inode] && links.is_ok_and(|links| links > 0) => None,
+            Ok(_) => Some(("other contents, or no links".into(), kept.inode)),
+            Err(error) => Some((error.to_string(), kept.inode)),
+        }
+    })
+}
+
+/// Writes what is staged into the file.
+fn put(file: &File, staged: &Staged) {
+    for (offset, bytes) in staged.changes() {
+        let len = 1024.min((staged.size() - offset) as usize);
+        file.write_all_at(&bytes[..len], offset).unwrap();
+    }
+}
+
+/// What e2fsck says; `None` if that takes too long.
+fn asked(file: &Path) -> Option<String> {
+    let mut command = tool::command("timeout");
+    let seconds = PATIENCE.as_secs().to_string();
+    let output =
+        command.arg(seconds).arg(tool::find("e2fsck").unwrap()).arg("-fn").arg(file).output().unwrap();
+    (output.status.code() != Some(124)).then(|| fsck::judged(&output, file))
+}

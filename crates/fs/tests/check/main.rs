@@ -1,0 +1,17 @@
+//! The check of volumes: silent on sound ones, and exactly right on planted faults.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    reason = "numbers of a test are small"
+)]
+
+mod agreement;
+mod directories;
+mod inodes;
+mod opening;
+#[allow(dead_code, reason = "goes when all planted faults stand")]
+mod plant;
+mod sound;
+mod space;

@@ -1,0 +1,205 @@
+//! Faults of bitmaps, counts and usage.
+
+use ondisk::group::GroupFlags;
+use ondisk::units::{Block, Group};
+use platfs::{InodeNumber, ondisk};
+
+use crate::plant::{Image, planted, planted_unseen};
+
+/// Flips a bit of a bitmap.
+fn flip(bitmap: &mut [u8], at: usize) {
+    bitmap[at / 8] ^= 1 << (at % 8);
+}
+
+/// The last clear bit of those that count.
+fn last_clear(bitmap: &[u8], count: u32) -> usize {
+    (0..count as usize).rev().find(|at| bitmap[at / 8] >> (at % 8) & 1 == 0).unwrap()
+}
+
+/// A clear bit of group 0 becomes set, a set one clear.
+#[test]
+fn block_bitmaps() {
+    for base in ["ext4", "ext4_4k", "ext2", "bigalloc", "meta_bg", "sparse_super2", "ext4_nocsum"] {
+        planted(
+            base,
+            |image| {
+                let geometry = image.format.geometry;
+                let begun = |image: &Image, group: u32| {
+                    let raw = image.read_descriptor(group);
+                    !raw.flags().contains(GroupFlags::BLOCK_UNINIT) && raw.free_clusters() > 0
+                };
+                let group = (0..geometry.groups).find(|group| begun(image, *group)).unwrap();
+                let count = geometry.group_clusters(Group(group));
+                image.block_bitmap(group, |bitmap| flip(bitmap, last_clear(bitmap, count)));
+            },
+            &["block-bitmap"],
+        );
+        planted(base, |image| image.block_bitmap(0, |bitmap| flip(bitmap, 1)), &["block-bitmap"]);
+    }
+    planted("ext4", |image| image.block_bitmap(0, |bitmap| bitmap.fill(0)), &["block-bitmap"]);
+    planted("ext4", |image| image.block_bitmap(0, |bitmap| bitmap.fill(0xFF)), &["block-bitmap"]);
+}
+
+#[test]
+fn inode_bitmaps() {
+    for base in ["ext4", "ext2", "bigalloc", "inline", "quota"] {
+        planted(base, |image| image.inode_bitmap(0, |bitmap| flip(bitmap, 1)), &["inode-bitmap"]);
+        planted(
+            base,
+            |image| {
+                let count = image.format.geometry.inodes_per_group;
+                image.inode_bitmap(0, |bitmap| flip(bitmap, last_clear(bitmap, count)));
+            },
+            &["inode-bitmap"],
+        );
+    }
+}
+
+#[test]
+fn padding() {
+    let last = |image: &Image| image.format.geometry.groups - 1;
+    planted(
+        "ext4",
+        |image| {
+            let group = last(image);
+            image.block_bitmap(group, |bitmap| flip(bitmap, 8 * 1024 - 1));
+        },
+        &["block-bitmap-padding"],
+    );
+    planted(
+        "ext4",
+        |image| image.inode_bitmap(0, |bitmap| flip(bitmap, 8 * 1024 - 1)),
+        &["inode-bitmap-padding"],
+    );
+    planted(
+        "ext2",
+        |image| image.inode_bitmap(0, |bitmap| flip(bitmap, 8 * 1024 - 1)),
+        &["inode-bitmap-padding"],
+    );
+}
+
+#[test]
+fn checksums_of_bitmaps() {
+    planted(
+        "ext4",
+        |image| image.descriptor(0, |raw| raw.set_block_bitmap_checksum(raw.block_bitmap_checksum() ^ 1)),
+        &["block-bitmap-checksum"],
+    );
+    planted(
+        "meta_bg",
+        |image| image.descriptor(0, |raw| raw.set_block_bitmap_checksum(raw.block_bitmap_checksum() ^ 1)),
+        &["block-bitmap-checksum"],
+    );
+    planted(
+        "ext4",
+        |image| {
+            image.descriptor(0, |raw| raw.set_inode_bitmap_checksum(raw.inode_bitmap_checksum() ^ 0x10000))
+        },
+        &["inode-bitmap-checksum"],
+    );
+}
+
+#[test]
+fn groups_not_yet_begun() {
+    planted(
+        "ext4",
+        |image| image.descriptor(0, |raw| raw.set_flags(raw.flags() | GroupFlags::BLOCK_UNINIT)),
+        &["group-blocks-uninit"],
+    );
+}
+
+#[test]
+fn counts_of_groups() {
+    for base in ["ext4", "ext2", "bigalloc", "meta_bg"] {
+        planted(
+            base,
+            |image| image.descriptor(0, |raw| raw.set_free_clusters(raw.free_clusters() + 1)),
+            &["group-free-blocks"],
+        );
+        planted(
+            base,
+            |image| image.descriptor(0, |raw| raw.set_used_directories(raw.used_directories() + 1)),
+            &["group-directories"],
+        );
+    }
+    planted(
+        "ext4_nocsum",
+        |image| image.descriptor(0, |raw| raw.set_free_inodes(raw.free_inodes() - 1)),
+        &["group-free-inodes"],
+    );
+    // Also less than were never used: it is still one fault.
+    planted("ext4", |image| image.descriptor(0, |raw| raw.set_free_inodes(1)), &["group-free-inodes"]);
+    planted(
+        "ext4",
+        |image| image.descriptor(0, |raw| raw.set_unused_inodes(raw.free_inodes() + 1)),
+        &["group-unused-inodes"],
+    );
+}
+
+#[test]
+fn sums_in_the_superblock() {
+    for base in ["ext4", "ext3", "bigalloc"] {
+        planted(
+            base,
+            |image| image.superblock(|raw| raw.set_free_blocks_count(raw.free_blocks_count() - 16)),
+            &["free-blocks"],
+        );
+        planted(
+            base,
+            |image| image.superblock(|raw| raw.s_free_inodes_count.set(raw.s_free_inodes_count.get() + 1)),
+            &["free-inodes"],
+        );
+    }
+}
+
+/// Blocks of a quota file.
+fn quota_blocks(image: &Image, number: u32) -> Vec<Block> {
+    let volume = image.volume();
+    let map = volume.map(InodeNumber::new(number).unwrap()).unwrap();
+    let runs = map.map(Result::unwrap).filter_map(|segment| match segment.state {
+        platfs::State::Mapped(start) => Some((start, segment.count)),
+        _ => None,
+    });
+    runs.flat_map(|(start, count)| (0..count).map(move |at| Block(start.0 + at))).collect()
+}
+
+#[test]
+fn quota() {
+    // The space and the inodes of the only owner, in the leaf behind four levels of the tree.
+    for (number, offset) in [(3, 16 + 48), (4, 16 + 24)] {
+        planted(
+            "quota",
+            |image| {
+                let leaf = quota_blocks(image, number)[5];
+                image.block(leaf)[offset] ^= 1;
+            },
+            &["quota-usage"],
+        );
+    }
+    // Another owner, whom the files do not know.
+    planted(
+        "quota",
+        |image| {
+            let number = image.inode_of("large");
+            image.inode(number, |inode| inode.set_owner(77, inode.gid()));
+        },
+        &["quota-usage"],
+    );
+    // e2fsck does not look at a file that it can't open; Linux does not mount the volume with quota.
+    planted_unseen(
+        "quota",
+        |image| {
+            let first = quota_blocks(image, 3)[0];
+            image.block(first)[0] ^= 1;
+        },
+        &["quota-file"],
+    );
+    planted(
+        "quota",
+        |image| {
+            let root = quota_blocks(image, 4)[1];
+            image.block(root)[..4].fill(0xFF);
+        },
+        &["quota-file"],
+    );
+}

@@ -1,0 +1,185 @@
+//! What a crash can leave of a recorded run: states of the device.
+//!
+//! Writes before the last flush are there. Of those after it any part may be, sector by sector.
+
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use platfs::device::{Device, Event, MemoryDevice, Overlay};
+use platfs::ondisk::units::BlockSize;
+use testkit::random::Random;
+
+use super::workload::PROMISED;
+
+const SECTOR: usize = 512;
+/// Where the superblock of a volume would be torn. Its flags and its checksum stand in different sectors: all that
+/// read or write ext4 count on the device to write both or none.
+const TORN_SUPERBLOCK: u64 = 1536;
+/// Epochs of so few writes are taken apart in every way.
+const WHOLE: usize = 6;
+/// Ways in which a larger one is taken apart, beside the regular ones.
+const SAMPLES: u64 = 12;
+
+/// A write since the last flush.
+pub type Write = (u64, Arc<[u8]>);
+
+/// What the device holds after a crash.
+pub struct State<'r> {
+    /// It.
+    pub device: Arc<Overlay>,
+    /// The last call that was begun before the crash.
+    pub begun: u64,
+    /// The last call that was promised.
+    pub promised: u64,
+    /// Words that name it.
+    pub name: String,
+    base: &'r Arc<MemoryDevice>,
+    kept: &'r [Write],
+}
+
+impl State<'_> {
+    /// The same state anew, as if nobody had recovered it.
+    pub fn again(&self) -> Arc<Overlay> {
+        laid_over(self.base, self.kept, self.device.block_size())
+    }
+}
+
+fn laid_over(base: &Arc<MemoryDevice>, kept: &[Write], block_size: BlockSize) -> Arc<Overlay> {
+    let device = Arc::new(Overlay::new(base.clone(), block_size));
+    for (offset, data) in kept {
+        device.write_at(*offset, data).unwrap();
+    }
+    device
+}
+
+/// Goes through the states of a run.
+pub struct States {
+    base: Arc<MemoryDevice>,
+    events: Vec<Event>,
+    random: Random,
+    seen: HashSet<u64>,
+    block_size: BlockSize,
+    begun: u64,
+    promised: u64,
+    epochs: u64,
+}
+
+impl States {
+    /// Of what was recorded on a device that began as `base`, which is used up.
+    pub fn new(base: Arc<MemoryDevice>, events: Vec<Event>, block_size: BlockSize, seed: u64) -> Self {
+        States {
+            base,
+            events,
+            random: Random(seed),
+            seen: HashSet::new(),
+            block_size,
+            begun: 0,
+            promised: 0,
+            epochs: 0,
+        }
+    }
+
+    /// Every state once, to `judge`, until it says that it is enough. How many there were.
+    pub fn all(mut self, mut judge: impl FnMut(&State<'_>) -> bool) -> usize {
+        let mut epoch: Vec<Write> = Vec::new();
+        for event in std::mem::take(&mut self.events) {
+            let goes_on = match event {
+                Event::Mark(word) if word & PROMISED != 0 => {
+                    self.promised = word & !PROMISED;
+                    self.tell(&epoch, "after a promise".into(), &mut judge)
+                }
+                Event::Mark(word) => {
+                    self.begun = word;
+                    true
+                }
+                Event::Write { offset, data } => {
+                    epoch.push((offset, data));
+                    self.at_write(&epoch, &mut judge)
+                }
+                Event::Flush => {
+                    let goes_on = self.in_parts(&epoch, &mut judge);
+                    for (offset, data) in epoch.drain(..) {
+                        self.base.write_at(offset, &data).unwrap();
+                    }
+                    self.epochs += 1;
+                    goes_on
+                }
+            };
+            if !goes_on {
+                break;
+            }
+        }
+        self.seen.len()
+    }
+
+    /// The crash comes while the last write is made: all before it, and it not, whole, or torn.
+    fn at_write(&mut self, epoch: &[Write], judge: &mut impl FnMut(&State<'_>) -> bool) -> bool {
+        let Some(((offset, data), before)) = epoch.split_last() else { return true };
+        let mut whole = before.to_vec();
+        if !self.tell(before, format!("epoch {}, {} writes", self.epochs, before.len()), judge) {
+            return false;
+        }
+        let cuts = data.len() / SECTOR;
+        let tries = cuts.min(3);
+        for _ in 0..tries {
+            let cut = usize::try_from(self.random.below(cuts as u64)).unwrap() * SECTOR;
+            if offset + cut as u64 == TORN_SUPERBLOCK {
+                continue;
+            }
+            whole.push((*offset, Arc::from(&data[..cut])));
+            let name = format!("epoch {}, {} writes and {cut} bytes", self.epochs, before.len());
+            if !self.tell(&whole, name, judge) {
+                return false;
+            }
+            whole.pop();
+        }
+        true
+    }
+
+    /// The crash comes before the flush is done: any of the writes of the epoch.
+    fn in_parts(&mut self, epoch: &[Write], judge: &mut impl FnMut(&State<'_>) -> bool) -> bool {
+        let count = epoch.len();
+        let mut choices: Vec<Vec<bool>> = Vec::new();
+        if count <= WHOLE {
+            choices
+                .extend((0..1_u64 << count).map(|bits| (0..count).map(|bit| bits >> bit & 1 == 1).collect()));
+        } else {
+            let step = count.div_ceil(16);
+            for one in (0..count).step_by(step) {
+                choices.push((0..count).map(|write| write != one).collect());
+                choices.push((0..count).map(|write| write == one).collect());
+            }
+            choices.push(vec![true; count]);
+            for _ in 0..SAMPLES {
+                choices.push((0..count).map(|_| self.random.one_in(2)).collect());
+            }
+        }
+        for choice in choices {
+            let kept: Vec<Write> = epoch
+                .iter()
+                .zip(&choice)
+                .filter(|(_, kept)| **kept)
+                .map(|(write, _)| write.clone())
+                .collect();
+            let bits: String = choice.iter().map(|kept| if *kept { '1' } else { '0' }).collect();
+            if !self.tell(&kept, format!("epoch {}, of its writes {bits}", self.epochs), judge) {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn tell(&mut self, kept: &[Write], name: String, judge: &mut impl FnMut(&State<'_>) -> bool) -> bool {
+        let mut hasher = DefaultHasher::new();
+        (self.epochs, self.promised, kept.len()).hash(&mut hasher);
+        for (offset, data) in kept {
+            (offset, data).hash(&mut hasher);
+        }
+        if !self.seen.insert(hasher.finish()) {
+            return true;
+        }
+        let device = laid_over(&self.base, kept, self.block_size);
+        judge(&State { device, begun: self.begun, promised: self.promised, name, base: &self.base, kept })
+    }
+}

@@ -1,0 +1,164 @@
+//! Writing with a journal: how much it costs, and that nothing of it shows when all is well.
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use platfs::device::{Device, FileDevice, MemoryDevice, Recorder};
+use platfs::mkfs::{FsType, Options, Plan, parse_features};
+use platfs::ondisk::units::InodeNumber;
+use platfs::{Attributes, Kind, NewInode, OpenOptions, Volume, WriteOptions};
+use testkit::scratch::Scratch;
+use testkit::{fsck, tool};
+
+fn new(kind: Kind<'static>) -> NewInode<'static> {
+    NewInode { kind, attributes: Attributes::default(), xattrs: &[] }
+}
+
+fn writing() -> OpenOptions {
+    OpenOptions::new().write(true)
+}
+
+fn made(device: &dyn Device, fs_type: FsType, features: &str, block_size: u32, journal: u64) {
+    let mut options = Options::new(fs_type);
+    options.features = parse_features(features).unwrap();
+    options.block_size = Some(block_size);
+    options.journal.size = Some(journal);
+    Plan::new(&options, device.size()).unwrap().write(device).unwrap();
+}
+
+fn recorded(megabytes: u64) -> (Arc<Recorder>, Volume) {
+    let memory = MemoryDevice::new(megabytes << 20);
+    made(&memory, FsType::Ext4, "", 4096, 8 << 20);
+    let recorder = Arc::new(Recorder::new(Arc::new(memory)));
+    let volume = Volume::open(recorder.clone(), &writing()).unwrap();
+    (recorder, volume)
+}
+
+#[test]
+fn a_thousand_files_and_one_sync_of_a_file_take_three_flushes_at_most() {
+    let (recorder, volume) = recorded(64);
+    let mut last = InodeNumber::ROOT;
+    for number in 0..1000 {
+        last =
+            volume.create(InodeNumber::ROOT, format!("file {number}").as_bytes(), &new(Kind::File)).unwrap();
+    }
+    volume.sync_inode(last, false).unwrap();
+    assert!(recorder.flushes() <= 3, "{} flushes", recorder.flushes());
+    let before = recorder.flushes();
+    volume.sync_inode(last, false).unwrap();
+    assert!(recorder.flushes() <= before + 1, "a sync without changes is one flush");
+}
+
+/// A device whose flushes take a while, as those of disks do: meanwhile others ask for theirs.
+struct Slow(Arc<Recorder>);
+
+impl Device for Slow {
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> std::io::Result<()> {
+        self.0.read_at(offset, buffer)
+    }
+    fn write_at(&self, offset: u64, data: &[u8]) -> std::io::Result<()> {
+        self.0.write_at(offset, data)
+    }
+    fn flush(&self) -> std::io::Result<()> {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        self.0.flush()
+    }
+}
+
+#[test]
+fn many_syncs_share_a_commit() {
+    let memory = MemoryDevice::new(64 << 20);
+    made(&memory, FsType::Ext4, "", 4096, 8 << 20);
+    let recorder = Arc::new(Recorder::new(Arc::new(memory)));
+    let volume = Volume::open(Arc::new(Slow(recorder.clone())), &writing()).unwrap();
+    let syncs = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..32 {
+            let (volume, syncs) = (&volume, &syncs);
+            scope.spawn(move || {
+                for round in 0..10 {
+                    let name = format!("{thread}-{round}");
+                    let file = volume.create(InodeNumber::ROOT, name.as_bytes(), &new(Kind::File)).unwrap();
+                    volume.write_at(file, 0, name.as_bytes(), WriteOptions::default()).unwrap();
+                    volume.sync_inode(file, false).unwrap();
+                    syncs.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    // Two flushes for each commit.
+    let (syncs, commits) = (syncs.into_inner(), recorder.flushes().div_ceil(2));
+    assert!(syncs >= 4 * commits, "{syncs} syncs, {commits} commits");
+}
+
+fn on_disk(image: &Path, fs_type: FsType, features: &str, block_size: u32) -> Arc<FileDevice> {
+    let file = std::fs::File::options().read(true).write(true).create_new(true).open(image).unwrap();
+    file.set_len(48 << 20).unwrap();
+    let device = Arc::new(FileDevice::new(file).unwrap().without_flush());
+    made(&*device, fs_type, features, block_size, u64::from(block_size) * 1024);
+    device
+}
+
+/// Names, data, directories that come and go: many times what the log holds, from eight threads.
+fn churn(volume: &Volume, rounds: u32) {
+    std::thread::scope(|scope| {
+        for thread in 0..8_u32 {
+            scope.spawn(move || {
+                let directory = new(Kind::Directory);
+                for round in 0..rounds {
+                    let name = format!("d{thread}-{}", round % 3);
+                    let inside = volume.create(InodeNumber::ROOT, name.as_bytes(), &directory).unwrap();
+                    for file in 0..40 {
+                        let name = format!("file with a long name, number {file}");
+                        let number = volume.create(inside, name.as_bytes(), &new(Kind::File)).unwrap();
+                        let bytes = vec![thread.to_le_bytes()[0]; 700 * file];
+                        volume.write_at(number, 0, &bytes, WriteOptions::default()).unwrap();
+                        if file % 16 == 7 {
+                            volume.sync_inode(number, false).unwrap();
+                        }
+                    }
+                    for file in 0..40 {
+                        let name = format!("file with a long name, number {file}");
+                        volume.unlink(inside, name.as_bytes()).unwrap();
+                    }
+                    volume.rmdir(InodeNumber::ROOT, name.as_bytes()).unwrap();
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn far_more_than_the_log_holds_goes_through_it() {
+    let test = "far_more_than_the_log_holds_goes_through_it";
+    if !tool::have_tools(test, &["e2fsck"]) {
+        return;
+    }
+    for (fs_type, features, block_size, delay) in [
+        (FsType::Ext3, "", 1024, 0),
+        (FsType::Ext4, "", 1024, 4 << 20),
+        (FsType::Ext4, "64bit,inline_data", 4096, 4 << 20),
+    ] {
+        let scratch = Scratch::new("journal-churn");
+        let image = scratch.join("disk.img");
+        let device = on_disk(&image, fs_type, features, block_size);
+        let volume = Volume::open(device.clone(), &writing().delay(delay)).unwrap();
+        churn(&volume, 12);
+        volume.sync().unwrap();
+        // As a crash here leaves it.
+        let crashed = scratch.join("crashed.img");
+        std::fs::copy(&image, &crashed).unwrap();
+        let said = tool::command("e2fsck").args(["-fy"]).arg(&crashed).output().unwrap();
+        let said = String::from_utf8_lossy(&said.stdout).into_owned();
+        assert!(said.contains("recovering journal") && !said.contains("? yes"), "{said}");
+        volume.close().unwrap();
+        fsck::assert_clean(&image);
+    }
+}
