@@ -78,6 +78,14 @@ pub enum Error {
     #[doc(hidden)]
     #[error("the journal has no room for this change now")]
     LogFull,
+    /// The change is larger than the journal, and of a kind that is made as a whole or not at all.
+    #[error("unsupported: one change of {blocks} blocks, at most {most} have room in the journal")]
+    TooLargeForLog {
+        /// Blocks that it changes.
+        blocks: usize,
+        /// Blocks that a transaction may change.
+        most: usize,
+    },
     /// Metadata could not be written earlier; the volume is not written any more.
     #[error("an earlier write failed: nothing more is written; check the volume")]
     WriteFailed,

@@ -48,6 +48,7 @@ pub struct Update<'v> {
     changed: Vec<InodeNumber>,
     moved: Vec<InodeNumber>,
     groups: BTreeSet<Group>,
+    postponing: bool,
 }
 
 /// Space promised beforehand, from which an update may take. What a dropped update took from it is
@@ -66,7 +67,19 @@ impl<'v> Update<'v> {
             changed: Vec::new(),
             moved: Vec::new(),
             groups: BTreeSet::new(),
+            postponing: false,
         }
+    }
+
+    /// What loses its last name with this update is destroyed later: as a whole it was too much for one
+    /// transaction.
+    pub(crate) fn postpone_removal(&mut self) {
+        self.postponing = true;
+    }
+
+    /// Whether what loses its last name is destroyed later.
+    pub(crate) fn postpones_removal(&self) -> bool {
+        self.postponing
     }
 
     /// The bytes of a block, to change; verified for its role when it is read.

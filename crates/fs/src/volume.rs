@@ -236,14 +236,26 @@ impl Volume {
     }
 
     /// Does a verb as one update, whatever space it finds. Where it would wait for the device, it is
-    /// dropped, the block read with nobody kept waiting, and the verb begun anew.
+    /// dropped, the block read with nobody kept waiting, and the verb begun anew. What is too large for the
+    /// journal is tried once more without what can be done later.
     pub(crate) fn perform<'v, T>(&'v self, verb: &mut impl FnMut(&mut Update<'v>) -> Result<T>) -> Result<T> {
         let mut left = if self.options.loading { 0 } else { MISSES };
+        let mut postponing = false;
         loop {
-            let missing = match self.attempt(verb, left > 0) {
+            let mut verb = |update: &mut Update<'v>| {
+                if postponing {
+                    update.postpone_removal();
+                }
+                verb(update)
+            };
+            let missing = match self.attempt(&mut verb, left > 0) {
                 Err(Error::NotCached(block)) => block,
                 Err(Error::LogFull) => {
                     self.commit_full()?;
+                    continue;
+                }
+                Err(Error::TooLargeForLog { .. }) if !postponing => {
+                    postponing = true;
                     continue;
                 }
                 done => return done,

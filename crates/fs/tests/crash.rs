@@ -6,6 +6,8 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "crash/large.rs"]
+mod large;
 #[path = "crash/mutate.rs"]
 mod mutate;
 #[path = "crash/oracle.rs"]

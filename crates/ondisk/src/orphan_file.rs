@@ -12,10 +12,14 @@ pub const ORPHAN_MAGIC: u32 = 0x0B10_CA04;
 /// Bytes of the tail.
 pub const ORPHAN_TAIL_LEN: usize = 8;
 
-/// Makes `bytes` (one block) an empty block of the orphan file at `place`.
-pub fn write_empty(seed: InodeSeed, place: Block, bytes: &mut [u8]) {
+/// Makes `bytes` (one block) a block of the orphan file at `place` that lists these inodes, as far as it has
+/// room for them.
+pub fn write(seed: InodeSeed, place: Block, inodes: &[InodeNumber], bytes: &mut [u8]) {
     bytes.fill(0);
     let Some(tail) = bytes.len().checked_sub(ORPHAN_TAIL_LEN) else { return };
+    for (to, inode) in bytes.chunks_exact_mut(4).take(tail / 4).zip(inodes) {
+        to.copy_from_slice(&inode.get().to_le_bytes());
+    }
     let checksum = seed.orphan_block_checksum(place, bytes).unwrap_or(0);
     let words = ORPHAN_MAGIC.to_le_bytes().into_iter().chain(checksum.to_le_bytes());
     for (to, from) in bytes.iter_mut().skip(tail).zip(words) {
@@ -62,7 +66,10 @@ mod tests {
         let features = Features { ro_compat: RoCompat::METADATA_CSUM, ..Features::default() };
         let seed = Sealer::new(features, [3; 16], 0).inode_seed(InodeNumber::constant(12), 0);
         let mut bytes = [0xFF; 1024];
-        write_empty(seed, Block(77), &mut bytes);
+        let listed = [InodeNumber::constant(12), InodeNumber::constant(70_000)];
+        write(seed, Block(77), &listed, &mut bytes);
+        assert_eq!(entries(seed, Block(77), &bytes).unwrap(), listed);
+        write(seed, Block(77), &[], &mut bytes);
         assert_eq!(entries(seed, Block(77), &bytes).unwrap(), []);
         assert!(entries(seed, Block(78), &bytes).is_err(), "the place is covered");
         bytes[5] = 1;

@@ -14,7 +14,7 @@ pub fn of(error: &Error) -> Errno {
         }),
         // What Linux calls EFSCORRUPTED.
         Error::Corrupt(_) => Errno::UCLEAN,
-        Error::Unsupported(_) => Errno::OPNOTSUPP,
+        Error::Unsupported(_) | Error::TooLargeForLog { .. } => Errno::OPNOTSUPP,
         Error::NoSpace | Error::NoInodes | Error::XattrsTooLarge(_) | Error::DirectoryFull(_) => Errno::NOSPC,
         Error::NotFound => Errno::NOENT,
         Error::Exists => Errno::EXIST,

@@ -214,7 +214,7 @@ fn clean(subject: &Subject, mut inode: Inode, blocks: &[Block]) -> Result<()> {
     let staging = |source| Error::io("staging the orphan file", source);
     let mut bytes = vec![0; subject.block_len()];
     for block in blocks {
-        orphan_file::write_empty(subject.seed_of(&inode), *block, &mut bytes);
+        orphan_file::write(subject.seed_of(&inode), *block, &[], &mut bytes);
         subject.write(*block, &bytes).map_err(staging)?;
     }
     let size = (blocks.len() as u64) << subject.geometry.block_size.log2();

@@ -2,7 +2,7 @@
 //!
 //! An update says what it changes before it is published, so that one that has no room in the running
 //! transaction is dropped, which costs nothing, and begun anew once that is committed. One that has no room
-//! in an empty one is refused.
+//! in an empty one is told so, and made in parts where that is possible.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -75,20 +75,17 @@ impl Journal {
     /// Takes an update into the running transaction, before it is published.
     ///
     /// # Errors
-    /// [`Error::LogFull`]: there is no room in this transaction; or in none.
+    /// [`Error::LogFull`]: there is no room in this transaction; [`Error::TooLargeForLog`]: or in none.
     pub(crate) fn admit(&self, update: &Update<'_>) -> Result<()> {
-        let more = update.staged() + PER_GROUP * update.groups().len();
-        let size = self.size();
-        if size + more <= self.credits {
-            lock(&self.groups).extend(update.groups());
-            return Ok(());
+        let blocks = update.staged() + PER_GROUP * update.groups().len();
+        if blocks > self.credits {
+            return Err(Error::TooLargeForLog { blocks, most: self.credits });
         }
-        if size > 0 {
+        if self.size() + blocks > self.credits {
             return Err(Error::LogFull);
         }
-        let credits = self.credits;
-        let problem = format!("one change of {more} blocks, at most {credits} have room in the journal");
-        Err(Error::Unsupported(problem))
+        lock(&self.groups).extend(update.groups());
+        Ok(())
     }
 
     /// The running transaction is about to be committed: what comes now belongs to the next.

@@ -298,7 +298,7 @@ impl<'a> Writer<'a> {
             Write::Orphans(first, count, seed) => {
                 let mut bytes = vec![0; self.plan.geometry.block_size.bytes_usize()];
                 for block in first.0..first.0 + count {
-                    orphan_file::write_empty(*seed, Block(block), &mut bytes);
+                    orphan_file::write(*seed, Block(block), &[], &mut bytes);
                     self.put_block(block, &bytes)?;
                 }
                 Ok(())

@@ -12,6 +12,7 @@ use std::time::Duration;
 use ondisk::inode::{Inode, Timestamp};
 use ondisk::units::{Block, FileBlock, InodeNumber, low_u32};
 
+use super::resize::in_parts;
 use crate::dirty::{DirtyFile, Reason, Run};
 use crate::error::{Error, Result};
 use crate::journal::Journal;
@@ -158,15 +159,23 @@ impl Volume {
     fn fly(&self, file: &DirtyFile, flight: &Flight) -> Result<()> {
         self.mark_changed()?;
         self.reap()?;
+        let last = |(first, data): &Run| first + file::blocks_of(&self.format, data.len() as u64);
+        let all = (flight.runs.first().map_or(0, |run| run.0), flight.runs.last().map_or(0, last));
+        in_parts(all, 1, u64::MAX, |range| self.fly_part(file, flight, range))?;
+        self.relieve()
+    }
+
+    /// What of a flight belongs to a range of file blocks.
+    fn fly_part(&self, file: &DirtyFile, flight: &Flight, range: (u64, u64)) -> Result<()> {
         loop {
-            match self.fly_once(file, flight) {
+            match self.fly_once(file, flight, range) {
                 Err(Error::LogFull) => self.commit_full()?,
-                done => return done.and_then(|()| self.relieve()),
+                done => return done,
             }
         }
     }
 
-    fn fly_once(&self, file: &DirtyFile, flight: &Flight) -> Result<()> {
+    fn fly_once(&self, file: &DirtyFile, flight: &Flight, range: (u64, u64)) -> Result<()> {
         let _flying = self.journal.as_ref().and_then(Journal::fly);
         let mut places = Vec::new();
         let mut map = |update: &mut Update<'_>| {
@@ -174,7 +183,7 @@ impl Volume {
             if let Some(account) = &flight.account {
                 update.draw_on(account);
             }
-            self.map_flight(update, file.number(), flight, &mut places)
+            self.map_flight(update, file.number(), flight, range, &mut places)
         };
         // What a dropped update took of a promise is lost to it: this one waits where it must.
         self.attempt(&mut map, false)?;
@@ -186,18 +195,19 @@ impl Volume {
         update: &mut Update<'_>,
         number: InodeNumber,
         flight: &Flight,
+        (low, high): (u64, u64),
         places: &mut Vec<Place>,
     ) -> Result<()> {
         let mut node = self.load(number)?;
         file::grow_out(self, update, &mut node)?;
         let log2 = self.format.geometry.block_size.log2();
-        let first = flight.runs.first().map_or(0, |(first, _)| first << log2);
-        file::zero_behind_end(self, update, &node, first.max(node.size()))?;
+        file::zero_behind_end(self, update, &node, (low << log2).max(node.size()))?;
         for (from, end) in stretches(&flight.runs, log2) {
-            self.map_stretch(update, &mut node, (from, end), flight, places)?;
+            self.map_stretch(update, &mut node, (from.max(low), end.min(high)), flight, places)?;
         }
-        if flight.end > node.size() {
-            node.set_size(flight.end);
+        let end = flight.end.min(high << log2);
+        if end > node.size() {
+            node.set_size(end);
         }
         self.note_size(node.size());
         self.note_map(&node);

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::handles::Handles;
 use crate::txn::{Claim, Update};
 use crate::volume::Volume;
-use crate::{inode, map, xattr};
+use crate::{file, inode, map, xattr};
 
 /// A user of an inode: while there is one, the inode outlives its last name.
 pub struct Pin<'v> {
@@ -63,7 +63,7 @@ impl Volume {
     /// the next check.
     pub(crate) fn reap(&self) -> Result<()> {
         for number in self.handles.take_doomed() {
-            let done = self.perform(&mut |update| {
+            let mut done = self.perform(&mut |update| {
                 // Meanwhile it may have got a user, or a name.
                 if self.handles.orphan(number).is_none() || !self.handles.doom(number) {
                     return Ok(());
@@ -71,10 +71,13 @@ impl Volume {
                 let dying = Dying { handles: &self.handles, number };
                 let node = self.load(number)?;
                 self.leave_orphans(update, &node)?;
-                self.destroy(update, node)?;
+                self.finish_orphan(update, node)?;
                 update.claim(dying);
                 Ok(())
             });
+            if let Err(Error::TooLargeForLog { .. }) = done {
+                done = self.finish_in_steps(number, &|update, node| self.leave_orphans(update, node));
+            }
             if let Err(error @ (Error::Io { .. } | Error::WriteFailed)) = done {
                 return Err(error);
             }
@@ -84,8 +87,10 @@ impl Volume {
 
     /// What becomes of an inode that has lost its last name: it goes at once, or it becomes an orphan.
     pub(super) fn bury<'v>(&'v self, update: &mut Update<'v>, mut node: Inode) -> Result<()> {
-        if self.handles.doom(node.number()) {
+        if !update.postpones_removal() && self.handles.doom(node.number()) {
             let dying = Dying { handles: &self.handles, number: node.number() };
+            // A file that is being cut is on it with its names.
+            self.leave_orphans(update, &node)?;
             self.destroy(update, node)?;
             update.claim(dying);
             return Ok(());
@@ -94,9 +99,12 @@ impl Volume {
         inode::store(update, &self.format, &self.space, &mut node)
     }
 
-    /// Puts an inode at the head of the orphan list.
+    /// Puts an inode at the head of the orphan list, unless it is on it.
     pub(super) fn join_orphans<'v>(&'v self, update: &mut Update<'v>, node: &mut Inode) {
         let number = node.number();
+        if self.handles.orphan(number).is_some() {
+            return;
+        }
         node.raw_mut().i_dtime.set(self.superblock().s_last_orphan.get());
         update.on_commit(move || {
             self.handles.add_orphan(number);
@@ -129,6 +137,58 @@ impl Volume {
         }
         self.leave_orphans(update, node)?;
         node.raw_mut().i_dtime.set(0);
+        Ok(())
+    }
+
+    /// Does with an orphan what [`Volume::finish_orphan`] does, in as many transactions as that takes; in the
+    /// last it leaves the lists that it is on.
+    pub(super) fn finish_in_steps<'v>(
+        &'v self,
+        number: InodeNumber,
+        leave: &dyn Fn(&mut Update<'v>, &Inode) -> Result<()>,
+    ) -> Result<()> {
+        if !self.handles.doom(number) {
+            return Ok(());
+        }
+        let cut = self.load(number).and_then(|node| {
+            let kept = if node.links() == 0 { 0 } else { node.size() };
+            self.cut_in_steps(number, file::blocks_of(&self.format, kept))
+        });
+        let done = cut.and_then(|()| {
+            self.perform(&mut |update| {
+                let node = self.load_in(update, number)?;
+                leave(update, &node)?;
+                self.finish_orphan(update, node)?;
+                update.on_commit(move || self.handles.spare(number));
+                Ok(())
+            })
+        });
+        if done.is_err() {
+            self.handles.spare(number);
+        }
+        done
+    }
+
+    /// Frees the blocks of a file from one on, the last first: in parts that fit the journal, with the file on
+    /// the orphan list meanwhile, so that the next use of the volume goes on with it after a crash.
+    pub(super) fn cut_in_steps(&self, number: InodeNumber, first: u64) -> Result<()> {
+        let (mut end, mut most) = (1_u64 << 32, 1 << 32);
+        while end > first {
+            let from = end.saturating_sub(most).max(first);
+            let done = self.perform(&mut |update| {
+                let mut node = self.load_in(update, number)?;
+                self.join_orphans(update, &mut node);
+                map::unmap(&self.format, &self.space, update, &mut node, from, end)?;
+                inode::store(update, &self.format, &self.space, &mut node)
+            });
+            match done {
+                Err(Error::TooLargeForLog { .. }) if end - from > 1 => most = (end - from) / 2,
+                done => {
+                    done?;
+                    end = from;
+                }
+            }
+        }
         Ok(())
     }
 

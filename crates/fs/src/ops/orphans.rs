@@ -4,7 +4,7 @@
 //! volume is written for the first time those without a name are deleted and the others cut to their
 //! size, as Linux does.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use ondisk::corrupt::Place;
 use ondisk::features::{Compat, RoCompat};
@@ -33,21 +33,54 @@ impl Volume {
             return Ok(());
         }
         self.handles.adopt_orphans(&listed);
-        for number in listed {
-            self.change(|update| {
-                let node = self.load_in(update, number)?;
-                self.leave_orphans(update, &node)?;
-                self.finish_orphan(update, node)
-            })?;
-        }
-        for number in file.iter().flat_map(|(_, numbers)| numbers) {
-            self.change(|update| {
-                let node = self.load_in(update, *number)?;
-                self.finish_orphan(update, node)
+        let in_file = file.iter().flat_map(|(_, numbers)| numbers.iter().copied());
+        let mut left: BTreeSet<InodeNumber> = in_file.clone().collect();
+        let later: Vec<_> = in_file.filter(|number| !listed.contains(number)).collect();
+        for number in listed.into_iter().chain(later) {
+            left.remove(&number);
+            self.finish_found(number, &|update, node| {
+                self.leave_orphans(update, node)?;
+                self.leave_orphan_file(update, &file, number, &left)
             })?;
         }
         self.empty_orphan_file(&file)?;
         self.sync()
+    }
+
+    /// Finishes an orphan that was found when the volume was opened.
+    fn finish_found<'v>(
+        &'v self,
+        number: InodeNumber,
+        leave: &dyn Fn(&mut Update<'v>, &Inode) -> Result<()>,
+    ) -> Result<()> {
+        let done = self.change(|update| {
+            let node = self.load_in(update, number)?;
+            leave(update, &node)?;
+            self.finish_orphan(update, node)
+        });
+        match done {
+            Err(Error::TooLargeForLog { .. }) => self.finish_in_steps(number, leave),
+            done => done,
+        }
+    }
+
+    /// Takes an inode out of the block of the orphan file that names it; the others in it are those that are
+    /// left. Else a crash would leave an inode named that is used anew.
+    fn leave_orphan_file(
+        &self,
+        update: &mut Update<'_>,
+        blocks: &[(Block, Vec<InodeNumber>)],
+        number: InodeNumber,
+        left: &BTreeSet<InodeNumber>,
+    ) -> Result<()> {
+        let Some((block, entries)) = blocks.iter().find(|(_, entries)| entries.contains(&number)) else {
+            return Ok(());
+        };
+        let Some(file) = InodeNumber::new(self.superblock().s_orphan_file_inum.get()) else { return Ok(()) };
+        let seed = self.format.seed_of(&self.load_in(update, file)?);
+        let entries: Vec<_> = entries.iter().copied().filter(|entry| left.contains(entry)).collect();
+        orphan_file::write(seed, *block, &entries, update.create(*block, Role::Plain));
+        Ok(())
     }
 
     /// The list that begins in the superblock.
@@ -108,7 +141,8 @@ impl Volume {
         Ok(found)
     }
 
-    fn finish_orphan<'v>(&'v self, update: &mut Update<'v>, mut node: Inode) -> Result<()> {
+    /// Destroys an inode without names, and cuts one with names to its size.
+    pub(super) fn finish_orphan<'v>(&'v self, update: &mut Update<'v>, mut node: Inode) -> Result<()> {
         if node.links() == 0 {
             return self.destroy(update, node);
         }
@@ -125,7 +159,7 @@ impl Volume {
             if let Some(number) = InodeNumber::new(self.superblock().s_orphan_file_inum.get()) {
                 let seed = self.format.seed_of(&self.load_in(update, number)?);
                 for (block, _) in blocks {
-                    orphan_file::write_empty(seed, *block, update.create(*block, Role::Plain));
+                    orphan_file::write(seed, *block, &[], update.create(*block, Role::Plain));
                 }
             }
             update.on_commit(|| {

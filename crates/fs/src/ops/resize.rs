@@ -44,6 +44,28 @@ pub enum Seek {
     Hole,
 }
 
+/// Does something to a range, from front to back, in parts of at most so much: as large as the journal has
+/// room for, cut at multiples of a unit.
+pub(super) fn in_parts(
+    (mut at, end): (u64, u64),
+    unit: u64,
+    mut most: u64,
+    mut part: impl FnMut((u64, u64)) -> Result<()>,
+) -> Result<()> {
+    while at < end {
+        let cut = at.saturating_add(most) / unit * unit;
+        let stop = cut.max((at / unit + 1) * unit).min(end);
+        match part((at, stop)) {
+            Err(Error::TooLargeForLog { .. }) if stop - at > unit => most = (stop - at) / 2,
+            done => {
+                done?;
+                at = stop;
+            }
+        }
+    }
+    Ok(())
+}
+
 impl Volume {
     /// Gives a regular file a size: what is behind it is freed, what is added is a hole.
     ///
@@ -53,10 +75,14 @@ impl Volume {
     pub fn truncate(&self, number: InodeNumber, size: u64) -> Result<()> {
         let file = self.delayed.enter(number);
         let _alone = file.close();
-        self.change_file(number, |update, node| {
+        let done = self.change_file(number, |update, node| {
             rules::may_truncate(node)?;
             self.resize(update, node, size)
-        })?;
+        });
+        match done {
+            Err(Error::TooLargeForLog { .. }) => self.truncate_in_steps(number, size)?,
+            done => done?,
+        }
         let mut state = file.state();
         let was_longer = state.pages.end() > size;
         self.delayed.change(&file, &mut state, self.now(), |pages| pages.cut(size));
@@ -66,6 +92,26 @@ impl Volume {
         drop(state);
         self.space.truncated(number);
         if was_longer { self.note_write(number, WriteOptions::default()) } else { Ok(()) }
+    }
+
+    /// Cuts a file of which more goes than one transaction can free: its size changes at once.
+    fn truncate_in_steps(&self, number: InodeNumber, size: u64) -> Result<()> {
+        // Or it would be finished, and taken off the list, by others meanwhile.
+        let _pin = self.pin(number)?;
+        self.change_file(number, |update, node| {
+            self.join_orphans(update, node);
+            self.set_end(update, node, size)
+        })?;
+        self.cut_in_steps(number, file::blocks_of(&self.format, size))?;
+        self.change(|update| {
+            let mut node = self.load(number)?;
+            if node.links() == 0 {
+                return Ok(());
+            }
+            self.leave_orphans(update, &node)?;
+            node.raw_mut().i_dtime.set(0);
+            inode::store(update, &self.format, &self.space, &mut node)
+        })
     }
 
     /// Keeps a file to the caller, with nothing of it delayed.
@@ -96,11 +142,21 @@ impl Volume {
     /// # Errors
     /// [`Error::Invalid`] for an empty range and for ranges that can't be moved over whole blocks
     /// (clusters with `bigalloc`); [`Error::Unsupported`] on files with block pointers but for
-    /// punching holes; [`Error::FileTooLarge`], [`Error::NoSpace`]; then nothing has changed.
+    /// punching holes; [`Error::FileTooLarge`], [`Error::NoSpace`]; then nothing has changed, or, of a range that is
+    /// more than one transaction of the journal can change, the front part. [`Error::TooLargeForLog`] where
+    /// such a range is to be collapsed or inserted.
     pub fn allocate(&self, number: InodeNumber, mode: Allocate, offset: u64, len: u64) -> Result<()> {
         let end = offset.checked_add(len).filter(|_| len > 0);
         let end = end.ok_or_else(|| Error::Invalid("an empty range, or one beyond all files".into()))?;
-        self.alone(number, || self.allocate_alone(number, mode, (offset, end)))
+        self.alone(number, || {
+            let part = |range| self.allocate_alone(number, mode, range);
+            if matches!(mode, Allocate::CollapseRange | Allocate::InsertRange) {
+                return part((offset, end));
+            }
+            let geometry = &self.format.geometry;
+            let unit = u64::from(geometry.blocks_per_cluster()) << geometry.block_size.log2();
+            in_parts((offset, end), unit, u64::MAX, part)
+        })
     }
 
     fn allocate_alone(&self, number: InodeNumber, mode: Allocate, (offset, end): (u64, u64)) -> Result<()> {
@@ -188,10 +244,10 @@ impl Volume {
     }
 
     /// Changes a regular file's contents: with the times that brings, and stored.
-    fn change_file(
-        &self,
+    fn change_file<'v>(
+        &'v self,
         number: InodeNumber,
-        verb: impl Fn(&mut Update<'_>, &mut Inode) -> Result<()>,
+        verb: impl Fn(&mut Update<'v>, &mut Inode) -> Result<()>,
     ) -> Result<()> {
         self.change(|update| {
             let mut node = self.load(number)?;
@@ -228,6 +284,11 @@ impl Volume {
         }
         let first = file::blocks_of(&self.format, size);
         map::unmap(&self.format, &self.space, update, node, first, 1 << 32)?;
+        self.set_end(update, node, size)
+    }
+
+    /// Sets the size of a file whose blocks behind it are gone, or go soon.
+    fn set_end(&self, update: &mut Update<'_>, node: &mut Inode, size: u64) -> Result<()> {
         if size < node.size() {
             let block = u64::from(self.format.geometry.block_size.bytes());
             file::zero_mapped(self, update, node, size, size.next_multiple_of(block))?;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use platfs::check::{self, Decision, Issue, Sink, check};
 use platfs::device::Device;
 use platfs::ondisk::inode::FileType;
 use platfs::ondisk::units::InodeNumber;
@@ -124,6 +125,25 @@ fn owners(volume: &Volume, found: &Found) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// The first thing that a check finds wrong.
+struct Complaint(Option<String>);
+
+impl Sink for Complaint {
+    fn issue(&mut self, issue: Issue) -> Decision {
+        self.0.get_or_insert_with(|| format!("{issue:?}"));
+        Decision::Leave
+    }
+}
+
+/// What a check of a recovered volume says first.
+pub fn complaints(device: Arc<dyn Device>) -> Option<String> {
+    let mut complaint = Complaint(None);
+    match check(device, &check::Options::default(), &mut complaint) {
+        Ok(_) => complaint.0,
+        Err(error) => Some(error.to_string()),
+    }
 }
 
 /// Recovers a state by opening it for writing, and compares it with what was promised.

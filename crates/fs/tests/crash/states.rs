@@ -80,6 +80,27 @@ impl States {
         }
     }
 
+    /// Brings a device to what it is when all that was recorded is done.
+    pub fn apply(device: &MemoryDevice, events: Vec<Event>) {
+        for event in events {
+            if let Event::Write { offset, data } = event {
+                device.write_at(offset, &data).unwrap();
+            }
+        }
+    }
+
+    /// The states after each of the writes, in order, to `judge`, until it says that it is enough.
+    pub fn prefixes(mut self, mut judge: impl FnMut(&State<'_>) -> bool) {
+        let (mut goes_on, mut writes) = (self.tell(&[], "at the beginning".into(), &mut judge), 0);
+        for event in std::mem::take(&mut self.events) {
+            if let Event::Write { offset, data } = event {
+                self.base.write_at(offset, &data).unwrap();
+                (self.epochs, writes) = (self.epochs + 1, writes + 1);
+                goes_on = goes_on && self.tell(&[], format!("{writes} writes"), &mut judge);
+            }
+        }
+    }
+
     /// Every state once, to `judge`, until it says that it is enough. How many there were.
     pub fn all(mut self, mut judge: impl FnMut(&State<'_>) -> bool) -> usize {
         let mut epoch: Vec<Write> = Vec::new();

@@ -1,0 +1,143 @@
+//! Changes that are larger than the log: made in parts, and finished after a crash in between.
+
+use std::sync::Arc;
+
+use platfs::device::{Event, MemoryDevice, Recorder};
+use platfs::mkfs::{FsType, Options, Plan};
+use platfs::ondisk::units::BlockSize;
+use platfs::{Allocate, Attributes, Error, InodeNumber, Kind, NewInode, OpenOptions, Volume, WriteOptions};
+
+use super::oracle;
+use super::states::States;
+
+const BLOCK: u64 = 1024;
+const SIZE: u64 = 4300 << 20;
+/// Over 400 groups of 8 MiB, each of which costs three blocks of the log, which has 1,024.
+const LENGTH: u64 = 3600 << 20;
+const KEPT_LEN: usize = 100_000;
+const KEPT: u64 = KEPT_LEN as u64;
+
+fn made() -> MemoryDevice {
+    let device = MemoryDevice::new(SIZE);
+    let mut options = Options::new(FsType::Ext4);
+    options.block_size = Some(1024);
+    options.journal.size = Some(1024 * BLOCK);
+    options.inodes = Some(20_000);
+    Plan::new(&options, SIZE).unwrap().write(&device).unwrap();
+    device
+}
+
+fn writing() -> OpenOptions {
+    OpenOptions::new().write(true)
+}
+
+/// Blocks of a file, and its size; `None` without the name.
+fn facts(volume: &Volume) -> Option<(u64, u64)> {
+    let number = match volume.lookup(InodeNumber::ROOT, b"large") {
+        Err(Error::NotFound) => return None,
+        number => number.unwrap(),
+    };
+    let facts = volume.metadata(number).unwrap();
+    Some((facts.sectors * 512 / BLOCK, facts.size))
+}
+
+/// Records a change of a large file, and looks at what recovery makes of every prefix of it.
+fn survives(
+    change: impl FnOnce(&Volume, InodeNumber),
+    allowed: impl Fn(Option<(u64, u64)>) -> bool,
+) -> usize {
+    let recorder = Arc::new(Recorder::new(Arc::new(made())));
+    let volume = Volume::open(recorder.clone(), &writing()).unwrap();
+    let new = NewInode { kind: Kind::File, attributes: Attributes::default(), xattrs: &[] };
+    let number = volume.create(InodeNumber::ROOT, b"large", &new).unwrap();
+    let free = volume.space().free_after_sync();
+    volume.allocate(number, Allocate::Extend, 0, LENGTH).unwrap();
+    volume.write_at(number, 0, &[7; KEPT_LEN], WriteOptions::default()).unwrap();
+    volume.sync().unwrap();
+    let base = Arc::new(made());
+    States::apply(&base, recorder.take());
+    change(&volume, number);
+    volume.sync().unwrap();
+    let groups = volume.format().geometry.groups;
+    assert!(
+        groups > 500
+            && volume.space().free_after_sync() >= free.map(|(blocks, inodes)| (blocks - 400, inodes))
+    );
+    let events = recorder.take();
+    let commits = events.iter().filter(|event| **event == Event::Flush).count() / 2;
+    assert!(commits > 1, "it went in one transaction");
+    let size = BlockSize::from_bytes(BLOCK).unwrap();
+    let (mut count, mut wrong) = (0, None);
+    States::new(base, events, size, 1).prefixes(|state| {
+        count += 1;
+        let volume = Volume::open(state.device.clone(), &writing()).unwrap();
+        let found = facts(&volume);
+        volume.close().unwrap();
+        let complaint = oracle::complaints(state.device.clone());
+        if !allowed(found) || complaint.is_some() {
+            wrong = Some(format!("{}: {found:?}, {complaint:?}", state.name));
+        }
+        wrong.is_none()
+    });
+    assert_eq!(wrong, None);
+    count
+}
+
+fn is_whole(found: Option<(u64, u64)>) -> bool {
+    found.is_some_and(|(blocks, size)| blocks >= LENGTH / BLOCK && size == LENGTH)
+}
+
+#[test]
+fn removal_of_more_than_the_log_holds_is_whole_or_not_done() {
+    let count = survives(
+        |volume, _| volume.unlink(InodeNumber::ROOT, b"large").unwrap(),
+        |found| found.is_none() || is_whole(found),
+    );
+    println!("{count} states");
+    assert!(count >= 6);
+}
+
+#[test]
+fn a_cut_of_more_than_the_log_holds_is_whole_or_not_done() {
+    let is_cut = |(blocks, size): (u64, u64)| size == KEPT && blocks <= KEPT.div_ceil(BLOCK) + 8;
+    survives(
+        |volume, number| volume.truncate(number, KEPT).unwrap(),
+        |found| is_whole(found) || found.is_some_and(is_cut),
+    );
+}
+
+#[test]
+fn holes_and_space_of_more_than_the_log_holds_come_in_parts() {
+    survives(
+        |volume, number| {
+            volume.allocate(number, Allocate::PunchHole, BLOCK, LENGTH).unwrap();
+            assert!(facts(volume).is_some_and(|(blocks, size)| blocks < 20 && size == LENGTH));
+        },
+        |found| found.is_some_and(|(_, size)| size == LENGTH),
+    );
+}
+
+/// Bytes written back at once that need more blocks of maps than the log has.
+#[test]
+fn write_back_of_more_than_the_log_holds_goes_in_parts() {
+    const PIECES: u64 = 84_000;
+    let device = MemoryDevice::new(400 << 20);
+    let mut options = Options::new(FsType::Ext4);
+    options.block_size = Some(1024);
+    options.journal.size = Some(1024 * BLOCK);
+    Plan::new(&options, 400 << 20).unwrap().write(&device).unwrap();
+    let volume = Volume::open(Arc::new(device), &writing().delay(1 << 30)).unwrap();
+    let new = NewInode { kind: Kind::File, attributes: Attributes::default(), xattrs: &[] };
+    let number = volume.create(InodeNumber::ROOT, b"comb", &new).unwrap();
+    let keep = WriteOptions { keep_times: true, ..WriteOptions::default() };
+    for piece in 0..PIECES {
+        volume.write_at(number, piece * 2 * BLOCK, &piece.to_le_bytes(), keep).unwrap();
+    }
+    volume.sync().unwrap();
+    assert_eq!(volume.dirty_bytes(), 0);
+    let mut bytes = [0; 8];
+    for piece in (0..PIECES).step_by(97) {
+        volume.read_at(number, piece * 2 * BLOCK, &mut bytes).unwrap();
+        assert_eq!(u64::from_le_bytes(bytes), piece);
+    }
+}
