@@ -18,6 +18,9 @@ pub const OLD_SIZE: usize = 128;
 pub const I_BLOCK_OFFSET: usize = 0x28;
 /// Bytes of `i_block`.
 pub const I_BLOCK_LEN: usize = 60;
+/// Most links that an inode counts where the volume knows extents (`EXT4_LINK_MAX`); a directory with more
+/// states 1 there.
+pub const LINKS_MAX: u16 = 65_000;
 
 /// The first 128 bytes, byte for byte.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]

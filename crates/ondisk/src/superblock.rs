@@ -23,6 +23,8 @@ pub const STATE_VALID: u16 = 1;
 pub const STATE_ERROR: u16 = 2;
 /// `s_state`: orphans are being recovered.
 pub const STATE_ORPHAN: u16 = 4;
+/// `s_jnl_backup_type`: the superblock keeps a copy of the map and the size of the journal's inode.
+pub const JOURNAL_MAP_COPIED: u8 = 1;
 
 /// `s_flags`: directory hashes treat characters as signed.
 pub const FLAG_SIGNED_HASH: u32 = 1;

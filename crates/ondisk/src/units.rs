@@ -60,6 +60,10 @@ pub struct InodeNumber(pub NonZeroU32);
 impl InodeNumber {
     /// The root directory.
     pub const ROOT: InodeNumber = InodeNumber::constant(2);
+    /// The inode kept for the blocks into which the descriptors can grow.
+    pub const RESIZE: InodeNumber = InodeNumber::constant(7);
+    /// The inode kept for the journal.
+    pub const JOURNAL: InodeNumber = InodeNumber::constant(8);
     /// First inode that is not reserved on volumes of revision 0.
     pub const FIRST_OLD: InodeNumber = InodeNumber::constant(11);
 

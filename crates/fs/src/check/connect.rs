@@ -120,7 +120,7 @@ fn unconnected(facts: &mut Facts, report: &mut Report<'_>, directory: &Directory
 }
 
 fn adopt(facts: &mut Facts, directory: &Directory) {
-    facts.adopted.push(directory.inode);
+    facts.adopted.insert(directory.inode);
     if let Some(up) = directory.dotdot {
         facts.relinked.insert(u64::from(up.index()));
     }

@@ -1,11 +1,13 @@
 //! What the passes have found so far: bits per cluster and bytes per inode, and a row per directory.
 //!
-//! Memory, where the volume is in use: 2 bits per cluster, 42 bits per inode (in pages that appear with
-//! the first fact in them), 16 bytes per directory. Excludes what only one pass needs.
+//! Memory, where the volume is in use: 4 bits per cluster (claimed, shared, taken, given up), 43 bits per inode (used,
+//! altered, relinked, and 8 of its type, 16 of each count), in pages that appear with the first fact in
+//! them; 12 bytes per directory. Excludes what only one pass needs.
 //!
 //! Repairs leave word here of what they took and gave, so that bitmaps and counts that only follow
 //! from them are mended without another word: [`Facts::taken`], [`Facts::release`], [`Facts::altered`].
 
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -35,6 +37,8 @@ pub(super) struct Facts {
     pub(super) shared: Bits,
     /// Clusters that repairs took into use; they are claimed too.
     pub(super) taken: Bits,
+    /// Clusters that repairs gave up: until these are written somebody still refers to them.
+    given_up: Bits,
     /// Whether a repair gave up blocks: of those whose bits are still set nobody knows whose they were.
     gave_up: AtomicBool,
     /// Inodes in use.
@@ -52,7 +56,7 @@ pub(super) struct Facts {
     /// Inodes whose number of names repairs changed: what they state follows.
     pub(super) relinked: Bits,
     /// What is to get a name in lost+found, once all of it is known.
-    pub(super) adopted: Vec<InodeNumber>,
+    pub(super) adopted: BTreeSet<InodeNumber>,
     /// Directories, rising by inode once the pass over inodes is done.
     pub(super) directories: Vec<Directory>,
     /// Where the pass over inodes gathers them.
@@ -66,7 +70,8 @@ impl Facts {
     /// The volume could need more memory than the options allow.
     pub(super) fn new(subject: &Subject, options: &Options) -> Result<Self> {
         let geometry = &subject.geometry;
-        let needs = geometry.clusters() / 4 + u64::from(geometry.inodes()) * 6;
+        // Four bits per cluster and 43 per inode; rows of directories are bounded by the inodes that they need.
+        let needs = geometry.clusters() / 2 + u64::from(geometry.inodes()) * 6;
         if needs > options.memory {
             let problem =
                 format!("checking the volume could take {} MiB of memory, more than is allowed", needs >> 20);
@@ -77,6 +82,7 @@ impl Facts {
             claimed: Bits::new(geometry.clusters()),
             shared: Bits::new(geometry.clusters()),
             taken: Bits::new(geometry.clusters()),
+            given_up: Bits::new(geometry.clusters()),
             gave_up: AtomicBool::new(false),
             used: Bits::new(inodes),
             altered: Bits::new(inodes),
@@ -85,7 +91,7 @@ impl Facts {
             links: Counters::new(inodes),
             names_lost: AtomicBool::new(false),
             relinked: Bits::new(inodes),
-            adopted: Vec::new(),
+            adopted: BTreeSet::new(),
             directories: Vec::new(),
             gathered: Mutex::default(),
         })
@@ -123,12 +129,13 @@ impl Facts {
         let last = subject.geometry.cluster_of(Block(start.0 + count - 1)).0;
         for cluster in first..=last {
             self.claimed.remove(cluster);
+            self.given_up.insert(cluster);
         }
     }
 
     /// Takes a run of clusters that nobody claims, enough for `blocks`, for a repair; the search
     /// begins at the cluster of `goal` and goes round. Only where all claims are known: behind the
-    /// pass over inodes. The caller writes every block.
+    /// pass over inodes. The caller writes every block; the device has them before anything that refers to them.
     pub(super) fn allocate(&self, subject: &Subject, goal: Block, blocks: u64) -> Option<Block> {
         let geometry = &subject.geometry;
         let clusters = blocks.div_ceil(u64::from(geometry.blocks_per_cluster())).max(1);
@@ -139,7 +146,12 @@ impl Facts {
             self.claimed.gap(goal, whole, clusters).or_else(|| self.claimed.gap(0, whole, clusters))?;
         self.claimed.insert_range(found, found + clusters, |_| ());
         self.taken.insert_range(found, found + clusters, |_| ());
-        Some(geometry.cluster_start(Cluster(found)))
+        let start = geometry.cluster_start(Cluster(found));
+        if !(found..found + clusters).any(|cluster| self.given_up.contains(cluster)) {
+            let bytes = (clusters << geometry.cluster_log2) << geometry.block_size.log2();
+            subject.device.note_fresh(geometry.byte_offset(start), bytes);
+        }
+        Some(start)
     }
 
     /// Says that a repair took names away.

@@ -1,7 +1,7 @@
 //! A pass: names found are names counted, and what has no name gets one in lost+found.
 
 use ondisk::features::RoCompat;
-use ondisk::inode::{FileType, Inode, InodeFlags};
+use ondisk::inode::{FileType, Inode, InodeFlags, LINKS_MAX};
 use ondisk::units::{InodeNumber, low_u32};
 use ondisk::xattr::MAGIC;
 
@@ -13,9 +13,6 @@ use super::lost_found;
 use super::subject::Subject;
 use super::voice::{Finding, Report};
 use crate::error::{Error, Result};
-
-/// Most links that an inode counts; a directory with more states 1 (`EXT4_LINK_MAX`).
-const LINKS_MAX: u16 = 65_000;
 
 /// Runs the pass.
 ///
@@ -80,7 +77,7 @@ fn unattached(
     let found = format!("{} bytes", inode.size());
     let finding = Finding::new(place, found, format!("it becomes lost+found/#{number}"));
     if facts.has_lost_names() || report.found(&INODE_UNATTACHED, finding) {
-        facts.adopted.push(number);
+        facts.adopted.insert(number);
         facts.relinked.insert(u64::from(number.index()));
     }
     Ok(())

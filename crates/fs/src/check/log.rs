@@ -5,7 +5,8 @@
 use ondisk::extent::EXTENT_MAGIC;
 use ondisk::features::{Compat, Incompat};
 use ondisk::inode::{FileType, Inode, InodeFlags};
-use ondisk::journal::{BlockKind, JournalIncompat, RawJournalSuperblock};
+use ondisk::journal::{BlockKind, JournalIncompat, MIN_JOURNAL_BLOCKS, RawJournalSuperblock};
+use ondisk::superblock::JOURNAL_MAP_COPIED;
 use ondisk::units::{Block, InodeNumber, join_u64};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
@@ -18,19 +19,8 @@ use super::subject::Subject;
 use super::voice::{Finding, Report};
 use crate::error::{Error, Result};
 
-/// Fewest blocks of a journal.
-const FEWEST_BLOCKS: u64 = 1024;
-/// `s_jnl_backup_type`: the superblock keeps a copy of the journal's map and size.
-const BACKUP_OF_MAP: u8 = 1;
-/// The inode kept for the journal.
-const JOURNAL_INODE: u32 = 8;
-/// Features of journals that replay understands.
-const KNOWN: JournalIncompat = JournalIncompat::REVOKE
-    .union(JournalIncompat::BIT64)
-    .union(JournalIncompat::ASYNC_COMMIT)
-    .union(JournalIncompat::CSUM_V2)
-    .union(JournalIncompat::CSUM_V3)
-    .union(JournalIncompat::FAST_COMMIT);
+/// Where a journal belongs.
+const HOME: InodeNumber = InodeNumber::JOURNAL;
 
 /// Checks what the superblock says of a journal inside the volume, and the journal's superblock.
 ///
@@ -112,8 +102,8 @@ fn usable_blocks(subject: &Subject, inode: &Inode) -> Result<Vec<Block>, String>
         return Err("it is marked as encrypted".to_owned());
     }
     let blocks = inode.size() >> subject.geometry.block_size.log2();
-    if blocks < FEWEST_BLOCKS {
-        return Err(format!("it has {blocks} blocks, fewer than {FEWEST_BLOCKS}"));
+    if blocks < u64::from(MIN_JOURNAL_BLOCKS) {
+        return Err(format!("it has {blocks} blocks, fewer than {MIN_JOURNAL_BLOCKS}"));
     }
     contents::blocks(subject, inode)
 }
@@ -129,13 +119,13 @@ fn mend_inode(
     let copy = copied_inode(subject, named).filter(|inode| usable_blocks(subject, inode).is_ok());
     let place = InodeNumber::new(named).map_or_else(Place::default, Place::inode);
     if copy.is_none()
-        && named != JOURNAL_INODE
-        && let Ok(blocks) = journal_blocks(subject, JOURNAL_INODE)
+        && named != HOME.get()
+        && let Ok(blocks) = journal_blocks(subject, HOME.get())
     {
-        let repair = format!("the journal is inode {JOURNAL_INODE}, which is in order");
+        let repair = format!("the journal is inode {HOME}, which is in order");
         let repairs = report.found(&kind::JOURNAL_INODE, Finding::new(place, problem, repair));
         if repairs {
-            subject.raw.s_journal_inum.set(JOURNAL_INODE);
+            subject.raw.s_journal_inum.set(HOME.get());
             subject.backups_follow = true;
         }
         return Ok(repairs.then_some(blocks));
@@ -158,7 +148,7 @@ fn mend_inode(
 
 /// The inode as the superblock's copy of its map and size makes it.
 fn copied_inode(subject: &Subject, named: u32) -> Option<Inode> {
-    if subject.raw.s_jnl_backup_type != BACKUP_OF_MAP {
+    if subject.raw.s_jnl_backup_type != JOURNAL_MAP_COPIED {
         return None;
     }
     let number = InodeNumber::new(named)?;
@@ -191,7 +181,7 @@ fn give_up(subject: &mut Subject, facts: &Facts) -> Result<()> {
     subject.raw.s_journal_dev.set(0);
     subject.raw.s_jnl_backup_type = 0;
     subject.raw.s_jnl_blocks = [U32::new(0); 17];
-    clear_inode(subject, facts, JOURNAL_INODE)
+    clear_inode(subject, facts, HOME.get())
 }
 
 /// Makes an inode one that was never used. Its blocks are free.
@@ -239,8 +229,9 @@ fn judge(subject: &Subject, blocks: &[Block]) -> Result<RawJournalSuperblock, St
     if features.contains(JournalIncompat::CSUM_V2 | JournalIncompat::CSUM_V3) {
         return Err("it has checksums of two versions".to_owned());
     }
-    if !KNOWN.contains(features) {
-        return Err(format!("features {:#x} are unknown", (features - KNOWN).bits()));
+    if !JournalIncompat::KNOWN.contains(features) {
+        let unknown = features - JournalIncompat::KNOWN;
+        return Err(format!("features {:#x} are unknown", unknown.bits()));
     }
     if raw.h_blocktype.get() == BlockKind::SuperblockV2.code() && raw.s_feature_ro_compat.get() != 0 {
         return Err(format!("read-only features {:#x} are unknown", raw.s_feature_ro_compat.get()));

@@ -29,9 +29,7 @@ fn staging(source: io::Error) -> Error {
 /// # Errors
 /// Repairs take more memory than they may.
 pub(super) fn adopt(subject: &mut Subject, facts: &mut Facts, report: &mut Report<'_>) -> Result<()> {
-    let mut adopted = std::mem::take(&mut facts.adopted);
-    adopted.sort_unstable();
-    adopted.dedup();
+    let adopted = std::mem::take(&mut facts.adopted);
     let Some(first) = adopted.first().copied() else { return Ok(()) };
     let Some(home) = find_or_make(subject, facts)? else {
         directories::no_room(first, "lost+found cannot be made", report);

@@ -1,8 +1,9 @@
 //! The check of a whole volume and its repair: the witness for everything that is written.
 //!
-//! It shares no code with what writes volumes: it uses `device` and the format crate only, believes
-//! nothing but bytes, and takes any bytes. It excludes printing, asking and files: whoever calls
-//! gives a [`Sink`] that hears of each [`Issue`] and decides.
+//! It shares no code with what writes volumes: it uses `device`, the format crate, what volumes are
+//! refused at all (`admission`) and the replay of journals; it believes nothing but bytes, and takes any
+//! bytes. It excludes printing, asking and files: whoever calls gives a [`Sink`] that hears of each
+//! [`Issue`] and decides.
 //!
 //! ```text
 //!  opening      superblock, or a backup of it           -> Subject
@@ -24,8 +25,6 @@
 //! Passes over inodes and directories run in parallel and silently (`Voice::Silent`): what is
 //! sound leaves its facts. What is not is looked at once more by one thread that tells of it,
 //! mends it, and takes its facts then; so that the order of issues does not depend on threads.
-
-#![allow(dead_code, reason = "goes when all passes stand")]
 
 mod apply;
 mod bitmap;

@@ -18,8 +18,6 @@ use super::subject::Subject;
 use super::voice::{Finding, Report};
 use crate::error::{Error, Result};
 
-/// The resize inode.
-const NUMBER: u32 = 7;
 /// The pointer to the double indirect block in `i_block`.
 const DOUBLE: usize = 13;
 
@@ -28,20 +26,20 @@ const DOUBLE: usize = 13;
 /// # Errors
 /// Repairs take more memory than they may.
 pub(super) fn check(subject: &mut Subject, facts: &Facts, report: &mut Report<'_>) -> Result<()> {
-    let Some(number) = InodeNumber::new(NUMBER) else { return Ok(()) };
-    let inode = contents::inode(subject, NUMBER);
+    let number = InodeNumber::RESIZE;
+    let inode = contents::inode(subject, number.get());
     if !subject.has_compat(Compat::RESIZE_INODE) {
         let used = inode.is_ok_and(|inode| inode.raw().i_block.iter().any(|byte| *byte != 0));
         let finding = Finding::new(Place::inode(number), "has blocks without resize_inode", "it is emptied");
         if used && report.found(&kind::RESIZE_INODE_UNUSED, finding) {
-            clear_inode(subject, facts, NUMBER)?;
+            clear_inode(subject, facts, number.get())?;
         }
         return Ok(());
     }
     let Err(problem) = inode.and_then(|inode| judge(subject, &inode)) else { return Ok(()) };
     let repair = "it is made anew; which blocks it has follows from the size of the volume";
     if report.found(&kind::RESIZE_INODE, Finding::new(Place::inode(number), problem, repair)) {
-        clear_inode(subject, facts, NUMBER)?;
+        clear_inode(subject, facts, number.get())?;
         subject.resize_wanted = true;
     }
     Ok(())
@@ -125,7 +123,7 @@ pub(super) fn finish(subject: &mut Subject, facts: &Facts) -> Result<()> {
         subject.write(Block(first + index), &listed).map_err(staging)?;
     }
     subject.write(double, &table).map_err(staging)?;
-    let Some(number) = InodeNumber::new(NUMBER) else { return Ok(()) };
+    let number = InodeNumber::RESIZE;
     let mut inode = Inode::blank(number, subject.geometry.inode_size);
     inode.raw_mut().i_mode.set(0o100_600);
     inode.raw_mut().i_links_count.set(1);

@@ -262,8 +262,10 @@ struct Repair<'a, 'r, 's> {
 impl Repair<'_, '_, '_> {
     fn group(&mut self, group: Group) -> Result<()> {
         let mut examined = Examined::of(self.subject, self.facts, group);
-        self.block_bitmap(&mut examined)?;
-        self.inode_bitmap(&mut examined)?;
+        let facts = self.facts;
+        let words = Words::of_blocks(self.subject);
+        self.bitmap(group, &mut examined.blocks, &facts.claimed, &words)?;
+        self.bitmap(group, &mut examined.inodes, &facts.used, &Words::OF_INODES)?;
         self.counts(&examined);
         Ok(())
     }
@@ -304,73 +306,27 @@ impl Repair<'_, '_, '_> {
         Some(self.report.found(words.checksum, Finding::new(here, found, "the checksum is computed anew")))
     }
 
-    fn block_bitmap(&mut self, examined: &mut Examined) -> Result<()> {
-        let (raw, side, group) = (&examined.raw, &mut examined.blocks, examined.group);
-        let geometry = &self.subject.geometry;
-        let words = Words {
-            what: "blocks",
-            zero: u64::from(geometry.first_data_block),
-            each: u64::from(geometry.blocks_per_cluster()),
-            wrong: &kind::BLOCK_BITMAP,
-            uninit: &kind::BLOCKS_UNINIT,
-            padding: &kind::BLOCK_BITMAP_PADDING,
-            checksum: &kind::BLOCK_BITMAP_CHECKSUM,
-            unreadable: &kind::BLOCK_BITMAP_UNREADABLE,
-        };
-        let place = raw.block_bitmap();
-        let Some(repairs) = self.tell(side, &words, group, place, raw.block_bitmap_checksum()) else {
-            return Ok(());
-        };
+    /// Tells of a bitmap and writes it anew; `side` is then what the group has.
+    fn bitmap(&mut self, group: Group, side: &mut Side, found: &Bits, words: &Words) -> Result<()> {
+        let Some(raw) = self.subject.descriptor(group).copied() else { return Ok(()) };
+        let place = (words.place)(&raw);
+        let Some(repairs) = self.tell(side, words, group, place, (words.sum)(&raw)) else { return Ok(()) };
         if !repairs {
             side.keep();
         }
         if !repairs && nothing_follows(side) || !is_writable(self.subject, place) {
             return Ok(());
         }
-        let bytes = side.bytes(&self.facts.claimed, self.subject.block_len(), repairs);
-        self.stage(place, &bytes)?;
+        let bytes = side.bytes(found, self.subject.block_len(), repairs);
+        self.subject.write(place, &bytes).map_err(|source| Error::io("staging a bitmap", source))?;
         let sum = self.subject.sealer.bitmap_checksum(&bytes, side.span);
-        if let Some(raw) = self.subject.descriptor_mut(group) {
-            raw.set_flags(raw.flags() - GroupFlags::BLOCK_UNINIT);
-            raw.set_block_bitmap_checksum(sum.unwrap_or(raw.block_bitmap_checksum()));
-        }
+        self.edit(group, |raw| {
+            raw.set_flags(raw.flags() - words.flag);
+            if let Some(sum) = sum {
+                (words.set_sum)(raw, sum);
+            }
+        });
         Ok(())
-    }
-
-    fn inode_bitmap(&mut self, examined: &mut Examined) -> Result<()> {
-        let (raw, side, group) = (&examined.raw, &mut examined.inodes, examined.group);
-        let words = Words {
-            what: "inodes",
-            zero: 1,
-            each: 1,
-            wrong: &kind::INODE_BITMAP,
-            uninit: &kind::INODE_BITMAP,
-            padding: &kind::INODE_BITMAP_PADDING,
-            checksum: &kind::INODE_BITMAP_CHECKSUM,
-            unreadable: &kind::INODE_BITMAP_UNREADABLE,
-        };
-        let place = raw.inode_bitmap();
-        let Some(repairs) = self.tell(side, &words, group, place, raw.inode_bitmap_checksum()) else {
-            return Ok(());
-        };
-        if !repairs {
-            side.keep();
-        }
-        if !repairs && nothing_follows(side) || !is_writable(self.subject, place) {
-            return Ok(());
-        }
-        let bytes = side.bytes(&self.facts.used, self.subject.block_len(), repairs);
-        self.stage(place, &bytes)?;
-        let sum = self.subject.sealer.bitmap_checksum(&bytes, side.span);
-        if let Some(raw) = self.subject.descriptor_mut(group) {
-            raw.set_flags(raw.flags() - GroupFlags::INODE_UNINIT);
-            raw.set_inode_bitmap_checksum(sum.unwrap_or(raw.inode_bitmap_checksum()));
-        }
-        Ok(())
-    }
-
-    fn stage(&self, place: Block, bytes: &[u8]) -> Result<()> {
-        self.subject.write(place, bytes).map_err(|source| Error::io("staging a bitmap", source))
     }
 
     /// Whether a count is to become `found`: told only where neither that nor `marked` explains it.
@@ -478,7 +434,7 @@ fn is_writable(subject: &Subject, place: Block) -> bool {
     place.0 != 0 && subject.geometry.contains(place, 1) && end <= subject.device.size()
 }
 
-/// The two bitmaps differ in words and rules.
+/// In what the two bitmaps differ.
 struct Words {
     what: &'static str,
     /// What the first bit of the first group stands for, and how many of it each bit.
@@ -489,4 +445,42 @@ struct Words {
     padding: &'static Kind,
     checksum: &'static Kind,
     unreadable: &'static Kind,
+    flag: GroupFlags,
+    place: fn(&RawGroupDescriptor) -> Block,
+    sum: fn(&RawGroupDescriptor) -> u32,
+    set_sum: fn(&mut RawGroupDescriptor, u32),
+}
+
+impl Words {
+    const OF_INODES: Words = Words {
+        what: "inodes",
+        zero: 1,
+        each: 1,
+        wrong: &kind::INODE_BITMAP,
+        uninit: &kind::INODE_BITMAP,
+        padding: &kind::INODE_BITMAP_PADDING,
+        checksum: &kind::INODE_BITMAP_CHECKSUM,
+        unreadable: &kind::INODE_BITMAP_UNREADABLE,
+        flag: GroupFlags::INODE_UNINIT,
+        place: RawGroupDescriptor::inode_bitmap,
+        sum: RawGroupDescriptor::inode_bitmap_checksum,
+        set_sum: RawGroupDescriptor::set_inode_bitmap_checksum,
+    };
+
+    fn of_blocks(subject: &Subject) -> Words {
+        Words {
+            what: "blocks",
+            zero: u64::from(subject.geometry.first_data_block),
+            each: u64::from(subject.geometry.blocks_per_cluster()),
+            wrong: &kind::BLOCK_BITMAP,
+            uninit: &kind::BLOCKS_UNINIT,
+            padding: &kind::BLOCK_BITMAP_PADDING,
+            checksum: &kind::BLOCK_BITMAP_CHECKSUM,
+            unreadable: &kind::BLOCK_BITMAP_UNREADABLE,
+            flag: GroupFlags::BLOCK_UNINIT,
+            place: RawGroupDescriptor::block_bitmap,
+            sum: RawGroupDescriptor::block_bitmap_checksum,
+            set_sum: RawGroupDescriptor::set_block_bitmap_checksum,
+        }
+    }
 }

@@ -130,13 +130,6 @@ impl Subject {
         self.device.write_at(self.geometry.byte_offset(block), bytes)
     }
 
-    /// Stages the contents of whole blocks that nobody owned before the repairs: they reach the device
-    /// before anything that refers to them.
-    pub(super) fn write_fresh(&self, block: Block, bytes: &[u8]) -> io::Result<()> {
-        self.device.note_fresh(self.geometry.byte_offset(block), bytes.len() as u64);
-        self.write(block, bytes)
-    }
-
     /// Byte offset of an inode's record; `None` where its number or its group's table lies outside.
     pub(super) fn inode_offset(&self, number: InodeNumber) -> Option<u64> {
         let (group, index) = self.geometry.locate_inode(number)?;

@@ -43,21 +43,8 @@ const KNOWN_COMPAT: Compat = Compat::DIR_PREALLOC
     .union(Compat::STABLE_INODES)
     .union(Compat::ORPHAN_FILE);
 
-/// Read-only compatible features that it knows.
-const KNOWN_RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
-    .union(RoCompat::LARGE_FILE)
-    .union(RoCompat::HUGE_FILE)
-    .union(RoCompat::GDT_CSUM)
-    .union(RoCompat::DIR_NLINK)
-    .union(RoCompat::EXTRA_ISIZE)
-    .union(RoCompat::QUOTA)
-    .union(RoCompat::BIGALLOC)
-    .union(RoCompat::METADATA_CSUM)
-    .union(RoCompat::READONLY)
-    .union(RoCompat::PROJECT)
-    .union(RoCompat::SHARED_BLOCKS)
-    .union(RoCompat::VERITY)
-    .union(RoCompat::ORPHAN_PRESENT);
+/// Read-only compatible features that it knows beside those with which volumes can be written.
+const KNOWN_READ_ONLY: RoCompat = RoCompat::READONLY.union(RoCompat::SHARED_BLOCKS);
 
 /// `s_encoding`: UTF-8 by Unicode 12.1, the only one there is.
 const ENCODING_UTF8: u16 = 1;
@@ -68,7 +55,7 @@ fn refuse_unknown(features: Features) -> Result<()> {
     let unknown = Features {
         compat: features.compat - KNOWN_COMPAT,
         incompat: Incompat::empty(),
-        ro_compat: features.ro_compat - KNOWN_RO_COMPAT,
+        ro_compat: features.unwritable().ro_compat - KNOWN_READ_ONLY,
     };
     if unknown == Features::default() {
         return Ok(());

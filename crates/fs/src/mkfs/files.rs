@@ -10,7 +10,7 @@ use ondisk::journal::RawJournalSuperblock;
 use ondisk::mmp::{MMP_DEFAULT_INTERVAL, RawMmp};
 use ondisk::quota::{self, QuotaKind, Usage};
 use ondisk::seal::{InodeSeed, Sealer};
-use ondisk::superblock::RawSuperblock;
+use ondisk::superblock::{JOURNAL_MAP_COPIED, RawSuperblock};
 use ondisk::units::{Block, Group, InodeNumber, low_u32};
 use zerocopy::IntoBytes;
 
@@ -22,8 +22,6 @@ use super::{journal_size, resize, tables};
 use crate::Result;
 
 const BAD_BLOCKS: InodeNumber = InodeNumber::constant(1);
-const RESIZE: InodeNumber = InodeNumber::constant(7);
-const JOURNAL: InodeNumber = InodeNumber::constant(8);
 const LOST_FOUND: InodeNumber = InodeNumber::constant(11);
 /// Bytes that lost+found is given ahead, so that a check can use it without allocating.
 const LOST_FOUND_BYTES: usize = 16 * 1024;
@@ -227,14 +225,14 @@ impl<'a> Files<'a> {
     }
 
     fn resize_inode(&mut self) -> Result<()> {
-        let mut inode = self.inode(RESIZE, FileType::Regular, 0o600, 1);
+        let mut inode = self.inode(InodeNumber::RESIZE, FileType::Regular, 0o600, 1);
         let goal = resize::goal(&self.ledger.layout.geometry);
         let Some((block, _)) = self.ledger.take(goal, 1)?.first().copied() else {
             return invalid("no room for the resize inode's map");
         };
         let top = resize::fill(&self.ledger.layout.geometry, &mut inode, Block(block));
         self.writes.push(Write::Bytes(Block(block), top));
-        self.inodes.insert(RESIZE.get(), inode);
+        self.inodes.insert(InodeNumber::RESIZE.get(), inode);
         Ok(())
     }
 
@@ -245,10 +243,12 @@ impl<'a> Files<'a> {
         let goal = match self.options.journal.location {
             Some(place) => place.in_blocks(self.shape.block_size),
             None if self.options.packed_meta_blocks => 0,
-            None if !self.shape.features.incompat.contains(Incompat::EXTENTS) => self.goal(JOURNAL),
+            None if !self.shape.features.incompat.contains(Incompat::EXTENTS) => {
+                self.goal(InodeNumber::JOURNAL)
+            }
             None => self.middle()?,
         };
-        let mut inode = self.hidden(JOURNAL, u64::from(blocks) << self.shape.block_size.log2());
+        let mut inode = self.hidden(InodeNumber::JOURNAL, u64::from(blocks) << self.shape.block_size.log2());
         let mapping = self.map(&mut inode, goal, 0..blocks)?;
         if self.options.storage == Storage::Unknown && !self.options.lazy_journal {
             let zeros = mapping.extents.iter().map(|e| Write::Zeros(e.start, u64::from(e.count)));
@@ -258,14 +258,14 @@ impl<'a> Files<'a> {
         let superblock = RawJournalSuperblock::empty(self.shape.block_size, blocks, fast, self.options.uuid);
         self.writes.push(Write::Bytes(first, superblock.as_bytes().to_vec()));
         self.name_journal(&inode, u64::from(blocks));
-        self.inodes.insert(JOURNAL.get(), inode);
+        self.inodes.insert(InodeNumber::JOURNAL.get(), inode);
         Ok(())
     }
 
     /// Names the journal in the superblock, with the copy of its map for a lost inode table.
     fn name_journal(&mut self, inode: &Inode, blocks: u64) {
-        self.raw.s_journal_inum.set(JOURNAL.get());
-        self.raw.s_jnl_backup_type = 1;
+        self.raw.s_journal_inum.set(InodeNumber::JOURNAL.get());
+        self.raw.s_jnl_backup_type = JOURNAL_MAP_COPIED;
         let map = inode.raw().i_block;
         for (to, word) in self.raw.s_jnl_blocks.iter_mut().zip(map.chunks_exact(4)) {
             to.set(word.try_into().map_or(0, u32::from_le_bytes));

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use ondisk::features::RoCompat;
-use ondisk::inode::{FileType, I_BLOCK_LEN, Inode, InodeFlags, TimeField};
+use ondisk::inode::{FileType, I_BLOCK_LEN, Inode, InodeFlags, LINKS_MAX, TimeField};
 use ondisk::units::{Block, FileBlock, InodeNumber, low_u32};
 use placement::InodeRequest;
 
@@ -21,8 +21,6 @@ use crate::{inode, xattr};
 pub const NAME_MAX: usize = 255;
 /// Symbolic links followed on one path before a loop is assumed, as Linux does.
 const LINKS_FOLLOWED_MAX: u32 = 40;
-/// Names an inode may have where the volume knows extents.
-const LINKS_MAX: u16 = 65_000;
 /// Names an inode may have on ext2 and ext3.
 const LINKS_MAX_OLD: u16 = 32_000;
 

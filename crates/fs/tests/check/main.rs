@@ -11,7 +11,6 @@ mod agreement;
 mod directories;
 mod inodes;
 mod opening;
-#[allow(dead_code, reason = "goes when all planted faults stand")]
 mod plant;
 mod sound;
 mod space;

@@ -96,13 +96,15 @@ bitflags! {
     }
 }
 
-/// The incompatible features that have a name.
-const KNOWN: JournalIncompat = JournalIncompat::REVOKE
-    .union(JournalIncompat::BIT64)
-    .union(JournalIncompat::ASYNC_COMMIT)
-    .union(JournalIncompat::CSUM_V2)
-    .union(JournalIncompat::CSUM_V3)
-    .union(JournalIncompat::FAST_COMMIT);
+impl JournalIncompat {
+    /// The features that have a name.
+    pub const KNOWN: JournalIncompat = JournalIncompat::REVOKE
+        .union(JournalIncompat::BIT64)
+        .union(JournalIncompat::ASYNC_COMMIT)
+        .union(JournalIncompat::CSUM_V2)
+        .union(JournalIncompat::CSUM_V3)
+        .union(JournalIncompat::FAST_COMMIT);
+}
 
 /// Features as dumpe2fs names them.
 const FEATURE_NAMES: [(JournalIncompat, &str); 6] = [
@@ -242,7 +244,7 @@ impl RawJournalSuperblock {
     /// The incompatible features that this code does not know, by bits; empty if it knows all.
     #[must_use]
     pub fn unknown(&self) -> JournalIncompat {
-        self.incompat().difference(KNOWN)
+        self.incompat().difference(JournalIncompat::KNOWN)
     }
 
     /// One past the last block of the log. What lies behind it is for fast commits.

@@ -72,7 +72,6 @@ pub(super) struct Examiner<'a> {
 #[derive(Clone)]
 struct Seen {
     at: usize,
-    len: usize,
     inode: InodeNumber,
     type_code: u8,
     name: Range<usize>,
@@ -127,7 +126,7 @@ impl Examiner<'_> {
                     let len = entry.len;
                     if let Some(inode) = entry.inode.filter(|_| nth >= 2) {
                         let name = at + 8..at + 8 + entry.name.len();
-                        let seen = Seen { at, len, inode, type_code: entry.type_code, name };
+                        let seen = Seen { at, inode, type_code: entry.type_code, name };
                         changed |= self.entry(bytes, &seen, spot, voice);
                     }
                     (before, at) = (Some((at, len)), at + len);
@@ -372,8 +371,7 @@ impl Examiner<'_> {
             if entry.name == name
                 && let Some(inode) = entry.inode
             {
-                let seen =
-                    Seen { at, len, inode, type_code: entry.type_code, name: at + 8..at + 8 + name.len() };
+                let seen = Seen { at, inode, type_code: entry.type_code, name: at + 8..at + 8 + name.len() };
                 changed |= self.file_type(bytes, &seen, Some(FileType::Directory), spot, voice);
             }
             at += len;
