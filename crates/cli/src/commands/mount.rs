@@ -201,6 +201,7 @@ impl Mount {
             transport: options.transport,
             threads,
         };
+        tuning::come_first();
         let session =
             Session::start(Arc::clone(&tree) as Arc<_>, directory, &how).map_err(|error| failed(&error))?;
         tree.log().say(
