@@ -20,10 +20,11 @@ use testkit::scratch::Scratch;
 use testkit::{fsck, mount, tool};
 
 /// Kinds of volumes for mke2fs, and how they are mounted.
-const KINDS: [(&str, &str); 4] = [
+const KINDS: [(&str, &str); 5] = [
     ("-t ext4 -b 4096 -J size=4", "rw"),
     ("-t ext3 -b 1024 -J size=1", "rw,data=ordered"),
     ("-t ext4 -b 1024 -J size=1", "rw,data=writeback,commit=1"),
+    ("-t ext4 -b 1024 -J size=1", "rw,data=journal"),
     ("-t ext4 -b 1024 -O inline_data,^metadata_csum -J size=1", "rw,nodelalloc"),
 ];
 
@@ -130,7 +131,7 @@ fn able(test: &str) -> bool {
 #[test]
 fn a_killed_server_loses_nothing_that_was_synced() {
     if able("a_killed_server_loses_nothing_that_was_synced") {
-        (0..4).for_each(killed_once);
+        (0..5).for_each(killed_once);
     }
 }
 

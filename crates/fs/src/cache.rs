@@ -14,6 +14,7 @@ mod shard;
 #[cfg(test)]
 mod tests;
 
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -71,6 +72,8 @@ pub struct Cache {
     versions: Versions,
     /// Whether a journal has to be told of blocks that stop being metadata.
     journaled: AtomicBool,
+    /// Whether the bytes of files go through it too.
+    journals_data: AtomicBool,
     forgotten: Mutex<Vec<BlockRun>>,
 }
 
@@ -88,6 +91,7 @@ impl Cache {
             capacity,
             versions: Versions::new(),
             journaled: AtomicBool::new(false),
+            journals_data: AtomicBool::new(false),
             forgotten: Mutex::default(),
         }
     }
@@ -173,6 +177,44 @@ impl Cache {
         self.journaled.store(true, Ordering::Relaxed);
     }
 
+    /// From now on the bytes of files go through the journal.
+    pub(crate) fn journal_data(&self) {
+        self.journals_data.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the bytes of files go through the journal.
+    pub(crate) fn journals_data(&self) -> bool {
+        self.journals_data.load(Ordering::Relaxed)
+    }
+
+    /// Reads bytes of a file from its blocks, which lie in a row on the device. Where the journal has the bytes
+    /// of files, memory is asked first: what leaves it after that is in its place.
+    pub(crate) fn read_data(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        if !self.journals_data() {
+            return self.device.read_at(offset, buffer);
+        }
+        let log2 = self.block_size.log2();
+        let end = offset + buffer.len() as u64;
+        let mut held = Vec::new();
+        for block in offset >> log2..end.div_ceil(1 << log2) {
+            if let Some(entry) = self.shard(block).find(block) {
+                held.push((block << log2, Arc::clone(&entry.bytes)));
+            }
+        }
+        self.device.read_at(offset, buffer)?;
+        for (start, bytes) in held {
+            let (low, high) = (start.max(offset), (start + bytes.len() as u64).min(end));
+            let part = |base: u64| {
+                let at = |place: u64| usize::try_from(place - base).unwrap_or(usize::MAX);
+                at(low)..at(high)
+            };
+            if let (Some(to), Some(from)) = (buffer.get_mut(part(offset)), bytes.get(part(start))) {
+                to.copy_from_slice(from);
+            }
+        }
+        Ok(())
+    }
+
     /// The blocks that stopped being metadata since the last time.
     pub(crate) fn take_forgotten(&self) -> Vec<BlockRun> {
         std::mem::take(&mut *self.forgotten.lock().unwrap_or_else(PoisonError::into_inner))
@@ -185,7 +227,7 @@ impl Cache {
 
     /// A block as it leaves for the device.
     pub(crate) fn sealed(&self, block: u64, role: Role, bytes: &Arc<[u8]>) -> Arc<[u8]> {
-        if role == Role::Plain {
+        if matches!(role, Role::Plain | Role::Data) {
             return Arc::clone(bytes);
         }
         let mut sealed = bytes.to_vec();

@@ -64,8 +64,7 @@ fn read_mapped(volume: &Volume, inode: &Inode, offset: u64, buffer: &mut [u8]) -
             State::Hole | State::Unwritten(_) => piece.fill(0),
             State::Mapped(block) => {
                 let place = volume.format.geometry.byte_offset(block) + (at - segment_start);
-                let device = volume.cache.device();
-                device.read_at(place, piece).map_err(|source| {
+                volume.cache.read_data(place, piece).map_err(|source| {
                     Error::io(format!("reading inode {} at {at}", inode.number()), source)
                 })?;
             }
@@ -190,7 +189,7 @@ pub(crate) fn write_at(
         let len = usize::try_from(stop - at).unwrap_or(usize::MAX).min(rest.len());
         let (piece, later) = rest.split_at(len);
         let inside = at - (u64::from(logical.0) << log2);
-        write_run(volume, inode, start, count, inside, piece, fresh)?;
+        write_run(volume, update, inode, (start, count), inside, piece, fresh)?;
         rest = later;
         at = stop;
     }
@@ -204,30 +203,39 @@ pub(crate) fn write_at(
 /// around the piece becomes zero.
 fn write_run(
     volume: &Volume,
+    update: &mut Update<'_>,
     inode: &Inode,
-    start: Block,
-    count: u64,
+    (start, count): (Block, u64),
     inside: u64,
     piece: &[u8],
     fresh: bool,
 ) -> Result<()> {
-    let device = volume.cache.device();
     let base = volume.format.geometry.byte_offset(start);
     if fresh {
-        write_zeros(volume, inode, base, base + inside)?;
+        put_zeros(update, inode, base, base + inside)?;
     }
-    let written = device.write_at(base + inside, piece);
-    written.map_err(|source| Error::io(format!("writing inode {}", inode.number()), source))?;
+    update.put_data(inode.number(), base + inside, piece)?;
     if fresh {
         let end = base + (count << volume.format.geometry.block_size.log2());
-        write_zeros(volume, inode, base + inside + piece.len() as u64, end)?;
+        put_zeros(update, inode, base + inside + piece.len() as u64, end)?;
     }
     Ok(())
 }
 
-/// Zeros on the device, for an inode.
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
+/// Zeros for blocks of an inode, as [`Update::put_data`].
+fn put_zeros(update: &mut Update<'_>, inode: &Inode, mut from: u64, to: u64) -> Result<()> {
+    while from < to {
+        let len = usize::try_from(to - from).unwrap_or(usize::MAX).min(ZEROS.len());
+        update.put_data(inode.number(), from, &ZEROS[..len])?;
+        from += len as u64;
+    }
+    Ok(())
+}
+
+/// Zeros on the device, for blocks of an inode that read as zeros: the journal has nothing of them.
 pub(crate) fn write_zeros(volume: &Volume, inode: &Inode, mut from: u64, to: u64) -> Result<()> {
-    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
     while from < to {
         let len = usize::try_from(to - from).unwrap_or(usize::MAX).min(ZEROS.len());
         let written = volume.cache.device().write_at(from, &ZEROS[..len]);
@@ -240,7 +248,7 @@ pub(crate) fn write_zeros(volume: &Volume, inode: &Inode, mut from: u64, to: u64
 /// Writes zeros over what is mapped and written of the bytes `from..to`.
 pub(crate) fn zero_mapped(
     volume: &Volume,
-    blocks: &dyn Blocks,
+    update: &mut Update<'_>,
     inode: &Inode,
     from: u64,
     to: u64,
@@ -249,13 +257,13 @@ pub(crate) fn zero_mapped(
     if from >= to {
         return Ok(());
     }
-    for segment in Segments::new(blocks, &volume.format, inode, from >> log2, ((to - 1) >> log2) + 1) {
-        let segment = segment?;
+    let segments = Segments::new(&*update, &volume.format, inode, from >> log2, ((to - 1) >> log2) + 1);
+    for segment in segments.collect::<Result<Vec<_>>>()? {
         if let State::Mapped(block) = segment.state {
             let start = u64::from(segment.logical.0) << log2;
             let base = volume.format.geometry.byte_offset(block);
             let (low, high) = (from.max(start), to.min(start + (segment.count << log2)));
-            write_zeros(volume, inode, base + (low - start), base + (high - start))?;
+            put_zeros(update, inode, base + (low - start), base + (high - start))?;
         }
     }
     Ok(())
@@ -265,13 +273,13 @@ pub(crate) fn zero_mapped(
 /// should another system have left something there.
 pub(crate) fn zero_behind_end(
     volume: &Volume,
-    blocks: &dyn Blocks,
+    update: &mut Update<'_>,
     inode: &Inode,
     offset: u64,
 ) -> Result<()> {
     let block = u64::from(volume.format.geometry.block_size.bytes());
     let size = inode.size();
-    zero_mapped(volume, blocks, inode, size, offset.min(size.next_multiple_of(block)))
+    zero_mapped(volume, update, inode, size, offset.min(size.next_multiple_of(block)))
 }
 
 /// Gives blocks to (the front of) a hole; returns the disk run.

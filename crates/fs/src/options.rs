@@ -11,6 +11,8 @@ pub enum DataMode {
     Ordered,
     /// They may come later: a file that was just written to may show anything where it grew.
     Writeback,
+    /// They go through the journal like all else: a write that fits one transaction is there or not.
+    Journal,
 }
 
 /// How to open a volume.

@@ -15,7 +15,7 @@ use ondisk::units::{Block, BlockRun, Group, InodeNumber};
 use placement::Promise;
 
 use crate::cache::{Blocks, Cache, Role};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 struct Staged {
     role: Role,
@@ -152,6 +152,40 @@ impl<'v> Update<'v> {
     /// The groups of which something is taken or freed.
     pub(crate) fn groups(&self) -> &BTreeSet<Group> {
         &self.groups
+    }
+
+    /// Whether the bytes of files are part of updates.
+    pub(crate) fn journals_data(&self) -> bool {
+        self.cache.journals_data()
+    }
+
+    /// Bytes of a file for its blocks, which lie in a row on the device: part of the update where the journal
+    /// has the bytes of files, else written at once.
+    ///
+    /// # Errors
+    /// The device's failure.
+    pub(crate) fn put_data(&mut self, number: InodeNumber, offset: u64, data: &[u8]) -> Result<()> {
+        if !self.journals_data() {
+            let written = self.cache.device().write_at(offset, data);
+            return written.map_err(|source| Error::io(format!("writing inode {number}"), source));
+        }
+        let len = self.cache.block_len();
+        let (mut at, mut rest) = (offset, data);
+        while !rest.is_empty() {
+            let block = Block(at / len as u64);
+            let inside = usize::try_from(at % len as u64).unwrap_or(0);
+            let (piece, later) = rest.split_at(rest.len().min(len - inside));
+            let bytes = if piece.len() == len {
+                self.create(block, Role::Data)
+            } else {
+                self.edit(block, Role::Data)?
+            };
+            if let Some(to) = bytes.get_mut(inside..inside + piece.len()) {
+                to.copy_from_slice(piece);
+            }
+            (at, rest) = (at + piece.len() as u64, later);
+        }
+        Ok(())
     }
 
     /// Blocks that the update changes.

@@ -80,6 +80,24 @@ const KINDS: &[Kind] = &[
         delay: 100 << 10,
     },
     Kind {
+        name: "ext3_journal",
+        fs_type: FsType::Ext3,
+        features: "",
+        block_size: 1024,
+        megabytes: 6,
+        data: DataMode::Journal,
+        delay: 0,
+    },
+    Kind {
+        name: "ext4_journal",
+        fs_type: FsType::Ext4,
+        features: "64bit,inline_data",
+        block_size: 4096,
+        megabytes: 16,
+        data: DataMode::Journal,
+        delay: 0,
+    },
+    Kind {
         name: "ext4_writeback",
         fs_type: FsType::Ext4,
         features: "^metadata_csum",
@@ -164,12 +182,11 @@ fn enumerate(kind: &Kind, run: &Run, seed: u64, most: usize, e2fsck_every: usize
             &run.history,
             state.promised,
             state.begun,
-            if kind.delay > 0 {
-                Rule::Late
-            } else if kind.data == DataMode::Ordered {
-                Rule::InOrder
-            } else {
-                Rule::Names
+            match kind.data {
+                _ if kind.delay > 0 => Rule::Late,
+                DataMode::Ordered => Rule::InOrder,
+                DataMode::Writeback => Rule::Names,
+                DataMode::Journal => Rule::Exact,
             },
         );
         let torn = state.name.contains("bytes");
@@ -206,9 +223,9 @@ fn in_suite(name: &str) {
     if !tool::have_tools(name, &["e2fsck"]) {
         return;
     }
-    let count = survive(kind(name), seed(1), 500, 1500);
+    let count = survive(kind(name), seed(1), 500, 1500) + survive(kind(name), seed(1) + 1, 500, 1500);
     println!("{name}: {count} states");
-    assert!(count >= 600, "only {count} states");
+    assert!(count >= 900, "only {count} states");
 }
 
 #[test]
@@ -232,6 +249,16 @@ fn ext4_delayed() {
 }
 
 #[test]
+fn ext3_journal() {
+    in_suite("ext3_journal");
+}
+
+#[test]
+fn ext4_journal() {
+    in_suite("ext4_journal");
+}
+
+#[test]
 fn ext4_writeback() {
     in_suite("ext4_writeback");
 }
@@ -239,8 +266,8 @@ fn ext4_writeback() {
 /// Faults that a log writer could have, put into what was recorded of a right one: each is found.
 #[test]
 fn faults_are_found() {
-    let kind = kind("ext3_1k");
-    for (name, fault) in mutate::FAULTS {
+    for (kind, name, fault) in mutate::FAULTS {
+        let kind = self::kind(kind);
         let found = (1..=FAULTY_RUNS).find_map(|seed| {
             let mut run = record(kind, seed, 400);
             run.events = fault(run.events, kind.block_size as usize);

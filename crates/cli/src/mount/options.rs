@@ -247,7 +247,7 @@ impl MountOptions {
                 match value {
                     "ordered" => self.data = DataMode::Ordered,
                     "writeback" => self.data = DataMode::Writeback,
-                    _ => self.not_there.push(format!("data={value}")),
+                    _ => self.data = DataMode::Journal,
                 }
                 Ok(true)
             }

@@ -9,6 +9,8 @@ pub enum Role {
     /// No checksum of its own: bitmaps (theirs is in the descriptor), tables (each record has its
     /// own), indirect blocks, targets of symbolic links.
     Plain,
+    /// Bytes of a file on their way through the journal; no checksum either.
+    Data,
     /// Directory leaf with a tail.
     DirectoryLeaf(InodeSeed),
     /// Directory index node whose count stands at the offset.
@@ -22,7 +24,7 @@ pub enum Role {
 impl Role {
     pub(super) fn is_right(self, sealer: &Sealer, block: Block, bytes: &[u8]) -> bool {
         match self {
-            Role::Plain => true,
+            Role::Plain | Role::Data => true,
             Role::DirectoryLeaf(seed) => seed.directory_leaf_is_right(bytes),
             Role::IndexNode(seed, at) => seed.index_node_is_right(bytes, at),
             Role::ExtentNode(seed) => seed.extent_node_is_right(bytes),
@@ -32,7 +34,7 @@ impl Role {
 
     pub(super) fn seal(self, sealer: &Sealer, block: Block, bytes: &mut [u8]) {
         match self {
-            Role::Plain => {}
+            Role::Plain | Role::Data => {}
             Role::DirectoryLeaf(seed) => seed.seal_directory_leaf(bytes),
             Role::IndexNode(seed, at) => seed.seal_index_node(bytes, at),
             Role::ExtentNode(seed) => seed.seal_extent_node(bytes),
@@ -42,7 +44,7 @@ impl Role {
 
     pub(super) fn name(self) -> &'static str {
         match self {
-            Role::Plain => "block",
+            Role::Plain | Role::Data => "block",
             Role::DirectoryLeaf(_) => "directory block",
             Role::IndexNode(..) => "directory index node",
             Role::ExtentNode(_) => "extent node",

@@ -138,6 +138,14 @@ impl Shard {
     /// What was in the journal is in its place, too.
     pub(super) fn in_place(&mut self, block: u64, bytes: &Arc<[u8]>) {
         self.pass(block, bytes, State::Logged, State::Clean);
+        // Bytes of files are better kept by who reads them.
+        if self
+            .entries
+            .get(&block)
+            .is_some_and(|entry| (entry.role, entry.state) == (Role::Data, State::Clean))
+        {
+            self.drop_block(block);
+        }
     }
 
     /// From one state to the next, unless it was changed meanwhile.

@@ -47,6 +47,9 @@ impl Journal {
         data: DataMode,
     ) -> Result<Self> {
         let log = LogWriter::new(Log::find(device, raw, format)?, cache, format, raw)?;
+        if data == DataMode::Journal {
+            cache.journal_data();
+        }
         Ok(Journal {
             credits: log.credits(),
             log: Mutex::new(log),
@@ -70,6 +73,14 @@ impl Journal {
     /// Whether the running transaction should be committed before more is added to it.
     pub(crate) fn is_filling(&self) -> bool {
         self.size() > self.credits / 2 || self.cache.is_crowded()
+    }
+
+    /// Blocks of a file to write back with one update, at most.
+    pub(crate) fn blocks_at_once(&self) -> u64 {
+        match self.data {
+            DataMode::Journal => (self.credits / 2) as u64,
+            DataMode::Ordered | DataMode::Writeback => u64::MAX,
+        }
     }
 
     /// Takes an update into the running transaction, before it is published.
@@ -96,7 +107,7 @@ impl Journal {
     /// Held from before a map is published until its blocks hold their bytes, where that order counts.
     pub(crate) fn fly(&self) -> Option<RwLockReadGuard<'_, ()>> {
         let shared = || self.flights.read().unwrap_or_else(PoisonError::into_inner);
-        (self.data != DataMode::Writeback).then(shared)
+        (self.data == DataMode::Ordered).then(shared)
     }
 
     /// Waits until no published map lacks its bytes.

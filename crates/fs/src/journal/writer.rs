@@ -223,6 +223,9 @@ impl LogWriter {
         let ends = |run: &BlockRun| run.start.0..run.start.0 + u64::from(run.count);
         let mut revoked: Vec<u64> =
             transaction.forgotten.iter().flat_map(|run| self.copied.range(ends(run))).copied().collect();
+        // Of what came back the transaction has a copy, which counts.
+        let blocks = transaction.outgoing.blocks();
+        revoked.retain(|block| blocks.binary_search_by_key(block, |(number, ..)| *number).is_err());
         revoked.sort_unstable();
         revoked.dedup();
         revoked

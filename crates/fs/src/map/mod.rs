@@ -10,7 +10,7 @@ mod release;
 mod tests;
 
 use ondisk::inode::{Inode, InodeFlags};
-use ondisk::units::{Block, FileBlock};
+use ondisk::units::{Block, BlockRun, FileBlock};
 
 use crate::cache::Blocks;
 use crate::error::{Error, Result};
@@ -231,7 +231,26 @@ pub(crate) fn set_unwritten(
     if !is_tree(inode) {
         return Ok(());
     }
+    if unwritten && update.journals_data() {
+        forget_data(format, update, inode, (from, end))?;
+    }
     extents::cut::set_state(format, space, update, inode, from, end, unwritten)
+}
+
+/// What the journal has of the bytes of some file blocks does not count any more.
+fn forget_data(
+    format: &Format,
+    update: &mut Update<'_>,
+    inode: &Inode,
+    (from, end): (u64, u64),
+) -> Result<()> {
+    let segments: Vec<Segment> = Segments::new(&*update, format, inode, from, end).collect::<Result<_>>()?;
+    for segment in segments {
+        if let State::Mapped(start) = segment.state {
+            update.forget(BlockRun { start, count: ondisk::units::low_u32(segment.count) });
+        }
+    }
+    Ok(())
 }
 
 /// Takes the file blocks `from..end` out of an extent tree and moves what is behind them forward.

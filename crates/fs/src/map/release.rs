@@ -31,7 +31,7 @@ pub(super) fn release(
             let problem = format!("{} blocks at {} lie outside the volume", extent.count, extent.start);
             return Err(broken_map(inode, problem));
         }
-        if inode.file_type() != Some(FileType::Regular) {
+        if inode.file_type() != Some(FileType::Regular) || update.journals_data() {
             update.forget(BlockRun { start: extent.start, count: extent.count });
         }
     }

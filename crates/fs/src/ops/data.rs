@@ -8,6 +8,7 @@ use ondisk::units::InodeNumber;
 use super::attrs::file_type;
 use super::extents::FileMap;
 use super::handles::Pin;
+use super::resize::in_parts;
 use super::rules;
 use crate::error::{Error, Result};
 use crate::map::Segment;
@@ -130,7 +131,14 @@ impl Writer<'_> {
             return self.write_alone(offset, data);
         }
         let volume = self.volume;
-        volume.alone(self.inode, || self.write_alone(offset, data))
+        let block = u64::from(volume.format.geometry.block_size.bytes());
+        let end = offset.saturating_add(data.len() as u64);
+        volume.alone(self.inode, || {
+            in_parts((offset, end), block, u64::MAX, |(from, to)| {
+                let inside = |place: u64| usize::try_from(place - offset).unwrap_or(usize::MAX);
+                self.write_alone(from, data.get(inside(from)..inside(to)).unwrap_or_default())
+            })
+        })
     }
 
     fn write_alone(&mut self, offset: u64, data: &[u8]) -> Result<()> {

@@ -161,7 +161,8 @@ impl Volume {
         self.reap()?;
         let last = |(first, data): &Run| first + file::blocks_of(&self.format, data.len() as u64);
         let all = (flight.runs.first().map_or(0, |run| run.0), flight.runs.last().map_or(0, last));
-        in_parts(all, 1, u64::MAX, |range| self.fly_part(file, flight, range))?;
+        let most = self.journal.as_ref().map_or(u64::MAX, Journal::blocks_at_once);
+        in_parts(all, 1, most, |range| self.fly_part(file, flight, range))?;
         self.relieve()
     }
 
@@ -183,11 +184,23 @@ impl Volume {
             if let Some(account) = &flight.account {
                 update.draw_on(account);
             }
-            self.map_flight(update, file.number(), flight, range, &mut places)
+            self.map_flight(update, file.number(), flight, range, &mut places)?;
+            if !update.journals_data() {
+                return Ok(());
+            }
+            self.each_piece(&flight.runs, &places, |place, piece| {
+                update.put_data(file.number(), place, piece)
+            })
         };
         // What a dropped update took of a promise is lost to it: this one waits where it must.
         self.attempt(&mut map, false)?;
-        self.write_places(file.number(), &flight.runs, &places)
+        if self.cache.journals_data() {
+            return Ok(());
+        }
+        self.each_piece(&flight.runs, &places, |place, piece| {
+            let written = self.cache.device().write_at(place, piece);
+            written.map_err(|source| Error::io(format!("writing inode {}", file.number()), source))
+        })
     }
 
     fn map_flight(
@@ -274,8 +287,13 @@ impl Volume {
         Ok((from, end))
     }
 
-    /// Writes the bytes of runs to their places, the last block of each filled up with zeros.
-    fn write_places(&self, number: InodeNumber, runs: &[Run], places: &[Place]) -> Result<()> {
+    /// The bytes of runs for their places, the last block of each filled up with zeros.
+    fn each_piece(
+        &self,
+        runs: &[Run],
+        places: &[Place],
+        mut write: impl FnMut(u64, &[u8]) -> Result<()>,
+    ) -> Result<()> {
         let size = self.format.geometry.block_size;
         let mut runs = runs.iter().peekable();
         for (from, count, start) in places {
@@ -288,7 +306,12 @@ impl Volume {
                         |block: u64| usize::try_from((block - first) << size.log2()).unwrap_or(usize::MAX);
                     let piece = data.get(bytes(low)..bytes(high).min(data.len())).unwrap_or_default();
                     let place = self.format.geometry.byte_offset(Block(start.0 + (low - from)));
-                    self.write_piece(number, place, piece, bytes(high) - bytes(low))?;
+                    let len = bytes(high) - bytes(low);
+                    if piece.len() == len {
+                        write(place, piece)?;
+                    } else {
+                        write(place, &filled_up(piece, len))?;
+                    }
                 }
                 if run_end > stop {
                     break;
@@ -298,19 +321,13 @@ impl Volume {
         }
         Ok(())
     }
+}
 
-    fn write_piece(&self, number: InodeNumber, place: u64, piece: &[u8], len: usize) -> Result<()> {
-        let device = self.cache.device();
-        let written = if piece.len() == len {
-            device.write_at(place, piece)
-        } else {
-            let mut whole = Vec::with_capacity(len);
-            whole.extend_from_slice(piece);
-            whole.resize(len, 0);
-            device.write_at(place, &whole)
-        };
-        written.map_err(|source| Error::io(format!("writing inode {number}"), source))
-    }
+fn filled_up(piece: &[u8], len: usize) -> Vec<u8> {
+    let mut whole = Vec::with_capacity(len);
+    whole.extend_from_slice(piece);
+    whole.resize(len, 0);
+    whole
 }
 
 /// The bytes could not be written: what is left of their promise is theirs again.

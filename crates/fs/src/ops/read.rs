@@ -110,7 +110,7 @@ impl Volume {
                 State::Hole | State::Unwritten(_) => piece.fill(0),
                 State::Mapped(block) => {
                     let place = self.format.geometry.byte_offset(block) + (at - start);
-                    let read = self.cache.device().read_at(place, piece);
+                    let read = self.cache.read_data(place, piece);
                     read.map_err(|source| Error::io(format!("reading inode {number} at {at}"), source))?;
                 }
             }

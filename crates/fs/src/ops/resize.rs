@@ -361,7 +361,7 @@ impl Volume {
     }
 
     /// Zeros in the parts of blocks at both ends of a range.
-    fn zero_edges(&self, update: &Update<'_>, node: &Inode, offset: u64, end: u64) -> Result<()> {
+    fn zero_edges(&self, update: &mut Update<'_>, node: &Inode, offset: u64, end: u64) -> Result<()> {
         let log2 = self.format.geometry.block_size.log2();
         let ((from, to), _) = self.blocks_in(offset, end);
         if from > to {

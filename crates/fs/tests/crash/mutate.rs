@@ -10,29 +10,41 @@ const COMMIT: u8 = 2;
 const SUPERBLOCK: u8 = 4;
 const REVOCATION: u8 = 5;
 
-/// A fault: events, and bytes of a block.
+/// A fault: events, and bytes of a block. It is named with the kind of volume on which it shows.
 type Fault = fn(Vec<Event>, usize) -> Vec<Event>;
 
-pub const FAULTS: &[(&str, Fault)] = &[
-    ("no flush before the commit", |events, _| without_flush(events, |_, after| is(after, COMMIT))),
-    ("no flush behind the commit", |events, _| without_flush(events, |before, _| is(before, COMMIT))),
-    ("no flush before the log is emptied", |events, _| {
+pub const FAULTS: &[(&str, &str, Fault)] = &[
+    ("ext3_1k", "no flush before the commit", |events, _| {
+        without_flush(events, |_, after| is(after, COMMIT))
+    }),
+    ("ext3_1k", "no flush behind the commit", |events, _| {
+        without_flush(events, |before, _| is(before, COMMIT))
+    }),
+    ("ext3_1k", "no flush before the log is emptied", |events, _| {
         without_flush(events, |_, after| is(after, SUPERBLOCK))
     }),
-    ("revocations are left out", |events, size| {
+    ("ext3_1k", "revocations are left out", |events, size| {
         change_blocks(events, size, REVOCATION, |block| block[12..16].copy_from_slice(&16_u32.to_be_bytes()))
     }),
-    ("nothing is escaped", |events, size| change_blocks(events, size, DESCRIPTOR, unescape)),
-    ("a commit is left out", |events, _| {
+    ("ext3_1k", "nothing is escaped", |events, size| change_blocks(events, size, DESCRIPTOR, unescape)),
+    ("ext3_1k", "a commit is left out", |events, _| {
         let mut number = 0;
         events.into_iter().filter(|event| !(is(Some(event), COMMIT) && nth(&mut number, 5))).collect()
     }),
-    ("the mark for recovery is left out", |events, _| events.into_iter().map(without_mark).collect()),
-    ("the log is emptied before all is in place", |events, _| moved_before_flush(events, SUPERBLOCK)),
-    ("the commit comes before its copies", |events, _| moved_before_flush(events, COMMIT)),
-    ("a commit has a wrong number", |events, size| {
+    ("ext3_1k", "the mark for recovery is left out", |events, _| {
+        events.into_iter().map(without_mark).collect()
+    }),
+    ("ext3_1k", "the log is emptied before all is in place", |events, _| {
+        moved_before_flush(events, SUPERBLOCK)
+    }),
+    ("ext3_1k", "the commit comes before its copies", |events, _| moved_before_flush(events, COMMIT)),
+    ("ext3_1k", "a commit has a wrong number", |events, size| {
         change_blocks(events, size, COMMIT, |block| block[11] ^= u8::from(block[11] % 7 == 3))
     }),
+    ("ext3_journal", "bytes of files are not escaped", |events, size| {
+        change_blocks(events, size, DESCRIPTOR, unescape)
+    }),
+    ("ext3_1k", "blocks are used anew before what freed them is committed", |events, _| used_early(events)),
 ];
 
 fn nth(number: &mut u32, wanted: u32) -> bool {
@@ -108,4 +120,24 @@ fn moved_before_flush(mut events: Vec<Event>, kind: u8) -> Vec<Event> {
         }
     }
     events
+}
+
+/// Moves what is written into blocks of files before the last commit.
+fn used_early(events: Vec<Event>) -> Vec<Event> {
+    let is_data = |event: &Event| matches!(event, Event::Write { data, .. } if data.starts_with(b"PLAT"));
+    let mut moved: Vec<Event> = Vec::new();
+    let mut commit = 0;
+    for event in events {
+        if is(Some(&event), COMMIT) {
+            // Before the flush that comes before it.
+            commit = moved.len().saturating_sub(1);
+        }
+        if is_data(&event) {
+            moved.insert(commit, event);
+            commit += 1;
+        } else {
+            moved.push(event);
+        }
+    }
+    moved
 }

@@ -49,6 +49,8 @@ pub enum Rule {
     InOrder,
     /// They may be as old as the last promise, and sizes too.
     Late,
+    /// They are of the same moment as the names.
+    Exact,
     /// They are nobody's concern; sizes are as the names are.
     Names,
 }
@@ -168,6 +170,7 @@ pub fn judge(
     for call in range.clone() {
         let (others, later) = match rule {
             Rule::Late => (all, all),
+            Rule::Exact => (&all[..0], &history[call..=call]),
             _ => (&all[..0], &history[call..=*range.end()]),
         };
         if is_tree(&found, &history[call], others) {

@@ -39,7 +39,9 @@ pub fn piece(id: u32, version: u32, index: usize) -> Vec<u8> {
         return vec![0; PIECE];
     }
     let index = u32::try_from(index).unwrap();
-    [0x5441_4C50, id, version, index]
+    // "PLAT", or now and then what begins blocks of a journal.
+    let mark = if version % 4 == 3 { 0x9839_3BC0 } else { 0x5441_4C50 };
+    [mark, id, version, index]
         .iter()
         .flat_map(|word: &u32| word.to_le_bytes())
         .collect::<Vec<_>>()

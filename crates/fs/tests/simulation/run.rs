@@ -9,7 +9,7 @@ use platfs::mkfs::Plan;
 use platfs::ondisk::inode::Timestamp;
 use platfs::ondisk::units::InodeNumber;
 use platfs::{
-    Allocate, Attributes, Error, Kind, NewInode, OpenOptions, Replace, Times, Volume, WriteOptions,
+    Allocate, Attributes, DataMode, Error, Kind, NewInode, OpenOptions, Replace, Times, Volume, WriteOptions,
 };
 use testkit::mount::Mounted;
 use testkit::scratch::Scratch;
@@ -79,8 +79,10 @@ impl Run {
         let now = Timestamp::from_seconds(1_700_000_000 + self.openings as i64);
         // Nothing delayed, as much as the memory bound holds, and more than that.
         let delay = [64 << 20, 0, 200 << 10][self.openings as usize % 3];
-        let options =
-            OpenOptions::new().write(true).unordered(true).now(now).seed(self.openings).delay(delay);
+        // Through the journal, where there is one, but for every fourth time.
+        let data = [DataMode::Journal, DataMode::Ordered][self.openings as usize % 2];
+        let options = OpenOptions::new().write(true).unordered(self.openings % 4 == 3).data(data);
+        let options = options.now(now).seed(self.openings).delay(delay);
         self.volume = Some(Volume::open(Arc::clone(&self.device), &options).unwrap());
     }
 
