@@ -65,6 +65,7 @@ mod xattr;
 
 pub use admission::read_superblock;
 pub use dir::DirEntry;
+pub use dirty::Heard;
 pub use error::{Error, Result};
 pub use format::Format;
 pub use map::{Segment, State};

@@ -65,10 +65,13 @@ impl Volume {
         Ok(device)
     }
 
-    /// Nothing is written any more once something could not be (I17).
-    fn or_fail<T>(&self, done: Result<T>) -> Result<T> {
-        if done.is_err() {
-            self.syncs.failed.store(true, Ordering::Release);
+    /// Nothing is written any more once something could not be (I17), but for a word of it in the journal.
+    pub(crate) fn or_fail<T>(&self, done: Result<T>) -> Result<T> {
+        if done.is_err()
+            && !self.syncs.failed.swap(true, Ordering::AcqRel)
+            && let Some(journal) = &self.journal
+        {
+            journal.log().note_failure();
         }
         done
     }
@@ -92,7 +95,8 @@ impl Volume {
             return Ok(());
         }
         if let Some(journal) = &self.journal {
-            self.or_fail(journal.log().close(self.now()))?;
+            let closed = journal.log().close(self.now());
+            self.or_fail(closed)?;
             self.syncs.marked.store(false, Ordering::Release);
             return Ok(());
         }

@@ -10,6 +10,7 @@
 //! - `flushing`: one write-back at a time;
 //! - `state`: a moment only, never while the device is waited for.
 
+mod failures;
 mod pages;
 
 use std::collections::{BTreeMap, HashMap};
@@ -21,7 +22,8 @@ use ondisk::inode::Timestamp;
 use ondisk::units::InodeNumber;
 use placement::Promise;
 
-use crate::error::Error;
+pub(crate) use failures::Failures;
+pub use failures::Heard;
 pub(crate) use pages::{Pages, Run};
 
 /// Files without dirty bytes that are remembered, for what is known of how they grow.
@@ -38,8 +40,8 @@ pub(crate) struct State {
     pub(crate) settled: u64,
     /// How the file grows.
     pub(crate) growth: Growth,
-    /// What became of a write-back that nobody waited for, until somebody asks.
-    pub(crate) error: Option<Error>,
+    /// Write-backs that failed.
+    pub(crate) failures: Failures,
     /// Its turn among the dirty files.
     turn: Option<u64>,
 }
@@ -209,7 +211,7 @@ impl Delayed {
                     clusters: 0,
                     settled: 0,
                     growth: Growth::default(),
-                    error: None,
+                    failures: Failures::default(),
                     turn: None,
                 }),
             })
@@ -310,7 +312,7 @@ impl Table {
     fn sweep(&mut self) {
         self.files.retain(|_, file| {
             Arc::strong_count(file) > 1
-                || file.state.try_lock().is_ok_and(|state| !state.pages.is_empty() || state.error.is_some())
+                || file.state.try_lock().is_ok_and(|state| !state.pages.is_empty() || state.failures.any())
         });
         self.sweep_at = 2 * self.files.len();
     }

@@ -385,6 +385,22 @@ impl LogWriter {
         self.used = 0;
     }
 
+    /// Says in the journal that the volume could not be written, for whoever replays it. The rest of what its
+    /// superblock says holds whatever write failed: the log begins anew only when all of it is in place.
+    pub(crate) fn note_failure(&mut self) {
+        const EIO: i32 = -5;
+        if !super::is_pending(&self.placed) {
+            return;
+        }
+        self.log.superblock.s_errno.set(EIO.cast_unsigned());
+        self.log.superblock.seal();
+        if let Ok(offset) = self.log.offset(0) {
+            // A device that takes nothing any more does not take this.
+            let _ = self.device().write_at(offset, self.log.superblock.as_bytes());
+            let _ = self.device().flush();
+        }
+    }
+
     /// Brings all to its place and says that nothing is left to replay.
     pub(crate) fn close(&mut self, now: Timestamp) -> Result<()> {
         if self.log.superblock.is_clean() && !super::is_pending(&self.placed) {

@@ -22,8 +22,23 @@ use crate::txn::{Account, Update};
 use crate::volume::Volume;
 use crate::{file, inode};
 
-/// Where a stretch of file blocks goes: its first, how many, the disk block of the first.
-type Place = (u64, u64, Block);
+/// Where a stretch of file blocks goes.
+struct Place {
+    /// The first of them.
+    from: u64,
+    count: u64,
+    /// The disk block of the first.
+    start: Block,
+    /// What they were before.
+    was: Was,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Was {
+    Mapped,
+    Unwritten,
+    Hole,
+}
 
 /// What a write-back takes along.
 struct Flight {
@@ -74,7 +89,7 @@ impl Volume {
                 // Told here, and once more to whoever syncs that file.
                 let what = format!("writing back inode {}", file.number());
                 let again = Error::io(what, io::Error::other(error.to_string()));
-                file.state().error.get_or_insert(error);
+                file.state().failures.note(&error);
                 first = first.and(Err(again));
             }
         }
@@ -99,7 +114,7 @@ impl Volume {
         let file = self.delayed.find(number)?;
         let _shared = file.share();
         if let Err(error) = self.flush_shared(&file, Reason::Asked) {
-            file.state().error.get_or_insert(error);
+            file.state().failures.note(&error);
         }
         self.load(number).ok()
     }
@@ -197,10 +212,37 @@ impl Volume {
         if self.cache.journals_data() {
             return Ok(());
         }
-        self.each_piece(&flight.runs, &places, |place, piece| {
+        let done = self.each_piece(&flight.runs, &places, |place, piece| {
             let written = self.cache.device().write_at(place, piece);
             written.map_err(|source| Error::io(format!("writing inode {}", file.number()), source))
-        })
+        });
+        if done.is_err() {
+            // Else they would show what others left there.
+            let gone = self.take_back(file.number(), &places);
+            self.or_fail(gone)?;
+        }
+        done
+    }
+
+    /// Makes blocks that did not get their bytes what they were before, as part of the same transaction.
+    fn take_back(&self, number: InodeNumber, places: &[Place]) -> Result<()> {
+        let mut undo = |update: &mut Update<'_>| {
+            let mut node = self.load_in(update, number)?;
+            for place in places {
+                let range = (place.from, place.from + place.count);
+                match place.was {
+                    Was::Mapped => {}
+                    Was::Unwritten => {
+                        map::set_unwritten(&self.format, &self.space, update, &mut node, range, true)?;
+                    }
+                    Was::Hole => {
+                        map::unmap(&self.format, &self.space, update, &mut node, range.0, range.1)?;
+                    }
+                }
+            }
+            inode::store(update, &self.format, &self.space, &mut node)
+        };
+        self.attempt(&mut undo, false)
     }
 
     fn map_flight(
@@ -243,14 +285,14 @@ impl Volume {
         while at < end {
             let found = map::lookup(&*update, &self.format, node, FileBlock(low_u32(at)))?;
             let count = found.count.min(end - at);
-            let (start, count) = match found.state {
-                State::Mapped(block) => (block, count),
+            let (start, count, was) = match found.state {
+                State::Mapped(block) => (block, count, Was::Mapped),
                 State::Unwritten(block) => {
                     let written = (at, at + count);
                     let range =
                         if flight.sparing { self.zero_around(update, node, written)? } else { written };
                     map::set_unwritten(&self.format, &self.space, update, node, range, false)?;
-                    (block, count)
+                    (block, count, Was::Unwritten)
                 }
                 State::Hole => {
                     if at >= hole_end {
@@ -259,10 +301,11 @@ impl Volume {
                     }
                     let hint = file::WriteHint { end: hole_end << log2, growing: flight.growing };
                     let hole = Segment { count, ..found };
-                    file::map_hole(self, update, node, &mut ahead, hole, &hint, false)?
+                    let (start, count) = file::map_hole(self, update, node, &mut ahead, hole, &hint, false)?;
+                    (start, count, Was::Hole)
                 }
             };
-            places.push((at, count, start));
+            places.push(Place { from: at, count, start, was });
             at += count;
         }
         Ok(())
@@ -296,7 +339,7 @@ impl Volume {
     ) -> Result<()> {
         let size = self.format.geometry.block_size;
         let mut runs = runs.iter().peekable();
-        for (from, count, start) in places {
+        for Place { from, count, start, .. } in places {
             let stop = from + count;
             while let Some((first, data)) = runs.peek() {
                 let run_end = first + size.blocks_for(data.len() as u64);

@@ -5,7 +5,7 @@ use ondisk::units::InodeNumber;
 
 use super::attrs::file_type;
 use super::rules;
-use crate::dirty::{DirtyFile, Reason, State};
+use crate::dirty::{DirtyFile, Failures, Heard, Reason, State};
 use crate::error::{Error, Result};
 use crate::map::{self, Segments};
 use crate::volume::Volume;
@@ -254,12 +254,41 @@ impl Volume {
     /// # Errors
     /// As [`Volume::sync`]; a write-back that failed earlier, once.
     pub fn sync_inode(&self, number: InodeNumber, _data_only: bool) -> Result<()> {
+        self.sync_and_tell(number, |failures| failures.tell_anybody())
+    }
+
+    /// What a file that is opened now has heard of write-backs that failed, for [`Volume::sync_opened`].
+    #[must_use]
+    pub fn heard(&self, number: InodeNumber) -> Heard {
+        self.delayed.find(number).map_or_else(Heard::default, |file| file.state().failures.heard())
+    }
+
+    /// Makes an open file stable. Bytes that were taken and could not be written back are told as lost to each
+    /// who has the file open, once.
+    ///
+    /// # Errors
+    /// As [`Volume::sync`]; a write-back that failed.
+    pub fn sync_opened(&self, number: InodeNumber, _data_only: bool, heard: &mut Heard) -> Result<()> {
+        self.sync_and_tell(number, |failures| failures.tell(heard))
+    }
+
+    fn sync_and_tell(
+        &self,
+        number: InodeNumber,
+        tell: impl FnOnce(&mut Failures) -> Option<Error>,
+    ) -> Result<()> {
         if let Some(file) = self.delayed.find(number) {
-            {
+            let done = {
                 let _shared = file.share();
-                self.flush_shared(&file, Reason::Asked)?;
+                self.flush_shared(&file, Reason::Asked)
+            };
+            match done {
+                Ok(()) => {}
+                // The bytes are not lost.
+                Err(Error::NoSpace) => return done,
+                Err(error) => file.state().failures.note(&error),
             }
-            let failed = file.state().error.take();
+            let failed = tell(&mut file.state().failures);
             failed.map_or(Ok(()), Err)?;
         }
         if self.journal.is_some() { self.sync_metadata() } else { self.sync() }
