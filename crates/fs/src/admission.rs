@@ -55,7 +55,7 @@ pub(crate) fn refuse_unwritable(
         return refuse("the journal must be replayed before the volume is written");
     }
     let elsewhere = features.compat.contains(Compat::HAS_JOURNAL) && raw.s_journal_inum.get() == 0;
-    if elsewhere && !options.unordered {
+    if elsewhere && options.uses_journal() {
         return refuse(
             "the journal is on another device, which is not written: only unordered writing is possible",
         );
@@ -82,6 +82,18 @@ pub(crate) fn refuse_unwritable(
         "the volume uses features that can't be written: {}",
         unknown.names().join(", ")
     )))
+}
+
+/// Refuses volumes with structures that have no clean order without a journal: values that several inodes
+/// refer to, and names inside of records.
+pub(crate) fn refuse_unphased(format: &Format) -> Result<()> {
+    let disordered = Incompat::EA_INODE | Incompat::INLINE_DATA;
+    let found = Features { incompat: format.features.incompat & disordered, ..Features::default() };
+    if found.incompat.is_empty() {
+        return Ok(());
+    }
+    let names = found.names().join(", ");
+    Err(Error::Unsupported(format!("the volume uses features that soft updates keep in no order: {names}")))
 }
 
 /// Refuses a volume that another host uses, or might, as its block of multiple mount protection says.

@@ -14,9 +14,10 @@ mod shard;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use ondisk::corrupt::Place;
 use ondisk::seal::Sealer;
@@ -24,10 +25,11 @@ use ondisk::units::{Block, BlockRun, BlockSize};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::phased::Epoch;
 use crate::versions::Versions;
 pub(crate) use haste::in_haste;
 pub use role::Role;
-use shard::{Shard, State};
+use shard::{Change, Shard, State};
 
 /// Where metadata blocks can be read from: the cache, or an update that sees its own changes.
 pub trait Blocks {
@@ -40,12 +42,22 @@ pub trait Blocks {
 
 /// Blocks on their way to the device, as they were when they were collected, in the order of their
 /// numbers.
-pub struct Outgoing(Vec<(u64, Role, Arc<[u8]>)>);
+#[derive(Default)]
+pub struct Outgoing {
+    blocks: Vec<(u64, Role, Arc<[u8]>)>,
+    /// What the device has of those that are not new, where order counts.
+    before: HashMap<u64, Arc<[u8]>>,
+}
 
 impl Outgoing {
     /// Each block, with its role and its bytes, which are not sealed.
     pub(crate) fn blocks(&self) -> &[(u64, Role, Arc<[u8]>)] {
-        &self.0
+        &self.blocks
+    }
+
+    /// What the device has of a block; `None` of one that is new.
+    pub(crate) fn before(&self, block: u64) -> Option<&Arc<[u8]>> {
+        self.before.get(&block)
     }
 }
 
@@ -75,6 +87,8 @@ pub struct Cache {
     /// Whether the bytes of files go through it too.
     journals_data: AtomicBool,
     forgotten: Mutex<Vec<BlockRun>>,
+    /// What is known of the order of changes, where it counts.
+    epoch: OnceLock<Epoch>,
 }
 
 impl Cache {
@@ -93,6 +107,7 @@ impl Cache {
             journaled: AtomicBool::new(false),
             journals_data: AtomicBool::new(false),
             forgotten: Mutex::default(),
+            epoch: OnceLock::new(),
         }
     }
 
@@ -152,20 +167,54 @@ impl Cache {
         Ok(bytes)
     }
 
-    /// Takes over changed blocks.
-    pub(crate) fn publish(&self, changed: impl IntoIterator<Item = (Block, Role, Arc<[u8]>)>) {
-        for (block, role, bytes) in changed {
+    /// Takes over changed blocks, each with what it was made of if it is not new.
+    pub(crate) fn publish(
+        &self,
+        changed: impl IntoIterator<Item = (Block, Role, Arc<[u8]>, Option<Arc<[u8]>>)>,
+    ) {
+        let ordered = self.epoch().is_some();
+        for (block, role, bytes, before) in changed {
+            let change = Change { bytes, before: before.filter(|_| ordered) };
             let mut shard = self.shard(block.0);
             // Counted under its lock: who collects it must find it counted.
-            self.changed.fetch_add(shard.change(block.0, role, bytes, self.capacity), Ordering::Relaxed);
+            self.changed.fetch_add(shard.change(block.0, role, change, self.capacity), Ordering::Relaxed);
         }
+    }
+
+    /// From now on changes reach the device in an order that lets no crash do harm.
+    pub(crate) fn keep_order(&self) {
+        let _ = self.epoch.set(Epoch::default());
+    }
+
+    /// What is known of the order of changes, where it counts.
+    pub(crate) fn epoch(&self) -> Option<&Epoch> {
+        self.epoch.get()
+    }
+
+    /// Whether a block is changed, and the device has nothing that leads to it.
+    pub(crate) fn is_new(&self, block: Block) -> bool {
+        let mut shard = self.shard(block.0);
+        shard.find(block.0).is_some_and(|entry| entry.state == State::Changed && entry.before.is_none())
+    }
+
+    /// What the device has, or will have when what is on its way is there, of a block that is in memory.
+    pub(crate) fn before(&self, block: Block) -> Option<Arc<[u8]>> {
+        let mut shard = self.shard(block.0);
+        let entry = shard.find(block.0)?;
+        if entry.state == State::Changed { entry.before.clone() } else { Some(Arc::clone(&entry.bytes)) }
     }
 
     /// Drops blocks that no longer are metadata, unwritten changes included.
     pub(crate) fn forget(&self, run: BlockRun) {
         for block in run.start.0..run.start.0 + u64::from(run.count) {
             let mut shard = self.shard(block);
-            self.changed.fetch_sub(shard.drop_block(block), Ordering::Relaxed);
+            let Some(dropped) = shard.drop_block(block) else { continue };
+            self.changed.fetch_sub(1, Ordering::Relaxed);
+            if let Some(epoch) = self.epoch()
+                && dropped.before.is_some()
+            {
+                epoch.note_dropped(block, dropped.role, dropped.bytes);
+            }
         }
         if self.journaled.load(Ordering::Relaxed) {
             self.forgotten.lock().unwrap_or_else(PoisonError::into_inner).push(run);
@@ -237,7 +286,7 @@ impl Cache {
 
     /// Collected blocks are in the journal; they stay in memory until they are in their places.
     pub(crate) fn logged(&self, outgoing: &Outgoing) {
-        for (block, _, bytes) in &outgoing.0 {
+        for (block, _, bytes) in &outgoing.blocks {
             self.shard(*block).logged(*block, bytes);
         }
     }
@@ -270,26 +319,55 @@ impl Cache {
     /// Every changed block as it is now. Whoever collects must write, before somebody collects
     /// again: of two versions of a block the older could reach the device last.
     pub(crate) fn collect(&self) -> Outgoing {
-        let mut all = Vec::new();
+        let mut all = Outgoing::default();
         for mut shard in self.shards() {
-            let before = all.len();
+            let before = all.blocks.len();
             shard.collect(&mut all);
-            self.changed.fetch_sub(all.len() - before, Ordering::Relaxed);
+            self.changed.fetch_sub(all.blocks.len() - before, Ordering::Relaxed);
         }
-        all.sort_unstable_by_key(|(block, ..)| *block);
-        Outgoing(all)
+        all.blocks.sort_unstable_by_key(|(block, ..)| *block);
+        all
     }
 
     /// Writes collected blocks in device order, sealed, neighbours together; does not flush the
     /// device.
     ///
     /// # Errors
-    /// The device's failure; nothing may be collected after that.
+    /// The device's failure. Blocks not yet written, and those changed meanwhile, are changed still.
     pub(crate) fn write_out(&self, outgoing: &Outgoing) -> Result<()> {
-        let block_len = self.block_len();
-        let most = (GATHER / block_len).max(1);
-        let mut gathered = Vec::with_capacity(block_len);
-        for run in outgoing.0.chunk_by(|a, b| b.0 == a.0 + 1).flat_map(|run| run.chunks(most)) {
+        self.write_runs(&outgoing.blocks, |run| self.written(run))?;
+        self.trim();
+        Ok(())
+    }
+
+    /// Writes images of blocks, in the order of their numbers; what of them is in memory stays changed.
+    ///
+    /// # Errors
+    /// The device's failure.
+    pub(crate) fn write_images(&self, images: &[(u64, Role, Arc<[u8]>)]) -> Result<()> {
+        self.write_runs(images, |_| {})
+    }
+
+    /// All collected blocks are on the device as they were collected.
+    pub(crate) fn all_written(&self, outgoing: &Outgoing) {
+        self.written(&outgoing.blocks);
+        self.trim();
+    }
+
+    fn written(&self, blocks: &[(u64, Role, Arc<[u8]>)]) {
+        for (block, _, bytes) in blocks {
+            self.shard(*block).written(*block, bytes);
+        }
+    }
+
+    fn write_runs(
+        &self,
+        blocks: &[(u64, Role, Arc<[u8]>)],
+        written: impl Fn(&[(u64, Role, Arc<[u8]>)]),
+    ) -> Result<()> {
+        let most = (GATHER / self.block_size.bytes_usize()).max(1);
+        let mut gathered = Vec::new();
+        for run in blocks.chunk_by(|a, b| b.0 == a.0 + 1).flat_map(|run| run.chunks(most)) {
             gathered.clear();
             for (block, role, bytes) in run {
                 let start = gathered.len();
@@ -300,11 +378,8 @@ impl Cache {
             self.device
                 .write_at(first * u64::from(self.block_size.bytes()), &gathered)
                 .map_err(|source| Error::io(format!("writing block {first}"), source))?;
-            for (block, _, bytes) in run {
-                self.shard(*block).written(*block, bytes);
-            }
+            written(run);
         }
-        self.trim();
         Ok(())
     }
 

@@ -12,6 +12,13 @@ use crate::format::Format;
 use crate::space::Space;
 use crate::txn::Update;
 
+/// What the block of an inode's record is.
+pub(crate) fn table_role(format: &Format, number: InodeNumber) -> Role {
+    let inside = format.geometry.locate_inode(number).map_or(0, |(_, index)| index);
+    let first = number.get() - inside % format.geometry.inodes_per_block();
+    InodeNumber::new(first).map_or(Role::Plain, Role::Inodes)
+}
+
 /// Reads an inode's record and verifies its checksum. Whether the inode is in use is for the caller
 /// to judge.
 ///
@@ -19,7 +26,7 @@ use crate::txn::Update;
 /// A number behind the last inode, a wrong checksum, an impossible record; the device's failure.
 pub fn load(blocks: &dyn Blocks, format: &Format, space: &Space, number: InodeNumber) -> Result<Inode> {
     let (block, offset) = space.inode_place(format, number)?;
-    let table = blocks.read(block, Role::Plain)?;
+    let table = blocks.read(block, table_role(format, number))?;
     let size = usize::from(format.geometry.inode_size);
     let bytes = table.get(offset..offset + size).unwrap_or_default();
     let inode = Inode::parse(number, bytes)?;
@@ -37,7 +44,8 @@ pub fn store(update: &mut Update<'_>, format: &Format, space: &Space, inode: &mu
     format.sealer.seal_inode(inode);
     update.note_changed(inode.number());
     let (block, offset) = space.inode_place(format, inode.number())?;
-    let table = update.edit(block, Role::Plain)?;
+    let role = table_role(format, inode.number());
+    let table = update.edit(block, role)?;
     if let Some(record) = table.get_mut(offset..offset + inode.bytes().len()) {
         record.copy_from_slice(inode.bytes());
     }

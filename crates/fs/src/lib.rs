@@ -54,6 +54,7 @@ mod map;
 pub mod mkfs;
 mod ops;
 mod options;
+mod phased;
 pub mod quota;
 mod space;
 mod steady;
@@ -75,6 +76,6 @@ pub use ops::{
     AccessTimes, Allocate, AttributeChange, Attributes, File, FileMap, Inherited, Kind, Metadata, NewInode,
     Pin, Replace, Seek, Times, Walk, Wanted, WriteOptions, Writer, rules,
 };
-pub use options::{DataMode, OpenOptions};
+pub use options::{DataMode, OpenOptions, Ordering};
 pub use placement;
 pub use volume::Volume;

@@ -15,6 +15,34 @@ pub enum DataMode {
     Journal,
 }
 
+/// In which order changes reach the device, and when: what a crash leaves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Ordering {
+    /// Through the journal, where there is one; else in any order.
+    #[default]
+    Journal,
+    /// Without a journal, in phases (soft updates): a crash leaves no damage, only space and inodes to be
+    /// reclaimed. A journal is left unused.
+    Softdep,
+    /// As `Softdep`, and each change of metadata is stable when it returns.
+    Normal,
+    /// As `Normal`, and bytes that are written too.
+    Sync,
+    /// In any order, past the journal: what a crash leaves has to be checked.
+    Async,
+}
+
+impl Ordering {
+    pub(crate) fn is_phased(self) -> bool {
+        matches!(self, Ordering::Softdep | Ordering::Normal | Ordering::Sync)
+    }
+
+    /// Whether each change is stable when it returns.
+    pub(crate) fn is_each(self) -> bool {
+        matches!(self, Ordering::Normal | Ordering::Sync)
+    }
+}
+
 /// How to open a volume.
 #[derive(Clone, Debug, Default)]
 pub struct OpenOptions {
@@ -22,7 +50,7 @@ pub struct OpenOptions {
     pub(crate) policy: BlockPolicyKind,
     pub(crate) loading: bool,
     pub(crate) delay: u64,
-    pub(crate) unordered: bool,
+    pub(crate) ordering: Ordering,
     pub(crate) force: bool,
     pub(crate) noload: bool,
     pub(crate) data: DataMode,
@@ -90,11 +118,26 @@ impl OpenOptions {
         self
     }
 
+    /// In which order changes reach the device.
+    #[must_use]
+    pub fn ordering(mut self, ordering: Ordering) -> Self {
+        self.ordering = ordering;
+        self
+    }
+
     /// Writes volumes with a journal without using it: what a crash leaves then has to be checked.
     #[must_use]
     pub fn unordered(mut self, unordered: bool) -> Self {
-        self.unordered = unordered;
+        match (unordered, self.ordering) {
+            (true, _) => self.ordering = Ordering::Async,
+            (false, Ordering::Async) => self.ordering = Ordering::Journal,
+            (false, _) => {}
+        }
         self
+    }
+
+    pub(crate) fn uses_journal(&self) -> bool {
+        self.ordering == Ordering::Journal
     }
 
     /// Writes volumes that were not closed cleanly, or are marked as having errors, too: the caller

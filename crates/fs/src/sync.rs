@@ -17,6 +17,7 @@ use zerocopy::IntoBytes;
 use crate::cache::Outgoing;
 use crate::error::{Error, Result};
 use crate::journal::{Journal, Transaction};
+use crate::phased::{Commit, Epoch, Notes};
 use crate::space::Work;
 use crate::txn::Update;
 use crate::versions::SPACE;
@@ -51,6 +52,10 @@ struct Collected {
     outgoing: Outgoing,
     superblock: RawSuperblock,
     forgotten: Vec<BlockRun>,
+    /// What is known of the order of changes, where it counts.
+    notes: Option<Notes>,
+    /// Blocks and inodes that the device calls free.
+    free_before: (u64, u32),
     work: Work,
 }
 
@@ -119,14 +124,16 @@ impl Volume {
         self.sync_after(begun)
     }
 
-    /// Brings the running transaction of a journal to the device, if it is large; without a journal, where
-    /// nothing is promised before a sync, metadata blocks that take much memory.
+    /// Brings the running transaction of a journal to the device, if it is large; without a journal, metadata blocks that take much memory.
     pub(crate) fn relieve(&self) -> Result<()> {
         if let Some(journal) = &self.journal {
             return if journal.is_filling() { self.commit_full() } else { Ok(()) };
         }
         if !self.cache.is_crowded() {
             return Ok(());
+        }
+        if self.cache.epoch().is_some() {
+            return self.commit_full();
         }
         let guard = match self.syncs.writing.try_lock() {
             Ok(guard) => guard,
@@ -245,9 +252,22 @@ impl Volume {
                 now: self.now(),
             });
         }
+        if let Some(notes) = &collected.notes {
+            return self.commit_phased(collected, notes);
+        }
         self.cache.write_out(&collected.outgoing)?;
         self.write_superblock(collected.superblock)?;
         self.flush()
+    }
+
+    /// Writes an epoch in phases. The superblock never counts more free than there is.
+    fn commit_phased(&self, collected: &Collected, notes: &Notes) -> Result<()> {
+        let (last, mut first) = (collected.superblock, collected.superblock);
+        first.set_free_blocks_count(last.free_blocks_count().min(collected.free_before.0));
+        first.s_free_inodes_count.set(last.s_free_inodes_count.get().min(collected.free_before.1));
+        let (cache, format, outgoing) = (&*self.cache, &self.format, &collected.outgoing);
+        let commit = Commit { cache, format, outgoing, notes };
+        commit.write(|| self.write_superblock(first), || self.write_superblock(last))
     }
 
     /// Tells the device of what is free for good and can't be in use again yet. It is advice: a device
@@ -275,6 +295,7 @@ impl Volume {
     /// All that is to be written, as of one moment between two updates.
     fn collect(&self) -> Result<Collected> {
         let _landed = self.journal.as_ref().map(Journal::land);
+        let _ordered = self.cache.epoch().map(Epoch::land);
         let _writing = lock(&self.writer);
         let (change, work) = self.cache.versions().during(&[SPACE], &[], || {
             let mut update = Update::new(&self.cache);
@@ -282,6 +303,8 @@ impl Volume {
             update.commit();
             Ok::<_, Error>(written_back)
         })?;
+        let raw = self.superblock();
+        let free_before = (raw.free_blocks_count(), raw.s_free_inodes_count.get());
         self.edit_superblock(|raw| {
             let blocks = change.clusters << self.format.geometry.cluster_log2;
             raw.set_free_blocks_count(raw.free_blocks_count().saturating_add_signed(blocks));
@@ -292,6 +315,8 @@ impl Volume {
             journal.begin_next();
         }
         Ok(Collected {
+            notes: self.cache.epoch().map(Epoch::end),
+            free_before,
             outgoing: self.cache.collect(),
             superblock: self.superblock(),
             forgotten: self.cache.take_forgotten(),

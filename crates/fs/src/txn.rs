@@ -6,7 +6,7 @@
 //! point, for lack of space or over a corrupt block, without undoing anything by hand.
 //!
 //! Published blocks reach the device with the next sync: as one transaction of the journal where there is one
-//! (`journal`), else in any order.
+//! (`journal`), in phases (`phased`), else in any order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -16,10 +16,13 @@ use placement::Promise;
 
 use crate::cache::{Blocks, Cache, Role};
 use crate::error::{Error, Result};
+use crate::phased::{Epoch, Notes};
 
 struct Staged {
     role: Role,
     bytes: Arc<[u8]>,
+    /// What the block was before this update; `None` of a new one.
+    before: Option<Arc<[u8]>>,
 }
 
 /// Something taken or given up that goes back by itself unless it is kept: free space, an inode
@@ -49,6 +52,7 @@ pub struct Update<'v> {
     moved: Vec<InodeNumber>,
     groups: BTreeSet<Group>,
     postponing: bool,
+    notes: Notes,
 }
 
 /// Space promised beforehand, from which an update may take. What a dropped update took from it is
@@ -68,6 +72,7 @@ impl<'v> Update<'v> {
             moved: Vec::new(),
             groups: BTreeSet::new(),
             postponing: false,
+            notes: Notes::default(),
         }
     }
 
@@ -90,7 +95,7 @@ impl<'v> Update<'v> {
         let bytes = if self.holds(block) { None } else { Some(self.cache.read(block, role)?) };
         let staged = self.staged.entry(block.0).or_insert_with(|| {
             let bytes = bytes.unwrap_or_default();
-            Staged { role, bytes }
+            Staged { role, before: Some(Arc::clone(&bytes)), bytes }
         });
         staged.role = role;
         Ok(Arc::make_mut(&mut staged.bytes))
@@ -99,8 +104,19 @@ impl<'v> Update<'v> {
     /// A block whose old contents do not matter, as zeros, to fill.
     pub fn create(&mut self, block: Block, role: Role) -> &mut [u8] {
         let bytes: Arc<[u8]> = vec![0; self.cache.block_len()].into();
-        let staged = self.staged.entry(block.0).insert_entry(Staged { role, bytes }).into_mut();
+        let before = self.staged.get(&block.0).and_then(|staged| staged.before.clone());
+        let staged = self.staged.entry(block.0).insert_entry(Staged { role, bytes, before }).into_mut();
         Arc::make_mut(&mut staged.bytes)
+    }
+
+    /// A block whose contents are replaced, as zeros, to fill.
+    ///
+    /// # Errors
+    /// As [`Blocks::read`].
+    pub fn rewrite(&mut self, block: Block, role: Role) -> Result<&mut [u8]> {
+        // It may have been something else.
+        self.edit(block, Role::Plain)?.fill(0);
+        self.edit(block, role)
     }
 
     /// Whether the update changes a block.
@@ -193,21 +209,72 @@ impl<'v> Update<'v> {
         self.staged.len()
     }
 
+    /// Whether the order counts in which changes reach the device.
+    pub(crate) fn is_ordered(&self) -> bool {
+        self.cache.epoch().is_some()
+    }
+
+    /// Whether nothing on the device leads to a block yet, so that it may be changed in place. Where order
+    /// does not count every block may.
+    pub(crate) fn is_own(&self, block: Block) -> bool {
+        let created = self.staged.get(&block.0).is_some_and(|staged| staged.before.is_none());
+        !self.is_ordered() || created || self.cache.is_new(block)
+    }
+
+    /// What the device has of a block before this epoch's changes; `None` of a new one.
+    ///
+    /// # Errors
+    /// As [`Blocks::read`].
+    pub(crate) fn before(&self, block: Block, role: Role) -> Result<Option<Arc<[u8]>>> {
+        if self.is_own(block) {
+            return Ok(None);
+        }
+        match self.cache.before(block).or_else(|| self.staged.get(&block.0)?.before.clone()) {
+            Some(before) => Ok(Some(before)),
+            None => self.cache.read(block, role).map(Some),
+        }
+    }
+
+    /// What the epoch that this update would belong to knows of the order of changes, where it counts.
+    pub(crate) fn epoch(&self) -> Option<&'v Epoch> {
+        self.cache.epoch()
+    }
+
+    /// What this update adds to that.
+    pub(crate) fn notes(&mut self) -> &mut Notes {
+        &mut self.notes
+    }
+
+    /// As [`Update::notes`], to look at.
+    pub(crate) fn noted(&self) -> &Notes {
+        &self.notes
+    }
+
     /// Notes that blocks stop being metadata: staged and cached copies are dropped on commit.
     pub fn forget(&mut self, run: BlockRun) {
         self.forgotten.push(run);
         for block in run.start.0..run.start.0 + u64::from(run.count) {
-            self.staged.remove(&block);
+            let is_own = self.is_own(Block(block));
+            if let Some(staged) = self.staged.remove(&block)
+                && !is_own
+            {
+                self.notes.drop_block(block, staged.role, staged.bytes);
+            }
         }
     }
 
     /// Makes all changes visible and all claims permanent.
     pub fn commit(self) {
-        let Update { cache, staged, claims, forgotten, changed, moved, .. } = self;
+        let Update { cache, staged, claims, forgotten, changed, moved, notes, .. } = self;
         cache.versions().during(&changed, &moved, || {
             forgotten.into_iter().for_each(|run| cache.forget(run));
             let staged = staged.into_iter();
-            cache.publish(staged.map(|(block, staged)| (Block(block), staged.role, staged.bytes)));
+            cache.publish(
+                staged.map(|(block, staged)| (Block(block), staged.role, staged.bytes, staged.before)),
+            );
+            if let Some(epoch) = cache.epoch() {
+                epoch.take_in(notes);
+            }
             for claim in claims {
                 claim.keep();
             }

@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ondisk::corrupt::Place;
 use ondisk::features::{Compat, Incompat};
 use ondisk::inode::{Inode, TimeField, Timestamp};
-use ondisk::superblock::RawSuperblock;
+use ondisk::superblock::{RawSuperblock, STATE_ERROR, STATE_VALID};
 use ondisk::units::{Block, Group};
 
-use crate::admission::{read_superblock, refuse_unreadable, refuse_unwritable};
+use crate::admission::{read_superblock, refuse_unphased, refuse_unreadable, refuse_unwritable};
 use crate::cache::{Blocks, Cache, Role, in_haste};
 use crate::device::Device;
 use crate::dir::KnownNames;
@@ -22,6 +22,7 @@ use crate::format::Format;
 use crate::handles::Handles;
 use crate::journal::{self, Journal, Recovery};
 use crate::options::OpenOptions;
+use crate::phased;
 use crate::space::Space;
 use crate::sync::Syncs;
 use crate::txn::Update;
@@ -90,6 +91,17 @@ fn readable(device: &dyn Device) -> Result<(RawSuperblock, Format)> {
 /// A device whose journal was replayed, if it has to be.
 fn recovered(device: Arc<dyn Device>, options: &OpenOptions) -> Result<(Arc<dyn Device>, Option<Recovery>)> {
     let (raw, mut format) = readable(&*device)?;
+    let unclean = raw.s_state.get() & (STATE_VALID | STATE_ERROR) == 0;
+    if unclean
+        && options.write
+        && options.ordering.is_phased()
+        && !options.force
+        && !journal::is_pending(&raw)
+    {
+        refuse_unwritable(&raw, &*device, &format, &options.clone().force(true))?;
+        phased::recover(&device, options)?;
+        return Ok((device, None));
+    }
     if options.noload || !journal::is_pending(&raw) {
         return Ok((device, None));
     }
@@ -127,12 +139,16 @@ impl Volume {
         } else {
             Space::for_reading(&*device, &format)?
         };
-        let journaled = options.write && !options.loading && !options.unordered;
+        let journaled = options.write && !options.loading && options.uses_journal();
         let journal = if journaled && format.features.compat.contains(Compat::HAS_JOURNAL) {
             Some(Journal::open(&device, &cache, &format, &raw, options.data)?)
         } else {
             None
         };
+        if options.write && !options.loading && options.ordering.is_phased() {
+            refuse_unphased(&format)?;
+            cache.keep_order();
+        }
         let volume = Volume {
             format,
             cache,
@@ -229,6 +245,9 @@ impl Volume {
                 done => {
                     let done = done?;
                     self.relieve()?;
+                    if self.options.ordering.is_each() {
+                        self.sync_metadata()?;
+                    }
                     return Ok(done);
                 }
             }
@@ -273,7 +292,8 @@ impl Volume {
         hasty: bool,
     ) -> Result<T> {
         let _writing = self.begin()?;
-        if self.journal.as_ref().is_some_and(Journal::is_filling) {
+        let is_full = self.cache.epoch().is_some() && self.cache.is_crowded();
+        if is_full || self.journal.as_ref().is_some_and(Journal::is_filling) {
             return Err(Error::LogFull);
         }
         let mut update = Update::new(&self.cache);

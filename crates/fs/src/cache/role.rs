@@ -1,16 +1,22 @@
 //! What metadata blocks are, and with that their checksums.
 
 use ondisk::seal::{InodeSeed, Sealer};
-use ondisk::units::Block;
+use ondisk::units::{Block, Group, InodeNumber};
 
-/// What a metadata block is, as far as its checksum is concerned.
+/// What a metadata block is, as far as its checksum and the order of its changes are concerned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
-    /// No checksum of its own: bitmaps (theirs is in the descriptor), tables (each record has its
-    /// own), indirect blocks, targets of symbolic links.
+    /// No checksum of its own: indirect blocks, targets of symbolic links; blocks that are read without
+    /// knowing what they are.
     Plain,
     /// Bytes of a file on their way through the journal; no checksum either.
     Data,
+    /// A bitmap, whose checksum is in the descriptor.
+    Bitmap,
+    /// Group descriptors from this one on; each has its own checksum.
+    Descriptors(Group),
+    /// Records of inodes from this one on; each has its own checksum.
+    Inodes(InodeNumber),
     /// Directory leaf with a tail.
     DirectoryLeaf(InodeSeed),
     /// Directory index node whose count stands at the offset.
@@ -24,7 +30,7 @@ pub enum Role {
 impl Role {
     pub(super) fn is_right(self, sealer: &Sealer, block: Block, bytes: &[u8]) -> bool {
         match self {
-            Role::Plain | Role::Data => true,
+            Role::Plain | Role::Data | Role::Bitmap | Role::Descriptors(_) | Role::Inodes(_) => true,
             Role::DirectoryLeaf(seed) => seed.directory_leaf_is_right(bytes),
             Role::IndexNode(seed, at) => seed.index_node_is_right(bytes, at),
             Role::ExtentNode(seed) => seed.extent_node_is_right(bytes),
@@ -34,7 +40,7 @@ impl Role {
 
     pub(super) fn seal(self, sealer: &Sealer, block: Block, bytes: &mut [u8]) {
         match self {
-            Role::Plain | Role::Data => {}
+            Role::Plain | Role::Data | Role::Bitmap | Role::Descriptors(_) | Role::Inodes(_) => {}
             Role::DirectoryLeaf(seed) => seed.seal_directory_leaf(bytes),
             Role::IndexNode(seed, at) => seed.seal_index_node(bytes, at),
             Role::ExtentNode(seed) => seed.seal_extent_node(bytes),
@@ -45,6 +51,9 @@ impl Role {
     pub(super) fn name(self) -> &'static str {
         match self {
             Role::Plain | Role::Data => "block",
+            Role::Bitmap => "bitmap",
+            Role::Descriptors(_) => "block of descriptors",
+            Role::Inodes(_) => "inode table",
             Role::DirectoryLeaf(_) => "directory block",
             Role::IndexNode(..) => "directory index node",
             Role::ExtentNode(_) => "extent node",

@@ -5,7 +5,14 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
+use super::Outgoing;
 use super::role::Role;
+
+/// New bytes of a block, and what they were made of: nothing, if the block is new or order does not count.
+pub(super) struct Change {
+    pub(super) bytes: Arc<[u8]>,
+    pub(super) before: Option<Arc<[u8]>>,
+}
 
 /// How a block stands to what the device has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,6 +29,9 @@ pub(super) enum State {
 
 pub(super) struct Entry {
     pub(super) bytes: Arc<[u8]>,
+    /// What the device has, or will have when what is on its way is there, of a changed block; kept where
+    /// order counts. None of a block that is new.
+    pub(super) before: Option<Arc<[u8]>>,
     pub(super) role: Role,
     pub(super) state: State,
     /// Looked at since the hand last passed.
@@ -85,14 +95,20 @@ impl Shard {
 
     /// Takes in what was read from the device.
     pub(super) fn admit(&mut self, block: u64, role: Role, bytes: Arc<[u8]>, capacity: usize) {
-        self.entries.insert(block, Entry { bytes, role, state: State::Clean, used: false });
+        self.entries.insert(block, Entry { bytes, before: None, role, state: State::Clean, used: false });
         self.ring.push_back(block);
         self.shrink(capacity, STEPS);
     }
 
-    /// Takes in what was changed; says by how many more blocks are changed and not on their way.
-    pub(super) fn change(&mut self, block: u64, role: Role, bytes: Arc<[u8]>, capacity: usize) -> usize {
-        let entry = Entry { bytes, role, state: State::Changed, used: true };
+    /// Takes in what was changed, `before` being what it was made of; says by how many more blocks are
+    /// changed and not on their way.
+    pub(super) fn change(&mut self, block: u64, role: Role, change: Change, capacity: usize) -> usize {
+        let Change { bytes, mut before } = change;
+        if let Some(entry) = self.entries.get_mut(&block).filter(|entry| entry.state == State::Changed) {
+            // The device knows nothing of what was made in between.
+            before = entry.before.take();
+        }
+        let entry = Entry { bytes, before, role, state: State::Changed, used: true };
         let before = self.entries.insert(block, entry).map(|entry| entry.state);
         if before.is_none() {
             self.ring.push_back(block);
@@ -105,22 +121,23 @@ impl Shard {
         1
     }
 
-    /// Drops a block, changes included; says by how many fewer blocks are changed and not on their way.
-    pub(super) fn drop_block(&mut self, block: u64) -> usize {
-        let Some(entry) = self.entries.remove(&block) else { return 0 };
+    /// Drops a block, changes included, and hands it out if they were not on their way.
+    pub(super) fn drop_block(&mut self, block: u64) -> Option<Entry> {
+        let entry = self.entries.remove(&block)?;
         self.departures += 1;
-        usize::from(entry.state == State::Changed)
+        (entry.state == State::Changed).then_some(entry)
     }
 
     /// Hands out what was changed, which is on its way from now on.
-    pub(super) fn collect(&mut self, into: &mut Vec<(u64, Role, Arc<[u8]>)>) {
+    pub(super) fn collect(&mut self, into: &mut Outgoing) {
         for block in std::mem::take(&mut self.changed) {
             // A block may have been dropped and changed anew: then it stands in the list twice.
             if let Some(entry) = self.entries.get_mut(&block)
                 && entry.state == State::Changed
             {
                 entry.state = State::Leaving;
-                into.push((block, entry.role, Arc::clone(&entry.bytes)));
+                into.blocks.push((block, entry.role, Arc::clone(&entry.bytes)));
+                into.before.extend(entry.before.take().map(|before| (block, before)));
             }
         }
     }

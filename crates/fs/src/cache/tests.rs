@@ -21,7 +21,7 @@ fn the_bound_drops_cold_blocks_and_keeps_those_in_use_and_those_changed() {
     let device = Arc::new(MemoryDevice::new(1 << 30));
     let cache = cache(&device);
     let bound = (cache.capacity * SHARDS) as u64;
-    cache.publish([(Block(7), Role::Plain, filled(7))]);
+    cache.publish([(Block(7), Role::Plain, filled(7), None)]);
     for block in 100..100 + 4 * bound {
         cache.read(Block(block), Role::Plain).unwrap();
         cache.read(Block(50), Role::Plain).unwrap();
@@ -44,17 +44,17 @@ fn what_changes_while_it_is_written_is_written_again() {
         device.read_at(block * 4096, &mut bytes).unwrap();
         bytes[9]
     };
-    cache.publish([(Block(1), Role::Plain, filled(1)), (Block(2), Role::Plain, filled(2))]);
+    cache.publish([(Block(1), Role::Plain, filled(1), None), (Block(2), Role::Plain, filled(2), None)]);
     let first = cache.collect();
-    cache.publish([(Block(2), Role::Plain, filled(3))]);
+    cache.publish([(Block(2), Role::Plain, filled(3), None)]);
     cache.forget(BlockRun { start: Block(1), count: 1 });
     cache.write_out(&first).unwrap();
     assert_eq!((on_disk(1), on_disk(2)), (1, 2));
     let second = cache.collect();
-    assert_eq!(second.0.len(), 1);
+    assert_eq!(second.blocks().len(), 1);
     cache.write_out(&second).unwrap();
     assert_eq!(on_disk(2), 3);
-    assert!(cache.collect().0.is_empty() && !cache.is_crowded());
+    assert!(cache.collect().blocks().is_empty() && !cache.is_crowded());
 }
 
 /// A device that lets another thread in while it reads.
@@ -94,7 +94,7 @@ fn what_was_read_before_a_change_is_not_kept_after_it() {
     let cache = Arc::new(Cache::new(device.clone(), BlockSize::from_bytes(4096).unwrap(), sealer));
     let other = Arc::clone(&cache);
     *device.act.lock().unwrap() = Some(Box::new(move || {
-        other.publish([(Block(16), Role::Plain, filled(5))]);
+        other.publish([(Block(16), Role::Plain, filled(5), None)]);
         other.write_back().unwrap();
         for block in 2..4 + 3 * other.capacity as u64 {
             other.read(Block(block * SHARDS as u64), Role::Plain).unwrap();

@@ -6,9 +6,9 @@ use ondisk::inode::{FileType, Inode, InodeFlags};
 use ondisk::units::{Block, FileBlock, InodeNumber};
 
 use super::{Reader, Writer, htree, linear};
-use crate::cache::Role;
+use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};
-use crate::inline;
+use crate::{inline, phased};
 
 /// Where an entry stands, and where it leads.
 #[derive(Clone, Copy)]
@@ -43,6 +43,7 @@ pub(super) fn remove(writer: &mut Writer<'_, '_>, name: &[u8]) -> Result<Option<
     let bytes = writer.update.edit(spot.block, spot.role)?;
     let removed = dirent::remove(bytes, spot.layout, spot.offset);
     done(writer, spot.at, removed)?;
+    keep_if_it_matters(writer, &spot, name)?;
     drop_empty_tail(writer, spot.at)?;
     Ok(Some(spot.inode))
 }
@@ -63,10 +64,39 @@ pub(super) fn retarget(
         });
     }
     let Some(spot) = locate(&writer.reader(), name)? else { return Ok(None) };
+    phased::refuse_left(writer.update, spot.block.0)?;
+    let has_new_names = writer.update.epoch().is_some_and(|epoch| epoch.names_of(spot.inode) > 0);
+    if has_new_names && name != b".." && writer.growth.was_in_use(writer.update, spot.inode)? {
+        // The one that loses this name may have no other on the device, and can't keep it beside the new.
+        return Err(Error::LogFull);
+    }
+    writer.update.notes().add(spot.block.0);
     let bytes = writer.update.edit(spot.block, spot.role)?;
     let changed = dirent::retarget(bytes, spot.layout, spot.offset, to, file_type);
     done(writer, spot.at, changed)?;
     Ok(Some(spot.inode))
+}
+
+/// Notes a name that has to stay on the device for a while, because those that its inode has got are not there
+/// yet. Others in the same block appear as it vanishes.
+fn keep_if_it_matters(writer: &mut Writer<'_, '_>, spot: &Spot, name: &[u8]) -> Result<()> {
+    let directory = writer.dir.number();
+    let Spot { inode, file_type, .. } = *spot;
+    let leaving = phased::Leaving { block: spot.block.0, directory, name, inode, file_type };
+    if !leaving.matters(writer.update) {
+        return Ok(());
+    }
+    let bytes = writer.update.read(spot.block, spot.role)?;
+    let is_there =
+        dirent::entries(&bytes, spot.layout).any(|entry| entry.is_ok_and(|entry| entry.inode == Some(inode)));
+    if is_there
+        || !writer.growth.was_in_use(writer.update, inode)?
+        || !writer.growth.was_in_use(writer.update, directory)?
+    {
+        return Ok(());
+    }
+    leaving.keep(writer.update);
+    Ok(())
 }
 
 fn done(
@@ -91,7 +121,10 @@ fn drop_empty_tail(writer: &mut Writer<'_, '_>, at: FileBlock) -> Result<()> {
     let mut keep = count;
     while keep > 1 {
         let reader = writer.reader();
-        let (_, bytes) = reader.leaf(FileBlock(keep - 1))?;
+        let (block, bytes) = reader.leaf(FileBlock(keep - 1))?;
+        if phased::is_left(writer.update, block.0) {
+            break;
+        }
         if dirent::entries(&bytes, reader.layout).any(|entry| !entry.is_ok_and(|entry| entry.inode.is_none()))
         {
             break;

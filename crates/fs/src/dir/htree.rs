@@ -155,18 +155,31 @@ pub(super) fn insert(writer: &mut Writer<'_, '_>, record: &Record<'_>) -> Result
     }
     if records.iter().map(Record::needs).sum::<usize>() <= writer.layout.leaf_space() {
         // Removed names left enough room, in pieces.
-        return writer.fill_leaf(path.leaf, block, records);
+        return writer.refill_leaf(path.leaf, block, records);
     }
+    let block = own_path(writer, &mut path)?;
     make_index_room(writer, &mut path)?;
     let (new_leaf, new_block) = writer.append()?;
     let halves = split::halve(records, writer.layout.leaf_space(), hasher(writer.format, path.version));
     let entry = IndexEntry { hash: halves.hash, block: new_leaf };
-    writer.fill_leaf(path.leaf, block, halves.low)?;
+    writer.refill_leaf(path.leaf, block, halves.low)?;
     writer.fill_leaf(new_leaf, new_block, halves.high)?;
     match path.frames.last() {
         Some(frame) => add_entry(writer, frame, entry),
         None => Err(writer.reader().broken(path.leaf, "no index above it")),
     }
+}
+
+/// Sees to it that the blocks of a path may be rewritten; the leaf's block as it is then.
+fn own_path(writer: &mut Writer<'_, '_>, path: &mut Path) -> Result<Block> {
+    for frame in &path.frames {
+        writer.own(frame.at)?;
+    }
+    writer.own(path.leaf)?;
+    for frame in &mut path.frames {
+        frame.block = writer.reader().block_at(frame.at)?;
+    }
+    writer.reader().block_at(path.leaf)
 }
 
 /// Adds an entry behind the one that a path followed.
@@ -251,7 +264,7 @@ fn split_node(writer: &mut Writer<'_, '_>, path: &mut Path, level: usize) -> Res
 /// Turns a directory of one full block into an indexed one with two leaves.
 pub(super) fn convert(writer: &mut Writer<'_, '_>, record: &Record<'_>) -> Result<()> {
     let first = FileBlock(0);
-    let (block, bytes) = writer.reader().leaf(first)?;
+    let (_, bytes) = writer.reader().leaf(first)?;
     let mut records = vec![*record];
     let mut dots = Vec::with_capacity(2);
     for entry in dirent::entries(&bytes, writer.layout) {
@@ -266,6 +279,8 @@ pub(super) fn convert(writer: &mut Writer<'_, '_>, record: &Record<'_>) -> Resul
     else {
         return Err(writer.reader().broken(first, "does not begin with `.` and `..`"));
     };
+    writer.own(first)?;
+    let block = writer.reader().block_at(first)?;
     let (low, low_block) = writer.append()?;
     let (high, high_block) = writer.append()?;
     let halves = split::halve(records, writer.layout.leaf_space(), hasher(writer.format, version));
@@ -273,7 +288,7 @@ pub(super) fn convert(writer: &mut Writer<'_, '_>, record: &Record<'_>) -> Resul
     writer.fill_leaf(low, low_block, halves.low)?;
     writer.fill_leaf(high, high_block, halves.high)?;
     let role = writer.reader().index_role(Kind::Root);
-    let root = writer.update.create(block, role);
+    let root = writer.update.rewrite(block, role)?;
     index::init_root(root, writer.layout, (own, parent), version, low);
     index::insert_after(root, Kind::Root, writer.layout, 0, entry);
     writer.dir.set_flags(writer.dir.flags() | InodeFlags::INDEX);

@@ -16,6 +16,7 @@ mod position;
 mod tests;
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use ondisk::corrupt::Place;
@@ -31,7 +32,7 @@ use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::txn::Update;
 use crate::volume::Volume;
-use crate::{inline, map};
+use crate::{inline, map, phased};
 
 pub(crate) use known::KnownNames;
 pub(crate) use position::entries_from;
@@ -62,6 +63,12 @@ pub(crate) trait Growth: BlockMap {
     /// Allocates, maps and charges file block `at`, the one behind the last.
     fn append(&self, update: &mut Update<'_>, dir: &mut Inode, at: FileBlock) -> Result<Block>;
 
+    /// Moves file blocks to new disk blocks, the first of which it returns; their contents are the caller's.
+    fn renew(&self, update: &mut Update<'_>, dir: &mut Inode, blocks: Range<u32>) -> Result<Block>;
+
+    /// Whether the device knows an inode as one in use.
+    fn was_in_use(&self, update: &Update<'_>, number: InodeNumber) -> Result<bool>;
+
     /// Frees the blocks from `at` on.
     fn cut(&self, update: &mut Update<'_>, dir: &mut Inode, at: FileBlock) -> Result<()>;
 }
@@ -81,6 +88,14 @@ impl BlockMap for Volume {
 impl Growth for Volume {
     fn append(&self, update: &mut Update<'_>, dir: &mut Inode, at: FileBlock) -> Result<Block> {
         map::append_block(&self.format, &self.space, update, dir, at)
+    }
+
+    fn renew(&self, update: &mut Update<'_>, dir: &mut Inode, blocks: Range<u32>) -> Result<Block> {
+        map::renew(&self.format, &self.space, update, dir, blocks)
+    }
+
+    fn was_in_use(&self, update: &Update<'_>, number: InodeNumber) -> Result<bool> {
+        phased::was_in_use(update, &self.format, &self.space, number)
     }
 
     fn cut(&self, update: &mut Update<'_>, dir: &mut Inode, at: FileBlock) -> Result<()> {
@@ -143,6 +158,7 @@ pub(crate) fn insert(
     file_type: FileType,
 ) -> Result<()> {
     volume.known_names.add(dir.number(), name);
+    update.notes().name(child);
     Writer::new(update, &volume.format, dir, volume).insert(name, child, file_type)
 }
 
@@ -173,8 +189,17 @@ pub(crate) fn retarget(
     to: InodeNumber,
     file_type: FileType,
 ) -> Result<InodeNumber> {
+    update.notes().name(to);
     let mut writer = Writer::new(update, &volume.format, dir, volume);
     change::retarget(&mut writer, name, to, file_type)?.ok_or(Error::NotFound)
+}
+
+/// What the first block of a directory is.
+pub(crate) fn first_role(format: &Format, dir: &Inode) -> Role {
+    match dir.flags().contains(InodeFlags::INDEX) {
+        true => Role::IndexNode(format.seed_of(dir), Kind::Root.entries_offset()),
+        false => Role::DirectoryLeaf(format.seed_of(dir)),
+    }
 }
 
 /// Gives a new directory, which has an empty map, its first block.
@@ -187,6 +212,7 @@ pub(crate) fn init(
     dir: &mut Inode,
     parent: InodeNumber,
 ) -> Result<()> {
+    update.notes().name(parent);
     Writer::new(update, &volume.format, dir, volume).init(parent)
 }
 
@@ -316,6 +342,7 @@ impl<'a, 'v> Writer<'a, 'v> {
 
     fn init(&mut self, parent: InodeNumber) -> Result<()> {
         let (_, block) = self.append()?;
+        self.veil(block)?;
         let role = self.reader().leaf_role();
         let own = self.dir.number();
         ondisk::dirent::init_directory(self.update.create(block, role), self.layout, own, parent);
@@ -363,7 +390,65 @@ impl<'a, 'v> Writer<'a, 'v> {
         Ok(())
     }
 
-    /// Fills a new or rewritten leaf. That the records fit was computed before.
+    /// Notes a block of a directory that is new itself: its names wait for what they lead to.
+    fn veil(&mut self, block: Block) -> Result<()> {
+        if self.update.is_ordered() && !self.growth.was_in_use(self.update, self.dir.number())? {
+            self.update.notes().veil(block.0);
+        }
+        Ok(())
+    }
+
+    /// What a block of the directory is.
+    fn role_of(&self, at: FileBlock, bytes: &[u8]) -> Role {
+        let reader = self.reader();
+        match self.dir.flags().contains(InodeFlags::INDEX) {
+            true if at.0 == 0 => reader.index_role(Kind::Root),
+            true if ondisk::htree::looks_like_node(bytes, self.layout) => reader.index_role(Kind::Node),
+            _ => reader.leaf_role(),
+        }
+    }
+
+    /// Sees to it that a block may be rewritten: one that the device leads to moves, with the rest of its
+    /// cluster, to a new place, so that names go from block to block all at once, with the directory's record.
+    /// Blocks found before may have moved.
+    fn own(&mut self, at: FileBlock) -> Result<()> {
+        if self.update.is_own(self.reader().block_at(at)?) {
+            return Ok(());
+        }
+        let ratio = self.format.geometry.blocks_per_cluster();
+        let first = at.0 - at.0 % ratio;
+        let all = first..self.reader().count()?.min(first + ratio);
+        let mut contents = Vec::with_capacity(all.len());
+        for at in all.clone().map(FileBlock) {
+            let block = self.reader().block_at(at)?;
+            phased::refuse_left(self.update, block.0)?;
+            let bytes = self.update.read(block, Role::Plain)?;
+            contents.push((self.role_of(at, &bytes), bytes));
+        }
+        let start = self.growth.renew(self.update, self.dir, all)?;
+        for (block, (role, bytes)) in (start.0..).map(Block).zip(contents) {
+            self.update.create(block, role).copy_from_slice(&bytes);
+        }
+        Ok(())
+    }
+
+    /// Fills a leaf anew that may be rewritten, or whose names stay. That the records fit was computed before.
+    fn refill_leaf<'r>(
+        &mut self,
+        at: FileBlock,
+        block: Block,
+        records: impl IntoIterator<Item = Record<'r>>,
+    ) -> Result<()> {
+        let role = self.reader().leaf_role();
+        self.update.notes().add(block.0);
+        if ondisk::dirent::fill(self.update.rewrite(block, role)?, self.layout, records) {
+            Ok(())
+        } else {
+            Err(self.reader().broken(at, "entries take more than a block"))
+        }
+    }
+
+    /// Fills a new leaf. That the records fit was computed before.
     fn fill_leaf<'r>(
         &mut self,
         at: FileBlock,
@@ -371,6 +456,7 @@ impl<'a, 'v> Writer<'a, 'v> {
         records: impl IntoIterator<Item = Record<'r>>,
     ) -> Result<()> {
         let role = self.reader().leaf_role();
+        self.veil(block)?;
         if ondisk::dirent::fill(self.update.create(block, role), self.layout, records) {
             Ok(())
         } else {

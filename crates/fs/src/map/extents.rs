@@ -12,7 +12,7 @@ use ondisk::extent::{self, Child, Entries, Extent, MAX_UNWRITTEN, MAX_WRITTEN, N
 use ondisk::inode::{I_BLOCK_LEN, Inode};
 use ondisk::units::{Block, FileBlock};
 
-use super::{NewRun, Segment, State, charge};
+use super::{NewRun, Segment, State, charge, uncharge};
 use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};
 use crate::format::Format;
@@ -211,6 +211,7 @@ fn insert_one(
     // most two rounds for each level.
     for _ in 0..=2 * (extent::MAX_DEPTH + 1) {
         let mut path = descend(&*update, format, inode, new.logical)?;
+        own(format, space, update, inode, &mut path)?;
         let Some(leaf) = path.last_mut() else { break };
         let capacity = usize::from(leaf.node.capacity);
         let Entries::Leaf(extents) = &mut leaf.node.entries else { break };
@@ -279,6 +280,46 @@ fn new_node(
     charge(format, inode, charged);
     node.store(update.create(block, Role::ExtentNode(format.seed_of(inode))));
     Ok(block)
+}
+
+/// Moves the nodes of a path that the device leads to to new blocks: the tree switches with the inode's record.
+fn own(
+    format: &Format,
+    space: &Space,
+    update: &mut Update<'_>,
+    inode: &mut Inode,
+    path: &mut [Step],
+) -> Result<()> {
+    for level in 1..path.len() {
+        let (above, below) = path.split_at_mut(level);
+        let (Some(parent), Some(step)) = (above.last_mut(), below.first_mut()) else { break };
+        let Some(block) = step.block.filter(|block| !update.is_own(*block)) else { continue };
+        let new = moved_node(format, space, update, inode, block, &step.node)?;
+        let taken = parent.position.saturating_sub(1);
+        if let Entries::Index(children) = &mut parent.node.entries
+            && let Some(child) = children.get_mut(taken)
+        {
+            child.node = new;
+        }
+        step.block = Some(new);
+        store(format, update, inode, parent)?;
+    }
+    Ok(())
+}
+
+/// Puts a node into a new block, in place of the one it had.
+fn moved_node(
+    format: &Format,
+    space: &Space,
+    update: &mut Update<'_>,
+    inode: &mut Inode,
+    from: Block,
+    node: &Node,
+) -> Result<Block> {
+    let new = new_node(format, space, update, inode, from, node)?;
+    let freed = space.free_metadata(update, from)?;
+    uncharge(format, inode, freed);
+    Ok(new)
 }
 
 /// Adds a level: the root's contents move to a block of their own.

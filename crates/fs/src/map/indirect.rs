@@ -171,7 +171,12 @@ fn leaf_block(
             set_pointer(&mut inode.raw_mut().i_block, path.root, block);
             block
         }
-        found => checked(format, inode, found)?,
+        found => {
+            let found = checked(format, inode, found)?;
+            let own = own(format, space, update, inode, found)?;
+            set_pointer(&mut inode.raw_mut().i_block, path.root, own);
+            own
+        }
     };
     for slot in path.slots.iter().take(path.depth as usize - 1) {
         here = match pointer(&update.read(here, Role::Plain)?, *slot) {
@@ -180,10 +185,38 @@ fn leaf_block(
                 set_pointer(update.edit(here, Role::Plain)?, *slot, block);
                 block
             }
-            found => checked(format, inode, found)?,
+            found => {
+                let found = checked(format, inode, found)?;
+                let own = own(format, space, update, inode, found)?;
+                if own != found {
+                    set_pointer(update.edit(here, Role::Plain)?, *slot, own);
+                }
+                own
+            }
         };
     }
     Ok(here)
+}
+
+/// An indirect block that may be changed: one that the device leads to moves to a new block, so that the map
+/// switches with the inode's record.
+fn own(
+    format: &Format,
+    space: &Space,
+    update: &mut Update<'_>,
+    inode: &mut Inode,
+    block: Block,
+) -> Result<Block> {
+    if update.is_own(block) {
+        return Ok(block);
+    }
+    let bytes = update.read(block, Role::Plain)?;
+    let (new, charged) = space.allocate_metadata(update, block)?;
+    let freed = space.free_metadata(update, block)?;
+    charge(format, inode, charged);
+    uncharge(format, inode, freed);
+    update.create(new, Role::Plain).copy_from_slice(&bytes);
+    Ok(new)
 }
 
 fn new_block(
@@ -227,8 +260,10 @@ pub(super) fn remove(
     for slot in 0..low_u32(ROOT_SLOTS as u64) {
         let depth = slot.saturating_sub(block_map::DIRECT - 1);
         let found = pointer(&root, slot);
-        if found != 0 && removal.clear(inode, found, depth, base)? {
-            set_pointer(&mut root, slot, Block(0));
+        if found != 0
+            && let Some(to) = removal.clear(inode, found, depth, base)?
+        {
+            set_pointer(&mut root, slot, to);
         }
         base += block_map::span(format.geometry.block_size, depth);
     }
@@ -240,35 +275,39 @@ pub(super) fn remove(
 
 impl Removal<'_, '_, '_> {
     /// Clears what a pointer leads to, `depth` levels down, its first file block being `base`; says
-    /// whether the pointer goes too. At most three levels deep.
-    fn clear(&mut self, inode: &Inode, found: u32, depth: u32, base: u64) -> Result<bool> {
+    /// what the pointer becomes if it changes: nothing, or a block that was moved. At most three levels deep.
+    fn clear(&mut self, inode: &mut Inode, found: u32, depth: u32, base: u64) -> Result<Option<Block>> {
         let size = self.format.geometry.block_size;
         if base >= self.end || base + block_map::span(size, depth) <= self.from {
-            return Ok(false);
+            return Ok(None);
         }
         let block = checked(self.format, inode, found)?;
         let Some(below) = depth.checked_sub(1) else {
             self.note(base, block);
-            return Ok(true);
+            return Ok(Some(Block(0)));
         };
         let span = block_map::span(size, below);
         let mut bytes = self.update.read(block, Role::Plain)?.to_vec();
         let mut changed = false;
         for slot in 0..block_map::pointers_per_block(size) {
             let next = pointer(&bytes, slot);
-            if next != 0 && self.clear(inode, next, below, base + u64::from(slot) * span)? {
-                set_pointer(&mut bytes, slot, Block(0));
+            if next != 0
+                && let Some(to) = self.clear(inode, next, below, base + u64::from(slot) * span)?
+            {
+                set_pointer(&mut bytes, slot, to);
                 changed = true;
             }
         }
         if bytes.iter().all(|byte| *byte == 0) {
             self.freed += self.space.free_metadata(self.update, block)?;
-            return Ok(true);
+            return Ok(Some(Block(0)));
         }
-        if changed {
-            self.update.edit(block, Role::Plain)?.copy_from_slice(&bytes);
+        if !changed {
+            return Ok(None);
         }
-        Ok(false)
+        let own = own(self.format, self.space, self.update, inode, block)?;
+        self.update.edit(own, Role::Plain)?.copy_from_slice(&bytes);
+        Ok((own != block).then_some(own))
     }
 
     fn note(&mut self, base: u64, block: Block) {

@@ -9,6 +9,8 @@ mod release;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
+
 use ondisk::inode::{Inode, InodeFlags};
 use ondisk::units::{Block, BlockRun, FileBlock};
 
@@ -163,6 +165,28 @@ pub fn append_block(
     Ok(block)
 }
 
+/// Moves file blocks of a metadata file, which share a cluster, to a new one; returns the disk block of the
+/// first. Their contents are the caller's to bring there.
+///
+/// # Errors
+/// As [`insert`].
+pub(crate) fn renew(
+    format: &Format,
+    space: &Space,
+    update: &mut Update<'_>,
+    inode: &mut Inode,
+    blocks: Range<u32>,
+) -> Result<Block> {
+    let goal = block_at(&*update, format, inode, FileBlock(blocks.start))?;
+    let (start, charged) = space.allocate_metadata(update, goal)?;
+    unmap(format, space, update, inode, u64::from(blocks.start), u64::from(blocks.end))?;
+    charge(format, inode, charged);
+    let count = blocks.end.saturating_sub(blocks.start);
+    let run = NewRun { logical: FileBlock(blocks.start), start, count, unwritten: false };
+    insert(format, space, update, inode, run)?;
+    Ok(start)
+}
+
 /// Gives a new inode an empty map: an extent tree where the volume has them, else block pointers
 /// (all zero, which they are).
 pub fn init(format: &Format, inode: &mut Inode) {
@@ -266,7 +290,7 @@ pub(crate) fn collapse(
     end: u64,
 ) -> Result<()> {
     unmap(format, space, update, inode, from, end)?;
-    extents::cut::shift(format, update, inode, end, (end - from).cast_signed().wrapping_neg())
+    extents::cut::shift(format, space, update, inode, end, (end - from).cast_signed().wrapping_neg())
 }
 
 /// Moves everything from file block `from` on in an extent tree back by `count` blocks, which become
@@ -299,7 +323,7 @@ pub(crate) fn spread(
     let end = u64::from(around.logical.0) + around.count;
     let cut =
         if crosses { extents::cut::remove(format, space, update, inode, from, end)? } else { Vec::new() };
-    extents::cut::shift(format, update, inode, from, count.cast_signed())?;
+    extents::cut::shift(format, space, update, inode, from, count.cast_signed())?;
     for piece in cut {
         let logical = FileBlock(ondisk::units::low_u32(u64::from(piece.logical.0) + count));
         let run = NewRun { logical, start: piece.start, count: piece.count, unwritten: piece.unwritten };

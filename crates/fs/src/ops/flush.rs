@@ -17,6 +17,7 @@ use crate::dirty::{DirtyFile, Reason, Run};
 use crate::error::{Error, Result};
 use crate::journal::Journal;
 use crate::map::{self, Segment, Segments, State};
+use crate::phased::Epoch;
 use crate::space::leaving;
 use crate::txn::{Account, Update};
 use crate::volume::Volume;
@@ -193,6 +194,7 @@ impl Volume {
 
     fn fly_once(&self, file: &DirtyFile, flight: &Flight, range: (u64, u64)) -> Result<()> {
         let _flying = self.journal.as_ref().and_then(Journal::fly);
+        let _ordered = self.cache.epoch().map(Epoch::fly);
         let mut places = Vec::new();
         let mut map = |update: &mut Update<'_>| {
             places.clear();

@@ -5,14 +5,16 @@
 //! so that a check after a crash knows that it is to be deleted.
 
 use ondisk::inode::{FileType, Inode};
-use ondisk::units::InodeNumber;
+use ondisk::units::{FileBlock, InodeNumber, low_u32};
 
 use super::attrs::file_type;
+use crate::cache::Blocks;
 use crate::error::{Error, Result};
 use crate::handles::Handles;
+use crate::phased::{self, Grave};
 use crate::txn::{Claim, Update};
 use crate::volume::Volume;
-use crate::{file, inode, map, xattr};
+use crate::{dir, file, inode, map, xattr};
 
 /// A user of an inode: while there is one, the inode outlives its last name.
 pub struct Pin<'v> {
@@ -96,13 +98,46 @@ impl Volume {
             return Ok(());
         }
         self.join_orphans(update, &mut node);
+        self.part_from_parent(update, &node, true)?;
         inode::store(update, &self.format, &self.space, &mut node)
+    }
+
+    /// Where order counts: notes a directory that loses its name, so that it does not lead to a parent that
+    /// goes before it.
+    fn part_from_parent(&self, update: &mut Update<'_>, node: &Inode, lives: bool) -> Result<()> {
+        if !update.is_ordered() || file_type(node)? != FileType::Directory {
+            return Ok(());
+        }
+        let number = node.number();
+        if !lives && !phased::was_in_use(update, &self.format, &self.space, number)? {
+            return Ok(());
+        }
+        let mut first = None;
+        for at in 0..low_u32(file::blocks_of(&self.format, node.size())) {
+            let block = map::block_at(&*update, &self.format, node, FileBlock(at))?;
+            if !lives && update.is_own(block) {
+                // The device has it as it was before it was moved, with names of inodes that go.
+                return Err(Error::LogFull);
+            }
+            first.get_or_insert(block);
+        }
+        if let Some(block) = first {
+            let role = dir::first_role(&self.format, node);
+            let bytes = update.read(block, role)?;
+            update.notes().bury(Grave { directory: number, block: block.0, role, bytes, lives });
+        }
+        Ok(())
     }
 
     /// Puts an inode at the head of the orphan list, unless it is on it.
     pub(super) fn join_orphans<'v>(&'v self, update: &mut Update<'v>, node: &mut Inode) {
         let number = node.number();
         if self.handles.orphan(number).is_some() {
+            return;
+        }
+        if update.is_ordered() {
+            // No list could be kept in order. After a crash they are found by having no name.
+            update.on_commit(move || self.handles.add_orphan(number));
             return;
         }
         node.raw_mut().i_dtime.set(self.superblock().s_last_orphan.get());
@@ -116,6 +151,10 @@ impl Volume {
     pub(super) fn leave_orphans<'v>(&'v self, update: &mut Update<'v>, node: &Inode) -> Result<()> {
         let (number, next) = (node.number(), node.raw().i_dtime.get());
         let Some(before) = self.handles.orphan(number) else { return Ok(()) };
+        if update.is_ordered() {
+            update.on_commit(move || self.handles.remove_orphan(number));
+            return Ok(());
+        }
         if let Some(before) = before {
             let mut before = inode::load(&*update, &self.format, &self.space, before)?;
             before.raw_mut().i_dtime.set(next);
@@ -195,6 +234,7 @@ impl Volume {
     /// Frees all that an inode has, and the inode.
     pub(crate) fn destroy<'v>(&'v self, update: &mut Update<'v>, mut node: Inode) -> Result<()> {
         let (number, file_type) = (node.number(), file_type(&node)?);
+        self.part_from_parent(update, &node, false)?;
         if node.has_map() {
             map::unmap(&self.format, &self.space, update, &mut node, 0, 1 << 32)?;
         }

@@ -55,9 +55,10 @@ impl Volume {
         check_name(name)?;
         check_name(new_name)?;
         let (from, to) = (Name { directory, name }, Name { directory: new_directory, name: new_name });
-        // Programs that write a file anew and rename it over the old one count on the new contents. A journal
-        // may commit the name at any moment: they come first.
-        if self.journal.is_some() && self.lookup(new_directory, new_name).is_ok() {
+        // Programs that write a file anew and rename it over the old one count on the new contents. A sync
+        // may bring the name at any moment: they come first.
+        let may_come_first = self.journal.is_some() || self.cache.epoch().is_some();
+        if may_come_first && self.lookup(new_directory, new_name).is_ok() {
             self.lookup(directory, name).and_then(|number| self.flush_inode(number))?;
         }
         let replacing = self.rename_name(from, to, replace)?;
@@ -166,6 +167,10 @@ impl Volume {
                 }
             }
             self.store_parent(update, &mut directory)?;
+        }
+        if update.is_ordered() && update.noted().added() > 1 {
+            let problem = "with soft updates names that stand in different blocks can't be exchanged";
+            return Err(Error::Unsupported(problem.into()));
         }
         for (mut moved, place) in [(child, to), (other, from)] {
             if file_type(&moved)? == FileType::Directory && from.directory != to.directory {

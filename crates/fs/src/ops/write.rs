@@ -8,6 +8,7 @@ use super::rules;
 use crate::dirty::{DirtyFile, Failures, Heard, Reason, State};
 use crate::error::{Error, Result};
 use crate::map::{self, Segments};
+use crate::options::Ordering;
 use crate::volume::Volume;
 use crate::{file, inline, inode};
 
@@ -60,6 +61,9 @@ impl Volume {
             tried += 1;
         }
         self.note_write(number, options)?;
+        if self.options.ordering == Ordering::Sync {
+            return self.sync_inode(number, false);
+        }
         if self.delayed.is_on() && self.delayed.is_over() {
             // The bytes of this write are taken; other files' troubles are told to whoever syncs them.
             let _ = self.write_back_bytes(self.delayed.excess());
@@ -291,7 +295,8 @@ impl Volume {
             let failed = tell(&mut file.state().failures);
             failed.map_or(Ok(()), Err)?;
         }
-        if self.journal.is_some() { self.sync_metadata() } else { self.sync() }
+        let all_at_once = self.journal.is_some() || self.cache.epoch().is_some();
+        if all_at_once { self.sync_metadata() } else { self.sync() }
     }
 
     /// One more user of an inode, as [`Volume::pin`], for callers that count by themselves; each is

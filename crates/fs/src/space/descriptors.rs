@@ -128,7 +128,8 @@ impl Descriptors {
         let per_block = format.geometry.descriptors_per_block();
         let block = format.geometry.descriptor_block(group.0 / per_block);
         let at = (group.0 % per_block) as usize * self.size;
-        if let Some(to) = update.edit(block, Role::Plain)?.get_mut(at..at + self.size) {
+        let first = Group(group.0 - group.0 % per_block);
+        if let Some(to) = update.edit(block, Role::Descriptors(first))?.get_mut(at..at + self.size) {
             to.copy_from_slice(bytes);
         }
         Ok(())

@@ -168,7 +168,7 @@ pub(super) fn read_block_bitmap(
         set_bits(&mut bitmap, end - start..u64::from(geometry.block_size.bytes()) * 8);
         return Ok(bitmap);
     }
-    let bitmap = blocks.read(raw.block_bitmap(), Role::Plain)?;
+    let bitmap = blocks.read(raw.block_bitmap(), Role::Bitmap)?;
     let right = format.sealer.bitmap_checksum(&bitmap, geometry.clusters_per_group());
     if right.is_some_and(|right| right != raw.block_bitmap_checksum()) {
         return Err(Error::corrupt(Place::BlockBitmap(group), "checksum is wrong"));
@@ -191,7 +191,7 @@ pub(super) fn read_inode_bitmap(
         set_bits(&mut bitmap, u64::from(geometry.inodes_per_group)..bits);
         return Ok(bitmap);
     }
-    let bitmap = blocks.read(raw.inode_bitmap(), Role::Plain)?;
+    let bitmap = blocks.read(raw.inode_bitmap(), Role::Bitmap)?;
     let right = format.sealer.bitmap_checksum(&bitmap, geometry.inodes_per_group);
     if right.is_some_and(|right| right != raw.inode_bitmap_checksum()) {
         return Err(Error::corrupt(Place::InodeBitmap(group), "checksum is wrong"));
@@ -264,6 +264,13 @@ fn counted(group: Group, what: &str, free: u32, change: i64, most: u32) -> Resul
     })
 }
 
+/// Stores a bitmap. What the disk has in the place of one that was not initialised is nobody's concern.
+fn store_bitmap(update: &mut Update<'_>, block: Block, is_new: bool, bitmap: &[u8]) -> Result<()> {
+    let bytes = if is_new { update.create(block, Role::Bitmap) } else { update.edit(block, Role::Bitmap)? };
+    bytes.copy_from_slice(bitmap);
+    Ok(())
+}
+
 fn apply_clusters(
     format: &Format,
     descriptors: &mut Descriptors,
@@ -273,6 +280,7 @@ fn apply_clusters(
 ) -> Result<i64> {
     let geometry = &format.geometry;
     let mut raw = descriptors.get(format, group)?;
+    let is_new = blocks_uninitialised(format, &raw);
     let mut bitmap = read_block_bitmap(update, format, descriptors, group)?;
     let (start, _) = group_span(geometry, group);
     let mut change = 0;
@@ -290,7 +298,7 @@ fn apply_clusters(
     if let Some(checksum) = format.sealer.bitmap_checksum(&bitmap, geometry.clusters_per_group()) {
         raw.set_block_bitmap_checksum(checksum);
     }
-    update.create(raw.block_bitmap(), Role::Plain).copy_from_slice(&bitmap);
+    store_bitmap(update, raw.block_bitmap(), is_new, &bitmap)?;
     descriptors.set(format, update, group, raw)?;
     Ok(change)
 }
@@ -324,6 +332,7 @@ fn apply_inodes(
     let taken = inodes_within(&work.taken_inodes, group, per_group);
     let freed = inodes_within(&work.freed_inodes, group, per_group);
     let mut raw = descriptors.get(format, group)?;
+    let is_new = inodes_uninitialised(format, &raw);
     let mut bitmap = read_inode_bitmap(update, format, descriptors, group)?;
     set_bits(&mut bitmap, taken.iter().map(|(index, _)| u64::from(index % per_group)));
     clear_bits(&mut bitmap, freed.iter().map(|(index, _)| u64::from(index % per_group)));
@@ -340,7 +349,7 @@ fn apply_inodes(
     if let Some(checksum) = format.sealer.bitmap_checksum(&bitmap, per_group) {
         raw.set_inode_bitmap_checksum(checksum);
     }
-    update.create(raw.inode_bitmap(), Role::Plain).copy_from_slice(&bitmap);
+    store_bitmap(update, raw.inode_bitmap(), is_new, &bitmap)?;
     descriptors.set(format, update, group, raw)?;
     Ok(change)
 }

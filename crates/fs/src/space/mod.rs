@@ -421,11 +421,12 @@ impl Space {
             groups::used_inodes(&writing.format, &descriptor).max(lock(&writing.ledger).reached(group));
         let per_block = geometry.inodes_per_block();
         let table = descriptor.inode_table();
-        for block in used.div_ceil(per_block)..=index / per_block {
-            let block = Block(table.0 + u64::from(block));
+        for at in used.div_ceil(per_block)..=index / per_block {
+            let block = Block(table.0 + u64::from(at));
+            let role = geometry.inode_at(group, at * per_block).map_or(Role::Plain, Role::Inodes);
             // One update may take several inodes; the second must not wipe the first.
             if !update.holds(block) {
-                update.create(block, Role::Plain);
+                update.create(block, role);
             }
         }
         Ok(())

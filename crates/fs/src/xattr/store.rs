@@ -280,7 +280,7 @@ fn write_block(
             inode.set_attribute_block(Block(0));
             return leave_block(volume, update, block);
         }
-        if references == 1 {
+        if references == 1 && update.is_own(block) {
             update.edit(block, Role::Attributes)?.copy_from_slice(&fresh);
             volume.attribute_blocks.remember(update, block, &fresh);
             return Ok(());
@@ -288,7 +288,7 @@ fn write_block(
         if bytes.get(xattr::HEADER_LEN..) == fresh.get(xattr::HEADER_LEN..) {
             return Ok(());
         }
-        xattr::set_references(update.edit(block, Role::Attributes)?, references - 1);
+        leave_block(volume, update, block)?;
         // A block counts once as user of a value inode, however many share it.
         for kept in xattr::in_block(block, &bytes)?.1 {
             if let (Value::Inode { number, .. }, true) = (kept.value, holds(inode, entries, &kept)?) {
@@ -300,7 +300,9 @@ fn write_block(
         inode.set_attribute_block(Block(0));
         return Ok(());
     }
-    let block = match volume.attribute_blocks.share(update, &fresh)? {
+    // What the device has of a block that another inode uses can't change together with that inode's record.
+    let shared = if update.is_ordered() { None } else { volume.attribute_blocks.share(update, &fresh)? };
+    let block = match shared {
         Some(block) => block,
         None => {
             let (block, _) =

@@ -63,6 +63,8 @@ pub struct States {
     begun: u64,
     promised: u64,
     epochs: u64,
+    /// Writes are taken apart.
+    tears: bool,
 }
 
 impl States {
@@ -77,6 +79,7 @@ impl States {
             begun: 0,
             promised: 0,
             epochs: 0,
+            tears: true,
         }
     }
 
@@ -99,6 +102,12 @@ impl States {
                 goes_on = goes_on && self.tell(&[], format!("{writes} writes"), &mut judge);
             }
         }
+    }
+
+    /// Only states with whole writes.
+    #[allow(dead_code, reason = "not every test that includes this uses it")]
+    pub fn in_whole_writes(self) -> Self {
+        States { tears: false, ..self }
     }
 
     /// Every state once, to `judge`, until it says that it is enough. How many there were.
@@ -142,7 +151,7 @@ impl States {
             return false;
         }
         let cuts = data.len() / SECTOR;
-        let tries = cuts.min(3);
+        let tries = if self.tears { cuts.min(3) } else { 0 };
         for _ in 0..tries {
             let cut = usize::try_from(self.random.below(cuts as u64)).unwrap() * SECTOR;
             if offset + cut as u64 == TORN_SUPERBLOCK {

@@ -53,7 +53,8 @@ pub struct Workload<'v> {
     volume: &'v Volume,
     recorder: &'v Recorder,
     random: Random,
-    inodes: BTreeMap<u32, InodeNumber>,
+    /// Which inode each file is.
+    pub inodes: BTreeMap<u32, InodeNumber>,
     directories: BTreeMap<Vec<u8>, InodeNumber>,
     model: Model,
     pub history: Vec<Model>,

@@ -65,6 +65,22 @@ pub(in crate::map) fn list(blocks: &dyn Blocks, format: &Format, inode: &Inode) 
     Ok(take_apart(blocks, format, inode)?.extents)
 }
 
+/// Takes everything out of a tree, as [`super::cut::remove`] does, without changing a node that goes.
+pub(in crate::map) fn take(
+    format: &Format,
+    space: &Space,
+    update: &mut Update<'_>,
+    inode: &mut Inode,
+) -> Result<Vec<Extent>> {
+    let parts = take_apart(&*update, format, inode)?;
+    for node in &parts.nodes {
+        let freed = space.free_metadata(update, *node)?;
+        uncharge(format, inode, freed);
+    }
+    init(inode);
+    Ok(parts.extents)
+}
+
 /// Whether a check would call the tree wasteful: a level with more than a node's worth of free
 /// entries, or one that would fit into the level above.
 fn is_wasteful(format: &Format, levels: &[Level]) -> bool {

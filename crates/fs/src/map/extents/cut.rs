@@ -9,7 +9,8 @@ use ondisk::inode::{I_BLOCK_LEN, Inode};
 use ondisk::units::{Block, FileBlock, low_u32};
 
 use super::{
-    LOGICAL_END, Step, broken, child, descend, insert_one, longest, next_key, place, root, store, store_path,
+    LOGICAL_END, Step, broken, child, descend, insert_one, longest, moved_node, next_key, own, place, root,
+    store, store_path,
 };
 use crate::error::Result;
 use crate::format::Format;
@@ -70,6 +71,9 @@ pub(in crate::map) fn remove(
     from: u64,
     end: u64,
 ) -> Result<Vec<Extent>> {
+    if from == 0 && end >= LOGICAL_END && update.is_ordered() {
+        return super::bulk::take(format, space, update, inode);
+    }
     let mut removed = Vec::new();
     let mut at = from;
     while at < end.min(LOGICAL_END) {
@@ -78,6 +82,13 @@ pub(in crate::map) fn remove(
         let next = next_key(path.get(..above).unwrap_or_default());
         if next <= at {
             return Err(broken(inode, format!("extent index is out of order at file block {at}")));
+        }
+        let overlap = match path.last().map(|step| &step.node.entries) {
+            Some(Entries::Leaf(extents)) => extents.iter().any(|extent| overlaps(extent, from, end)),
+            _ => false,
+        };
+        if overlap {
+            own(format, space, update, inode, &mut path)?;
         }
         let before = removed.len();
         let Some(Entries::Leaf(extents)) = path.last_mut().map(|step| &mut step.node.entries) else { break };
@@ -178,6 +189,7 @@ fn convert(
     index: usize,
     (from, end): (u64, u64),
 ) -> Result<u64> {
+    own(format, space, update, inode, &mut path)?;
     let Some(leaf) = path.last_mut() else { return Ok(end) };
     let capacity = usize::from(leaf.node.capacity);
     let Entries::Leaf(extents) = &mut leaf.node.entries else { return Ok(end) };
@@ -206,13 +218,14 @@ fn convert(
 /// that nothing is in the way and no extent reaches over `from`.
 pub(in crate::map) fn shift(
     format: &Format,
+    space: &Space,
     update: &mut Update<'_>,
     inode: &mut Inode,
     from: u64,
     distance: i64,
 ) -> Result<()> {
     let mut top = Step { block: None, node: root(inode)?, position: 0 };
-    shift_node(format, update, inode, &mut top, from, distance)?;
+    shift_node(format, space, update, inode, &mut top, from, distance)?;
     store(format, update, inode, &top)
 }
 
@@ -226,6 +239,7 @@ fn moved(logical: FileBlock, from: u64, distance: i64) -> FileBlock {
 /// As deep as the tree, which is at most five levels.
 fn shift_node(
     format: &Format,
+    space: &Space,
     update: &mut Update<'_>,
     inode: &mut Inode,
     step: &mut Step,
@@ -246,8 +260,12 @@ fn shift_node(
             for taken in children.iter_mut().skip(first) {
                 let node = child(&*update, format, inode, &parent, *taken)?;
                 let mut below = Step { block: Some(taken.node), node, position: 0 };
-                shift_node(format, update, inode, &mut below, from, distance)?;
-                store(format, update, inode, &below)?;
+                shift_node(format, space, update, inode, &mut below, from, distance)?;
+                if update.is_own(taken.node) {
+                    store(format, update, inode, &below)?;
+                } else {
+                    taken.node = moved_node(format, space, update, inode, taken.node, &below.node)?;
+                }
                 taken.logical = moved(taken.logical, from, distance);
             }
         }

@@ -1,0 +1,181 @@
+//! What updates tell of the order that their changes need.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use ondisk::inode::FileType;
+use ondisk::units::InodeNumber;
+
+use crate::cache::Role;
+
+/// A name that has left a directory block and must not vanish from it before the new names of its inode are on
+/// the device.
+#[derive(Clone, Debug)]
+pub(crate) struct Kept {
+    pub(crate) name: Vec<u8>,
+    pub(crate) inode: InodeNumber,
+    pub(crate) file_type: Option<FileType>,
+}
+
+/// The first block of a directory that goes, as it was last.
+pub(crate) struct Grave {
+    pub(crate) directory: InodeNumber,
+    pub(crate) block: u64,
+    pub(crate) role: Role,
+    pub(crate) bytes: Arc<[u8]>,
+    /// It is in use for a while, without a name: its parent may go before it.
+    pub(crate) lives: bool,
+}
+
+/// What is noted of an update, or of all of an epoch. Bounded by what they change.
+#[derive(Default)]
+pub(crate) struct Notes {
+    /// Names that inodes got, `..` included.
+    named: HashMap<InodeNumber, u32>,
+    /// Directory blocks in which a name appeared or leads elsewhere.
+    added: HashSet<u64>,
+    /// Blocks of directories that are new.
+    veiled: HashSet<u64>,
+    kept: HashMap<u64, Vec<Kept>>,
+    /// Directories out of which names were moved.
+    left: HashSet<InodeNumber>,
+    graves: Vec<Grave>,
+    /// Blocks as they were when they stopped being metadata, if the device leads to them.
+    dropped: HashMap<u64, (Role, Arc<[u8]>)>,
+}
+
+impl Notes {
+    /// An inode got a name.
+    pub(crate) fn name(&mut self, number: InodeNumber) {
+        *self.named.entry(number).or_default() += 1;
+    }
+
+    /// Names that an inode got.
+    pub(crate) fn names_of(&self, number: InodeNumber) -> u32 {
+        self.named.get(&number).copied().unwrap_or(0)
+    }
+
+    /// A name appeared in a directory block, or leads elsewhere.
+    pub(crate) fn add(&mut self, block: u64) {
+        self.added.insert(block);
+    }
+
+    pub(crate) fn is_added(&self, block: u64) -> bool {
+        self.added.contains(&block)
+    }
+
+    /// Directory blocks in which names appeared or lead elsewhere.
+    pub(crate) fn added(&self) -> usize {
+        self.added.len()
+    }
+
+    /// A block of a new directory was made.
+    pub(crate) fn veil(&mut self, block: u64) {
+        self.veiled.insert(block);
+    }
+
+    pub(crate) fn is_veiled(&self, block: u64) -> bool {
+        self.veiled.contains(&block)
+    }
+
+    pub(super) fn keep(&mut self, block: u64, directory: InodeNumber, kept: Kept) {
+        self.kept.entry(block).or_default().push(kept);
+        self.left.insert(directory);
+    }
+
+    /// Names that have left a block and are to be seen in it for a while.
+    pub(crate) fn kept(&self, block: u64) -> &[Kept] {
+        self.kept.get(&block).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// Whether names were moved out of a directory.
+    pub(crate) fn is_left(&self, directory: InodeNumber) -> bool {
+        self.left.contains(&directory)
+    }
+
+    /// A directory goes.
+    pub(crate) fn bury(&mut self, grave: Grave) {
+        self.graves.push(grave);
+    }
+
+    pub(super) fn graves(&self) -> &[Grave] {
+        &self.graves
+    }
+
+    /// A block that the device leads to stopped being metadata.
+    pub(crate) fn drop_block(&mut self, block: u64, role: Role, bytes: Arc<[u8]>) {
+        if matches!(role, Role::DirectoryLeaf(_)) {
+            self.dropped.insert(block, (role, bytes));
+        }
+    }
+
+    /// Directory blocks that stopped being metadata, with names that vanish. Names in them must have vanished
+    /// before the inodes go that they lead to: a directory that goes with them has them until then.
+    pub(super) fn dropped(&self) -> impl Iterator<Item = (u64, Role, &Arc<[u8]>)> {
+        self.dropped.iter().map(|(block, (role, bytes))| (*block, *role, bytes))
+    }
+
+    fn join(&mut self, later: Notes) {
+        for (number, names) in later.named {
+            *self.named.entry(number).or_default() += names;
+        }
+        self.added.extend(later.added);
+        self.veiled.extend(later.veiled);
+        for (block, kept) in later.kept {
+            self.kept.entry(block).or_default().extend(kept);
+        }
+        self.left.extend(later.left);
+        self.graves.extend(later.graves);
+        self.dropped.extend(later.dropped);
+    }
+}
+
+/// The epoch that updates belong to now.
+#[derive(Default)]
+pub(crate) struct Epoch {
+    notes: Mutex<Notes>,
+    /// Shared by who has published a map whose blocks do not hold their bytes yet.
+    flights: RwLock<()>,
+}
+
+impl Epoch {
+    fn notes(&self) -> MutexGuard<'_, Notes> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes in what an update noted.
+    pub(crate) fn take_in(&self, notes: Notes) {
+        self.notes().join(notes);
+    }
+
+    pub(crate) fn note_dropped(&self, block: u64, role: Role, bytes: Arc<[u8]>) {
+        self.notes().drop_block(block, role, bytes);
+    }
+
+    /// What was noted; the next epoch begins with nothing.
+    pub(crate) fn end(&self) -> Notes {
+        std::mem::take(&mut *self.notes())
+    }
+
+    pub(crate) fn names_of(&self, number: InodeNumber) -> u32 {
+        self.notes().names_of(number)
+    }
+
+    pub(crate) fn is_left(&self, directory: InodeNumber) -> bool {
+        self.notes().is_left(directory)
+    }
+
+    pub(crate) fn has_kept(&self, block: u64) -> bool {
+        !self.notes().kept(block).is_empty()
+    }
+
+    /// Held from before a map is published until its blocks hold their bytes.
+    pub(crate) fn fly(&self) -> RwLockReadGuard<'_, ()> {
+        self.flights.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until no published map lacks its bytes.
+    pub(crate) fn land(&self) -> RwLockWriteGuard<'_, ()> {
+        self.flights.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,254 @@
+//! Soft updates: crashes of volumes that are written in phases. Every state that the device may be left in, of
+//! recorded random runs, shows no damage before recovery; and after it, by opening the volume again or by
+//! e2fsck, holds all that was promised.
+//!
+//! `PLATFS_SEED=n cargo test -p platfs --test softdep KIND` repeats the run of a failure.
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "softdep/oracle.rs"]
+mod oracle;
+#[path = "crash/states.rs"]
+#[allow(dead_code, reason = "shared with the tests of the journal")]
+mod states;
+#[path = "crash/workload.rs"]
+mod workload;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use oracle::Promises;
+use platfs::device::{Device, Event, MemoryDevice, Recorder};
+use platfs::mkfs::{FsType, Options, Plan, parse_features};
+use platfs::ondisk::units::BlockSize;
+use platfs::{
+    Attributes, InodeNumber, Kind as NewKind, NewInode, OpenOptions, Ordering, Volume, WriteOptions,
+};
+use states::States;
+use testkit::scratch::Scratch;
+use testkit::tool;
+use workload::{Model, Workload};
+
+/// A kind of volume.
+#[derive(Clone, Copy)]
+struct Kind {
+    name: &'static str,
+    fs_type: FsType,
+    features: &'static str,
+    block_size: u32,
+    megabytes: u64,
+    /// Bytes that may wait in memory.
+    delay: u64,
+}
+
+const KINDS: &[Kind] = &[
+    Kind { name: "ext2_1k", fs_type: FsType::Ext2, features: "", block_size: 1024, megabytes: 4, delay: 0 },
+    Kind {
+        name: "ext4_1k",
+        fs_type: FsType::Ext4,
+        features: "^has_journal",
+        block_size: 1024,
+        megabytes: 4,
+        delay: 0,
+    },
+    Kind {
+        name: "ext4_4k",
+        fs_type: FsType::Ext4,
+        features: "^has_journal,^metadata_csum,uninit_bg",
+        block_size: 4096,
+        megabytes: 8,
+        delay: 64 << 10,
+    },
+    Kind {
+        name: "bigalloc",
+        fs_type: FsType::Ext4,
+        features: "^has_journal,bigalloc",
+        block_size: 1024,
+        megabytes: 8,
+        delay: 0,
+    },
+];
+
+/// What was recorded of a run.
+struct Run {
+    base: MemoryDevice,
+    events: Vec<Event>,
+    history: Vec<Model>,
+    inodes: BTreeMap<u32, InodeNumber>,
+}
+
+fn copy(device: &MemoryDevice) -> MemoryDevice {
+    let mut bytes = vec![0; usize::try_from(device.size()).unwrap()];
+    device.read_at(0, &mut bytes).unwrap();
+    MemoryDevice::from_bytes(&bytes)
+}
+
+fn options(kind: &Kind) -> OpenOptions {
+    OpenOptions::new()
+        .write(true)
+        .ordering(Ordering::Softdep)
+        .delay(kind.delay)
+        .now(platfs::ondisk::inode::Timestamp { seconds: 1_700_000_000, nanoseconds: 0 })
+}
+
+fn made(kind: &Kind) -> MemoryDevice {
+    let device = MemoryDevice::new(kind.megabytes << 20);
+    let mut options = Options::new(kind.fs_type);
+    options.features = parse_features(kind.features).unwrap();
+    options.block_size = Some(kind.block_size);
+    options.inodes = Some(128);
+    Plan::new(&options, device.size()).unwrap().write(&device).unwrap();
+    device
+}
+
+/// Every block by itself: neighbours are written at once, but a crash may come between them.
+fn by_blocks(events: Vec<Event>, size: u64) -> Vec<Event> {
+    let apart = |event| match event {
+        Event::Write { offset, data } => {
+            let mut parts = Vec::new();
+            let mut at = 0;
+            while at < data.len() {
+                let place = offset + at as u64;
+                let len = usize::try_from(size - place % size).unwrap().min(data.len() - at);
+                parts.push(Event::Write { offset: place, data: Arc::from(&data[at..at + len]) });
+                at += len;
+            }
+            parts
+        }
+        other => vec![other],
+    };
+    events.into_iter().flat_map(apart).collect()
+}
+
+fn record(kind: &Kind, seed: u64, calls: u64) -> Run {
+    let base = made(kind);
+    let recorder = Arc::new(Recorder::new(Arc::new(copy(&base))));
+    let volume = Volume::open(recorder.clone(), &options(kind)).unwrap();
+    let mut workload = Workload::new(&volume, &recorder, seed, kind.delay > 0);
+    workload.run(calls);
+    let (history, inodes) = (std::mem::take(&mut workload.history), workload.inodes.clone());
+    drop(workload);
+    volume.close().unwrap();
+    Run { base, events: by_blocks(recorder.take(), u64::from(kind.block_size)), history, inodes }
+}
+
+/// Goes through the states of a run, to the first that is wrong.
+fn enumerate(kind: &Kind, run: &Run, seed: u64, most: usize, e2fsck_every: usize) -> Result<usize, String> {
+    let scratch = Scratch::new("softdep");
+    let size = BlockSize::from_bytes(u64::from(kind.block_size)).unwrap();
+    let states = States::new(Arc::new(copy(&run.base)), run.events.clone(), size, seed).in_whole_writes();
+    let (mut count, mut first) = (0, None);
+    states.all(|state| {
+        count += 1;
+        let promises = Promises {
+            history: &run.history,
+            inodes: &run.inodes,
+            promised: usize::try_from(state.promised).unwrap(),
+            begun: usize::try_from(state.begun).unwrap(),
+        };
+        let by_e2fsck = e2fsck_every > 0 && count % e2fsck_every == 0;
+        let judged = oracle::before_recovery(state.device.clone())
+            .and_then(|()| if by_e2fsck { oracle::e2fsck(state, &scratch, &promises) } else { Ok(()) })
+            .and_then(|()| oracle::recovered(state.device.clone(), &options(kind), &promises));
+        if let Err(what) = judged {
+            if std::env::var_os("PLATFS_KEEP").is_some() {
+                let device = state.again();
+                let mut bytes = vec![0; usize::try_from(device.size()).unwrap()];
+                device.read_at(0, &mut bytes).unwrap();
+                std::fs::write("/var/tmp/softdep-state.img", bytes).unwrap();
+            }
+            first = Some(format!("{}, seed {seed}, {}: {what}", kind.name, state.name));
+        }
+        first.is_none() && count < most
+    });
+    first.map_or(Ok(count), Err)
+}
+
+fn seed(standard: u64) -> u64 {
+    std::env::var("PLATFS_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(standard)
+}
+
+fn kind(name: &str) -> &'static Kind {
+    KINDS.iter().find(|kind| kind.name == name).unwrap()
+}
+
+fn in_suite(name: &str) {
+    if !tool::have_tools(name, &["e2fsck"]) {
+        return;
+    }
+    let run = record(kind(name), seed(1), 300);
+    let count = enumerate(kind(name), &run, seed(1), 1000, 25).unwrap_or_else(|what| panic!("{what}"));
+    println!("{name}: {count} states");
+    assert!(count >= 600, "only {count} states");
+}
+
+/// `cargo test --release -p platfs --test softdep -- --ignored --nocapture`, with `PLATFS_STATES` for another number.
+#[test]
+#[ignore = "takes long"]
+fn many_states() {
+    let wanted = std::env::var("PLATFS_STATES").ok().and_then(|count| count.parse().ok()).unwrap_or(100_000);
+    for kind in KINDS {
+        let (mut count, mut seed) = (0, seed(1000));
+        while count < wanted {
+            let run = record(kind, seed, 200);
+            count += enumerate(kind, &run, seed, wanted, 50).unwrap_or_else(|what| panic!("{what}"));
+            seed += 1;
+        }
+        println!("{}: {count} states up to seed {seed}", kind.name);
+    }
+}
+
+/// Many files come to be, as from an archive: an epoch takes at most eight flushes, however many.
+#[test]
+fn an_epoch_of_many_files_takes_few_flushes() {
+    let device = MemoryDevice::new(64 << 20);
+    let mut how = Options::new(FsType::Ext4);
+    how.features = parse_features("^has_journal").unwrap();
+    how.inodes = Some(12_000);
+    Plan::new(&how, device.size()).unwrap().write(&device).unwrap();
+    let recorder = Arc::new(Recorder::new(Arc::new(device)));
+    let write = OpenOptions::new().write(true).ordering(Ordering::Softdep);
+    let volume = Volume::open(recorder.clone(), &write).unwrap();
+    let make = |directory, name: &str, kind| {
+        let new = NewInode { kind, attributes: Attributes::default(), xattrs: &[] };
+        volume.create(directory, name.as_bytes(), &new).unwrap()
+    };
+    for directory in 0..100 {
+        let directory = make(InodeNumber::ROOT, &format!("d{directory}"), NewKind::Directory);
+        for file in 0..100 {
+            let file = make(directory, &format!("f{file}"), NewKind::File);
+            volume.write_at(file, 0, &[7; 700], WriteOptions::default()).unwrap();
+        }
+    }
+    volume.sync().unwrap();
+    let events = recorder.take();
+    let superblocks =
+        events.iter().filter(|event| matches!(event, Event::Write { offset: 1024, .. })).count();
+    let flushes = events.iter().filter(|event| **event == Event::Flush).count();
+    // One of each is the mark of a volume in use; an epoch writes the superblock first and last.
+    let epochs = (superblocks - 1) / 2;
+    println!("{flushes} flushes, {epochs} epochs");
+    assert!(epochs >= 1 && flushes - 1 <= 8 * epochs, "{flushes} flushes of {epochs} epochs");
+    assert!(epochs <= 3, "{epochs} epochs for what fits memory");
+}
+
+#[test]
+fn ext2_1k() {
+    in_suite("ext2_1k");
+}
+
+#[test]
+fn ext4_1k() {
+    in_suite("ext4_1k");
+}
+
+#[test]
+fn ext4_4k() {
+    in_suite("ext4_4k");
+}
+
+#[test]
+fn bigalloc() {
+    in_suite("bigalloc");
+}
