@@ -53,7 +53,7 @@ fn root(subject: &Subject, facts: &mut Facts, report: &mut Report<'_>) -> Result
     }
     let finding = Finding::new(Place::inode(number), "no directory", "an empty root directory is made");
     // One that is something else was told of by the pass over inodes, and was to stay.
-    let gone = facts.file_type(number).is_none();
+    let gone = facts.file_type(number).is_none() && !facts.used.contains(u64::from(number.index()));
     if gone && report.found(&ROOT_MISSING, finding) {
         facts.names_lost();
         lost_found::make_directory(subject, facts, number, number, 0o755)?;
@@ -111,10 +111,13 @@ fn climb(
 
 fn unconnected(facts: &mut Facts, report: &mut Report<'_>, directory: &Directory) {
     let number = directory.inode;
+    if *facts.unread.get_mut() {
+        return;
+    }
     let says = directory.dotdot.map_or_else(|| "no `..`".into(), |up| format!("its `..` leads to {up}"));
     let finding = Finding::new(Place::inode(number), says, format!("it becomes lost+found/#{number}"));
     // Where a repair took names away, this one is told of there.
-    if facts.has_lost_names() || report.found(&DIRECTORY_UNCONNECTED, finding) {
+    if facts.explains_lack(number, 1) || report.found(&DIRECTORY_UNCONNECTED, finding) {
         adopt(facts, directory);
     }
 }

@@ -35,9 +35,9 @@ pub(super) fn runs(subject: &Subject, inode: &Inode) -> Result<Vec<Run>, String>
     runs_and_nodes(subject, inode).map(|(runs, _)| runs)
 }
 
-/// The runs of a file, and how many blocks its map takes.
-pub(super) fn runs_and_nodes(subject: &Subject, inode: &Inode) -> Result<(Vec<Run>, u64), String> {
-    let mut walk = Walk { subject, runs: Vec::new(), nodes: 0 };
+/// The runs of a file, and the blocks that its map takes.
+pub(super) fn runs_and_nodes(subject: &Subject, inode: &Inode) -> Result<(Vec<Run>, Vec<Block>), String> {
+    let mut walk = Walk { subject, runs: Vec::new(), nodes: Vec::new() };
     let root = &inode.raw().i_block[..];
     if inode.flags().contains(InodeFlags::INLINE_DATA) {
         return Err("its contents are in the inode".to_owned());
@@ -48,7 +48,7 @@ pub(super) fn runs_and_nodes(subject: &Subject, inode: &Inode) -> Result<(Vec<Ru
         walk.pointers(root)?;
     }
     if walk.runs.is_sorted_by(|one, other| one.logical + one.count <= other.logical) {
-        Ok((walk.runs, walk.nodes as u64))
+        Ok((walk.runs, walk.nodes))
     } else {
         Err("its map is out of order".to_owned())
     }
@@ -74,13 +74,13 @@ pub(super) fn blocks(subject: &Subject, inode: &Inode) -> Result<Vec<Block>, Str
 struct Walk<'a> {
     subject: &'a Subject,
     runs: Vec<Run>,
-    nodes: usize,
+    nodes: Vec<Block>,
 }
 
 impl Walk<'_> {
     fn read(&mut self, block: Block) -> Result<Vec<u8>, String> {
-        self.nodes += 1;
-        if self.nodes > NODES_MAX {
+        self.nodes.push(block);
+        if self.nodes.len() > NODES_MAX {
             return Err("its map does not end".to_owned());
         }
         self.subject.block(block).map_err(|error| error.to_string())

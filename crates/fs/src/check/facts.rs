@@ -9,7 +9,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ondisk::inode::FileType;
 use ondisk::units::{Block, Cluster, InodeNumber};
@@ -18,6 +18,9 @@ use super::Options;
 use super::paged::{Bits, Bytes, Counters};
 use super::subject::Subject;
 use crate::error::{Error, Result};
+
+/// More names than a volume has; sums of it do not overflow in practice, and wrap without harm.
+const NAMES_IN_A_LOST_BLOCK: u64 = 1 << 40;
 
 /// A directory, as the passes over names fill it in.
 #[derive(Clone, Copy, Debug)]
@@ -51,8 +54,11 @@ pub(super) struct Facts {
     pub(super) stated: Counters,
     /// Names found for each inode, `.` and `..` included.
     pub(super) links: Counters,
-    /// Whether repairs took names away: files that are without one follow from that.
-    names_lost: AtomicBool,
+    /// Whether inodes could not be read: which names are in directories among them is not known.
+    pub(super) unread: AtomicBool,
+    /// How many names repairs took away whose files are not known: so many files are without one because
+    /// of that.
+    names_lost: AtomicU64,
     /// Inodes whose number of names repairs changed: what they state follows.
     pub(super) relinked: Bits,
     /// What is to get a name in lost+found, once all of it is known.
@@ -89,7 +95,8 @@ impl Facts {
             types: Bytes::new(inodes),
             stated: Counters::new(inodes),
             links: Counters::new(inodes),
-            names_lost: AtomicBool::new(false),
+            unread: AtomicBool::new(false),
+            names_lost: AtomicU64::new(0),
             relinked: Bits::new(inodes),
             adopted: BTreeSet::new(),
             directories: Vec::new(),
@@ -154,14 +161,27 @@ impl Facts {
         Some(start)
     }
 
-    /// Says that a repair took names away.
-    pub(super) fn names_lost(&self) {
-        self.names_lost.store(true, Ordering::Relaxed);
+    /// Says that a repair took away a name, of a file that is not known.
+    pub(super) fn name_lost(&self) {
+        self.names_lost.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether files may be without a name because of a repair.
-    pub(super) fn has_lost_names(&self) -> bool {
-        self.names_lost.load(Ordering::Relaxed)
+    /// Says that a repair took away any number of names: those in a block or a directory that is lost.
+    pub(super) fn names_lost(&self) {
+        self.names_lost.fetch_add(NAMES_IN_A_LOST_BLOCK, Ordering::Relaxed);
+    }
+
+    /// Says that a repair took away a name of a file.
+    pub(super) fn name_lost_of(&self, inode: InodeNumber) {
+        self.relinked.insert(u64::from(inode.index()));
+    }
+
+    /// Whether repairs explain that an inode lacks `names` names: what was found out of it is known, or so
+    /// many names of unknown files are left, which are taken for its own.
+    pub(super) fn explains_lack(&self, inode: InodeNumber, names: u16) -> bool {
+        let take = |left: u64| left.checked_sub(u64::from(names));
+        self.relinked.contains(u64::from(inode.index()))
+            || self.names_lost.try_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
     }
 
     pub(super) fn file_type(&self, inode: InodeNumber) -> Option<FileType> {

@@ -19,6 +19,9 @@ use crate::error::{Error, Result};
 /// # Errors
 /// Repairs take more memory than they may.
 pub(super) fn check(subject: &mut Subject, facts: &mut Facts, report: &mut Report<'_>) -> Result<()> {
+    if *facts.unread.get_mut() {
+        return Ok(());
+    }
     let bounds = Bounds::new(subject);
     let named = |facts: &Facts, index: u64| {
         let number = InodeNumber::new(low_u32(index + 1))?;
@@ -69,14 +72,14 @@ fn unattached(
     let place = Place::inode(number);
     if is_empty(&inode) {
         let finding = Finding::new(place, "an empty file", "the inode is freed");
-        if facts.has_lost_names() || report.found(&INODE_UNATTACHED_EMPTY, finding) {
+        if facts.explains_lack(number, 1) || report.found(&INODE_UNATTACHED_EMPTY, finding) {
             return free(subject, facts, &mut inode);
         }
         return Ok(());
     }
     let found = format!("{} bytes", inode.size());
     let finding = Finding::new(place, found, format!("it becomes lost+found/#{number}"));
-    if facts.has_lost_names() || report.found(&INODE_UNATTACHED, finding) {
+    if facts.explains_lack(number, 1) || report.found(&INODE_UNATTACHED, finding) {
         facts.adopted.insert(number);
         facts.relinked.insert(u64::from(number.index()));
     }
@@ -118,7 +121,8 @@ fn count(subject: &mut Subject, facts: &Facts, report: &mut Report<'_>, number: 
     if is_directory && stated == 1 && inode.flags().contains(InodeFlags::INDEX) {
         return Ok(());
     }
-    let follows = facts.relinked.contains(index) || (facts.has_lost_names() && found < stated);
+    let follows =
+        facts.relinked.contains(index) || found < stated && facts.explains_lack(number, stated - found);
     let finding = Finding::new(Place::inode(number), format!("{stated}"), "the count is set")
         .expected(format!("{right}"));
     if follows || report.found(&INODE_LINKS, finding) {

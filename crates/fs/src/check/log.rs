@@ -29,8 +29,7 @@ const HOME: InodeNumber = InodeNumber::JOURNAL;
 pub(super) fn check(subject: &mut Subject, facts: &Facts, report: &mut Report<'_>) -> Result<()> {
     let named = subject.raw.s_journal_inum.get();
     let has = subject.has_compat(Compat::HAS_JOURNAL);
-    if subject.raw.s_journal_uuid != [0; 16] {
-        outside(subject, named, has, report);
+    if subject.raw.s_journal_uuid != [0; 16] && !outside(subject, named, has, report) {
         return Ok(());
     }
     if !has && named == 0 {
@@ -55,10 +54,10 @@ pub(super) fn check(subject: &mut Subject, facts: &Facts, report: &mut Report<'_
     superblock(subject, &blocks, report)
 }
 
-/// A journal on another device, which is not looked at, must be the only one.
-fn outside(subject: &mut Subject, named: u32, has: bool, report: &mut Report<'_>) {
+/// A journal on another device, which is not looked at, must be the only one; whether it is forgotten.
+fn outside(subject: &mut Subject, named: u32, has: bool, report: &mut Report<'_>) -> bool {
     let (rule, found, repair) = match (named, has) {
-        (0, true) => return,
+        (0, true) => return false,
         (0, false) => (
             &kind::JOURNAL_DEVICE,
             "the UUID of a device, without has_journal".to_owned(),
@@ -70,11 +69,13 @@ fn outside(subject: &mut Subject, named: u32, has: bool, report: &mut Report<'_>
             "the UUID is cleared: the journal is the inode",
         ),
     };
-    if report.found(rule, Finding::new(Place::default(), found, repair)) {
+    let repairs = report.found(rule, Finding::new(Place::default(), found, repair));
+    if repairs {
         subject.raw.s_journal_uuid = [0; 16];
         subject.raw.s_journal_dev.set(0);
         subject.backups_follow = true;
     }
+    repairs
 }
 
 fn set_incompat(subject: &mut Subject, feature: Incompat, on: bool) {
@@ -88,10 +89,15 @@ fn set_journal(subject: &mut Subject, on: bool) {
     subject.backups_follow = true;
 }
 
-/// The blocks of the journal in inode `number`.
+/// The blocks of the journal in inode `number`. Elsewhere than at home it must be one to the letter: any
+/// file could be named by mistake.
 fn journal_blocks(subject: &Subject, number: u32) -> Result<Vec<Block>, String> {
     let inode = contents::inode(subject, number)?;
-    usable_blocks(subject, &inode)
+    let blocks = usable_blocks(subject, &inode)?;
+    if number != HOME.get() {
+        judge(subject, &blocks)?;
+    }
+    Ok(blocks)
 }
 
 fn usable_blocks(subject: &Subject, inode: &Inode) -> Result<Vec<Block>, String> {
@@ -116,10 +122,8 @@ fn mend_inode(
     problem: &str,
     report: &mut Report<'_>,
 ) -> Result<Option<Vec<Block>>> {
-    let copy = copied_inode(subject, named).filter(|inode| usable_blocks(subject, inode).is_ok());
     let place = InodeNumber::new(named).map_or_else(Place::default, Place::inode);
-    if copy.is_none()
-        && named != HOME.get()
+    if named != HOME.get()
         && let Ok(blocks) = journal_blocks(subject, HOME.get())
     {
         let repair = format!("the journal is inode {HOME}, which is in order");
@@ -130,6 +134,7 @@ fn mend_inode(
         }
         return Ok(repairs.then_some(blocks));
     }
+    let copy = copied_inode(subject, named).filter(|inode| usable_blocks(subject, inode).is_ok());
     let repair = match copy {
         Some(_) => "the inode is restored from its copy in the superblock",
         None => "the journal is given up; a new one is made by tune2fs -j",
@@ -151,7 +156,7 @@ fn copied_inode(subject: &Subject, named: u32) -> Option<Inode> {
     if subject.raw.s_jnl_backup_type != JOURNAL_MAP_COPIED {
         return None;
     }
-    let number = InodeNumber::new(named)?;
+    let number = InodeNumber::new(named).filter(|number| subject.inode_offset(*number).is_some())?;
     let mut inode = Inode::blank(number, subject.geometry.inode_size);
     let words = subject.raw.s_jnl_blocks;
     let [.., high, low] = words;
@@ -163,7 +168,7 @@ fn copied_inode(subject: &Subject, named: u32) -> Option<Inode> {
         inode.set_flags(InodeFlags::EXTENTS);
     }
     let (runs, nodes) = contents::runs_and_nodes(subject, &inode).ok()?;
-    let blocks = runs.iter().map(|run| run.count).sum::<u64>() + nodes;
+    let blocks = runs.iter().map(|run| run.count).sum::<u64>() + nodes.len() as u64;
     let sectors = blocks << (subject.geometry.block_size.log2() - 9);
     inode.set_sectors(sectors, subject.geometry.block_size);
     let now = subject.now;
@@ -239,6 +244,9 @@ fn judge(subject: &Subject, blocks: &[Block]) -> Result<RawJournalSuperblock, St
     if raw.s_blocksize.get() != subject.geometry.block_size.bytes() {
         return Err(format!("its blocks have {} bytes", raw.s_blocksize.get()));
     }
+    if features.contains(JournalIncompat::FAST_COMMIT) && raw.log_end() == raw.s_maxlen.get() {
+        return Err("its blocks for fast commits leave too few for the log".to_owned());
+    }
     if u64::from(raw.s_maxlen.get()) > blocks.len() as u64 {
         return Err(format!("it says {} blocks, but the inode has {}", raw.s_maxlen.get(), blocks.len()));
     }
@@ -265,6 +273,14 @@ fn superblock(subject: &mut Subject, blocks: &[Block], report: &mut Report<'_>) 
             if report.found(&kind::JOURNAL_HAS_DATA, Finding::new(place, found, repair)) {
                 let mut raw = raw;
                 raw.s_start.set(0);
+                raw.seal();
+                stage(subject, first, &raw)?;
+            }
+        }
+        Ok(mut raw) if raw.s_errno.get() != 0 => {
+            let found = format!("error {}", raw.s_errno.get().cast_signed());
+            if report.found(&kind::JOURNAL_ERROR, Finding::new(place, found, "the note is cleared")) {
+                raw.s_errno.set(0);
                 raw.seal();
                 stage(subject, first, &raw)?;
             }

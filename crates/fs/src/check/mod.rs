@@ -124,6 +124,7 @@ pub fn check(device: Arc<dyn Device>, options: &Options, sink: &mut dyn Sink) ->
     log::check(&mut subject, &facts, &mut report)?;
     orphans::check(&mut subject, &facts, &mut report)?;
     inodes::check(&mut subject, &mut facts, &mut report)?;
+    places::find_missing(&mut subject, &facts)?;
     shared::check(&mut subject, &mut facts, &mut report)?;
     directories::check(&mut subject, &mut facts, &mut report)?;
     connect::check(&mut subject, &mut facts, &mut report)?;

@@ -5,7 +5,7 @@ use std::fmt;
 
 use ondisk::features::Incompat;
 use ondisk::group::RawGroupDescriptor;
-use ondisk::units::{Block, Group};
+use ondisk::units::{Block, Group, InodeNumber};
 
 use super::descriptors::{backup_of, set_place};
 use super::facts::Facts;
@@ -278,6 +278,12 @@ fn move_to_free(subject: &mut Subject, facts: &Facts, group: Group, part: Part) 
                 .write(Block(place.0 + block), &zeros)
                 .map_err(|source| Error::io("staging an inode table", source))?;
         }
+        // The reserved ones are in use whatever they hold; the root is made.
+        let reserved = (1..subject.geometry.first_inode).filter_map(InodeNumber::new);
+        let reserved = reserved.filter(|number| *number != InodeNumber::ROOT);
+        let here =
+            |number: &InodeNumber| subject.geometry.locate_inode(*number).is_some_and(|at| at.0 == group);
+        reserved.filter(here).for_each(|number| _ = facts.used.insert(u64::from(number.index())));
     }
     if let Some(raw) = subject.descriptor_mut(group) {
         part.set(raw, place);

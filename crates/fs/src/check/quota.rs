@@ -5,11 +5,12 @@
 
 use std::collections::BTreeMap;
 
-use ondisk::extent::{Entries, Extent, Node};
+use ondisk::block_map::DIRECT;
+use ondisk::extent::{Entries, Extent, MAX_WRITTEN, Node};
 use ondisk::features::{Incompat, RoCompat};
 use ondisk::inode::{Inode, InodeFlags};
 use ondisk::quota::{self, QuotaKind, Usage};
-use ondisk::units::{Block, FileBlock, Group, InodeNumber};
+use ondisk::units::{Block, FileBlock, Group, InodeNumber, low_u32};
 use ondisk::xattr::{self, Value};
 
 use super::contents;
@@ -126,40 +127,39 @@ fn value_inodes(subject: &Subject, inode: &Inode) -> u64 {
 fn file(
     subject: &Subject,
     facts: &Facts,
-    kind: QuotaKind,
+    whose: QuotaKind,
     number: u32,
     table: &Table,
     report: &mut Report<'_>,
 ) -> Result<()> {
-    let read = read(subject, number);
-    let stated = match &read {
-        Ok((_, _, bytes)) => quota::decode(kind, bytes),
-        Err(problem) => Err(problem.clone()),
+    let place = InodeNumber::new(number).map_or_else(Place::default, Place::inode);
+    let old = match Old::read(subject, number) {
+        Ok(old) => old,
+        Err(problem) => {
+            report.found(
+                &kind::QUOTA_FILE,
+                Finding::new(place, format!("{} quota: {problem}", name(whose)), ""),
+            );
+            return Ok(());
+        }
     };
-    let found = match &stated {
+    let stated = old.contents.as_ref().map_err(String::clone).and_then(|bytes| quota::decode(whose, bytes));
+    let (rule, found, repair) = match &stated {
         Ok(stated) => match differences(stated, table) {
-            Some(words) => words,
+            Some(words) => (&kind::QUOTA_USAGE, words, "the counts become what was found; limits stay"),
             None => return Ok(()),
         },
-        Err(problem) => problem.clone(),
-    };
-    let place = InodeNumber::new(number).map_or_else(Place::default, Place::inode);
-    let (rule, repair) = match (&read, &stated) {
-        (Err(_), _) => (&kind::QUOTA_FILE, ""),
-        (_, Err(_)) => (&kind::QUOTA_FILE, "the file is written anew, without limits"),
-        _ => (&kind::QUOTA_USAGE, "the counts become what was found; limits stay"),
+        Err(problem) => (&kind::QUOTA_FILE, problem.clone(), "the file is written anew, without limits"),
     };
     // Files that repairs cut, removed or gave blocks: that usage is another is no news.
     let repaired = facts.has_given_up() || facts.altered.count() + facts.taken.count() > 0;
     let follows = stated.is_ok() && repaired;
-    let finding = Finding::new(place, format!("{} quota: {found}", name(kind)), repair);
-    let repairs = follows || report.found(rule, finding);
-    match read {
-        Ok((inode, blocks, bytes)) if repairs => {
-            store(subject, facts, inode, blocks, &quota::update(kind, &bytes, table))
-        }
-        _ => Ok(()),
+    let finding = Finding::new(place, format!("{} quota: {found}", name(whose)), repair);
+    if follows || report.found(rule, finding) {
+        let contents = quota::update(whose, old.contents.as_deref().unwrap_or_default(), table);
+        return store(subject, facts, old, &contents);
     }
+    Ok(())
 }
 
 fn name(kind: QuotaKind) -> &'static str {
@@ -185,39 +185,48 @@ fn differences(stated: &Table, found: &Table) -> Option<String> {
     ))
 }
 
-/// A quota file's inode, its blocks and its contents.
-fn read(subject: &Subject, number: u32) -> Result<(Inode, Vec<Block>, Vec<u8>), String> {
-    let inode = contents::inode(subject, number)?;
-    if inode.size() > FILE_MAX {
-        return Err(format!("{} bytes are too many", inode.size()));
+/// A quota file as it stands.
+struct Old {
+    inode: Inode,
+    /// Its blocks, if it has all up to its size.
+    blocks: Vec<Block>,
+    /// What is in them, or why that can't be read.
+    contents: Result<Vec<u8>, String>,
+}
+
+impl Old {
+    fn read(subject: &Subject, number: u32) -> Result<Self, String> {
+        let inode = contents::inode(subject, number)?;
+        let blocks = if inode.size() > FILE_MAX {
+            Err(format!("{} bytes are too many", inode.size()))
+        } else {
+            contents::blocks(subject, &inode)
+        };
+        let contents = blocks.clone().and_then(|blocks| {
+            let mut bytes = Vec::new();
+            for block in blocks {
+                bytes.extend(subject.block(block).map_err(|error| error.to_string())?);
+            }
+            bytes.truncate(usize::try_from(inode.size()).unwrap_or(usize::MAX));
+            Ok(bytes)
+        });
+        // Where reading fails, writing may too.
+        let blocks = if contents.is_ok() { blocks.unwrap_or_default() } else { Vec::new() };
+        Ok(Old { inode, blocks, contents })
     }
-    let blocks = contents::blocks(subject, &inode)?;
-    let mut bytes = Vec::new();
-    for block in &blocks {
-        bytes.extend(subject.block(*block).map_err(|error| error.to_string())?);
-    }
-    bytes.truncate(usize::try_from(inode.size()).unwrap_or(usize::MAX));
-    Ok((inode, blocks, bytes))
 }
 
 /// Writes new contents, into the blocks there are or, if these are too few, into a new run.
-fn store(
-    subject: &Subject,
-    facts: &Facts,
-    mut inode: Inode,
-    blocks: Vec<Block>,
-    contents: &[u8],
-) -> Result<()> {
+fn store(subject: &Subject, facts: &Facts, old: Old, contents: &[u8]) -> Result<()> {
     let staging = |source| Error::io("staging a quota file", source);
-    let block_size = subject.geometry.block_size;
-    let needs = block_size.blocks_for(contents.len() as u64);
-    let mut blocks = blocks;
+    let Old { mut inode, mut blocks, .. } = old;
+    let needs = subject.geometry.block_size.blocks_for(contents.len() as u64);
+    let len = contents.len() as u64;
     if needs > blocks.len() as u64 {
-        match move_to(subject, facts, &mut inode, needs) {
-            Some(run) => blocks = (0..needs).map(|at| Block(run.0 + at)).collect(),
-            // No room: the file stays as it is, and the next check tells of it.
-            None => return Ok(()),
-        }
+        // No room: the file stays as it is, and the next check tells of it.
+        let Some(run) = move_to(subject, facts, &mut inode, needs) else { return Ok(()) };
+        blocks = (0..needs).map(|at| Block(run.0 + at)).collect();
+        inode.set_size(len);
     }
     let mut rest = contents;
     for block in &blocks {
@@ -229,27 +238,37 @@ fn store(
         }
         subject.write(*block, &bytes).map_err(staging)?;
     }
-    inode.set_size(inode.size().max(contents.len() as u64));
+    inode.set_size(inode.size().max(len));
     subject.write_inode(&mut inode).map_err(staging)
 }
 
-/// Gives the inode a new run of blocks; only where it is mapped by extents.
+/// Gives the inode a new run of blocks in place of all that it has.
 fn move_to(subject: &Subject, facts: &Facts, inode: &mut Inode, blocks: u64) -> Option<Block> {
-    if !inode.flags().contains(InodeFlags::EXTENTS) {
-        return None;
+    let extents = subject.has_incompat(Incompat::EXTENTS);
+    let most = if extents { MAX_WRITTEN } else { DIRECT };
+    let count = u32::try_from(blocks).ok().filter(|count| *count <= most)?;
+    let (runs, nodes) = contents::runs_and_nodes(subject, inode).unwrap_or_default();
+    let goal = runs.first().map_or(Block(u64::from(subject.geometry.first_data_block)), |run| run.start);
+    let start = facts.allocate(subject, goal, blocks)?;
+    let old = runs.iter().map(|run| (run.start, run.count)).chain(nodes.iter().map(|node| (*node, 1)));
+    for (start, count) in old {
+        facts.release(subject, start, count);
     }
-    let count = u32::try_from(blocks).ok().filter(|count| *count <= ondisk::extent::MAX_WRITTEN)?;
-    // Blocks of tree nodes would have to be given back too; quota files of a few blocks have none.
-    let (old, _) = contents::runs_and_nodes(subject, inode).ok().filter(|(_, nodes)| *nodes == 0)?;
-    let start = facts.allocate(subject, old.first()?.start, blocks)?;
-    for run in old {
-        facts.release(subject, run.start, run.count);
+    let mut flags = inode.flags() - InodeFlags::INLINE_DATA;
+    flags.set(InodeFlags::EXTENTS, extents);
+    inode.set_flags(flags);
+    let map = &mut inode.raw_mut().i_block;
+    map.fill(0);
+    if extents {
+        let mut root = Node::empty(map.len());
+        root.entries = Entries::Leaf(vec![Extent { logical: FileBlock(0), start, count, unwritten: false }]);
+        root.store(map);
+    } else {
+        for (slot, block) in map.as_chunks_mut().0.iter_mut().zip(start.0..start.0 + blocks) {
+            *slot = low_u32(block).to_le_bytes();
+        }
     }
-    let mut root = Node::empty(inode.raw().i_block.len());
-    root.entries = Entries::Leaf(vec![Extent { logical: FileBlock(0), start, count, unwritten: false }]);
-    root.store(&mut inode.raw_mut().i_block);
-    let ratio = u64::from(subject.geometry.blocks_per_cluster());
-    let taken = blocks.next_multiple_of(ratio);
+    let taken = blocks.next_multiple_of(u64::from(subject.geometry.blocks_per_cluster()));
     inode.set_sectors(taken << (subject.geometry.block_size.log2() - 9), subject.geometry.block_size);
     Some(start)
 }

@@ -14,7 +14,7 @@ use super::facts::Facts;
 use super::issue::Place;
 use super::kinds::{Kind, space as kind};
 use super::paged::Bits;
-use super::places::{self, Part};
+use super::places::Part;
 use super::subject::Subject;
 use super::voice::{Finding, Report};
 use super::{crew, descriptors, resize};
@@ -40,7 +40,6 @@ struct Sums {
 /// # Errors
 /// Repairs take more memory than they may.
 pub(super) fn check(subject: &mut Subject, facts: &Facts, report: &mut Report<'_>) -> Result<()> {
-    places::find_missing(subject, facts)?;
     resize::finish(subject, facts)?;
     let (sums, suspects) = (Sums::default(), Bits::new(u64::from(subject.geometry.groups)));
     let groups = u64::from(subject.geometry.groups);
@@ -137,7 +136,7 @@ impl Examined {
     }
 
     fn walk_inodes(&mut self, facts: &Facts) {
-        let mut last = None;
+        let (mut last, mut unknown) = (None, false);
         for at in (0..u64::from(self.inodes.count)).step_by(64) {
             let left = u64::from(self.inodes.count) - at;
             let mask = if left >= 64 { u64::MAX } else { (1 << left) - 1 };
@@ -147,7 +146,9 @@ impl Examined {
                 used &= used - 1;
                 last = Some(index);
                 let inode = InodeNumber::new(u32::try_from(self.inodes.base + index + 1).unwrap_or(0));
-                if inode.and_then(|inode| facts.file_type(inode)) == Some(FileType::Directory) {
+                let file_type = inode.and_then(|inode| facts.file_type(inode));
+                unknown |= file_type.is_none();
+                if file_type == Some(FileType::Directory) {
                     self.directories += 1;
                     self.marked_directories += u32::from(self.inodes.stored.has(index).unwrap_or(true));
                 }
@@ -155,6 +156,10 @@ impl Examined {
         }
         let begun = last.map_or(0, |last| u32::try_from(last + 1).unwrap_or(u32::MAX));
         self.tail = self.inodes.count.saturating_sub(begun);
+        if unknown && facts.unread.load(Ordering::Relaxed) {
+            // Inodes that can't be read may be any.
+            self.directories = self.raw.used_directories();
+        }
     }
 
     /// Whether there is nothing to tell or to mend; adds to the sums.
@@ -178,6 +183,20 @@ impl Examined {
     /// Whether the part of the table said to be unused is.
     fn unused_fits(&self, subject: &Subject) -> bool {
         !subject.features.descriptor_csum() || self.raw.unused_inodes() <= self.tail
+    }
+}
+
+/// Takes all that bitmaps call used for used: nobody knows what inodes have that can't be read.
+pub(super) fn keep_marked(subject: &Subject, facts: &Facts) {
+    for group in (0..subject.geometry.groups).map(Group) {
+        let Some(raw) = subject.descriptor(group) else { continue };
+        let base = u64::from(group.0) * u64::from(subject.geometry.clusters_per_group());
+        let begun = !subject.group_has(group, GroupFlags::BLOCK_UNINIT);
+        let stored = begun.then(|| Stored::read(subject, raw.block_bitmap()));
+        let marked = |at: u64| stored.as_ref().and_then(|stored| stored.has(at)) == Some(true);
+        for at in (0..u64::from(subject.geometry.group_clusters(group))).filter(|at| marked(*at)) {
+            facts.claimed.insert(base + at);
+        }
     }
 }
 

@@ -89,6 +89,9 @@ fn usable(raw: &RawSuperblock) -> Result<Geometry> {
             return bad(format!("{clusters} clusters per group, but {blocks} blocks"));
         }
     }
+    if raw.s_log_groups_per_flex > 31 {
+        return bad(format!("flexible groups of 2^{} groups", raw.s_log_groups_per_flex));
+    }
     let geometry = Geometry::from_superblock(raw)?;
     let (inodes, per_block) = (geometry.inodes_per_group, geometry.inodes_per_block());
     // A table needs room in its group beside two bitmaps and what else there is.
@@ -240,6 +243,8 @@ fn derived(primary: Option<RawSuperblock>, why: Error, report: &mut Report<'_>) 
         raw.s_clusters_per_group = raw.s_blocks_per_group;
     }
     raw.s_checksum_type = u8::from(raw.features().metadata_csum());
+    // Only new files are placed by it.
+    raw.s_log_groups_per_flex = if raw.s_log_groups_per_flex > 31 { 0 } else { raw.s_log_groups_per_flex };
     let blocks = raw.blocks_count().saturating_sub(u64::from(raw.s_first_data_block.get()));
     let per_group = u64::from(raw.s_blocks_per_group.get()).max(1);
     let inodes = blocks.div_ceil(per_group).saturating_mul(u64::from(raw.s_inodes_per_group.get()));

@@ -6,6 +6,7 @@ use ondisk::dirent::{self, Layout};
 use ondisk::htree::{NODE_ENTRIES, ROOT_ENTRIES};
 use ondisk::inode::{FileType, InodeFlags};
 use ondisk::units::Block;
+use ondisk::xattr::{self, Entry, NameIndex};
 use platfs::{InodeNumber, ondisk};
 use testkit::scratch::Scratch;
 use testkit::tool;
@@ -444,6 +445,8 @@ fn roots_of_indexes() {
         planted(base, plant(28, 6), &["index-root"]);
         planted(base, plant(29, 4), &["index-root"]);
         planted(base, plant(30, 2), &["index-root"]);
+        // Blocks of names where nodes should be.
+        planted(base, plant(30, 1), &["index-node"]);
         planted(base, plant(31, 1), &["index-root"]);
         planted(base, plant(32, 9), &["index-limit"]);
         planted(base, plant(35, 0x7F), &["index-count"]);
@@ -521,6 +524,29 @@ fn indexes_where_there_are_none() {
     );
 }
 
+/// A pointer moved behind the last one: the directory has all its blocks, and a hole.
+#[test]
+fn holes() {
+    planted(
+        "ext2",
+        |image| {
+            let number = image.inode_of("/many");
+            let block_len = u64::from(image.format.geometry.block_size.bytes());
+            let map = image.read_inode(number).raw().i_block;
+            let blocks = image.read_inode(number).size() / block_len;
+            let pointers = Block(u64::from(u32::from_le_bytes(map[48..52].try_into().unwrap())));
+            let end = 4 * (blocks as usize - 12);
+            image.block(pointers)[end..end + 4].copy_from_slice(&map[12..16]);
+            image.inode(number, |inode| {
+                inode.set_flags(inode.flags() - InodeFlags::INDEX);
+                inode.raw_mut().i_block[12..16].fill(0);
+                inode.set_size((blocks + 1) * block_len);
+            });
+        },
+        &["directory-hole"],
+    );
+}
+
 #[test]
 fn inline_directories() {
     let inline = |edit: fn(&mut [u8])| {
@@ -544,6 +570,47 @@ fn inline_directories() {
             bytes[at + 8..at + 13].copy_from_slice(b"small");
         }),
         &["entry-duplicate"],
+    );
+}
+
+/// Half a word behind the first part.
+#[test]
+fn sizes_of_inline_directories() {
+    planted(
+        "inline",
+        |image| {
+            let number = image.inode_of("/a");
+            image.inode(number, |inode| {
+                let data = Entry::here(NameIndex::SYSTEM, b"data", &[0; 6]);
+                xattr::store_in_inode(inode, &[data]).unwrap();
+                inode.set_size(66);
+            });
+        },
+        &["inline-directory-size"],
+    );
+}
+
+/// Names of an encrypted directory have at least 16 bytes.
+#[test]
+fn encrypted_names() {
+    planted(
+        "ext4",
+        |image| {
+            image.superblock(|raw| {
+                let mut features = raw.features();
+                features.incompat |= ondisk::features::Incompat::ENCRYPT;
+                raw.set_features(features);
+            });
+            let number = image.inode_of("/a/b");
+            image.inode(number, |inode| {
+                let mut context = [0; 28];
+                context[0] = 1;
+                let entry = Entry::here(NameIndex::ENCRYPTION, b"c", &context);
+                xattr::store_in_inode(inode, &[entry]).unwrap();
+                inode.set_flags(inode.flags() | InodeFlags::ENCRYPT);
+            });
+        },
+        &["entry-encrypted"; 2],
     );
 }
 

@@ -65,6 +65,21 @@ fn checksums() {
     );
 }
 
+/// A block of the table with something else in it: all files there are lost, and nothing but these.
+#[test]
+fn garbage_in_a_table() {
+    planted(
+        "ext4",
+        |image| {
+            let number = image.inode_of("many/name-of-some-length-0100");
+            let len = image.format.geometry.block_size.bytes_usize();
+            let at = image.inode_at(number) / len * len;
+            image.bytes[at..at + len].fill(0xEE);
+        },
+        &[["inode-garbage"; 4], ["entry-unused"; 4]].concat(),
+    );
+}
+
 #[test]
 fn deletion_times() {
     in_inode("ext4", "large", |inode| inode.raw_mut().i_dtime.set(1_600_000_000), &["inode-deletion-time"]);
@@ -228,6 +243,10 @@ fn roots_of_extents() {
     in_inode("ext4", "large", |inode| in_root(inode, |_, first| first.start = Block(0)), &["extent-range"]);
     in_inode("ext4", "a/small", |inode| in_root(inode, |_, first| first.count = 0), &["extent-empty"]);
     in_inode("bigalloc", "large", |inode| in_root(inode, |_, first| first.count = 0), &["extent-empty"]);
+    for base in ["ext4_4k", "bigalloc"] {
+        in_inode(base, "large", |inode| in_root(inode, |_, first| first.start = Block(0)), &["extent-range"]);
+    }
+    in_inode("ext4", "nothing", |inode| in_root(inode, |head, _| head.depth = 1), &["extent-depth"]);
     in_inode(
         "ext4",
         "many",
@@ -240,6 +259,49 @@ fn roots_of_extents() {
         |inode| in_root(inode, |_, first| first.unwritten = true),
         &["directory-unwritten"],
     );
+}
+
+/// A directory with a block behind 2 GiB.
+#[test]
+fn maps_that_reach_too_far() {
+    let far = |inode: &mut Inode| {
+        let root = &mut inode.raw_mut().i_block;
+        let mut head = Head::read(root);
+        let first = Extent::read(&root[12..24]);
+        head.count = 2;
+        head.store(root);
+        let second = Extent { logical: FileBlock(3 << 20), start: Block(first.start.0 + 1), ..first };
+        root[24..36].copy_from_slice(&second.encode());
+    };
+    in_inode("ext4", "a", far, &["map-too-large"]);
+}
+
+#[test]
+fn directories_without_blocks() {
+    let bare = |inode: &mut Inode| {
+        in_root(inode, |head, _| head.count = 0);
+        inode.raw_mut().i_blocks_lo.set(0);
+    };
+    in_inode("ext4", "empty", bare, &["directory-without-blocks", "entry-unused"]);
+}
+
+#[test]
+fn pointers_on_a_volume_of_clusters() {
+    for path in ["a/small", "a/b/c/other"] {
+        in_inode(
+            "bigalloc",
+            path,
+            |inode| {
+                let extent = Extent::read(&inode.raw().i_block[12..24]);
+                inode.raw_mut().i_block.fill(0);
+                for (slot, block) in (extent.start.0..extent.end()).take(12).enumerate() {
+                    set_pointer(inode, slot, u32::try_from(block).unwrap());
+                }
+                drop_flags(inode, InodeFlags::EXTENTS);
+            },
+            &["map-pointers-in-clusters"],
+        );
+    }
 }
 
 /// The first leaf of a file with a tree of one level.
@@ -279,6 +341,21 @@ fn nodes_of_extents() {
     in_leaf("ext4", |bytes| bytes[4..6].fill(0xFF), &["extent-node"]);
     in_leaf("ext4", |bytes| in_entry(bytes, 1, |entry| entry.logical = FileBlock(0)), &["extent-order"]);
     in_leaf("ext4", |bytes| in_entry(bytes, 5, |entry| entry.count = 0), &["extent-empty"]);
+    // Blocks kept for later may lie far behind the contents, but only as the last.
+    let far = |entry: &mut Extent| {
+        *entry = Extent { logical: FileBlock(1 << 30), start: entry.start, count: 20_000, unwritten: true };
+    };
+    in_leaf("ext4", |bytes| in_entry(bytes, 5, far), &["extent-order"]);
+    in_leaf(
+        "meta_bg",
+        |bytes| {
+            in_entry(bytes, 5, |entry| {
+                far(entry);
+                entry.count = 28_000;
+            })
+        },
+        &["extent-range"],
+    );
     in_leaf("ext4", |bytes| in_entry(bytes, 5, |entry| entry.start.0 += 1 << 33), &["extent-range"]);
     in_leaf(
         "ext4",
@@ -368,6 +445,8 @@ fn attributes_in_inodes() {
     in_attribute("ext4_4k", "a/small", |entry| entry[2] = 0, &["xattr-value"]);
     in_attribute("ext4", "a/small", |entry| entry[4] = 1, &["xattr-value-inode"]);
     in_attribute("inline", "a/b/tiny", |entry| entry[16] = b'x', &["inline-attribute"]);
+    // Even where it is empty.
+    in_attribute("inline", "a/b/tiny", |entry| entry[2] += 1, &["xattr-value"]);
 }
 
 /// Changes a block of attributes, whose checksum follows.
@@ -451,7 +530,7 @@ fn blocks_with_several_owners() {
         let number = image.inode_of("a/small");
         image.inode(number, |inode| in_root(inode, |_, first| first.start = table));
     };
-    for base in ["ext4", "ext4_4k"] {
+    for base in ["ext4", "ext4_4k", "ea_inode"] {
         shared(base, two_files, &["large", "a/b/c/other"], &["blocks-shared"]);
         shared(base, with_layout, &["a/small"], &["blocks-shared"]);
     }
@@ -478,4 +557,15 @@ fn blocks_with_several_owners() {
         image.inode(number, |inode| in_root(inode, |_, first| first.start = taken));
     };
     shared("ext4", attributes, &["a/small"], &["blocks-shared"]);
+    // One that has most of the volume: no other loses anything.
+    let greedy = |image: &mut Image| {
+        let number = image.inode_of("a/small");
+        image.inode(number, |inode| {
+            in_root(inode, |_, first| (first.start, first.count) = (Block(600), 15_000));
+            inode.set_size(15_000 << 10);
+            inode.raw_mut().i_blocks_lo.set(30_000);
+        });
+    };
+    let others = ["large", "a/b/c/other", "comb"];
+    shared("ext4_nocsum", greedy, &others, &["blocks-shared", "block-bitmap", "block-bitmap"]);
 }

@@ -11,6 +11,8 @@ mod agreement;
 mod directories;
 mod inodes;
 mod opening;
+mod paths;
 mod plant;
 mod sound;
 mod space;
+mod values;

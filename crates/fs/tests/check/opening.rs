@@ -7,12 +7,14 @@ use std::sync::Arc;
 use ondisk::features::{Compat, Features, Incompat, RoCompat};
 use ondisk::group::GroupFlags;
 use ondisk::inode::Inode;
+use ondisk::journal::{JournalIncompat, RawJournalSuperblock};
 use ondisk::orphan_file;
 use ondisk::superblock::RawSuperblock;
 use ondisk::units::{Block, Group};
 use platfs::check::{Options, check};
 use platfs::device::{Device, MemoryDevice};
 use platfs::{InodeNumber, ondisk};
+use zerocopy::IntoBytes;
 
 use crate::plant::{Ears, Image, checked, planted, planted_unseen, ready, repaired};
 
@@ -53,6 +55,7 @@ fn superblocks_that_can_not_be_used() {
     for damage in damages {
         planted("ext4", |image| image.superblock(damage), &["superblock-damaged"]);
     }
+    planted("ext3", |image| image.superblock(|raw| raw.s_log_groups_per_flex = 32), &["superblock-damaged"]);
     planted("ext4", |image| image.bytes[1024 + 0x38] = 0, &["superblock-damaged"]);
     planted("ext4", |image| image.bytes[1024 + 0x4C] = 7, &["superblock-damaged"]);
     planted("ext4", |image| image.bytes[1024..2048].fill(0), &["superblock-damaged"]);
@@ -191,6 +194,27 @@ fn quota_inodes_that_can_not_be() {
 }
 
 #[test]
+fn files_that_are_not_hidden() {
+    // e2fsck minds only that a name leads to such an inode, and empties the others.
+    planted(
+        "ext4",
+        |image| {
+            let file = image.inode_of("large").get();
+            image.superblock(|raw| raw.s_usr_quota_inum.set(file));
+        },
+        &["quota-inode-number"],
+    );
+    planted(
+        "ext4",
+        |image| {
+            let file = image.inode_of("a/small").get();
+            image.superblock(|raw| raw.s_orphan_file_inum.set(file));
+        },
+        &["orphan-file-number"],
+    );
+}
+
+#[test]
 fn times_to_come() {
     planted("ext4", |image| image.superblock(|raw| raw.s_mtime.set(u32::MAX - 5)), &["time-of-mount"]);
     planted("ext3", |image| image.superblock(|raw| raw.s_wtime.set(u32::MAX - 5)), &["time-of-write"]);
@@ -242,6 +266,27 @@ fn marks_of_the_journal() {
         &["journal-feature"],
     );
     planted("ext4", |image| image.superblock(|raw| raw.s_journal_uuid[5] = 1), &["journal-two"]);
+    let nowhere = |raw: &mut RawSuperblock| raw.s_journal_inum.set(u32::MAX);
+    planted("ext3", |image| image.superblock(nowhere), &["journal-inode"]);
+    planted(
+        "ext4",
+        |image| {
+            image.superblock(|raw| {
+                nowhere(raw);
+                raw.s_journal_uuid[5] = 1;
+            });
+        },
+        &["journal-two", "journal-inode"],
+    );
+    // A file that is none.
+    planted(
+        "ext3",
+        |image| {
+            let file = image.inode_of("large").get();
+            image.superblock(|raw| raw.s_journal_inum.set(file));
+        },
+        &["journal-inode"],
+    );
     planted("ext4_nojournal", |image| image.superblock(|raw| raw.s_journal_uuid[5] = 1), &["journal-device"]);
     // A log without transactions is replayed in no time.
     for base in ["ext4", "ext3"] {
@@ -323,6 +368,26 @@ fn journal_superblocks() {
             &["journal-superblock"],
         );
     }
+    // Fast commits would leave too few blocks for the log.
+    planted(
+        "ext4",
+        |image| {
+            let place = journal_block(image);
+            let mut raw = RawJournalSuperblock::parse(image.block(place)).unwrap();
+            raw.s_feature_incompat.set(JournalIncompat::FAST_COMMIT.bits());
+            raw.seal();
+            image.block(place)[..1024].copy_from_slice(raw.as_bytes());
+        },
+        &["journal-superblock"],
+    );
+    planted(
+        "ext3",
+        |image| {
+            let place = journal_block(image);
+            image.block(place)[0x20..0x24].copy_from_slice(&(-5_i32).to_be_bytes());
+        },
+        &["journal-error"],
+    );
     planted(
         "ext3",
         |image| {
@@ -484,6 +549,11 @@ fn orphan_files() {
         },
         &["orphans"],
     );
+    planted(
+        "ext4_nojournal",
+        |image| features(image, |features| features.compat |= Compat::ORPHAN_FILE),
+        &["orphan-file-alone"],
+    );
 }
 
 #[test]
@@ -515,6 +585,12 @@ fn places_of_bitmaps_and_tables() {
         "ext4",
         |image| image.descriptor(1, |raw| raw.set_inode_bitmap(outside)),
         &["inode-bitmap-outside"],
+    );
+    // The only group, so that there is no backup: nothing is left but an empty root.
+    planted(
+        "bigalloc",
+        |image| image.descriptor(0, |raw| raw.set_inode_table(outside)),
+        &["inode-table-outside", "resize-inode", "root-missing"],
     );
     planted(
         "ext4",
@@ -636,6 +712,11 @@ fn blocks_that_can_not_be_read() {
     let first = image.read_descriptor(0);
     assert_eq!(heard_of(&image, first.block_bitmap()), ["block-bitmap-unreadable"]);
     assert_eq!(heard_of(&image, first.inode_bitmap()), ["inode-bitmap-unreadable"]);
+    // With the root in it, and with files.
+    let names = Block(first.inode_table().0 + 30);
+    assert_eq!(heard_of(&image, first.inode_table()), ["inode-table-unreadable"]);
+    assert_eq!(heard_of(&image, names), ["inode-table-unreadable"]);
+    assert_eq!(heard_of(&image, image.block_of("/a", 0)), ["directory-unreadable"]);
     let superblock = image.format.geometry.superblock_block(Group(0));
     assert_eq!(heard_of(&image, superblock), ["superblock-damaged"]);
     assert_eq!(heard_of(&image, Block(superblock.0 + 1)), ["descriptors-unreadable", "group-descriptor"]);

@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use ondisk::group::RawGroupDescriptor;
 use ondisk::inode::Inode;
 use ondisk::superblock::RawSuperblock;
-use platfs::check::{Decision, Issue, Options, Outcome, Sink, check};
+use platfs::check::{Change, Decision, Issue, Options, Outcome, Sink, check};
 use platfs::device::{Device, MemoryDevice};
 use platfs::ondisk::inode::Timestamp;
 use platfs::{Format, InodeNumber, OpenOptions, State, Volume, ondisk};
@@ -77,15 +77,12 @@ fn fill(root: &Path) {
         fs::write(many.join(format!("name-of-some-length-{index:04}")), b"").unwrap();
     }
     for (name, len) in [("a/small", 20), ("large", 600)] {
-        let value = "v".repeat(len);
-        rustix::fs::setxattr(
-            root.join(name),
-            "user.of-a-test",
-            value.as_bytes(),
-            rustix::fs::XattrFlags::empty(),
-        )
-        .unwrap();
+        set_attribute(&root.join(name), "user.of-a-test", &"v".repeat(len));
     }
+}
+
+fn set_attribute(path: &Path, name: &str, value: &str) {
+    rustix::fs::setxattr(path, name, value.as_bytes(), rustix::fs::XattrFlags::empty()).unwrap();
 }
 
 fn run(command: &mut Command) {
@@ -107,6 +104,13 @@ pub fn base(name: &str) -> Arc<Vec<u8>> {
     let (tree, image) = (scratch.join("tree"), scratch.join("image"));
     fs::create_dir(&tree).unwrap();
     fill(&tree);
+    if name == "ea_inode" {
+        // More than a block of attributes holds.
+        let value = "w".repeat(3000);
+        for file in ["large", "comb"] {
+            set_attribute(&tree.join(file), "user.large", &value);
+        }
+    }
     run(tool::command("mke2fs")
         .args(["-q", "-F", "-E", "lazy_itable_init=0,hash_seed=0f0f0f0f-0f0f-4f0f-8f0f-0f0f0f0f0f0f"])
         .args(*options)
@@ -321,4 +325,20 @@ fn planted_as(name: &str, plant: impl FnOnce(&mut Image), expected: &[&str], see
     assert!(second.repaired.is_unchanged());
     fs::write(&file, &after).unwrap();
     fsck::assert_clean(&file);
+    assert_undone(&image.bytes, &outcome, &after);
+}
+
+/// What a repair tells that it will overwrite brings the image back byte for byte.
+fn assert_undone(before: &[u8], outcome: &Outcome, after: &[u8]) {
+    let mut bytes = after.to_vec();
+    let mut old = Vec::new();
+    let tell = |change: Change<'_>| {
+        old.push((change.offset as usize, change.old.to_vec()));
+        Ok(())
+    };
+    outcome.repaired.each_change(tell).unwrap();
+    for (offset, old) in old {
+        bytes[offset..offset + old.len()].copy_from_slice(&old);
+    }
+    assert!(bytes == before, "undone, the image is another one");
 }

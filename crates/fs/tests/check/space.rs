@@ -194,6 +194,10 @@ fn quota() {
         },
         &["quota-file"],
     );
+    // Its map, or its size.
+    let user = InodeNumber::constant(3);
+    planted("quota", |image| image.inode(user, |inode| inode.set_size(1 << 40)), &["quota-file"]);
+    planted("quota", |image| image.inode(user, |inode| inode.set_size(0)), &["inode-size"]);
     planted(
         "quota",
         |image| {

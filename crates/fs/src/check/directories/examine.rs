@@ -165,8 +165,10 @@ impl Directory<'_, '_> {
             let found = format!("{mapped} of {end} blocks");
             Finding::new(self.place(), found, "the directory is written anew without the gap")
         });
-        self.examiner.whole.rebuild |= mend;
-        self.examiner.whole.removed |= mend;
+        if mend {
+            self.examiner.whole.rebuild = true;
+            self.examiner.facts.names_lost();
+        }
         true
     }
 
@@ -266,7 +268,7 @@ impl Directory<'_, '_> {
         let place = self.place().at_file_block(at).at_block(block);
         let finding = || Finding::new(place, error.to_string(), "the block is written without names");
         if voice.found(&DIRECTORY_UNREADABLE, finding) {
-            self.examiner.whole.removed = true;
+            self.examiner.facts.names_lost();
             let mut bytes = vec![0; self.subject.block_len()];
             if at.0 == 0 {
                 dirent::init_directory(&mut bytes, self.layout, self.inode.number(), InodeNumber::ROOT);

@@ -47,8 +47,6 @@ pub(super) struct Whole {
     pub(super) rebuild: bool,
     /// Entries whose names are there already, to be renamed then.
     pub(super) rename: Vec<Position>,
-    /// Whether a repair took names away, so that files may be without any now.
-    pub(super) removed: bool,
 }
 
 /// The examination of one directory.
@@ -137,7 +135,6 @@ impl Examiner<'_> {
                         (before, at) = (Some((at, len)), at + len);
                     }
                     (rule, true) if self.broken(bytes, at, &rule.to_string(), spot, voice) => {
-                        self.whole.removed = true;
                         changed = true;
                         let next = self.salvage(bytes, at, before);
                         if next > at {
@@ -192,6 +189,7 @@ impl Examiner<'_> {
             self.put_len(bytes, at, next - at);
             return at;
         }
+        self.facts.names_lost();
         bytes.get_mut(at..next).unwrap_or_default().fill(0);
         let first = before.map_or(at, |(first, _)| first);
         self.put_len(bytes, first, next - first);
@@ -203,13 +201,13 @@ impl Examiner<'_> {
     }
 
     fn nameless(&mut self, bytes: &mut [u8], at: usize, spot: &Spot, voice: &mut Voice<'_, '_>) -> bool {
+        let inode = bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes);
         let found = voice.found(&ENTRY_NO_NAME, || {
-            let inode = bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes);
             Finding::new(self.place(spot), format!("inode {inode} without a name"), "the entry is removed")
         });
         if found {
             clear(bytes, at, 0);
-            self.whole.removed = true;
+            InodeNumber::new(inode).into_iter().for_each(|inode| self.facts.name_lost_of(inode));
         }
         found
     }
@@ -250,7 +248,7 @@ impl Examiner<'_> {
             });
             if removed {
                 clear(bytes, seen.at, seen.name.len());
-                self.whole.removed = true;
+                self.lost(kind, seen);
             }
             return removed;
         }
@@ -259,11 +257,28 @@ impl Examiner<'_> {
         self.hash(bytes, seen, spot, voice);
         if self.duplicate(bytes, seen, spot, voice) {
             clear(bytes, seen.at, seen.name.len());
-            self.whole.removed = true;
+            self.facts.name_lost_of(seen.inode);
             return true;
         }
         self.found.names.push(seen.inode);
         changed
+    }
+
+    /// Says whose name was removed. Where the number of the inode was to blame, that is not known.
+    fn lost(&self, kind: &'static Kind, seen: &Seen) {
+        let facts = self.facts;
+        let fits = self.unfit(seen.inode).is_none() && ![&ENTRY_SELF, &ENTRY_ROOT].contains(&kind);
+        let file = FileType::from_entry_code(seen.type_code);
+        if fits {
+            facts.name_lost_of(seen.inode);
+        } else if *kind == ENTRY_UNUSED && facts.altered.contains(u64::from(seen.inode.index())) {
+            // It went with what it held, and that is known.
+        } else if *kind != ENTRY_UNUSED || file.is_some_and(|file| file != FileType::Directory) {
+            facts.name_lost();
+        } else {
+            // A directory that is gone, with all names in it.
+            facts.names_lost();
+        }
     }
 
     fn file_type(
@@ -397,8 +412,8 @@ impl Examiner<'_> {
                 return self.dotdot(bytes, first_len.unwrap_or(12), spot, voice);
             }
             let len = first_len.unwrap_or_else(|| self.next_dotdot(bytes));
+            self.overwritten(first, b".");
             self.put_dot(bytes, len);
-            self.whole.removed = true;
             changed = true;
         } else if let Some(len) = first_len.filter(|len| *len > 24) {
             let found = || Finding::new(self.place(spot), format!("{len} bytes"), "the entry is made short");
@@ -409,6 +424,15 @@ impl Examiner<'_> {
         }
         let dot_len = entries_without_tail(bytes, self.layout).next().and_then(Result::ok);
         self.dotdot(bytes, dot_len.map_or(12, |entry| entry.len), spot, voice) || changed
+    }
+
+    /// Says what is lost where `.` or `..` is put over an entry, or over what can't be read.
+    fn overwritten(&self, entry: Option<dirent::Entry<'_>>, dots: &[u8]) {
+        match entry {
+            None => self.facts.names_lost(),
+            Some(entry) if entry.name == dots => {}
+            Some(entry) => entry.inode.into_iter().for_each(|inode| self.facts.name_lost_of(inode)),
+        }
     }
 
     /// Where `..` probably begins: behind a `.` of any length that is sound, or where a chain does.
@@ -455,7 +479,7 @@ impl Examiner<'_> {
         }
         let len = second.map_or_else(|| self.next_sound(bytes, at) - at, |entry| entry.len);
         let type_code = if self.layout.file_types { FileType::Directory.entry_code() } else { 0 };
-        self.whole.removed = true;
+        self.overwritten(second, b"..");
         // The pass over the tree finds the parent.
         put(bytes, at, &InodeNumber::ROOT.get().to_le_bytes());
         self.put_len(bytes, at, len);

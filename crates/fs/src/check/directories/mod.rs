@@ -20,6 +20,7 @@ mod store;
 
 use std::sync::{Mutex, PoisonError};
 
+use ondisk::features::{Compat, RoCompat};
 use ondisk::superblock::RawSuperblock;
 use ondisk::units::InodeNumber;
 
@@ -46,13 +47,14 @@ pub(super) struct Bounds {
 impl Bounds {
     pub(super) fn new(subject: &Subject) -> Self {
         let raw: &RawSuperblock = &subject.raw;
-        let special =
-            [raw.s_usr_quota_inum, raw.s_grp_quota_inum, raw.s_prj_quota_inum, raw.s_orphan_file_inum];
-        Bounds {
-            inodes: subject.geometry.inodes(),
-            first: raw.first_inode(),
-            special: special.map(|number| number.get()),
-        }
+        let quota = subject.has_ro_compat(RoCompat::QUOTA);
+        let special = [
+            raw.s_usr_quota_inum.get() * u32::from(quota),
+            raw.s_grp_quota_inum.get() * u32::from(quota),
+            raw.s_prj_quota_inum.get() * u32::from(quota),
+            raw.s_orphan_file_inum.get() * u32::from(subject.has_compat(Compat::ORPHAN_FILE)),
+        ];
+        Bounds { inodes: subject.geometry.inodes(), first: raw.first_inode(), special }
     }
 
     /// Whether an inode belongs to the file system itself and has no name.
@@ -125,9 +127,6 @@ fn aloud(
     let whole = examine::examine(subject, facts, bounds, inode, &mut scratch, &mut report.aloud())?;
     if whole.rebuild && !rebuild::rebuild(subject, facts, inode, &whole.rename, &[])? {
         no_room(inode, "the directory cannot be written anew", report);
-    }
-    if whole.removed {
-        facts.names_lost();
     }
     tree.keep(facts, row, &scratch.found);
     Ok(())

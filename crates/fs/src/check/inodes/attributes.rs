@@ -209,8 +209,7 @@ impl Examination<'_, '_, '_, '_> {
         let mut judged = Judged::default();
         let ended = region.walk(spans, |seen| {
             let flaw = self.flaw(&seen, &mut judged);
-            let stays = flaw.as_ref().is_none_or(|(kind, _)| *kind == &XATTR_HASH);
-            if stays {
+            if flaw.is_none() || matches!(seen.flaw, Some(Flaw::Hash | Flaw::EmptyValue)) {
                 keep(seen.entry());
             }
             if judged.flaw.is_none() {
@@ -232,7 +231,7 @@ impl Examination<'_, '_, '_, '_> {
                 Some((&XATTR_STRUCTURE, "an entry reaches over its bounds or over another".into()))
             }
             Some(Flaw::Name) => Some((&XATTR_NAME, format!("\"{}\" has no kind of name", name()))),
-            Some(Flaw::Value) => Some((
+            Some(Flaw::Value | Flaw::EmptyValue) => Some((
                 &XATTR_VALUE,
                 format!("the value of \"{}\", {size} bytes at {offset}, can't be there", name()),
             )),
@@ -313,7 +312,8 @@ impl Examination<'_, '_, '_, '_> {
         let Some(at) = self.region_offset() else { return };
         let mut spans = std::mem::take(&mut self.scratch.spans);
         let bytes = self.inode().bytes().get(at..).unwrap_or_default();
-        let judged = self.judge(Region { bytes, in_inode: true }, &mut spans, |_| ());
+        let strict = self.has(InodeFlags::INLINE_DATA);
+        let judged = self.judge(Region { bytes, in_inode: true, strict }, &mut spans, |_| ());
         let Judged { flaw, charge, values, unmarked } = judged;
         self.charged = charge;
         if let Some((kind, found)) = flaw
@@ -321,7 +321,8 @@ impl Examination<'_, '_, '_, '_> {
         {
             let copy = self.inode().bytes().get(at..).unwrap_or_default().to_vec();
             let mut kept = Vec::new();
-            self.judge(Region { bytes: &copy, in_inode: true }, &mut spans, |entry| kept.push(entry));
+            let region = Region { bytes: &copy, in_inode: true, strict };
+            self.judge(region, &mut spans, |entry| kept.push(entry));
             if xattr::store_in_inode(&mut self.scratch.inode, &kept).is_err() {
                 let _ = xattr::store_in_inode(&mut self.scratch.inode, &[]);
             }
@@ -394,7 +395,7 @@ impl Examination<'_, '_, '_, '_> {
     fn judge_block(&mut self, block: Block, bytes: &mut [u8], stated: u32) -> Option<Shared> {
         let mut spans = std::mem::take(&mut self.scratch.spans);
         let Judged { flaw, charge, values, unmarked } =
-            self.judge(Region { bytes, in_inode: false }, &mut spans, |_| ());
+            self.judge(Region { bytes, in_inode: false, strict: false }, &mut spans, |_| ());
         let mut shared = Shared { stated, charge, ..Shared::default() };
         let right = self.subject().sealer.attribute_block_is_right(block, bytes);
         let at = (Some(block), None);
@@ -402,7 +403,8 @@ impl Examination<'_, '_, '_, '_> {
             let repair = "the attributes that can be read are written anew";
             if self.tell_map(kind, at, || found, repair) {
                 let (copy, mut kept) = (bytes.to_vec(), Vec::new());
-                self.judge(Region { bytes: &copy, in_inode: false }, &mut spans, |entry| kept.push(entry));
+                let region = Region { bytes: &copy, in_inode: false, strict: false };
+                self.judge(region, &mut spans, |entry| kept.push(entry));
                 if xattr::store_in_block(bytes, &kept, stated).is_err() {
                     shared.charge = 0;
                 }

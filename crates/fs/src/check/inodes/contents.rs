@@ -47,16 +47,34 @@ impl Examination<'_, '_, '_, '_> {
         }
     }
 
+    /// Whether the contents are in the inode, on a volume that has that or will.
+    fn is_inline(&self) -> bool {
+        let has = self.subject().has_incompat(Incompat::INLINE_DATA) || self.pass.special.wants_inline();
+        has && self.has(InodeFlags::INLINE_DATA)
+    }
+
+    /// The same of a tree of extents.
+    fn is_mapped_by_extents(&self) -> bool {
+        let has = self.subject().has_incompat(Incompat::EXTENTS) || self.pass.special.wants_extents();
+        has && self.has(InodeFlags::EXTENTS)
+    }
+
+    /// The contents where nothing was looked at before: attributes in the inode are charged to it, too.
+    pub(super) fn contents_alone(&mut self) {
+        self.in_inode_attributes();
+        self.contents();
+    }
+
     /// All of the contents, and what must agree with them.
     pub(super) fn contents(&mut self) {
         let attributes = self.attribute_block_contents();
         if self.is_over() {
             return;
         }
-        let inline = self.has(InodeFlags::INLINE_DATA) && self.subject().has_incompat(Incompat::INLINE_DATA);
+        let inline = self.is_inline();
         let mapped = if inline || self.inode().is_fast_symlink() || !self.has_blocks() {
             Mapped::default()
-        } else if self.has(InodeFlags::EXTENTS) && self.subject().has_incompat(Incompat::EXTENTS) {
+        } else if self.is_mapped_by_extents() {
             self.extents()
         } else {
             self.indirect()
@@ -148,7 +166,7 @@ impl Examination<'_, '_, '_, '_> {
     fn file_size(&self, size: u64, mapped: &Mapped) -> Option<u64> {
         let block_size = self.subject().geometry.block_size;
         let block_len = u64::from(block_size.bytes());
-        let extents = self.has(InodeFlags::EXTENTS) && self.subject().has_incompat(Incompat::EXTENTS);
+        let extents = self.is_mapped_by_extents();
         let last = mapped.written_end.checked_sub(1);
         // Readers of a tree stop at the block of the size; of a root and of pointers one more is allowed.
         let short = !self.has(InodeFlags::VERITY)

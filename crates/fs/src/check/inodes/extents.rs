@@ -22,6 +22,8 @@ use crate::check::kinds::inodes::{
 struct Bounds {
     from: u64,
     until: Option<u64>,
+    /// Whether no entry of the same node comes behind.
+    last: bool,
 }
 
 fn entry(bytes: &[u8], index: u16) -> &[u8] {
@@ -43,6 +45,7 @@ impl Examination<'_, '_, '_, '_> {
         if self.voice.is_silent() || !walk.mends || walk.leaves {
             return walk.mapped;
         }
+        self.lose_names();
         // A tree of the same entries or fewer, packed, needs no more nodes than it had.
         let nodes = self.rebuild(&walk.kept, &walk.own, || None);
         self.recount(&walk.kept, &nodes, claims)
@@ -56,7 +59,8 @@ impl Examination<'_, '_, '_, '_> {
             return Walk { leaves: true, ..Walk::default() };
         }
         let stated = Head::read(&root).depth;
-        let depth = if self.voice.is_silent() { stated } else { self.true_depth(&root) };
+        let quick = self.voice.is_silent() && Head::read(&root).count > 0;
+        let depth = if quick { stated } else { self.true_depth(&root) };
         walk.mapped.is_tree = depth > 0;
         if depth != stated || depth > self.most_depth() || stated > MAX_DEPTH {
             let found = || format!("a tree of {stated} levels below its root, where there are {depth}");
@@ -67,7 +71,7 @@ impl Examination<'_, '_, '_, '_> {
                 return Walk { leaves: true, ..walk };
             }
         }
-        self.node(&root, depth, Bounds { from: 0, until: None }, &mut walk);
+        self.node(&root, depth, Bounds { from: 0, until: None, last: true }, &mut walk);
         walk
     }
 
@@ -157,17 +161,12 @@ impl Examination<'_, '_, '_, '_> {
                 let found = Extent::read(entry(bytes, index));
                 let over = if self.voice.is_silent() { None } else { self.over(bytes, index, bounds, walk) };
                 let until = [bounds.until, over].into_iter().flatten().min();
-                self.leaf_entry(found, Bounds { until, ..bounds }, walk);
+                self.leaf_entry(found, Bounds { until, last: index + 1 == count, ..bounds }, walk);
             } else {
                 let child = Child::read(entry(bytes, index));
                 let next =
                     (index + 1 < count).then(|| u64::from(Child::read(entry(bytes, index + 1)).logical.0));
-                self.subtree(
-                    child,
-                    depth - 1,
-                    Bounds { from: bounds.from, until: next.or(bounds.until) },
-                    walk,
-                );
+                self.subtree(child, depth - 1, Bounds { until: next.or(bounds.until), ..bounds }, walk);
             }
             if self.voice.any() {
                 return;
@@ -235,7 +234,7 @@ impl Examination<'_, '_, '_, '_> {
             walk.mends |= self.tell_map(&EXTENT_NODE_DEPTH, at, found, "the depth is set right");
         }
         let before = walk.mends;
-        self.node(bytes, depth, Bounds { from: u64::from(first.0), until: bounds.until }, walk);
+        self.node(bytes, depth, Bounds { from: u64::from(first.0), ..bounds }, walk);
         let seed = self.subject().seed_of(self.inode());
         if !seed.extent_node_is_right(bytes) && !told && before == walk.mends && !walk.leaves {
             let found = || "the node's checksum is wrong, its entries are right".to_owned();
@@ -306,16 +305,16 @@ impl Examination<'_, '_, '_, '_> {
         if extent.count == 0 {
             return Some((&EXTENT_EMPTY, format!("an entry of no blocks at file block {}", found.logical)));
         }
-        if !geometry.contains(found.start, 1) {
+        // Block 0 holds the superblock or the boot sector.
+        if found.start.0 == 0 || !geometry.contains(found.start, 1) {
             extent.count = 0;
             return Some((&EXTENT_RANGE, format!("blocks from {} on lie outside the volume", found.start)));
         }
         if found.end() > geometry.blocks {
-            // Nobody knows how much of it is true; what lies behind the contents is the least likely.
+            // Nobody knows how much of it is true: what lies behind the contents least of all.
             let contents = geometry.block_size.blocks_for(self.inode().size());
-            let inside = contents.checked_sub(u64::from(found.logical.0)).filter(|inside| *inside > 0);
-            let most = geometry.blocks - found.start.0;
-            extent.count = ondisk::units::low_u32(inside.map_or(most, |inside| inside.min(most)));
+            let inside = contents.saturating_sub(u64::from(found.logical.0));
+            extent.count = ondisk::units::low_u32(inside.min(geometry.blocks - found.start.0));
             fault = Some((&EXTENT_RANGE, format!("ends at block {}, behind the volume", found.end())));
         }
         let from = bounds.from.max(walk.mapped.end);
@@ -328,7 +327,8 @@ impl Examination<'_, '_, '_, '_> {
             fault.get_or_insert((&EXTENT_ORDER, format!("begins at file block {logical}, behind {from}")));
         }
         let until = bounds.until.unwrap_or(1 << 32);
-        if extent.count > 0 && extent.logical_end() > until && !self.is_beyond_contents(extent) {
+        let may = bounds.last && self.is_beyond_contents(extent);
+        if extent.count > 0 && extent.logical_end() > until && !may {
             let over = u32::try_from(extent.logical_end() - until).unwrap_or(u32::MAX);
             extent.count -= over.min(extent.count);
             fault.get_or_insert((

@@ -59,6 +59,7 @@ impl Examination<'_, '_, '_, '_> {
         debug_assert_eq!(root.len(), ROOT_SLOTS * block_map::POINTER_LEN);
         debug_assert_eq!(root.len(), I_BLOCK_LEN);
         if changed {
+            self.lose_names();
             self.scratch.inode.raw_mut().i_block = root;
             self.cut();
         }

@@ -57,6 +57,13 @@ impl Examination<'_, '_, '_, '_> {
         self.inode().file_type() == Some(FileType::Directory)
     }
 
+    /// Where blocks are lost to a directory, names are.
+    pub(super) fn lose_names(&self) {
+        if self.is_directory() {
+            self.pass.facts.names_lost();
+        }
+    }
+
     /// Tells of a fault of the map; whether it is to be mended.
     pub(super) fn tell_map(
         &mut self,

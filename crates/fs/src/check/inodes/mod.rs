@@ -29,6 +29,7 @@ use ondisk::inode::FileType;
 use ondisk::units::{Block, InodeNumber};
 
 use super::facts::{Directory, Facts};
+use super::space;
 use super::subject::Subject;
 use super::voice::Report;
 use crate::error::{Error, Result};
@@ -143,10 +144,14 @@ pub(super) fn check(subject: &mut Subject, facts: &mut Facts, report: &mut Repor
     for number in suspects {
         pass.aloud(number, &mut scratch, report)?;
     }
+    if facts.unread.load(Ordering::Relaxed) {
+        space::keep_marked(subject, facts);
+    }
     pass.attributes.settle(subject, facts, report)?;
     let resize = pass.special.wants_resize();
     let mut features = pass.special.features(subject.features);
     special::large_files(&mut features, pass.large.load(Ordering::Relaxed), report);
+    special::stray_files(subject, facts, report);
     subject.resize_wanted |= resize;
     subject.features = features;
     subject.raw.set_features(features);

@@ -261,6 +261,9 @@ impl<'x, 'p, 'r, 's> Examination<'x, 'p, 'r, 's> {
     pub(super) fn clear(&mut self) {
         let now = self.now();
         let reserved = !self.pass.special.is_ordinary(self.inode().number());
+        if self.inode().file_type().is_none_or(|file_type| file_type == FileType::Directory) {
+            self.pass.facts.names_lost();
+        }
         let inode = &mut self.scratch.inode;
         let raw = inode.raw_mut();
         raw.i_flags.set(0);

@@ -14,6 +14,8 @@ const VALUE_MAX: usize = 1 << 24;
 pub(super) struct Region<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) in_inode: bool,
+    /// Whether empty values must lie in the region too: who looks for contents in it demands it.
+    pub(super) strict: bool,
 }
 
 /// What is wrong with an entry.
@@ -25,6 +27,8 @@ pub(super) enum Flaw {
     Name,
     /// Its value lies where none can be.
     Value,
+    /// Its value, which is empty, does.
+    EmptyValue,
     /// Its hash is not that of name and value.
     Hash,
 }
@@ -143,6 +147,10 @@ impl<'a> Region<'a> {
         let start = self.base() + usize::from(seen.raw.e_value_offs.get());
         let fits =
             if self.in_inode { size <= *room } else { size <= VALUE_MAX && start + size <= self.bytes.len() };
+        if size == 0 && self.strict && start > self.bytes.len() {
+            seen.flaw = Some(Flaw::EmptyValue);
+            return;
+        }
         if !fits || size > 0 && !take(spans, self.bytes.len(), start, padded(size)) {
             seen.flaw = Some(Flaw::Value);
             return;

@@ -11,6 +11,7 @@ use crate::check::subject::Subject;
 use crate::check::voice::{Finding, Report, Voice};
 use std::sync::Mutex;
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 
 /// Bytes of a table that are read at once.
 const PIECE_LEN: u64 = 256 << 10;
@@ -62,6 +63,7 @@ pub(super) fn run(pass: &Pass<'_>, report: &mut Report<'_>) {
     unread.sort_unstable();
     for (block, group, problem) in unread {
         let place = Place::group(group).at_block(block);
+        pass.facts.unread.store(true, Ordering::Relaxed);
         report.found(&INODE_TABLE_UNREADABLE, Finding::new(place, problem, ""));
     }
 }

@@ -32,6 +32,10 @@ const ATTRIBUTES: u8 = 1;
 const NODE: u8 = 2;
 const DIRECTORY: u8 = 3;
 const FILE: u8 = 4;
+/// One that claims more of others than there is room for copies of: most likely a broken length.
+const GREEDY: u8 = 5;
+/// Clusters that other repairs may need.
+const RESERVE: u64 = 4;
 
 /// The best owner of a shared cluster.
 #[derive(Clone, Copy, Debug)]
@@ -64,8 +68,9 @@ struct Plan<'a> {
     claimants: Vec<InodeNumber>,
     /// New places of blocks of attributes.
     attributes: HashMap<u64, Block>,
-    /// Clusters that their best owner still uses.
+    /// Clusters that their best owner still uses, and such that it does without.
     kept: HashSet<u64>,
+    left: HashSet<u64>,
 }
 
 /// Gives every shared cluster one owner.
@@ -80,6 +85,7 @@ pub(in crate::check) fn resolve(subject: &Subject, facts: &Facts, report: &mut R
         claimants: Vec::new(),
         attributes: HashMap::new(),
         kept: HashSet::new(),
+        left: HashSet::new(),
     };
     plan.layout();
     let pass = Pass { guards: false, ..Pass::new(subject, facts) };
@@ -98,6 +104,11 @@ pub(in crate::check) fn resolve(subject: &Subject, facts: &Facts, report: &mut R
 impl Plan<'_> {
     fn cluster(&self, block: u64) -> u64 {
         self.subject.geometry.cluster_of(Block(block)).0
+    }
+
+    /// Clusters that nobody claims.
+    fn free(&self) -> u64 {
+        self.subject.geometry.clusters().saturating_sub(self.facts.claimed.count())
     }
 
     /// What structures of the volume claim.
@@ -131,6 +142,7 @@ impl Plan<'_> {
         let mut mute = Report::new(&mut sink);
         let mut claimants = Vec::new();
         let mut found = Vec::new();
+        let free = self.free();
         for index in self.facts.used.iter() {
             let Some(number) = u32::try_from(index + 1).ok().and_then(InodeNumber::new) else { continue };
             let Some(offset) = self.subject.inode_offset(number) else { continue };
@@ -141,7 +153,7 @@ impl Plan<'_> {
             let mut voice = mute.aloud();
             let mut examination = Examination::new(pass, &mut scratch, &mut voice);
             let attributes = examination.attribute_block();
-            examination.contents();
+            examination.contents_alone();
             found.clear();
             for claim in &scratch.claims {
                 let rank = if claim.node { rank.min(NODE) } else { rank };
@@ -156,8 +168,10 @@ impl Plan<'_> {
             if !found.is_empty() || touches {
                 claimants.push(number);
             }
+            let greedy = found.len() as u64 + RESERVE > free;
             for (cluster, rank) in &found {
-                self.compare(*cluster, number, *rank);
+                let rank = if greedy && *rank > HIDDEN { GREEDY } else { *rank };
+                self.compare(*cluster, number, rank);
             }
         }
         self.claimants = claimants;
@@ -192,7 +206,7 @@ impl Plan<'_> {
         let mut mute = Report::new(&mut sink);
         let mut voice = mute.aloud();
         let mut examination = Examination::new(pass, scratch, &mut voice);
-        examination.contents();
+        examination.contents_alone();
         let attributes = examination.attribute_block();
         if let Some(place) = self.attributes.get(&attributes.0) {
             // Told with the first inode that had the block.
@@ -215,8 +229,8 @@ impl Plan<'_> {
         let role = pass.special.role(number);
         let fixed = matches!(role, Role::Resize | Role::BadBlocks);
         let needed = lost.len() as u64 + u64::from(moves_attributes);
-        let free = self.subject.geometry.clusters().saturating_sub(self.facts.claimed.count());
-        let finding = self.words(number, lost.first().copied().unwrap_or(own), needed, fixed, free);
+        let copies = needed + RESERVE <= self.free();
+        let finding = self.words(number, lost.first().copied().unwrap_or(own), needed, fixed, copies);
         if !report.found(&BLOCKS_SHARED, finding) {
             self.kept.extend(lost);
             return examination.mend();
@@ -225,18 +239,20 @@ impl Plan<'_> {
             self.move_attributes(&mut examination, attributes)?;
         }
         if !lost.is_empty() {
-            let mut mover = Mover { plan: self, number, last: None, used: HashSet::new() };
+            let (used, left) = (HashSet::new(), Vec::new());
+            let mut mover = Mover { plan: self, number, copies, last: None, used, left };
             examination.part(&mut mover)?;
-            let used = mover.used;
+            let Mover { used, left, .. } = mover;
+            self.left.extend(left.into_iter().filter(|cluster| !used.contains(cluster)));
             self.kept.extend(used);
         }
         examination.cut();
         examination.scratch.claims.clear();
-        examination.contents();
+        examination.contents_alone();
         examination.mend()
     }
 
-    fn words(&self, number: InodeNumber, first: u64, count: u64, fixed: bool, free: u64) -> Finding {
+    fn words(&self, number: InodeNumber, first: u64, count: u64, fixed: bool, copies: bool) -> Finding {
         let block = self.subject.geometry.cluster_start(ondisk::units::Cluster(first));
         let other = match self.best.get(&first).and_then(|best| best.owner) {
             None => "structures of the volume".to_owned(),
@@ -247,7 +263,7 @@ impl Plan<'_> {
         let found = format!("{count} {what} from {block} on belong to {other}");
         let repair = if fixed {
             ""
-        } else if free < count + 4 {
+        } else if !copies {
             "there is no room for copies: the file loses the blocks"
         } else {
             "the file gets copies of its own, and reads as before"
@@ -275,7 +291,8 @@ impl Plan<'_> {
     /// Clusters that everybody left are free.
     fn release(&self) {
         for (cluster, best) in &self.best {
-            let gone = best.owner.is_some() && best.own > 1 && !self.kept.contains(cluster);
+            let unused = best.own > 1 || self.left.contains(cluster);
+            let gone = best.owner.is_some() && unused && !self.kept.contains(cluster);
             if gone && self.facts.claimed.remove(*cluster) {
                 self.facts.gave_up();
             }
@@ -295,11 +312,15 @@ fn rank(pass: &Pass<'_>, scratch: &Scratch) -> u8 {
 pub(super) struct Mover<'a, 'p> {
     plan: &'a Plan<'p>,
     number: InodeNumber,
+    /// Whether there is room for copies of its contents.
+    copies: bool,
     /// The file's cluster that was looked at last: itself, where it lay, where it lies; `None` where it
     /// is lost.
     last: Option<(u64, u64, Option<u64>)>,
     /// Clusters that the file keeps.
     used: HashSet<u64>,
+    /// Shared clusters that it owned and does without.
+    left: Vec<u64>,
 }
 
 impl Mover<'_, '_> {
@@ -324,13 +345,33 @@ impl Mover<'_, '_> {
                 let straight = logical & mask == block & mask;
                 if straight && self.keeps(self.plan.cluster(block)) {
                     Some(from)
-                } else {
+                } else if self.copies {
                     self.allocate(block).map(|block| block >> log2)
+                } else {
+                    None
                 }
             }
         };
         self.last = Some((file, from, to));
         to.map(|to| to << log2 | logical & mask)
+    }
+
+    /// Whether a node may stay the file's own.
+    fn owns(&self, node: Block) -> bool {
+        let best = self.plan.best.get(&self.plan.cluster(node.0));
+        best.is_none_or(|best| best.owner == Some(self.number))
+    }
+
+    /// Says whether a node of the file's own stays one.
+    fn settle(&mut self, node: Block, stays: bool) {
+        let cluster = self.plan.cluster(node.0);
+        if stays {
+            self.used.insert(cluster);
+        } else if self.plan.best.contains_key(&cluster) {
+            self.left.push(cluster);
+        } else {
+            self.plan.facts.release(self.plan.subject, node, 1);
+        }
     }
 
     fn allocate(&self, goal: u64) -> Option<u64> {
@@ -388,15 +429,18 @@ impl Examination<'_, '_, '_, '_> {
     fn part(&mut self, mover: &mut Mover<'_, '_>) -> std::io::Result<()> {
         if self.has(InodeFlags::EXTENTS) {
             let walk = self.walk_extents();
-            let mut nodes = Vec::new();
-            for node in &walk.own {
-                if mover.node(node.0) == Some(node.0) {
-                    nodes.push(*node);
-                }
-            }
             let moved = mover.extents(&walk.kept)?;
             let goal = moved.first().map_or(Block(0), |extent| extent.start);
-            self.rebuild(&moved, &nodes, || mover.plan.facts.allocate(mover.plan.subject, goal, 1));
+            // The tree gets nodes anew, as far as there is room: the old one counts until the inode leads to
+            // the new one, and others may still have to copy what it shares.
+            let own: Vec<Block> = walk.own.into_iter().filter(|node| mover.owns(*node)).collect();
+            let mut spare = own.iter().copied();
+            let used = self.rebuild(&moved, &[], || {
+                mover.plan.facts.allocate(mover.plan.subject, goal, 1).or_else(|| spare.next())
+            });
+            for node in own {
+                mover.settle(node, used.contains(&node));
+            }
             return Ok(());
         }
         let mut root = self.inode().raw().i_block;

@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ondisk::features::{Compat, Features, Incompat, RoCompat};
 use ondisk::units::InodeNumber;
 
+use crate::check::facts::Facts;
 use crate::check::issue::Place;
 use crate::check::kinds::inodes::LARGE_FILE_FEATURE;
+use crate::check::kinds::opening::{ORPHAN_FILE_NUMBER, QUOTA_INODE_NUMBER};
 use crate::check::subject::Subject;
 use crate::check::voice::{Finding, Report};
 
@@ -81,7 +83,7 @@ impl Special {
     /// Whether the inode belongs to a quota file by its number, in use or not.
     fn is_for_quota(&self, number: u32) -> bool {
         let [_, _, project] = self.quota;
-        QUOTA.contains(&number) || number == project
+        QUOTA.contains(&number) || number == project && self.uses_quota
     }
 
     pub(super) fn role(&self, inode: InodeNumber) -> Role {
@@ -94,8 +96,8 @@ impl Special {
             if self.journal { Role::Hidden } else { Role::Vacant }
         } else if self.is_for_quota(number) {
             if self.uses_quota && self.quota.contains(&number) { Role::Hidden } else { Role::Vacant }
-        } else if number == self.orphans {
-            if self.uses_orphans { Role::Hidden } else { Role::Vacant }
+        } else if number == self.orphans && self.uses_orphans {
+            Role::Hidden
         } else if number == RESIZE {
             Role::Resize
         } else if number < self.first {
@@ -129,6 +131,10 @@ impl Special {
         self.inline.store(true, Ordering::Relaxed);
     }
 
+    pub(super) fn wants_inline(&self) -> bool {
+        self.inline.load(Ordering::Relaxed)
+    }
+
     /// The inode that keeps blocks for descriptors is to be made anew.
     pub(super) fn want_resize(&self) {
         self.resize.store(true, Ordering::Relaxed);
@@ -149,6 +155,36 @@ impl Special {
             features.incompat.contains(Incompat::INLINE_DATA) || self.inline.load(Ordering::Relaxed),
         );
         features
+    }
+}
+
+/// Files that the superblock names as hidden ones, though the features for these are off: most likely a
+/// field was changed by accident, and the file is one like others.
+pub(super) fn stray_files(subject: &mut Subject, facts: &Facts, report: &mut Report<'_>) {
+    let is_file = |number: u32| {
+        let number = InodeNumber::new(number).filter(|_| number >= subject.geometry.first_inode);
+        number.is_some_and(|number| facts.used.contains(u64::from(number.index())))
+    };
+    let raw = &subject.raw;
+    let quota = [raw.s_usr_quota_inum, raw.s_grp_quota_inum, raw.s_prj_quota_inum].map(|number| number.get());
+    let orphans = raw.s_orphan_file_inum.get();
+    let repair = "the field is cleared";
+    let mut told = |kind, found: String| report.found(kind, Finding::new(Place::default(), found, repair));
+    let has_quota = subject.has_ro_compat(RoCompat::QUOTA);
+    if let Some(file) = quota.into_iter().find(|number| !has_quota && is_file(*number))
+        && told(&QUOTA_INODE_NUMBER, format!("quota in inode {file}, without the feature"))
+    {
+        subject.raw.s_usr_quota_inum.set(0);
+        subject.raw.s_grp_quota_inum.set(0);
+        subject.raw.s_prj_quota_inum.set(0);
+        subject.backups_follow = true;
+    }
+    if !subject.has_compat(Compat::ORPHAN_FILE)
+        && is_file(orphans)
+        && told(&ORPHAN_FILE_NUMBER, format!("inode {orphans}"))
+    {
+        subject.raw.s_orphan_file_inum.set(0);
+        subject.backups_follow = true;
     }
 }
 

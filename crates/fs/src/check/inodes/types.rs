@@ -46,7 +46,9 @@ impl Examination<'_, '_, '_, '_> {
         let first = number.index() - number.index() % per_block;
         let broken = bytes.chunks_exact(size).zip(first..).filter(|(record, index)| {
             ondisk::units::InodeNumber::new(index + 1).is_some_and(|number| {
-                !subject.sealer.inode_is_right(&ondisk::inode::Inode::unjudged(number, record))
+                // Those that were cleared before this one count too.
+                self.pass.facts.altered.contains(u64::from(number.index()))
+                    || !subject.sealer.inode_is_right(&ondisk::inode::Inode::unjudged(number, record))
             })
         });
         broken.count() > per_block as usize / 2

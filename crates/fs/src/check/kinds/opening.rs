@@ -103,6 +103,10 @@ kinds! {
         "the journal's log is not empty, though the volume says that it is",
         "The mark needs_recovery is not set, but the journal's superblock says where a log begins. An old program may have repaired the volume without minding the journal.",
         "The log is emptied, as Linux does at a mount: bringing in old blocks over newer ones would do more harm than to do without them.";
+    JOURNAL_ERROR = "journal-error", Wrong, safe:
+        "the journal notes an error",
+        "Linux met an error while it wrote to the journal and gave it up; the number of the error stands in the journal's superblock. What was to be written then may be missing.",
+        "The note is cleared. This check looks for what the error left behind.";
     RESIZE_INODE = "resize-inode", Wrong, safe:
         "the resize inode is damaged",
         "It owns the blocks behind the descriptors that are kept so that the volume can grow.",
@@ -127,6 +131,10 @@ kinds! {
         "there is an orphan file, but no journal",
         "Only volumes with a journal keep a list of deleted files.",
         "The orphan file is removed, and the feature turned off.";
+    ORPHAN_FILE_NUMBER = "orphan-file-number", Wrong, safe:
+        "the superblock names an orphan file, but the feature is off",
+        "Where the feature orphan_file is off the field is zero. The file that it names is in use: programs that believe the field would empty it.",
+        "The field is cleared; the file stays.";
     ORPHAN_FILE = "orphan-file", Wrong, asks:
         "the orphan file is damaged",
         "It lists files that wait to be removed. Its size, its map, or the checksum of one of its blocks is wrong.",
