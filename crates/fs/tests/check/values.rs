@@ -10,10 +10,10 @@ use crate::plant::{Image, planted};
 fn value_of(image: &mut Image, path: &str) -> InodeNumber {
     let inode = image.read_inode(image.inode_of(path));
     let block = inode.attribute_block();
-    let in_block = (block.0 != 0).then(|| image.block(block).to_vec()).unwrap_or_default();
+    let bytes = if block.0 == 0 { None } else { Some(image.block(block).to_vec()) };
     let mut entries = xattr::in_inode(&inode).unwrap();
-    if !in_block.is_empty() {
-        entries.extend(xattr::in_block(block, &in_block).unwrap().1);
+    if let Some(bytes) = &bytes {
+        entries.extend(xattr::in_block(block, bytes).unwrap().1);
     }
     let number = entries.iter().find_map(|entry| match entry.value {
         Value::Inode { number, .. } => Some(number),

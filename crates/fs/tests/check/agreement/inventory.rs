@@ -223,10 +223,12 @@ impl Inventory {
             }
         }
         let raw = ondisk::superblock::RawSuperblock::parse(&image.bytes[1024..2048]).unwrap();
-        let orphans = raw.s_orphan_file_inum.get();
+        // Files of the volume itself: repairs write their contents.
+        let own = [raw.s_orphan_file_inum, raw.s_usr_quota_inum, raw.s_grp_quota_inum, raw.s_prj_quota_inum];
+        let is_own = number.get() < 11 || own.map(|own| own.get()).contains(&number.get());
         match inode.file_type() {
             Some(FileType::Directory) => self.directory(image, inode, &data),
-            Some(FileType::Regular | FileType::Symlink) if number.get() >= 11 && number.get() != orphans => {
+            Some(FileType::Regular | FileType::Symlink) if !is_own => {
                 self.files.push(Kept { inode: number, needs });
             }
             _ => self.special(image, inode, &data),

@@ -41,8 +41,8 @@ pub enum Finding {
     NotSettled { again: String, we: String },
     /// A file without damage has other contents, or is gone.
     Lost { inode: String, we: String },
-    /// We could not check it.
-    Refused { why: String },
+    /// We could not check it; `alone` if e2fsck could.
+    Refused { why: String, alone: bool },
     /// We panicked, or hung.
     Broken { how: String },
     /// e2fsck took too long to be asked.
@@ -127,8 +127,8 @@ pub(super) fn examine(device: Arc<dyn Device>, loud: bool) -> Result<(Ears, Outc
     if begun.elapsed() > PATIENCE {
         return Err(Finding::Broken { how: "hangs".into() });
     }
-    let outcome = checked.map_err(|error| Finding::Refused { why: pattern(&error.to_string()) })?;
-    Ok((ears, outcome))
+    let refused = |error: platfs::Error| Finding::Refused { why: pattern(&error.to_string()), alone: true };
+    Ok((ears, checked.map_err(refused)?))
 }
 
 /// Text with its numbers, quoted names and lists replaced, so that alike complaints are one.
@@ -270,16 +270,13 @@ impl Bench {
         }
         let mut findings = Vec::new();
         let checked = examine(Arc::clone(&mutant.device) as Arc<dyn Device>, self.loud);
-        let we_object = match &checked {
-            Ok((ears, _)) => !ears.ids.is_empty(),
-            Err(_) => true,
-        };
+        let we_object = checked.as_ref().map_or(true, |(ears, _)| !ears.ids.is_empty());
         let we = checked.as_ref().map_or(String::new(), |(ears, _)| ears.summary());
         match &they {
             None => findings.push(Finding::Slow),
             Some(said) if said.is_empty() => {
                 findings.push(Finding::Sound);
-                if we_object {
+                if we_object && checked.is_ok() {
                     findings.push(Finding::Invented { we: we.clone() });
                 }
             }
@@ -289,6 +286,11 @@ impl Bench {
             Some(_) => {}
         }
         match checked {
+            Err(Finding::Refused { why, .. }) => {
+                let alone = they.is_some_and(|said| !is_refusal(&said));
+                findings.push(Finding::Refused { why, alone });
+                (findings, None)
+            }
             Err(finding) => {
                 findings.push(finding);
                 (findings, None)
@@ -335,6 +337,9 @@ impl Bench {
                 }
                 findings.push(Finding::NotSettled { again: again.summary(), we: we.into() });
             }
+            Err(Finding::Refused { why, .. }) => {
+                findings.push(Finding::NotSettled { again: why, we: we.into() });
+            }
             Err(finding) => findings.push(finding),
         }
         let lost = lost(ready, mutant, &outcome.repaired);
@@ -374,6 +379,12 @@ fn put(file: &File, staged: &Staged) {
         let len = 1024.min((staged.size() - offset) as usize);
         file.write_all_at(&bytes[..len], offset).unwrap();
     }
+}
+
+/// Whether what e2fsck said is that it could not check the volume at all (8 among the bits of its exit code).
+fn is_refusal(said: &str) -> bool {
+    let code = said.lines().next().and_then(|line| line.rsplit(' ').next()?.parse::<u32>().ok());
+    code.is_some_and(|code| code & 8 != 0)
 }
 
 /// What e2fsck says; `None` if that takes too long.
