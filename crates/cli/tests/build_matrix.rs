@@ -179,3 +179,15 @@ fn the_smallest_is_really_smallest() {
         assert!(!image.exists(), "{said}");
     }
 }
+
+/// The search for a size began at that of the data, and gave up long before there was room for the inodes.
+#[test]
+fn many_empty_files_need_more_room_for_inodes_than_for_data() {
+    let scratch = Scratch::new("many-files");
+    let (archive, image) = (scratch.join("many.tar"), scratch.join("image"));
+    let mut out = std::io::BufWriter::new(std::fs::File::create(&archive).unwrap());
+    testkit::many::write_tar(&mut out, 115_000, 100).unwrap();
+    std::io::Write::flush(&mut out).unwrap();
+    build(&archive, &image, &["-I", "1024", "-b", "1024"]);
+    fsck::assert_clean(&image);
+}

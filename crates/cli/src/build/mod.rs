@@ -327,27 +327,44 @@ fn size_with_free(
     start: u64,
     wanted: impl Fn(&Plan, u64) -> u64,
 ) -> Result<u64, BuildError> {
-    let mut bytes = start;
-    let mut refusals = 0;
+    let block = |plan: &Plan| u64::from(plan.geometry().block_size.bytes());
+    let mut bytes = smallest_accepted(catalogue, settings, start)?;
     loop {
-        match plan(catalogue, settings, bytes) {
-            Ok(plan) => {
-                let block_size = u64::from(plan.geometry().block_size.bytes());
-                let missing = wanted(&plan, bytes).saturating_sub(plan.free_blocks());
-                if missing == 0 {
-                    return Ok(bytes);
-                }
-                bytes = bytes.next_multiple_of(block_size).saturating_add(missing.saturating_mul(block_size));
-            }
-            // Too small for its own structures; how much larger it must be is not told.
-            Err(error) if refusals > 100_000 => return Err(error.into()),
-            Err(_) => {
-                refusals += 1;
-                bytes = bytes.saturating_add(u64::from(settings.format.block_size.unwrap_or(1024)));
-            }
+        let plan = plan(catalogue, settings, bytes)?;
+        let missing = wanted(&plan, bytes).saturating_sub(plan.free_blocks());
+        if missing == 0 {
+            return Ok(bytes);
         }
+        let more = bytes.next_multiple_of(block(&plan)).saturating_add(missing.saturating_mul(block(&plan)));
+        bytes = smallest_accepted(catalogue, settings, more)?;
     }
 }
+
+/// The smallest size from `start` on that has room for the structures of the volume itself, in steps of the
+/// smallest block: found in strides that double, and then in halves.
+fn smallest_accepted(catalogue: &Catalogue, settings: &Settings, start: u64) -> Result<u64, BuildError> {
+    let unit = u64::from(settings.format.block_size.unwrap_or(1024));
+    let accepts = |steps: u64| plan(catalogue, settings, start.saturating_add(steps * unit));
+    if accepts(0).is_ok() {
+        return Ok(start);
+    }
+    let (mut refused, mut accepted) = (0, 1);
+    while let Err(error) = accepts(accepted) {
+        // No volume needs so much for its structures: it is not for want of room.
+        if accepted > STEPS_MAX {
+            return Err(error.into());
+        }
+        (refused, accepted) = (accepted, accepted * 2);
+    }
+    while accepted - refused > 1 {
+        let middle = refused + (accepted - refused) / 2;
+        if accepts(middle).is_ok() { accepted = middle } else { refused = middle }
+    }
+    Ok(start + accepted * unit)
+}
+
+/// Strides beyond which a refused format is not tried again: 1 TiB in steps of 1 KiB.
+const STEPS_MAX: u64 = 1 << 30;
 
 /// Where the search for a size begins: no volume is smaller.
 const SMALLEST: u64 = 64 << 10;
