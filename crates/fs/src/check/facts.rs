@@ -1,8 +1,9 @@
 //! What the passes have found so far: bits per cluster and bytes per inode, and a row per directory.
 //!
-//! Memory, where the volume is in use: 4 bits per cluster (claimed, shared, taken, given up), 43 bits per inode (used,
-//! altered, relinked, and 8 of its type, 16 of each count), in pages that appear with the first fact in
-//! them; 12 bytes per directory. Excludes what only one pass needs.
+//! Memory, where the volume is in use, in pages that appear with the first fact in them: 4 bits per cluster
+//! (claimed, shared, taken, given up); 15 bits per inode (used, altered, relinked, and 4 each of its type, the
+//! links it states, where these are unusual, and the names found), 16 more where a count is above 15; 12 bytes
+//! per directory. Excludes what only one pass needs.
 //!
 //! Repairs leave word here of what they took and gave, so that bitmaps and counts that only follow
 //! from them are mended without another word: [`Facts::taken`], [`Facts::release`], [`Facts::altered`].
@@ -15,7 +16,7 @@ use ondisk::inode::FileType;
 use ondisk::units::{Block, Cluster, InodeNumber};
 
 use super::Options;
-use super::paged::{Bits, Bytes, Counters};
+use super::paged::{Bits, Counters, Nibbles};
 use super::subject::Subject;
 use crate::error::{Error, Result};
 
@@ -49,9 +50,9 @@ pub(super) struct Facts {
     /// Inodes that repairs put into use, out of use, or made something else.
     pub(super) altered: Bits,
     /// Type of each inode in use, as directory entries code it ([`FileType::entry_code`]).
-    types: Bytes,
-    /// Links that each inode in use states.
-    pub(super) stated: Counters,
+    types: Nibbles,
+    /// Links that each inode in use states, less those that nearly all of its type have.
+    stated: Counters,
     /// Names found for each inode, `.` and `..` included.
     pub(super) links: Counters,
     /// Whether inodes could not be read: which names are in directories among them is not known.
@@ -76,7 +77,7 @@ impl Facts {
     /// The volume could need more memory than the options allow.
     pub(super) fn new(subject: &Subject, options: &Options) -> Result<Self> {
         let geometry = &subject.geometry;
-        // Four bits per cluster and 43 per inode; rows of directories are bounded by the inodes that they need.
+        // Four bits per cluster and at most 47 per inode; rows of directories are bounded by the inodes that they need.
         let needs = geometry.clusters() / 2 + u64::from(geometry.inodes()) * 6;
         if needs > options.memory {
             let problem =
@@ -92,7 +93,7 @@ impl Facts {
             gave_up: AtomicBool::new(false),
             used: Bits::new(inodes),
             altered: Bits::new(inodes),
-            types: Bytes::new(inodes),
+            types: Nibbles::new(inodes),
             stated: Counters::new(inodes),
             links: Counters::new(inodes),
             unread: AtomicBool::new(false),
@@ -188,8 +189,22 @@ impl Facts {
         FileType::from_entry_code(self.types.read(u64::from(inode.index())))
     }
 
-    pub(super) fn set_file_type(&self, inode: InodeNumber, file_type: Option<FileType>) {
-        self.types.store(u64::from(inode.index()), file_type.map_or(0, FileType::entry_code));
+    /// Notes an inode in use: its type, and the links that it states.
+    pub(super) fn set_file_type(&self, inode: InodeNumber, file_type: Option<FileType>, links: u16) {
+        let index = u64::from(inode.index());
+        self.types.store(index, file_type.map_or(0, FileType::entry_code));
+        self.stated.store(index, links.wrapping_sub(self.usual_links(index)));
+    }
+
+    /// The links that an inode in use states.
+    pub(super) fn stated(&self, index: u64) -> u16 {
+        self.stated.read(index).wrapping_add(self.usual_links(index))
+    }
+
+    /// So many links have files with one name and directories without others in them: what is usual takes no
+    /// memory.
+    fn usual_links(&self, index: u64) -> u16 {
+        if self.types.read(index) == FileType::Directory.entry_code() { 2 } else { 1 }
     }
 
     /// The row of a directory, once the pass over inodes is done.

@@ -40,7 +40,7 @@ pub(super) fn check(subject: &mut Subject, facts: &mut Facts, report: &mut Repor
     let wrong: Vec<_> = facts
         .used
         .iter()
-        .filter(|index| facts.links.read(*index) != facts.stated.read(*index))
+        .filter(|index| facts.links.read(*index) != facts.stated(*index))
         .filter_map(|index| named(facts, index))
         .collect();
     for number in wrong {
@@ -99,7 +99,7 @@ fn free(subject: &Subject, facts: &Facts, inode: &mut Inode) -> Result<()> {
 /// Compares what an inode states with the names found.
 fn count(subject: &mut Subject, facts: &Facts, report: &mut Report<'_>, number: InodeNumber) -> Result<()> {
     let index = u64::from(number.index());
-    let (found, stated) = (facts.links.read(index), facts.stated.read(index));
+    let (found, stated) = (facts.links.read(index), facts.stated(index));
     let is_directory = facts.file_type(number) == Some(FileType::Directory);
     // A count of none was told of above and was to stay.
     if found == 0 {

@@ -153,8 +153,7 @@ pub(super) fn make_directory(
     facts.used.insert(index);
     facts.altered.insert(index);
     facts.relinked.insert(index);
-    facts.set_file_type(number, Some(FileType::Directory));
-    facts.stated.store(index, 2);
+    facts.set_file_type(number, Some(FileType::Directory), 2);
     facts.links.store(index, 1);
     let at = facts.directories.partition_point(|row| row.inode < number);
     facts.directories.insert(at, Directory { inode: number, parent: Some(parent), dotdot: Some(parent) });

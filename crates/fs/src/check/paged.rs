@@ -150,55 +150,91 @@ impl Bits {
     }
 }
 
-/// A byte for each number.
-pub(super) struct Bytes(Paged<AtomicU8>);
+/// Half a byte for each number.
+pub(super) struct Nibbles(Paged<AtomicU8>);
 
-impl Bytes {
+impl Nibbles {
+    /// The largest value.
+    pub(super) const MAX: u8 = 15;
+
     pub(super) fn new(bound: u64) -> Self {
-        Bytes(Paged::new(bound, 12))
+        Nibbles(Paged::new(bound.div_ceil(2), 10))
+    }
+
+    fn shift(number: u64) -> u32 {
+        if number & 1 == 0 { 0 } else { 4 }
     }
 
     pub(super) fn read(&self, number: u64) -> u8 {
-        self.0.seen(number).map_or(0, |cell| cell.load(Ordering::Relaxed))
+        let both = self.0.seen(number >> 1).map_or(0, |cell| cell.load(Ordering::Relaxed));
+        both >> Self::shift(number) & Self::MAX
     }
 
+    /// Stores a value, of which the low half counts.
     pub(super) fn store(&self, number: u64, value: u8) {
-        if let Some(cell) = self.0.cell(number) {
-            cell.store(value, Ordering::Relaxed);
-        }
+        _ = self.update(number, |_| Some(value));
+    }
+
+    /// Changes a value unless that gives none; whether it did.
+    fn update(&self, number: u64, change: impl Fn(u8) -> Option<u8>) -> bool {
+        let (shift, Some(cell)) = (Self::shift(number), self.0.cell(number >> 1)) else { return false };
+        let changed = cell.try_update(Ordering::Relaxed, Ordering::Relaxed, |both| {
+            let value = change(both >> shift & Self::MAX)? & Self::MAX;
+            Some(both & !(Self::MAX << shift) | value << shift)
+        });
+        changed.is_ok()
     }
 }
 
-/// A count for each number, which stays at 65,535 when it gets there.
-pub(super) struct Counters(Paged<AtomicU16>);
+/// A count for each number, which stays at its end when it gets there. Nearly all are small: what a nibble can't
+/// count stands in a second table.
+pub(super) struct Counters {
+    low: Nibbles,
+    /// What is beyond [`Nibbles::MAX`].
+    high: Paged<AtomicU16>,
+}
 
 impl Counters {
+    /// A count behind the bound stays zero.
     pub(super) fn new(bound: u64) -> Self {
-        Counters(Paged::new(bound, 11))
+        Counters { low: Nibbles::new(bound), high: Paged::new(bound, 9) }
     }
 
     pub(super) fn read(&self, number: u64) -> u16 {
-        self.0.seen(number).map_or(0, |cell| cell.load(Ordering::Relaxed))
+        let low = self.low.read(number);
+        if low < Nibbles::MAX {
+            return low.into();
+        }
+        let high = self.high.seen(number).map_or(0, |cell| cell.load(Ordering::Relaxed));
+        high.saturating_add(low.into())
     }
 
     pub(super) fn store(&self, number: u64, value: u16) {
-        if let Some(cell) = self.0.cell(number) {
-            cell.store(value, Ordering::Relaxed);
+        let low = value.min(Nibbles::MAX.into());
+        let high = value - low;
+        // Zeros need no page.
+        if low != 0 || self.low.0.seen(number >> 1).is_some() {
+            self.low.store(number, u8::try_from(low).unwrap_or(Nibbles::MAX));
+        }
+        let cell = if high == 0 { self.high.seen(number) } else { self.high.cell(number) };
+        if let Some(cell) = cell {
+            cell.store(high, Ordering::Relaxed);
         }
     }
 
     /// Counts one more.
     pub(super) fn raise(&self, number: u64) {
-        if let Some(cell) = self.0.cell(number) {
+        let one_more = |low: u8| (low < Nibbles::MAX).then_some(low + 1);
+        if !self.low.update(number, one_more)
+            && let Some(cell) = self.high.cell(number)
+        {
             let _ = cell.try_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_add(1));
         }
     }
 
-    /// Counts one less.
+    /// Counts one less; not while others count the same number.
     pub(super) fn lower(&self, number: u64) {
-        if let Some(cell) = self.0.cell(number) {
-            let _ = cell.try_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_sub(1));
-        }
+        self.store(number, self.read(number).saturating_sub(1));
     }
 }
 
@@ -243,5 +279,23 @@ mod tests {
         counts.raise(3);
         counts.lower(4);
         assert_eq!((counts.read(3), counts.read(4), counts.read(99)), (u16::MAX, 0, 0));
+    }
+
+    #[test]
+    fn counts_beside_each_other_do_not_mix_at_any_size() {
+        let counts = Counters::new(1000);
+        for number in 0..1000 {
+            let count = if number % 7 == 0 { number } else { number % 20 };
+            (0..count).for_each(|_| counts.raise(number));
+        }
+        counts.store(8, 300);
+        counts.store(8, 2);
+        for number in 0..1000 {
+            let count = if number % 7 == 0 { number } else { number % 20 };
+            let expected = if number == 8 { 2 } else { u16::try_from(count).unwrap() };
+            assert_eq!(counts.read(number), expected, "{number}");
+            counts.lower(number);
+            assert_eq!(counts.read(number), expected.saturating_sub(1), "{number}");
+        }
     }
 }

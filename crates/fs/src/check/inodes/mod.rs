@@ -81,8 +81,7 @@ impl<'a> Pass<'a> {
         let (facts, number) = (self.facts, scratch.inode.number());
         let index = u64::from(number.index());
         facts.used.insert(index);
-        facts.stated.store(index, scratch.inode.links());
-        facts.set_file_type(number, used.file_type);
+        facts.set_file_type(number, used.file_type, scratch.inode.links());
         match used.file_type {
             Some(FileType::Directory) => {
                 directories.push(Directory { inode: number, parent: None, dotdot: None });
