@@ -7,6 +7,8 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "softdep/deep.rs"]
+mod deep;
 #[path = "softdep/oracle.rs"]
 mod oracle;
 #[path = "crash/states.rs"]
@@ -18,6 +20,7 @@ mod workload;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use deep::{Deep, Places};
 use oracle::Promises;
 use platfs::device::{Device, Event, MemoryDevice, Recorder};
 use platfs::mkfs::{FsType, Options, Plan, parse_features};
@@ -40,10 +43,19 @@ struct Kind {
     megabytes: u64,
     /// Bytes that may wait in memory.
     delay: u64,
+    inodes: u64,
 }
 
 const KINDS: &[Kind] = &[
-    Kind { name: "ext2_1k", fs_type: FsType::Ext2, features: "", block_size: 1024, megabytes: 4, delay: 0 },
+    Kind {
+        name: "ext2_1k",
+        fs_type: FsType::Ext2,
+        features: "",
+        block_size: 1024,
+        megabytes: 4,
+        delay: 0,
+        inodes: 128,
+    },
     Kind {
         name: "ext4_1k",
         fs_type: FsType::Ext4,
@@ -51,6 +63,7 @@ const KINDS: &[Kind] = &[
         block_size: 1024,
         megabytes: 4,
         delay: 0,
+        inodes: 128,
     },
     Kind {
         name: "ext4_4k",
@@ -59,6 +72,7 @@ const KINDS: &[Kind] = &[
         block_size: 4096,
         megabytes: 8,
         delay: 64 << 10,
+        inodes: 128,
     },
     Kind {
         name: "bigalloc",
@@ -67,6 +81,34 @@ const KINDS: &[Kind] = &[
         block_size: 1024,
         megabytes: 8,
         delay: 0,
+        inodes: 128,
+    },
+    Kind {
+        name: "ext2_deep",
+        fs_type: FsType::Ext2,
+        features: "dir_index",
+        block_size: 1024,
+        megabytes: 8,
+        delay: 0,
+        inodes: 512,
+    },
+    Kind {
+        name: "ext4_deep",
+        fs_type: FsType::Ext4,
+        features: "^has_journal",
+        block_size: 1024,
+        megabytes: 8,
+        delay: 64 << 10,
+        inodes: 512,
+    },
+    Kind {
+        name: "bigalloc_deep",
+        fs_type: FsType::Ext4,
+        features: "^has_journal,bigalloc",
+        block_size: 1024,
+        megabytes: 64,
+        delay: 0,
+        inodes: 512,
     },
 ];
 
@@ -75,7 +117,11 @@ struct Run {
     base: MemoryDevice,
     events: Vec<Event>,
     history: Vec<Model>,
+    /// The attribute of each file, call by call; nothing where no call sets any.
+    values: Vec<BTreeMap<u32, u8>>,
     inodes: BTreeMap<u32, InodeNumber>,
+    /// Which inode each directory is, call by call; nothing where none is moved.
+    directories: Vec<Places>,
 }
 
 fn copy(device: &MemoryDevice) -> MemoryDevice {
@@ -97,7 +143,7 @@ fn made(kind: &Kind) -> MemoryDevice {
     let mut options = Options::new(kind.fs_type);
     options.features = parse_features(kind.features).unwrap();
     options.block_size = Some(kind.block_size);
-    options.inodes = Some(128);
+    options.inodes = Some(kind.inodes);
     Plan::new(&options, device.size()).unwrap().write(&device).unwrap();
     device
 }
@@ -130,7 +176,21 @@ fn record(kind: &Kind, seed: u64, calls: u64) -> Run {
     let (history, inodes) = (std::mem::take(&mut workload.history), workload.inodes.clone());
     drop(workload);
     volume.close().unwrap();
-    Run { base, events: by_blocks(recorder.take(), u64::from(kind.block_size)), history, inodes }
+    let events = by_blocks(recorder.take(), u64::from(kind.block_size));
+    Run { base, events, history, values: Vec::new(), inodes, directories: Vec::new() }
+}
+
+/// As [`record`], of larger things.
+fn record_deep(kind: &Kind, seed: u64, calls: u64) -> Run {
+    let base = made(kind);
+    let recorder = Arc::new(Recorder::new(Arc::new(copy(&base))));
+    let volume = Volume::open(recorder.clone(), &options(kind)).unwrap();
+    let mut workload = Deep::new(&volume, &recorder, seed);
+    workload.run(calls);
+    let Deep { history, values, inodes, directories, .. } = workload;
+    volume.close().unwrap();
+    let events = by_blocks(recorder.take(), u64::from(kind.block_size));
+    Run { base, events, history, values, inodes, directories }
 }
 
 /// Goes through the states of a run, to the first that is wrong.
@@ -144,6 +204,8 @@ fn enumerate(kind: &Kind, run: &Run, seed: u64, most: usize, e2fsck_every: usize
         let promises = Promises {
             history: &run.history,
             inodes: &run.inodes,
+            values: &run.values,
+            directories: &run.directories,
             promised: usize::try_from(state.promised).unwrap(),
             begun: usize::try_from(state.begun).unwrap(),
         };
@@ -188,10 +250,12 @@ fn in_suite(name: &str) {
 #[ignore = "takes long"]
 fn many_states() {
     let wanted = std::env::var("PLATFS_STATES").ok().and_then(|count| count.parse().ok()).unwrap_or(100_000);
-    for kind in KINDS {
+    let only = std::env::var("PLATFS_KIND").ok();
+    for kind in KINDS.iter().filter(|kind| only.as_ref().is_none_or(|only| kind.name == only)) {
         let (mut count, mut seed) = (0, seed(1000));
         while count < wanted {
-            let run = record(kind, seed, 200);
+            let deep = kind.name.ends_with("_deep");
+            let run = if deep { record_deep(kind, seed, 150) } else { record(kind, seed, 200) };
             count += enumerate(kind, &run, seed, wanted, 50).unwrap_or_else(|what| panic!("{what}"));
             seed += 1;
         }
@@ -231,6 +295,31 @@ fn an_epoch_of_many_files_takes_few_flushes() {
     println!("{flushes} flushes, {epochs} epochs");
     assert!(epochs >= 1 && flushes - 1 <= 8 * epochs, "{flushes} flushes of {epochs} epochs");
     assert!(epochs <= 3, "{epochs} epochs for what fits memory");
+}
+
+fn in_suite_deep(name: &str) {
+    if !tool::have_tools(name, &["e2fsck"]) {
+        return;
+    }
+    let run = record_deep(kind(name), seed(1), 150);
+    let count = enumerate(kind(name), &run, seed(1), 500, 25).unwrap_or_else(|what| panic!("{what}"));
+    println!("{name}: {count} states");
+    assert!(count >= 400, "only {count} states");
+}
+
+#[test]
+fn ext2_deep() {
+    in_suite_deep("ext2_deep");
+}
+
+#[test]
+fn ext4_deep() {
+    in_suite_deep("ext4_deep");
+}
+
+#[test]
+fn bigalloc_deep() {
+    in_suite_deep("bigalloc_deep");
 }
 
 #[test]
