@@ -203,6 +203,12 @@ impl Volume {
         self.journal.is_some()
     }
 
+    /// Whether a crash at any time leaves a volume that needs no person to repair it.
+    #[must_use]
+    pub fn keeps_order(&self) -> bool {
+        self.journal.is_some() || self.cache.epoch().is_some()
+    }
+
     /// What replay of the journal did when the volume was opened, if there was need of it. A volume that
     /// is only read was replayed in memory: the device is as it was.
     #[must_use]

@@ -53,9 +53,6 @@ pub fn open(name: &OsStr, options: &MountOptions) -> Result<Opened, Failure> {
 
 /// Why not, if it can't be.
 fn open_to_write(name: &OsStr, options: &MountOptions) -> Result<Volume, String> {
-    if let Some(word) = options.not_there.first() {
-        return Err(format!("mount option `{word}` can't be honoured yet"));
-    }
     if options.noload {
         return Err("`noload` is for reading".into());
     }
@@ -63,7 +60,7 @@ fn open_to_write(name: &OsStr, options: &MountOptions) -> Result<Volume, String>
     let now = writing::now();
     let seed = now.seconds.cast_unsigned().rotate_left(32) ^ u64::from(now.nanoseconds);
     let delay = if options.delay { DELAYED } else { 0 };
-    let mut how = OpenOptions::new().write(true).now(now).seed(seed).unordered(options.unordered);
+    let mut how = OpenOptions::new().write(true).now(now).seed(seed).ordering(options.ordering);
     how = how.delay(delay).discard(options.discard).data(options.data);
     if let Some(policy) = options.policy {
         how = how.policy(policy);

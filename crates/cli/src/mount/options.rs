@@ -2,7 +2,7 @@
 
 use fuse::Transport;
 use platfs::placement::{BlockPolicyKind, DirectoryPolicyKind};
-use platfs::{AccessTimes, DataMode};
+use platfs::{AccessTimes, DataMode, Ordering};
 
 /// Ways that requests may come, by their names.
 const TRANSPORTS: [(&str, Transport); 4] = [
@@ -38,8 +38,8 @@ pub struct MountOptions {
     pub read_only: bool,
     /// `rw` was asked for.
     pub read_write: bool,
-    /// `async`: written without regard to a crash, and without the journal.
-    pub unordered: bool,
+    /// In which order changes reach the image.
+    pub ordering: Ordering,
     /// What a journal says of contents.
     pub data: DataMode,
     /// Each change is stable when it is answered.
@@ -60,8 +60,6 @@ pub struct MountOptions {
     pub commit: u32,
     /// Words about writing that change nothing as yet.
     pub without_effect: Vec<String>,
-    /// Words about writing that can't be honoured, which a mount that writes must not pass over.
-    pub not_there: Vec<String>,
     /// `noload`: read even though the journal was not brought in.
     pub noload: bool,
     /// Lists of access control count.
@@ -89,7 +87,7 @@ impl Default for MountOptions {
         MountOptions {
             read_only: false,
             read_write: false,
-            unordered: false,
+            ordering: Ordering::default(),
             data: DataMode::default(),
             sync: false,
             sync_names: false,
@@ -100,7 +98,6 @@ impl Default for MountOptions {
             discard: false,
             commit: COMMIT,
             without_effect: Vec::new(),
-            not_there: Vec::new(),
             noload: false,
             acl: true,
             user_xattr: true,
@@ -142,9 +139,6 @@ const AS_IT_IS: &[&str] = &[
 /// Words about writing that change nothing as yet; each asks for less work or for better layout.
 const WITHOUT_EFFECT: &[&str] = &["lazytime", "nobarrier", "auto_da_alloc", "noauto_da_alloc", "nodiratime"];
 
-/// Words that are promises about what a crash leaves, which can't be kept yet.
-const NOT_THERE: &[&str] = &["softdep", "normal"];
-
 impl MountOptions {
     /// Takes the arguments of all `-o` apart; later words win. With `sloppy`, unknown words are passed
     /// over, as mount(8) asks of its helpers by `-s`.
@@ -182,9 +176,11 @@ impl MountOptions {
             "nodev" => self.dev = false,
             "exec" => self.exec = true,
             "noexec" => self.exec = false,
-            "async" => (self.unordered, self.sync) = (true, false),
+            "async" => (self.ordering, self.sync) = (Ordering::Async, false),
             // mount(8) keeps `async` to itself.
-            "unordered" => self.unordered = true,
+            "unordered" => self.ordering = Ordering::Async,
+            "softdep" => self.ordering = Ordering::Softdep,
+            "normal" => self.ordering = Ordering::Normal,
             "sync" => self.sync = true,
             "delalloc" => self.delay = true,
             "nodelalloc" => self.delay = false,
@@ -199,7 +195,6 @@ impl MountOptions {
                 self.access_times = AccessTimes::Relative;
             }
             word if WITHOUT_EFFECT.contains(&word) => self.without_effect.push(word.to_owned()),
-            word if NOT_THERE.contains(&word) => self.not_there.push(word.to_owned()),
             word => {
                 return AS_IT_IS.contains(&word) || word.starts_with("x-") || word.starts_with("X-");
             }
@@ -293,7 +288,7 @@ mod tests {
         let options = parsed.unwrap();
         assert_eq!((options.commit, options.access_times), (5, AccessTimes::Off));
         assert_eq!(options.without_effect, ["nobarrier", "stripe=8"]);
-        assert_eq!(options.not_there, ["softdep"]);
+        assert_eq!(options.ordering, Ordering::Softdep);
         assert!(options.read_only && !options.read_write && options.noload && !options.acl);
         assert!(options.user_xattr && options.exec && !options.suid && !options.dev);
     }

@@ -113,7 +113,7 @@ impl Tree {
     /// Commits what was changed, where that is more than to hope for.
     pub fn commit(&self) {
         if self.is_writable()
-            && self.volume.uses_journal()
+            && self.volume.keeps_order()
             && let Err(error) = self.volume.commit()
         {
             self.heed(&error);
