@@ -1,266 +1,117 @@
-//! Crashes of volumes with a journal: every state that the device may be left in, of recorded random runs, is
-//! recovered and compared with what was promised; some by e2fsck too.
+//! Crashes of volumes with a journal: every state that the device may be left in, of recorded runs, is recovered
+//! and compared with what was promised; some by e2fsck too, and some recoveries are cut off and begun anew.
 //!
-//! `PLATFS_SEED=n cargo test -p platfs --test crash KIND` repeats the run of a failure.
+//! `PLATFS_SEED=n cargo test -p platfs --test crash KIND` repeats a random run, `PLATFS_SEQUENCE=n` one of the
+//! sequences: a failure says which.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "crash/ace.rs"]
+mod ace;
+#[path = "crash/kinds.rs"]
+mod kinds;
 #[path = "crash/large.rs"]
 mod large;
+#[path = "crash/model.rs"]
+mod model;
 #[path = "crash/mutate.rs"]
 mod mutate;
 #[path = "crash/oracle.rs"]
 mod oracle;
+#[path = "crash/random.rs"]
+mod random;
+#[path = "crash/record.rs"]
+mod record;
 #[path = "crash/states.rs"]
 mod states;
-#[path = "crash/workload.rs"]
+#[path = "crash/survive.rs"]
+mod survive;
+#[path = "crash/calls.rs"]
 mod workload;
 
-use std::sync::Arc;
+use kinds::{KINDS, Kind};
+use platfs::DataMode;
+use record::{record, record_sequence, set_up};
+use survive::{Depth, Looked, enumerate, survive};
+use testkit::tool;
 
-use oracle::Rule;
-use platfs::device::{Device, Event, MemoryDevice, Recorder};
-use platfs::mkfs::{FsType, Options, Plan, parse_features};
-use platfs::ondisk::units::BlockSize;
-use platfs::{DataMode, OpenOptions, Volume};
-use states::States;
-use testkit::scratch::Scratch;
-use testkit::{fsck, tool};
-use workload::{Model, PROMISED, Workload};
-
-/// A kind of volume, and how it is written.
-#[derive(Clone, Copy)]
-struct Kind {
-    name: &'static str,
-    fs_type: FsType,
-    features: &'static str,
-    block_size: u32,
-    megabytes: u64,
-    data: DataMode,
-    /// Bytes that may wait in memory.
-    delay: u64,
-}
-
-const KINDS: &[Kind] = &[
-    Kind {
-        name: "ext3_1k",
-        fs_type: FsType::Ext3,
-        features: "",
-        block_size: 1024,
-        megabytes: 6,
-        data: DataMode::Ordered,
-        delay: 0,
-    },
-    Kind {
-        name: "ext4_1k",
-        fs_type: FsType::Ext4,
-        features: "",
-        block_size: 1024,
-        megabytes: 6,
-        data: DataMode::Ordered,
-        delay: 0,
-    },
-    Kind {
-        name: "ext4_4k",
-        fs_type: FsType::Ext4,
-        features: "64bit,inline_data",
-        block_size: 4096,
-        megabytes: 16,
-        data: DataMode::Ordered,
-        delay: 0,
-    },
-    Kind {
-        name: "ext4_delayed",
-        fs_type: FsType::Ext4,
-        features: "",
-        block_size: 1024,
-        megabytes: 6,
-        data: DataMode::Ordered,
-        delay: 100 << 10,
-    },
-    Kind {
-        name: "ext3_journal",
-        fs_type: FsType::Ext3,
-        features: "",
-        block_size: 1024,
-        megabytes: 6,
-        data: DataMode::Journal,
-        delay: 0,
-    },
-    Kind {
-        name: "ext4_journal",
-        fs_type: FsType::Ext4,
-        features: "64bit,inline_data",
-        block_size: 4096,
-        megabytes: 16,
-        data: DataMode::Journal,
-        delay: 0,
-    },
-    Kind {
-        name: "ext4_writeback",
-        fs_type: FsType::Ext4,
-        features: "^metadata_csum",
-        block_size: 1024,
-        megabytes: 6,
-        data: DataMode::Writeback,
-        delay: 0,
-    },
-];
-
-/// What was recorded of a run.
-struct Run {
-    base: MemoryDevice,
-    events: Vec<Event>,
-    history: Vec<Model>,
-}
-
-fn copy(device: &MemoryDevice) -> MemoryDevice {
-    let mut bytes = vec![0; usize::try_from(device.size()).unwrap()];
-    device.read_at(0, &mut bytes).unwrap();
-    MemoryDevice::from_bytes(&bytes)
-}
-
-fn options(kind: &Kind) -> OpenOptions {
-    OpenOptions::new()
-        .write(true)
-        .data(kind.data)
-        .delay(kind.delay)
-        .now(platfs::ondisk::inode::Timestamp { seconds: 1_700_000_000, nanoseconds: 0 })
-}
-
-fn made(kind: &Kind) -> MemoryDevice {
-    let device = MemoryDevice::new(kind.megabytes << 20);
-    let mut options = Options::new(kind.fs_type);
-    options.features = parse_features(kind.features).unwrap();
-    options.block_size = Some(kind.block_size);
-    options.journal.size = Some(1024 * u64::from(kind.block_size));
-    options.inodes = Some(128);
-    Plan::new(&options, device.size()).unwrap().write(&device).unwrap();
-    device
-}
-
-fn record(kind: &Kind, seed: u64, calls: u64) -> Run {
-    let base = made(kind);
-    let recorder = Arc::new(Recorder::new(Arc::new(copy(&base))));
-    let volume = Volume::open(recorder.clone(), &options(kind)).unwrap();
-    let mut workload = Workload::new(&volume, &recorder, seed, kind.delay > 0);
-    workload.run(calls);
-    let history = workload.history;
-    volume.close().unwrap();
-    Run { base, events: recorder.take(), history }
-}
-
-/// Lets e2fsck replay and judge a copy of a state.
-fn as_e2fsck(device: &dyn Device, scratch: &Scratch) -> Result<(), String> {
-    let image = scratch.join("state.img");
-    let mut bytes = vec![0; usize::try_from(device.size()).unwrap()];
-    device.read_at(0, &mut bytes).unwrap();
-    std::fs::write(&image, bytes).unwrap();
-    let done = tool::command("e2fsck").args(["-fy"]).arg(&image).output().unwrap();
-    let said = String::from_utf8_lossy(&done.stdout);
-    let unasked =
-        said.lines().any(|line| line.contains("yes") || line.contains("FIXED") || line.contains("corrupt"));
-    if unasked || done.status.code().is_none_or(|code| code > 1) {
-        return Err(format!("e2fsck: {said}"));
-    }
-    let again = fsck::complaints(&image);
-    if again.is_empty() { Ok(()) } else { Err(format!("e2fsck, again: {again}")) }
-}
-
-/// Goes through the states of a run, to the first that is wrong.
-fn enumerate(kind: &Kind, run: &Run, seed: u64, most: usize, e2fsck_every: usize) -> Result<usize, String> {
-    let scratch = Scratch::new("crash");
-    let size = BlockSize::from_bytes(u64::from(kind.block_size)).unwrap();
-    let states = States::new(Arc::new(copy(&run.base)), run.events.clone(), size, seed);
-    let (mut count, mut first) = (0, None);
-    states.all(|state| {
-        count += 1;
-        let judged = oracle::judge(
-            state.device.clone(),
-            &options(kind),
-            &run.history,
-            state.promised,
-            state.begun,
-            match kind.data {
-                _ if kind.delay > 0 => Rule::Late,
-                DataMode::Ordered => Rule::InOrder,
-                DataMode::Writeback => Rule::Names,
-                DataMode::Journal => Rule::Exact,
-            },
-        );
-        let torn = state.name.contains("bytes");
-        let judged = judged.and_then(|()| match e2fsck_every > 0 && count % e2fsck_every == 0 && !torn {
-            true => as_e2fsck(&*state.again(), &scratch),
-            false => Ok(()),
-        });
-        if let Err(what) = judged {
-            first = Some(format!("{}, seed {seed}, {}: {what}", kind.name, state.name));
-        }
-        first.is_none() && count < most
-    });
-    first.map_or(Ok(count), Err)
-}
-
-fn seed(standard: u64) -> u64 {
-    std::env::var("PLATFS_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(standard)
-}
-
-fn survive(kind: &Kind, seed: u64, calls: u64, most: usize) -> usize {
-    let run = record(kind, seed, calls);
-    assert!(
-        run.events.iter().filter(|event| matches!(event, Event::Mark(word) if word & PROMISED != 0)).count()
-            > 1
-    );
-    enumerate(kind, &run, seed, most, 60).unwrap_or_else(|what| panic!("{what}"))
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok().and_then(|number| number.parse().ok())
 }
 
 fn kind(name: &str) -> &'static Kind {
     KINDS.iter().find(|kind| kind.name == name).unwrap()
 }
 
+/// Runs in the suite.
+const RUNS: u64 = 2;
+
 fn in_suite(name: &str) {
     if !tool::have_tools(name, &["e2fsck"]) {
         return;
     }
-    let count = survive(kind(name), seed(1), 500, 1500) + survive(kind(name), seed(1) + 1, 500, 1500);
-    println!("{name}: {count} states");
-    assert!(count >= 900, "only {count} states");
+    let seeds = number("PLATFS_SEED").map_or(1..RUNS + 1, |seed| seed..seed + 1);
+    let mut looked = Looked::new();
+    seeds.for_each(|seed| survive(kind(name), seed, 350, Depth::SUITE, &mut looked));
+    println!("{name}: {} states", looked.len());
+    assert!(looked.len() >= 300, "only {} states", looked.len());
 }
 
-#[test]
-fn ext3_1k() {
-    in_suite("ext3_1k");
+macro_rules! kinds {
+    ($($name:ident)*) => {
+        $(#[test]
+        fn $name() {
+            in_suite(stringify!($name));
+        })*
+    };
 }
 
-#[test]
-fn ext4_1k() {
-    in_suite("ext4_1k");
+kinds! {
+    ext3_1k ext4_1k ext4_4k ext4_delayed ext4_full ext4_crowded ext4_bigalloc
+    ext3_journal ext4_journal ext4_journal_crowded ext4_writeback ext3_writeback
 }
 
-#[test]
-fn ext4_4k() {
-    in_suite("ext4_4k");
+/// Goes through the states of each so manieth sequence, until it is enough.
+fn sequences(
+    kind: &Kind,
+    every: usize,
+    depth: Depth,
+    looked: &mut Looked,
+    is_enough: impl Fn(&Looked) -> bool,
+) -> usize {
+    let base = set_up(kind);
+    let only = number("PLATFS_SEQUENCE").and_then(|number| usize::try_from(number).ok());
+    let mut made = 0;
+    for (number, calls) in ace::sequences().enumerate() {
+        let wanted = only.map_or(number % every == 0, |only| number == only);
+        if !wanted {
+            continue;
+        }
+        if is_enough(looked) {
+            break;
+        }
+        let Some(run) = record_sequence(kind, &base, &calls) else { continue };
+        made += 1;
+        let done = enumerate(kind, &run, 0, depth, looked);
+        done.unwrap_or_else(|what| panic!("PLATFS_SEQUENCE={number}, {calls:?}: {what}"));
+    }
+    made
 }
 
+/// Sequences of one and two calls: a few in the suite.
 #[test]
-fn ext4_delayed() {
-    in_suite("ext4_delayed");
-}
-
-#[test]
-fn ext3_journal() {
-    in_suite("ext3_journal");
-}
-
-#[test]
-fn ext4_journal() {
-    in_suite("ext4_journal");
-}
-
-#[test]
-fn ext4_writeback() {
-    in_suite("ext4_writeback");
+fn sequences_of_calls() {
+    if !tool::have_tools("sequences_of_calls", &["e2fsck"]) {
+        return;
+    }
+    for (name, every) in [("ext4_1k", 149), ("ext3_journal", 151), ("ext4_writeback", 157), ("ext4_4k", 163)]
+    {
+        let mut looked = Looked::new();
+        let made = sequences(kind(name), every, Depth::SUITE, &mut looked, |_| false);
+        println!("{name}: {} states of {made} sequences", looked.len());
+        assert!(looked.len() > 300, "{name}: only {} states of {made} sequences", looked.len());
+    }
 }
 
 /// Faults that a log writer could have, put into what was recorded of a right one: each is found.
@@ -271,7 +122,7 @@ fn faults_are_found() {
         let found = (1..=FAULTY_RUNS).find_map(|seed| {
             let mut run = record(kind, seed, 400);
             run.events = fault(run.events, kind.block_size as usize);
-            enumerate(kind, &run, seed, 3000, 0).err()
+            enumerate(kind, &run, seed, Depth::PLAIN, &mut Looked::new()).err()
         });
         let found = found.unwrap_or_else(|| panic!("{name} is not found"));
         println!("{name}: {}", found.chars().take(160).collect::<String>());
@@ -279,19 +130,31 @@ fn faults_are_found() {
 }
 
 /// Runs in which a fault must show.
-const FAULTY_RUNS: u64 = 4;
+const FAULTY_RUNS: u64 = 6;
 
-/// `cargo test --release -p platfs --test crash -- --ignored --nocapture`, with `PLATFS_STATES` for another number.
+/// `cargo test --release -p platfs --test crash many_states -- --ignored --nocapture`: 100,000 different states of
+/// each mode, or `PLATFS_STATES`, half of them of random runs (`PLATFS_SEED`: other ones), half of sequences.
 #[test]
-#[ignore = "takes long"]
+#[ignore = "takes minutes"]
 fn many_states() {
-    let wanted = std::env::var("PLATFS_STATES").ok().and_then(|count| count.parse().ok()).unwrap_or(100_000);
-    for kind in KINDS {
-        let (mut count, mut seed) = (0, seed(1000));
-        while count < wanted {
-            count += survive(kind, seed, 200, wanted);
+    let wanted = usize::try_from(number("PLATFS_STATES").unwrap_or(100_000)).unwrap();
+    let first = number("PLATFS_SEED").unwrap_or(1000);
+    for mode in [DataMode::Ordered, DataMode::Writeback, DataMode::Journal] {
+        let kinds: Vec<_> = KINDS.iter().filter(|kind| kind.data == mode).collect();
+        let (mut looked, mut seed) = (Looked::new(), first);
+        while looked.len() < wanted / 2 {
+            kinds.iter().for_each(|kind| survive(kind, seed, 250, Depth::LONG, &mut looked));
             seed += 1;
         }
-        println!("{}: {count} states up to seed {seed}", kind.name);
+        let random = looked.len();
+        let mut made = 0;
+        for (index, kind) in kinds.iter().enumerate() {
+            let enough = random + (wanted - random.min(wanted)) * (index + 1) / kinds.len();
+            made += sequences(kind, 1, Depth::LONG, &mut looked, |looked| looked.len() >= enough);
+        }
+        let (all, runs) = (looked.len(), seed - first);
+        println!(
+            "{mode:?}: {all} states, {random} of {runs} random runs of each kind, the others of {made} sequences"
+        );
     }
 }

@@ -9,11 +9,21 @@ use platfs::ondisk::inode::FileType;
 use platfs::ondisk::units::InodeNumber;
 use platfs::{OpenOptions, State, Volume};
 
-use super::workload::{Contents, Model, Node, PIECE, piece};
+use super::model::{Model, Node, PIECE, Piece, bytes_of};
+use super::workload::ATTRIBUTE;
+
+/// What a name is found to lead to.
+struct Thing {
+    file_type: FileType,
+    bytes: Vec<u8>,
+    links: u32,
+    inode: InodeNumber,
+    attribute: Option<Vec<u8>>,
+}
 
 /// What is found on a recovered volume.
 struct Found {
-    names: BTreeMap<Vec<u8>, (FileType, Vec<u8>, u32, InodeNumber)>,
+    names: BTreeMap<Vec<u8>, Thing>,
 }
 
 fn walk(volume: &Volume, directory: InodeNumber, path: &[u8], found: &mut Found) -> Result<(), String> {
@@ -34,7 +44,9 @@ fn walk(volume: &Volume, directory: InodeNumber, path: &[u8], found: &mut Found)
             FileType::Symlink => volume.read_link(entry.inode).map_err(|error| told("a link", error))?,
             _ => Vec::new(),
         };
-        found.names.insert(below.clone(), (facts.file_type, bytes, u32::from(facts.links), entry.inode));
+        let attribute = volume.xattr(entry.inode, ATTRIBUTE).map_err(|error| told("an attribute", error))?;
+        let (file_type, links, inode) = (facts.file_type, u32::from(facts.links), entry.inode);
+        found.names.insert(below.clone(), Thing { file_type, bytes, links, inode, attribute });
         if facts.file_type == FileType::Directory {
             walk(volume, entry.inode, &below, found)?;
         }
@@ -51,43 +63,62 @@ pub enum Rule {
     Late,
     /// They are of the same moment as the names.
     Exact,
-    /// They are nobody's concern; sizes are as the names are.
+    /// Only those that were promised and not touched since are anybody's concern; sizes are as the names are.
     Names,
 }
 
 /// Whether the names, sizes, links and kinds are those of a model; sizes may be those of others.
 fn is_tree(found: &Found, model: &Model, others: &[Model]) -> bool {
     let has_size = |id: &u32, len: usize| {
-        let size = |model: &Model| model.files.get(id).map_or(0, |contents| contents.0.len() * PIECE);
+        let size = |model: &Model| model.pieces(*id) * PIECE;
         size(model) == len || others.iter().any(|other| size(other) == len)
     };
     let links = |id: u32| model.names.values().filter(|node| **node == Node::File(id)).count();
     found.names.len() == model.names.len()
         && model.names.iter().all(|(path, node)| match (found.names.get(path), node) {
-            (Some((FileType::Directory, ..)), Node::Directory) => true,
-            (Some((FileType::Symlink, target, ..)), Node::Link(expected)) => target == expected,
-            (Some((FileType::Regular, bytes, count, _)), Node::File(id)) => {
-                has_size(id, bytes.len()) && *count as usize == links(*id)
+            (Some(thing), Node::Directory) => thing.file_type == FileType::Directory,
+            (Some(thing), Node::Link(target)) => {
+                thing.file_type == FileType::Symlink && thing.bytes == *target
+            }
+            (Some(thing), Node::File(id)) => {
+                thing.file_type == FileType::Regular
+                    && has_size(id, thing.bytes.len())
+                    && thing.links as usize == links(*id)
+                    && model.files.get(id).is_some_and(|file| file.attribute == thing.attribute)
             }
             _ => false,
         })
 }
 
+/// What a piece of a file may hold: what it holds in the model, or what is written over it later, in place.
+fn allowed(model: &Model, later: &[Model], id: u32, index: usize) -> BTreeSet<Piece> {
+    let shifts = |model: &Model| model.files.get(&id).map_or(0, |contents| contents.shifts);
+    let mut allowed = BTreeSet::new();
+    for model in std::iter::once(model).chain(later) {
+        allowed.extend(model.files.get(&id).map(|contents| contents.piece(index)));
+    }
+    if later.iter().any(|other| shifts(other) != shifts(model)) {
+        allowed.extend(
+            later.iter().filter_map(|model| model.files.get(&id)).flat_map(|file| file.pieces.clone()),
+        );
+    }
+    if allowed.is_empty() {
+        allowed.insert(Piece::default());
+    }
+    allowed
+}
+
 /// Whether each piece of each file is as it was then, or as one written over it since.
-fn has_contents(found: &Found, model: &Model, later: &[Model]) -> Result<(), String> {
-    let none = Contents::default();
+fn has_contents(found: &Found, model: &Model, later: &[Model], strict: bool) -> Result<(), String> {
     for (path, node) in &model.names {
         let Node::File(id) = node else { continue };
-        let (_, bytes, ..) = &found.names[path];
-        for (index, bytes) in bytes.chunks(PIECE).enumerate() {
-            let version =
-                |model: &Model| model.files.get(id).unwrap_or(&none).0.get(index).copied().unwrap_or(0);
-            let mut allowed: BTreeSet<u32> = later.iter().map(version).collect();
-            allowed.insert(version(model));
-            if !allowed.iter().any(|version| bytes == piece(*id, *version, index)) {
+        for (index, bytes) in found.names[path].bytes.chunks(PIECE).enumerate() {
+            let allowed = allowed(model, later, *id, index);
+            let anything = !strict && allowed.len() > 1;
+            if !anything && !allowed.iter().any(|piece| bytes == bytes_of(*id, *piece)) {
                 let head = &bytes[..16];
                 return Err(format!(
-                    "{}, file {id}, piece {index}: {head:x?}, allowed versions {allowed:?}",
+                    "{}, file {id}, piece {index}: {head:x?}, allowed {allowed:?}",
                     path.escape_ascii()
                 ));
             }
@@ -100,13 +131,13 @@ fn has_contents(found: &Found, model: &Model, later: &[Model]) -> Result<(), Str
 fn owners(volume: &Volume, found: &Found) -> Result<(), String> {
     let geometry = &volume.format().geometry;
     let mut owned: BTreeMap<u64, InodeNumber> = BTreeMap::new();
-    for (_, _, _, number) in found.names.values() {
-        for segment in volume.map(*number).map_err(|error| error.to_string())? {
+    for number in found.names.values().map(|thing| thing.inode) {
+        for segment in volume.map(number).map_err(|error| error.to_string())? {
             let segment = segment.map_err(|error| error.to_string())?;
             let (State::Mapped(start) | State::Unwritten(start)) = segment.state else { continue };
             for block in start.0..start.0 + segment.count {
-                let before = owned.insert(block, *number);
-                if before.is_some_and(|before| before != *number) {
+                let before = owned.insert(block, number);
+                if before.is_some_and(|before| before != number) {
                     return Err(format!("block {block} belongs to {before:?} and {number:?}"));
                 }
             }
@@ -171,12 +202,14 @@ pub fn judge(
         let (others, later) = match rule {
             Rule::Late => (all, all),
             Rule::Exact => (&all[..0], &history[call..=call]),
-            _ => (&all[..0], &history[call..=*range.end()]),
+            // Between the last promise and the crash.
+            Rule::Names => (&all[..0], all),
+            Rule::InOrder => (&all[..0], &history[call..=*range.end()]),
         };
         if is_tree(&found, &history[call], others) {
-            match has_contents(&found, &history[call], later) {
-                Err(what) if rule != Rule::Names => why = format!("as of call {call}: {what}"),
-                _ => return volume.close().map_err(|error| format!("closing: {error}")),
+            match has_contents(&found, &history[call], later, rule != Rule::Names) {
+                Err(what) => why = format!("as of call {call}: {what}"),
+                Ok(()) => return volume.close().map_err(|error| format!("closing: {error}")),
             }
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Writes before the last flush are there. Of those after it any part may be, sector by sector.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -34,6 +34,8 @@ pub struct State<'r> {
     pub promised: u64,
     /// Words that name it.
     pub name: String,
+    /// What it holds, as a number: other states with the same are the same.
+    pub identity: u64,
     base: &'r Arc<MemoryDevice>,
     kept: &'r [Write],
 }
@@ -58,7 +60,10 @@ pub struct States {
     base: Arc<MemoryDevice>,
     events: Vec<Event>,
     random: Random,
-    seen: HashSet<u64>,
+    /// What was looked at: what the device held, and what was promised.
+    seen: HashSet<(u64, u64)>,
+    /// The sum of all sectors of the base.
+    sum: u64,
     block_size: BlockSize,
     begun: u64,
     promised: u64,
@@ -75,6 +80,7 @@ impl States {
             events,
             random: Random(seed),
             seen: HashSet::new(),
+            sum: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15),
             block_size,
             begun: 0,
             promised: 0,
@@ -97,6 +103,7 @@ impl States {
         let (mut goes_on, mut writes) = (self.tell(&[], "at the beginning".into(), &mut judge), 0);
         for event in std::mem::take(&mut self.events) {
             if let Event::Write { offset, data } = event {
+                self.sum = self.sum_with(&[(offset, Arc::clone(&data))]);
                 self.base.write_at(offset, &data).unwrap();
                 (self.epochs, writes) = (self.epochs + 1, writes + 1);
                 goes_on = goes_on && self.tell(&[], format!("{writes} writes"), &mut judge);
@@ -129,6 +136,7 @@ impl States {
                 }
                 Event::Flush => {
                     let goes_on = self.in_parts(&epoch, &mut judge);
+                    self.sum = self.sum_with(&epoch);
                     for (offset, data) in epoch.drain(..) {
                         self.base.write_at(offset, &data).unwrap();
                     }
@@ -151,7 +159,7 @@ impl States {
             return false;
         }
         let cuts = data.len() / SECTOR;
-        let tries = if self.tears { cuts.min(3) } else { 0 };
+        let tries = if self.tears { cuts.min(5) } else { 0 };
         for _ in 0..tries {
             let cut = usize::try_from(self.random.below(cuts as u64)).unwrap() * SECTOR;
             if offset + cut as u64 == TORN_SUPERBLOCK {
@@ -200,16 +208,34 @@ impl States {
         true
     }
 
-    fn tell(&mut self, kept: &[Write], name: String, judge: &mut impl FnMut(&State<'_>) -> bool) -> bool {
-        let mut hasher = DefaultHasher::new();
-        (self.epochs, self.promised, kept.len()).hash(&mut hasher);
+    /// The sum of all sectors with some writes made: each counts with its place and its bytes.
+    fn sum_with(&self, kept: &[Write]) -> u64 {
+        let mut last: HashMap<u64, u64> = HashMap::new();
         for (offset, data) in kept {
-            (offset, data).hash(&mut hasher);
+            for (sector, bytes) in (offset / SECTOR as u64..).zip(data.chunks(SECTOR)) {
+                last.insert(sector, hash_of(sector, bytes));
+            }
         }
-        if !self.seen.insert(hasher.finish()) {
+        let mut old = [0; SECTOR];
+        last.into_iter().fold(self.sum, |sum, (sector, new)| {
+            self.base.read_at(sector * SECTOR as u64, &mut old).unwrap();
+            sum.wrapping_sub(hash_of(sector, &old)).wrapping_add(new)
+        })
+    }
+
+    fn tell(&mut self, kept: &[Write], name: String, judge: &mut impl FnMut(&State<'_>) -> bool) -> bool {
+        let identity = self.sum_with(kept);
+        if !self.seen.insert((identity, self.promised)) {
             return true;
         }
         let device = laid_over(&self.base, kept, self.block_size);
-        judge(&State { device, begun: self.begun, promised: self.promised, name, base: &self.base, kept })
+        let (begun, promised, base) = (self.begun, self.promised, &self.base);
+        judge(&State { device, begun, promised, name, identity, base, kept })
     }
+}
+
+fn hash_of(sector: u64, bytes: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (sector, bytes).hash(&mut hasher);
+    hasher.finish()
 }
