@@ -2,15 +2,23 @@
 
 use std::sync::Arc;
 
-use platfs::device::{Event, MemoryDevice, Recorder};
-use platfs::mkfs::{FsType, Options, Plan};
+use platfs::device::{Device, Event, MemoryDevice, Recorder};
+use platfs::mkfs::{FsType, Options, Plan, parse_features};
+use platfs::ondisk::features::RoCompat;
+use platfs::ondisk::orphan_file;
 use platfs::ondisk::units::BlockSize;
-use platfs::{Allocate, Attributes, Error, InodeNumber, Kind, NewInode, OpenOptions, Volume, WriteOptions};
+use platfs::{
+    Allocate, Attributes, Error, InodeNumber, Kind, NewInode, OpenOptions, Segment, State, Volume,
+    WriteOptions,
+};
+
+use zerocopy::IntoBytes;
 
 use super::oracle;
 use super::states::States;
 
-const BLOCK: u64 = 1024;
+const BLOCK_LEN: usize = 1024;
+const BLOCK: u64 = BLOCK_LEN as u64;
 const SIZE: u64 = 4300 << 20;
 /// Over 400 groups of 8 MiB, each of which costs three blocks of the log, which has 1,024.
 const LENGTH: u64 = 3600 << 20;
@@ -23,6 +31,7 @@ fn made() -> MemoryDevice {
     options.block_size = Some(1024);
     options.journal.size = Some(1024 * BLOCK);
     options.inodes = Some(20_000);
+    options.features = parse_features("orphan_file").unwrap();
     Plan::new(&options, SIZE).unwrap().write(&device).unwrap();
     device
 }
@@ -140,4 +149,55 @@ fn write_back_of_more_than_the_log_holds_goes_in_parts() {
         volume.read_at(number, piece * 2 * BLOCK, &mut bytes).unwrap();
         assert_eq!(u64::from_le_bytes(bytes), piece);
     }
+}
+
+/// Has the orphan file name inodes, and the list none, as Linux leaves them.
+fn name_in_file(device: &Arc<Recorder>, numbers: &[InodeNumber]) {
+    let volume = Volume::open(device.clone(), &OpenOptions::new()).unwrap();
+    let (format, mut raw) = (volume.format(), volume.superblock());
+    let file = InodeNumber::new(raw.s_orphan_file_inum.get()).unwrap();
+    let Some(Ok(Segment { state: State::Mapped(start), .. })) = volume.map(file).unwrap().next() else {
+        panic!("the orphan file has no blocks")
+    };
+    let seed = format.sealer.inode_seed(file, volume.metadata(file).unwrap().generation);
+    let mut bytes = [0; BLOCK_LEN];
+    orphan_file::write(seed, start, numbers, &mut bytes);
+    device.write_at(format.geometry.byte_offset(start), &bytes).unwrap();
+    raw.s_last_orphan.set(0);
+    let mut features = raw.features();
+    features.ro_compat |= RoCompat::ORPHAN_PRESENT;
+    raw.set_features(features);
+    format.sealer.seal_superblock(&mut raw);
+    device.write_at(1024, raw.as_bytes()).unwrap();
+}
+
+/// Each orphan takes a transaction of its own: after a crash between, the file once named one that was gone.
+#[test]
+fn the_orphan_file_is_worked_off_one_by_one() {
+    let recorder = Arc::new(Recorder::new(Arc::new(made())));
+    let volume = Volume::open(recorder.clone(), &writing()).unwrap();
+    let new = NewInode { kind: Kind::File, attributes: Attributes::default(), xattrs: &[] };
+    let numbers = [&b"one"[..], b"other"].map(|name| {
+        let number = volume.create(InodeNumber::ROOT, name, &new).unwrap();
+        volume.allocate(number, Allocate::Extend, 0, LENGTH / 2).unwrap();
+        volume.retain(number).unwrap();
+        volume.unlink(InodeNumber::ROOT, name).unwrap();
+        number
+    });
+    volume.close().unwrap();
+    name_in_file(&recorder, &numbers);
+    let base = Arc::new(made());
+    States::apply(&base, recorder.take());
+    Volume::open(recorder.clone(), &writing()).unwrap().close().unwrap();
+    let events = recorder.take();
+    assert!(events.iter().filter(|event| **event == Event::Flush).count() > 6, "it went in one transaction");
+    let (mut count, mut wrong) = (0, None);
+    States::new(base, events, BlockSize::from_bytes(BLOCK).unwrap(), 1).prefixes(|state| {
+        count += 1;
+        let opened = Volume::open(state.device.clone(), &writing()).and_then(Volume::close);
+        let complaint = opened.err().map(|error| error.to_string());
+        wrong = complaint.or_else(|| oracle::complaints(state.device.clone()));
+        wrong.is_none()
+    });
+    assert_eq!(wrong, None, "behind {count} writes");
 }
