@@ -240,12 +240,14 @@ impl<'v> Update<'v> {
         self.cache.epoch()
     }
 
-    /// What this update adds to that.
-    pub(crate) fn notes(&mut self) -> &mut Notes {
-        &mut self.notes
+    /// Adds something to that, where order counts.
+    pub(crate) fn note(&mut self, what: impl FnOnce(&mut Notes)) {
+        if self.is_ordered() {
+            what(&mut self.notes);
+        }
     }
 
-    /// As [`Update::notes`], to look at.
+    /// What this update added so far.
     pub(crate) fn noted(&self) -> &Notes {
         &self.notes
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ondisk::corrupt::Place;
-use ondisk::features::{Compat, Incompat};
+use ondisk::features::{Compat, Incompat, RoCompat};
 use ondisk::inode::{Inode, TimeField, Timestamp};
 use ondisk::superblock::{RawSuperblock, STATE_ERROR, STATE_VALID};
 use ondisk::units::{Block, Group};
@@ -88,20 +88,34 @@ fn readable(device: &dyn Device) -> Result<(RawSuperblock, Format)> {
     Ok((raw, format))
 }
 
-/// A device whose journal was replayed, if it has to be.
+/// A device with a volume in order: its journal replayed, if it has to be; and what else a crash left reclaimed,
+/// where changes are kept in order without a journal.
 fn recovered(device: Arc<dyn Device>, options: &OpenOptions) -> Result<(Arc<dyn Device>, Option<Recovery>)> {
-    let (raw, mut format) = readable(&*device)?;
-    let unclean = raw.s_state.get() & (STATE_VALID | STATE_ERROR) == 0;
-    if unclean
-        && options.write
-        && options.ordering.is_phased()
-        && !options.force
-        && !journal::is_pending(&raw)
-    {
-        refuse_unwritable(&raw, &*device, &format, &options.clone().force(true))?;
-        phased::recover(&device, options)?;
-        return Ok((device, None));
+    let (device, recovery) = replayed(device, options)?;
+    if options.write && options.ordering.is_phased() {
+        reclaim(&device, options)?;
     }
+    Ok((device, recovery))
+}
+
+/// Reclaims what a crash left, if the volume was not closed cleanly. Lists of orphans are not kept in order
+/// either: those of other ways of writing go likewise.
+fn reclaim(device: &Arc<dyn Device>, options: &OpenOptions) -> Result<()> {
+    let (raw, format) = readable(&**device)?;
+    let state = raw.s_state.get();
+    let has_orphans =
+        raw.s_last_orphan.get() != 0 || raw.features().ro_compat.contains(RoCompat::ORPHAN_PRESENT);
+    let unclean = state & STATE_VALID == 0 && !options.force;
+    if state & STATE_ERROR != 0 || !(unclean || has_orphans) {
+        return Ok(());
+    }
+    refuse_unwritable(&raw, &**device, &format, &options.clone().force(true))?;
+    phased::recover(device, options)
+}
+
+/// A device whose journal was replayed, if it has to be.
+fn replayed(device: Arc<dyn Device>, options: &OpenOptions) -> Result<(Arc<dyn Device>, Option<Recovery>)> {
+    let (raw, mut format) = readable(&*device)?;
     if options.noload || !journal::is_pending(&raw) {
         return Ok((device, None));
     }

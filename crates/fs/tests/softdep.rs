@@ -9,6 +9,8 @@
 
 #[path = "softdep/deep.rs"]
 mod deep;
+#[path = "softdep/faults.rs"]
+mod faults;
 #[path = "softdep/oracle.rs"]
 mod oracle;
 #[path = "crash/states.rs"]
@@ -44,6 +46,8 @@ struct Kind {
     /// Bytes that may wait in memory.
     delay: u64,
     inodes: u64,
+    /// Fewer than usual, for many groups.
+    blocks_per_group: Option<u32>,
 }
 
 const KINDS: &[Kind] = &[
@@ -55,6 +59,7 @@ const KINDS: &[Kind] = &[
         megabytes: 4,
         delay: 0,
         inodes: 128,
+        blocks_per_group: None,
     },
     Kind {
         name: "ext4_1k",
@@ -64,6 +69,7 @@ const KINDS: &[Kind] = &[
         megabytes: 4,
         delay: 0,
         inodes: 128,
+        blocks_per_group: None,
     },
     Kind {
         name: "ext4_4k",
@@ -73,6 +79,7 @@ const KINDS: &[Kind] = &[
         megabytes: 8,
         delay: 64 << 10,
         inodes: 128,
+        blocks_per_group: None,
     },
     Kind {
         name: "bigalloc",
@@ -82,6 +89,7 @@ const KINDS: &[Kind] = &[
         megabytes: 8,
         delay: 0,
         inodes: 128,
+        blocks_per_group: None,
     },
     Kind {
         name: "ext2_deep",
@@ -91,6 +99,7 @@ const KINDS: &[Kind] = &[
         megabytes: 8,
         delay: 0,
         inodes: 512,
+        blocks_per_group: None,
     },
     Kind {
         name: "ext4_deep",
@@ -100,6 +109,7 @@ const KINDS: &[Kind] = &[
         megabytes: 8,
         delay: 64 << 10,
         inodes: 512,
+        blocks_per_group: Some(1024),
     },
     Kind {
         name: "bigalloc_deep",
@@ -109,6 +119,7 @@ const KINDS: &[Kind] = &[
         megabytes: 64,
         delay: 0,
         inodes: 512,
+        blocks_per_group: None,
     },
 ];
 
@@ -144,6 +155,7 @@ fn made(kind: &Kind) -> MemoryDevice {
     options.features = parse_features(kind.features).unwrap();
     options.block_size = Some(kind.block_size);
     options.inodes = Some(kind.inodes);
+    options.blocks_per_group = kind.blocks_per_group;
     Plan::new(&options, device.size()).unwrap().write(&device).unwrap();
     device
 }
@@ -320,6 +332,80 @@ fn ext4_deep() {
 #[test]
 fn bigalloc_deep() {
     in_suite_deep("bigalloc_deep");
+}
+
+/// Where a volume of one group keeps what faults tell apart.
+fn places(device: &MemoryDevice) -> faults::Places {
+    let volume = Volume::open(Arc::new(copy(device)), &OpenOptions::new()).unwrap();
+    let format = volume.format();
+    let raw = volume.space().descriptors().get(format, platfs::ondisk::units::Group(0)).unwrap();
+    let at = |block| format.geometry.byte_offset(block);
+    let table = at(raw.inode_table());
+    let len = u64::from(format.geometry.inode_table_blocks()) * u64::from(format.geometry.block_size.bytes());
+    faults::Places {
+        bitmaps: vec![at(raw.block_bitmap()), at(raw.inode_bitmap())],
+        inodes: table..table + len,
+        inode_size: usize::from(format.geometry.inode_size),
+    }
+}
+
+/// Faults that soft updates could have, put into what was recorded of right ones: each is found.
+#[test]
+fn faults_are_found() {
+    for (name, fault) in faults::FAULTS {
+        let found = (1..=FAULTY_RUNS).find_map(|seed| {
+            let kind = kind("ext2_1k");
+            let mut run = record(kind, seed, 300);
+            run.events = faults::put(*fault, &places(&run.base), run.events);
+            enumerate(kind, &run, seed, 2500, 0).err()
+        });
+        let found = found.unwrap_or_else(|| panic!("{name} is not found"));
+        println!("{name}: {}", found.chars().take(160).collect::<String>());
+    }
+}
+
+/// Runs in which a fault must show.
+const FAULTY_RUNS: u64 = 4;
+
+/// What is removed from a full volume makes room at once, though it is free only when its epoch is stable.
+#[test]
+fn a_full_volume_has_room_for_what_was_removed() {
+    let base = made(kind("ext4_1k"));
+    let volume = Volume::open(Arc::new(base), &options(kind("ext4_1k"))).unwrap();
+    let new = NewInode { kind: NewKind::File, attributes: Attributes::default(), xattrs: &[] };
+    let name = |number: u64| format!("f{number}").into_bytes();
+    let write = |number: u64| {
+        let file = volume.create(InodeNumber::ROOT, &name(number), &new)?;
+        volume.write_at(file, 0, &[7; 40 << 10], WriteOptions::default())
+    };
+    let filled = (0..).find(|number| write(*number).is_err()).unwrap();
+    assert!(filled > 50, "{filled} files");
+    let _ = volume.unlink(InodeNumber::ROOT, &name(filled));
+    for number in 0..200 {
+        volume.unlink(InodeNumber::ROOT, &name(number)).unwrap();
+        write(filled + number).unwrap_or_else(|error| panic!("file {number}: {error}"));
+    }
+    volume.close().unwrap();
+}
+
+/// Files without a name that another way of writing left on its list are gone before the first change.
+#[test]
+fn orphans_of_a_journal_are_reclaimed() {
+    let device = Arc::new(MemoryDevice::new(8 << 20));
+    Plan::new(&Options::new(FsType::Ext4), device.size()).unwrap().write(&*device).unwrap();
+    let journaled = Volume::open(device.clone(), &OpenOptions::new().write(true)).unwrap();
+    let new = NewInode { kind: NewKind::File, attributes: Attributes::default(), xattrs: &[] };
+    let (number, pin) = journaled.create_unnamed(InodeNumber::ROOT, &new).unwrap();
+    journaled.write_at(number, 0, &[1; 5000], WriteOptions::default()).unwrap();
+    journaled.commit().unwrap();
+    std::mem::forget(pin);
+    drop(journaled);
+    let write = OpenOptions::new().write(true).ordering(Ordering::Softdep);
+    let volume = Volume::open(device.clone(), &write).unwrap();
+    assert_eq!(volume.superblock().s_last_orphan.get(), 0);
+    volume.create(InodeNumber::ROOT, b"file", &new).unwrap();
+    volume.close().unwrap();
+    oracle::is_clean(device).unwrap();
 }
 
 #[test]

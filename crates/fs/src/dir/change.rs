@@ -70,7 +70,7 @@ pub(super) fn retarget(
         // The one that loses this name may have no other on the device, and can't keep it beside the new.
         return Err(Error::LogFull);
     }
-    writer.update.notes().add(spot.block.0);
+    writer.update.note(|notes| notes.add(spot.block.0));
     let bytes = writer.update.edit(spot.block, spot.role)?;
     let changed = dirent::retarget(bytes, spot.layout, spot.offset, to, file_type);
     done(writer, spot.at, changed)?;

@@ -234,7 +234,7 @@ pub(super) fn insert_into_block(
     let room = dirent::find_room(bytes, reader.layout, record.needs());
     let Some(room) = room.map_err(|broken| reader.broken(at, broken))? else { return Ok(false) };
     let role = reader.leaf_role();
-    writer.update.notes().add(block.0);
+    writer.update.note(|notes| notes.add(block.0));
     dirent::insert_at(writer.update.edit(block, role)?, writer.layout, room, record);
     Ok(true)
 }

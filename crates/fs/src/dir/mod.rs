@@ -158,7 +158,7 @@ pub(crate) fn insert(
     file_type: FileType,
 ) -> Result<()> {
     volume.known_names.add(dir.number(), name);
-    update.notes().name(child);
+    update.note(|notes| notes.name(child));
     Writer::new(update, &volume.format, dir, volume).insert(name, child, file_type)
 }
 
@@ -189,7 +189,7 @@ pub(crate) fn retarget(
     to: InodeNumber,
     file_type: FileType,
 ) -> Result<InodeNumber> {
-    update.notes().name(to);
+    update.note(|notes| notes.name(to));
     let mut writer = Writer::new(update, &volume.format, dir, volume);
     change::retarget(&mut writer, name, to, file_type)?.ok_or(Error::NotFound)
 }
@@ -212,7 +212,7 @@ pub(crate) fn init(
     dir: &mut Inode,
     parent: InodeNumber,
 ) -> Result<()> {
-    update.notes().name(parent);
+    update.note(|notes| notes.name(parent));
     Writer::new(update, &volume.format, dir, volume).init(parent)
 }
 
@@ -393,7 +393,7 @@ impl<'a, 'v> Writer<'a, 'v> {
     /// Notes a block of a directory that is new itself: its names wait for what they lead to.
     fn veil(&mut self, block: Block) -> Result<()> {
         if self.update.is_ordered() && !self.growth.was_in_use(self.update, self.dir.number())? {
-            self.update.notes().veil(block.0);
+            self.update.note(|notes| notes.veil(block.0));
         }
         Ok(())
     }
@@ -440,7 +440,7 @@ impl<'a, 'v> Writer<'a, 'v> {
         records: impl IntoIterator<Item = Record<'r>>,
     ) -> Result<()> {
         let role = self.reader().leaf_role();
-        self.update.notes().add(block.0);
+        self.update.note(|notes| notes.add(block.0));
         if ondisk::dirent::fill(self.update.rewrite(block, role)?, self.layout, records) {
             Ok(())
         } else {

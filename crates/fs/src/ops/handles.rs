@@ -124,7 +124,7 @@ impl Volume {
         if let Some(block) = first {
             let role = dir::first_role(&self.format, node);
             let bytes = update.read(block, role)?;
-            update.notes().bury(Grave { directory: number, block: block.0, role, bytes, lives });
+            update.note(|notes| notes.bury(Grave { directory: number, block: block.0, role, bytes, lives }));
         }
         Ok(())
     }

@@ -33,6 +33,7 @@ impl Painter<'_> {
     pub(super) fn image(&self, changed: &Changed<'_>, phase: Phase) -> Option<Arc<[u8]>> {
         let after = || Some(Arc::clone(changed.after));
         match (changed.role, changed.before) {
+            (Role::Inodes(_), _) if phase == Phase::Prepare => None,
             (Role::Inodes(first), before) => {
                 let zeros;
                 let before = if let Some(before) = before {
@@ -44,6 +45,7 @@ impl Painter<'_> {
                 let image = slots::image(self.format, self.notes, first, (before, changed.after), phase);
                 Some(Arc::from(image))
             }
+            (Role::Bitmap, None) => (phase == Phase::Prepare).then(after)?,
             (Role::Bitmap, Some(before)) => match phase {
                 Phase::Allocate => Some(either(before, changed.after)),
                 Phase::Release => after(),

@@ -12,6 +12,7 @@
 //! other until the epoch ends, so that the name has room there as long as it must.
 //!
 //! ```text
+//!  Prepare   bitmaps of groups that were never used, whose descriptors still say so
 //!  Allocate  bits set; contents of blocks that nothing leads to, new directories as if empty and their own parents
 //!  Inode     records, with as many links as they have at any time in the epoch; of directories only that
 //!  Up        new directories lead to their parents
@@ -45,6 +46,7 @@ use crate::txn::Update;
 /// A stage of an epoch, in order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Phase {
+    Prepare,
     Allocate,
     Inode,
     Up,
@@ -56,7 +58,8 @@ pub(crate) enum Phase {
 }
 
 impl Phase {
-    const ALL: [Phase; 8] = [
+    const ALL: [Phase; 9] = [
+        Phase::Prepare,
         Phase::Allocate,
         Phase::Inode,
         Phase::Up,
@@ -124,6 +127,6 @@ impl Leaving<'_> {
     /// Notes it.
     pub(crate) fn keep(&self, update: &mut Update<'_>) {
         let kept = Kept { name: self.name.to_vec(), inode: self.inode, file_type: self.file_type };
-        update.notes().keep(self.block, self.directory, kept);
+        update.note(|notes| notes.keep(self.block, self.directory, kept));
     }
 }

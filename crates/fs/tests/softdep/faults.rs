@@ -1,0 +1,181 @@
+//! Faults that a writer of soft updates could have: what was recorded of a right one, with something left out,
+//! changed or moved. Volumes have no checksums, so that changed blocks are whole.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use platfs::device::Event;
+
+/// Where the volume keeps what the faults tell apart; in bytes.
+pub struct Places {
+    pub bitmaps: Vec<u64>,
+    pub inodes: Range<u64>,
+    pub inode_size: usize,
+}
+
+/// An epoch: what was written between two flushes, phase by phase.
+type Phases = Vec<Vec<Event>>;
+/// A fault of an epoch, and the first phase of the next.
+type Fault = fn(&Places, &mut Phases, &mut Vec<Event>);
+
+const SUPERBLOCK: u64 = 1024;
+/// What the bytes of test files begin with.
+const OF_A_FILE: [u8; 4] = 0x5441_4C50_u32.to_le_bytes();
+
+pub const FAULTS: &[(&str, Fault)] = &[
+    ("a flush is left out before records", |_, phases, _| join(phases, 1)),
+    ("a flush is left out before names", |_, phases, _| join(phases, 2)),
+    ("a flush is left out before bits are cleared", |_, phases, _| join(phases, phases.len() - 1)),
+    ("records come before their bits and blocks", |_, phases, _| exchange(phases, 0, 1)),
+    ("names come before records", |_, phases, _| exchange(phases, 1, 2)),
+    ("bits are cleared before names vanish and records go", |places, phases, _| {
+        let last = move_out(phases.last_mut().unwrap(), |event| is_bitmap(places, event));
+        phases[1].splice(0..0, last);
+    }),
+    ("records go before names vanish", |places, phases, _| {
+        let count = phases.len();
+        if count > 3 {
+            let gone = move_out(&mut phases[count - 2], |event| is_of(event, &places.inodes));
+            phases[1].extend(gone);
+        }
+    }),
+    ("bits are set last", |places, phases, _| {
+        let first = move_out(&mut phases[0], |event| is_bitmap(places, event));
+        let last = phases.last_mut().unwrap();
+        last.splice(0..0, first);
+    }),
+    ("links are counted as they end", |places, phases, _| {
+        as_they_end(
+            phases,
+            |event| is_of(event, &places.inodes),
+            |now, end| {
+                for (now, end) in now.chunks_mut(places.inode_size).zip(end.chunks(places.inode_size)) {
+                    if end[26] != 0 && now[26] > end[26] {
+                        now[26] = end[26];
+                    }
+                }
+            },
+        );
+    }),
+    ("new directories show their names at once", |places, phases, _| {
+        let others: Vec<_> =
+            phases[0].iter().filter(|event| is_bitmap(places, event)).filter_map(offset).collect();
+        let is_plain = |event: &Event| {
+            offset(event).is_some_and(|at| at > 3 * SUPERBLOCK && !others.contains(&at))
+                && !is_of(event, &places.inodes)
+        };
+        let mut last: HashMap<u64, Arc<[u8]>> = HashMap::new();
+        for event in phases[1..].iter().flatten() {
+            if let Event::Write { offset, data } = event {
+                last.insert(*offset, data.clone());
+            }
+        }
+        for event in phases[0].iter_mut().filter(|event| is_plain(event)) {
+            if let Event::Write { offset, data } = event
+                && let Some(end) = last.get(offset)
+            {
+                *data = end.clone();
+            }
+        }
+    }),
+    ("names that move vanish at once", |places, phases, _| {
+        as_they_end(&mut phases[1..], |event| !is_of(event, &places.inodes), <[u8]>::copy_from_slice);
+    }),
+    ("bytes of files come last", |_, phases, _| {
+        let bytes = move_out(&mut phases[0], is_of_a_file);
+        phases.last_mut().unwrap().extend(bytes);
+    }),
+    ("blocks are used anew before what freed them is stable", |_, phases, next| {
+        let bytes = move_out(next, is_of_a_file);
+        phases[0].extend(bytes);
+    }),
+];
+
+fn offset(event: &Event) -> Option<u64> {
+    if let Event::Write { offset, .. } = event { Some(*offset) } else { None }
+}
+
+fn is_of(event: &Event, range: &Range<u64>) -> bool {
+    offset(event).is_some_and(|offset| range.contains(&offset))
+}
+
+fn is_bitmap(places: &Places, event: &Event) -> bool {
+    offset(event).is_some_and(|offset| places.bitmaps.contains(&offset))
+}
+
+fn is_of_a_file(event: &Event) -> bool {
+    matches!(event, Event::Write { data, .. } if data.starts_with(&OF_A_FILE))
+}
+
+fn move_out(from: &mut Vec<Event>, which: impl Fn(&Event) -> bool) -> Vec<Event> {
+    let (out, rest) = std::mem::take(from).into_iter().partition(which);
+    *from = rest;
+    out
+}
+
+fn join(phases: &mut Phases, at: usize) {
+    let later = phases.remove(at);
+    phases[at - 1].extend(later);
+}
+
+fn exchange(phases: &mut Phases, one: usize, other: usize) {
+    // What is not a write stays where it was.
+    let of_one = move_out(&mut phases[one], |event| offset(event).is_some());
+    let of_other = move_out(&mut phases[other], |event| offset(event).is_some());
+    phases[one].extend(of_other);
+    phases[other].extend(of_one);
+}
+
+/// Changes each write of a place that is written again later in the epoch, with what it is to be then.
+fn as_they_end(phases: &mut [Vec<Event>], which: impl Fn(&Event) -> bool, change: impl Fn(&mut [u8], &[u8])) {
+    let mut last: HashMap<u64, Arc<[u8]>> = HashMap::new();
+    for event in phases.iter_mut().rev().flat_map(|phase| phase.iter_mut().rev()) {
+        if !which(event) {
+            continue;
+        }
+        if let Event::Write { offset, data } = event {
+            if let Some(end) = last.get(offset).filter(|end| end.len() == data.len()) {
+                let mut changed = data.to_vec();
+                change(&mut changed, end);
+                *data = Arc::from(changed);
+            } else {
+                last.insert(*offset, data.clone());
+            }
+        }
+    }
+}
+
+/// Puts a fault into every epoch that has at least three phases. The superblock is written first and last in each.
+pub fn put(fault: Fault, places: &Places, events: Vec<Event>) -> Vec<Event> {
+    let mut groups: Vec<Vec<Event>> = vec![Vec::new()];
+    for event in events {
+        match event {
+            Event::Flush => groups.push(Vec::new()),
+            event => groups.last_mut().unwrap().push(event),
+        }
+    }
+    let has_superblock = |group: &[Event]| group.iter().any(|event| offset(event) == Some(SUPERBLOCK));
+    // The first tells that the volume is in use.
+    let mut at = 1;
+    while at < groups.len() {
+        let end = (at + 1..groups.len()).find(|end| has_superblock(&groups[*end]));
+        let Some(end) = end.filter(|_| has_superblock(&groups[at])) else { break };
+        let mut epoch: Phases = groups.drain(at..=end).collect();
+        if epoch.len() >= 3 {
+            let mut none = Vec::new();
+            fault(places, &mut epoch, groups.get_mut(at).unwrap_or(&mut none));
+        }
+        let count = epoch.len();
+        groups.splice(at..at, epoch);
+        at += count;
+    }
+    let mut put = Vec::new();
+    for (index, group) in groups.into_iter().enumerate() {
+        if index > 0 {
+            put.push(Event::Flush);
+        }
+        put.extend(group);
+    }
+    put
+}
