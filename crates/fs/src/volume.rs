@@ -240,7 +240,7 @@ impl Volume {
     }
 
     /// Waits until nobody else changes the volume, and sees to it that it may be changed.
-    fn begin(&self) -> Result<Writing<'_>> {
+    pub(crate) fn begin(&self) -> Result<Writing<'_>> {
         let writing = Writing(lock(&self.writer));
         self.refuse_failed()?;
         Ok(writing)
@@ -311,11 +311,21 @@ impl Volume {
         verb: &mut impl FnMut(&mut Update<'v>) -> Result<T>,
         hasty: bool,
     ) -> Result<T> {
-        let _writing = self.begin()?;
+        let writing = self.begin()?;
         let is_full = self.cache.epoch().is_some() && self.cache.is_crowded();
         if is_full || self.journal.as_ref().is_some_and(Journal::is_filling) {
             return Err(Error::LogFull);
         }
+        self.attempt_at_once(&writing, verb, hasty)
+    }
+
+    /// The same as part of the transaction that is running, if it has any room.
+    pub(crate) fn attempt_at_once<'v, T>(
+        &'v self,
+        _writing: &Writing<'_>,
+        verb: &mut impl FnMut(&mut Update<'v>) -> Result<T>,
+        hasty: bool,
+    ) -> Result<T> {
         let mut update = Update::new(&self.cache);
         let done = in_haste(hasty, || verb(&mut update))?;
         if let Some(journal) = &self.journal {

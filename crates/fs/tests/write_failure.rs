@@ -22,6 +22,8 @@ enum Fault {
     Worn,
     /// It is gone: it can't be read either.
     Gone,
+    /// One read comes short; these are counted instead.
+    Short,
 }
 
 /// Takes so many writes and flushes.
@@ -41,6 +43,9 @@ impl Failing {
     }
 
     fn ask(&self, is_write: bool) -> io::Result<()> {
+        if self.fault == Fault::Short {
+            return Ok(());
+        }
         if self.failed.load(Ordering::SeqCst) {
             self.later.fetch_add(u64::from(is_write), Ordering::SeqCst);
             return if self.fault == Fault::Once {
@@ -64,6 +69,13 @@ impl Device for Failing {
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         if self.fault == Fault::Gone && self.failed.load(Ordering::SeqCst) {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
+        }
+        let count = |left: u64| left.checked_sub(1);
+        if self.fault == Fault::Short
+            && self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, count).is_err()
+            && !self.failed.swap(true, Ordering::SeqCst)
+        {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
         }
         self.memory.read_at(offset, buffer)
@@ -179,9 +191,16 @@ fn options(data: DataMode, delay: u64) -> OpenOptions {
 fn fails(left: u64, fault: Fault, (data, delay): (DataMode, u64)) -> bool {
     let told = format!("{fault:?} behind {left}, {data:?}, {delay}");
     let device = Arc::new(Failing::new(made(8 << 20, FsType::Ext4), left, fault));
-    let volume = Volume::open(device.clone(), &options(data, delay)).unwrap();
+    let volume = match Volume::open(device.clone(), &options(data, delay)) {
+        Err(Error::Io { .. }) if fault == Fault::Short => return true,
+        opened => opened.unwrap(),
+    };
     let promised = work(&volume);
     let closed = volume.sync();
+    if fault == Fault::Short && !matches!(volume.sync(), Err(Error::WriteFailed)) {
+        // Nothing but what was asked for then is the worse for it.
+        volume.sync().unwrap();
+    }
     let failed = device.failed.load(Ordering::SeqCst);
     if failed && matches!(volume.sync(), Err(Error::WriteFailed)) {
         let before = device.later.load(Ordering::SeqCst);
@@ -233,7 +252,7 @@ fn recovered(memory: &Arc<MemoryDevice>, promised: &[String], told: &str) {
 fn whichever_request_fails_what_was_promised_is_there_again() {
     for mode in [(DataMode::Ordered, 0), (DataMode::Ordered, 1 << 20), (DataMode::Journal, 0)] {
         let mut count = 0;
-        for fault in [Fault::Once, Fault::Worn, Fault::Gone] {
+        for fault in [Fault::Once, Fault::Worn, Fault::Gone, Fault::Short] {
             let ends = (0..).find(|left| !fails(*left, fault, mode)).unwrap();
             count += ends;
         }

@@ -244,7 +244,7 @@ impl Volume {
             }
             inode::store(update, &self.format, &self.space, &mut node)
         };
-        self.attempt(&mut undo, false)
+        self.attempt_at_once(&self.begin()?, &mut undo, false)
     }
 
     fn map_flight(
