@@ -175,10 +175,12 @@ impl Volume {
     fn fly(&self, file: &DirtyFile, flight: &Flight) -> Result<()> {
         self.mark_changed()?;
         self.reap()?;
-        let last = |(first, data): &Run| first + file::blocks_of(&self.format, data.len() as u64);
-        let all = (flight.runs.first().map_or(0, |run| run.0), flight.runs.last().map_or(0, last));
+        let dirty = stretches(&flight.runs, self.format.geometry.block_size.log2());
+        let count = dirty.iter().map(|(from, end)| end - from).sum();
         let most = self.journal.as_ref().map_or(u64::MAX, Journal::blocks_at_once);
-        in_parts(all, 1, most, |range| self.fly_part(file, flight, range))?;
+        in_parts((0, count), 1, most, |(from, to)| {
+            self.fly_part(file, flight, (nth(&dirty, from), nth(&dirty, to - 1) + 1))
+        })?;
         self.relieve()
     }
 
@@ -386,6 +388,17 @@ fn put_back(file: &DirtyFile, flight: Flight) {
             none => *none = Some(promise),
         }
     }
+}
+
+/// The n-th block of some stretches.
+fn nth(stretches: &[(u64, u64)], mut n: u64) -> u64 {
+    for (from, end) in stretches {
+        if n < end - from {
+            return from + n;
+        }
+        n -= end - from;
+    }
+    0
 }
 
 /// Runs joined where they touch, as ranges of file blocks.

@@ -211,7 +211,7 @@ impl Volume {
     /// Frees the blocks of a file from one on, the last first: in parts that fit the journal, with the file on
     /// the orphan list meanwhile, so that the next use of the volume goes on with it after a crash.
     pub(super) fn cut_in_steps(&self, number: InodeNumber, first: u64) -> Result<()> {
-        let (mut end, mut most) = (1_u64 << 32, 1 << 32);
+        let (mut end, mut most) = (1_u64 << 32, 1_u64 << 32);
         while end > first {
             let from = end.saturating_sub(most).max(first);
             let done = self.perform(&mut |update| {
@@ -225,6 +225,7 @@ impl Volume {
                 done => {
                     done?;
                     end = from;
+                    most *= 2;
                 }
             }
         }

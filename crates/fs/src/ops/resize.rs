@@ -45,21 +45,23 @@ pub enum Seek {
 }
 
 /// Does something to a range, from front to back, in parts of at most so much: as large as the journal has
-/// room for, cut at multiples of a unit.
+/// room for, cut at multiples of a unit. What fits is tried twice as long next: ranges may be mostly empty.
 pub(super) fn in_parts(
     (mut at, end): (u64, u64),
     unit: u64,
-    mut most: u64,
+    most: u64,
     mut part: impl FnMut((u64, u64)) -> Result<()>,
 ) -> Result<()> {
+    let mut len = most;
     while at < end {
-        let cut = at.saturating_add(most) / unit * unit;
+        let cut = at.saturating_add(len) / unit * unit;
         let stop = cut.max((at / unit + 1) * unit).min(end);
         match part((at, stop)) {
-            Err(Error::TooLargeForLog { .. }) if stop - at > unit => most = (stop - at) / 2,
+            Err(Error::TooLargeForLog { .. }) if stop - at > unit => len = (stop - at) / 2,
             done => {
                 done?;
                 at = stop;
+                len = len.saturating_mul(2).min(most);
             }
         }
     }
