@@ -290,7 +290,12 @@ impl Volume {
                 Ok(()) => {}
                 // The bytes are not lost.
                 Err(Error::NoSpace) => return done,
-                Err(error) => file.state().failures.note(&error),
+                Err(error) => {
+                    let mut state = file.state();
+                    state.failures.note(&error);
+                    drop(tell(&mut state.failures));
+                    return Err(error);
+                }
             }
             let failed = tell(&mut file.state().failures);
             failed.map_or(Ok(()), Err)?;
