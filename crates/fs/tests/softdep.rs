@@ -20,15 +20,19 @@ mod states;
 mod workload;
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
 
 use deep::{Deep, Places};
 use oracle::Promises;
-use platfs::device::{Device, Event, MemoryDevice, Recorder};
+use platfs::device::{Device, Event, FileDevice, MemoryDevice, Recorder};
 use platfs::mkfs::{FsType, Options, Plan, parse_features};
 use platfs::ondisk::units::BlockSize;
 use platfs::{
-    Attributes, InodeNumber, Kind as NewKind, NewInode, OpenOptions, Ordering, Volume, WriteOptions,
+    Allocate, Attributes, InodeNumber, Kind as NewKind, NewInode, OpenOptions, Ordering, Volume, WriteOptions,
 };
 use states::States;
 use testkit::scratch::Scratch;
@@ -386,6 +390,90 @@ fn a_full_volume_has_room_for_what_was_removed() {
         write(filled + number).unwrap_or_else(|error| panic!("file {number}: {error}"));
     }
     volume.close().unwrap();
+}
+
+/// Many threads remove files of a volume that is nearly full, and somebody writes at the same time: nobody is told
+/// that it is full, and what waits in memory stays bounded. The most memory that the process had, in MiB, after the
+/// files were made and after they were removed.
+fn remove_by_threads(files: u64, directories: u64, threads: u64, ordering: Ordering) -> (u64, u64) {
+    let scratch = Scratch::new("softdep");
+    let image =
+        File::options().read(true).write(true).create_new(true).open(scratch.join("disk.img")).unwrap();
+    image.set_len((files * 1200).next_multiple_of(1 << 20) + (24 << 20)).unwrap();
+    let device = Arc::new(FileDevice::new(image).unwrap());
+    let mut how = Options::new(FsType::Ext4);
+    how.inodes = Some(files + directories + 1000);
+    how.block_size = Some(1024);
+    Plan::new(&how, device.size()).unwrap().write(&*device).unwrap();
+    let volume = Volume::open(device.clone(), &OpenOptions::new().write(true).ordering(ordering)).unwrap();
+    let new = |kind| NewInode { kind, attributes: Attributes::default(), xattrs: &[] };
+    let make = |number: u64| {
+        let name = format!("d{number}");
+        let directory = volume.create(InodeNumber::ROOT, name.as_bytes(), &new(NewKind::Directory)).unwrap();
+        for file in 0..files / directories {
+            volume.create(directory, format!("f{file}").as_bytes(), &new(NewKind::File)).unwrap();
+        }
+        directory
+    };
+    let begun = std::time::Instant::now();
+    let all: Vec<_> = (0..directories).map(make).collect();
+    volume.sync().unwrap();
+    println!("{ordering:?}: {files} files made in {:.1} s", begun.elapsed().as_secs_f64());
+    // All but a little is taken.
+    let filler = volume.create(InodeNumber::ROOT, b"filler", &new(NewKind::File)).unwrap();
+    let (free, _) = volume.space().free().unwrap();
+    volume.allocate(filler, Allocate::Extend, 0, (free - 300) << 10).unwrap();
+    volume.sync().unwrap();
+    let (made, begun) = (most_memory(), std::time::Instant::now());
+    let left = AtomicU64::new(threads);
+    thread::scope(|scope| {
+        for thread in 0..threads {
+            let (volume, all, left) = (&volume, &all, &left);
+            scope.spawn(move || {
+                for (number, directory) in
+                    (0..directories).zip(all).filter(|(number, _)| number % threads == thread)
+                {
+                    for file in 0..files / directories {
+                        volume.unlink(*directory, format!("f{file}").as_bytes()).unwrap();
+                    }
+                    volume.rmdir(InodeNumber::ROOT, format!("d{number}").as_bytes()).unwrap();
+                }
+                left.fetch_sub(1, Relaxed);
+            });
+        }
+        while left.load(Relaxed) > 0 {
+            // Each takes most of what is left, over and over.
+            let file = volume.create(InodeNumber::ROOT, b"writer", &new(NewKind::File)).unwrap();
+            volume.write_at(file, 0, &[7; 150 << 10], WriteOptions::default()).unwrap();
+            volume.unlink(InodeNumber::ROOT, b"writer").unwrap();
+        }
+    });
+    volume.close().unwrap();
+    println!("{ordering:?}: removed in {:.1} s", begun.elapsed().as_secs_f64());
+    oracle::is_clean(device).unwrap();
+    (made, most_memory())
+}
+
+/// Most memory that this process had, in MiB.
+fn most_memory() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() >> 10
+}
+
+#[test]
+fn many_threads_remove_from_a_full_volume() {
+    remove_by_threads(8000, 40, 8, Ordering::Softdep);
+}
+
+/// `cargo test --release -p platfs --test softdep removal_of_a_million -- --ignored --nocapture`
+#[test]
+#[ignore = "takes minutes"]
+fn removal_of_a_million_files() {
+    let files = std::env::var("PLATFS_FILES").ok().and_then(|count| count.parse().ok()).unwrap_or(1_000_000);
+    let (made, removed) = remove_by_threads(files, files / 200, 8, Ordering::Softdep);
+    println!("at most {made} MiB when they were made, {removed} MiB when they were removed");
+    remove_by_threads(files, files / 200, 8, Ordering::Journal);
 }
 
 /// Files without a name that another way of writing left on its list are gone before the first change.

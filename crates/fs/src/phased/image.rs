@@ -33,18 +33,12 @@ impl Painter<'_> {
     pub(super) fn image(&self, changed: &Changed<'_>, phase: Phase) -> Option<Arc<[u8]>> {
         let after = || Some(Arc::clone(changed.after));
         match (changed.role, changed.before) {
-            (Role::Inodes(_), _) if phase == Phase::Prepare => None,
-            (Role::Inodes(first), before) => {
-                let zeros;
-                let before = if let Some(before) = before {
-                    before
-                } else {
-                    zeros = vec![0; changed.after.len()];
-                    &zeros[..]
-                };
-                let image = slots::image(self.format, self.notes, first, (before, changed.after), phase);
-                Some(Arc::from(image))
-            }
+            (Role::Inodes(first), before) => slots::changes_in(phase, before.is_none()).then(|| {
+                // What was never used is taken for zeros.
+                let zeros = if before.is_none() { vec![0; changed.after.len()] } else { Vec::new() };
+                let before = before.map_or(&zeros[..], |before| before);
+                Arc::from(slots::image(self.format, self.notes, first, (before, changed.after), phase))
+            }),
             (Role::Bitmap, None) => (phase == Phase::Prepare).then(after)?,
             (Role::Bitmap, Some(before)) => match phase {
                 Phase::Allocate => Some(either(before, changed.after)),
@@ -70,33 +64,38 @@ impl Painter<'_> {
         phase: Phase,
     ) -> Option<Arc<[u8]>> {
         let is_leaf = matches!(changed.role, Role::DirectoryLeaf(_));
-        let mut bytes = changed.after.to_vec();
-        if before.is_none() && self.notes.is_veiled(changed.block) {
-            match phase {
-                Phase::Allocate => {
-                    leaves::apart(&mut bytes);
-                }
-                Phase::Up | Phase::Link => {}
-                _ => return None,
+        let (notes, layout) = (self.notes, self.layout);
+        let edited = |edit: &dyn Fn(&mut [u8])| {
+            let mut bytes = changed.after.to_vec();
+            edit(&mut bytes);
+            Some(Arc::from(bytes))
+        };
+        let hide = |bytes: &mut [u8]| {
+            if is_leaf {
+                leaves::without_names(bytes, layout)
             }
-            if is_leaf && phase < Phase::Link {
-                leaves::without_names(&mut bytes, self.layout);
-            }
-            return Some(Arc::from(bytes));
+        };
+        if before.is_none() && notes.is_veiled(changed.block) {
+            return match phase {
+                Phase::Allocate => edited(&|bytes| {
+                    leaves::apart(bytes);
+                    hide(bytes);
+                }),
+                Phase::Up => edited(&hide),
+                Phase::Link => Some(Arc::clone(changed.after)),
+                _ => None,
+            };
         }
         let appears = match before {
             None => Phase::Allocate,
-            Some(_) if self.notes.is_added(changed.block) => Phase::Link,
+            Some(_) if notes.is_added(changed.block) => Phase::Link,
             Some(_) => Phase::Unlink,
         };
-        let kept = self.notes.kept(changed.block);
-        match phase {
-            Phase::Unlink => {}
-            _ if phase != appears => return None,
-            _ if is_leaf => leaves::with_kept(&mut bytes, self.layout, kept),
-            _ => {}
+        let kept = notes.kept(changed.block);
+        if phase == appears && phase < Phase::Unlink && !kept.is_empty() {
+            return edited(&|bytes| leaves::with_kept(bytes, layout, kept));
         }
-        Some(Arc::from(bytes))
+        (phase == appears || phase == Phase::Unlink).then(|| Arc::clone(changed.after))
     }
 
     /// Descriptors that promise no more than is free before and after the epoch. That inodes are there to be

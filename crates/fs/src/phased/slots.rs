@@ -27,6 +27,13 @@ fn is_directory(record: &[u8]) -> bool {
     FileType::from_mode(word(record, MODE)) == Some(FileType::Directory)
 }
 
+/// Whether records may be shown otherwise in a phase than before it; those of a table that is new are first shown
+/// when it is written as zeros.
+pub(super) fn changes_in(phase: Phase, is_new: bool) -> bool {
+    matches!(phase, Phase::Inode | Phase::Link | Phase::Clear | Phase::Release)
+        || is_new && phase == Phase::Allocate
+}
+
 /// Brings the records of a block of the inode table, `before` the epoch and `after` it, to what may stand on
 /// the device in a phase.
 pub(super) fn image(
