@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # `plat mount` next to the kernel's driver (on a loop device) and fuse2fs: each on a fresh image on the same disk, in rounds (the first argument, 5), side by side;
 # prints medians and ratios. Needs root. PLATFS_BENCH_TESTS and PLATFS_BENCH_CONTENDERS choose parts; PLATFS_BENCH_DIR is where the images are made.
+# Contenders: kernel, fuse2fs; plat (in no order), ordered (through the journal), softdep. Tests: tar seq random fs_mark dbench fsync.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH="$PATH:/usr/sbin:/sbin"
@@ -11,7 +12,6 @@ plat=$(realpath "${PLAT:-target/release/plat}")
 tar=${PLATFS_LINUX_TAR:-$cache/linux.tar}
 contenders=${PLATFS_BENCH_CONTENDERS:-kernel plat fuse2fs}
 tests=${PLATFS_BENCH_TESTS:-tar seq random fs_mark dbench}
-options=${PLATFS_BENCH_OPTIONS:-rw,async}
 dir=$work/mnt image=$work/image
 
 say() { printf '%s\n' "$*" >&2; }
@@ -34,12 +34,14 @@ attach() {
     case $1 in
     kernel) mount -o loop "$image" "$dir" ;;
     fuse2fs) fuse2fs -o rw "$image" "$dir" >/dev/null 2>&1 ;;
-    plat) "$plat" mount -o "$options" "$image" "$dir" ;;
+    plat) "$plat" mount -o rw,async "$image" "$dir" ;;
+    ordered) "$plat" mount -o rw,data=ordered "$image" "$dir" ;;
+    softdep) "$plat" mount -o rw,softdep "$image" "$dir" ;;
     esac
 }
 detach() {
     case $1 in
-    plat) "$plat" umount "$dir" ;;
+    plat | ordered | softdep) "$plat" umount "$dir" ;;
     kernel) umount "$dir" ;;
     # Its process ends after the mount is gone.
     fuse2fs) umount "$dir"; while ! flock -n "$image" true || pgrep -f "fuse2fs -o rw $image" >/dev/null; do sleep 0.05; done ;;
@@ -65,6 +67,18 @@ fio_rate() {
     record "$contender" "$name" "$(grep '^3;' "$work/log" | cut -d';' -f"$field" | awk '{ print $1 / 1024 }')"
 }
 
+# Files made a second by fs_mark, in a directory for each thread: their names are the same at times.
+mark() {
+    local contender=$1 name=$2 threads=$3 directory
+    shift 3
+    for directory in $(seq "$threads"); do mkdir -p "$dir/mark/$directory"; done
+    # From inside: it has little room for the names of directories.
+    # shellcheck disable=SC2046 # words without spaces
+    (cd "$dir/mark" && fs_mark -l "$work/fs_log" $(printf -- '-d %s ' *) "$@") >"$work/log" 2>&1 ||
+        say "bench-mount: FAILED: $contender: fs_mark: $(tail -n 1 "$work/log")"
+    record "$contender" "$name" "$(awk '/^FSUse/ { found = 1; next } found && NF { print $4; exit }' "$work/log")"
+    rm -rf "$dir/mark"
+}
 untar() { tar -xf "$tar" -C "$dir" && sync "$dir" && sync -f "$dir"; }
 retar() { tar -cf - -C "$dir" . | cat >/dev/null; }
 remove() { find "$dir" -mindepth 1 -maxdepth 1 ! -name lost+found -exec rm -rf {} + && sync "$dir" && sync -f "$dir"; }
@@ -92,16 +106,8 @@ run() {
             fio_rate "$contender" "random read 4K" 7 --rw=randread --bs=4k --runtime=20 --time_based
             rm -f "$dir/fio"
             ;;
-        fs_mark)
-            # A directory for each thread: their names are the same at times.
-            mkdir -p "$dir"/mark/{1..64}
-            # From inside: it has little room for the names of directories.
-            # shellcheck disable=SC2046 # words without spaces
-            (cd "$dir/mark" && fs_mark -l "$work/fs_log" $(printf -- '-d %s ' *) -s 65536 -n 625 -S 0) >"$work/log" 2>&1 ||
-                say "bench-mount: FAILED: $contender: fs_mark: $(tail -n 1 "$work/log")"
-            record "$contender" "fs_mark files/s" "$(awk '$2 == 40000 { print $4 }' "$work/log")"
-            rm -rf "$dir/mark"
-            ;;
+        fs_mark) mark "$contender" "fs_mark files/s" 64 -s 65536 -n 625 -S 0 ;;
+        fsync) mark "$contender" "fsynced files/s" 16 -s 16384 -n 250 -S 1 ;;
         dbench)
             for clients in 1 4 16; do
                 dbench -t 15 -D "$dir" "$clients" >"$work/log" 2>&1 || say "bench-mount: FAILED: $contender: dbench $clients"
@@ -127,27 +133,43 @@ median() {
     awk -F'\t' -v who="$1" -v name="$2" '$1 == who && $2 == name { print $3 }' "$work/results" | sort -g |
         awk '{ v[NR] = $1 } END { if (NR) print v[int((NR + 1) / 2)] }'
 }
-# Ratio of ours to another's, and whether it is within what we want: at most for seconds, at least for rates.
 row() {
-    local name=$1 way=$2 limit=$3 fuse_limit=${4:-}
-    awk -v name="$name" -v a="$(median plat "$name")" -v k="$(median kernel "$name")" -v f="$(median fuse2fs "$name")" \
-        -v way="$way" -v limit="$limit" -v fuse_limit="$fuse_limit" '
-        function ok(x, l) { return l == "" ? "" : (way == "most" ? x <= l : x >= l) ? "  at " way " " l ": holds" : "  at " way " " l ": MISSED" }
-        BEGIN {
-            if (a == "") exit
-            printf "%-16s %9.1f %9s %9s", name, a, k == "" ? "-" : sprintf("%.1f", k), f == "" ? "-" : sprintf("%.1f", f)
-            if (k > 0) printf "   / kernel %.2f%s", a / k, ok(a / k, limit)
-            if (f > 0) printf "   / fuse2fs %.2f%s", a / f, ok(a / f, fuse_limit)
-            print ""
-        }'
+    local name=$1 contender
+    grep -q "$(printf '\t%s\t' "$name")" "$work/results" || return 0
+    printf '%-16s' "$name"
+    for contender in $contenders; do
+        awk -v x="$(median "$contender" "$name")" 'BEGIN { printf " %9s", x == "" ? "-" : sprintf("%.1f", x) }'
+    done
+    echo
 }
-printf '%-16s %9s %9s %9s\n' 's or MiB/s' plat kernel fuse2fs
-row "tar x" most 1.2 0.2
-row "tar c" most 1.3
-row "rm -rf" most 1.5
-row "write 1M" least 0.8
-row "read 1M" least 0.8
-row "random write 4K" least 0.5
-row "random read 4K" least 0.5
-row "fs_mark files/s" least 0.6
-for clients in 1 4 16; do row "dbench $clients" least 0.5; done
+# Ratio of one contender to another, and whether it is within what we want: at most for seconds, at least for rates.
+ratio() {
+    local name=$1 ours=$2 theirs=$3 way=$4 limit=$5
+    awk -v name="$name, $ours / $theirs" -v a="$(median "$ours" "$name")" -v b="$(median "$theirs" "$name")" -v way="$way" -v limit="$limit" 'BEGIN {
+        if (a == "" || b + 0 == 0) exit
+        printf "%-34s %6.2f   at %s %.2f: %s\n", name, a / b, way, limit, (way == "most" ? a / b <= limit : a / b >= limit) ? "holds" : "MISSED" }'
+}
+printf '%-16s' 's or MiB/s'
+# shellcheck disable=SC2086 # words without spaces
+printf ' %9s' $contenders
+echo
+names=("tar x" "tar c" "rm -rf" "write 1M" "read 1M" "random write 4K" "random read 4K" "fs_mark files/s" "fsynced files/s" "dbench 1" "dbench 4" "dbench 16")
+for name in "${names[@]}"; do row "$name"; done
+echo
+ratio "tar x" plat kernel most 1.2
+ratio "tar x" plat fuse2fs most 0.2
+ratio "tar c" plat kernel most 1.3
+ratio "rm -rf" plat kernel most 1.5
+ratio "write 1M" plat kernel least 0.8
+ratio "read 1M" plat kernel least 0.8
+ratio "random write 4K" plat kernel least 0.5
+ratio "random read 4K" plat kernel least 0.5
+ratio "fs_mark files/s" plat kernel least 0.6
+for clients in 1 4 16; do ratio "dbench $clients" plat kernel least 0.5; done
+ratio "tar x" ordered kernel most 1.3
+ratio "fsynced files/s" ordered kernel least 0.7
+for name in "tar x" "rm -rf"; do
+    ratio "$name" softdep ordered most 1.0
+    ratio "$name" plat softdep most 1.0
+    ratio "$name" plat ordered most 1.0
+done

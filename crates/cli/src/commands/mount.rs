@@ -23,9 +23,9 @@ use crate::mount::tuning;
 use crate::reading::OpenImage;
 use crate::text::Shown;
 
-/// Threads that serve: as many reads as are worth having under way on one device, and no fewer than
-/// there are processors.
-const THREADS: std::ops::RangeInclusive<usize> = 4..=16;
+/// Threads that serve. Most of them wait: for a device, for a commit that others share. With four, no more than
+/// four calls of fsync share one (measured: `docs/mount.md`).
+const THREADS: std::ops::RangeInclusive<usize> = 16..=32;
 
 /// Arguments of `plat mount`.
 #[derive(Args, Debug)]
