@@ -133,13 +133,17 @@ fn faults_are_found() {
 const FAULTY_RUNS: u64 = 6;
 
 /// `cargo test --release -p platfs --test crash many_states -- --ignored --nocapture`: 100,000 different states of
-/// each mode, or `PLATFS_STATES`, half of them of random runs (`PLATFS_SEED`: other ones), half of sequences.
+/// each mode (`PLATFS_MODE=Journal`: only of that one), or `PLATFS_STATES`, half of them of random runs
+/// (`PLATFS_SEED`: other ones), half of sequences.
 #[test]
 #[ignore = "takes minutes"]
 fn many_states() {
     let wanted = usize::try_from(number("PLATFS_STATES").unwrap_or(100_000)).unwrap();
     let first = number("PLATFS_SEED").unwrap_or(1000);
-    for mode in [DataMode::Ordered, DataMode::Writeback, DataMode::Journal] {
+    let only = std::env::var("PLATFS_MODE").ok();
+    let is_wanted = |mode: &DataMode| only.as_ref().is_none_or(|only| format!("{mode:?}") == *only);
+    let modes = [DataMode::Ordered, DataMode::Writeback, DataMode::Journal];
+    for mode in modes.into_iter().filter(is_wanted) {
         let kinds: Vec<_> = KINDS.iter().filter(|kind| kind.data == mode).collect();
         let (mut looked, mut seed) = (Looked::new(), first);
         while looked.len() < wanted / 2 {
@@ -147,6 +151,7 @@ fn many_states() {
             seed += 1;
         }
         let random = looked.len();
+        println!("{mode:?}: {random} states of {} random runs of each kind", seed - first);
         let mut made = 0;
         for (index, kind) in kinds.iter().enumerate() {
             let enough = random + (wanted - random.min(wanted)) * (index + 1) / kinds.len();
