@@ -8,9 +8,16 @@ use platfs::ondisk::units::InodeNumber;
 use platfs::{Allocate, Attributes, Error, Kind, NewInode, Replace, Volume, WriteOptions};
 
 use super::model::{Contents, Model, Node, PIECE, Piece, bytes_of};
+use super::states::OF_FILE;
 
 /// Set in a mark: all calls up to its number are promised.
 pub const PROMISED: u64 = 1 << 63;
+/// The mark of a sync of one file up to a call, where bytes of others may wait in memory: names are promised,
+/// and what this file holds.
+fn of_file(id: u32, call: u64) -> u64 {
+    PROMISED | OF_FILE | u64::from(id) << 32 | call
+}
+
 /// The only attribute of files.
 pub const ATTRIBUTE: &[u8] = b"user.value";
 
@@ -125,11 +132,12 @@ impl<'v> Workload<'v> {
 
     /// The journal keeps the order of all changes: a sync of one file promises all, but for bytes that wait.
     pub fn fsync(&mut self, id: u32, data_only: bool) {
-        if self.delayed {
-            return self.sync();
-        }
         self.volume.sync_inode(self.inodes[&id], data_only).unwrap();
-        self.promised();
+        if self.delayed {
+            self.recorder.mark(of_file(id, self.history.len() as u64 - 1));
+        } else {
+            self.promised();
+        }
     }
 
     fn place<'p>(&self, path: &'p [u8]) -> (InodeNumber, &'p [u8]) {

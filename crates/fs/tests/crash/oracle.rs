@@ -7,9 +7,10 @@ use platfs::check::{self, Decision, Issue, Sink, check};
 use platfs::device::Device;
 use platfs::ondisk::inode::FileType;
 use platfs::ondisk::units::InodeNumber;
-use platfs::{OpenOptions, State, Volume};
+use platfs::{OpenOptions, Volume};
 
 use super::model::{Model, Node, PIECE, Piece, bytes_of};
+use super::states::State;
 use super::workload::ATTRIBUTE;
 
 /// What a name is found to lead to.
@@ -59,7 +60,7 @@ fn walk(volume: &Volume, directory: InodeNumber, path: &[u8], found: &mut Found)
 pub enum Rule {
     /// They are as old as the names, or newer.
     InOrder,
-    /// They may be as old as the last promise, and sizes too.
+    /// They may be as old as the last promise that is theirs, and sizes too.
     Late,
     /// They are of the same moment as the names.
     Exact,
@@ -67,11 +68,14 @@ pub enum Rule {
     Names,
 }
 
+/// The models of which the bytes of a file may be.
+type Ages<'m> = dyn Fn(u32) -> &'m [Model] + 'm;
+
 /// Whether the names, sizes, links and kinds are those of a model; sizes may be those of others.
-fn is_tree(found: &Found, model: &Model, others: &[Model]) -> bool {
+fn is_tree(found: &Found, model: &Model, others: &Ages<'_>) -> bool {
     let has_size = |id: &u32, len: usize| {
         let size = |model: &Model| model.pieces(*id) * PIECE;
-        size(model) == len || others.iter().any(|other| size(other) == len)
+        size(model) == len || others(*id).iter().any(|other| size(other) == len)
     };
     let links = |id: u32| model.names.values().filter(|node| **node == Node::File(id)).count();
     found.names.len() == model.names.len()
@@ -109,11 +113,11 @@ fn allowed(model: &Model, later: &[Model], id: u32, index: usize) -> BTreeSet<Pi
 }
 
 /// Whether each piece of each file is as it was then, or as one written over it since.
-fn has_contents(found: &Found, model: &Model, later: &[Model], strict: bool) -> Result<(), String> {
+fn has_contents(found: &Found, model: &Model, later: &Ages<'_>, strict: bool) -> Result<(), String> {
     for (path, node) in &model.names {
         let Node::File(id) = node else { continue };
         for (index, bytes) in found.names[path].bytes.chunks(PIECE).enumerate() {
-            let allowed = allowed(model, later, *id, index);
+            let allowed = allowed(model, later(*id), *id, index);
             let anything = !strict && allowed.len() > 1;
             if !anything && !allowed.iter().any(|piece| bytes == bytes_of(*id, *piece)) {
                 let head = &bytes[..16];
@@ -134,7 +138,9 @@ fn owners(volume: &Volume, found: &Found) -> Result<(), String> {
     for number in found.names.values().map(|thing| thing.inode) {
         for segment in volume.map(number).map_err(|error| error.to_string())? {
             let segment = segment.map_err(|error| error.to_string())?;
-            let (State::Mapped(start) | State::Unwritten(start)) = segment.state else { continue };
+            let (platfs::State::Mapped(start) | platfs::State::Unwritten(start)) = segment.state else {
+                continue;
+            };
             for block in start.0..start.0 + segment.count {
                 let before = owned.insert(block, number);
                 if before.is_some_and(|before| before != number) {
@@ -184,30 +190,35 @@ pub fn judge(
     device: Arc<dyn Device>,
     options: &OpenOptions,
     history: &[Model],
-    promised: u64,
-    begun: u64,
+    state: &State<'_>,
     rule: Rule,
 ) -> Result<(), String> {
     let volume = Volume::open(device, options).map_err(|error| format!("opening: {error}"))?;
     let mut found = Found { names: BTreeMap::new() };
     walk(&volume, InodeNumber::ROOT, b"", &mut found)?;
     owners(&volume, &found)?;
-    let range = usize::try_from(promised).unwrap()..=usize::try_from(begun).unwrap();
+    let at = |call: u64| usize::try_from(call).unwrap();
+    let range = at(state.promised)..=at(state.begun);
     let mut why = format!(
         "the tree is none of those of calls {range:?}: {:?}",
         found.names.keys().map(|n| n.escape_ascii().to_string()).collect::<Vec<_>>()
     );
-    let all = &history[range.clone()];
+    let end = *range.end();
+    let since = |id: u32| {
+        let floor = state.files.get(&id).copied().unwrap_or(0).max(state.settled);
+        &history[at(floor)..=end]
+    };
     for call in range.clone() {
-        let (others, later) = match rule {
-            Rule::Late => (all, all),
-            Rule::Exact => (&all[..0], &history[call..=call]),
+        let others = |id| if rule == Rule::Late { since(id) } else { &history[..0] };
+        let later = |id| match rule {
+            Rule::Late => since(id),
+            Rule::Exact => &history[call..=call],
             // Between the last promise and the crash.
-            Rule::Names => (&all[..0], all),
-            Rule::InOrder => (&all[..0], &history[call..=*range.end()]),
+            Rule::Names => &history[range.clone()],
+            Rule::InOrder => &history[call..=end],
         };
-        if is_tree(&found, &history[call], others) {
-            match has_contents(&found, &history[call], later, rule != Rule::Names) {
+        if is_tree(&found, &history[call], &others) {
+            match has_contents(&found, &history[call], &later, rule != Rule::Names) {
                 Err(what) => why = format!("as of call {call}: {what}"),
                 Ok(()) => return volume.close().map_err(|error| format!("closing: {error}")),
             }

@@ -2,7 +2,7 @@
 //!
 //! Writes before the last flush are there. Of those after it any part may be, sector by sector.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -11,6 +11,9 @@ use platfs::ondisk::units::BlockSize;
 use testkit::random::Random;
 
 use super::workload::PROMISED;
+
+/// Set in the mark of a promise that is of one file, whose number stands above the call's.
+pub const OF_FILE: u64 = 1 << 62;
 
 const SECTOR: usize = 512;
 /// Where the superblock of a volume would be torn. Its flags and its checksum stand in different sectors: all that
@@ -32,6 +35,10 @@ pub struct State<'r> {
     pub begun: u64,
     /// The last call that was promised.
     pub promised: u64,
+    /// The last call of which all was promised, bytes that may wait in memory too.
+    pub settled: u64,
+    /// The last call of which the bytes of a file were promised.
+    pub files: &'r BTreeMap<u32, u64>,
     /// Words that name it.
     pub name: String,
     /// What it holds, as a number: other states with the same are the same.
@@ -67,6 +74,8 @@ pub struct States {
     block_size: BlockSize,
     begun: u64,
     promised: u64,
+    settled: u64,
+    files: BTreeMap<u32, u64>,
     epochs: u64,
     /// Writes are taken apart.
     tears: bool,
@@ -84,6 +93,8 @@ impl States {
             block_size,
             begun: 0,
             promised: 0,
+            settled: 0,
+            files: BTreeMap::new(),
             epochs: 0,
             tears: true,
         }
@@ -123,7 +134,7 @@ impl States {
         for event in std::mem::take(&mut self.events) {
             let goes_on = match event {
                 Event::Mark(word) if word & PROMISED != 0 => {
-                    self.promised = word & !PROMISED;
+                    self.promise(word & !PROMISED);
                     self.tell(&epoch, "after a promise".into(), &mut judge)
                 }
                 Event::Mark(word) => {
@@ -208,6 +219,15 @@ impl States {
         true
     }
 
+    fn promise(&mut self, word: u64) {
+        self.promised = word & u64::from(u32::MAX);
+        if word & OF_FILE == 0 {
+            self.settled = self.promised;
+        } else {
+            self.files.insert(u32::try_from((word & !OF_FILE) >> 32).unwrap(), self.promised);
+        }
+    }
+
     /// The sum of all sectors with some writes made: each counts with its place and its bytes.
     fn sum_with(&self, kept: &[Write]) -> u64 {
         let mut last: HashMap<u64, u64> = HashMap::new();
@@ -230,7 +250,8 @@ impl States {
         }
         let device = laid_over(&self.base, kept, self.block_size);
         let (begun, promised, base) = (self.begun, self.promised, &self.base);
-        judge(&State { device, begun, promised, name, identity, base, kept })
+        let (settled, files) = (self.settled, &self.files);
+        judge(&State { device, begun, promised, settled, files, name, identity, base, kept })
     }
 }
 

@@ -66,7 +66,7 @@ struct Judge<'r> {
 impl Judge<'_> {
     fn judge(&self, state: &State<'_>, device: Arc<dyn Device>) -> Result<(), String> {
         let history = &self.run.history;
-        oracle::judge(device, &self.kind.options(), history, state.promised, state.begun, self.kind.rule())
+        oracle::judge(device, &self.kind.options(), history, state, self.kind.rule())
     }
 
     fn look(&self, state: &State<'_>, count: usize) -> Result<(), String> {
