@@ -19,7 +19,7 @@ mod states;
 #[path = "crash/workload.rs"]
 mod workload;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -32,7 +32,8 @@ use platfs::device::{Device, Event, FileDevice, MemoryDevice, Recorder};
 use platfs::mkfs::{FsType, Options, Plan, parse_features};
 use platfs::ondisk::units::BlockSize;
 use platfs::{
-    Allocate, Attributes, InodeNumber, Kind as NewKind, NewInode, OpenOptions, Ordering, Volume, WriteOptions,
+    Allocate, Attributes, InodeNumber, Kind as NewKind, NewInode, OpenOptions, Ordering, Replace, Volume,
+    WriteOptions,
 };
 use states::States;
 use testkit::scratch::Scratch;
@@ -474,6 +475,89 @@ fn removal_of_a_million_files() {
     let (made, removed) = remove_by_threads(files, files / 200, 8, Ordering::Softdep);
     println!("at most {made} MiB when they were made, {removed} MiB when they were removed");
     remove_by_threads(files, files / 200, 8, Ordering::Journal);
+}
+
+/// An attribute block that two files share goes on being counted by both as long as both may lead to it.
+#[test]
+fn a_shared_attribute_block_is_not_changed_under_others() {
+    let kind = kind("ext2_1k");
+    let base = made(kind);
+    let recorder = Arc::new(Recorder::new(Arc::new(base)));
+    let new = NewInode { kind: NewKind::File, attributes: Attributes::default(), xattrs: &[] };
+    let any = Volume::open(recorder.clone(), &OpenOptions::new().write(true)).unwrap();
+    let mut model = Model::default();
+    let (mut inodes, mut value) = (BTreeMap::new(), BTreeMap::new());
+    for id in 1..=3_u32 {
+        let name = format!("f{id}");
+        let number = any.create(InodeNumber::ROOT, name.as_bytes(), &new).unwrap();
+        any.set_xattr(number, b"user.v", &[5; 300]).unwrap();
+        model.names.insert([b"/", name.as_bytes()].concat(), workload::Node::File(id));
+        inodes.insert(id, number);
+        value.insert(id, 5);
+    }
+    let blocks: BTreeSet<_> =
+        inodes.values().map(|number| any.metadata(*number).unwrap().attribute_block).collect();
+    assert_eq!(blocks.len(), 1, "they share a block");
+    any.close().unwrap();
+    let base = MemoryDevice::new(kind.megabytes << 20);
+    let mut bytes = vec![0; usize::try_from(base.size()).unwrap()];
+    recorder.read_at(0, &mut bytes).unwrap();
+    base.write_at(0, &bytes).unwrap();
+    drop(recorder.take());
+    let volume = Volume::open(recorder.clone(), &options(kind)).unwrap();
+    let mut values = vec![value.clone()];
+    for (id, to) in [(1, Some(6)), (2, None), (3, Some(7)), (2, Some(7))] {
+        recorder.mark(values.len() as u64);
+        match to {
+            Some(to) => {
+                volume.set_xattr(inodes[&id], b"user.v", &[to; 300]).unwrap();
+                value.insert(id, to);
+            }
+            None => {
+                volume.remove_xattr(inodes[&id], b"user.v").unwrap();
+                value.remove(&id);
+            }
+        }
+        values.push(value.clone());
+    }
+    volume.close().unwrap();
+    let history = vec![model; values.len()];
+    let events = by_blocks(recorder.take(), u64::from(kind.block_size));
+    let run = Run { base, events, history, values, inodes, directories: Vec::new() };
+    let count = enumerate(kind, &run, 1, 1000, 8).unwrap_or_else(|what| panic!("{what}"));
+    assert!(count > 20, "{count} states");
+}
+
+/// With `Normal` a change is stable when its verb returns, with `Sync` bytes are too: what the device has then is
+/// enough, whatever comes.
+#[test]
+fn each_change_is_stable_when_it_returns() {
+    for ordering in [Ordering::Normal, Ordering::Sync] {
+        let device = Arc::new(made(kind("ext4_1k")));
+        let write = options(kind("ext4_1k")).delay(1 << 20).ordering(ordering);
+        let volume = Volume::open(device.clone(), &write).unwrap();
+        let names_there = || {
+            let again = Volume::open(Arc::new(copy(&device)), &write).unwrap();
+            let names = again.read_dir(InodeNumber::ROOT).unwrap().map(|entry| entry.unwrap().name);
+            names.filter(|name| name != b"lost+found").collect::<BTreeSet<_>>()
+        };
+        let new = NewInode { kind: NewKind::File, attributes: Attributes::default(), xattrs: &[] };
+        let names =
+            |names: &[&str]| names.iter().map(|name| name.as_bytes().to_vec()).collect::<BTreeSet<_>>();
+        let one = volume.create(InodeNumber::ROOT, b"one", &new).unwrap();
+        assert_eq!(names_there(), names(&["one"]));
+        volume.link(one, InodeNumber::ROOT, b"two").unwrap();
+        assert_eq!(names_there(), names(&["one", "two"]));
+        volume.rename(InodeNumber::ROOT, b"one", InodeNumber::ROOT, b"three", Replace::Yes).unwrap();
+        assert_eq!(names_there(), names(&["three", "two"]));
+        volume.unlink(InodeNumber::ROOT, b"two").unwrap();
+        assert_eq!(names_there(), names(&["three"]));
+        volume.write_at(one, 0, b"bytes", WriteOptions::default()).unwrap();
+        let again = Volume::open(Arc::new(copy(&device)), &write).unwrap();
+        let mut bytes = [0; 5];
+        let count = again.read_at(one, 0, &mut bytes).unwrap();
+        assert_eq!(&bytes[..count], if ordering == Ordering::Sync { &b"bytes"[..] } else { b"" });
+    }
 }
 
 /// Files without a name that another way of writing left on its list are gone before the first change.

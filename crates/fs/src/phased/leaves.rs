@@ -1,4 +1,4 @@
-//! Directory blocks: which of their names may stand on the device in which phase.
+//! Directory blocks: which of their names may stand on the device in which phase (I29).
 
 use ondisk::dirent::{self, Layout, Name, Record};
 use ondisk::inode::FileType;

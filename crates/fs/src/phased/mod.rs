@@ -1,4 +1,5 @@
-//! Soft updates: metadata reaches the device without a journal, in an order that lets no crash do harm.
+//! Soft updates: metadata reaches the device without a journal, in an order that lets no crash do harm (invariants
+//! I27 to I31).
 //!
 //! Owns: the phases of an epoch (all that one sync collects), what must be noted of changes so that they can
 //! be told apart, and which image of a block may stand on the device in which phase. Excludes: what the

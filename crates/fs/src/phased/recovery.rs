@@ -1,4 +1,4 @@
-//! After a crash: what a volume that was written in phases was left with is put in order, without a person.
+//! After a crash (I30): what a volume that was written in phases was left with is put in order, without a person.
 //!
 //! A crash leaves space and inodes in use that belong to nobody, inodes without a name, counts that are too
 //! high, and checksums of bitmaps that fit those of another moment. A check finds all that; what it would put
