@@ -528,6 +528,51 @@ fn a_shared_attribute_block_is_not_changed_under_others() {
     assert!(count > 20, "{count} states");
 }
 
+/// A directory that files were moved out of is replaced by another one: it must be found until they are found
+/// where they went.
+#[test]
+fn a_replaced_directory_keeps_its_name_until_what_left_it_has_another() {
+    let kind = kind("ext2_1k");
+    let recorder = Arc::new(Recorder::new(Arc::new(made(kind))));
+    let volume = Volume::open(recorder.clone(), &options(kind)).unwrap();
+    let new = |kind| NewInode { kind, attributes: Attributes::default(), xattrs: &[] };
+    let make = |name: &[u8]| volume.create(InodeNumber::ROOT, name, &new(NewKind::Directory)).unwrap();
+    let (old, other, target) = (make(b"old"), make(b"other"), make(b"target"));
+    let file = volume.create(old, b"f", &new(NewKind::File)).unwrap();
+    volume.sync().unwrap();
+    let mut bytes = vec![0; usize::try_from(recorder.size()).unwrap()];
+    recorder.read_at(0, &mut bytes).unwrap();
+    let base = MemoryDevice::from_bytes(&bytes);
+    drop(recorder.take());
+    recorder.mark(1);
+    volume.rename(old, b"f", target, b"f", Replace::Yes).unwrap();
+    recorder.mark(2);
+    volume.rename(InodeNumber::ROOT, b"other", InodeNumber::ROOT, b"old", Replace::Yes).unwrap();
+    volume.sync().unwrap();
+    let model = |names: &[&str]| {
+        let node = |name: &str| {
+            if name.ends_with('f') { workload::Node::File(1) } else { workload::Node::Directory }
+        };
+        let names = names.iter().map(|name| (name.as_bytes().to_vec(), node(name))).collect();
+        Model { names, files: BTreeMap::from([(1, workload::Contents::default())]) }
+    };
+    let history = vec![
+        model(&["/old", "/old/f", "/other", "/target"]),
+        model(&["/old", "/other", "/target", "/target/f"]),
+        model(&["/old", "/target", "/target/f"]),
+    ];
+    let places = |all: &[(&str, InodeNumber)]| -> Places {
+        let root = [(Vec::new(), InodeNumber::ROOT)].into_iter();
+        root.chain(all.iter().map(|(path, number)| (path.as_bytes().to_vec(), *number))).collect()
+    };
+    let before = places(&[("/old", old), ("/other", other), ("/target", target)]);
+    let directories = vec![before.clone(), before, places(&[("/old", other), ("/target", target)])];
+    let events = by_blocks(recorder.take(), u64::from(kind.block_size));
+    let inodes = BTreeMap::from([(1, file)]);
+    let run = Run { base, events, history, values: Vec::new(), inodes, directories };
+    enumerate(kind, &run, 1, 1000, 8).unwrap_or_else(|what| panic!("{what}"));
+}
+
 /// With `Normal` a change is stable when its verb returns, with `Sync` bytes are too: what the device has then is
 /// enough, whatever comes.
 #[test]

@@ -65,9 +65,11 @@ pub(super) fn retarget(
     }
     let Some(spot) = locate(&writer.reader(), name)? else { return Ok(None) };
     phased::refuse_left(writer.update, spot.block.0)?;
-    let has_new_names = writer.update.epoch().is_some_and(|epoch| epoch.names_of(spot.inode) > 0);
-    if has_new_names && name != b".." && writer.growth.was_in_use(writer.update, spot.inode)? {
-        // The one that loses this name may have no other on the device, and can't keep it beside the new.
+    let epoch = writer.update.epoch();
+    let matters = epoch.is_some_and(|epoch| epoch.names_of(spot.inode) > 0 || epoch.is_left(spot.inode));
+    if matters && name != b".." && writer.growth.was_in_use(writer.update, spot.inode)? {
+        // The one that loses this name, or what was moved out of it, may have no other on the device; and it can't
+        // be kept beside the new.
         return Err(Error::LogFull);
     }
     writer.update.note(|notes| notes.add(spot.block.0));

@@ -398,7 +398,12 @@ impl<'v> Deep<'v> {
         let all: Vec<_> = self.existing().into_iter().filter(|path| path.len() > 2).collect();
         let (Some(from), to) = (self.random.pick(&all).cloned(), self.path(b'd')) else { return };
         let is_inside = to.starts_with(&[&from[..], b"/"].concat()) || to == from;
-        if is_inside || self.model.names.contains_key(&to) {
+        // An empty one may be replaced.
+        let is_free = match self.model.names.get(&to) {
+            None => true,
+            Some(node) => *node == Node::Directory && self.below(&to).is_empty() && !from.starts_with(&to),
+        };
+        if is_inside || !is_free {
             return;
         }
         let (old, target, inside) = (self.at(parent(&from)), self.at(parent(&to)), self.below(&from));
