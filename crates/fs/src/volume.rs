@@ -297,7 +297,13 @@ impl Volume {
                     postponing = true;
                     continue;
                 }
-                done => return done,
+                done => {
+                    if postponing && done.is_ok() {
+                        // What fails here is met by the next change.
+                        let _ = self.reap();
+                    }
+                    return done;
+                }
             };
             left -= 1;
             // What is wrong with it the verb will say.

@@ -66,12 +66,12 @@ fn survives(
     let base = Arc::new(made());
     States::apply(&base, recorder.take());
     change(&volume, number);
-    volume.sync().unwrap();
     let groups = volume.format().geometry.groups;
     assert!(
         groups > 500
             && volume.space().free_after_sync() >= free.map(|(blocks, inodes)| (blocks - 400, inodes))
     );
+    volume.sync().unwrap();
     let events = recorder.take();
     let commits = events.iter().filter(|event| **event == Event::Flush).count() / 2;
     assert!(commits > 1, "it went in one transaction");
