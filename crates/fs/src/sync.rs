@@ -37,6 +37,8 @@ pub(crate) struct Syncs {
     failed: AtomicBool,
     /// Whether the disk says that the volume is not in order by itself.
     marked: AtomicBool,
+    /// The superblock that the last epoch wrote.
+    told: Mutex<Vec<u8>>,
     /// News that a sync has ended.
     ended: (Mutex<()>, Condvar),
 }
@@ -267,7 +269,12 @@ impl Volume {
         first.s_free_inodes_count.set(last.s_free_inodes_count.get().min(collected.free_before.1));
         let (cache, format, outgoing) = (&*self.cache, &self.format, &collected.outgoing);
         let commit = Commit { cache, format, outgoing, notes };
-        commit.write(|| self.write_superblock(first), || self.write_superblock(last))
+        let mut told = lock(&self.syncs.told);
+        let is_news = *told != last.as_bytes();
+        let write = |raw| if is_news { self.write_superblock(raw).map(|()| true) } else { Ok(false) };
+        commit.write(|| write(first), || write(last))?;
+        *told = last.as_bytes().to_vec();
+        Ok(())
     }
 
     /// Tells the device of what is free for good and can't be in use again yet. It is advice: a device

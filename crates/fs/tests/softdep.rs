@@ -477,6 +477,26 @@ fn removal_of_a_million_files() {
     remove_by_threads(files, files / 200, 8, Ordering::Journal);
 }
 
+/// A sync flushes what there is, and no more often than that.
+#[test]
+fn a_sync_of_little_takes_few_flushes() {
+    let recorder = Arc::new(Recorder::new(Arc::new(made(kind("ext4_1k")))));
+    let volume = Volume::open(recorder.clone(), &options(kind("ext4_1k"))).unwrap();
+    let new = NewInode { kind: NewKind::File, attributes: Attributes::default(), xattrs: &[] };
+    let file = volume.create(InodeNumber::ROOT, b"file", &new).unwrap();
+    let flushes = |work: &dyn Fn()| {
+        drop(recorder.take());
+        work();
+        volume.sync_inode(file, false).unwrap();
+        recorder.flushes()
+    };
+    let write = || volume.write_at(file, 0, &[7; 3000], WriteOptions::default()).unwrap();
+    assert_eq!(flushes(&write), 4, "bits, record, name, times of the directory and sums");
+    assert_eq!(flushes(&write), 1, "bytes");
+    assert_eq!(flushes(&|| ()), 1);
+    assert_eq!(flushes(&|| volume.truncate(file, 0).unwrap()), 3, "bytes before, record, bits");
+}
+
 /// An attribute block that two files share goes on being counted by both as long as both may lead to it.
 #[test]
 fn a_shared_attribute_block_is_not_changed_under_others() {

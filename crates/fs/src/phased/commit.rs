@@ -22,14 +22,15 @@ pub(crate) struct Commit<'e> {
 type Image = (u64, Role, Arc<[u8]>);
 
 impl Commit<'_> {
-    /// Writes all of it; `first` and `last` write the superblock before and after it.
+    /// Writes all of it; `first` and `last` write the superblock before and after it, and say whether there was
+    /// need to.
     ///
     /// # Errors
     /// The device's failure.
     pub(crate) fn write(
         &self,
-        first: impl FnOnce() -> Result<()>,
-        last: impl FnOnce() -> Result<()>,
+        first: impl FnOnce() -> Result<bool>,
+        last: impl FnOnce() -> Result<bool>,
     ) -> Result<()> {
         let layout = Layout::new(self.format.geometry.block_size, &self.format.features);
         let painter = Painter { format: self.format, notes: self.notes, layout };
@@ -42,13 +43,12 @@ impl Commit<'_> {
             let mut wrote = !images.is_empty();
             self.cache.write_images(&images)?;
             if phase == Phase::Allocate {
-                first.take().map_or(Ok(()), |first| first())?;
+                first.take().map_or(Ok(false), |first| first())?;
                 // The bytes of files too must be there before anything leads to them.
                 wrote = true;
             }
             if phase == Phase::Release {
-                last.take().map_or(Ok(()), |last| last())?;
-                wrote = true;
+                wrote |= last.take().map_or(Ok(false), |last| last())?;
             }
             if wrote {
                 self.flush()?;

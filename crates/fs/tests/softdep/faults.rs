@@ -160,7 +160,11 @@ pub fn put(fault: Fault, places: &Places, events: Vec<Event>) -> Vec<Event> {
     let mut at = 1;
     while at < groups.len() {
         let end = (at + 1..groups.len()).find(|end| has_superblock(&groups[*end]));
-        let Some(end) = end.filter(|_| has_superblock(&groups[at])) else { break };
+        let Some(end) = end.filter(|_| has_superblock(&groups[at])) else {
+            // An epoch that changes no count leaves it out.
+            at += 1;
+            continue;
+        };
         let mut epoch: Phases = groups.drain(at..=end).collect();
         if epoch.len() >= 3 {
             let mut none = Vec::new();
