@@ -212,6 +212,8 @@ fn files_that_are_not_hidden() {
         },
         &["orphan-file-number"],
     );
+    let free = |raw: &mut RawSuperblock| raw.s_prj_quota_inum.set(718);
+    planted("ext4_nocsum", |image| image.superblock(free), &["quota-inode-number"]);
 }
 
 #[test]

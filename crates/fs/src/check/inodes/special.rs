@@ -161,28 +161,36 @@ impl Special {
 /// Files that the superblock names as hidden ones, though the features for these are off: most likely a
 /// field was changed by accident, and the file is one like others.
 pub(super) fn stray_files(subject: &mut Subject, facts: &Facts, report: &mut Report<'_>) {
+    // Also one that is free: programs take it for used, if it is in the part of a table that was begun.
+    let is_begun = |number: u32| {
+        let found = InodeNumber::new(number).and_then(|number| subject.geometry.locate_inode(number));
+        number >= subject.geometry.first_inode
+            && found.is_some_and(|(group, index)| index < subject.inodes_begun(group))
+    };
     let is_file = |number: u32| {
-        let number = InodeNumber::new(number).filter(|_| number >= subject.geometry.first_inode);
+        let number = InodeNumber::new(number).filter(|_| is_begun(number));
         number.is_some_and(|number| facts.used.contains(u64::from(number.index())))
     };
     let raw = &subject.raw;
-    let quota = [raw.s_usr_quota_inum, raw.s_grp_quota_inum, raw.s_prj_quota_inum].map(|number| number.get());
+    let [user, group, project] =
+        [raw.s_usr_quota_inum, raw.s_grp_quota_inum, raw.s_prj_quota_inum].map(|number| number.get());
     let orphans = raw.s_orphan_file_inum.get();
+    let quota = [user, group].into_iter().find(|number| is_file(*number));
+    let quota = quota.or(Some(project).filter(|number| is_begun(*number)));
+    let quota = quota.filter(|_| !subject.has_ro_compat(RoCompat::QUOTA));
+    let orphans =
+        Some(orphans).filter(|number| !subject.has_compat(Compat::ORPHAN_FILE) && is_begun(*number));
     let repair = "the field is cleared";
     let mut told = |kind, found: String| report.found(kind, Finding::new(Place::default(), found, repair));
-    let has_quota = subject.has_ro_compat(RoCompat::QUOTA);
-    if let Some(file) = quota.into_iter().find(|number| !has_quota && is_file(*number))
-        && told(&QUOTA_INODE_NUMBER, format!("quota in inode {file}, without the feature"))
+    if quota
+        .is_some_and(|file| told(&QUOTA_INODE_NUMBER, format!("quota in inode {file}, without the feature")))
     {
         subject.raw.s_usr_quota_inum.set(0);
         subject.raw.s_grp_quota_inum.set(0);
         subject.raw.s_prj_quota_inum.set(0);
         subject.backups_follow = true;
     }
-    if !subject.has_compat(Compat::ORPHAN_FILE)
-        && is_file(orphans)
-        && told(&ORPHAN_FILE_NUMBER, format!("inode {orphans}"))
-    {
+    if orphans.is_some_and(|file| told(&ORPHAN_FILE_NUMBER, format!("inode {file}"))) {
         subject.raw.s_orphan_file_inum.set(0);
         subject.backups_follow = true;
     }

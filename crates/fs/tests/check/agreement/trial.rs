@@ -360,8 +360,11 @@ pub(super) fn lost(ready: &Ready, mutant: &Mutant, repaired: &Arc<Staged>) -> Op
         Ok(volume) => volume,
         Err(error) => return Some((format!("opening: {error}"), first)),
     };
-    // One without contents loses none with its last name.
-    let has_contents = |kept: &&Kept| volume.metadata(kept.inode).is_ok_and(|facts| facts.size > 0);
+    // One without contents loses none with its last name; a new directory may have its inode then.
+    let is_file = |file_type| file_type != platfs::ondisk::inode::FileType::Directory;
+    let has_contents = |kept: &&Kept| {
+        volume.metadata(kept.inode).is_ok_and(|facts| facts.size > 0 && is_file(facts.file_type))
+    };
     let mut untouched = untouched.filter(|kept| !ready.empty.contains(&kept.inode) || has_contents(kept));
     untouched.find_map(|kept| {
         let links = volume.metadata(kept.inode).map(|facts| facts.links);
