@@ -5,7 +5,7 @@
 //! holds header and information; block 1 is the root of a tree of four levels, one byte of the id
 //! each, whose references name blocks; the leaves list records of 72 bytes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -240,6 +240,8 @@ fn walk(kind: QuotaKind, file: &[u8], mut each: impl FnMut(&RawRecord)) -> Resul
     }
     let mut waiting = vec![(ROOT, LEVELS)];
     let mut visited = 0;
+    // Ids that lie apart share leaves, too.
+    let (mut leaves, mut ids) = (BTreeSet::new(), BTreeSet::new());
     while let Some((block, levels)) = waiting.pop() {
         visited += 1;
         if visited > MOST_BLOCKS {
@@ -250,10 +252,19 @@ fn walk(kind: QuotaKind, file: &[u8], mut each: impl FnMut(&RawRecord)) -> Resul
             return Err(format!("block {block} is behind its end"));
         };
         if levels == 0 {
+            if !leaves.insert(block) {
+                continue;
+            }
             let records = bytes.get(size_of::<RawLeafHeader>()..).unwrap_or_default();
             let records =
                 records.chunks_exact(size_of::<RawRecord>()).filter(|raw| raw.iter().any(|byte| *byte != 0));
-            records.filter_map(|raw| RawRecord::ref_from_bytes(raw).ok()).for_each(&mut each);
+            for record in records.filter_map(|raw| RawRecord::ref_from_bytes(raw).ok()) {
+                let id = record.dqb_id.get();
+                if !ids.insert(id) {
+                    return Err(format!("id {id} stands in two leaves"));
+                }
+                each(record);
+            }
         } else {
             let mut below: Vec<u32> = (0..256).map(|slot| reference_at(bytes, slot * 4)).collect();
             // Neighbouring ids share leaves.

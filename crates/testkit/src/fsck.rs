@@ -28,6 +28,8 @@ fn is_progress(line: &str, image: &Path) -> bool {
     let label_and_rest = line.rsplit_once(": ").map_or("", |(_, rest)| rest);
     line.is_empty()
         || line.starts_with("e2fsck ")
+        // What it would wait for, were it to write.
+        || line.starts_with("MMP interval is ")
         || (line.starts_with("Pass ") && line.contains(": Checking "))
         || summary(label_and_rest)
         || line.contains(&format!("{}: clean,", image.display()))

@@ -18,6 +18,7 @@ use ondisk::units::{Block, Cluster, InodeNumber};
 use super::Options;
 use super::paged::{Bits, Counters, Nibbles};
 use super::subject::Subject;
+use crate::device::Device;
 use crate::error::{Error, Result};
 
 /// More names than a volume has; sums of it do not overflow in practice, and wrap without harm.
@@ -147,8 +148,9 @@ impl Facts {
     pub(super) fn allocate(&self, subject: &Subject, goal: Block, blocks: u64) -> Option<Block> {
         let geometry = &subject.geometry;
         let clusters = blocks.div_ceil(u64::from(geometry.blocks_per_cluster())).max(1);
-        // A last cluster that the end of the volume cuts short is left alone.
-        let whole = (geometry.blocks - u64::from(geometry.first_data_block)) >> geometry.cluster_log2;
+        // A last cluster that the end of the volume, or of the device, cuts short is left alone.
+        let end = geometry.blocks.min(subject.device.size() >> geometry.block_size.log2());
+        let whole = end.saturating_sub(u64::from(geometry.first_data_block)) >> geometry.cluster_log2;
         let goal = geometry.cluster_of(goal).0.min(whole);
         let found =
             self.claimed.gap(goal, whole, clusters).or_else(|| self.claimed.gap(0, whole, clusters))?;

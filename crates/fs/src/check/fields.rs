@@ -181,11 +181,17 @@ fn quota_inodes(fields: &mut Fields<'_, '_, '_>) {
     let repair = "the field is cleared: no such quota is kept";
     let words = |whose: &str, inode: u32| format!("{whose} quota in inode {inode}");
     let rule = &kind::QUOTA_INODE_NUMBER;
-    fields.rule(rule, wrong(user), |_| words("user", user), repair, |raw| raw.s_usr_quota_inum.set(0));
-    fields.rule(rule, wrong(group), |_| words("group", group), repair, |raw| raw.s_grp_quota_inum.set(0));
+    // Of two in one inode the one goes that has another by custom: 3 is the users', 4 the groups'.
+    let twice = |inode: u32, other: u32| inode != 0 && inode == other;
+    let (shares, usual) = (twice(user, group), user == 3);
+    let wrong_user = wrong(user) || shares && !usual;
+    let wrong_group = wrong(group) || shares && usual;
+    let wrong_project = wrong(project) || twice(project, user) || twice(project, group);
+    fields.rule(rule, wrong_user, |_| words("user", user), repair, |raw| raw.s_usr_quota_inum.set(0));
+    fields.rule(rule, wrong_group, |_| words("group", group), repair, |raw| raw.s_grp_quota_inum.set(0));
     fields.rule(
         rule,
-        wrong(project),
+        wrong_project,
         |_| words("project", project),
         repair,
         |raw| raw.s_prj_quota_inum.set(0),

@@ -33,7 +33,9 @@ pub(super) fn is_plausible(device: &dyn Device, raw: &RawSuperblock, geometry: &
             .into_iter()
             .all(|(start, count)| is_free_for(geometry, group, flexible, start, count))
     });
-    keeps_out
+    let whole = geometry.blocks <= device.size() >> geometry.block_size.log2();
+    whole
+        && keeps_out
         && has_backups(device, geometry)
         && descriptors.first().is_some_and(|first| has_root(device, geometry, first))
 }

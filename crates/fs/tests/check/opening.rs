@@ -191,6 +191,13 @@ fn quota_inodes_that_can_not_be() {
         &["quota-inode-number"],
     );
     planted("ext4", |image| image.superblock(|raw| raw.s_prj_quota_inum.set(7)), &["quota-inode-number"]);
+    // Two in one; the inode that nobody names then is emptied.
+    planted(
+        "quota",
+        |image| image.superblock(|raw| raw.s_usr_quota_inum.set(4)),
+        &["quota-inode-number", "inode-vacant"],
+    );
+    planted("ext2", |image| image.superblock(|raw| raw.s_orphan_file_inum.set(2)), &["orphan-file-number"]);
 }
 
 #[test]
@@ -722,6 +729,16 @@ fn blocks_that_can_not_be_read() {
     let superblock = image.format.geometry.superblock_block(Group(0));
     assert_eq!(heard_of(&image, superblock), ["superblock-damaged"]);
     assert_eq!(heard_of(&image, Block(superblock.0 + 1)), ["descriptors-unreadable", "group-descriptor"]);
+}
+
+/// A count of blocks that the device does not have, and that no backup has.
+#[test]
+fn a_count_of_blocks_beyond_the_device() {
+    planted(
+        "ext4",
+        |image| image.superblock(|raw| raw.set_blocks_count(24 * 1024 + 1)),
+        &["superblock-damaged"],
+    );
 }
 
 #[test]

@@ -194,6 +194,15 @@ fn quota() {
         },
         &["quota-file"],
     );
+    // A second way to a block that is no leaf.
+    planted(
+        "quota",
+        |image| {
+            let parent = quota_blocks(image, 3)[4];
+            image.block(parent)[4 * 16] = 4;
+        },
+        &["quota-file"],
+    );
     // Its map, or its size.
     let user = InodeNumber::constant(3);
     planted("quota", |image| image.inode(user, |inode| inode.set_size(1 << 40)), &["quota-file"]);

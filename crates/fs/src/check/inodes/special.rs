@@ -164,11 +164,10 @@ pub(super) fn stray_files(subject: &mut Subject, facts: &Facts, report: &mut Rep
     // Also one that is free: programs take it for used, if it is in the part of a table that was begun.
     let is_begun = |number: u32| {
         let found = InodeNumber::new(number).and_then(|number| subject.geometry.locate_inode(number));
-        number >= subject.geometry.first_inode
-            && found.is_some_and(|(group, index)| index < subject.inodes_begun(group))
+        found.is_some_and(|(group, index)| index < subject.inodes_begun(group))
     };
     let is_file = |number: u32| {
-        let number = InodeNumber::new(number).filter(|_| is_begun(number));
+        let number = InodeNumber::new(number).filter(|_| number >= subject.geometry.first_inode);
         number.is_some_and(|number| facts.used.contains(u64::from(number.index())))
     };
     let raw = &subject.raw;
@@ -176,7 +175,8 @@ pub(super) fn stray_files(subject: &mut Subject, facts: &Facts, report: &mut Rep
         [raw.s_usr_quota_inum, raw.s_grp_quota_inum, raw.s_prj_quota_inum].map(|number| number.get());
     let orphans = raw.s_orphan_file_inum.get();
     let quota = [user, group].into_iter().find(|number| is_file(*number));
-    let quota = quota.or(Some(project).filter(|number| is_begun(*number)));
+    let is_far = |number: &u32| *number >= subject.geometry.first_inode && is_begun(*number);
+    let quota = quota.or(Some(project).filter(is_far));
     let quota = quota.filter(|_| !subject.has_ro_compat(RoCompat::QUOTA));
     let orphans =
         Some(orphans).filter(|number| !subject.has_compat(Compat::ORPHAN_FILE) && is_begun(*number));

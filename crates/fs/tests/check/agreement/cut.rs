@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use platfs::check::Staged;
 use platfs::device::Device;
-use testkit::fsck;
 
 use super::number_from;
 use super::trial::{Bench, examine, lost};
@@ -100,8 +99,7 @@ impl Bench {
         let place = format!("image {number} cut off after {left} writes");
         let (again, _) = examine(Arc::clone(&outcome.repaired) as Arc<dyn Device>, false).ok()?;
         assert!(again.ids.is_empty(), "{place}: {:?}", again.ids);
-        let file = self.file_with(&ready, &[&mutant.device, &outcome.repaired]);
-        let said = fsck::complaints(&file);
+        let said = ready.complaints([&mutant.device, &outcome.repaired]);
         assert!(said.is_empty(), "{place}: {said}");
         let lost = lost(&ready, &mutant, &outcome.repaired);
         assert!(lost.is_none(), "{place}: lost {lost:?}");
