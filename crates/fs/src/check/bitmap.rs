@@ -66,6 +66,8 @@ pub(super) struct Compared {
     pub(super) idle: Vec<u64>,
     /// Whether there are differences at all.
     pub(super) differs: bool,
+    /// Whether any of them is not told.
+    pub(super) untold: bool,
     /// Found in use.
     pub(super) found: u32,
     /// Used as the bitmap says; as found where it says nothing.
@@ -95,6 +97,7 @@ pub(super) fn compare(
         }
         compared.differs = true;
         let (missing, idle) = told(base + at, used & !says, says & !used);
+        compared.untold |= missing | idle != used ^ says;
         collect(&mut compared.missing, base + at, missing);
         collect(&mut compared.idle, base + at, idle);
     }

@@ -156,6 +156,7 @@ fn dotdot(subject: &Subject, facts: &Facts, report: &mut Report<'_>, row: usize)
         _ if !is_here(facts, &directory) => {}
         (None, _) if facts.adopted.contains(&directory.inode) => {}
         (None, None) => {}
+        (Some(_), None) if facts.dotdot_left.contains(u64::from(directory.inode.index())) => {}
         (None, Some(up)) => count(up),
         (Some(parent), Some(up)) if parent == up => count(up),
         (Some(parent), None) => {

@@ -58,7 +58,10 @@ fn descriptor(subject: &mut Subject, group: Group, report: &mut Report<'_>) {
         .collect();
     match (sealed, outside.is_empty()) {
         (true, true) => {}
-        (false, true) => checksum(subject, group, &raw, report),
+        (false, true) => match moved(subject, group, &raw) {
+            parts if parts.is_empty() => checksum(subject, group, &raw, report),
+            parts => damaged(subject, group, &parts, report),
+        },
         (false, false) => damaged(subject, group, &outside, report),
         (true, false) => {
             for part in outside {
@@ -67,6 +70,12 @@ fn descriptor(subject: &mut Subject, group: Group, report: &mut Report<'_>) {
         }
     }
     flags(subject, group, report);
+}
+
+/// Structures that a right backup has elsewhere.
+fn moved(subject: &Subject, group: Group, raw: &RawGroupDescriptor) -> Vec<Part> {
+    let Some((_, backup)) = backup_of(subject, group, &Part::ALL) else { return Vec::new() };
+    Part::ALL.into_iter().filter(|part| part.of(raw) != part.of(&backup)).collect()
 }
 
 /// Only the checksum is wrong. Which field did it is not known: marks that hide inodes are dropped.

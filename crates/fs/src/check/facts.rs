@@ -61,6 +61,8 @@ pub(super) struct Facts {
     /// How many names repairs took away whose files are not known: so many files are without one because
     /// of that.
     names_lost: AtomicU64,
+    /// Directories without a `..`, which is to stay so.
+    pub(super) dotdot_left: Bits,
     /// Inodes whose number of names repairs changed: what they state follows.
     pub(super) relinked: Bits,
     /// What is to get a name in lost+found, once all of it is known.
@@ -99,6 +101,7 @@ impl Facts {
             links: Counters::new(inodes),
             unread: AtomicBool::new(false),
             names_lost: AtomicU64::new(0),
+            dotdot_left: Bits::new(inodes),
             relinked: Bits::new(inodes),
             adopted: BTreeSet::new(),
             directories: Vec::new(),

@@ -88,7 +88,7 @@ fn unattached(
 
 fn free(subject: &Subject, facts: &Facts, inode: &mut Inode) -> Result<()> {
     inode.raw_mut().i_links_count.set(0);
-    inode.raw_mut().i_dtime.set(u32::try_from(subject.now.seconds).unwrap_or(u32::MAX).max(1));
+    inode.raw_mut().i_dtime.set(subject.deletion_time());
     subject.write_inode(inode).map_err(|source| Error::io("staging an inode", source))?;
     let index = u64::from(inode.number().index());
     facts.used.remove(index);

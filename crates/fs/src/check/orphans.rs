@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use ondisk::features::{Compat, RoCompat};
 use ondisk::inode::Inode;
 use ondisk::orphan_file;
-use ondisk::units::{Block, InodeNumber, low_u32};
+use ondisk::units::{Block, InodeNumber};
 
 use super::contents;
 use super::facts::Facts;
@@ -116,7 +116,7 @@ fn described(orphans: &[Inode]) -> String {
 /// An orphan is one no longer: without links it goes, and its blocks with it.
 fn settle(subject: &Subject, facts: &Facts, mut inode: Inode) -> Result<()> {
     let gone = inode.links() == 0;
-    let time = if gone { low_u32(subject.now.seconds.max(1).cast_unsigned()) } else { 0 };
+    let time = if gone { subject.deletion_time() } else { 0 };
     inode.raw_mut().i_dtime.set(time);
     if gone {
         facts.gave_up();

@@ -33,6 +33,9 @@ struct Sums {
     /// As their bitmaps say.
     marked_clusters: AtomicU64,
     marked_inodes: AtomicU64,
+    /// As they should be.
+    found_clusters: AtomicU64,
+    found_inodes: AtomicU64,
 }
 
 /// Compares bitmaps and counts with what was found, and stages what changed.
@@ -168,6 +171,8 @@ impl Examined {
         sums.stated_inodes.fetch_add(u64::from(self.raw.free_inodes()), Ordering::Relaxed);
         sums.marked_clusters.fetch_add(u64::from(self.blocks.marked_free()), Ordering::Relaxed);
         sums.marked_inodes.fetch_add(u64::from(self.inodes.marked_free()), Ordering::Relaxed);
+        sums.found_clusters.fetch_add(u64::from(self.blocks.free()), Ordering::Relaxed);
+        sums.found_inodes.fetch_add(u64::from(self.inodes.free()), Ordering::Relaxed);
         !self.renewed
             && !subject.unused_doubted.contains_key(&self.group.0)
             && self.blocks.is_sound()
@@ -333,7 +338,8 @@ impl Repair<'_, '_, '_> {
         if !repairs {
             side.keep();
         }
-        if !repairs && nothing_follows(side) || !is_writable(self.subject, place) {
+        let stays = nothing_follows(side) || self.report.all_stays();
+        if !repairs && stays || !is_writable(self.subject, place) {
             return Ok(());
         }
         let bytes = side.bytes(found, self.subject.block_len(), repairs);
@@ -363,7 +369,7 @@ impl Repair<'_, '_, '_> {
         let place = group.map_or_else(Place::default, Place::group);
         let finding = Finding::new(place, stated.to_string(), format!("it becomes {found}"))
             .expected(found.to_string());
-        follows || self.report.found(kind, finding)
+        if follows { !self.report.all_stays() } else { self.report.found(kind, finding) }
     }
 
     fn counts(&mut self, examined: &Examined) {
@@ -431,12 +437,15 @@ impl Repair<'_, '_, '_> {
         let follows = renewed
             || seen(&sums.stated_clusters, each, free_blocks)
             || seen(&sums.marked_clusters, each, free_blocks);
-        if self.count(&kind::FREE_BLOCKS, None, free_blocks, clusters * each, follows) {
+        // A right sum stays where a group's wrong count is to stay.
+        let right = seen(&sums.found_clusters, each, free_blocks);
+        if !right && self.count(&kind::FREE_BLOCKS, None, free_blocks, clusters * each, follows) {
             self.subject.raw.set_free_blocks_count(clusters * each);
         }
         let follows =
             renewed || seen(&sums.stated_inodes, 1, free_inodes) || seen(&sums.marked_inodes, 1, free_inodes);
-        if self.count(&kind::FREE_INODES, None, free_inodes, inodes, follows) {
+        let right = seen(&sums.found_inodes, 1, free_inodes);
+        if !right && self.count(&kind::FREE_INODES, None, free_inodes, inodes, follows) {
             self.subject.raw.s_free_inodes_count.set(u32::try_from(inodes).unwrap_or(u32::MAX));
         }
     }
@@ -444,7 +453,7 @@ impl Repair<'_, '_, '_> {
 
 /// Whether everything in which a bitmap is wrong was told of.
 fn nothing_follows(side: &Side) -> bool {
-    matches!(side.stored, Stored::Unreadable(_)) || !side.compared.differs
+    matches!(side.stored, Stored::Unreadable(_)) || !side.compared.untold
 }
 
 /// Whether a bitmap can be written at its place: inside the volume, and the device reaches there.

@@ -12,7 +12,7 @@ use ondisk::group::{GroupFlags, RawGroupDescriptor};
 use ondisk::inode::{Inode, Timestamp};
 use ondisk::seal::{InodeSeed, Sealer};
 use ondisk::superblock::RawSuperblock;
-use ondisk::units::{Block, Group, InodeNumber};
+use ondisk::units::{Block, Group, InodeNumber, low_u32};
 
 use super::staged::Staged;
 use crate::device::Device;
@@ -89,6 +89,11 @@ impl Subject {
         let inside = self.geometry.contains(table, u64::from(self.geometry.inode_table_blocks()));
         // Block 0 never holds one; a descriptor says so where there is none.
         (inside && table.0 != 0).then_some(table)
+    }
+
+    /// Now, as a deletion time: never a number that could be an inode's on a list of orphans.
+    pub(super) fn deletion_time(&self) -> u32 {
+        low_u32(self.now.seconds.max(1).cast_unsigned()).max(self.geometry.inodes())
     }
 
     /// Bytes of a block.

@@ -45,6 +45,11 @@ impl<'s> Report<'s> {
         repairs
     }
 
+    /// Whether everything that was found so far is to stay as it is: then nothing follows from repairs.
+    pub(super) fn all_stays(&self) -> bool {
+        self.summary.issues > 0 && self.summary.repaired == 0
+    }
+
     pub(super) fn progress(&mut self, pass: &'static str, done: u64, of: u64) {
         self.sink.progress(Progress { pass, done, of });
     }

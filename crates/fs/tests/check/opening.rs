@@ -569,6 +569,8 @@ fn orphan_files() {
 fn descriptors() {
     planted("ext4", |image| unsealed(image, 1, |raw| raw[0x1E] ^= 1), &["group-checksum"]);
     planted("ext4", |image| unsealed(image, 2, |raw| raw[..64].fill(0)), &["group-descriptor"]);
+    // The table lies where one could, and a backup knows better.
+    planted("ext4", |image| unsealed(image, 0, |raw| raw[9] ^= 4), &["group-descriptor"]);
     planted("ext4", |image| unsealed(image, 2, |raw| raw[..64].fill(0xFF)), &["group-descriptor"]);
     planted("meta_bg", |image| unsealed(image, 9, |raw| raw[..32].fill(0x77)), &["group-descriptor"]);
     planted("bigalloc", |image| unsealed(image, 0, |raw| raw[0x1E] ^= 1), &["group-checksum"]);

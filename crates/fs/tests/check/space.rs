@@ -4,7 +4,12 @@ use ondisk::group::GroupFlags;
 use ondisk::units::{Block, Group};
 use platfs::{InodeNumber, ondisk};
 
-use crate::plant::{Image, planted, planted_unseen};
+use std::sync::Arc;
+
+use platfs::check::{Options, check};
+use platfs::device::MemoryDevice;
+
+use crate::plant::{Ears, Image, planted, planted_unseen, ready, repaired};
 
 /// Flips a bit of a bitmap.
 fn flip(bitmap: &mut [u8], at: usize) {
@@ -161,6 +166,26 @@ fn quota_blocks(image: &Image, number: u32) -> Vec<Block> {
         _ => None,
     });
     runs.flat_map(|(start, count)| (0..count).map(move |at| Block(start.0 + at))).collect()
+}
+
+/// Who does not know what time it is writes no deletion times that could be numbers of inodes.
+#[test]
+fn times_of_repairs_without_a_clock() {
+    if !ready("times_of_repairs_without_a_clock") {
+        return;
+    }
+    let mut image = Image::of("ext2");
+    let number = image.inode_of("a/b");
+    image.inode(number, |inode| inode.raw_mut().i_block.fill(0));
+    let check_it = |bytes: &[u8]| {
+        let mut ears = Ears::repairing();
+        let device = Arc::new(MemoryDevice::from_bytes(bytes));
+        let outcome = check(device, &Options::default(), &mut ears).unwrap();
+        (ears.heard, outcome)
+    };
+    let (heard, outcome) = check_it(&image.bytes);
+    assert!(!heard.is_empty());
+    assert_eq!(check_it(&repaired(&outcome)).0, []);
 }
 
 #[test]

@@ -101,11 +101,11 @@ pub(in crate::check) fn set_dotdot(
         }
         let second = entries_without_tail(bytes, layout).nth(1);
         let Some(Ok(entry)) = second else { return Some(false) };
-        let (is_dotdot, at) = (entry.name == b"..", entry.offset);
-        if is_dotdot && let Some(to) = bytes.get_mut(at..at + 4) {
+        let (changes, at) = (entry.name == b".." && entry.inode != Some(parent), entry.offset);
+        if changes && let Some(to) = bytes.get_mut(at..at + 4) {
             to.copy_from_slice(&parent.get().to_le_bytes());
         }
-        Some(is_dotdot)
+        Some(changes)
     })
 }
 

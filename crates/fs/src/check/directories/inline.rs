@@ -117,6 +117,9 @@ fn parent(first: &mut [u8; I_BLOCK_LEN], examiner: &mut Examiner<'_>, voice: &mu
     let mend = voice.found(&DIRECTORY_DOTDOT, || Finding::new(place, "no parent", "the parent is put back"));
     if mend {
         set_parent(first, InodeNumber::ROOT);
+        examiner.facts.dotdot_left.remove(u64::from(examiner.inode.number().index()));
+    } else {
+        examiner.facts.dotdot_left.insert(u64::from(examiner.inode.number().index()));
     }
     mend
 }

@@ -475,11 +475,13 @@ impl Examiner<'_> {
             format!("`{}` leading to inode {}", entry.name.escape_ascii(), raw_inode(entry.inode))
         });
         if !voice.found(&DIRECTORY_DOTDOT, || Finding::new(self.place(spot), found, "`..` is put back")) {
+            self.facts.dotdot_left.insert(u64::from(self.inode.number().index()));
             return false;
         }
         let len = second.map_or_else(|| self.next_sound(bytes, at) - at, |entry| entry.len);
         let type_code = if self.layout.file_types { FileType::Directory.entry_code() } else { 0 };
         self.overwritten(second, b"..");
+        self.facts.dotdot_left.remove(u64::from(self.inode.number().index()));
         // The pass over the tree finds the parent.
         put(bytes, at, &InodeNumber::ROOT.get().to_le_bytes());
         self.put_len(bytes, at, len);

@@ -3,7 +3,7 @@
 use std::io;
 
 use ondisk::inode::{FileType, Inode, InodeFlags};
-use ondisk::units::{Block, InodeNumber, low_u32};
+use ondisk::units::{Block, InodeNumber};
 
 use super::Pass;
 use super::attributes::Held;
@@ -210,7 +210,7 @@ impl<'x, 'p, 'r, 's> Examination<'x, 'p, 'r, 's> {
                 if inode.links() == 0 { "the time becomes that of now" } else { "the time is cleared" },
             )
         }) {
-            let time = if self.inode().links() == 0 { self.now() } else { 0 };
+            let time = if self.inode().links() == 0 { self.subject().deletion_time() } else { 0 };
             self.scratch.inode.raw_mut().i_dtime.set(time);
         }
     }
@@ -224,7 +224,7 @@ impl<'x, 'p, 'r, 's> Examination<'x, 'p, 'r, 's> {
                 Words::new("a deleted inode without a deletion time", "the time becomes that of now")
             })
         {
-            let now = self.now();
+            let now = self.subject().deletion_time();
             self.scratch.inode.raw_mut().i_dtime.set(now);
         }
     }
@@ -241,11 +241,6 @@ impl<'x, 'p, 'r, 's> Examination<'x, 'p, 'r, 's> {
         }
     }
 
-    /// Now, as inodes hold it.
-    pub(super) fn now(&self) -> u32 {
-        low_u32(self.subject().now.seconds.max(1).cast_unsigned())
-    }
-
     /// Counts and sizes follow from what was mended, blocks may be free now.
     pub(super) fn cut(&mut self) {
         (self.changed, self.cut) = (true, true);
@@ -259,7 +254,7 @@ impl<'x, 'p, 'r, 's> Examination<'x, 'p, 'r, 's> {
 
     /// Gives the inode up: what it held is free, names that lead to it go.
     pub(super) fn clear(&mut self) {
-        let now = self.now();
+        let now = self.subject().deletion_time();
         let reserved = !self.pass.special.is_ordinary(self.inode().number());
         if self.inode().file_type().is_none_or(|file_type| file_type == FileType::Directory) {
             self.pass.facts.names_lost();

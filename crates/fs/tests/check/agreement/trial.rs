@@ -81,6 +81,8 @@ pub(super) struct Ears {
     stay: Vec<&'static str>,
     told: Vec<String>,
     loud: bool,
+    /// Whether nothing is to be repaired.
+    leaves: bool,
 }
 
 impl Sink for Ears {
@@ -97,7 +99,7 @@ impl Sink for Ears {
                 issue.kind.id, issue.place, issue.found, issue.expected, issue.repair
             ));
         }
-        Decision::Repair
+        if self.leaves { Decision::Leave } else { Decision::Repair }
     }
 }
 
@@ -112,8 +114,30 @@ impl Ears {
     }
 }
 
+/// Checks a volume and repairs everything.
 pub(super) fn examine(device: Arc<dyn Device>, loud: bool) -> Result<(Ears, Outcome), Finding> {
-    let mut ears = Ears { loud, ..Ears::default() };
+    listen(device, Ears { loud, ..Ears::default() })
+}
+
+/// Checks a volume and repairs nothing: that nothing is changed then, but for what waits in the journal.
+fn leave(device: Arc<dyn Device>, loud: bool) -> Option<Finding> {
+    let (ears, outcome) = listen(device, Ears { leaves: true, ..Ears::default() }).ok()?;
+    let changed = !outcome.repaired.is_unchanged() && !ears.ids.contains(&"journal-needs-replay");
+    if changed && loud {
+        outcome
+            .repaired
+            .each_change(|change| {
+                let bytes = change.old.iter().zip(change.new).enumerate();
+                let differ: Vec<_> = bytes.filter(|(_, (old, new))| old != new).collect();
+                println!("changed at {}: {differ:?}", change.offset);
+                Ok(())
+            })
+            .unwrap();
+    }
+    changed.then(|| Finding::Broken { how: format!("changed what nobody decided for ({})", ears.summary()) })
+}
+
+fn listen(device: Arc<dyn Device>, mut ears: Ears) -> Result<(Ears, Outcome), Finding> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let options = Options {
         // Of the same time as e2fsck's: superblocks written after it are wrong.
@@ -274,7 +298,8 @@ impl Bench {
         if self.loud {
             println!("e2fsck: {}", they.as_deref().unwrap_or("takes too long"));
         }
-        let mut findings = Vec::new();
+        let mut findings: Vec<_> =
+            leave(Arc::clone(&mutant.device) as Arc<dyn Device>, self.loud).into_iter().collect();
         let checked = examine(Arc::clone(&mutant.device) as Arc<dyn Device>, self.loud);
         let we_object = checked.as_ref().map_or(true, |(ears, _)| !ears.ids.is_empty());
         let we = checked.as_ref().map_or(String::new(), |(ears, _)| ears.summary());
