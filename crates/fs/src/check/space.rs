@@ -410,7 +410,7 @@ impl Repair<'_, '_, '_> {
             let repairs = fits || self.report.found(&kind::GROUP_UNUSED_INODES, finding);
             let becomes = if repairs { stated.min(tail) } else { stated };
             self.edit(group, |raw| raw.set_unused_inodes(becomes));
-        } else if !examined.unused_fits(self.subject) {
+        } else if !examined.unused_fits(self.subject) && !self.report.all_stays() {
             self.edit(group, |raw| raw.set_unused_inodes(tail));
         }
     }
