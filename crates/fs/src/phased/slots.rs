@@ -1,13 +1,11 @@
 //! Records of inodes: which may stand on the device in which phase.
 
-use ondisk::inode::{FileType, Inode};
+use ondisk::inode::{FileType, Inode, LINKS_MAX};
 use ondisk::units::InodeNumber;
 
 use super::{Notes, Phase};
 use crate::format::Format;
 
-/// Most names that an inode has: behind it a directory stops counting.
-const LINKS_MAX: u32 = 65_000;
 /// Where a record has the low half of its mode, and its number of links.
 const MODE: usize = 0;
 const LINKS: usize = 0x1A;
@@ -104,7 +102,7 @@ fn peak(notes: &Notes, number: InodeNumber, before: &[u8], after: &[u8]) -> u16 
         // It does not count.
         return 1;
     }
-    let most = u32::from(was).saturating_add(notes.names_of(number)).min(LINKS_MAX);
+    let most = u32::from(was).saturating_add(notes.names_of(number)).min(LINKS_MAX.into());
     is.max(u16::try_from(most).unwrap_or(u16::MAX))
 }
 
