@@ -32,9 +32,22 @@ pub fn fail(command: &mut Command) -> String {
     said
 }
 
-/// `plat build SOURCE IMAGE` with further options.
+/// `plat build SOURCE IMAGE` with further options; the check of ours must find the image sound.
 pub fn build(source: &Path, image: &Path, options: &[&str]) {
     succeed(plat(&["build"]).args(options).arg(source).arg(image));
+    let device = platfs::device::FileDevice::new(std::fs::File::open(image).unwrap()).unwrap();
+    let options = platfs::check::Options::default();
+    let checked = platfs::check::check(std::sync::Arc::new(device), &options, &mut Refusing);
+    assert!(checked.unwrap().summary.is_sound());
+}
+
+/// Fails over the first issue.
+struct Refusing;
+
+impl platfs::check::Sink for Refusing {
+    fn issue(&mut self, issue: platfs::check::Issue) -> platfs::check::Decision {
+        panic!("the check of ours: {issue:?}");
+    }
 }
 
 /// A modest odd tree below `scratch`.

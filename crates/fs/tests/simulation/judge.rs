@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::Arc;
 
+use platfs::check::{Decision, Issue, Options, Sink};
+use platfs::device::Device;
 use platfs::ondisk::inode::FileType;
 use platfs::{Seek, Volume};
 
@@ -109,5 +112,27 @@ fn mounted(model: &Model, id: Id, path: &Path, seen: &mut BTreeMap<Id, u64>) {
             assert_eq!(std::fs::read_link(path).unwrap().as_os_str().as_bytes(), target, "{shown}");
         }
         Content::Fifo => {}
+    }
+}
+
+/// Asserts that the check, which shares no code with what writes, finds nothing but issues of some kinds.
+pub fn check(device: &Arc<dyn Device>, besides: &[&str], step: u64) {
+    let mut listener = Listener { besides, first: None };
+    let checked = platfs::check::check(Arc::clone(device), &Options::default(), &mut listener);
+    checked.unwrap_or_else(|error| panic!("step {step}: the check: {error}"));
+    assert!(listener.first.is_none(), "step {step}: the check: {:?}", listener.first);
+}
+
+struct Listener<'k> {
+    besides: &'k [&'k str],
+    first: Option<Issue>,
+}
+
+impl Sink for Listener<'_> {
+    fn issue(&mut self, issue: Issue) -> Decision {
+        if !self.besides.contains(&issue.kind.id) {
+            self.first.get_or_insert(issue);
+        }
+        Decision::Leave
     }
 }

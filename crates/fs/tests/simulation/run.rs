@@ -24,6 +24,10 @@ const CROWD: usize = 120;
 /// Steps between two whole comparisons, of a short run and of one over `LONG` steps.
 const EPOCHS: [u64; 2] = [150, 1000];
 const LONG: u64 = 10_000;
+/// One step in so many is followed by a sync and a check of all that is on the device.
+const INSPECTED: u64 = 10;
+/// What a check tells of a volume only because it is in use.
+const IN_USE: [&str; 4] = ["journal-needs-replay", "volume-state", "orphans", "orphans-marked"];
 
 pub struct Run {
     profile: Profile,
@@ -95,6 +99,10 @@ impl Run {
         for step in 1..=steps {
             self.step = step;
             self.step();
+            if self.random.one_in(INSPECTED) {
+                self.volume().sync().unwrap();
+                judge::check(&self.device, &IN_USE, step);
+            }
             if step.is_multiple_of(epoch) || step == steps {
                 judge::compare(self.volume(), &self.model);
                 self.volume.take().unwrap().close().unwrap();
@@ -109,6 +117,7 @@ impl Run {
     }
 
     fn judge(&self) {
+        judge::check(&self.device, &[], self.step);
         if testkit::tool::have_tools("model", &["e2fsck"]) {
             let said = testkit::fsck::complaints(&self.image);
             assert!(said.is_empty(), "step {}: e2fsck -fn: {said}", self.step);
