@@ -175,6 +175,14 @@ fn symbolic_links() {
     in_inode("ext4", "short-link", |inode| inode.set_size(9), &["symlink-target"]);
     in_inode("ext4", "long-link", |inode| inode.set_size(100), &["symlink-target"]);
     in_inode("ext2", "long-link", |inode| inode.set_size(300), &["symlink-target"]);
+    // A size of the five bytes that are left would say that they are in the inode.
+    for name in ["ext2", "ext4"] {
+        let cut = |image: &mut Image| {
+            let block = image.block_of("long-link", 0);
+            image.block(block)[5] = 0;
+        };
+        planted(name, cut, &["symlink-target", "entry-unused"]);
+    }
     in_inode("ext4", "short-link", |inode| add_flags(inode, InodeFlags::INDEX), &["symlink-flags"]);
     in_inode("ext4", "short-link", |inode| add_flags(inode, InodeFlags::EXTENTS), &["symlink-flags"]);
 }

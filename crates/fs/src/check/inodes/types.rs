@@ -345,7 +345,9 @@ impl Examination<'_, '_, '_, '_> {
         } else {
             bytes.iter().position(|byte| *byte == 0)? as u64
         };
-        (len < bytes.len() as u64).then_some(len)
+        // A size that fits the inode would say that the target is there.
+        let least = if fast { 0 } else { I_BLOCK_LEN as u64 };
+        (least..bytes.len() as u64).contains(&len).then_some(len)
     }
 
     /// The one block of a long target.
