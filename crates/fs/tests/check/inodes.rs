@@ -565,6 +565,23 @@ fn blocks_with_several_owners() {
         image.inode(number, |inode| in_root(inode, |_, first| first.start = taken));
     };
     shared("ext4", attributes, &["a/small"], &["blocks-shared"]);
+    // Two files have the block by right, and keep it together.
+    let held_by_two = |image: &mut Image| {
+        let taken = image.read_inode(image.inode_of("large")).attribute_block();
+        let sealer = image.format.sealer;
+        let block_size = image.format.geometry.block_size;
+        let bytes = image.block(taken);
+        bytes[4] = 2;
+        sealer.seal_attribute_block(taken, bytes);
+        let other = image.inode_of("a/b/c/other");
+        image.inode(other, |inode| {
+            inode.set_attribute_block(taken);
+            let sectors = inode.sectors(block_size) + u64::from(block_size.bytes() >> 9);
+            inode.set_sectors(sectors, block_size);
+        });
+        attributes(image);
+    };
+    shared("ext4", held_by_two, &["a/small"], &["blocks-shared"]);
     // One that has most of the volume: no other loses anything.
     let greedy = |image: &mut Image| {
         let number = image.inode_of("a/small");

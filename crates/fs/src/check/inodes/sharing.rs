@@ -66,6 +66,8 @@ struct Plan<'a> {
     best: HashMap<u64, Best>,
     /// Inodes that claim any of them.
     claimants: Vec<InodeNumber>,
+    /// Who claims a block of attributes for all that have it.
+    holders: HashMap<u64, InodeNumber>,
     /// New places of blocks of attributes.
     attributes: HashMap<u64, Block>,
     /// Clusters that their best owner still uses, and such that it does without.
@@ -83,6 +85,7 @@ pub(in crate::check) fn resolve(subject: &Subject, facts: &Facts, report: &mut R
         facts,
         best: HashMap::new(),
         claimants: Vec::new(),
+        holders: HashMap::new(),
         attributes: HashMap::new(),
         kept: HashSet::new(),
         left: HashSet::new(),
@@ -137,7 +140,6 @@ impl Plan<'_> {
     /// All claims of inodes in use, compared.
     fn owners(&mut self, pass: &Pass<'_>) {
         let mut scratch = Scratch::new(self.subject);
-        let mut blocks = HashSet::new();
         let mut sink = Mute;
         let mut mute = Report::new(&mut sink);
         let mut claimants = Vec::new();
@@ -161,10 +163,10 @@ impl Plan<'_> {
                 found.extend(clusters.filter(|at| self.facts.shared.contains(*at)).map(|at| (at, rank)));
             }
             let own = self.cluster(attributes.0);
-            if attributes.0 != 0 && self.facts.shared.contains(own) && blocks.insert(attributes.0) {
+            let touches = attributes.0 != 0 && self.facts.shared.contains(own);
+            if touches && *self.holders.entry(attributes.0).or_insert(number) == number {
                 found.push((own, ATTRIBUTES.min(rank)));
             }
-            let touches = attributes.0 != 0 && self.facts.shared.contains(own);
             if !found.is_empty() || touches {
                 claimants.push(number);
             }
@@ -221,8 +223,8 @@ impl Plan<'_> {
         lost.sort_unstable();
         lost.dedup();
         let own = self.cluster(attributes.0);
-        let moves_attributes =
-            attributes.0 != 0 && !self.attributes.contains_key(&attributes.0) && self.leaves(own, number);
+        let holder = self.holders.get(&attributes.0).filter(|_| !self.attributes.contains_key(&attributes.0));
+        let moves_attributes = holder.is_some_and(|holder| self.leaves(own, *holder));
         if lost.is_empty() && !moves_attributes {
             return examination.mend();
         }
