@@ -2,7 +2,7 @@
 //!
 //! Owns: the head and the tail of the log, what it holds that is not in place, which blocks it must revoke,
 //! and the order of all this with flushes. Excludes: what belongs to a transaction (`sync`), and how large one
-//! may become before it must be committed (`credits`).
+//! may become before it must be committed (`running`).
 //!
 //! The order of a commit: revocations, descriptors and copies; flush, which also makes stable the data that
 //! was written before; the commit block; flush. Of a checkpoint: the blocks to their places; flush; the new

@@ -2,8 +2,9 @@
 //! I27 to I31).
 //!
 //! Owns: the phases of an epoch (all that one sync collects), what must be noted of changes so that they can
-//! be told apart, and which image of a block may stand on the device in which phase. Excludes: what the
-//! changes mean to the verbs, and when an epoch ends (`sync`).
+//! be told apart, and which image of a block may stand on the device in which phase; and the recovery of a
+//! volume that was cut off in one, which goes by what `check` finds. Excludes: what the changes mean to the
+//! verbs, and when an epoch ends (`sync`).
 //!
 //! Between two phases the device is flushed. A block that holds changes of several phases goes out several
 //! times, each time with what is allowed so far: [`image`] makes that of what the device had before the epoch
