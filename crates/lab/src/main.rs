@@ -5,6 +5,7 @@ mod measure;
 mod numbers;
 mod plot;
 mod replay;
+mod results;
 mod scenario;
 mod series;
 mod table;
@@ -14,6 +15,7 @@ mod volume;
 use clap::{Parser, Subcommand};
 use counters::Ledger;
 use replay::Tape;
+use results::{Cell, Results};
 use scenario::{SCENARIOS, Scenario, Setting, Setup};
 use series::Series;
 use std::path::{Path, PathBuf};
@@ -104,6 +106,9 @@ struct RunOptions {
     /// Writes plots of what happened over time into this directory, for scenarios that age.
     #[arg(long, value_name = "DIR")]
     plot: Option<PathBuf>,
+    /// Appends every figure to this file, and what happened over time of scenarios that age.
+    #[arg(long, value_name = "FILE")]
+    results: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
@@ -136,7 +141,9 @@ fn named(name: &str) -> Result<&'static Scenario, String> {
 
 fn run_all(options: &RunOptions) -> Result<(), String> {
     let scenarios = options.scenarios.iter().map(|name| named(name)).collect::<Result<Vec<_>, _>>()?;
-    let series = if options.plot.is_some() { Series::collecting() } else { Series::default() };
+    let results = options.results.as_deref().map(Results::append).transpose()?;
+    let wanted = options.plot.is_some() || results.is_some();
+    let series = if wanted { Series::collecting() } else { Series::default() };
     let setup = Setup {
         seed: options.seed,
         quick: options.quick,
@@ -148,11 +155,15 @@ fn run_all(options: &RunOptions) -> Result<(), String> {
         tape: Tape::default(),
     };
     for scenario in scenarios {
-        run(scenario, &setup, options.seeds.max(1), options.json, options.csv);
+        let runs = run(scenario, &setup, options.seeds.max(1), options.json, options.csv);
         print!("{}", setup.counters.text());
+        let points = series.take();
+        if let Some(results) = &results {
+            keep(results, scenario, &setup, &runs)?;
+            points.iter().try_for_each(|point| results.add(point.frame(scenario.name)))?;
+        }
         let Some(dir) = &options.plot else { continue };
-        let names =
-            plot::write(dir, &series.take()).map_err(|error| format!("{}: {error}", dir.display()))?;
+        let names = plot::write(dir, &points).map_err(|error| format!("{}: {error}", dir.display()))?;
         eprintln!("{}: {} plots in {}", scenario.name, names.len(), dir.display());
     }
     Ok(())
@@ -201,7 +212,29 @@ fn list() {
     }
 }
 
-fn run(scenario: &Scenario, setup: &Setup, seeds: u64, json: bool, csv: bool) {
+/// Appends the rows of all seeds to a file of results.
+fn keep(results: &Results, scenario: &Scenario, setup: &Setup, runs: &[table::Rows]) -> Result<(), String> {
+    let sets = setup.sets.iter().map(|set| (set.to_string(), true.into()));
+    let parameters: serde_json::Map<_, _> =
+        sets.chain(setup.quick.then(|| ("quick".to_string(), true.into()))).collect();
+    for (seed, rows) in (setup.seed..).zip(runs) {
+        for row in rows {
+            results.add(Cell {
+                table: scenario.name.into(),
+                case: row.case.clone(),
+                system: row.policy.clone(),
+                seed,
+                parameters: parameters.clone(),
+                figures: row.values.iter().copied().collect(),
+                ..Cell::default()
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Runs a scenario under each seed, prints what comes of it and returns it.
+fn run(scenario: &Scenario, setup: &Setup, seeds: u64, json: bool, csv: bool) -> Vec<table::Rows> {
     let mut runs = Vec::new();
     for seed in setup.seed..setup.seed.saturating_add(seeds) {
         let rows = (scenario.run)(&Setup { seed, ..setup.clone() });
@@ -220,4 +253,5 @@ fn run(scenario: &Scenario, setup: &Setup, seeds: u64, json: bool, csv: bool) {
     if !json && !csv {
         print!("{}", verdict::text(&runs));
     }
+    runs
 }

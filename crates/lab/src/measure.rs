@@ -2,8 +2,10 @@
 //! one without the other, since they trade against each other.
 
 use crate::numbers::float;
+use crate::results::Extents;
 use crate::volume::{File, Volume};
-use ondisk::units::ClusterRun;
+use ondisk::units::{ClusterRun, Group};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A ratio; zero where there is nothing to divide by.
@@ -75,6 +77,30 @@ pub(crate) fn histogram(volume: &Volume) -> Vec<u64> {
         }
     }
     bins
+}
+
+/// Share in use of each group, 255 for all of it; a group in which anything is in use is never 0, and
+/// one in which anything is free never 255.
+pub(crate) fn groups(volume: &Volume) -> Vec<u8> {
+    let layout = *volume.engine.layout();
+    let share = |group: Group| {
+        let all = layout.clusters_of(group);
+        let used = all.saturating_sub(volume.engine.group_free(group));
+        let share = (u64::from(used) * 255).checked_div(u64::from(all)).unwrap_or(255);
+        u8::try_from(if used > 0 { share.max(1) } else { share }).unwrap_or(255)
+    };
+    (0..layout.groups).map(Group).map(share).collect()
+}
+
+/// Where the files in the most pieces lie: the longer first of those in as many.
+pub(crate) fn worst<'a>(files: impl Iterator<Item = &'a File>) -> Vec<Extents> {
+    const FILES: usize = 24;
+    const RUNS: usize = 64;
+    let mut worst: Vec<&File> = files.filter(|file| !file.runs.is_empty()).collect();
+    worst.sort_by_key(|file| Reverse((file.runs.len(), file.clusters(), file.key)));
+    worst.truncate(FILES);
+    let runs = |file: &File| file.runs.iter().take(RUNS).map(|run| (run.start.0, run.count.into())).collect();
+    worst.iter().map(|file| Extents { name: format!("file {}", file.key), runs: runs(file) }).collect()
 }
 
 /// Measures of reading everything, directory by directory, files in the order of creation: the

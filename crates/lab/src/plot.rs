@@ -101,6 +101,11 @@ mod tests {
             at,
             values: vec![("extents/file", 1.0 + at)],
             histogram: vec![1, 2, 3],
+            fullness: 0.8,
+            operations: 1,
+            groups: Vec::new(),
+            clusters: 0,
+            worst: Vec::new(),
         };
         let points = [
             point("git 80 %", "lease", 0.5),

@@ -46,6 +46,14 @@ pub(crate) struct Setting {
     value: u32,
 }
 
+impl std::fmt::Display for Setting {
+    /// As it is said on the command line.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let policy = self.policy.as_ref().map(|policy| format!("{policy}:")).unwrap_or_default();
+        write!(f, "{policy}{}={}", self.name, self.value)
+    }
+}
+
 impl Setting {
     /// Reads `name=value` or `policy:name=value`.
     ///
@@ -203,6 +211,7 @@ mod tests {
     fn settings_are_read_and_wrong_ones_explained() {
         let read = Setting::read("mballoc-6.4:mb_max_to_scan=50").unwrap();
         assert_eq!((read.policy.as_deref(), read.value), (Some("mballoc-6.4"), 50));
+        assert_eq!(read.to_string(), "mballoc-6.4:mb_max_to_scan=50");
         assert_eq!(Setting::read("mb_max_to_scan=50").unwrap().policy, None);
         for (text, part) in [
             ("mb_max_to_scan", "say name=value"),
