@@ -7,19 +7,20 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A crate, and the workspace crates that it may use outside of its tests.
-const ARROWS: [(&str, &[&str]); 8] = [
+const ARROWS: [(&str, &[&str]); 9] = [
     ("crates/ondisk", &[]),
     ("crates/placement", &["ondisk"]),
     ("crates/fs", &["ondisk", "placement"]),
     ("crates/fuse", &[]),
     ("crates/cli", &["ondisk", "platfs", "fuse"]),
-    ("crates/lab", &["ondisk", "placement", "platfs"]),
+    ("crates/crash", &["platfs", "testkit"]),
+    ("crates/lab", &["ondisk", "placement", "platfs", "crash"]),
     ("crates/testkit", &[]),
     ("xtask", &["testkit"]),
 ];
 
 /// The workspace's libraries, as `Cargo.toml` and `use` name them.
-const OURS: [&str; 5] = ["ondisk", "placement", "platfs", "fuse", "testkit"];
+const OURS: [&str; 6] = ["ondisk", "placement", "platfs", "fuse", "crash", "testkit"];
 
 /// The ladder inside `fs`, from the top; a rung may name those after it only. Rungs of the same number may name each other.
 const LADDER: [(&str, u8); 10] = [

@@ -7,7 +7,7 @@ use platfs::device::Recorder;
 use platfs::{Allocate, Attributes, Error, InodeNumber, Kind, NewInode, Replace, Volume, WriteOptions};
 use testkit::random::Random;
 
-use super::workload::{Contents, Model, Node, PIECE, PROMISED, piece};
+use crate::workload::{Contents, Model, Node, PIECE, PROMISED, piece};
 
 /// Names in a directory: in blocks of 1 KiB an index of many leaves.
 const NAMES: u64 = 120;

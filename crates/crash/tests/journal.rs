@@ -1,39 +1,17 @@
 //! Crashes of volumes with a journal: every state that the device may be left in, of recorded runs, is recovered
 //! and compared with what was promised; some by e2fsck too, and some recoveries are cut off and begun anew.
 //!
-//! `PLATFS_SEED=n cargo test -p platfs --test crash KIND` repeats a random run, `PLATFS_SEQUENCE=n` one of the
+//! `PLATFS_SEED=n cargo test -p platfs-crash --test journal KIND` repeats a random run, `PLATFS_SEQUENCE=n` one of the
 //! sequences: a failure says which.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#[path = "crash/ace.rs"]
-mod ace;
-#[path = "crash/kinds.rs"]
-mod kinds;
-#[path = "crash/large.rs"]
-mod large;
-#[path = "crash/model.rs"]
-mod model;
-#[path = "crash/mutate.rs"]
-mod mutate;
-#[path = "crash/oracle.rs"]
-mod oracle;
-#[path = "crash/random.rs"]
-mod random;
-#[path = "crash/record.rs"]
-mod record;
-#[path = "crash/states.rs"]
-mod states;
-#[path = "crash/survive.rs"]
-mod survive;
-#[path = "crash/calls.rs"]
-mod workload;
-
-use kinds::{KINDS, Kind};
+use crash::kinds::{KINDS, Kind};
+use crash::record::{record, record_sequence, set_up};
+use crash::survive::{Depth, Looked, enumerate, survive};
+use crash::{ace, faults};
 use platfs::DataMode;
-use record::{record, record_sequence, set_up};
-use survive::{Depth, Looked, enumerate, survive};
 use testkit::tool;
 
 fn number(variable: &str) -> Option<u64> {
@@ -117,7 +95,7 @@ fn sequences_of_calls() {
 /// Faults that a log writer could have, put into what was recorded of a right one: each is found.
 #[test]
 fn faults_are_found() {
-    for (kind, name, fault) in mutate::FAULTS {
+    for (kind, name, fault) in faults::journal::FAULTS {
         let kind = self::kind(kind);
         let found = (1..=FAULTY_RUNS).find_map(|seed| {
             let mut run = record(kind, seed, 400);
@@ -132,7 +110,7 @@ fn faults_are_found() {
 /// Runs in which a fault must show.
 const FAULTY_RUNS: u64 = 6;
 
-/// `cargo test --release -p platfs --test crash many_states -- --ignored --nocapture`: 100,000 different states of
+/// `cargo test --release -p platfs-crash --test journal many_states -- --ignored --nocapture`: 100,000 different states of
 /// each mode (`PLATFS_MODE=Journal`: only of that one), or `PLATFS_STATES`, half of them of random runs
 /// (`PLATFS_SEED`: other ones), half of sequences.
 #[test]

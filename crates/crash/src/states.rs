@@ -10,7 +10,7 @@ use platfs::device::{Device, Event, MemoryDevice, Overlay};
 use platfs::ondisk::units::BlockSize;
 use testkit::random::Random;
 
-use super::workload::PROMISED;
+use crate::calls::PROMISED;
 
 /// Set in the mark of a promise that is of one file, whose number stands above the call's.
 pub const OF_FILE: u64 = 1 << 62;

@@ -9,9 +9,9 @@ use platfs::ondisk::inode::FileType;
 use platfs::ondisk::units::InodeNumber;
 use platfs::{OpenOptions, Volume};
 
-use super::model::{Model, Node, PIECE, Piece, bytes_of};
-use super::states::State;
-use super::workload::ATTRIBUTE;
+use crate::calls::ATTRIBUTE;
+use crate::model::{Model, Node, PIECE, Piece, bytes_of};
+use crate::states::State;
 
 /// What a name is found to lead to.
 struct Thing {

@@ -3,8 +3,8 @@
 use platfs::Allocate;
 use testkit::random::Random;
 
-use super::model::Node;
-use super::workload::Workload;
+use crate::calls::Workload;
+use crate::model::Node;
 
 /// Pieces of a file.
 const LONGEST: u64 = 90;

@@ -7,8 +7,8 @@ use platfs::ondisk::features::Incompat;
 use platfs::ondisk::units::InodeNumber;
 use platfs::{Allocate, Attributes, Error, Kind, NewInode, Replace, Volume, WriteOptions};
 
-use super::model::{Contents, Model, Node, PIECE, Piece, bytes_of};
-use super::states::OF_FILE;
+use crate::model::{Contents, Model, Node, PIECE, Piece, bytes_of};
+use crate::states::OF_FILE;
 
 /// Set in a mark: all calls up to its number are promised.
 pub const PROMISED: u64 = 1 << 63;

@@ -6,12 +6,12 @@ use platfs::Volume;
 use platfs::device::{Device, Event, MemoryDevice, Recorder};
 use testkit::random::Random;
 
-use super::ace;
-use super::kinds::Kind;
-use super::model::Model;
-use super::random::Chooser;
-use super::states::States;
-use super::workload::Workload;
+use crate::ace;
+use crate::calls::Workload;
+use crate::kinds::Kind;
+use crate::model::Model;
+use crate::random::Chooser;
+use crate::states::States;
 
 /// What was recorded of a run.
 pub struct Run {

@@ -10,9 +10,9 @@ use platfs::{InodeNumber, OpenOptions, Volume};
 use testkit::scratch::Scratch;
 use testkit::{fsck, tool};
 
-use super::deep::Places;
-use super::states::State;
-use super::workload::{Contents, Model, Node, PIECE, piece};
+use crate::deep::Places;
+use crate::states::State;
+use crate::workload::{Contents, Model, Node, PIECE, piece};
 
 /// What a check may tell of: too much in use, no name, too many links, checksums of bitmaps.
 const ALLOWED: &[&str] = &[

@@ -3,7 +3,7 @@
 
 use platfs::Allocate;
 
-use super::workload::Workload;
+use crate::calls::Workload;
 
 /// A call; the file that it is about, or `None` if it can't be made.
 type Call = fn(&mut Workload<'_>) -> Option<u32>;

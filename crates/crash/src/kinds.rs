@@ -5,8 +5,8 @@ use platfs::mkfs::{FsType, Options, Plan, parse_features};
 use platfs::ondisk::inode::Timestamp;
 use platfs::{DataMode, OpenOptions};
 
-use super::oracle::Rule;
-use super::random::Taste;
+use crate::oracle::journal::Rule;
+use crate::random::Taste;
 
 /// A kind of volume, and how it is written.
 #[derive(Clone, Copy)]

@@ -1,5 +1,7 @@
 //! Changes that are larger than the log: made in parts, and finished after a crash in between.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::sync::Arc;
 
 use platfs::device::{Device, Event, MemoryDevice, Recorder};
@@ -14,8 +16,8 @@ use platfs::{
 
 use zerocopy::IntoBytes;
 
-use super::oracle;
-use super::states::States;
+use crash::oracle::journal as oracle;
+use crash::states::States;
 
 const BLOCK_LEN: usize = 1024;
 const BLOCK: u64 = BLOCK_LEN as u64;

@@ -9,11 +9,11 @@ use platfs::ondisk::units::BlockSize;
 use testkit::scratch::Scratch;
 use testkit::{fsck, tool};
 
-use super::kinds::Kind;
-use super::oracle::{self, complaints};
-use super::record::{Run, record};
-use super::states::{State, States};
-use super::workload::PROMISED;
+use crate::calls::PROMISED;
+use crate::kinds::Kind;
+use crate::oracle::journal::{self as oracle, complaints};
+use crate::record::{Run, record};
+use crate::states::{State, States};
 
 /// How much is done with a state: each so manieth of them.
 #[derive(Clone, Copy)]
@@ -112,7 +112,7 @@ pub type Looked = HashSet<u64>;
 pub fn enumerate(kind: &Kind, run: &Run, seed: u64, depth: Depth, looked: &mut Looked) -> Result<(), String> {
     let judge = Judge { kind, run, depth, scratch: Scratch::new("crash") };
     let size = BlockSize::from_bytes(u64::from(kind.block_size)).unwrap();
-    let states = States::new(Arc::new(super::record::copy(&run.base)), run.events.clone(), size, seed);
+    let states = States::new(Arc::new(crate::record::copy(&run.base)), run.events.clone(), size, seed);
     let (mut count, mut first) = (0, None);
     states.all(|state| {
         count += 1;
