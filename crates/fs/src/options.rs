@@ -1,7 +1,10 @@
 //! How to open a volume.
 
 use ondisk::inode::Timestamp;
-use placement::BlockPolicyKind;
+use placement::policy::BlockPolicy;
+use placement::{BlockPolicyKind, DirectoryPolicyKind};
+
+use crate::error::{Error, Result};
 
 /// What a crash may do to the contents of files, on volumes with a journal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -48,6 +51,8 @@ impl Ordering {
 pub struct OpenOptions {
     pub(crate) write: bool,
     pub(crate) policy: BlockPolicyKind,
+    pub(crate) tunables: Vec<(String, u32)>,
+    pub(crate) directories: DirectoryPolicyKind,
     pub(crate) loading: bool,
     pub(crate) delay: u64,
     pub(crate) ordering: Ordering,
@@ -77,6 +82,26 @@ impl OpenOptions {
     #[must_use]
     pub fn policy(mut self, policy: BlockPolicyKind) -> Self {
         self.policy = policy;
+        self
+    }
+
+    /// Tunables of the block allocation policy, by name; opening fails for names and values that it
+    /// doesn't have.
+    #[must_use]
+    pub fn tunables(mut self, tunables: &[(&str, u32)]) -> Self {
+        self.tunables = tunables.iter().map(|&(name, value)| (name.to_owned(), value)).collect();
+        self
+    }
+
+    pub(crate) fn block_policy(&self) -> Result<Box<dyn BlockPolicy>> {
+        let values: Vec<(&str, u32)> = self.tunables.iter().map(|(name, value)| (&**name, *value)).collect();
+        self.policy.tuned(&values).map_err(|error| Error::Invalid(error.to_string()))
+    }
+
+    /// The policy that says where inodes of directories and files go.
+    #[must_use]
+    pub fn directories(mut self, policy: DirectoryPolicyKind) -> Self {
+        self.directories = policy;
         self
     }
 

@@ -149,7 +149,8 @@ impl Volume {
         let cache = Arc::new(Cache::new(Arc::clone(&device), format.geometry.block_size, format.sealer));
         let space = if options.write {
             refuse_unwritable(&raw, &*device, &format, options)?;
-            Space::for_writing(&*device, &format, Arc::clone(&cache), options.policy, options.loading)?
+            let (policy, loading) = (options.block_policy()?, options.loading);
+            Space::for_writing(&*device, &format, Arc::clone(&cache), policy, options.directories, loading)?
         } else {
             Space::for_reading(&*device, &format)?
         };

@@ -207,3 +207,28 @@ fn the_orphan_file_is_read_and_emptied() {
     assert!(!read_superblock(&*device).unwrap().features().ro_compat.contains(RoCompat::ORPHAN_PRESENT));
     fsck::assert_clean(&image);
 }
+
+#[test]
+fn policies_and_their_tunables_are_as_asked_for() {
+    use platfs::placement::{BlockPolicyKind, DirectoryPolicyKind};
+    let new = NewInode { kind: Kind::Directory, attributes: Attributes::default(), xattrs: &[] };
+    let groups_used = |directories| {
+        let device = MemoryDevice::new(64 << 20);
+        let options = Options { block_size: Some(1024), ..Options::new(FsType::Ext2) };
+        Plan::new(&options, device.size()).unwrap().write(&device).unwrap();
+        let volume = Volume::open(Arc::new(device), &writing().directories(directories)).unwrap();
+        let above = volume.create(InodeNumber::ROOT, b"above", &new).unwrap();
+        let made = (0..6).map(|i| volume.create(above, format!("{i}").as_bytes(), &new).unwrap());
+        let group = |inode: InodeNumber| (inode.0.get() - 1) / volume.format().geometry.inodes_per_group;
+        made.map(group).collect::<std::collections::BTreeSet<_>>().len()
+    };
+    assert_eq!(groups_used(DirectoryPolicyKind::Spread), 6);
+    assert_eq!(groups_used(DirectoryPolicyKind::Dirpref), 1);
+
+    let windows = |value| writing().policy(BlockPolicyKind::Window).tunables(&[("rsv_default", value)]);
+    assert!(Volume::open(made(FsType::Ext2, ""), &windows(16)).is_ok());
+    for wrong in [windows(u32::MAX), writing().tunables(&[("rsv_default", 16)])] {
+        let refused = Volume::open(made(FsType::Ext2, ""), &wrong).err().unwrap();
+        assert!(matches!(&refused, Error::Invalid(why) if why.contains("rsv_default")), "{refused}");
+    }
+}

@@ -65,6 +65,9 @@ fn open_to_write(name: &OsStr, options: &MountOptions) -> Result<Volume, String>
     if let Some(policy) = options.policy {
         how = how.policy(policy);
     }
+    if let Some(policy) = options.directories {
+        how = how.directories(policy);
+    }
     Volume::open(Arc::clone(&device), &how).map_err(|error| match error {
         Error::Unsupported(_) => format!("{error}; `e2fsck -p` brings a volume in order"),
         _ => error.to_string(),

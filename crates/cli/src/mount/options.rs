@@ -50,6 +50,8 @@ pub struct MountOptions {
     pub access_times: AccessTimes,
     /// How blocks are chosen, if not as usual.
     pub policy: Option<BlockPolicyKind>,
+    /// Which directory policy, if not the default.
+    pub directories: Option<DirectoryPolicyKind>,
     /// Written bytes wait in memory for their blocks.
     pub delay: bool,
     /// The kernel may keep what programs write in its pages for a while.
@@ -93,6 +95,7 @@ impl Default for MountOptions {
             sync_names: false,
             access_times: AccessTimes::Relative,
             policy: None,
+            directories: None,
             delay: true,
             writeback: true,
             discard: false,
@@ -263,8 +266,11 @@ impl MountOptions {
                 self.policy = BlockPolicyKind::named(value);
                 Ok(true)
             }
-            "dirs" if DirectoryPolicyKind::named(value).is_some() => Ok(self.passed_over(name, value)),
-            "dirs" => Err(format!("mount option `dirs` names a directory policy, not `{value}`")),
+            "dirs" => {
+                one_of(&directory_policies())?;
+                self.directories = DirectoryPolicyKind::named(value);
+                Ok(true)
+            }
             "comment" => Ok(true),
             name => Ok(name.starts_with("x-") || name.starts_with("X-")),
         }
@@ -273,6 +279,10 @@ impl MountOptions {
 
 fn block_policies() -> Vec<&'static str> {
     platfs::placement::policy::POLICIES.iter().map(|row| row.name).collect()
+}
+
+fn directory_policies() -> Vec<&'static str> {
+    platfs::placement::inode::policy::DIRECTORY_POLICIES.iter().map(|row| row.name).collect()
 }
 
 #[cfg(test)]

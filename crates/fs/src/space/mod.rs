@@ -21,9 +21,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use ondisk::corrupt::Place;
 use ondisk::inode::FileType;
 use ondisk::units::{Block, BlockRun, Cluster, FileBlock, Group, InodeNumber, low_u32};
+use placement::policy::BlockPolicy;
 use placement::{
-    BlockPolicyKind, Contradiction, DirectoryPolicyKind, Engine, Grant, InodeEngine, InodeGrant,
-    InodeRefusal, InodeRequest, Layout, Promise, Refusal, Request,
+    Contradiction, DirectoryPolicyKind, Engine, Grant, InodeEngine, InodeGrant, InodeRefusal, InodeRequest,
+    Layout, Promise, Refusal, Request,
 };
 
 use crate::cache::{Blocks, Cache, Role};
@@ -195,7 +196,8 @@ impl Space {
         device: &dyn Device,
         format: &Format,
         cache: Arc<Cache>,
-        policy: BlockPolicyKind,
+        policy: Box<dyn BlockPolicy>,
+        directories: DirectoryPolicyKind,
         loading: bool,
     ) -> Result<Self> {
         let descriptors = Descriptors::load(device, format)?;
@@ -207,8 +209,8 @@ impl Space {
             inodes_per_group: geometry.inodes_per_group,
             groups_per_flex: geometry.groups_per_flex(),
         };
-        let blocks = Arc::new(Engine::new(layout, policy).map_err(out_of_step)?);
-        let inodes = InodeEngine::new(Arc::clone(&blocks), DirectoryPolicyKind::default());
+        let blocks = Arc::new(Engine::with_policy(layout, policy).map_err(out_of_step)?);
+        let inodes = InodeEngine::new(Arc::clone(&blocks), directories);
         groups::describe_all(format, &descriptors, &blocks, &inodes)?;
         let writing = Writing {
             format: format.clone(),
