@@ -1,6 +1,9 @@
 //! `plat-lab`: runs workloads on every placement policy and prints their figures side by side.
 
+#![allow(dead_code, reason = "the vocabulary of workloads that are being written")]
+
 mod counters;
+mod drive;
 mod measure;
 mod numbers;
 mod plot;
@@ -8,9 +11,12 @@ mod replay;
 mod results;
 mod scenario;
 mod series;
+mod system;
 mod table;
 mod verdict;
 mod volume;
+mod work;
+mod workload;
 
 use clap::{Parser, Subcommand};
 use counters::Ledger;
@@ -35,6 +41,8 @@ enum Command {
     List,
     /// Runs scenarios.
     Run(RunOptions),
+    /// Runs a workload on a whole file system: the library in model time, or any directory.
+    Work(work::WorkOptions),
     /// Records the requests of one case of a scenario under one policy.
     Record {
         /// Name of the scenario.
@@ -118,6 +126,7 @@ fn main() -> ExitCode {
             Ok(())
         }
         Command::Run(options) => run_all(&options),
+        Command::Work(options) => work::work(&options),
         Command::Record { scenario, output, policy, case, seed, quick } => record(
             &scenario,
             &output,

@@ -1,0 +1,419 @@
+//! The device of a volume in virtual time: a clock, a buffer cache, a queue of writes with an elevator,
+//! and the mechanism. It is driven by one thread, which says whose time it is.
+//!
+//! Bytes of files wait in the page cache ([`Pages`]) until too many do or somebody asks for them; from there,
+//! and metadata at once, they go through a queue of [`QUEUE`] requests, neighbours joined, which is served from
+//! their arrival on while nothing else needs the drive, nearest behind the arm first and round again (C-LOOK).
+//! Who finds it full waits. A read that misses the cache goes before them. A flush waits for all in the queue.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use platfs::device::Device;
+
+use super::buffers::Buffers;
+use super::pages::Pages;
+use super::store::{PAGE, Store};
+use super::{Drive, Mechanism, Request};
+
+/// Requests that wait at the drive: Linux's default.
+const QUEUE: u64 = 128;
+
+/// What the drive did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Figures {
+    /// Requests that the mechanism served, and their bytes.
+    pub(crate) reads: u64,
+    pub(crate) writes: u64,
+    pub(crate) read_bytes: u64,
+    pub(crate) written_bytes: u64,
+    /// Requests for which the arm was moved.
+    pub(crate) seeks: u64,
+    pub(crate) flushes: u64,
+    /// Time in which it worked.
+    pub(crate) busy: u64,
+}
+
+impl Figures {
+    /// What came since.
+    pub(crate) fn since(self, before: Figures) -> Figures {
+        Figures {
+            reads: self.reads - before.reads,
+            writes: self.writes - before.writes,
+            read_bytes: self.read_bytes - before.read_bytes,
+            written_bytes: self.written_bytes - before.written_bytes,
+            seeks: self.seeks - before.seeks,
+            flushes: self.flushes - before.flushes,
+            busy: self.busy - before.busy,
+        }
+    }
+}
+
+/// A device in virtual time.
+pub(crate) struct ModelDevice {
+    size: u64,
+    drive: &'static Drive,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Time of whoever is served.
+    now: u64,
+    /// When the mechanism has done what it was given.
+    free_at: u64,
+    /// Byte behind the last request: where the elevator is.
+    head: u64,
+    mechanism: Box<dyn Mechanism>,
+    store: Store,
+    buffers: Buffers,
+    /// Writes that wait: from where, to where, since when. They don't overlap.
+    queue: BTreeMap<u64, (u64, u64)>,
+    queued: u64,
+    pages: Pages,
+    /// The file whose bytes are being written, and the place in it of the next.
+    file: Option<(u64, u64)>,
+    /// Nothing takes time: for making volumes.
+    stopped: bool,
+    figures: Figures,
+}
+
+impl ModelDevice {
+    /// An empty device of `size` bytes, at time 0, whose clock stands until [`ModelDevice::start`].
+    pub(crate) fn new(size: u64, drive: &'static Drive) -> Self {
+        let state = State {
+            now: 0,
+            free_at: 0,
+            head: 0,
+            mechanism: drive.mechanism(size),
+            store: Store::default(),
+            buffers: Buffers::new(drive.cache / PAGE),
+            queue: BTreeMap::new(),
+            queued: 0,
+            pages: Pages::default(),
+            file: None,
+            stopped: true,
+            figures: Figures::default(),
+        };
+        ModelDevice { size, drive, state: Mutex::new(state) }
+    }
+
+    pub(crate) fn drive(&self) -> &'static Drive {
+        self.drive
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From here on everything takes time; the buffer cache is empty.
+    pub(crate) fn start(&self) {
+        let mut state = self.state();
+        state.stopped = false;
+        state.buffers.drop_all();
+    }
+
+    /// Stops the clock: what is done until the next start takes no time and is not counted.
+    pub(crate) fn stop(&self) {
+        self.state().stopped = true;
+    }
+
+    /// Forgets what the buffer cache holds, as a fresh mount would.
+    pub(crate) fn drop_caches(&self) {
+        self.state().buffers.drop_all();
+    }
+
+    /// The time of whoever was served last.
+    pub(crate) fn now(&self) -> u64 {
+        self.state().now
+    }
+
+    /// Whoever comes next has this time.
+    pub(crate) fn set_now(&self, now: u64) {
+        self.state().now = now;
+    }
+
+    /// The host computes.
+    pub(crate) fn spend(&self, time: u64) {
+        let mut state = self.state();
+        if !state.stopped {
+            state.now += time;
+        }
+    }
+
+    /// What is written from now on are bytes of a file, from a place in it on; or is metadata.
+    pub(crate) fn writing(&self, file: Option<(u64, u64)>) {
+        self.state().file = file;
+    }
+
+    /// A file's bytes need not be written any more.
+    pub(crate) fn forget(&self, file: u64) {
+        self.state().pages.forget(file);
+    }
+
+    /// Sends the bytes of one file, or of all, on their way.
+    pub(crate) fn write_back(&self, file: Option<u64>) {
+        let mut state = self.state();
+        match file {
+            Some(file) => {
+                let taken = state.pages.take(file, u64::MAX);
+                state.send(&taken, self.drive.request);
+            }
+            None => {
+                while state.pages.bytes() > 0 {
+                    let taken = state.pages.take_next();
+                    state.send(&taken, self.drive.request);
+                }
+            }
+        }
+    }
+
+    /// What the drive did until now.
+    pub(crate) fn figures(&self) -> Figures {
+        self.state().figures
+    }
+}
+
+impl State {
+    fn serve(&mut self, start: u64, request: Request) {
+        let begun = start.max(self.free_at);
+        let (end, moved) = self.mechanism.serve(begun, request);
+        self.figures.busy += end - begun;
+        self.figures.seeks += u64::from(moved);
+        if request.write {
+            self.figures.writes += 1;
+            self.figures.written_bytes += request.len;
+        } else {
+            self.figures.reads += 1;
+            self.figures.read_bytes += request.len;
+        }
+        self.free_at = end;
+        self.head = request.offset + request.len;
+    }
+
+    /// Serves the next queued write; `false` if none waits.
+    fn serve_queued(&mut self, largest: u64) -> bool {
+        let next = self.queue.range(self.head..).next().or_else(|| self.queue.iter().next());
+        let Some((&offset, &(end, since))) = next else { return false };
+        self.queue.remove(&offset);
+        let stop = end.min(offset + largest);
+        if stop < end {
+            self.queue.insert(stop, (end, since));
+        }
+        self.queued -= stop - offset;
+        self.serve(since, Request { write: true, offset, len: stop - offset });
+        true
+    }
+
+    /// The drive works while the host does something else.
+    fn catch_up(&mut self, largest: u64) {
+        while self.free_at < self.now && self.serve_queued(largest) {}
+    }
+
+    /// Puts a range in the queue, joined with what it touches.
+    fn enqueue(&mut self, offset: u64, len: u64) {
+        let (mut from, mut to, mut since) = (offset, offset + len, self.now);
+        while let Some((&start, &(end, before))) = self.queue.range(..=to).next_back() {
+            if end < from {
+                break;
+            }
+            self.queue.remove(&start);
+            self.queued -= end - start;
+            (from, to, since) = (from.min(start), to.max(end), since.min(before));
+        }
+        self.queued += to - from;
+        self.queue.insert(from, (to, since));
+    }
+
+    /// Queues ranges; who brings them waits while the queue is full.
+    fn send(&mut self, ranges: &[(u64, u64)], largest: u64) {
+        for &(offset, len) in ranges {
+            self.catch_up(largest);
+            self.enqueue(offset, len);
+            while self.queue.len() as u64 + self.queued / largest > QUEUE && self.serve_queued(largest) {
+                self.now = self.now.max(self.free_at);
+            }
+        }
+    }
+
+    /// Takes a write in: bytes of files wait, and push others out where too many do.
+    fn accept(&mut self, offset: u64, len: u64, drive: &Drive) {
+        let Some((file, at)) = self.file else { return self.send(&[(offset, len)], drive.request) };
+        self.file = Some((file, at + len));
+        self.pages.add(file, at, offset, len);
+        while self.pages.bytes() > drive.waiting {
+            let taken = self.pages.take_next();
+            self.send(&taken, drive.request);
+        }
+    }
+
+    /// Whether a page still waits to be written: it is in memory then.
+    fn waits(&self, page: u64) -> bool {
+        let end = (page + 1) * PAGE;
+        self.queue.range(..end).next_back().is_some_and(|(_, &(to, _))| to > page * PAGE)
+    }
+
+    /// The runs of pages of a range that are not in memory; they are from now on.
+    fn missing(&mut self, offset: u64, len: u64) -> Vec<(u64, u64)> {
+        let mut runs: Vec<(u64, u64)> = Vec::new();
+        for page in offset / PAGE..(offset + len).div_ceil(PAGE) {
+            if self.buffers.has(page) || self.waits(page) {
+                continue;
+            }
+            self.buffers.keep(page);
+            match runs.last_mut() {
+                Some((_, end)) if *end == page => *end += 1,
+                _ => runs.push((page, page + 1)),
+            }
+        }
+        runs
+    }
+}
+
+fn check(size: u64, offset: u64, len: u64, kind: io::ErrorKind) -> io::Result<()> {
+    match offset.checked_add(len) {
+        Some(end) if end <= size => Ok(()),
+        _ => Err(io::Error::new(kind, format!("{len} bytes at {offset} are behind the end ({size})"))),
+    }
+}
+
+impl Device for ModelDevice {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let len = buffer.len() as u64;
+        check(self.size, offset, len, io::ErrorKind::UnexpectedEof)?;
+        let mut state = self.state();
+        let state = &mut *state;
+        state.store.read(offset, buffer);
+        if state.stopped {
+            return Ok(());
+        }
+        state.catch_up(self.drive.request);
+        for (first, end) in state.missing(offset, len) {
+            let (mut at, stop) = (first * PAGE, (end * PAGE).min(self.size));
+            while at < stop {
+                let step = (stop - at).min(self.drive.request);
+                state.serve(state.now, Request { write: false, offset: at, len: step });
+                state.now = state.free_at;
+                at += step;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let len = data.len() as u64;
+        check(self.size, offset, len, io::ErrorKind::WriteZero)?;
+        let mut state = self.state();
+        let state = &mut *state;
+        state.store.write(offset, data);
+        if state.stopped || len == 0 {
+            return Ok(());
+        }
+        (offset / PAGE..(offset + len).div_ceil(PAGE)).for_each(|page| state.buffers.keep(page));
+        state.accept(offset, len, self.drive);
+        Ok(())
+    }
+
+    fn write_zeros(&self, offset: u64, len: u64) -> io::Result<()> {
+        check(self.size, offset, len, io::ErrorKind::WriteZero)?;
+        let mut state = self.state();
+        state.store.write_zeros(offset, len);
+        if !state.stopped && len > 0 {
+            state.send(&[(offset, len)], self.drive.request);
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        let mut state = self.state();
+        if state.stopped {
+            return Ok(());
+        }
+        state.catch_up(self.drive.request);
+        while state.serve_queued(self.drive.request) {}
+        state.now = state.now.max(state.free_at);
+        state.figures.flushes += 1;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::MS;
+    use super::*;
+
+    fn device(name: &str) -> ModelDevice {
+        let device = ModelDevice::new(1 << 30, Drive::named(name).unwrap());
+        device.start();
+        device
+    }
+
+    #[test]
+    fn scattered_writes_go_out_in_order_and_reads_go_before_them() {
+        let device = device("sata-2010");
+        let mut numbers = crate::numbers::Numbers::new(1);
+        device.writing(Some((12, 0)));
+        for _ in 0..500 {
+            device.write_at(numbers.below(200_000) * 4096, &[1; 4096]).unwrap();
+        }
+        assert_eq!(device.now(), 0);
+        device.writing(None);
+        for _ in 0..100 {
+            device.write_at(numbers.below(200_000) * 4096, &[1; 4096]).unwrap();
+        }
+        assert_eq!(device.now(), 0);
+        device.read_at(900 << 20, &mut [0; 4096]).unwrap();
+        assert!(device.now() < 30 * MS, "{}", device.now());
+        device.write_back(Some(12));
+        device.flush().unwrap();
+        // One after the other they would take some 10 ms each.
+        assert!(device.now() < 600 * 6 * MS, "{}", device.now());
+        let figures = device.figures();
+        assert_eq!((figures.reads, figures.flushes), (1, 1));
+        assert!(figures.writes <= 600 && figures.written_bytes <= 600 * 4096);
+    }
+
+    #[test]
+    fn neighbours_become_one_request_and_what_was_read_is_remembered() {
+        let device = device("ide-2000");
+        for i in [3u64, 1, 0, 2] {
+            device.write_at(i * 4096 + (1 << 20), &[1; 4096]).unwrap();
+        }
+        device.flush().unwrap();
+        assert_eq!((device.figures().writes, device.figures().written_bytes), (1, 4 * 4096));
+        let mut bytes = [0; 8192];
+        device.read_at(1 << 20, &mut bytes).unwrap();
+        device.read_at(5 << 20, &mut bytes).unwrap();
+        device.read_at(5 << 20, &mut bytes).unwrap();
+        assert_eq!(device.figures().reads, 1);
+        device.drop_caches();
+        device.read_at(5 << 20, &mut bytes).unwrap();
+        assert_eq!(device.figures().reads, 2);
+    }
+
+    #[test]
+    fn writers_wait_once_too_much_is_queued() {
+        let device = device("ide-2000");
+        for i in 0..64 {
+            device.writing(Some((12, i << 20)));
+            device.write_at(i << 20, &vec![1; 1 << 20]).unwrap();
+        }
+        let seconds = crate::numbers::float(device.now()) / 1e9;
+        // At 37 MB/s; 16 MiB wait in the page cache and as many in the queue.
+        assert!((0.8..1.2).contains(&seconds), "{seconds}");
+        assert!(device.read_at(1 << 30, &mut [0; 1]).is_err() && device.write_at(u64::MAX, &[1]).is_err());
+    }
+
+    #[test]
+    fn nothing_takes_time_while_the_clock_stands() {
+        let device = ModelDevice::new(1 << 30, Drive::named("nvme").unwrap());
+        device.write_at(0, &[7; 4096]).unwrap();
+        device.flush().unwrap();
+        device.spend(5);
+        assert_eq!((device.now(), device.figures()), (0, Figures::default()));
+    }
+}

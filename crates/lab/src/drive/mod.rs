@@ -1,0 +1,185 @@
+//! Named drives in virtual time: what a request costs, in whole nanoseconds, the same on every machine.
+//!
+//! [`Drive`] is the table of parameters, [`Mechanism`] what a disk or flash does with one request,
+//! [`ModelDevice`] the device of a volume: a page cache, a buffer cache, a queue with an elevator, and the mechanism.
+//! Nothing here knows files.
+
+mod buffers;
+mod device;
+mod disk;
+mod flash;
+mod pages;
+mod store;
+
+pub(crate) use device::{Figures, ModelDevice};
+
+use disk::Disk;
+use flash::Flash;
+
+/// Nanoseconds of a millisecond.
+pub(crate) const MS: u64 = 1_000_000;
+
+/// A request at the mechanism.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    pub(crate) write: bool,
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+}
+
+/// What serves requests, one after the other.
+pub(crate) trait Mechanism: Send {
+    /// Serves a request that comes when the one before has ended, or later; when it has ended, and
+    /// whether the arm was moved for it.
+    fn serve(&mut self, start: u64, request: Request) -> (u64, bool);
+}
+
+/// What moves, or doesn't.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Medium {
+    /// Platters.
+    Disk {
+        /// Turns in a minute.
+        rpm: u32,
+        /// Nanoseconds to the next track, over a third of the tracks, and over all.
+        seek: [u64; 3],
+        /// Bytes a second on the outermost and the innermost track.
+        rate: [u64; 2],
+        /// Tracks on one side of a platter, and sides.
+        tracks: u32,
+        sides: u32,
+        /// Bytes that are read ahead of need into the drive's own memory.
+        buffer: u64,
+    },
+    /// Flash.
+    Flash {
+        /// Nanoseconds of a read and of a write, beside the transfer.
+        latency: [u64; 2],
+        /// Bytes a second of reads and writes.
+        rate: [u64; 2],
+    },
+}
+
+/// A drive with the machine around it: parameters and where they are from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Drive {
+    pub(crate) name: &'static str,
+    pub(crate) summary: &'static str,
+    pub(crate) source: &'static str,
+    pub(crate) medium: Medium,
+    /// Nanoseconds of a call beside what the device takes, and of each page that is copied.
+    pub(crate) call: u64,
+    pub(crate) page: u64,
+    /// Bytes of the buffer cache, and how many bytes of files may wait to be written.
+    pub(crate) cache: u64,
+    pub(crate) waiting: u64,
+    /// Largest request.
+    pub(crate) request: u64,
+}
+
+/// The drives. The times of the host are orders of magnitude for its year, the same for every policy.
+pub(crate) const DRIVES: &[Drive] = &[
+    Drive {
+        name: "ide-2000",
+        summary: "7,200 rpm IDE disk of 2000, 128 MiB of memory",
+        source: "data sheet of the IBM Deskstar 75GXP (2000): 8.5 ms average seek, 1.2 ms to the next track, 37 MB/s at most",
+        medium: Medium::Disk {
+            rpm: 7_200,
+            seek: [1_200_000, 8_500_000, 15 * MS],
+            rate: [37_000_000, 20_000_000],
+            tracks: 27_000,
+            sides: 10,
+            buffer: 512 << 10,
+        },
+        call: 30_000,
+        page: 25_000,
+        cache: 64 << 20,
+        waiting: 16 << 20,
+        request: 128 << 10,
+    },
+    Drive {
+        name: "scsi-2004",
+        summary: "10,000 rpm SCSI disk, about 20 MB/s, 512 MiB of memory",
+        source: "S0's machine is not named; seek times as in data sheets of 10,000 rpm disks of 2000 to 2004, rate fitted to its single dd",
+        medium: Medium::Disk {
+            rpm: 10_000,
+            seek: [600_000, 5_200_000, 11 * MS],
+            rate: [28_000_000, 18_000_000],
+            tracks: 20_000,
+            sides: 8,
+            buffer: 1 << 20,
+        },
+        call: 8_000,
+        page: 6_000,
+        cache: 384 << 20,
+        waiting: 64 << 20,
+        request: 256 << 10,
+    },
+    Drive {
+        name: "sata-2010",
+        summary: "7,200 rpm SATA disk of 250 GB, 2010, 2 GiB of memory",
+        source: "data sheet of the Seagate Barracuda 7200.12 ST3250318AS (2009): 8.5 ms average seek, 125 MB/s at most",
+        medium: Medium::Disk {
+            rpm: 7_200,
+            seek: [MS, 8_500_000, 18 * MS],
+            rate: [125_000_000, 60_000_000],
+            tracks: 150_000,
+            sides: 1,
+            buffer: 2 << 20,
+        },
+        call: 3_000,
+        page: 1_500,
+        cache: 1 << 30,
+        waiting: 128 << 20,
+        request: 512 << 10,
+    },
+    Drive {
+        name: "sata-ssd",
+        summary: "SATA SSD",
+        source: "data sheet of the Samsung 860 EVO (2018): 550 and 520 MB/s, about 10,000 reads a second one at a time",
+        medium: Medium::Flash { latency: [95_000, 28_000], rate: [550_000_000, 520_000_000] },
+        call: 2_000,
+        page: 400,
+        cache: 2 << 30,
+        waiting: 256 << 20,
+        request: 1 << 20,
+    },
+    Drive {
+        name: "nvme",
+        summary: "NVMe SSD",
+        source: "data sheet of the Samsung 970 EVO Plus (2019): 3,500 and 3,300 MB/s, 19,000 reads and 60,000 writes a second one at a time",
+        medium: Medium::Flash { latency: [52_000, 16_000], rate: [3_500_000_000, 3_300_000_000] },
+        call: 2_000,
+        page: 300,
+        cache: 2 << 30,
+        waiting: 256 << 20,
+        request: 1 << 20,
+    },
+];
+
+impl Drive {
+    /// The drive of this name.
+    ///
+    /// # Errors
+    /// There is none; the message names all.
+    pub(crate) fn named(name: &str) -> Result<&'static Drive, String> {
+        let names = || DRIVES.iter().map(|drive| drive.name).collect::<Vec<_>>().join(", ");
+        let found = DRIVES.iter().find(|drive| drive.name == name);
+        found.ok_or_else(|| format!("no drive is called {name}; there are {}", names()))
+    }
+
+    /// Its mechanism, for a device of `size` bytes.
+    fn mechanism(&self, size: u64) -> Box<dyn Mechanism> {
+        match self.medium {
+            Medium::Disk { rpm, seek, rate, tracks, sides, buffer } => {
+                Box::new(Disk::new(size, rpm, seek, rate, (tracks, sides), buffer))
+            }
+            Medium::Flash { latency, rate } => Box::new(Flash { latency, rate }),
+        }
+    }
+}
+
+/// Nanoseconds that `bytes` take at a rate.
+fn transfer(bytes: u64, rate: u64) -> u64 {
+    u64::try_from(u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1))).unwrap_or(u64::MAX)
+}

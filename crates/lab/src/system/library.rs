@@ -1,0 +1,374 @@
+//! The library on a model device, in virtual time: what a mount would do between calls and device, done
+//! by the same rules on every machine.
+//!
+//! One thread runs everything; [`crate::workload::in_model_time`] says whose turn it is. Read-ahead of files and the
+//! clock's work (old bytes written back, the journal committed) are the host's part, as Linux does them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ondisk::inode::Timestamp;
+use platfs::device::Device;
+use platfs::mkfs::{Options, Plan};
+use platfs::placement::{BlockPolicyKind, DirectoryPolicyKind, Stats};
+use platfs::{
+    Allocate, Attributes, DataMode, InodeNumber, Kind, NewInode, OpenOptions, Ordering, Replace, Volume,
+    WriteOptions,
+};
+
+use super::directory::pieces;
+use super::{Client, Op, Slot, System};
+use crate::drive::{Drive, Figures, ModelDevice};
+
+/// How long bytes wait at most, and how often the clock looks: Linux's 30 and 5 seconds.
+const OLD: u64 = 30;
+const EVERY: u64 = 5_000_000_000;
+
+/// Largest read-ahead of a file: Linux's default of 128 KiB.
+const AHEAD: u64 = 128 << 10;
+
+/// Largest single read or write.
+const PIECE: u64 = 1 << 20;
+
+/// A volume to be made, and how it is opened.
+#[derive(Clone, Debug)]
+pub(crate) struct Mounting {
+    pub(crate) drive: &'static Drive,
+    /// Bytes.
+    pub(crate) size: u64,
+    pub(crate) format: Options,
+    pub(crate) policy: BlockPolicyKind,
+    pub(crate) tunables: Vec<(String, u32)>,
+    pub(crate) directories: DirectoryPolicyKind,
+    pub(crate) ordering: Ordering,
+    pub(crate) data: DataMode,
+    /// Bytes that may wait for their blocks; 0 is `nodelalloc`.
+    pub(crate) delay: u64,
+    pub(crate) seed: u64,
+}
+
+impl Mounting {
+    fn options(&self) -> OpenOptions {
+        let tunables: Vec<(&str, u32)> =
+            self.tunables.iter().map(|(name, value)| (&**name, *value)).collect();
+        OpenOptions::new()
+            .write(true)
+            .policy(self.policy)
+            .tunables(&tunables)
+            .directories(self.directories)
+            .ordering(self.ordering)
+            .data(self.data)
+            .delay(self.delay)
+            .seed(self.seed)
+            .now(time(0))
+    }
+}
+
+/// Virtual time as the volume knows it; it begins in 2001.
+fn time(now: u64) -> Timestamp {
+    let seconds = 1_000_000_000 + i64::try_from(now / 1_000_000_000).unwrap_or(0);
+    Timestamp { seconds, nanoseconds: u32::try_from(now % 1_000_000_000).unwrap_or(0) }
+}
+
+/// A volume on a model device.
+pub(crate) struct Library {
+    device: Arc<ModelDevice>,
+    volume: Volume,
+    /// Directories by path, as the kernel's name cache has them.
+    directories: Mutex<HashMap<Box<str>, InodeNumber>>,
+    /// Bytes of files go before each commit.
+    ordered: bool,
+    /// When the clock works next.
+    due: Mutex<u64>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Library {
+    /// Makes and opens a volume; the clock starts then.
+    ///
+    /// # Errors
+    /// Formats that can't be, tunables that the policy doesn't have.
+    pub(crate) fn new(mounting: &Mounting) -> Result<Library, String> {
+        let device = Arc::new(ModelDevice::new(mounting.size, mounting.drive));
+        let told = |error: platfs::Error| error.to_string();
+        Plan::new(&mounting.format, mounting.size).map_err(told)?.write(&*device).map_err(told)?;
+        Self::open(device, mounting)
+    }
+
+    fn open(device: Arc<ModelDevice>, mounting: &Mounting) -> Result<Library, String> {
+        let on: Arc<dyn Device> = device.clone();
+        let volume = Volume::open(on, &mounting.options()).map_err(|error| error.to_string())?;
+        device.start();
+        let ordered = volume.uses_journal() && mounting.data == DataMode::Ordered;
+        Ok(Library { device, volume, ordered, directories: Mutex::default(), due: Mutex::new(EVERY) })
+    }
+
+    /// Unmounts and mounts again, perhaps otherwise, without taking time; nothing is in memory then.
+    ///
+    /// # Errors
+    /// The volume can't be opened so.
+    pub(crate) fn remount(self, mounting: &Mounting) -> Result<Library, String> {
+        let Library { device, volume, .. } = self;
+        device.flush().map_err(|error| error.to_string())?;
+        device.stop();
+        volume.close().map_err(|error| error.to_string())?;
+        let now = device.now();
+        let library = Self::open(device, mounting)?;
+        *lock(&library.due) = now + EVERY;
+        library.volume.set_now(time(now));
+        Ok(library)
+    }
+
+    pub(crate) fn volume(&self) -> &Volume {
+        &self.volume
+    }
+
+    pub(crate) fn device(&self) -> &Arc<ModelDevice> {
+        &self.device
+    }
+
+    /// Counters of the placement engine.
+    pub(crate) fn statistics(&self) -> Stats {
+        self.volume.space().statistics().unwrap_or_default()
+    }
+
+    pub(crate) fn figures(&self) -> Figures {
+        self.device.figures()
+    }
+
+    /// What the clock does until a moment: it takes the device's time, not that of clients.
+    ///
+    /// # Errors
+    /// The volume's.
+    pub(crate) fn tick(&self, until: u64) -> Result<(), String> {
+        let mut due = lock(&self.due);
+        while *due <= until {
+            self.device.set_now(*due);
+            self.volume.set_now(time(*due));
+            let mut before = time(*due);
+            before.seconds -= i64::try_from(OLD).unwrap_or(0);
+            self.volume.write_back(Some(before)).map_err(|error| error.to_string())?;
+            if self.ordered || (*due / EVERY).is_multiple_of(OLD * 1_000_000_000 / EVERY) {
+                self.device.write_back(None);
+            }
+            if self.volume.keeps_order() {
+                self.volume.commit().map_err(|error| error.to_string())?;
+            }
+            *due += EVERY;
+        }
+        Ok(())
+    }
+
+    /// The directory of a path, and the name in it.
+    fn place<'p>(&self, path: &'p str) -> platfs::Result<(InodeNumber, &'p [u8])> {
+        let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
+        Ok((self.directory(directory)?, name.as_bytes()))
+    }
+
+    fn directory(&self, path: &str) -> platfs::Result<InodeNumber> {
+        if path.is_empty() {
+            return Ok(InodeNumber::ROOT);
+        }
+        if let Some(number) = lock(&self.directories).get(path) {
+            return Ok(*number);
+        }
+        let (above, name) = self.place(path)?;
+        let number = self.volume.lookup(above, name)?;
+        lock(&self.directories).insert(path.into(), number);
+        Ok(number)
+    }
+}
+
+impl System for Library {
+    fn client(&self) -> Box<dyn Client + '_> {
+        let piece = usize::try_from(PIECE).unwrap_or(0);
+        Box::new(Program { library: self, open: Vec::new(), bytes: vec![0; piece] })
+    }
+}
+
+/// A file that is open: its number, the end of the last read, and how far and how much is read ahead.
+#[derive(Clone, Copy)]
+struct Opened {
+    number: InodeNumber,
+    next: u64,
+    ahead: u64,
+    window: u64,
+}
+
+struct Program<'l> {
+    library: &'l Library,
+    open: Vec<Option<Opened>>,
+    bytes: Vec<u8>,
+}
+
+impl Program<'_> {
+    fn file(&mut self, slot: Slot) -> platfs::Result<&mut Opened> {
+        let file = self.open.get_mut(slot as usize).and_then(Option::as_mut);
+        file.ok_or_else(|| platfs::Error::Invalid("no file is open in this slot".into()))
+    }
+
+    fn close(&mut self, slot: Slot) {
+        if let Some(opened) = self.open.get_mut(slot as usize).and_then(Option::take) {
+            self.library.volume.release(opened.number, 1);
+        }
+    }
+
+    fn open(&mut self, slot: Slot, path: &str, create: bool) -> platfs::Result<()> {
+        let volume = &self.library.volume;
+        let (directory, name) = self.library.place(path)?;
+        let number = match volume.lookup(directory, name) {
+            Ok(number) => {
+                if create {
+                    volume.truncate(number, 0)?;
+                }
+                number
+            }
+            Err(platfs::Error::NotFound) if create => volume.create(directory, name, &new(Kind::File))?,
+            Err(error) => return Err(error),
+        };
+        volume.retain(number)?;
+        self.close(slot);
+        let slot = slot as usize;
+        if self.open.len() <= slot {
+            self.open.resize(slot + 1, None);
+        }
+        self.open[slot] = Some(Opened { number, next: 0, ahead: 0, window: 0 });
+        Ok(())
+    }
+
+    fn write(&mut self, slot: Slot, offset: u64, len: u64) -> platfs::Result<u64> {
+        let number = self.file(slot)?.number;
+        for (at, step) in pieces(offset, len, PIECE) {
+            self.copy(step as u64);
+            // The buffer may hold what was read.
+            self.bytes[..step].fill(0);
+            self.library.device.writing(Some((u64::from(number.0.get()), at)));
+            let done = self.library.volume.write_at(number, at, &self.bytes[..step], WriteOptions::default());
+            self.library.device.writing(None);
+            done?;
+        }
+        Ok(len)
+    }
+
+    fn read(&mut self, slot: Slot, offset: u64, len: u64) -> platfs::Result<u64> {
+        let opened = self.file(slot)?;
+        let number = opened.number;
+        // Readers in order get more and more ahead of need; others what they ask for.
+        let in_order = offset == opened.next;
+        opened.next = offset + len;
+        let end = if in_order && offset + len > opened.ahead {
+            opened.window = (opened.window * 2).clamp(len.max(16 << 10), AHEAD.max(len));
+            opened.ahead = offset + opened.window.max(len);
+            opened.ahead
+        } else if in_order {
+            offset + len
+        } else {
+            (opened.window, opened.ahead) = (0, 0);
+            offset + len
+        };
+        self.copy(len);
+        for (at, step) in pieces(offset, end - offset, PIECE) {
+            if self.library.volume.read_at(number, at, &mut self.bytes[..step])? < step {
+                break;
+            }
+        }
+        Ok(len)
+    }
+
+    /// The host copies bytes.
+    fn copy(&self, bytes: u64) {
+        let device = &self.library.device;
+        device.spend(device.drive().page * bytes.div_ceil(4096));
+    }
+
+    fn call(&mut self, op: &Op) -> platfs::Result<u64> {
+        let library = self.library;
+        let volume = &library.volume;
+        library.device.spend(library.device.drive().call);
+        match op {
+            Op::MakeDirectory(path) => {
+                let (directory, name) = library.place(path)?;
+                let number = volume.create(directory, name, &new(Kind::Directory))?;
+                lock(&library.directories).insert(path.clone(), number);
+            }
+            Op::Open { slot, path, create } => self.open(*slot, path, *create)?,
+            Op::Write { slot, offset, len } => return self.write(*slot, *offset, *len),
+            Op::Read { slot, offset, len } => return self.read(*slot, *offset, *len),
+            Op::Sync { slot, data_only } => {
+                let number = self.file(*slot)?.number;
+                library.device.write_back(Some(u64::from(number.0.get())));
+                volume.sync_inode(number, *data_only)?;
+            }
+            Op::Truncate { slot, len } => volume.truncate(self.file(*slot)?.number, *len)?,
+            Op::Reserve { slot, offset, len } => {
+                volume.allocate(self.file(*slot)?.number, Allocate::Extend, *offset, *len)?;
+            }
+            Op::Close(slot) => self.close(*slot),
+            Op::Remove(path) => {
+                let (directory, name) = library.place(path)?;
+                let number = volume.lookup(directory, name)?;
+                if volume.metadata(number)?.links == 1 {
+                    library.device.forget(u64::from(number.0.get()));
+                }
+                volume.unlink(directory, name)?;
+            }
+            Op::RemoveDirectory(path) => {
+                let (directory, name) = library.place(path)?;
+                volume.rmdir(directory, name)?;
+                lock(&library.directories).remove(path);
+            }
+            Op::Rename(from, to) => {
+                let ((from, name), (to, new_name)) = (library.place(from)?, library.place(to)?);
+                volume.rename(from, name, to, new_name, Replace::Yes)?;
+                // Paths below a renamed directory are looked up anew.
+                lock(&library.directories).clear();
+            }
+            Op::Link(from, to) => {
+                let ((from, name), (to, new_name)) = (library.place(from)?, library.place(to)?);
+                volume.link(volume.lookup(from, name)?, to, new_name)?;
+            }
+            Op::Symlink { target, path } => {
+                let (directory, name) = library.place(path)?;
+                volume.create(directory, name, &new(Kind::Symlink(target.as_bytes())))?;
+            }
+            Op::Status(path) if path.is_empty() => {
+                volume.metadata(InodeNumber::ROOT)?;
+            }
+            Op::Status(path) => {
+                let (directory, name) = library.place(path)?;
+                volume.metadata(volume.lookup(directory, name)?)?;
+            }
+            Op::List(path) => {
+                for entry in volume.read_dir(library.directory(path)?)? {
+                    entry?;
+                }
+            }
+            Op::SyncAll => {
+                library.device.write_back(None);
+                volume.sync()?;
+            }
+            Op::Think(time) => library.device.spend(*time),
+        }
+        Ok(0)
+    }
+}
+
+fn new(kind: Kind<'_>) -> NewInode<'_> {
+    NewInode { kind, attributes: Attributes { permissions: 0o755, ..Attributes::default() }, xattrs: &[] }
+}
+
+impl Client for Program<'_> {
+    fn perform(&mut self, op: &Op) -> Result<u64, String> {
+        self.library.volume.set_now(time(self.library.device.now()));
+        self.call(op).map_err(|error| format!("{op:?}: {error}"))
+    }
+}
+
+impl Drop for Program<'_> {
+    fn drop(&mut self) {
+        (0..self.open.len()).for_each(|slot| self.close(u32::try_from(slot).unwrap_or(0)));
+    }
+}

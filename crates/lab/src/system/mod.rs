@@ -1,0 +1,123 @@
+//! What workloads run on: one vocabulary of operations, and the file systems that carry them out, so
+//! that the very same operations run on every one.
+
+mod directory;
+mod library;
+
+pub(crate) use directory::Directory;
+pub(crate) use library::{Library, Mounting};
+
+/// A path from the root of the file system, without a leading slash; empty for the root itself.
+pub(crate) type Name = Box<str>;
+
+/// A client's name for a file that it has open.
+pub(crate) type Slot = u32;
+
+/// One call of a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Op {
+    MakeDirectory(Name),
+    /// Opens a file, made anew and empty where `create` says so.
+    Open {
+        slot: Slot,
+        path: Name,
+        create: bool,
+    },
+    /// Bytes are zeros: where they lie matters here, not what they are.
+    Write {
+        slot: Slot,
+        offset: u64,
+        len: u64,
+    },
+    Read {
+        slot: Slot,
+        offset: u64,
+        len: u64,
+    },
+    /// fsync, or fdatasync.
+    Sync {
+        slot: Slot,
+        data_only: bool,
+    },
+    Truncate {
+        slot: Slot,
+        len: u64,
+    },
+    /// fallocate.
+    Reserve {
+        slot: Slot,
+        offset: u64,
+        len: u64,
+    },
+    Close(Slot),
+    Remove(Name),
+    RemoveDirectory(Name),
+    Rename(Name, Name),
+    Link(Name, Name),
+    Symlink {
+        target: Name,
+        path: Name,
+    },
+    Status(Name),
+    List(Name),
+    /// All is stable when it returns.
+    SyncAll,
+    /// The client computes or waits, in nanoseconds.
+    Think(u64),
+}
+
+impl Op {
+    /// What kind of call it is, in results.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Op::MakeDirectory(_) => "mkdir",
+            Op::Open { create: true, .. } => "create",
+            Op::Open { .. } => "open",
+            Op::Write { .. } => "write",
+            Op::Read { .. } => "read",
+            Op::Sync { .. } => "fsync",
+            Op::Truncate { .. } => "truncate",
+            Op::Reserve { .. } => "fallocate",
+            Op::Close(_) => "close",
+            Op::Remove(_) => "unlink",
+            Op::RemoveDirectory(_) => "rmdir",
+            Op::Rename(..) => "rename",
+            Op::Link(..) => "link",
+            Op::Symlink { .. } => "symlink",
+            Op::Status(_) => "stat",
+            Op::List(_) => "readdir",
+            Op::SyncAll => "sync",
+            Op::Think(_) => "think",
+        }
+    }
+}
+
+/// A program's calls, in order.
+pub(crate) type Stream = Box<dyn Iterator<Item = Op> + Send>;
+
+/// Clients that run side by side from the same moment until the last has ended.
+pub(crate) struct Phase {
+    pub(crate) name: String,
+    pub(crate) clients: Vec<Stream>,
+}
+
+impl Phase {
+    pub(crate) fn new(name: impl Into<String>, clients: Vec<Stream>) -> Self {
+        Phase { name: name.into(), clients }
+    }
+}
+
+/// A client of a file system.
+pub(crate) trait Client: Send {
+    /// Carries out a call; bytes that it read or wrote.
+    ///
+    /// # Errors
+    /// What the file system says, with the call.
+    fn perform(&mut self, op: &Op) -> Result<u64, String>;
+}
+
+/// A file system.
+pub(crate) trait System: Sync {
+    /// A new client, with no file open.
+    fn client(&self) -> Box<dyn Client + '_>;
+}
