@@ -4,6 +4,8 @@
 
 mod counters;
 mod drive;
+mod founding;
+mod jobs;
 mod measure;
 mod numbers;
 mod plot;
@@ -39,7 +41,7 @@ struct Arguments {
 enum Command {
     /// Lists scenarios and policies.
     List,
-    /// Runs scenarios.
+    /// Runs scenarios; `founding` is the tables of the founding documents on whole file systems in model time.
     Run(RunOptions),
     /// Runs a workload on a whole file system: the library in model time, or any directory.
     Work(work::WorkOptions),
@@ -87,9 +89,9 @@ struct RunOptions {
     /// First seed.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Runs under this many seeds and prints statistics.
-    #[arg(long, default_value_t = 1)]
-    seeds: u64,
+    /// Runs under this many seeds and prints statistics; 1 if not told, and 5 for founding tables that give statistics.
+    #[arg(long)]
+    seeds: Option<u64>,
     /// Small sizes.
     #[arg(long)]
     quick: bool,
@@ -114,9 +116,16 @@ struct RunOptions {
     /// Writes plots of what happened over time into this directory, for scenarios that age.
     #[arg(long, value_name = "DIR")]
     plot: Option<PathBuf>,
-    /// Appends every figure to this file, and what happened over time of scenarios that age.
+    /// Appends every figure to this file, and what happened over time of scenarios that age. `founding` takes
+    /// over what an earlier run left there.
     #[arg(long, value_name = "FILE")]
     results: Option<PathBuf>,
+    /// Cells of `founding` at once; one for each processor if not told.
+    #[arg(long)]
+    jobs: Option<usize>,
+    /// Memory of `founding` in MiB.
+    #[arg(long, value_name = "MIB", default_value_t = 4096)]
+    memory: u64,
 }
 
 fn main() -> ExitCode {
@@ -148,7 +157,37 @@ fn named(name: &str) -> Result<&'static Scenario, String> {
     found.ok_or_else(|| format!("no scenario is called {name}; `plat-lab list` names them"))
 }
 
+/// Runs the founding tables whose name contains `--case`.
+fn run_founding(options: &RunOptions) -> Result<(), String> {
+    if options.scenarios.len() > 1 || options.json || options.csv || options.plot.is_some() {
+        return Err("`founding` runs alone and prints text; `--results FILE` keeps every figure".into());
+    }
+    let earlier = match &options.results {
+        Some(path) if path.exists() => results::read(std::slice::from_ref(path))?,
+        _ => Vec::new(),
+    };
+    let results = options.results.as_deref().map(Results::append).transpose()?;
+    let bounds = jobs::Bounds {
+        jobs: options.jobs.unwrap_or(jobs::Bounds::default().jobs),
+        memory: options.memory.saturating_mul(1 << 20),
+    };
+    let scope = founding::Scope {
+        seed: options.seed,
+        seeds: options.seeds.unwrap_or(founding::SEEDS).max(1),
+        quick: options.quick,
+    };
+    let results = results.as_ref().map(|results| (results, &*earlier));
+    if founding::run(founding::TABLES, &scope, &options.case, bounds, results)? {
+        Ok(())
+    } else {
+        Err("not every shape holds".into())
+    }
+}
+
 fn run_all(options: &RunOptions) -> Result<(), String> {
+    if options.scenarios.iter().any(|name| name == "founding") {
+        return run_founding(options);
+    }
     let scenarios = options.scenarios.iter().map(|name| named(name)).collect::<Result<Vec<_>, _>>()?;
     let results = options.results.as_deref().map(Results::append).transpose()?;
     let wanted = options.plot.is_some() || results.is_some();
@@ -164,7 +203,7 @@ fn run_all(options: &RunOptions) -> Result<(), String> {
         tape: Tape::default(),
     };
     for scenario in scenarios {
-        let runs = run(scenario, &setup, options.seeds.max(1), options.json, options.csv);
+        let runs = run(scenario, &setup, options.seeds.unwrap_or(1).max(1), options.json, options.csv);
         print!("{}", setup.counters.text());
         let points = series.take();
         if let Some(results) = &results {
@@ -207,6 +246,10 @@ fn list() {
     println!("scenarios");
     for scenario in SCENARIOS {
         println!("  {:16} {}", scenario.name, scenario.summary);
+    }
+    println!("founding tables (run founding --case NAME)");
+    for table in founding::TABLES {
+        println!("  {:16} {}", table.name, table.about);
     }
     println!("block policies");
     for row in placement::policy::POLICIES {

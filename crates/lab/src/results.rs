@@ -272,7 +272,6 @@ fn whole_lines(file: &mut File) -> std::io::Result<u64> {
 ///
 /// # Errors
 /// A file that can't be read, a whole line that is not of this format.
-#[allow(dead_code, reason = "for the report and for runs that go on")]
 pub(crate) fn read(paths: &[PathBuf]) -> Result<Vec<Record>, String> {
     let mut records = Vec::new();
     for path in paths {

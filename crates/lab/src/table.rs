@@ -64,6 +64,13 @@ pub(crate) fn columns(rows: &Rows) -> String {
 }
 
 fn flush(lines: &mut Vec<Vec<String>>, out: &mut String) {
+    out.push_str(&align(lines));
+    lines.clear();
+}
+
+/// Lines of cells as text: two columns to the left, the others to the right.
+pub(crate) fn align(lines: &[Vec<String>]) -> String {
+    let mut out = String::new();
     let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
     let width = |at: usize| lines.iter().filter_map(|line| line.get(at)).map(String::len).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns).map(width).collect();
@@ -75,7 +82,7 @@ fn flush(lines: &mut Vec<Vec<String>>, out: &mut String) {
         out.truncate(out.trim_end().len());
         out.push('\n');
     }
-    lines.clear();
+    out
 }
 
 /// One line per figure.
