@@ -6,6 +6,8 @@ mod counters;
 mod drive;
 mod founding;
 mod jobs;
+mod layout;
+mod matrix;
 mod measure;
 mod numbers;
 mod plot;
@@ -45,6 +47,8 @@ enum Command {
     Run(RunOptions),
     /// Runs a workload on a whole file system: the library in model time, or any directory.
     Work(work::WorkOptions),
+    /// Runs every combination that a file lists: policies, orders, sizes, workloads, seeds.
+    Matrix(matrix::MatrixOptions),
     /// Records the requests of one case of a scenario under one policy.
     Record {
         /// Name of the scenario.
@@ -136,6 +140,7 @@ fn main() -> ExitCode {
         }
         Command::Run(options) => run_all(&options),
         Command::Work(options) => work::work(&options),
+        Command::Matrix(options) => matrix::run(&options),
         Command::Record { scenario, output, policy, case, seed, quick } => record(
             &scenario,
             &output,
@@ -162,10 +167,7 @@ fn run_founding(options: &RunOptions) -> Result<(), String> {
     if options.scenarios.len() > 1 || options.json || options.csv || options.plot.is_some() {
         return Err("`founding` runs alone and prints text; `--results FILE` keeps every figure".into());
     }
-    let earlier = match &options.results {
-        Some(path) if path.exists() => results::read(std::slice::from_ref(path))?,
-        _ => Vec::new(),
-    };
+    let earlier = matrix::earlier(options.results.as_deref())?;
     let results = options.results.as_deref().map(Results::append).transpose()?;
     let bounds = jobs::Bounds {
         jobs: options.jobs.unwrap_or(jobs::Bounds::default().jobs),

@@ -46,7 +46,12 @@ pub(crate) fn files<'a>(files: impl Iterator<Item = &'a File>) -> Vec<(&'static 
 /// Measures of free space: runs, their mean, the share of free clusters in runs of at least 64,
 /// 512 and 2,048, and in completely free aligned chunks of 512.
 pub(crate) fn free_space(volume: &Volume) -> Vec<(&'static str, f64)> {
-    let runs: Vec<ClusterRun> = volume.engine.free_runs().collect();
+    free_runs(volume.engine.free_runs())
+}
+
+/// The same, of runs that come from elsewhere.
+pub(crate) fn free_runs(runs: impl Iterator<Item = ClusterRun>) -> Vec<(&'static str, f64)> {
+    let runs: Vec<ClusterRun> = runs.collect();
     let free: u64 = runs.iter().map(|run| u64::from(run.count)).sum();
     let least = |bound: u32| -> u64 {
         runs.iter().filter(|run| run.count >= bound).map(|run| u64::from(run.count)).sum()
