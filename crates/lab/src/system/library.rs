@@ -1,8 +1,9 @@
-//! The library on a model device, in virtual time: what a mount would do between calls and device, done
-//! by the same rules on every machine.
+//! The library without a mount. A [`Host`] is what a mount would have around it: a model device in virtual time,
+//! or this machine ([`super::Computer`]).
 //!
-//! One thread runs everything; [`crate::workload::in_model_time`] says whose turn it is. Read-ahead of files and the
-//! clock's work (old bytes written back, the journal committed) are the host's part, as Linux does them.
+//! In virtual time, one thread runs everything; [`crate::workload::in_model_time`] says whose turn it is. Read-ahead of
+//! files and the clock's work (old bytes written back, the journal committed) are the host's part, as Linux does
+//! them, by the same rules on every machine.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -70,9 +71,63 @@ fn time(now: u64) -> Timestamp {
     Timestamp { seconds, nanoseconds: u32::try_from(now % 1_000_000_000).unwrap_or(0) }
 }
 
-/// A volume on a model device.
-pub(crate) struct Library {
-    device: Arc<ModelDevice>,
+/// What is around a volume: who keeps the time, and what is told of files.
+pub(crate) trait Host: Send + Sync {
+    /// The time for the volume.
+    fn time(&self) -> Timestamp;
+    /// A client computes or waits.
+    fn spend(&self, time: u64);
+    /// A call is made.
+    fn call(&self) {}
+    /// Bytes are copied between a client and the volume.
+    fn copy(&self, _bytes: u64) {}
+    /// Most bytes that are read ahead of a client that reads in order.
+    fn ahead(&self) -> u64;
+    /// What is written from now on are bytes of a file, from a place in it on; or is metadata.
+    fn writing(&self, _file: Option<(u64, u64)>) {}
+    /// Bytes of a file, or of all, are to go on their way.
+    fn write_back(&self, _file: Option<u64>) {}
+    /// A file's bytes need not be written any more.
+    fn forget(&self, _file: u64) {}
+}
+
+impl Host for ModelDevice {
+    fn time(&self) -> Timestamp {
+        time(self.now())
+    }
+
+    fn spend(&self, time: u64) {
+        ModelDevice::spend(self, time);
+    }
+
+    fn call(&self) {
+        ModelDevice::spend(self, self.drive().call);
+    }
+
+    fn copy(&self, bytes: u64) {
+        ModelDevice::spend(self, self.drive().page * bytes.div_ceil(4096));
+    }
+
+    fn ahead(&self) -> u64 {
+        AHEAD
+    }
+
+    fn writing(&self, file: Option<(u64, u64)>) {
+        ModelDevice::writing(self, file);
+    }
+
+    fn write_back(&self, file: Option<u64>) {
+        ModelDevice::write_back(self, file);
+    }
+
+    fn forget(&self, file: u64) {
+        ModelDevice::forget(self, file);
+    }
+}
+
+/// A volume and its host.
+pub(crate) struct Library<H = ModelDevice> {
+    device: Arc<H>,
     volume: Volume,
     /// Directories by path, as the kernel's name cache has them.
     directories: Mutex<HashMap<Box<str>, InodeNumber>>,
@@ -122,17 +177,8 @@ impl Library {
         Ok(library)
     }
 
-    pub(crate) fn volume(&self) -> &Volume {
-        &self.volume
-    }
-
     pub(crate) fn device(&self) -> &Arc<ModelDevice> {
         &self.device
-    }
-
-    /// Counters of the placement engine.
-    pub(crate) fn statistics(&self) -> Stats {
-        self.volume.space().statistics().unwrap_or_default()
     }
 
     pub(crate) fn figures(&self) -> Figures {
@@ -161,6 +207,32 @@ impl Library {
         }
         Ok(())
     }
+}
+
+impl<H: Host> Library<H> {
+    /// A volume that is open, on another host.
+    pub(super) fn around(volume: Volume, host: H) -> Library<H> {
+        let directories = Mutex::default();
+        Library { device: Arc::new(host), volume, ordered: false, directories, due: Mutex::new(u64::MAX) }
+    }
+
+    pub(crate) fn volume(&self) -> &Volume {
+        &self.volume
+    }
+
+    pub(super) fn host(&self) -> &H {
+        &self.device
+    }
+
+    /// Ends with the volume alone.
+    pub(super) fn into_volume(self) -> Volume {
+        self.volume
+    }
+
+    /// Counters of the placement engine.
+    pub(crate) fn statistics(&self) -> Stats {
+        self.volume.space().statistics().unwrap_or_default()
+    }
 
     /// The directory of a path, and the name in it.
     fn place<'p>(&self, path: &'p str) -> platfs::Result<(InodeNumber, &'p [u8])> {
@@ -182,7 +254,7 @@ impl Library {
     }
 }
 
-impl System for Library {
+impl<H: Host> System for Library<H> {
     fn client(&self) -> Box<dyn Client + '_> {
         let piece = usize::try_from(PIECE).unwrap_or(0);
         Box::new(Program { library: self, open: Vec::new(), bytes: vec![0; piece] })
@@ -198,13 +270,13 @@ struct Opened {
     window: u64,
 }
 
-struct Program<'l> {
-    library: &'l Library,
+struct Program<'l, H: Host> {
+    library: &'l Library<H>,
     open: Vec<Option<Opened>>,
     bytes: Vec<u8>,
 }
 
-impl Program<'_> {
+impl<H: Host> Program<'_, H> {
     fn file(&mut self, slot: Slot) -> platfs::Result<&mut Opened> {
         let file = self.open.get_mut(slot as usize).and_then(Option::as_mut);
         file.ok_or_else(|| platfs::Error::Invalid("no file is open in this slot".into()))
@@ -242,7 +314,7 @@ impl Program<'_> {
     fn write(&mut self, slot: Slot, offset: u64, len: u64) -> platfs::Result<u64> {
         let number = self.file(slot)?.number;
         for (at, step) in pieces(offset, len, PIECE) {
-            self.copy(step as u64);
+            self.library.device.copy(step as u64);
             // The buffer may hold what was read.
             self.bytes[..step].fill(0);
             self.library.device.writing(Some((u64::from(number.0.get()), at)));
@@ -254,13 +326,14 @@ impl Program<'_> {
     }
 
     fn read(&mut self, slot: Slot, offset: u64, len: u64) -> platfs::Result<u64> {
+        let most = self.library.device.ahead();
         let opened = self.file(slot)?;
         let number = opened.number;
         // Readers in order get more and more ahead of need; others what they ask for.
         let in_order = offset == opened.next;
         opened.next = offset + len;
-        let end = if in_order && offset + len > opened.ahead {
-            opened.window = (opened.window * 2).clamp(len.max(16 << 10), AHEAD.max(len));
+        let end = if in_order && most > 0 && offset + len > opened.ahead {
+            opened.window = (opened.window * 2).clamp(len.max(16 << 10), most.max(len).max(16 << 10));
             opened.ahead = offset + opened.window.max(len);
             opened.ahead
         } else if in_order {
@@ -269,7 +342,7 @@ impl Program<'_> {
             (opened.window, opened.ahead) = (0, 0);
             offset + len
         };
-        self.copy(len);
+        self.library.device.copy(len);
         for (at, step) in pieces(offset, end - offset, PIECE) {
             if self.library.volume.read_at(number, at, &mut self.bytes[..step])? < step {
                 break;
@@ -278,16 +351,10 @@ impl Program<'_> {
         Ok(len)
     }
 
-    /// The host copies bytes.
-    fn copy(&self, bytes: u64) {
-        let device = &self.library.device;
-        device.spend(device.drive().page * bytes.div_ceil(4096));
-    }
-
     fn call(&mut self, op: &Op) -> platfs::Result<u64> {
         let library = self.library;
         let volume = &library.volume;
-        library.device.spend(library.device.drive().call);
+        library.device.call();
         match op {
             Op::MakeDirectory(path) => {
                 let (directory, name) = library.place(path)?;
@@ -360,14 +427,14 @@ fn new(kind: Kind<'_>) -> NewInode<'_> {
     NewInode { kind, attributes: Attributes { permissions: 0o755, ..Attributes::default() }, xattrs: &[] }
 }
 
-impl Client for Program<'_> {
+impl<H: Host> Client for Program<'_, H> {
     fn perform(&mut self, op: &Op) -> Result<u64, String> {
-        self.library.volume.set_now(time(self.library.device.now()));
+        self.library.volume.set_now(self.library.device.time());
         self.call(op).map_err(|error| format!("{op:?}: {error}"))
     }
 }
 
-impl Drop for Program<'_> {
+impl<H: Host> Drop for Program<'_, H> {
     fn drop(&mut self) {
         (0..self.open.len()).for_each(|slot| self.close(u32::try_from(slot).unwrap_or(0)));
     }

@@ -1,9 +1,12 @@
 //! What workloads run on: one vocabulary of operations, and the file systems that carry them out, so
 //! that the very same operations run on every one.
 
+mod computer;
 mod directory;
 mod library;
 
+#[allow(unused_imports, reason = "the peers, next")]
+pub(crate) use computer::Computer;
 pub(crate) use directory::Directory;
 pub(crate) use library::{Library, Mounting};
 

@@ -3,6 +3,8 @@
 //!
 //! To write a new one: a file here that makes phases, and a row in [`WORKLOADS`].
 
+mod age;
+mod append;
 mod dd;
 mod run;
 
@@ -47,12 +49,26 @@ pub(crate) struct Workload {
 }
 
 /// All workloads.
-pub(crate) const WORKLOADS: &[Workload] = &[Workload {
-    name: "dd",
-    summary: "files written whole side by side: one of 2 GB, or nine of 20 MB",
-    settings: &[("files", "files at once"), ("size", "bytes of each"), ("block", "bytes of a write")],
-    phases: dd::phases,
-}];
+pub(crate) const WORKLOADS: &[Workload] = &[
+    Workload {
+        name: "age",
+        summary: "create, append, rewrite, truncate and delete until a volume is full to a level and written over",
+        settings: age::SETTINGS,
+        phases: age::phases,
+    },
+    Workload {
+        name: "append",
+        summary: "files grown side by side in small appends, a client each",
+        settings: append::SETTINGS,
+        phases: append::phases,
+    },
+    Workload {
+        name: "dd",
+        summary: "files written whole side by side: one of 2 GB, or nine of 20 MB",
+        settings: &[("files", "files at once"), ("size", "bytes of each"), ("block", "bytes of a write")],
+        phases: dd::phases,
+    },
+];
 
 impl Workload {
     /// The workload of this name.
