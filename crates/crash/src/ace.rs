@@ -3,97 +3,95 @@
 
 use platfs::Allocate;
 
-use crate::calls::Workload;
+use crate::calls::Caller;
 
 /// A call; the file that it is about, or `None` if it can't be made.
-type Call = fn(&mut Workload<'_>) -> Option<u32>;
+type Call = fn(&mut Caller<'_>) -> Option<u32>;
 
-fn foo(workload: &Workload<'_>) -> Option<u32> {
-    workload.model.file(b"/foo")
+fn foo(caller: &Caller<'_>) -> Option<u32> {
+    caller.model.file(b"/foo")
 }
 
-fn bar(workload: &Workload<'_>) -> Option<u32> {
-    workload.model.file(b"/A/bar")
+fn bar(caller: &Caller<'_>) -> Option<u32> {
+    caller.model.file(b"/A/bar")
 }
 
-fn is_free(workload: &Workload<'_>, path: &[u8]) -> Option<()> {
+fn is_free(caller: &Caller<'_>, path: &[u8]) -> Option<()> {
     let parent = &path[..path.iter().rposition(|byte| *byte == b'/')?];
-    let possible = workload.directories.contains_key(parent) && !workload.model.names.contains_key(path);
+    let possible = caller.model.directory(parent).is_some() && !caller.model.names.contains_key(path);
     possible.then_some(())
 }
 
 /// A file to sync; 0 if there is none.
-fn any(workload: &Workload<'_>) -> Option<u32> {
-    foo(workload).or_else(|| bar(workload)).or(Some(0))
+fn any(caller: &Caller<'_>) -> Option<u32> {
+    foo(caller).or_else(|| bar(caller)).or(Some(0))
 }
 
-fn create(workload: &mut Workload<'_>, path: &[u8]) -> Option<u32> {
-    is_free(workload, path)?;
-    workload.create(path);
-    workload.model.file(path)
+fn create(caller: &mut Caller<'_>, path: &[u8]) -> Option<u32> {
+    is_free(caller, path)?;
+    caller.create(path);
+    caller.model.file(path)
 }
 
-fn write(workload: &mut Workload<'_>, from: u64, count: u64) -> Option<u32> {
-    let id = foo(workload)?;
-    workload.write(id, from, count);
+fn write(caller: &mut Caller<'_>, from: u64, count: u64) -> Option<u32> {
+    let id = foo(caller)?;
+    caller.write(id, from, count);
     Some(id)
 }
 
-fn cut(workload: &mut Workload<'_>, size: u64) -> Option<u32> {
-    let id = foo(workload)?;
-    workload.truncate(id, size);
+fn cut(caller: &mut Caller<'_>, size: u64) -> Option<u32> {
+    let id = foo(caller)?;
+    caller.truncate(id, size);
     Some(id)
 }
 
-fn space(workload: &mut Workload<'_>, mode: Allocate, from: u64, count: u64) -> Option<u32> {
-    let id = foo(workload)?;
-    let (len, unit) = (workload.model.pieces(id) as u64, workload.unit);
+fn space(caller: &mut Caller<'_>, mode: Allocate, from: u64, count: u64) -> Option<u32> {
+    let id = foo(caller)?;
+    let (len, unit) = (caller.model.pieces(id) as u64, caller.unit);
     let moves = matches!(mode, Allocate::CollapseRange | Allocate::InsertRange);
     let (from, count) = if moves { (unit, unit) } else { (from, count) };
-    if moves && from + count >= len || mode != Allocate::PunchHole && !workload.extents {
+    if moves && from + count >= len || mode != Allocate::PunchHole && !caller.extents {
         return None;
     }
-    workload.allocate(id, mode, from, count);
+    caller.allocate(id, mode, from, count);
     Some(id)
 }
 
-fn make(workload: &mut Workload<'_>, path: &[u8]) -> Option<u32> {
-    is_free(workload, path)?;
-    workload.make_directory(path);
-    any(workload)
+fn make(caller: &mut Caller<'_>, path: &[u8]) -> Option<u32> {
+    is_free(caller, path)?;
+    caller.make_directory(path);
+    any(caller)
 }
 
-fn link(workload: &mut Workload<'_>, id: Option<u32>, path: &[u8]) -> Option<u32> {
-    is_free(workload, path)?;
-    workload.link(id?, path);
+fn link(caller: &mut Caller<'_>, id: Option<u32>, path: &[u8]) -> Option<u32> {
+    is_free(caller, path)?;
+    caller.link(id?, path);
     id
 }
 
-fn unlink(workload: &mut Workload<'_>, path: &[u8]) -> Option<u32> {
-    workload.model.file(path)?;
-    workload.unlink(path);
-    any(workload)
+fn unlink(caller: &mut Caller<'_>, path: &[u8]) -> Option<u32> {
+    caller.model.file(path)?;
+    caller.unlink(path);
+    any(caller)
 }
 
-fn rename(workload: &mut Workload<'_>, from: &[u8], to: &[u8]) -> Option<u32> {
-    let id = workload.model.file(from)?;
-    if workload.model.file(to) == Some(id)
-        || is_free(workload, to).is_none() && workload.model.file(to).is_none()
-    {
+fn rename(caller: &mut Caller<'_>, from: &[u8], to: &[u8]) -> Option<u32> {
+    let id = caller.model.file(from)?;
+    if caller.model.file(to) == Some(id) || is_free(caller, to).is_none() && caller.model.file(to).is_none() {
         return None;
     }
-    workload.rename(from, to);
+    caller.rename(from, to);
     Some(id)
 }
 
-pub const CALLS: &[Call] = &[
+const CALLS: &[Call] = &[
     |w| create(w, b"/new"),
     |w| create(w, b"/A/new"),
     |w| create(w, b"/foo"),
     |w| make(w, b"/B"),
     |w| make(w, b"/A/C"),
     |w| {
-        w.directories.contains_key(&b"/B"[..]).then_some(())?;
+        w.model.directory(b"/B")?;
         w.remove_directory(b"/B");
         any(w)
     },
@@ -123,7 +121,7 @@ pub const CALLS: &[Call] = &[
     |w| rename(w, b"/A/bar", b"/foo"),
     |w| rename(w, b"/foo", b"/moved"),
     |w| {
-        w.directories.contains_key(&b"/A"[..]).then_some(())?;
+        w.model.directory(b"/A")?;
         is_free(w, b"/D")?;
         w.rename(b"/A", b"/D");
         any(w)
@@ -156,39 +154,70 @@ pub const CALLS: &[Call] = &[
 ];
 
 /// Ways to sync behind a call.
-pub const SYNCS: usize = 4;
+const SYNCS: usize = 4;
 
 /// What there is before.
-pub fn prepare(workload: &mut Workload<'_>) {
-    workload.make_directory(b"/A");
-    workload.create(b"/foo");
-    workload.create(b"/A/bar");
-    let len = (3 * workload.unit + 1).max(12);
+pub(crate) fn prepare(caller: &mut Caller<'_>) {
+    caller.make_directory(b"/A");
+    caller.create(b"/foo");
+    caller.create(b"/A/bar");
+    let len = (3 * caller.unit + 1).max(12);
     for (path, len) in [(&b"/foo"[..], len), (b"/A/bar", 7)] {
-        let id = workload.model.file(path).unwrap();
-        workload.write(id, 0, len);
+        let id = caller.model.file(path).unwrap();
+        caller.write(id, 0, len);
     }
 }
 
 /// Makes calls with their syncs; `None` if one can't be made.
-pub fn run(workload: &mut Workload<'_>, calls: &[(usize, usize)]) -> Option<()> {
+pub(crate) fn run(caller: &mut Caller<'_>, calls: &[(usize, usize)]) -> Option<()> {
     for (call, sync) in calls {
-        let id = CALLS[*call](workload)?;
+        let id = CALLS[*call](caller)?;
         match sync {
             0 => {}
-            1 | 2 if id > 0 => workload.fsync(id, *sync == 2),
-            _ => workload.sync(),
+            1 | 2 if id > 0 => caller.fsync(id, *sync == 2),
+            _ => caller.sync(),
         }
     }
     Some(())
 }
 
-/// Every sequence of one and of two calls; the last sync is one.
-pub fn sequences() -> impl Iterator<Item = Vec<(usize, usize)>> {
-    let ones = (0..CALLS.len()).flat_map(|call| (1..SYNCS).map(move |sync| vec![(call, sync)]));
-    let firsts = (0..CALLS.len()).flat_map(|call| (0..SYNCS).map(move |sync| (call, sync)));
-    let twos = firsts.flat_map(|first| {
-        (0..CALLS.len()).flat_map(move |call| (1..SYNCS).map(move |sync| vec![first, (call, sync)]))
-    });
-    ones.chain(twos)
+/// One call with a sync behind it; or two, where the first may be without.
+const ONES: usize = CALLS.len() * (SYNCS - 1);
+const TWOS: usize = CALLS.len() * SYNCS * ONES;
+/// Sequences are numbered in steps of this, so that the first few differ in everything.
+const STRIDE: usize = 7919;
+
+/// Sequences of one and of two calls.
+pub(crate) const SEQUENCES: usize = ONES + TWOS;
+
+/// A sequence by its number, from 0 on.
+pub(crate) fn sequence(number: usize) -> Vec<(usize, usize)> {
+    let number = number % SEQUENCES * STRIDE % SEQUENCES;
+    let last = |number: usize| (number / (SYNCS - 1), 1 + number % (SYNCS - 1));
+    match number.checked_sub(ONES) {
+        None => vec![last(number)],
+        Some(two) => {
+            let (first, second) = (two / ONES, two % ONES);
+            vec![(first / SYNCS, first % SYNCS), last(second)]
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::{CALLS, ONES, SEQUENCES, SYNCS, sequence};
+
+    #[test]
+    fn every_sequence_has_one_number() {
+        let all: BTreeSet<_> = (0..SEQUENCES).map(sequence).collect();
+        assert_eq!(all.len(), SEQUENCES);
+        assert_eq!(all.iter().filter(|calls| calls.len() == 1).count(), ONES);
+        assert!(all.iter().flatten().all(|(call, sync)| *call < CALLS.len() && *sync < SYNCS));
+        assert!(
+            all.iter().all(|calls| calls.last().is_some_and(|(_, sync)| *sync > 0)),
+            "the last sync is one"
+        );
+    }
 }

@@ -7,38 +7,40 @@ use platfs::ondisk::features::Incompat;
 use platfs::ondisk::units::InodeNumber;
 use platfs::{Allocate, Attributes, Error, Kind, NewInode, Replace, Volume, WriteOptions};
 
-use crate::model::{Contents, Model, Node, PIECE, Piece, bytes_of};
-use crate::states::OF_FILE;
+use crate::model::{Contents, Model, Node, PIECE, Piece, ROOT, bytes_of};
+use crate::order::Promise;
+use crate::states::{OF_FILE, PROMISED};
+use crate::workload::Workload;
 
-/// Set in a mark: all calls up to its number are promised.
-pub const PROMISED: u64 = 1 << 63;
-/// The mark of a sync of one file up to a call, where bytes of others may wait in memory: names are promised,
-/// and what this file holds.
+/// The mark of what is promised up to a call where bytes may wait in memory: names, and what this file holds.
 fn of_file(id: u32, call: u64) -> u64 {
     PROMISED | OF_FILE | u64::from(id) << 32 | call
 }
 
 /// The only attribute of files.
-pub const ATTRIBUTE: &[u8] = b"user.value";
+pub(crate) const ATTRIBUTE: &[u8] = b"user.value";
 
-/// A run: what was done, and the models by call.
-pub struct Workload<'v> {
-    pub volume: &'v Volume,
+/// Makes calls on a volume, and keeps the models by call.
+pub(crate) struct Caller<'v> {
+    volume: &'v Volume,
     recorder: &'v Recorder,
-    inodes: BTreeMap<u32, InodeNumber>,
-    pub directories: BTreeMap<Vec<u8>, InodeNumber>,
-    pub model: Model,
-    pub history: Vec<Model>,
+    pub(crate) model: Model,
+    pub(crate) history: Vec<Model>,
+    /// Which inode each file and directory is.
+    pub(crate) inodes: BTreeMap<u32, InodeNumber>,
     /// Files that somebody has open.
-    pub held: BTreeSet<u32>,
+    pub(crate) held: BTreeSet<u32>,
     next: u32,
     version: u32,
     /// Bytes may wait in memory.
     delayed: bool,
+    /// What each call promises.
+    promise: Promise,
+    is_phased: bool,
     /// Pieces of the unit in which ranges move.
-    pub unit: u64,
+    pub(crate) unit: u64,
     /// Files are mapped by extents, and all can be done to their space.
-    pub extents: bool,
+    pub(crate) extents: bool,
 }
 
 fn split(path: &[u8]) -> (&[u8], &[u8]) {
@@ -54,55 +56,45 @@ fn new(kind: Kind<'_>) -> NewInode<'_> {
     NewInode { kind, attributes: Attributes::default(), xattrs: &[] }
 }
 
-impl<'v> Workload<'v> {
-    pub fn new(volume: &'v Volume, recorder: &'v Recorder, delayed: bool) -> Self {
+impl<'v> Caller<'v> {
+    pub(crate) fn new(volume: &'v Volume, recorder: &'v Recorder, workload: &Workload) -> Self {
         let geometry = &volume.format().geometry;
         let unit = u64::from(geometry.blocks_per_cluster()) << geometry.block_size.log2();
-        Workload {
+        Caller {
             volume,
             recorder,
-            inodes: BTreeMap::new(),
-            directories: BTreeMap::from([(Vec::new(), InodeNumber::ROOT)]),
             model: Model::default(),
             history: vec![Model::default()],
+            inodes: BTreeMap::from([(ROOT, InodeNumber::ROOT)]),
             held: BTreeSet::new(),
-            next: 1,
+            next: ROOT + 1,
             version: 0,
-            delayed,
+            delayed: workload.delay > 0,
+            promise: workload.order.promise(),
+            is_phased: workload.order.is_phased(),
             unit: unit / PIECE as u64,
             extents: volume.format().features.incompat.contains(Incompat::EXTENTS),
         }
     }
 
-    /// Goes on where another run left a volume.
-    pub fn resume(&mut self, model: &Model) {
-        for (path, node) in &model.names {
-            let number = self.volume.resolve(path).unwrap();
-            match node {
-                Node::Directory => drop(self.directories.insert(path.clone(), number)),
-                Node::File(id) => drop(self.inodes.insert(*id, number)),
-                Node::Link(_) => {}
-            }
-        }
-        self.next = model.files.keys().max().map_or(1, |id| id + 1);
-        self.version =
-            model.files.values().flat_map(|file| &file.pieces).map(|piece| piece.version).max().unwrap_or(0);
-        self.model = model.clone();
-        self.history = vec![model.clone()];
-    }
-
     /// Forgets how it came to this: what was recorded so far is the beginning.
-    pub fn begin_here(&mut self) {
+    pub(crate) fn begin_here(&mut self) {
         self.sync();
         self.history = vec![self.model.clone()];
     }
 
-    /// One call that changes one thing, between two marks.
-    fn call(
+    /// One call that changes one thing, between two marks; nothing where there is no room.
+    fn call(&mut self, verb: impl FnOnce(&Volume) -> Result<(), Error>, change: impl FnOnce(&mut Model)) {
+        self.call_unless(|error| matches!(error, Error::NoSpace | Error::NoInodes), verb, change);
+    }
+
+    /// A call that may be refused with some errors.
+    fn call_unless(
         &mut self,
+        is_refusal: impl Fn(&Error) -> bool,
         verb: impl FnOnce(&Volume) -> Result<(), Error>,
         change: impl FnOnce(&mut Model),
-    ) -> bool {
+    ) {
         self.recorder.mark(self.history.len() as u64);
         let mut next = self.model.clone();
         change(&mut next);
@@ -111,91 +103,85 @@ impl<'v> Workload<'v> {
         match verb(self.volume) {
             Ok(()) => {
                 self.model = next;
-                true
+                match self.promise {
+                    Promise::Nothing => {}
+                    // No file has the number of the root.
+                    Promise::Names => self.promised_of(ROOT),
+                    Promise::All => self.promised(),
+                }
             }
-            Err(Error::NoSpace | Error::NoInodes) => {
+            Err(error) if is_refusal(&error) => {
                 *self.history.last_mut().unwrap() = self.model.clone();
-                false
             }
             Err(error) => panic!("call {}: {error}", self.history.len() - 1),
         }
+    }
+
+    fn promised_of(&self, id: u32) {
+        self.recorder.mark(of_file(id, self.history.len() as u64 - 1));
     }
 
     fn promised(&self) {
         self.recorder.mark(PROMISED | (self.history.len() as u64 - 1));
     }
 
-    pub fn sync(&mut self) {
+    pub(crate) fn sync(&mut self) {
         self.volume.sync().unwrap();
         self.promised();
     }
 
-    /// The journal keeps the order of all changes: a sync of one file promises all, but for bytes that wait.
-    pub fn fsync(&mut self, id: u32, data_only: bool) {
+    /// A sync of one file promises all that was changed before, but for bytes of others that wait.
+    pub(crate) fn fsync(&mut self, id: u32, data_only: bool) {
         self.volume.sync_inode(self.inodes[&id], data_only).unwrap();
-        if self.delayed {
-            self.recorder.mark(of_file(id, self.history.len() as u64 - 1));
-        } else {
-            self.promised();
-        }
+        if self.delayed { self.promised_of(id) } else { self.promised() }
     }
 
     fn place<'p>(&self, path: &'p [u8]) -> (InodeNumber, &'p [u8]) {
         let (directory, name) = split(path);
-        (self.directories[directory], name)
+        (self.inodes[&self.model.directory(directory).unwrap()], name)
     }
 
-    pub fn create(&mut self, path: &[u8]) {
+    fn make(&mut self, path: &[u8], kind: Kind<'_>, node: impl Fn(u32) -> Node) {
         let ((directory, name), id) = (self.place(path), self.next);
         let mut number = None;
-        let done = self.call(
+        self.call(
             |volume| {
-                number = Some(volume.create(directory, name, &new(Kind::File))?);
+                number = Some(volume.create(directory, name, &new(kind))?);
                 Ok(())
             },
             |model| {
-                model.names.insert(path.to_vec(), Node::File(id));
-                model.files.insert(id, Contents::default());
+                model.names.insert(path.to_vec(), node(id));
+                if let Node::File(id) = node(id) {
+                    model.files.insert(id, Contents::default());
+                }
             },
         );
-        if done {
+        if let Some(number) = number {
             self.next += 1;
-            self.inodes.insert(id, number.unwrap());
+            self.inodes.insert(id, number);
         }
     }
 
-    pub fn make_directory(&mut self, path: &[u8]) {
-        let (directory, name) = self.place(path);
-        let mut number = None;
-        let done = self.call(
-            |volume| {
-                number = Some(volume.create(directory, name, &new(Kind::Directory))?);
-                Ok(())
-            },
-            |model| drop(model.names.insert(path.to_vec(), Node::Directory)),
-        );
-        if done {
-            self.directories.insert(path.to_vec(), number.unwrap());
-        }
+    pub(crate) fn create(&mut self, path: &[u8]) {
+        self.make(path, Kind::File, Node::File);
     }
 
-    pub fn remove_directory(&mut self, path: &[u8]) {
+    pub(crate) fn make_directory(&mut self, path: &[u8]) {
+        self.make(path, Kind::Directory, Node::Directory);
+    }
+
+    pub(crate) fn remove_directory(&mut self, path: &[u8]) {
         let (directory, name) = self.place(path);
         self.call(|volume| volume.rmdir(directory, name), |model| drop(model.names.remove(path)));
-        self.directories.remove(path);
     }
 
     /// A target that takes a block of metadata, which begins like one of the journal.
-    pub fn symlink(&mut self, path: &[u8]) {
-        let (directory, name) = self.place(path);
+    pub(crate) fn symlink(&mut self, path: &[u8]) {
         let target = [&[0xC0, 0x3B, 0x39, 0x98][..], &[b't'; 90]].concat();
-        self.call(
-            |volume| volume.create(directory, name, &new(Kind::Symlink(&target))).map(drop),
-            |model| drop(model.names.insert(path.to_vec(), Node::Link(target.clone()))),
-        );
+        self.make(path, Kind::Symlink(&target), |_| Node::Link(target.clone()));
     }
 
-    pub fn link(&mut self, id: u32, path: &[u8]) {
+    pub(crate) fn link(&mut self, id: u32, path: &[u8]) {
         let ((directory, name), number) = (self.place(path), self.inodes[&id]);
         self.call(
             |volume| volume.link(number, directory, name),
@@ -203,37 +189,35 @@ impl<'v> Workload<'v> {
         );
     }
 
-    pub fn unlink(&mut self, path: &[u8]) {
+    pub(crate) fn unlink(&mut self, path: &[u8]) {
         let (directory, name) = self.place(path);
         self.call(|volume| volume.unlink(directory, name), |model| drop(model.names.remove(path)));
     }
 
-    pub fn rename(&mut self, from: &[u8], to: &[u8]) {
+    pub(crate) fn rename(&mut self, from: &[u8], to: &[u8]) {
         let ((directory, name), (target, new)) = (self.place(from), self.place(to));
-        let below = [from, b"/"].concat();
-        let moved = |path: &[u8]| [to, &path[from.len()..]].concat();
         self.call(
             |volume| volume.rename(directory, name, target, new, Replace::Yes),
-            |model| {
-                let old = std::mem::take(&mut model.names);
-                let mut gone = BTreeMap::new();
-                for (path, node) in old {
-                    if path == from || path.starts_with(&below) {
-                        gone.insert(moved(&path), node);
-                    } else {
-                        model.names.insert(path, node);
-                    }
-                }
-                model.names.extend(gone);
-            },
+            |model| model.rename(from, to),
         );
-        for (path, number) in std::mem::take(&mut self.directories) {
-            let inside = path == from || path.starts_with(&below);
-            self.directories.insert(if inside { moved(&path) } else { path }, number);
-        }
     }
 
-    pub fn write(&mut self, id: u32, from: u64, count: u64) {
+    /// Has two names lead to what the other led to. Soft updates do it only where they stand in one block.
+    pub(crate) fn exchange(&mut self, one: &[u8], other: &[u8]) {
+        let ((directory, name), (target, new)) = (self.place(one), self.place(other));
+        let is_phased = self.is_phased;
+        self.call_unless(
+            |error| is_phased && matches!(error, Error::Unsupported(_)) || matches!(error, Error::NoSpace),
+            |volume| volume.rename(directory, name, target, new, Replace::Exchange),
+            |model| {
+                let [of_one, of_other] = [one, other].map(|path| model.names[path].clone());
+                model.names.insert(one.to_vec(), of_other);
+                model.names.insert(other.to_vec(), of_one);
+            },
+        );
+    }
+
+    pub(crate) fn write(&mut self, id: u32, from: u64, count: u64) {
         self.version += 1;
         let (number, version) = (self.inodes[&id], self.version);
         let range = at(from)..at(from + count);
@@ -250,7 +234,7 @@ impl<'v> Workload<'v> {
         );
     }
 
-    pub fn truncate(&mut self, id: u32, size: u64) {
+    pub(crate) fn truncate(&mut self, id: u32, size: u64) {
         let number = self.inodes[&id];
         self.call(
             |volume| volume.truncate(number, size * PIECE as u64),
@@ -259,7 +243,7 @@ impl<'v> Workload<'v> {
     }
 
     /// Changes space; ranges that move must be of whole units, inside the file.
-    pub fn allocate(&mut self, id: u32, mode: Allocate, from: u64, count: u64) {
+    pub(crate) fn allocate(&mut self, id: u32, mode: Allocate, from: u64, count: u64) {
         let number = self.inodes[&id];
         let (low, high) = (at(from), at(from + count));
         self.call(
@@ -287,16 +271,20 @@ impl<'v> Workload<'v> {
     }
 
     /// An attribute of a length: short ones stand in the inode, long ones in a block of their own.
-    pub fn set_attribute(&mut self, id: u32, len: usize) {
+    pub(crate) fn set_attribute(&mut self, id: u32, len: usize) {
         self.version += 1;
-        let (number, value) = (self.inodes[&id], self.version.to_le_bytes().repeat(len.div_ceil(4)));
+        self.set_value(id, &self.version.to_le_bytes().repeat(len.div_ceil(4)));
+    }
+
+    pub(crate) fn set_value(&mut self, id: u32, value: &[u8]) {
+        let number = self.inodes[&id];
         self.call(
-            |volume| volume.set_xattr(number, ATTRIBUTE, &value),
-            |model| model.files.get_mut(&id).unwrap().attribute = Some(value.clone()),
+            |volume| volume.set_xattr(number, ATTRIBUTE, value),
+            |model| model.files.get_mut(&id).unwrap().attribute = Some(value.to_vec()),
         );
     }
 
-    pub fn remove_attribute(&mut self, id: u32) {
+    pub(crate) fn remove_attribute(&mut self, id: u32) {
         let number = self.inodes[&id];
         self.call(
             |volume| volume.remove_xattr(number, ATTRIBUTE),
@@ -305,7 +293,7 @@ impl<'v> Workload<'v> {
     }
 
     /// Opens a file, or closes it: one that loses its last name meanwhile is an orphan.
-    pub fn hold(&mut self, id: u32) {
+    pub(crate) fn hold(&mut self, id: u32) {
         let number = self.inodes[&id];
         if self.held.insert(id) {
             self.volume.retain(number).unwrap();
@@ -316,7 +304,7 @@ impl<'v> Workload<'v> {
     }
 
     /// Takes all space but so many blocks, with a file that is left alone.
-    pub fn fill_up(&mut self, left: u64) {
+    pub(crate) fn fill_up(&mut self, left: u64) {
         self.create(b"/filler");
         let number = self.inodes[&(self.next - 1)];
         let log2 = self.volume.format().geometry.block_size.log2();

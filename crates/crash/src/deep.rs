@@ -1,440 +1,211 @@
-//! Random changes of larger things: directories of many blocks, maps of many pieces, directories that move, attributes in blocks of
-//! their own, files that are open without a name. What they promise is told as the smaller workload tells it.
+//! Random calls on larger things: directories of many blocks, maps of many pieces, directories that move, attributes
+//! in blocks of their own, files that are open without a name.
 
-use std::collections::BTreeMap;
-
-use platfs::device::Recorder;
-use platfs::{Allocate, Attributes, Error, InodeNumber, Kind, NewInode, Replace, Volume, WriteOptions};
+use platfs::Allocate;
 use testkit::random::Random;
 
-use crate::workload::{Contents, Model, Node, PIECE, PROMISED, piece};
+use crate::calls::Caller;
+use crate::model::Node;
 
 /// Names in a directory: in blocks of 1 KiB an index of many leaves.
 const NAMES: u64 = 120;
 /// Pieces of a file; every other block of one takes more extents than an inode and a node hold.
 const LONGEST: u64 = 700;
+/// Directories below each other.
+const DEEPEST: usize = 4;
 
-/// Directories by path.
-pub type Places = BTreeMap<Vec<u8>, InodeNumber>;
-
-/// A run.
-pub struct Deep<'v> {
-    volume: &'v Volume,
-    recorder: &'v Recorder,
-    random: Random,
-    model: Model,
-    value: BTreeMap<u32, u8>,
-    pub history: Vec<Model>,
-    /// The attribute of each file, call by call.
-    pub values: Vec<BTreeMap<u32, u8>>,
-    pub inodes: BTreeMap<u32, InodeNumber>,
-    /// Which inode each directory is, call by call.
-    pub directories: Vec<Places>,
-    places: Places,
-    open: Vec<InodeNumber>,
-    next: u32,
-    version: u32,
-}
-
-fn parent(path: &[u8]) -> &[u8] {
-    let at = path.iter().rposition(|byte| *byte == b'/').unwrap();
-    &path[..at]
+/// Chooses calls.
+pub(crate) struct Deep<'w, 'v> {
+    pub(crate) caller: &'w mut Caller<'v>,
+    pub(crate) random: Random,
 }
 
 fn name(path: &[u8]) -> &[u8] {
-    &path[parent(path).len() + 1..]
+    let at = path.iter().rposition(|byte| *byte == b'/').unwrap();
+    &path[at + 1..]
 }
 
-fn new(kind: Kind<'_>) -> NewInode<'_> {
-    NewInode { kind, attributes: Attributes::default(), xattrs: &[] }
-}
-
-impl<'v> Deep<'v> {
-    pub fn new(volume: &'v Volume, recorder: &'v Recorder, seed: u64) -> Self {
-        Deep {
-            volume,
-            recorder,
-            random: Random(seed),
-            model: Model::default(),
-            value: BTreeMap::new(),
-            history: vec![Model::default()],
-            values: vec![BTreeMap::new()],
-            inodes: BTreeMap::new(),
-            directories: vec![Places::from([(Vec::new(), InodeNumber::ROOT)])],
-            places: Places::from([(Vec::new(), InodeNumber::ROOT)]),
-            open: Vec::new(),
-            next: 1,
-            version: 0,
-        }
-    }
-
-    /// A tree with large directories, and then so many random calls, the last a sync.
-    pub fn run(&mut self, calls: u64) {
+impl Deep<'_, '_> {
+    /// A tree with large directories.
+    pub(crate) fn prepare(&mut self) {
         for directory in [&b"/a"[..], b"/b", b"/a/c"] {
-            self.make_directory(directory.to_vec());
+            self.caller.make_directory(directory);
         }
         for _ in 0..90 {
             self.create();
         }
-        self.sync();
+    }
+
+    /// So many random calls, the last a sync.
+    pub(crate) fn run(&mut self, calls: u64) {
         for _ in 0..calls {
             let choice = self.random.below(40);
-            self.step(choice);
+            // Where there is nothing to do it to, nothing is done.
+            let _ = self.step(choice);
         }
-        for number in std::mem::take(&mut self.open) {
-            self.volume.release(number, 1);
+        for id in self.caller.held.clone() {
+            self.caller.hold(id);
         }
-        self.sync();
+        self.caller.sync();
     }
 
-    fn step(&mut self, choice: u64) {
+    fn step(&mut self, choice: u64) -> Option<()> {
         match choice {
             0..=9 => self.create(),
-            10..=13 => self.unlink(),
-            14..=18 => self.rename(),
-            19 => self.exchange(),
-            20 | 21 => self.link(),
-            22..=25 => self.write(),
-            26 => self.truncate(),
-            27 => self.punch(),
-            28 | 29 => self.set_value(),
-            30 => self.drop_value(),
+            10..=13 => {
+                let (path, _) = self.a_file()?;
+                self.caller.unlink(&path);
+            }
+            14..=18 => self.rename()?,
+            19 => self.exchange()?,
+            20 | 21 => {
+                let ((_, id), path) = (self.a_file()?, self.path(b'f'));
+                if !self.caller.model.names.contains_key(&path) {
+                    self.caller.link(id, &path);
+                }
+            }
+            22..=25 => {
+                let (_, id) = self.a_file()?;
+                let (from, count) = (self.random.below(30), 1 + self.random.below(12));
+                self.caller.write(id, from, count);
+            }
             31 | 32 => {
                 let path = self.path(b'd');
-                self.make_directory(path);
+                if path.iter().filter(|byte| **byte == b'/').count() <= DEEPEST
+                    && !self.caller.model.names.contains_key(&path)
+                {
+                    self.caller.make_directory(&path);
+                }
             }
-            33 => self.remove_directory(),
-            34 | 35 => self.move_directory(),
-            36 => self.open_one(),
-            37 => self.close_one(),
-            38 => self.sync(),
-            _ => self.write_apart(),
+            33 => self.remove_directory()?,
+            34 | 35 => self.move_directory()?,
+            36 => {
+                let (path, id) = self.a_file()?;
+                if !self.caller.held.contains(&id) {
+                    self.caller.hold(id);
+                }
+                self.caller.unlink(&path);
+            }
+            37 => {
+                let id = *self.caller.held.last()?;
+                self.caller.hold(id);
+            }
+            38 => self.caller.sync(),
+            _ => {
+                let (_, id) = self.a_file()?;
+                self.step_with_file(choice, id)?;
+            }
         }
+        Some(())
     }
 
-    fn call(
-        &mut self,
-        verb: impl FnOnce(&Volume) -> Result<(), Error>,
-        change: impl FnOnce(&mut Model),
-    ) -> bool {
-        self.recorder.mark(self.history.len() as u64);
-        let mut next = self.model.clone();
-        change(&mut next);
-        self.history.push(next.clone());
-        self.values.push(self.value.clone());
-        self.directories.push(self.places.clone());
-        match verb(self.volume) {
-            Ok(()) => {
-                self.model = next;
-                true
+    fn step_with_file(&mut self, choice: u64, id: u32) -> Option<()> {
+        let len = self.caller.model.pieces(id) as u64;
+        match choice {
+            26 => {
+                let size = self.random.below(len + 6);
+                self.caller.truncate(id, size);
             }
-            // Names in different blocks are not exchanged; a full volume has room after the next sync.
-            Err(Error::Unsupported(_) | Error::NoSpace | Error::NoInodes) => {
-                *self.history.last_mut().unwrap() = self.model.clone();
-                false
+            27 => {
+                let from = self.random.below(len.checked_sub(4)?);
+                self.caller.allocate(id, Allocate::PunchHole, from, 4);
             }
-            Err(error) => panic!("call {}: {error}", self.history.len() - 1),
+            28 | 29 => self.caller.set_attribute(id, 300),
+            30 => {
+                self.caller.model.files[&id].attribute.as_ref()?;
+                self.caller.remove_attribute(id);
+            }
+            _ => self.write_apart(id),
         }
-    }
-
-    fn sync(&mut self) {
-        self.volume.sync().unwrap();
-        self.recorder.mark(PROMISED | (self.history.len() as u64 - 1));
-    }
-
-    /// Directories are as they are now after the last call.
-    fn note_places(&mut self) {
-        *self.directories.last_mut().unwrap() = self.places.clone();
-    }
-
-    fn existing(&self) -> Vec<Vec<u8>> {
-        self.places.keys().cloned().collect()
+        Some(())
     }
 
     fn path(&mut self, kind: u8) -> Vec<u8> {
-        let all = self.existing();
+        let all: Vec<_> = self.caller.model.directories().map(|(path, _)| path.to_vec()).collect();
         let directory = self.random.pick(&all).unwrap().clone();
-        let number = if kind == b'd' { self.random.below(3) } else { self.random.below(NAMES) };
+        let number = self.random.below(if kind == b'd' { 3 } else { NAMES });
         let rest = "long".repeat(usize::try_from(number % 9).unwrap());
         [&directory[..], b"/", &[kind], format!("{number}{rest}").as_bytes()].concat()
     }
 
-    fn at(&self, path: &[u8]) -> InodeNumber {
-        self.places[path]
+    fn a_file(&mut self) -> Option<(Vec<u8>, u32)> {
+        let files: Vec<_> = self.caller.model.file_names().map(|(path, id)| (path.to_vec(), id)).collect();
+        self.random.pick(&files).cloned()
     }
 
-    fn a_file(&mut self) -> Option<(Vec<u8>, u32)> {
-        let files = self.model.names.iter().filter_map(|(path, node)| match node {
-            Node::File(id) => Some((path.clone(), *id)),
-            _ => None,
-        });
-        let files: Vec<_> = files.collect();
-        self.random.pick(&files).cloned()
+    /// A directory whose path is longer than so many bytes.
+    fn a_directory(&mut self, longer: usize) -> Option<Vec<u8>> {
+        let all = self.caller.model.directories().map(|(path, _)| path.to_vec());
+        let all: Vec<_> = all.filter(|path| path.len() > longer).collect();
+        self.random.pick(&all).cloned()
     }
 
     fn create(&mut self) {
         let path = self.path(b'f');
-        if self.model.names.contains_key(&path) {
-            return;
-        }
-        let (directory, id) = (self.at(parent(&path)), self.next);
-        let mut number = None;
-        let done = self.call(
-            |volume| {
-                number = Some(volume.create(directory, name(&path), &new(Kind::File))?);
-                Ok(())
-            },
-            |model| {
-                model.names.insert(path.clone(), Node::File(id));
-                model.files.insert(id, Contents::default());
-            },
-        );
-        if done {
-            self.next += 1;
-            self.inodes.insert(id, number.unwrap());
+        if !self.caller.model.names.contains_key(&path) {
+            self.caller.create(&path);
         }
     }
 
-    fn unlink(&mut self) {
-        let Some((path, _)) = self.a_file() else { return };
-        let directory = self.at(parent(&path));
-        self.call(|volume| volume.unlink(directory, name(&path)), |model| drop(model.names.remove(&path)));
-    }
-
-    fn rename(&mut self) {
-        let (Some((from, id)), mut to) = (self.a_file(), self.path(b'f')) else { return };
+    fn rename(&mut self) -> Option<()> {
+        let ((from, id), mut to) = (self.a_file()?, self.path(b'f'));
         if self.random.one_in(3) {
             // One that exists.
-            to = self.a_file().unwrap().0;
+            to = self.a_file()?.0;
         }
-        if self.model.names.get(&to) == Some(&Node::File(id)) {
-            return;
+        if self.caller.model.file(&to) != Some(id) {
+            self.caller.rename(&from, &to);
         }
-        let (old, target) = (self.at(parent(&from)), self.at(parent(&to)));
-        self.call(
-            |volume| volume.rename(old, name(&from), target, name(&to), Replace::Yes),
-            |model| {
-                let node = model.names.remove(&from).unwrap();
-                model.names.insert(to.clone(), node);
-            },
-        );
+        Some(())
     }
 
-    fn exchange(&mut self) {
-        let (Some((one, a)), Some((other, b))) = (self.a_file(), self.a_file()) else { return };
-        if a == b {
-            return;
+    fn exchange(&mut self) -> Option<()> {
+        let ((one, a), (other, b)) = (self.a_file()?, self.a_file()?);
+        if a != b {
+            self.caller.exchange(&one, &other);
         }
-        let (old, target) = (self.at(parent(&one)), self.at(parent(&other)));
-        self.call(
-            |volume| volume.rename(old, name(&one), target, name(&other), Replace::Exchange),
-            |model| {
-                model.names.insert(one.clone(), Node::File(b));
-                model.names.insert(other.clone(), Node::File(a));
-            },
-        );
-    }
-
-    fn link(&mut self) {
-        let (Some((_, id)), path) = (self.a_file(), self.path(b'f')) else { return };
-        if self.model.names.contains_key(&path) {
-            return;
-        }
-        let (directory, number) = (self.at(parent(&path)), self.inodes[&id]);
-        self.call(
-            |volume| volume.link(number, directory, name(&path)),
-            |model| drop(model.names.insert(path.clone(), Node::File(id))),
-        );
-    }
-
-    fn write_range(&mut self, id: u32, from: u64, count: u64) {
-        self.version += 1;
-        let (number, version) = (self.inodes[&id], self.version);
-        let range = usize::try_from(from).unwrap()..usize::try_from(from + count).unwrap();
-        let bytes: Vec<u8> = range.clone().flat_map(|index| piece(id, version, index)).collect();
-        self.call(
-            |volume| volume.write_at(number, from * PIECE as u64, &bytes, WriteOptions::default()),
-            |model| {
-                let pieces = &mut model.files.get_mut(&id).unwrap().0;
-                pieces.resize(pieces.len().max(range.end), 0);
-                pieces[range].fill(version);
-            },
-        );
-    }
-
-    fn write(&mut self) {
-        let Some((_, id)) = self.a_file() else { return };
-        let from = self.random.below(30);
-        let count = 1 + self.random.below(12);
-        self.write_range(id, from, count);
+        Some(())
     }
 
     /// Every other block, so that each takes an extent of its own.
-    fn write_apart(&mut self) {
-        let Some((_, id)) = self.a_file() else { return };
+    fn write_apart(&mut self, id: u32) {
         let mut from = self.random.below(LONGEST / 2);
         for _ in 0..12 {
-            self.write_range(id, from, 2);
+            self.caller.write(id, from, 2);
             from += 4 + 12 * self.random.below(2);
         }
     }
 
-    fn truncate(&mut self) {
-        let Some((_, id)) = self.a_file() else { return };
-        let size = self.random.below(self.model.files[&id].0.len() as u64 + 6);
-        let number = self.inodes[&id];
-        self.call(
-            |volume| volume.truncate(number, size * PIECE as u64),
-            |model| model.files.get_mut(&id).unwrap().0.resize(usize::try_from(size).unwrap(), 0),
-        );
-    }
-
-    fn punch(&mut self) {
-        let Some((_, id)) = self.a_file() else { return };
-        let len = self.model.files[&id].0.len() as u64;
-        if len < 8 {
-            return;
-        }
-        let (from, number) = (self.random.below(len - 4), self.inodes[&id]);
-        self.call(
-            |volume| volume.allocate(number, Allocate::PunchHole, from * PIECE as u64, 4 * PIECE as u64),
-            |model| {
-                let at = usize::try_from(from).unwrap();
-                model.files.get_mut(&id).unwrap().0[at..at + 4].fill(0);
-            },
-        );
-    }
-
-    fn set_value(&mut self) {
-        let Some((_, id)) = self.a_file() else { return };
-        let (number, value) = (self.inodes[&id], 1 + u8::try_from(self.random.below(200)).unwrap());
-        let before = self.value.insert(id, value);
-        if !self.call(|volume| volume.set_xattr(number, b"user.v", &[value; 300]), |_| {}) {
-            match before {
-                Some(before) => self.value.insert(id, before),
-                None => self.value.remove(&id),
-            };
-        }
-    }
-
-    fn drop_value(&mut self) {
-        let with: Vec<_> = self.value.keys().copied().collect();
-        let Some(id) = self.random.pick(&with).copied() else { return };
-        if !self.model.names.values().any(|node| *node == Node::File(id)) {
-            return;
-        }
-        let number = self.inodes[&id];
-        self.value.remove(&id);
-        self.call(|volume| volume.remove_xattr(number, b"user.v"), |_| {});
-    }
-
-    fn make_directory(&mut self, path: Vec<u8>) {
-        if self.model.names.contains_key(&path) || path.iter().filter(|byte| **byte == b'/').count() > 4 {
-            return;
-        }
-        let directory = self.at(parent(&path));
-        let mut number = None;
-        self.call(
-            |volume| {
-                number = Some(volume.create(directory, name(&path), &new(Kind::Directory))?);
-                Ok(())
-            },
-            |model| drop(model.names.insert(path.clone(), Node::Directory)),
-        );
-        self.places.extend(number.map(|number| (path, number)));
-        self.note_places();
-    }
-
-    fn below(&self, path: &[u8]) -> Vec<Vec<u8>> {
-        let inside = [path, b"/"].concat();
-        self.model.names.keys().filter(|other| other.starts_with(&inside)).cloned().collect()
-    }
-
     /// Takes a directory away with all that is in it, sometimes after some of it was moved out.
-    fn remove_directory(&mut self) {
-        let all: Vec<_> = self.existing().into_iter().filter(|path| path.len() > 3).collect();
-        let Some(path) = self.random.pick(&all).cloned() else { return };
-        for inside in self.below(&path).into_iter().rev() {
-            let directory = self.at(parent(&inside));
-            let kind = self.model.names[&inside].clone();
-            if let (Node::File(_), true) = (&kind, self.random.one_in(4)) {
-                let to = [b"/".to_vec(), name(&inside).to_vec()].concat();
-                if !self.model.names.contains_key(&to) {
-                    self.call(
-                        |volume| {
-                            volume.rename(
-                                directory,
-                                name(&inside),
-                                InodeNumber::ROOT,
-                                name(&to),
-                                Replace::Yes,
-                            )
-                        },
-                        |model| {
-                            let node = model.names.remove(&inside).unwrap();
-                            model.names.insert(to.clone(), node);
-                        },
-                    );
-                    continue;
-                }
+    fn remove_directory(&mut self) -> Option<()> {
+        let path = self.a_directory(3)?;
+        let inside: Vec<_> = self.caller.model.inside(&path).map(<[u8]>::to_vec).collect();
+        for inside in inside.into_iter().rev() {
+            if let Node::Directory(_) = self.caller.model.names[&inside] {
+                self.caller.remove_directory(&inside);
+                continue;
             }
-            self.call(
-                |volume| match kind {
-                    Node::Directory => volume.rmdir(directory, name(&inside)),
-                    _ => volume.unlink(directory, name(&inside)),
-                },
-                |model| drop(model.names.remove(&inside)),
-            );
-            self.places.remove(&inside);
-            self.note_places();
+            let to = [b"/", name(&inside)].concat();
+            if self.random.one_in(4) && !self.caller.model.names.contains_key(&to) {
+                self.caller.rename(&inside, &to);
+            } else {
+                self.caller.unlink(&inside);
+            }
         }
-        let directory = self.at(parent(&path));
-        self.call(|volume| volume.rmdir(directory, name(&path)), |model| drop(model.names.remove(&path)));
-        self.places.remove(&path);
-        self.note_places();
+        self.caller.remove_directory(&path);
+        Some(())
     }
 
-    fn move_directory(&mut self) {
-        let all: Vec<_> = self.existing().into_iter().filter(|path| path.len() > 2).collect();
-        let (Some(from), to) = (self.random.pick(&all).cloned(), self.path(b'd')) else { return };
+    /// Also over an empty one.
+    fn move_directory(&mut self) -> Option<()> {
+        let (from, to) = (self.a_directory(2)?, self.path(b'd'));
+        let model = &self.caller.model;
         let is_inside = to.starts_with(&[&from[..], b"/"].concat()) || to == from;
-        // An empty one may be replaced.
-        let is_free = match self.model.names.get(&to) {
-            None => true,
-            Some(node) => *node == Node::Directory && self.below(&to).is_empty() && !from.starts_with(&to),
-        };
-        if is_inside || !is_free {
-            return;
+        let is_free = !model.names.contains_key(&to)
+            || model.directory(&to).is_some() && model.is_empty(&to) && !from.starts_with(&to);
+        if !is_inside && is_free {
+            self.caller.rename(&from, &to);
         }
-        let (old, target, inside) = (self.at(parent(&from)), self.at(parent(&to)), self.below(&from));
-        let done = self.call(
-            |volume| volume.rename(old, name(&from), target, name(&to), Replace::Yes),
-            |model| {
-                for path in inside.iter().chain([&from]) {
-                    let node = model.names.remove(path).unwrap();
-                    model.names.insert([&to[..], &path[from.len()..]].concat(), node);
-                }
-            },
-        );
-        for path in inside.iter().chain([&from]).filter(|_| done) {
-            if let Some(number) = self.places.remove(path) {
-                self.places.insert([&to[..], &path[from.len()..]].concat(), number);
-            }
-        }
-        self.note_places();
-    }
-
-    fn open_one(&mut self) {
-        let Some((path, id)) = self.a_file() else { return };
-        self.volume.retain(self.inodes[&id]).unwrap();
-        self.open.push(self.inodes[&id]);
-        let directory = self.at(parent(&path));
-        self.call(|volume| volume.unlink(directory, name(&path)), |model| drop(model.names.remove(&path)));
-    }
-
-    fn close_one(&mut self) {
-        if let Some(number) = self.open.pop() {
-            self.volume.release(number, 1);
-        }
+        Some(())
     }
 }

@@ -3,66 +3,109 @@
 use std::collections::BTreeMap;
 
 /// Bytes of which a write is made; each piece says whose it is.
-pub const PIECE: usize = 512;
+pub(crate) const PIECE: usize = 512;
+
+/// The root directory; other directories and files have numbers from 1 on, none twice.
+pub(crate) const ROOT: u32 = 0;
 
 /// What a name leads to.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Node {
-    Directory,
+pub(crate) enum Node {
+    Directory(u32),
     File(u32),
     Link(Vec<u8>),
 }
 
 /// What a piece of a file holds: the version that wrote it, 0 if none did, and which of its pieces.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub struct Piece {
-    pub version: u32,
-    pub index: u32,
+pub(crate) struct Piece {
+    pub(crate) version: u32,
+    pub(crate) index: u32,
 }
 
 /// The contents of a file, and its attribute.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Contents {
-    pub pieces: Vec<Piece>,
+pub(crate) struct Contents {
+    pub(crate) pieces: Vec<Piece>,
     /// How often pieces moved: what is written over a place later may be another one's before.
-    pub shifts: u32,
+    pub(crate) shifts: u32,
     /// The value of its only attribute.
-    pub attribute: Option<Vec<u8>>,
+    pub(crate) attribute: Option<Vec<u8>>,
 }
 
 impl Contents {
-    pub fn piece(&self, index: usize) -> Piece {
+    pub(crate) fn piece(&self, index: usize) -> Piece {
         self.pieces.get(index).copied().unwrap_or_default()
     }
 }
 
 /// All there is after a call.
 #[derive(Clone, Default)]
-pub struct Model {
-    pub names: BTreeMap<Vec<u8>, Node>,
-    pub files: BTreeMap<u32, Contents>,
+pub(crate) struct Model {
+    pub(crate) names: BTreeMap<Vec<u8>, Node>,
+    pub(crate) files: BTreeMap<u32, Contents>,
 }
 
 impl Model {
-    pub fn file(&self, path: &[u8]) -> Option<u32> {
+    pub(crate) fn file(&self, path: &[u8]) -> Option<u32> {
         match self.names.get(path) {
             Some(Node::File(id)) => Some(*id),
             _ => None,
         }
     }
 
-    pub fn pieces(&self, id: u32) -> usize {
+    pub(crate) fn directory(&self, path: &[u8]) -> Option<u32> {
+        match self.names.get(path) {
+            Some(Node::Directory(id)) => Some(*id),
+            None if path.is_empty() => Some(ROOT),
+            _ => None,
+        }
+    }
+
+    /// Every directory with its path, the root first.
+    pub(crate) fn directories(&self) -> impl Iterator<Item = (&[u8], u32)> {
+        let below = self.names.iter().filter_map(|(path, node)| match node {
+            Node::Directory(id) => Some((&path[..], *id)),
+            _ => None,
+        });
+        std::iter::once((&b""[..], ROOT)).chain(below)
+    }
+
+    /// Every name of a file.
+    pub(crate) fn file_names(&self) -> impl Iterator<Item = (&[u8], u32)> {
+        self.names.iter().filter_map(|(path, node)| match node {
+            Node::File(id) => Some((&path[..], *id)),
+            _ => None,
+        })
+    }
+
+    /// What is below a directory.
+    pub(crate) fn inside(&self, directory: &[u8]) -> impl Iterator<Item = &[u8]> {
+        let begin = [directory, b"/"].concat();
+        self.names.keys().filter(move |path| path.starts_with(&begin)).map(|path| &path[..])
+    }
+
+    pub(crate) fn pieces(&self, id: u32) -> usize {
         self.files.get(&id).map_or(0, |contents| contents.pieces.len())
     }
 
-    pub fn is_empty(&self, directory: &[u8]) -> bool {
-        let inside = [directory, b"/"].concat();
-        !self.names.keys().any(|other| other.starts_with(&inside))
+    pub(crate) fn is_empty(&self, directory: &[u8]) -> bool {
+        self.inside(directory).next().is_none()
+    }
+
+    /// Renames, and takes along what is below.
+    pub(crate) fn rename(&mut self, from: &[u8], to: &[u8]) {
+        let below = [from, b"/"].concat();
+        let (moved, rest) = std::mem::take(&mut self.names)
+            .into_iter()
+            .partition::<BTreeMap<_, _>, _>(|(path, _)| path == from || path.starts_with(&below));
+        self.names = rest;
+        self.names.extend(moved.into_iter().map(|(path, node)| ([to, &path[from.len()..]].concat(), node)));
     }
 }
 
 /// The bytes of a piece.
-pub fn bytes_of(id: u32, piece: Piece) -> Vec<u8> {
+pub(crate) fn bytes_of(id: u32, piece: Piece) -> Vec<u8> {
     if piece.version == 0 {
         return vec![0; PIECE];
     }

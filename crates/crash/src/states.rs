@@ -10,10 +10,12 @@ use platfs::device::{Device, Event, MemoryDevice, Overlay};
 use platfs::ondisk::units::BlockSize;
 use testkit::random::Random;
 
-use crate::calls::PROMISED;
+use crate::record::bytes_of;
 
+/// Set in a mark: all calls up to its number are promised.
+pub(crate) const PROMISED: u64 = 1 << 63;
 /// Set in the mark of a promise that is of one file, whose number stands above the call's.
-pub const OF_FILE: u64 = 1 << 62;
+pub(crate) const OF_FILE: u64 = 1 << 62;
 
 const SECTOR: usize = 512;
 /// Where the superblock of a volume would be torn. Its flags and its checksum stand in different sectors: all that
@@ -25,31 +27,43 @@ const WHOLE: usize = 6;
 const SAMPLES: u64 = 12;
 
 /// A write since the last flush.
-pub type Write = (u64, Arc<[u8]>);
+pub(crate) type Write = (u64, Arc<[u8]>);
 
 /// What the device holds after a crash.
-pub struct State<'r> {
+pub(crate) struct State<'r> {
     /// It.
-    pub device: Arc<Overlay>,
+    pub(crate) device: Arc<Overlay>,
     /// The last call that was begun before the crash.
-    pub begun: u64,
+    pub(crate) begun: u64,
     /// The last call that was promised.
-    pub promised: u64,
+    pub(crate) promised: u64,
     /// The last call of which all was promised, bytes that may wait in memory too.
-    pub settled: u64,
+    pub(crate) settled: u64,
     /// The last call of which the bytes of a file were promised.
-    pub files: &'r BTreeMap<u32, u64>,
+    pub(crate) files: &'r BTreeMap<u32, u64>,
     /// Words that name it.
-    pub name: String,
-    /// What it holds, as a number: other states with the same are the same.
-    pub identity: u64,
+    pub(crate) name: String,
+    /// What it holds, as a number: states with the same, of any run, hold the same.
+    pub(crate) identity: u64,
+    /// How many were told of before it in its run.
+    pub(crate) number: u64,
     base: &'r Arc<MemoryDevice>,
     kept: &'r [Write],
 }
 
 impl State<'_> {
+    /// Whether a write is there in part.
+    pub(crate) fn is_torn(&self) -> bool {
+        self.name.contains("bytes")
+    }
+
+    /// The last call of which the bytes of a file were promised, with its own or with all.
+    pub(crate) fn floor(&self, id: u32) -> u64 {
+        self.files.get(&id).copied().unwrap_or(0).max(self.settled)
+    }
+
     /// The same state anew, as if nobody had recovered it.
-    pub fn again(&self) -> Arc<Overlay> {
+    pub(crate) fn again(&self) -> Arc<Overlay> {
         laid_over(self.base, self.kept, self.device.block_size())
     }
 }
@@ -63,12 +77,15 @@ fn laid_over(base: &Arc<MemoryDevice>, kept: &[Write], block_size: BlockSize) ->
 }
 
 /// Goes through the states of a run.
-pub struct States {
+pub(crate) struct States {
     base: Arc<MemoryDevice>,
     events: Vec<Event>,
     random: Random,
-    /// What was looked at: what the device held, and what was promised.
+    /// What was looked at: what the device held, and how many promises there were.
     seen: HashSet<(u64, u64)>,
+    promises: u64,
+    /// States that were met, the same ones more than once.
+    met: u64,
     /// The sum of all sectors of the base.
     sum: u64,
     block_size: BlockSize,
@@ -83,13 +100,15 @@ pub struct States {
 
 impl States {
     /// Of what was recorded on a device that began as `base`, which is used up.
-    pub fn new(base: Arc<MemoryDevice>, events: Vec<Event>, block_size: BlockSize, seed: u64) -> Self {
+    pub(crate) fn new(base: Arc<MemoryDevice>, events: Vec<Event>, block_size: BlockSize, seed: u64) -> Self {
         States {
             base,
             events,
             random: Random(seed),
             seen: HashSet::new(),
-            sum: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15),
+            promises: 0,
+            met: 0,
+            sum: 0,
             block_size,
             begun: 0,
             promised: 0,
@@ -101,7 +120,7 @@ impl States {
     }
 
     /// Brings a device to what it is when all that was recorded is done.
-    pub fn apply(device: &MemoryDevice, events: Vec<Event>) {
+    pub(crate) fn apply(device: &MemoryDevice, events: Vec<Event>) {
         for event in events {
             if let Event::Write { offset, data } = event {
                 device.write_at(offset, &data).unwrap();
@@ -110,7 +129,8 @@ impl States {
     }
 
     /// The states after each of the writes, in order, to `judge`, until it says that it is enough.
-    pub fn prefixes(mut self, mut judge: impl FnMut(&State<'_>) -> bool) {
+    #[cfg(test)]
+    pub(crate) fn prefixes(mut self, mut judge: impl FnMut(&State<'_>) -> bool) {
         let (mut goes_on, mut writes) = (self.tell(&[], "at the beginning".into(), &mut judge), 0);
         for event in std::mem::take(&mut self.events) {
             if let Event::Write { offset, data } = event {
@@ -123,13 +143,14 @@ impl States {
     }
 
     /// Only states with whole writes.
-    #[allow(dead_code, reason = "not every test that includes this uses it")]
-    pub fn in_whole_writes(self) -> Self {
+    pub(crate) fn in_whole_writes(self) -> Self {
         States { tears: false, ..self }
     }
 
-    /// Every state once, to `judge`, until it says that it is enough. How many there were.
-    pub fn all(mut self, mut judge: impl FnMut(&State<'_>) -> bool) -> usize {
+    /// Every state once, to `judge`, until it says that it is enough. How many were met, the same ones more than
+    /// once.
+    pub(crate) fn all(mut self, mut judge: impl FnMut(&State<'_>) -> bool) -> u64 {
+        self.sum = sum_of(&self.base);
         let mut epoch: Vec<Write> = Vec::new();
         for event in std::mem::take(&mut self.events) {
             let goes_on = match event {
@@ -159,7 +180,7 @@ impl States {
                 break;
             }
         }
-        self.seen.len()
+        self.met
     }
 
     /// The crash comes while the last write is made: all before it, and it not, whole, or torn.
@@ -220,6 +241,7 @@ impl States {
     }
 
     fn promise(&mut self, word: u64) {
+        self.promises += 1;
         self.promised = word & u64::from(u32::MAX);
         if word & OF_FILE == 0 {
             self.settled = self.promised;
@@ -245,17 +267,29 @@ impl States {
 
     fn tell(&mut self, kept: &[Write], name: String, judge: &mut impl FnMut(&State<'_>) -> bool) -> bool {
         let identity = self.sum_with(kept);
-        if !self.seen.insert((identity, self.promised)) {
+        self.met += 1;
+        if !self.seen.insert((identity, self.promises)) {
             return true;
         }
+        let number = self.seen.len() as u64 - 1;
         let device = laid_over(&self.base, kept, self.block_size);
         let (begun, promised, base) = (self.begun, self.promised, &self.base);
         let (settled, files) = (self.settled, &self.files);
-        judge(&State { device, begun, promised, settled, files, name, identity, base, kept })
+        judge(&State { device, begun, promised, settled, files, name, identity, number, base, kept })
     }
 }
 
+/// The sum of all sectors of a device.
+fn sum_of(device: &MemoryDevice) -> u64 {
+    let bytes = bytes_of(device);
+    (0..).zip(bytes.chunks(SECTOR)).fold(0, |sum, (sector, bytes)| sum.wrapping_add(hash_of(sector, bytes)))
+}
+
+/// A sector of zeros counts nothing: most are.
 fn hash_of(sector: u64, bytes: &[u8]) -> u64 {
+    if bytes.iter().all(|byte| *byte == 0) {
+        return 0;
+    }
     let mut hasher = DefaultHasher::new();
     (sector, bytes).hash(&mut hasher);
     hasher.finish()

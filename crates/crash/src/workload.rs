@@ -1,324 +1,180 @@
-//! Random changes of a small tree, and what they promise: the model after each call.
+//! Workloads: what is done, on which volumes, in which orders.
 
-use std::collections::BTreeMap;
+use std::fmt;
 
-use platfs::device::Recorder;
-use platfs::ondisk::units::InodeNumber;
-use platfs::{Attributes, Error, Kind, NewInode, Replace, Volume, WriteOptions};
-use testkit::random::Random;
+use platfs::OpenOptions;
+use platfs::device::MemoryDevice;
+use platfs::mkfs::{FsType, Options, Plan, parse_features};
+use platfs::ondisk::inode::Timestamp;
 
-/// Bytes of which a write is made; each piece says whose it is.
-pub const PIECE: usize = 512;
-/// Set in a mark: all calls up to its number are promised.
-pub const PROMISED: u64 = 1 << 63;
-/// Pieces of a file.
-const LONGEST: u64 = 90;
+use crate::order::Order;
+use crate::random::Taste;
 
-/// What a name leads to.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Node {
-    Directory,
-    File(u32),
-    Link(Vec<u8>),
+/// Calls on a volume that is written in some order.
+#[derive(Clone, Copy, Debug)]
+pub struct Workload {
+    /// No other of this order has it.
+    pub name: &'static str,
+    /// How the volume is written.
+    pub order: Order,
+    /// How the volume was made.
+    pub shape: Shape,
+    /// Bytes that may wait in memory.
+    pub delay: u64,
+    /// What is done.
+    pub calls: Calls,
 }
 
-/// The contents of a file: for each piece the version that wrote it, 0 if none did.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Contents(pub Vec<u32>);
-
-/// All there is after a call.
-#[derive(Clone, Default)]
-pub struct Model {
-    pub names: BTreeMap<Vec<u8>, Node>,
-    pub files: BTreeMap<u32, Contents>,
+/// How a volume is made.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// The set of features.
+    pub fs_type: FsType,
+    /// Features beside those of the type.
+    pub features: &'static str,
+    /// Bytes of a block.
+    pub block_size: u32,
+    /// Size.
+    pub megabytes: u64,
+    /// Inodes.
+    pub inodes: u64,
+    /// Fewer than usual, for many groups.
+    pub blocks_per_group: Option<u32>,
 }
 
-/// The bytes of a piece.
-pub fn piece(id: u32, version: u32, index: usize) -> Vec<u8> {
-    if version == 0 {
-        return vec![0; PIECE];
-    }
-    let index = u32::try_from(index).unwrap();
-    // "PLAT", or now and then what begins blocks of a journal.
-    let mark = if version % 4 == 3 { 0x9839_3BC0 } else { 0x5441_4C50 };
-    [mark, id, version, index]
-        .iter()
-        .flat_map(|word: &u32| word.to_le_bytes())
-        .collect::<Vec<_>>()
-        .repeat(PIECE / 16)
+/// What is done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Calls {
+    /// Random calls in a small universe of names.
+    Random(Taste),
+    /// Random calls on larger things.
+    Deep,
+    /// Each sequence of one and two calls, with each kind of sync behind each; a seed is the number of one.
+    Sequences,
 }
 
-/// A run: what was done, and the models by call.
-pub struct Workload<'v> {
-    volume: &'v Volume,
-    recorder: &'v Recorder,
-    random: Random,
-    /// Which inode each file is.
-    pub inodes: BTreeMap<u32, InodeNumber>,
-    directories: BTreeMap<Vec<u8>, InodeNumber>,
-    model: Model,
-    pub history: Vec<Model>,
-    next: u32,
-    version: u32,
-    delayed: bool,
+impl Calls {
+    /// Calls of a run.
+    pub(crate) fn count(self) -> u64 {
+        match self {
+            Calls::Random(_) => 300,
+            Calls::Deep => 150,
+            Calls::Sequences => 2,
+        }
+    }
 }
 
-fn split(path: &[u8]) -> (&[u8], &[u8]) {
-    let at = path.iter().rposition(|byte| *byte == b'/').unwrap();
-    (&path[..at], &path[at + 1..])
+const EXT4: Shape = Shape {
+    fs_type: FsType::Ext4,
+    features: "",
+    block_size: 1024,
+    megabytes: 6,
+    inodes: 128,
+    blocks_per_group: None,
+};
+const EXT3: Shape = Shape { fs_type: FsType::Ext3, ..EXT4 };
+const EXT4_4K: Shape = Shape { features: "64bit,inline_data", block_size: 4096, megabytes: 16, ..EXT4 };
+
+/// Without a journal.
+const BARE: Shape = Shape { features: "^has_journal", megabytes: 4, ..EXT4 };
+const BARE_4K: Shape =
+    Shape { features: "^has_journal,^metadata_csum,uninit_bg", block_size: 4096, megabytes: 8, ..EXT4 };
+const EXT2: Shape = Shape { fs_type: FsType::Ext2, features: "", ..BARE };
+const BARE_BIGALLOC: Shape = Shape { features: "^has_journal,bigalloc", megabytes: 8, ..EXT4 };
+
+const PLAIN: Calls = Calls::Random(Taste { crowded: false, room: None });
+const CROWDED: Calls = Calls::Random(Taste { crowded: true, room: None });
+const FULL: Calls = Calls::Random(Taste { crowded: false, room: Some(60) });
+
+const JOURNALED: &[Order] = &[Order::Ordered, Order::Writeback, Order::Journal];
+const SOFTDEP: &[Order] = &[Order::Softdep];
+const PHASED: &[Order] = &[Order::Softdep, Order::Normal, Order::Sync];
+
+/// Name, orders, shape of the volume, bytes that may wait, calls.
+type Row = (&'static str, &'static [Order], Shape, u64, Calls);
+
+const ROWS: &[Row] = &[
+    ("ext3_1k", JOURNALED, EXT3, 0, PLAIN),
+    ("ext4_1k", JOURNALED, EXT4, 0, PLAIN),
+    ("ext4_4k", JOURNALED, EXT4_4K, 0, PLAIN),
+    ("delayed", JOURNALED, EXT4, 100 << 10, PLAIN),
+    ("full", JOURNALED, EXT4, 0, FULL),
+    ("crowded", JOURNALED, EXT4, 0, CROWDED),
+    ("ext3_crowded", JOURNALED, EXT3, 0, CROWDED),
+    ("no_checksums", JOURNALED, Shape { features: "^metadata_csum", ..EXT4 }, 0, PLAIN),
+    ("bigalloc", JOURNALED, Shape { features: "bigalloc", megabytes: 24, ..EXT4 }, 0, PLAIN),
+    ("ext3_sequences", JOURNALED, EXT3, 0, Calls::Sequences),
+    ("ext4_sequences", JOURNALED, EXT4, 0, Calls::Sequences),
+    ("ext4_4k_sequences", JOURNALED, EXT4_4K, 0, Calls::Sequences),
+    ("ext2_1k", PHASED, EXT2, 0, PLAIN),
+    ("ext4_1k", PHASED, BARE, 0, PLAIN),
+    ("ext4_4k", PHASED, BARE_4K, 64 << 10, PLAIN),
+    ("full", SOFTDEP, BARE, 0, FULL),
+    ("crowded", SOFTDEP, BARE, 0, CROWDED),
+    ("bigalloc", SOFTDEP, BARE_BIGALLOC, 0, PLAIN),
+    (
+        "ext2_deep",
+        SOFTDEP,
+        Shape { features: "dir_index", megabytes: 8, inodes: 512, ..EXT2 },
+        0,
+        Calls::Deep,
+    ),
+    (
+        "ext4_deep",
+        SOFTDEP,
+        Shape { megabytes: 8, inodes: 512, blocks_per_group: Some(1024), ..BARE },
+        64 << 10,
+        Calls::Deep,
+    ),
+    ("bigalloc_deep", SOFTDEP, Shape { megabytes: 64, inodes: 512, ..BARE_BIGALLOC }, 0, Calls::Deep),
+    ("ext2_sequences", PHASED, EXT2, 0, Calls::Sequences),
+    ("ext4_sequences", PHASED, BARE, 0, Calls::Sequences),
+];
+
+/// All workloads of an order.
+#[must_use]
+pub fn workloads(order: Order) -> Vec<Workload> {
+    let rows = ROWS.iter().filter(|(_, orders, ..)| orders.contains(&order));
+    rows.map(|(name, _, shape, delay, calls)| Workload {
+        name,
+        order,
+        shape: *shape,
+        delay: *delay,
+        calls: *calls,
+    })
+    .collect()
 }
 
-impl<'v> Workload<'v> {
-    pub fn new(volume: &'v Volume, recorder: &'v Recorder, seed: u64, delayed: bool) -> Self {
-        Workload {
-            volume,
-            recorder,
-            random: Random(seed),
-            inodes: BTreeMap::new(),
-            directories: BTreeMap::from([(Vec::new(), InodeNumber::ROOT)]),
-            model: Model::default(),
-            history: vec![Model::default()],
-            next: 1,
-            version: 0,
-            delayed,
+/// The workload of an order that is called so.
+#[must_use]
+pub fn workload(order: Order, name: &str) -> Option<Workload> {
+    workloads(order).into_iter().find(|workload| workload.name == name)
+}
+
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.order.name(), self.name)
+    }
+}
+
+impl Workload {
+    pub(crate) fn options(&self) -> OpenOptions {
+        let now = Timestamp { seconds: 1_700_000_000, nanoseconds: 0 };
+        self.order.of(OpenOptions::new().write(true).delay(self.delay).now(now))
+    }
+
+    /// An empty volume.
+    pub(crate) fn made(&self) -> MemoryDevice {
+        let (shape, device) = (&self.shape, MemoryDevice::new(self.shape.megabytes << 20));
+        let mut options = Options::new(shape.fs_type);
+        options.features = parse_features(shape.features).unwrap();
+        options.block_size = Some(shape.block_size);
+        if !self.order.is_phased() {
+            options.journal.size = Some(1024 * u64::from(shape.block_size));
         }
-    }
-
-    /// So many random calls, the last a sync.
-    pub fn run(&mut self, calls: u64) {
-        for _ in 0..calls {
-            let choice = self.random.below(20);
-            self.step(choice);
-        }
-        self.sync();
-    }
-
-    /// One call that changes one thing, between two marks.
-    fn call(
-        &mut self,
-        verb: impl FnOnce(&Volume) -> Result<(), Error>,
-        change: impl FnOnce(&mut Model),
-    ) -> bool {
-        self.recorder.mark(self.history.len() as u64);
-        let mut next = self.model.clone();
-        change(&mut next);
-        // The state in which it is done counts from here: a crash may come inside the call.
-        self.history.push(next.clone());
-        match verb(self.volume) {
-            Ok(()) => {
-                self.model = next;
-                true
-            }
-            Err(Error::NoSpace | Error::NoInodes) => {
-                *self.history.last_mut().unwrap() = self.model.clone();
-                false
-            }
-            Err(error) => panic!("call {}: {error}", self.history.len() - 1),
-        }
-    }
-
-    fn promised(&self) {
-        self.recorder.mark(PROMISED | (self.history.len() as u64 - 1));
-    }
-
-    pub fn sync(&mut self) {
-        self.volume.sync().unwrap();
-        self.promised();
-    }
-
-    /// A path of a small universe below a directory that exists.
-    fn path(&mut self) -> Vec<u8> {
-        let directories: Vec<_> = self.directories.keys().cloned().collect();
-        let directory = self.random.pick(&directories).unwrap().clone();
-        [&directory[..], format!("/n{}", self.random.below(5)).as_bytes()].concat()
-    }
-
-    fn a_file(&mut self) -> Option<(Vec<u8>, u32)> {
-        let files: Vec<_> = self
-            .model
-            .names
-            .iter()
-            .filter_map(
-                |(path, node)| if let Node::File(id) = node { Some((path.clone(), *id)) } else { None },
-            )
-            .collect();
-        self.random.pick(&files).cloned()
-    }
-
-    fn place<'p>(&self, path: &'p [u8]) -> (InodeNumber, &'p [u8]) {
-        let (directory, name) = split(path);
-        (self.directories[directory], name)
-    }
-
-    fn step(&mut self, choice: u64) {
-        match choice {
-            0..=3 => self.create(),
-            4..=8 => self.write(),
-            9 => self.truncate(),
-            10 | 11 => self.unlink(),
-            12 | 13 => self.rename(),
-            14 => self.make_directory(),
-            15 => self.remove_directory(),
-            16 => self.link(),
-            17 => self.symlink(),
-            18 => self.fsync(),
-            _ => self.sync(),
-        }
-    }
-
-    fn create(&mut self) {
-        let path = self.path();
-        if self.model.names.contains_key(&path) {
-            return;
-        }
-        let ((directory, name), id) = (self.place(&path), self.next);
-        let mut number = None;
-        let done = self.call(
-            |volume| {
-                let new = NewInode { kind: Kind::File, attributes: Attributes::default(), xattrs: &[] };
-                number = Some(volume.create(directory, name, &new)?);
-                Ok(())
-            },
-            |model| {
-                model.names.insert(path.clone(), Node::File(id));
-                model.files.insert(id, Contents::default());
-            },
-        );
-        if done {
-            self.next += 1;
-            self.inodes.insert(id, number.unwrap());
-        }
-    }
-
-    fn write(&mut self) {
-        let Some((_, id)) = self.a_file() else { return };
-        let old = self.model.files[&id].0.len() as u64;
-        let from = self.random.below(old + 4).min(LONGEST - 1);
-        let count = 1 + self.random.below((LONGEST - from).min(24));
-        self.version += 1;
-        let (number, version) = (self.inodes[&id], self.version);
-        let range = usize::try_from(from).unwrap()..usize::try_from(from + count).unwrap();
-        let bytes: Vec<u8> = range.clone().flat_map(|index| piece(id, version, index)).collect();
-        self.call(
-            |volume| volume.write_at(number, from * PIECE as u64, &bytes, WriteOptions::default()),
-            |model| {
-                let pieces = &mut model.files.get_mut(&id).unwrap().0;
-                pieces.resize(pieces.len().max(range.end), 0);
-                pieces[range].fill(version);
-            },
-        );
-    }
-
-    fn truncate(&mut self) {
-        let Some((_, id)) = self.a_file() else { return };
-        let size = self.random.below(self.model.files[&id].0.len() as u64 + 6);
-        let number = self.inodes[&id];
-        self.call(
-            |volume| volume.truncate(number, size * PIECE as u64),
-            |model| model.files.get_mut(&id).unwrap().0.resize(usize::try_from(size).unwrap(), 0),
-        );
-    }
-
-    fn unlink(&mut self) {
-        let names: Vec<_> = self
-            .model
-            .names
-            .iter()
-            .filter(|(_, node)| **node != Node::Directory)
-            .map(|(path, _)| path.clone())
-            .collect();
-        let Some(path) = self.random.pick(&names).cloned() else { return };
-        let (directory, name) = self.place(&path);
-        self.call(|volume| volume.unlink(directory, name), |model| drop(model.names.remove(&path)));
-    }
-
-    fn rename(&mut self) {
-        let (Some((from, id)), to) = (self.a_file(), self.path()) else { return };
-        let same = self.model.names.get(&to) == Some(&Node::File(id));
-        if same || self.model.names.get(&to) == Some(&Node::Directory) {
-            return;
-        }
-        let ((directory, name), (target, new)) = (self.place(&from), self.place(&to));
-        self.call(
-            |volume| volume.rename(directory, name, target, new, Replace::Yes),
-            |model| {
-                let node = model.names.remove(&from).unwrap();
-                model.names.insert(to.clone(), node);
-            },
-        );
-    }
-
-    fn make_directory(&mut self) {
-        let path = self.path();
-        if self.model.names.contains_key(&path) || path.len() > 9 {
-            return;
-        }
-        let (directory, name) = self.place(&path);
-        let mut number = None;
-        let done = self.call(
-            |volume| {
-                let new = NewInode { kind: Kind::Directory, attributes: Attributes::default(), xattrs: &[] };
-                number = Some(volume.create(directory, name, &new)?);
-                Ok(())
-            },
-            |model| drop(model.names.insert(path.clone(), Node::Directory)),
-        );
-        if done {
-            self.directories.insert(path, number.unwrap());
-        }
-    }
-
-    fn remove_directory(&mut self) {
-        let is_empty = |path: &[u8]| {
-            let inside = [path, b"/"].concat();
-            !self.model.names.keys().any(|other| other.starts_with(&inside))
-        };
-        let empty: Vec<_> =
-            self.directories.keys().filter(|path| !path.is_empty() && is_empty(path)).cloned().collect();
-        let Some(path) = self.random.pick(&empty).cloned() else { return };
-        let (directory, name) = self.place(&path);
-        self.call(|volume| volume.rmdir(directory, name), |model| drop(model.names.remove(&path)));
-        self.directories.remove(&path);
-    }
-
-    fn link(&mut self) {
-        let (Some((_, id)), path) = (self.a_file(), self.path()) else { return };
-        if self.model.names.contains_key(&path) {
-            return;
-        }
-        let ((directory, name), number) = (self.place(&path), self.inodes[&id]);
-        self.call(
-            |volume| volume.link(number, directory, name),
-            |model| drop(model.names.insert(path.clone(), Node::File(id))),
-        );
-    }
-
-    /// A target that takes a block of metadata, which begins like one of the journal.
-    fn symlink(&mut self) {
-        let path = self.path();
-        if self.model.names.contains_key(&path) {
-            return;
-        }
-        let (directory, name) = self.place(&path);
-        let target = [&[0xC0, 0x3B, 0x39, 0x98][..], &[b't'; 90]].concat();
-        self.call(
-            |volume| {
-                let new =
-                    NewInode { kind: Kind::Symlink(&target), attributes: Attributes::default(), xattrs: &[] };
-                volume.create(directory, name, &new).map(drop)
-            },
-            |model| drop(model.names.insert(path.clone(), Node::Link(target.clone()))),
-        );
-    }
-
-    fn fsync(&mut self) {
-        let Some((_, id)) = self.a_file() else { return };
-        if self.delayed {
-            // Of other files it would promise nothing.
-            return self.sync();
-        }
-        self.volume.sync_inode(self.inodes[&id], false).unwrap();
-        // The journal keeps the order of all changes, and nothing is delayed here.
-        self.promised();
+        options.inodes = Some(shape.inodes);
+        options.blocks_per_group = shape.blocks_per_group;
+        Plan::new(&options, shape.megabytes << 20).unwrap().write(&device).unwrap();
+        device
     }
 }

@@ -4,47 +4,59 @@ use std::sync::Arc;
 
 use platfs::device::Event;
 
+use crate::order::Order;
+
 const MAGIC: [u8; 4] = [0xC0, 0x3B, 0x39, 0x98];
 const DESCRIPTOR: u8 = 1;
 const COMMIT: u8 = 2;
 const SUPERBLOCK: u8 = 4;
 const REVOCATION: u8 = 5;
 
-/// A fault: events, and bytes of a block. It is named with the kind of volume on which it shows.
-type Fault = fn(Vec<Event>, usize) -> Vec<Event>;
+/// Makes a fault of events, with the bytes of a block.
+pub(crate) type Change = fn(Vec<Event>, usize) -> Vec<Event>;
 
-pub const FAULTS: &[(&str, &str, Fault)] = &[
-    ("ext3_1k", "no flush before the commit", |events, _| {
+/// Each with the order in which it shows.
+pub(crate) const FAULTS: &[(Order, &str, &str, Change)] = &[
+    (Order::Ordered, "no-flush-before-commit", "no flush before the commit", |events, _| {
         without_flush(events, |_, after| is(after, COMMIT))
     }),
-    ("ext3_1k", "no flush behind the commit", |events, _| {
+    (Order::Ordered, "no-flush-behind-commit", "no flush behind the commit", |events, _| {
         without_flush(events, |before, _| is(before, COMMIT))
     }),
-    ("ext3_1k", "no flush before the log is emptied", |events, _| {
+    (Order::Ordered, "no-flush-before-checkpoint", "no flush before the log is emptied", |events, _| {
         without_flush(events, |_, after| is(after, SUPERBLOCK))
     }),
-    ("ext3_1k", "revocations are left out", |events, size| {
+    (Order::Ordered, "no-revocations", "revocations are left out", |events, size| {
         change_blocks(events, size, REVOCATION, |block| block[12..16].copy_from_slice(&16_u32.to_be_bytes()))
     }),
-    ("ext3_1k", "nothing is escaped", |events, size| change_blocks(events, size, DESCRIPTOR, unescape)),
-    ("ext3_1k", "a commit is left out", |events, _| {
+    (Order::Ordered, "no-escapes", "nothing is escaped", |events, size| {
+        change_blocks(events, size, DESCRIPTOR, unescape)
+    }),
+    (Order::Ordered, "no-commit", "a commit is left out", |events, _| {
         let mut number = 0;
         events.into_iter().filter(|event| !(is(Some(event), COMMIT) && nth(&mut number, 5))).collect()
     }),
-    ("ext3_1k", "the mark for recovery is left out", |events, _| {
+    (Order::Ordered, "no-recovery-mark", "the mark for recovery is left out", |events, _| {
         events.into_iter().map(without_mark).collect()
     }),
-    ("ext3_1k", "the log is emptied before all is in place", |events, _| {
+    (Order::Ordered, "early-checkpoint", "the log is emptied before all is in place", |events, _| {
         moved_before_flush(events, SUPERBLOCK)
     }),
-    ("ext3_1k", "the commit comes before its copies", |events, _| moved_before_flush(events, COMMIT)),
-    ("ext3_1k", "a commit has a wrong number", |events, size| {
+    (Order::Ordered, "early-commit", "the commit comes before its copies", |events, _| {
+        moved_before_flush(events, COMMIT)
+    }),
+    (Order::Ordered, "wrong-sequence", "a commit has a wrong number", |events, size| {
         change_blocks(events, size, COMMIT, |block| block[11] ^= u8::from(block[11] % 7 == 3))
     }),
-    ("ext3_journal", "bytes of files are not escaped", |events, size| {
+    (Order::Journal, "no-escapes-of-bytes", "bytes of files are not escaped", |events, size| {
         change_blocks(events, size, DESCRIPTOR, unescape)
     }),
-    ("ext3_1k", "blocks are used anew before what freed them is committed", |events, _| used_early(events)),
+    (
+        Order::Ordered,
+        "early-reuse",
+        "blocks are used anew before what freed them is committed",
+        |events, _| used_early(events),
+    ),
 ];
 
 fn nth(number: &mut u32, wanted: u32) -> bool {

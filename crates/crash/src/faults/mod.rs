@@ -1,4 +1,79 @@
-//! Faults put into what was recorded of a right writer: each must be found.
+//! Faults put into what was recorded of a right writer: each must be found, or nothing is proved.
 
-pub mod journal;
-pub mod phased;
+pub(crate) mod journal;
+pub(crate) mod phased;
+
+use crate::campaign::Violation;
+use crate::judge::{Depth, enumerate};
+use crate::order::Order;
+use crate::record::{Run, record};
+use crate::workload::{Workload, workload};
+
+/// A fault that a writer could have.
+pub struct Fault {
+    /// Its name on a command line.
+    pub name: &'static str,
+    /// What is wrong.
+    pub about: &'static str,
+    order: Order,
+    on: &'static str,
+    put: Put,
+}
+
+enum Put {
+    Journal(journal::Change),
+    Phased(phased::Change),
+}
+
+/// Runs in which a fault must show.
+const RUNS: u64 = 6;
+
+impl Fault {
+    /// The workload in which it shows.
+    ///
+    /// # Panics
+    /// If the tables of faults and workloads don't fit each other.
+    #[must_use]
+    pub fn workload(&self) -> Workload {
+        workload(self.order, self.on).unwrap()
+    }
+
+    fn put(&self, run: &mut Run) {
+        let events = std::mem::take(&mut run.events);
+        run.events = match self.put {
+            Put::Journal(change) => change(events, run.workload.shape.block_size as usize),
+            Put::Phased(change) => phased::put(change, &phased::places(&run.base), events),
+        };
+    }
+
+    /// Goes through the states of runs with it, from a seed on, to the first that is wrong.
+    #[must_use]
+    pub fn find(&self, first: u64) -> Option<Violation> {
+        let workload = self.workload();
+        (first..first + RUNS).find_map(|seed| {
+            let mut run = record(&workload, seed, 400)?;
+            self.put(&mut run);
+            let wrong = enumerate(&run, Depth::PLAIN, |_| true).wrong?;
+            Some(Violation::new(&run, wrong))
+        })
+    }
+}
+
+/// All of them.
+pub fn faults() -> impl Iterator<Item = Fault> {
+    let of_journal = journal::FAULTS.iter().map(|(order, name, about, change)| Fault {
+        name,
+        about,
+        order: *order,
+        on: "ext3_1k",
+        put: Put::Journal(*change),
+    });
+    let of_phases = phased::FAULTS.iter().map(|(name, about, change)| Fault {
+        name,
+        about,
+        order: Order::Softdep,
+        on: "ext2_1k",
+        put: Put::Phased(*change),
+    });
+    of_journal.chain(of_phases)
+}

@@ -5,47 +5,68 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use platfs::device::Event;
+use platfs::device::{Event, MemoryDevice};
+use platfs::ondisk::units::Group;
+use platfs::{OpenOptions, Volume};
+
+use crate::record::copy;
 
 /// Where the volume keeps what the faults tell apart; in bytes.
-pub struct Places {
-    pub bitmaps: Vec<u64>,
-    pub inodes: Range<u64>,
-    pub inode_size: usize,
+pub(crate) struct Places {
+    pub(crate) bitmaps: Vec<u64>,
+    pub(crate) inodes: Range<u64>,
+    pub(crate) inode_size: usize,
+}
+
+/// Where a volume of one group keeps what faults tell apart.
+pub(crate) fn places(device: &MemoryDevice) -> Places {
+    let volume = Volume::open(Arc::new(copy(device)), &OpenOptions::new()).unwrap();
+    let format = volume.format();
+    let raw = volume.space().descriptors().get(format, Group(0)).unwrap();
+    let at = |block| format.geometry.byte_offset(block);
+    let table = at(raw.inode_table());
+    let len = u64::from(format.geometry.inode_table_blocks()) * u64::from(format.geometry.block_size.bytes());
+    Places {
+        bitmaps: vec![at(raw.block_bitmap()), at(raw.inode_bitmap())],
+        inodes: table..table + len,
+        inode_size: usize::from(format.geometry.inode_size),
+    }
 }
 
 /// An epoch: what was written between two flushes, phase by phase.
 type Phases = Vec<Vec<Event>>;
 /// A fault of an epoch, and the first phase of the next.
-type Fault = fn(&Places, &mut Phases, &mut Vec<Event>);
+pub(crate) type Change = fn(&Places, &mut Phases, &mut Vec<Event>);
 
 const SUPERBLOCK: u64 = 1024;
 /// What the bytes of test files begin with.
 const OF_A_FILE: [u8; 4] = 0x5441_4C50_u32.to_le_bytes();
 
-pub const FAULTS: &[(&str, Fault)] = &[
-    ("a flush is left out before records", |_, phases, _| join(phases, 1)),
-    ("a flush is left out before names", |_, phases, _| join(phases, 2)),
-    ("a flush is left out before bits are cleared", |_, phases, _| join(phases, phases.len() - 1)),
-    ("records come before their bits and blocks", |_, phases, _| exchange(phases, 0, 1)),
-    ("names come before records", |_, phases, _| exchange(phases, 1, 2)),
-    ("bits are cleared before names vanish and records go", |places, phases, _| {
+pub(crate) const FAULTS: &[(&str, &str, Change)] = &[
+    ("no-flush-before-records", "a flush is left out before records", |_, phases, _| join(phases, 1)),
+    ("no-flush-before-names", "a flush is left out before names", |_, phases, _| join(phases, 2)),
+    ("no-flush-before-bits", "a flush is left out before bits are cleared", |_, phases, _| {
+        join(phases, phases.len() - 1)
+    }),
+    ("early-records", "records come before their bits and blocks", |_, phases, _| exchange(phases, 0, 1)),
+    ("early-names", "names come before records", |_, phases, _| exchange(phases, 1, 2)),
+    ("early-clear", "bits are cleared before names vanish and records go", |places, phases, _| {
         let last = move_out(phases.last_mut().unwrap(), |event| is_bitmap(places, event));
         phases[1].splice(0..0, last);
     }),
-    ("records go before names vanish", |places, phases, _| {
+    ("early-removal", "records go before names vanish", |places, phases, _| {
         let count = phases.len();
         if count > 3 {
             let gone = move_out(&mut phases[count - 2], |event| is_of(event, &places.inodes));
             phases[1].extend(gone);
         }
     }),
-    ("bits are set last", |places, phases, _| {
+    ("late-bits", "bits are set last", |places, phases, _| {
         let first = move_out(&mut phases[0], |event| is_bitmap(places, event));
         let last = phases.last_mut().unwrap();
         last.splice(0..0, first);
     }),
-    ("links are counted as they end", |places, phases, _| {
+    ("final-links", "links are counted as they end", |places, phases, _| {
         as_they_end(
             phases,
             |event| is_of(event, &places.inodes),
@@ -58,7 +79,7 @@ pub const FAULTS: &[(&str, Fault)] = &[
             },
         );
     }),
-    ("new directories show their names at once", |places, phases, _| {
+    ("early-directories", "new directories show their names at once", |places, phases, _| {
         let others: Vec<_> =
             phases[0].iter().filter(|event| is_bitmap(places, event)).filter_map(offset).collect();
         let is_plain = |event: &Event| {
@@ -79,14 +100,14 @@ pub const FAULTS: &[(&str, Fault)] = &[
             }
         }
     }),
-    ("names that move vanish at once", |places, phases, _| {
+    ("early-vanish", "names that move vanish at once", |places, phases, _| {
         as_they_end(&mut phases[1..], |event| !is_of(event, &places.inodes), <[u8]>::copy_from_slice);
     }),
-    ("bytes of files come last", |_, phases, _| {
+    ("late-bytes", "bytes of files come last", |_, phases, _| {
         let bytes = move_out(&mut phases[0], is_of_a_file);
         phases.last_mut().unwrap().extend(bytes);
     }),
-    ("blocks are used anew before what freed them is stable", |_, phases, next| {
+    ("early-reuse-in-phases", "blocks are used anew before what freed them is stable", |_, phases, next| {
         let bytes = move_out(next, is_of_a_file);
         phases[0].extend(bytes);
     }),
@@ -147,7 +168,7 @@ fn as_they_end(phases: &mut [Vec<Event>], which: impl Fn(&Event) -> bool, change
 }
 
 /// Puts a fault into every epoch that has at least three phases. The superblock is written first and last in each.
-pub fn put(fault: Fault, places: &Places, events: Vec<Event>) -> Vec<Event> {
+pub(crate) fn put(fault: Change, places: &Places, events: Vec<Event>) -> Vec<Event> {
     let mut groups: Vec<Vec<Event>> = vec![Vec::new()];
     for event in events {
         match event {

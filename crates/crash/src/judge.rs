@@ -1,0 +1,189 @@
+//! Going through the states of a run: to the first that is wrong.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use platfs::Volume;
+use platfs::device::{Device, Event, Overlay, Recorder};
+use platfs::ondisk::units::BlockSize;
+use testkit::scratch::Scratch;
+
+use crate::e2fsck;
+use crate::oracle::{self, journal, phased};
+use crate::record::{Run, bytes_of, copy};
+use crate::states::{State, States};
+
+/// What is done with a state beside recovering it and comparing it with what was promised: each so manieth of them,
+/// none if it is 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Depth {
+    /// Given to e2fsck.
+    pub e2fsck: u64,
+    /// Checked after recovery by our check. With soft updates all are.
+    pub check: u64,
+    /// Recovered again and again, each time with a write less of the first recovery.
+    pub twice: u64,
+    /// States of a run, at most.
+    pub most: u64,
+}
+
+impl Depth {
+    /// Nothing else.
+    pub const PLAIN: Depth = Depth { e2fsck: 0, check: 0, twice: 0, most: 3000 };
+}
+
+fn is_due(every: u64, count: u64) -> bool {
+    every > 0 && count.is_multiple_of(every)
+}
+
+/// What was done with the states of a run.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Looked {
+    /// States that were met, the same ones more than once.
+    pub(crate) met: u64,
+    pub(crate) judged: u64,
+    /// Given to e2fsck.
+    pub(crate) by_e2fsck: u64,
+    /// The first that is wrong.
+    pub(crate) wrong: Option<Wrong>,
+}
+
+/// A state that is not as it should be.
+#[derive(Clone, Debug)]
+pub(crate) struct Wrong {
+    pub(crate) number: u64,
+    /// Words that name the state.
+    pub(crate) name: String,
+    pub(crate) what: String,
+}
+
+/// What is asked of a state.
+struct Judge<'r> {
+    run: &'r Run,
+    depth: Depth,
+    scratch: Scratch,
+    by_e2fsck: u64,
+}
+
+impl Judge<'_> {
+    /// Everything that is due.
+    fn look(&mut self, state: &State<'_>, count: u64) -> Result<(), String> {
+        // Soft updates are not asked to stand torn blocks, nor does e2fsck stand torn superblocks of a log.
+        let is_e2fsck_due = is_due(self.depth.e2fsck, count) && !state.is_torn();
+        self.by_e2fsck += u64::from(is_e2fsck_due);
+        let is_phased = self.run.workload.order.is_phased();
+        if is_phased {
+            phased::before_recovery(state.device.clone())?;
+        }
+        if is_e2fsck_due {
+            self.as_e2fsck(state, is_phased)?;
+        }
+        self.recovered(state, state.device.clone())?;
+        if is_phased || is_due(self.depth.check, count) {
+            oracle::is_clean(state.device.clone()).map_err(|what| format!("after recovery: {what}"))?;
+        }
+        if is_due(self.depth.twice, count) { self.twice(state) } else { Ok(()) }
+    }
+
+    fn as_e2fsck(&self, state: &State<'_>, is_phased: bool) -> Result<(), String> {
+        if !is_phased {
+            return e2fsck::replays(&*state.again(), &self.scratch);
+        }
+        let repaired = e2fsck::repairs(&*state.again(), &self.scratch)?;
+        let volume = Volume::open(Arc::new(repaired), &platfs::OpenOptions::new())
+            .map_err(|error| error.to_string())?;
+        let told = |what| format!("after e2fsck -fy: {what}");
+        oracle::tree(&volume).and_then(|tree| phased::judge(&tree, self.run, state)).map_err(told)
+    }
+
+    /// Recovers a state by opening it for writing, and compares it with what was promised.
+    fn recovered(&self, state: &State<'_>, device: Arc<dyn Device>) -> Result<(), String> {
+        let options = self.run.workload.options();
+        let volume = Volume::open(device, &options).map_err(|error| format!("opening: {error}"))?;
+        let tree = oracle::tree(&volume)?;
+        if self.run.workload.order.is_phased() {
+            phased::judge(&tree, self.run, state)?;
+        } else {
+            journal::judge(&volume, tree, self.run, state)?;
+        }
+        volume.close().map_err(|error| format!("closing: {error}"))
+    }
+
+    /// Recovery is itself cut off, behind each of its writes.
+    fn twice(&self, state: &State<'_>) -> Result<(), String> {
+        let recorder = Arc::new(Recorder::new(state.again()));
+        let volume = Volume::open(recorder.clone(), &self.run.workload.options());
+        volume.map_err(|error| error.to_string())?.close().map_err(|error| error.to_string())?;
+        let events = recorder.take();
+        let writes: Vec<_> = events.iter().filter(|event| matches!(event, Event::Write { .. })).collect();
+        let step = writes.len().div_ceil(12).max(1);
+        for count in (0..writes.len()).step_by(step) {
+            let device: Arc<Overlay> = state.again();
+            for event in &writes[..count] {
+                if let Event::Write { offset, data } = event {
+                    device.write_at(*offset, data).unwrap();
+                }
+            }
+            let told = |what| format!("recovery cut off behind {count} writes: {what}");
+            self.recovered(state, device).map_err(told)?;
+        }
+        Ok(())
+    }
+
+    /// As `look`; a panic is told as what is wrong.
+    fn look_safely(&mut self, state: &State<'_>, count: u64) -> Result<(), String> {
+        let done = catch_unwind(AssertUnwindSafe(|| self.look(state, count)));
+        done.unwrap_or_else(|panic| Err(format!("a panic: {}", words_of(&*panic))))
+    }
+}
+
+fn words_of(panic: &(dyn Any + Send)) -> &str {
+    let owned = panic.downcast_ref::<String>().map(String::as_str);
+    owned.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without words")
+}
+
+fn states(run: &Run) -> States {
+    let size = BlockSize::from_bytes(u64::from(run.workload.shape.block_size)).unwrap();
+    let states = States::new(Arc::new(copy(&run.base)), run.events.clone(), size, run.seed);
+    // Blocks of directories are counted on to be written whole.
+    if run.workload.order.is_phased() { states.in_whole_writes() } else { states }
+}
+
+/// Goes through the states of a run, to the first that is wrong. `see` gets what each holds, as a number, and says
+/// whether more are wanted.
+pub(crate) fn enumerate(run: &Run, depth: Depth, see: impl Fn(u64) -> bool) -> Looked {
+    let mut judge = Judge { run, depth, scratch: Scratch::new("crash"), by_e2fsck: 0 };
+    let mut looked = Looked::default();
+    looked.met = states(run).all(|state| {
+        looked.judged += 1;
+        // Runs are short: not always the same ones of their states are due.
+        if let Err(what) = judge.look_safely(state, looked.judged + run.seed.wrapping_mul(61)) {
+            looked.wrong = Some(Wrong { number: state.number, name: state.name.clone(), what });
+        }
+        see(state.identity) && looked.wrong.is_none() && looked.judged < depth.most
+    });
+    looked.by_e2fsck = judge.by_e2fsck;
+    looked
+}
+
+/// Judges one state of a run with all that can be asked; gives what it holds to `see` before. `None` if the run has
+/// fewer.
+pub(crate) fn judge_one(run: &Run, number: u64, e2fsck: bool, see: impl FnOnce(&[u8])) -> Option<Looked> {
+    let depth = Depth { e2fsck: u64::from(e2fsck), check: 1, twice: 1, most: u64::MAX };
+    let mut judge = Judge { run, depth, scratch: Scratch::new("crash"), by_e2fsck: 0 };
+    let (mut see, mut found) = (Some(see), None);
+    states(run).all(|state| {
+        if state.number < number {
+            return true;
+        }
+        if let Some(see) = see.take() {
+            see(&bytes_of(&*state.again()));
+        }
+        let done = judge.look_safely(state, 1).err();
+        let wrong = done.map(|what| Wrong { number, name: state.name.clone(), what });
+        found = Some(Looked { met: 1, judged: 1, by_e2fsck: judge.by_e2fsck, wrong });
+        false
+    });
+    found
+}

@@ -1,0 +1,81 @@
+//! Single cases of soft updates that random runs rarely meet.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use platfs::device::MemoryDevice;
+use platfs::{Attributes, InodeNumber, Kind, NewInode, OpenOptions, Volume};
+
+use crate::calls::ATTRIBUTE;
+use crate::judge::{Depth, enumerate};
+use crate::model::{Contents, Model, Node};
+use crate::order::Order;
+use crate::record::{Run, record_on};
+use crate::workload::{Workload, workload};
+
+fn ext2() -> Workload {
+    workload(Order::Softdep, "ext2_1k").unwrap()
+}
+
+/// Goes through all states of a run.
+fn survives(run: &Run) {
+    let e2fsck = if crate::has_e2fsck() { 8 } else { 0 };
+    let looked = enumerate(run, Depth { e2fsck, check: 1, twice: 5, most: 1000 }, |_| true);
+    assert!(looked.wrong.is_none(), "{:?}", looked.wrong);
+    assert!(looked.judged > 20, "{} states", looked.judged);
+}
+
+/// Files that share a block of attributes, as others than soft updates make them.
+fn with_a_shared_block(count: u32) -> (MemoryDevice, Model, Vec<InodeNumber>) {
+    let device = Arc::new(ext2().made());
+    let volume = Volume::open(device.clone(), &OpenOptions::new().write(true)).unwrap();
+    let new = NewInode { kind: Kind::File, attributes: Attributes::default(), xattrs: &[] };
+    let (mut model, mut inodes) = (Model::default(), Vec::new());
+    for id in 1..=count {
+        let name = format!("f{id}");
+        let number = volume.create(InodeNumber::ROOT, name.as_bytes(), &new).unwrap();
+        volume.set_xattr(number, ATTRIBUTE, &[5; 300]).unwrap();
+        model.names.insert(format!("/{name}").into_bytes(), Node::File(id));
+        model.files.insert(id, Contents { attribute: Some(vec![5; 300]), ..Contents::default() });
+        inodes.push(number);
+    }
+    let block = |number: &InodeNumber| volume.metadata(*number).unwrap().attribute_block;
+    assert_eq!(inodes.iter().map(block).collect::<BTreeSet<_>>().len(), 1, "they share a block");
+    volume.close().unwrap();
+    (Arc::into_inner(device).unwrap(), model, inodes)
+}
+
+/// It goes on being counted by all as long as all may lead to it.
+#[test]
+fn a_shared_attribute_block_is_not_changed_under_others() {
+    let (base, model, inodes) = with_a_shared_block(3);
+    let run = record_on(&ext2(), base, 1, |caller, begin| {
+        caller.inodes.extend((1..).zip(inodes));
+        caller.model = model;
+        begin(caller);
+        caller.set_value(1, &[6; 300]);
+        caller.remove_attribute(2);
+        caller.set_value(3, &[7; 300]);
+        caller.set_value(2, &[7; 300]);
+        Some(())
+    });
+    survives(&run.unwrap());
+}
+
+/// A directory that files were moved out of is replaced by another one: it must be found until they are found
+/// where they went.
+#[test]
+fn a_replaced_directory_keeps_its_name_until_what_left_it_has_another() {
+    let run = record_on(&ext2(), ext2().made(), 1, |caller, begin| {
+        for path in [&b"/old"[..], b"/other", b"/target"] {
+            caller.make_directory(path);
+        }
+        caller.create(b"/old/f");
+        begin(caller);
+        caller.rename(b"/old/f", b"/target/f");
+        caller.rename(b"/other", b"/old");
+        caller.sync();
+        Some(())
+    });
+    survives(&run.unwrap());
+}

@@ -1,0 +1,5 @@
+//! Runs that are made by hand, and that runs are functions of their seeds.
+
+mod by_hand;
+mod large;
+mod repeat;

@@ -1,0 +1,61 @@
+//! Each workload in each order: what a crash may leave of a few runs holds what was promised.
+//!
+//! A failure says how `plat-lab crash` repeats it. The long run: `make crash`.
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use crash::{Calls, Depth, Limits, Order, Tally, Workload, explore, workloads};
+use testkit::tool;
+
+/// What is done with each state in the suite.
+const DEPTH: Depth = Depth { e2fsck: 120, check: 7, twice: 41, most: 400 };
+
+fn explored(workloads: &[Workload], seed: u64, runs: u64) -> Vec<Tally> {
+    let limits = Limits { seed, states: u64::MAX, runs, depth: DEPTH, jobs: 1 };
+    let tallies = explore(workloads, &limits, &|_| ());
+    for tally in &tallies {
+        let Tally { workload, runs, met, judged, distinct, by_e2fsck, violations } = tally;
+        println!(
+            "{workload}: {runs} runs, {met} states met, {distinct} different, {judged} judged, {by_e2fsck} by e2fsck"
+        );
+        for violation in violations {
+            println!("{violation}\nplat-lab crash {}", violation.arguments());
+        }
+        assert!(violations.is_empty(), "{}", violations[0]);
+    }
+    tallies
+}
+
+/// At least 2,000 different states of each order, from every workload.
+fn in_suite(order: Order) {
+    if !tool::have_tools(order.name(), &["e2fsck"]) {
+        return;
+    }
+    let (sequences, others): (Vec<_>, Vec<_>) =
+        workloads(order).into_iter().partition(|workload| workload.calls == Calls::Sequences);
+    let mut tallies = explored(&others, 1, 2);
+    tallies.extend(explored(&sequences, 0, 16));
+    for Tally { workload, distinct, .. } in &tallies {
+        assert!(*distinct >= 200, "{workload}: only {distinct} states");
+    }
+    let sum = |of: fn(&Tally) -> u64| tallies.iter().map(of).sum::<u64>();
+    let (distinct, by_e2fsck) = (sum(|tally| tally.distinct), sum(|tally| tally.by_e2fsck));
+    println!("{}: {distinct} different states, {by_e2fsck} by e2fsck", order.name());
+    assert!(
+        distinct >= 2000 && by_e2fsck >= 16,
+        "{}: {distinct} states, {by_e2fsck} by e2fsck",
+        order.name()
+    );
+}
+
+macro_rules! orders {
+    ($($name:ident)*) => {
+        $(#[test]
+        fn $name() {
+            in_suite(Order::named(stringify!($name)).unwrap());
+        })*
+    };
+}
+
+orders! { ordered writeback journal softdep normal sync }
