@@ -2,8 +2,9 @@
 
 CARGO ?= cargo
 FUZZ_SECONDS ?= 60
+CRASH_STATES ?= 100000
 
-.PHONY: all build test models demo bench setup fmt lint docs deny fuzz images tidy
+.PHONY: all build test crash models demo bench setup fmt lint docs deny fuzz images tidy
 
 all: build
 
@@ -14,6 +15,11 @@ build:
 # Every test of the workspace, with the tools they need installed first; those that need root, a loop device or FUSE say SKIPPED when they cannot run.
 test: setup models
 	$(CARGO) test --workspace
+
+# At least 100,000 different crash states of each order, recovered and judged (CRASH_STATES), and every planted fault found.
+crash:
+	$(CARGO) run --release -q -p plat-lab -- crash --fault all
+	$(CARGO) run --release -q -p plat-lab -- crash --states $(CRASH_STATES) --e2fsck 500
 
 # The lock protocol of the placement engine under many interleavings (shuttle); SHUTTLE_ITERATIONS raises the number for each model.
 models:

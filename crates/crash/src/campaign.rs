@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use crate::ace::SEQUENCES;
-use crate::judge::{Depth, Looked, Wrong, enumerate, judge_one};
+use crate::judge::{Depth, Looked, Wrong, enumerate, judge_one, safely};
 use crate::record::{Run, record};
 use crate::workload::{Calls, Workload};
 
@@ -26,9 +26,9 @@ pub struct Violation {
 }
 
 impl Violation {
-    pub(crate) fn new(run: &Run, wrong: Wrong) -> Self {
+    pub(crate) fn new(workload: Workload, seed: u64, wrong: Wrong) -> Self {
         let Wrong { number, name, what } = wrong;
-        Violation { workload: run.workload, seed: run.seed, state: number, name, what }
+        Violation { workload, seed, state: number, name, what }
     }
 
     /// The arguments with which the command judges this state again.
@@ -148,20 +148,26 @@ impl Campaign<'_> {
 
     fn work(&self) {
         while let Some((at, workload, seed)) = self.next() {
-            let run = record(&workload, seed, workload.calls.count());
-            let looked = run.as_ref().map(|run| {
-                let looked = enumerate(run, self.limits.depth, |identity| self.see(at, identity));
-                (run, looked)
-            });
+            let looked = match recorded(&workload, seed) {
+                Ok(Some(run)) => enumerate(&run, self.limits.depth, |identity| self.see(at, identity)),
+                Ok(None) => Looked::default(),
+                Err(wrong) => Looked { wrong: Some(wrong), ..Looked::default() },
+            };
             let mut progress = self.progress();
             progress.running[at] -= 1;
-            let Some((run, Looked { met, judged, by_e2fsck, wrong })) = looked else { continue };
             let tally = &mut progress.tallies[at];
-            (tally.runs, tally.met) = (tally.runs + 1, tally.met + met);
+            let Looked { met, judged, by_e2fsck, wrong } = looked;
+            (tally.runs, tally.met) = (tally.runs + u64::from(met > 0), tally.met + met);
             (tally.judged, tally.by_e2fsck) = (tally.judged + judged, tally.by_e2fsck + by_e2fsck);
-            tally.violations.extend(wrong.map(|wrong| Violation::new(run, wrong)));
+            tally.violations.extend(wrong.map(|wrong| Violation::new(workload, seed, wrong)));
         }
     }
+}
+
+/// Records a run; nothing if it is a sequence of which a call can't be made. A call that fails is wrong, too.
+fn recorded(workload: &Workload, seed: u64) -> Result<Option<Run>, Wrong> {
+    let run = safely(|| record(workload, seed, workload.calls.count()));
+    run.map_err(|what| Wrong { number: 0, name: "without a crash".into(), what })
 }
 
 /// Goes through the states of runs of some workloads, which get about as many each. `told` hears how many different
@@ -193,9 +199,11 @@ pub fn replay(
     with_e2fsck: bool,
     see: impl FnOnce(&[u8]),
 ) -> Result<Option<Violation>, String> {
-    let run = record(workload, seed, workload.calls.count())
-        .ok_or_else(|| format!("{workload}: sequence {seed} can't be made"))?;
+    let run = match recorded(workload, seed) {
+        Ok(run) => run.ok_or_else(|| format!("{workload}: sequence {seed} can't be made"))?,
+        Err(wrong) => return Ok(Some(Violation::new(*workload, seed, wrong))),
+    };
     let looked = judge_one(&run, state, with_e2fsck, see);
     let looked = looked.ok_or_else(|| format!("{workload}: the run of seed {seed} has no state {state}"))?;
-    Ok(looked.wrong.map(|wrong| Violation::new(&run, wrong)))
+    Ok(looked.wrong.map(|wrong| Violation::new(*workload, seed, wrong)))
 }

@@ -1,6 +1,5 @@
 //! Going through the states of a run: to the first that is wrong.
 
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -133,14 +132,17 @@ impl Judge<'_> {
 
     /// As `look`; a panic is told as what is wrong.
     fn look_safely(&mut self, state: &State<'_>, count: u64) -> Result<(), String> {
-        let done = catch_unwind(AssertUnwindSafe(|| self.look(state, count)));
-        done.unwrap_or_else(|panic| Err(format!("a panic: {}", words_of(&*panic))))
+        safely(|| self.look(state, count)).and_then(|done| done)
     }
 }
 
-fn words_of(panic: &(dyn Any + Send)) -> &str {
-    let owned = panic.downcast_ref::<String>().map(String::as_str);
-    owned.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without words")
+/// Tells a panic as what is wrong.
+pub(crate) fn safely<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
+        let owned = panic.downcast_ref::<String>().map(String::as_str);
+        let words = owned.or_else(|| panic.downcast_ref::<&str>().copied());
+        format!("a panic: {}", words.unwrap_or("without words"))
+    })
 }
 
 fn states(run: &Run) -> States {

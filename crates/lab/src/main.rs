@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "the vocabulary of workloads that are being written")]
 
 mod counters;
+mod crashes;
 mod drive;
 mod founding;
 mod jobs;
@@ -49,6 +50,8 @@ enum Command {
     Work(work::WorkOptions),
     /// Runs every combination that a file lists: policies, orders, sizes, workloads, seeds.
     Matrix(matrix::MatrixOptions),
+    /// Crashes, state by state: whether recovery makes of each what was promised.
+    Crash(crashes::Options),
     /// Records the requests of one case of a scenario under one policy.
     Record {
         /// Name of the scenario.
@@ -133,6 +136,7 @@ struct RunOptions {
 }
 
 fn main() -> ExitCode {
+    let mut code = 0;
     let done = match Arguments::parse().command {
         Command::List => {
             list();
@@ -141,6 +145,7 @@ fn main() -> ExitCode {
         Command::Run(options) => run_all(&options),
         Command::Work(options) => work::work(&options),
         Command::Matrix(options) => matrix::run(&options),
+        Command::Crash(options) => crashes::crash(&options).map(|is_right| code = u8::from(!is_right)),
         Command::Record { scenario, output, policy, case, seed, quick } => record(
             &scenario,
             &output,
@@ -149,7 +154,7 @@ fn main() -> ExitCode {
         Command::Replay { trace, policies, sets, csv } => replay_all(&trace, &policies, sets, csv),
     };
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => ExitCode::from(code),
         Err(message) => {
             eprintln!("plat-lab: {message}");
             ExitCode::from(2)

@@ -54,7 +54,7 @@ impl Fault {
             let mut run = record(&workload, seed, 400)?;
             self.put(&mut run);
             let wrong = enumerate(&run, Depth::PLAIN, |_| true).wrong?;
-            Some(Violation::new(&run, wrong))
+            Some(Violation::new(workload, seed, wrong))
         })
     }
 }
