@@ -60,3 +60,8 @@ pub use promise::Promise;
 pub use request::{Contradiction, Denial, Kind, Refusal, Request};
 pub use stats::{Counter, Criterion, CriterionStats, Stats};
 pub use view::View;
+
+/// The tutorial's program runs with the other tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/tutorial.md")]
+struct Tutorial;

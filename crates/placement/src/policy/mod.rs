@@ -204,7 +204,9 @@ impl BlockPolicyKind {
         self.row().name
     }
 
-    pub(crate) fn make(self) -> Box<dyn BlockPolicy> {
+    /// Makes one with default settings.
+    #[must_use]
+    pub fn make(self) -> Box<dyn BlockPolicy> {
         (self.row().make)(&Settings::default())
     }
 }
