@@ -23,6 +23,8 @@ setcap      libcap2-bin  the odd tree
 zstd        zstd         compressed tar archives
 xz          xz-utils     compressed tar archives
 fdisk       fdisk        partition tables
+chromium    chromium     looking at the pages of plat map and plat-lab report
+chromedriver chromium-driver looking at the pages of plat map and plat-lab report
 curl        curl         fetching the Rust toolchain
 time        time         peak memory in the bench
 '

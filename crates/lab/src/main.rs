@@ -7,12 +7,14 @@ mod crashes;
 mod drive;
 mod founding;
 mod jobs;
+mod keeping;
 mod layout;
 mod matrix;
 mod measure;
 mod numbers;
 mod plot;
 mod replay;
+mod report;
 mod results;
 mod scenario;
 mod series;
@@ -26,7 +28,7 @@ mod workload;
 use clap::{Parser, Subcommand};
 use counters::Ledger;
 use replay::Tape;
-use results::{Cell, Results};
+use results::Results;
 use scenario::{SCENARIOS, Scenario, Setting, Setup};
 use series::Series;
 use std::path::{Path, PathBuf};
@@ -72,6 +74,8 @@ enum Command {
         #[arg(long)]
         quick: bool,
     },
+    /// Makes a page of files of results.
+    Report(report::Options),
     /// Replays a trace under policies and prints the same figures for each.
     Replay {
         /// The trace.
@@ -146,6 +150,7 @@ fn main() -> ExitCode {
         Command::Work(options) => work::work(&options),
         Command::Matrix(options) => matrix::run(&options),
         Command::Crash(options) => crashes::crash(&options).map(|is_right| code = u8::from(!is_right)),
+        Command::Report(options) => report::run(&options),
         Command::Record { scenario, output, policy, case, seed, quick } => record(
             &scenario,
             &output,
@@ -205,17 +210,19 @@ fn run_all(options: &RunOptions) -> Result<(), String> {
         policies: options.policies.clone(),
         case: options.case.clone(),
         series: series.clone(),
-        counters: if options.stats { Ledger::keeping() } else { Ledger::default() },
+        counters: if options.stats || results.is_some() { Ledger::keeping() } else { Ledger::default() },
         sets: options.sets.clone(),
         tape: Tape::default(),
     };
     for scenario in scenarios {
         let runs = run(scenario, &setup, options.seeds.unwrap_or(1).max(1), options.json, options.csv);
-        print!("{}", setup.counters.text());
         let points = series.take();
         if let Some(results) = &results {
-            keep(results, scenario, &setup, &runs)?;
-            points.iter().try_for_each(|point| results.add(point.frame(scenario.name)))?;
+            keeping::keep(results, scenario, &setup, &runs, &points)?;
+        }
+        let counters = setup.counters.text();
+        if options.stats {
+            print!("{counters}");
         }
         let Some(dir) = &options.plot else { continue };
         let names = plot::write(dir, &points).map_err(|error| format!("{}: {error}", dir.display()))?;
@@ -269,27 +276,6 @@ fn list() {
     for row in placement::inode::policy::DIRECTORY_POLICIES {
         println!("  {:16} {}", row.name, row.summary);
     }
-}
-
-/// Appends the rows of all seeds to a file of results.
-fn keep(results: &Results, scenario: &Scenario, setup: &Setup, runs: &[table::Rows]) -> Result<(), String> {
-    let sets = setup.sets.iter().map(|set| (set.to_string(), true.into()));
-    let parameters: serde_json::Map<_, _> =
-        sets.chain(setup.quick.then(|| ("quick".to_string(), true.into()))).collect();
-    for (seed, rows) in (setup.seed..).zip(runs) {
-        for row in rows {
-            results.add(Cell {
-                table: scenario.name.into(),
-                case: row.case.clone(),
-                system: row.policy.clone(),
-                seed,
-                parameters: parameters.clone(),
-                figures: row.values.iter().copied().collect(),
-                ..Cell::default()
-            })?;
-        }
-    }
-    Ok(())
 }
 
 /// Runs a scenario under each seed, prints what comes of it and returns it.

@@ -99,8 +99,8 @@ pub(crate) fn groups(volume: &Volume) -> Vec<u8> {
 
 /// Where the files in the most pieces lie: the longer first of those in as many.
 pub(crate) fn worst<'a>(files: impl Iterator<Item = &'a File>) -> Vec<Extents> {
-    const FILES: usize = 24;
-    const RUNS: usize = 64;
+    const FILES: usize = 16;
+    const RUNS: usize = 48;
     let mut worst: Vec<&File> = files.filter(|file| !file.runs.is_empty()).collect();
     worst.sort_by_key(|file| Reverse((file.runs.len(), file.clusters(), file.key)));
     worst.truncate(FILES);

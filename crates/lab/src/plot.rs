@@ -1,12 +1,10 @@
 //! Plots of a collected series: per case, measures over time and the free space by length of run
 //! at the end, with a line or bar for each policy.
 
-mod svg;
-
 use crate::numbers::float;
 use crate::series::Point;
+use chart::svg::{Frame, Line, bars, lines};
 use std::path::Path;
-use svg::{Frame, Line, bars, lines};
 
 /// Measures that are drawn over time, and the axis they stand at.
 const OVER_TIME: [(&str, &str, &str); 3] = [

@@ -63,6 +63,13 @@ pub(crate) fn columns(rows: &Rows) -> String {
     out
 }
 
+/// Lines of cells as text, the first two columns to the left, the others to the right.
+pub(crate) fn aligned(mut lines: Vec<Vec<String>>) -> String {
+    let mut out = String::new();
+    flush(&mut lines, &mut out);
+    out
+}
+
 fn flush(lines: &mut Vec<Vec<String>>, out: &mut String) {
     out.push_str(&align(lines));
     lines.clear();
@@ -132,17 +139,43 @@ impl Summary {
         Some(Summary { n, min, max, median, avg, stddev })
     }
 
-    /// Difference of the means in units of its standard error, and whether it is significant at
-    /// 95 % by Welch's t test.
+    /// Whether the means differ significantly at 95 % by Welch's t test.
     pub(crate) fn differs(&self, other: &Summary) -> bool {
-        let count = |s: &Summary| f64::from(u32::try_from(s.n).unwrap_or(u32::MAX));
-        let (a, b) = (self.stddev.powi(2) / count(self), other.stddev.powi(2) / count(other));
+        let (a, b) = (self.variance(), other.variance());
         if self.n < 2 || other.n < 2 || a + b == 0.0 {
             return self.avg.to_bits() != other.avg.to_bits();
         }
-        let freedom = (a + b).powi(2) / (a.powi(2) / (count(self) - 1.0) + b.powi(2) / (count(other) - 1.0));
-        (self.avg - other.avg).abs() / (a + b).sqrt() > t95(freedom)
+        (self.avg - other.avg).abs() / (a + b).sqrt() > t95(freedom(self, other, (a, b)))
     }
+
+    /// Ratio of the means, and the half of its interval of 95 % (by the delta method; zero where nothing
+    /// varies). None if there is nothing to divide by.
+    pub(crate) fn ratio(&self, other: &Summary) -> Option<(f64, f64)> {
+        let ratio = self.avg / other.avg;
+        if other.avg == 0.0 || !ratio.is_finite() {
+            return None;
+        }
+        let (a, b) =
+            (self.variance() / other.avg.powi(2), other.variance() * ratio.powi(2) / other.avg.powi(2));
+        if self.n < 2 || other.n < 2 || a + b == 0.0 {
+            return Some((ratio, 0.0));
+        }
+        Some((ratio, t95(freedom(self, other, (a, b))) * (a + b).sqrt()))
+    }
+
+    fn count(&self) -> f64 {
+        f64::from(u32::try_from(self.n).unwrap_or(u32::MAX))
+    }
+
+    /// Of the mean.
+    fn variance(&self) -> f64 {
+        self.stddev.powi(2) / self.count()
+    }
+}
+
+/// Degrees of freedom of a difference of two means of these variances (Welch and Satterthwaite).
+fn freedom(one: &Summary, other: &Summary, (a, b): (f64, f64)) -> f64 {
+    (a + b).powi(2) / (a.powi(2) / (one.count() - 1.0) + b.powi(2) / (other.count() - 1.0))
 }
 
 /// Two-sided 95 % quantile of Student's distribution, by the expansion of Cornish and Fisher.
@@ -200,6 +233,11 @@ mod tests {
         let b = Summary::of(&[970.0, 1360.0, 750.0, 840.0, 800.0]).unwrap();
         assert!(a.differs(&b));
         assert!(!a.differs(&a));
+        let (ratio, half) = b.ratio(&a).unwrap();
+        // By hand: standard error 1.033, 4.8 degrees of freedom.
+        assert!((ratio - b.avg / a.avg).abs() < 1e-12 && (half - 2.69).abs() < 0.1, "{ratio} {half}");
+        let zero = Summary { avg: 0.0, ..a };
+        assert_eq!((a.ratio(&zero), a.ratio(&Summary { n: 1, ..a })), (None, Some((1.0, 0.0))));
         assert!((t95(8.0) - 2.306).abs() < 0.01);
     }
 

@@ -11,12 +11,21 @@ const MORE: [&str; 8] =
 const LESS: [&str; 6] =
     ["extents/file", "extents/large", "seek sum", "calls/file", "travel/file", "groups/dir"];
 
-/// Cells in which the mean over the runs of another policy is better than that of the first, one
-/// a line, and how many cells were judged. Empty if there is nothing to compare.
-pub(crate) fn text(runs: &[Rows]) -> String {
-    let Some(first) = runs.first() else { return String::new() };
-    let (mut judged, mut behind) = (0u32, String::new());
-    let Some(ours) = first.first().map(|row| row.policy.clone()) else { return String::new() };
+/// The first policy of a table beside the best of the others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Comparison {
+    pub(crate) ours: String,
+    /// Cells that were judged.
+    pub(crate) judged: usize,
+    /// Cells in which the mean over the runs of another is better, told one by one.
+    pub(crate) behind: Vec<String>,
+}
+
+/// None if there is nothing to compare.
+pub(crate) fn compare(runs: &[Rows]) -> Option<Comparison> {
+    let first = runs.first()?;
+    let ours = first.first()?.policy.clone();
+    let mut found = Comparison { ours: ours.clone(), ..Comparison::default() };
     for (index, row) in first.iter().enumerate().filter(|(_, row)| row.policy == ours) {
         let rivals: Vec<usize> = (0..first.len())
             .filter(|&at| first.get(at).is_some_and(|other| other.case == row.case && at != index))
@@ -26,22 +35,29 @@ pub(crate) fn text(runs: &[Rows]) -> String {
             if rivals.is_empty() || !(MORE.contains(name) || LESS.contains(name)) {
                 continue;
             }
-            judged += 1;
+            found.judged += 1;
             let own = mean(runs, index, figure);
             let best = rivals.iter().map(|&at| (sign * mean(runs, at, figure), at));
             let Some((value, at)) = best.max_by(|a, b| a.0.total_cmp(&b.0)) else { continue };
             if value > sign * own {
                 let rival = first.get(at).map_or("", |row| row.policy.as_str());
-                // Writing to a string can't fail.
-                let _ = writeln!(behind, "  {}: {name} {own:.4}, {rival} {:.4}", row.case, value * sign);
+                found.behind.push(format!("{}: {name} {own:.4}, {rival} {:.4}", row.case, value * sign));
             }
         }
     }
-    if judged == 0 {
-        return String::new();
+    (found.judged > 0).then_some(found)
+}
+
+/// The comparison for people; empty if there is none.
+pub(crate) fn text(runs: &[Rows]) -> String {
+    let Some(Comparison { ours, judged, behind }) = compare(runs) else { return String::new() };
+    let count = behind.len();
+    let mut out = format!("{ours}: {judged} cells compared with the best of the others, behind in {count}\n");
+    for line in behind {
+        // Writing to a string can't fail.
+        let _ = writeln!(out, "  {line}");
     }
-    let count = behind.lines().count();
-    format!("{ours}: {judged} cells compared with the best of the others, behind in {count}\n{behind}")
+    out
 }
 
 fn mean(runs: &[Rows], row: usize, figure: usize) -> f64 {

@@ -1,5 +1,6 @@
 //! What the tests of platfs share: nothing here is part of the product.
 //!
+//! - [`browser`]: a browser without a window.
 //! - [`scratch`]: a directory that is removed again.
 //! - [`tool`]: running the reference tools, and saying loudly what cannot run here.
 //! - [`mount`]: the kernel's (or fuse2fs's) view of an image, as a guard that unmounts.
@@ -16,6 +17,7 @@
 //! Functions of this crate panic with a readable message when the machine does not do what a test needs: that is a failed test. What
 //! the machine cannot do at all (no root, no loop device, a missing tool) is asked beforehand, and skipped by [`tool::skip`].
 
+pub mod browser;
 pub mod fsck;
 pub mod images;
 pub mod many;

@@ -1,6 +1,9 @@
-//! Two kinds of charts as SVG text: lines over a number, and groups of bars. Bytes depend on the
-//! data only.
+//! Charts as SVG text: lines over a number, groups of bars, and the map of a volume. Bytes depend on
+//! the data only.
 
+pub mod map;
+
+use crate::escape;
 use std::fmt::Write;
 
 const WIDTH: f64 = 720.0;
@@ -16,25 +19,26 @@ const COLOURS: [&str; 8] =
 
 /// What stands around the data.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Frame<'a> {
-    pub(crate) title: &'a str,
-    pub(crate) x: &'a str,
-    pub(crate) y: &'a str,
+pub struct Frame<'a> {
+    /// Above all.
+    pub title: &'a str,
+    /// Name of the horizontal axis.
+    pub x: &'a str,
+    /// Name of the vertical axis.
+    pub y: &'a str,
 }
 
 /// A named line.
 #[derive(Clone, Debug)]
-pub(crate) struct Line {
-    pub(crate) name: String,
-    pub(crate) points: Vec<(f64, f64)>,
+pub struct Line {
+    /// For the legend.
+    pub name: String,
+    /// In the order in which they are joined.
+    pub points: Vec<(f64, f64)>,
 }
 
 fn colour(at: usize) -> &'static str {
     COLOURS.get(at % COLOURS.len()).copied().unwrap_or("#000000")
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 /// A range that is not empty, and distances of 1, 2 or 5 times a power of ten for about five marks.
@@ -159,7 +163,8 @@ fn range(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
 }
 
 /// Lines over a common axis; the vertical axis covers what occurs.
-pub(crate) fn lines(frame: Frame<'_>, lines: &[Line]) -> String {
+#[must_use]
+pub fn lines(frame: Frame<'_>, lines: &[Line]) -> String {
     let all = lines.iter().flat_map(|line| line.points.iter().copied());
     let x = range(all.clone().map(|(x, _)| x));
     let y = range(all.map(|(_, y)| y));
@@ -184,7 +189,8 @@ pub(crate) fn lines(frame: Frame<'_>, lines: &[Line]) -> String {
 }
 
 /// Groups of bars: one group per name of `groups`, one bar in each per series.
-pub(crate) fn bars(frame: Frame<'_>, groups: &[String], series: &[(String, Vec<f64>)]) -> String {
+#[must_use]
+pub fn bars(frame: Frame<'_>, groups: &[String], series: &[(String, Vec<f64>)]) -> String {
     let (_, high, step) = ticks(0.0, range(series.iter().flat_map(|(_, v)| v.iter().copied())).1.max(1e-9));
     let count = |n: usize| f64::from(u32::try_from(n).unwrap_or(u32::MAX));
     let mut canvas = Canvas::new(frame, (0.0, count(groups.len()).max(1.0)), (0.0, high));

@@ -1,0 +1,58 @@
+//! Figures as pictures: [`svg`] draws files, [`page`] makes HTML pages whose charts are drawn by the browser from data.
+//!
+//! Owns how things look, and how names that anybody may have chosen get into markup. Knows no file system and reads nothing:
+//! what is drawn is numbers and names.
+
+#![forbid(unsafe_code)]
+
+pub mod page;
+pub mod svg;
+
+/// Text as it stands in markup, also between quotes.
+#[must_use]
+pub fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            // XML has no place for other controls, however they are written.
+            c if c.is_control() && !matches!(c, '\n' | '\t') => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// How much of something is in use as a level from 0 to 63: 0 for nothing and 63 for all of it, and for nothing else.
+#[must_use]
+pub fn level(used: u64, all: u64) -> u8 {
+    match used {
+        0 => 0,
+        used if used >= all => 63,
+        used => {
+            let level = u128::from(used) * 63 / u128::from(all);
+            u8::try_from(level).unwrap_or(62).clamp(1, 62)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn markup_and_controls_are_escaped() {
+        assert_eq!(escape("<a href=\"x\">&'"), "&lt;a href=&quot;x&quot;&gt;&amp;&#39;");
+        assert_eq!(escape("a\u{1b}[2J\u{0}\n"), "a\u{fffd}[2J\u{fffd}\n");
+    }
+
+    #[test]
+    fn only_nothing_is_empty_and_only_all_is_full() {
+        assert_eq!([level(0, 100), level(1, u64::MAX), level(50, 100)], [0, 1, 31]);
+        assert_eq!([level(99_999, 100_000), level(100, 100), level(7, 0)], [62, 63, 63]);
+    }
+}

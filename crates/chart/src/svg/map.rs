@@ -1,0 +1,150 @@
+//! The map of a volume: cells by how much of each is in use, row by row, and below them where files lie.
+
+use crate::escape;
+use std::fmt::Write;
+
+const MARGIN: u32 = 20;
+/// Cells in a row, and the side of one.
+const COLUMNS: u32 = 64;
+const SIDE: u32 = 14;
+const LINE: u32 = 18;
+const STRIP: u32 = 16;
+/// Width of the names before strips, and longest name in characters.
+const NAMES: u32 = 280;
+const LONGEST: usize = 42;
+
+/// Colours from nothing in use over every eighth to all of it.
+const LEVELS: [&str; 10] = [
+    "#f1efe2", "#d2e0d5", "#b4d2c9", "#8dbdb5", "#6fb0a9", "#4b8f93", "#3e7986", "#305f78", "#1e4369",
+    "#0e2a5a",
+];
+
+/// Where a file lies: its name, and first place and length of each run.
+#[derive(Clone, Debug)]
+pub struct Strip {
+    /// Before the strip.
+    pub name: String,
+    /// First place and length.
+    pub runs: Vec<(u64, u64)>,
+}
+
+/// What is drawn.
+#[derive(Clone, Copy, Debug)]
+pub struct Map<'a> {
+    /// Above all.
+    pub title: &'a str,
+    /// Lines between cells and strips.
+    pub notes: &'a [String],
+    /// How much of each cell is in use, as [`crate::level`] tells it.
+    pub levels: &'a [u8],
+    /// Where files lie.
+    pub strips: &'a [Strip],
+    /// Places of the volume, to which strips refer.
+    pub total: u64,
+}
+
+/// Which of the ten colours a level has.
+#[must_use]
+pub fn tenth(level: u8) -> usize {
+    match level {
+        0 => 0,
+        63.. => 9,
+        level => 1 + usize::from(level - 1) * 8 / 62,
+    }
+}
+
+/// The end of a name that is too long, since the last part of a path tells most.
+fn tail(name: &str) -> String {
+    let skip = name.chars().count().saturating_sub(LONGEST);
+    if skip == 0 {
+        name.to_owned()
+    } else {
+        format!("...{}", name.chars().skip(skip + 3).collect::<String>())
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "places on a picture")]
+fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+impl Map<'_> {
+    /// The drawing.
+    #[must_use]
+    pub fn svg(&self) -> String {
+        let rows = count(self.levels.len()).div_ceil(COLUMNS);
+        let notes = MARGIN + 24 + rows * SIDE;
+        let strips = notes + count(self.notes.len()) * LINE + 16;
+        let height = strips + count(self.strips.len()) * STRIP + MARGIN;
+        let mut out = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {height}\" font-family=\"sans-serif\" font-size=\"12\">\n\
+             <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n\
+             <text x=\"{MARGIN}\" y=\"30\" font-size=\"15\">{}</text>\n",
+            COLUMNS * SIDE + 2 * MARGIN,
+            escape(self.title)
+        );
+        for (at, level) in (0..).zip(self.levels) {
+            cell(&mut out, at, *level);
+        }
+        for (at, note) in (1..).zip(self.notes) {
+            // Writing to a string can't fail.
+            let _ = writeln!(out, "<text x=\"{MARGIN}\" y=\"{}\">{}</text>", notes + at * LINE, escape(note));
+        }
+        for (at, one) in (0..).zip(self.strips) {
+            strip(&mut out, strips + at * STRIP, one, self.total);
+        }
+        out.push_str("</svg>\n");
+        out
+    }
+}
+
+fn count(len: usize) -> u32 {
+    u32::try_from(len).unwrap_or(u32::MAX)
+}
+
+fn cell(out: &mut String, at: u32, level: u8) {
+    let (x, y) = (MARGIN + at % COLUMNS * SIDE, MARGIN + 20 + at / COLUMNS * SIDE);
+    let (side, colour) = (SIDE - 1, LEVELS.get(tenth(level)).copied().unwrap_or("#000000"));
+    let _ = writeln!(out, "<rect x=\"{x}\" y=\"{y}\" width=\"{side}\" height=\"{side}\" fill=\"{colour}\"/>");
+}
+
+fn strip(out: &mut String, y: u32, strip: &Strip, total: u64) {
+    let (left, room, tall) = (MARGIN + NAMES, COLUMNS * SIDE - NAMES, STRIP - 3);
+    let (end, base) = (left - 8, y + 11);
+    let name = escape(&tail(&strip.name));
+    let _ = writeln!(out, "<text x=\"{end}\" y=\"{base}\" text-anchor=\"end\">{name}</text>");
+    let _ =
+        writeln!(out, "<rect x=\"{left}\" y=\"{y}\" width=\"{room}\" height=\"{tall}\" fill=\"#f1f1ec\"/>");
+    let mut path = String::new();
+    for &(start, length) in &strip.runs {
+        let x = f64::from(left) + share(start, total) * f64::from(room);
+        let width = (share(length, total) * f64::from(room)).max(1.0);
+        let _ = write!(path, "M{x:.1} {y}h{width:.1}v{tall}h-{width:.1}z");
+    }
+    let _ = writeln!(out, "<path d=\"{path}\" fill=\"#0072b2\"/>");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_map_has_a_cell_for_each_level_and_a_path_for_each_file() {
+        let strips = [Strip { name: "</svg>&".repeat(20), runs: vec![(0, 10), (90, 10)] }];
+        let levels = [0, 1, 31, 62, 63];
+        let map =
+            Map { title: "a<b", notes: &["1 < 2".into()], levels: &levels, strips: &strips, total: 100 };
+        let svg = map.svg();
+        assert_eq!(svg.matches("<rect").count(), 1 + levels.len() + 1);
+        assert_eq!(svg.matches('M').count(), 2, "{svg}");
+        assert_eq!(svg.matches("</svg>").count(), 1);
+        assert!(svg.contains("a&lt;b") && svg.contains("1 &lt; 2") && !svg.contains("NaN"));
+        let empty = Map { title: "", notes: &[], levels: &[], strips: &strips, total: 0 }.svg();
+        assert!(!empty.contains("NaN") && !empty.contains("inf"));
+    }
+
+    #[test]
+    fn levels_have_a_colour_each() {
+        assert_eq!([0, 1, 31, 62, 63, 255].map(tenth), [0, 1, 4, 8, 9, 9]);
+    }
+}

@@ -1,0 +1,280 @@
+//! Lines of results as tables: for each table its cases, figures and systems, each in the order in which they first occur.
+//! What a later run of the command repeats takes the place of what an earlier one said.
+
+use crate::results::{Aging, Cell, Criteria, Curve, Record, Session, Skipped, Verdict};
+use std::collections::BTreeSet;
+
+/// Everything of all files.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Digest {
+    pub(crate) sessions: Vec<Session>,
+    /// All systems; a place in it is a system's colour.
+    pub(crate) systems: Vec<String>,
+    pub(crate) tables: Vec<Table>,
+    /// What belongs to no table.
+    pub(crate) skipped: Vec<Skipped>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Table {
+    pub(crate) name: String,
+    /// Places in [`Digest::systems`]; the others are compared with the first.
+    pub(crate) systems: Vec<usize>,
+    pub(crate) cases: Vec<Case>,
+    pub(crate) verdicts: Vec<Verdict>,
+    pub(crate) curves: Vec<Curve>,
+    pub(crate) aging: Vec<Run>,
+    pub(crate) criteria: Vec<Criteria>,
+    pub(crate) skipped: Vec<Skipped>,
+    /// Places in [`Digest::sessions`] of what it was made by.
+    pub(crate) sessions: BTreeSet<usize>,
+    pub(crate) seeds: BTreeSet<u64>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Case {
+    pub(crate) name: String,
+    pub(crate) figures: Vec<Figure>,
+}
+
+/// One figure of one case.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Figure {
+    pub(crate) name: String,
+    /// In the order of the table's systems.
+    pub(crate) columns: Vec<Column>,
+}
+
+/// One figure of one case of one system.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Column {
+    runs: Vec<Value>,
+    pub(crate) published: Option<f64>,
+}
+
+#[derive(Clone, Debug)]
+struct Value {
+    session: usize,
+    seed: u64,
+    value: f64,
+}
+
+impl Column {
+    pub(crate) fn values(&self) -> Vec<f64> {
+        self.runs.iter().map(|run| run.value).collect()
+    }
+}
+
+/// The frames of one aging run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Run {
+    pub(crate) session: usize,
+    pub(crate) case: String,
+    pub(crate) system: usize,
+    pub(crate) seed: u64,
+    pub(crate) frames: Vec<Aging>,
+}
+
+impl Digest {
+    /// Sorts lines into tables; those of the founding documents come first.
+    pub(crate) fn of(records: Vec<Record>) -> Digest {
+        let mut digest = Digest::default();
+        for record in records {
+            digest.add(record);
+        }
+        for table in &mut digest.tables {
+            table.even();
+        }
+        digest.tables.sort_by_key(|table| match founding(&table.name) {
+            Some(number) => (0, number),
+            None => (1, 0),
+        });
+        digest
+    }
+
+    fn add(&mut self, record: Record) {
+        match record {
+            Record::Session(session) => self.sessions.push(session),
+            Record::Cell(cell) => self.cell(cell),
+            Record::Verdict(verdict) => {
+                let table = self.table(&verdict.table);
+                table.verdicts.retain(|old| old.text != verdict.text);
+                table.verdicts.push(verdict);
+            }
+            Record::Curve(curve) => {
+                let table = self.table(&curve.table);
+                table.curves.retain(|old| old.name != curve.name);
+                table.curves.push(curve);
+            }
+            Record::Aging(frame) => self.frame(frame),
+            Record::Criteria(line) => {
+                let table = self.table(&line.table);
+                table.criteria.retain(|old| (&old.case, &old.system) != (&line.case, &line.system));
+                table.criteria.push(line);
+            }
+            Record::Skipped(skipped) if skipped.table.is_empty() => {
+                self.skipped.retain(|old| old.system != skipped.system);
+                self.skipped.push(skipped);
+            }
+            Record::Skipped(skipped) => {
+                let table = self.table(&skipped.table);
+                table.skipped.retain(|old| old.system != skipped.system);
+                table.skipped.push(skipped);
+            }
+            Record::Other => {}
+        }
+    }
+
+    fn table(&mut self, name: &str) -> &mut Table {
+        let session = self.sessions.len().saturating_sub(1);
+        let at = place(
+            &mut self.tables,
+            |table| table.name == name,
+            || Table { name: name.into(), ..Table::default() },
+        );
+        let table = &mut self.tables[at];
+        table.sessions.insert(session);
+        table
+    }
+
+    fn system(&mut self, name: &str) -> usize {
+        place(&mut self.systems, |known| known == name, || name.into())
+    }
+
+    fn cell(&mut self, cell: Cell) {
+        let (system, session) = (self.system(&cell.system), self.sessions.len());
+        let table = self.table(&cell.table);
+        table.seeds.insert(cell.seed);
+        let column = place(&mut table.systems, |known| *known == system, || system);
+        let case = place(
+            &mut table.cases,
+            |case| case.name == cell.case,
+            || Case { name: cell.case.clone(), figures: Vec::new() },
+        );
+        let case = &mut table.cases[case];
+        for (name, value) in cell.figures.0 {
+            let runs = &mut case.column(&name, column).runs;
+            runs.retain(|run| run.seed != cell.seed || run.session == session);
+            runs.push(Value { session, seed: cell.seed, value });
+        }
+        for (name, value) in cell.published.0 {
+            let name = case.counterpart(name);
+            case.column(&name, column).published = Some(value);
+        }
+    }
+
+    fn frame(&mut self, frame: Aging) {
+        let (system, session) = (self.system(&frame.system), self.sessions.len());
+        let table = self.table(&frame.table);
+        place(&mut table.systems, |known| *known == system, || system);
+        let same = |run: &Run| (run.system, run.seed) == (system, frame.seed) && run.case == frame.case;
+        table.aging.retain(|run| !same(run) || run.session == session);
+        let run = place(&mut table.aging, same, || Run {
+            session,
+            case: frame.case.clone(),
+            system,
+            seed: frame.seed,
+            frames: Vec::new(),
+        });
+        table.aging[run].frames.push(frame);
+    }
+}
+
+impl Case {
+    fn column(&mut self, figure: &str, system: usize) -> &mut Column {
+        let at = place(
+            &mut self.figures,
+            |own| own.name == figure,
+            || Figure { name: figure.into(), columns: Vec::new() },
+        );
+        let columns = &mut self.figures[at].columns;
+        if columns.len() <= system {
+            columns.resize(system + 1, Column::default());
+        }
+        &mut columns[system]
+    }
+
+    /// The figure beside which a published one stands: of its own name, or in the model what that was in seconds.
+    fn counterpart(&self, name: String) -> String {
+        let has = |name: &str| self.figures.iter().any(|figure| figure.name == name);
+        let model = format!("model_{name}");
+        if !has(&name) && has(&model) { model } else { name }
+    }
+}
+
+impl Table {
+    /// Gives each figure a column for each system.
+    fn even(&mut self) {
+        for figure in self.cases.iter_mut().flat_map(|case| &mut case.figures) {
+            figure.columns.resize(self.systems.len(), Column::default());
+        }
+    }
+
+    /// Whether it compares with systems that are not ours.
+    pub(crate) fn has_peers(&self, systems: &[String]) -> bool {
+        const PEERS: [&str; 4] = ["kernel ", "xfs", "btrfs", "fuse2fs"];
+        let is_peer = |name: &String| PEERS.iter().any(|peer| name.to_lowercase().starts_with(peer));
+        self.systems.iter().filter_map(|system| systems.get(*system)).any(is_peer)
+    }
+}
+
+/// The number of the founding document that a table reproduces.
+pub(crate) fn founding(table: &str) -> Option<u32> {
+    table.strip_prefix('S')?.split(' ').next()?.parse().ok()
+}
+
+/// The place of what answers, made if there is none.
+fn place<T>(all: &mut Vec<T>, is: impl Fn(&T) -> bool, new: impl FnOnce() -> T) -> usize {
+    all.iter().position(is).unwrap_or_else(|| {
+        all.push(new());
+        all.len() - 1
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cell(table: &str, system: &str, seed: u64, value: f64) -> Record {
+        Record::Cell(Cell {
+            table: table.into(),
+            case: "untar".into(),
+            system: system.into(),
+            seed,
+            figures: [("model_seconds", value)].into_iter().collect(),
+            published: [("seconds", 252.0)].into_iter().collect(),
+            ..Cell::default()
+        })
+    }
+
+    #[test]
+    fn later_runs_replace_the_same_seeds_and_repetitions_add_up() {
+        let session = || Record::Session(Session::default());
+        let mut records = vec![session(), cell("age", "lease", 1, 5.0), cell("age", "lease", 1, 6.0)];
+        let values = |records: &[Record]| {
+            let digest = Digest::of(records.to_vec());
+            digest.tables[0].cases[0].figures[0].columns[0].values()
+        };
+        assert_eq!(values(&records), [5.0, 6.0]);
+        records.extend([cell("age", "lease", 2, 7.0), session(), cell("age", "lease", 1, 8.0)]);
+        assert_eq!(values(&records), [7.0, 8.0]);
+        assert_eq!(Digest::of(records).tables[0].sessions.len(), 2);
+    }
+
+    #[test]
+    fn founding_tables_come_first_with_what_was_published_beside_what_was_measured() {
+        let records = vec![
+            cell("age", "lease", 1, 1.0),
+            cell("S2 ports tree", "spread", 1, 2.0),
+            cell("S0 dbench", "single", 1, 3.0),
+            cell("S2 ports tree", "kernel ext4", 1, 4.0),
+        ];
+        let digest = Digest::of(records);
+        let names: Vec<&str> = digest.tables.iter().map(|table| table.name.as_str()).collect();
+        assert_eq!(names, ["S0 dbench", "S2 ports tree", "age"]);
+        let table = &digest.tables[1];
+        assert_eq!((table.systems.len(), table.cases[0].figures.len()), (2, 1));
+        assert_eq!(table.cases[0].figures[0].columns[1].published, Some(252.0));
+        assert!(table.has_peers(&digest.systems) && !digest.tables[0].has_peers(&digest.systems));
+    }
+}
