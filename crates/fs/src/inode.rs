@@ -9,6 +9,7 @@ use ondisk::units::InodeNumber;
 use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};
 use crate::format::Format;
+use crate::phased::{self, Tally};
 use crate::space::Space;
 use crate::txn::Update;
 
@@ -45,9 +46,14 @@ pub fn store(update: &mut Update<'_>, format: &Format, space: &Space, inode: &mu
     update.note_changed(inode.number());
     let (block, offset) = space.inode_place(format, inode.number())?;
     let role = table_role(format, inode.number());
+    let is_ordered = update.is_ordered();
     let table = update.edit(block, role)?;
-    if let Some(record) = table.get_mut(offset..offset + inode.bytes().len()) {
-        record.copy_from_slice(inode.bytes());
+    let Some(record) = table.get_mut(offset..offset + inode.bytes().len()) else { return Ok(()) };
+    let was = if is_ordered { phased::facts(record) } else { phased::Facts::default() };
+    record.copy_from_slice(inode.bytes());
+    let (inode, is) = (inode.number(), phased::facts(inode.bytes()));
+    if was != is {
+        update.note(|notes| notes.tally(Tally::Record { inode, was, is }));
     }
     Ok(())
 }

@@ -38,6 +38,7 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+mod bits;
 mod cache;
 pub mod check;
 pub mod device;
@@ -74,7 +75,7 @@ pub use ondisk;
 pub use ondisk::units::InodeNumber;
 pub use ops::{
     AccessTimes, Allocate, AttributeChange, Attributes, File, FileMap, Inherited, Kind, Metadata, NewInode,
-    Pin, Replace, Seek, Times, Walk, Wanted, WriteOptions, Writer, rules,
+    Pin, Reclaimed, Replace, Seek, Times, Walk, Wanted, WriteOptions, Writer, rules,
 };
 pub use options::{DataMode, OpenOptions, Ordering};
 pub use placement;

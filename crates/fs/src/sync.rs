@@ -17,7 +17,7 @@ use zerocopy::IntoBytes;
 use crate::cache::Outgoing;
 use crate::error::{Error, Result};
 use crate::journal::{Journal, Transaction};
-use crate::phased::{Commit, Epoch, Notes};
+use crate::phased::{Commit, Epoch, Notes, mark};
 use crate::space::Work;
 use crate::txn::Update;
 use crate::versions::SPACE;
@@ -95,6 +95,23 @@ impl Volume {
             return self.refuse_failed();
         }
         self.mark(&self.device()?, false)
+    }
+
+    /// Whether the disk says that the volume is in use.
+    pub(crate) fn is_marked(&self) -> bool {
+        self.syncs.marked.load(Ordering::Acquire)
+    }
+
+    /// Says on disk that the volume is in order, if nothing of it waits to be written. The next change takes it
+    /// back before it is made.
+    pub(crate) fn mark_if_idle(&self) -> Result<()> {
+        let device = self.device()?;
+        let _ordered = self.cache.epoch().map(Epoch::land);
+        let _writing = lock(&self.writer);
+        if self.cache.changed() > 0 || self.space.has_work() || self.reclaiming.is_unfinished() {
+            return Ok(());
+        }
+        self.mark(&device, true)
     }
 
     fn mark(&self, _device: &Device<'_>, clean: bool) -> Result<()> {
@@ -219,7 +236,7 @@ impl Volume {
     /// worth looking again.
     pub(crate) fn make_space(&self, settlements: u64) -> Result<bool> {
         if !self.space.holds_freed() {
-            return Ok(self.space.settlements() != settlements);
+            return Ok(self.space.settlements() != settlements || self.reclaim_for_space()?);
         }
         let device = self.device()?;
         if self.space.settlements() == settlements {
@@ -351,13 +368,20 @@ impl Volume {
             return Ok(());
         }
         self.sync()?;
-        self.mark(&self.device()?, true)
+        if self.reclaiming.is_pending() {
+            self.reclaim()?;
+            self.sync()?;
+        }
+        if self.reclaiming.is_unfinished() { Ok(()) } else { self.mark(&self.device()?, true) }
     }
 
     fn write_superblock(&self, mut raw: RawSuperblock) -> Result<()> {
         let mut times = raw.times();
         times.written = times.written.max(u64::try_from(self.now().seconds).unwrap_or(0));
         raw.set_times(times);
+        if self.cache.epoch().is_some() && raw.s_state.get() & STATE_VALID == 0 {
+            mark::put(&mut raw);
+        }
         self.format.sealer.seal_superblock(&mut raw);
         self.cache
             .device()

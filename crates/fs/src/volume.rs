@@ -21,8 +21,9 @@ use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::handles::Handles;
 use crate::journal::{self, Journal, Recovery};
+use crate::ops::Reclaiming;
 use crate::options::OpenOptions;
-use crate::phased;
+use crate::phased::{self, Unclean};
 use crate::space::Space;
 use crate::sync::Syncs;
 use crate::txn::Update;
@@ -55,6 +56,8 @@ pub struct Volume {
     recovery: Option<Recovery>,
     /// The journal, if it is used.
     pub(crate) journal: Option<Journal>,
+    /// What a crash left, and is to be reclaimed.
+    pub(crate) reclaiming: Reclaiming,
 }
 
 /// Times a verb makes a sync for space that others then take before it.
@@ -88,29 +91,35 @@ fn readable(device: &dyn Device) -> Result<(RawSuperblock, Format)> {
     Ok((raw, format))
 }
 
-/// A device with a volume in order: its journal replayed, if it has to be; and what else a crash left reclaimed,
-/// where changes are kept in order without a journal.
-fn recovered(device: Arc<dyn Device>, options: &OpenOptions) -> Result<(Arc<dyn Device>, Option<Recovery>)> {
-    let (device, recovery) = replayed(device, options)?;
-    if options.write && options.ordering.is_phased() {
-        reclaim(&device, options)?;
-    }
-    Ok((device, recovery))
+/// A device with a volume that can be used: its journal replayed, if it has to be.
+struct Recovered {
+    device: Arc<dyn Device>,
+    recovery: Option<Recovery>,
+    /// What is to be reclaimed, where changes are kept in order without a journal.
+    unclean: Option<Unclean>,
 }
 
-/// Reclaims what a crash left, if the volume was not closed cleanly. Lists of orphans are not kept in order
-/// either: those of other ways of writing go likewise.
-fn reclaim(device: &Arc<dyn Device>, options: &OpenOptions) -> Result<()> {
+fn recovered(device: Arc<dyn Device>, options: &OpenOptions) -> Result<Recovered> {
+    let (device, recovery) = replayed(device, options)?;
+    let is_phased = options.write && !options.loading && options.ordering.is_phased();
+    let unclean = if is_phased { unclean(&device, options)? } else { None };
+    Ok(Recovered { device, recovery, unclean })
+}
+
+/// What a crash left, if the volume was not closed cleanly. Lists of orphans are not kept in order
+/// either: those of other ways of writing go first.
+fn unclean(device: &Arc<dyn Device>, options: &OpenOptions) -> Result<Option<Unclean>> {
     let (raw, format) = readable(&**device)?;
     let state = raw.s_state.get();
     let has_orphans =
         raw.s_last_orphan.get() != 0 || raw.features().ro_compat.contains(RoCompat::ORPHAN_PRESENT);
     let unclean = state & STATE_VALID == 0 && !options.force;
     if state & STATE_ERROR != 0 || !(unclean || has_orphans) {
-        return Ok(());
+        return Ok(None);
     }
     refuse_unwritable(&raw, &**device, &format, &options.clone().force(true))?;
-    phased::recover(device, options)
+    refuse_unphased(&format)?;
+    phased::recover(device, options, has_orphans)
 }
 
 /// A device whose journal was replayed, if it has to be.
@@ -143,12 +152,14 @@ impl Volume {
     /// describes more than the device holds; features that this code can't read or, when opened for
     /// writing, can't write; a journal that can't be replayed, or for writing not wholly.
     pub fn open(device: Arc<dyn Device>, options: &OpenOptions) -> Result<Self> {
-        let (device, recovery) = recovered(device, options)?;
-        let (raw, format) = readable(&*device)?;
+        let Recovered { device, recovery, unclean } = recovered(device, options)?;
+        let (mut raw, format) = readable(&*device)?;
         let log2 = format.geometry.block_size.log2();
         let cache = Arc::new(Cache::new(Arc::clone(&device), format.geometry.block_size, format.sealer));
         let space = if options.write {
-            refuse_unwritable(&raw, &*device, &format, options)?;
+            let is_seen_to = options.force || unclean.is_some();
+            refuse_unwritable(&raw, &*device, &format, &options.clone().force(is_seen_to))?;
+            phased::mark::remove(&mut raw);
             let (policy, loading) = (options.block_policy()?, options.loading);
             Space::for_writing(&*device, &format, Arc::clone(&cache), policy, options.directories, loading)?
         } else {
@@ -180,7 +191,11 @@ impl Volume {
             created: AtomicU64::new(0),
             recovery,
             journal,
+            reclaiming: Reclaiming::default(),
         };
+        if let Some(unclean) = unclean {
+            volume.begin_reclaiming(unclean);
+        }
         if options.write {
             volume.clean_orphans()?;
         }
@@ -245,6 +260,17 @@ impl Volume {
         let writing = Writing(lock(&self.writer));
         self.refuse_failed()?;
         Ok(writing)
+    }
+
+    /// The same once the disk says that the volume is in use. Somebody may call it in order at any moment before.
+    fn begin_marked(&self) -> Result<Writing<'_>> {
+        loop {
+            self.mark_changed()?;
+            let writing = self.begin()?;
+            if self.options.loading || self.is_marked() {
+                return Ok(writing);
+            }
+        }
     }
 
     /// Does a verb that changes something: as one update, or not at all (I8). If it finds no space
@@ -318,7 +344,7 @@ impl Volume {
         verb: &mut impl FnMut(&mut Update<'v>) -> Result<T>,
         hasty: bool,
     ) -> Result<T> {
-        let writing = self.begin()?;
+        let writing = self.begin_marked()?;
         let is_full = self.cache.epoch().is_some() && self.cache.is_crowded();
         if is_full || self.journal.as_ref().is_some_and(Journal::is_filling) {
             return Err(Error::LogFull);

@@ -30,6 +30,7 @@ use ondisk::units::{Block, FileBlock, InodeNumber, low_u32};
 use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};
 use crate::format::Format;
+use crate::phased::Tally;
 use crate::txn::Update;
 use crate::volume::Volume;
 use crate::{inline, map, phased};
@@ -158,7 +159,11 @@ pub(crate) fn insert(
     file_type: FileType,
 ) -> Result<()> {
     volume.known_names.add(dir.number(), name);
-    update.note(|notes| notes.name(child));
+    let tally = Tally::Name { directory: dir.number(), inode: child, appears: true };
+    update.note(|notes| {
+        notes.name(child);
+        notes.tally(tally);
+    });
     Writer::new(update, &volume.format, dir, volume).insert(name, child, file_type)
 }
 
@@ -173,7 +178,9 @@ pub(crate) fn remove(
     name: &[u8],
 ) -> Result<InodeNumber> {
     let removed = change::remove(&mut Writer::new(update, &volume.format, dir, volume), name)?;
-    removed.ok_or(Error::NotFound)
+    let inode = removed.ok_or(Error::NotFound)?;
+    update.note(|notes| notes.tally(Tally::Name { directory: dir.number(), inode, appears: false }));
+    Ok(inode)
 }
 
 /// Lets a name that exists (also `..`) lead to another inode; returns where it led. The inode is
@@ -191,7 +198,15 @@ pub(crate) fn retarget(
 ) -> Result<InodeNumber> {
     update.note(|notes| notes.name(to));
     let mut writer = Writer::new(update, &volume.format, dir, volume);
-    change::retarget(&mut writer, name, to, file_type)?.ok_or(Error::NotFound)
+    let from = change::retarget(&mut writer, name, to, file_type)?.ok_or(Error::NotFound)?;
+    if name != b".." {
+        let directory = dir.number();
+        update.note(|notes| {
+            notes.tally(Tally::Name { directory, inode: from, appears: false });
+            notes.tally(Tally::Name { directory, inode: to, appears: true });
+        });
+    }
+    Ok(from)
 }
 
 /// What the first block of a directory is.

@@ -4,7 +4,7 @@ use ondisk::block_map::{self, POINTER_LEN, Path, ROOT_SLOTS};
 use ondisk::corrupt::Place;
 use ondisk::extent::Extent;
 use ondisk::inode::Inode;
-use ondisk::units::{Block, FileBlock, low_u32};
+use ondisk::units::{Block, BlockRun, FileBlock, low_u32};
 
 use super::{NewRun, Segment, State, charge, uncharge};
 use crate::cache::{Blocks, Role};
@@ -242,6 +242,39 @@ struct Removal<'a, 'u, 'v> {
     removed: Vec<Extent>,
     /// Indirect blocks freed, to be taken off the inode's charge.
     freed: u64,
+}
+
+/// All blocks that a map takes: those of the file, and its own. More than the volume has are a knot.
+pub(super) fn taken(blocks: &dyn Blocks, format: &Format, inode: &Inode) -> Result<Vec<BlockRun>> {
+    let size = format.geometry.block_size;
+    let mut runs: Vec<BlockRun> = Vec::new();
+    let mut count = 0;
+    let slots = (0..low_u32(ROOT_SLOTS as u64)).rev();
+    let mut waiting: Vec<(u32, u32)> = slots
+        .map(|slot| (pointer(&inode.raw().i_block, slot), slot.saturating_sub(block_map::DIRECT - 1)))
+        .collect();
+    while let Some((found, depth)) = waiting.pop() {
+        if found == 0 {
+            continue;
+        }
+        let start = checked(format, inode, found)?;
+        count += 1;
+        if count > format.geometry.blocks {
+            let problem = "leads to more blocks than the volume has";
+            return Err(Error::corrupt(Place::Map(inode.number()), problem));
+        }
+        match runs.last_mut() {
+            Some(last) if last.start.0 + u64::from(last.count) == start.0 => last.count += 1,
+            _ => runs.push(BlockRun { start, count: 1 }),
+        }
+        if let Some(below) = depth.checked_sub(1) {
+            let bytes = blocks.read(start, Role::Plain)?;
+            let pointers = (0..block_map::pointers_per_block(size)).rev();
+            waiting
+                .extend(pointers.map(|slot| (pointer(&bytes, slot), below)).filter(|(found, _)| *found != 0));
+        }
+    }
+    Ok(runs)
 }
 
 /// Takes the file blocks `from..end` out of the map and returns what was mapped there, in order. The

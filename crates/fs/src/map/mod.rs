@@ -277,6 +277,25 @@ fn forget_data(
     Ok(())
 }
 
+/// All blocks that an inode's map leads to, and those that the map itself takes.
+///
+/// # Errors
+/// A broken map; the device's failure.
+pub(crate) fn taken(blocks: &dyn Blocks, format: &Format, inode: &Inode) -> Result<Vec<BlockRun>> {
+    let taken = if is_tree(inode) {
+        extents::bulk::taken(blocks, format, inode)?
+    } else {
+        indirect::taken(blocks, format, inode)?
+    };
+    let is_outside = |run: &&BlockRun| !format.geometry.contains(run.start, u64::from(run.count));
+    match taken.iter().find(is_outside) {
+        None => Ok(taken),
+        Some(run) => {
+            Err(broken_map(inode, format!("{} blocks at {} lie outside the volume", run.count, run.start)))
+        }
+    }
+}
+
 /// Takes the file blocks `from..end` out of an extent tree and moves what is behind them forward.
 ///
 /// # Errors

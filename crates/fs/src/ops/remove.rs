@@ -64,6 +64,7 @@ impl Volume {
             b".." => return Err(Error::NotEmpty),
             _ => check_name(name)?,
         }
+        self.settle_directory(directory, name)?;
         self.change(|update| {
             let mut parent = self.load_directory_in(update, directory)?;
             let child = self.child_in(update, &parent, name)?;

@@ -61,6 +61,8 @@ impl Volume {
         if may_come_first && self.lookup(new_directory, new_name).is_ok() {
             self.lookup(directory, name).and_then(|number| self.flush_inode(number))?;
         }
+        self.settle_directory(directory, name)?;
+        self.settle_directory(new_directory, new_name)?;
         let replacing = self.rename_name(from, to, replace)?;
         if let Some(number) = replacing.filter(|number| self.handles.pin(*number)) {
             self.written_back(number);

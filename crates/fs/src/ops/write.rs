@@ -75,6 +75,7 @@ impl Volume {
     fn find_space(&self) -> Result<()> {
         // What fails here is told to whoever syncs that file.
         let _ = self.write_back_bytes(u64::MAX);
+        self.reclaim_for_space()?;
         if self.space.holds_freed() { self.sync() } else { Ok(()) }
     }
 

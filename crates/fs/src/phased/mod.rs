@@ -28,13 +28,17 @@
 mod commit;
 mod image;
 mod leaves;
+pub(crate) mod mark;
 mod notes;
 mod recovery;
 mod slots;
+mod survey;
 
 pub(crate) use commit::Commit;
 pub(crate) use notes::{Epoch, Grave, Kept, Notes};
-pub(crate) use recovery::recover;
+pub(crate) use recovery::{Unclean, recover};
+pub(crate) use slots::{facts, is_used};
+pub(crate) use survey::{Facts, Sight, Survey, Tally};
 
 use ondisk::inode::FileType;
 use ondisk::units::InodeNumber;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 use ondisk::inode::FileType;
 use ondisk::units::InodeNumber;
 
+use super::survey::{Survey, Tally};
 use crate::cache::Role;
 
 /// A name that has left a directory block and must not vanish from it before the new names of its inode are on
@@ -42,6 +43,8 @@ pub(crate) struct Notes {
     graves: Vec<Grave>,
     /// Blocks as they were when they stopped being metadata, if the device leads to them.
     dropped: HashMap<u64, (Role, Arc<[u8]>)>,
+    /// What a survey has to know.
+    tallies: Vec<Tally>,
 }
 
 impl Notes {
@@ -53,6 +56,11 @@ impl Notes {
     /// Names that an inode got.
     pub(crate) fn names_of(&self, number: InodeNumber) -> u32 {
         self.named.get(&number).copied().unwrap_or(0)
+    }
+
+    /// What an update changes of what a survey counts.
+    pub(crate) fn tally(&mut self, tally: Tally) {
+        self.tallies.push(tally);
     }
 
     /// A name appeared in a directory block, or leads elsewhere.
@@ -136,6 +144,8 @@ pub(crate) struct Epoch {
     notes: Mutex<Notes>,
     /// Shared by who has published a map whose blocks do not hold their bytes yet.
     flights: RwLock<()>,
+    /// While what a crash left is being reclaimed.
+    survey: Mutex<Option<Survey>>,
 }
 
 impl Epoch {
@@ -144,8 +154,17 @@ impl Epoch {
     }
 
     /// Takes in what an update noted.
-    pub(crate) fn take_in(&self, notes: Notes) {
+    pub(crate) fn take_in(&self, mut notes: Notes) {
+        let tallies = std::mem::take(&mut notes.tallies);
+        if let Some(survey) = &mut *self.survey() {
+            tallies.into_iter().for_each(|tally| survey.take_in(tally));
+        }
         self.notes().join(notes);
+    }
+
+    /// What was found of a volume that is being reclaimed.
+    pub(crate) fn survey(&self) -> MutexGuard<'_, Option<Survey>> {
+        self.survey.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn note_dropped(&self, block: u64, role: Role, bytes: Arc<[u8]>) {

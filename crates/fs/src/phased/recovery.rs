@@ -1,40 +1,42 @@
-//! After a crash (I30): what a volume that was written in phases was left with is put in order, without a person.
+//! What precedes the use of a volume that was not closed cleanly (I30, I33).
 //!
-//! A crash leaves space and inodes in use that belong to nobody, inodes without a name, counts that are too
-//! high, and checksums of bitmaps that fit those of another moment. A check finds all that; what it would put
-//! into lost+found is freed instead: an inode without a name had none that was promised. Whatever else it finds,
-//! and can't mend without loss, is a person's concern.
+//! A crash in an epoch leaves space and inodes in use that belong to nobody, inodes without a name, counts that are
+//! too high, directories with two names, and checksums of bitmaps that fit those of another moment. Only the last has
+//! to be put right before the volume is used; the rest is reclaimed while it is (`ops::reclaim`).
+//!
+//! That goes for volumes that bear the mark of soft updates ([`super::mark`]). Others were left by who keeps no
+//! such order: a check looks at all of it first. What it finds and can't mend without loss is a person's concern,
+//! but for inodes without a name, which are left to be reclaimed.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ondisk::inode::Inode;
-use ondisk::superblock::SUPERBLOCK_OFFSET;
-use ondisk::units::InodeNumber;
+use ondisk::superblock::{RawSuperblock, STATE_VALID, SUPERBLOCK_OFFSET};
+use zerocopy::IntoBytes;
 
+use super::mark;
 use crate::admission::read_superblock;
 use crate::check::{self, Decision, Issue, PIECE_LEN, Sink, Staged};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::options::OpenOptions;
-use crate::space::Descriptors;
+use crate::space::{Marked, reseal};
 
 /// Bytes of memory for what changes, and as many for what the check knows.
 const MEMORY: u64 = 1 << 30;
-/// How deep directories without a name may lie in each other: each round frees one level, and paths are no
-/// longer than this many names.
-const ROUNDS: u32 = 2048;
 /// What is told of inodes that have no name.
 const NAMELESS: [&str; 3] = ["directory-unconnected", "inode-unattached", "inode-unattached-empty"];
 /// What is told of a directory that was on its way to another: both have its name. It stays where it came
 /// first, or where `..` says.
 const ON_THE_WAY: [&str; 1] = ["directory-twice"];
 
+/// What is in use of a volume, or marked so, from which something has to be reclaimed.
+pub(crate) struct Unclean(pub(crate) Marked);
+
 /// Hears what a check finds.
 #[derive(Default)]
 struct Listener {
-    nameless: BTreeSet<InodeNumber>,
+    has_nameless: bool,
     /// The first that is a person's concern.
     damage: Option<Issue>,
 }
@@ -42,7 +44,7 @@ struct Listener {
 impl Sink for Listener {
     fn issue(&mut self, issue: Issue) -> Decision {
         if NAMELESS.contains(&issue.kind.id) {
-            self.nameless.extend(issue.place.inode);
+            self.has_nameless = true;
             return Decision::Leave;
         }
         if issue.kind.safe || ON_THE_WAY.contains(&issue.kind.id) {
@@ -53,25 +55,40 @@ impl Sink for Listener {
     }
 }
 
-/// Puts a volume in order that was not closed cleanly.
+/// Brings a volume that was not closed cleanly, or has lists of orphans, to where it can be used; tells what has to be
+/// reclaimed then.
 ///
 /// # Errors
 /// Damage that soft updates do not leave; the device's failure.
-pub(crate) fn recover(device: &Arc<dyn Device>, options: &OpenOptions) -> Result<()> {
-    let staged = Arc::new(Staged::new(Arc::clone(device), MEMORY));
-    let how = check::Options { now: options.now, memory: MEMORY, ..check::Options::default() };
-    for _ in 0..ROUNDS {
-        let mut listener = Listener::default();
-        let outcome = check::check(Arc::clone(&staged) as Arc<dyn Device>, &how, &mut listener)?;
-        if let Some(issue) = listener.damage {
-            return Err(damaged(&issue));
-        }
-        if listener.nameless.is_empty() {
-            return write(&**device, &staged, &outcome.repaired);
-        }
-        free(&staged, &listener.nameless)?;
+pub(crate) fn recover(
+    device: &Arc<dyn Device>,
+    options: &OpenOptions,
+    has_orphans: bool,
+) -> Result<Option<Unclean>> {
+    let is_ours = mark::is_there(&read_superblock(&**device)?);
+    if (!is_ours || has_orphans) && !witness(device, options)? {
+        return Ok(None);
     }
-    Err(Error::Unsupported("the volume was not closed cleanly; check it before writing".into()))
+    let mut raw = read_superblock(&**device)?;
+    let format = Format::from_superblock(&raw)?;
+    let marked = reseal(&**device, &format)?;
+    raw.set_free_blocks_count(marked.free.0);
+    raw.s_free_inodes_count.set(marked.free.1);
+    raw.s_state.set(raw.s_state.get() & !STATE_VALID);
+    write_superblock(&**device, &format, raw)?;
+    Ok(Some(Unclean(marked)))
+}
+
+/// Lets a check look at a volume and mend what it can; says whether anything is left to be reclaimed.
+fn witness(device: &Arc<dyn Device>, options: &OpenOptions) -> Result<bool> {
+    let how = check::Options { now: options.now, memory: MEMORY, ..check::Options::default() };
+    let mut listener = Listener::default();
+    let outcome = check::check(Arc::clone(device), &how, &mut listener)?;
+    if let Some(issue) = listener.damage {
+        return Err(damaged(&issue));
+    }
+    write(&**device, &outcome.repaired)?;
+    Ok(listener.has_nameless)
 }
 
 fn damaged(issue: &Issue) -> Error {
@@ -82,29 +99,15 @@ fn damaged(issue: &Issue) -> Error {
     ))
 }
 
-/// Frees inodes that have no name, in the staged volume. What they had, the next round finds unused.
-fn free(staged: &Staged, nameless: &BTreeSet<InodeNumber>) -> Result<()> {
-    let format = Format::from_superblock(&read_superblock(staged)?)?;
-    let descriptors = Descriptors::load(staged, &format)?;
-    for number in nameless {
-        let (block, offset) = descriptors.inode_place(&format, *number)?;
-        let at = format.geometry.byte_offset(block) + offset as u64;
-        let mut gone = Inode::blank(*number, format.geometry.inode_size);
-        // As small as a number of an inode it would be taken for a link of a list.
-        gone.raw_mut().i_dtime.set(u32::MAX);
-        format.sealer.seal_inode(&mut gone);
-        let staging = |source| Error::io("freeing an inode without a name", source);
-        staged.write_at(at, gone.bytes()).map_err(staging)?;
-    }
-    Ok(())
+fn writing(source: std::io::Error) -> Error {
+    Error::io("writing what recovery changed", source)
 }
 
-/// Brings it all to the device, the superblock last, which says that the volume is in order. Cut off before, it
+/// Brings repairs to the device, the superblock last, which may say that the volume is in order. Cut off before, it
 /// leaves what the next recovery mends likewise.
-fn write(device: &dyn Device, freed: &Staged, repaired: &Staged) -> Result<()> {
-    let writing = |source| Error::io("writing what recovery changed", source);
+fn write(device: &dyn Device, repaired: &Staged) -> Result<()> {
     let mut superblock = None;
-    for (offset, bytes) in freed.changes().into_iter().chain(repaired.changes()) {
+    for (offset, bytes) in repaired.changes() {
         if offset == SUPERBLOCK_OFFSET {
             superblock = Some(bytes);
             continue;
@@ -119,4 +122,13 @@ fn write(device: &dyn Device, freed: &Staged, repaired: &Staged) -> Result<()> {
         device.flush().map_err(writing)?;
     }
     Ok(())
+}
+
+/// Writes the superblock behind all else, and makes that stable.
+fn write_superblock(device: &dyn Device, format: &Format, mut raw: RawSuperblock) -> Result<()> {
+    device.flush().map_err(writing)?;
+    mark::put(&mut raw);
+    format.sealer.seal_superblock(&mut raw);
+    device.write_at(SUPERBLOCK_OFFSET, raw.as_bytes()).map_err(writing)?;
+    device.flush().map_err(writing)
 }

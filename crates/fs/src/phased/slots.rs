@@ -3,22 +3,35 @@
 use ondisk::inode::{FileType, Inode, LINKS_MAX};
 use ondisk::units::InodeNumber;
 
-use super::{Notes, Phase};
+use super::{Facts, Notes, Phase};
 use crate::format::Format;
 
 /// Where a record has the low half of its mode, and its number of links.
 const MODE: usize = 0;
 const LINKS: usize = 0x1A;
 const DELETED: usize = 0x14;
+/// Where it has the number of its block of attributes.
+const ATTRIBUTES: usize = 0x68;
+const ATTRIBUTES_HIGH: usize = 0x76;
 
 fn word(record: &[u8], at: usize) -> u16 {
     record.get(at..at + 2).and_then(|bytes| bytes.try_into().ok()).map_or(0, u16::from_le_bytes)
 }
 
 /// Whether a record is that of an inode in use: it has links, or none and was not deleted.
-pub(super) fn is_used(record: &[u8]) -> bool {
+pub(crate) fn is_used(record: &[u8]) -> bool {
     let was_deleted = word(record, DELETED) != 0 || word(record, DELETED + 2) != 0;
     word(record, MODE) != 0 && (word(record, LINKS) > 0 || !was_deleted)
+}
+
+/// What a survey counts of a record.
+pub(crate) fn facts(record: &[u8]) -> Facts {
+    if !is_used(record) {
+        return Facts::default();
+    }
+    let long = |at: usize| u64::from(word(record, at)) | u64::from(word(record, at + 2)) << 16;
+    let attributes = long(ATTRIBUTES) | u64::from(word(record, ATTRIBUTES_HIGH)) << 32;
+    Facts { is_directory: is_directory(record), attributes }
 }
 
 fn is_directory(record: &[u8]) -> bool {

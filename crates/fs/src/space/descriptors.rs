@@ -110,6 +110,37 @@ impl Descriptors {
         }
     }
 
+    /// Replaces a descriptor, sealed, here only.
+    pub(super) fn put(&mut self, format: &Format, group: Group, mut raw: RawGroupDescriptor) {
+        let start = group.0 as usize * self.size;
+        if let Some(bytes) = self.table.get_mut(start..start + self.size) {
+            format.sealer.seal_descriptor(group, &mut raw, bytes.get(64..).unwrap_or_default());
+            raw.store(bytes);
+        }
+    }
+
+    /// Writes the blocks of descriptors that differ from what the device has.
+    ///
+    /// # Errors
+    /// The device's failure.
+    pub(super) fn write(&self, device: &dyn Device, format: &Format) -> Result<()> {
+        let geometry = &format.geometry;
+        let each = geometry.descriptors_per_block() as usize * self.size;
+        let mut buffer = vec![0; geometry.block_size.bytes_usize()];
+        for (index, bytes) in (0..geometry.descriptor_blocks()).zip(self.table.chunks(each.max(1))) {
+            let offset = geometry.byte_offset(geometry.descriptor_block(index));
+            let failed = |source| Error::io("bringing group descriptors in order", source);
+            device.read_at(offset, &mut buffer).map_err(failed)?;
+            if let Some(held) = buffer.get_mut(..bytes.len())
+                && *held != *bytes
+            {
+                held.copy_from_slice(bytes);
+                device.write_at(offset, &buffer).map_err(failed)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Replaces a descriptor, sealed, here and in its block.
     ///
     /// # Errors
@@ -119,12 +150,11 @@ impl Descriptors {
         format: &Format,
         update: &mut Update<'_>,
         group: Group,
-        mut raw: RawGroupDescriptor,
+        raw: RawGroupDescriptor,
     ) -> Result<()> {
+        self.put(format, group, raw);
         let start = group.0 as usize * self.size;
-        let Some(bytes) = self.table.get_mut(start..start + self.size) else { return Ok(()) };
-        format.sealer.seal_descriptor(group, &mut raw, bytes.get(64..).unwrap_or_default());
-        raw.store(bytes);
+        let Some(bytes) = self.table.get(start..start + self.size) else { return Ok(()) };
         let per_block = format.geometry.descriptors_per_block();
         let block = format.geometry.descriptor_block(group.0 / per_block);
         let at = (group.0 % per_block) as usize * self.size;

@@ -17,12 +17,12 @@ use crate::format::Format;
 use crate::txn::Update;
 
 /// Whether a group's block bitmap stands for an initial state that is nowhere stored.
-fn blocks_uninitialised(format: &Format, raw: &RawGroupDescriptor) -> bool {
+pub(super) fn blocks_uninitialised(format: &Format, raw: &RawGroupDescriptor) -> bool {
     format.features.descriptor_csum() && raw.flags().contains(GroupFlags::BLOCK_UNINIT)
 }
 
 /// Whether no inode of a group was ever used.
-fn inodes_uninitialised(format: &Format, raw: &RawGroupDescriptor) -> bool {
+pub(super) fn inodes_uninitialised(format: &Format, raw: &RawGroupDescriptor) -> bool {
     format.features.descriptor_csum() && raw.flags().contains(GroupFlags::INODE_UNINIT)
 }
 
@@ -90,13 +90,13 @@ pub(super) fn groups_in(geometry: &Geometry, run: ClusterRun) -> impl Iterator<I
     (run.start.0 / per_group..=(run.end().max(1) - 1) / per_group).map(|group| Group(low_u32(group)))
 }
 
-fn group_span(geometry: &Geometry, group: Group) -> (u64, u64) {
+pub(super) fn group_span(geometry: &Geometry, group: Group) -> (u64, u64) {
     let start = u64::from(group.0) * u64::from(geometry.clusters_per_group());
     (start, start + u64::from(geometry.group_clusters(group)))
 }
 
 /// The parts of sorted runs that lie in a group.
-fn within<'a>(
+pub(super) fn within<'a>(
     geometry: &Geometry,
     runs: &'a [ClusterRun],
     group: Group,
@@ -199,7 +199,7 @@ pub(super) fn read_inode_bitmap(
     Ok(bitmap.to_vec())
 }
 
-fn clear_bits(bitmap: &mut [u8], bits: impl Iterator<Item = u64>) {
+pub(super) fn clear_bits(bitmap: &mut [u8], bits: impl Iterator<Item = u64>) {
     for bit in bits {
         if let Some(byte) = usize::try_from(bit / 8).ok().and_then(|at| bitmap.get_mut(at)) {
             *byte &= !(1 << (bit % 8));
@@ -221,6 +221,7 @@ pub(super) fn touched(geometry: &Geometry, work: &Work) -> BTreeSet<u32> {
     groups_of(geometry, &work.freed, &mut touched);
     let inodes = work.taken_inodes.iter().chain(&work.freed_inodes);
     touched.extend(inodes.map(|(index, _)| index / geometry.inodes_per_group));
+    touched.extend(work.corrections.iter().map(|(group, _)| group.0));
     touched
 }
 
@@ -248,7 +249,8 @@ pub(super) fn apply(
     }
     let per_group = format.geometry.inodes_per_group;
     let all = work.taken_inodes.iter().chain(&work.freed_inodes);
-    let touched: BTreeSet<u32> = all.map(|(index, _)| index / per_group).collect();
+    let mut touched: BTreeSet<u32> = all.map(|(index, _)| index / per_group).collect();
+    touched.extend(work.corrections.iter().map(|(group, _)| group.0));
     for group in touched.into_iter().map(Group) {
         change.inodes += apply_inodes(format, descriptors, update, group, work)?;
     }
@@ -315,7 +317,7 @@ fn directories(inodes: &[(u32, bool)]) -> u32 {
 }
 
 /// One past the last inode in use.
-fn last_used(bitmap: &[u8], per_group: u32) -> u32 {
+pub(super) fn last_used(bitmap: &[u8], per_group: u32) -> u32 {
     let is_set =
         |index: &u32| bitmap.get(*index as usize / 8).is_some_and(|byte| byte >> (index % 8) & 1 == 1);
     (0..per_group).rev().find(is_set).map_or(0, |last| last + 1)
@@ -339,7 +341,10 @@ fn apply_inodes(
     let length = |inodes: &[(u32, bool)]| i64::from(low_u32(inodes.len() as u64));
     let change = length(freed) - length(taken);
     raw.set_free_inodes(counted(group, "inodes", raw.free_inodes(), change, per_group)?);
+    let corrections = work.corrections.iter().filter(|(of, _)| *of == group).map(|(_, count)| count);
     let directories = (raw.used_directories() + directories(taken)).saturating_sub(directories(freed));
+    let directories = i64::from(directories) + corrections.sum::<i64>();
+    let directories = u32::try_from(directories.max(0)).unwrap_or(per_group);
     raw.set_used_directories(directories);
     if format.features.descriptor_csum() {
         // Freed inodes at the end of the table count as never used again: a check need not read them.

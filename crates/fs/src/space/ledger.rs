@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use ondisk::units::{ClusterRun, Group};
 
+use crate::bits::Bits;
+
 /// Runs of clusters and inodes taken and freed, in the order of their commits.
 #[derive(Default, Debug)]
 pub(super) struct Ledger {
@@ -17,6 +19,8 @@ pub(super) struct Ledger {
     leaving_inodes: HashSet<u32>,
     /// Clusters and inodes freed by committed updates that can't be used yet.
     unsettled: (u64, u64),
+    /// Clusters that committed updates took or freed, while somebody wants to know.
+    touched: Option<Bits>,
 }
 
 /// What a sync has to bring to disk.
@@ -30,6 +34,8 @@ pub struct Work {
     pub(super) taken_inodes: Vec<(u32, bool)>,
     /// Inodes freed, likewise.
     pub(super) freed_inodes: Vec<(u32, bool)>,
+    /// Directories by which descriptors of groups miscount.
+    pub(super) corrections: Vec<(Group, i64)>,
 }
 
 impl Work {
@@ -52,7 +58,40 @@ fn push(runs: &mut Vec<ClusterRun>, run: ClusterRun) {
 
 impl Ledger {
     pub(super) fn took_blocks(&mut self, run: ClusterRun) {
+        self.touch(run);
         push(&mut self.work.taken, run);
+    }
+
+    fn touch(&mut self, run: ClusterRun) {
+        if let Some(touched) = &mut self.touched {
+            (run.start.0..run.end()).for_each(|cluster| touched.add(cluster));
+        }
+    }
+
+    /// From now on notes which of so many clusters are taken or freed; with none, no longer.
+    pub(super) fn watch(&mut self, clusters: Option<u64>) {
+        self.touched = clusters.map(Bits::new);
+    }
+
+    /// Whether a cluster was taken or freed since that began.
+    pub(super) fn was_touched(&self, cluster: u64) -> bool {
+        self.touched.as_ref().is_some_and(|touched| touched.has(cluster))
+    }
+
+    /// A group's descriptor counts so many directories too few.
+    pub(super) fn correct(&mut self, group: Group, directories: i64) {
+        self.work.corrections.push((group, directories));
+    }
+
+    /// Directories by which the next sync changes the count of a group.
+    pub(super) fn directories_to_come(&self, group: Group, per_group: u32) -> i64 {
+        let of = |inodes: &[(u32, bool)]| {
+            let directories = inodes.iter().filter(|(index, is)| *is && index / per_group == group.0);
+            i64::try_from(directories.count()).unwrap_or(i64::MAX)
+        };
+        let corrections = self.work.corrections.iter().filter(|(of, _)| *of == group);
+        of(&self.work.taken_inodes) - of(&self.work.freed_inodes)
+            + corrections.map(|(_, count)| count).sum::<i64>()
     }
 
     pub(super) fn took_inode(&mut self, index: u32, directory: bool, inodes_per_group: u32) {
@@ -78,12 +117,18 @@ impl Ledger {
 
     pub(super) fn freed_blocks(&mut self, run: ClusterRun) {
         self.unsettled.0 += u64::from(run.count);
+        self.touch(run);
         push(&mut self.work.freed, run);
     }
 
     /// As [`Ledger::leave`], for an inode.
     pub(super) fn leave_inode(&mut self, index: u32) -> bool {
         self.leaving_inodes.insert(index)
+    }
+
+    /// Whether an inode is on its way out.
+    pub(super) fn is_leaving_inode(&self, index: u32) -> bool {
+        self.leaving_inodes.contains(&index)
     }
 
     pub(super) fn stay_inode(&mut self, index: u32) {
@@ -113,6 +158,13 @@ impl Ledger {
         work.taken_inodes.sort_unstable();
         work.freed_inodes.sort_unstable();
         work
+    }
+
+    /// Whether there is anything for the next sync.
+    pub(super) fn has_work(&self) -> bool {
+        let Work { taken, freed, taken_inodes, freed_inodes, corrections } = &self.work;
+        !(taken.is_empty() && freed.is_empty() && taken_inodes.is_empty() && freed_inodes.is_empty())
+            || !corrections.is_empty()
     }
 
     /// What the next sync will bring to disk, as it is now.

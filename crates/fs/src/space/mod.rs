@@ -12,7 +12,9 @@ mod descriptors;
 mod freeing;
 mod groups;
 mod ledger;
+mod reseal;
 mod reserve;
+mod stray;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,6 +37,7 @@ use crate::txn::{Account, Claim, Update};
 pub use descriptors::Descriptors;
 use ledger::Ledger;
 pub use ledger::Work;
+pub(crate) use reseal::{Marked, reseal};
 pub(crate) use reserve::leaving;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

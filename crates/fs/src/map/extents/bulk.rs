@@ -2,7 +2,7 @@
 
 use ondisk::extent::{self, Child, Entries, Extent, Node};
 use ondisk::inode::Inode;
-use ondisk::units::Block;
+use ondisk::units::{Block, BlockRun};
 
 use super::{broken, child, entry_count, init, joins, new_node, root};
 use crate::cache::Blocks;
@@ -63,6 +63,17 @@ fn take_apart(blocks: &dyn Blocks, format: &Format, inode: &Inode) -> Result<Par
 /// All extents in order.
 pub(in crate::map) fn list(blocks: &dyn Blocks, format: &Format, inode: &Inode) -> Result<Vec<Extent>> {
     Ok(take_apart(blocks, format, inode)?.extents)
+}
+
+/// All blocks that a tree takes: those of the file, and its own.
+pub(in crate::map) fn taken(blocks: &dyn Blocks, format: &Format, inode: &Inode) -> Result<Vec<BlockRun>> {
+    let Parts { extents, nodes, .. } = take_apart(blocks, format, inode)?;
+    let nodes = nodes.into_iter().map(|start| BlockRun { start, count: 1 });
+    Ok(extents
+        .iter()
+        .map(|extent| BlockRun { start: extent.start, count: extent.count })
+        .chain(nodes)
+        .collect())
 }
 
 /// Takes everything out of a tree, as [`super::cut::remove`] does, without changing a node that goes.

@@ -1,0 +1,218 @@
+//! Reclaiming what a crash left of a volume that soft updates write, while the volume is in use (I33 to I36).
+//!
+//! Owns: the stages of it, each in small parts between which verbs go on; who needs its result helps it along.
+//! Excludes: what precedes the use of the volume (`phased::recovery`), and the counting (`phased::survey`).
+//!
+//! ```text
+//!  Survey       every inode that was marked in use at opening: what it leads to, names, links
+//!  Clusters     that were marked at opening, belong to nobody, and were not given away since
+//!  Inodes       that are marked, and whose records say that they are not in use
+//!  Links        of files with fewer names
+//!  Nameless     inodes, with all that has its only name below them
+//!  Directories  with two names, or whose `..` leads elsewhere; their links; how many there are
+//!  Attributes   blocks with fewer users than they count
+//! ```
+//!
+//! All is done by updates as verbs make them, so that a crash in between leaves what any crash leaves.
+
+mod look;
+mod nameless;
+mod stages;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use ondisk::units::InodeNumber;
+
+use crate::bits::Bits;
+use crate::error::{Error, Result};
+use crate::phased::{Epoch, Survey, Unclean};
+use crate::txn::Update;
+use crate::volume::{Volume, lock};
+use stages::Stage;
+
+/// What is done of reclaiming, and what is left.
+struct Work {
+    stage: Stage,
+    /// Where the stage has come to.
+    at: u64,
+    /// Clusters that were marked at opening and not found to belong to anybody.
+    clusters: Bits,
+    /// Inodes that are marked and whose records say that they are not in use.
+    strays: Vec<InodeNumber>,
+    /// Directories without a name that are being emptied, each in the one before it.
+    nest: Vec<InodeNumber>,
+}
+
+/// Reclaiming, as the volume knows it.
+#[derive(Default)]
+pub(crate) struct Reclaiming {
+    work: Mutex<Option<Work>>,
+    /// Something is left to be done.
+    pending: AtomicBool,
+    /// It came upon damage, and ended: the volume stays marked as not in order.
+    failed: AtomicBool,
+    stopped: AtomicBool,
+    seen: AtomicU64,
+    total: AtomicU64,
+    blocks: AtomicU64,
+    inodes: AtomicU64,
+}
+
+/// How far reclaiming has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Reclaimed {
+    /// Inodes that were looked at.
+    pub seen: u64,
+    /// Inodes that are to be looked at.
+    pub total: u64,
+    /// Inodes freed that had no name, or were only marked.
+    pub inodes: u64,
+    /// Blocks freed that belonged to nobody.
+    pub blocks: u64,
+}
+
+fn add(counter: &AtomicU64, by: u64) {
+    counter.fetch_add(by, Ordering::Relaxed);
+}
+
+impl Reclaiming {
+    /// Whether anything is left.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.pending.load(Ordering::Acquire)
+    }
+
+    /// Whether the volume must not be called in order.
+    pub(crate) fn is_unfinished(&self) -> bool {
+        self.is_pending() || self.failed.load(Ordering::Acquire)
+    }
+}
+
+impl Volume {
+    /// Takes note of what has to be reclaimed, before the volume is used.
+    pub(crate) fn begin_reclaiming(&self, unclean: Unclean) {
+        let Some(epoch) = self.cache.epoch() else { return };
+        let geometry = &self.format.geometry;
+        let survey = Survey::new(unclean.0.inodes, geometry.groups, geometry.inodes_per_group);
+        let state = &self.reclaiming;
+        state.total.store(survey.total(), Ordering::Relaxed);
+        *epoch.survey() = Some(survey);
+        self.space.watch(true);
+        let clusters = unclean.0.clusters;
+        *lock(&state.work) =
+            Some(Work { stage: Stage::Survey, at: 0, clusters, strays: Vec::new(), nest: Vec::new() });
+        state.pending.store(true, Ordering::Release);
+    }
+
+    /// Does what is left to be reclaimed after a crash, together with all others who do; nothing if nothing is, or if
+    /// it was stopped. To be called by a thread that has nothing else to do, while verbs go on.
+    ///
+    /// # Errors
+    /// Damage that soft updates do not leave: reclaiming ends, and the volume stays marked as not in order. The
+    /// device's failure.
+    pub fn reclaim(&self) -> Result<()> {
+        while self.reclaim_some()? {}
+        Ok(())
+    }
+
+    /// Does a small part of that; says whether anything is left.
+    ///
+    /// # Errors
+    /// As [`Volume::reclaim`].
+    pub fn reclaim_some(&self) -> Result<bool> {
+        let state = &self.reclaiming;
+        if !state.is_pending() || state.stopped.load(Ordering::Acquire) {
+            return Ok(false);
+        }
+        let mut held = state.work.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(work) = held.as_mut() else { return Ok(false) };
+        self.mark_changed()?;
+        match self.advance(work) {
+            Ok(true) => return Ok(true),
+            Ok(false) => {}
+            Err(error @ (Error::Io { .. } | Error::WriteFailed | Error::NoSpace)) => return Err(error),
+            Err(error) => {
+                state.failed.store(true, Ordering::Release);
+                self.end_reclaiming();
+                *held = None;
+                return Err(error);
+            }
+        }
+        self.sync_metadata()?;
+        self.end_reclaiming();
+        *held = None;
+        drop(held);
+        self.mark_if_idle()?;
+        Ok(false)
+    }
+
+    fn end_reclaiming(&self) {
+        if let Some(epoch) = self.cache.epoch() {
+            *epoch.survey() = None;
+        }
+        self.space.watch(false);
+        self.reclaiming.pending.store(false, Ordering::Release);
+    }
+
+    /// Leaves the rest to the next use of the volume, which stays marked as not in order.
+    pub fn stop_reclaiming(&self) {
+        self.reclaiming.stopped.store(true, Ordering::Release);
+    }
+
+    /// How far reclaiming has come; nothing where nothing is left.
+    #[must_use]
+    pub fn reclaiming(&self) -> Option<Reclaimed> {
+        self.reclaiming.is_pending().then(|| self.reclaimed())
+    }
+
+    /// What was reclaimed since the volume was opened.
+    #[must_use]
+    pub fn reclaimed(&self) -> Reclaimed {
+        let state = &self.reclaiming;
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Reclaimed {
+            seen: of(&state.seen),
+            total: of(&state.total),
+            inodes: of(&state.inodes),
+            blocks: of(&state.blocks),
+        }
+    }
+
+    /// Space that is wanted may be what is left to be reclaimed: all of it is, and free then. Whether there was any.
+    pub(crate) fn reclaim_for_space(&self) -> Result<bool> {
+        if !self.reclaiming.is_pending() || self.reclaiming.stopped.load(Ordering::Acquire) {
+            return Ok(false);
+        }
+        self.reclaim()?;
+        Ok(true)
+    }
+
+    /// Before a directory is moved or goes that was there when the volume was opened: it may have another name, until
+    /// all is reclaimed.
+    pub(super) fn settle_directory(&self, directory: InodeNumber, name: &[u8]) -> Result<()> {
+        if !self.reclaiming.is_pending() {
+            return Ok(());
+        }
+        let Ok(number) = self.lookup(directory, name) else { return Ok(()) };
+        let knows = |epoch: &Epoch| epoch.survey().as_ref().is_some_and(|survey| survey.knows(number));
+        let is_directory = self.load(number)?.file_type() == Some(ondisk::inode::FileType::Directory);
+        if is_directory && self.cache.epoch().is_some_and(knows) { self.reclaim() } else { Ok(()) }
+    }
+
+    /// An update of reclaiming. What it needs may be what it has just freed.
+    fn reclaiming_update<'v>(&'v self, mut verb: impl FnMut(&mut Update<'v>) -> Result<()>) -> Result<()> {
+        match self.perform(&mut verb) {
+            Err(Error::NoSpace) => {
+                self.sync_metadata()?;
+                self.perform(&mut verb)
+            }
+            done => done,
+        }
+    }
+
+    /// Asks the survey, of which there is one as long as anything is left.
+    fn surveyed<T: Default>(&self, ask: impl FnOnce(&mut Survey) -> T) -> T {
+        let mut survey = self.cache.epoch().map(Epoch::survey);
+        survey.as_mut().and_then(|survey| survey.as_mut()).map(ask).unwrap_or_default()
+    }
+}

@@ -1,0 +1,270 @@
+//! The stages of reclaiming, a part at a time.
+
+use std::collections::BTreeSet;
+
+use ondisk::corrupt::Place;
+use ondisk::inode::FileType;
+use ondisk::units::{Block, Cluster, ClusterRun, Group, InodeNumber, low_u32};
+use ondisk::xattr;
+
+use super::{Work, add};
+use crate::cache::{Blocks, Role};
+use crate::dir;
+use crate::error::{Error, Result};
+use crate::inode;
+use crate::ops::attrs::file_type;
+use crate::ops::remove::lower_links;
+use crate::phased::is_used;
+use crate::txn::Update;
+use crate::volume::Volume;
+
+/// What is done now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Stage {
+    Survey,
+    Clusters,
+    Inodes,
+    Links,
+    Nameless,
+    Directories,
+    Attributes,
+    Done,
+}
+
+/// Inodes that a part of a stage sees to.
+const INODES: usize = 32;
+/// Clusters that an update frees.
+const CLUSTERS: u32 = 1 << 15;
+
+impl Work {
+    fn enter(&mut self, stage: Stage) {
+        (self.stage, self.at) = (stage, 0);
+    }
+}
+
+impl Volume {
+    /// A part of what is left; says whether anything is left behind it.
+    pub(super) fn advance(&self, work: &mut Work) -> Result<bool> {
+        let (is_over, next) = match work.stage {
+            Stage::Survey => (self.survey_some(work)?, Stage::Clusters),
+            Stage::Clusters => (self.free_clusters_in(work)?, Stage::Inodes),
+            Stage::Inodes => (self.free_strays(work)?, Stage::Links),
+            Stage::Links => (self.correct_links()?, Stage::Nameless),
+            Stage::Nameless => (self.free_nameless(work)?, Stage::Directories),
+            Stage::Directories => (self.correct_directories()?, Stage::Attributes),
+            Stage::Attributes => (self.correct_attributes()?, Stage::Done),
+            Stage::Done => return Ok(false),
+        };
+        if is_over {
+            work.enter(next);
+        }
+        Ok(work.stage != Stage::Done)
+    }
+
+    /// Some inodes from where the work has come to.
+    fn some_inodes(&self, work: &mut Work) -> Vec<InodeNumber> {
+        let some: Vec<_> = self.surveyed(|survey| {
+            let mut from = work.at;
+            let next = || {
+                let number = survey.next(from)?;
+                from = u64::from(number.index()) + 1;
+                Some(number)
+            };
+            std::iter::from_fn(next).take(INODES).collect()
+        });
+        some
+    }
+
+    fn survey_some(&self, work: &mut Work) -> Result<bool> {
+        let some = self.some_inodes(work);
+        for number in &some {
+            self.survey_inode(work, *number)?;
+            work.at = u64::from(number.index()) + 1;
+        }
+        if some.is_empty() && self.format.has_incompat(ondisk::features::Incompat::MMP) {
+            // It belongs to the volume.
+            let block = Block(self.superblock().s_mmp_block.get());
+            work.clusters.take(self.format.geometry.cluster_of(block).0);
+        }
+        Ok(some.is_empty())
+    }
+
+    /// Frees the next clusters in a row that belong to nobody.
+    fn free_clusters_in(&self, work: &mut Work) -> Result<bool> {
+        let Some(start) = work.clusters.next(work.at) else { return Ok(true) };
+        let per_group = u64::from(self.format.geometry.clusters_per_group());
+        let most = u64::from(CLUSTERS).min(per_group - start % per_group);
+        let count = (0..most).take_while(|ahead| work.clusters.has(start + ahead)).count() as u64;
+        let run = ClusterRun { start: Cluster(start), count: low_u32(count) };
+        self.reclaiming_update(|update| self.space.free_stray_clusters(update, run))?;
+        add(&self.reclaiming.blocks, count << self.format.geometry.cluster_log2);
+        work.at = start + count;
+        Ok(false)
+    }
+
+    fn free_strays(&self, work: &mut Work) -> Result<bool> {
+        let rest = work.strays.len().saturating_sub(INODES);
+        for number in work.strays.drain(rest..) {
+            self.reclaiming_update(|update| {
+                let is_taken = is_used(self.load_in(update, number)?.bytes());
+                if is_taken { Ok(()) } else { self.space.free_stray_inode(update, number) }
+            })?;
+            add(&self.reclaiming.inodes, 1);
+        }
+        Ok(work.strays.is_empty())
+    }
+
+    /// Files have as many links as names. Those that have none go next.
+    fn correct_links(&self) -> Result<bool> {
+        let linked: BTreeSet<_> = self.surveyed(|survey| std::mem::take(&mut survey.linked));
+        for number in linked {
+            self.reclaiming_update(|update| {
+                let mut node = self.load_in(update, number)?;
+                let names = self.surveyed(|survey| survey.names(number));
+                let is_directory = node.file_type() == Some(FileType::Directory);
+                if !is_used(node.bytes()) || is_directory || names == 0 || node.links() == names {
+                    return Ok(());
+                }
+                if node.links() < names {
+                    let problem = format!("has {} links and {names} names", node.links());
+                    return Err(Error::corrupt(Place::Inode(number), problem));
+                }
+                node.raw_mut().i_links_count.set(names);
+                inode::store(update, &self.format, &self.space, &mut node)
+            })?;
+        }
+        Ok(true)
+    }
+
+    fn free_nameless(&self, work: &mut Work) -> Result<bool> {
+        if !work.nest.is_empty() {
+            self.empty_nest(work)?;
+            return Ok(false);
+        }
+        let some = self.some_inodes(work);
+        for number in &some {
+            work.at = u64::from(number.index()) + 1;
+            self.free_if_nameless(work, *number)?;
+            if !work.nest.is_empty() {
+                break;
+            }
+        }
+        Ok(some.is_empty())
+    }
+
+    fn correct_directories(&self) -> Result<bool> {
+        let twice = self.surveyed(|survey| std::mem::take(&mut survey.twice));
+        let mut astray = self.surveyed(|survey| std::mem::take(&mut survey.astray));
+        for (number, parents) in twice {
+            astray.remove(&number);
+            self.reclaiming_update(|update| self.keep_one_name(update, number, &parents))?;
+        }
+        for number in astray {
+            if let Some(parent) = self.surveyed(|survey| survey.parent(number)) {
+                self.reclaiming_update(|update| self.correct_parent(update, number, parent))?;
+            }
+        }
+        for (number, excess) in self.surveyed(|survey| std::mem::take(&mut survey.heavy)) {
+            self.reclaiming_update(|update| {
+                let mut node = self.load_in(update, number)?;
+                if file_type_if_used(&node) != Some(FileType::Directory) || node.links() <= excess + 1 {
+                    return Ok(());
+                }
+                let needed = node.links() - excess;
+                node.raw_mut().i_links_count.set(needed);
+                inode::store(update, &self.format, &self.space, &mut node)
+            })?;
+        }
+        for group in (0..self.format.geometry.groups).map(Group) {
+            self.reclaiming_update(|update| {
+                let are = self.surveyed(|survey| survey.directories_of(group.0));
+                self.space.correct_directories(update, group, are)
+            })?;
+        }
+        Ok(true)
+    }
+
+    /// Of several names of a directory one stays: where its `..` leads, or the first.
+    fn keep_one_name<'v>(
+        &'v self,
+        update: &mut Update<'v>,
+        number: InodeNumber,
+        parents: &BTreeSet<InodeNumber>,
+    ) -> Result<()> {
+        let child = self.load_in(update, number)?;
+        if file_type_if_used(&child) != Some(FileType::Directory) {
+            return Ok(());
+        }
+        let mut names = Vec::new();
+        for parent in parents {
+            let node = self.load_in(update, *parent)?;
+            if file_type_if_used(&node) != Some(FileType::Directory) {
+                continue;
+            }
+            for entry in dir::entries(self, node)? {
+                let entry = entry?;
+                names.extend((entry.inode == number).then_some((*parent, entry.name)));
+            }
+        }
+        let up = dir::lookup(update, &self.format, &child, b"..")?.map(|(parent, _)| parent);
+        let kept = names.iter().position(|(parent, _)| Some(*parent) == up).unwrap_or(0);
+        let Some((stays, _)) = names.get(kept).cloned() else { return Ok(()) };
+        names.remove(kept);
+        let mut left: Vec<_> = names.iter().map(|(parent, _)| *parent).chain([stays]).collect();
+        for (parent, name) in names {
+            if let Some(at) = left.iter().position(|other| *other == parent) {
+                left.remove(at);
+            }
+            let mut node = self.load_directory_in(update, parent)?;
+            dir::remove(self, update, &mut node, &name)?;
+            // It counts once for all its names in a directory.
+            if !left.contains(&parent) {
+                lower_links(&mut node);
+            }
+            inode::store(update, &self.format, &self.space, &mut node)?;
+        }
+        self.correct_parent(update, number, stays)
+    }
+
+    /// The `..` of a directory leads where its name is.
+    fn correct_parent(
+        &self,
+        update: &mut Update<'_>,
+        number: InodeNumber,
+        parent: InodeNumber,
+    ) -> Result<()> {
+        let mut child = self.load_in(update, number)?;
+        if file_type_if_used(&child) != Some(FileType::Directory) {
+            return Ok(());
+        }
+        let up = dir::lookup(update, &self.format, &child, b"..")?.map(|(parent, _)| parent);
+        if up == Some(parent) {
+            return Ok(());
+        }
+        dir::retarget(self, update, &mut child, b"..", parent, FileType::Directory)?;
+        inode::store(update, &self.format, &self.space, &mut child)
+    }
+
+    /// Blocks of attributes count the users that they have.
+    fn correct_attributes(&self) -> Result<bool> {
+        for (block, _) in self.surveyed(|survey| survey.attributes()) {
+            self.reclaiming_update(|update| {
+                let users = self.surveyed(|survey| survey.attributes().get(&block).copied().unwrap_or(0));
+                if users == 0 {
+                    return Ok(());
+                }
+                let bytes = update.read(Block(block), Role::Attributes)?;
+                let counted = xattr::in_block(Block(block), &bytes)?.0.h_refcount.get();
+                if counted > users {
+                    xattr::set_references(update.edit(Block(block), Role::Attributes)?, users);
+                }
+                Ok(())
+            })?;
+        }
+        Ok(true)
+    }
+}
+
+fn file_type_if_used(node: &ondisk::inode::Inode) -> Option<FileType> {
+    if is_used(node.bytes()) { file_type(node).ok() } else { None }
+}

@@ -1,0 +1,214 @@
+//! What is found, after a crash, of a volume that is in use meanwhile: who has names, and which inodes are directories.
+//!
+//! All inodes that were marked as in use at opening are looked at in the order of their numbers, each as of one moment;
+//! what a directory holds belongs to the directory. Behind the place that the survey has come to, updates tell what
+//! they change; before it they need not, since it will be seen. So what is counted is exact for the part that was
+//! surveyed, at any time; and for the volume, in the end (I34). Inodes that came into use since count as surveyed.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use ondisk::units::InodeNumber;
+
+use crate::bits::Bits;
+
+/// What of an inode's record the survey counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Facts {
+    pub(crate) is_directory: bool,
+    /// The block of attributes, or 0.
+    pub(crate) attributes: u64,
+}
+
+/// Something that an update changes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Tally {
+    /// A name in a directory appears or vanishes.
+    Name { directory: InodeNumber, inode: InodeNumber, appears: bool },
+    /// A record changes.
+    Record { inode: InodeNumber, was: Facts, is: Facts },
+}
+
+/// What was seen of an inode at one moment.
+#[derive(Default)]
+pub(crate) struct Sight {
+    pub(crate) facts: Facts,
+    pub(crate) links: u16,
+    /// Users that the block of attributes counts.
+    pub(crate) attribute_users: u32,
+    /// What the names of a directory lead to, and whether that is a directory; without its two dots.
+    pub(crate) names: Vec<(InodeNumber, bool)>,
+    /// Where the `..` of a directory leads.
+    pub(crate) parent: Option<InodeNumber>,
+}
+
+/// What was found so far.
+pub(crate) struct Survey {
+    /// Marked as in use at opening.
+    inodes: Bits,
+    per_group: u32,
+    /// Index of the first inode that was not looked at.
+    reached: u64,
+    /// Names of inodes, by group; of groups without any in use at opening nothing.
+    names: Vec<Vec<u16>>,
+    /// Directories in each group.
+    directories: Vec<u32>,
+    /// Users of blocks of attributes that count several.
+    attributes: HashMap<u64, u32>,
+    /// Where directories have their name; one of them.
+    parents: HashMap<InodeNumber, InodeNumber>,
+    /// Directories that have several names, with all that hold them.
+    pub(crate) twice: BTreeMap<InodeNumber, BTreeSet<InodeNumber>>,
+    /// Directories whose `..` does not lead where a name of them was seen before.
+    pub(crate) astray: BTreeSet<InodeNumber>,
+    /// Files with several links.
+    pub(crate) linked: BTreeSet<InodeNumber>,
+    /// Directories with more links than they need, and how many.
+    pub(crate) heavy: Vec<(InodeNumber, u16)>,
+}
+
+impl Survey {
+    /// Of the inodes that were marked as in use at opening.
+    pub(crate) fn new(inodes: Bits, groups: u32, per_group: u32) -> Self {
+        let mut names = vec![Vec::new(); groups as usize];
+        let mut next = inodes.next(0);
+        while let Some(index) = next {
+            let group = index / u64::from(per_group);
+            if let Some(page) = usize::try_from(group).ok().and_then(|group| names.get_mut(group)) {
+                *page = vec![0; per_group as usize];
+            }
+            next = inodes.next((group + 1) * u64::from(per_group));
+        }
+        Survey {
+            inodes,
+            per_group,
+            reached: 0,
+            names,
+            directories: vec![0; groups as usize],
+            attributes: HashMap::new(),
+            parents: HashMap::new(),
+            twice: BTreeMap::new(),
+            astray: BTreeSet::new(),
+            linked: BTreeSet::new(),
+            heavy: Vec::new(),
+        }
+    }
+
+    /// How many inodes were marked at opening.
+    pub(crate) fn total(&self) -> u64 {
+        self.inodes.count()
+    }
+
+    /// The first inode from an index on that was marked as in use at opening.
+    pub(crate) fn next(&self, from: u64) -> Option<InodeNumber> {
+        let index = u32::try_from(self.inodes.next(from)?).ok()?;
+        InodeNumber::new(index.checked_add(1)?)
+    }
+
+    /// Whether an inode was marked as in use at opening.
+    pub(crate) fn knows(&self, number: InodeNumber) -> bool {
+        self.inodes.has(u64::from(number.index()))
+    }
+
+    fn is_counted(&self, number: InodeNumber) -> bool {
+        u64::from(number.index()) < self.reached || !self.knows(number)
+    }
+
+    fn place(&self, number: InodeNumber) -> (usize, usize) {
+        let index = number.index();
+        ((index / self.per_group) as usize, (index % self.per_group) as usize)
+    }
+
+    /// Names of an inode that were counted.
+    pub(crate) fn names(&self, number: InodeNumber) -> u16 {
+        let (group, at) = self.place(number);
+        self.names.get(group).and_then(|page| page.get(at)).copied().unwrap_or(0)
+    }
+
+    fn count_name(&mut self, number: InodeNumber, appears: bool) {
+        let (group, at) = self.place(number);
+        if let Some(names) = self.names.get_mut(group).and_then(|page| page.get_mut(at)) {
+            *names = if appears { names.saturating_add(1) } else { names.saturating_sub(1) };
+        }
+    }
+
+    fn count_directory(&mut self, number: InodeNumber, appears: bool) {
+        let (group, _) = self.place(number);
+        if let Some(count) = self.directories.get_mut(group) {
+            *count = if appears { count.saturating_add(1) } else { count.saturating_sub(1) };
+        }
+    }
+
+    /// Directories of a group that were counted.
+    pub(crate) fn directories_of(&self, group: u32) -> u32 {
+        self.directories.get(group as usize).copied().unwrap_or(0)
+    }
+
+    /// Blocks of attributes that counted several users, with those that were found.
+    pub(crate) fn attributes(&self) -> BTreeMap<u64, u32> {
+        self.attributes.iter().map(|(block, users)| (*block, *users)).collect()
+    }
+
+    /// Where a directory has its name.
+    pub(crate) fn parent(&self, number: InodeNumber) -> Option<InodeNumber> {
+        self.parents.get(&number).copied()
+    }
+
+    /// Takes in what an update changes.
+    pub(crate) fn take_in(&mut self, tally: Tally) {
+        match tally {
+            Tally::Name { directory, inode, appears } if self.is_counted(directory) => {
+                self.count_name(inode, appears);
+            }
+            Tally::Record { inode, was, is } if self.is_counted(inode) => {
+                if was.is_directory != is.is_directory {
+                    self.count_directory(inode, is.is_directory);
+                }
+                if was.attributes != is.attributes
+                    && let Some(users) = self.attributes.get_mut(&was.attributes)
+                {
+                    // With soft updates none comes to share a block.
+                    *users = users.saturating_sub(1);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes in what was seen of an inode, which is surveyed from now on.
+    pub(crate) fn count(&mut self, number: InodeNumber, sight: &Sight) {
+        self.reached = u64::from(number.index()) + 1;
+        let (facts, users) = (sight.facts, sight.attribute_users);
+        if users > 1 || self.attributes.contains_key(&facts.attributes) {
+            *self.attributes.entry(facts.attributes).or_default() += 1;
+        }
+        if !facts.is_directory {
+            if sight.links > 1 {
+                self.linked.insert(number);
+            }
+            sight.names.iter().for_each(|(inode, _)| self.count_name(*inode, true));
+            return;
+        }
+        self.count_directory(number, true);
+        let mut below = BTreeSet::new();
+        for (inode, is_directory) in &sight.names {
+            self.count_name(*inode, true);
+            if *is_directory {
+                below.insert(*inode);
+                self.note_parent(*inode, number);
+            }
+        }
+        let needed = u16::try_from(below.len() + 2).unwrap_or(u16::MAX);
+        if sight.links > needed {
+            self.heavy.push((number, sight.links - needed));
+        }
+        if sight.parent != self.parent(number) {
+            self.astray.insert(number);
+        }
+    }
+
+    fn note_parent(&mut self, number: InodeNumber, parent: InodeNumber) {
+        if let Some(before) = self.parents.insert(number, parent) {
+            self.twice.entry(number).or_default().extend([before, parent]);
+        }
+    }
+}

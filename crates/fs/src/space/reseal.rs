@@ -1,0 +1,140 @@
+//! Bitmaps and descriptors of a volume that was cut off in an epoch of soft updates, made to fit each other.
+//!
+//! Bits are right, or set where nothing is in use (I27); so what descriptors say of them follows: how much is free,
+//! and checksums. Inodes behind the part of a table that was ever used are in use by nobody, whatever the bitmap
+//! says: records come before names, and that part grows with records. Cut off, this is done anew.
+
+use ondisk::corrupt::Place;
+use ondisk::group::RawGroupDescriptor;
+use ondisk::units::{Block, Group};
+
+use super::descriptors::Descriptors;
+use super::groups;
+use crate::bits::Bits;
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::format::Format;
+
+/// Most bytes for what is known of clusters and inodes.
+const MEMORY: u64 = 1 << 30;
+
+/// What is marked as in use.
+pub(crate) struct Marked {
+    /// Clusters that no structure of the volume lies in.
+    pub(crate) clusters: Bits,
+    pub(crate) inodes: Bits,
+    /// Blocks and inodes that are free.
+    pub(crate) free: (u64, u32),
+}
+
+struct Resealing<'d> {
+    device: &'d dyn Device,
+    format: &'d Format,
+    descriptors: Descriptors,
+    marked: Marked,
+}
+
+/// Makes bitmaps and descriptors fit each other; what that changes is written, without a flush.
+///
+/// # Errors
+/// Broken descriptors, structures that are marked free; a volume too large to know all of; the device's failure.
+pub(crate) fn reseal(device: &dyn Device, format: &Format) -> Result<Marked> {
+    let geometry = &format.geometry;
+    let (clusters, inodes) = (geometry.clusters(), u64::from(geometry.inodes()));
+    if (clusters * 2 + inodes) / 8 > MEMORY {
+        let problem =
+            "the volume was not closed cleanly, and is too large to be reclaimed; check it before writing";
+        return Err(Error::Unsupported(problem.into()));
+    }
+    let marked = Marked { clusters: Bits::new(clusters), inodes: Bits::new(inodes), free: (0, 0) };
+    let descriptors = Descriptors::load(device, format)?;
+    let mut resealing = Resealing { device, format, descriptors, marked };
+    for group in (0..geometry.groups).map(Group) {
+        resealing.group(group)?;
+    }
+    resealing.descriptors.write(device, format)?;
+    Ok(resealing.marked)
+}
+
+impl Resealing<'_> {
+    fn read(&self, block: Block) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; self.format.geometry.block_size.bytes_usize()];
+        let read = self.device.read_at(self.format.geometry.byte_offset(block), &mut bytes);
+        read.map_err(|source| Error::io(format!("reading block {block}"), source))?;
+        Ok(bytes)
+    }
+
+    fn group(&mut self, group: Group) -> Result<()> {
+        let mut raw = self.descriptors.get(self.format, group)?;
+        self.clusters(group, &mut raw)?;
+        self.inodes(group, &mut raw)?;
+        let blocks = u64::from(raw.free_clusters()) << self.format.geometry.cluster_log2;
+        self.marked.free.0 += blocks;
+        self.marked.free.1 += raw.free_inodes();
+        self.descriptors.put(self.format, group, raw);
+        Ok(())
+    }
+
+    fn clusters(&mut self, group: Group, raw: &mut RawGroupDescriptor) -> Result<()> {
+        if groups::blocks_uninitialised(self.format, raw) {
+            return Ok(());
+        }
+        let geometry = &self.format.geometry;
+        let mut bitmap = self.read(raw.block_bitmap())?;
+        if let Some(right) = self.format.sealer.bitmap_checksum(&bitmap, geometry.clusters_per_group()) {
+            raw.set_block_bitmap_checksum(right);
+        }
+        let (start, end) = groups::group_span(geometry, group);
+        let used = |bitmap: &[u8]| (0..end - start).filter(|bit| is_set(bitmap, *bit)).count() as u64;
+        raw.set_free_clusters(ondisk::units::low_u32(end - start - used(&bitmap)));
+        for run in groups::within(geometry, self.descriptors.structures(self.format)?, group) {
+            for bit in run.start.0 - start..run.end() - start {
+                if !is_set(&bitmap, bit) {
+                    return Err(Error::corrupt(Place::BlockBitmap(group), "says that a structure is free"));
+                }
+            }
+            groups::clear_bits(&mut bitmap, run.start.0 - start..run.end() - start);
+        }
+        (0..end - start)
+            .filter(|bit| is_set(&bitmap, *bit))
+            .for_each(|bit| self.marked.clusters.add(start + bit));
+        Ok(())
+    }
+
+    fn inodes(&mut self, group: Group, raw: &mut RawGroupDescriptor) -> Result<()> {
+        let format = self.format;
+        if groups::inodes_uninitialised(format, raw) {
+            return Ok(());
+        }
+        let per_group = format.geometry.inodes_per_group;
+        let mut bitmap = self.read(raw.inode_bitmap())?;
+        let reached = u64::from(groups::used_inodes(format, raw).min(per_group));
+        let strays = reached..u64::from(per_group);
+        if strays.clone().any(|bit| is_set(&bitmap, bit)) {
+            groups::clear_bits(&mut bitmap, strays);
+            let offset = format.geometry.byte_offset(raw.inode_bitmap());
+            let written = self.device.write_at(offset, &bitmap);
+            written.map_err(|source| Error::io("writing an inode bitmap", source))?;
+        }
+        let first = u64::from(group.0) * u64::from(per_group);
+        let mut used = 0;
+        for bit in (0..reached).filter(|bit| is_set(&bitmap, *bit)) {
+            self.marked.inodes.add(first + bit);
+            used += 1;
+        }
+        raw.set_free_inodes(per_group - used);
+        raw.set_used_directories(raw.used_directories().min(used));
+        if format.features.descriptor_csum() {
+            raw.set_unused_inodes(per_group - groups::last_used(&bitmap, per_group));
+        }
+        if let Some(right) = format.sealer.bitmap_checksum(&bitmap, per_group) {
+            raw.set_inode_bitmap_checksum(right);
+        }
+        Ok(())
+    }
+}
+
+fn is_set(bitmap: &[u8], bit: u64) -> bool {
+    let byte = usize::try_from(bit / 8).ok().and_then(|at| bitmap.get(at));
+    byte.is_some_and(|byte| byte >> (bit % 8) & 1 == 1)
+}

@@ -1,0 +1,104 @@
+//! What is marked as in use and belongs to nobody, as a crash leaves it: told apart from what is in use, and freed.
+//!
+//! Clusters that were marked when the volume was opened may have been given away since; so it is noted which were
+//! taken or freed. All of this is asked by whoever holds the writer's lock: no update is in flight then.
+
+use std::sync::{Arc, Mutex};
+
+use ondisk::inode::FileType;
+use ondisk::units::{Cluster, ClusterRun, Group, InodeNumber};
+
+use super::ledger::Ledger;
+use super::{Space, lock};
+use crate::error::Result;
+use crate::txn::{Claim, Update};
+
+/// By how much the descriptor of a group counts too few directories; put right by an update.
+struct Miscounted {
+    group: Group,
+    directories: i64,
+    ledger: Arc<Mutex<Ledger>>,
+}
+
+impl Claim for Miscounted {
+    fn keep(self: Box<Self>) {
+        lock(&self.ledger).correct(self.group, self.directories);
+    }
+}
+
+impl Space {
+    /// Whether anything was taken or freed that a sync has yet to bring to bitmaps.
+    pub(crate) fn has_work(&self) -> bool {
+        self.writing.as_ref().is_some_and(|writing| lock(&writing.ledger).has_work())
+    }
+
+    /// Begins to note which clusters are taken or freed, or ends it.
+    pub(crate) fn watch(&self, on: bool) {
+        if let Some(writing) = &self.writing {
+            lock(&writing.ledger).watch(on.then(|| writing.format.geometry.clusters()));
+        }
+    }
+
+    /// Whether a cluster was taken or freed since [`Space::watch`].
+    pub(crate) fn was_touched(&self, cluster: Cluster) -> bool {
+        self.writing.as_ref().is_some_and(|writing| lock(&writing.ledger).was_touched(cluster.0))
+    }
+
+    /// Frees what of some clusters, that belonged to nobody when the volume was opened, still does.
+    ///
+    /// # Errors
+    /// As [`Space::free_clusters`].
+    pub(crate) fn free_stray_clusters(&self, update: &mut Update<'_>, run: ClusterRun) -> Result<()> {
+        let mut part: Option<ClusterRun> = None;
+        for at in run.start.0..=run.end() {
+            let is_stray = at < run.end() && !self.was_touched(Cluster(at));
+            match &mut part {
+                Some(part) if is_stray => part.count += 1,
+                None if is_stray => part = Some(ClusterRun { start: Cluster(at), count: 1 }),
+                _ => {
+                    if let Some(part) = part.take() {
+                        self.free_clusters(update, part)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Frees an inode whose record says that it is not in use, if it is marked so.
+    ///
+    /// # Errors
+    /// As [`Space::free_inode`].
+    pub(crate) fn free_stray_inode(&self, update: &mut Update<'_>, number: InodeNumber) -> Result<()> {
+        let writing = self.writing()?;
+        let index = number.index();
+        if writing.inodes.is_used(index).is_none()
+            && let Some((group, _)) = writing.format.geometry.locate_inode(number)
+        {
+            self.load_inode_bitmap(writing, group)?;
+        }
+        if writing.inodes.is_used(index) != Some(true) || lock(&writing.ledger).is_leaving_inode(index) {
+            return Ok(());
+        }
+        // Whether it was counted as a directory is seen to for its whole group.
+        self.free_inode(update, number, FileType::Regular)
+    }
+
+    /// Sees to it that a group counts so many directories: it may count too many, and too few where one was to go and
+    /// another to come.
+    ///
+    /// # Errors
+    /// A broken descriptor.
+    pub(crate) fn correct_directories(&self, update: &mut Update<'_>, group: Group, are: u32) -> Result<()> {
+        let writing = self.writing()?;
+        let per_group = writing.format.geometry.inodes_per_group;
+        let described = self.descriptors().get(&writing.format, group)?.used_directories();
+        let to_come = lock(&writing.ledger).directories_to_come(group, per_group);
+        let directories = i64::from(are) - i64::from(described) - to_come;
+        if directories != 0 {
+            update.note_group(group);
+            update.claim(Miscounted { group, directories, ledger: Arc::clone(&writing.ledger) });
+        }
+        Ok(())
+    }
+}
