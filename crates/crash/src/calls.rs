@@ -77,6 +77,22 @@ impl<'v> Caller<'v> {
         }
     }
 
+    /// Goes on with what another run left: the model, which inode everything is, and the last version of a piece.
+    pub(crate) fn resume(&mut self, model: Model, inodes: BTreeMap<u32, InodeNumber>, version: u32) {
+        self.next = inodes.keys().max().map_or(ROOT, |last| *last) + 1;
+        (self.model, self.inodes, self.version) = (model, inodes, version);
+    }
+
+    /// Does a part of what a crash left to be reclaimed.
+    pub(crate) fn reclaim_some(&self) {
+        self.volume.reclaim_some().unwrap();
+    }
+
+    /// Does all of it.
+    pub(crate) fn reclaim(&self) {
+        self.volume.reclaim().unwrap();
+    }
+
     /// Forgets how it came to this: what was recorded so far is the beginning.
     pub(crate) fn begin_here(&mut self) {
         self.sync();

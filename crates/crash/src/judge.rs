@@ -102,7 +102,9 @@ impl Judge<'_> {
         let volume = Volume::open(device, &options).map_err(|error| format!("opening: {error}"))?;
         let tree = oracle::tree(&volume)?;
         if self.run.workload.order.is_phased() {
-            phased::judge(&tree, self.run, state)?;
+            phased::judge_in_use(&tree, self.run, state).map_err(|what| format!("in use: {what}"))?;
+            volume.reclaim().map_err(|error| format!("reclaiming: {error}"))?;
+            phased::judge(&oracle::tree(&volume)?, self.run, state)?;
         } else {
             journal::judge(&volume, tree, self.run, state)?;
         }
@@ -145,7 +147,8 @@ pub(crate) fn safely<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     })
 }
 
-fn states(run: &Run) -> States {
+/// The states of a run.
+pub(crate) fn states(run: &Run) -> States {
     let size = BlockSize::from_bytes(u64::from(run.workload.shape.block_size)).unwrap();
     let states = States::new(Arc::new(copy(&run.base)), run.events.clone(), size, run.seed);
     // Blocks of directories are counted on to be written whole.

@@ -21,6 +21,7 @@ mod model;
 mod oracle;
 mod order;
 mod random;
+mod reclaim;
 mod record;
 mod states;
 mod workload;

@@ -73,6 +73,12 @@ impl Chooser<'_, '_> {
         let _ = self.step_with_names(choice);
     }
 
+    /// A call that promises nothing by itself.
+    pub(crate) fn step_quietly(&mut self) {
+        let choice = self.random.below(27);
+        let _ = self.step_with_names(choice);
+    }
+
     fn step_with_names(&mut self, choice: u64) -> Option<()> {
         match choice {
             0..=3 => {

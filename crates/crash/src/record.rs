@@ -13,6 +13,7 @@ use crate::calls::Caller;
 use crate::deep::Deep;
 use crate::model::Model;
 use crate::random::Chooser;
+use crate::reclaim::record_reclaiming;
 use crate::states::States;
 use crate::workload::{Calls, Workload};
 
@@ -42,8 +43,12 @@ pub(crate) fn bytes_of(device: &dyn Device) -> Vec<u8> {
 /// Records a run of so many calls on a volume where others were made before; for random ones these decide where in
 /// the log it begins. `None` if one of a sequence can't be made.
 pub(crate) fn record(workload: &Workload, seed: u64, calls: u64) -> Option<Run> {
+    if let Calls::Reclaiming { deep } = workload.calls {
+        return record_reclaiming(workload, deep, seed, calls);
+    }
     record_on(workload, workload.made(), seed, |caller, begin| {
         match workload.calls {
+            Calls::Reclaiming { .. } => {}
             Calls::Random(taste) => {
                 let mut chooser = Chooser { caller, random: Random(seed), taste };
                 chooser.prepare();

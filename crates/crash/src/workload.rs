@@ -49,6 +49,11 @@ pub enum Calls {
     Random(Taste),
     /// Random calls on larger things.
     Deep,
+    /// Random calls on what a crash of such a run left, or of a deep one, while that is reclaimed.
+    Reclaiming {
+        /// The run that crashed first was on larger things.
+        deep: bool,
+    },
     /// Each sequence of one and two calls, with each kind of sync behind each; a seed is the number of one.
     Sequences,
 }
@@ -59,6 +64,7 @@ impl Calls {
         match self {
             Calls::Random(_) => 300,
             Calls::Deep => 150,
+            Calls::Reclaiming { .. } => 60,
             Calls::Sequences => 2,
         }
     }
@@ -84,6 +90,8 @@ const BARE_BIGALLOC: Shape = Shape { features: "^has_journal,bigalloc", megabyte
 
 const PLAIN: Calls = Calls::Random(Taste { crowded: false, room: None });
 const CROWDED: Calls = Calls::Random(Taste { crowded: true, room: None });
+const RECLAIMING: Calls = Calls::Reclaiming { deep: false };
+const RECLAIMING_DEEP: Calls = Calls::Reclaiming { deep: true };
 const FULL: Calls = Calls::Random(Taste { crowded: false, room: Some(60) });
 
 const JOURNALED: &[Order] = &[Order::Ordered, Order::Writeback, Order::Journal];
@@ -127,6 +135,17 @@ const ROWS: &[Row] = &[
         Calls::Deep,
     ),
     ("bigalloc_deep", SOFTDEP, Shape { megabytes: 64, inodes: 512, ..BARE_BIGALLOC }, 0, Calls::Deep),
+    ("ext2_reclaiming", PHASED, EXT2, 0, RECLAIMING),
+    ("ext4_reclaiming", PHASED, BARE, 0, RECLAIMING),
+    ("ext4_4k_reclaiming", SOFTDEP, BARE_4K, 64 << 10, RECLAIMING),
+    ("bigalloc_reclaiming", SOFTDEP, BARE_BIGALLOC, 0, RECLAIMING),
+    (
+        "deep_reclaiming",
+        SOFTDEP,
+        Shape { megabytes: 8, inodes: 512, blocks_per_group: Some(1024), ..BARE },
+        0,
+        RECLAIMING_DEEP,
+    ),
     ("ext2_sequences", PHASED, EXT2, 0, Calls::Sequences),
     ("ext4_sequences", PHASED, BARE, 0, Calls::Sequences),
 ];

@@ -18,5 +18,5 @@ fn every_fault_is_found() {
         );
         count += 1;
     }
-    assert_eq!(count, 25);
+    assert_eq!(count, 30);
 }

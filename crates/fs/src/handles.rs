@@ -75,6 +75,11 @@ impl Handles {
         self.lock().dying.remove(&number);
     }
 
+    /// Whether any inode is in use that has no name.
+    pub(crate) fn has_orphans(&self) -> bool {
+        !self.lock().orphans.is_empty()
+    }
+
     /// Whether there are orphans to be destroyed.
     pub(crate) fn has_doomed(&self) -> bool {
         !self.lock().doomed.is_empty()

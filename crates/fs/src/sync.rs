@@ -118,6 +118,10 @@ impl Volume {
         if self.options.loading || self.syncs.marked.load(Ordering::Acquire) != clean {
             return Ok(());
         }
+        // No list tells of them, so that they have to be looked for.
+        if clean && self.cache.epoch().is_some() && self.handles.has_orphans() {
+            return Ok(());
+        }
         if let Some(journal) = &self.journal {
             let closed = journal.log().close(self.now());
             self.or_fail(closed)?;

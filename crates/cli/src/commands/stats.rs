@@ -66,7 +66,7 @@ fn show(out: &mut dyn Write, told: &Map<String, Value>) -> std::io::Result<()> {
         }
         writeln!(out)?;
     }
-    for name in ["amounts", "memory", "placement", "space"] {
+    for name in ["amounts", "memory", "placement", "reclaimed", "space"] {
         if part(name).is_empty() {
             continue;
         }

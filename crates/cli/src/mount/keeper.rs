@@ -1,5 +1,6 @@
 //! The threads that bring what was written to the device: one as soon as much waits in memory, one by
-//! the clock, which also makes it stable now and then. So memory and what a crash can take are bounded.
+//! the clock, which also makes it stable now and then. So memory and what a crash can take are bounded. And one that
+//! reclaims what a crash left.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -32,7 +33,7 @@ impl Keeper {
     pub fn start(tree: Arc<Tree>, every: Duration) -> io::Result<Self> {
         let stop = Stop::default();
         let (seen, seen_ahead) = (Arc::clone(&stop), Arc::clone(&stop));
-        let ahead = Arc::clone(&tree);
+        let (ahead, kept) = (Arc::clone(&tree), Arc::clone(&tree));
         let keep = move || {
             let mut since = Duration::ZERO;
             while !waited(&seen, every) {
@@ -40,10 +41,10 @@ impl Keeper {
                 // The log has what failed; programs meet it at their next change.
                 if since >= STABLE {
                     since = Duration::ZERO;
-                    let _ = tree.settle();
+                    let _ = kept.settle();
                 } else {
-                    tree.write_back(every);
-                    tree.commit();
+                    kept.write_back(every);
+                    kept.commit();
                 }
             }
         };
@@ -54,6 +55,8 @@ impl Keeper {
                 ahead.write_back_ahead(PATIENCE);
             }
         })?;
+        let seen = Arc::clone(&keeper.stop);
+        keeper.spawn("reclaim", move || while !waited(&seen, Duration::ZERO) && tree.reclaim_some() {})?;
         Ok(keeper)
     }
 

@@ -23,7 +23,15 @@ pub struct Fault {
 enum Put {
     Journal(journal::Change),
     Phased(phased::Change),
+    Promises,
 }
+
+/// Those of soft updates that show while what an earlier crash left is being reclaimed, too.
+const OF_RECLAIMING: &[(&str, &str)] = &[
+    ("reclaiming-early-clear", "early-clear"),
+    ("reclaiming-early-removal", "early-removal"),
+    ("reclaiming-no-flush-before-bits", "no-flush-before-bits"),
+];
 
 /// Runs in which a fault must show.
 const RUNS: u64 = 6;
@@ -43,6 +51,7 @@ impl Fault {
         run.events = match self.put {
             Put::Journal(change) => change(events, run.workload.shape.block_size as usize),
             Put::Phased(change) => phased::put(change, &phased::places(&run.base), events),
+            Put::Promises => phased::promise_early(events),
         };
     }
 
@@ -75,5 +84,16 @@ pub fn faults() -> impl Iterator<Item = Fault> {
         on: "ext2_1k",
         put: Put::Phased(*change),
     });
-    of_journal.chain(of_phases)
+    let of_reclaiming = OF_RECLAIMING.iter().filter_map(|(name, same)| {
+        let (_, about, change) = phased::FAULTS.iter().find(|(other, ..)| other == same)?;
+        let put = Put::Phased(*change);
+        Some(Fault { name, about, order: Order::Softdep, on: "ext2_reclaiming", put })
+    });
+    let of_calls = [("normal-returns-early", Order::Normal), ("sync-returns-early", Order::Sync)].map(
+        |(name, order)| {
+            let about = "a call returns before what it changed is stable";
+            Fault { name, about, order, on: "ext2_1k", put: Put::Promises }
+        },
+    );
+    of_journal.chain(of_phases).chain(of_reclaiming).chain(of_calls)
 }

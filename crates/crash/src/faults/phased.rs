@@ -10,6 +10,7 @@ use platfs::ondisk::units::Group;
 use platfs::{OpenOptions, Volume};
 
 use crate::record::copy;
+use crate::states::PROMISED;
 
 /// Where the volume keeps what the faults tell apart; in bytes.
 pub(crate) struct Places {
@@ -165,6 +166,19 @@ fn as_they_end(phases: &mut [Vec<Event>], which: impl Fn(&Event) -> bool, change
             }
         }
     }
+}
+
+/// Lets calls promise before the last flush that they wait for.
+pub(crate) fn promise_early(events: Vec<Event>) -> Vec<Event> {
+    let mut put: Vec<Event> = Vec::new();
+    for event in events {
+        let flush = put.iter().rposition(|event| *event == Event::Flush);
+        match (&event, flush) {
+            (Event::Mark(word), Some(flush)) if word & PROMISED != 0 => put.insert(flush, event),
+            _ => put.push(event),
+        }
+    }
+    put
 }
 
 /// Puts a fault into every epoch that has at least three phases. The superblock is written first and last in each.

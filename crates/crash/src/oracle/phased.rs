@@ -64,6 +64,34 @@ struct Promises<'r> {
 
 /// Compares what is found with what was promised.
 pub(crate) fn judge(tree: &Tree, run: &Run, state: &State<'_>) -> Result<(), String> {
+    let mut directories = BTreeSet::new();
+    for (path, found) in tree.iter().filter(|(_, found)| found.file_type == FileType::Directory) {
+        if !directories.insert(found.inode) {
+            return Err(format!("{} is the second name of a directory", path.escape_ascii()));
+        }
+    }
+    for (path, found) in tree.iter().filter(|(_, found)| found.file_type == FileType::Regular) {
+        if names_of(tree, found.inode) != found.links {
+            return Err(format!("{}: {} links", path.escape_ascii(), found.links));
+        }
+    }
+    judge_in_use(tree, run, state)
+}
+
+/// Names of an inode. What a directory with two names holds is seen twice.
+fn names_of(tree: &Tree, inode: InodeNumber) -> u32 {
+    let same = tree.iter().filter(|(_, found)| found.inode == inode);
+    let names: BTreeSet<_> = same.map(|(path, found)| (found.directory, name(path))).collect();
+    u32::try_from(names.len()).unwrap()
+}
+
+/// The last name of a path, with the slash before it.
+fn name(path: &[u8]) -> &[u8] {
+    &path[path.iter().rposition(|byte| *byte == b'/').unwrap_or(0)..]
+}
+
+/// The same before all is reclaimed: counts may be too high, and directories have two names.
+pub(crate) fn judge_in_use(tree: &Tree, run: &Run, state: &State<'_>) -> Result<(), String> {
     let at = |call: u64| usize::try_from(call).unwrap();
     let models = &run.history[at(state.promised)..=at(state.begun)];
     let places = models.iter().map(|model| model.directories().map(|(path, id)| (id, path)).collect());
@@ -75,17 +103,14 @@ pub(crate) fn judge(tree: &Tree, run: &Run, state: &State<'_>) -> Result<(), Str
 impl Promises<'_> {
     /// Whether every name leads to what it may lead to.
     fn names(&self, tree: &Tree) -> Result<(), String> {
-        let mut counts: BTreeMap<InodeNumber, u32> = BTreeMap::new();
-        tree.values().for_each(|found| *counts.entry(found.inode).or_default() += 1);
         // Which directories of the models each may be. A path stands before those below it.
         let mut ids = BTreeMap::from([(InodeNumber::ROOT, BTreeSet::from([ROOT]))]);
         for (path, found) in tree.iter().filter(|(path, _)| !path.starts_with(b"/lost+found")) {
             let told = |what| format!("{} ({:?}): {what}", path.escape_ascii(), found.inode);
-            let name = &path[path.iter().rposition(|byte| *byte == b'/').unwrap_or(0)..];
             let directories = ids.get(&found.directory).cloned().unwrap_or_default();
-            let may_be = self.may_be(&directories, name, found).map_err(told)?;
+            let may_be = self.may_be(&directories, name(path), found).map_err(told)?;
             ids.entry(found.inode).or_default().extend(may_be);
-            if found.file_type == FileType::Regular && counts[&found.inode] != found.links {
+            if found.file_type == FileType::Regular && names_of(tree, found.inode) > found.links {
                 return Err(told(format!("{} links", found.links)));
             }
         }

@@ -3,7 +3,7 @@
 //! All inodes that were marked as in use at opening are looked at in the order of their numbers, each as of one moment;
 //! what a directory holds belongs to the directory. Behind the place that the survey has come to, updates tell what
 //! they change; before it they need not, since it will be seen. So what is counted is exact for the part that was
-//! surveyed, at any time; and for the volume, in the end (I34). Inodes that came into use since count as surveyed.
+//! surveyed, at any time; and for the volume, in the end (I33). Inodes that came into use since count as surveyed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

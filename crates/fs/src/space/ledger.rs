@@ -163,8 +163,8 @@ impl Ledger {
     /// Whether there is anything for the next sync.
     pub(super) fn has_work(&self) -> bool {
         let Work { taken, freed, taken_inodes, freed_inodes, corrections } = &self.work;
-        !(taken.is_empty() && freed.is_empty() && taken_inodes.is_empty() && freed_inodes.is_empty())
-            || !corrections.is_empty()
+        let has_inodes = !taken_inodes.is_empty() || !freed_inodes.is_empty() || !corrections.is_empty();
+        has_inodes || !taken.is_empty() || !freed.is_empty()
     }
 
     /// What the next sync will bring to disk, as it is now.

@@ -20,7 +20,7 @@ use fuse::{
 };
 use ondisk::inode::{FileType, Timestamp};
 use ondisk::units::InodeNumber;
-use platfs::{AccessTimes, Error, Metadata, Volume};
+use platfs::{AccessTimes, Error, Metadata, Reclaimed, Volume};
 use serde_json::{Value, json};
 
 use self::counts::{Counts, Verb};
@@ -29,6 +29,9 @@ use super::errno;
 use super::log::{Detail, Log};
 use super::options::OnDamage;
 use crate::text::Shown;
+
+/// How long an unmount goes on reclaiming what a crash left.
+const RECLAIMING: Duration = Duration::from_secs(10);
 
 /// A volume, served.
 pub struct Tree {
@@ -141,7 +144,31 @@ impl Tree {
         }
     }
 
-    /// Puts the volume in order, once nobody asks any more.
+    /// Does a part of what has to be reclaimed after a crash; says whether anything is left.
+    pub fn reclaim_some(&self) -> bool {
+        if !self.is_writable() {
+            return false;
+        }
+        self.volume.set_now(now());
+        let was_pending = self.volume.reclaiming().is_some();
+        match self.volume.reclaim_some() {
+            Ok(true) => return true,
+            Ok(false) if was_pending => {
+                let Reclaimed { inodes, blocks, .. } = self.volume.reclaimed();
+                let told = format!("reclaimed what a crash left: {inodes} inodes, {blocks} blocks");
+                self.log.say(Detail::Lifecycle, told);
+            }
+            Ok(false) => {}
+            Err(error) => {
+                self.heed(&error);
+                self.log.complain(format!("reclaiming what a crash left: {error}"));
+            }
+        }
+        false
+    }
+
+    /// Puts the volume in order, once nobody asks any more. What is still to be reclaimed after some time is left to
+    /// the next mount.
     ///
     /// # Errors
     /// As [`Volume::close`].
@@ -151,6 +178,9 @@ impl Tree {
         }
         self.volume.set_now(now());
         self.volume.release_all();
+        let begun = Instant::now();
+        while begun.elapsed() < RECLAIMING && self.reclaim_some() {}
+        self.volume.stop_reclaiming();
         self.volume.put_in_order()
     }
 
@@ -172,10 +202,18 @@ impl Tree {
                 "inodes": room.inodes,
                 "free_inodes": room.free_inodes,
             },
+            "reclaimed": self.reclaimed(),
             "memory": { "dirty_bytes": self.volume.dirty_bytes() },
             "placement": self.placement(),
             "writable": self.is_writable(),
         })
+    }
+
+    /// What was reclaimed after a crash, and whether that goes on.
+    fn reclaimed(&self) -> Value {
+        let Reclaimed { seen, total, inodes, blocks } = self.volume.reclaimed();
+        let is_over = self.volume.reclaiming().is_none();
+        json!({ "seen": seen, "of": total, "inodes": inodes, "blocks": blocks, "done": is_over })
     }
 
     /// How blocks were chosen, with the names of the kernel's `mb_stats` where it has them.

@@ -37,7 +37,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Looks at an inode, and counts what is seen before anything of it changes (I34).
+    /// Looks at an inode, and counts what is seen before anything of it changes (I33).
     fn look_and_count(&self, number: InodeNumber) -> Result<Look> {
         let versions = self.cache.versions();
         let count = |look: &Look| self.surveyed(|survey| survey.count(number, &look.sight));

@@ -1,4 +1,4 @@
-//! Reclaiming what a crash left of a volume that soft updates write, while the volume is in use (I33 to I36).
+//! Reclaiming what a crash left of a volume that soft updates write, while the volume is in use (I32 to I34).
 //!
 //! Owns: the stages of it, each in small parts between which verbs go on; who needs its result helps it along.
 //! Excludes: what precedes the use of the volume (`phased::recovery`), and the counting (`phased::survey`).
