@@ -56,7 +56,7 @@ pub struct Update<'v> {
 }
 
 /// Space promised beforehand, from which an update may take. What a dropped update took from it is
-/// free again, but no longer promised.
+/// promised as before.
 pub type Account = Arc<Mutex<Promise>>;
 
 impl<'v> Update<'v> {

@@ -451,10 +451,27 @@ impl Shared {
     }
 
     fn free(&self, run: ClusterRun) -> Result<(), Denial> {
+        self.give(run)?;
+        self.ledger.give(u64::from(run.count));
+        Ok(())
+    }
+
+    /// As [`Shared::free`], but nobody can have what is freed unless by this promise.
+    fn free_into(&self, run: ClusterRun, promise: &mut Promise) -> Result<(), Denial> {
+        if !promise.is_of(&self.ledger) {
+            return self.free(run);
+        }
+        self.give(run)?;
+        promise.restore(run.count);
+        self.account.tell(|| Event::Promised(u64::from(run.count)));
+        Ok(())
+    }
+
+    /// Makes a run free in the map; whom it is free for is the caller's.
+    fn give(&self, run: ClusterRun) -> Result<(), Denial> {
         let given = self.map.give(run);
         self.bound.went_on(matches!(given, Err(Denial::NeedBitmap(_))));
         given?;
-        self.ledger.give(u64::from(run.count));
         self.policy.changed(&self.view(), run, false);
         self.account.tell(|| Event::Freed(run));
         Ok(())
@@ -488,6 +505,14 @@ impl Grant {
         let run = self.run;
         self.run.count = 0;
         run
+    }
+
+    /// Gives the clusters back to the promise that they were taken from: they are free, and as promised as before.
+    pub fn give_back(mut self, promise: &mut Promise) {
+        // What can't be freed now is given back as if it were dropped.
+        if self.run.count > 0 && self.handle.0.free_into(self.run, promise).is_ok() {
+            self.run.count = 0;
+        }
     }
 
     /// Cuts the grant in two: its first `count` clusters (all, if it has fewer) and the rest.

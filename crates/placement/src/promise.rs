@@ -156,6 +156,15 @@ impl Promise {
         }
     }
 
+    pub(crate) fn is_of(&self, ledger: &Arc<Ledger>) -> bool {
+        Arc::ptr_eq(&self.ledger, ledger)
+    }
+
+    /// Takes back what was spent.
+    pub(crate) fn restore(&mut self, count: u32) {
+        self.count = self.count.saturating_add(u64::from(count));
+    }
+
     pub(crate) fn spend(&mut self, count: u32) {
         self.count = self.count.saturating_sub(u64::from(count));
     }

@@ -211,7 +211,6 @@ impl Volume {
                 update.put_data(file.number(), place, piece)
             })
         };
-        // What a dropped update took of a promise is lost to it: this one waits where it must.
         self.attempt(&mut map, false)?;
         if self.cache.journals_data() {
             return Ok(());

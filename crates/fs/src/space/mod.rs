@@ -9,6 +9,7 @@
 //! ledger until the next sync: an update that is dropped leaves no trace on disk.
 
 mod descriptors;
+mod drawn;
 mod freeing;
 mod groups;
 mod ledger;
@@ -25,8 +26,8 @@ use ondisk::inode::FileType;
 use ondisk::units::{Block, BlockRun, Cluster, FileBlock, Group, InodeNumber, low_u32};
 use placement::policy::BlockPolicy;
 use placement::{
-    Contradiction, DirectoryPolicyKind, Engine, Grant, InodeEngine, InodeGrant, InodeRefusal, InodeRequest,
-    Layout, Promise, Refusal, Request,
+    Contradiction, DirectoryPolicyKind, Engine, InodeEngine, InodeGrant, InodeRefusal, InodeRequest, Layout,
+    Promise, Refusal, Request,
 };
 
 use crate::cache::{Blocks, Cache, Role};
@@ -35,6 +36,7 @@ use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::txn::{Account, Claim, Update};
 pub use descriptors::Descriptors;
+use drawn::Drawn;
 use ledger::Ledger;
 pub use ledger::Work;
 pub(crate) use reseal::{Marked, reseal};
@@ -88,7 +90,7 @@ pub struct DataRequest {
 
 /// Blocks taken for a file's data and not yet in its map. Dropping it gives back what was not used.
 pub struct Reserved {
-    grant: Option<Grant>,
+    grant: Option<Drawn>,
     next: Block,
     left: u32,
     cluster_log2: u32,
@@ -144,7 +146,7 @@ impl Reserved {
 }
 
 struct TakenBlocks {
-    grant: Grant,
+    grant: Drawn,
     ledger: Arc<Mutex<Ledger>>,
 }
 
@@ -165,14 +167,6 @@ impl Claim for TakenInode {
     fn keep(self: Box<Self>) {
         let Self { grant, directory, inodes_per_group, ledger } = *self;
         lock(&ledger).took_inode(grant.keep(), directory, inodes_per_group);
-    }
-}
-
-/// Takes what was promised, or where that is used up what nobody was promised.
-fn take(engine: &Engine, account: Option<&Account>, request: &Request) -> Result<Grant, Refusal> {
-    match account.map(|account| engine.allocate_promised(&mut lock(account), request)) {
-        None | Some(Err(Refusal::NoSpace)) => engine.allocate(request),
-        Some(answer) => answer,
     }
 }
 
@@ -274,7 +268,7 @@ impl Space {
         engine.promise(clusters).map_err(|_| Error::NoSpace)
     }
 
-    fn claim(&self, update: &mut Update<'_>, grant: Grant) {
+    fn claim(&self, update: &mut Update<'_>, grant: Drawn) {
         if let Some(writing) = &self.writing {
             let geometry = &writing.format.geometry;
             groups::groups_in(geometry, grant.run()).for_each(|group| update.note_group(group));
@@ -328,7 +322,7 @@ impl Space {
         Ok((block, u64::from(geometry.blocks_per_cluster())))
     }
 
-    fn allocate(&self, writing: &Writing, mut request: Request, account: Option<&Account>) -> Result<Grant> {
+    fn allocate(&self, writing: &Writing, mut request: Request, account: Option<&Account>) -> Result<Drawn> {
         if let Some(front) = &writing.front {
             request.goal = Cluster(front.load(Ordering::Relaxed));
             request.stream = true;
@@ -346,13 +340,13 @@ impl Space {
         writing: &Writing,
         mut request: Request,
         account: Option<&Account>,
-    ) -> Result<Grant> {
+    ) -> Result<Drawn> {
         if account.is_none() {
             reserve::shorten(&writing.blocks, &mut request)?;
         }
         // Each round loads one more bitmap, so the groups bound the rounds.
         for _ in 0..=writing.format.geometry.groups {
-            match take(&writing.blocks, account, &request) {
+            match Drawn::take(&writing.blocks, account, &request) {
                 Ok(grant) => return Ok(grant),
                 Err(Refusal::NoSpace) => return Err(Error::NoSpace),
                 Err(Refusal::NeedBitmap(group)) => self.load_block_bitmap(writing, group)?,
@@ -518,4 +512,47 @@ pub struct Change {
     pub clusters: i64,
     /// Inodes.
     pub inodes: i64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::MemoryDevice;
+    use crate::mkfs::{FsType, Options, Plan};
+    use crate::{OpenOptions, Volume};
+
+    /// What an update took on account of a promise is promised still when the update is dropped: nobody else can have
+    /// it before the next try.
+    #[test]
+    fn a_dropped_update_gives_back_what_was_promised() {
+        let device = Arc::new(MemoryDevice::new(8 << 20));
+        Plan::new(&Options::new(FsType::Ext4), device.size()).unwrap().write(&*device).unwrap();
+        let volume = Volume::open(device, &OpenOptions::new().write(true)).unwrap();
+        let (free, _) = volume.space.free().unwrap();
+        let promise = volume.space.promise(free - 5).unwrap();
+        let account = Arc::new(Mutex::new(promise));
+        for taken in [1, 20, u32::MAX] {
+            let dropped: Result<()> = volume.perform(&mut |update| {
+                update.draw_on(&account);
+                let (goal, _) = volume.space.allocate_metadata(update, Block(0))?;
+                let request = DataRequest {
+                    goal,
+                    logical: FileBlock(0),
+                    count: 20,
+                    owner: InodeNumber::ROOT,
+                    directory: None,
+                    growing: false,
+                };
+                let mut reserved = volume.space.reserve_data(&request, update.account())?;
+                reserved.take(&volume.space, update, taken);
+                Err(Error::NotFound)
+            });
+            assert!(matches!(dropped, Err(Error::NotFound)));
+            assert_eq!(lock(&account).count(), free - 5);
+            assert_eq!(volume.space.free_after_sync().unwrap().0, 5);
+            assert!(volume.space.promise(6).is_err());
+        }
+        drop(account);
+        assert_eq!(volume.space.free_after_sync().unwrap().0, free);
+    }
 }
