@@ -93,7 +93,10 @@ pub(crate) fn refuse_unphased(format: &Format) -> Result<()> {
         return Ok(());
     }
     let names = found.names().join(", ");
-    Err(Error::Unsupported(format!("the volume uses features that soft updates keep in no order: {names}")))
+    Err(Error::Unsupported(format!(
+        "the volume uses features that soft updates keep in no order, since they have names inside of records \
+         (inline_data) or values that several records count (ea_inode): {names}"
+    )))
 }
 
 /// Refuses a volume that another host uses, or might, as its block of multiple mount protection says.

@@ -7,6 +7,7 @@ use platfs::device::MemoryDevice;
 use platfs::{Attributes, InodeNumber, Kind, NewInode, OpenOptions, Volume};
 
 use crate::calls::ATTRIBUTE;
+use crate::faults::phased;
 use crate::judge::{Depth, enumerate};
 use crate::model::{Contents, Model, Node};
 use crate::order::Order;
@@ -78,4 +79,43 @@ fn a_replaced_directory_keeps_its_name_until_what_left_it_has_another() {
         Some(())
     });
     survives(&run.unwrap());
+}
+
+/// A volume with a directory of several blocks, whose first and last files exchange their names.
+fn exchanged(workload: &Workload) -> Run {
+    let run = record_on(workload, workload.made(), 1, |caller, begin| {
+        caller.make_directory(b"/large");
+        let path = |number: u32| format!("/large/{number:02}{}", "-long".repeat(20)).into_bytes();
+        for number in 0..60 {
+            caller.create(&path(number));
+        }
+        begin(caller);
+        for (one, other) in [(0, 59), (20, 40), (59, 1)] {
+            let ids = [one, other].map(|number| caller.model.file(&path(number)));
+            caller.exchange(&path(one), &path(other));
+            assert_eq!([other, one].map(|number| caller.model.file(&path(number))), ids, "it is not refused");
+        }
+        caller.create(b"/large/another");
+        caller.sync();
+        Some(())
+    });
+    run.unwrap()
+}
+
+/// Names in different blocks of a directory switch at once: with its record.
+#[test]
+fn names_in_two_blocks_are_exchanged() {
+    for name in ["ext2_deep", "ext4_deep", "bigalloc_deep"] {
+        let run = exchanged(&workload(Order::Softdep, name).unwrap());
+        survives(&run);
+    }
+}
+
+/// Where the record of a directory comes before the blocks that it leads to, it is found.
+#[test]
+fn an_exchange_out_of_order_is_found() {
+    let mut run = exchanged(&workload(Order::Softdep, "ext2_deep").unwrap());
+    let (_, _, fault) = phased::FAULTS.iter().find(|(name, ..)| *name == "early-records").unwrap();
+    run.events = phased::put(*fault, &phased::places(&run.base), run.events);
+    assert!(enumerate(&run, Depth::PLAIN, |_| true).wrong.is_some());
 }

@@ -23,7 +23,7 @@ pub(super) struct Spot {
 }
 
 /// The entry with a name, in a directory of blocks.
-fn locate(reader: &Reader<'_>, name: &[u8]) -> Result<Option<Spot>> {
+pub(super) fn locate(reader: &Reader<'_>, name: &[u8]) -> Result<Option<Spot>> {
     if reader.is_indexed() && !matches!(name, b"." | b"..") {
         match htree::locate(reader, name) {
             // Every block can be searched without the index.

@@ -209,6 +209,34 @@ pub(crate) fn retarget(
     Ok(from)
 }
 
+/// The block in which a name stands; none if it stands in the directory's record.
+///
+/// # Errors
+/// [`Error::NotFound`]; a broken directory.
+pub(crate) fn block_of(
+    blocks: &dyn Blocks,
+    format: &Format,
+    dir: &Inode,
+    name: &[u8],
+) -> Result<Option<Block>> {
+    if dir.flags().contains(InodeFlags::INLINE_DATA) {
+        return Ok(None);
+    }
+    let spot = change::locate(&Reader::new(blocks, format, dir, format), name)?;
+    spot.map(|spot| Some(spot.block)).ok_or(Error::NotFound)
+}
+
+/// Sees to it that what changes in the block of a name comes to be with the directory's record. The inode is changed in
+/// memory only.
+///
+/// # Errors
+/// [`Error::NoSpace`]; a broken directory.
+pub(crate) fn own(volume: &Volume, update: &mut Update<'_>, dir: &mut Inode, name: &[u8]) -> Result<()> {
+    let mut writer = Writer::new(update, &volume.format, dir, volume);
+    let spot = change::locate(&writer.reader(), name)?;
+    spot.map_or(Ok(()), |spot| writer.own(spot.at))
+}
+
 /// What the first block of a directory is.
 pub(crate) fn first_role(format: &Format, dir: &Inode) -> Role {
     match dir.flags().contains(InodeFlags::INDEX) {

@@ -157,6 +157,9 @@ impl Volume {
         self.may_come_to(update, &target, &child, from, to)?;
         let parent = self.load_directory_in(update, from.directory)?;
         self.may_come_to(update, &parent, &other, to, from)?;
+        if update.is_ordered() {
+            self.bring_together(update, from, to)?;
+        }
         for (place, comes, goes) in [(to, &child, &other), (from, &other, &child)] {
             let kind = file_type(comes)?;
             let mut directory = self.load_directory_in(update, place.directory)?;
@@ -170,10 +173,6 @@ impl Volume {
             }
             self.store_parent(update, &mut directory)?;
         }
-        if update.is_ordered() && update.noted().added() > 1 {
-            let problem = "with soft updates names that stand in different blocks can't be exchanged";
-            return Err(Error::Unsupported(problem.into()));
-        }
         for (mut moved, place) in [(child, to), (other, from)] {
             if file_type(&moved)? == FileType::Directory && from.directory != to.directory {
                 self.set_parent(update, &mut moved, place.directory)?;
@@ -182,6 +181,24 @@ impl Volume {
             inode::store(update, &self.format, &self.space, &mut moved)?;
         }
         Ok(())
+    }
+
+    /// Where order counts: sees to it that two names switch at once. Two blocks can't, and one after the other would
+    /// leave a file without a name in between; but both switch with the record of a directory that they move in.
+    fn bring_together(&self, update: &mut Update<'_>, one: Name<'_>, other: Name<'_>) -> Result<()> {
+        if one.directory != other.directory {
+            let problem = "soft updates can't exchange names of two directories: no single write switches both, \
+                           and a crash between two would leave a file without a name";
+            return Err(Error::Unsupported(problem.into()));
+        }
+        let mut directory = self.load_directory_in(update, one.directory)?;
+        let block = |name| dir::block_of(&*update, &self.format, &directory, name);
+        if block(one.name)? == block(other.name)? {
+            return Ok(());
+        }
+        dir::own(self, update, &mut directory, one.name)?;
+        dir::own(self, update, &mut directory, other.name)?;
+        inode::store(update, &self.format, &self.space, &mut directory)
     }
 
     fn set_parent(&self, update: &mut Update<'_>, child: &mut Inode, parent: InodeNumber) -> Result<()> {

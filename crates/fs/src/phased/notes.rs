@@ -72,11 +72,6 @@ impl Notes {
         self.added.contains(&block)
     }
 
-    /// Directory blocks in which names appeared or lead elsewhere.
-    pub(crate) fn added(&self) -> usize {
-        self.added.len()
-    }
-
     /// A block of a new directory was made.
     pub(crate) fn veil(&mut self, block: u64) {
         self.veiled.insert(block);
