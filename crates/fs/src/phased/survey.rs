@@ -143,9 +143,14 @@ impl Survey {
         self.directories.get(group as usize).copied().unwrap_or(0)
     }
 
-    /// Blocks of attributes that counted several users, with those that were found.
-    pub(crate) fn attributes(&self) -> BTreeMap<u64, u32> {
-        self.attributes.iter().map(|(block, users)| (*block, *users)).collect()
+    /// Blocks of attributes that counted several users.
+    pub(crate) fn attributes(&self) -> BTreeSet<u64> {
+        self.attributes.keys().copied().collect()
+    }
+
+    /// Users of such a block that were found.
+    pub(crate) fn users_of(&self, block: u64) -> u32 {
+        self.attributes.get(&block).copied().unwrap_or(0)
     }
 
     /// Where a directory has its name.

@@ -44,11 +44,12 @@ impl Space {
         self.writing.as_ref().is_some_and(|writing| lock(&writing.ledger).was_touched(cluster.0))
     }
 
-    /// Frees what of some clusters, that belonged to nobody when the volume was opened, still does.
+    /// Frees what of some clusters, that belonged to nobody when the volume was opened, still does; how many that is.
     ///
     /// # Errors
     /// As [`Space::free_clusters`].
-    pub(crate) fn free_stray_clusters(&self, update: &mut Update<'_>, run: ClusterRun) -> Result<()> {
+    pub(crate) fn free_stray_clusters(&self, update: &mut Update<'_>, run: ClusterRun) -> Result<u64> {
+        let mut freed = 0;
         let mut part: Option<ClusterRun> = None;
         for at in run.start.0..=run.end() {
             let is_stray = at < run.end() && !self.was_touched(Cluster(at));
@@ -58,18 +59,19 @@ impl Space {
                 _ => {
                     if let Some(part) = part.take() {
                         self.free_clusters(update, part)?;
+                        freed += u64::from(part.count);
                     }
                 }
             }
         }
-        Ok(())
+        Ok(freed)
     }
 
-    /// Frees an inode whose record says that it is not in use, if it is marked so.
+    /// Frees an inode whose record says that it is not in use, if it is marked so; whether it is.
     ///
     /// # Errors
     /// As [`Space::free_inode`].
-    pub(crate) fn free_stray_inode(&self, update: &mut Update<'_>, number: InodeNumber) -> Result<()> {
+    pub(crate) fn free_stray_inode(&self, update: &mut Update<'_>, number: InodeNumber) -> Result<bool> {
         let writing = self.writing()?;
         let index = number.index();
         if writing.inodes.is_used(index).is_none()
@@ -78,10 +80,11 @@ impl Space {
             self.load_inode_bitmap(writing, group)?;
         }
         if writing.inodes.is_used(index) != Some(true) || lock(&writing.ledger).is_leaving_inode(index) {
-            return Ok(());
+            return Ok(false);
         }
         // Whether it was counted as a directory is seen to for its whole group.
-        self.free_inode(update, number, FileType::Regular)
+        self.free_inode(update, number, FileType::Regular)?;
+        Ok(true)
     }
 
     /// Sees to it that a group counts so many directories: it may count too many, and too few where one was to go and

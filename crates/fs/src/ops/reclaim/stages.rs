@@ -96,8 +96,12 @@ impl Volume {
         let most = u64::from(CLUSTERS).min(per_group - start % per_group);
         let count = (0..most).take_while(|ahead| work.clusters.has(start + ahead)).count() as u64;
         let run = ClusterRun { start: Cluster(start), count: low_u32(count) };
-        self.reclaiming_update(|update| self.space.free_stray_clusters(update, run))?;
-        add(&self.reclaiming.blocks, count << self.format.geometry.cluster_log2);
+        let mut freed = 0;
+        self.reclaiming_update(|update| {
+            freed = self.space.free_stray_clusters(update, run)?;
+            Ok(())
+        })?;
+        add(&self.reclaiming.blocks, freed << self.format.geometry.cluster_log2);
         work.at = start + count;
         Ok(false)
     }
@@ -105,11 +109,13 @@ impl Volume {
     fn free_strays(&self, work: &mut Work) -> Result<bool> {
         let rest = work.strays.len().saturating_sub(INODES);
         for number in work.strays.drain(rest..) {
+            let mut is_stray = false;
             self.reclaiming_update(|update| {
                 let is_taken = is_used(self.load_in(update, number)?.bytes());
-                if is_taken { Ok(()) } else { self.space.free_stray_inode(update, number) }
+                is_stray = !is_taken && self.space.free_stray_inode(update, number)?;
+                Ok(())
             })?;
-            add(&self.reclaiming.inodes, 1);
+            add(&self.reclaiming.inodes, u64::from(is_stray));
         }
         Ok(work.strays.is_empty())
     }
@@ -247,9 +253,9 @@ impl Volume {
 
     /// Blocks of attributes count the users that they have.
     fn correct_attributes(&self) -> Result<bool> {
-        for (block, _) in self.surveyed(|survey| survey.attributes()) {
+        for block in self.surveyed(|survey| survey.attributes()) {
             self.reclaiming_update(|update| {
-                let users = self.surveyed(|survey| survey.attributes().get(&block).copied().unwrap_or(0));
+                let users = self.surveyed(|survey| survey.users_of(block));
                 if users == 0 {
                     return Ok(());
                 }
