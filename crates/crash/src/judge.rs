@@ -68,8 +68,7 @@ struct Judge<'r> {
 impl Judge<'_> {
     /// Everything that is due.
     fn look(&mut self, state: &State<'_>, count: u64) -> Result<(), String> {
-        // Soft updates are not asked to stand torn blocks, nor does e2fsck stand torn superblocks of a log.
-        let is_e2fsck_due = is_due(self.depth.e2fsck, count) && !state.is_torn();
+        let is_e2fsck_due = is_due(self.depth.e2fsck, count);
         self.by_e2fsck += u64::from(is_e2fsck_due);
         let is_phased = self.run.workload.order.is_phased();
         if is_phased {

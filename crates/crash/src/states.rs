@@ -52,11 +52,6 @@ pub(crate) struct State<'r> {
 }
 
 impl State<'_> {
-    /// Whether a write is there in part.
-    pub(crate) fn is_torn(&self) -> bool {
-        self.name.contains("bytes")
-    }
-
     /// The last call of which the bytes of a file were promised, with its own or with all.
     pub(crate) fn floor(&self, id: u32) -> u64 {
         self.files.get(&id).copied().unwrap_or(0).max(self.settled)

@@ -111,6 +111,7 @@ const ROWS: &[Row] = &[
     ("ext3_crowded", JOURNALED, EXT3, 0, CROWDED),
     ("no_checksums", JOURNALED, Shape { features: "^metadata_csum", ..EXT4 }, 0, PLAIN),
     ("bigalloc", JOURNALED, Shape { features: "bigalloc", megabytes: 24, ..EXT4 }, 0, PLAIN),
+    ("deep", JOURNALED, Shape { megabytes: 12, inodes: 512, ..EXT4 }, 0, Calls::Deep),
     ("ext3_sequences", JOURNALED, EXT3, 0, Calls::Sequences),
     ("ext4_sequences", JOURNALED, EXT4, 0, Calls::Sequences),
     ("ext4_4k_sequences", JOURNALED, EXT4_4K, 0, Calls::Sequences),

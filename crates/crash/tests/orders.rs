@@ -9,7 +9,7 @@ use crash::{Calls, Depth, Limits, Order, Tally, Workload, explore, workloads};
 use testkit::tool;
 
 /// What is done with each state in the suite.
-const DEPTH: Depth = Depth { e2fsck: 120, check: 7, twice: 41, most: 400 };
+const DEPTH: Depth = Depth { e2fsck: 120, check: 7, twice: 41, most: 300 };
 
 fn explored(workloads: &[Workload], seed: u64, runs: u64) -> Vec<Tally> {
     let limits = Limits { seed, states: u64::MAX, runs, depth: DEPTH, jobs: 1 };
