@@ -13,12 +13,18 @@ const TURN: u64 = 4 << 20;
 type Places = BTreeMap<u64, (u64, u64)>;
 
 /// Written bytes by file.
-#[derive(Default)]
 pub(crate) struct Pages {
     files: BTreeMap<u64, Places>,
-    /// Files in the order of their turns.
+    /// Files in the order of their turns, and what is left of the first one's.
     turns: VecDeque<u64>,
+    left: u64,
     bytes: u64,
+}
+
+impl Default for Pages {
+    fn default() -> Self {
+        Pages { files: BTreeMap::new(), turns: VecDeque::new(), left: TURN, bytes: 0 }
+    }
 }
 
 impl Pages {
@@ -38,35 +44,39 @@ impl Pages {
 
     /// The file is gone: what waited need not be written.
     pub(crate) fn forget(&mut self, file: u64) {
-        self.take(file, u64::MAX);
+        drop(self.take(file));
     }
 
-    /// Takes what waits of a file, in file order, up to so many bytes.
-    pub(crate) fn take(&mut self, file: u64, most: u64) -> Vec<(u64, u64)> {
-        let (mut taken, mut bytes) = (Vec::new(), 0);
-        let Some(places) = self.files.get_mut(&file) else { return taken };
-        while bytes < most
-            && let Some((_, (offset, len))) = places.pop_first()
-        {
-            bytes += len;
-            taken.push((offset, len));
-        }
+    /// Takes what waits of a file, in file order.
+    pub(crate) fn take(&mut self, file: u64) -> Vec<(u64, u64)> {
+        let taken: Vec<_> = self.files.remove(&file).unwrap_or_default().into_values().collect();
+        self.bytes -= taken.iter().map(|(_, len)| len).sum::<u64>();
+        self.end_turn(file);
+        taken
+    }
+
+    /// Takes the next bytes of the file whose turn it is.
+    pub(crate) fn next(&mut self) -> Option<(u64, u64)> {
+        let file = *self.turns.front()?;
+        let places = self.files.get_mut(&file)?;
+        let (_, place) = places.pop_first()?;
+        self.bytes -= place.1;
+        self.left = self.left.saturating_sub(place.1);
         if places.is_empty() {
             self.files.remove(&file);
-            self.turns.retain(|turn| *turn != file);
+            self.end_turn(file);
+        } else if self.left == 0 {
+            self.turns.rotate_left(1);
+            self.left = TURN;
         }
-        self.bytes -= bytes;
-        taken
+        Some(place)
     }
 
-    /// Takes a part of the file whose turn it is.
-    pub(crate) fn take_next(&mut self) -> Vec<(u64, u64)> {
-        let Some(file) = self.turns.front().copied() else { return Vec::new() };
-        let taken = self.take(file, TURN);
+    fn end_turn(&mut self, file: u64) {
         if self.turns.front() == Some(&file) {
-            self.turns.rotate_left(1);
+            self.left = TURN;
         }
-        taken
+        self.turns.retain(|turn| *turn != file);
     }
 }
 
@@ -83,11 +93,16 @@ mod tests {
         }
         pages.add(7, 4096, 500, 4096);
         assert_eq!(pages.bytes(), 3 * 4096 + (9 << 20));
-        assert_eq!(pages.take_next(), [(1000, 4096), (500, 4096), (1018, 4096)]);
-        assert_eq!(pages.take_next(), [(0, 3 << 20), (1, 3 << 20)]);
+        let mut next = |count: usize| (0..count).filter_map(|_| pages.next()).collect::<Vec<_>>();
+        assert_eq!(next(3), [(1000, 4096), (500, 4096), (1018, 4096)]);
+        assert_eq!(next(1), [(0, 3 << 20)]);
         pages.add(9, 0, 3, 1);
-        assert_eq!(pages.take_next(), [(2, 3 << 20)]);
+        pages.add(9, 1, 4, 1);
+        // A turn is over with the bytes that reach its length.
+        let mut next = |count: usize| (0..count).filter_map(|_| pages.next()).collect::<Vec<_>>();
+        assert_eq!(next(2), [(1, 3 << 20), (3, 1)]);
         pages.forget(9);
-        assert_eq!((pages.bytes(), pages.take_next()), (0, Vec::new()));
+        assert_eq!(pages.next(), Some((2, 3 << 20)));
+        assert_eq!((pages.bytes(), pages.next()), (0, None));
     }
 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ondisk::inode::Timestamp;
 use platfs::device::Device;
-use platfs::mkfs::{Options, Plan};
+use platfs::mkfs::{FsType, Options, Plan};
 use platfs::placement::{BlockPolicyKind, DirectoryPolicyKind, Stats};
 use platfs::{
     Allocate, Attributes, DataMode, InodeNumber, Kind, NewInode, OpenOptions, Ordering, Replace, Volume,
@@ -49,6 +49,22 @@ pub(crate) struct Mounting {
 }
 
 impl Mounting {
+    /// An ext2, ext3 or ext4 as it is mounted when nothing is said: `lease`, `near`, ordered; without a journal async.
+    pub(crate) fn new(drive: &'static Drive, size: u64, fs_type: FsType) -> Self {
+        Mounting {
+            drive,
+            size,
+            format: Options::new(fs_type),
+            policy: BlockPolicyKind::default(),
+            tunables: Vec::new(),
+            directories: DirectoryPolicyKind::default(),
+            ordering: if fs_type == FsType::Ext2 { Ordering::Async } else { Ordering::Journal },
+            data: DataMode::Ordered,
+            delay: drive.waiting,
+            seed: 1,
+        }
+    }
+
     fn options(&self) -> OpenOptions {
         let tunables: Vec<(&str, u32)> =
             self.tunables.iter().map(|(name, value)| (&**name, *value)).collect();
@@ -77,10 +93,8 @@ pub(crate) trait Host: Send + Sync {
     fn time(&self) -> Timestamp;
     /// A client computes or waits.
     fn spend(&self, time: u64);
-    /// A call is made.
-    fn call(&self) {}
-    /// Bytes are copied between a client and the volume.
-    fn copy(&self, _bytes: u64) {}
+    /// A call is made, for which bytes are copied between a client and the volume.
+    fn call(&self, _bytes: u64) {}
     /// Most bytes that are read ahead of a client that reads in order.
     fn ahead(&self) -> u64;
     /// What is written from now on are bytes of a file, from a place in it on; or is metadata.
@@ -89,6 +103,8 @@ pub(crate) trait Host: Send + Sync {
     fn write_back(&self, _file: Option<u64>) {}
     /// A file's bytes need not be written any more.
     fn forget(&self, _file: u64) {}
+    /// What was read is not in memory any more.
+    fn drop_caches(&self) {}
 }
 
 impl Host for ModelDevice {
@@ -97,15 +113,11 @@ impl Host for ModelDevice {
     }
 
     fn spend(&self, time: u64) {
-        ModelDevice::spend(self, time);
+        self.set_now(self.now() + time);
     }
 
-    fn call(&self) {
-        ModelDevice::spend(self, self.drive().call);
-    }
-
-    fn copy(&self, bytes: u64) {
-        ModelDevice::spend(self, self.drive().page * bytes.div_ceil(4096));
+    fn call(&self, bytes: u64) {
+        self.compute(self.drive().call + self.drive().page * bytes.div_ceil(4096));
     }
 
     fn ahead(&self) -> u64 {
@@ -123,6 +135,10 @@ impl Host for ModelDevice {
     fn forget(&self, file: u64) {
         ModelDevice::forget(self, file);
     }
+
+    fn drop_caches(&self) {
+        ModelDevice::drop_caches(self);
+    }
 }
 
 /// A volume and its host.
@@ -133,6 +149,9 @@ pub(crate) struct Library<H = ModelDevice> {
     directories: Mutex<HashMap<Box<str>, InodeNumber>>,
     /// Bytes of files go before each commit.
     ordered: bool,
+    /// Bytes get their places in the call that writes them, and wait in the page cache of the model; else they wait in
+    /// the library and are on their way once they have a place.
+    at_once: bool,
     /// When the clock works next.
     due: Mutex<u64>,
 }
@@ -158,7 +177,8 @@ impl Library {
         let volume = Volume::open(on, &mounting.options()).map_err(|error| error.to_string())?;
         device.start();
         let ordered = volume.uses_journal() && mounting.data == DataMode::Ordered;
-        Ok(Library { device, volume, ordered, directories: Mutex::default(), due: Mutex::new(EVERY) })
+        let (directories, due) = (Mutex::default(), Mutex::new(EVERY));
+        Ok(Library { device, volume, ordered, at_once: mounting.delay == 0, directories, due })
     }
 
     /// Unmounts and mounts again, perhaps otherwise, without taking time; nothing is in memory then.
@@ -213,7 +233,8 @@ impl<H: Host> Library<H> {
     /// A volume that is open, on another host.
     pub(super) fn around(volume: Volume, host: H) -> Library<H> {
         let directories = Mutex::default();
-        Library { device: Arc::new(host), volume, ordered: false, directories, due: Mutex::new(u64::MAX) }
+        let due = Mutex::new(u64::MAX);
+        Library { device: Arc::new(host), volume, ordered: false, at_once: false, directories, due }
     }
 
     pub(crate) fn volume(&self) -> &Volume {
@@ -314,10 +335,10 @@ impl<H: Host> Program<'_, H> {
     fn write(&mut self, slot: Slot, offset: u64, len: u64) -> platfs::Result<u64> {
         let number = self.file(slot)?.number;
         for (at, step) in pieces(offset, len, PIECE) {
-            self.library.device.copy(step as u64);
             // The buffer may hold what was read.
             self.bytes[..step].fill(0);
-            self.library.device.writing(Some((u64::from(number.0.get()), at)));
+            let file = self.library.at_once.then_some((u64::from(number.0.get()), at));
+            self.library.device.writing(file);
             let done = self.library.volume.write_at(number, at, &self.bytes[..step], WriteOptions::default());
             self.library.device.writing(None);
             done?;
@@ -342,7 +363,6 @@ impl<H: Host> Program<'_, H> {
             (opened.window, opened.ahead) = (0, 0);
             offset + len
         };
-        self.library.device.copy(len);
         for (at, step) in pieces(offset, end - offset, PIECE) {
             if self.library.volume.read_at(number, at, &mut self.bytes[..step])? < step {
                 break;
@@ -354,7 +374,7 @@ impl<H: Host> Program<'_, H> {
     fn call(&mut self, op: &Op) -> platfs::Result<u64> {
         let library = self.library;
         let volume = &library.volume;
-        library.device.call();
+        library.device.call(copied(op));
         match op {
             Op::MakeDirectory(path) => {
                 let (directory, name) = library.place(path)?;
@@ -366,7 +386,8 @@ impl<H: Host> Program<'_, H> {
             Op::Read { slot, offset, len } => return self.read(*slot, *offset, *len),
             Op::Sync { slot, data_only } => {
                 let number = self.file(*slot)?.number;
-                library.device.write_back(Some(u64::from(number.0.get())));
+                // What the commit holds of other files goes with it, where bytes go before commits.
+                library.device.write_back((!library.ordered).then_some(u64::from(number.0.get())));
                 volume.sync_inode(number, *data_only)?;
             }
             Op::Truncate { slot, len } => volume.truncate(self.file(*slot)?.number, *len)?,
@@ -408,6 +429,14 @@ impl<H: Host> Program<'_, H> {
                 let (directory, name) = library.place(path)?;
                 volume.metadata(volume.lookup(directory, name)?)?;
             }
+            Op::Look(path) => {
+                let found = library.place(path).and_then(|(directory, name)| volume.lookup(directory, name));
+                match found {
+                    Ok(_) | Err(platfs::Error::NotFound) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            Op::DropCaches => library.device.drop_caches(),
             Op::List(path) => {
                 for entry in volume.read_dir(library.directory(path)?)? {
                     entry?;
@@ -420,6 +449,14 @@ impl<H: Host> Program<'_, H> {
             Op::Think(time) => library.device.spend(*time),
         }
         Ok(0)
+    }
+}
+
+/// Bytes that a call copies.
+fn copied(op: &Op) -> u64 {
+    match op {
+        Op::Write { len, .. } | Op::Read { len, .. } => *len,
+        _ => 0,
     }
 }
 

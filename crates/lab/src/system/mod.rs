@@ -62,7 +62,11 @@ pub(crate) enum Op {
         path: Name,
     },
     Status(Name),
+    /// A name is looked for that need not be there.
+    Look(Name),
     List(Name),
+    /// Contents of files are in memory no more.
+    DropCaches,
     /// All is stable when it returns.
     SyncAll,
     /// The client computes or waits, in nanoseconds.
@@ -88,7 +92,9 @@ impl Op {
             Op::Link(..) => "link",
             Op::Symlink { .. } => "symlink",
             Op::Status(_) => "stat",
+            Op::Look(_) => "lookup",
             Op::List(_) => "readdir",
+            Op::DropCaches => "drop",
             Op::SyncAll => "sync",
             Op::Think(_) => "think",
         }
@@ -98,15 +104,22 @@ impl Op {
 /// A program's calls, in order.
 pub(crate) type Stream = Box<dyn Iterator<Item = Op> + Send>;
 
-/// Clients that run side by side from the same moment until the last has ended.
+/// Clients that run side by side from the same moment until the last has ended, or no longer than a time.
 pub(crate) struct Phase {
     pub(crate) name: String,
     pub(crate) clients: Vec<Stream>,
+    /// Nanoseconds after which no call is begun.
+    pub(crate) limit: Option<u64>,
 }
 
 impl Phase {
     pub(crate) fn new(name: impl Into<String>, clients: Vec<Stream>) -> Self {
-        Phase { name: name.into(), clients }
+        Phase { name: name.into(), clients, limit: None }
+    }
+
+    /// No call is begun after so many nanoseconds.
+    pub(crate) fn within(self, limit: u64) -> Self {
+        Phase { limit: Some(limit), ..self }
     }
 }
 

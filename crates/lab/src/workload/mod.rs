@@ -5,8 +5,12 @@
 
 mod age;
 mod append;
+mod blogbench;
+mod dbench;
 mod dd;
+mod fsmark;
 mod run;
+mod tiobench;
 
 pub(crate) use run::{Outcome, in_model_time, in_real_time};
 
@@ -68,6 +72,57 @@ pub(crate) const WORKLOADS: &[Workload] = &[
         settings: &[("files", "files at once"), ("size", "bytes of each"), ("block", "bytes of a write")],
         phases: dd::phases,
     },
+    Workload {
+        name: "tiobench",
+        summary: "threads that write and read a file each, in order and at random",
+        settings: &[
+            ("threads", "threads, with a file each"),
+            ("size", "bytes of all files"),
+            ("block", "bytes of a call"),
+            ("random", "random calls of all threads"),
+        ],
+        phases: tiobench::phases,
+    },
+    Workload {
+        name: "dbench",
+        summary: "clients of a file server: a load file of dbench's, or one of our own making",
+        settings: &[
+            ("clients", "clients"),
+            ("load", "load file in dbench's client format"),
+            ("rounds", "length of our own load"),
+            ("fsync", "1: a flush of the load is an fsync"),
+        ],
+        phases: dbench::phases,
+    },
+    Workload {
+        name: "blogbench",
+        summary: "a blog server: writers, rewriters, commenters and readers for a given time",
+        settings: &[
+            ("blogs", "blogs that are there at the start"),
+            ("seconds", "time of the run"),
+            ("writers", "clients that add blogs"),
+            ("rewriters", "clients that replace articles"),
+            ("commenters", "clients that write comments"),
+            ("readers", "clients that read blogs"),
+        ],
+        phases: blogbench::phases,
+    },
+    Workload {
+        name: "fsmark",
+        summary: "many files of one size, by threads, made stable in several ways",
+        settings: &[
+            ("threads", "threads"),
+            ("files", "files of all threads"),
+            ("size", "bytes of each"),
+            ("block", "bytes of a write"),
+            ("per-directory", "files of a directory"),
+            (
+                "sync",
+                "none, each, behind or backwards: fsync of each file before its close, or of all behind the last",
+            ),
+        ],
+        phases: fsmark::phases,
+    },
 ];
 
 impl Workload {
@@ -79,5 +134,60 @@ impl Workload {
         let names = || WORKLOADS.iter().map(|workload| workload.name).collect::<Vec<_>>().join(", ");
         let found = WORKLOADS.iter().find(|workload| workload.name == name);
         found.ok_or_else(|| format!("no workload is called {name}; there are {}", names()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::system::{Directory, Library, Mounting, Op};
+    use platfs::mkfs::FsType;
+
+    /// The first calls of every client.
+    fn calls(workload: &Workload, seed: u64) -> Vec<Vec<Op>> {
+        let scale = Scale { seed, quick: true, ..Scale::default() };
+        let phases = (workload.phases)(&scale).unwrap();
+        phases.into_iter().flat_map(|phase| phase.clients).map(|calls| calls.take(3_000).collect()).collect()
+    }
+
+    #[test]
+    fn the_same_seed_makes_the_same_calls_and_another_makes_others() {
+        for workload in WORKLOADS {
+            let first = calls(workload, 1);
+            assert!(first == calls(workload, 1), "{}", workload.name);
+            if ["blogbench", "dbench", "tiobench"].contains(&workload.name) {
+                assert!(first != calls(workload, 2), "{}", workload.name);
+            }
+        }
+    }
+
+    #[test]
+    fn every_workload_runs_in_model_time_and_the_richest_in_a_directory() {
+        for workload in WORKLOADS {
+            let mut scale = Scale { seed: 1, quick: true, ..Scale::default() };
+            if workload.name == "blogbench" {
+                scale.settings.insert("seconds".into(), "1".into());
+            }
+            let drive = crate::drive::Drive::named("sata-2010").unwrap();
+            let library = Library::new(&Mounting::new(drive, 1 << 30, FsType::Ext4)).unwrap();
+            let outcomes: Vec<_> = (workload.phases)(&scale)
+                .unwrap()
+                .into_iter()
+                .map(|phase| in_model_time(&library, phase).unwrap())
+                .collect();
+            assert!(outcomes.iter().any(|outcome| outcome.megabytes_per_second() > 0.1), "{}", workload.name);
+            assert!(outcomes.iter().all(|outcome| outcome.time < 3_600_000_000_000), "{}", workload.name);
+            // The others sync too much for a test.
+            if workload.name == "dbench" {
+                let root =
+                    std::env::temp_dir().join(format!("plat-lab-{}-{}", workload.name, std::process::id()));
+                std::fs::create_dir(&root).unwrap();
+                let directory = Directory::new(&root);
+                for phase in (workload.phases)(&scale).unwrap() {
+                    in_real_time(&directory, phase).unwrap();
+                }
+                std::fs::remove_dir_all(&root).unwrap();
+            }
+        }
     }
 }

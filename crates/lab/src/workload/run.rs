@@ -89,7 +89,8 @@ pub(crate) fn in_model_time(library: &Library, phase: Phase) -> Result<Outcome, 
         library.tick(now)?;
         device.set_now(now);
         let (client, calls) = &mut clients[index];
-        let Some(op) = calls.next() else {
+        let in_time = phase.limit.is_none_or(|limit| now - begun < limit);
+        let Some(op) = in_time.then(|| calls.next()).flatten() else {
             end = end.max(now);
             continue;
         };
@@ -115,7 +116,8 @@ pub(crate) fn in_real_time(system: &dyn System, phase: Phase) -> Result<Outcome,
             let client = system.client();
             let (all, failed) = (&all, &failed);
             scope.spawn(move || {
-                let done = work(client, calls, failed);
+                let in_time = || phase.limit.is_none_or(|limit| nanoseconds(begun) < limit);
+                let done = work(client, calls.take_while(|_| in_time()), failed);
                 let mut all = all.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                 for (kind, timing) in done {
                     all.entry(kind).or_default().add(&timing);

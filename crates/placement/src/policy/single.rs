@@ -1,9 +1,13 @@
 //! `single`: a block at a time from a goal, as ext2 and ext3 without reservation did.
 //!
 //! Rules followed: the goal itself if free; else the next free bit up to the next multiple of 64
-//! blocks; else the next completely free byte of the bitmap in the group; else the next free bit
-//! in the group; then the same in the following groups, around the volume. A request gets one
-//! block whatever it wants, unless its minimum is more: then the first run of that length.
+//! blocks; else the next completely free byte of the bitmap in the group, or up to seven blocks before
+//! it that are free; else the next free bit in the group; then the same in the following groups, around
+//! the volume. A request gets one block whatever it wants, unless its minimum is more: then the first run
+//! of that length.
+//!
+//! The step back from the byte is why files that grow side by side alternate block by block: the byte
+//! before is the one another file has just begun.
 
 use super::{BlockPolicy, Choice};
 use crate::request::{Refusal, Request};
@@ -30,6 +34,41 @@ impl BlockPolicy for Single {
         }
         let byte = view.next_fit(&Request { want: 8, align: 8, ..one }, one.goal)?;
         let group = view.layout().group_of(first);
-        Ok(run(byte.filter(|at| view.layout().group_of(*at) == group).unwrap_or(first)))
+        let inside = byte.filter(|at| view.layout().group_of(*at) == group);
+        Ok(run(inside.map_or(first, |at| back(view, at, first))))
+    }
+}
+
+/// Up to seven free blocks before a free byte, none of them before `first`.
+fn back(view: &View<'_>, byte: Cluster, first: Cluster) -> Cluster {
+    let least = first.0.max(byte.0.saturating_sub(7));
+    let taken = (least..byte.0).rev().find(|at| view.reach(Cluster(*at), 1) == 0);
+    Cluster(taken.map_or(least, |at| at + 1))
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use crate::{BlockPolicyKind, Engine, GroupContent, Layout, Request};
+    use ondisk::units::{Cluster, Group};
+
+    #[test]
+    fn files_that_grow_side_by_side_alternate_block_by_block() -> Result<(), Box<dyn std::error::Error>> {
+        let layout = Layout {
+            clusters: 32_768,
+            clusters_per_group: 32_768,
+            groups: 1,
+            inodes_per_group: 64,
+            groups_per_flex: 1,
+        };
+        let engine = Engine::new(layout, BlockPolicyKind::Single)?;
+        engine.describe_group(Group(0), 32_768, GroupContent::Uninitialised { used: &[] })?;
+        let mut goals = [Cluster(1_000); 9];
+        for step in 0..900u64 {
+            let goal = &mut goals[usize::try_from(step % 9)?];
+            let run = engine.allocate(&Request::data(*goal, 1))?.keep();
+            assert_eq!(run.start, Cluster(1_000 + step));
+            *goal = Cluster(run.end());
+        }
+        Ok(())
     }
 }
