@@ -12,6 +12,7 @@ mod layout;
 mod matrix;
 mod measure;
 mod numbers;
+mod peers;
 mod plot;
 mod replay;
 mod report;
@@ -54,6 +55,8 @@ enum Command {
     Matrix(matrix::MatrixOptions),
     /// Crashes, state by state: whether recovery makes of each what was promised.
     Crash(crashes::Options),
+    /// The same workloads in real time on images: the library, `plat mount`, and the kernel's file systems.
+    Peers(peers::PeersOptions),
     /// Records the requests of one case of a scenario under one policy.
     Record {
         /// Name of the scenario.
@@ -151,6 +154,7 @@ fn main() -> ExitCode {
         Command::Matrix(options) => matrix::run(&options),
         Command::Crash(options) => crashes::crash(&options).map(|is_right| code = u8::from(!is_right)),
         Command::Report(options) => report::run(&options),
+        Command::Peers(options) => peers::peers(&options),
         Command::Record { scenario, output, policy, case, seed, quick } => record(
             &scenario,
             &output,

@@ -40,8 +40,15 @@ impl Host for Computer {
     }
 }
 
+impl Computer {
+    /// How `plat mount` opens a volume.
+    pub(crate) fn mounting() -> OpenOptions {
+        OpenOptions::new().delay(DELAY)
+    }
+}
+
 impl Library<Computer> {
-    /// Opens an image.
+    /// Opens an image; for `options`, see [`Computer::mounting`].
     ///
     /// # Errors
     /// It can't be opened for writing.
@@ -49,7 +56,7 @@ impl Library<Computer> {
         let told = |error: &dyn std::fmt::Display| format!("{}: {error}", image.display());
         let file = FileOptions::new().read(true).write(true).open(image).map_err(|error| told(&error))?;
         let device = Arc::new(FileDevice::new(file).map_err(|error| told(&error))?);
-        let options = options.clone().write(true).delay(DELAY).now(Computer.time());
+        let options = options.clone().write(true).now(Computer.time());
         let volume = Volume::open(device, &options).map_err(|error| told(&error))?;
         Ok(Self::around(volume, Computer))
     }
@@ -154,7 +161,7 @@ mod tests {
         let device =
             || FileDevice::new(FileOptions::new().read(true).write(true).open(&path).unwrap()).unwrap();
         Plan::new(&Options::new(FsType::Ext4), size).unwrap().write(&device()).unwrap();
-        let library = Library::on_image(&path, &OpenOptions::new()).unwrap();
+        let library = Library::on_image(&path, &Computer::mounting()).unwrap();
         let scale = Scale { seed: 1, quick: true, ..Scale::default() };
         let mut calls = 0;
         library

@@ -5,7 +5,6 @@ mod computer;
 mod directory;
 mod library;
 
-#[allow(unused_imports, reason = "the peers, next")]
 pub(crate) use computer::Computer;
 pub(crate) use directory::Directory;
 pub(crate) use library::{Library, Mounting};

@@ -28,7 +28,7 @@ const PIECE: u64 = 64 << 10;
 
 pub(super) fn phases(scale: &Scale) -> Result<Vec<Phase>, String> {
     let volume = scale.number("volume", 1 << 30, 96 << 20)?;
-    let used = volume / 100 * scale.number("fill", 80, 80)?.min(95);
+    let used = volume / 100 * scale.number("fill", 80, 50)?.min(95);
     let over = scale.number("over", 200, 100)?;
     let clients = scale.number("clients", 4, 4)?.max(1);
     let directories = scale.number("directories", 25, 8)?.max(1);
@@ -229,7 +229,7 @@ mod tests {
         let scale = Scale { seed: 3, quick: true, ..Scale::default() };
         let calls = || -> Vec<Op> { phases(&scale).unwrap()[0].clients.remove(1).collect() };
         let all = calls();
-        let share = (96 << 20) / 100 * 80 / 4;
+        let share = (96 << 20) / 100 * 50 / 4;
         let (end, most) = replayed(&all);
         assert!(most <= share && end > share / 100 * 60, "{end} of {share}, at most {most}");
         for kind in ["mkdir", "create", "open", "write", "truncate", "unlink", "fsync"] {

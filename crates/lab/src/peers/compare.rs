@@ -1,0 +1,166 @@
+//! Figures of the systems side by side: ratios with their interval, statistics over rounds, a warning where noise
+//! exceeds the effect, and whether ours are at least as good as the better of the two kernels.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use super::TABLE;
+use crate::founding::{summary, verdict};
+use crate::results::{Cell, Verdict};
+use crate::table::{align, show};
+
+/// What is judged: figures of which less is better, and of which more is.
+const LESS: &[&str] = &["extents/file", "most extents", "free runs"];
+const MORE: &[&str] = &["whole %", "mean run", "largest run", ">=512 %", ">=2048 %"];
+
+/// Names in the order in which they come.
+fn in_order<'c>(names: impl Iterator<Item = &'c str>) -> Vec<&'c str> {
+    let mut seen = BTreeSet::new();
+    names.filter(|name| seen.insert(*name)).collect()
+}
+
+fn base(system: &str) -> &str {
+    system.split(':').next().unwrap_or(system)
+}
+
+fn is_ours(system: &str) -> bool {
+    matches!(base(system), "library" | "fuse")
+}
+
+/// The file systems of the kernel that ours are measured by.
+fn is_measure(system: &str) -> bool {
+    matches!(base(system), "ext4" | "xfs")
+}
+
+/// For each case, each of ours and each figure that is judged: whether it is at least as good as the better kernel.
+pub(super) fn verdicts(cells: &[Cell]) -> Vec<Verdict> {
+    let mut all = Vec::new();
+    let systems = in_order(cells.iter().map(|cell| &*cell.system));
+    for case in in_order(cells.iter().map(|cell| &*cell.case)) {
+        for &own in systems.iter().filter(|system| is_ours(system)) {
+            for figure in LESS.iter().chain(MORE) {
+                all.extend(judged(cells, case, own, figure, &systems));
+            }
+        }
+    }
+    all
+}
+
+fn judged(cells: &[Cell], case: &str, own: &str, figure: &str, systems: &[&str]) -> Option<Verdict> {
+    let mine = summary(cells, case, own, figure)?.avg;
+    let sign = if LESS.contains(&figure) { -1.0 } else { 1.0 };
+    let rivals = systems.iter().filter(|system| is_measure(system));
+    let rivals = rivals.filter_map(|&system| Some((summary(cells, case, system, figure)?.avg, system)));
+    let (best, rival) = rivals.max_by(|a, b| (sign * a.0).total_cmp(&(sign * b.0)))?;
+    let holds = sign * mine >= sign * best;
+    let detail = format!("{} against {} of {rival}", show(mine), show(best));
+    Some(verdict(
+        TABLE,
+        format!("{case}: {figure} of {own} is at least as good as the kernel's best"),
+        holds,
+        detail,
+    ))
+}
+
+/// A table per case: a line per figure, a column per system; times as ratios to ours; statistics where there are
+/// rounds; and the rows that ours lose.
+pub(super) fn text(cells: &[Cell]) -> String {
+    let mut out = String::new();
+    let systems = in_order(cells.iter().map(|cell| &*cell.system));
+    for case in in_order(cells.iter().map(|cell| &*cell.case)) {
+        out.push_str(&one(cells, case, &systems));
+    }
+    let verdicts = verdicts(cells);
+    let lost: Vec<_> = verdicts.iter().filter(|verdict| !verdict.holds).collect();
+    // Writing to a string can't fail.
+    let _ = writeln!(out, "{} rows against the better of ext4 and XFS, {} lost", verdicts.len(), lost.len());
+    for verdict in lost {
+        let _ = writeln!(out, "  DOES NOT HOLD: {} ({})", verdict.text, verdict.detail);
+    }
+    out
+}
+
+fn one(cells: &[Cell], case: &str, systems: &[&str]) -> String {
+    let own: Vec<&Cell> = cells.iter().filter(|cell| cell.case == case).collect();
+    let figures = in_order(own.iter().flat_map(|cell| cell.figures.0.iter().map(|(name, _)| &**name)));
+    let head = [case, "figure"].into_iter().chain(systems.iter().copied());
+    let mut lines: Vec<Vec<String>> = vec![head.map(String::from).collect()];
+    for figure in figures {
+        let mean =
+            |system: &&str| summary(cells, case, system, figure).map_or_else(String::new, |s| show(s.avg));
+        let line = [String::new(), figure.to_owned()].into_iter().chain(systems.iter().map(mean));
+        lines.push(line.collect());
+    }
+    let mut out = align(&lines);
+    out.push_str(&times(cells, case, systems));
+    out.push('\n');
+    out
+}
+
+/// Times of the others in units of the first system's.
+fn times(cells: &[Cell], case: &str, systems: &[&str]) -> String {
+    let mut out = String::new();
+    let time = |system: &str| summary(cells, case, system, "seconds");
+    let Some((first, own)) = systems.iter().find_map(|&system| Some((system, time(system)?))) else {
+        return out;
+    };
+    let head = ["seconds", "", "N", "Min", "Max", "Median", "Avg", "Stddev", "ratio", "+-", ""];
+    let mut lines: Vec<Vec<String>> = vec![head.map(String::from).to_vec()];
+    for (system, other) in systems.iter().filter_map(|&system| Some((system, time(system)?))) {
+        let Some((ratio, half)) = other.ratio(&own) else { continue };
+        let mark = match () {
+            () if system == first => String::new(),
+            () if own.n < 2 => "one round: no confidence".into(),
+            () if !other.differs(&own) => {
+                format!("noise exceeds the effect (no difference from {first} at 95 %)")
+            }
+            () => "differs (95 %)".into(),
+        };
+        let figures = [other.min, other.max, other.median, other.avg, other.stddev, ratio, half].map(show);
+        let mut line = vec![String::new(), system.to_owned(), other.n.to_string()];
+        line.extend(figures);
+        line.push(mark);
+        lines.push(line);
+    }
+    let _ = write!(out, "{}", align(&lines));
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cell(system: &str, seed: u64, seconds: f64, extents: f64) -> Cell {
+        let figures = [("seconds", seconds), ("extents/file", extents), ("mean run", 100.0 - extents)];
+        Cell {
+            table: TABLE.into(),
+            case: "x: y".into(),
+            system: system.into(),
+            seed,
+            figures: figures.into_iter().collect(),
+            ..Cell::default()
+        }
+    }
+
+    #[test]
+    fn ours_are_judged_by_the_better_kernel_and_noise_is_told() {
+        let mut cells = Vec::new();
+        for seed in 1..=4 {
+            let wobble = f64::from(u32::try_from(seed).unwrap());
+            cells.push(cell("library", seed, 1.0 + wobble / 100.0, 2.0));
+            cells.push(cell("ext4", seed, 3.0 + wobble / 100.0, 3.0));
+            cells.push(cell("xfs", seed, 1.0 + wobble / 90.0, 1.5));
+            cells.push(cell("fuse2fs", seed, 9.0, 1.0));
+        }
+        let judged = verdicts(&cells);
+        assert_eq!(judged.len(), 2);
+        assert!(judged.iter().all(|verdict| !verdict.holds && verdict.detail.ends_with("xfs")), "{judged:?}");
+        let text = text(&cells);
+        let line = |name: &str| text.lines().find(|line| line.trim_start().starts_with(name)).unwrap();
+        assert!(line("ext4").contains("differs (95 %)"), "{text}");
+        assert!(line("xfs").contains("noise exceeds the effect"), "{text}");
+        assert!(text.contains("2 rows against the better of ext4 and XFS, 2 lost"), "{text}");
+        cells.retain(|cell| cell.system != "xfs");
+        assert!(verdicts(&cells).iter().all(|verdict| verdict.holds));
+    }
+}

@@ -1,0 +1,102 @@
+//! Guards, tried by failing on purpose; what tools print, recorded; and a small run of everything.
+
+use super::*;
+use crate::results::Record;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+const QUICK: u64 = 320;
+
+fn have_loop() -> bool {
+    let peer = Peer::named("ext4", None).unwrap();
+    let missing = peer.missing();
+    if let Some(why) = &missing {
+        testkit::tool::skip("peers", why);
+    }
+    missing.is_none()
+}
+
+fn loops_of(root: &Path) -> usize {
+    let name = root.file_name().unwrap().to_string_lossy().into_owned();
+    let devices = std::fs::read_dir("/sys/block").unwrap().flatten();
+    let file = |entry: std::fs::DirEntry| std::fs::read_to_string(entry.path().join("loop/backing_file"));
+    devices.filter(|_| true).filter_map(|entry| file(entry).ok()).filter(|file| file.contains(&name)).count()
+}
+
+#[test]
+fn a_panic_leaves_no_mount_no_loop_device_and_no_file() {
+    if !have_loop() {
+        return;
+    }
+    let place = Place::new(&std::env::temp_dir()).unwrap();
+    let root = place.mount_point().parent().unwrap().to_owned();
+    let peer = Peer::named("ext4", None).unwrap();
+    peer.make(&place, 32 << 20).unwrap();
+    let torn = catch_unwind(AssertUnwindSafe(|| {
+        let mounted = place::Mounted::kernel(&place, "ext4", "").unwrap();
+        std::fs::write(mounted.path().join("file"), b"x").unwrap();
+        assert_eq!(loops_of(&root), 1);
+        assert!(mounted.device().unwrap().starts_with("loop"));
+        panic!("on purpose");
+    }));
+    assert!(torn.is_err() && !tool::is_mounted(&place.mount_point()));
+    assert_eq!(loops_of(&root), 0);
+    // Nothing is mounted on what is no volume, and the loop device goes too.
+    place.empty_image(32 << 20).unwrap();
+    let error = place::Mounted::kernel(&place, "ext4", "").err().unwrap();
+    assert!(error.starts_with("mount: "), "{error}");
+    assert_eq!(loops_of(&root), 0);
+    let false_ = tool::find("false").unwrap();
+    let error = place::Mounted::served(&place, &false_, &[]).err().unwrap();
+    assert!(error.contains("exit status: 1: no message"), "{error}");
+    // A mount that its guard forgot goes with the place.
+    peer.make(&place, 32 << 20).unwrap();
+    std::mem::forget(place::Mounted::kernel(&place, "ext4", "").unwrap());
+    drop(place);
+    assert!(!root.exists() && !tool::is_mounted(&root.join("mount")) && loops_of(&root) == 0);
+}
+
+#[test]
+fn what_is_asked_wrongly_is_explained() {
+    assert!(Peer::named("zfs", None).unwrap_err().contains("there are library, fuse, ext4"));
+    assert!(Peer::named("library:ro", None).unwrap_err().contains("no mount options"));
+    assert!(Place::new(Path::new("/nowhere")).err().unwrap().starts_with("/nowhere: "));
+    assert!(tool::run("no-such-tool", [""]).unwrap_err().contains("is not installed"));
+}
+
+#[test]
+fn the_same_calls_on_the_library_and_the_kernel_are_compared() {
+    let results = std::env::temp_dir().join(format!("plat-lab-peers-results-{}", std::process::id()));
+    let options = CompareOptions {
+        workloads: vec!["dd".into(), "age".into()],
+        systems: ["library", "ext4", "xfs", "btrfs"].map(String::from).to_vec(),
+        size: QUICK,
+        rounds: 1,
+        seed: 1,
+        quick: true,
+        dir: std::env::temp_dir(),
+        plat: None,
+        results: Some(results.clone()),
+    };
+    let cells = compare_all(&options, CASES).unwrap();
+    let records = crate::results::read(std::slice::from_ref(&results)).unwrap();
+    std::fs::remove_file(&results).unwrap();
+    let skipped = records.iter().filter(|record| matches!(record, Record::Skipped(_))).count();
+    assert_eq!(cells.len(), 2 * (4 - skipped));
+    let figure = |system: &str, case: &str, name: &str| {
+        let cell = cells.iter().find(|cell| cell.system == system && cell.case.starts_with(case))?;
+        cell.figures.0.iter().find(|figure| figure.0 == name).map(|figure| figure.1)
+    };
+    assert_eq!(figure("library", "dd", "extents/file"), Some(1.0));
+    let files = figure("library", "age", "files").unwrap();
+    assert!(files > 100.0, "{files}");
+    for system in ["ext4", "xfs", "btrfs"] {
+        match figure(system, "age", "files") {
+            Some(others) => assert_eq!(others, files, "{system}"),
+            None => testkit::tool::skip("peers", &format!("{system} can't run here")),
+        }
+    }
+    if figure("ext4", "age", "files").is_some() {
+        let verdicts = records.iter().filter(|record| matches!(record, Record::Verdict(_))).count();
+        assert_eq!(verdicts, 2 * 8);
+    }
+}

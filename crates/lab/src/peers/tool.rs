@@ -1,0 +1,51 @@
+//! Programs of the system: found, run, and what they said when they failed. None is given a terminal to ask at.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The path of an installed program, looked for in `PATH` and where system tools are.
+pub(super) fn find(tool: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let system = ["/usr/sbin", "/sbin", "/usr/local/sbin"].map(PathBuf::from);
+    std::env::split_paths(&path).chain(system).map(|dir| dir.join(tool)).find(|file| file.is_file())
+}
+
+/// A command for an installed program, with messages in English.
+///
+/// # Errors
+/// It is not installed.
+pub(super) fn command(tool: &str) -> Result<Command, String> {
+    let path = find(tool).ok_or_else(|| format!("{tool} is not installed"))?;
+    let mut command = Command::new(path);
+    command.env("LC_ALL", "C").stdin(Stdio::null());
+    Ok(command)
+}
+
+/// Runs a program and returns what it printed.
+///
+/// # Errors
+/// It is not installed, can't be started or fails; with what it said.
+pub(super) fn run<A: AsRef<OsStr>>(
+    tool: &str,
+    arguments: impl IntoIterator<Item = A>,
+) -> Result<String, String> {
+    let mut command = command(tool)?;
+    let output = command.args(arguments).output().map_err(|error| format!("{tool}: {error}"))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no message");
+    Err(format!("{tool}: {}: {}", output.status, last.trim()))
+}
+
+/// Whether something is mounted there: the path is one without links.
+pub(super) fn is_mounted(directory: &Path) -> bool {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    // Spaces and the like are written in octal there; what ends in this name is ours all the same.
+    let own: Vec<_> = directory.iter().rev().take(2).map(OsStr::to_string_lossy).collect();
+    let end = format!("/{}", own.iter().rev().map(AsRef::as_ref).collect::<Vec<&str>>().join("/"));
+    table.lines().filter_map(|line| line.split(' ').nth(4)).any(|point| point.ends_with(&end))
+}
