@@ -40,6 +40,13 @@ pub fn level(used: u64, all: u64) -> u8 {
     }
 }
 
+/// Levels as a letter each, for the data of a page (`draw.levels` reads them); a point for what has none.
+pub fn letters(levels: impl Iterator<Item = Option<u8>>) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let letter = |level: u8| char::from(LETTERS.get(usize::from(level)).copied().unwrap_or(b'_'));
+    levels.map(|level| level.map_or('.', letter)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -53,6 +60,8 @@ mod tests {
     #[test]
     fn only_nothing_is_empty_and_only_all_is_full() {
         assert_eq!([level(0, 100), level(1, u64::MAX), level(50, 100)], [0, 1, 31]);
+        let levels = [0, 1, 128, 254, 255].map(|used| Some(level(used, 255)));
+        assert_eq!(letters(levels.into_iter().chain([None])), "ABf-_.");
         assert_eq!([level(99_999, 100_000), level(100, 100), level(7, 0)], [62, 63, 63]);
     }
 }

@@ -99,9 +99,18 @@ fn read_all(image: &Path, scratch: &Scratch) {
         assert!(ran.err.lines().all(|line| line.starts_with("plat: ")), "{command}: {}", ran.err);
         ran
     };
-    for command in
-        ["info --groups", "info --json", "ls -lR", "ls -laR --json", "ls -U", "tree", "frag", "freefrag"]
-    {
+    for command in [
+        "info --groups",
+        "info --json",
+        "ls -lR",
+        "ls -laR --json",
+        "ls -U",
+        "tree",
+        "frag",
+        "freefrag",
+        "map",
+        "map --json",
+    ] {
         limited(command, &[]);
     }
     let listed = limited("ls -aR --json", &[]).out;

@@ -63,13 +63,6 @@ pub(crate) fn columns(rows: &Rows) -> String {
     out
 }
 
-/// Lines of cells as text, the first two columns to the left, the others to the right.
-pub(crate) fn aligned(mut lines: Vec<Vec<String>>) -> String {
-    let mut out = String::new();
-    flush(&mut lines, &mut out);
-    out
-}
-
 fn flush(lines: &mut Vec<Vec<String>>, out: &mut String) {
     out.push_str(&align(lines));
     lines.clear();

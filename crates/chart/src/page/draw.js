@@ -239,7 +239,7 @@ const draw = (() => {
     const box = { left: 38, right: width - 4, top: 18, bottom: 98 };
     const y = scale(0, spec.high || Math.max(1e-9, ...spec.values), box.bottom, box.top);
     frame(root, { marks: [] }, y, box, [spec.x, spec.y]);
-    const step = (box.right - box.left) / Math.max(1, spec.bins.length);
+    const step = Math.min(72, (box.right - box.left) / Math.max(1, spec.bins.length));
     let marks = 0, last = -Infinity;
     spec.bins.forEach((name, at) => {
       const left = box.left + at * step, value = spec.values[at] || 0;
@@ -278,38 +278,42 @@ const draw = (() => {
 
   // Cells of a volume by how much of each is in use (0 to 63; empty and full have colours of their own), row by row.
   const tenth = (v) => (v <= 0 ? 0 : v >= 63 ? 9 : 1 + Math.floor((v - 1) * 8 / 62));
-  // spec: {label, levels: [0..63, or -1 for what is not there], columns, tell(cell), pick(cell), size}.
+  // spec: {label, levels: [0..63, or -1 for what is not there], columns, tell(cell), pick(cell), low, tall, kept; block, name}: every
+  // `block` rows stand apart and have the name of their number, if there are any names.
   function heat(host, spec) {
-    const count = spec.levels.length;
-    const width = Math.max(220, Math.round(host.clientWidth || 640));
-    const columns = spec.columns || Math.max(1, Math.min(count, Math.ceil(Math.sqrt(count * 2.6))));
-    const rows = Math.ceil(count / columns), size = width / columns;
-    const tall = Math.max(spec.low || 3, Math.min(size, spec.tall || 14));
-    const [root] = sheet(host, rows * tall + 2, spec.label);
+    const count = spec.levels.length, columns = spec.columns, block = spec.block || Infinity;
+    const rows = Math.ceil(count / columns), blocks = Math.ceil(rows / block);
+    const room = spec.name ? 8 + 6.4 * Math.max(...[0, blocks - 1].map((at) => spec.name(at).length)) : 0;
+    const full = Math.max(220, Math.round(host.clientWidth || 640)), size = (full - room) / columns;
+    const tall = Math.max(spec.low || 3, Math.min(size, spec.tall || 14)), apart = spec.name ? 4 : 0;
+    const height = rows * tall + (blocks - 1) * apart + 2;
+    const [root] = sheet(host, height, spec.label);
     const gap = Math.min(size, tall) > 5 ? 1 : 0.3;
-    const place = (cell) => [cell % columns * size, Math.floor(cell / columns) * tall];
+    const down = (row) => row * tall + (block < Infinity ? Math.floor(row / block) * apart : 0);
+    const place = (cell) => [room + cell % columns * size, down(Math.floor(cell / columns))];
+    const square = (cell) => { const [x, y] = place(cell); return `M${x.toFixed(1)} ${y.toFixed(1)}h${(size - gap).toFixed(2)}v${(tall - gap).toFixed(2)}h${(gap - size).toFixed(2)}z`; };
+    const names = spec.name ? blocks : 0, each = Math.ceil(11 / (Math.min(block, rows) * tall + apart));
+    for (let at = 0; at < names; at += each) root.append(svg("text", { x: room - 6, y: down(at * block) + Math.max(9, tall), "text-anchor": "end" }, spec.name(at)));
     const paths = Array.from({ length: 10 }, (_, at) => root.appendChild(svg("path", { class: "l" + at })));
     const pick = root.appendChild(svg("path", { class: "pick" }));
-    const mark = (cells) => pick.setAttribute("d", cells.map((cell) => { const [x, y] = place(cell); return `M${x.toFixed(1)} ${y.toFixed(1)}h${(size - gap).toFixed(2)}v${(tall - gap).toFixed(2)}h${(gap - size).toFixed(2)}z`; }).join(""));
+    const mark = (cells) => pick.setAttribute("d", cells.map(square).join(""));
     const fill = (levels) => {
       const texts = paths.map(() => []);
-      levels.forEach((level, cell) => {
-        if (level < 0) return;
-        const [x, y] = place(cell);
-        texts[tenth(level)].push(`M${x.toFixed(1)} ${y.toFixed(1)}h${(size - gap).toFixed(2)}v${(tall - gap).toFixed(2)}h${(gap - size).toFixed(2)}z`);
-      });
+      levels.forEach((level, cell) => { if (level >= 0) texts[tenth(level)].push(square(cell)); });
       paths.forEach((path, at) => path.setAttribute("d", texts[at].join("")));
     };
     fill(spec.levels);
+    const rest = () => mark(spec.kept || []);
     let at = -1;
-    const tell = (event) => { if (at >= 0 && at < count) { mark([at]); say(event, spec.tell(at)); } };
+    const tell = (event) => { if (at >= 0 && at < count) { mark([...(spec.kept || []), at]); say(event, spec.tell(at)); } };
     root.addEventListener("pointermove", (event) => {
       const [x, y] = spot(root, event);
-      at = Math.floor(y / tall) * columns + Math.min(columns - 1, Math.max(0, Math.floor(x / size)));
+      const row = block < Infinity ? Math.floor((y + Math.floor(y / (block * tall + apart)) * -apart) / tall) : Math.floor(y / tall);
+      at = row * columns + Math.min(columns - 1, Math.max(0, Math.floor((x - room) / size)));
       tell(event);
     });
-    root.addEventListener("pointerleave", () => { hush(); mark(spec.kept || []); });
-    root.addEventListener("blur", () => { hush(); mark(spec.kept || []); });
+    root.addEventListener("pointerleave", () => { hush(); rest(); });
+    root.addEventListener("blur", () => { hush(); rest(); });
     root.addEventListener("click", () => { if (spec.pick && at >= 0 && at < count) spec.pick(at); });
     root.addEventListener("keydown", (event) => {
       const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns, ArrowDown: columns }[event.key];
@@ -317,11 +321,11 @@ const draw = (() => {
       if (!step) return;
       event.preventDefault();
       at = Math.max(0, Math.min(count - 1, at < 0 ? 0 : at + step));
-      const box = root.getBoundingClientRect(), [x, y] = place(at), by = box.width / width;
+      const box = root.getBoundingClientRect(), [x, y] = place(at), by = box.width / full;
       tell({ clientX: box.left + (x + size / 2) * by, clientY: box.top + (y + tall) * by });
     });
     show(host, root, count);
-    return { fill, keep: (cells) => { spec.kept = cells; mark(cells); } };
+    return { fill, keep: (cells) => { spec.kept = cells; rest(); } };
   }
   // The colours of a heat map, from empty to full.
   function legend(host, from, to) {
@@ -374,7 +378,10 @@ const draw = (() => {
     let width = innerWidth, due = 0;
     addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; cancelAnimationFrame(due); due = requestAnimationFrame(work); } });
   }
+  // Levels of cells from the letters that stand for them; -1 for a point.
+  const LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+  const levels = (text) => Array.from(text, (c) => LETTERS.indexOf(c));
   const data = () => JSON.parse(document.getElementById("data").textContent);
 
-  return { svg, html, number, brief, bytes, color, say, hush, lines, dots, bars, stacked, heat, legend, strips, theme, again, data };
+  return { svg, html, number, brief, bytes, color, say, hush, lines, dots, bars, stacked, heat, legend, strips, theme, again, levels, data };
 })();

@@ -1,20 +1,19 @@
 //! `plat frag`: in how many pieces files lie, file by file and for all together.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashSet};
+use std::collections::BinaryHeap;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
 use ondisk::inode::FileType;
-use ondisk::units::InodeNumber;
-use platfs::Walk;
 use serde_json::{Map, Value};
 
 use super::json;
-use super::runs::{PieceCount, Runs};
+use super::pieces::{Files, Listener};
+use super::runs::PieceCount;
 use crate::console::{Console, Failure};
-use crate::reading::{OpenImage, absolute, joined, paths_or_root};
+use crate::reading::{OpenImage, absolute, paths_or_root};
 use crate::text::{Shown, put_bytes};
 
 /// Arguments of `plat frag`.
@@ -38,119 +37,56 @@ pub struct Frag {
 impl Frag {
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let image = OpenImage::open(&self.image, console)?;
-        let mut census =
-            Census { frag: self, image: &image, totals: Totals::default(), seen: HashSet::new() };
+        let mut totals =
+            Totals { named: usize::from(self.worst), verbose: self.verbose, ..Totals::default() };
+        let mut files = Files::of(&image, false);
         for path in paths_or_root(&self.paths) {
             match image.find(&path, true) {
-                Ok(inode) => census.argument(console, &absolute(path.as_bytes()), inode)?,
+                Ok(inode) => files.below(console, &absolute(path.as_bytes()), inode, &mut totals)?,
                 Err(failure) => console.complain(failure)?,
             }
         }
-        census.totals.print(console, self.json)
+        totals.print(console, self.json)
     }
 }
 
 /// What all files together come to.
 #[derive(Default)]
-struct Totals {
-    files: u64,
-    mapped: u64,
-    fragmented: u64,
-    extents: u64,
+pub(super) struct Totals {
+    /// So many of the most fragmented are named.
+    named: usize,
+    /// Each is told.
+    verbose: bool,
+    pub(super) files: u64,
+    pub(super) mapped: u64,
+    pub(super) fragmented: u64,
+    pub(super) extents: u64,
     blocks: u64,
     /// The most fragmented, least first.
     worst: BinaryHeap<Reverse<(u64, Reverse<Vec<u8>>)>>,
 }
 
-struct Census<'a> {
-    frag: &'a Frag,
-    image: &'a OpenImage,
-    totals: Totals,
-    /// Files of several names that were counted.
-    seen: HashSet<InodeNumber>,
-}
-
-impl Census<'_> {
-    fn argument(
+impl Listener for Totals {
+    fn file(
         &mut self,
         console: &mut Console<'_>,
         path: &[u8],
-        inode: InodeNumber,
+        _kind: FileType,
+        count: &PieceCount,
     ) -> Result<(), Failure> {
-        let mut walk = Walk::new(&self.image.volume);
-        match walk.enter(path, inode) {
-            Err(platfs::Error::NotDirectory) => return self.file(console, path, inode),
-            entered => self.told(console, path, entered)?,
-        }
-        while walk.depth() > 0 {
-            let Some(entry) = walk.next_entry() else {
-                walk.leave();
-                continue;
-            };
-            let entry = entry.clone();
-            let path = joined(walk.path(), &entry.name);
-            match self.image.volume.entry_type(&entry) {
-                Ok(FileType::Directory) => {
-                    let entered = walk.enter(&entry.name, entry.inode);
-                    self.told(console, &path, entered)?;
-                }
-                Ok(FileType::Regular) => self.file(console, &path, entry.inode)?,
-                Ok(_) => {}
-                Err(error) => console.complain(self.image.failure(&path, &error))?,
-            }
-        }
-        Ok(())
-    }
-
-    fn told(
-        &self,
-        console: &mut Console<'_>,
-        path: &[u8],
-        entered: platfs::Result<Option<platfs::Error>>,
-    ) -> Result<(), Failure> {
-        match entered {
-            Ok(Some(error)) | Err(error) => console.complain(self.image.failure(path, &error)),
-            Ok(None) => Ok(()),
-        }
-    }
-
-    fn file(&mut self, console: &mut Console<'_>, path: &[u8], inode: InodeNumber) -> Result<(), Failure> {
-        match self.count(inode) {
-            Ok(Some(count)) => self.add(console, path, &count),
-            Ok(None) => Ok(()),
-            Err(error) => console.complain(self.image.failure(path, &error)),
-        }
-    }
-
-    /// The pieces of a regular file that was not counted before.
-    fn count(&mut self, inode: InodeNumber) -> platfs::Result<Option<PieceCount>> {
-        let facts = self.image.volume.metadata(inode)?;
-        let is_new = facts.links <= 1 || self.seen.insert(inode);
-        if facts.file_type != FileType::Regular || !is_new {
-            return Ok(None);
-        }
-        let mut count = PieceCount::default();
-        for run in Runs::of(&self.image.volume, inode)? {
-            count.add(run?);
-        }
-        Ok(Some(count))
-    }
-
-    fn add(&mut self, console: &mut Console<'_>, path: &[u8], count: &PieceCount) -> Result<(), Failure> {
-        let totals = &mut self.totals;
-        totals.files += 1;
-        totals.mapped += u64::from(count.pieces > 0);
-        totals.fragmented += u64::from(count.pieces > 1);
-        totals.extents += count.pieces;
+        self.files += 1;
+        self.mapped += u64::from(count.pieces > 0);
+        self.fragmented += u64::from(count.pieces > 1);
+        self.extents += count.pieces;
         // A sound image can't overflow this; one that shares blocks could.
-        totals.blocks = totals.blocks.saturating_add(count.blocks);
-        if count.pieces > 1 && self.frag.worst > 0 {
-            totals.worst.push(Reverse((count.pieces, Reverse(path.to_vec()))));
-            if totals.worst.len() > usize::from(self.frag.worst) {
-                totals.worst.pop();
+        self.blocks = self.blocks.saturating_add(count.blocks);
+        if count.pieces > 1 && self.named > 0 {
+            self.worst.push(Reverse((count.pieces, Reverse(path.to_vec()))));
+            if self.worst.len() > self.named {
+                self.worst.pop();
             }
         }
-        if self.frag.verbose {
+        if self.verbose {
             let plural = if count.pieces == 1 { "" } else { "s" };
             writeln!(console.out, "{}: {} extent{plural} found", Shown(path), count.pieces)?;
         }
@@ -161,7 +97,7 @@ impl Census<'_> {
 impl Totals {
     /// Extents per file that has any.
     #[expect(clippy::cast_precision_loss, reason = "shown with a few digits")]
-    fn mean(&self) -> f64 {
+    pub(super) fn mean(&self) -> f64 {
         if self.mapped == 0 { 0.0 } else { self.extents as f64 / self.mapped as f64 }
     }
 

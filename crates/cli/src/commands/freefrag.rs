@@ -38,11 +38,14 @@ struct Census {
 }
 
 impl Census {
-    fn of(volume: &Volume) -> platfs::Result<Self> {
+    /// Shows each bitmap to somebody else, too.
+    fn of(volume: &Volume, mut show: impl FnMut(Group, &[u8])) -> platfs::Result<Self> {
         let geometry = &volume.format().geometry;
         let mut census = Census { bins: [(0, 0); BINS], shortest: u64::MAX, longest: 0, open: 0 };
         for group in (0..geometry.groups).map(Group) {
-            census.bitmap(&volume.block_bitmap(group)?, u64::from(geometry.group_clusters(group)));
+            let bitmap = volume.block_bitmap(group)?;
+            census.bitmap(&bitmap, u64::from(geometry.group_clusters(group)));
+            show(group, &bitmap);
         }
         census.close();
         Ok(census)
@@ -105,17 +108,45 @@ impl Census {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "shown with a few digits")]
-fn percent(part: u64, whole: u64) -> f64 {
+pub(super) fn percent(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
 }
 
 /// The figures of a volume, in the units that are printed.
-struct Figures {
+pub(super) struct Figures {
     geometry: Geometry,
     census: Census,
 }
 
+/// Counts the free runs of a volume; each bitmap is shown on the way.
+///
+/// # Errors
+/// A bitmap or descriptor that can't be read.
+pub(super) fn figures(volume: &Volume, show: impl FnMut(Group, &[u8])) -> platfs::Result<Figures> {
+    Ok(Figures { geometry: volume.format().geometry, census: Census::of(volume, show)? })
+}
+
 impl Figures {
+    pub(super) fn free_blocks(&self) -> u64 {
+        self.blocks(self.census.clusters())
+    }
+
+    pub(super) fn runs(&self) -> u64 {
+        self.census.runs()
+    }
+
+    pub(super) fn longest_blocks(&self) -> u64 {
+        self.blocks(self.census.longest)
+    }
+
+    /// The bins as JSON.
+    pub(super) fn histogram(&self) -> Value {
+        let bins = self.bins().map(|(low, high, runs, blocks)| {
+            json!({ "from_bytes": low, "below_bytes": high, "extents": runs, "blocks": blocks })
+        });
+        bins.collect::<Vec<_>>().into()
+    }
+
     fn blocks(&self, clusters: u64) -> u64 {
         clusters << self.geometry.cluster_log2
     }
@@ -134,7 +165,7 @@ impl Figures {
     }
 
     /// First byte count of a bin, the first of the next, its runs and blocks; bins in use only.
-    fn bins(&self) -> impl Iterator<Item = (u64, u64, u64, u64)> {
+    pub(super) fn bins(&self) -> impl Iterator<Item = (u64, u64, u64, u64)> {
         let unit = self.geometry.block_size.log2() + self.geometry.cluster_log2;
         let used = self.census.bins.iter().zip(0_u32..).filter(|((runs, _), _)| *runs > 0);
         used.map(move |((runs, clusters), bin)| {
@@ -154,15 +185,14 @@ fn range(low: u64, high: u64) -> String {
 impl FreeFrag {
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let image = OpenImage::open(&self.image, console)?;
-        let census = Census::of(&image.volume).map_err(|error| image.whole(&error))?;
-        let figures = Figures { geometry: image.volume.format().geometry, census };
+        let figures = figures(&image.volume, |_, _| {}).map_err(|error| image.whole(&error))?;
         if self.json { print_json(console, &figures) } else { print(console, &figures, &image.name) }
     }
 }
 
 fn print(console: &mut Console<'_>, figures: &Figures, name: &str) -> Result<(), Failure> {
     let (geometry, census, out) = (&figures.geometry, &figures.census, &mut *console.out);
-    let free = figures.blocks(census.clusters());
+    let free = figures.free_blocks();
     writeln!(out, "Device: {name}\nBlocksize: {} bytes", geometry.block_size.bytes())?;
     writeln!(out, "Total blocks: {}", geometry.blocks)?;
     writeln!(out, "Free blocks: {free} ({:.1}%)\n", percent(free, geometry.blocks))?;
@@ -183,15 +213,12 @@ fn print_json(console: &mut Console<'_>, figures: &Figures) -> Result<(), Failur
     let mut put = |key: &str, value: Value| object.insert(key.to_owned(), value);
     put("block_size", figures.geometry.block_size.bytes().into());
     put("blocks", figures.geometry.blocks.into());
-    put("free_blocks", figures.blocks(figures.census.clusters()).into());
+    put("free_blocks", figures.free_blocks().into());
     put("free_extents", figures.census.runs().into());
     put("shortest_blocks", figures.blocks(figures.shortest()).into());
     put("longest_blocks", figures.blocks(figures.census.longest).into());
     put("mean_kib", figures.mean().into());
-    let bins = figures.bins().map(|(low, high, runs, blocks)| {
-        json!({ "from_bytes": low, "below_bytes": high, "extents": runs, "blocks": blocks })
-    });
-    put("histogram", bins.collect::<Vec<_>>().into());
+    put("histogram", figures.histogram());
     Ok(output::print(console.out, object)?)
 }
 

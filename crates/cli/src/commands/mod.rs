@@ -14,10 +14,12 @@ mod info;
 mod json;
 mod ln;
 mod ls;
+mod map;
 mod mkdir;
 mod mkfs;
 mod mount;
 mod mv;
+mod pieces;
 mod put;
 mod rm;
 mod runs;
@@ -72,6 +74,8 @@ pub enum Command {
     Frag(frag::Frag),
     /// Shows how free space is cut up.
     Freefrag(freefrag::FreeFrag),
+    /// Shows how full each part of an image is and where files lie: on the terminal, as a page or as a drawing.
+    Map(map::Map),
     /// Writes all files into a tar archive or a directory.
     Export(export::Export),
     /// Mounts a volume on a directory.
@@ -110,6 +114,7 @@ impl Command {
             Command::Check(command) => command.run(console),
             Command::Frag(command) => command.run(console),
             Command::Freefrag(command) => command.run(console),
+            Command::Map(command) => command.run(console),
             Command::Export(command) => command.run(console),
             Command::Mount(command) => command.run(console),
             Command::Stats(command) => command.run(console),

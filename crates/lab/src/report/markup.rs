@@ -3,7 +3,7 @@
 use super::digest::{Case, Column, Digest, Figure, Table, founding};
 use super::plots::{self, Plot};
 use crate::scenario::SCENARIOS;
-use crate::table::{Summary, aligned, show};
+use crate::table::{Summary, align, show};
 use chart::escape;
 use serde_json::Value;
 use std::fmt::Write;
@@ -391,5 +391,5 @@ fn statistics(digest: &Digest, table: &Table) -> String {
             }
         }
     }
-    if lines.len() > 1 { aligned(lines) } else { String::new() }
+    if lines.len() > 1 { align(&lines) } else { String::new() }
 }

@@ -163,16 +163,14 @@ fn bins(frame: &Aging) -> Vec<f64> {
     frame.free_bins.iter().map(|n| short(100.0 * crate::numbers::float(*n) / all)).collect()
 }
 
-/// A letter for each cell, 64 levels; several groups make a cell where there are many.
+/// Letters for levels; several groups make a cell where there are many.
 fn groups(all: &[u8]) -> String {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let each = all.len().div_ceil(CELLS).max(1);
-    let letter = |cell: &[u8]| {
+    let level = |cell: &[u8]| {
         let used: u64 = cell.iter().map(|group| u64::from(*group)).sum();
-        let level = chart::level(used, 255 * u64::try_from(cell.len()).unwrap_or(1));
-        char::from(LETTERS.get(usize::from(level)).copied().unwrap_or(b'_'))
+        chart::level(used, 255 * u64::try_from(cell.len()).unwrap_or(1))
     };
-    all.chunks(each).map(letter).collect()
+    chart::letters(all.chunks(each).map(|cell| Some(level(cell))))
 }
 
 fn strips(frame: &Aging, files: usize) -> Vec<Value> {

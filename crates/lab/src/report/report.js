@@ -6,9 +6,6 @@
   const hidden = new Set();
   const shown = (s) => !hidden.has(s);
   const named = (s) => systems[s];
-  const LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-  const levels = (text) => Array.from(text, (c) => LETTERS.indexOf(c));
-  const add = (host, ...children) => { host.append(...children); return host; };
 
   function lines(host, plot) {
     const series = plot.series.map((line, at) => ({ ...line, color: line.s === null ? at : line.s, first: at === 0 }));
@@ -79,8 +76,8 @@
         const [step, fullness, operations, extents, runs] = run.track[shot.at];
         moment.textContent = `at ${draw.number(step)}, ${Math.round(100 * fullness)} % full, ${draw.number(operations)} operations`;
         part.note.textContent = `${extents.toFixed(3)} extents per file, ${draw.number(runs)} free runs`;
-        const cells = levels(shot.groups), each = Math.ceil(run.groups / Math.max(1, cells.length));
-        const tell = (cell) => [each > 1 ? `groups ${cell * each} to ${Math.min(run.groups, (cell + 1) * each) - 1}` : `group ${cell}`, ["in use", Math.round(100 * levels(shot.groups)[cell] / 63) + " %"]];
+        const cells = draw.levels(shot.groups), each = Math.ceil(run.groups / Math.max(1, cells.length));
+        const tell = (cell) => [each > 1 ? `groups ${cell * each} to ${Math.min(run.groups, (cell + 1) * each) - 1}` : `group ${cell}`, ["in use", Math.round(100 * draw.levels(shot.groups)[cell] / 63) + " %"]];
         if (part.heat) { part.heat.fill(cells); part.heat.tell(tell); } else {
           const spec = { label: `${named(run.s)}: groups by how much is in use`, levels: cells, tell, columns: 2 ** Math.ceil(Math.log2(Math.sqrt(cells.length * 2))), low: 5, tall: 20 };
           part.heat = draw.heat(part.map, spec);
