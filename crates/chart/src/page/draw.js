@@ -253,16 +253,22 @@ const draw = (() => {
 
   // spec: {label, parts: [name], rows: [{name, values}]}: the parts of each row as shares of its sum.
   function stacked(host, spec) {
-    const [root, width] = sheet(host, 30 + spec.rows.length * 24, spec.label);
-    const room = Math.min(width * 0.45, 12 + 6.4 * Math.max(0, ...spec.rows.map((r) => r.name.length)));
-    const level = (at) => Math.round(1 + at * 8 / Math.max(1, spec.parts.length - 1));
-    let left = room, marks = 0;
-    spec.parts.forEach((name, at) => {
-      root.append(svg("rect", { class: "l" + level(at), x: left, y: 2, width: 11, height: 11 }), svg("text", { x: left + 15, y: 12 }, name));
-      left += 27 + 6.4 * name.length;
+    const wide = Math.max(220, host.clientWidth || 640), level = (at) => Math.round(1 + at * 8 / Math.max(1, spec.parts.length - 1));
+    // The names of the parts, in as many lines as they need.
+    let left = 0, top = 2;
+    const keys = spec.parts.map((name) => {
+      const long = 27 + 6.4 * name.length;
+      if (left + long > wide) { left = 0; top += 16; }
+      left += long;
+      return { name, x: left - long, y: top };
     });
+    const head = top + 20;
+    const [root, width] = sheet(host, head + 6 + spec.rows.length * 24, spec.label);
+    const room = Math.min(width * 0.45, 12 + 6.4 * Math.max(0, ...spec.rows.map((r) => r.name.length)));
+    let marks = 0;
+    keys.forEach(({ name, x, y }, at) => root.append(svg("rect", { class: "l" + level(at), x, y, width: 11, height: 11 }), svg("text", { x: x + 15, y: y + 10 }, name)));
     spec.rows.forEach((row, line) => {
-      const y = 22 + line * 24, sum = row.values.reduce((a, b) => a + b, 0) || 1;
+      const y = head + line * 24, sum = row.values.reduce((a, b) => a + b, 0) || 1;
       root.append(svg("text", { x: room - 8, y: y + 13, "text-anchor": "end" }, row.name));
       let x = room;
       row.values.forEach((value, at) => {

@@ -2,6 +2,7 @@
 
 use super::digest::{Case, Column, Digest, Figure, Table, founding};
 use super::plots::{self, Plot};
+use crate::founding::TABLES;
 use crate::scenario::SCENARIOS;
 use crate::table::{Summary, align, show};
 use chart::escape;
@@ -147,7 +148,8 @@ impl Text {
         let scenario =
             SCENARIOS.iter().find(|scenario| scenario.name == table.name).map(|scenario| scenario.summary);
         let document = founding(&table.name).and_then(|number| FOUNDING.get(usize::try_from(number).ok()?));
-        if let Some(about) = scenario.or(document.copied()) {
+        let made = TABLES.iter().find(|made| made.name == table.name).map(|made| made.about);
+        for about in document.copied().into_iter().chain(scenario).chain(made) {
             self.put(&format!("<p>{}</p>", escape(about)));
         }
         if !table.verdicts.is_empty() {
@@ -346,11 +348,15 @@ fn cell(column: &Column, first: Option<Summary>, ratios: bool) -> String {
     text
 }
 
-/// The figures that a table shows: those that were published, then those that tell most.
+/// The figures that a table shows: those that were published, then those that it is printed with or that tell most.
 fn telling(table: &Table) -> Vec<String> {
+    let made = TABLES.iter().find(|made| made.name == table.name);
     let mut names: Vec<(usize, &str)> = Vec::new();
     for figure in table.cases.iter().flat_map(|case| &case.figures) {
-        let rank = TELLING.iter().position(|name| *name == figure.name).map_or(100, |at| at + 1);
+        let own = made.and_then(|made| made.figures.iter().position(|name| *name == figure.name));
+        let rank = own
+            .or_else(|| TELLING.iter().position(|name| *name == figure.name).map(|at| at + 50))
+            .map_or(100, |at| at + 1);
         let rank = if figure.columns.iter().any(|column| column.published.is_some()) { 0 } else { rank };
         match names.iter_mut().find(|(_, name)| *name == figure.name) {
             Some(known) => known.0 = known.0.min(rank),

@@ -50,9 +50,13 @@ pub(crate) fn dots(table: &Table, figures: &[String]) -> Vec<Plot> {
                 json!({ "s": table.systems[at], "values": values.collect::<Vec<_>>(), "told": told.collect::<Vec<_>>() })
             })
             .collect();
+        let told = rows.iter().any(|row| row.1.columns.iter().any(|column| column.published.is_some()));
         let names: Vec<&str> = rows.iter().map(|(case, _)| case.name.as_str()).collect();
         plots.push(Plot {
-            caption: format!("{name}: each system in each case; hollow: published"),
+            caption: format!(
+                "{name}: each system in each case{}",
+                if told { "; hollow: published" } else { "" }
+            ),
             data: json!({ "kind": "dots", "x": name, "rows": names, "series": series }),
         });
     }

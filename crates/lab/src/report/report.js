@@ -57,12 +57,11 @@
       slider.max = Math.max(0, ...runs.map((run) => run.shots.length - 1));
       if (!state.at) state.at = +slider.max;
       const bins = Math.max(...runs.flatMap((run) => run.shots.map((shot) => shot.bins.length)));
-      const high = Math.max(1, ...runs.flatMap((run) => run.shots.flatMap((shot) => shot.bins)));
       for (const run of runs) {
         const caption = draw.html("figcaption", {}, draw.html("span", { class: "key", style: draw.color(run.s) }), draw.html("b", {}, named(run.s)), " ", draw.html("span", { class: "soft" }));
         const [map, files, free] = [draw.html("div", {}), draw.html("div", {}), draw.html("div", {})];
         volumes.append(draw.html("figure", {}, caption, map, files, free));
-        parts.push({ run, note: caption.lastChild, map, files, free, bins, high });
+        parts.push({ run, note: caption.lastChild, map, files, free, bins });
       }
       move(Math.min(state.at, +slider.max));
       host.dataset.marks = runs.length;
@@ -70,6 +69,9 @@
     function move(at) {
       state.at = at;
       slider.value = at;
+      // One scale for all at a moment, so that they can be compared.
+      const shares = parts.flatMap(({ run }) => run.shots[Math.min(at, run.shots.length - 1)]?.bins || []);
+      const high = [10, 25, 50, 100].find((limit) => limit >= Math.max(0, ...shares));
       for (const part of parts) {
         const { run } = part, shot = run.shots[Math.min(at, run.shots.length - 1)];
         if (!shot) continue;
@@ -85,7 +87,7 @@
         }
         const rows = shot.files.map(([name, pieces, places]) => ({ name, note: [["pieces", draw.number(pieces)]], runs: places, color: run.s }));
         if (rows.length) draw.strips(part.files, { label: `${named(run.s)}: files in the most pieces`, total: 1024, rows, tall: 7 });
-        draw.bars(part.free, { label: `${named(run.s)}: free space by length of run`, x: "clusters in a run, from", y: "% of free space", color: run.s, bins: Array.from({ length: part.bins }, (_, n) => bin(n)), values: shot.bins, high: part.high, hint: (n) => `runs of ${bin(n)} to ${bin(n + 1)} clusters` });
+        draw.bars(part.free, { label: `${named(run.s)}: free space by length of run`, x: "clusters in a run, from", y: "% of free space", color: run.s, bins: Array.from({ length: part.bins }, (_, n) => bin(n)), values: shot.bins, high, hint: (n) => `runs of ${bin(n)} to ${bin(n + 1)} clusters` });
       }
     }
     fill();
