@@ -5,7 +5,8 @@
 //! host's own thread moves them on; who writes while more wait than may is stopped until they don't. From there,
 //! and metadata at once, they go through a queue of [`QUEUE`] requests, neighbours joined, which is served from
 //! their arrival on while nothing else needs the drive, nearest behind the arm first and round again (C-LOOK).
-//! Who finds it full waits. A read that misses the cache goes before them. A flush waits for all in the queue.
+//! Who finds it full waits. A read that misses the cache goes before them. A flush waits for all in the queue,
+//! unless the drive's word is taken for it ([`Drive::flushes`]).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -281,11 +282,24 @@ impl State {
         }
     }
 
+    /// What waits of a file is on its way once it is enough, or the next bytes don't lie behind it.
+    fn write_behind(&mut self, file: u64, at: u64, offset: u64, drive: &Drive) {
+        if drive.together == u64::MAX {
+            return;
+        }
+        let (bytes, end) = self.pages.before(file, at);
+        if bytes >= drive.together || end.is_some_and(|end| end != offset) {
+            let taken = self.pages.take(file);
+            self.send(&taken, drive);
+        }
+    }
+
     /// Takes a write in: bytes of files wait, and stop their writer where too many do.
     fn accept(&mut self, offset: u64, len: u64, drive: &Drive) {
         let Some((file, at)) = self.file else { return self.send(&[(offset, len)], drive) };
         self.catch_up(drive);
         self.file = Some((file, at + len));
+        self.write_behind(file, at, offset, drive);
         self.pages.add(file, at, offset, len);
         self.moves(drive);
         while self.pages.bytes() + self.queued > drive.waiting && self.serve_queued(drive) {
@@ -380,11 +394,13 @@ impl Device for ModelDevice {
             return Ok(());
         }
         state.catch_up(self.drive);
-        while state.asked > 0 {
-            state.serve_queued(self.drive);
+        if self.drive.flushes {
+            while state.asked > 0 {
+                state.serve_queued(self.drive);
+            }
+            while state.serve_next(self.drive) {}
+            state.now = state.now.max(state.free_at);
         }
-        while state.serve_next(self.drive) {}
-        state.now = state.now.max(state.free_at);
         state.figures.flushes += 1;
         Ok(())
     }
@@ -458,6 +474,30 @@ mod tests {
         device.flush().unwrap();
         assert_eq!(device.figures().written_bytes, 64 << 20);
         assert!(device.read_at(1 << 30, &mut [0; 1]).is_err() && device.write_at(u64::MAX, &[1]).is_err());
+    }
+
+    #[test]
+    fn bytes_that_lie_together_are_on_their_way_and_a_flush_need_not_wait_for_them() {
+        let device = device("sata-2010-bsd");
+        let write = |at: u64, offset: u64| {
+            device.writing(Some((12, at)));
+            device.write_at(offset, &[1; 65_536]).unwrap();
+            device.writing(None);
+        };
+        // Two pieces lie together, the third elsewhere, the last behind it.
+        for (at, offset) in [(0, 0), (65_536, 65_536), (131_072, 1 << 25), (196_608, (1 << 25) + 65_536)] {
+            write(at, offset);
+        }
+        device.flush().unwrap();
+        assert!(device.now() < MS, "{}", device.now());
+        // Reads come after what was on its way: the first pieces; the others wait.
+        device.set_now(100 * MS);
+        device.read_at(1 << 29, &mut [0; 4096]).unwrap();
+        assert_eq!((device.figures().writes, device.figures().written_bytes), (1, 131_072));
+        device.write_back(Some(12));
+        device.set_now(200 * MS);
+        device.read_at((1 << 29) + 8192, &mut [0; 4096]).unwrap();
+        assert_eq!((device.figures().writes, device.figures().written_bytes), (2, 262_144));
     }
 
     #[test]

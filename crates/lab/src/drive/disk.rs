@@ -13,6 +13,8 @@ const ZONES: u64 = 16;
 /// A disk of any size with the tracks of its family.
 pub(crate) struct Disk {
     size: u64,
+    /// Of the drive: the volume is on its outer tracks.
+    capacity: u64,
     seek: [u64; 3],
     rate: [u64; 2],
     /// One turn.
@@ -41,8 +43,9 @@ impl Disk {
         // The volume's tracks are those that its size takes at the mean rate; the drive may have more.
         let track = (rate[0] + rate[1]) / 2 * turn / 1_000_000_000 * u64::from(tracks.1);
         let cylinders = (size / track.max(1)).clamp(1, u64::from(tracks.0));
+        let capacity = size.max(track * u64::from(tracks.0));
         let seek = scaled(seek, cylinders, u64::from(tracks.0));
-        Disk { size, seek, rate, turn, cylinders, buffer, arm: 0, last: (0, 0), ahead: None }
+        Disk { size, capacity, seek, rate, turn, cylinders, buffer, arm: 0, last: (0, 0), ahead: None }
     }
 
     fn cylinder(&self, offset: u64) -> u64 {
@@ -51,8 +54,11 @@ impl Disk {
 
     /// The zone of a byte: where it begins, and its rate.
     fn zone(&self, offset: u64) -> (u64, u64) {
-        let zone = share(offset, self.size, ZONES).min(ZONES - 1);
-        (share(zone, ZONES, self.size), self.rate[0] - share(zone, ZONES - 1, self.rate[0] - self.rate[1]))
+        let zone = share(offset, self.capacity, ZONES).min(ZONES - 1);
+        (
+            share(zone, ZONES, self.capacity),
+            self.rate[0] - share(zone, ZONES - 1, self.rate[0] - self.rate[1]),
+        )
     }
 
     fn rate_at(&self, offset: u64) -> u64 {
@@ -175,7 +181,8 @@ mod tests {
 
     #[test]
     fn requests_in_order_run_at_the_rate_of_their_zone() {
-        for (start, rate) in [(0, 40.0), (39_000_000_000, 20.0)] {
+        // The volume takes half of the drive.
+        for (start, rate) in [(0, 40.0), (39_000_000_000, 29.33)] {
             for make in [read, write] {
                 let mut disk = disk();
                 let mut now = disk.serve(0, make(start, 65_536)).0;
@@ -198,7 +205,7 @@ mod tests {
             let (end, arm) = disk.serve(now, write(numbers.below(39_000_000_000) / 512 * 512, 4096));
             (now, moved) = (end, moved + u64::from(arm));
         }
-        // The volume takes a quarter of the tracks, so its mean seek is below the drive's.
+        // The volume takes half of the tracks, so its mean seek is below the drive's.
         let mean = now / 1000;
         assert!(moved > 990 && mean > 4_167_000 + 2 * MS && mean < 4_167_000 + 8 * MS, "{mean}");
     }

@@ -32,6 +32,13 @@ impl Pages {
         self.bytes
     }
 
+    /// Bytes of the file that wait, and where on the device the last of them before `at` end.
+    pub(crate) fn before(&self, file: u64, at: u64) -> (u64, Option<u64>) {
+        let Some(places) = self.files.get(&file) else { return (0, None) };
+        let last = places.range(..at).next_back().map(|(_, (offset, len))| offset + len);
+        (places.values().map(|(_, len)| len).sum(), last)
+    }
+
     /// Bytes of a file were written; again at the same place replaces what waited there.
     pub(crate) fn add(&mut self, file: u64, at: u64, offset: u64, len: u64) {
         let places = self.files.entry(file).or_insert_with(|| {

@@ -4,6 +4,10 @@
 //! A table is a file here and a row in [`TABLES`]: its jobs measure cells, its judge compares them. Absolute
 //! times of old machines are no target; ratios, orders and counts are.
 
+mod cell;
+mod s0;
+mod s4;
+
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
@@ -36,7 +40,7 @@ pub(crate) struct Table {
 pub(crate) const SEEDS: u64 = 5;
 
 /// All tables.
-pub(crate) const TABLES: &[Table] = &[];
+pub(crate) const TABLES: &[Table] = &[s0::TABLE, s4::TABLE];
 
 /// Runs the tables whose name contains `only`, prints each as soon as it is done, and says whether all
 /// verdicts hold. With results, what an earlier run found there is taken over.
@@ -143,6 +147,27 @@ mod tests {
     use super::*;
     use crate::jobs::Key;
     use crate::results::Figures;
+
+    /// The cells of a table with small sizes and two seeds.
+    pub(super) fn measured(table: &Table) -> Vec<Cell> {
+        let scope = Scope { seed: 1, seeds: 2, quick: true };
+        let jobs = (table.jobs)(&scope).unwrap();
+        cells(crate::jobs::run(jobs, Bounds::default(), &[], &|_| Ok(())).unwrap().into_iter().flatten())
+    }
+
+    /// The same cells, with figures of a system multiplied.
+    pub(super) fn scaled(cells: &[Cell], system: &str, factors: &[(&str, f64)]) -> Vec<Cell> {
+        let scale = |cell: &Cell| {
+            let factor = |name: &str| {
+                factors.iter().find(|(known, _)| *known == name).map_or(1.0, |(_, factor)| *factor)
+            };
+            let figures = cell.figures.0.iter().map(|(name, value)| (name.clone(), value * factor(name)));
+            let figures =
+                if cell.system == system { Figures(figures.collect()) } else { cell.figures.clone() };
+            Cell { figures, ..cell.clone() }
+        };
+        cells.iter().map(scale).collect()
+    }
 
     fn jobs(scope: &Scope) -> Result<Vec<Job>, String> {
         let systems = [("old", 4.0), ("new", 2.0)];

@@ -217,11 +217,15 @@ impl Library {
             let mut before = time(*due);
             before.seconds -= i64::try_from(OLD).unwrap_or(0);
             self.volume.write_back(Some(before)).map_err(|error| error.to_string())?;
-            if self.ordered || (*due / EVERY).is_multiple_of(OLD * 1_000_000_000 / EVERY) {
+            let all_old = (*due / EVERY).is_multiple_of(OLD * 1_000_000_000 / EVERY);
+            if self.ordered || all_old {
                 self.device.write_back(None);
             }
             if self.volume.keeps_order() {
                 self.volume.commit().map_err(|error| error.to_string())?;
+            } else if all_old {
+                // Metadata that nothing orders waits as long as bytes of files do.
+                self.volume.sync().map_err(|error| error.to_string())?;
             }
             *due += EVERY;
         }

@@ -80,6 +80,7 @@ pub(crate) const WORKLOADS: &[Workload] = &[
             ("size", "bytes of all files"),
             ("block", "bytes of a call"),
             ("random", "random calls of all threads"),
+            ("phases", "1: only what is written in order; 5: all"),
         ],
         phases: tiobench::phases,
     },

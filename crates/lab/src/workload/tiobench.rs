@@ -1,5 +1,5 @@
-//! Threads that write and read a file each, in order and at random, as tiobench does: four phases over the
-//! same files. Files are stable at the end of the phases that write them.
+//! Threads that write and read a file each, in order and at random, as tiobench does: phases over the same
+//! files. Files are stable at the end of the phases that write them.
 
 use super::Scale;
 use crate::numbers::Numbers;
@@ -15,7 +15,7 @@ pub(super) fn phases(scale: &Scale) -> Result<Vec<Phase>, String> {
         let mut numbers = Numbers::new(scale.seed.wrapping_mul(1_000_003).wrapping_add(thread * 2 + kind));
         Box::new((0..random).map(move |_| make(numbers.below(blocks) * block, block)))
     };
-    Ok(vec![
+    let mut phases = vec![
         Phase::new(
             "sequential write",
             all(&|thread| {
@@ -34,7 +34,9 @@ pub(super) fn phases(scale: &Scale) -> Result<Vec<Phase>, String> {
             all(&|thread| session(thread, false, Box::new((0..blocks).map(move |i| read(i * block, block))))),
         ),
         Phase::new("random read", all(&|thread| session(thread, false, at_random(thread, 1, read)))),
-    ])
+    ];
+    phases.truncate(usize::try_from(scale.number("phases", 5, 5)?).unwrap_or(0));
+    Ok(phases)
 }
 
 const SYNC: Op = Op::Sync { slot: 0, data_only: false };

@@ -9,6 +9,7 @@ mod prealloc8;
 mod single;
 pub mod tunable;
 mod window;
+mod xfs;
 
 use crate::request::{Refusal, Request};
 use crate::view::View;
@@ -115,6 +116,8 @@ pub enum BlockPolicyKind {
     Prealloc8,
     /// One block at a time from a goal, as ext2 and ext3 did.
     Single,
+    /// After XFS: search by offset, then by length, and room behind growing files that doubles.
+    Xfs,
 }
 
 /// A row of the registry.
@@ -188,6 +191,13 @@ pub const POLICIES: &[PolicyRow] = &[
         summary: "one block at a time from a goal (ext2, ext3)",
         tunables: &[],
         make: |_| Box::new(single::Single),
+    },
+    PolicyRow {
+        kind: BlockPolicyKind::Xfs,
+        name: "xfs",
+        summary: "after XFS: by offset in the goal's group, by length elsewhere, room ahead that doubles",
+        tunables: xfs::TUNABLES,
+        make: |settings| Box::new(xfs::Xfs::new(settings)),
     },
 ];
 

@@ -1,0 +1,186 @@
+//! S4: reservation windows for ext2, 2010: dbench and blogbench on FreeBSD, with no preallocation, windows of 8
+//! blocks and growing ones, the old preallocation of 8, and growing windows with asynchronous metadata.
+//!
+//! Where metadata is not asynchronous it is written in the call that changes it, the data later: FreeBSD's way to mount
+//! ext2, which is the order `normal` here. Stable is what the disk's cache has, as ext2fs sent no flushes.
+
+use platfs::Ordering;
+use platfs::mkfs::FsType;
+use platfs::placement::BlockPolicyKind;
+
+use super::cell::{Spec, rate};
+use super::{Scope, Table, summary, verdict};
+use crate::drive::Drive;
+use crate::jobs::Job;
+use crate::numbers::float;
+use crate::results::{Cell, Verdict};
+use crate::system::Mounting;
+use crate::table::Summary;
+use crate::workload::Outcome;
+
+pub(super) const TABLE: Table = Table {
+    name: "S4",
+    about: "reservation windows for ext2 (2010): dbench in MB/s and blogbench's scores, means over seeds",
+    figures: &["MB/s", "write score", "read score"],
+    jobs,
+    judge,
+};
+
+const NONE: &str = "none";
+const EIGHT: &str = "window 8";
+const DYNAMIC: &str = "dynamic";
+const OLD: &str = "old prealloc";
+const ASYNC: &str = "dynamic, async";
+
+const SYSTEMS: [(&str, BlockPolicyKind, Ordering); 5] = [
+    (NONE, BlockPolicyKind::Single, Ordering::Normal),
+    (EIGHT, BlockPolicyKind::Window, Ordering::Normal),
+    (DYNAMIC, BlockPolicyKind::WindowDynamic, Ordering::Normal),
+    (OLD, BlockPolicyKind::Prealloc8, Ordering::Normal),
+    (ASYNC, BlockPolicyKind::WindowDynamic, Ordering::Async),
+];
+
+/// Clients, rounds of the load, and published MB/s by system.
+const DBENCH: [(u64, u64, [f64; 5]); 4] = [
+    (1, 96, [49.9, 90.6, 90.3, 81.5, 106.9]),
+    (4, 48, [24.1, 30.2, 30.9, 28.0, 39.4]),
+    (8, 24, [14.7, 20.7, 20.3, 19.4, 21.4]),
+    (16, 12, [10.6, 13.7, 14.2, 13.3, 17.1]),
+];
+const BLOGBENCH: [(f64, f64); 5] =
+    [(32.9, 49_300.0), (38.3, 49_000.0), (38.2, 51_200.0), (35.4, 73_100.0), (40.1, 52_600.0)];
+
+fn jobs(scope: &Scope) -> Result<Vec<Job>, String> {
+    let drive = Drive::named("sata-2010-bsd")?;
+    let size = if scope.quick { 1 << 30 } else { 10 << 30 };
+    let mut jobs = Vec::new();
+    for ((system, policy, ordering), at) in SYSTEMS.into_iter().zip(0..) {
+        for seed in scope.seed..scope.seed.saturating_add(scope.seeds) {
+            let mounting =
+                Mounting { policy, ordering, delay: 0, seed, ..Mounting::new(drive, size, FsType::Ext2) };
+            let mut add = |case: String, workload, settings, measure, published, weight| {
+                let (table, quick, mounting) = (TABLE.name, scope.quick, mounting.clone());
+                let spec = Spec {
+                    table,
+                    case,
+                    system,
+                    seed,
+                    quick,
+                    mounting,
+                    workload,
+                    settings,
+                    measure,
+                    published,
+                    weight,
+                };
+                jobs.push(spec.job()?);
+                Ok::<_, String>(())
+            };
+            for (clients, rounds, was) in DBENCH {
+                let rounds = if scope.quick { 2 } else { rounds };
+                let settings = vec![("clients", clients), ("rounds", rounds)];
+                let was: Vec<_> = was.get(at).map(|was| ("MB/s", *was)).into_iter().collect();
+                add(dbench(clients), "dbench", settings, load, was, clients * rounds)?;
+            }
+            let was =
+                BLOGBENCH.get(at).map(|(write, read)| vec![("write score", *write), ("read score", *read)]);
+            add("blogbench".into(), "blogbench", Vec::new(), scores, was.unwrap_or_default(), 200)?;
+        }
+    }
+    Ok(jobs)
+}
+
+fn dbench(clients: u64) -> String {
+    format!("dbench {clients}")
+}
+
+fn load(outcomes: &[Outcome]) -> Vec<(&'static str, f64)> {
+    rate(outcomes, "load")
+}
+
+/// Calls of the kind a second.
+fn scores(outcomes: &[Outcome]) -> Vec<(&'static str, f64)> {
+    let Some(serve) = outcomes.iter().find(|outcome| outcome.name == "serve") else { return Vec::new() };
+    let calls = |kinds: &[&str]| -> f64 {
+        let calls: u64 =
+            kinds.iter().filter_map(|kind| serve.kinds.get(kind)).map(|timing| timing.calls).sum();
+        float(calls) / serve.seconds()
+    };
+    vec![
+        ("write score", calls(&["write", "create", "mkdir", "rename"])),
+        ("read score", calls(&["read", "open", "readdir"])),
+    ]
+}
+
+/// How two systems compare: below, no significant difference, above.
+fn compare(a: &Summary, b: &Summary) -> std::cmp::Ordering {
+    if a.differs(b) { a.avg.total_cmp(&b.avg) } else { std::cmp::Ordering::Equal }
+}
+
+/// Pairs of the published table that are at least this far apart have an order; its deviations are not known.
+const APART: f64 = 1.05;
+
+fn judge(cells: &[Cell]) -> Vec<Verdict> {
+    let mut verdicts = Vec::new();
+    for (clients, _, was) in DBENCH {
+        let case = dbench(clients);
+        verdicts.extend(order(cells, &case, "MB/s", was));
+    }
+    let scores = BLOGBENCH.map(|(write, _)| write);
+    verdicts.extend(order(cells, "blogbench", "write score", scores));
+    verdicts
+}
+
+/// One verdict for each claim of the published table on a case: none is last, growing windows are not behind those of 8
+/// or the old preallocation, asynchronous metadata is not behind.
+fn order(cells: &[Cell], case: &str, figure: &str, was: [f64; 5]) -> Vec<Verdict> {
+    let of = |name: &str| summary(cells, case, name, figure);
+    let published = |name: &str| {
+        SYSTEMS.iter().zip(was).find(|(system, _)| system.0 == name).map_or(f64::NAN, |(_, was)| was)
+    };
+    let pairs = [(EIGHT, NONE), (DYNAMIC, NONE), (OLD, NONE), (DYNAMIC, OLD), (ASYNC, DYNAMIC)];
+    let judged = pairs.into_iter().filter_map(|(better, worse)| {
+        let (a, b) = (of(better)?, of(worse)?);
+        let ratio = published(better) / published(worse);
+        let wanted = if ratio >= APART { "above" } else { "not behind" };
+        let found = compare(&a, &b);
+        let holds = if ratio >= APART { found.is_gt() } else { found.is_ge() };
+        let detail = format!(
+            "{:.1} ± {:.1} and {:.1} ± {:.1}, published {:.1} and {:.1}",
+            a.avg,
+            a.stddev,
+            b.avg,
+            b.stddev,
+            published(better),
+            published(worse)
+        );
+        Some(verdict("S4", format!("{case}: {better} {wanted} {worse}"), holds, detail))
+    });
+    judged.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::founding::tests::measured;
+    use crate::results::Figures;
+
+    /// The cells with other values, a little apart by seed.
+    fn told(cells: &[Cell], values: [f64; 5]) -> Vec<Cell> {
+        let tell = |cell: &Cell| {
+            let value = SYSTEMS.iter().zip(values).find(|(system, _)| system.0 == cell.system).unwrap().1;
+            let value = value + float(cell.seed) / 1e3;
+            let figures = cell.figures.0.iter().map(|(name, _)| (name.clone(), value));
+            Cell { figures: Figures(figures.collect()), ..cell.clone() }
+        };
+        cells.iter().map(tell).collect()
+    }
+
+    #[test]
+    fn orders_are_judged_either_way() {
+        let cells = measured(&TABLE);
+        assert_eq!(judge(&cells).len(), 5 * 5);
+        assert!(judge(&told(&cells, [1.0, 3.0, 3.0, 2.0, 4.0])).iter().all(|verdict| verdict.holds));
+        assert!(judge(&told(&cells, [4.0, 3.0, 1.5, 2.0, 1.0])).iter().all(|verdict| !verdict.holds));
+    }
+}
