@@ -20,7 +20,7 @@ use testkit::scratch::Scratch;
 use testkit::{fsck, mount, tool};
 
 /// Kinds of volumes for mke2fs, and how they are mounted.
-const KINDS: [(&str, &str); 8] = [
+const KINDS: [(&str, &str); 9] = [
     ("-t ext4 -b 4096 -J size=4", "rw"),
     ("-t ext3 -b 1024 -J size=1", "rw,data=ordered"),
     ("-t ext4 -b 1024 -J size=1", "rw,data=writeback,commit=1"),
@@ -29,6 +29,7 @@ const KINDS: [(&str, &str); 8] = [
     ("-t ext4 -b 4096 -O ^has_journal", "rw,softdep"),
     ("-t ext2 -b 1024", "rw,softdep,commit=1"),
     ("-t ext4 -b 1024 -J size=1", "rw,normal"),
+    ("-t ext2 -b 1024", "rw,sync"),
 ];
 
 /// What is in a file, by its name.
@@ -122,7 +123,7 @@ fn killed_once(seed: u64) {
     let [checked, ours] = ["checked.img", "ours.img"].map(|name| scratch.join(name));
     fs::copy(&image, &checked).unwrap();
     fs::copy(&image, &ours).unwrap();
-    let phased = ["softdep", "normal"].iter().any(|word| mount_options.contains(word));
+    let phased = ["softdep", "normal", "sync"].iter().any(|word| mount_options.contains(word));
     if phased {
         assert_reclaimed(&checked)
     } else {
@@ -146,7 +147,7 @@ fn able(test: &str) -> bool {
 #[test]
 fn a_killed_server_loses_nothing_that_was_synced() {
     if able("a_killed_server_loses_nothing_that_was_synced") {
-        (0..8).for_each(killed_once);
+        (0..9).for_each(killed_once);
     }
 }
 

@@ -4,9 +4,10 @@
 use std::ffi::OsStr;
 use std::sync::Arc;
 
-use ondisk::features::RoCompat;
-use ondisk::superblock::{STATE_ERROR, STATE_VALID};
-use platfs::{Error, OpenOptions, Volume};
+use ondisk::features::{Compat, Incompat, RoCompat};
+use ondisk::superblock::{RawSuperblock, STATE_ERROR, STATE_VALID};
+use platfs::device::Device;
+use platfs::{Error, OpenOptions, Ordering, Volume};
 
 use super::options::MountOptions;
 use crate::console::Failure;
@@ -60,7 +61,7 @@ fn open_to_write(name: &OsStr, options: &MountOptions) -> Result<Volume, String>
     let now = writing::now();
     let seed = now.seconds.cast_unsigned().rotate_left(32) ^ u64::from(now.nanoseconds);
     let delay = if options.delay { DELAYED } else { 0 };
-    let mut how = OpenOptions::new().write(true).now(now).seed(seed).ordering(options.ordering);
+    let mut how = OpenOptions::new().write(true).now(now).seed(seed).ordering(order(&*device, options));
     how = how.delay(delay).discard(options.discard).data(options.data);
     if let Some(policy) = options.policy {
         how = how.policy(policy);
@@ -72,6 +73,21 @@ fn open_to_write(name: &OsStr, options: &MountOptions) -> Result<Volume, String>
         Error::Unsupported(_) => format!("{error}; `e2fsck -p` brings a volume in order"),
         _ => error.to_string(),
     })
+}
+
+/// In which order changes reach the device. What is to be stable at once is so in phases where there is no journal, if
+/// the volume is one that soft updates know an order for.
+fn order(device: &dyn Device, options: &MountOptions) -> Ordering {
+    let is_plain = |raw: RawSuperblock| {
+        let features = raw.features();
+        let disordered = Incompat::INLINE_DATA | Incompat::EA_INODE;
+        !features.compat.contains(Compat::HAS_JOURNAL) && !features.incompat.intersects(disordered)
+    };
+    let at_once = (options.sync || options.sync_names) && options.ordering == Ordering::default();
+    if at_once && platfs::read_superblock(device).is_ok_and(is_plain) {
+        return Ordering::Softdep;
+    }
+    options.ordering
 }
 
 /// A failure to open, with the remedy if it is the journal's.
