@@ -33,6 +33,16 @@ impl Page<'_> {
     }
 }
 
+/// The style of whatever has the colour of a series: ten, and ten deeper ones.
+#[must_use]
+pub fn color(at: usize) -> String {
+    let own = at % 10;
+    if at % 20 < 10 {
+        return format!("--c: var(--s{own})");
+    }
+    format!("--c: color-mix(in oklab, var(--s{own}) 55%, var(--ink))")
+}
+
 /// JSON that can't end the element it stands in or begin a comment, whatever its strings hold: the characters of markup
 /// occur in strings only, where they can be written as numbers.
 fn inert(json: &str) -> String {

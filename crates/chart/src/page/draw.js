@@ -75,7 +75,8 @@ const draw = (() => {
     tip.style.top = Math.max(2, y) + "px";
   }
   const hush = () => { tip.hidden = true; };
-  const color = (at) => "--c: var(--s" + (at % 10) + ")";
+  // As `chart::page::color`.
+  const color = (at) => (at % 20 < 10 ? `--c: var(--s${at % 10})` : `--c: color-mix(in oklab, var(--s${at % 10}) 55%, var(--ink))`);
 
   // Puts a drawing into its place and tells how much there is to see.
   function show(host, root, marks) {
@@ -133,16 +134,20 @@ const draw = (() => {
     const ys = range(seen.flat().map((p) => p[1]));
     const log = spread(ys);
     const low = log ? ys[0] : ys[0] >= 0 && ys[0] < ys[1] * 0.6 ? 0 : ys[0] - (ys[1] - ys[0]) * 0.06;
-    const x = scale(xs[0], xs[1], box.left, box.right, spec.logx && xs[0] > 0);
+    // Few places, as of numbers of threads, have a mark each; such doublings stand at even distances.
+    const places = [...new Set(series.flatMap((s) => s.points.map((p) => p[0])))].sort((a, b) => a - b);
+    const few = !view && places.length > 1 && places.length <= 9;
+    const x = scale(xs[0], xs[1], box.left, box.right, few && xs[0] > 0 && xs[1] / xs[0] >= 8);
+    if (few) x.marks = places;
     const y = scale(low, ys[1] + (log ? 0 : (ys[1] - ys[0]) * 0.04), box.bottom, box.top, log);
     frame(root, x, y, box, [spec.x, spec.y + (log ? " (logarithmic)" : "")]);
     const ends = [];
     series.forEach((s, at) => {
-      const places = seen[at].map((p) => [x.place(p[0]).toFixed(1), y.place(p[1]).toFixed(1)]);
-      if (!places.length) return;
-      root.append(svg("polyline", { class: "line" + (s.first ? " first" : ""), style: color(s.color), points: places.join(" ") }));
-      if (places.length < 12) for (const [cx, cy] of places) root.append(svg("circle", { class: "dot", style: color(s.color), cx, cy, r: 3 }));
-      ends.push({ y: +places[places.length - 1][1], name: s.name, color: s.color });
+      const path = seen[at].map((p) => [x.place(p[0]).toFixed(1), y.place(p[1]).toFixed(1)]);
+      if (!path.length) return;
+      root.append(svg("polyline", { class: "line" + (s.first ? " first" : ""), style: color(s.color), points: path.join(" ") }));
+      if (path.length < 12) for (const [cx, cy] of path) root.append(svg("circle", { class: "dot", style: color(s.color), cx, cy, r: 3 }));
+      ends.push({ y: +path[path.length - 1][1], name: s.name, color: s.color });
     });
     names(root, ends, box.right + 8, box.top, box.bottom);
     const cursor = svg("line", { class: "cursor", y1: box.top, y2: box.bottom, visibility: "hidden" });

@@ -212,8 +212,9 @@ impl Table {
 
     /// Whether it compares with systems that are not ours.
     pub(crate) fn has_peers(&self, systems: &[String]) -> bool {
-        const PEERS: [&str; 4] = ["kernel ", "xfs", "btrfs", "fuse2fs"];
-        let is_peer = |name: &String| PEERS.iter().any(|peer| name.to_lowercase().starts_with(peer));
+        const PEERS: [&str; 5] = ["kernel", "ext4", "xfs", "btrfs", "fuse2fs"];
+        let word = |name: &str| name.split([' ', ',']).next().unwrap_or_default().to_lowercase();
+        let is_peer = |name: &String| PEERS.contains(&word(name).as_str());
         self.systems.iter().filter_map(|system| systems.get(*system)).any(is_peer)
     }
 }
@@ -266,7 +267,7 @@ mod tests {
         let records = vec![
             cell("age", "lease", 1, 1.0),
             cell("S2 ports tree", "spread", 1, 2.0),
-            cell("S0 dbench", "single", 1, 3.0),
+            cell("S0 dbench", "xfs-like", 1, 3.0),
             cell("S2 ports tree", "kernel ext4", 1, 4.0),
         ];
         let digest = Digest::of(records);

@@ -6,6 +6,7 @@ use crate::founding::TABLES;
 use crate::scenario::SCENARIOS;
 use crate::table::{Summary, align, show};
 use chart::escape;
+use chart::page::color;
 use serde_json::Value;
 use std::fmt::Write;
 
@@ -36,6 +37,8 @@ const TELLING: [&str; 22] = [
     "groups/mkdir",
     "misses",
 ];
+/// Most systems of a table that has its plots beside it.
+const BESIDE: usize = 5;
 /// Longest text of all figures of a table.
 const LONGEST: usize = 250_000;
 
@@ -80,8 +83,8 @@ impl Text {
         self.put("<div class=\"bar\"><div role=\"group\" aria-label=\"Systems shown\">");
         for (at, name) in digest.systems.iter().enumerate() {
             self.put(&format!(
-                "<button type=\"button\" data-toggle=\"{at}\" aria-pressed=\"true\" style=\"--c: var(--s{})\"><span class=\"key\"></span>{}</button>",
-                at % 10,
+                "<button type=\"button\" data-toggle=\"{at}\" aria-pressed=\"true\" style=\"{}\"><span class=\"key\"></span>{}</button>",
+                color(at),
                 escape(name)
             ));
         }
@@ -163,13 +166,13 @@ impl Text {
         }
         self.skipped(&table.skipped);
         let figures = telling(table);
+        // A narrow table leaves room for its plots.
+        self.put(if table.systems.len() <= BESIDE { "<div class=\"beside\"><div>" } else { "<div><div>" });
         self.table(digest, table, &figures);
-        for plot in plots::curves(digest, table) {
-            self.figure(plot);
-        }
-        self.put("<div class=\"pair\">");
+        self.put("</div><div class=\"pair\">");
+        plots::curves(digest, table).into_iter().for_each(|plot| self.figure(plot));
         plots::dots(table, &figures).into_iter().for_each(|plot| self.figure(plot));
-        self.put("</div>");
+        self.put("</div></div>");
         plots::criteria(table).into_iter().chain(aging).for_each(|plot| self.figure(plot));
         self.all_figures(digest, table);
         self.made(digest, table);
@@ -195,7 +198,7 @@ impl Text {
         self.put("<div class=\"scroll\"><table><thead><tr><th></th>");
         for system in &table.systems {
             let name = digest.systems.get(*system).map_or("", String::as_str);
-            self.put(&format!("<th class=\"n\" data-s=\"{system}\" scope=\"col\"><span class=\"key\" style=\"--c: var(--s{})\"></span>{}</th>", system % 10, escape(name)));
+            self.put(&format!("<th class=\"n\" data-s=\"{system}\" scope=\"col\"><span class=\"key\" style=\"{}\"></span>{}</th>", color(*system), escape(name)));
         }
         self.put("</tr></thead>");
         let ratios = table.has_peers(&digest.systems);

@@ -9,7 +9,7 @@
 
   function lines(host, plot) {
     const series = plot.series.map((line, at) => ({ ...line, color: line.s === null ? at : line.s, first: at === 0 }));
-    draw.lines(host, { label: `${plot.y} over ${plot.x}`, x: plot.x, y: plot.y, series: series.filter((line) => line.s === null || shown(line.s)), logx: plot.logx });
+    draw.lines(host, { label: `${plot.y} over ${plot.x}`, x: plot.x, y: plot.y, series: series.filter((line) => line.s === null || shown(line.s)) });
   }
   function dots(host, plot) {
     const series = plot.series.filter((one) => shown(one.s)).map((one) => ({ name: named(one.s), color: one.s, values: one.values.map((v) => v ?? NaN), told: one.told.map((v) => v ?? NaN) }));
@@ -58,7 +58,7 @@
       if (!state.at) state.at = +slider.max;
       const bins = Math.max(...runs.flatMap((run) => run.shots.map((shot) => shot.bins.length)));
       for (const run of runs) {
-        const caption = draw.html("figcaption", {}, draw.html("span", { class: "key", style: draw.color(run.s) }), draw.html("b", {}, named(run.s)), " ", draw.html("span", { class: "soft" }));
+        const caption = draw.html("figcaption", {}, draw.html("span", { class: "key", style: draw.color(run.s) }), draw.html("b", {}, named(run.s)), draw.html("div", { class: "soft small" }));
         const [map, files, free] = [draw.html("div", {}), draw.html("div", {}), draw.html("div", {})];
         volumes.append(draw.html("figure", {}, caption, map, files, free));
         parts.push({ run, note: caption.lastChild, map, files, free, bins });
