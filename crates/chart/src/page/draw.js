@@ -186,10 +186,10 @@ const draw = (() => {
     root.addEventListener("dblclick", () => zoom());
     root.addEventListener("keydown", (event) => {
       const [a, b] = [x.low, x.high];
-      if (event.key === "Escape") { hush(); zoom(); host.firstChild.focus(); return; }
+      if (event.key === "Escape") { hush(); zoom(); host.firstChild.focus({ preventScroll: true }); return; }
       if (event.key === "+" || event.key === "-") {
         const middle = at >= 0 ? all[at] : (a + b) / 2, half = (b - a) / (event.key === "+" ? 4 : 1);
-        zoom([middle - half, middle + half]); host.firstChild.focus(); return;
+        zoom([middle - half, middle + half]); host.firstChild.focus({ preventScroll: true }); return;
       }
       if (!["ArrowLeft", "ArrowRight"].includes(event.key) || !all.length) return;
       event.preventDefault();
@@ -367,6 +367,21 @@ const draw = (() => {
       if (spec.chosen === line) root.append(svg("rect", { class: "pick", x: room, y: y + 0.5, width: width - room, height: tall - 1 }));
       root.append(svg("rect", { x: 0, y, width, height: tall, fill: "transparent", style: spec.pick ? "cursor: pointer" : "", onpointermove: (event) => say(event, [row.name, ...(row.note || [])]), onpointerleave: hush, onclick: () => spec.pick && spec.pick(line) }));
     });
+    // With the keyboard: up and down, Enter chooses.
+    const frame = root.appendChild(svg("rect", { class: "pick", x: room, width: width - room, height: tall - 1, visibility: "hidden" }));
+    let at = spec.chosen >= 0 ? spec.chosen : -1;
+    root.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && spec.pick && at >= 0) { spec.pick(at); host.firstChild.focus({ preventScroll: true }); return; }
+      const step = { ArrowUp: -1, ArrowDown: 1 }[event.key];
+      if (!step || !spec.rows.length) return;
+      event.preventDefault();
+      at = Math.max(0, Math.min(spec.rows.length - 1, at + step));
+      frame.setAttribute("y", at * tall + 0.5);
+      frame.setAttribute("visibility", "visible");
+      const box = root.getBoundingClientRect();
+      say({ clientX: box.left + room, clientY: box.top + (at + 1) * tall * box.width / width }, [spec.rows[at].name, ...(spec.rows[at].note || [])]);
+    });
+    root.addEventListener("blur", () => { hush(); frame.setAttribute("visibility", "hidden"); });
     return show(host, root, marks);
   }
 

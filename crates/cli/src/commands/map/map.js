@@ -43,6 +43,7 @@
   function cells() {
     heat = draw.heat(host("cells"), { label: `${map.label}: ${titles[layer]}, cell by cell`, levels: layers[layer], columns, tall: 15, low: 5, tell, kept, ...(named ? { block, name } : {}) });
     heat.keep(kept);
+    draw.legend(find("legend"), "none", layer === 3 ? "most" : "all");
   }
   function choose(file) {
     chosen = chosen === file ? null : file;
@@ -73,7 +74,6 @@
   }
   find("find").addEventListener("input", files);
   find("order").addEventListener("change", files);
-  draw.legend(find("legend"), "none", "all");
   draw.theme(find("theme"));
   draw.again(all);
   all();
