@@ -178,7 +178,10 @@ fn the_page_shows_layers_files_and_names() {
     let key = "const keys = ['ArrowDown', 'Enter']; for (const key of keys) document.querySelector('#files svg').dispatchEvent(new KeyboardEvent('keydown', { key }))";
     browser.run(key);
     let next = browser.run("return document.getElementById('chosen').textContent");
-    assert!(next != chosen && next.as_str().unwrap().starts_with("Marked: /"), "the keyboard chooses the next: {next}");
+    assert!(
+        next != chosen && next.as_str().unwrap().starts_with("Marked: /"),
+        "the keyboard chooses the next: {next}"
+    );
     browser.run("const find = document.getElementById('find'); find.value = 'PLAIN'; find.dispatchEvent(new Event('input'))");
     assert_eq!(browser.run("return document.querySelectorAll('#files .track').length"), 1);
     let box_of = "const box = document.querySelector('#cells .draw svg').getBoundingClientRect();";

@@ -39,8 +39,14 @@ const TELLING: [&str; 22] = [
 ];
 /// Most systems of a table that has its plots beside it.
 const BESIDE: usize = 5;
-/// Longest text of all figures of a table.
-const LONGEST: usize = 250_000;
+/// Bytes of text of every figure, and cells, that all tables share.
+const TEXT: usize = 1_000_000;
+const CELLS: usize = 16_000;
+/// Bytes of details that all verdicts share, and most of one.
+const DETAILS: usize = 400_000;
+const DETAIL: usize = 2_000;
+/// Sessions that are listed, the last.
+const SESSIONS: usize = 200;
 
 /// What the founding documents are about, by number.
 const FOUNDING: [&str; 5] = [
@@ -157,9 +163,11 @@ impl Text {
         }
         if !table.verdicts.is_empty() {
             self.put("<ul class=\"verdicts\">");
+            let all: usize = digest.tables.iter().map(|table| table.verdicts.len()).sum();
+            let most = (DETAILS / all.max(1)).min(DETAIL);
             for verdict in &table.verdicts {
                 let (class, word) = if verdict.holds { ("yes", "holds") } else { ("no", "does not hold") };
-                let (text, detail) = (escape(&verdict.text), escape(&verdict.detail));
+                let (text, detail) = (escape(&verdict.text), escape(head(&verdict.detail, most)));
                 self.put(&format!("<li class=\"{class}\">{text}: <b>{word}</b> <span class=\"soft small\">{detail}</span></li>"));
             }
             self.put("</ul>");
@@ -202,13 +210,19 @@ impl Text {
         }
         self.put("</tr></thead>");
         let ratios = table.has_peers(&digest.systems);
-        for case in &table.cases {
+        let row = table.systems.len().max(1) * figures.len().max(1);
+        let shown = (CELLS / digest.tables.len().max(1) / row).max(2);
+        for case in table.cases.iter().take(shown) {
             self.case(table, case, figures, ratios);
         }
         self.put("</table></div>");
         let first =
             table.systems.first().and_then(|system| digest.systems.get(*system)).map_or("", String::as_str);
         let mut notes = Vec::new();
+        let more = table.cases.len().saturating_sub(shown);
+        if more > 0 {
+            notes.push(format!("{more} cases more are in the file of results."));
+        }
         if several {
             notes.push(format!("Means over several runs, \u{b1} their standard deviation. \u{25b2} \u{25bc}: above or below {first} at 95 % (Welch's t); \u{2248}: not told apart, the noise exceeds the effect."));
         }
@@ -260,8 +274,8 @@ impl Text {
         if text.is_empty() {
             return;
         }
-        let cut = text.char_indices().map(|(at, _)| at).take_while(|at| *at <= LONGEST).last().unwrap_or(0);
-        let (shown, rest) = if text.len() > LONGEST { text.split_at(cut) } else { (text.as_str(), "") };
+        let shown = head(&text, TEXT / digest.tables.len().max(1));
+        let rest = text.get(shown.len()..).unwrap_or_default();
         let more = if rest.is_empty() {
             String::new()
         } else {
@@ -292,7 +306,7 @@ impl Text {
 
     fn sessions(&mut self, digest: &Digest) {
         self.put("<footer><h2>Runs</h2><div class=\"scroll\"><table><thead><tr><th>started</th><th>command</th><th>version</th><th>machine</th></tr></thead><tbody>");
-        for session in &digest.sessions {
+        for session in digest.sessions.iter().skip(digest.sessions.len().saturating_sub(SESSIONS)) {
             let machine = &session.machine;
             self.put(&format!(
                 "<tr><th>{}</th><th><code>{}</code></th><th>{}</th><th>{} processors {}, {} GiB, Linux {}</th></tr>",
@@ -307,6 +321,12 @@ impl Text {
         }
         self.put("</tbody></table></div><p>Charts: drag to zoom in, Escape or a double click to see all; with the keyboard arrows, + and -. The buttons above take systems out and back in.</p></footer>");
     }
+}
+
+/// The beginning of a text, of whole characters.
+fn head(text: &str, bytes: usize) -> &str {
+    let end = (0..=bytes.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    text.get(..end).unwrap_or_default()
 }
 
 /// A number with its thousands apart.

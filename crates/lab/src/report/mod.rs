@@ -63,3 +63,51 @@ fn whole(path: &std::path::Path, bytes: &[u8]) -> std::io::Result<()> {
     }
     done
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::{Aging, Cell, Curve, Extents, Line, Record, Verdict};
+
+    #[test]
+    fn a_page_of_very_much_has_at_most_five_megabytes() {
+        let mut records = Vec::new();
+        for (table, case) in (0..40).flat_map(|table| (0..60).map(move |case| (table, case))) {
+            let (table, case) = (format!("table {table}"), format!("case {case}"));
+            for system in 0..6 {
+                let figures = (0..12).map(|n| (format!("figure {n}"), f64::from(n) * 1.234_567)).collect();
+                let system = format!("system {system}");
+                records.push(Record::from(Cell {
+                    table: table.clone(),
+                    case: case.clone(),
+                    system: system.clone(),
+                    figures,
+                    ..Cell::default()
+                }));
+                let files = vec![Extents { name: "x".repeat(200), runs: vec![(7, 1); 48] }; 16];
+                let frame = Aging {
+                    table: table.clone(),
+                    case: case.clone(),
+                    system,
+                    groups: vec![9; 99],
+                    files,
+                    ..Aging::default()
+                };
+                records.push(frame.into());
+            }
+            records.push(
+                Verdict {
+                    table: table.clone(),
+                    text: case,
+                    detail: "y".repeat(100_000),
+                    ..Verdict::default()
+                }
+                .into(),
+            );
+        }
+        let line = Line { name: "long".into(), points: (0..99_999).map(|n| (f64::from(n), 1.0)).collect() };
+        records.push(Curve { series: vec![line; 50], ..Curve::default() }.into());
+        let page = html(&Digest::of(records));
+        assert!(page.len() < 5 << 20, "{}", page.len());
+    }
+}

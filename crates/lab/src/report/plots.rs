@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 const ROOM: usize = 2_900_000;
 /// Cells of a heat map at most.
 const CELLS: usize = 960;
+/// Points of a line at most.
+const POINTS: usize = 300;
 /// Places along a strip.
 const PLACES: u64 = 1_024;
 
@@ -68,7 +70,10 @@ pub(crate) fn curves(digest: &Digest, table: &Table) -> Vec<Plot> {
     let plot = |curve: &crate::results::Curve| {
         let series = curve.series.iter().map(|line| {
             let system = digest.systems.iter().position(|name| *name == line.name);
-            let points: Vec<_> = line.points.iter().map(|(x, y)| (short(*x), short(*y))).collect();
+            // The last among them.
+            let each = line.points.len().div_ceil(POINTS).max(1);
+            let points = line.points.iter().rev().step_by(each).rev();
+            let points: Vec<_> = points.map(|(x, y)| (short(*x), short(*y))).collect();
             json!({ "s": system, "name": line.name, "points": points })
         });
         Plot {
@@ -106,11 +111,13 @@ pub(crate) fn criteria(table: &Table) -> Option<Plot> {
     })
 }
 
-/// The aging runs of all tables, in as much detail as there is room for.
+/// The aging runs of all tables, in as much detail as there is room for; of very many cases the first.
 pub(crate) fn aging(digest: &Digest) -> Vec<Option<Plot>> {
+    let least = DETAILS.last().copied().unwrap_or_default();
+    let fewer = [32, 16, 8, 4, 2, 1].map(|cases| (least, cases));
     let mut told = Vec::new();
-    for detail in DETAILS {
-        told = digest.tables.iter().map(|table| one_aging(table, detail)).collect();
+    for (detail, cases) in DETAILS.map(|detail| (detail, usize::MAX)).into_iter().chain(fewer) {
+        told = digest.tables.iter().map(|table| one_aging(table, detail, cases)).collect();
         let size: usize = told.iter().flatten().map(|plot: &Plot| plot.data.to_string().len()).sum();
         if size <= ROOM {
             break;
@@ -119,7 +126,7 @@ pub(crate) fn aging(digest: &Digest) -> Vec<Option<Plot>> {
     told
 }
 
-fn one_aging(table: &Table, detail: (usize, usize)) -> Option<Plot> {
+fn one_aging(table: &Table, detail: (usize, usize), most: usize) -> Option<Plot> {
     let mut cases: Vec<(&str, Vec<&Run>)> = Vec::new();
     for run in &table.aging {
         match cases.iter_mut().find(|(name, _)| *name == run.case) {
@@ -132,7 +139,7 @@ fn one_aging(table: &Table, detail: (usize, usize)) -> Option<Plot> {
     let first = cases.first()?.1.first()?;
     let caption = format!("The volume as it ages, seed {}: move along the run, or play it", first.seed);
     let case = |(name, runs): &(&str, Vec<&Run>)| json!({ "name": name, "runs": runs.iter().map(|run| one_run(run, detail)).collect::<Vec<_>>() });
-    let cases: Vec<Value> = cases.iter().map(case).collect();
+    let cases: Vec<Value> = cases.iter().take(most).map(case).collect();
     Some(Plot { caption, data: json!({ "kind": "aging", "cases": cases }) })
 }
 
