@@ -84,7 +84,8 @@ fn jobs(scope: &Scope) -> Result<Vec<Job>, String> {
             }
             let was =
                 BLOGBENCH.get(at).map(|(write, read)| vec![("write score", *write), ("read score", *read)]);
-            add("blogbench".into(), "blogbench", Vec::new(), scores, was.unwrap_or_default(), 200)?;
+            let settings = vec![("seconds", if scope.quick { 1 } else { 4 })];
+            add("blogbench".into(), "blogbench", settings, scores, was.unwrap_or_default(), 200)?;
         }
     }
     Ok(jobs)

@@ -16,7 +16,7 @@ const PIECE: u64 = 8 << 10;
 
 pub(super) fn phases(scale: &Scale) -> Result<Vec<Phase>, String> {
     let blogs = scale.number("blogs", 400, 20)?.max(1);
-    let seconds = scale.number("seconds", 60, 5)?;
+    let seconds = scale.number("seconds", 10, 1)?;
     let crew = |name: &str, default| scale.number(name, default, default);
     let crews = [("writers", 3), ("rewriters", 1), ("commenters", 5), ("readers", 20)];
     let mut clients = Vec::new();
