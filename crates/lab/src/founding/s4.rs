@@ -147,7 +147,7 @@ fn order(cells: &[Cell], case: &str, figure: &str, was: [f64; 5]) -> Vec<Verdict
         let found = compare(&a, &b);
         let holds = if ratio >= APART { found.is_gt() } else { found.is_ge() };
         let detail = format!(
-            "{:.1} ± {:.1} and {:.1} ± {:.1}, published {:.1} and {:.1}",
+            "{:.1} \u{b1} {:.1} and {:.1} \u{b1} {:.1}, published {:.1} and {:.1}",
             a.avg,
             a.stddev,
             b.avg,
