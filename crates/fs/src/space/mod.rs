@@ -486,6 +486,16 @@ impl Space {
         Ok(())
     }
 
+    /// Reads the block bitmaps of all groups, as Linux does behind a mount, so that placement knows all there is.
+    ///
+    /// # Errors
+    /// The device's failure; a bitmap that contradicts its descriptor; not open for writing.
+    pub fn load_bitmaps(&self) -> Result<()> {
+        let writing = self.writing()?;
+        (0..writing.format.geometry.groups)
+            .try_for_each(|group| self.load_block_bitmap(writing, Group(group)))
+    }
+
     /// Where the data of an inode's group may begin: behind the structures at its start.
     #[must_use]
     pub fn home(&self, format: &Format, inode: InodeNumber) -> Block {

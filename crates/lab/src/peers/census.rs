@@ -111,8 +111,9 @@ impl Census {
         Ok(Census { pieces, free })
     }
 
-    /// What is compared: of files, and of free space where it is known.
-    pub(super) fn figures(&self) -> Vec<(&'static str, f64)> {
+    /// What is compared: of files, and of free space where it is known; some of it beside the volume when it was
+    /// new, since formats cut up empty volumes in different ways.
+    pub(super) fn figures(&self, new: &Census) -> Vec<(&'static str, f64)> {
         let count = |values: &[u64]| u64::try_from(values.len()).unwrap_or(u64::MAX);
         let files = count(&self.pieces);
         let whole = count(&self.pieces.iter().copied().filter(|&pieces| pieces == 1).collect::<Vec<_>>());
@@ -122,14 +123,17 @@ impl Census {
             ("most extents", float(self.pieces.iter().copied().max().unwrap_or(0))),
             ("whole %", 100.0 * ratio(whole, files)),
         ];
-        if let Some(free) = &self.free {
+        if let (Some(free), Some(new)) = (&self.free, &new.free) {
+            let largest = |runs: &[u64]| runs.iter().copied().max().unwrap_or(0);
             let all: u64 = free.iter().sum();
             let least = |bound: u64| free.iter().filter(|&&run| run >= bound).sum::<u64>();
             figures.extend([
                 ("free blocks", float(all)),
                 ("free runs", float(count(free))),
+                ("runs added", float(count(free)) - float(count(new))),
                 ("mean run", ratio(all, count(free))),
-                ("largest run", float(free.iter().copied().max().unwrap_or(0))),
+                ("largest run", float(largest(free))),
+                ("largest left %", 100.0 * ratio(largest(free), largest(new))),
                 (">=512 %", 100.0 * ratio(least(512), all)),
                 (">=2048 %", 100.0 * ratio(least(2_048), all)),
             ]);
@@ -268,8 +272,10 @@ m/c: 1 extent found
         assert_eq!(free.runs, [9, 10]);
         let census = Census { pieces: vec![1, 1, 4], free: Some(free.runs) };
         assert_eq!(census.bins(), [0, 0, 0, 19]);
-        let figures = census.figures();
+        let new = Census { pieces: Vec::new(), free: Some(vec![38]) };
+        let figures = census.figures(&new);
         let figure = |name: &str| figures.iter().find(|figure| figure.0 == name).unwrap().1;
         assert_eq!((figure("extents/file"), figure("most extents"), figure("mean run")), (2.0, 4.0, 9.5));
+        assert_eq!((figure("runs added"), figure("largest left %")), (1.0, 1000.0 / 38.0));
     }
 }

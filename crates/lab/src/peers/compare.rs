@@ -10,8 +10,8 @@ use crate::results::{Cell, Verdict};
 use crate::table::{align, show};
 
 /// What is judged: figures of which less is better, and of which more is.
-const LESS: &[&str] = &["extents/file", "most extents", "free runs"];
-const MORE: &[&str] = &["whole %", "mean run", "largest run", ">=512 %", ">=2048 %"];
+const LESS: &[&str] = &["extents/file", "most extents", "runs added"];
+const MORE: &[&str] = &["largest left %", ">=512 %", ">=2048 %"];
 
 /// Names in the order in which they come.
 fn in_order<'c>(names: impl Iterator<Item = &'c str>) -> Vec<&'c str> {
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     fn cell(system: &str, seed: u64, seconds: f64, extents: f64) -> Cell {
-        let figures = [("seconds", seconds), ("extents/file", extents), ("mean run", 100.0 - extents)];
+        let figures = [("seconds", seconds), ("extents/file", extents), (">=512 %", 100.0 - extents)];
         Cell {
             table: TABLE.into(),
             case: "x: y".into(),

@@ -1,7 +1,7 @@
 //! The kernel's counters of mballoc (`mb_stats`) next to those of our port of it: the same fragmented image, the same
 //! calls, by the kernel on a loop device and by the library with the policy `mballoc`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 
 use placement::stats::{Criterion, Stats};
@@ -238,7 +238,7 @@ fn by_kernel(place: &Place, options: &MbstatsOptions, case: &Case) -> Result<(Co
         Some((name, text.trim().parse().ok()?))
     };
     let tunables = SHARED.into_iter().filter_map(tunable).collect();
-    run_on(&Directory::new(mounted.path()), options, case)?;
+    in_real_time(&Directory::new(mounted.path()), phase(options, case))?;
     let path = format!("/proc/fs/ext4/{device}/mb_stats");
     let stats = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
     mounted.end()?;
@@ -261,16 +261,28 @@ fn by_library(
     let how = OpenOptions::new().policy(BlockPolicyKind::Mballoc).tunables(&tunables);
     let library = Library::<Computer>::on_image(&place.image(), &how)?;
     // Linux reads all bitmaps in the background from mounting on.
-    library.volume().space().warm_up().map_err(|error| error.to_string())?;
-    library.kept(|| run_on(&library, options, case))?;
+    library.volume().space().load_bitmaps().map_err(|error| error.to_string())?;
+    library.kept(|| in_turns(&library, phase(options, case)))?;
     let counts = counts(&library.statistics());
     library.close()?;
     super::remove(&place.image())?;
     Ok(counts)
 }
 
-fn run_on(system: &dyn System, options: &MbstatsOptions, case: &Case) -> Result<(), String> {
-    in_real_time(system, phase(options, case)).map(drop)
+/// Runs the clients in turns, a file each. In the kernel a file is written faster than a time slice ends; our writers
+/// would hand the volume to each other at each call, and tear the files in a shared preallocation.
+fn in_turns(system: &dyn System, phase: Phase) -> Result<(), String> {
+    let mut clients: VecDeque<_> = phase.clients.into_iter().map(|calls| (system.client(), calls)).collect();
+    while let Some((mut client, mut calls)) = clients.pop_front() {
+        for call in calls.by_ref() {
+            client.perform(&call)?;
+            if matches!(call, Op::Close(_)) {
+                clients.push_back((client, calls));
+                break;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Our counters under the kernel's names.

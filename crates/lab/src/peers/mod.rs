@@ -101,6 +101,13 @@ const CASES: &[Case] = &[
         settings: &[("reserve", "1")],
         about: "the same to 4 MiB by fallocate",
     },
+    Case {
+        name: "fsmark",
+        workload: "fsmark",
+        settings: &[],
+        about: "10,000 files of 50 KiB by four threads",
+    },
+    Case { name: "dbench", workload: "dbench", settings: &[], about: "eight clients of a file server" },
     Case { name: "age", workload: "age", settings: &[], about: "full to 80 %, all written over twice" },
 ];
 
@@ -191,6 +198,7 @@ fn one(
         scale.settings.insert("volume".into(), size.to_string());
     }
     peer.make(place, size)?;
+    let new = peer.census(place)?;
     let mut cells = Vec::new();
     for phase in (workload.phases)(&scale)? {
         // Every phase has a sync behind it here.
@@ -200,7 +208,7 @@ fn one(
         let name = format!("{}: {}", case.name, phase.name);
         let outcome = peer.run(place, phase)?;
         let census = peer.census(place)?;
-        cells.push(cell(options, name, peer, seed, &outcome, &census));
+        cells.push(cell(options, name, peer, seed, &outcome, (&new, &census)));
     }
     remove(&place.image())?;
     Ok(cells)
@@ -217,7 +225,7 @@ fn cell(
     peer: &Peer,
     seed: u64,
     outcome: &crate::workload::Outcome,
-    census: &Census,
+    (new, census): (&Census, &Census),
 ) -> Cell {
     let mut parameters = serde_json::Map::new();
     parameters.insert("size_mib".into(), options.size.into());
@@ -225,7 +233,7 @@ fn cell(
     if options.quick {
         parameters.insert("quick".into(), true.into());
     }
-    let figures = std::iter::once(("seconds", outcome.seconds())).chain(census.figures());
+    let figures = std::iter::once(("seconds", outcome.seconds())).chain(census.figures(new));
     Cell {
         table: TABLE.into(),
         case,

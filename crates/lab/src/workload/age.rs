@@ -2,6 +2,9 @@
 //! then until that much was written over again. Each client ages its share of the volume in directories of its own,
 //! so that its calls are the same whatever the others do.
 //!
+//! What takes months elsewhere takes seconds here, in which all of it could stay in memory and nothing would age: so
+//! everything is synced again and again.
+//!
 //! Sizes: lognormal(9.48, 2.46) up to 8 MiB, as fitted to file systems in use (Agrawal et al. 2007, Impressions 2009).
 //! Half of the victims are among the youngest third, the others anywhere.
 
@@ -18,6 +21,7 @@ pub(super) const SETTINGS: &[(&str, &str)] = &[
     ("clients", "clients at once"),
     ("directories", "directories of each"),
     ("sync", "fsync before so many in a hundred closes"),
+    ("settle", "bytes a client writes from one sync of all to its next: what passes as time; 0: none"),
 ];
 
 /// Bytes of a block: what a file takes is a multiple of it.
@@ -33,12 +37,15 @@ pub(super) fn phases(scale: &Scale) -> Result<Vec<Phase>, String> {
     let clients = scale.number("clients", 4, 4)?.max(1);
     let directories = scale.number("directories", 25, 8)?.max(1);
     let sync = scale.number("sync", 10, 10)?;
+    let settle = scale.number("settle", 32 << 20, 8 << 20)? / BLOCK;
     let make = |client: u64| {
         let share = used / clients / BLOCK;
         Churn {
             client,
             directories,
             sync,
+            settle,
+            settled: 0,
             share,
             goal: share + share * over / 100,
             used: 0,
@@ -65,6 +72,9 @@ struct Churn {
     client: u64,
     directories: u64,
     sync: u64,
+    /// Blocks that are written between two syncs of all, and how many were when it was last done.
+    settle: u64,
+    settled: u64,
     /// Blocks that its files may take, and how many it writes in all.
     share: u64,
     goal: u64,
@@ -165,6 +175,10 @@ impl Churn {
     }
 
     fn step(&mut self) {
+        if self.settle > 0 && self.written - self.settled >= self.settle {
+            self.settled = self.written;
+            self.calls.push_back(Op::SyncAll);
+        }
         match self.numbers.below(20) {
             0 => self.truncate(),
             1 => self.rewrite(),
@@ -232,7 +246,7 @@ mod tests {
         let share = (96 << 20) / 100 * 50 / 4;
         let (end, most) = replayed(&all);
         assert!(most <= share && end > share / 100 * 60, "{end} of {share}, at most {most}");
-        for kind in ["mkdir", "create", "open", "write", "truncate", "unlink", "fsync"] {
+        for kind in ["mkdir", "create", "open", "write", "truncate", "unlink", "fsync", "sync"] {
             assert!(all.iter().any(|op| op.kind() == kind), "{kind}");
         }
         assert_eq!(all, calls());

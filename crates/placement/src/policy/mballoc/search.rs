@@ -81,6 +81,8 @@ impl<'a> Search<'a> {
         if u64::from(self.goal) == stripe && !goal.0.is_multiple_of(stripe) {
             return Ok(None);
         }
+        // The kernel counts it in all, though no criterion did it.
+        self.view.note(Counter::ExtentsScanned, 1);
         Ok(Some(ClusterRun { start: goal, count: self.goal }))
     }
 

@@ -53,3 +53,20 @@ fn rotating_disks_are_scanned_in_order_first() {
     engine.allocate(&request).unwrap().keep();
     assert!(engine.stats().criterion(crate::stats::Criterion::GoalLenFast).groups_considered >= 1);
 }
+
+#[test]
+fn what_is_found_at_the_goal_counts_as_an_extent_that_was_looked_at() {
+    let engine = engine(Tunables { mb_stream_req: 0, ..Tunables::new(Generation::From617) });
+    let piece = |offset: u64, goal: u64| {
+        let request = Request { owner: 9, offset, extends: offset > 0, ..Request::data(Cluster(goal), 4) };
+        engine.allocate(&Request { growing: true, size: offset + 4, ..request }).unwrap().keep()
+    };
+    let scanned = || engine.stats().get(Counter::ExtentsScanned);
+    let first = piece(0, 0);
+    let before = scanned();
+    let second = piece(4, first.end());
+    assert_eq!(second.start.0, first.end());
+    assert_eq!(scanned(), before + 1);
+    let criteria = crate::stats::Criterion::ALL.map(|criterion| engine.stats().criterion(criterion).hits);
+    assert_eq!(criteria.iter().sum::<u64>(), 1);
+}
