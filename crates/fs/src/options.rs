@@ -114,6 +114,13 @@ impl OpenOptions {
         self
     }
 
+    /// What may well wait in memory on a machine with so many bytes of it, for [`OpenOptions::delay`]: a part of 32,
+    /// from 32 MiB to 1 GiB. Files that grow side by side are whole where all of them wait until they are done.
+    #[must_use]
+    pub fn delay_with(memory: u64) -> u64 {
+        (memory / 32).clamp(32 << 20, 1 << 30)
+    }
+
     /// Bytes written by [`Volume::write_at`](crate::Volume::write_at) that may wait in memory before they
     /// get their blocks; with 0, the default, they get them at once.
     #[must_use]

@@ -15,9 +15,6 @@ use crate::image;
 use crate::reading::OpenImage;
 use crate::writing;
 
-/// Most bytes that wait in memory for their blocks.
-const DELAYED: u64 = 32 << 20;
-
 /// An image, open.
 pub struct Opened {
     /// It.
@@ -60,7 +57,7 @@ fn open_to_write(name: &OsStr, options: &MountOptions) -> Result<Volume, String>
     let device = image::open_write_locked(name).map_err(|error| error.to_string())?;
     let now = writing::now();
     let seed = now.seconds.cast_unsigned().rotate_left(32) ^ u64::from(now.nanoseconds);
-    let delay = if options.delay { DELAYED } else { 0 };
+    let delay = if options.delay { OpenOptions::delay_with(memory()) } else { 0 };
     let mut how = OpenOptions::new().write(true).now(now).seed(seed).ordering(order(&*device, options));
     how = how.delay(delay).discard(options.discard).data(options.data);
     if let Some(policy) = options.policy {
@@ -88,6 +85,12 @@ fn order(device: &dyn Device, options: &MountOptions) -> Ordering {
         return Ordering::Softdep;
     }
     options.ordering
+}
+
+/// Bytes of memory of this machine.
+fn memory() -> u64 {
+    let known = rustix::system::sysinfo();
+    known.totalram.saturating_mul(u64::from(known.mem_unit))
 }
 
 /// A failure to open, with the remedy if it is the journal's.

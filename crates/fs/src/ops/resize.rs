@@ -68,6 +68,9 @@ pub(super) fn in_parts(
     Ok(())
 }
 
+/// Space that is taken by less at once behind the end of a file will be followed by more.
+const LITTLE: u64 = 1 << 20;
+
 impl Volume {
     /// Gives a regular file a size: what is behind it is freed, what is added is a hole.
     ///
@@ -321,11 +324,13 @@ impl Volume {
         (inner, outer)
     }
 
-    /// Takes space for the holes of a range.
+    /// Takes space for the holes of a range. Little by little behind the end is how a file grows; who knows its
+    /// size says it at once.
     fn preallocate(&self, update: &mut Update<'_>, node: &mut Inode, offset: u64, end: u64) -> Result<()> {
         let (_, (mut at, stop)) = self.blocks_in(offset, end);
         let mut ahead = file::Ahead::default();
-        let hint = file::WriteHint { end, growing: false };
+        let growing = offset == node.size() && end - offset < LITTLE;
+        let hint = file::WriteHint { end, growing };
         while at < stop {
             let found = map::lookup(&*update, &self.format, node, FileBlock(low_u32(at)))?;
             let count = found.count.min(stop - at);

@@ -13,8 +13,7 @@ use platfs::{OpenOptions, Volume};
 use super::Library;
 use super::library::Host;
 
-/// Most bytes that wait for their blocks, how often the clock looks, and how often it makes all stable: as `plat mount` has them.
-const DELAY: u64 = 32 << 20;
+/// How often the clock looks, and how often it makes all stable: as `plat mount` has them.
 const EVERY: Duration = Duration::from_secs(5);
 const STABLE: u64 = 6;
 
@@ -43,7 +42,9 @@ impl Host for Computer {
 impl Computer {
     /// How `plat mount` opens a volume.
     pub(crate) fn mounting() -> OpenOptions {
-        OpenOptions::new().delay(DELAY)
+        let known = rustix::system::sysinfo();
+        let memory = known.totalram.saturating_mul(u64::from(known.mem_unit));
+        OpenOptions::new().delay(OpenOptions::delay_with(memory))
     }
 }
 
