@@ -64,7 +64,7 @@ impl Outgoing {
 /// Parts of the cache with locks of their own; a power of two.
 const SHARDS: usize = 16;
 /// Memory for metadata blocks before clean ones are dropped.
-const CACHE_BYTES: usize = 32 << 20;
+const CACHE_BYTES: u64 = 32 << 20;
 /// Bytes of neighbouring blocks written at once.
 const GATHER: usize = 256 << 10;
 /// Times a block is read from the device again because others were dropped meanwhile, before it is
@@ -94,21 +94,29 @@ pub struct Cache {
 impl Cache {
     /// An empty cache over a device.
     pub fn new(device: Arc<dyn Device>, block_size: BlockSize, sealer: Sealer) -> Self {
-        let capacity = (CACHE_BYTES / block_size.bytes_usize() / SHARDS).max(1);
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
-        Cache {
+        let cache = Cache {
             device,
             block_size,
             sealer,
             shards,
             changed: AtomicUsize::new(0),
-            capacity,
+            capacity: 1,
             versions: Versions::new(),
             journaled: AtomicBool::new(false),
             journals_data: AtomicBool::new(false),
             forgotten: Mutex::default(),
             epoch: OnceLock::new(),
-        }
+        };
+        cache.bounded(CACHE_BYTES)
+    }
+
+    /// As new, with another bound on memory than the usual one.
+    #[must_use]
+    pub(crate) fn bounded(mut self, bytes: u64) -> Self {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        self.capacity = (bytes / self.block_size.bytes_usize() / SHARDS).max(1);
+        self
     }
 
     /// Bytes of a block.

@@ -55,6 +55,8 @@ pub struct OpenOptions {
     pub(crate) directories: DirectoryPolicyKind,
     pub(crate) loading: bool,
     pub(crate) delay: u64,
+    pub(crate) cache: Option<u64>,
+    pub(crate) bitmaps: Option<u64>,
     pub(crate) ordering: Ordering,
     pub(crate) force: bool,
     pub(crate) noload: bool,
@@ -126,6 +128,22 @@ impl OpenOptions {
     #[must_use]
     pub fn delay(mut self, bytes: u64) -> Self {
         self.delay = bytes;
+        self
+    }
+
+    /// Memory for metadata blocks, in bytes, before clean ones are dropped; 32 MiB if not said. Changed ones
+    /// are on their way to the device once they take half of it, where no journal holds them.
+    #[must_use]
+    pub fn cache(mut self, bytes: u64) -> Self {
+        self.cache = Some(bytes);
+        self
+    }
+
+    /// Memory for what is known of the free space of groups, in bytes; all that was seen is kept if not said. What was unused
+    /// for longest is dropped after a sync, and its bitmap read again when it is wanted.
+    #[must_use]
+    pub fn bitmaps(mut self, bytes: u64) -> Self {
+        self.bitmaps = Some(bytes);
         self
     }
 

@@ -155,13 +155,22 @@ impl Volume {
         let Recovered { device, recovery, unclean } = recovered(device, options)?;
         let (mut raw, format) = readable(&*device)?;
         let log2 = format.geometry.block_size.log2();
-        let cache = Arc::new(Cache::new(Arc::clone(&device), format.geometry.block_size, format.sealer));
+        let cache = Cache::new(Arc::clone(&device), format.geometry.block_size, format.sealer);
+        let cache = Arc::new(match options.cache {
+            Some(bytes) => cache.bounded(bytes),
+            None => cache,
+        });
         let space = if options.write {
             let is_seen_to = options.force || unclean.is_some();
             refuse_unwritable(&raw, &*device, &format, &options.clone().force(is_seen_to))?;
             phased::mark::remove(&mut raw);
             let (policy, loading) = (options.block_policy()?, options.loading);
-            Space::for_writing(&*device, &format, Arc::clone(&cache), policy, options.directories, loading)?
+            let cache = Arc::clone(&cache);
+            let space = Space::for_writing(&*device, &format, cache, policy, options.directories, loading)?;
+            match options.bitmaps {
+                Some(bytes) => space.bounded(bytes),
+                None => space,
+            }
         } else {
             Space::for_reading(&*device, &format)?
         };

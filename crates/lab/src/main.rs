@@ -21,6 +21,8 @@ mod scenario;
 mod series;
 mod system;
 mod table;
+mod tar;
+mod tree;
 mod verdict;
 mod volume;
 mod work;

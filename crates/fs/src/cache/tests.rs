@@ -36,6 +36,14 @@ fn the_bound_drops_cold_blocks_and_keeps_those_in_use_and_those_changed() {
 }
 
 #[test]
+fn the_bound_can_be_said() {
+    let cache = cache(&Arc::new(MemoryDevice::new(1 << 24))).bounded(64 * 4096);
+    (0..1000).for_each(|block| drop(cache.read(Block(block), Role::Plain).unwrap()));
+    assert!((32..=64).contains(&held(&cache)), "{}", held(&cache));
+    assert_eq!(cache.bounded(0).capacity(), SHARDS);
+}
+
+#[test]
 fn what_changes_while_it_is_written_is_written_again() {
     let device = Arc::new(MemoryDevice::new(1 << 20));
     let cache = cache(&device);

@@ -6,7 +6,7 @@
 //! of the volume, and not be on its way out already.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use ondisk::corrupt::Place;
 use ondisk::inode::FileType;
@@ -86,12 +86,8 @@ impl Space {
         if groups::touches(self.descriptors().structures(&writing.format)?, run) {
             return wrong("hold structures of the volume");
         }
-        for group in groups::groups_in(&writing.format.geometry, run) {
-            self.know_group(writing, group)?;
-        }
         {
-            // Under one lock: what a sync settles stops leaving and is free at the same moment.
-            let mut ledger = lock(&writing.ledger);
+            let mut ledger = self.with_known(writing, run)?;
             if !writing.blocks.is_used(run) {
                 return wrong("are not in use");
             }
@@ -116,6 +112,21 @@ impl Space {
         self.free_clusters(update, run)?;
         update.forget(BlockRun { start: block, count: 1 });
         Ok(u64::from(geometry.blocks_per_cluster()))
+    }
+
+    /// The ledger, once the bitmaps of the groups of a run are known: as long as it is locked nothing settles, so that what
+    /// stops leaving is free at the same moment, and no bitmap is dropped.
+    fn with_known<'w>(&self, writing: &'w Writing, run: ClusterRun) -> Result<MutexGuard<'w, Ledger>> {
+        loop {
+            for group in groups::groups_in(&writing.format.geometry, run) {
+                self.know_group(writing, group)?;
+            }
+            let ledger = lock(&writing.ledger);
+            let loaded = lock(&writing.loaded);
+            if groups::groups_in(&writing.format.geometry, run).all(|group| loaded.contains(&group.0)) {
+                return Ok(ledger);
+            }
+        }
     }
 
     /// The bitmap of a group must be known before anything in it is freed.
@@ -200,7 +211,24 @@ impl Space {
             writing.inodes.free(*index, *directory).map_err(denied)?;
         }
         ledger.settled(work);
+        if let Some(bytes) = writing.bound {
+            self.forget(writing, &ledger, work, bytes)?;
+        }
         writing.settlements.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// Drops what is known of groups beyond a bound on memory. Their bitmaps are read again from the cache, where what the
+    /// next sync frees looks free too early: nothing may be on its way out.
+    fn forget(&self, writing: &Writing, ledger: &Ledger, work: &Work, bytes: u64) -> Result<()> {
+        let format = &writing.format;
+        for group in groups::touched(&format.geometry, work).into_iter().map(Group) {
+            let bitmap = groups::read_block_bitmap(&*writing.cache, format, &self.descriptors(), group)?;
+            writing.blocks.written(group, &bitmap);
+        }
+        if !ledger.is_leaving() && writing.blocks.shrink_to(bytes) > 0 {
+            lock(&writing.loaded).retain(|group| !writing.blocks.needs_bitmap(Group(*group)));
+        }
         Ok(())
     }
 

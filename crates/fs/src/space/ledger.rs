@@ -121,6 +121,11 @@ impl Ledger {
         push(&mut self.work.freed, run);
     }
 
+    /// Whether any clusters are on their way out.
+    pub(super) fn is_leaving(&self) -> bool {
+        !self.leaving.is_empty()
+    }
+
     /// As [`Ledger::leave`], for an inode.
     pub(super) fn leave_inode(&mut self, index: u32) -> bool {
         self.leaving_inodes.insert(index)

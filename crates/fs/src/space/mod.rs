@@ -68,6 +68,8 @@ struct Writing {
     broken: Mutex<HashSet<u32>>,
     /// How often freed space became free.
     settlements: AtomicU64,
+    /// Bytes of what is known of groups that are kept.
+    bound: Option<u64>,
 }
 
 /// What a file's data asks of the volume; lengths in blocks.
@@ -219,8 +221,18 @@ impl Space {
             loaded: Mutex::default(),
             broken: Mutex::default(),
             settlements: AtomicU64::new(0),
+            bound: None,
         };
         Ok(Space { descriptors: RwLock::new(descriptors), writing: Some(writing) })
+    }
+
+    /// As it was, with a bound on the memory of what is known of groups.
+    #[must_use]
+    pub fn bounded(mut self, bytes: u64) -> Self {
+        if let Some(writing) = &mut self.writing {
+            writing.bound = Some(bytes);
+        }
+        self
     }
 
     fn writing(&self) -> Result<&Writing> {

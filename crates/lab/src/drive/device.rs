@@ -78,6 +78,8 @@ struct State {
     /// Since when the host moves bytes on, and how many it was asked to move beside those that are too many.
     moving: Option<u64>,
     asked: u64,
+    /// While a direct call goes on: what it has written.
+    direct: Option<Vec<(u64, u64)>>,
     /// The file whose bytes are being written, and the place in it of the next.
     file: Option<(u64, u64)>,
     /// Nothing takes time: for making volumes.
@@ -101,6 +103,7 @@ impl ModelDevice {
             pages: Pages::default(),
             moving: None,
             asked: 0,
+            direct: None,
             file: None,
             stopped: true,
             figures: Figures::default(),
@@ -159,6 +162,22 @@ impl ModelDevice {
     /// What is written from now on are bytes of a file, from a place in it on; or is metadata.
     pub(crate) fn writing(&self, file: Option<(u64, u64)>) {
         self.state().file = file;
+    }
+
+    /// A direct call begins: what is read and written goes past the buffer cache, but for single pages, which are metadata.
+    pub(crate) fn begin_direct(&self) {
+        self.state().direct = Some(Vec::new());
+    }
+
+    /// It ends: what it wrote is on its medium then.
+    pub(crate) fn end_direct(&self) {
+        let mut state = self.state();
+        for (offset, len) in state.direct.take().unwrap_or_default() {
+            let pages = offset / PAGE..(offset + len).div_ceil(PAGE);
+            while pages.clone().any(|page| state.waits(page)) && state.serve_queued(self.drive) {
+                state.now = state.now.max(state.free_at);
+            }
+        }
     }
 
     /// A file's bytes need not be written any more.
@@ -313,6 +332,16 @@ impl State {
         self.queue.range(..end).next_back().is_some_and(|(_, &(to, _))| to > page * PAGE)
     }
 
+    /// Reads a range from the drive.
+    fn fetch(&mut self, mut at: u64, end: u64, largest: u64) {
+        while at < end {
+            let step = (end - at).min(largest);
+            self.serve(self.now, Request { write: false, offset: at, len: step });
+            self.now = self.free_at;
+            at += step;
+        }
+    }
+
     /// The runs of pages of a range that are not in memory; they are from now on.
     fn missing(&mut self, offset: u64, len: u64) -> Vec<(u64, u64)> {
         let mut runs: Vec<(u64, u64)> = Vec::new();
@@ -352,14 +381,12 @@ impl Device for ModelDevice {
             return Ok(());
         }
         state.catch_up(self.drive);
+        if state.direct.is_some() && len > PAGE {
+            state.fetch(offset, offset + len, self.drive.request);
+            return Ok(());
+        }
         for (first, end) in state.missing(offset, len) {
-            let (mut at, stop) = (first * PAGE, (end * PAGE).min(self.size));
-            while at < stop {
-                let step = (stop - at).min(self.drive.request);
-                state.serve(state.now, Request { write: false, offset: at, len: step });
-                state.now = state.free_at;
-                at += step;
-            }
+            state.fetch(first * PAGE, (end * PAGE).min(self.size), self.drive.request);
         }
         Ok(())
     }
@@ -371,6 +398,13 @@ impl Device for ModelDevice {
         let state = &mut *state;
         state.store.write(offset, data);
         if state.stopped || len == 0 {
+            return Ok(());
+        }
+        if len > PAGE
+            && let Some(direct) = &mut state.direct
+        {
+            direct.push((offset, len));
+            state.send(&[(offset, len)], self.drive);
             return Ok(());
         }
         (offset / PAGE..(offset + len).div_ceil(PAGE)).for_each(|page| state.buffers.keep(page));
@@ -444,7 +478,7 @@ mod tests {
 
     #[test]
     fn neighbours_become_one_request_and_what_was_read_is_remembered() {
-        let device = device("ide-2000");
+        let device = device("scsi-2004");
         for i in [3u64, 1, 0, 2] {
             device.write_at(i * 4096 + (1 << 20), &[1; 4096]).unwrap();
         }
@@ -471,7 +505,8 @@ mod tests {
         // At 37 MB/s; 16 MiB wait.
         assert!((1.3..1.45).contains(&seconds), "{seconds}");
         device.write_back(None);
-        device.flush().unwrap();
+        device.set_now(device.now() + 10_000 * MS);
+        device.read_at(0, &mut [0; 1]).unwrap();
         assert_eq!(device.figures().written_bytes, 64 << 20);
         assert!(device.read_at(1 << 30, &mut [0; 1]).is_err() && device.write_at(u64::MAX, &[1]).is_err());
     }
@@ -511,6 +546,34 @@ mod tests {
         device.set_now(100);
         device.compute(7);
         assert_eq!(device.now(), 107);
+    }
+
+    #[test]
+    fn a_flush_waits_for_the_medium_only_where_hosts_had_it_so() {
+        for (name, waits) in [("ide-2000", false), ("sata-2010", true)] {
+            let device = device(name);
+            device.write_at(1 << 20, &[1; 4096]).unwrap();
+            device.flush().unwrap();
+            assert_eq!((device.now() > MS, device.figures().flushes), (waits, 1));
+        }
+    }
+
+    #[test]
+    fn direct_calls_end_on_the_medium_and_leave_no_pages_behind() {
+        let device = device("sata-2010");
+        device.begin_direct();
+        device.write_at(1 << 20, &[1; 65_536]).unwrap();
+        device.end_direct();
+        let written = device.now();
+        assert!(written > MS && device.figures().writes == 1);
+        for reads in 1..=2 {
+            device.begin_direct();
+            device.read_at(1 << 20, &mut [0; 65_536]).unwrap();
+            device.read_at(1 << 19, &mut [0; 4096]).unwrap();
+            device.end_direct();
+            // The single page is metadata and is remembered.
+            assert_eq!(device.figures().reads, reads + 1);
+        }
     }
 
     #[test]

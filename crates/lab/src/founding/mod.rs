@@ -6,6 +6,9 @@
 
 mod cell;
 mod s0;
+mod s1;
+mod s2;
+mod s3;
 mod s4;
 
 use std::collections::BTreeSet;
@@ -40,7 +43,7 @@ pub(crate) struct Table {
 pub(crate) const SEEDS: u64 = 5;
 
 /// All tables.
-pub(crate) const TABLES: &[Table] = &[s0::TABLE, s4::TABLE];
+pub(crate) const TABLES: &[Table] = &[s0::TABLE, s1::TABLE, s2::TABLE, s3::TABLE, s4::TABLE];
 
 /// Runs the tables whose name contains `only`, prints each as soon as it is done, and says whether all
 /// verdicts hold. With results, what an earlier run found there is taken over.

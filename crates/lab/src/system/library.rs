@@ -31,6 +31,10 @@ const AHEAD: u64 = 128 << 10;
 /// Largest single read or write.
 const PIECE: u64 = 1 << 20;
 
+/// Memory of the library's own for metadata, where the machine has that much to spare: what it holds beyond
+/// that, the model's buffer cache has. Half of it may be changed. What is known of free space may take an eighth.
+const METADATA: u64 = 32 << 20;
+
 /// A volume to be made, and how it is opened.
 #[derive(Clone, Debug)]
 pub(crate) struct Mounting {
@@ -76,6 +80,8 @@ impl Mounting {
             .ordering(self.ordering)
             .data(self.data)
             .delay(self.delay)
+            .cache(METADATA.min(self.drive.cache / 2))
+            .bitmaps(self.drive.cache / 8)
             .seed(self.seed)
             .now(time(0))
     }
@@ -105,6 +111,9 @@ pub(crate) trait Host: Send + Sync {
     fn forget(&self, _file: u64) {}
     /// What was read is not in memory any more.
     fn drop_caches(&self) {}
+    /// What is done until the end of it goes past the host's memory, and is on the medium then.
+    fn begin_direct(&self) {}
+    fn end_direct(&self) {}
 }
 
 impl Host for ModelDevice {
@@ -138,6 +147,14 @@ impl Host for ModelDevice {
 
     fn drop_caches(&self) {
         ModelDevice::drop_caches(self);
+    }
+
+    fn begin_direct(&self) {
+        ModelDevice::begin_direct(self);
+    }
+
+    fn end_direct(&self) {
+        ModelDevice::end_direct(self);
     }
 }
 
@@ -186,15 +203,24 @@ impl Library {
     /// # Errors
     /// The volume can't be opened so.
     pub(crate) fn remount(self, mounting: &Mounting) -> Result<Library, String> {
-        let Library { device, volume, .. } = self;
-        device.flush().map_err(|error| error.to_string())?;
-        device.stop();
-        volume.close().map_err(|error| error.to_string())?;
+        let device = self.close()?;
         let now = device.now();
         let library = Self::open(device, mounting)?;
         *lock(&library.due) = now + EVERY;
         library.volume.set_now(time(now));
         Ok(library)
+    }
+
+    /// Unmounts without taking time.
+    ///
+    /// # Errors
+    /// The volume's.
+    pub(crate) fn close(self) -> Result<Arc<ModelDevice>, String> {
+        let Library { device, volume, .. } = self;
+        device.flush().map_err(|error| error.to_string())?;
+        device.stop();
+        volume.close().map_err(|error| error.to_string())?;
+        Ok(device)
     }
 
     pub(crate) fn device(&self) -> &Arc<ModelDevice> {
@@ -318,6 +344,8 @@ impl<H: Host> Program<'_, H> {
         let (directory, name) = self.library.place(path)?;
         let number = match volume.lookup(directory, name) {
             Ok(number) => {
+                // An open file's inode is in memory.
+                volume.metadata(number)?;
                 if create {
                     volume.truncate(number, 0)?;
                 }
@@ -375,6 +403,27 @@ impl<H: Host> Program<'_, H> {
         Ok(len)
     }
 
+    /// Delayed bytes go with those of a write, all of them.
+    fn direct(&mut self, slot: Slot, offset: u64, len: u64, write: bool) -> platfs::Result<u64> {
+        let number = self.file(slot)?.number;
+        let volume = &self.library.volume;
+        if write {
+            self.bytes.fill(0);
+        }
+        for (at, step) in pieces(offset, len, PIECE) {
+            self.library.device.begin_direct();
+            let done = if write {
+                let done = volume.write_at(number, at, &self.bytes[..step], WriteOptions::default());
+                done.and_then(|()| volume.write_back(None))
+            } else {
+                volume.read_at(number, at, &mut self.bytes[..step]).map(drop)
+            };
+            self.library.device.end_direct();
+            done?;
+        }
+        Ok(len)
+    }
+
     fn call(&mut self, op: &Op) -> platfs::Result<u64> {
         let library = self.library;
         let volume = &library.volume;
@@ -388,6 +437,7 @@ impl<H: Host> Program<'_, H> {
             Op::Open { slot, path, create } => self.open(*slot, path, *create)?,
             Op::Write { slot, offset, len } => return self.write(*slot, *offset, *len),
             Op::Read { slot, offset, len } => return self.read(*slot, *offset, *len),
+            Op::Direct { slot, offset, len, write } => return self.direct(*slot, *offset, *len, *write),
             Op::Sync { slot, data_only } => {
                 let number = self.file(*slot)?.number;
                 // What the commit holds of other files goes with it, where bytes go before commits.
@@ -397,6 +447,9 @@ impl<H: Host> Program<'_, H> {
             Op::Truncate { slot, len } => volume.truncate(self.file(*slot)?.number, *len)?,
             Op::Reserve { slot, offset, len } => {
                 volume.allocate(self.file(*slot)?.number, Allocate::Extend, *offset, *len)?;
+            }
+            Op::Punch { slot, offset, len } => {
+                volume.allocate(self.file(*slot)?.number, Allocate::PunchHole, *offset, *len)?;
             }
             Op::Close(slot) => self.close(*slot),
             Op::Remove(path) => {

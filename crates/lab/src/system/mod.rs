@@ -36,6 +36,13 @@ pub(crate) enum Op {
         offset: u64,
         len: u64,
     },
+    /// A read or write past the host's memory; a write is on the medium when it returns.
+    Direct {
+        slot: Slot,
+        offset: u64,
+        len: u64,
+        write: bool,
+    },
     /// fsync, or fdatasync.
     Sync {
         slot: Slot,
@@ -47,6 +54,12 @@ pub(crate) enum Op {
     },
     /// fallocate.
     Reserve {
+        slot: Slot,
+        offset: u64,
+        len: u64,
+    },
+    /// A part of a file becomes a hole.
+    Punch {
         slot: Slot,
         offset: u64,
         len: u64,
@@ -81,9 +94,12 @@ impl Op {
             Op::Open { .. } => "open",
             Op::Write { .. } => "write",
             Op::Read { .. } => "read",
+            Op::Direct { write: true, .. } => "direct write",
+            Op::Direct { .. } => "direct read",
             Op::Sync { .. } => "fsync",
             Op::Truncate { .. } => "truncate",
             Op::Reserve { .. } => "fallocate",
+            Op::Punch { .. } => "punch",
             Op::Close(_) => "close",
             Op::Remove(_) => "unlink",
             Op::RemoveDirectory(_) => "rmdir",

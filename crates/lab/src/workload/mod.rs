@@ -6,13 +6,23 @@
 mod age;
 mod append;
 mod blogbench;
+#[cfg(test)]
+mod clean;
+mod database;
 mod dbench;
 mod dd;
 mod fsmark;
+mod git;
+mod layers;
+mod mail;
+mod replay;
 mod run;
+mod service;
+mod strace;
 mod tiobench;
+mod tree;
 
-pub(crate) use run::{Outcome, in_model_time, in_real_time};
+pub(crate) use run::{Kinds, Outcome, Timing, in_model_time, in_real_time};
 
 use std::collections::BTreeMap;
 
@@ -65,6 +75,12 @@ pub(crate) const WORKLOADS: &[Workload] = &[
         summary: "files grown side by side in small appends, a client each",
         settings: append::SETTINGS,
         phases: append::phases,
+    },
+    Workload {
+        name: "database",
+        summary: "databases: a log made stable by each transaction, pages in random places at checkpoints",
+        settings: database::SETTINGS,
+        phases: database::phases,
     },
     Workload {
         name: "dd",
@@ -124,6 +140,42 @@ pub(crate) const WORKLOADS: &[Workload] = &[
         ],
         phases: fsmark::phases,
     },
+    Workload {
+        name: "git",
+        summary: "a history checked out commit by commit: loose objects, locks renamed into place, packs",
+        settings: git::SETTINGS,
+        phases: git::phases,
+    },
+    Workload {
+        name: "layers",
+        summary: "layers of container images: unpacked, whiteouts, the oldest removed",
+        settings: layers::SETTINGS,
+        phases: layers::phases,
+    },
+    Workload {
+        name: "mail",
+        summary: "a mail spool in maildirs: delivered, made stable, moved, read, deleted",
+        settings: mail::SETTINGS,
+        phases: mail::phases,
+    },
+    Workload {
+        name: "replay",
+        summary: "what programs did, as strace told it",
+        settings: replay::SETTINGS,
+        phases: replay::phases,
+    },
+    Workload {
+        name: "service",
+        summary: "a file server: large files laid out at once, direct reads and writes, after days of replacing",
+        settings: service::SETTINGS,
+        phases: service::phases,
+    },
+    Workload {
+        name: "tree",
+        summary: "tar xf and rm -rf of a tree: the ports collection of 2001, or any archive",
+        settings: &[("tar", "an archive to take names and lengths from")],
+        phases: tree::phases,
+    },
 ];
 
 impl Workload {
@@ -144,6 +196,11 @@ mod tests {
     use crate::system::{Directory, Library, Mounting, Op};
     use platfs::mkfs::FsType;
 
+    /// All but `replay`, which wants a trace and is tried with one elsewhere.
+    fn by_themselves() -> impl Iterator<Item = &'static Workload> {
+        WORKLOADS.iter().filter(|workload| workload.name != "replay")
+    }
+
     /// The first calls of every client.
     fn calls(workload: &Workload, seed: u64) -> Vec<Vec<Op>> {
         let scale = Scale { seed, quick: true, ..Scale::default() };
@@ -153,7 +210,7 @@ mod tests {
 
     #[test]
     fn the_same_seed_makes_the_same_calls_and_another_makes_others() {
-        for workload in WORKLOADS {
+        for workload in by_themselves() {
             let first = calls(workload, 1);
             assert!(first == calls(workload, 1), "{}", workload.name);
             if ["blogbench", "dbench", "tiobench"].contains(&workload.name) {
@@ -164,7 +221,7 @@ mod tests {
 
     #[test]
     fn every_workload_runs_in_model_time_and_the_richest_in_a_directory() {
-        for workload in WORKLOADS {
+        for workload in by_themselves() {
             let mut scale = Scale { seed: 1, quick: true, ..Scale::default() };
             if workload.name == "blogbench" {
                 scale.settings.insert("seconds".into(), "1".into());

@@ -37,7 +37,7 @@ impl Timing {
         self.most_reads = self.most_reads.max(reads);
     }
 
-    fn add(&mut self, other: &Timing) {
+    pub(super) fn add(&mut self, other: &Timing) {
         self.calls += other.calls;
         self.bytes += other.bytes;
         self.time += other.time;

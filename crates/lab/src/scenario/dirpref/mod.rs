@@ -16,12 +16,12 @@
 
 mod cache;
 mod disk;
-mod tree;
 
 use super::Setup;
 use crate::measure;
 use crate::numbers::float;
 use crate::table::{Row, Rows};
+use crate::tree::{Entry, Tree};
 use cache::{Cache, Mode, Phase, Role};
 use ondisk::units::{Cluster, ClusterRun, Group};
 use placement::inode::policy::DIRECTORY_POLICIES;
@@ -31,7 +31,6 @@ use placement::{
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use tree::{Entry, Tree};
 
 const GROUP: u32 = 8_192;
 /// Bytes of a fragment, the engine's cluster.
@@ -115,7 +114,7 @@ impl Placed {
     fn new(groups: u32, kind: DirectoryPolicyKind, setup: &Setup) -> Option<Placed> {
         let filling = Filling::new(groups, kind)?;
         let root = Node { inode: ROOT, block: filling.block(ROOT, true)?, entries: None };
-        let tree = tree::ports(if setup.quick { 4 } else { 1 });
+        let tree = crate::tree::ports(if setup.quick { 4 } else { 1 });
         let hash = u32::try_from(crate::numbers::Numbers::new(setup.seed).below(1 << 31)).unwrap_or(0);
         let ports = filling.directory(&tree, ROOT, true, hash)?;
         let root = Node { entries: Some(vec![ports]), ..root };
@@ -195,7 +194,7 @@ impl Filling {
         for entry in &tree.entries {
             entries.push(match entry {
                 Entry::Directory(tree) => self.directory(tree, inode, false, hash)?,
-                Entry::File => {
+                Entry::File(..) => {
                     let inode = self.inode(inode, false, false, 0)?;
                     Node { inode, block: self.block(inode, false)?, entries: None }
                 }

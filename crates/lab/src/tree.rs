@@ -11,33 +11,39 @@
 //!
 //! Directories: 2 * (1 + 45 + 3 * 1,084) = 6,596. Files: 3 * 3,298 + 46 + 2 * 1,084 + 1,084 + 676 =
 //! 13,868. Names are in the order of a checkout: `CVS`, files, then
-//! directories; an archive holds them in that order, depth first.
+//! directories; an archive holds them in that order, depth first. Lengths are as such files have them: all
+//! below 1 KiB.
 
 /// An entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Entry {
-    File,
+pub(crate) enum Entry {
+    /// Name and length.
+    File(&'static str, u64),
     Directory(Tree),
 }
 
 /// A directory, its entries in the order of creation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Tree {
-    pub(super) entries: Vec<Entry>,
+pub(crate) struct Tree {
+    pub(crate) name: String,
+    pub(crate) entries: Vec<Entry>,
 }
 
 const CATEGORIES: u32 = 45;
 const PORTS: u32 = 1_084;
 /// Ports whose `pkg` holds two files.
 const LONG_PACKAGES: u32 = 676;
+const MAKEFILE: (&str, u64) = ("Makefile", 780);
+const PACKAGE: [(&str, u64); 2] = [("DESCR", 420), ("PLIST", 910)];
 
 impl Tree {
-    /// A directory under CVS with this many files of its own.
-    fn checked_out(files: u32) -> Tree {
-        let cvs = Tree { entries: vec![Entry::File; 3] };
-        let mut entries = vec![Entry::Directory(cvs)];
-        entries.extend((0..files).map(|_| Entry::File));
-        Tree { entries }
+    /// A directory under CVS with files of its own.
+    fn checked_out(name: impl Into<String>, files: &[(&'static str, u64)]) -> Tree {
+        let file = |&(name, len): &(&'static str, u64)| Entry::File(name, len);
+        let own = [("Entries", 190), ("Repository", 38), ("Root", 44)];
+        let cvs = Tree { name: "CVS".into(), entries: own.iter().map(file).collect() };
+        let entries = std::iter::once(Entry::Directory(cvs)).chain(files.iter().map(file)).collect();
+        Tree { name: name.into(), entries }
     }
 
     fn with(mut self, directory: Tree) -> Tree {
@@ -46,9 +52,9 @@ impl Tree {
     }
 
     /// Directories, this one included, and files.
-    pub(super) fn counts(&self) -> (u32, u32) {
+    pub(crate) fn counts(&self) -> (u32, u32) {
         self.entries.iter().fold((1, 0), |(dirs, files), entry| match entry {
-            Entry::File => (dirs, files + 1),
+            Entry::File(..) => (dirs, files + 1),
             Entry::Directory(tree) => {
                 let (below, inside) = tree.counts();
                 (dirs + below, files + inside)
@@ -58,14 +64,16 @@ impl Tree {
 }
 
 /// The tree; with `part` above 1 only one port in so many.
-pub(super) fn ports(part: u32) -> Tree {
-    let mut root = Tree::checked_out(1);
+pub(crate) fn ports(part: u32) -> Tree {
+    let mut root = Tree::checked_out("ports", &[MAKEFILE]);
     for category in 0..CATEGORIES {
-        let mut tree = Tree::checked_out(1);
+        let mut tree = Tree::checked_out(format!("category{category:02}"), &[MAKEFILE]);
         for port in (category..PORTS).step_by(45).filter(|port| (port / CATEGORIES).is_multiple_of(part)) {
             let long = (port * LONG_PACKAGES) % PORTS < LONG_PACKAGES;
-            let package = Tree::checked_out(if long { 2 } else { 1 });
-            tree = tree.with(Tree::checked_out(1).with(Tree::checked_out(1)).with(package));
+            let package = Tree::checked_out("pkg", if long { &PACKAGE } else { &PACKAGE[..1] });
+            let files = Tree::checked_out("files", &[("md5", 62)]);
+            tree =
+                tree.with(Tree::checked_out(format!("port{port:04}"), &[MAKEFILE]).with(files).with(package));
         }
         root = root.with(tree);
     }
