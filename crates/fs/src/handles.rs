@@ -43,17 +43,19 @@ impl Handles {
         alive
     }
 
-    /// One user less. An orphan without users will be destroyed by the next verb or sync.
-    pub(crate) fn unpin(&self, number: InodeNumber) {
+    /// One user less; whether it was the last. An orphan without users will be destroyed by the next verb or sync.
+    pub(crate) fn unpin(&self, number: InodeNumber) -> bool {
         let mut uses = self.lock();
-        let Some(count) = uses.pins.get_mut(&number) else { return };
+        let Some(count) = uses.pins.get_mut(&number) else { return false };
         *count -= 1;
-        if *count == 0 {
+        let last = *count == 0;
+        if last {
             uses.pins.remove(&number);
             if uses.orphans.contains(&number) {
                 uses.doomed.push(number);
             }
         }
+        last
     }
 
     /// No users any more.

@@ -284,3 +284,27 @@ fn what_is_removed_while_it_is_written_back_leaves_nothing() {
     volume.sync().unwrap();
     assert_eq!(volume.space().free_after_sync().unwrap().0, free);
 }
+
+#[test]
+fn files_that_were_closed_leave_no_gaps_behind_them() {
+    let volume = volume(64 << 20, 4 << 20);
+    let free_runs = |volume: &Volume| {
+        let bitmap = volume.block_bitmap(platfs::ondisk::units::Group(0)).unwrap();
+        let free = |bit: usize| bitmap[bit / 8] >> (bit % 8) & 1 == 0;
+        (1..16_384).filter(|&bit| free(bit) && !free(bit - 1)).count()
+    };
+    let before = free_runs(&volume);
+    for name in 0..40 {
+        let file = create(&volume, &format!("{name}"));
+        volume.retain(file).unwrap();
+        for part in 0..6 {
+            // Each sync finds a file that grows, and room for more is set aside.
+            write(&volume, file, part * 65_536, &[7; 32_768]);
+            write(&volume, file, part * 65_536 + 32_768, &[7; 32_768]);
+            volume.sync_inode(file, false).unwrap();
+        }
+        volume.release(file, 1);
+    }
+    volume.sync().unwrap();
+    assert!(free_runs(&volume) <= before + 2, "{before} {}", free_runs(&volume));
+}

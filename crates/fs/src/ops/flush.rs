@@ -149,6 +149,10 @@ impl Volume {
         self.cache.versions().note_moved(file.number());
         self.delayed.change(file, &mut state, Timestamp::default(), |pages| pages.settle(&flight.runs));
         state.settled += 1;
+        drop(state);
+        if !flight.growing {
+            self.space.closed(file.number());
+        }
         done
     }
 

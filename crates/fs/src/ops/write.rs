@@ -314,8 +314,12 @@ impl Volume {
         if self.handles.pin(number) { Ok(()) } else { Err(Error::NotFound) }
     }
 
-    /// So many users of an inode less.
+    /// So many users of an inode less. What was set aside for a file to grow into is free again after the last.
     pub fn release(&self, number: InodeNumber, times: u64) {
-        (0..times).for_each(|_| self.handles.unpin(number));
+        let mut last = false;
+        (0..times).for_each(|_| last |= self.handles.unpin(number));
+        if last {
+            self.space.closed(number);
+        }
     }
 }
