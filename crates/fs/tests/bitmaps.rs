@@ -1,5 +1,7 @@
 //! A bound on the memory of what is known of free space: what is dropped is read again, and nothing is lost by it.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
