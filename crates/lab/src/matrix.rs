@@ -312,6 +312,7 @@ impl Matrix {
                 .ok_or_else(|| format!("directories: {directories} is no directory policy"))?,
             ordering,
             data,
+            sync_names: false,
             delay: if key.parameters["delalloc"].as_bool() == Some(true) { drive.waiting } else { 0 },
             seed: key.seed,
         })

@@ -119,6 +119,7 @@ impl WorkOptions {
             })?,
             ordering,
             data,
+            sync_names: false,
             delay: if self.nodelalloc { 0 } else { drive.waiting },
             seed: self.seed,
         })

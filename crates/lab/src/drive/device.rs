@@ -64,8 +64,9 @@ struct State {
     now: u64,
     /// When each processor has done what it was given.
     processors: Vec<u64>,
-    /// When the mechanism has done what it was given.
+    /// When the mechanism has done what it was given, and when the last command is with the drive.
     free_at: u64,
+    channel: u64,
     /// Byte behind the last request: where the elevator is.
     head: u64,
     mechanism: Box<dyn Mechanism>,
@@ -94,6 +95,7 @@ impl ModelDevice {
             now: 0,
             processors: vec![0; drive.cpus.max(1)],
             free_at: 0,
+            channel: 0,
             head: 0,
             mechanism: drive.mechanism(size),
             store: Store::default(),
@@ -292,12 +294,14 @@ impl State {
 
     /// Queues ranges; who brings them waits while the queue is full.
     fn send(&mut self, ranges: &[(u64, u64)], drive: &Drive) {
-        for &(offset, len) in ranges {
+        for (offset, len) in commands(ranges, drive) {
             self.catch_up(drive);
+            self.channel = self.channel.max(self.now) + drive.command;
+            self.now = self.now.max(self.channel.saturating_sub(QUEUE * drive.command));
             while self.is_full(drive) && self.serve_queued(drive) {
                 self.now = self.now.max(self.free_at);
             }
-            self.enqueue(offset, len, self.now);
+            self.enqueue(offset, len, self.channel.max(self.now));
         }
     }
 
@@ -357,6 +361,18 @@ impl State {
         }
         runs
     }
+}
+
+/// Ranges of one file as the commands they become: those that lie one behind the other are one, up to the largest.
+fn commands(ranges: &[(u64, u64)], drive: &Drive) -> Vec<(u64, u64)> {
+    let mut commands: Vec<(u64, u64)> = Vec::new();
+    for &(offset, len) in ranges {
+        match commands.last_mut() {
+            Some((start, all)) if *start + *all == offset && *all + len <= drive.request => *all += len,
+            _ => commands.push((offset, len)),
+        }
+    }
+    commands
 }
 
 fn check(size: u64, offset: u64, len: u64, kind: io::ErrorKind) -> io::Result<()> {

@@ -168,6 +168,7 @@ fn measure(key: &Key, case: &Case, policy: BlockPolicyKind, scope: &Scope) -> Re
         directories: DirectoryPolicyKind::Near,
         ordering: Ordering::Journal,
         data: DataMode::Ordered,
+        sync_names: false,
         delay: 0,
         seed: scope.seed,
     };

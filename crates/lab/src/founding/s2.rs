@@ -86,6 +86,7 @@ fn measure(
     (format.block_size, format.inode_ratio, format.inode_size) = (Some(1024), Some(4096), Some(128));
     let (ordering, data) = crate::work::order(mode)?;
     let library = Library::new(&Mounting {
+        sync_names: false,
         drive,
         size: groups * (8 << 20),
         format,

@@ -99,6 +99,7 @@ fn measure(
         directories: DirectoryPolicyKind::Near,
         ordering: Ordering::Journal,
         data: DataMode::Ordered,
+        sync_names: false,
         delay: 0,
         seed: scope.seed,
     })?;

@@ -1,10 +1,9 @@
 //! S4: reservation windows for ext2, 2010: dbench and blogbench on FreeBSD, with no preallocation, windows of 8
 //! blocks and growing ones, the old preallocation of 8, and growing windows with asynchronous metadata.
 //!
-//! Where metadata is not asynchronous it is written in the call that changes it, the data later: FreeBSD's way to mount
-//! ext2, which is the order `normal` here. Stable is what the disk's cache has, as ext2fs sent no flushes.
+//! Where metadata is not asynchronous what changes names is written in the call, inodes and bitmaps that follow from
+//! writes and the data later: FreeBSD's way to mount ext2. Stable is what the disk's cache has, as ext2fs sent no flushes.
 
-use platfs::Ordering;
 use platfs::mkfs::FsType;
 use platfs::placement::BlockPolicyKind;
 
@@ -32,12 +31,13 @@ const DYNAMIC: &str = "dynamic";
 const OLD: &str = "old prealloc";
 const ASYNC: &str = "dynamic, async";
 
-const SYSTEMS: [(&str, BlockPolicyKind, Ordering); 5] = [
-    (NONE, BlockPolicyKind::Single, Ordering::Normal),
-    (EIGHT, BlockPolicyKind::Window, Ordering::Normal),
-    (DYNAMIC, BlockPolicyKind::WindowDynamic, Ordering::Normal),
-    (OLD, BlockPolicyKind::Prealloc8, Ordering::Normal),
-    (ASYNC, BlockPolicyKind::WindowDynamic, Ordering::Async),
+/// Name, policy, and whether names are written in the call that changes them.
+const SYSTEMS: [(&str, BlockPolicyKind, bool); 5] = [
+    (NONE, BlockPolicyKind::Single, true),
+    (EIGHT, BlockPolicyKind::Window, true),
+    (DYNAMIC, BlockPolicyKind::WindowDynamic, true),
+    (OLD, BlockPolicyKind::Prealloc8, true),
+    (ASYNC, BlockPolicyKind::WindowDynamic, false),
 ];
 
 /// Clients, rounds of the load, and published MB/s by system.
@@ -54,10 +54,10 @@ fn jobs(scope: &Scope) -> Result<Vec<Job>, String> {
     let drive = Drive::named("sata-2010-bsd")?;
     let size = if scope.quick { 1 << 30 } else { 10 << 30 };
     let mut jobs = Vec::new();
-    for ((system, policy, ordering), at) in SYSTEMS.into_iter().zip(0..) {
+    for ((system, policy, sync_names), at) in SYSTEMS.into_iter().zip(0..) {
         for seed in scope.seed..scope.seed.saturating_add(scope.seeds) {
             let mounting =
-                Mounting { policy, ordering, delay: 0, seed, ..Mounting::new(drive, size, FsType::Ext2) };
+                Mounting { policy, sync_names, delay: 0, seed, ..Mounting::new(drive, size, FsType::Ext2) };
             let mut add = |case: String, workload, settings, measure, published, weight| {
                 let (table, quick, mounting) = (TABLE.name, scope.quick, mounting.clone());
                 let spec = Spec {

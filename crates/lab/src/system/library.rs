@@ -47,6 +47,8 @@ pub(crate) struct Mounting {
     pub(crate) directories: DirectoryPolicyKind,
     pub(crate) ordering: Ordering,
     pub(crate) data: DataMode,
+    /// What changes names is written in the call that does, as hosts of old did; the rest of metadata is not.
+    pub(crate) sync_names: bool,
     /// Bytes that may wait for their blocks; 0 is `nodelalloc`.
     pub(crate) delay: u64,
     pub(crate) seed: u64,
@@ -64,6 +66,7 @@ impl Mounting {
             directories: DirectoryPolicyKind::default(),
             ordering: if fs_type == FsType::Ext2 { Ordering::Async } else { Ordering::Journal },
             data: DataMode::Ordered,
+            sync_names: false,
             delay: drive.waiting,
             seed: 1,
         }
@@ -166,6 +169,8 @@ pub(crate) struct Library<H = ModelDevice> {
     directories: Mutex<HashMap<Box<str>, InodeNumber>>,
     /// Bytes of files go before each commit.
     ordered: bool,
+    /// See [`Mounting`].
+    sync_names: bool,
     /// Bytes get their places in the call that writes them, and wait in the page cache of the model; else they wait in
     /// the library and are on their way once they have a place.
     at_once: bool,
@@ -195,7 +200,8 @@ impl Library {
         device.start();
         let ordered = volume.uses_journal() && mounting.data == DataMode::Ordered;
         let (directories, due) = (Mutex::default(), Mutex::new(EVERY));
-        Ok(Library { device, volume, ordered, at_once: mounting.delay == 0, directories, due })
+        let at_once = mounting.delay == 0;
+        Ok(Library { device, volume, ordered, sync_names: mounting.sync_names, at_once, directories, due })
     }
 
     /// Unmounts and mounts again, perhaps otherwise, without taking time; nothing is in memory then.
@@ -264,7 +270,15 @@ impl<H: Host> Library<H> {
     pub(super) fn around(volume: Volume, host: H) -> Library<H> {
         let directories = Mutex::default();
         let due = Mutex::new(u64::MAX);
-        Library { device: Arc::new(host), volume, ordered: false, at_once: false, directories, due }
+        Library {
+            device: Arc::new(host),
+            volume,
+            ordered: false,
+            sync_names: false,
+            at_once: false,
+            directories,
+            due,
+        }
     }
 
     pub(crate) fn volume(&self) -> &Volume {
@@ -524,7 +538,11 @@ fn new(kind: Kind<'_>) -> NewInode<'_> {
 impl<H: Host> Client for Program<'_, H> {
     fn perform(&mut self, op: &Op) -> Result<u64, String> {
         self.library.volume.set_now(self.library.device.time());
-        self.call(op).map_err(|error| format!("{op:?}: {error}"))
+        let done = self.call(op);
+        let named = self.library.sync_names && op.changes_names();
+        let done = done
+            .and_then(|bytes| if named { self.library.volume.commit().map(|()| bytes) } else { Ok(bytes) });
+        done.map_err(|error| format!("{op:?}: {error}"))
     }
 }
 

@@ -86,6 +86,20 @@ pub(crate) enum Op {
 }
 
 impl Op {
+    /// Whether a directory is another afterwards.
+    pub(crate) fn changes_names(&self) -> bool {
+        matches!(
+            self,
+            Op::MakeDirectory(_)
+                | Op::Open { create: true, .. }
+                | Op::Remove(_)
+                | Op::RemoveDirectory(_)
+                | Op::Rename(..)
+                | Op::Link(..)
+                | Op::Symlink { .. }
+        )
+    }
+
     /// What kind of call it is, in results.
     pub(crate) fn kind(&self) -> &'static str {
         match self {

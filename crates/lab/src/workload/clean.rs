@@ -35,6 +35,7 @@ fn library(size: u64) -> Library {
         directories: DirectoryPolicyKind::Near,
         ordering: Ordering::Journal,
         data: DataMode::Ordered,
+        sync_names: false,
         delay: 16 << 20,
         seed: 1,
     };
