@@ -20,6 +20,9 @@ skopeo      skopeo       reading the images of others
 setfacl     acl          the odd tree
 setfattr    attr         the odd tree
 setcap      libcap2-bin  the odd tree
+mkfs.xfs    xfsprogs     the file systems of the kernel beside ours
+mkfs.btrfs  btrfs-progs  the file systems of the kernel beside ours
+strace      strace       recording calls for a replay
 zstd        zstd         compressed tar archives
 xz          xz-utils     compressed tar archives
 fdisk       fdisk        partition tables

@@ -1,7 +1,5 @@
 //! `plat-lab`: runs workloads on every placement policy and prints their figures side by side.
 
-#![allow(dead_code, reason = "the vocabulary of workloads that are being written")]
-
 mod counters;
 mod crashes;
 mod drive;

@@ -108,6 +108,7 @@ const CASES: &[Case] = &[
         about: "10,000 files of 50 KiB by four threads",
     },
     Case { name: "dbench", workload: "dbench", settings: &[], about: "eight clients of a file server" },
+    Case { name: "tree", workload: "tree", settings: &[], about: "a ports tree unpacked, and removed" },
     Case { name: "age", workload: "age", settings: &[], about: "full to 80 %, all written over twice" },
 ];
 
@@ -120,6 +121,9 @@ pub(crate) fn peers(options: &PeersOptions) -> Result<(), String> {
         return mbstats::run(mbstats);
     }
     let cells = compare_all(&options.compare, CASES)?;
+    for case in CASES.iter().filter(|case| cells.iter().any(|cell| cell.case == case.name)) {
+        println!("{:16} {}", case.name, case.about);
+    }
     print!("{}", compare::text(&cells));
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! A busy blog server, after blogbench: writers add blogs of articles and pictures, rewriters replace articles,
 //! commenters append comments, readers read blogs, side by side for a given time. Scores are calls by kind of
-//! client ([`score`]). Readers, rewriters and commenters go by the blogs that were there at the start, so that
+//! client (`score`). Readers, rewriters and commenters go by the blogs that were there at the start, so that
 //! every system gets the same calls.
 
 use super::Scale;
