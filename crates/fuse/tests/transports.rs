@@ -481,8 +481,11 @@ fn a_forced_end_leaves_nobody_waiting() {
                 let root = root.clone();
                 thread::spawn(move || {
                     let path = root.join(format!("busy-{thread}"));
-                    let file = File::create(path).unwrap();
-                    // Until the file system is gone.
+                    // Until the file system is gone, which on a busy machine may be before the file is there.
+                    let file = match File::create(path) {
+                        Ok(file) => file,
+                        Err(error) => return error,
+                    };
                     (0..).find_map(|step| file.write_all_at(&[1; 8192], step % 100 * 8192).err()).unwrap()
                 })
             })
