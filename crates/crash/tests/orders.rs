@@ -59,3 +59,13 @@ macro_rules! orders {
 }
 
 orders! { ordered writeback journal softdep normal sync }
+
+/// What long runs found: a record that was written behind the part of its table that counts was found, after a
+/// recovery, in the place of the next inode of its number.
+#[test]
+fn what_long_runs_found_stays_mended() {
+    for name in ["ext4_reclaiming", "ext4_4k_reclaiming", "bigalloc_reclaiming"] {
+        let found = crash::workload(Order::Softdep, name).into_iter().collect::<Vec<_>>();
+        explored(&found, 15, 1);
+    }
+}

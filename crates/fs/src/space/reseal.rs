@@ -101,6 +101,20 @@ impl Resealing<'_> {
         Ok(())
     }
 
+    /// Empties records behind the part of a table that counts: one may have been written whose descriptor was not,
+    /// and would be found in the place of the next inode of its number once that counts (I27). Stable before its
+    /// bit, which leads here, goes.
+    fn empty_records(&self, raw: &RawGroupDescriptor, bits: impl Iterator<Item = u64>) -> Result<()> {
+        let geometry = &self.format.geometry;
+        let size = usize::from(geometry.inode_size);
+        let table = geometry.byte_offset(raw.inode_table());
+        let told = |source| Error::io("emptying an inode that was never used", source);
+        for bit in bits {
+            self.device.write_at(table + bit * size as u64, &vec![0; size]).map_err(told)?;
+        }
+        self.device.flush().map_err(told)
+    }
+
     fn inodes(&mut self, group: Group, raw: &mut RawGroupDescriptor) -> Result<()> {
         let format = self.format;
         if groups::inodes_uninitialised(format, raw) {
@@ -111,6 +125,7 @@ impl Resealing<'_> {
         let reached = u64::from(groups::used_inodes(format, raw).min(per_group));
         let strays = reached..u64::from(per_group);
         if strays.clone().any(|bit| is_set(&bitmap, bit)) {
+            self.empty_records(raw, strays.clone().filter(|bit| is_set(&bitmap, *bit)))?;
             groups::clear_bits(&mut bitmap, strays);
             let offset = format.geometry.byte_offset(raw.inode_bitmap());
             let written = self.device.write_at(offset, &bitmap);
