@@ -342,8 +342,9 @@ fn apply_inodes(
     let change = length(freed) - length(taken);
     raw.set_free_inodes(counted(group, "inodes", raw.free_inodes(), change, per_group)?);
     let corrections = work.corrections.iter().filter(|(of, _)| *of == group).map(|(_, count)| count);
-    let directories = (raw.used_directories() + directories(taken)).saturating_sub(directories(freed));
-    let directories = i64::from(directories) + corrections.sum::<i64>();
+    // After a crash more may be freed than were counted: what is corrected with them is to be added first.
+    let more = i64::from(directories(taken)) - i64::from(directories(freed)) + corrections.sum::<i64>();
+    let directories = i64::from(raw.used_directories()) + more;
     let directories = u32::try_from(directories.max(0)).unwrap_or(per_group);
     raw.set_used_directories(directories);
     if format.features.descriptor_csum() {
