@@ -51,7 +51,7 @@ fn extents(volume: &Volume, inode: InodeNumber) -> usize {
     let mut count = 0;
     for segment in file.segments() {
         let segment = segment.unwrap();
-        if let State::Mapped(block) = segment.state {
+        if let State::Mapped(block) | State::Unwritten(block) = segment.state {
             count += usize::from(block.0 != end);
             end = block.0 + segment.count;
         }
@@ -149,6 +149,19 @@ fn what_was_accepted_finds_space_to_the_last_block() {
         volume.close().unwrap();
         assert_eq!(testkit::fsck::complaints(&image), "");
     }
+}
+
+#[test]
+fn files_that_take_space_little_by_little_lie_together() {
+    let volume = volume(64 << 20, 0);
+    let files: Vec<_> = (0..4).map(|n| create(&volume, &format!("f{n}"))).collect();
+    for piece in 0..256 {
+        for file in &files {
+            volume.allocate(*file, Allocate::Extend, piece * 4096, 4096).unwrap();
+        }
+    }
+    let counts: Vec<_> = files.iter().map(|file| extents(&volume, *file)).collect();
+    assert!(counts.iter().all(|count| *count <= 3), "{counts:?}");
 }
 
 #[test]

@@ -8,18 +8,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use platfs::mkfs::{FsType, Options, parse_features};
-use platfs::placement::{BlockPolicyKind, DirectoryPolicyKind};
+use platfs::placement::BlockPolicyKind;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::drive::Drive;
 use crate::jobs::{Bounds, Found, Job, Key};
 use crate::numbers::float;
 use crate::results::{Cell, Figures, Record, Results, Skipped};
-use crate::system::{Library, Mounting};
+use crate::system::{Library, Mounting, Named};
 use crate::table::{Summary, align, show};
-use crate::work::order;
 use crate::workload::{Scale, Workload, in_model_time};
 
 /// What `plat-lab matrix` is told.
@@ -187,6 +184,9 @@ struct Combination {
     refused: Option<String>,
 }
 
+/// Why a volume can't be, by all that it hangs on; a policy refuses none.
+type Refusals = BTreeMap<[String; 5], Option<String>>;
+
 /// All combinations of a value of each list, the last list fastest.
 fn product(lists: &[(&str, Vec<Value>)]) -> Vec<Map<String, Value>> {
     let mut all = vec![Map::new()];
@@ -227,7 +227,8 @@ impl Matrix {
             return Err(format!("{number} cells are more than {MOST}"));
         }
         self.check_settings()?;
-        product(&lists).into_iter().map(|varied| self.combination(varied, &lists)).collect()
+        let mut refusals = Refusals::new();
+        product(&lists).into_iter().map(|varied| self.combination(varied, &lists, &mut refusals)).collect()
     }
 
     fn check_settings(&self) -> Result<(), String> {
@@ -251,6 +252,7 @@ impl Matrix {
         &self,
         mut varied: Map<String, Value>,
         lists: &[(&str, Vec<Value>)],
+        refusals: &mut Refusals,
     ) -> Result<Combination, String> {
         let seed = varied.remove("seed").and_then(|seed| seed.as_u64()).unwrap_or(0);
         let several = |name: &str| lists.iter().any(|(known, values)| *known == name && values.len() > 1);
@@ -279,43 +281,31 @@ impl Matrix {
             parameters.insert(format!("{policy}:{name}"), (*value).into());
         }
         let key = Key { table: self.name.clone(), case, system, seed, parameters };
-        let refused = Library::new(&self.mounting(&key)?).err();
+        let mounting = self.mounting(&key)?;
+        let matters = ["drive", "type", "block_size", "cluster_size", "order"];
+        let matters = matters.map(|name| key.parameters[name].to_string());
+        let refused = refusals.entry(matters).or_insert_with(|| Library::new(&mounting).err()).clone();
         Ok(Combination { key, refused })
     }
 
     fn mounting(&self, key: &Key) -> Result<Mounting, String> {
         let text = |name: &str| key.parameters[name].as_str().unwrap_or_default();
         let number = |name: &str| key.parameters[name].as_u64().unwrap_or(0);
-        let fs_type = match text("type") {
-            "ext2" => FsType::Ext2,
-            "ext3" => FsType::Ext3,
-            "ext4" => FsType::Ext4,
-            other => return Err(format!("types: {other} is none of ext2, ext3, ext4")),
-        };
-        let mut format = Options::new(fs_type);
-        format.block_size = u32::try_from(number("block_size")).ok();
-        if number("cluster_size") > 0 {
-            format.features = parse_features("bigalloc")?;
-            format.cluster_size = Some(number("cluster_size"));
-        }
-        let (policy, directories) = (text("policy"), text("directories"));
-        let drive = Drive::named(text("drive"))?;
-        let (ordering, data) = order(text("order"))?;
-        let tunables = self.tunables.get(policy).cloned().unwrap_or_default();
-        Ok(Mounting {
-            drive,
-            size: self.size_mib.checked_mul(1 << 20).ok_or("size_mib: too large")?,
-            format,
-            policy: BlockPolicyKind::named(policy).ok_or_else(|| format!("policies: {policy} is none"))?,
-            tunables: tunables.into_iter().collect(),
-            directories: DirectoryPolicyKind::named(directories)
-                .ok_or_else(|| format!("directories: {directories} is no directory policy"))?,
-            ordering,
-            data,
-            sync_names: false,
-            delay: if key.parameters["delalloc"].as_bool() == Some(true) { drive.waiting } else { 0 },
+        let policy = text("policy");
+        let named = Named {
+            drive: text("drive"),
+            size_mib: self.size_mib,
+            fs_type: text("type"),
+            block_size: u32::try_from(number("block_size")).ok(),
+            cluster_size: Some(number("cluster_size")).filter(|size| *size > 0),
+            policy,
+            directories: text("directories"),
+            order: text("order"),
+            delalloc: key.parameters["delalloc"].as_bool() == Some(true),
             seed: key.seed,
-        })
+        };
+        let tunables = self.tunables.get(policy).cloned().unwrap_or_default();
+        Ok(Mounting { tunables: tunables.into_iter().collect(), ..named.mounting()? })
     }
 
     fn job(&self, key: Key) -> Result<Job, String> {

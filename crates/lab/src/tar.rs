@@ -5,12 +5,14 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{BufReader, ErrorKind, Read, Seek};
+use std::io::{BufReader, Read, Seek};
 use std::path::Path;
 
 const RECORD: usize = 512;
 /// Longest name, or header of pax, that is read.
 const LONG: u64 = 1 << 20;
+/// Longest path: that of Linux. Each directory above a member is kept by its path.
+const PATH: usize = 4096;
 
 /// What a member is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +67,9 @@ fn read(mut file: impl Read + Seek) -> Result<Vec<Member>, String> {
                 let what = what(kind, &path, link, size);
                 skip(&mut file, padded(size)?)?;
                 if let (Some(what), Some(path)) = (what, plain(&path)) {
+                    if path.len() > PATH {
+                        return Err(format!("a path of {} bytes; {PATH} are the most", path.len()));
+                    }
                     add(&mut found, &mut known, path, what);
                 }
             }
@@ -100,12 +105,15 @@ fn add(found: &mut Vec<Member>, known: &mut BTreeSet<String>, path: String, what
 
 /// The next header; none at the end, which two records of zeros or the end of the file make.
 fn header(file: &mut impl Read) -> Result<Option<[u8; RECORD]>, String> {
-    let mut record = [0; RECORD];
-    match file.read_exact(&mut record) {
-        Ok(()) if record == [0; RECORD] => return Ok(None),
-        Ok(()) => {}
-        Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(None),
-        Err(error) => return Err(error.to_string()),
+    let mut bytes = Vec::with_capacity(RECORD);
+    let record = u64::try_from(RECORD).unwrap_or(u64::MAX);
+    file.by_ref().take(record).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    let record: [u8; RECORD] = bytes.try_into().map_err(|_| "it ends within a header of a member")?;
+    if record == [0; RECORD] {
+        return Ok(None);
     }
     let sum = record
         .iter()
@@ -263,6 +271,18 @@ mod tests {
             let _ = read(Cursor::new(&archive[..at]));
         }
         assert!(read(Cursor::new(&[7; 512])).is_err());
+        assert_eq!(read(Cursor::new(&archive[..500])).unwrap_err(), "it ends within a header of a member");
         assert!(number(&[0xff; 12]).is_err());
+    }
+
+    #[test]
+    fn deep_paths_are_refused_before_all_above_them_are_kept() {
+        let path = "a/".repeat(300_000);
+        let archive = [
+            member("././@LongLink", b'L', &format!("{:o}", path.len()), "", path.as_bytes()),
+            member("cut", b'0', "0", "", b""),
+        ];
+        let error = read(Cursor::new(&archive.concat())).unwrap_err();
+        assert_eq!(error, "a path of 599999 bytes; 4096 are the most");
     }
 }

@@ -2,13 +2,9 @@
 
 use std::path::PathBuf;
 
-use platfs::mkfs::{FsType, Options, parse_features};
-use platfs::placement::{BlockPolicyKind, DirectoryPolicyKind};
-use platfs::{DataMode, Ordering};
-
-use crate::drive::{DRIVES, Drive};
+use crate::drive::DRIVES;
 use crate::numbers::float;
-use crate::system::{Directory, Library, Mounting};
+use crate::system::{Directory, Library, Mounting, Named};
 use crate::workload::{Outcome, Scale, WORKLOADS, Workload, in_model_time, in_real_time};
 
 /// What `plat-lab work` is told.
@@ -93,58 +89,20 @@ pub(crate) fn work(options: &WorkOptions) -> Result<(), String> {
 
 impl WorkOptions {
     fn mounting(&self) -> Result<Mounting, String> {
-        let fs_type = match self.fs_type.as_str() {
-            "ext2" => FsType::Ext2,
-            "ext3" => FsType::Ext3,
-            "ext4" => FsType::Ext4,
-            other => return Err(format!("{other} is none of ext2, ext3, ext4")),
-        };
-        let mut format = Options::new(fs_type);
-        format.block_size = self.block_size;
-        if self.cluster_size.is_some() {
-            format.features = parse_features("bigalloc")?;
-            format.cluster_size = self.cluster_size;
-        }
-        let (ordering, data) = order(&self.order)?;
-        let drive = Drive::named(&self.drive)?;
-        Ok(Mounting {
-            drive,
-            size: self.size << 20,
-            format,
-            policy: BlockPolicyKind::named(&self.policy)
-                .ok_or_else(|| format!("no policy is called {}; `plat-lab list` names them", self.policy))?,
-            tunables: Vec::new(),
-            directories: DirectoryPolicyKind::named(&self.dirs).ok_or_else(|| {
-                format!("no directory policy is called {}; `plat-lab list` names them", self.dirs)
-            })?,
-            ordering,
-            data,
-            sync_names: false,
-            delay: if self.nodelalloc { 0 } else { drive.waiting },
+        Named {
+            drive: &self.drive,
+            size_mib: self.size,
+            fs_type: &self.fs_type,
+            block_size: self.block_size,
+            cluster_size: self.cluster_size,
+            policy: &self.policy,
+            directories: &self.dirs,
+            order: &self.order,
+            delalloc: !self.nodelalloc,
             seed: self.seed,
-        })
-    }
-}
-
-/// An order by the name that mount options give it.
-///
-/// # Errors
-/// There is none of that name.
-pub(crate) fn order(name: &str) -> Result<(Ordering, DataMode), String> {
-    Ok(match name {
-        "ordered" => (Ordering::Journal, DataMode::Ordered),
-        "writeback" => (Ordering::Journal, DataMode::Writeback),
-        "journal" => (Ordering::Journal, DataMode::Journal),
-        "softdep" => (Ordering::Softdep, DataMode::Ordered),
-        "normal" => (Ordering::Normal, DataMode::Ordered),
-        "sync" => (Ordering::Sync, DataMode::Ordered),
-        "async" => (Ordering::Async, DataMode::Ordered),
-        other => {
-            return Err(format!(
-                "{other} is none of ordered, writeback, journal, softdep, normal, sync, async"
-            ));
         }
-    })
+        .mounting()
+    }
 }
 
 fn list() {

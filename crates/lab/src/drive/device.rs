@@ -6,7 +6,8 @@
 //! and metadata at once, they go through a queue of [`QUEUE`] requests, neighbours joined, which is served from
 //! their arrival on while nothing else needs the drive, nearest behind the arm first and round again (C-LOOK).
 //! Who finds it full waits. A read that misses the cache goes before them. A flush waits for all in the queue,
-//! unless the drive's word is taken for it ([`Drive::flushes`]).
+//! unless the drive's word is taken for it ([`Drive::flushes`]). Where the host sends each write as a command of
+//! its own, one after the other ([`Drive::command`]), a write arrives once those before it are sent.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -296,13 +297,22 @@ impl State {
     fn send(&mut self, ranges: &[(u64, u64)], drive: &Drive) {
         for (offset, len) in commands(ranges, drive) {
             self.catch_up(drive);
-            self.channel = self.channel.max(self.now) + drive.command;
-            self.now = self.now.max(self.channel.saturating_sub(QUEUE * drive.command));
+            let with_drive = self.command(drive);
             while self.is_full(drive) && self.serve_queued(drive) {
                 self.now = self.now.max(self.free_at);
             }
-            self.enqueue(offset, len, self.channel.max(self.now));
+            self.enqueue(offset, len, with_drive.max(self.now));
         }
+    }
+
+    /// When a command is with the drive, if commands take time. Who has it sent waits for the oldest of [`QUEUE`].
+    fn command(&mut self, drive: &Drive) -> u64 {
+        if drive.command == 0 {
+            return self.now;
+        }
+        self.channel = self.channel.max(self.now) + drive.command;
+        self.now = self.now.max(self.channel.saturating_sub(QUEUE * drive.command));
+        self.channel
     }
 
     /// What waits of a file is on its way once it is enough, or the next bytes don't lie behind it.
@@ -549,6 +559,19 @@ mod tests {
         device.set_now(200 * MS);
         device.read_at((1 << 29) + 8192, &mut [0; 4096]).unwrap();
         assert_eq!((device.figures().writes, device.figures().written_bytes), (2, 262_144));
+    }
+
+    #[test]
+    fn writes_wait_for_commands_of_other_clients_only_where_these_take_time() {
+        for (name, arrives) in [("sata-2010", 0), ("sata-2010-bsd", 500 * MS + 140_000)] {
+            let device = device(name);
+            device.set_now(500 * MS);
+            device.write_at(1 << 20, &[1; 4096]).unwrap();
+            // A client that is behind.
+            device.set_now(0);
+            device.write_at(1 << 29, &[1; 4096]).unwrap();
+            assert_eq!(device.state().queue[&(1 << 29)], ((1 << 29) + 4096, arrives), "{name}");
+        }
     }
 
     #[test]

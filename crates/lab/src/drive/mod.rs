@@ -134,49 +134,16 @@ pub(crate) const DRIVES: &[Drive] = &[
         flushes: true,
         command: 0,
     },
-    Drive {
-        name: "sata-2010",
-        summary: "7,200 rpm SATA disk of 250 GB, 2010, 2 GiB of memory",
-        source: "data sheet of the Seagate Barracuda 7200.12 ST3250318AS (2009): 8.5 ms average seek, 125 MB/s at most",
-        medium: Medium::Disk {
-            rpm: 7_200,
-            seek: [MS, 8_500_000, 18 * MS],
-            rate: [125_000_000, 60_000_000],
-            tracks: 150_000,
-            sides: 1,
-            buffer: 2 << 20,
-        },
-        cpus: 2,
-        call: 3_000,
-        page: 1_500,
-        cache: 1 << 30,
-        waiting: 128 << 20,
-        request: 512 << 10,
-        together: u64::MAX,
-        flushes: true,
-        command: 0,
-    },
+    SATA_2010,
     Drive {
         name: "sata-2010-bsd",
         summary: "the same disk and memory under FreeBSD 8: written behind, the disk's own cache counts as stable",
         source: "as sata-2010, 8 MB of cache; vfs.write_behind joins up to 128 KiB of a file (vfs_cluster.c), hw.ata.wc=1 is the default (ata(4)), ext2fs sends no cache flushes, and bioq_disksort (subr_disk.c) sorts without joining; a command takes some 70 us on a controller that has one at a time",
-        medium: Medium::Disk {
-            rpm: 7_200,
-            seek: [MS, 8_500_000, 18 * MS],
-            rate: [125_000_000, 60_000_000],
-            tracks: 150_000,
-            sides: 1,
-            buffer: 2 << 20,
-        },
-        cpus: 2,
-        call: 3_000,
-        page: 1_500,
-        cache: 1 << 30,
-        waiting: 128 << 20,
         request: 128 << 10,
         together: 128 << 10,
         flushes: false,
         command: 70_000,
+        ..SATA_2010
     },
     Drive {
         name: "sata-ssd",
@@ -209,6 +176,29 @@ pub(crate) const DRIVES: &[Drive] = &[
         command: 0,
     },
 ];
+
+const SATA_2010: Drive = Drive {
+    name: "sata-2010",
+    summary: "7,200 rpm SATA disk of 250 GB, 2010, 2 GiB of memory",
+    source: "data sheet of the Seagate Barracuda 7200.12 ST3250318AS (2009): 8.5 ms average seek, 125 MB/s at most",
+    medium: Medium::Disk {
+        rpm: 7_200,
+        seek: [MS, 8_500_000, 18 * MS],
+        rate: [125_000_000, 60_000_000],
+        tracks: 150_000,
+        sides: 1,
+        buffer: 2 << 20,
+    },
+    cpus: 2,
+    call: 3_000,
+    page: 1_500,
+    cache: 1 << 30,
+    waiting: 128 << 20,
+    request: 512 << 10,
+    together: u64::MAX,
+    flushes: true,
+    command: 0,
+};
 
 impl Drive {
     /// The drive of this name.

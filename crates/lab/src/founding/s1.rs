@@ -7,9 +7,8 @@
 //! of its file and test 4 none, 5 GiB in all. Model time holds what calls and drive take, not the scanning under the
 //! lock of a group, which was the published cost and is counted by itself.
 
-use platfs::mkfs::{FsType, Options};
-use platfs::placement::{BlockPolicyKind, Counter, Criterion, DirectoryPolicyKind};
-use platfs::{DataMode, Ordering};
+use platfs::mkfs::FsType;
+use platfs::placement::{BlockPolicyKind, Counter, Criterion};
 
 use super::{Scope, Table, mean, published, verdict};
 use crate::drive::Drive;
@@ -157,21 +156,10 @@ fn jobs(scope: &Scope) -> Result<Vec<Job>, String> {
 
 fn measure(key: &Key, case: &Case, policy: BlockPolicyKind, scope: &Scope) -> Result<Found, String> {
     let shrink = if scope.quick { 25 } else { 1 };
-    let mut format = Options::new(FsType::Ext4);
+    let plain = Mounting::new(Drive::named("nvme")?, (case.size / shrink) << 30, FsType::Ext4);
+    let mut mounting = Mounting { delay: 0, seed: scope.seed, ..plain };
+    let format = &mut mounting.format;
     (format.block_size, format.reserved_percent) = (Some(case.block), 0.0);
-    let mut mounting = Mounting {
-        drive: Drive::named("nvme")?,
-        size: (case.size / shrink) << 30,
-        format,
-        policy: BlockPolicyKind::Lease,
-        tunables: Vec::new(),
-        directories: DirectoryPolicyKind::Near,
-        ordering: Ordering::Journal,
-        data: DataMode::Ordered,
-        sync_names: false,
-        delay: 0,
-        seed: scope.seed,
-    };
     let library = Library::new(&mounting)?;
     library.device().stop();
     fragment(&library, scope.seed)?;

@@ -5,15 +5,15 @@
 //! which was newfs's default. The old rule is `spread`, the new one `dirpref`; blocks are chosen by `lease`
 //! under each. Times are those of the programs: what waits at their end is written between them, uncounted.
 
-use platfs::mkfs::{FsType, Options};
-use platfs::placement::{BlockPolicyKind, DirectoryPolicyKind};
+use platfs::mkfs::FsType;
+use platfs::placement::DirectoryPolicyKind;
 
 use super::{Scope, Table, mean, published, verdict};
 use crate::drive::Drive;
 use crate::jobs::{Found, Job, Key};
 use crate::numbers::float;
 use crate::results::{Cell, Figures, Verdict};
-use crate::system::{Library, Mounting};
+use crate::system::{Library, Mounting, order};
 use crate::workload::{Outcome, Scale, Workload, in_model_time};
 
 pub(super) const TABLE: Table = Table {
@@ -82,22 +82,12 @@ fn measure(
     scope: &Scope,
 ) -> Result<Found, String> {
     let drive = Drive::named("ide-2000")?;
-    let mut format = Options::new(FsType::Ext2);
+    let (ordering, data) = order(mode)?;
+    let plain = Mounting::new(drive, groups * (8 << 20), FsType::Ext2);
+    let mut mounting = Mounting { directories: rule, ordering, data, seed: scope.seed, ..plain };
+    let format = &mut mounting.format;
     (format.block_size, format.inode_ratio, format.inode_size) = (Some(1024), Some(4096), Some(128));
-    let (ordering, data) = crate::work::order(mode)?;
-    let library = Library::new(&Mounting {
-        sync_names: false,
-        drive,
-        size: groups * (8 << 20),
-        format,
-        policy: BlockPolicyKind::Lease,
-        tunables: Vec::new(),
-        directories: rule,
-        ordering,
-        data,
-        delay: drive.waiting,
-        seed: scope.seed,
-    })?;
+    let library = Library::new(&mounting)?;
     let scale = Scale { seed: scope.seed, quick: scope.quick, ..Scale::default() };
     let phases = (Workload::named("tree")?.phases)(&scale)?;
     let outcomes = phases.into_iter().map(|phase| in_model_time(&library, phase));

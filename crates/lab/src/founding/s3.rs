@@ -5,9 +5,8 @@
 //! volume has 128 GiB (4 MiB of bitmaps with blocks alone), what is known of free space may take 256 KiB of memory,
 //! a share of a 16th, and all other metadata 2 MiB. Metadata reads are requests that read from the drive within a call.
 
-use platfs::mkfs::{FsType, Options, Usage, parse_features};
-use platfs::placement::{BlockPolicyKind, DirectoryPolicyKind};
-use platfs::{DataMode, Ordering};
+use platfs::mkfs::{FsType, Usage, parse_features};
+use platfs::placement::BlockPolicyKind;
 
 use super::{Scope, Table, mean, published, verdict};
 use crate::drive::{DRIVES, Drive};
@@ -82,27 +81,19 @@ fn measure(
     scope: &Scope,
 ) -> Result<Found, String> {
     let (size, drive) = if scope.quick { (QUICK, &SMALL) } else { (VOLUME, &SERVER) };
-    let mut format = Options::new(FsType::Ext4);
+    let plain = Mounting::new(drive, size, FsType::Ext4);
+    let mut mounting = Mounting { policy, delay: 0, seed: scope.seed, ..plain };
+    let format = &mut mounting.format;
     (format.block_size, format.usage) = (Some(4096), vec![Usage::Largefile]);
     if cluster > 4096 {
         (format.features, format.cluster_size) = (parse_features("bigalloc")?, Some(cluster));
     }
     // Requests for whole files are not raised, as the kernel's fallocate has it.
     let kernels = policy == BlockPolicyKind::Mballoc;
-    let tunables = if kernels { vec![("no_normalize".into(), 1)] } else { Vec::new() };
-    let library = Library::new(&Mounting {
-        drive,
-        size,
-        format,
-        policy,
-        tunables,
-        directories: DirectoryPolicyKind::Near,
-        ordering: Ordering::Journal,
-        data: DataMode::Ordered,
-        sync_names: false,
-        delay: 0,
-        seed: scope.seed,
-    })?;
+    if kernels {
+        mounting.tunables = vec![("no_normalize".into(), 1)];
+    }
+    let library = Library::new(&mounting)?;
     let mut scale = Scale { seed: scope.seed, quick: scope.quick, ..Scale::default() };
     scale.settings.insert("volume".into(), size.to_string());
     if scope.quick {

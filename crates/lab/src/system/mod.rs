@@ -4,10 +4,12 @@
 mod computer;
 mod directory;
 mod library;
+mod named;
 
 pub(crate) use computer::Computer;
 pub(crate) use directory::Directory;
 pub(crate) use library::{Library, Mounting};
+pub(crate) use named::{Named, order};
 
 /// A path from the root of the file system, without a leading slash; empty for the root itself.
 pub(crate) type Name = Box<str>;

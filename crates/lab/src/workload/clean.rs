@@ -1,9 +1,7 @@
 //! Workloads of one kind or another: the same calls for the same seed, and a volume without damage behind them.
 
 use platfs::check::{self, Decision, Issue, Sink};
-use platfs::mkfs::{FsType, Options};
-use platfs::placement::{BlockPolicyKind, DirectoryPolicyKind};
-use platfs::{DataMode, Ordering};
+use platfs::mkfs::FsType;
 
 use super::{Kinds, Scale, Workload, in_model_time, in_real_time};
 use crate::drive::Drive;
@@ -26,20 +24,8 @@ impl Sink for Issues {
 }
 
 fn library(size: u64) -> Library {
-    let mounting = Mounting {
-        drive: Drive::named("sata-2010").unwrap(),
-        size,
-        format: Options::new(FsType::Ext4),
-        policy: BlockPolicyKind::Lease,
-        tunables: Vec::new(),
-        directories: DirectoryPolicyKind::Near,
-        ordering: Ordering::Journal,
-        data: DataMode::Ordered,
-        sync_names: false,
-        delay: 16 << 20,
-        seed: 1,
-    };
-    Library::new(&mounting).unwrap()
+    let plain = Mounting::new(Drive::named("sata-2010").unwrap(), size, FsType::Ext4);
+    Library::new(&Mounting { delay: 16 << 20, ..plain }).unwrap()
 }
 
 /// Runs a workload; what its calls took, on a volume that is clean then.
