@@ -165,6 +165,56 @@ fn files_that_take_space_little_by_little_lie_together() {
 }
 
 #[test]
+fn files_that_are_closed_before_all_has_its_place_go_on_where_they_are() {
+    let volume = volume(64 << 20, 1 << 30);
+    let files = ["closed", "other"].map(|name| create(&volume, name));
+    volume.retain(files[0]).unwrap();
+    for part in 0..4 {
+        write(&volume, files[0], part * 65_536, &[7; 65_536]);
+        if part == 1 {
+            volume.write_back(None).unwrap();
+        }
+    }
+    volume.release(files[0], 1);
+    write(&volume, files[1], 0, &vec![7; 1 << 20]);
+    volume.sync_inode(files[1], false).unwrap();
+    volume.sync().unwrap();
+    assert_eq!(files.map(|file| extents(&volume, file)), [1, 1]);
+}
+
+#[test]
+fn files_are_not_torn_while_most_free_space_waits_for_a_sync() {
+    let volume = volume(64 << 20, 1 << 30);
+    let small: Vec<_> = (0..1000).map(|n| format!("s{n}")).collect();
+    for name in &small {
+        let inode = create(&volume, name);
+        write(&volume, inode, 0, &[1; 4096]);
+    }
+    volume.write_back(None).unwrap();
+    let mut large = Vec::new();
+    while volume.space().free().unwrap().0 > 0 {
+        let name = format!("l{}", large.len());
+        let inode = create(&volume, &name);
+        let room = volume.space().free().unwrap().0.min(256);
+        volume.allocate(inode, Allocate::Extend, 0, room * 4096).unwrap();
+        large.push(name);
+    }
+    // Holes of one block each are all that is free.
+    for name in small.iter().step_by(2) {
+        volume.unlink(InodeNumber::ROOT, name.as_bytes()).unwrap();
+    }
+    volume.sync().unwrap();
+    assert!(volume.space().free().unwrap().0 >= 500);
+    for name in large.iter().take(8) {
+        volume.unlink(InodeNumber::ROOT, name.as_bytes()).unwrap();
+    }
+    let inode = create(&volume, "whole");
+    write(&volume, inode, 0, &vec![7; 1 << 20]);
+    volume.write_back(None).unwrap();
+    assert_eq!(extents(&volume, inode), 1);
+}
+
+#[test]
 fn preallocated_space_can_be_written_when_the_volume_is_full() {
     for delay in [0, 1 << 30] {
         let scratch = Scratch::new("preallocated");
@@ -315,6 +365,9 @@ fn files_that_were_closed_leave_no_gaps_behind_them() {
             write(&volume, file, part * 65_536, &[7; 32_768]);
             write(&volume, file, part * 65_536 + 32_768, &[7; 32_768]);
             volume.sync_inode(file, false).unwrap();
+        }
+        if name % 2 == 0 {
+            write(&volume, file, 6 * 65_536, &[7; 32_768]);
         }
         volume.release(file, 1);
     }

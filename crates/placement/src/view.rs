@@ -187,6 +187,14 @@ impl View<'_> {
         self.map.longest(request.goal, request.want)
     }
 
+    /// The nearest group of unknown bitmap in which the wanted run may be, if its bitmap may be asked for before
+    /// something worse is taken: memory is not short, and the request has patience.
+    #[must_use]
+    pub fn worth_asking(&self, request: &Request) -> Option<Group> {
+        let may = self.may_ask(request) && !self.map.is_short_of_memory();
+        may.then(|| self.unknown_with(request.goal, request.want)).flatten()
+    }
+
     /// Nearest group of unknown bitmap whose free count allows a run of `count`.
     #[must_use]
     pub fn unknown_with(&self, goal: Cluster, count: u32) -> Option<Group> {

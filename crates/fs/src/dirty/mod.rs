@@ -66,6 +66,8 @@ pub(crate) struct Growth {
     written_back: bool,
     /// Bytes that had been written to all files when it was last written to.
     last: u64,
+    /// Nobody has had it open since.
+    ended: bool,
 }
 
 impl Growth {
@@ -73,6 +75,9 @@ impl Growth {
     /// written to piece by piece, and is taken from its writer for lack of memory; or its last write
     /// was a moment ago.
     fn goes_on(&self, reason: Reason, hot: bool) -> bool {
+        if self.ended {
+            return false;
+        }
         let again = self.written_back && self.extensions > 0;
         let in_pieces = self.extensions > 1;
         again
@@ -90,6 +95,13 @@ pub(crate) struct DirtyFile {
     gate: RwLock<()>,
     flushing: Mutex<()>,
     state: Mutex<State>,
+}
+
+impl State {
+    /// Whether all of a file that nobody has open any more has its place.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.growth.ended && self.pages.is_empty()
+    }
 }
 
 impl DirtyFile {
@@ -257,6 +269,7 @@ impl Delayed {
 
     /// Notes a write of so many bytes, which may have made the file longer.
     pub(crate) fn note_write(&self, state: &mut State, bytes: u64, extends: bool) {
+        state.growth.ended = false;
         state.growth.last = self.written.fetch_add(bytes, Ordering::Relaxed) + bytes;
         state.growth.extensions = state.growth.extensions.saturating_add(u32::from(extends));
     }
@@ -268,6 +281,15 @@ impl Delayed {
         (state.growth.extensions, state.growth.written_back) = (0, true);
         // Nobody knows what comes behind bytes that were not held back.
         goes_on || !self.is_on()
+    }
+
+    /// Nobody has a file open any more. Says whether the rest of it is to be written back at once: a part has its
+    /// place, and room is kept behind it.
+    pub(crate) fn end(&self, number: InodeNumber) -> bool {
+        let Some(file) = self.find(number) else { return false };
+        let mut state = file.state();
+        state.growth.ended = true;
+        state.growth.written_back && !state.pages.is_empty()
     }
 
     /// Drops all that is dirty of a file: it is gone, or can't be written.

@@ -130,6 +130,10 @@ impl Volume {
             return Ok(());
         };
         let Some(mut flight) = self.take_off(file, reason) else { return Ok(()) };
+        if self.space.holds_most() {
+            // What can't be had so is no worse than before.
+            self.make_space(self.space.settlements())?;
+        }
         let settlements = self.space.settlements();
         let mut done = self.fly(file, &flight);
         if matches!(done, Err(Error::NoSpace)) && self.make_space(settlements)? {
@@ -149,8 +153,9 @@ impl Volume {
         self.cache.versions().note_moved(file.number());
         self.delayed.change(file, &mut state, Timestamp::default(), |pages| pages.settle(&flight.runs));
         state.settled += 1;
+        let complete = state.is_complete();
         drop(state);
-        if !flight.growing {
+        if complete || !flight.growing {
             self.space.closed(file.number());
         }
         done

@@ -314,11 +314,15 @@ impl Volume {
         if self.handles.pin(number) { Ok(()) } else { Err(Error::NotFound) }
     }
 
-    /// So many users of an inode less. What was set aside for a file to grow into is free again after the last.
+    /// So many users of an inode less. What was set aside for a file to grow into is free again after the last; bytes
+    /// that wait take their places in it first. If they can't, who syncs the file is told.
     pub fn release(&self, number: InodeNumber, times: u64) {
         let mut last = false;
         (0..times).for_each(|_| last |= self.handles.unpin(number));
         if last {
+            if self.delayed.end(number) {
+                self.written_back(number);
+            }
             self.space.closed(number);
         }
     }

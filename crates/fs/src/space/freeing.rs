@@ -18,6 +18,9 @@ use super::{Space, Writing, groups, lock};
 use crate::error::{Error, Result};
 use crate::txn::{Claim, Update};
 
+/// Part of a volume that is worth a sync of its own once it waits for one.
+const MUCH: u64 = 64;
+
 /// Clusters that leave with an update.
 struct LeavingBlocks {
     run: ClusterRun,
@@ -178,6 +181,16 @@ impl Space {
     #[must_use]
     pub fn holds_freed(&self) -> bool {
         self.writing.as_ref().is_some_and(|writing| lock(&writing.ledger).unsettled() != (0, 0))
+    }
+
+    /// Whether files would be torn for want of space that only waits for a sync: more waits than is free, and it is
+    /// no small part of the volume.
+    #[must_use]
+    pub fn holds_most(&self) -> bool {
+        self.writing.as_ref().is_some_and(|writing| {
+            let waiting = lock(&writing.ledger).unsettled().0;
+            waiting > writing.blocks.free_clusters() && waiting > writing.format.geometry.clusters() / MUCH
+        })
     }
 
     /// How often freed space became free so far.

@@ -107,6 +107,9 @@ impl Lease {
             return Err(Refusal::NoSpace);
         }
         if is_tight(view) && request.align == 1 {
+            if let Some(group) = view.worth_asking(request) {
+                return Err(Refusal::NeedBitmap(group));
+            }
             let piece = view.longest_below(request, long).filter(|run| run.count >= request.min);
             if piece.is_some() {
                 return Ok(piece);
