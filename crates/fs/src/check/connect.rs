@@ -6,7 +6,7 @@
 use ondisk::inode::FileType;
 use ondisk::units::InodeNumber;
 
-use super::directories::edit;
+use super::directories::{self, edit};
 use super::facts::{Directory, Facts};
 use super::issue::Place;
 use super::kinds::directories::{DIRECTORY_CYCLE, DIRECTORY_PARENT, DIRECTORY_UNCONNECTED, ROOT_MISSING};
@@ -55,8 +55,12 @@ fn root(subject: &Subject, facts: &mut Facts, report: &mut Report<'_>) -> Result
     // One that is something else was told of by the pass over inodes, and was to stay.
     let gone = facts.file_type(number).is_none() && !facts.used.contains(u64::from(number.index()));
     if gone && report.found(&ROOT_MISSING, finding) {
+        let Some(start) = lost_found::place_for_directory(subject, facts) else {
+            directories::no_room(number, "the root directory cannot be made", report);
+            return Ok(());
+        };
         facts.names_lost();
-        lost_found::make_directory(subject, facts, number, number, 0o755)?;
+        lost_found::make_directory(subject, facts, number, number, 0o755, start)?;
     }
     Ok(())
 }

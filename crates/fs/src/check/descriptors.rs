@@ -121,7 +121,8 @@ fn damaged(subject: &mut Subject, group: Group, outside: &[Part], report: &mut R
             .to_owned(),
     };
     let found = format!("its checksum is wrong, and it has {}", list(outside, &raw));
-    if !report.found(&kind::GROUP_DESCRIPTOR, Finding::new(Place::group(group), found, repair)) {
+    if !report.found_first(&kind::GROUP_DESCRIPTOR, Finding::new(Place::group(group), found, repair)) {
+        subject.descriptors_left.insert(group.0);
         return;
     }
     let outside = outside.to_vec();
@@ -146,7 +147,7 @@ fn misplaced(subject: &mut Subject, group: Group, part: Part, report: &mut Repor
         part.repair(backup),
     )
     .expected(places::expected(subject, group));
-    if report.found(part.outside(), finding) {
+    if report.found_first(part.outside(), finding) {
         set_place(subject, group, part, backup.map_or(Block(0), |(_, place)| place));
     }
 }
@@ -331,7 +332,9 @@ fn write_block(subject: &mut Subject, index: u32, block: Block) -> io::Result<()
         let Some(raw) = subject.descriptors.get_mut(usize::try_from(group.0).unwrap_or(usize::MAX)) else {
             break;
         };
-        if RawGroupDescriptor::parse(stored) == in_effect(*raw, size) {
+        // One of which nothing is believed would pass for good with a new checksum.
+        let stays = subject.descriptors_left.contains(&group.0);
+        if stays || RawGroupDescriptor::parse(stored) == in_effect(*raw, size) {
             continue;
         }
         let rest = stored.get(64..).unwrap_or_default().to_vec();

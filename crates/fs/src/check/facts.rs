@@ -56,7 +56,7 @@ pub(super) struct Facts {
     stated: Counters,
     /// Names found for each inode, `.` and `..` included.
     pub(super) links: Counters,
-    /// Whether inodes could not be read: which names are in directories among them is not known.
+    /// Whether inodes could not be read, or parts of directories that are to stay: which names are there is not known.
     pub(super) unread: AtomicBool,
     /// How many names repairs took away whose files are not known: so many files are without one because
     /// of that.
@@ -167,6 +167,13 @@ impl Facts {
         Some(start)
     }
 
+    /// Gives back what [`Facts::allocate`] took and nobody wrote: as if it had not been taken.
+    pub(super) fn put_back(&self, subject: &Subject, block: Block) {
+        let cluster = subject.geometry.cluster_of(block).0;
+        self.claimed.remove(cluster);
+        self.taken.remove(cluster);
+    }
+
     /// Says that a repair took away a name, of a file that is not known.
     pub(super) fn name_lost(&self) {
         self.names_lost.fetch_add(1, Ordering::Relaxed);
@@ -175,6 +182,11 @@ impl Facts {
     /// Says that a repair took away any number of names: those in a block or a directory that is lost.
     pub(super) fn names_lost(&self) {
         self.names_lost.fetch_add(NAMES_IN_A_LOST_BLOCK, Ordering::Relaxed);
+    }
+
+    /// Says that there are names which can't be read and are to stay: nobody knows what has none.
+    pub(super) fn names_unknown(&self) {
+        self.unread.store(true, Ordering::Relaxed);
     }
 
     /// Says that a repair took away a name of a file.

@@ -89,7 +89,8 @@ pub struct Progress {
 /// Whoever hears what a check finds.
 pub trait Sink {
     /// Hears of an issue, in an order that is the same for the same volume, and decides. The decision
-    /// on an issue without a repair makes no difference.
+    /// on an issue without a repair makes no difference; nor does any behind one that leaves a bitmap or a table
+    /// of inodes at a place where it can't be.
     fn issue(&mut self, issue: Issue) -> Decision;
 
     /// Hears how far the check is, some times a second at most.

@@ -96,13 +96,19 @@ fn free(subject: &Subject, facts: &Facts, inode: &mut Inode) -> Result<()> {
     Ok(())
 }
 
+fn has_no_parent(facts: &Facts, directory: InodeNumber) -> bool {
+    let row = facts.directory(directory).and_then(|row| facts.directories.get(row));
+    row.is_some_and(|row| row.parent.is_none())
+}
+
 /// Compares what an inode states with the names found.
 fn count(subject: &mut Subject, facts: &Facts, report: &mut Report<'_>, number: InodeNumber) -> Result<()> {
     let index = u64::from(number.index());
     let (found, stated) = (facts.links.read(index), facts.stated(index));
     let is_directory = facts.file_type(number) == Some(FileType::Directory);
-    // A count of none was told of above and was to stay.
-    if found == 0 {
+    // What has no name was told of above and was to stay; so does what it counts.
+    let nameless = is_directory && number != InodeNumber::ROOT && has_no_parent(facts, number);
+    if found == 0 || nameless {
         return Ok(());
     }
     let right = if is_directory && found > LINKS_MAX { 1 } else { found };

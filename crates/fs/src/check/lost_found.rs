@@ -33,6 +33,7 @@ pub(super) fn adopt(subject: &mut Subject, facts: &mut Facts, report: &mut Repor
     let Some(first) = adopted.first().copied() else { return Ok(()) };
     let Some(home) = find_or_make(subject, facts)? else {
         directories::no_room(first, "lost+found cannot be made", report);
+        adopted.into_iter().for_each(|inode| leave(facts, inode));
         return Ok(());
     };
     let names = adopted.iter().filter(|inode| **inode != home).filter_map(|inode| {
@@ -40,11 +41,15 @@ pub(super) fn adopt(subject: &mut Subject, facts: &mut Facts, report: &mut Repor
         Some(NewName { name, inode: *inode, file_type: facts.file_type(*inode)? })
     });
     let names = names.collect();
-    if !rebuild::add_names(subject, facts, home, names)? {
-        directories::no_room(first, "lost+found cannot grow", report);
-        return Ok(());
+    let left = rebuild::add_names(subject, facts, home, names)?;
+    if let Some(first) = left.first() {
+        directories::no_room(*first, "lost+found cannot grow", report);
     }
     for inode in adopted {
+        if left.contains(&inode) {
+            leave(facts, inode);
+            continue;
+        }
         facts.links.raise(u64::from(inode.index()));
         if facts.file_type(inode) == Some(FileType::Directory) {
             edit::set_dotdot(subject, inode, home)?;
@@ -58,6 +63,14 @@ pub(super) fn adopt(subject: &mut Subject, facts: &mut Facts, report: &mut Repor
     Ok(())
 }
 
+/// What finds no room stays as it is: also where its `..` leads to, and that counts as a link there.
+fn leave(facts: &Facts, inode: InodeNumber) {
+    let row = facts.directory(inode).and_then(|row| facts.directories.get(row));
+    if let Some(up) = row.and_then(|row| row.dotdot) {
+        facts.links.raise(u64::from(up.index()));
+    }
+}
+
 fn find_or_make(subject: &mut Subject, facts: &mut Facts) -> Result<Option<InodeNumber>> {
     let found = edit::find(subject, InodeNumber::ROOT, NAME);
     if let Some(inode) = found
@@ -69,14 +82,18 @@ fn find_or_make(subject: &mut Subject, facts: &mut Facts) -> Result<Option<Inode
     {
         return Ok(Some(inode));
     }
+    // Where `..` is missing, and is to, the next name would be taken for it.
+    if facts.dotdot_left.contains(u64::from(InodeNumber::ROOT.index())) {
+        return Ok(None);
+    }
     let Some(number) = free_inode(subject, facts) else { return Ok(None) };
-    if !make_directory(subject, facts, number, InodeNumber::ROOT, 0o700)? {
-        return Ok(None);
-    }
+    let Some(start) = place_for_directory(subject, facts) else { return Ok(None) };
     let name = NewName { name: NAME.to_vec(), inode: number, file_type: FileType::Directory };
-    if !rebuild::add_names(subject, facts, InodeNumber::ROOT, vec![name])? {
+    if !rebuild::add_names(subject, facts, InodeNumber::ROOT, vec![name])?.is_empty() {
+        facts.put_back(subject, start);
         return Ok(None);
     }
+    make_directory(subject, facts, number, InodeNumber::ROOT, 0o700, start)?;
     let root = u64::from(InodeNumber::ROOT.index());
     facts.links.raise(u64::from(number.index()));
     facts.links.raise(root);
@@ -112,8 +129,13 @@ fn free_inode(subject: &mut Subject, facts: &Facts) -> Option<InodeNumber> {
     Some(number)
 }
 
-/// Makes an empty directory with a number that is free; it counts its own `.`. `false` if there is no
-/// free block.
+/// Takes the block of a new directory, if there is a free one.
+pub(super) fn place_for_directory(subject: &Subject, facts: &Facts) -> Option<Block> {
+    facts.allocate(subject, Block(u64::from(subject.geometry.first_data_block)), 1)
+}
+
+/// Makes an empty directory with a number that is free, at a block of [`place_for_directory`]; it counts its
+/// own `.`.
 ///
 /// # Errors
 /// Repairs take more memory than they may.
@@ -123,9 +145,8 @@ pub(super) fn make_directory(
     number: InodeNumber,
     parent: InodeNumber,
     permissions: u16,
-) -> Result<bool> {
-    let goal = Block(u64::from(subject.geometry.first_data_block));
-    let Some(start) = facts.allocate(subject, goal, 1) else { return Ok(false) };
+    start: Block,
+) -> Result<()> {
     let mut inode = Inode::blank(number, subject.geometry.inode_size);
     inode.raw_mut().i_mode.set(FileType::Directory.mode_bits() | permissions);
     inode.raw_mut().i_links_count.set(2);
@@ -157,5 +178,5 @@ pub(super) fn make_directory(
     facts.links.store(index, 1);
     let at = facts.directories.partition_point(|row| row.inode < number);
     facts.directories.insert(at, Directory { inode: number, parent: Some(parent), dotdot: Some(parent) });
-    Ok(true)
+    Ok(())
 }

@@ -48,6 +48,7 @@ pub(super) fn open(device: &Arc<Staged>, options: &Options, report: &mut Report<
         raw,
         descriptors,
         renewed: BTreeSet::new(),
+        descriptors_left: BTreeSet::new(),
         unused_doubted: BTreeMap::new(),
         resize_wanted: false,
         superblock_left: chosen.left,

@@ -224,7 +224,7 @@ fn resolve(subject: &mut Subject, report: &mut Report<'_>) {
             format!("its {part} at block {} overlaps {whose}", wrong.start),
             part.repair(backup),
         );
-        if report.found(part.collision(), finding) {
+        if report.found_first(part.collision(), finding) {
             set_place(subject, wrong.group, part, backup.map_or(Block(0), |(_, place)| place));
             // Its bits and bytes may have been written by the other's owner.
             if let Some(Part::BlockBitmap | Part::InodeBitmap) = right.part {

@@ -384,7 +384,6 @@ impl Repair<'_, '_, '_> {
         }
         let follows = examined.renewed || raw.free_inodes() == inodes.marked_free();
         let free = inodes.free();
-        let miscounted = raw.free_inodes() != free;
         if self.count(&kind::GROUP_FREE_INODES, Some(group), wide(raw.free_inodes()), wide(free), follows) {
             self.edit(group, |raw| raw.set_free_inodes(free));
         }
@@ -396,18 +395,17 @@ impl Repair<'_, '_, '_> {
         if self.count(&kind::GROUP_DIRECTORIES, Some(group), stated, found, follows) {
             self.edit(group, |raw| raw.set_used_directories(examined.directories));
         }
-        self.unused(examined, miscounted);
+        self.unused(examined);
     }
 
     /// The end of the table that was never used.
-    fn unused(&mut self, examined: &Examined, miscounted: bool) {
+    fn unused(&mut self, examined: &Examined) {
         let (group, tail) = (examined.group, examined.tail);
         if let Some(stated) = self.subject.unused_doubted.remove(&group.0) {
             let finding = Finding::new(Place::group(group), stated.to_string(), format!("it becomes {tail}"))
                 .expected(format!("at most {tail}"));
-            // The count of free inodes was to blame, or a bit of the bitmap.
-            let fits = stated <= tail && (miscounted || stated <= examined.raw.free_inodes());
-            let repairs = fits || self.report.found(&kind::GROUP_UNUSED_INODES, finding);
+            // Where it fits, the count of free inodes was to blame, or a bit of the bitmap.
+            let repairs = stated <= tail || self.report.found(&kind::GROUP_UNUSED_INODES, finding);
             let becomes = if repairs { stated.min(tail) } else { stated };
             self.edit(group, |raw| raw.set_unused_inodes(becomes));
         } else if !examined.unused_fits(self.subject) && !self.report.all_stays() {

@@ -30,6 +30,8 @@ pub(super) struct Subject {
     /// Groups whose bitmaps and counts are written anew without a word, because something told of
     /// already made them meaningless: a descriptor from a backup, a flag `UNINIT` that was wrong.
     pub(super) renewed: BTreeSet<u32>,
+    /// Groups whose descriptor is to stay though nothing of it can be believed.
+    pub(super) descriptors_left: BTreeSet<u32>,
     /// Groups whose count of inodes never used can't be right, and that count; their tables are read
     /// to the end.
     pub(super) unused_doubted: BTreeMap<u32, u32>,

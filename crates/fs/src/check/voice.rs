@@ -27,11 +27,13 @@ impl Finding {
 pub(super) struct Report<'s> {
     sink: &'s mut dyn Sink,
     pub(super) summary: Summary,
+    /// Whether nothing is repaired from now on.
+    held: bool,
 }
 
 impl<'s> Report<'s> {
     pub(super) fn new(sink: &'s mut dyn Sink) -> Self {
-        Report { sink, summary: Summary::default() }
+        Report { sink, summary: Summary::default(), held: false }
     }
 
     /// Tells of an issue; whether it is to be repaired. An issue without a repair stays.
@@ -40,14 +42,22 @@ impl<'s> Report<'s> {
         let possible = !repair.is_empty();
         self.summary.issues += 1;
         let decision = self.sink.issue(Issue { kind, place, found, expected, repair });
-        let repairs = possible && decision == Decision::Repair;
+        let repairs = possible && !self.held && decision == Decision::Repair;
         self.summary.repaired += u64::from(repairs);
+        repairs
+    }
+
+    /// Tells of something that must not stay where anything behind it is repaired: whose place is doubtful, by
+    /// that others could be overwritten.
+    pub(super) fn found_first(&mut self, kind: &'static Kind, finding: Finding) -> bool {
+        let repairs = self.found(kind, finding);
+        self.held |= !repairs;
         repairs
     }
 
     /// Whether everything that was found so far is to stay as it is: then nothing follows from repairs.
     pub(super) fn all_stays(&self) -> bool {
-        self.summary.issues > 0 && self.summary.repaired == 0
+        self.held || self.summary.issues > 0 && self.summary.repaired == 0
     }
 
     pub(super) fn progress(&mut self, pass: &'static str, done: u64, of: u64) {

@@ -22,7 +22,7 @@ fn layout(image: &Image) -> Layout {
 }
 
 /// Changes a block of names; its checksum follows.
-fn leaf(image: &mut Image, path: &str, at: u64, edit: impl FnOnce(&mut [u8])) {
+pub fn leaf(image: &mut Image, path: &str, at: u64, edit: impl FnOnce(&mut [u8])) {
     let (block, number) = (image.block_of(path, at), image.inode_of(path));
     leaf_of(image, number, block, edit);
 }
@@ -47,7 +47,7 @@ fn first_block(image: &Image, number: InodeNumber) -> Block {
 }
 
 /// Changes a block of an index, whose checksum follows.
-fn index(image: &mut Image, path: &str, at: u64, edit: impl FnOnce(&mut [u8])) {
+pub fn index(image: &mut Image, path: &str, at: u64, edit: impl FnOnce(&mut [u8])) {
     let (block, number) = (image.block_of(path, at), image.inode_of(path));
     let seed = image.format.sealer.inode_seed(number, image.read_inode(number).generation());
     let bytes = image.block(block);
@@ -56,7 +56,7 @@ fn index(image: &mut Image, path: &str, at: u64, edit: impl FnOnce(&mut [u8])) {
 }
 
 /// Where the entry of a name begins.
-fn entry(bytes: &[u8], name: &str) -> usize {
+pub fn entry(bytes: &[u8], name: &str) -> usize {
     let at = bytes.windows(name.len()).enumerate().find(|(at, window)| {
         *window == name.as_bytes() && *at >= 8 && usize::from(bytes[at - 2]) == name.len()
     });

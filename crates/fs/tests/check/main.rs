@@ -8,8 +8,10 @@
 )]
 
 mod agreement;
+mod declined;
 mod directories;
 mod inodes;
+mod limits;
 mod opening;
 mod paths;
 mod plant;

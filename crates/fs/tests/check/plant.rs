@@ -141,9 +141,22 @@ pub struct Image {
 
 impl Image {
     pub fn of(name: &str) -> Self {
-        let bytes = base(name).to_vec();
+        Image::from_bytes(base(name).to_vec())
+    }
+
+    pub fn from_bytes(bytes: Vec<u8>) -> Self {
         let raw = RawSuperblock::parse(&bytes[1024..2048]).unwrap();
         Image { format: Format::from_superblock(&raw).unwrap(), bytes }
+    }
+
+    /// Changes the volume through the library.
+    pub fn change(&mut self, verbs: impl FnOnce(&Volume)) {
+        let device = Arc::new(MemoryDevice::from_bytes(&self.bytes));
+        let volume = Volume::open(Arc::clone(&device) as Arc<dyn Device>, &OpenOptions::new().write(true));
+        let volume = volume.unwrap();
+        verbs(&volume);
+        volume.close().unwrap();
+        device.read_at(0, &mut self.bytes).unwrap();
     }
 
     /// The volume as the library reads it, before more edits.
@@ -258,29 +271,34 @@ impl Image {
     }
 }
 
-/// Hears everything, and decides the same of everything.
-pub struct Ears {
+/// Hears everything, and decides by the number of the issue.
+pub struct Ears<D = fn(usize) -> Decision> {
     pub heard: Vec<Issue>,
-    decision: Decision,
+    decide: D,
 }
 
 impl Ears {
     /// Decides to repair.
     pub fn repairing() -> Self {
-        Ears { heard: Vec::new(), decision: Decision::Repair }
+        Ears { heard: Vec::new(), decide: |_| Decision::Repair }
     }
 }
 
-impl Sink for Ears {
+impl<D: FnMut(usize) -> Decision> Sink for Ears<D> {
     fn issue(&mut self, issue: Issue) -> Decision {
         self.heard.push(issue);
-        self.decision
+        (self.decide)(self.heard.len() - 1)
     }
 }
 
 /// Checks bytes and repairs all: what was heard, and the outcome.
 pub fn checked(bytes: &[u8]) -> (Vec<Issue>, Outcome) {
-    let mut ears = Ears { heard: Vec::new(), decision: Decision::Repair };
+    decided(bytes, |_| Decision::Repair)
+}
+
+/// Checks bytes and repairs what is decided for, by the number of the issue.
+pub fn decided(bytes: &[u8], decide: impl FnMut(usize) -> Decision) -> (Vec<Issue>, Outcome) {
+    let mut ears = Ears { heard: Vec::new(), decide };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     let options = Options { threads: 2, now: Timestamp::from_seconds(now as i64), ..Options::default() };
     let outcome = check(Arc::new(MemoryDevice::from_bytes(bytes)), &options, &mut ears).unwrap();
@@ -311,6 +329,11 @@ fn planted_as(name: &str, plant: impl FnOnce(&mut Image), expected: &[&str], see
     }
     let mut image = Image::of(name);
     plant(&mut image);
+    assert_found(&image, expected, seen);
+}
+
+/// Demands of an image with a fault what [`planted`] does; `seen` if e2fsck sees the fault too.
+pub fn assert_found(image: &Image, expected: &[&str], seen: bool) {
     let scratch = Scratch::new("planted");
     let file = scratch.join("image");
     fs::write(&file, &image.bytes).unwrap();
@@ -329,7 +352,7 @@ fn planted_as(name: &str, plant: impl FnOnce(&mut Image), expected: &[&str], see
 }
 
 /// What a repair tells that it will overwrite brings the image back byte for byte.
-fn assert_undone(before: &[u8], outcome: &Outcome, after: &[u8]) {
+pub fn assert_undone(before: &[u8], outcome: &Outcome, after: &[u8]) {
     let mut bytes = after.to_vec();
     let mut old = Vec::new();
     let tell = |change: Change<'_>| {

@@ -278,6 +278,9 @@ impl Directory<'_, '_> {
             self.seed.seal_directory_leaf(&mut bytes);
             self.write(block, &bytes)?;
             self.examiner.whole.rebuild |= self.inode.flags().contains(InodeFlags::INDEX);
+        } else if !voice.is_silent() {
+            self.examiner.facts.names_unknown();
+            self.examiner.whole.stays = true;
         }
         Ok(())
     }

@@ -47,6 +47,8 @@ pub(super) struct Whole {
     pub(super) rebuild: bool,
     /// Entries whose names are there already, to be renamed then.
     pub(super) rename: Vec<Position>,
+    /// Something is to stay that keeps names from being read: writing it anew would lose them.
+    pub(super) stays: bool,
 }
 
 /// The examination of one directory.
@@ -160,14 +162,27 @@ impl Examiner<'_> {
         changed
     }
 
-    fn broken(&self, bytes: &[u8], at: usize, rule: &str, spot: &Spot, voice: &mut Voice<'_, '_>) -> bool {
-        voice.found(&ENTRY_BROKEN, || {
+    fn broken(
+        &mut self,
+        bytes: &[u8],
+        at: usize,
+        rule: &str,
+        spot: &Spot,
+        voice: &mut Voice<'_, '_>,
+    ) -> bool {
+        let mends = voice.found(&ENTRY_BROKEN, || {
             let next = self.next_sound(bytes, at);
             let kept = self.readable(bytes, at, next).is_some();
             let lost = if kept { "it is kept, since its name can be read" } else { "it is given up" };
             Finding::new(self.place(spot), format!("the entry at byte {at}: {rule}"), lost)
                 .expected(format!("the next sound entry begins at byte {next}"))
-        })
+        });
+        if !mends && !voice.is_silent() {
+            // The names behind it are not known.
+            self.facts.names_unknown();
+            self.whole.stays = true;
+        }
+        mends
     }
 
     fn next_sound(&self, bytes: &[u8], at: usize) -> usize {
@@ -205,6 +220,7 @@ impl Examiner<'_> {
         let found = voice.found(&ENTRY_NO_NAME, || {
             Finding::new(self.place(spot), format!("inode {inode} without a name"), "the entry is removed")
         });
+        self.whole.stays |= !found;
         if found {
             clear(bytes, at, 0);
             InodeNumber::new(inode).into_iter().for_each(|inode| self.facts.name_lost_of(inode));
@@ -409,6 +425,7 @@ impl Examiner<'_> {
                 format!("`{}` leading to inode {}", entry.name.escape_ascii(), raw_inode(entry.inode))
             });
             if !voice.found(&DIRECTORY_DOT, || Finding::new(self.place(spot), found, repair)) {
+                self.whole.stays = true;
                 return self.dotdot(bytes, first_len.unwrap_or(12), spot, voice);
             }
             let len = first_len.unwrap_or_else(|| self.next_dotdot(bytes));
@@ -476,6 +493,7 @@ impl Examiner<'_> {
         });
         if !voice.found(&DIRECTORY_DOTDOT, || Finding::new(self.place(spot), found, "`..` is put back")) {
             self.facts.dotdot_left.insert(u64::from(self.inode.number().index()));
+            self.whole.stays = true;
             return false;
         }
         let len = second.map_or_else(|| self.next_sound(bytes, at) - at, |entry| entry.len);

@@ -125,7 +125,7 @@ fn aloud(
     let Some(inode) = facts.directories.get(row).map(|row| row.inode) else { return Ok(()) };
     let mut scratch = Scratch::default();
     let whole = examine::examine(subject, facts, bounds, inode, &mut scratch, &mut report.aloud())?;
-    if whole.rebuild && !rebuild::rebuild(subject, facts, inode, &whole.rename, &[])? {
+    if whole.rebuild && !whole.stays && !rebuild::rebuild(subject, facts, inode, &whole.rename, &[])? {
         no_room(inode, "the directory cannot be written anew", report);
     }
     tree.keep(facts, row, &scratch.found);

@@ -32,6 +32,14 @@ struct Kept {
 }
 
 impl Kept {
+    fn new(name: &NewName, layout: Layout) -> Self {
+        let type_code = if layout.file_types { name.file_type.entry_code() } else { 0 };
+        let bytes = [&name.inode.get().to_le_bytes()[..], &[0, 0, 0, type_code]].concat();
+        let mut kept = Kept { hash: DirHash { major: 0, minor: 0 }, bytes };
+        kept.set_name(&name.name);
+        kept
+    }
+
     fn name(&self) -> &[u8] {
         let len = self.bytes.get(6).map_or(0, |len| usize::from(*len));
         self.bytes.get(8..8 + len).unwrap_or_default()
@@ -47,7 +55,7 @@ impl Kept {
     }
 }
 
-/// Adds names to a directory: where there is room, or by writing it anew. Whether all found a place; a
+/// Adds names to a directory: where there is room, or by writing it anew. The inodes that found no place; a
 /// name that is taken gets `~0` or the next free number behind it.
 ///
 /// # Errors
@@ -57,16 +65,18 @@ pub(in crate::check) fn add_names(
     facts: &Facts,
     directory: InodeNumber,
     mut new: Vec<NewName>,
-) -> Result<bool> {
+) -> Result<Vec<InodeNumber>> {
+    let inodes = |names: &[NewName]| names.iter().map(|name| name.inode).collect();
     let mut taken = HashSet::new();
     edit::each_name(subject, directory, |name, _| _ = taken.insert(name.to_vec()));
     for name in &mut new {
         name.name = unique(&name.name, &taken);
         taken.insert(name.name.clone());
     }
-    let Ok(inode) = subject.inode(directory) else { return Ok(false) };
+    let Ok(inode) = subject.inode(directory) else { return Ok(inodes(&new)) };
     let left = edit::add(subject, &inode, new)?;
-    if left.is_empty() { Ok(true) } else { rebuild(subject, facts, directory, &[], &left) }
+    let placed = left.is_empty() || rebuild(subject, facts, directory, &[], &left)?;
+    Ok(if placed { Vec::new() } else { inodes(&left) })
 }
 
 /// Writes a directory anew: names at the positions `rename` get others, `new` ones are added. `false` if there
@@ -85,41 +95,50 @@ pub(in crate::check) fn rebuild(
     let Ok(old) = Blocks::of(subject, &inode) else { return Ok(false) };
     let layout = subject.layout();
     let mut gathered = gather(subject, &inode, &old, rename, layout);
-    for name in new {
-        let mut bytes = vec![0; 8];
-        let type_code = if layout.file_types { name.file_type.entry_code() } else { 0 };
-        if let Some(head) = bytes.first_chunk_mut::<4>() {
-            *head = name.inode.get().to_le_bytes();
-        }
-        bytes.splice(7..8, [type_code]);
-        let mut kept = Kept { hash: DirHash { major: 0, minor: 0 }, bytes };
-        kept.set_name(&name.name);
-        gathered.names.push(kept);
-    }
+    gathered.names.extend(new.iter().map(|name| Kept::new(name, layout)));
     let parent = gathered.parent.unwrap_or(InodeNumber::ROOT);
     let plan = Plan { layout, own: directory, parent };
-    let size: usize = gathered.names.iter().map(|kept| kept.bytes.len()).sum();
-    let mut indexed = None;
-    if DOTS + size > layout.leaf_space() && subject.has_compat(Compat::DIR_INDEX) {
-        let version = HashVersion::from_raw(subject.raw.s_def_hash_version).unwrap_or(HashVersion::HalfMd4);
-        if hash_all(subject, &inode, version, &mut gathered.names) {
-            let levels = htree::max_levels(subject.has_incompat(ondisk::features::Incompat::LARGEDIR));
-            indexed = plan.indexed(&gathered.names, version, levels);
-        }
+    let mut store = |mut blocks: Vec<Vec<u8>>, is_indexed: bool| {
+        seal(subject, &inode, &mut blocks, is_indexed);
+        let mut flags = inode.flags();
+        flags.set(InodeFlags::INDEX, is_indexed);
+        inode.set_flags(flags);
+        store::store(subject, facts, &mut inode, &old, &blocks)
+    };
+    if let Some(blocks) = with_index(subject, directory, &plan, &mut gathered.names)
+        && store(blocks, true)?
+    {
+        return Ok(true);
     }
-    let is_indexed = indexed.is_some();
-    let mut blocks = indexed.unwrap_or_else(|| plan.linear(&gathered.names));
-    if !new.is_empty() && !is_indexed {
+    // Without room for an index it goes without: its blocks are full then, and no names are lost.
+    let mut blocks = plan.linear(&gathered.names);
+    if !new.is_empty() {
         // A directory that just got names will get more: it keeps its blocks.
         while (blocks.len() as u64) < old.mapped() {
             blocks.push(plan.leaf(&[], 0));
         }
     }
-    seal(subject, &inode, &mut blocks, is_indexed);
-    let mut flags = inode.flags();
-    flags.set(InodeFlags::INDEX, is_indexed);
-    inode.set_flags(flags);
-    store::store(subject, facts, &mut inode, &old, &blocks)
+    store(blocks, false)
+}
+
+/// The blocks of a directory with an index; `None` where it needs or can have none.
+fn with_index(
+    subject: &Subject,
+    directory: InodeNumber,
+    plan: &Plan,
+    names: &mut [Kept],
+) -> Option<Vec<Vec<u8>>> {
+    let size: usize = names.iter().map(|kept| kept.bytes.len()).sum();
+    if DOTS + size <= plan.layout.leaf_space() || !subject.has_compat(Compat::DIR_INDEX) {
+        return None;
+    }
+    let inode = subject.inode(directory).ok()?;
+    let version = HashVersion::from_raw(subject.raw.s_def_hash_version).unwrap_or(HashVersion::HalfMd4);
+    if !hash_all(subject, &inode, version, names) {
+        return None;
+    }
+    let levels = htree::max_levels(subject.has_incompat(ondisk::features::Incompat::LARGEDIR));
+    plan.indexed(names, version, levels)
 }
 
 struct Gathered {

@@ -56,6 +56,8 @@ struct Shared {
     charge: u64,
     /// Whether it was given up.
     dropped: bool,
+    /// Whether it is none, and is to stay: it says nothing.
+    left: bool,
 }
 
 /// Blocks of attributes and inodes of values, with all that refer to them: some 30 bytes for each.
@@ -116,7 +118,9 @@ impl Registry {
         let mut wrong = Vec::new();
         for shard in &self.blocks {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            let differ = shard.iter().filter(|(_, shared)| !shared.dropped && shared.stated != shared.seen);
+            let differ = shard
+                .iter()
+                .filter(|(_, shared)| !shared.dropped && !shared.left && shared.stated != shared.seen);
             wrong.extend(differ.map(|(block, shared)| (Block(*block), *shared)));
         }
         wrong.sort_unstable_by_key(|(block, _)| *block);
@@ -384,7 +388,7 @@ impl Examination<'_, '_, '_, '_> {
                     self.drop_attribute_block();
                     None
                 } else {
-                    Some(Shared::default())
+                    Some(Shared { left: true, ..Shared::default() })
                 }
             }
         };

@@ -7,6 +7,7 @@
 mod cut;
 mod inventory;
 mod mutate;
+mod part;
 mod tally;
 mod trial;
 

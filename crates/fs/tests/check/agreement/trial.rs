@@ -78,11 +78,13 @@ pub struct Bench {
 pub(super) struct Ears {
     pub(super) ids: Vec<&'static str>,
     /// Of these, those without a repair.
-    stay: Vec<&'static str>,
+    pub(super) stay: Vec<&'static str>,
     told: Vec<String>,
     loud: bool,
-    /// Whether nothing is to be repaired.
-    leaves: bool,
+    /// Of how many issues one is left as it is, and which; 0: none.
+    leaves: (u64, u64),
+    /// Issues told so far.
+    told_of: u64,
 }
 
 impl Sink for Ears {
@@ -99,11 +101,19 @@ impl Sink for Ears {
                 issue.kind.id, issue.place, issue.found, issue.expected, issue.repair
             ));
         }
-        if self.leaves { Decision::Leave } else { Decision::Repair }
+        let (each, which) = self.leaves;
+        let stays = each > 0 && self.told_of % each == which;
+        self.told_of += 1;
+        if stays { Decision::Leave } else { Decision::Repair }
     }
 }
 
 impl Ears {
+    /// Leaves issue number `which` of each `each` as it is.
+    pub(super) fn leaving(each: u64, which: u64) -> Self {
+        Ears { leaves: (each, which), ..Ears::default() }
+    }
+
     fn summary(&self) -> String {
         let mut ids = self.ids.clone();
         ids.sort_unstable();
@@ -121,7 +131,7 @@ pub(super) fn examine(device: Arc<dyn Device>, loud: bool) -> Result<(Ears, Outc
 
 /// Checks a volume and repairs nothing: that nothing is changed then, but for what waits in the journal.
 fn leave(device: Arc<dyn Device>, loud: bool) -> Option<Finding> {
-    let (ears, outcome) = listen(device, Ears { leaves: true, ..Ears::default() }).ok()?;
+    let (ears, outcome) = listen(device, Ears::leaving(1, 0)).ok()?;
     let changed = !outcome.repaired.is_unchanged() && !ears.ids.contains(&"journal-needs-replay");
     if changed && loud {
         outcome
@@ -137,7 +147,7 @@ fn leave(device: Arc<dyn Device>, loud: bool) -> Option<Finding> {
     changed.then(|| Finding::Broken { how: format!("changed what nobody decided for ({})", ears.summary()) })
 }
 
-fn listen(device: Arc<dyn Device>, mut ears: Ears) -> Result<(Ears, Outcome), Finding> {
+pub(super) fn listen(device: Arc<dyn Device>, mut ears: Ears) -> Result<(Ears, Outcome), Finding> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let options = Options {
         // Of the same time as e2fsck's: superblocks written after it are wrong.
@@ -213,7 +223,7 @@ impl Ready {
     }
 
     /// What e2fsck says of the base with changes over it.
-    pub(super) fn complaints(&self, layers: [&Staged; 2]) -> String {
+    pub(super) fn complaints<const N: usize>(&self, layers: [&Staged; N]) -> String {
         let file = File::options().write(true).open(&self.file).unwrap();
         layers.iter().for_each(|layer| put(&file, layer));
         let said = fsck::complaints(&self.file);
