@@ -4,7 +4,9 @@
 #![allow(clippy::cast_possible_truncation, reason = "numbers of a test are small")]
 
 use std::fs::File;
+use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use platfs::device::{Device, FileDevice, MemoryDevice};
@@ -373,4 +375,76 @@ fn files_that_were_closed_leave_no_gaps_behind_them() {
     }
     volume.sync().unwrap();
     assert!(free_runs(&volume) <= before + 2, "{before} {}", free_runs(&volume));
+}
+
+#[test]
+fn small_files_that_were_closed_before_their_write_back_lie_side_by_side() {
+    // They take more than may wait, so that writers themselves write back.
+    let volume = volume(64 << 20, 1 << 20);
+    let mut files = Vec::new();
+    for name in 0..600 {
+        let file = create(&volume, &format!("{name}"));
+        volume.retain(file).unwrap();
+        // In two pieces, as a file that grows.
+        write(&volume, file, 0, &[7; 2048]);
+        write(&volume, file, 2048, &[7; 2048]);
+        volume.release(file, 1);
+        files.push(file);
+    }
+    volume.sync().unwrap();
+    let place =
+        |file: &InodeNumber| match volume.open_file(*file).unwrap().segments().next().unwrap().unwrap().state
+        {
+            State::Mapped(block) => block.0,
+            other => panic!("{other:?}"),
+        };
+    let places: Vec<u64> = files.iter().map(place).collect();
+    let gaps = places.windows(2).filter(|pair| pair[1] != pair[0] + 1).count();
+    assert!(gaps <= 6, "{gaps} gaps");
+}
+
+/// Counts what is read.
+struct Counting(MemoryDevice, AtomicU64);
+
+impl Device for Counting {
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.read_at(offset, buffer)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.0.write_at(offset, data)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+#[test]
+fn a_sync_reads_no_bitmap_that_it_leaves_alone_or_that_was_never_initialised() {
+    let device = Arc::new(Counting(MemoryDevice::new(256 << 20), AtomicU64::new(0)));
+    plan(FsType::Ext4, 1024, "^has_journal", 256 << 20).write(&*device).unwrap();
+    let open = || Volume::open(device.clone(), &options()).unwrap();
+    let grow = |volume: &Volume, inode, offset| {
+        volume.allocate(inode, Allocate::Extend, offset, 100 << 20).unwrap();
+        let before = device.1.load(Ordering::Relaxed);
+        volume.sync().unwrap();
+        device.1.load(Ordering::Relaxed) - before
+    };
+    // 12 groups and more each time, of which none was used before; their descriptors are in few blocks.
+    let first = open();
+    let file = create(&first, "a");
+    let reads = grow(&first, file, 0);
+    assert!(reads <= 6, "{reads} reads");
+    first.close().unwrap();
+    // Anew: the group with the end of the file has a bitmap now, and its inode bitmap is nobody's concern.
+    let again = open();
+    let reads = grow(&again, file, 100 << 20);
+    assert!(reads <= 6, "{reads} reads");
+    again.close().unwrap();
 }

@@ -235,7 +235,7 @@ impl Space {
     /// next sync frees looks free too early: nothing may be on its way out.
     fn forget(&self, writing: &Writing, ledger: &Ledger, work: &Work, bytes: u64) -> Result<()> {
         let format = &writing.format;
-        for group in groups::touched(&format.geometry, work).into_iter().map(Group) {
+        for group in groups::touched(&format.geometry, work).clusters.into_iter().map(Group) {
             let bitmap = groups::read_block_bitmap(&*writing.cache, format, &self.descriptors(), group)?;
             writing.blocks.written(group, &bitmap);
         }

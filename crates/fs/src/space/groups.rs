@@ -215,22 +215,40 @@ fn groups_of(geometry: &Geometry, runs: &[ClusterRun], into: &mut BTreeSet<u32>)
 }
 
 /// The groups of which anything was taken or freed.
-pub(super) fn touched(geometry: &Geometry, work: &Work) -> BTreeSet<u32> {
-    let mut touched = BTreeSet::new();
-    groups_of(geometry, &work.taken, &mut touched);
-    groups_of(geometry, &work.freed, &mut touched);
-    let inodes = work.taken_inodes.iter().chain(&work.freed_inodes);
-    touched.extend(inodes.map(|(index, _)| index / geometry.inodes_per_group));
-    touched.extend(work.corrections.iter().map(|(group, _)| group.0));
-    touched
+pub(super) struct Touched {
+    pub(super) clusters: BTreeSet<u32>,
+    pub(super) inodes: BTreeSet<u32>,
 }
 
-/// The blocks that change when anything of a group is taken or freed.
-pub(super) fn blocks_of(format: &Format, descriptors: &Descriptors, group: u32) -> Result<[Block; 3]> {
-    let raw = descriptors.get(format, Group(group))?;
-    let geometry = &format.geometry;
-    let descriptor = geometry.descriptor_block(group / geometry.descriptors_per_block());
-    Ok([raw.block_bitmap(), raw.inode_bitmap(), descriptor])
+pub(super) fn touched(geometry: &Geometry, work: &Work) -> Touched {
+    let mut clusters = BTreeSet::new();
+    groups_of(geometry, &work.taken, &mut clusters);
+    groups_of(geometry, &work.freed, &mut clusters);
+    let all = work.taken_inodes.iter().chain(&work.freed_inodes);
+    let mut inodes: BTreeSet<u32> = all.map(|(index, _)| index / geometry.inodes_per_group).collect();
+    inodes.extend(work.corrections.iter().map(|(group, _)| group.0));
+    Touched { clusters, inodes }
+}
+
+/// The blocks that are read to bring work into them: no bitmap that was never initialised.
+pub(super) fn read_for(
+    format: &Format,
+    descriptors: &Descriptors,
+    touched: &Touched,
+) -> Result<BTreeSet<u64>> {
+    let mut blocks = BTreeSet::new();
+    for group in touched.clusters.union(&touched.inodes) {
+        let raw = descriptors.get(format, Group(*group))?;
+        let geometry = &format.geometry;
+        blocks.insert(geometry.descriptor_block(group / geometry.descriptors_per_block()).0);
+        if touched.clusters.contains(group) && !blocks_uninitialised(format, &raw) {
+            blocks.insert(raw.block_bitmap().0);
+        }
+        if touched.inodes.contains(group) && !inodes_uninitialised(format, &raw) {
+            blocks.insert(raw.inode_bitmap().0);
+        }
+    }
+    Ok(blocks)
 }
 
 /// Brings what was taken and freed into bitmaps and descriptors, group by group.
@@ -241,17 +259,11 @@ pub(super) fn apply(
     work: &Work,
 ) -> Result<Change> {
     let mut change = Change::default();
-    let mut touched = BTreeSet::new();
-    groups_of(&format.geometry, &work.taken, &mut touched);
-    groups_of(&format.geometry, &work.freed, &mut touched);
-    for group in touched.into_iter().map(Group) {
+    let touched = touched(&format.geometry, work);
+    for group in touched.clusters.into_iter().map(Group) {
         change.clusters += apply_clusters(format, descriptors, update, group, work)?;
     }
-    let per_group = format.geometry.inodes_per_group;
-    let all = work.taken_inodes.iter().chain(&work.freed_inodes);
-    let mut touched: BTreeSet<u32> = all.map(|(index, _)| index / per_group).collect();
-    touched.extend(work.corrections.iter().map(|(group, _)| group.0));
-    for group in touched.into_iter().map(Group) {
+    for group in touched.inodes.into_iter().map(Group) {
         change.inodes += apply_inodes(format, descriptors, update, group, work)?;
     }
     Ok(change)

@@ -489,11 +489,9 @@ impl Space {
     /// The device's failure; a broken descriptor.
     pub fn warm_up(&self) -> Result<()> {
         let writing = self.writing()?;
-        let groups = groups::touched(&writing.format.geometry, lock(&writing.ledger).work());
-        for group in groups {
-            for block in groups::blocks_of(&writing.format, &self.descriptors(), group)? {
-                writing.cache.read(block, Role::Plain)?;
-            }
+        let touched = groups::touched(&writing.format.geometry, lock(&writing.ledger).work());
+        for block in groups::read_for(&writing.format, &self.descriptors(), &touched)? {
+            writing.cache.read(Block(block), Role::Plain)?;
         }
         Ok(())
     }
