@@ -260,22 +260,45 @@ impl State {
         self.serve_next(drive)
     }
 
+    /// The queued write that the drive takes next, and when at the earliest: of those that have arrived once it is
+    /// free, the nearest behind the arm; else the first to arrive. Clients' times run apart, so that some arrive later.
+    fn next(&self) -> Option<(u64, u64)> {
+        let from_arm = self.queue.range(self.head..).chain(self.queue.range(..self.head));
+        let all = from_arm.map(|(&offset, &(_, since))| (offset, since.max(self.free_at)));
+        // The first of the earliest; most often the very first.
+        let mut found: Option<(u64, u64)> = None;
+        for (offset, begin) in all {
+            if begin == self.free_at {
+                return Some((offset, begin));
+            }
+            if found.is_none_or(|(_, earliest)| begin < earliest) {
+                found = Some((offset, begin));
+            }
+        }
+        found
+    }
+
     fn serve_next(&mut self, drive: &Drive) -> bool {
-        let next = self.queue.range(self.head..).next().or_else(|| self.queue.iter().next());
-        let Some((&offset, &(end, since))) = next else { return false };
-        self.queue.remove(&offset);
+        let Some((offset, begin)) = self.next() else { return false };
+        let Some((end, since)) = self.queue.remove(&offset) else { return false };
         let stop = end.min(offset + drive.request);
         if stop < end {
             self.queue.insert(stop, (end, since));
         }
         self.queued -= stop - offset;
-        self.serve(since, Request { write: true, offset, len: stop - offset });
+        self.serve(begin, Request { write: true, offset, len: stop - offset });
         true
     }
 
     /// The drive works while the host does something else.
     fn catch_up(&mut self, drive: &Drive) {
-        while self.free_at < self.now && self.serve_queued(drive) {}
+        loop {
+            self.feed(drive);
+            if self.next().is_none_or(|(_, begin)| begin >= self.now) {
+                return;
+            }
+            self.serve_next(drive);
+        }
     }
 
     /// Puts a range in the queue, joined with what it touches.
@@ -572,6 +595,31 @@ mod tests {
             device.write_at(1 << 29, &[1; 4096]).unwrap();
             assert_eq!(device.state().queue[&(1 << 29)], ((1 << 29) + 4096, arrives), "{name}");
         }
+    }
+
+    #[test]
+    fn what_arrives_later_waits_behind_what_is_there() {
+        let device = device("sata-2010");
+        let write = |now: u64, megabyte: u64| {
+            device.set_now(now);
+            device.write_at(megabyte << 20, &[1; 4096]).unwrap();
+        };
+        write(400 * MS, 1);
+        write(0, 500);
+        write(0, 200);
+        let waiting = || device.state().queue.keys().map(|offset| offset >> 20).collect::<Vec<_>>();
+        // The drive has done what came first, nearest to the arm first, though the third is nearer; then it is idle.
+        device.set_now(100 * MS);
+        assert!(device.state().serve_next(device.drive));
+        assert_eq!(waiting(), [1, 500]);
+        device.read_at(900 << 20, &mut [0; 4096]).unwrap();
+        assert_eq!(waiting(), [1]);
+        assert!(device.now() < 120 * MS);
+        device.set_now(400 * MS);
+        device.read_at(600 << 20, &mut [0; 4096]).unwrap();
+        assert_eq!((waiting(), device.figures().writes), (vec![1], 2));
+        device.flush().unwrap();
+        assert!(waiting().is_empty() && device.now() > 400 * MS);
     }
 
     #[test]
