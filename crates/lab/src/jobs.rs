@@ -134,6 +134,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// What a job found, with its place among the jobs: so its reader need not go by who ended first.
+fn numbered(mut found: Found, at: usize) -> Found {
+    for record in &mut found {
+        if let Record::Cell(cell) = record {
+            cell.job = Some(at);
+        }
+    }
+    found
+}
+
 /// A thread that takes jobs while there are some.
 fn work(
     state: &Mutex<State>,
@@ -147,6 +157,7 @@ fn work(
         // A job that panics is a job that failed: its memory is given back, the others end in order.
         let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(&key)));
         let done = done.unwrap_or_else(|_| Err("it panicked".into()));
+        let done = done.map(|found| numbered(found, at));
         let done = done.and_then(|found| keep(&found).map(|()| found));
         let mut state = lock(state);
         state.running -= 1;
@@ -272,7 +283,8 @@ mod tests {
         };
         let found = run(jobs.collect(), bounds, &[], &keep).unwrap();
         let cases: Vec<_> = found.iter().map(|found| found[0].clone()).collect();
-        assert_eq!(cases, (0..30).map(|case| Record::Cell(key(case).cell())).collect::<Vec<_>>());
+        let numbered = |case: usize| Cell { job: Some(case), ..key(case as u64).cell() };
+        assert_eq!(cases, (0..30).map(|case| Record::Cell(numbered(case))).collect::<Vec<_>>());
         assert!(MOST.load(Ordering::SeqCst) <= 6 && *lock(&kept) == 30);
     }
 
@@ -288,7 +300,7 @@ mod tests {
         let again = |_: &Key| -> Result<Found, String> { Err("measured again".into()) };
         let jobs = vec![job(0, 1, again), job(1, 1, again), job(2, 1, |key| Ok(vec![key.cell().into()]))];
         let all = run(jobs, Bounds::default(), &earlier, &|_| Ok(())).unwrap();
-        assert_eq!(all, [found(0), found(1), vec![key(2).cell().into()]]);
+        assert_eq!(all, [found(0), found(1), numbered(vec![key(2).cell().into()], 2)]);
     }
 
     #[test]

@@ -57,6 +57,9 @@ pub(crate) struct Cell {
     /// A policy, a variant, or a peer.
     pub(crate) system: String,
     pub(crate) seed: u64,
+    /// Its place among the jobs of its table, where several ran at once: lines stand in the order in which they ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) job: Option<usize>,
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub(crate) parameters: Map<String, Value>,
     pub(crate) figures: Figures,

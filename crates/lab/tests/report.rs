@@ -105,6 +105,47 @@ fn every_kind_of_line_is_shown_and_no_name_becomes_markup() {
     assert_eq!(cell, "13.20 \u{b1}0.1000 \u{d7}1.29\u{b1}0.03\u{25b2}");
 }
 
+/// On a wide screen and on a telephone the page is as wide as the window; what is wider scrolls in a box of its own.
+#[test]
+fn nothing_is_wider_than_the_window() {
+    let scratch = Scratch::new("report-wide");
+    let results = scratch.join("results.jsonl");
+    let mut text = every_kind();
+    for case in 0..12 {
+        for system in 0..9 {
+            let _ = writeln!(
+                text,
+                "{{\"kind\":\"cell\",\"table\":\"S1 an allocator under pressure\",\"case\":\"{case} files of many megabytes, side by side, fsync after each\",\"system\":\"policy number {system}, goals and reservations\",\"seed\":1,\
+                 \"parameters\":{{\"settings\":{{\"{long}\":\"{long}\"}}}},\"figures\":{{\"model_seconds\":{case}.25,\"{long}\":{system}}},\"published\":{{\"seconds\":252}}}}",
+                long = "a-name-without-any-place-to-break-".repeat(4)
+            );
+        }
+    }
+    let _ = writeln!(
+        text,
+        "{{\"kind\":\"verdict\",\"table\":\"{0}\",\"text\":\"{0}\",\"holds\":false,\"detail\":\"{0}\"}}",
+        "unbroken".repeat(30)
+    );
+    std::fs::write(&results, text).unwrap();
+    let page = report(&scratch, &results);
+    let Some(browser) = Browser::start("report wide") else { return };
+    for width in [1280, 400] {
+        let metrics =
+            serde_json::json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
+        browser.tell("Emulation.setDeviceMetricsOverride", &metrics);
+        browser.open(&page);
+        browser.run("document.querySelectorAll('details').forEach((d) => d.open = true)");
+        assert_eq!(browser.run("return innerWidth"), width);
+        let out = browser.run(
+            "const wide = (e) => e.getBoundingClientRect().right > innerWidth + 1;
+             return [...document.body.querySelectorAll('*')].filter((e) => wide(e) && !e.closest('.scroll, pre'))
+                 .map((e) => e.tagName + '.' + (e.className.baseVal ?? e.className) + ' in ' + e.parentNode.className + ' ' + e.getBoundingClientRect().right).slice(0, 20)",
+        );
+        let over = browser.run("return document.documentElement.scrollWidth - innerWidth").as_i64().unwrap();
+        assert!(over <= 0, "{over} pixels more than {width}: {out}");
+    }
+}
+
 #[test]
 fn switches_and_keys_work_and_dark_is_dark() {
     let scratch = Scratch::new("report-switches");

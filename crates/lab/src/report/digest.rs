@@ -1,4 +1,5 @@
-//! Lines of results as tables: for each table its cases, figures and systems, each in the order in which they first occur.
+//! Lines of results as tables: for each table its cases, figures and systems, each in the order in which they first occur,
+//! where lines tell of jobs in the order of those: it does not depend on who ended first.
 //! What a later run of the command repeats takes the place of what an earlier one said.
 
 use crate::results::{Aging, Cell, Criteria, Curve, Record, Session, Skipped, Verdict};
@@ -79,17 +80,43 @@ impl Digest {
     /// Sorts lines into tables; those of the founding documents come first.
     pub(crate) fn of(records: Vec<Record>) -> Digest {
         let mut digest = Digest::default();
+        digest.name(&records);
         for record in records {
             digest.add(record);
         }
         for table in &mut digest.tables {
             table.even();
+            table.order(&digest.systems);
         }
         digest.tables.sort_by_key(|table| match founding(&table.name) {
             Some(number) => (0, number),
             None => (1, 0),
         });
         digest
+    }
+
+    /// Gives tables, systems, cases and figures their places.
+    fn name(&mut self, records: &[Record]) {
+        let cells = || {
+            records
+                .iter()
+                .filter_map(|record| if let Record::Cell(cell) = record { Some(cell) } else { None })
+        };
+        let mut tables: Vec<(&str, Vec<&Cell>)> = Vec::new();
+        for cell in cells() {
+            let at = place(&mut tables, |(name, _)| *name == cell.table, || (&cell.table, Vec::new()));
+            tables[at].1.push(cell);
+        }
+        for (_, mut cells) in tables {
+            cells.sort_by_key(|cell| cell.job);
+            for cell in cells {
+                let system = self.system(&cell.system);
+                let table = self.unsigned(&cell.table);
+                let column = place(&mut table.systems, |known| *known == system, || system);
+                let case = table.case(&cell.case);
+                cell.figures.0.iter().for_each(|(name, _)| _ = case.column(name, column));
+            }
+        }
     }
 
     fn add(&mut self, record: Record) {
@@ -125,16 +152,18 @@ impl Digest {
         }
     }
 
+    /// A table, to which the session at hand adds.
     fn table(&mut self, name: &str) -> &mut Table {
         let session = self.sessions.len().saturating_sub(1);
-        let at = place(
-            &mut self.tables,
-            |table| table.name == name,
-            || Table { name: name.into(), ..Table::default() },
-        );
-        let table = &mut self.tables[at];
+        let table = self.unsigned(name);
         table.sessions.insert(session);
         table
+    }
+
+    fn unsigned(&mut self, name: &str) -> &mut Table {
+        let new = || Table { name: name.into(), ..Table::default() };
+        let at = place(&mut self.tables, |table| table.name == name, new);
+        &mut self.tables[at]
     }
 
     fn system(&mut self, name: &str) -> usize {
@@ -146,12 +175,7 @@ impl Digest {
         let table = self.table(&cell.table);
         table.seeds.insert(cell.seed);
         let column = place(&mut table.systems, |known| *known == system, || system);
-        let case = place(
-            &mut table.cases,
-            |case| case.name == cell.case,
-            || Case { name: cell.case.clone(), figures: Vec::new() },
-        );
-        let case = &mut table.cases[case];
+        let case = table.case(&cell.case);
         for (name, value) in cell.figures.0 {
             let runs = &mut case.column(&name, column).runs;
             runs.retain(|run| run.seed != cell.seed || run.session == session);
@@ -203,6 +227,22 @@ impl Case {
 }
 
 impl Table {
+    fn case(&mut self, name: &str) -> &mut Case {
+        let new = || Case { name: name.into(), figures: Vec::new() };
+        let at = place(&mut self.cases, |case| case.name == name, new);
+        &mut self.cases[at]
+    }
+
+    /// Puts what stands beside cells into their order.
+    fn order(&mut self, systems: &[String]) {
+        let (cases, own) = (&self.cases, &self.systems);
+        let case = |name: &str| cases.iter().position(|case| case.name == name);
+        let column = |system: usize| own.iter().position(|known| *known == system);
+        self.aging.sort_by_key(|run| (case(&run.case), column(run.system), run.seed));
+        let system = |name: &str| systems.iter().position(|known| known == name).and_then(column);
+        self.criteria.sort_by_key(|line| (case(&line.case), system(&line.system)));
+    }
+
     /// Gives each figure a column for each system.
     fn even(&mut self) {
         for figure in self.cases.iter_mut().flat_map(|case| &mut case.figures) {
@@ -260,6 +300,40 @@ mod tests {
         records.extend([cell("age", "lease", 2, 7.0), session(), cell("age", "lease", 1, 8.0)]);
         assert_eq!(values(&records), [7.0, 8.0]);
         assert_eq!(Digest::of(records).tables[0].sessions.len(), 2);
+    }
+
+    #[test]
+    fn cells_stand_in_the_order_of_jobs_whoever_ended_first() {
+        let record = |job: usize| {
+            let cell = Cell {
+                table: "t".into(),
+                case: format!("case {}", job / 2),
+                system: format!("system {}", job % 2),
+                figures: [(format!("figure {}", job / 2), 1.0)].into_iter().collect(),
+                job: Some(job),
+                ..Cell::default()
+            };
+            let frame = Aging {
+                table: "t".into(),
+                case: cell.case.clone(),
+                system: cell.system.clone(),
+                ..Aging::default()
+            };
+            [Record::Aging(frame), Record::Cell(cell)]
+        };
+        let shown = |order: [usize; 4]| {
+            let digest = Digest::of(order.into_iter().flat_map(record).collect());
+            let table = &digest.tables[0];
+            let cases: Vec<_> =
+                table.cases.iter().map(|case| (case.name.clone(), case.figures[0].name.clone())).collect();
+            let aging: Vec<_> = table.aging.iter().map(|run| (run.case.clone(), run.system)).collect();
+            (digest.systems.clone(), table.systems.clone(), cases, aging)
+        };
+        let wanted = shown([0, 1, 2, 3]);
+        assert_eq!(wanted.0, ["system 0", "system 1"]);
+        for order in [[3, 2, 1, 0], [1, 3, 0, 2], [2, 0, 3, 1]] {
+            assert_eq!(shown(order), wanted);
+        }
     }
 
     #[test]
