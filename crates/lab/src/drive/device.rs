@@ -9,7 +9,7 @@
 //! unless the drive's word is taken for it ([`Drive::flushes`]). Where the host sends each write as a command of
 //! its own, one after the other ([`Drive::command`]), a write arrives once those before it are sent.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -84,6 +84,9 @@ struct State {
     direct: Option<Vec<(u64, u64)>>,
     /// The file whose bytes are being written, and the place in it of the next.
     file: Option<(u64, u64)>,
+    /// Pages that were written to the buffer cache alone, and whether others are.
+    held: BTreeSet<u64>,
+    holding: bool,
     /// Nothing takes time: for making volumes.
     stopped: bool,
     figures: Figures,
@@ -108,6 +111,8 @@ impl ModelDevice {
             asked: 0,
             direct: None,
             file: None,
+            held: BTreeSet::new(),
+            holding: false,
             stopped: true,
             figures: Figures::default(),
         };
@@ -165,6 +170,19 @@ impl ModelDevice {
     /// What is written from now on are bytes of a file, from a place in it on; or is metadata.
     pub(crate) fn writing(&self, file: Option<(u64, u64)>) {
         self.state().file = file;
+    }
+
+    /// What is written from now on stays in the buffer cache, until [`ModelDevice::let_go`]; or does no longer.
+    pub(crate) fn hold(&self, holding: bool) {
+        self.state().holding = holding;
+    }
+
+    /// Sends what the buffer cache holds back on its way.
+    pub(crate) fn let_go(&self) {
+        let mut state = self.state();
+        let held: Vec<_> =
+            std::mem::take(&mut state.held).into_iter().map(|page| (page * PAGE, PAGE)).collect();
+        state.send(&held, self.drive);
     }
 
     /// A direct call begins: what is read and written goes past the buffer cache, but for single pages, which are metadata.
@@ -383,7 +401,7 @@ impl State {
     fn missing(&mut self, offset: u64, len: u64) -> Vec<(u64, u64)> {
         let mut runs: Vec<(u64, u64)> = Vec::new();
         for page in offset / PAGE..(offset + len).div_ceil(PAGE) {
-            if self.buffers.has(page) || self.waits(page) {
+            if self.buffers.has(page) || self.waits(page) || self.held.contains(&page) {
                 continue;
             }
             self.buffers.keep(page);
@@ -456,7 +474,12 @@ impl Device for ModelDevice {
             state.send(&[(offset, len)], self.drive);
             return Ok(());
         }
-        (offset / PAGE..(offset + len).div_ceil(PAGE)).for_each(|page| state.buffers.keep(page));
+        let pages = offset / PAGE..(offset + len).div_ceil(PAGE);
+        pages.clone().for_each(|page| state.buffers.keep(page));
+        if state.holding {
+            state.held.extend(pages);
+            return Ok(());
+        }
         state.accept(offset, len, self.drive);
         Ok(())
     }
@@ -541,6 +564,27 @@ mod tests {
         device.drop_caches();
         device.read_at(5 << 20, &mut bytes).unwrap();
         assert_eq!(device.figures().reads, 2);
+    }
+
+    #[test]
+    fn what_is_held_is_in_memory_and_written_once_however_often_it_changed() {
+        let device = device("sata-2010-bsd");
+        device.hold(true);
+        for round in 0..9 {
+            device.write_at((round % 3) * 8192, &[1; 4096]).unwrap();
+        }
+        device.hold(false);
+        device.drop_caches();
+        let mut bytes = [0; 4096];
+        device.read_at(8192, &mut bytes).unwrap();
+        device.flush().unwrap();
+        device.set_now(100 * MS);
+        device.read_at(900 << 20, &mut bytes).unwrap();
+        assert_eq!((bytes, device.figures().reads, device.figures().writes), ([0; 4096], 1, 0));
+        device.let_go();
+        device.set_now(900 * MS);
+        device.flush().unwrap();
+        assert_eq!((device.figures().writes, device.figures().written_bytes), (3, 3 * 4096));
     }
 
     #[test]

@@ -3,9 +3,13 @@
 //!
 //! Where metadata is not asynchronous what changes names is written in the call, inodes and bitmaps that follow from
 //! writes and the data later: FreeBSD's way to mount ext2. Stable is what the disk's cache has, as ext2fs sent no flushes.
+//!
+//! The systems are file systems of their time, by their sources: in the summer of 2010 ext2fs without preallocation had lost
+//! where a file's last block lay; windows lived as long as inodes were in memory; both placed directories by FFS's rule.
+//! The old preallocation was that of FreeBSD 8.0, a port of Linux's ext2, which put each directory into the emptiest group.
 
 use platfs::mkfs::FsType;
-use platfs::placement::BlockPolicyKind;
+use platfs::placement::{BlockPolicyKind, DirectoryPolicyKind};
 
 use super::cell::{Spec, rate};
 use super::{Scope, Table, summary, verdict};
@@ -13,7 +17,7 @@ use crate::drive::Drive;
 use crate::jobs::Job;
 use crate::numbers::float;
 use crate::results::{Cell, Verdict};
-use crate::system::Mounting;
+use crate::system::{Mounting, Names};
 use crate::table::Summary;
 use crate::workload::Outcome;
 
@@ -31,14 +35,21 @@ const DYNAMIC: &str = "dynamic";
 const OLD: &str = "old prealloc";
 const ASYNC: &str = "dynamic, async";
 
-/// Name, policy, and whether names are written in the call that changes them.
-const SYSTEMS: [(&str, BlockPolicyKind, bool); 5] = [
-    (NONE, BlockPolicyKind::Single, true),
-    (EIGHT, BlockPolicyKind::Window, true),
-    (DYNAMIC, BlockPolicyKind::WindowDynamic, true),
-    (OLD, BlockPolicyKind::Prealloc8, true),
-    (ASYNC, BlockPolicyKind::WindowDynamic, false),
+/// Files whose windows stay: inodes in 2 GiB of memory.
+const KEPT: &[(&str, u32)] = &[("rsv_kept", 100_000)];
+
+/// Name, policy and its tunables, rule for directories, and what becomes of changes of names.
+type Row = (&'static str, BlockPolicyKind, &'static [(&'static str, u32)], DirectoryPolicyKind, Names);
+const SYSTEMS: [Row; 5] = [
+    (NONE, BlockPolicyKind::Single, &[("rule", 1)], DirectoryPolicyKind::Dirpref, Names::Written),
+    (EIGHT, BlockPolicyKind::Window, KEPT, DirectoryPolicyKind::Dirpref, Names::Written),
+    (DYNAMIC, BlockPolicyKind::WindowDynamic, KEPT, DirectoryPolicyKind::Dirpref, Names::Written),
+    (OLD, BlockPolicyKind::Prealloc8, &[], DirectoryPolicyKind::Spread, Names::Written),
+    (ASYNC, BlockPolicyKind::WindowDynamic, KEPT, DirectoryPolicyKind::Dirpref, Names::Buffered),
 ];
+
+/// The whole disk, as published.
+const GIB: u64 = 232;
 
 /// Clients, rounds of the load, and published MB/s by system.
 const DBENCH: [(u64, u64, [f64; 5]); 4] = [
@@ -52,12 +63,20 @@ const BLOGBENCH: [(f64, f64); 5] =
 
 fn jobs(scope: &Scope) -> Result<Vec<Job>, String> {
     let drive = Drive::named("sata-2010-bsd")?;
-    let size = if scope.quick { 1 << 30 } else { 10 << 30 };
+    let size = if scope.quick { 1 << 30 } else { GIB << 30 };
     let mut jobs = Vec::new();
-    for ((system, policy, sync_names), at) in SYSTEMS.into_iter().zip(0..) {
+    for ((system, policy, tunables, directories, names), at) in SYSTEMS.into_iter().zip(0..) {
         for seed in scope.seed..scope.seed.saturating_add(scope.seeds) {
-            let mounting =
-                Mounting { policy, sync_names, delay: 0, seed, ..Mounting::new(drive, size, FsType::Ext2) };
+            let tunables = tunables.iter().map(|(name, value)| ((*name).to_string(), *value)).collect();
+            let mounting = Mounting {
+                policy,
+                tunables,
+                directories,
+                names,
+                delay: 0,
+                seed,
+                ..Mounting::new(drive, size, FsType::Ext2)
+            };
             let mut add = |case: String, workload, settings, measure, published, weight| {
                 let (table, quick, mounting) = (TABLE.name, scope.quick, mounting.clone());
                 let spec = Spec {

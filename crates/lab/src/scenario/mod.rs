@@ -218,7 +218,7 @@ mod tests {
             ("mb_max_to_scan=x", "not a whole number"),
             ("nobody:mb_max_to_scan=1", "no policy is called nobody"),
             ("mb_scan=1", "no policy has a tunable mb_scan"),
-            ("single:mb_max_to_scan=1", "it has none"),
+            ("prealloc8:mb_max_to_scan=1", "it has none"),
             ("no_normalize=7", "from 0 to 1"),
         ] {
             let error = Setting::read(text).unwrap_err();

@@ -35,6 +35,18 @@ const PIECE: u64 = 1 << 20;
 /// that, the model's buffer cache has. Half of it may be changed. What is known of free space may take an eighth.
 const METADATA: u64 = 32 << 20;
 
+/// What becomes of a change of names in the call that makes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Names {
+    /// It waits with all other metadata, and what it freed can't be used before.
+    Wait,
+    /// It is written to the host's buffers, from where the clock writes it: what it freed can be used at once, as
+    /// everywhere where nothing orders writes.
+    Buffered,
+    /// It is written to the drive, as hosts of old did; the rest of metadata is not.
+    Written,
+}
+
 /// A volume to be made, and how it is opened.
 #[derive(Clone, Debug)]
 pub(crate) struct Mounting {
@@ -47,8 +59,7 @@ pub(crate) struct Mounting {
     pub(crate) directories: DirectoryPolicyKind,
     pub(crate) ordering: Ordering,
     pub(crate) data: DataMode,
-    /// What changes names is written in the call that does, as hosts of old did; the rest of metadata is not.
-    pub(crate) sync_names: bool,
+    pub(crate) names: Names,
     /// Bytes that may wait for their blocks; 0 is `nodelalloc`.
     pub(crate) delay: u64,
     pub(crate) seed: u64,
@@ -66,7 +77,7 @@ impl Mounting {
             directories: DirectoryPolicyKind::default(),
             ordering: if fs_type == FsType::Ext2 { Ordering::Async } else { Ordering::Journal },
             data: DataMode::Ordered,
-            sync_names: false,
+            names: Names::Wait,
             delay: drive.waiting,
             seed: 1,
         }
@@ -114,6 +125,8 @@ pub(crate) trait Host: Send + Sync {
     fn forget(&self, _file: u64) {}
     /// What was read is not in memory any more.
     fn drop_caches(&self) {}
+    /// What is written from now on stays in the host's buffers; or does no longer.
+    fn hold(&self, _holding: bool) {}
     /// What is done until the end of it goes past the host's memory, and is on the medium then.
     fn begin_direct(&self) {}
     fn end_direct(&self) {}
@@ -152,6 +165,10 @@ impl Host for ModelDevice {
         ModelDevice::drop_caches(self);
     }
 
+    fn hold(&self, holding: bool) {
+        ModelDevice::hold(self, holding);
+    }
+
     fn begin_direct(&self) {
         ModelDevice::begin_direct(self);
     }
@@ -170,7 +187,7 @@ pub(crate) struct Library<H = ModelDevice> {
     /// Bytes of files go before each commit.
     ordered: bool,
     /// See [`Mounting`].
-    sync_names: bool,
+    names: Names,
     /// Bytes get their places in the call that writes them, and wait in the page cache of the model; else they wait in
     /// the library and are on their way once they have a place.
     at_once: bool,
@@ -201,7 +218,7 @@ impl Library {
         let ordered = volume.uses_journal() && mounting.data == DataMode::Ordered;
         let (directories, due) = (Mutex::default(), Mutex::new(EVERY));
         let at_once = mounting.delay == 0;
-        Ok(Library { device, volume, ordered, sync_names: mounting.sync_names, at_once, directories, due })
+        Ok(Library { device, volume, ordered, names: mounting.names, at_once, directories, due })
     }
 
     /// Unmounts and mounts again, perhaps otherwise, without taking time; nothing is in memory then.
@@ -259,6 +276,9 @@ impl Library {
                 // Metadata that nothing orders waits as long as bytes of files do.
                 self.volume.sync().map_err(|error| error.to_string())?;
             }
+            if all_old {
+                self.device.let_go();
+            }
             *due += EVERY;
         }
         Ok(())
@@ -274,7 +294,7 @@ impl<H: Host> Library<H> {
             device: Arc::new(host),
             volume,
             ordered: false,
-            sync_names: false,
+            names: Names::Wait,
             at_once: false,
             directories,
             due,
@@ -438,6 +458,14 @@ impl<H: Host> Program<'_, H> {
         Ok(len)
     }
 
+    fn commit_names(&self) -> platfs::Result<()> {
+        let Library { device, volume, names, .. } = self.library;
+        device.hold(*names == Names::Buffered);
+        let done = volume.commit();
+        device.hold(false);
+        done
+    }
+
     fn call(&mut self, op: &Op) -> platfs::Result<u64> {
         let library = self.library;
         let volume = &library.volume;
@@ -539,9 +567,8 @@ impl<H: Host> Client for Program<'_, H> {
     fn perform(&mut self, op: &Op) -> Result<u64, String> {
         self.library.volume.set_now(self.library.device.time());
         let done = self.call(op);
-        let named = self.library.sync_names && op.changes_names();
-        let done = done
-            .and_then(|bytes| if named { self.library.volume.commit().map(|()| bytes) } else { Ok(bytes) });
+        let named = op.changes_names() && self.library.names != Names::Wait;
+        let done = done.and_then(|bytes| if named { self.commit_names().map(|()| bytes) } else { Ok(bytes) });
         done.map_err(|error| format!("{op:?}: {error}"))
     }
 }
@@ -549,5 +576,42 @@ impl<H: Host> Client for Program<'_, H> {
 impl<H: Host> Drop for Program<'_, H> {
     fn drop(&mut self) {
         (0..self.open.len()).for_each(|slot| self.close(u32::try_from(slot).unwrap_or(0)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Name;
+    use super::*;
+
+    #[test]
+    fn changes_of_names_wait_or_are_buffered_or_written() {
+        let outcome = |names| {
+            let drive = Drive::named("sata-2010-bsd").unwrap();
+            let mounting = Mounting { names, delay: 0, ..Mounting::new(drive, 64 << 20, FsType::Ext2) };
+            let library = Library::new(&mounting).unwrap();
+            let mut client = library.client();
+            let path: Name = "file".into();
+            for op in [
+                Op::Open { slot: 0, path: path.clone(), create: true },
+                Op::Write { slot: 0, offset: 0, len: 4096 },
+                Op::Close(0),
+                Op::Remove(path),
+            ] {
+                client.perform(&op).unwrap();
+            }
+            let freed = !library.volume.space().holds_freed();
+            let written = |at| {
+                library.tick(at).unwrap();
+                library.device.set_now(at + EVERY);
+                library.device.flush().unwrap();
+                // One marks the volume as mounted.
+                library.figures().writes > 1
+            };
+            (freed, written(EVERY), written(7 * EVERY))
+        };
+        assert_eq!(outcome(Names::Wait), (false, false, true));
+        assert_eq!(outcome(Names::Buffered), (true, false, true));
+        assert_eq!(outcome(Names::Written), (true, true, true));
     }
 }

@@ -8,7 +8,7 @@ mod named;
 
 pub(crate) use computer::Computer;
 pub(crate) use directory::Directory;
-pub(crate) use library::{Library, Mounting};
+pub(crate) use library::{Library, Mounting, Names};
 pub(crate) use named::{Named, order};
 
 /// A path from the root of the file system, without a leading slash; empty for the root itself.

@@ -189,8 +189,8 @@ pub const POLICIES: &[PolicyRow] = &[
         kind: BlockPolicyKind::Single,
         name: "single",
         summary: "one block at a time from a goal (ext2, ext3)",
-        tunables: &[],
-        make: |_| Box::new(single::Single),
+        tunables: single::TUNABLES,
+        make: |settings| Box::new(single::Single::new(settings)),
     },
     PolicyRow {
         kind: BlockPolicyKind::Xfs,

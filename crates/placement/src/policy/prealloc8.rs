@@ -28,7 +28,7 @@ impl BlockPolicy for Prealloc8 {
     fn choose(&self, view: &View<'_>, request: &Request) -> Result<Choice, Refusal> {
         let plain = request.min > 1 || request.align > 1 || request.kind == Kind::Metadata;
         if plain || request.owner == 0 {
-            return Single.choose(view, request);
+            return Single::default().choose(view, request);
         }
         let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(run) = ahead.get_mut(&request.owner)
@@ -42,7 +42,7 @@ impl BlockPolicy for Prealloc8 {
         }
         drop(ahead);
         view.note(Counter::WindowMisses, 1);
-        let choice = Single.choose(view, request)?;
+        let choice = Single::default().choose(view, request)?;
         let count = view.reach(choice.run.start, 1 + AHEAD);
         if count <= choice.run.count {
             return Ok(choice);

@@ -6,21 +6,53 @@
 //! the volume. A request gets one block whatever it wants, unless its minimum is more: then the first run
 //! of that length.
 //!
+//! With `rule` 1, instead, as FreeBSD's ext2fs in the summer of 2010, which had lost where a file's last block lay: the goal of
+//! a block that follows the file's last one is the block of the volume that has its number in the file; others go
+//! from the goal given. The goal itself if free; else the next completely free byte of the bitmap from the goal's byte on,
+//! in its group, then from the group's start; else the next free bit in the same order; then the groups behind.
+//!
 //! The step back from the byte is why files that grow side by side alternate block by block: the byte
 //! before is the one another file has just begun.
 
-use super::{BlockPolicy, Choice};
+use super::tunable::{Settings, Tunable};
+use super::{BlockPolicy, Choice, Event};
 use crate::request::{Refusal, Request};
+use crate::sync::{Mutex, PoisonError};
 use crate::view::View;
-use ondisk::units::Cluster;
+use ondisk::units::{Cluster, ClusterRun};
+use std::collections::BTreeMap;
+
+/// Which of the two rules.
+const RULE: Tunable = Tunable {
+    name: "rule",
+    default: 0,
+    least: 0,
+    most: 1,
+    about: "0: ext2 and ext3, 1: FreeBSD's ext2fs of 2010",
+};
+/// What can be set.
+pub(super) const TUNABLES: &[Tunable] = &[RULE];
 
 /// See the module.
-pub(crate) struct Single;
+#[derive(Default)]
+pub(crate) struct Single {
+    /// With rule 1, the block of each file being written that would follow.
+    next: Option<Mutex<BTreeMap<u64, u64>>>,
+}
+
+impl Single {
+    pub(crate) fn new(settings: &Settings) -> Self {
+        Single { next: (settings.value(&RULE) == 1).then(Mutex::default) }
+    }
+}
 
 impl BlockPolicy for Single {
     fn choose(&self, view: &View<'_>, request: &Request) -> Result<Choice, Refusal> {
         let one = Request { want: request.min, ..*request };
         let run = |start| Choice::free(start, one.want);
+        if let Some(next) = &self.next {
+            return by_bytes(view, &lost(next, &one))?.map(run).ok_or(Refusal::NoSpace);
+        }
         if view.fits_at_goal(&one)? {
             return Ok(run(one.goal));
         }
@@ -37,6 +69,55 @@ impl BlockPolicy for Single {
         let inside = byte.filter(|at| view.layout().group_of(*at) == group);
         Ok(run(inside.map_or(first, |at| back(view, at, first))))
     }
+
+    fn event(&self, _view: &View<'_>, event: Event) -> Vec<ClusterRun> {
+        if let Some(next) = &self.next {
+            let mut next = next.lock().unwrap_or_else(PoisonError::into_inner);
+            match event {
+                Event::Closed(owner) | Event::Truncated(owner) => drop(next.remove(&owner)),
+                Event::Pressure => next.clear(),
+            }
+        }
+        Vec::new()
+    }
+}
+
+/// The request with the goal that rule 1 has for it. What a file began with, 0, is taken for its last block.
+fn lost(next: &Mutex<BTreeMap<u64, u64>>, request: &Request) -> Request {
+    if request.owner == 0 {
+        return *request;
+    }
+    let mut next = next.lock().unwrap_or_else(PoisonError::into_inner);
+    let following = next.entry(request.owner).or_insert(1);
+    if request.offset != *following {
+        return *request;
+    }
+    *following += 1;
+    Request { goal: Cluster(request.offset), ..*request }
+}
+
+/// The goal, else free bytes, else free bits: those of the goal's group from its byte on, all of them, those behind.
+fn by_bytes(view: &View<'_>, request: &Request) -> Result<Option<Cluster>, Refusal> {
+    if view.fits_at_goal(request)? {
+        return Ok(Some(request.goal));
+    }
+    let layout = view.layout();
+    let group = layout.group_of(request.goal);
+    let start = layout.group_start(group);
+    let end = Cluster(start.0 + u64::from(layout.clusters_of(group)));
+    let byte = Cluster(request.goal.0 - (request.goal.0 - start.0) % 8);
+    let whole = Request { want: 8, align: 8, ..*request };
+    for (wanted, from) in [(&whole, byte), (&whole, start), (request, byte), (request, start)] {
+        if let Some(found) = view.next_fit(wanted, from)?.filter(|at| *at < end) {
+            return Ok(Some(found));
+        }
+    }
+    for (wanted, from) in [(&whole, end), (request, end)] {
+        if let Some(found) = view.next_fit(wanted, from)? {
+            return Ok(Some(found));
+        }
+    }
+    view.next_fit(request, Cluster(0))
 }
 
 /// Up to seven free blocks before a free byte, none of them before `first`.
@@ -51,8 +132,7 @@ mod tests {
     use crate::{BlockPolicyKind, Engine, GroupContent, Layout, Request};
     use ondisk::units::{Cluster, Group};
 
-    #[test]
-    fn files_that_grow_side_by_side_alternate_block_by_block() -> Result<(), Box<dyn std::error::Error>> {
+    fn one_group(policy: Box<dyn crate::policy::BlockPolicy>) -> Result<Engine, Box<dyn std::error::Error>> {
         let layout = Layout {
             clusters: 32_768,
             clusters_per_group: 32_768,
@@ -60,8 +140,36 @@ mod tests {
             inodes_per_group: 64,
             groups_per_flex: 1,
         };
-        let engine = Engine::new(layout, BlockPolicyKind::Single)?;
+        let engine = Engine::with_policy(layout, policy)?;
         engine.describe_group(Group(0), 32_768, GroupContent::Uninitialised { used: &[] })?;
+        Ok(engine)
+    }
+
+    #[test]
+    fn rule_1_gives_every_block_of_a_file_in_order_a_byte_of_its_own()
+    -> Result<(), Box<dyn std::error::Error>> {
+        let engine = one_group(BlockPolicyKind::Single.tuned(&[("rule", 1)])?)?;
+        // What a volume begins with.
+        engine.allocate(&Request { min: 4_004, ..Request::data(Cluster(0), 4_004) })?.keep();
+        let block = |owner, offset, goal| {
+            let request = Request { owner, offset, ..Request::data(Cluster(goal), 1) };
+            engine.allocate(&request).map(|grant| grant.keep().start.0)
+        };
+        assert_eq!([block(7, 0, 4_000)?, block(7, 1, 4_009)?, block(7, 2, 4_017)?], [4_008, 4_016, 4_024]);
+        // Out of order it goes by the goal, and so does another file's first block.
+        assert_eq!([block(7, 9, 4_017)?, block(8, 0, 4_018)?], [4_017, 4_018]);
+        assert_eq!(block(7, 3, 4_025)?, 4_032);
+        engine.closed(7);
+        assert_eq!(block(7, 4, 4_033)?, 4_033);
+        // Without free bytes single blocks are taken: that loop ends with 4,004.
+        while block(9, 0, 4_000)?.is_multiple_of(8) {}
+        assert_eq!([block(9, 0, 0)?, block(9, 0, 4_006)?], [4_005, 4_006]);
+        Ok(())
+    }
+
+    #[test]
+    fn files_that_grow_side_by_side_alternate_block_by_block() -> Result<(), Box<dyn std::error::Error>> {
+        let engine = one_group(BlockPolicyKind::Single.make())?;
         let mut goals = [Cluster(1_000); 9];
         for step in 0..900u64 {
             let goal = &mut goals[usize::try_from(step % 9)?];

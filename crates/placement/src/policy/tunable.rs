@@ -125,8 +125,8 @@ mod tests {
         assert_eq!((settings.value(tunable), Settings::default().value(tunable)), (60, 200));
         let error = mballoc.settings(&[("mb_max", 1)]).unwrap_err();
         assert!(error.to_string().contains("mb_max_to_scan, mb_min_to_scan"), "{error}");
-        let error = BlockPolicyKind::Single.tuned(&[("mb_stats", 1)]).err().unwrap();
-        assert_eq!(error.to_string(), "single has no tunable mb_stats; it has none");
+        let error = BlockPolicyKind::Prealloc8.tuned(&[("mb_stats", 1)]).err().unwrap();
+        assert_eq!(error.to_string(), "prealloc8 has no tunable mb_stats; it has none");
         let error = mballoc.settings(&[("no_normalize", 2)]).unwrap_err();
         assert_eq!(error.to_string(), "no_normalize is from 0 to 1, not 2");
     }

@@ -8,7 +8,9 @@
 //! nothing free, the search goes on at the first free cluster behind. The fixed window has 8
 //! clusters; the dynamic one doubles up to 1,024 whenever it is replaced and more than half of it
 //! was used. A longer request raises the size. Windows end with the last close or a truncation;
-//! under pressure they are ignored.
+//! under pressure they are ignored. With `rsv_kept` those of so many closed files stay until they are cut or removed, as
+//! in FreeBSD's ext2fs of 2010, whose windows lived as long as the inode was in memory: new files keep out of the small
+//! holes beside old ones.
 //!
 //! Deviations: no skipping of groups that have fewer free clusters than the window is long; starts
 //! are not rounded to bytes of the bitmap; one lock for all windows (as the kernel's tree).
@@ -20,7 +22,7 @@ use crate::stats::Counter;
 use crate::sync::{Mutex, PoisonError};
 use crate::view::View;
 use ondisk::units::{Cluster, ClusterRun};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Clusters of a window that is new or fixed.
 const WINDOW: Tunable = Tunable {
@@ -38,10 +40,18 @@ const LARGEST: Tunable = Tunable {
     most: 32_768,
     about: "clusters up to which a window doubles",
 };
+/// Closed files whose windows stay.
+const KEPT: Tunable = Tunable {
+    name: "rsv_kept",
+    default: 0,
+    least: 0,
+    most: 1_000_000,
+    about: "closed files whose windows stay",
+};
 /// What can be set for fixed windows.
-pub(super) const FIXED: &[Tunable] = &[WINDOW];
+pub(super) const FIXED: &[Tunable] = &[WINDOW, KEPT];
 /// What can be set for dynamic windows.
-pub(super) const DYNAMIC: &[Tunable] = &[WINDOW, LARGEST];
+pub(super) const DYNAMIC: &[Tunable] = &[WINDOW, LARGEST, KEPT];
 
 #[derive(Clone, Copy)]
 struct Window {
@@ -56,12 +66,15 @@ struct Windows {
     of: BTreeMap<u64, Window>,
     /// End of each window by its start.
     ranges: BTreeMap<u64, u64>,
+    /// Files whose windows stay, those closed first at the front; perhaps more than once.
+    closed: VecDeque<u64>,
 }
 
 /// See the module.
 pub(crate) struct ReservationWindow {
     first: u32,
     largest: u32,
+    kept: usize,
     windows: Mutex<Windows>,
 }
 
@@ -69,15 +82,19 @@ impl ReservationWindow {
     /// Windows of 8 clusters.
     pub(crate) fn fixed(settings: &Settings) -> Self {
         let first = settings.value(&WINDOW);
-        ReservationWindow { first, largest: first, windows: Mutex::default() }
+        ReservationWindow { first, largest: first, kept: kept(settings), windows: Mutex::default() }
     }
 
     /// Windows that double up to 1,024 clusters.
     pub(crate) fn dynamic(settings: &Settings) -> Self {
         let first = settings.value(&WINDOW);
         let largest = settings.value(&LARGEST).max(first);
-        ReservationWindow { first, largest, windows: Mutex::default() }
+        ReservationWindow { first, largest, kept: kept(settings), windows: Mutex::default() }
     }
+}
+
+fn kept(settings: &Settings) -> usize {
+    usize::try_from(settings.value(&KEPT)).unwrap_or(0)
 }
 
 impl Windows {
@@ -135,7 +152,15 @@ impl BlockPolicy for ReservationWindow {
     fn event(&self, _view: &View<'_>, event: Event) -> Vec<ClusterRun> {
         let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
-            Event::Closed(owner) | Event::Truncated(owner) => {
+            Event::Closed(owner) => {
+                windows.closed.push_back(owner);
+                while windows.closed.len() > self.kept
+                    && let Some(oldest) = windows.closed.pop_front()
+                {
+                    windows.drop_window(oldest);
+                }
+            }
+            Event::Truncated(owner) => {
                 windows.drop_window(owner);
             }
             Event::Pressure => *windows = Windows::default(),
@@ -195,4 +220,41 @@ fn any(view: &View<'_>, request: &Request) -> Result<Choice, Refusal> {
     let start = found.ok_or(Refusal::NoSpace)?;
     let count = if request.align > 1 { request.min } else { view.reach(start, request.want) };
     Ok(Choice::free(start, count.max(request.min)))
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use crate::{BlockPolicyKind, Engine, GroupContent, Layout, Request};
+    use ondisk::units::{Cluster, Group};
+
+    #[test]
+    fn windows_of_closed_files_stay_as_told_and_no_longer_than_the_files()
+    -> Result<(), Box<dyn std::error::Error>> {
+        let first_of_others = |kept| -> Result<Vec<u64>, Box<dyn std::error::Error>> {
+            let layout = Layout {
+                clusters: 32_768,
+                clusters_per_group: 32_768,
+                groups: 1,
+                inodes_per_group: 64,
+                groups_per_flex: 1,
+            };
+            let engine = Engine::with_policy(layout, BlockPolicyKind::Window.tuned(&[("rsv_kept", kept)])?)?;
+            engine.describe_group(Group(0), 32_768, GroupContent::Uninitialised { used: &[] })?;
+            let one = |owner| {
+                let request = Request { owner, ..Request::data(Cluster(800), 1) };
+                let found = engine.allocate(&request).map(|grant| grant.keep().start.0);
+                engine.closed(owner);
+                found
+            };
+            let mut found = vec![one(1)?, one(2)?, one(3)?];
+            engine.truncated(2);
+            found.push(one(4)?);
+            Ok(found)
+        };
+        assert_eq!(first_of_others(0)?, [800, 801, 802, 803]);
+        assert_eq!(first_of_others(9)?, [800, 808, 816, 809]);
+        // The third takes the first one's window from it.
+        assert_eq!(first_of_others(1)?, [800, 808, 801, 809]);
+        Ok(())
+    }
 }
