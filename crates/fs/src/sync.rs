@@ -187,11 +187,15 @@ impl Volume {
     }
 
     /// Makes stable all that was changed but for bytes that are still delayed: with a journal, commits the
-    /// running transaction.
+    /// running transaction. To be called at intervals: files that nobody wrote to for six of them give up the room
+    /// that was set aside for their growth.
     ///
     /// # Errors
     /// As [`Volume::sync`].
     pub fn commit(&self) -> Result<()> {
+        for idle in self.delayed.gone_idle() {
+            self.space.closed(idle);
+        }
         if self.space.is_writable() { self.sync_metadata() } else { Err(Error::ReadOnly) }
     }
 

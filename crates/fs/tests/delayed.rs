@@ -185,6 +185,28 @@ fn files_that_are_closed_before_all_has_its_place_go_on_where_they_are() {
 }
 
 #[test]
+fn files_that_nobody_tells_of_give_up_their_room_after_some_commits() {
+    let volume = volume(64 << 20, 1 << 30);
+    let files = ["idle", "next", "last"].map(|name| create(&volume, name));
+    let place = |file| match volume.open_file(file).unwrap().segments().next().unwrap().unwrap().state {
+        State::Mapped(block) => block.0,
+        other => panic!("{other:?}"),
+    };
+    // Each is written back while it grows, and none is closed.
+    for (at, file) in files.into_iter().enumerate() {
+        write(&volume, file, 0, &[7; 65_536]);
+        write(&volume, file, 65_536, &[7; 65_536]);
+        volume.write_back(None).unwrap();
+        if at > 0 {
+            (0..6).for_each(|_| volume.commit().unwrap());
+        }
+    }
+    let [idle, next, last] = files.map(place);
+    assert!(next > idle + 32, "{idle} {next}");
+    assert!(last == idle + 32 || last == next + 32, "{idle} {next} {last}");
+}
+
+#[test]
 fn files_are_not_torn_while_most_free_space_waits_for_a_sync() {
     let volume = volume(64 << 20, 1 << 30);
     let small: Vec<_> = (0..1000).map(|n| format!("s{n}")).collect();

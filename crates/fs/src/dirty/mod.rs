@@ -29,6 +29,9 @@ pub(crate) use pages::{Pages, Run};
 /// Files without dirty bytes that are remembered, for what is known of how they grow.
 const IDLE_MAX: usize = 4096;
 
+/// Commits after which a file that nobody writes to has stopped growing: half a minute, where none is asked for.
+const IDLE: u8 = 6;
+
 /// What is delayed of one file.
 pub(crate) struct State {
     pub(crate) pages: Pages,
@@ -68,6 +71,10 @@ pub(crate) struct Growth {
     last: u64,
     /// Nobody has had it open since.
     ended: bool,
+    /// Room may have been set aside for it when it was last written back.
+    room: bool,
+    /// Commits since it was last written to.
+    commits: u8,
 }
 
 impl Growth {
@@ -269,7 +276,7 @@ impl Delayed {
 
     /// Notes a write of so many bytes, which may have made the file longer.
     pub(crate) fn note_write(&self, state: &mut State, bytes: u64, extends: bool) {
-        state.growth.ended = false;
+        (state.growth.ended, state.growth.commits) = (false, 0);
         state.growth.last = self.written.fetch_add(bytes, Ordering::Relaxed) + bytes;
         state.growth.extensions = state.growth.extensions.saturating_add(u32::from(extends));
     }
@@ -278,9 +285,26 @@ impl Delayed {
     pub(crate) fn may_grow(&self, state: &mut State, reason: Reason) -> bool {
         let since = self.written.load(Ordering::Relaxed).saturating_sub(state.growth.last);
         let goes_on = state.growth.goes_on(reason, since <= self.bound / 2);
-        (state.growth.extensions, state.growth.written_back) = (0, true);
         // Nobody knows what comes behind bytes that were not held back.
-        goes_on || !self.is_on()
+        let goes_on = goes_on || !self.is_on();
+        (state.growth.extensions, state.growth.written_back) = (0, true);
+        state.growth.room |= goes_on;
+        goes_on
+    }
+
+    /// Files that may have room set aside and that nobody wrote to for some commits: not every caller tells when a
+    /// file is closed. To be called once for each commit that an interval brings.
+    pub(crate) fn gone_idle(&self) -> Vec<InodeNumber> {
+        let files: Vec<_> = self.table().files.values().map(Arc::clone).collect();
+        let idle = |file: &Arc<DirtyFile>| {
+            let mut state = file.state();
+            let waits = state.growth.room && state.pages.is_empty();
+            state.growth.commits = if waits { state.growth.commits.saturating_add(1) } else { 0 };
+            let idle = state.growth.commits >= IDLE;
+            state.growth.room &= !idle;
+            idle.then_some(file.number)
+        };
+        files.iter().filter_map(idle).collect()
     }
 
     /// Nobody has a file open any more. Says whether the rest of it is to be written back at once: a part has its
@@ -334,7 +358,10 @@ impl Table {
     fn sweep(&mut self) {
         self.files.retain(|_, file| {
             Arc::strong_count(file) > 1
-                || file.state.try_lock().is_ok_and(|state| !state.pages.is_empty() || state.failures.any())
+                || file
+                    .state
+                    .try_lock()
+                    .is_ok_and(|state| !state.pages.is_empty() || state.failures.any() || state.growth.room)
         });
         self.sweep_at = 2 * self.files.len();
     }

@@ -184,9 +184,13 @@ impl Windows {
         taken.map(|window| window.run).filter(|run| run.count > 0).collect()
     }
 
-    /// Whether any window claims a run of at least `count`.
+    /// Whether windows claim at least so many clusters together: many short ones can hold most of what is free.
     pub(super) fn hold(&self, count: u32) -> bool {
-        self.all().any(|table| table.windows.values().any(|window| window.run.count >= count))
+        let mut sum = 0u64;
+        self.all().any(|table| {
+            sum += table.windows.values().map(|window| u64::from(window.run.count)).sum::<u64>();
+            sum >= u64::from(count)
+        })
     }
 
     /// All that is claimed.

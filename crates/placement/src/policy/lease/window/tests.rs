@@ -70,3 +70,20 @@ fn a_large_file_takes_the_windows_back() {
     let whole = engine.allocate(&Request { owner: 7, ..Request::data(Cluster(0), 257_000) }).unwrap();
     assert_eq!(whole.run().count, 257_000);
 }
+
+#[test]
+fn many_short_windows_are_taken_back_before_a_file_is_torn() {
+    let engine = engine();
+    engine.allocate(&Request::data(Cluster(0), 8 * 32_768)).unwrap().keep();
+    // Files that grow have what is free but for crumbs.
+    for owner in 0..90 {
+        for (from, count) in [(0, 300), (600, 1)] {
+            engine.free(ClusterRun { start: Cluster(owner * 1_000 + from), count }).unwrap();
+        }
+    }
+    for owner in 0..90 {
+        grow(&engine, 100 + owner, 0, 160, owner * 1_000);
+    }
+    let piece = engine.allocate(&Request { owner: 7, ..Request::data(Cluster(0), 150) }).unwrap();
+    assert_eq!(piece.run().count, 140);
+}
