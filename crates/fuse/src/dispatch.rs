@@ -72,6 +72,7 @@ impl Dispatcher {
             Ok(request) => request,
             Err(Malformed) => return Outcome::Answer(Err(Errno::INVAL)),
         };
+        self.service.begin(header.caller);
         match request {
             Request::Forget { .. } | Request::ForgetMany(_) => {
                 // Nobody waits for it; a count that is wrong after a panic only keeps memory.

@@ -223,6 +223,11 @@ pub enum Replace {
 /// not. Nodes stay valid until the kernel has forgotten them as often as it was given them.
 #[expect(clippy::missing_errors_doc, reason = "every verb gives the errors that Linux documents for it")]
 pub trait Service: Send + Sync {
+    /// Hears who asks, on the thread that then asks one of the others. The transport `fuser` does not tell.
+    fn begin(&self, caller: Caller) {
+        let _ = caller;
+    }
+
     /// The node behind a name; `.` and `..` are asked for too, by way of handles.
     fn lookup(&self, parent: u64, name: &[u8]) -> Result<Entry>;
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use std::{fs, io};
 
 use clap::Args;
-use fuse::Session;
+use fuse::{Service, Session};
 
 use crate::console::{Console, Failure};
 use crate::image::{self, ImageSpec};
@@ -18,6 +18,7 @@ use crate::mount::keeper::Keeper;
 use crate::mount::log::{Detail, Log};
 use crate::mount::opening::{self, Opened};
 use crate::mount::options::{MountOptions, transport_name};
+use crate::mount::trace::Traced;
 use crate::mount::tree::{Terms, Tree};
 use crate::mount::tuning;
 use crate::reading::OpenImage;
@@ -46,6 +47,10 @@ pub struct Mount {
     /// Where the log goes; else to standard error, or from the background to the system's log.
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
+    /// Writes the calls that it answers to this file, a line each; implies `-o nowriteback_cache`,
+    /// so that each write is told as it was made, unless `-o writeback_cache` is given.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
     /// Threads that serve requests.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: Option<u16>,
@@ -101,7 +106,8 @@ fn without_rw(words: &OsStr) -> OsString {
 
 impl Mount {
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
-        let words = self.options.iter().map(String::as_str);
+        let first = self.trace.is_some().then_some("nowriteback_cache");
+        let words = first.into_iter().chain(self.options.iter().map(String::as_str));
         let options = MountOptions::parse(words, self.sloppy).map_err(Failure::Usage)?;
         let directory = fuse::mount_point(&self.directory)
             .map_err(|error| Failure::about(Shown(self.directory.as_os_str().as_bytes()), error))?;
@@ -136,6 +142,9 @@ impl Mount {
         arguments.extend(std::iter::repeat_n("-v".into(), usize::from(self.verbose)));
         if let Some(log) = &self.log {
             arguments.extend(["--log".into(), absolute(log.as_os_str()).map_err(io)?]);
+        }
+        if let Some(trace) = &self.trace {
+            arguments.extend(["--trace".into(), absolute(trace.as_os_str()).map_err(io)?]);
         }
         if let Some(threads) = self.threads {
             arguments.extend(["--threads".into(), threads.to_string().into()]);
@@ -185,6 +194,8 @@ impl Mount {
         };
         let tree = Tree::new(volume, log, terms).map_err(|error| Failure::about(&whole, error))?;
         let tree = Arc::new(tree);
+        let traced = self.traced(&tree)?;
+        let service = traced.clone().map_or(Arc::clone(&tree) as Arc<dyn Service>, |traced| traced);
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = self.threads.map_or(processors.clamp(*THREADS.start(), *THREADS.end()), usize::from);
         let how = fuse::Options {
@@ -202,8 +213,7 @@ impl Mount {
             threads,
         };
         tuning::come_first();
-        let session =
-            Session::start(Arc::clone(&tree) as Arc<_>, directory, &how).map_err(|error| failed(&error))?;
+        let session = Session::start(service, directory, &how).map_err(|error| failed(&error))?;
         tree.log().say(
             Detail::Lifecycle,
             format!(
@@ -222,6 +232,11 @@ impl Mount {
         unmount_on(stop, Arc::clone(tree.log()), directory.to_owned()).map_err(|error| failed(&error))?;
         let done = session.wait();
         drop(keeper);
+        if let Some((traced, path)) = traced.zip(self.trace.as_deref())
+            && let Err(error) = traced.end()
+        {
+            tree.log().complain(format!("{}: the trace is not whole: {error}", path.display()));
+        }
         let closed = tree.close();
         if let Err(error) = &closed {
             tree.log().complain(format!("{whole} was not closed in order: {error}"));
@@ -229,6 +244,14 @@ impl Mount {
         tree.log().say(Detail::Lifecycle, format!("{whole} unmounted; {}", tree.summary()));
         closed.map_err(|error| Failure::about(&whole, error))?;
         done.map_err(|error| failed(&error))
+    }
+
+    /// What writes down the calls, if that is asked for.
+    fn traced(&self, tree: &Arc<Tree>) -> Result<Option<Arc<Traced>>, Failure> {
+        let Some(path) = &self.trace else { return Ok(None) };
+        let traced = Traced::new(Arc::clone(tree) as Arc<dyn Service>, path)
+            .map_err(|error| Failure::about(Shown(path.as_os_str().as_bytes()), error))?;
+        Ok(Some(Arc::new(traced)))
     }
 
     /// The image as the table of mounts shows it.

@@ -11,5 +11,6 @@ pub mod keeper;
 pub mod log;
 pub mod opening;
 pub mod options;
+pub mod trace;
 pub mod tree;
 pub mod tuning;
