@@ -163,16 +163,12 @@ fn measure(key: &Key, case: &Case, policy: BlockPolicyKind, scope: &Scope) -> Re
     let library = Library::new(&mounting)?;
     library.device().stop();
     fragment(&library, scope.seed)?;
-    mounting.policy = policy;
+    (mounting.policy, mounting.prefetched) = (policy, true);
     if policy != BlockPolicyKind::Lease {
         let goal = (8 << 20) / case.block;
         mounting.tunables = vec![("forced_goal".into(), goal), ("cpus".into(), 64)];
     }
     let library = library.remount(&mounting)?;
-    // Linux has read all bitmaps behind a mount by then (`prefetch_block_bitmaps`, the default since 5.13).
-    library.device().stop();
-    library.volume().space().load_bitmaps().map_err(|error| error.to_string())?;
-    library.device().start();
     let before = free_extents(&library)?;
     let streams = if case.makes_files() {
         files(FILES / shrink / CLIENTS)

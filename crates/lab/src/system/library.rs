@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use ondisk::inode::Timestamp;
 use platfs::device::Device;
@@ -30,6 +31,9 @@ const AHEAD: u64 = 128 << 10;
 
 /// Largest single read or write.
 const PIECE: u64 = 1 << 20;
+
+/// A page of a host's memory.
+const PAGE: u64 = 4096;
 
 /// Memory of the library's own for metadata, where the machine has that much to spare: what it holds beyond
 /// that, the model's buffer cache has. Half of it may be changed. What is known of free space may take an eighth.
@@ -60,6 +64,9 @@ pub(crate) struct Mounting {
     pub(crate) ordering: Ordering,
     pub(crate) data: DataMode,
     pub(crate) names: Names,
+    /// All bitmaps are known from the start, as Linux has read them behind a mount by the time it is used
+    /// (`prefetch_block_bitmaps`, the default since 5.13); else those that searches ask for.
+    pub(crate) prefetched: bool,
     /// Bytes that may wait for their blocks; 0 is `nodelalloc`.
     pub(crate) delay: u64,
     pub(crate) seed: u64,
@@ -78,9 +85,16 @@ impl Mounting {
             ordering: if fs_type == FsType::Ext2 { Ordering::Async } else { Ordering::Journal },
             data: DataMode::Ordered,
             names: Names::Wait,
+            prefetched: false,
             delay: drive.waiting,
             seed: 1,
         }
+    }
+
+    /// See [`METADATA`]. A host keeps whole pages, however small blocks are.
+    fn metadata(&self) -> u64 {
+        let block = self.format.block_size.map_or(PAGE, u64::from).min(PAGE);
+        METADATA.min(self.drive.cache / 2) * block / PAGE
     }
 
     fn options(&self) -> OpenOptions {
@@ -94,7 +108,7 @@ impl Mounting {
             .ordering(self.ordering)
             .data(self.data)
             .delay(self.delay)
-            .cache(METADATA.min(self.drive.cache / 2))
+            .cache(self.metadata())
             .bitmaps(self.drive.cache / 8)
             .seed(self.seed)
             .now(time(0))
@@ -188,11 +202,13 @@ pub(crate) struct Library<H = ModelDevice> {
     ordered: bool,
     /// See [`Mounting`].
     names: Names,
-    /// Bytes get their places in the call that writes them, and wait in the page cache of the model; else they wait in
-    /// the library and are on their way once they have a place.
-    at_once: bool,
+    /// Bytes that may wait in the library for their places, and are on their way once they have them. With none they
+    /// get them in the call that writes them, and wait in the page cache of the model.
+    delay: u64,
     /// When the clock works next.
     due: Mutex<u64>,
+    /// Until when the host's own thread is busy with writing back ahead of need.
+    ahead: Mutex<u64>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -214,11 +230,21 @@ impl Library {
     fn open(device: Arc<ModelDevice>, mounting: &Mounting) -> Result<Library, String> {
         let on: Arc<dyn Device> = device.clone();
         let volume = Volume::open(on, &mounting.options()).map_err(|error| error.to_string())?;
+        if mounting.prefetched {
+            volume.space().load_bitmaps().map_err(|error| error.to_string())?;
+        }
         device.start();
         let ordered = volume.uses_journal() && mounting.data == DataMode::Ordered;
-        let (directories, due) = (Mutex::default(), Mutex::new(EVERY));
-        let at_once = mounting.delay == 0;
-        Ok(Library { device, volume, ordered, names: mounting.names, at_once, directories, due })
+        Ok(Library {
+            device,
+            volume,
+            directories: Mutex::default(),
+            ordered,
+            names: mounting.names,
+            delay: mounting.delay,
+            due: Mutex::new(EVERY),
+            ahead: Mutex::new(0),
+        })
     }
 
     /// Unmounts and mounts again, perhaps otherwise, without taking time; nothing is in memory then.
@@ -254,11 +280,25 @@ impl Library {
         self.device.figures()
     }
 
-    /// What the clock does until a moment: it takes the device's time, not that of clients.
+    /// The host's own thread writes back ahead of need, in time of its own: from half of what may wait on, as that of
+    /// `plat mount` does and as the page cache of the model.
+    fn write_ahead(&self, now: u64) -> Result<(), String> {
+        let mut busy = lock(&self.ahead);
+        if now < *busy || self.volume.dirty_bytes() <= self.delay / 2 {
+            return Ok(());
+        }
+        self.device.set_now(now);
+        self.volume.write_back_ahead(Duration::ZERO).map_err(|error| error.to_string())?;
+        *busy = self.device.now();
+        Ok(())
+    }
+
+    /// What the clock and the host's own thread do until a moment: it takes the device's time, not that of clients.
     ///
     /// # Errors
     /// The volume's.
     pub(crate) fn tick(&self, until: u64) -> Result<(), String> {
+        self.write_ahead(until)?;
         let mut due = lock(&self.due);
         while *due <= until {
             self.device.set_now(*due);
@@ -295,9 +335,10 @@ impl<H: Host> Library<H> {
             volume,
             ordered: false,
             names: Names::Wait,
-            at_once: false,
+            delay: u64::MAX,
             directories,
             due,
+            ahead: Mutex::new(0),
         }
     }
 
@@ -403,7 +444,7 @@ impl<H: Host> Program<'_, H> {
         for (at, step) in pieces(offset, len, PIECE) {
             // The buffer may hold what was read.
             self.bytes[..step].fill(0);
-            let file = self.library.at_once.then_some((u64::from(number.0.get()), at));
+            let file = (self.library.delay == 0).then_some((u64::from(number.0.get()), at));
             self.library.device.writing(file);
             let done = self.library.volume.write_at(number, at, &self.bytes[..step], WriteOptions::default());
             self.library.device.writing(None);
@@ -613,5 +654,60 @@ mod tests {
         assert_eq!(outcome(Names::Wait), (false, false, true));
         assert_eq!(outcome(Names::Buffered), (true, false, true));
         assert_eq!(outcome(Names::Written), (true, true, true));
+    }
+
+    #[test]
+    fn small_blocks_take_a_page_of_the_host_s_memory_each() {
+        let metadata = |drive: &str, block: u32| {
+            let drive = Drive::named(drive).unwrap();
+            let mut mounting = Mounting::new(drive, 1 << 30, FsType::Ext2);
+            mounting.format.block_size = Some(block);
+            mounting.metadata()
+        };
+        assert_eq!([1024, 4096, 65_536].map(|block| metadata("ide-2000", block) >> 20), [4, 16, 16]);
+        assert_eq!([1024, 4096].map(|block| metadata("nvme", block) >> 20), [8, 32]);
+    }
+
+    #[test]
+    fn bytes_that_wait_are_on_their_way_from_half_of_what_may_on_and_nobody_waits_for_that() {
+        let drive = Drive::named("scsi-2004").unwrap();
+        let library = Library::new(&Mounting::new(drive, 1 << 30, FsType::Ext4)).unwrap();
+        let mut client = library.client();
+        client.perform(&Op::Open { slot: 0, path: "file".into(), create: true }).unwrap();
+        let half = drive.waiting / 2;
+        client.perform(&Op::Write { slot: 0, offset: 0, len: half }).unwrap();
+        let now = library.device().now();
+        library.tick(now).unwrap();
+        assert_eq!(library.volume().dirty_bytes(), half);
+        client.perform(&Op::Write { slot: 0, offset: half, len: PAGE }).unwrap();
+        library.tick(now).unwrap();
+        assert!(library.volume().dirty_bytes() <= half / 2);
+        // Until the queue of the drive has taken that, it does nothing else.
+        let busy = *lock(&library.ahead);
+        assert!(busy > now, "{busy} {now}");
+        client.perform(&Op::Write { slot: 0, offset: half + PAGE, len: half + PAGE }).unwrap();
+        library.tick(busy - 1).unwrap();
+        assert!(library.volume().dirty_bytes() > half);
+        library.tick(busy).unwrap();
+        assert!(library.volume().dirty_bytes() <= half / 2);
+    }
+
+    /// With what Linux has read behind a mount, the first request finds its bitmap known.
+    #[test]
+    fn prefetched_bitmaps_are_read_before_time_begins() {
+        let drive = Drive::named("scsi-2004").unwrap();
+        let requests = |prefetched| {
+            let plain = Mounting::new(drive, 1 << 30, FsType::Ext4);
+            let library = Library::new(&Mounting { prefetched, ..plain }).unwrap();
+            let mut client = library.client();
+            client.perform(&Op::Open { slot: 0, path: "file".into(), create: true }).unwrap();
+            client.perform(&Op::Write { slot: 0, offset: 0, len: 40_960 }).unwrap();
+            client.perform(&Op::Close(0)).unwrap();
+            client.perform(&Op::SyncAll).unwrap();
+            library.statistics().get(platfs::placement::Counter::Reqs)
+        };
+        assert_eq!([requests(true), requests(false)], [1, 2]);
+        let mounting = Mounting { prefetched: true, ..Mounting::new(drive, 1 << 30, FsType::Ext4) };
+        assert_eq!(Library::new(&mounting).unwrap().figures(), Figures::default());
     }
 }
