@@ -81,7 +81,7 @@ impl FreeMap {
             joins: Planes::new(regions),
             unknown: Planes::new(regions),
             group_free: Sparse::new(layout.groups.div_ceil(64)),
-            sums: Tally::default(),
+            sums: Tally::of(layout.clusters),
             unknown_free: AtomicU64::new(0),
             short_of_memory: AtomicBool::new(false),
         }
