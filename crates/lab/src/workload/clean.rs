@@ -65,7 +65,7 @@ fn all_calls_succeed_and_leave_a_clean_volume() {
 /// The sample is what `sh` did below /tmp/spool: mkdir, cat, cp, ln, mv, dd, truncate, rm, tar, of which this was left.
 #[test]
 fn a_recorded_trace_leaves_the_files_that_its_programs_left() {
-    let dir = std::env::temp_dir().join(format!("plat-lab-replay-{}", std::process::id()));
+    let dir = std::env::temp_dir().join(format!("plat-lab-strace-{}", std::process::id()));
     std::fs::create_dir_all(dir.join("root")).unwrap();
     let trace = dir.join("trace");
     std::fs::write(&trace, include_str!("sample.strace")).unwrap();
@@ -128,4 +128,60 @@ fn an_archive_is_unpacked_and_removed_as_it_is() {
     let wanted = [("mkdir", 2), ("create", 1), ("link", 1), ("symlink", 1), ("unlink", 3), ("rmdir", 2)];
     assert_eq!(wanted.map(|(kind, _)| (kind, count(kind))), wanted);
     assert_eq!(kinds["write"].bytes, 200_000);
+}
+
+/// The sample is what `plat mount --trace` wrote of mkdir, cp, head, mv, ln, truncate, rm, tar and ln -s; these files were left.
+#[test]
+fn a_trace_of_a_mount_leaves_the_files_that_were_on_it() {
+    let dir = std::env::temp_dir().join(format!("plat-lab-calls-{}", std::process::id()));
+    std::fs::create_dir_all(dir.join("root")).unwrap();
+    let trace = dir.join("trace");
+    std::fs::write(&trace, include_str!("sample.calls")).unwrap();
+    let mut scale = quick(1);
+    scale.settings.insert("trace".into(), trace.to_string_lossy().into());
+    let directory = Directory::new(dir.join("root"));
+    for phase in (Workload::named("replay").unwrap().phases)(&scale).unwrap() {
+        in_real_time(&directory, phase).unwrap();
+    }
+    let (mut found, mut waiting) = (Vec::new(), vec![dir.join("root")]);
+    while let Some(above) = waiting.pop() {
+        for entry in std::fs::read_dir(above).unwrap().map(Result::unwrap) {
+            let kind = entry.file_type().unwrap();
+            if kind.is_dir() {
+                waiting.push(entry.path());
+            } else if kind.is_file() {
+                let path =
+                    entry.path().strip_prefix(dir.join("root")).unwrap().to_string_lossy().into_owned();
+                found.push((path, entry.metadata().unwrap().len()));
+            }
+        }
+    }
+    ran("replay", &scale);
+    std::fs::remove_dir_all(&dir).unwrap();
+    found.sort();
+    let mut left = [
+        ("a b/bash/CHANGES.gz", 126_824),
+        ("a b/bash/COMPAT.gz", 10_180),
+        ("a b/bash/INTRO.gz", 2_921),
+        ("a b/bash/NEWS.gz", 35_089),
+        ("a b/bash/POSIX.gz", 4_329),
+        ("a b/bash/RBASH", 2_472),
+        ("a b/bash/README.Debian.gz", 1_919),
+        ("a b/bash/README.abs-guide", 1_105),
+        ("a b/bash/README.commands.gz", 3_021),
+        ("a b/bash/README.gz", 2_003),
+        ("a b/bash/changelog.Debian.amd64.gz", 250),
+        ("a b/bash/changelog.Debian.gz", 1_366),
+        ("a b/bash/changelog.gz", 126_824),
+        ("a b/bash/copyright", 9_764),
+        ("a b/bash/inputrc.arrows", 727),
+        ("a b/c/g", 10_000),
+        ("f4", 30_000),
+        ("f5", 123_456),
+        ("h", 20_000),
+        ("t.tar", 358_400),
+    ]
+    .map(|(path, len)| (path.to_string(), len));
+    left.sort();
+    assert_eq!(found, left);
 }

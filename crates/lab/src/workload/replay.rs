@@ -4,6 +4,9 @@
 //! What a trace uses but does not make was there before: a phase of its own makes it, directories and files of the lengths that
 //! were read. What can't follow from the trace alone (files made by programs that were not traced, below directories that
 //! were) is made where it is first used. Lines that are no calls, or calls that change and read no file, are passed over.
+//! What `plat mount --trace` wrote is known by its first line ([`mounted`]).
+
+mod mounted;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +15,7 @@ use super::strace::{self, Call};
 use crate::system::{Op, Phase, Slot, Stream};
 
 pub(super) const SETTINGS: &[(&str, &str)] = &[
-    ("trace", "the text of strace -f -ttt -y -e trace=file,desc"),
+    ("trace", "what strace -f -ttt -y -e trace=file,desc wrote, or plat mount --trace"),
     ("root", "the directory that becomes the root; / if not told"),
     ("think", "1: the time between calls passes too"),
 ];
@@ -25,16 +28,23 @@ pub(super) fn phases(scale: &Scale) -> Result<Vec<Phase>, String> {
     let think = scale.number("think", 0, 0)? > 0;
     let mut replay = Replay { root: root.trim_end_matches('/').into(), ..Replay::default() };
     let mut before = None;
-    for call in strace::calls(&text) {
-        let gap = call.time.saturating_sub(before.replace(call.time).unwrap_or(call.time));
-        let known = replay.calls.len();
-        replay.take(&call);
+    let mut pause = |replay: &mut Replay, known: usize, time: u64| {
+        let gap = time.saturating_sub(before.replace(time).unwrap_or(time));
         if think && replay.calls.len() > known && gap > 0 {
             replay.calls.insert(known, Op::Think(gap));
         }
+    };
+    if text.lines().next() == Some(mounted::HEAD) {
+        mounted::read(&text, &mut replay, pause).map_err(|error| format!("{path}: {error}"))?;
+    } else {
+        for call in strace::calls(&text) {
+            let known = replay.calls.len();
+            replay.take(&call);
+            pause(&mut replay, known, call.time);
+        }
     }
     if replay.calls.is_empty() {
-        return Err(format!("{path}: no call of strace on a file below {root}"));
+        return Err(format!("{path}: no call on a file below {root}"));
     }
     let before: Stream = Box::new(replay.before().into_iter());
     let sync: Stream = Box::new(std::iter::once(Op::SyncAll));
@@ -80,6 +90,8 @@ struct Replay {
     handles: BTreeMap<(u64, u64), Handle>,
     slots: Slot,
     free: Vec<Slot>,
+    /// Handles of a mount that were opened so far.
+    opened: u64,
     calls: Vec<Op>,
 }
 
@@ -266,24 +278,27 @@ impl Replay {
 
     fn move_bytes(&mut self, call: &Call, which: usize, write: bool, place: Option<u64>) {
         let Some(handle) = self.handle(call, which).filter(|_| call.result > 0) else { return };
-        let node = self.nodes.get_mut(&handle.path);
-        let end = node.as_ref().map_or(0, |node| node.len);
+        let end = self.nodes.get(&handle.path).map_or(0, |node| node.len);
         let offset = place.unwrap_or(if write && handle.append { end } else { handle.at });
         let Some(stop) = offset.checked_add(call.result).filter(|stop| *stop < LARGEST) else { return };
-        if let Some(node) = node.filter(|node| node.len < stop) {
-            // What is read of a file that was there before was there before.
-            let before = node.before.and_then(|at| self.made_before.get_mut(at)).filter(|_| !write);
-            if let Some((_, _, len)) = before {
-                *len = (*len).max(stop);
-            }
-            node.len = stop;
-        }
+        self.reach(&handle.path, stop, write);
         let (slot, len) = (handle.slot, call.result);
         self.calls.push(if write { Op::Write { slot, offset, len } } else { Op::Read { slot, offset, len } });
         // Who has it from somebody else moves on with him.
         for other in self.handles.values_mut().filter(|other| place.is_none() && other.slot == slot) {
             other.at = stop;
         }
+    }
+
+    /// A file is as long as that, at least.
+    fn reach(&mut self, path: &str, stop: u64, write: bool) {
+        let Some(node) = self.nodes.get_mut(path).filter(|node| node.len < stop) else { return };
+        // What is read of a file that was there before was there before.
+        let before = node.before.and_then(|at| self.made_before.get_mut(at)).filter(|_| !write);
+        if let Some((_, _, len)) = before {
+            *len = (*len).max(stop);
+        }
+        node.len = stop;
     }
 
     fn of_file(&mut self, call: &Call) {
