@@ -54,6 +54,7 @@ pub struct OpenOptions {
     pub(crate) tunables: Vec<(String, u32)>,
     pub(crate) directories: DirectoryPolicyKind,
     pub(crate) loading: bool,
+    pub(crate) closes_untold: bool,
     pub(crate) delay: u64,
     pub(crate) cache: Option<u64>,
     pub(crate) bitmaps: Option<u64>,
@@ -104,6 +105,14 @@ impl OpenOptions {
     #[must_use]
     pub fn directories(mut self, policy: DirectoryPolicyKind) -> Self {
         self.directories = policy;
+        self
+    }
+
+    /// The caller does not tell when files are closed: what it retains ([`Volume::retain`](crate::Volume::retain)) is
+    /// not what is open. Whether a file still grows is judged by the rhythm of its writes then.
+    #[must_use]
+    pub fn closes_untold(mut self, untold: bool) -> Self {
+        self.closes_untold = untold;
         self
     }
 

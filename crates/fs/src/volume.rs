@@ -190,7 +190,7 @@ impl Volume {
             space,
             options: options.clone(),
             attribute_blocks: AttributeBlocks::default(),
-            delayed: Delayed::new(log2, options.delay),
+            delayed: Delayed::new(log2, options.delay, !options.closes_untold),
             known_names: KnownNames::default(),
             writer: Mutex::default(),
             superblock: Mutex::new(raw),

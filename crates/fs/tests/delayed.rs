@@ -184,6 +184,33 @@ fn files_that_are_closed_before_all_has_its_place_go_on_where_they_are() {
     assert_eq!(files.map(|file| extents(&volume, file)), [1, 1]);
 }
 
+/// What a mount sees: nobody releases anything while the kernel remembers it.
+#[test]
+fn files_that_are_written_no_more_leave_no_room_though_nobody_closes_them() {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(64 << 20));
+    plan(FsType::Ext4, 4096, "^has_journal", 64 << 20).write(&*device).unwrap();
+    let volume = Volume::open(device, &options().delay(8 << 20).closes_untold(true)).unwrap();
+    let files: Vec<_> = (0..16).map(|n| create(&volume, &format!("f{n}"))).collect();
+    for file in &files {
+        for piece in 0..32 {
+            write(&volume, *file, piece * 65_536, &[7; 65_536]);
+        }
+    }
+    volume.sync().unwrap();
+    let place = |file: &InodeNumber| {
+        let segments: Vec<_> = volume.open_file(*file).unwrap().segments().map(Result::unwrap).collect();
+        let blocks = segments.iter().filter_map(|segment| match segment.state {
+            State::Mapped(block) => Some((block.0, segment.count)),
+            _ => None,
+        });
+        blocks.collect::<Vec<_>>()
+    };
+    let mut places: Vec<_> = files.iter().flat_map(place).collect();
+    places.sort_unstable();
+    let gaps = places.windows(2).filter(|pair| pair[1].0 != pair[0].0 + pair[0].1).count();
+    assert!(gaps <= 8, "{gaps} gaps: {places:?}");
+}
+
 #[test]
 fn files_that_nobody_tells_of_give_up_their_room_after_some_commits() {
     let volume = volume(64 << 20, 1 << 30);
@@ -399,15 +426,16 @@ fn files_that_were_closed_leave_no_gaps_behind_them() {
     assert!(free_runs(&volume) <= before + 2, "{before} {}", free_runs(&volume));
 }
 
-#[test]
-fn small_files_that_were_closed_before_their_write_back_lie_side_by_side() {
-    // They take more than may wait, so that writers themselves write back.
-    let volume = volume(64 << 20, 1 << 20);
+/// Small files of two pieces each that take more than may wait, so that writers themselves write back; how many
+/// don't lie behind the one before.
+fn gaps_between_small_files(options: &OpenOptions) -> usize {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(64 << 20));
+    plan(FsType::Ext4, 4096, "^has_journal", 64 << 20).write(&*device).unwrap();
+    let volume = Volume::open(device, &options.clone().delay(1 << 20)).unwrap();
     let mut files = Vec::new();
     for name in 0..600 {
         let file = create(&volume, &format!("{name}"));
         volume.retain(file).unwrap();
-        // In two pieces, as a file that grows.
         write(&volume, file, 0, &[7; 2048]);
         write(&volume, file, 2048, &[7; 2048]);
         volume.release(file, 1);
@@ -421,7 +449,12 @@ fn small_files_that_were_closed_before_their_write_back_lie_side_by_side() {
             other => panic!("{other:?}"),
         };
     let places: Vec<u64> = files.iter().map(place).collect();
-    let gaps = places.windows(2).filter(|pair| pair[1] != pair[0] + 1).count();
+    places.windows(2).filter(|pair| pair[1] != pair[0] + 1).count()
+}
+
+#[test]
+fn small_files_that_were_closed_before_their_write_back_lie_side_by_side() {
+    let gaps = gaps_between_small_files(&options());
     assert!(gaps <= 6, "{gaps} gaps");
 }
 

@@ -32,6 +32,9 @@ const IDLE_MAX: usize = 4096;
 /// Commits after which a file that nobody writes to has stopped growing: half a minute, where none is asked for.
 const IDLE: u8 = 6;
 
+/// The largest write that hosts send in one: a file of so much may be one that is only begun.
+const PIECE: u64 = 1 << 20;
+
 /// What is delayed of one file.
 pub(crate) struct State {
     pub(crate) pages: Pages,
@@ -67,8 +70,11 @@ pub(crate) struct Growth {
     extensions: u32,
     /// It has been written back before.
     written_back: bool,
-    /// Bytes that had been written to all files when it was last written to.
+    /// Bytes that had been written to all files when it was last written to, and when it first grew.
     last: u64,
+    first: u64,
+    /// Writes that made it longer in all.
+    writes: u32,
     /// Nobody has had it open since.
     ended: bool,
     /// Room may have been set aside for it when it was last written back.
@@ -78,13 +84,9 @@ pub(crate) struct Growth {
 }
 
 impl Growth {
-    /// Whether the file may well become longer than it is: it grew again after a write-back; it was
-    /// written to piece by piece, and is taken from its writer for lack of memory; or its last write
-    /// was a moment ago.
+    /// Whether a file that may be open will well become longer than it is: it grew again after a write-back; it was
+    /// written to piece by piece, and is taken from its writer for lack of memory; or its last write was a moment ago.
     fn goes_on(&self, reason: Reason, hot: bool) -> bool {
-        if self.ended {
-            return false;
-        }
         let again = self.written_back && self.extensions > 0;
         let in_pieces = self.extensions > 1;
         again
@@ -93,6 +95,30 @@ impl Growth {
                 Reason::Age => false,
                 Reason::Pressure => hot || in_pieces,
             }
+    }
+
+    /// The same of one that may be closed too: its last write is no longer ago than its rhythm lets expect, and it
+    /// grew again after a write-back, is written piece by piece, or is large and taken from its writer for lack of
+    /// memory. What comes in one piece is complete.
+    fn seems_to_go_on(&self, reason: Reason, hot: bool, bytes: u64) -> bool {
+        let again = self.written_back && self.extensions > 0;
+        let in_pieces = self.extensions > 1;
+        let begun = match reason {
+            Reason::Asked => in_pieces,
+            Reason::Age => false,
+            Reason::Pressure => in_pieces || bytes >= PIECE,
+        };
+        hot && (again || begun)
+    }
+
+    /// Whether the next write may be near: it was not missed several times. In bytes that were written to all files
+    /// until `now`, since who grows side by side takes turns; where there is no rhythm yet, within `patience`.
+    fn keeps_rhythm(&self, now: u64, patience: u64) -> bool {
+        let since = now.saturating_sub(self.last);
+        match u64::from(self.writes).checked_sub(1) {
+            Some(gaps) if gaps > 0 => since <= PIECE + 4 * (self.last.saturating_sub(self.first) / gaps),
+            _ => since <= patience,
+        }
     }
 }
 
@@ -150,6 +176,8 @@ pub(crate) struct Delayed {
     block_log2: u32,
     /// Dirty bytes that may be held; none are delayed if it is 0.
     bound: u64,
+    /// Somebody says when a file is closed.
+    closes: bool,
     bytes: AtomicU64,
     /// Bytes written to all files: the clock by which writes are recent or not.
     written: AtomicU64,
@@ -159,10 +187,11 @@ pub(crate) struct Delayed {
 }
 
 impl Delayed {
-    pub(crate) fn new(block_log2: u32, bound: u64) -> Self {
+    pub(crate) fn new(block_log2: u32, bound: u64, closes: bool) -> Self {
         Delayed {
             block_log2,
             bound,
+            closes,
             bytes: AtomicU64::default(),
             written: AtomicU64::default(),
             table: Mutex::default(),
@@ -277,14 +306,25 @@ impl Delayed {
     /// Notes a write of so many bytes, which may have made the file longer.
     pub(crate) fn note_write(&self, state: &mut State, bytes: u64, extends: bool) {
         (state.growth.ended, state.growth.commits) = (false, 0);
-        state.growth.last = self.written.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        state.growth.extensions = state.growth.extensions.saturating_add(u32::from(extends));
+        let growth = &mut state.growth;
+        growth.last = self.written.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if extends {
+            if growth.writes == 0 {
+                growth.first = growth.last;
+            }
+            growth.writes = growth.writes.saturating_add(1);
+            growth.extensions = growth.extensions.saturating_add(1);
+        }
     }
 
     /// Whether a file that is about to be written back may well grow; the write-back is noted.
     pub(crate) fn may_grow(&self, state: &mut State, reason: Reason) -> bool {
-        let since = self.written.load(Ordering::Relaxed).saturating_sub(state.growth.last);
-        let goes_on = state.growth.goes_on(reason, since <= self.bound / 2);
+        let (growth, now, patience) = (&state.growth, self.written.load(Ordering::Relaxed), self.bound / 2);
+        let goes_on = if self.closes {
+            !growth.ended && growth.goes_on(reason, now.saturating_sub(growth.last) <= patience)
+        } else {
+            growth.seems_to_go_on(reason, growth.keeps_rhythm(now, patience), state.pages.bytes())
+        };
         // Nobody knows what comes behind bytes that were not held back.
         let goes_on = goes_on || !self.is_on();
         (state.growth.extensions, state.growth.written_back) = (0, true);
