@@ -116,7 +116,7 @@ impl Growth {
     fn keeps_rhythm(&self, now: u64, patience: u64) -> bool {
         let since = now.saturating_sub(self.last);
         match u64::from(self.writes).checked_sub(1) {
-            Some(gaps) if gaps > 0 => since <= PIECE + 4 * (self.last.saturating_sub(self.first) / gaps),
+            Some(gaps) if gaps > 0 => since <= 4 * PIECE + 4 * (self.last.saturating_sub(self.first) / gaps),
             _ => since <= patience,
         }
     }

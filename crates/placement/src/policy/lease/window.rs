@@ -16,8 +16,9 @@ use std::collections::BTreeMap;
 
 /// Shortest first window.
 const FIRST: u32 = 32;
-/// First window in a directory in which no file has grown yet: the most a region holds.
-const UNKNOWN: u32 = 32_768;
+/// First window in a directory in which no file has grown yet: half of what a region holds, so that the next one,
+/// twice as long, has room behind it.
+const UNKNOWN: u32 = 16_384;
 /// Largest window.
 const LARGEST: u32 = 131_072;
 /// Share of the free clusters one window may claim.
