@@ -1,5 +1,9 @@
 //! `plat-lab`: runs workloads on every placement policy and prints their figures side by side.
 
+// First: the others print through it.
+#[macro_use]
+mod output;
+
 mod counters;
 mod crashes;
 mod drive;
@@ -162,7 +166,7 @@ fn main() -> ExitCode {
         ),
         Command::Replay { trace, policies, sets, csv } => replay_all(&trace, &policies, sets, csv),
     };
-    match done {
+    match done.and(output::end()) {
         Ok(()) => ExitCode::from(code),
         Err(message) => {
             eprintln!("plat-lab: {message}");

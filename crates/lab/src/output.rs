@@ -1,0 +1,41 @@
+//! Standard output for everything in this crate: `print!` and `println!` here are these.
+//!
+//! Those of the standard library panic when nobody reads (`plat-lab ... | head`) or the disk is full. A run goes on
+//! here, since its results may go to a file too; what went wrong is told at its end, but for a reader who left.
+
+use std::fmt::Arguments;
+use std::io::{self, ErrorKind, Write};
+use std::sync::{Mutex, PoisonError};
+
+/// The first failure; nothing is written behind it.
+static FAILED: Mutex<Option<io::Error>> = Mutex::new(None);
+
+macro_rules! print {
+    ($($text:tt)*) => { $crate::output::write(format_args!($($text)*)) };
+}
+
+macro_rules! println {
+    ($($text:tt)*) => { $crate::output::write(format_args!("{}\n", format_args!($($text)*))) };
+}
+
+pub(crate) fn write(text: Arguments<'_>) {
+    attempt(|| io::stdout().write_fmt(text));
+}
+
+fn attempt(write: impl FnOnce() -> io::Result<()>) {
+    let mut failed = FAILED.lock().unwrap_or_else(PoisonError::into_inner);
+    if failed.is_none() {
+        *failed = write().err();
+    }
+}
+
+/// Brings all to whoever reads.
+///
+/// # Errors
+/// Something could not be written, though somebody is there to read it.
+pub(crate) fn end() -> Result<(), String> {
+    attempt(|| io::stdout().flush());
+    let failed = FAILED.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let told = failed.filter(|error| error.kind() != ErrorKind::BrokenPipe);
+    told.map_or(Ok(()), |error| Err(format!("standard output: {error}")))
+}
