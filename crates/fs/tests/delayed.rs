@@ -184,12 +184,16 @@ fn files_that_are_closed_before_all_has_its_place_go_on_where_they_are() {
     assert_eq!(files.map(|file| extents(&volume, file)), [1, 1]);
 }
 
-/// What a mount sees: nobody releases anything while the kernel remembers it.
-#[test]
-fn files_that_are_written_no_more_leave_no_room_though_nobody_closes_them() {
+/// As a mount opens it: nobody releases anything while the kernel remembers it.
+fn untold(delay: u64) -> Volume {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(64 << 20));
     plan(FsType::Ext4, 4096, "^has_journal", 64 << 20).write(&*device).unwrap();
-    let volume = Volume::open(device, &options().delay(8 << 20).closes_untold(true)).unwrap();
+    Volume::open(device, &options().delay(delay).closes_untold(true)).unwrap()
+}
+
+#[test]
+fn files_that_are_written_no_more_leave_no_room_though_nobody_closes_them() {
+    let volume = untold(8 << 20);
     let files: Vec<_> = (0..16).map(|n| create(&volume, &format!("f{n}"))).collect();
     for file in &files {
         for piece in 0..32 {
@@ -213,7 +217,7 @@ fn files_that_are_written_no_more_leave_no_room_though_nobody_closes_them() {
 
 #[test]
 fn files_that_nobody_tells_of_give_up_their_room_after_some_commits() {
-    let volume = volume(64 << 20, 1 << 30);
+    let volume = untold(1 << 30);
     let files = ["idle", "next", "last"].map(|name| create(&volume, name));
     let place = |file| match volume.open_file(file).unwrap().segments().next().unwrap().unwrap().state {
         State::Mapped(block) => block.0,

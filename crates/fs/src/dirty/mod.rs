@@ -77,7 +77,7 @@ pub(crate) struct Growth {
     writes: u32,
     /// Nobody has had it open since.
     ended: bool,
-    /// Room may have been set aside for it when it was last written back.
+    /// Room may have been set aside for it when it was last written back, and nobody tells when it is closed.
     room: bool,
     /// Commits since it was last written to.
     commits: u8,
@@ -328,13 +328,17 @@ impl Delayed {
         // Nobody knows what comes behind bytes that were not held back.
         let goes_on = goes_on || !self.is_on();
         (state.growth.extensions, state.growth.written_back) = (0, true);
-        state.growth.room |= goes_on;
+        // Who tells of closes gives it up then; nobody need remember it.
+        state.growth.room |= goes_on && !self.closes;
         goes_on
     }
 
-    /// Files that may have room set aside and that nobody wrote to for some commits: not every caller tells when a
-    /// file is closed. To be called once for each commit that an interval brings.
+    /// Files that may have room set aside and that nobody wrote to for some commits, where nobody tells when a file is
+    /// closed. To be called once for each commit that an interval brings.
     pub(crate) fn gone_idle(&self) -> Vec<InodeNumber> {
+        if self.closes {
+            return Vec::new();
+        }
         let files: Vec<_> = self.table().files.values().map(Arc::clone).collect();
         let idle = |file: &Arc<DirtyFile>| {
             let mut state = file.state();
