@@ -130,7 +130,7 @@ impl OpenOptions {
     /// side are whole where all of them wait until they are done.
     #[must_use]
     pub fn delay_with(memory: u64) -> u64 {
-        (memory / 32).clamp(32 << 20, 64 << 20)
+        (memory / 32).clamp(32 << 20, 192 << 20)
     }
 
     /// Bytes written by [`Volume::write_at`](crate::Volume::write_at) that may wait in memory before they
