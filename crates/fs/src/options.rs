@@ -126,11 +126,11 @@ impl OpenOptions {
     }
 
     /// What may well wait in memory on a machine with so many bytes of it, for [`OpenOptions::delay`]: a part of 32,
-    /// from 32 to 64 MiB, so that a mount stays far below 300 MiB and gives most of it back. Files that grow side by
+    /// from 32 to 320 MiB, so that a mount stays small and gives most of it back. Files that grow side by
     /// side are whole where all of them wait until they are done.
     #[must_use]
     pub fn delay_with(memory: u64) -> u64 {
-        (memory / 32).clamp(32 << 20, 192 << 20)
+        (memory / 32).clamp(32 << 20, 320 << 20)
     }
 
     /// Bytes written by [`Volume::write_at`](crate::Volume::write_at) that may wait in memory before they

@@ -8,6 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use platfs::device::{Device, FileDevice, MemoryDevice};
 use platfs::mkfs::{FsType, Options, Plan, parse_features};
@@ -182,6 +183,37 @@ fn files_that_are_closed_before_all_has_its_place_go_on_where_they_are() {
     volume.sync_inode(files[1], false).unwrap();
     volume.sync().unwrap();
     assert_eq!(files.map(|file| extents(&volume, file)), [1, 1]);
+}
+
+#[test]
+fn what_grows_waits_for_its_end_while_other_bytes_can_be_written_back() {
+    const DELAY: u64 = 16 << 20;
+    let volume = volume(64 << 20, DELAY);
+    let piece = vec![7; 65_536];
+    let written = |name: &str, pieces: u64| {
+        let file = create(&volume, name);
+        volume.retain(file).unwrap();
+        (0..pieces).for_each(|at| write(&volume, file, at * 65_536, &piece));
+        file
+    };
+    let growing = ["one", "two", "three", "four"].map(|name| written(name, 24));
+    let closed = written("closed", 48);
+    volume.release(closed, 1);
+    assert!(volume.dirty_bytes() > DELAY / 2);
+    volume.write_back_ahead(Duration::ZERO).unwrap();
+    assert_eq!(volume.dirty_bytes(), 4 * 24 * 65_536, "the closed one went");
+    // Many that grow: the oldest go when nearly as much waits as may; one of an eighth of it goes at once.
+    let more: Vec<_> = (0..5).map(|at| written(&format!("more{at}"), 20)).collect();
+    volume.write_back_ahead(Duration::ZERO).unwrap();
+    assert_eq!(volume.dirty_bytes(), (4 * 24 + 5 * 20) * 65_536, "all can still wait");
+    let large = written("large", 32);
+    assert!(volume.dirty_bytes() > DELAY - DELAY / 8);
+    volume.write_back_ahead(Duration::ZERO).unwrap();
+    let left = volume.dirty_bytes();
+    assert_eq!(left, (3 * 24 + 5 * 20) * 65_536, "the large one, and the oldest");
+    for (at, file) in growing.iter().chain(&more).chain([&closed, &large]).enumerate() {
+        assert_eq!((at, extents(&volume, *file)), (at, 1));
+    }
 }
 
 /// As a mount opens it: nobody releases anything while the kernel remembers it.

@@ -11,6 +11,7 @@
 //! - `state`: a moment only, never while the device is waited for.
 
 mod failures;
+mod growth;
 mod pages;
 
 use std::collections::{BTreeMap, HashMap};
@@ -24,6 +25,7 @@ use placement::Promise;
 
 pub(crate) use failures::Failures;
 pub use failures::Heard;
+pub(crate) use growth::{Growth, Reason};
 pub(crate) use pages::{Pages, Run};
 
 /// Files without dirty bytes that are remembered, for what is known of how they grow.
@@ -32,8 +34,9 @@ const IDLE_MAX: usize = 4096;
 /// Commits after which a file that nobody writes to has stopped growing: half a minute, where none is asked for.
 const IDLE: u8 = 6;
 
-/// The largest write that hosts send in one: a file of so much may be one that is only begun.
-const PIECE: u64 = 1 << 20;
+/// The part of what may be held from which on a file that grows is not left to wait: as long as this, one more
+/// extent costs nothing, and a writer of one long file would wait for the device else.
+const LARGE_PART: u64 = 8;
 
 /// What is delayed of one file.
 pub(crate) struct State {
@@ -50,76 +53,6 @@ pub(crate) struct State {
     pub(crate) failures: Failures,
     /// Its turn among the dirty files.
     turn: Option<u64>,
-}
-
-/// Why a file is written back.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Reason {
-    /// Somebody asked for it, or needs it.
-    Asked,
-    /// It has been dirty for long.
-    Age,
-    /// There is too much.
-    Pressure,
-}
-
-/// What is known of how a file grows.
-#[derive(Default)]
-pub(crate) struct Growth {
-    /// Writes that made it longer since its last write-back.
-    extensions: u32,
-    /// It has been written back before.
-    written_back: bool,
-    /// Bytes that had been written to all files when it was last written to, and when it first grew.
-    last: u64,
-    first: u64,
-    /// Writes that made it longer in all.
-    writes: u32,
-    /// Nobody has had it open since.
-    ended: bool,
-    /// Room may have been set aside for it when it was last written back, and nobody tells when it is closed.
-    room: bool,
-    /// Commits since it was last written to.
-    commits: u8,
-}
-
-impl Growth {
-    /// Whether a file that may be open will well become longer than it is: it grew again after a write-back; it was
-    /// written to piece by piece, and is taken from its writer for lack of memory; or its last write was a moment ago.
-    fn goes_on(&self, reason: Reason, hot: bool) -> bool {
-        let again = self.written_back && self.extensions > 0;
-        let in_pieces = self.extensions > 1;
-        again
-            || match reason {
-                Reason::Asked => hot && in_pieces,
-                Reason::Age => false,
-                Reason::Pressure => hot || in_pieces,
-            }
-    }
-
-    /// The same of one that may be closed too: its last write is no longer ago than its rhythm lets expect, and it
-    /// grew again after a write-back, is written piece by piece, or is large and taken from its writer for lack of
-    /// memory. What comes in one piece is complete.
-    fn seems_to_go_on(&self, reason: Reason, hot: bool, bytes: u64) -> bool {
-        let again = self.written_back && self.extensions > 0;
-        let in_pieces = self.extensions > 1;
-        let begun = match reason {
-            Reason::Asked => in_pieces,
-            Reason::Age => false,
-            Reason::Pressure => in_pieces || bytes >= PIECE,
-        };
-        hot && (again || begun)
-    }
-
-    /// Whether the next write may be near: it was not missed several times. In bytes that were written to all files
-    /// until `now`, since who grows side by side takes turns; where there is no rhythm yet, within `patience`.
-    fn keeps_rhythm(&self, now: u64, patience: u64) -> bool {
-        let since = now.saturating_sub(self.last);
-        match u64::from(self.writes).checked_sub(1) {
-            Some(gaps) if gaps > 0 => since <= 4 * PIECE + 4 * (self.last.saturating_sub(self.first) / gaps),
-            _ => since <= patience,
-        }
-    }
 }
 
 /// A file that is written to.
@@ -223,17 +156,23 @@ impl Delayed {
         self.bytes().saturating_sub(self.bound - self.bound / 4)
     }
 
-    /// Waits until half of what may be held is, but no longer than so; bytes to write back then.
-    pub(crate) fn wait_until_filling(&self, patience: Duration) -> u64 {
+    /// Waits until half of what may be held is, but no longer than so; what to write back then.
+    pub(crate) fn wait_until_filling(&self, patience: Duration) -> Vec<Arc<DirtyFile>> {
         let (lock, told) = &self.filling;
         let guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
         // Writers tell it without the lock, again and again: what is missed once is told soon after.
         let waited = told.wait_timeout_while(guard, patience, |()| !self.is_filling());
         drop(waited.unwrap_or_else(PoisonError::into_inner));
-        if self.is_filling() { self.bytes().saturating_sub(self.bound / 4) } else { 0 }
+        if self.bytes() > self.bound - self.bound / 8 {
+            self.best(self.excess(), true)
+        } else if self.is_filling() {
+            self.best(self.bytes().saturating_sub(self.bound / 4), false)
+        } else {
+            Vec::new()
+        }
     }
 
-    fn is_filling(&self) -> bool {
+    pub(crate) fn is_filling(&self) -> bool {
         self.bytes() > self.bound / 2
     }
 
@@ -317,16 +256,19 @@ impl Delayed {
         }
     }
 
-    /// Whether a file that is about to be written back may well grow; the write-back is noted.
-    pub(crate) fn may_grow(&self, state: &mut State, reason: Reason) -> bool {
+    fn goes_on(&self, state: &State, reason: Reason) -> bool {
         let (growth, now, patience) = (&state.growth, self.written.load(Ordering::Relaxed), self.bound / 2);
-        let goes_on = if self.closes {
+        if self.closes {
             !growth.ended && growth.goes_on(reason, now.saturating_sub(growth.last) <= patience)
         } else {
             growth.seems_to_go_on(reason, growth.keeps_rhythm(now, patience), state.pages.bytes())
-        };
+        }
+    }
+
+    /// Whether a file that is about to be written back may well grow; the write-back is noted.
+    pub(crate) fn may_grow(&self, state: &mut State, reason: Reason) -> bool {
         // Nobody knows what comes behind bytes that were not held back.
-        let goes_on = goes_on || !self.is_on();
+        let goes_on = self.goes_on(state, reason) || !self.is_on();
         (state.growth.extensions, state.growth.written_back) = (0, true);
         // Who tells of closes gives it up then; nobody need remember it.
         state.growth.room |= goes_on && !self.closes;
@@ -377,20 +319,38 @@ impl Delayed {
         }
     }
 
-    /// The files that have been dirty longest: all that were dirty before a time, or as many as hold
-    /// so many bytes.
-    pub(crate) fn oldest(&self, before: Option<Timestamp>, mut bytes: u64) -> Vec<Arc<DirtyFile>> {
-        let candidates: Vec<Arc<DirtyFile>> = {
-            let table = self.table();
-            let due = table.queue.values().take_while(|(_, since)| before.is_none_or(|time| *since <= time));
-            due.filter_map(|(number, _)| table.files.get(number)).map(Arc::clone).collect()
-        };
-        let mut chosen = Vec::new();
-        for file in candidates {
-            if bytes == 0 {
+    /// The files that were dirty before a time, or all, in the order in which they became so.
+    pub(crate) fn oldest(&self, before: Option<Timestamp>) -> Vec<Arc<DirtyFile>> {
+        let table = self.table();
+        let due = table.queue.values().take_while(|(_, since)| before.is_none_or(|time| *since <= time));
+        due.filter_map(|(number, _)| table.files.get(number)).map(Arc::clone).collect()
+    }
+
+    /// Files that hold so many bytes and are the best to write back for lack of memory: those that are complete,
+    /// and large parts of others, in the order in which they became dirty. What goes on growing gets a better place
+    /// when all of it is known: it is chosen only where nothing else is left, and if it `must`.
+    pub(crate) fn best(&self, bytes: u64, must: bool) -> Vec<Arc<DirtyFile>> {
+        let (mut missing, mut chosen, mut growing) = (bytes, Vec::new(), Vec::new());
+        for file in self.oldest(None) {
+            if missing == 0 {
+                return chosen;
+            }
+            let state = file.state();
+            let held = state.pages.bytes();
+            let wait = held < self.bound / LARGE_PART && self.goes_on(&state, Reason::Pressure);
+            drop(state);
+            if wait {
+                growing.push((file, held));
+            } else {
+                missing = missing.saturating_sub(held);
+                chosen.push(file);
+            }
+        }
+        for (file, held) in growing {
+            if !must || missing == 0 {
                 break;
             }
-            bytes = bytes.saturating_sub(file.state().pages.bytes());
+            missing = missing.saturating_sub(held);
             chosen.push(file);
         }
         chosen

@@ -23,6 +23,9 @@ use crate::txn::{Account, Update};
 use crate::volume::Volume;
 use crate::{file, inode};
 
+/// After so long it is looked again whether files that grow are complete.
+const RECONSIDER: Duration = Duration::from_millis(10);
+
 /// Where a stretch of file blocks goes.
 struct Place {
     /// The first of them.
@@ -61,24 +64,25 @@ impl Volume {
     /// No space that was not promised; the device's failure. Other files were written back all the same.
     pub fn write_back(&self, before: Option<Timestamp>) -> Result<()> {
         let reason = if before.is_some() { Reason::Age } else { Reason::Asked };
-        self.write_back_files(&self.delayed.oldest(before, u64::MAX), reason)
+        self.write_back_files(&self.delayed.oldest(before), reason)
     }
 
     /// Writes back ahead of need, for a thread that does nothing else: waits, but no longer than so, until
-    /// much of what may be delayed is, and writes the oldest of it back. Writers then need not.
+    /// much of what may be delayed is, and writes back what need not wait. Writers then need not do it.
     ///
     /// # Errors
     /// As [`Volume::write_back`].
     pub fn write_back_ahead(&self, patience: Duration) -> Result<()> {
-        match self.delayed.wait_until_filling(patience) {
-            0 => Ok(()),
-            bytes => self.write_back_bytes(bytes),
+        let files = self.delayed.wait_until_filling(patience);
+        if files.is_empty() && self.delayed.is_filling() {
+            std::thread::sleep(patience.min(RECONSIDER));
         }
+        self.write_back_files(&files, Reason::Pressure)
     }
 
-    /// Writes back the files that have been dirty longest, of so many bytes.
+    /// Writes back so many bytes, for lack of memory or space.
     pub(crate) fn write_back_bytes(&self, bytes: u64) -> Result<()> {
-        self.write_back_files(&self.delayed.oldest(None, bytes), Reason::Pressure)
+        self.write_back_files(&self.delayed.best(bytes, true), Reason::Pressure)
     }
 
     fn write_back_files(&self, files: &[Arc<DirtyFile>], reason: Reason) -> Result<()> {

@@ -1,0 +1,77 @@
+//! How a file that is written to grows, and whether it seems to go on.
+//!
+//! Owns: what is remembered of its writes, and the guesses from it. Excludes: what follows from a guess, which is
+//! the table's and placement's.
+
+/// The largest write that hosts send in one: a file of so much may be one that is only begun.
+const PIECE: u64 = 1 << 20;
+
+/// Why a file is written back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reason {
+    /// Somebody asked for it, or needs it.
+    Asked,
+    /// It has been dirty for long.
+    Age,
+    /// There is too much.
+    Pressure,
+}
+
+/// What is known of how a file grows.
+#[derive(Default)]
+pub(crate) struct Growth {
+    /// Writes that made it longer since its last write-back.
+    pub(super) extensions: u32,
+    /// It has been written back before.
+    pub(super) written_back: bool,
+    /// Bytes that had been written to all files when it was last written to, and when it first grew.
+    pub(super) last: u64,
+    pub(super) first: u64,
+    /// Writes that made it longer in all.
+    pub(super) writes: u32,
+    /// Nobody has had it open since.
+    pub(super) ended: bool,
+    /// Room may have been set aside for it when it was last written back, and nobody tells when it is closed.
+    pub(super) room: bool,
+    /// Commits since it was last written to.
+    pub(super) commits: u8,
+}
+
+impl Growth {
+    /// Whether a file that may be open will well become longer than it is: it grew again after a write-back; it was
+    /// written to piece by piece, and is taken from its writer for lack of memory; or its last write was a moment ago.
+    pub(super) fn goes_on(&self, reason: Reason, hot: bool) -> bool {
+        let again = self.written_back && self.extensions > 0;
+        let in_pieces = self.extensions > 1;
+        again
+            || match reason {
+                Reason::Asked => hot && in_pieces,
+                Reason::Age => false,
+                Reason::Pressure => hot || in_pieces,
+            }
+    }
+
+    /// The same of one that may be closed too: its last write is no longer ago than its rhythm lets expect, and it
+    /// grew again after a write-back, is written piece by piece, or is large and taken from its writer for lack of
+    /// memory. What comes in one piece is complete.
+    pub(super) fn seems_to_go_on(&self, reason: Reason, hot: bool, bytes: u64) -> bool {
+        let again = self.written_back && self.extensions > 0;
+        let in_pieces = self.extensions > 1;
+        let begun = match reason {
+            Reason::Asked => in_pieces,
+            Reason::Age => false,
+            Reason::Pressure => in_pieces || bytes >= PIECE,
+        };
+        hot && (again || begun)
+    }
+
+    /// Whether the next write may be near: it was not missed several times. In bytes that were written to all files
+    /// until `now`, since who grows side by side takes turns; where there is no rhythm yet, within `patience`.
+    pub(super) fn keeps_rhythm(&self, now: u64, patience: u64) -> bool {
+        let since = now.saturating_sub(self.last);
+        match u64::from(self.writes).checked_sub(1) {
+            Some(gaps) if gaps > 0 => since <= 4 * PIECE + 4 * (self.last.saturating_sub(self.first) / gaps),
+            _ => since <= patience,
+        }
+    }
+}
