@@ -21,8 +21,12 @@ const FIRST: u32 = 32;
 const UNKNOWN: u32 = 16_384;
 /// Largest window.
 const LARGEST: u32 = 131_072;
-/// Share of the free clusters one window may claim.
+/// Share of the free clusters that one window may claim.
 const SHARE: u64 = 64;
+/// Share that a first window of more than [`LONG`] may claim: where 64 files begin to grow side by side, three quarters
+/// of what is free stay whole.
+const SHARE_FIRST: u64 = 256;
+const LONG: u32 = 2048;
 /// A first window has this many times the room that files of the directory grew by.
 const AMPLE: u32 = 4;
 /// Independent tables, so that threads with different files don't meet.
@@ -123,16 +127,18 @@ impl Windows {
     fn size(&self, view: &View<'_>, request: &Request) -> u32 {
         let last = self.shard(request.owner).and_then(|table| Some(table.windows.get(&request.owner)?.next));
         let grown = |directory| self.shard(directory)?.grown.get(&directory).copied();
+        let part = |share| u32::try_from(view.free_clusters() / share).unwrap_or(LARGEST);
         let size = if request.offset > 0 {
             last.unwrap_or(FIRST).max(clusters(request)).max(FIRST)
         } else {
-            match grown(request.directory) {
+            let taught = match grown(request.directory) {
                 Some(0) => 0,
                 Some(ahead) => ahead.saturating_mul(AMPLE).max(FIRST),
                 None => UNKNOWN,
-            }
+            };
+            taught.min(part(SHARE_FIRST).max(LONG))
         };
-        size.min(u32::try_from(view.free_clusters() / SHARE).unwrap_or(LARGEST)).min(LARGEST)
+        size.min(part(SHARE)).min(LARGEST)
     }
 
     /// Remembers a growing file and the surplus of the choice. What was left of an older window is
