@@ -248,6 +248,23 @@ fn files_that_are_written_no_more_leave_no_room_though_nobody_closes_them() {
 }
 
 #[test]
+fn a_sync_of_all_leaves_no_room_behind_files_that_may_be_closed() {
+    let volume = untold(1 << 30);
+    let files = ["one", "next", "last"].map(|name| create(&volume, name));
+    for file in files {
+        write(&volume, file, 0, &[7; 65_536]);
+        write(&volume, file, 65_536, &[7; 65_536]);
+    }
+    volume.sync().unwrap();
+    let place = |file| match volume.open_file(file).unwrap().segments().next().unwrap().unwrap().state {
+        State::Mapped(block) => block.0,
+        other => panic!("{other:?}"),
+    };
+    let [one, next, last] = files.map(place);
+    assert_eq!([next, last], [one + 32, one + 64]);
+}
+
+#[test]
 fn files_that_nobody_tells_of_give_up_their_room_after_some_commits() {
     let volume = untold(1 << 30);
     let files = ["idle", "next", "last"].map(|name| create(&volume, name));
@@ -259,7 +276,7 @@ fn files_that_nobody_tells_of_give_up_their_room_after_some_commits() {
     for (at, file) in files.into_iter().enumerate() {
         write(&volume, file, 0, &[7; 65_536]);
         write(&volume, file, 65_536, &[7; 65_536]);
-        volume.write_back(None).unwrap();
+        volume.sync_inode(file, false).unwrap();
         if at > 0 {
             (0..6).for_each(|_| volume.commit().unwrap());
         }

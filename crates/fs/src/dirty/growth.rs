@@ -11,6 +11,8 @@ const PIECE: u64 = 1 << 20;
 pub(crate) enum Reason {
     /// Somebody asked for it, or needs it.
     Asked,
+    /// Somebody asked for all files.
+    All,
     /// It has been dirty for long.
     Age,
     /// There is too much.
@@ -45,7 +47,7 @@ impl Growth {
         let in_pieces = self.extensions > 1;
         again
             || match reason {
-                Reason::Asked => hot && in_pieces,
+                Reason::Asked | Reason::All => hot && in_pieces,
                 Reason::Age => false,
                 Reason::Pressure => hot || in_pieces,
             }
@@ -59,7 +61,7 @@ impl Growth {
         let in_pieces = self.extensions > 1;
         let begun = match reason {
             Reason::Asked => in_pieces,
-            Reason::Age => false,
+            Reason::Age | Reason::All => false,
             Reason::Pressure => in_pieces || bytes >= PIECE,
         };
         hot && (again || begun)

@@ -63,7 +63,7 @@ impl Volume {
     /// # Errors
     /// No space that was not promised; the device's failure. Other files were written back all the same.
     pub fn write_back(&self, before: Option<Timestamp>) -> Result<()> {
-        let reason = if before.is_some() { Reason::Age } else { Reason::Asked };
+        let reason = if before.is_some() { Reason::Age } else { Reason::All };
         self.write_back_files(&self.delayed.oldest(before), reason)
     }
 
