@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # `plat mount` next to the kernel's driver (on a loop device) and fuse2fs: each on a fresh image on the same disk, in rounds (the first argument, 5), side by side;
 # prints medians and ratios. Needs root. PLATFS_BENCH_TESTS and PLATFS_BENCH_CONTENDERS choose parts; PLATFS_BENCH_DIR is where the images are made.
-# Contenders: kernel, fuse2fs; plat (in no order), ordered (through the journal), softdep. Tests: tar seq random fs_mark dbench fsync.
+# Contenders: kernel, fuse2fs; plat (in no order), ordered (through the journal), softdep. Tests: tar seq random fs_mark dbench fsync memory.
+# `tar x` and `rm -rf` end with the unmount, since what waits in a server is not written for a sync of the kernel's pages.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH="$PATH:/usr/sbin:/sbin"
@@ -79,9 +80,19 @@ mark() {
     record "$contender" "$name" "$(awk '/^FSUse/ { found = 1; next } found && NF { print $4; exit }' "$work/log")"
     rm -rf "$dir/mark"
 }
-untar() { tar -xf "$tar" -C "$dir" && sync "$dir" && sync -f "$dir"; }
+untar() { tar -xf "$tar" -C "$dir" && sync -f "$dir" && detach "$1"; }
 retar() { tar -cf - -C "$dir" . | cat >/dev/null; }
-remove() { find "$dir" -mindepth 1 -maxdepth 1 ! -name lost+found -exec rm -rf {} + && sync "$dir" && sync -f "$dir"; }
+remove() { find "$dir" -mindepth 1 -maxdepth 1 ! -name lost+found -exec rm -rf {} + && sync -f "$dir" && detach "$1"; }
+# Memory of the server behind the mount, in MiB: the most it had, and what it keeps ten seconds later.
+memory() {
+    local contender=$1 server
+    server=$(pgrep -f "^(plat mount|fuse2fs) .*$image") || return 0
+    tar -xf "$tar" -C "$dir"
+    sleep 10
+    record "$contender" "peak MiB" "$(awk '/^VmHWM/ { print $2 / 1024 }' "/proc/$server/status")"
+    record "$contender" "MiB kept" "$(awk '/^VmRSS/ { print $2 / 1024 }' "/proc/$server/status")"
+    rm -rf "${dir:?}"/linux-*
+}
 
 run() {
     local contender=$1 clients
@@ -90,11 +101,13 @@ run() {
     for test in $tests; do
         case $test in
         tar)
-            timed "$contender" "tar x" untar
-            again "$contender"
+            timed "$contender" "tar x" untar "$contender"
+            attach "$contender"
             timed "$contender" "tar c" retar
-            timed "$contender" "rm -rf" remove
+            timed "$contender" "rm -rf" remove "$contender"
+            attach "$contender"
             ;;
+        memory) memory "$contender" ;;
         seq)
             fio_rate "$contender" "write 1M" 48 --rw=write --bs=1M --end_fsync=1
             again "$contender"
@@ -107,7 +120,7 @@ run() {
             rm -f "$dir/fio"
             ;;
         fs_mark) mark "$contender" "fs_mark files/s" 64 -s 65536 -n 625 -S 0 ;;
-        fsync) mark "$contender" "fsynced files/s" 16 -s 16384 -n 250 -S 1 ;;
+        fsync) mark "$contender" "fsynced files/s" 16 -s 16384 -n 1000 -S 1 ;;
         dbench)
             for clients in 1 4 16; do
                 dbench -t 15 -D "$dir" "$clients" >"$work/log" 2>&1 || say "bench-mount: FAILED: $contender: dbench $clients"
@@ -153,7 +166,7 @@ printf '%-16s' 's or MiB/s'
 # shellcheck disable=SC2086 # words without spaces
 printf ' %9s' $contenders
 echo
-names=("tar x" "tar c" "rm -rf" "write 1M" "read 1M" "random write 4K" "random read 4K" "fs_mark files/s" "fsynced files/s" "dbench 1" "dbench 4" "dbench 16")
+names=("tar x" "tar c" "rm -rf" "write 1M" "read 1M" "random write 4K" "random read 4K" "fs_mark files/s" "fsynced files/s" "dbench 1" "dbench 4" "dbench 16" "peak MiB" "MiB kept")
 for name in "${names[@]}"; do row "$name"; done
 echo
 ratio "tar x" plat kernel most 1.2
