@@ -33,7 +33,7 @@ demo: setup build
 bench: setup build
 	scripts/bench.sh
 	scripts/bench-mount.sh
-	PLATFS_BENCH_CONTENDERS="kernel ordered softdep plat" PLATFS_BENCH_TESTS="tar fsync" scripts/bench-mount.sh
+	PLATFS_BENCH_CONTENDERS="kernel ordered softdep plat" PLATFS_BENCH_TESTS="tar fsync memory" scripts/bench-mount.sh
 	scripts/bench-check.sh
 
 # Installs the reference tools that are missing, or says which.

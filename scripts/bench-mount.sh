@@ -82,7 +82,8 @@ mark() {
 }
 untar() { tar -xf "$tar" -C "$dir" && sync -f "$dir" && detach "$1"; }
 retar() { tar -cf - -C "$dir" . | cat >/dev/null; }
-remove() { find "$dir" -mindepth 1 -maxdepth 1 ! -name lost+found -exec rm -rf {} + && sync -f "$dir" && detach "$1"; }
+empty() { find "$dir" -mindepth 1 -maxdepth 1 ! -name lost+found -exec rm -rf {} +; }
+remove() { empty && sync -f "$dir" && detach "$1"; }
 # Memory of the server behind the mount, in MiB: the most it had, and what it keeps ten seconds later.
 memory() {
     local contender=$1 server
@@ -91,7 +92,7 @@ memory() {
     sleep 10
     record "$contender" "peak MiB" "$(awk '/^VmHWM/ { print $2 / 1024 }' "/proc/$server/status")"
     record "$contender" "MiB kept" "$(awk '/^VmRSS/ { print $2 / 1024 }' "/proc/$server/status")"
-    rm -rf "${dir:?}"/linux-*
+    empty
 }
 
 run() {

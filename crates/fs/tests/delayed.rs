@@ -48,6 +48,14 @@ fn write(volume: &Volume, inode: InodeNumber, offset: u64, data: &[u8]) {
     volume.write_at(inode, offset, data, WriteOptions::default()).unwrap();
 }
 
+/// The first block of a file.
+fn place(volume: &Volume, inode: InodeNumber) -> u64 {
+    match volume.open_file(inode).unwrap().segments().next().unwrap().unwrap().state {
+        State::Mapped(block) => block.0,
+        other => panic!("{other:?}"),
+    }
+}
+
 fn extents(volume: &Volume, inode: InodeNumber) -> usize {
     let file = volume.open_file(inode).unwrap();
     let mut end = 0;
@@ -256,11 +264,7 @@ fn a_sync_of_all_leaves_no_room_behind_files_that_may_be_closed() {
         write(&volume, file, 65_536, &[7; 65_536]);
     }
     volume.sync().unwrap();
-    let place = |file| match volume.open_file(file).unwrap().segments().next().unwrap().unwrap().state {
-        State::Mapped(block) => block.0,
-        other => panic!("{other:?}"),
-    };
-    let [one, next, last] = files.map(place);
+    let [one, next, last] = files.map(|file| place(&volume, file));
     assert_eq!([next, last], [one + 32, one + 64]);
 }
 
@@ -268,10 +272,6 @@ fn a_sync_of_all_leaves_no_room_behind_files_that_may_be_closed() {
 fn files_that_nobody_tells_of_give_up_their_room_after_some_commits() {
     let volume = untold(1 << 30);
     let files = ["idle", "next", "last"].map(|name| create(&volume, name));
-    let place = |file| match volume.open_file(file).unwrap().segments().next().unwrap().unwrap().state {
-        State::Mapped(block) => block.0,
-        other => panic!("{other:?}"),
-    };
     // Each is written back while it grows, and none is closed.
     for (at, file) in files.into_iter().enumerate() {
         write(&volume, file, 0, &[7; 65_536]);
@@ -281,7 +281,7 @@ fn files_that_nobody_tells_of_give_up_their_room_after_some_commits() {
             (0..6).for_each(|_| volume.commit().unwrap());
         }
     }
-    let [idle, next, last] = files.map(place);
+    let [idle, next, last] = files.map(|file| place(&volume, file));
     assert!(next > idle + 32, "{idle} {next}");
     assert!(last == idle + 32 || last == next + 32, "{idle} {next} {last}");
 }
@@ -495,13 +495,7 @@ fn gaps_between_small_files(options: &OpenOptions) -> usize {
         files.push(file);
     }
     volume.sync().unwrap();
-    let place =
-        |file: &InodeNumber| match volume.open_file(*file).unwrap().segments().next().unwrap().unwrap().state
-        {
-            State::Mapped(block) => block.0,
-            other => panic!("{other:?}"),
-        };
-    let places: Vec<u64> = files.iter().map(place).collect();
+    let places: Vec<u64> = files.iter().map(|file| place(&volume, *file)).collect();
     places.windows(2).filter(|pair| pair[1] != pair[0] + 1).count()
 }
 

@@ -14,7 +14,7 @@ use nix::sys::signal::{SigSet, Signal};
 /// glibc keeps memory that was freed, in as many places as there are threads, so that a server that held
 /// much once holds it for good. These make it give back what it can; other allocators pass over them.
 /// Without the pad, what it asks of the system for a small block holds no room for the bytes of files, which
-/// would lie among the small blocks that stay (after an untar 73 MiB in place of 141).
+/// would lie among the small blocks that stay (with 192 MiB that may wait, after an untar 73 MiB in place of 141).
 const MEMORY: [(&str, &str); 4] = [
     ("MALLOC_ARENA_MAX", "2"),
     ("MALLOC_TRIM_THRESHOLD_", "1048576"),

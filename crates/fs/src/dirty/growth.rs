@@ -43,13 +43,11 @@ impl Growth {
     /// Whether a file that may be open will well become longer than it is: it grew again after a write-back; it was
     /// written to piece by piece, and is taken from its writer for lack of memory; or its last write was a moment ago.
     pub(super) fn goes_on(&self, reason: Reason, hot: bool) -> bool {
-        let again = self.written_back && self.extensions > 0;
-        let in_pieces = self.extensions > 1;
-        again
+        self.again()
             || match reason {
-                Reason::Asked | Reason::All => hot && in_pieces,
+                Reason::Asked | Reason::All => hot && self.in_pieces(),
                 Reason::Age => false,
-                Reason::Pressure => hot || in_pieces,
+                Reason::Pressure => hot || self.in_pieces(),
             }
     }
 
@@ -57,14 +55,20 @@ impl Growth {
     /// grew again after a write-back, is written piece by piece, or is large and taken from its writer for lack of
     /// memory. What comes in one piece is complete.
     pub(super) fn seems_to_go_on(&self, reason: Reason, hot: bool, bytes: u64) -> bool {
-        let again = self.written_back && self.extensions > 0;
-        let in_pieces = self.extensions > 1;
         let begun = match reason {
-            Reason::Asked => in_pieces,
+            Reason::Asked => self.in_pieces(),
             Reason::Age | Reason::All => false,
-            Reason::Pressure => in_pieces || bytes >= PIECE,
+            Reason::Pressure => self.in_pieces() || bytes >= PIECE,
         };
-        hot && (again || begun)
+        hot && (self.again() || begun)
+    }
+
+    fn again(&self) -> bool {
+        self.written_back && self.extensions > 0
+    }
+
+    fn in_pieces(&self) -> bool {
+        self.extensions > 1
     }
 
     /// Whether the next write may be near: it was not missed several times. In bytes that were written to all files

@@ -1,8 +1,9 @@
 //! Delayed writes: what files hold that is not on the device yet, and the room it takes in memory.
 //!
 //! Owns: the table of files with dirty bytes, the locks between their writers and their write-back,
-//! the space promised to them, and the order in which they were dirtied. Excludes: when something is
-//! written back and how it is mapped (`ops::flush`).
+//! the space promised to them, the order in which they were dirtied, and which of them go first for lack of
+//! memory. Excludes: when something is written back and how it is mapped (`ops::flush`); how a file grows
+//! (`growth`).
 //!
 //! Locks of one file, in the order in which they are taken; all before the volume's writer:
 //! - `gate`: shared by writers of bytes and by write-back, alone by whoever changes the map otherwise
@@ -156,13 +157,22 @@ impl Delayed {
         self.bytes().saturating_sub(self.bound - self.bound / 4)
     }
 
-    /// Waits until half of what may be held is, but no longer than so; what to write back then.
-    pub(crate) fn wait_until_filling(&self, patience: Duration) -> Vec<Arc<DirtyFile>> {
+    /// Waits until half of what may be held is, but no longer than so.
+    pub(crate) fn wait_until_filling(&self, patience: Duration) {
         let (lock, told) = &self.filling;
         let guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
         // Writers tell it without the lock, again and again: what is missed once is told soon after.
         let waited = told.wait_timeout_while(guard, patience, |()| !self.is_filling());
         drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Whether half of what may be held is.
+    pub(crate) fn is_filling(&self) -> bool {
+        self.bytes() > self.bound / 2
+    }
+
+    /// What to write back ahead of need: of much that waits what need not, of nearly all that may any.
+    pub(crate) fn ahead(&self) -> Vec<Arc<DirtyFile>> {
         if self.bytes() > self.bound - self.bound / 8 {
             self.best(self.excess(), true)
         } else if self.is_filling() {
@@ -170,10 +180,6 @@ impl Delayed {
         } else {
             Vec::new()
         }
-    }
-
-    pub(crate) fn is_filling(&self) -> bool {
-        self.bytes() > self.bound / 2
     }
 
     /// What is known of a file's delayed writes, if anything is.
@@ -256,6 +262,7 @@ impl Delayed {
         }
     }
 
+    /// Whether a file seems to become longer than it is.
     fn goes_on(&self, state: &State, reason: Reason) -> bool {
         let (growth, now, patience) = (&state.growth, self.written.load(Ordering::Relaxed), self.bound / 2);
         if self.closes {

@@ -23,7 +23,7 @@ use crate::txn::{Account, Update};
 use crate::volume::Volume;
 use crate::{file, inode};
 
-/// After so long it is looked again whether files that grow are complete.
+/// After so long it is looked again whether files that grow are complete, or what failed is tried again.
 const RECONSIDER: Duration = Duration::from_millis(10);
 
 /// Where a stretch of file blocks goes.
@@ -73,11 +73,13 @@ impl Volume {
     /// # Errors
     /// As [`Volume::write_back`].
     pub fn write_back_ahead(&self, patience: Duration) -> Result<()> {
-        let files = self.delayed.wait_until_filling(patience);
-        if files.is_empty() && self.delayed.is_filling() {
+        self.delayed.wait_until_filling(patience);
+        let files = self.delayed.ahead();
+        let done = self.write_back_files(&files, Reason::Pressure);
+        if (files.is_empty() || done.is_err()) && self.delayed.is_filling() {
             std::thread::sleep(patience.min(RECONSIDER));
         }
-        self.write_back_files(&files, Reason::Pressure)
+        done
     }
 
     /// Writes back so many bytes, for lack of memory or space.

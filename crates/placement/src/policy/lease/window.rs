@@ -23,8 +23,8 @@ const UNKNOWN: u32 = 16_384;
 const LARGEST: u32 = 131_072;
 /// Share of the free clusters that one window may claim.
 const SHARE: u64 = 64;
-/// Share that a first window of more than [`LONG`] may claim: where 64 files begin to grow side by side, three quarters
-/// of what is free stay whole.
+/// Share that a first window of more than [`LONG`] may claim: where 64 files begin to grow side by side on 2 GiB
+/// or more, three quarters of what is free stay whole.
 const SHARE_FIRST: u64 = 256;
 const LONG: u32 = 2048;
 /// A first window has this many times the room that files of the directory grew by.
