@@ -165,7 +165,7 @@ pub fn build_file(
 ) -> Result<Summary, BuildError> {
     let mut size = planned_size(catalogue, settings)?;
     for _ in 0..TRIES {
-        let output = Output::begin(target, size).map_err(BuildError::output("create", target))?;
+        let output = Output::through(target, size).map_err(BuildError::output("create", target))?;
         let file = output.file().map_err(BuildError::output("open", target))?;
         let built = build_on(catalogue, volatile(file, target)?, settings, progress);
         match built {

@@ -79,7 +79,7 @@ impl Export {
     /// Writes beside the target, and gives it the name when it is whole.
     fn to_file(&self, tree: &Tree<'_>, form: Form) -> Result<Losses, Failure> {
         let failed = |error: io::Error| Failure::about(self.out.display(), error);
-        let output = Output::begin(&self.out, 0).map_err(failed)?;
+        let output = Output::through(&self.out, 0).map_err(failed)?;
         let file = BufWriter::with_capacity(1 << 20, output.file().map_err(failed)?);
         let losses = match form {
             Form::Gzip => {
