@@ -6,6 +6,7 @@ pub mod build;
 pub mod check;
 pub mod commands;
 pub mod console;
+pub mod door;
 pub mod export;
 pub mod format;
 pub mod image;

@@ -10,6 +10,7 @@ use platfs::journal::Recovery;
 use platfs::{Error, OpenOptions, Volume};
 
 use crate::console::{Console, Failure};
+use crate::door;
 use crate::image;
 use crate::text::Shown;
 
@@ -28,6 +29,7 @@ impl OpenImage {
     /// # Errors
     /// No such file or partition, or no volume that can be read.
     pub fn open(image: &OsStr, console: &mut Console<'_>) -> Result<Self, Failure> {
+        warn_of_writer(image, console);
         let opened = match Self::open_to_mount(image, false) {
             Ok(opened) => opened,
             Err(Failure::Failed(why)) => match Self::open_to_mount(image, true) {
@@ -54,11 +56,8 @@ impl OpenImage {
         let name = image::shown(image).to_string();
         let device = open_device(image)?;
         let how = OpenOptions::new().noload(noload);
-        let volume = Volume::open(Arc::clone(&device), &how).map_err(|error| {
-            let readable = platfs::read_superblock(&*device).is_ok();
-            let what = if readable { explained(&error) } else { no_superblock(&*device, &name, &error) };
-            Failure::about(&name, what)
-        })?;
+        let volume = Volume::open(Arc::clone(&device), &how)
+            .map_err(|error| Failure::about(&name, no_superblock(&*device, &name, &error)))?;
         Ok(OpenImage { volume, name })
     }
 
@@ -103,11 +102,27 @@ pub fn open_device(image: &OsStr) -> Result<Arc<dyn Device>, Failure> {
     image::open_read(image).map_err(|error| Failure::about(image::shown(image), error))
 }
 
-/// The complaint about a device without a superblock, and what it holds instead.
+/// Says if somebody may be changing the image meanwhile.
+pub fn warn_of_writer(image: &OsStr, console: &mut Console<'_>) {
+    if let Some(user) = door::writer_of(image) {
+        console.warn(format!(
+            "{}: may be changing: {user}; what it has not written yet is missing here",
+            image::shown(image)
+        ));
+    }
+}
+
+/// The complaint about a device that can't be opened as a volume: what it holds instead, if it has no
+/// superblock.
 #[must_use]
 pub fn no_superblock(device: &dyn Device, name: &str, error: &Error) -> String {
-    let hint = image::lookalike(device, name);
-    format!("{error}{}", hint.map(|hint| format!("; {hint}")).unwrap_or_default())
+    if platfs::read_superblock(device).is_ok() {
+        return explained(error);
+    }
+    let hint = image::lookalike(device, name).map(|hint| format!("; {hint}")).unwrap_or_default();
+    let error = error.to_string();
+    let why = error.strip_suffix(": not an ext2, ext3 or ext4 volume").unwrap_or(&error);
+    format!("is no ext2, ext3 or ext4 volume ({why}){hint}")
 }
 
 /// The library's words, and what the user can do about it.

@@ -1,6 +1,7 @@
 //! Bad input gives one clear error, the right exit code, and leaves nothing behind.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+mod devices;
 mod support;
 
 use std::fs::{self, File};

@@ -21,6 +21,35 @@ pub trait Progress {
     fn advance(&mut self, bytes: u64);
 }
 
+/// Where the bytes of files come from.
+trait Contents {
+    /// Bytes of `extent` from its byte `skip` on, [`PIECE`] at most; none past its end.
+    fn piece(&mut self, extent: &Extent, skip: u64) -> Result<&[u8], BuildError>;
+}
+
+impl Contents for DataReader<'_> {
+    fn piece(&mut self, extent: &Extent, skip: u64) -> Result<&[u8], BuildError> {
+        Ok(self.window(extent, skip, PIECE)?)
+    }
+}
+
+/// As many zeros as there would be bytes.
+struct Zeros(Vec<u8>);
+
+impl Contents for Zeros {
+    fn piece(&mut self, extent: &Extent, skip: u64) -> Result<&[u8], BuildError> {
+        let left = usize::try_from(extent.len.saturating_sub(skip)).unwrap_or(usize::MAX);
+        Ok(self.0.get(..left.min(self.0.len())).unwrap_or_default())
+    }
+}
+
+/// Nobody looks on.
+struct Unseen;
+
+impl Progress for Unseen {
+    fn advance(&mut self, _bytes: u64) {}
+}
+
 /// Copies names and attributes; remembers which inode each node became.
 pub struct Filler<'a> {
     catalogue: &'a Catalogue,
@@ -165,6 +194,26 @@ impl<'a> Filler<'a> {
         Ok(())
     }
 
+    /// Does what [`Filler::data`] does, with zeros, or where room is `ample` with nothing: then only the sizes
+    /// are tried.
+    ///
+    /// # Errors
+    /// As [`Filler::data`], but for the source.
+    pub fn rehearse_data(&self, ample: bool) -> Result<(), BuildError> {
+        let mut zeros = Zeros(vec![0; PIECE]);
+        for node in &self.files {
+            if let Some(number) = self.inode(*node) {
+                let done = if ample {
+                    self.volume.extend(number, self.catalogue.metadata(*node).size).map_err(BuildError::from)
+                } else {
+                    self.copy(&mut zeros, *node, number, &mut Unseen)
+                };
+                done.map_err(|error| error.or_at(|| self.path_of(*node)))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Copies the data of every file, in the order of the walk.
     ///
     /// # Errors
@@ -183,7 +232,7 @@ impl<'a> Filler<'a> {
 
     fn copy(
         &self,
-        reader: &mut DataReader<'_>,
+        contents: &mut dyn Contents,
         node: NodeId,
         number: InodeNumber,
         progress: &mut dyn Progress,
@@ -193,7 +242,7 @@ impl<'a> Filler<'a> {
         let mut end = 0;
         for extent in self.catalogue.extents(node) {
             writer.begin_stretch(extent.file_offset + extent.len);
-            copy_extent(reader, &mut writer, &extent, progress)?;
+            copy_extent(contents, &mut writer, &extent, progress)?;
             end = extent.file_offset + extent.len;
         }
         drop(writer);
@@ -222,14 +271,14 @@ impl<'a> Filler<'a> {
 }
 
 fn copy_extent(
-    reader: &mut DataReader<'_>,
+    contents: &mut dyn Contents,
     writer: &mut platfs::Writer<'_>,
     extent: &Extent,
     progress: &mut dyn Progress,
 ) -> Result<(), BuildError> {
     let mut done = 0;
     while done < extent.len {
-        let piece = reader.window(extent, done, PIECE)?;
+        let piece = contents.piece(extent, done)?;
         if piece.is_empty() {
             return Err(BuildError::Shrunk);
         }

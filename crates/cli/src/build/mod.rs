@@ -5,12 +5,14 @@
 //! | [`size`] | how large the image must be |
 //! | [`identity`] | identifiers and times where nobody states them |
 //! | [`fill`] | copying the catalogue into the volume |
+//! | [`rehearsal`] | that all fits a device, before anything is written to it |
 //! | [`output`] | that the file appears whole or not at all |
 //! | [`withheld`] | that a device holds no half-written volume |
 
 pub mod fill;
 pub mod identity;
 pub mod output;
+mod rehearsal;
 pub mod size;
 pub mod withheld;
 
@@ -19,7 +21,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use platfs::device::{Device, FileDevice, MemoryDevice, WriteBehind};
+use platfs::device::{Device, FileDevice, MemoryDevice, Window, WriteBehind};
 use platfs::mkfs::{Options as FormatOptions, Plan};
 use platfs::ondisk::inode::Timestamp;
 use platfs::{OpenOptions, Volume};
@@ -62,6 +64,24 @@ pub enum BuildError {
         automatic: u64,
         /// Where it failed.
         error: Box<BuildError>,
+    },
+    /// The contents do not fit a device that is there already.
+    #[error("{error}: it has {given} bytes, and the contents need {least}; nothing was written")]
+    DeviceTooSmall {
+        /// Bytes that may be used.
+        given: u64,
+        /// Bytes of the smallest volume that holds the contents.
+        least: u64,
+        /// What is missing.
+        error: Box<BuildError>,
+    },
+    /// The size that was asked for is more than a device has.
+    #[error("it has {room} bytes, and --size asks for {given}; nothing was written")]
+    NoRoom {
+        /// Bytes asked for.
+        given: u64,
+        /// Bytes there are.
+        room: u64,
     },
     /// The output.
     #[error("cannot {action} {}: {error}", path.display())]
@@ -165,7 +185,7 @@ pub fn build_file(
 ) -> Result<Summary, BuildError> {
     let mut size = planned_size(catalogue, settings)?;
     for _ in 0..TRIES {
-        let output = Output::begin(target, size).map_err(BuildError::output("create", target))?;
+        let output = Output::through(target, size).map_err(BuildError::output("create", target))?;
         let file = output.file().map_err(BuildError::output("open", target))?;
         let built = build_on(catalogue, volatile(file, target)?, settings, progress);
         match built {
@@ -192,23 +212,64 @@ fn volatile(file: File, target: &Path) -> Result<Arc<dyn Device>, BuildError> {
     Ok(Arc::new(device.without_flush()))
 }
 
-/// Builds an image on a device that is there already, all of it or what the size says.
+/// Builds an image on a device that is there already, all of it or what the size says. Before anything is
+/// written it is known that all fits.
 ///
 /// # Errors
-/// Any [`BuildError`]; the device then holds no volume that could be mistaken for the image.
+/// Any [`BuildError`]. Of lack of room or of what the format can't hold: then nothing was written. Of a source or
+/// device that fails: the device then holds no volume that could be mistaken for the image.
 pub fn build_device(
     catalogue: &Catalogue,
     device: Arc<dyn Device>,
     settings: &Settings,
     progress: &mut dyn Progress,
 ) -> Result<Summary, BuildError> {
-    let size = device.size();
+    let size = size_on_device(catalogue, settings, device.size())?;
     let failed = |error| BuildError::Volume(platfs::Error::io("writing the superblock", error));
-    let withheld = Arc::new(Withheld::new(device).map_err(failed)?);
-    let built = build_on(catalogue, Arc::clone(&withheld) as Arc<dyn Device>, settings, progress);
-    let summary = built.map_err(|error| too_small(catalogue, settings, size, error))?;
+    let part = Window::new(device, 0, size).map_err(failed)?;
+    let withheld = Arc::new(Withheld::new(Arc::new(part)).map_err(failed)?);
+    let summary = build_on(catalogue, Arc::clone(&withheld) as Arc<dyn Device>, settings, progress)?;
     withheld.release().map_err(failed)?;
     Ok(summary)
+}
+
+/// The size of a volume on a device of `room` bytes, on which all is known to fit.
+fn size_on_device(catalogue: &Catalogue, settings: &Settings, room: u64) -> Result<u64, BuildError> {
+    let least = || smallest_that_fits(catalogue, settings);
+    let given = match settings.size {
+        Size::Auto => room,
+        Size::Bytes(given) if given > room => return Err(BuildError::NoRoom { given, room }),
+        Size::Bytes(given) => given,
+        Size::Min => {
+            let least = least()?;
+            let error = || Box::new(BuildError::Volume(platfs::Error::NoSpace));
+            let too_small = || BuildError::DeviceTooSmall { given: room, least, error: error() };
+            return if least <= room { Ok(least) } else { Err(too_small()) };
+        }
+    };
+    let Err(error) = rehearsal::rehearse(catalogue, settings, given) else { return Ok(given) };
+    match least() {
+        // Where a smaller volume would hold them it is for something else.
+        Ok(least) if least > given => {
+            Err(BuildError::DeviceTooSmall { given, least, error: Box::new(error) })
+        }
+        _ => Err(error),
+    }
+}
+
+/// The size of the smallest volume that was seen to hold the contents.
+fn smallest_that_fits(catalogue: &Catalogue, settings: &Settings) -> Result<u64, BuildError> {
+    let settings = Settings { size: Size::Min, ..settings.clone() };
+    let mut size = planned_size(catalogue, &settings)?;
+    for _ in 0..TRIES {
+        match rehearsal::rehearse(catalogue, &settings, size) {
+            Err(error) if error.is_lack_of_room() => {
+                size += u64::from(plan(catalogue, &settings, size)?.geometry().block_size.bytes());
+            }
+            done => return done.map(|()| size),
+        }
+    }
+    Err(BuildError::Volume(platfs::Error::NoSpace))
 }
 
 /// Says what size would do, where that is the trouble.

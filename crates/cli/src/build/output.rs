@@ -12,12 +12,31 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 
+use crate::door::{self, Replacing};
+
+/// Symbolic links behind each other, as Linux counts.
+const LINKS_MAX: usize = 40;
+
 /// A file that is not there yet.
 pub struct Output {
     file: File,
     target: PathBuf,
     /// The name it has meanwhile, if it needs one.
     temporary: Option<PathBuf>,
+    /// What has the name now is no image that somebody uses.
+    _replacing: Replacing,
+}
+
+/// Where a name leads that may be a symbolic link, also to what is not there yet.
+#[must_use]
+pub fn followed(target: &Path) -> PathBuf {
+    let mut path = target.to_owned();
+    for _ in 0..LINKS_MAX {
+        let Ok(to) = std::fs::read_link(&path) else { return path };
+        path = directory_of(&path).join(to);
+    }
+    // A circle: the system will say so.
+    target.to_owned()
 }
 
 fn directory_of(target: &Path) -> &Path {
@@ -35,11 +54,21 @@ fn beside(target: &Path) -> PathBuf {
 }
 
 impl Output {
+    /// As [`Output::begin`], for a name that may be a symbolic link: the link stays, and what it leads to is
+    /// replaced.
+    ///
+    /// # Errors
+    /// As [`Output::begin`].
+    pub fn through(target: &Path, size: u64) -> io::Result<Self> {
+        Self::begin(&followed(target), size)
+    }
+
     /// Begins a file of `size` bytes that shall get the name `target`.
     ///
     /// # Errors
-    /// If no file can be created beside the target.
+    /// If what has the name is an image in use, or no file can be created beside it.
     pub fn begin(target: &Path, size: u64) -> io::Result<Self> {
+        let replacing = door::replace(target)?;
         let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(0o666);
         let (file, temporary) = match rustix::fs::openat(CWD, directory_of(target), flags, mode) {
@@ -50,7 +79,7 @@ impl Output {
                 (options.read(true).write(true).create_new(true).mode(0o666).open(&name)?, Some(name))
             }
         };
-        let output = Output { file, target: target.to_owned(), temporary };
+        let output = Output { file, target: target.to_owned(), temporary, _replacing: replacing };
         output.file.set_len(size)?;
         Ok(output)
     }

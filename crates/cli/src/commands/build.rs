@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::io::{IsTerminal, stdin};
 use std::num::NonZeroUsize;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,8 +14,10 @@ use platfs::mkfs::Storage;
 use serde::Serialize;
 
 use crate::build::identity::{self, Identity, Stated};
-use crate::build::{Progress, Settings, Size, Summary, build_device, build_file};
+use crate::build::output::followed;
+use crate::build::{BuildError, Progress, Settings, Size, Summary, build_device, build_file};
 use crate::console::{Console, Failure};
+use crate::door;
 use crate::format::{self, FormatArgs, UuidChoice};
 use crate::image::{self, ImageSpec, Part};
 use crate::size::{human, parse_size};
@@ -104,7 +107,12 @@ impl Build {
             Target::Device(device) => build_device(&catalogue, device, &settings, &mut bar),
         };
         bar.finish();
-        let summary = built.map_err(failed)?;
+        let summary = built.map_err(|error| match error {
+            error @ (BuildError::DeviceTooSmall { .. } | BuildError::NoRoom { .. }) => {
+                Failure::about(image::shown(&self.image), error)
+            }
+            error => failed(error),
+        })?;
         match (self.json, self.quiet) {
             (true, _) => self.print_json(console, &summary),
             (false, true) => Ok(()),
@@ -122,6 +130,8 @@ impl Build {
         }
         let is_plain_file = existing.as_ref().is_ok_and(|found| found.is_file());
         if spec.part == Part::Whole && (existing.is_err() || is_plain_file) {
+            // The output asks again when it has all; by then a long source would have been read in vain.
+            door::replace(&followed(&spec.path)).map_err(|error| Failure::about(&shown, error))?;
             return Ok(Target::File(spec.path));
         }
         let device = image::open_write(&self.image).map_err(|error| Failure::about(shown, error))?;
@@ -131,6 +141,8 @@ impl Build {
     fn read_source(&self, epoch: Option<u64>) -> Result<source::Opened, Failure> {
         let spec = ImageSpec::parse(&self.image);
         let beside = spec.path.parent().filter(|parent| !parent.as_os_str().is_empty() && parent.is_dir());
+        // Beside a block device there is only memory.
+        let is_block = std::fs::metadata(&spec.path).is_ok_and(|found| found.file_type().is_block_device());
         let options = SourceOptions {
             exclude: Excludes::new(&self.exclude).map_err(|error| Failure::Usage(error.to_string()))?,
             owner: self.owner,
@@ -141,7 +153,7 @@ impl Build {
             platform: self.platform.clone(),
             image: self.tag.clone(),
             jobs: self.jobs,
-            spool: Some(beside.unwrap_or(Path::new(".")).to_owned()),
+            spool: (!is_block).then(|| beside.unwrap_or(Path::new(".")).to_owned()),
         };
         let opened = if self.source.as_os_str() == "-" {
             source::open_stream(stdin().lock(), "standard input", options)

@@ -22,9 +22,9 @@ use crate::check::progress::Meter;
 use crate::check::report::{self, Detail, counted};
 use crate::check::{explain, facts, undo};
 use crate::console::{Console, Failure};
+use crate::door::{self, Shared};
 use crate::image;
 use crate::mount::daemon::StopSignals;
-use crate::mount::in_use::{self, Lock};
 use crate::reading::no_superblock;
 use crate::text::Shown;
 use crate::writing::now;
@@ -109,7 +109,7 @@ struct Held {
     name: String,
     device: Arc<dyn Device>,
     mode: Mode,
-    _lock: Option<Lock>,
+    _lock: Option<Shared>,
 }
 
 /// A check that was made, with its repairs in memory.
@@ -202,13 +202,13 @@ impl Check {
     fn open(&self, console: &mut Console<'_>) -> Result<Held, Failure> {
         let (name, image) = (self.name(), self.image.clone().unwrap_or_default());
         let failed = |what: String| Failure::about(&name, what);
-        let look = |lock: Option<Lock>| -> Result<Held, Failure> {
+        let look = |lock: Option<Shared>| -> Result<Held, Failure> {
             let device = image::open_read(&image).map_err(|error| Failure::about(&name, error))?;
             Ok(Held { name: name.clone(), device, mode: Mode::Look, _lock: lock })
         };
         let mode = self.mode();
         if mode == Mode::Look {
-            return match in_use::lock(&image, true) {
+            return match door::share(&image) {
                 Ok(lock) => look(Some(lock)),
                 Err(why) => {
                     let held = look(None)?;
@@ -217,10 +217,8 @@ impl Check {
                 }
             };
         }
-        let opened = in_use::lock(&image, false).and_then(|lock| {
-            let device = image::open_write_locked(&image).map_err(|error| error.to_string())?;
-            Ok(Held { name: name.clone(), device, mode, _lock: Some(lock) })
-        });
+        let opened = image::open_write(&image).map_err(|error| error.to_string());
+        let opened = opened.map(|device| Held { name: name.clone(), device, mode, _lock: None });
         match opened {
             Err(why) if mode == Mode::Ask => {
                 let held = look(None)?;
@@ -443,8 +441,7 @@ impl Check {
     fn bring_back(&self, console: &mut Console<'_>, path: &std::path::Path) -> Result<u8, Failure> {
         let (name, image) = (self.name(), self.image.clone().unwrap_or_default());
         let failed = |what: String| Failure::about(&name, what);
-        let _lock = in_use::lock(&image, false).map_err(failed)?;
-        let device = image::open_write_locked(&image).map_err(|error| Failure::about(&name, error))?;
+        let device = image::open_write(&image).map_err(|error| Failure::about(&name, error))?;
         let shown = Shown(path.as_os_str().as_encoded_bytes()).to_string();
         let written = undo::restore(path, &*device).map_err(|why| failed(format!("{shown}: {why}")))?;
         if !self.json {

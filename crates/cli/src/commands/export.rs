@@ -8,12 +8,14 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use ondisk::units::InodeNumber;
 
+use crate::archive::WriteError;
 use crate::build::output::Output;
 use crate::console::{Console, Failure};
 use crate::export::archive::ArchiveSink;
 use crate::export::directory::DirectorySink;
 use crate::export::{ExportError, Losses, export};
 use crate::reading::OpenImage;
+use crate::text::Shown;
 
 /// The level at which zstd's speed is still that of writing, and its gain most of what there is.
 const ZSTD_LEVEL: i32 = 3;
@@ -24,7 +26,7 @@ pub struct Export {
     /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`.
     image: OsString,
     /// A name that ends in .tar, .tar.gz, .tgz, .tar.zst or .tzst for an archive, `-` for an archive on
-    /// standard output, anything else for a directory.
+    /// standard output, anything else for a directory; with a slash at its end always a directory.
     out: PathBuf,
     /// Only this directory of the image and what is below it.
     #[arg(long, value_name = "DIRECTORY", default_value = "/")]
@@ -44,8 +46,48 @@ enum Form {
     Directory,
 }
 
+/// Endings of archives that are not written here: nobody means a directory by them.
+const NOT_WRITTEN: [&str; 20] = [
+    ".tar.xz",
+    ".txz",
+    ".tar.bz2",
+    ".tbz",
+    ".tbz2",
+    ".tar.lz4",
+    ".tar.lzma",
+    ".tlz",
+    ".tar.lz",
+    ".tar.br",
+    ".tar.Z",
+    ".xz",
+    ".gz",
+    ".zst",
+    ".bz2",
+    ".zip",
+    ".7z",
+    ".cpio",
+    ".rar",
+    ".squashfs",
+];
+
 impl Form {
-    fn of(out: &Path) -> Self {
+    /// What the name asks for.
+    fn of(out: &Path) -> Result<Self, Failure> {
+        let form = Self::by_ending(out);
+        let name = out.as_os_str().as_bytes();
+        let other = NOT_WRITTEN.iter().find(|ending| name.ends_with(ending.as_bytes()));
+        match other {
+            Some(ending) if form == Self::Directory => Err(Failure::Usage(format!(
+                "{}: archives are written as .tar, .tar.gz (.tgz) and .tar.zst (.tzst), not as {ending}; \
+                 `plat export IMAGE -` gives a tar archive to other programs, a slash at the end of the name \
+                 makes a directory",
+                Shown(name)
+            ))),
+            _ => Ok(form),
+        }
+    }
+
+    fn by_ending(out: &Path) -> Self {
         let name = out.as_os_str().as_bytes();
         let ends = |suffixes: &[&[u8]]| suffixes.iter().any(|suffix| name.ends_with(suffix));
         match name {
@@ -60,13 +102,14 @@ impl Form {
 
 impl Export {
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
-        let form = Form::of(&self.out);
+        let form = Form::of(&self.out)?;
         if form != Form::Stdout {
             refuse_existing(&self.out, self.force, form == Form::Directory)?;
         }
         let image = OpenImage::open(&self.image, console)?;
         let from = image.find(&self.from, true)?;
-        let tree = Tree { image: &image, from };
+        let out = (form != Form::Stdout).then_some(&*self.out);
+        let tree = Tree { image: &image, from, out };
         let losses = match form {
             Form::Stdout => tree.to_archive(&mut *console.out)?.1,
             Form::Directory => make_directory(&self.out, |place| tree.to_directory(place))?,
@@ -79,7 +122,7 @@ impl Export {
     /// Writes beside the target, and gives it the name when it is whole.
     fn to_file(&self, tree: &Tree<'_>, form: Form) -> Result<Losses, Failure> {
         let failed = |error: io::Error| Failure::about(self.out.display(), error);
-        let output = Output::begin(&self.out, 0).map_err(failed)?;
+        let output = Output::through(&self.out, 0).map_err(failed)?;
         let file = BufWriter::with_capacity(1 << 20, output.file().map_err(failed)?);
         let losses = match form {
             Form::Gzip => {
@@ -109,6 +152,8 @@ impl Export {
 struct Tree<'i> {
     image: &'i OpenImage,
     from: InodeNumber,
+    /// What it goes to, for messages; standard output if nothing.
+    out: Option<&'i Path>,
 }
 
 impl Tree<'_> {
@@ -116,7 +161,7 @@ impl Tree<'_> {
     fn to_archive<W: Write>(&self, out: W) -> Result<(W, Losses), Failure> {
         let mut sink = ArchiveSink::new(out);
         let done = export(&self.image.volume, self.from, &mut sink).and_then(|()| sink.finish());
-        done.map_err(|error| failure(self.image, error))
+        done.map_err(|error| self.failure(error))
     }
 
     /// Fills the directory `place`.
@@ -125,7 +170,21 @@ impl Tree<'_> {
             export(&self.image.volume, self.from, &mut sink)?;
             Ok(sink.losses().clone())
         });
-        done.map_err(|error| failure(self.image, error))
+        done.map_err(|error| self.failure(error))
+    }
+
+    /// An error of the walk as a failure: about the image, the output or the host, as it is. A reader of standard
+    /// output that went away is none.
+    fn failure(&self, error: ExportError) -> Failure {
+        match (error, self.out) {
+            (ExportError::Image { path, error }, _) => self.image.failure(&path, &error),
+            (ExportError::Archive { error: WriteError::Io(error), .. }, Some(out)) => {
+                Failure::about(out.display(), error)
+            }
+            (ExportError::Archive { error: WriteError::Io(error), .. }, None) => Failure::from(error),
+            (error @ ExportError::Host { .. }, _) => Failure::Failed(error.to_string()),
+            (error, _) => Failure::about(&self.image.name, error),
+        }
     }
 }
 
@@ -135,7 +194,7 @@ pub(super) fn tree_to_directory(
     from: InodeNumber,
     target: &Path,
 ) -> Result<Losses, Failure> {
-    make_directory(target, |place| Tree { image, from }.to_directory(place))
+    make_directory(target, |place| Tree { image, from, out: Some(target) }.to_directory(place))
 }
 
 fn flushed<W: Write>(out: io::Result<W>) -> io::Result<()> {
@@ -176,15 +235,4 @@ fn make_directory(
 /// The directory that holds a path.
 fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."))
-}
-
-/// An error of the walk as a failure: about the image or the host, as it is. A reader of standard output that went
-/// away is none.
-fn failure(image: &OpenImage, error: ExportError) -> Failure {
-    match error {
-        ExportError::Image { path, error } => image.failure(&path, &error),
-        ExportError::Archive { error: crate::archive::WriteError::Io(error), .. } => Failure::from(error),
-        ExportError::Host { .. } => Failure::Failed(error.to_string()),
-        _ => Failure::about(&image.name, error),
-    }
 }

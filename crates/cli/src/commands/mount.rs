@@ -13,7 +13,6 @@ use fuse::{Service, Session};
 use crate::console::{Console, Failure};
 use crate::image::{self, ImageSpec};
 use crate::mount::daemon::{self, StopSignals};
-use crate::mount::in_use;
 use crate::mount::keeper::Keeper;
 use crate::mount::log::{Detail, Log};
 use crate::mount::opening::{self, Opened};
@@ -109,14 +108,18 @@ impl Mount {
         let first = self.trace.is_some().then_some("nowriteback_cache");
         let words = first.into_iter().chain(self.options.iter().map(String::as_str));
         let options = MountOptions::parse(words, self.sloppy).map_err(Failure::Usage)?;
-        let directory = fuse::mount_point(&self.directory)
-            .map_err(|error| Failure::about(Shown(self.directory.as_os_str().as_bytes()), error))?;
+        let directory = fuse::mount_point(&self.directory).map_err(|error| {
+            let shown = Shown(self.directory.as_os_str().as_bytes());
+            if error.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error()) {
+                let what = format!("the server of the mount here is gone; `plat umount {shown}` frees it");
+                return Failure::about(&shown, what);
+            }
+            Failure::about(shown, error)
+        })?;
         if !self.foreground && !self.background {
             return self.launch(&directory);
         }
         let name = image::shown(&self.image).to_string();
-        let failed = |what: String| Failure::about(&name, what);
-        let lock = in_use::lock(&self.image, options.read_only).map_err(failed)?;
         let opened = opening::open(&self.image, &options)?;
         let log = Arc::new(self.open_log()?);
         for warning in &opened.warnings {
@@ -125,9 +128,7 @@ impl Mount {
                 log.complain(format!("{name}: {warning}"));
             }
         }
-        let done = self.serve(opened, log, &options, &directory);
-        drop(lock);
-        done
+        self.serve(opened, log, &options, &directory)
     }
 
     /// Mounts in another process that stays.
@@ -182,7 +183,7 @@ impl Mount {
             |what: &dyn std::fmt::Display| Failure::about(Shown(directory.as_os_str().as_bytes()), what);
         let source = options.source.clone().unwrap_or_else(|| self.source());
         let stop = StopSignals::hold().map_err(|error| failed(&error))?;
-        let Opened { image: OpenImage { volume, name: whole }, writable, .. } = opened;
+        let Opened { image: OpenImage { volume, name: whole }, writable, shared, .. } = opened;
         let terms = Terms {
             acl: options.acl,
             user_xattr: options.user_xattr,
@@ -242,6 +243,7 @@ impl Mount {
             tree.log().complain(format!("{whole} was not closed in order: {error}"));
         }
         tree.log().say(Detail::Lifecycle, format!("{whole} unmounted; {}", tree.summary()));
+        drop(shared);
         closed.map_err(|error| Failure::about(&whole, error))?;
         done.map_err(|error| failed(&error))
     }

@@ -53,6 +53,13 @@ fn host(path: &OsStr, what: impl std::fmt::Display) -> Failure {
 impl Put {
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         writing::change_towards(&self.image, &self.paths, console, |image, source, target| {
+            if source == "-" && writing::is_directory(image, target) {
+                let target = Shown(target.as_bytes());
+                return Err(Failure::Usage(format!(
+                    "standard input has no name for a file in {target}; give one: `plat put {} - {target}/NAME`",
+                    image.name
+                )));
+            }
             let to = writing::target(image, source, target);
             let Place { directory, name } = writing::place(image, &to)?;
             self.one(image, source, directory, name, &to, 0)

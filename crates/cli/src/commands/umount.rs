@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 
 use crate::console::{Console, Failure};
-use crate::mount::in_use;
+use crate::door;
 use crate::text::Shown;
 
 /// How long the process behind the mount may take to end before its image is told to be in use still.
@@ -31,16 +31,20 @@ impl Umount {
         let directory = fuse::mount_point(&self.directory)
             .or_else(|_| std::path::absolute(&self.directory))
             .map_err(|error| failed(error.to_string()))?;
-        let source = match in_use::mounted_on(&directory) {
+        let source = match door::mounted_on(&directory) {
             Some((kind, source)) if kind == "fuse.plat" => source,
             Some((kind, _)) => return Err(failed(format!("a mount of type {kind}, not of plat"))),
             None => return Err(failed("nothing is mounted here".into())),
         };
         fuse::unmount(&directory, self.lazy).map_err(|error| {
             let hint = if error.kind() == std::io::ErrorKind::ResourceBusy {
-                "; files of it are open, or it is some process's working directory (`fuser -m` tells which)"
+                format!(
+                    "; files of it are open, or it is some process's working directory (`fuser -m` tells \
+                     which); `plat umount -l {}` takes it out of sight now",
+                    Shown(self.directory.as_os_str().as_bytes())
+                )
             } else {
-                ""
+                String::new()
             };
             failed(format!("{error}{hint}"))
         })?;
@@ -49,7 +53,7 @@ impl Umount {
         }
         let begun = Instant::now();
         // An image that can't be looked at from here can't be waited for either.
-        while in_use::is_free(&source).is_ok_and(|free| !free) {
+        while door::is_free(&source).is_ok_and(|free| !free) {
             if begun.elapsed() > PATIENCE {
                 console.warn(format!("{}: still in use by another mount", source.display()));
                 break;

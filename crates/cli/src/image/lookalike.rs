@@ -6,7 +6,7 @@ use platfs::device::Device;
 use super::partitions;
 
 /// Formats that are often taken for images: where their magic stands, the magic, the name.
-const OTHERS: [(u64, &[u8], &str); 9] = [
+const OTHERS: [(u64, &[u8], &str); 21] = [
     (0, b"QFI\xfb", "a qcow2 image: `qemu-img convert -O raw` makes a raw one"),
     (0, b"\x1f\x8b", "compressed with gzip"),
     (0, b"\x28\xb5\x2f\xfd", "compressed with zstd"),
@@ -16,6 +16,18 @@ const OTHERS: [(u64, &[u8], &str); 9] = [
     (0, b"hsqs", "a squashfs volume"),
     (0x1_0040, b"_BHRfS_M", "a btrfs volume"),
     (0x400, b"\x10\x20\xf5\xf2", "an F2FS volume"),
+    (0x400, b"\xe2\xe1\xf5\xe0", "an EROFS volume"),
+    (0, b"BZh", "compressed with bzip2"),
+    (0, b"PK\x03\x04", "a zip archive"),
+    (0, b"KDMV", "a VMDK image: `qemu-img convert -O raw` makes a raw one"),
+    (0, b"vhdxfile", "a VHDX image: `qemu-img convert -O raw` makes a raw one"),
+    (0, b"conectix", "a VHD image: `qemu-img convert -O raw` makes a raw one"),
+    (0x40, b"\x7f\x10\xda\xbe", "a VDI image: `qemu-img convert -O raw` makes a raw one"),
+    (0, b"\x3a\xff\x26\xed", "an Android sparse image: `simg2img` makes a raw one"),
+    (0, b"LUKS\xba\xbe", "encrypted with LUKS: `cryptsetup open` makes a device of it"),
+    (0x8001, b"CD001", "an ISO 9660 volume"),
+    (3, b"NTFS    ", "an NTFS volume"),
+    (3, b"EXFAT   ", "an exFAT volume"),
 ];
 
 fn has_magic(device: &dyn Device, at: u64, magic: &[u8]) -> bool {
@@ -43,7 +55,7 @@ pub fn lookalike(device: &dyn Device, name: &str) -> Option<String> {
     }
     if let Some((block, size)) = backup(device) {
         return Some(format!(
-            "a backup superblock is at block {block}: `e2fsck -b {block} -B {size}` repairs with it"
+            "a backup superblock is at block {block}: `plat check -b {block} -B {size} -y {name}` repairs with it"
         ));
     }
     let found = partitions(device).ok().filter(|found| !found.is_empty())?;

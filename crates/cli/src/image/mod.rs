@@ -1,23 +1,23 @@
 //! From what a user calls an image to a device: a file, a block device, or a part of either.
 //!
-//! `disk.img` is all of it, `disk.img@part2` its second partition, `disk.img@1M` what begins there.
-//! A file whose name really has an `@` is meant by it. Excludes what is on the device.
+//! `disk.img` is all of it, `disk.img@part2` its second partition, `disk.img@part:root` the one that the GPT
+//! calls `root`, `disk.img@1M` or `disk.img@0x100000` what begins at that byte. A file whose name really has
+//! an `@` is meant by it. Excludes what is on the device, and opening it to write: that is [`crate::door`]'s.
 
 mod lookalike;
 mod partitions;
 
 use std::ffi::OsStr;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread;
-use std::time::Duration;
 
 use platfs::device::{Device, FileDevice, Window};
 
+use crate::door::{Alone, User};
 use crate::size::parse_size;
 use crate::text::Shown;
 
@@ -25,12 +25,14 @@ pub use lookalike::lookalike;
 pub use partitions::{Partition, TableError, partitions};
 
 /// Which part of a file or block device is meant.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Part {
     /// All of it.
     Whole,
     /// A partition, by its number in the partition table.
     Partition(u32),
+    /// A partition, by its name in a GPT.
+    Named(String),
     /// From a byte to the end.
     From(u64),
 }
@@ -54,9 +56,15 @@ pub enum ImageError {
     /// Something else than a file or block device.
     #[error("is {0}, not a file or block device")]
     Kind(&'static str),
-    /// Somebody writes it.
-    #[error("is being written by another program")]
-    InUse,
+    /// No such file, and what stands behind its `@` is no part of one.
+    #[error(
+        "no such file, and `{0}` names no part: IMAGE@part2 is the second partition, IMAGE@part:NAME the one \
+         with that name, IMAGE@1M what begins at that byte"
+    )]
+    NoPart(String),
+    /// Somebody uses it in a way that is in the way.
+    #[error("is in use: {0}")]
+    InUse(User),
     /// The partition can't be found.
     #[error(transparent)]
     Table(#[from] TableError),
@@ -68,6 +76,22 @@ pub enum ImageError {
         /// Those there are.
         known: String,
     },
+    /// The disk has no partition of that name, or several.
+    #[error("has {found} partitions with the name `{wanted}`; it has {known}")]
+    NoSuchName {
+        /// The name asked for.
+        wanted: String,
+        /// How many have it.
+        found: usize,
+        /// Those there are.
+        known: String,
+    },
+    /// No volume begins there; a number of a partition was meant.
+    #[error(
+        "byte {0} is no multiple of 512, so that no volume begins there; a partition is named with its number \
+         (IMAGE@part2) or its name (IMAGE@part:NAME)"
+    )]
+    Unaligned(u64),
     /// The offset lies behind the end.
     #[error("byte {offset} lies behind its end, at {size}")]
     BehindEnd {
@@ -98,68 +122,95 @@ impl ImageSpec {
         }
     }
 
-    /// Opens the device for reading, or for reading and writing; nothing is created or cut.
+    /// First byte and length of the part of `whole` that is meant.
     ///
     /// # Errors
     /// See [`ImageError`].
-    pub fn open(&self, write: bool) -> Result<Arc<dyn Device>, ImageError> {
-        let file = open_file(&self.path, write)?;
-        if write {
-            lock(&file)?;
-        }
-        self.part_of(file)
-    }
-
-    fn part_of(&self, file: File) -> Result<Arc<dyn Device>, ImageError> {
-        let whole: Arc<dyn Device> = Arc::new(FileDevice::new(file)?);
+    pub fn place(&self, whole: &dyn Device) -> Result<(u64, u64), ImageError> {
         let size = whole.size();
-        let (start, len) = match self.part {
-            Part::Whole => return Ok(whole),
-            Part::From(offset) if offset >= size => return Err(ImageError::BehindEnd { offset, size }),
-            Part::From(offset) => (offset, size - offset),
-            Part::Partition(number) => find(&partitions(&*whole)?, number)?,
-        };
-        Ok(Arc::new(Window::new(whole, start, len)?))
+        match &self.part {
+            Part::Whole => Ok((0, size)),
+            Part::From(offset) if !offset.is_multiple_of(SECTOR) => Err(ImageError::Unaligned(*offset)),
+            Part::From(offset) if *offset >= size => Err(ImageError::BehindEnd { offset: *offset, size }),
+            Part::From(offset) => Ok((*offset, size - offset)),
+            Part::Partition(number) => find(&partitions(whole)?, *number),
+            Part::Named(name) => find_named(&partitions(whole)?, name),
+        }
     }
 }
 
+/// Volumes begin where sectors do, on every disk.
+const SECTOR: u64 = 512;
+
 fn parse_part(part: &[u8]) -> Option<Part> {
     let text = std::str::from_utf8(part).ok()?;
-    match text.strip_prefix("part") {
-        Some(number) => number.parse().ok().map(Part::Partition),
+    if let Some(name) = text.strip_prefix("part:") {
+        return Some(Part::Named(name.to_owned()));
+    }
+    if let Some(number) = text.strip_prefix("part") {
+        return number.parse().ok().map(Part::Partition);
+    }
+    match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        // `from_str_radix` would take a sign.
+        Some(digits) if digits.starts_with('+') => None,
+        Some(digits) => u64::from_str_radix(digits, 16).ok().map(Part::From),
         None => parse_size(text).ok().map(Part::From),
     }
 }
 
-fn find(all: &[Partition], wanted: u32) -> Result<(u64, u64), ImageError> {
-    if let Some(found) = all.iter().find(|partition| partition.number == wanted) {
-        return Ok((found.start, found.size));
-    }
-    let known: Vec<String> = all.iter().map(|partition| format!("part{}", partition.number)).collect();
-    let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-    Err(ImageError::NoPartition { wanted, known })
+/// The partitions of a disk, for messages.
+fn known(all: &[Partition]) -> String {
+    let words = all.iter().map(|partition| match &partition.name {
+        Some(name) => format!("part{} ({})", partition.number, Shown(name.as_bytes())),
+        None => format!("part{}", partition.number),
+    });
+    let words: Vec<String> = words.collect();
+    if words.is_empty() { "none".to_owned() } else { words.join(", ") }
 }
 
-/// Opens a regular file or block device. Its kind is looked at first: opening a fifo would wait.
-fn open_file(path: &Path, write: bool) -> Result<File, ImageError> {
-    let kind = fs::metadata(path)?.file_type();
+fn find(all: &[Partition], wanted: u32) -> Result<(u64, u64), ImageError> {
+    let found = all.iter().find(|partition| partition.number == wanted);
+    let found = found.map(|partition| (partition.start, partition.size));
+    found.ok_or_else(|| ImageError::NoPartition { wanted, known: known(all) })
+}
+
+fn find_named(all: &[Partition], wanted: &str) -> Result<(u64, u64), ImageError> {
+    let named: Vec<&Partition> = all.iter().filter(|one| one.name.as_deref() == Some(wanted)).collect();
+    match named[..] {
+        [one] => Ok((one.start, one.size)),
+        _ => Err(ImageError::NoSuchName {
+            wanted: Shown(wanted.as_bytes()).to_string(),
+            found: named.len(),
+            known: known(all),
+        }),
+    }
+}
+
+/// Opens a regular file or block device. Its kind is looked at first: opening a fifo would wait. Only the
+/// door opens to write.
+pub(crate) fn open_file(spec: &ImageSpec, write: bool) -> Result<File, ImageError> {
+    let kind = match fs::metadata(&spec.path) {
+        Ok(facts) => facts.file_type(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(not_found(spec, error)),
+        Err(error) => return Err(error.into()),
+    };
     if kind.is_file() || kind.is_block_device() {
-        return Ok(OpenOptions::new().read(true).write(write).open(path)?);
+        return Ok(OpenOptions::new().read(true).write(write).open(&spec.path)?);
     }
     Err(ImageError::Kind(if kind.is_dir() { "a directory" } else { "a special file" }))
 }
 
-/// Takes a lock that is held until the file is closed: two writers would destroy each other's work.
-/// A writer that has just ended may hold it a moment longer, by a process it started.
-fn lock(file: &File) -> Result<(), ImageError> {
-    for _ in 0..25 {
-        if !matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
-            // Where the host can't lock, nobody else can either.
-            return Ok(());
+/// Whether only what is behind the last `@` is wrong.
+fn not_found(spec: &ImageSpec, error: io::Error) -> ImageError {
+    let name = spec.path.as_os_str().as_bytes();
+    let at = name.iter().rposition(|byte| *byte == b'@').filter(|at| *at > 0);
+    let parts = at.and_then(|at| Some((name.get(..at)?, name.get(at + 1..)?)));
+    match parts {
+        Some((path, part)) if Path::new(OsStr::from_bytes(path)).exists() => {
+            ImageError::NoPart(Shown(part).to_string())
         }
-        thread::sleep(Duration::from_millis(20));
+        _ => error.into(),
     }
-    Err(ImageError::InUse)
 }
 
 /// Opens an image for reading.
@@ -167,25 +218,22 @@ fn lock(file: &File) -> Result<(), ImageError> {
 /// # Errors
 /// See [`ImageError`].
 pub fn open_read(name: &OsStr) -> Result<Arc<dyn Device>, ImageError> {
-    ImageSpec::parse(name).open(false)
+    let spec = ImageSpec::parse(name);
+    let whole: Arc<dyn Device> = Arc::new(FileDevice::new(open_file(&spec, false)?)?);
+    let (start, len) = spec.place(&*whole)?;
+    if spec.part == Part::Whole {
+        return Ok(whole);
+    }
+    Ok(Arc::new(Window::new(whole, start, len)?))
 }
 
-/// Opens an existing image, or a part of one, to be written in place.
+/// Opens an existing image, or a part of one, to be written in place; others are kept off as long as the
+/// device lives.
 ///
 /// # Errors
 /// See [`ImageError`].
 pub fn open_write(name: &OsStr) -> Result<Arc<dyn Device>, ImageError> {
-    ImageSpec::parse(name).open(true)
-}
-
-/// As [`open_write`], for a caller that has the lock on the image already.
-///
-/// # Errors
-/// See [`ImageError`].
-pub fn open_write_locked(name: &OsStr) -> Result<Arc<dyn Device>, ImageError> {
-    let spec = ImageSpec::parse(name);
-    let file = open_file(&spec.path, true)?;
-    spec.part_of(file)
+    Ok(Alone::open(name)?.into_device()?)
 }
 
 /// An image's name for messages.
@@ -208,7 +256,10 @@ mod tests {
     fn parts_are_partitions_or_offsets_and_all_else_is_a_name() {
         assert_eq!(spec("a.img@part12"), ("a.img".into(), Part::Partition(12)));
         assert_eq!(spec("a@b.img@1M"), ("a@b.img".into(), Part::From(1 << 20)));
-        for name in ["a.img", "@part1", "a.img@partition", "a.img@", "a.img@x", "a.img@part-1"] {
+        assert_eq!(spec("a.img@0x100000"), ("a.img".into(), Part::From(1 << 20)));
+        assert_eq!(spec("a.img@part:my root"), ("a.img".into(), Part::Named("my root".into())));
+        let names = ["a.img", "@part1", "a.img@partition", "a.img@", "a.img@x", "a.img@part-1", "a.img@0x"];
+        for name in names.into_iter().chain(["a.img@0x+1", "a.img@-1", "a.img@0x1G"]) {
             assert_eq!(spec(name), (name.into(), Part::Whole));
         }
     }
@@ -217,10 +268,10 @@ mod tests {
     fn a_file_with_an_at_in_its_name_wins() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("disk@part1");
-        File::create(&path).unwrap().write_all(&[7; 512]).unwrap();
+        File::create(&path).unwrap().write_all(&[7; 524]).unwrap();
         assert_eq!(ImageSpec::parse(path.as_os_str()).part, Part::Whole);
         let mut with_offset = path.into_os_string();
-        with_offset.push("@500");
+        with_offset.push("@512");
         let device = open_read(&with_offset).unwrap();
         assert_eq!(device.size(), 12);
     }
@@ -236,7 +287,15 @@ mod tests {
         assert!(error("/nowhere@part1").contains("No such file"));
         let file = tempfile::NamedTempFile::new().unwrap();
         let name = |part: &str| format!("{}@{part}", file.path().display());
-        assert_eq!(error(&name("1")), "byte 1 lies behind its end, at 0");
+        assert_eq!(error(&name("512")), "byte 512 lies behind its end, at 0");
+        assert!(
+            error(&name("2")).contains("byte 2 is no multiple of 512")
+                && error(&name("2")).contains("@part2")
+        );
+        assert!(
+            error(&name("root")).contains("`root` names no part")
+                && error(&name("root")).contains("@part:NAME")
+        );
         assert!(error(&name("part1")).contains("no partition table"));
     }
 }

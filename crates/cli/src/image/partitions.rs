@@ -14,7 +14,7 @@ use platfs::device::Device;
 mod tests;
 
 /// A partition: its number as Linux counts, and its bytes on the disk.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Partition {
     /// 1 and up; logical partitions of an MBR from 5.
     pub number: u32,
@@ -22,6 +22,8 @@ pub struct Partition {
     pub start: u64,
     /// Bytes.
     pub size: u64,
+    /// What a GPT calls it, unless that is nothing.
+    pub name: Option<String>,
 }
 
 /// Why partitions can't be told.
@@ -71,7 +73,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 /// Bytes `start..start + size`, as far as they lie on the disk.
 fn placed(disk: &dyn Device, number: u32, start: u64, size: u64) -> Result<Partition, TableError> {
     match start.checked_add(size) {
-        Some(end) if end <= disk.size() && start > 0 => Ok(Partition { number, start, size }),
+        Some(end) if end <= disk.size() && start > 0 => Ok(Partition { number, start, size, name: None }),
         _ => Err(TableError::Broken(format!(
             "partition {number} ({size} bytes at {start}) leaves the disk of {} bytes",
             disk.size()
@@ -262,7 +264,14 @@ fn described(disk: &dyn Device, header: &Header, table: &[u8]) -> Result<Vec<Par
             return Err(TableError::Broken(format!("partition {number} ends before it begins")));
         };
         let (start, size) = (sectors(number, first, header.sector)?, sectors(number, count, header.sector)?);
-        found.push(placed(disk, number, start, size)?);
+        found.push(Partition { name: name(entry), ..placed(disk, number, start, size)? });
     }
     Ok(found)
+}
+
+/// The name in an entry: up to 36 units of UTF-16, which zeros end.
+fn name(entry: &[u8]) -> Option<String> {
+    let units = entry.get(56..128)?.chunks_exact(2).map(|unit| u16::from_le_bytes([unit[0], unit[1]]));
+    let units: Vec<u16> = units.take_while(|unit| *unit != 0).collect();
+    Some(String::from_utf16_lossy(&units)).filter(|name| !name.is_empty())
 }

@@ -1,12 +1,11 @@
 //! `plat mount`: a volume as a directory of the running system.
 //!
-//! Owns: mount options, the lock on the image, the process in the background, and the translation from
+//! Owns: mount options, the process in the background, and the translation from
 //! what the kernel asks to verbs on a volume. Excludes the conversation with the kernel, which is the
 //! crate `fuse`'s.
 
 pub mod daemon;
 pub mod errno;
-pub mod in_use;
 pub mod keeper;
 pub mod log;
 pub mod opening;

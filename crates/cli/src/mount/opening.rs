@@ -11,7 +11,8 @@ use platfs::{Error, OpenOptions, Ordering, Volume};
 
 use super::options::MountOptions;
 use crate::console::Failure;
-use crate::image;
+use crate::door::{self, Shared};
+use crate::image::{self, ImageError};
 use crate::reading::OpenImage;
 use crate::writing;
 
@@ -23,12 +24,14 @@ pub struct Opened {
     pub writable: bool,
     /// What must be known of it.
     pub warnings: Vec<String>,
+    /// Keeps writers off while only this reads.
+    pub shared: Option<Shared>,
 }
 
 /// Opens an image as the options say.
 ///
 /// # Errors
-/// It can't be read; `rw` was asked for and can't be had; what Linux would refuse to mount.
+/// It is in use; it can't be read; `rw` was asked for and can't be had; what Linux would refuse to mount.
 pub fn open(name: &OsStr, options: &MountOptions) -> Result<Opened, Failure> {
     let shown = image::shown(name).to_string();
     let mut warnings = Vec::new();
@@ -38,23 +41,36 @@ pub fn open(name: &OsStr, options: &MountOptions) -> Result<Opened, Failure> {
                 let words = options.without_effect.iter();
                 warnings.extend(words.map(|word| format!("mount option `{word}` has no effect yet")));
                 let image = OpenImage { volume, name: shown };
-                return Ok(Opened { image, writable: true, warnings });
+                return Ok(Opened { image, writable: true, warnings, shared: None });
             }
-            Err(why) if options.read_write => return Err(Failure::about(shown, why)),
-            Err(why) => warnings.push(format!("mounted for reading only: {why}")),
+            Err(NotWritten::InUse(why)) => return Err(Failure::about(shown, why)),
+            Err(NotWritten::Else(why)) if options.read_write => return Err(Failure::about(shown, why)),
+            Err(NotWritten::Else(why)) => warnings.push(format!("mounted for reading only: {why}")),
         }
     }
+    let shared = Some(door::share(name).map_err(|error| Failure::about(&shown, error))?);
     let image = OpenImage::open_to_mount(name, options.noload).map_err(|why| remedied(why, name))?;
     warnings.extend(what_to_know(&image.volume));
-    Ok(Opened { image, writable: false, warnings })
+    Ok(Opened { image, writable: false, warnings, shared })
+}
+
+/// Why an image is not open for writing.
+enum NotWritten {
+    /// Somebody else has it: it can't be read in peace either.
+    InUse(ImageError),
+    /// It could be read.
+    Else(String),
 }
 
 /// Why not, if it can't be.
-fn open_to_write(name: &OsStr, options: &MountOptions) -> Result<Volume, String> {
+fn open_to_write(name: &OsStr, options: &MountOptions) -> Result<Volume, NotWritten> {
     if options.noload {
-        return Err("`noload` is for reading".into());
+        return Err(NotWritten::Else("`noload` is for reading".into()));
     }
-    let device = image::open_write_locked(name).map_err(|error| error.to_string())?;
+    let device = image::open_write(name).map_err(|error| match error {
+        ImageError::InUse(_) => NotWritten::InUse(error),
+        error => NotWritten::Else(error.to_string()),
+    })?;
     let now = writing::now();
     let seed = now.seconds.cast_unsigned().rotate_left(32) ^ u64::from(now.nanoseconds);
     let delay = if options.delay { OpenOptions::delay_with(memory()) } else { 0 };
@@ -68,8 +84,10 @@ fn open_to_write(name: &OsStr, options: &MountOptions) -> Result<Volume, String>
         how = how.directories(policy);
     }
     Volume::open(Arc::clone(&device), &how).map_err(|error| match error {
-        Error::Unsupported(_) => format!("{error}; `e2fsck -p` brings a volume in order"),
-        _ => error.to_string(),
+        Error::Unsupported(_) => {
+            NotWritten::Else(format!("{error}; `plat check -p` brings a volume in order"))
+        }
+        _ => NotWritten::Else(error.to_string()),
     })
 }
 

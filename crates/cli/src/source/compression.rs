@@ -6,6 +6,7 @@
 
 use super::error::SourceError;
 use super::input::Section;
+use crate::archive::header::Header;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
@@ -114,13 +115,22 @@ fn spool_from(
     let mut spool = Spool::new(&place)?;
     let mut stream = format.unpack(packed).map_err(broken)?;
     let mut piece = vec![0; PIECE];
+    let mut first = true;
     loop {
         let len = fill(&mut stream, &mut piece).map_err(broken)?;
+        if std::mem::take(&mut first) && len == PIECE && !may_be_archive(&piece) {
+            return Err(SourceError::NoArchive { stream: name.to_owned() });
+        }
         spool.write_all(piece.get(..len).unwrap_or_default()).map_err(|error| spool.failed(error))?;
         if len < piece.len() {
             return spool.finish();
         }
     }
+}
+
+/// Whether an archive begins so: what is none may have no end, and is not read to find that out.
+fn may_be_archive(start: &[u8]) -> bool {
+    start.first_chunk().is_some_and(|block| Header(block).checksum_holds())
 }
 
 /// Reads until `buf` is full or the stream ends.

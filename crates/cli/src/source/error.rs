@@ -20,6 +20,12 @@ pub enum SourceError {
         /// The system's answer.
         error: io::Error,
     },
+    /// A stream that is no archive; it may have no end.
+    #[error("{stream}: is no tar archive: it does not begin with the header of an entry")]
+    NoArchive {
+        /// The stream, as given.
+        stream: String,
+    },
     /// An archive is broken.
     #[error("{archive}: {error}")]
     Tar {

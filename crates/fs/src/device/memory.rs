@@ -73,9 +73,13 @@ impl Device for MemoryDevice {
         let mut chunks = self.chunks.write().unwrap_or_else(PoisonError::into_inner);
         for (chunk, start, len) in pieces(offset, data.len()) {
             let (piece, rest) = data.split_at(len);
+            data = rest;
+            // Zeros need no space where nothing else was written.
+            if piece.iter().all(|byte| *byte == 0) && !chunks.contains_key(&chunk) {
+                continue;
+            }
             let bytes = chunks.entry(chunk).or_insert_with(|| vec![0; CHUNK as usize].into_boxed_slice());
             bytes[start..start + len].copy_from_slice(piece);
-            data = rest;
         }
         Ok(())
     }

@@ -22,7 +22,7 @@ use serde_json::{Map, Value};
 use super::json;
 use crate::console::{Console, Failure};
 use crate::image;
-use crate::reading::{no_superblock, open_device};
+use crate::reading::{no_superblock, open_device, warn_of_writer};
 use crate::text::Shown;
 
 /// Arguments of `plat info`.
@@ -105,6 +105,7 @@ fn journal(volume: &Volume, raw: &RawSuperblock) -> platfs::Result<Option<RawJou
 impl Info {
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let name = image::shown(&self.image).to_string();
+        warn_of_writer(&self.image, console);
         let device = open_device(&self.image)?;
         let raw = platfs::read_superblock(&*device)
             .map_err(|error| Failure::about(&name, no_superblock(&*device, &name, &error)))?;

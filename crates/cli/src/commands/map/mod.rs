@@ -134,7 +134,7 @@ impl Map {
 /// Writes a file that is there whole, or not at all.
 fn whole(path: &Path, text: &str) -> Result<(), Failure> {
     let failed = |error| Failure::about(path.display(), error);
-    let output = Output::begin(path, 0).map_err(failed)?;
+    let output = Output::through(path, 0).map_err(failed)?;
     output.file().and_then(|mut file| file.write_all(text.as_bytes())).map_err(failed)?;
     output.finish().map_err(failed)
 }

@@ -2,20 +2,20 @@
 //! device, in a part of a disk image, or in a file that holds nothing yet.
 
 use std::ffi::OsStr;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use platfs::device::{Device, FileDevice, Window};
 use platfs::mkfs::Storage;
-use rustix::fs::{OFlags, SeekFrom, seek};
+use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 
 use crate::build::output::Output;
 use crate::console::Failure;
-use crate::image::{ImageSpec, Part, partitions, shown};
+use crate::door::Alone;
+use crate::image::{ImageSpec, Part, shown};
 
 /// Bytes at the start of a device that are looked at for an older content.
 const PROBE: usize = 128 * 1024;
@@ -32,7 +32,7 @@ enum Place {
     /// A file beside, which takes the name in the end; all of its length, and where the volume begins.
     New { path: PathBuf, len: u64, offset: u64, permissions: Option<fs::Permissions> },
     /// What is there already, from a byte on.
-    Existing { file: File, start: u64, grow_to: u64 },
+    Existing { image: Box<Alone>, offset: u64 },
 }
 
 impl<'a> Target<'a> {
@@ -56,22 +56,10 @@ impl<'a> Target<'a> {
             }
             Err(error) => return Err(about(&error)),
         };
-        let kind = metadata.file_type();
-        if !kind.is_file() && !kind.is_block_device() {
-            let what = if kind.is_dir() { "a directory" } else { "a special file" };
-            return Err(about(&format!("is {what}, not a file or block device")));
-        }
-        let path = fs::canonicalize(&spec.path).map_err(|error| about(&error))?;
-        if let Some(user) = loop_device_of(&path) {
-            return Err(about(&format!("is in use by {user} (mounted?); detach it first")));
-        }
-        let file = open(&path, kind.is_block_device()).map_err(|error| about(&error))?;
-        let whole =
-            Arc::new(FileDevice::new(file.try_clone().map_err(|e| about(&e))?).map_err(|e| about(&e))?);
-        let (start, room) = part(&spec, &whole).map_err(|problem| about(&problem))?;
-        let start = start.checked_add(offset).ok_or_else(|| about(&"the offset is too large"))?;
-        let room = room.checked_sub(offset);
-        let growable = kind.is_file() && spec.part == Part::Whole;
+        let image = Alone::open(name).map_err(|error| about(&error))?;
+        let (is_block, growable) = (image.is_block_device(), image.is_growable());
+        let start = image.start().checked_add(offset).ok_or_else(|| about(&"the offset is too large"))?;
+        let room = image.room().checked_sub(offset);
         let size = match (size, room) {
             (Some(size), Some(room)) if size <= room || growable => size,
             (Some(size), None) if growable => size,
@@ -83,17 +71,17 @@ impl<'a> Target<'a> {
             (None, _) => return Err(Failure::Usage(format!("{}: a size is needed", shown(name)))),
         };
         let end = start.checked_add(size).ok_or_else(|| about(&"the size is too large"))?;
-        let holds = holds_data(&file, &*whole, start, end, kind.is_block_device()).map_err(|e| about(&e))?;
+        let holds = holds_data(image.file(), start, end, is_block).map_err(|e| about(&e))?;
         if holds && !force {
             return Err(about(&"is not empty; -F writes over it"));
         }
         if holds && growable && offset == 0 {
-            let permissions = Some(metadata.permissions());
-            return Self::new_file(name, path, Some(size), 0, permissions);
+            // The new file asks for itself whether the old one may go.
+            drop(image);
+            return Self::new_file(name, spec.path, Some(size), 0, Some(metadata.permissions()));
         }
-        let storage = if holds || kind.is_block_device() { Storage::Unknown } else { Storage::Zeroed };
-        let grow_to = if growable { end.max(metadata.len()) } else { 0 };
-        Ok(Target { name, size, storage, place: Place::Existing { file, start, grow_to } })
+        let storage = if holds || is_block { Storage::Unknown } else { Storage::Zeroed };
+        Ok(Target { name, size, storage, place: Place::Existing { image: Box::new(image), offset } })
     }
 
     fn new_file(
@@ -133,7 +121,7 @@ impl<'a> Target<'a> {
         let failed = |error: io::Error| Failure::about(shown(name), error);
         match self.place {
             Place::New { path, len, offset, permissions } => {
-                let output = Output::begin(&path, len).map_err(failed)?;
+                let output = Output::through(&path, len).map_err(failed)?;
                 let file = output.file().map_err(failed)?;
                 if let Some(permissions) = permissions {
                     file.set_permissions(permissions).map_err(failed)?;
@@ -141,11 +129,8 @@ impl<'a> Target<'a> {
                 fill(&*window(file, offset, self.size).map_err(failed)?)?;
                 output.finish().map_err(failed)
             }
-            Place::Existing { file, start, grow_to } => {
-                if file.metadata().map_err(failed)?.len() < grow_to {
-                    file.set_len(grow_to).map_err(failed)?;
-                }
-                fill(&*window(file, start, self.size).map_err(failed)?)
+            Place::Existing { image, offset } => {
+                fill(&*image.into_window(offset, self.size).map_err(failed)?)
             }
         }
     }
@@ -155,46 +140,9 @@ fn window(file: File, start: u64, size: u64) -> io::Result<Box<dyn Device>> {
     Ok(Box::new(Window::new(Arc::new(FileDevice::new(file)?), start, size)?))
 }
 
-/// Opens for reading and writing. A block device that is mounted or otherwise taken says so when it
-/// is asked for exclusively.
-fn open(path: &Path, is_block_device: bool) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true);
-    if is_block_device {
-        options.custom_flags(OFlags::EXCL.bits().cast_signed());
-    }
-    options.open(path).map_err(|error| match Errno::from_io_error(&error) {
-        Some(Errno::BUSY) => io::Error::other("is in use (mounted?); it can't be written over"),
-        _ => error,
-    })
-}
-
-/// First byte and length of the part of a disk that is meant.
-fn part(spec: &ImageSpec, whole: &FileDevice) -> Result<(u64, u64), String> {
-    let size = whole.size();
-    match spec.part {
-        Part::Whole => Ok((0, size)),
-        Part::From(start) if start <= size => Ok((start, size - start)),
-        Part::From(start) => Err(format!("byte {start} lies behind its end, at {size}")),
-        Part::Partition(number) => {
-            let all = partitions(whole).map_err(|error| error.to_string())?;
-            let found = all.iter().find(|partition| partition.number == number);
-            found
-                .map(|partition| (partition.start, partition.size))
-                .ok_or(format!("has no partition {number}"))
-        }
-    }
-}
-
 /// Whether something would be lost: data that is no hole in a file, anything but zeros at the start
 /// of a block device.
-fn holds_data(
-    file: &File,
-    device: &dyn Device,
-    start: u64,
-    end: u64,
-    is_block_device: bool,
-) -> io::Result<bool> {
+fn holds_data(file: &File, start: u64, end: u64, is_block_device: bool) -> io::Result<bool> {
     if !is_block_device {
         return match seek(file, SeekFrom::Data(start)) {
             Ok(at) => Ok(at < end),
@@ -206,16 +154,6 @@ fn holds_data(
     }
     let len = usize::try_from(end - start).unwrap_or(PROBE).min(PROBE);
     let mut bytes = vec![0; len];
-    device.read_at(start, &mut bytes)?;
+    FileDevice::new(file.try_clone()?)?.read_at(start, &mut bytes)?;
     Ok(bytes.iter().any(|byte| *byte != 0))
-}
-
-/// The loop device that a file stands behind, if there is one.
-fn loop_device_of(path: &Path) -> Option<String> {
-    let devices = fs::read_dir("/sys/block").ok()?;
-    devices.filter_map(Result::ok).find_map(|device| {
-        let backing = fs::read_to_string(device.path().join("loop/backing_file")).ok()?;
-        (Path::new(backing.trim_end_matches('\n')) == path)
-            .then(|| format!("/dev/{}", device.file_name().display()))
-    })
 }

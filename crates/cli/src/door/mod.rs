@@ -1,0 +1,261 @@
+//! The door to every image that is written: nothing else in this crate opens what exists for writing, or
+//! lets a file take the place of another.
+//!
+//! | module | owns |
+//! | --- | --- |
+//! | [`ground`] | which bytes a name means, down to the file below partitions and loop devices |
+//! | [`mounts`] | the kernel's table of mounts |
+//! | [`users`] | what the kernel does with those bytes, and how that is said |
+//! | [`claim`] | the locks |
+//!
+//! [`Alone`] is for changing an image in place, [`share`] for reading one that must not change meanwhile,
+//! [`replace`] for a file that takes the name of another, [`writer_of`] tells readers that somebody writes.
+//! Files are known by device and inode, never by the text of a path. What can't be seen from here is not
+//! excluded: a file behind a loop device that was opened by a name that is gone, other machines.
+
+mod claim;
+mod ground;
+mod mounts;
+mod users;
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use platfs::device::{Device, FileDevice, Window};
+
+use crate::image::{ImageError, ImageSpec, Part, open_file};
+use claim::Kind;
+use ground::Ground;
+pub use mounts::mounted_on;
+use users::Purpose;
+pub use users::User;
+
+/// A file or block device that is open, and which bytes of it are meant.
+struct Found {
+    file: File,
+    path: PathBuf,
+    is_block: bool,
+    /// The size is not that of the file: it may grow.
+    growable: bool,
+    start: u64,
+    room: u64,
+    ground: Ground,
+}
+
+impl Found {
+    fn new(name: &OsStr, write: bool) -> Result<Self, ImageError> {
+        let spec = ImageSpec::parse(name);
+        let file = open_file(&spec, write)?;
+        let facts = file.metadata()?;
+        let is_block = facts.file_type().is_block_device();
+        let whole = FileDevice::new(file.try_clone()?)?;
+        let (start, room) = spec.place(&whole)?;
+        // The kernel's own name for a partition is what others use.
+        let node = if is_block && spec.part != Part::Whole {
+            ground::partition_at(facts.rdev(), start, room)
+        } else {
+            None
+        };
+        if let Some(path) = node {
+            let file = open_file(&ImageSpec { path: path.clone(), part: Part::Whole }, write)?;
+            let ground = Ground::of(&path, 0, u64::MAX)?;
+            return Ok(Found { file, path, is_block, growable: false, start: 0, room, ground });
+        }
+        let end = match spec.part {
+            Part::Whole | Part::From(_) => u64::MAX,
+            Part::Partition(_) | Part::Named(_) => start.saturating_add(room),
+        };
+        let ground = Ground::of(&spec.path, start, end)?;
+        let growable = !is_block && spec.part == Part::Whole;
+        Ok(Found { file, path: spec.path, is_block, growable, start, room, ground })
+    }
+}
+
+/// An image, open for writing, that nobody else uses. It has no other maker than the door.
+pub struct Alone {
+    found: Found,
+    held: Vec<File>,
+}
+
+impl Alone {
+    /// Opens an existing image, or a part of one, to be written in place.
+    ///
+    /// # Errors
+    /// See [`ImageError`]; [`ImageError::InUse`] names who has it.
+    pub fn open(name: &OsStr) -> Result<Self, ImageError> {
+        let found = Found::new(name, true)?;
+        let mut held = claim::lock(&found.file, &found.ground, Kind::Alone)?;
+        if let Some(user) = users::find(&found.ground, Purpose::Write) {
+            return Err(ImageError::InUse(user));
+        }
+        if found.is_block {
+            held.extend(claim::exclusively(&found.path, &found.ground)?);
+        }
+        Ok(Alone { found, held })
+    }
+
+    /// The open file or block device.
+    #[must_use]
+    pub fn file(&self) -> &File {
+        &self.found.file
+    }
+
+    /// Whether it is a block device.
+    #[must_use]
+    pub fn is_block_device(&self) -> bool {
+        self.found.is_block
+    }
+
+    /// Whether its end may be moved: all of a regular file is meant.
+    #[must_use]
+    pub fn is_growable(&self) -> bool {
+        self.found.growable
+    }
+
+    /// The first byte that is meant.
+    #[must_use]
+    pub fn start(&self) -> u64 {
+        self.found.start
+    }
+
+    /// The bytes that there are from there on.
+    #[must_use]
+    pub fn room(&self) -> u64 {
+        self.found.room
+    }
+
+    /// All that is meant, as a device. Others are kept off as long as it lives.
+    ///
+    /// # Errors
+    /// Whatever the system says.
+    pub fn into_device(self) -> io::Result<Arc<dyn Device>> {
+        let room = self.room();
+        self.into_window(0, room)
+    }
+
+    /// `size` bytes from the byte `offset` on of what is meant; a file that is shorter grows.
+    ///
+    /// # Errors
+    /// Whatever the system says; a range that is not there and can't be made.
+    pub fn into_window(self, offset: u64, size: u64) -> io::Result<Arc<dyn Device>> {
+        let Alone { found: Found { file, growable, start, .. }, held } = self;
+        let start = start.checked_add(offset).ok_or(io::ErrorKind::InvalidInput)?;
+        let end = start.checked_add(size).ok_or(io::ErrorKind::InvalidInput)?;
+        if growable && file.metadata()?.len() < end {
+            file.set_len(end)?;
+        }
+        let whole: Arc<dyn Device> = Arc::new(FileDevice::new(file)?);
+        let inner = if start == 0 && size == whole.size() {
+            whole
+        } else {
+            Arc::new(Window::new(whole, start, size)?)
+        };
+        Ok(Arc::new(Kept { _held: held, inner }))
+    }
+}
+
+/// A device whose users are kept off while it lives.
+struct Kept {
+    // Goes first: that the lock of `inner` is free tells that all of it is.
+    _held: Vec<File>,
+    inner: Arc<dyn Device>,
+}
+
+impl Device for Kept {
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.inner.read_at(offset, buffer)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.inner.write_at(offset, data)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.inner.flush()
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.inner.discard(offset, len)
+    }
+
+    fn write_zeros(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.inner.write_zeros(offset, len)
+    }
+}
+
+/// The promise that nobody writes an image through the door. It ends with this value, or with the process.
+#[derive(Debug)]
+pub struct Shared {
+    _held: Vec<File>,
+}
+
+/// Keeps writers off an image, together with others who only read.
+///
+/// # Errors
+/// See [`ImageError`]; that somebody writes is [`ImageError::InUse`].
+pub fn share(name: &OsStr) -> Result<Shared, ImageError> {
+    let found = Found::new(name, false)?;
+    let mut held = claim::lock(&found.file, &found.ground, Kind::Shared)?;
+    if let Some(user) = users::find(&found.ground, Purpose::Read) {
+        return Err(ImageError::InUse(user));
+    }
+    held.push(found.file);
+    Ok(Shared { _held: held })
+}
+
+/// Who may be changing an image that is only read, if anybody is.
+#[must_use]
+pub fn writer_of(name: &OsStr) -> Option<User> {
+    let found = Found::new(name, false).ok()?;
+    claim::holder(&found.file, &found.ground, Kind::Shared)
+        .or_else(|| users::find(&found.ground, Purpose::Read))
+}
+
+/// Whether nobody holds the lock that a mount holds.
+///
+/// # Errors
+/// The image can't be opened.
+pub fn is_free(image: &Path) -> Result<bool, ImageError> {
+    let found = Found::new(image.as_os_str(), false)?;
+    Ok(claim::holder(&found.file, &found.ground, Kind::Alone).is_none())
+}
+
+/// The right to let a new file take the name of another, which nobody uses as an image.
+#[derive(Debug)]
+pub struct Replacing {
+    _held: Vec<File>,
+}
+
+/// Asks for it. A name that is not taken is free.
+///
+/// # Errors
+/// Who uses the file that has the name.
+pub fn replace(target: &Path) -> io::Result<Replacing> {
+    let is_file = fs::symlink_metadata(target).is_ok_and(|facts| facts.is_file());
+    if !is_file {
+        return Ok(Replacing { _held: Vec::new() });
+    }
+    let in_use = |user: User| io::Error::other(ImageError::InUse(user));
+    let ground = Ground::of(target, 0, u64::MAX)?;
+    let mut held = Vec::new();
+    if let Ok(file) = File::options().read(true).write(true).open(target) {
+        held = claim::lock(&file, &ground, Kind::Alone).map_err(io::Error::other)?;
+        held.push(file);
+    } else if let Ok(file) = File::open(target)
+        && let Some(user) = claim::holder(&file, &ground, Kind::Alone)
+    {
+        return Err(in_use(user));
+    }
+    users::find(&ground, Purpose::Replace).map_or(Ok(Replacing { _held: held }), |user| Err(in_use(user)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,98 @@
+//! The kernel's table of mounts, as this process sees it.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// One line of the table.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Mount {
+    /// The block device, if the file system is on one by itself.
+    pub(super) device: Option<u64>,
+    pub(super) directory: PathBuf,
+    /// The type of file system.
+    pub(super) kind: String,
+    pub(super) source: PathBuf,
+    /// The volume, not only this view of it, is not written.
+    pub(super) read_only: bool,
+}
+
+/// All mounts, the last one on a directory last. Empty where there is no such table.
+pub(super) fn all() -> Vec<Mount> {
+    let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    table.split(|byte| *byte == b'\n').filter_map(line).collect()
+}
+
+/// What is mounted on a directory at last: its type and source.
+#[must_use]
+pub fn mounted_on(directory: &Path) -> Option<(String, PathBuf)> {
+    let last = all().into_iter().rfind(|mount| mount.directory == directory)?;
+    Some((last.kind, last.source))
+}
+
+/// `ID PARENT MAJOR:MINOR ROOT DIRECTORY OPTIONS [TAG...] - TYPE SOURCE OPTIONS-OF-THE-VOLUME`
+fn line(line: &[u8]) -> Option<Mount> {
+    let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
+    let numbers = std::str::from_utf8(fields.get(2)?).ok()?;
+    let (major, minor) = numbers.split_once(':')?;
+    let (major, minor): (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
+    let dash = fields.iter().position(|field| *field == b"-")?;
+    let words = fields.get(dash + 3)?;
+    Some(Mount {
+        // Volumes without a block device of their own have the major number 0.
+        device: (major != 0).then(|| rustix::fs::makedev(major, minor)),
+        directory: unescaped(fields.get(4)?),
+        kind: String::from_utf8_lossy(fields.get(dash + 1)?).into_owned(),
+        source: unescaped(fields.get(dash + 2)?),
+        read_only: words.split(|byte| *byte == b',').any(|word| word == b"ro"),
+    })
+}
+
+/// The kernel writes blanks, line ends and backslashes as three octal digits.
+fn unescaped(field: &[u8]) -> PathBuf {
+    let mut out = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let [first, tail @ ..] = rest {
+        let code = tail.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
+        match code.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) if *first == b'\\' => {
+                out.push(byte);
+                rest = tail.get(3..).unwrap_or_default();
+            }
+            _ => {
+                out.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    PathBuf::from(OsStr::from_bytes(&out))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_the_table_are_understood() {
+        let text =
+            b"36 35 7:3 / /mnt/a\\040b rw,noatime shared:1 master:2 - ext4 /dev/loop3 ro,errors=remount-ro";
+        let mount = line(text).unwrap();
+        assert_eq!(mount.device, Some(rustix::fs::makedev(7, 3)));
+        assert_eq!((mount.directory.as_path(), &*mount.kind), (Path::new("/mnt/a b"), "ext4"));
+        assert_eq!((mount.source.as_path(), mount.read_only), (Path::new("/dev/loop3"), true));
+        let text = b"36 35 0:52 / /m ro - fuse.plat /a.img@part1 rw,user_id=0";
+        let mount = line(text).unwrap();
+        assert_eq!((mount.device, mount.read_only), (None, false), "the volume counts, not the view");
+        for wrong in
+            ["", "36 35 7:3 / /mnt rw", "36 35 x / /mnt rw - ext4 /dev/sda rw", "36 35 7:3 / /m rw - ext4"]
+        {
+            assert_eq!(line(wrong.as_bytes()), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn this_machine_has_a_root() {
+        assert!(mounted_on(Path::new("/")).is_some());
+    }
+}

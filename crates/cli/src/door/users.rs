@@ -1,0 +1,164 @@
+//! Who uses an image beside us, and what frees it. Locks are another matter.
+//!
+//! A volume that the kernel has mounted read-only counts for whoever writes: the kernel keeps what it read,
+//! and would mix it with what is new. Those who only read may share it.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use super::ground::{self, Ground};
+use super::mounts::{self, Mount};
+use crate::text::Shown;
+
+/// What an image is wanted for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Purpose {
+    /// Only others' writing is in the way.
+    Read,
+    /// Changes in place.
+    Write,
+    /// Another file takes its name: whoever has it open would go on with the old one.
+    Replace,
+}
+
+/// Who uses an image.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum User {
+    /// A mount of the kernel's, or of another program by FUSE.
+    Mount {
+        /// Where.
+        directory: PathBuf,
+        /// The type of file system.
+        kind: String,
+        /// The volume is not written.
+        read_only: bool,
+    },
+    /// A loop device stands on the file.
+    Loop(PathBuf),
+    /// Something took the block device for itself: another mount, or what is named.
+    Claimed {
+        /// The block device.
+        device: PathBuf,
+        /// RAID, LVM or the like.
+        holders: Vec<String>,
+    },
+    /// A program that uses this door, or locks what it writes.
+    Program,
+}
+
+fn shown(path: &std::path::Path) -> Shown<'_> {
+    Shown(path.as_os_str().as_encoded_bytes())
+}
+
+impl fmt::Display for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            User::Mount { directory, kind, read_only } => {
+                let plat = kind == "fuse.plat";
+                let who = match kind.as_str() {
+                    "fuse.plat" => "plat has it".to_owned(),
+                    other if other.starts_with("fuse.") => format!("{other} has it"),
+                    _ => "the kernel has it".to_owned(),
+                };
+                let how = if *read_only { " read-only" } else { "" };
+                let directory = shown(directory);
+                let remedy = if plat { "plat umount" } else { "umount" };
+                write!(f, "{who} mounted{how} on {directory}; `{remedy} {directory}` frees it")
+            }
+            User::Loop(device) => {
+                let device = shown(device);
+                write!(f, "{device} stands on it; `losetup -d {device}` frees it")
+            }
+            User::Claimed { device, holders } if holders.is_empty() => write!(
+                f,
+                "{} is taken: it is mounted where this process can't see it, or another program has it for itself",
+                shown(device)
+            ),
+            User::Claimed { device, holders } => {
+                write!(f, "{} is part of {}; take that apart first", shown(device), holders.join(", "))
+            }
+            User::Program => write!(f, "another program changes it, or reads it and keeps others off"),
+        }
+    }
+}
+
+/// Who uses these bytes in a way that is in the way of the purpose, as far as the kernel tells.
+pub(super) fn find(wanted: &Ground, purpose: Purpose) -> Option<User> {
+    let in_the_way = |mount: &Mount| !(purpose == Purpose::Read && mount.read_only);
+    let mounts = mounts::all().into_iter().filter(|mount| mount.kind != "fuse.plat" && in_the_way(mount));
+    if let Some(mount) = on_ground(wanted, mounts) {
+        return Some(User::from(mount));
+    }
+    if purpose == Purpose::Read {
+        return None;
+    }
+    let above = ground::loops().into_iter().filter(|(block, _)| !wanted.has(*block));
+    let mut above = above.filter(|(block, _)| Ground::of_block(*block).is_some_and(|it| it.meets(wanted)));
+    if purpose == Purpose::Replace {
+        return above.next().map(|(_, path)| User::Loop(path));
+    }
+    let taken = above.find_map(|(block, path)| taken_where(wanted, block, path));
+    taken.or_else(|| wanted.layers().iter().filter(|layer| layer.behind_loop).find_map(taken_layer))
+}
+
+/// The mount by `plat` of these bytes: its lock is what counts, this gives its name.
+pub(super) fn plat_mount(wanted: &Ground) -> Option<User> {
+    let mounts = mounts::all().into_iter().filter(|mount| mount.kind == "fuse.plat");
+    on_ground(wanted, mounts).map(User::from)
+}
+
+impl From<Mount> for User {
+    fn from(mount: Mount) -> Self {
+        User::Mount { directory: mount.directory, kind: mount.kind, read_only: mount.read_only }
+    }
+}
+
+/// The first of the mounts that is of these bytes.
+fn on_ground(wanted: &Ground, mut mounts: impl Iterator<Item = Mount>) -> Option<Mount> {
+    let mut others = std::collections::HashSet::new();
+    mounts.find(|mount| {
+        let Some(block) = mount.device else {
+            return ground_of_source(mount).is_some_and(|ground| ground.meets(wanted));
+        };
+        // A machine has many mounts of few devices.
+        if others.contains(&block) {
+            return false;
+        }
+        let meets = Ground::of_block(block).is_some_and(|ground| ground.meets(wanted));
+        if !meets {
+            others.insert(block);
+        }
+        meets
+    })
+}
+
+/// What a mount without a block device of its own is of. The sources of others are not looked at: they
+/// may be names of machines that do not answer.
+fn ground_of_source(mount: &Mount) -> Option<Ground> {
+    if mount.kind == "fuse.plat" {
+        return super::Found::new(mount.source.as_os_str(), false).ok().map(|found| found.ground);
+    }
+    let is_path =
+        mount.source.is_absolute() && (mount.kind.starts_with("fuse.") || mount.source.starts_with("/dev/"));
+    if is_path { Ground::of(&mount.source, 0, u64::MAX).ok() } else { None }
+}
+
+/// Whether somebody took a loop device for itself, or a partition of it, where it meets what is wanted.
+fn taken_where(wanted: &Ground, block: u64, path: PathBuf) -> Option<User> {
+    let parts = ground::partitions(block);
+    if parts.is_empty() {
+        return super::claim::taken(block, path);
+    }
+    let met = parts.into_iter().filter_map(|(_, _, path)| {
+        let ground = Ground::of(&path, 0, u64::MAX).ok()?;
+        ground.meets(wanted).then_some((ground.block()?, path))
+    });
+    met.into_iter().find_map(|(block, path)| super::claim::taken(block, path))
+}
+
+/// The same of a block device that a loop device leads to.
+fn taken_layer(layer: &ground::Layer) -> Option<User> {
+    let block = layer.block()?;
+    let wanted = Ground::of(&layer.path, layer.start, layer.end).ok()?;
+    taken_where(&wanted, block, layer.path.clone())
+}
