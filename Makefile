@@ -4,7 +4,7 @@ CARGO ?= cargo
 FUZZ_SECONDS ?= 60
 CRASH_STATES ?= 100000
 
-.PHONY: all build test crash models demo bench setup fmt lint docs deny fuzz images tidy
+.PHONY: all build test crash crash-kernel models demo bench setup fmt lint docs deny fuzz images tidy
 
 all: build
 
@@ -15,6 +15,10 @@ build:
 # Every test of the workspace, with the tools they need installed first; those that need root, a loop device or FUSE say SKIPPED when they cannot run.
 test: setup models
 	$(CARGO) test --workspace
+
+# Crashes of volumes that the kernel works on (CRASHES), each then opened for writing by the library, `put` and a mount.
+crash-kernel:
+	PLATFS_STEPS=$(CRASHES) $(CARGO) test --release -p plat --test killed many_crashes_under_the_kernel -- --ignored --nocapture
 
 # At least 100,000 different crash states of each order, recovered and judged (CRASH_STATES), and every planted fault found.
 crash:

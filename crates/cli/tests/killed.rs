@@ -3,6 +3,8 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "killed/kernel.rs"]
+mod kernel;
 mod support;
 
 use std::fs::{self, File};

@@ -54,6 +54,7 @@ pub struct OpenOptions {
     pub(crate) tunables: Vec<(String, u32)>,
     pub(crate) directories: DirectoryPolicyKind,
     pub(crate) loading: bool,
+    pub(crate) replaying: bool,
     pub(crate) closes_untold: bool,
     pub(crate) delay: u64,
     pub(crate) cache: Option<u64>,
@@ -194,6 +195,13 @@ impl OpenOptions {
             (false, _) => {}
         }
         self
+    }
+
+    /// For replay of fast commits: the volume is opened as its log left it, and nothing is done to it but what the
+    /// caller does.
+    pub(crate) fn replaying(write: bool) -> Self {
+        let replaying = OpenOptions { replaying: true, ..Self::new() };
+        replaying.write(write).loading(true).unordered(true).force(true)
     }
 
     pub(crate) fn uses_journal(&self) -> bool {

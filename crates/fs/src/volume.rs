@@ -100,6 +100,9 @@ struct Recovered {
 }
 
 fn recovered(device: Arc<dyn Device>, options: &OpenOptions) -> Result<Recovered> {
+    if options.replaying {
+        return Ok(Recovered { device, recovery: None, unclean: None });
+    }
     let (device, recovery) = replayed(device, options)?;
     let is_phased = options.write && !options.loading && options.ordering.is_phased();
     let unclean = if is_phased { unclean(&device, options)? } else { None };
@@ -153,7 +156,11 @@ impl Volume {
     /// writing, can't write; a journal that can't be replayed, or for writing not wholly.
     pub fn open(device: Arc<dyn Device>, options: &OpenOptions) -> Result<Self> {
         let Recovered { device, recovery, unclean } = recovered(device, options)?;
-        let (mut raw, format) = readable(&*device)?;
+        let (mut raw, mut format) = readable(&*device)?;
+        if options.replaying {
+            // Its log is in place.
+            format.features.incompat.remove(Incompat::RECOVER);
+        }
         let log2 = format.geometry.block_size.log2();
         let cache = Cache::new(Arc::clone(&device), format.geometry.block_size, format.sealer);
         let cache = Arc::new(match options.cache {
@@ -167,6 +174,11 @@ impl Volume {
             let (policy, loading) = (options.block_policy()?, options.loading);
             let cache = Arc::clone(&cache);
             let space = Space::for_writing(&*device, &format, cache, policy, options.directories, loading)?;
+            let sums = space.descriptors().sums(&format)?;
+            // Linux keeps the sums of the superblock up to date only when it closes a volume: what is taken
+            // and freed from now on is added to those of the groups.
+            raw.set_free_blocks_count(sums.blocks);
+            raw.s_free_inodes_count.set(sums.inodes);
             match options.bitmaps {
                 Some(bytes) => space.bounded(bytes),
                 None => space,
@@ -205,7 +217,7 @@ impl Volume {
         if let Some(unclean) = unclean {
             volume.begin_reclaiming(unclean);
         }
-        if options.write {
+        if options.write && !options.replaying {
             volume.clean_orphans()?;
         }
         Ok(volume)

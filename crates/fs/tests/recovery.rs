@@ -9,14 +9,17 @@ use std::sync::Arc;
 
 use platfs::device::{Device, FileDevice};
 use platfs::journal::{self, Recovery};
-use platfs::{OpenOptions, Volume};
+use platfs::ondisk::units::{Group, InodeNumber};
+use platfs::{Attributes, Kind, NewInode, OpenOptions, Volume};
 use testkit::mount::Mounted;
 use testkit::scratch::Scratch;
 use testkit::snapshot::{Rules, Snapshot, differences};
-use testkit::unclean::{KINDS, Kind, Worked};
-use testkit::{mount, tool};
+use testkit::unclean::{self, KINDS, Worked};
+use testkit::{fsck, mount, tool};
 use tree::Walk;
 
+#[path = "recovery/fast_commits.rs"]
+mod fast_commits;
 mod tree;
 
 fn device(image: &Path) -> Arc<dyn Device> {
@@ -28,9 +31,10 @@ fn copy(image: &Path, to: &Path) {
     fs::copy(image, to).unwrap();
 }
 
-/// Bytes that may differ from those that e2fsck leaves: of the superblock the time of writing, the state of
-/// the last check, how much was written (e2fsck's doing) and its checksum.
-const EXCUSED: [(usize, usize); 4] = [(0x30, 4), (0x40, 4), (0x178, 8), (0x3FC, 4)];
+/// Bytes that may differ from those that e2fsck leaves: of the superblock the sums of what is free (of which e2fsck
+/// takes care later), the time of writing, the state of the last check, how much was written (e2fsck's doing) and its
+/// checksum.
+const EXCUSED: [(usize, usize); 5] = [(0x0C, 8), (0x30, 4), (0x40, 4), (0x178, 8), (0x3FC, 4)];
 
 fn excused(at: usize) -> bool {
     EXCUSED.iter().any(|(start, len)| (1024 + start..1024 + start + len).contains(&at))
@@ -51,6 +55,27 @@ fn as_e2fsck(image: &Path, scratch: &Scratch) -> Recovery {
     recovery
 }
 
+/// Opens a copy for writing and closes it, as whoever changes it does: the superblock's sums are those of its groups.
+fn as_written(image: &Path, scratch: &Scratch) {
+    let written = scratch.join("written");
+    copy(image, &written);
+    let volume = Volume::open(device(&written), &OpenOptions::new().write(true)).unwrap();
+    let new = NewInode { kind: Kind::File, attributes: Attributes::default(), xattrs: &[] };
+    volume.create(InodeNumber::ROOT, b"new", &new).unwrap();
+    volume.close().unwrap();
+    fsck::assert_clean(&written);
+    copy(image, &written);
+    journal::replay(&device(&written)).unwrap();
+    let volume = Volume::open(device(&written), &OpenOptions::new()).unwrap();
+    let (raw, groups) = (volume.superblock(), volume.format().geometry.groups);
+    let descriptors = volume.space().descriptors();
+    let of = |group| descriptors.get(volume.format(), Group(group)).unwrap();
+    let (blocks, inodes) = (0..groups).map(of).fold((0, 0), |(blocks, inodes), group| {
+        (blocks + u64::from(group.free_clusters()), inodes + group.free_inodes())
+    });
+    assert_eq!((raw.free_blocks_count(), raw.s_free_inodes_count.get()), (blocks, inodes));
+}
+
 /// Reads the image as it is, and lets the kernel replay and show a copy: the same tree.
 fn as_kernel(image: &Path, scratch: &Scratch) {
     let before = fs::read(image).unwrap();
@@ -65,7 +90,7 @@ fn as_kernel(image: &Path, scratch: &Scratch) {
     assert!(differ.is_empty(), "{}", differ.into_iter().take(8).collect::<Vec<_>>().join("\n"));
 }
 
-fn judge(kind: &Kind, seed: u64, count: u64) -> Recovery {
+fn judge(kind: &unclean::Kind, seed: u64, count: u64) -> Recovery {
     let scratch = Scratch::new("recovery");
     let mut worked = Worked::new(&scratch, kind, seed).unwrap();
     let mut sum = Recovery::default();
@@ -75,6 +100,7 @@ fn judge(kind: &Kind, seed: u64, count: u64) -> Recovery {
         worked.snapshot(&image).unwrap_or_else(|| panic!("{}: the image never stood still", kind.name));
         let recovery = as_e2fsck(&image, &scratch);
         as_kernel(&image, &scratch);
+        as_written(&image, &scratch);
         assert_eq!(recovery.missing(), None, "{}, seed {seed}, snapshot {number}", kind.name);
         sum.transactions += recovery.transactions;
         sum.blocks += recovery.blocks;

@@ -76,7 +76,7 @@ fn replay(device: &Arc<Staged>, chosen: &Chosen, report: &mut Report<'_>) -> Raw
     raw.set_features(features);
     let dynamic: Arc<dyn Device> = Arc::clone(device) as Arc<dyn Device>;
     let (found, plan) = match journal::plan(&dynamic, &raw) {
-        Ok(plan) if !marked && plan.recovery.transactions == 0 => return chosen.raw,
+        Ok(plan) if !marked && plan.is_empty() => return chosen.raw,
         Ok(plan) => {
             let missing = plan.recovery.missing().map(|words| format!("; {words}")).unwrap_or_default();
             (format!("{}{missing}", plan.recovery), Some(plan))
@@ -92,7 +92,7 @@ fn replay(device: &Arc<Staged>, chosen: &Chosen, report: &mut Report<'_>) -> Raw
     let done = device
         .write_at(SUPERBLOCK_OFFSET, raw.as_bytes())
         .map_err(|source| Error::io("staging the superblock", source))
-        .and_then(|()| plan.write(&**device));
+        .and_then(|()| plan.write_at_once(&**device));
     let after = done.and_then(|()| admission::read_superblock(&**device)).and_then(superblock::usable_as);
     after.unwrap_or_else(|_| {
         features.incompat -= Incompat::RECOVER;

@@ -31,13 +31,32 @@ pub struct Overlay {
     base: Arc<dyn Device>,
     block_size: BlockSize,
     changed: RwLock<BTreeMap<u64, Instead>>,
+    most: u64,
 }
 
 impl Overlay {
     /// A device without changes as yet, of blocks of this size.
     #[must_use]
     pub fn new(base: Arc<dyn Device>, block_size: BlockSize) -> Self {
-        Overlay { base, block_size, changed: RwLock::default() }
+        Overlay { base, block_size, changed: RwLock::default(), most: u64::MAX }
+    }
+
+    /// The same with a bound on the bytes of changed blocks: writes beyond fail.
+    #[must_use]
+    pub fn bounded(mut self, bytes: u64) -> Self {
+        self.most = bytes >> self.block_size.log2();
+        self
+    }
+
+    /// The blocks that were written, whole.
+    #[must_use]
+    pub fn written(&self) -> BTreeMap<u64, Box<[u8]>> {
+        let changed = self.changed.read().unwrap_or_else(PoisonError::into_inner);
+        let written = changed.iter().filter_map(|(block, instead)| match instead {
+            Instead::Bytes(bytes) => Some((*block, bytes.clone())),
+            Instead::Copy { .. } => None,
+        });
+        written.collect()
     }
 
     /// Has block `block` read as the block that begins at byte `offset` of the device below, maybe with
@@ -133,6 +152,12 @@ impl Device for Overlay {
             };
             if let Some(to) = bytes.get_mut(inside..inside + len) {
                 to.copy_from_slice(piece);
+            }
+            if changed.len() as u64 >= self.most && !changed.contains_key(&block) {
+                return Err(io::Error::new(
+                    io::ErrorKind::OutOfMemory,
+                    "too much is changed to be kept in memory",
+                ));
             }
             changed.insert(block, Instead::Bytes(bytes));
             rest = behind;

@@ -1,11 +1,13 @@
 //! The journal (jbd2): what an unclean volume's log holds, and bringing it in.
 //!
-//! Owns: where the log lies, which copies of blocks in it count, and their way to their places, on the
-//! device or in memory; writing the log of a volume that is changed. Excludes: the bytes of the log ([`ondisk::journal`]).
+//! Owns: where the log lies, which copies of blocks in it count, what fast commits behind it come to, and the way of
+//! both to their places, on the device or in memory; writing the log of a volume that is changed. Excludes: the bytes of the log ([`ondisk::journal`]).
 //!
 //! As in Linux and e2fsck, replay goes over the log for what is complete (scan), for what is revoked, and
-//! for the copies. Nothing is written before all of it has been judged.
+//! for the copies; then come fast commits ([`fast`]). Nothing is written before all of it has been judged.
 
+mod deposit;
+mod fast;
 mod place;
 mod replay;
 mod running;
@@ -41,8 +43,8 @@ pub struct Recovery {
     /// An error that the file system had told the journal of, as a positive number of `errno`: the
     /// volume is marked as having errors.
     pub recorded_error: Option<u32>,
-    /// Fast commits follow the log, which are not brought in: what they say is missing.
-    pub fast_commits: bool,
+    /// Fast commits behind the log, which were brought in with it.
+    pub fast_commits: u32,
     /// Why not all that was committed could be brought in; all before it was.
     pub damage: Option<String>,
 }
@@ -51,18 +53,15 @@ impl Recovery {
     /// What is missing although it was committed, in words; `None` if nothing is.
     #[must_use]
     pub fn missing(&self) -> Option<String> {
-        match (&self.damage, self.fast_commits) {
-            (Some(damage), _) => Some(format!("its journal is damaged: {damage}")),
-            (None, true) => Some("its journal holds fast commits, which are not replayed".into()),
-            (None, false) => None,
-        }
+        self.damage.as_ref().map(|damage| format!("its journal is damaged: {damage}"))
     }
 }
 
 impl fmt::Display for Recovery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Recovery { transactions, blocks, revoked, .. } = self;
-        write!(f, "{transactions} transactions, {blocks} blocks, {revoked} copies revoked")
+        let Recovery { transactions, blocks, revoked, fast_commits, .. } = self;
+        write!(f, "{transactions} transactions, {blocks} blocks, {revoked} copies revoked")?;
+        if *fast_commits > 0 { write!(f, ", {fast_commits} fast commits") } else { Ok(()) }
     }
 }
 
@@ -75,7 +74,9 @@ pub(crate) fn is_pending(raw: &RawSuperblock) -> bool {
 pub(crate) fn plan(device: &Arc<dyn Device>, raw: &RawSuperblock) -> Result<Replay> {
     let format = Format::from_superblock(raw)?;
     let log = Log::find(device, raw, &format)?;
-    scan::scan(&log, &format)
+    let mut replay = scan::scan(log, &format)?;
+    replay.take_in_fast_commits(device)?;
+    Ok(replay)
 }
 
 /// Replays a volume's journal on its device, as far as it is in order; nothing is done if there is nothing

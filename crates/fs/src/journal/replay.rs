@@ -1,6 +1,8 @@
 //! Bringing the copies of a log to their places, and emptying the log.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::sync::Arc;
 
 use ondisk::corrupt::Place;
 use ondisk::features::Incompat;
@@ -10,12 +12,18 @@ use ondisk::superblock::{RawSuperblock, STATE_ERROR, SUPERBLOCK_OFFSET};
 use ondisk::units::{Block, BlockSize};
 use zerocopy::IntoBytes;
 
-use super::Recovery;
+use super::fast::Found;
 use super::place::Log;
+use super::scan::End;
+use super::{Recovery, deposit};
 use crate::admission::read_superblock;
 use crate::device::{Device, Overlay};
 use crate::error::{Error, Result};
 use crate::format::Format;
+use crate::space::Descriptors;
+
+/// Bytes of blocks that fast commits may change. Those of Linux's usual area change a few MiB.
+const CHANGED_MAX: u64 = 512 << 20;
 
 /// Where the copy of a block stands.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +37,12 @@ pub(super) struct Copy {
 /// All that replay will do.
 pub(crate) struct Replay {
     block_size: BlockSize,
+    log: Log,
+    end: End,
     copies: BTreeMap<Block, Copy>,
+    fast: Option<Found>,
+    /// Blocks that fast commits change, as they will be.
+    changed: BTreeMap<u64, Box<[u8]>>,
     /// Where the journal's superblock stands, and what it will be.
     superblock_at: u64,
     superblock: RawJournalSuperblock,
@@ -38,22 +51,48 @@ pub(crate) struct Replay {
 }
 
 impl Replay {
-    /// `next` is the transaction with which the log goes on.
+    /// `end` is where the log goes on.
     pub(super) fn new(
-        log: &Log,
+        log: Log,
         format: &Format,
-        next: u32,
+        end: End,
         copies: BTreeMap<Block, Copy>,
+        fast: Option<Found>,
         recovery: Recovery,
     ) -> Result<Self> {
         let mut superblock = log.superblock;
         superblock.s_start.set(0);
-        superblock.s_sequence.set(next);
+        superblock.s_sequence.set(end.sequence.wrapping_add(1));
         superblock.s_errno.set(0);
         superblock.seal();
         let superblock_at = log.offset(0)?;
         let block_size = format.geometry.block_size;
-        Ok(Replay { block_size, copies, superblock_at, superblock, recovery })
+        let changed = BTreeMap::new();
+        Ok(Replay { block_size, log, end, copies, fast, changed, superblock_at, superblock, recovery })
+    }
+
+    /// Finds out which blocks fast commits change. Those that can't be brought in are damage.
+    pub(super) fn take_in_fast_commits(&mut self, device: &Arc<dyn Device>) -> Result<()> {
+        let Some(fast) = &self.fast else { return Ok(()) };
+        let overlay = Arc::new(Overlay::new(Arc::clone(device), self.block_size).bounded(CHANGED_MAX));
+        self.show_copies(&overlay);
+        match fast.apply(&self.log, &overlay) {
+            Ok(()) => {
+                self.recovery.fast_commits = fast.commits;
+                self.changed = overlay.written();
+                // Its sums follow from the groups in the end, and nothing else of it changes.
+                self.changed.remove(&(SUPERBLOCK_OFFSET >> self.block_size.log2()));
+            }
+            // One that is too much for memory is the records' fault, not the device's.
+            Err(Error::Io { action, source }) if source.kind() != ErrorKind::OutOfMemory => {
+                return Err(Error::Io { action, source });
+            }
+            Err(error) => {
+                let what = format!("fast commits can't be brought in: {error}");
+                self.recovery.damage.get_or_insert(what);
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn block_size(&self) -> BlockSize {
@@ -65,19 +104,48 @@ impl Replay {
         self.superblock_at
     }
 
-    /// Shows the volume as it will be, in memory.
-    pub(super) fn lay_over(&self, overlay: &Overlay) -> Result<()> {
-        let before = read_superblock(overlay)?;
+    /// Whether nothing waits in the journal.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.recovery.transactions == 0 && self.fast.is_none()
+    }
+
+    fn show_copies(&self, overlay: &Overlay) {
         for (block, copy) in &self.copies {
             overlay.redirect(block.0, copy.offset, copy.escaped);
         }
+    }
+
+    /// Shows the volume as it will be, in memory.
+    pub(super) fn lay_over(&self, overlay: &Overlay) -> Result<()> {
+        let before = read_superblock(overlay)?;
+        self.show_copies(overlay);
+        self.write_changed(overlay)?;
         self.finish(overlay, &before)
     }
 
+    /// Writes the volume as it will be to a device that a crash does not leave half written.
+    pub(crate) fn write_at_once(&self, device: &dyn Device) -> Result<()> {
+        let before = read_superblock(device)?;
+        self.write_copies(device)?;
+        self.write_changed(device)?;
+        self.finish(device, &before)
+    }
+
     /// Writes the volume as it will be. Cut short at any point, it can be done again: the log is emptied
-    /// only when all it holds is stable.
+    /// only when all it holds is stable, and what fast commits come to goes through it.
     pub(crate) fn write(&self, device: &dyn Device) -> Result<()> {
         let before = read_superblock(device)?;
+        self.write_copies(device)?;
+        flush(device)?;
+        if !self.changed.is_empty() {
+            deposit::deposit(device, &self.log, self.end, &self.changed)?;
+            self.write_changed(device)?;
+            flush(device)?;
+        }
+        self.finish(device, &before)
+    }
+
+    fn write_copies(&self, device: &dyn Device) -> Result<()> {
         let mut bytes = vec![0; self.block_size.bytes_usize()];
         for (block, copy) in &self.copies {
             let failed = |source| Error::io(format!("replaying the journal's copy of block {block}"), source);
@@ -87,8 +155,14 @@ impl Replay {
             }
             device.write_at(block.0 << self.block_size.log2(), &bytes).map_err(failed)?;
         }
-        flush(device)?;
-        self.finish(device, &before)
+        Ok(())
+    }
+
+    fn write_changed(&self, device: &dyn Device) -> Result<()> {
+        self.changed.iter().try_for_each(|(block, bytes)| {
+            let written = device.write_at(block << self.block_size.log2(), bytes);
+            written.map_err(|source| Error::io(format!("bringing fast commits to block {block}"), source))
+        })
     }
 
     /// Says in both superblocks that nothing waits for replay, that of the volume last.
@@ -99,6 +173,7 @@ impl Replay {
             return Err(Error::corrupt(Place::Journal, "holds a superblock with a wrong checksum"));
         }
         keep_errors(&mut raw, before);
+        count(device, &format, &mut raw);
         if self.recovery.recorded_error.is_some() {
             raw.s_state.set(raw.s_state.get() | STATE_ERROR);
         }
@@ -120,6 +195,15 @@ impl Replay {
         flush(device)?;
         device.write_at(SUPERBLOCK_OFFSET, raw.as_bytes()).map_err(failed)?;
         flush(device)
+    }
+}
+
+/// The log has copies of groups, but hardly ever one of the superblock: Linux writes its sums when it closes a volume.
+/// Where descriptors are damaged the sums stay, for a check to tell of both.
+fn count(device: &dyn Device, format: &Format, raw: &mut RawSuperblock) {
+    if let Ok(sums) = Descriptors::load(device, format).and_then(|groups| groups.sums(format)) {
+        raw.set_free_blocks_count(sums.blocks);
+        raw.s_free_inodes_count.set(sums.inodes);
     }
 }
 

@@ -6,13 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use ondisk::journal::BlockKind;
-use ondisk::journal::fast_commit::{FastCommits, Pending};
 use ondisk::journal::log::{Header, TransactionCrc, is_later};
 use ondisk::units::Block;
 
-use super::Recovery;
 use super::place::{Log, bad};
 use super::replay::{Copy, Replay};
+use super::{Recovery, fast};
 use crate::error::Result;
 use crate::format::Format;
 
@@ -85,7 +84,16 @@ impl<'l> Walk<'l> {
 }
 
 /// Where the log ends.
-struct End {
+#[derive(Clone, Copy)]
+pub(super) struct End {
+    /// The first transaction that does not count.
+    pub(super) sequence: u32,
+    /// The block behind the last that does.
+    pub(super) at: u32,
+}
+
+/// What is complete of a log.
+struct Complete {
     /// The first transaction that does not count.
     sequence: u32,
     damage: Option<String>,
@@ -94,13 +102,13 @@ struct End {
 /// Finds the last complete transaction. A checksum that is wrong ends the log: without a word where the
 /// blocks may be left from an earlier use of the journal (times go back), or a commit may come before what
 /// it commits; else as damage.
-fn end_of(log: &Log) -> Result<End> {
+fn end_of(log: &Log) -> Result<Complete> {
     let mut walk = Walk::new(log);
     let mut crc = TransactionCrc::default();
     let (mut last, mut doubtful) = (0, false);
     let damaged = |sequence: u32, what: &str| {
         let damage = Some(format!("a checksum of {what} of transaction {sequence} is wrong"));
-        Ok(End { sequence, damage })
+        Ok(Complete { sequence, damage })
     };
     while let Some(kind) = walk.next()? {
         match kind {
@@ -132,7 +140,7 @@ fn end_of(log: &Log) -> Result<End> {
             BlockKind::SuperblockV1 | BlockKind::SuperblockV2 => break,
         }
     }
-    Ok(End { sequence: walk.sequence, damage: None })
+    Ok(Complete { sequence: walk.sequence, damage: None })
 }
 
 /// The blocks of which complete transactions hold copies.
@@ -220,26 +228,11 @@ impl Choice<'_> {
     }
 }
 
-/// Whether fast commits follow the last complete transaction.
-fn fast_commits(log: &Log, next: u32) -> Result<bool> {
-    let mut commits = FastCommits::before(next);
-    let mut bytes = vec![0; log.format.block_len()];
-    for at in log.superblock.log_end()..log.blocks() {
-        log.read(at, &mut bytes)?;
-        match commits.block(&bytes) {
-            Pending::Yes => return Ok(true),
-            Pending::No => break,
-            Pending::ReadOn => {}
-        }
-    }
-    Ok(false)
-}
-
 /// Judges a whole log.
-pub(super) fn scan(log: &Log, format: &Format) -> Result<Replay> {
+pub(super) fn scan(log: Log, format: &Format) -> Result<Replay> {
     let start = log.superblock.s_sequence.get();
     let mut choice = Choice {
-        log,
+        log: &log,
         format,
         revoked: HashMap::new(),
         copies: BTreeMap::new(),
@@ -247,23 +240,30 @@ pub(super) fn scan(log: &Log, format: &Format) -> Result<Replay> {
     };
     let error = log.superblock.s_errno.get();
     choice.recovery.recorded_error = (error != 0).then(|| error.cast_signed().unsigned_abs());
-    let mut next = start;
+    let (mut next, mut at) = (start, log.superblock.s_start.get());
+    let mut fast = None;
     if !log.superblock.is_clean() {
-        let end = end_of(log)?;
+        let end = end_of(&log)?;
         choice.recovery.damage = end.damage;
         choice.recovery.transactions = end.sequence.wrapping_sub(start);
-        choice.recovery.fast_commits = fast_commits(log, end.sequence)?;
-        choice.revoked = revoked(log, end.sequence, &targets(log, end.sequence)?)?;
-        let mut walk = Walk::new(log);
+        if choice.recovery.damage.is_none() {
+            fast = fast::find(&log, end.sequence)?;
+        }
+        choice.revoked = revoked(&log, end.sequence, &targets(&log, end.sequence)?)?;
+        let mut walk = Walk::new(&log);
         while let Some(kind) = walk.next_before(end.sequence)? {
             match kind {
                 BlockKind::Descriptor => choice.descriptor(&mut walk)?,
-                BlockKind::Commit => walk.sequence = walk.sequence.wrapping_add(1),
+                BlockKind::Commit => {
+                    walk.sequence = walk.sequence.wrapping_add(1);
+                    at = walk.at;
+                }
                 _ => {}
             }
         }
         next = end.sequence;
     }
     choice.recovery.blocks = choice.copies.len() as u64;
-    Replay::new(log, format, next.wrapping_add(1), choice.copies, choice.recovery)
+    let Choice { copies, recovery, .. } = choice;
+    Replay::new(log, format, End { sequence: next, at }, copies, fast, recovery)
 }

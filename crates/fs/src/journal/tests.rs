@@ -204,25 +204,6 @@ fn an_early_commit_with_a_wrong_checksum_is_the_end() {
 }
 
 #[test]
-fn fast_commits_are_told_and_refused_for_writing() {
-    use ondisk::seal::crc32c;
-    let mut written = Written::new(SEALED | JournalIncompat::FAST_COMMIT);
-    written.superblock(|raw| raw.s_num_fc_blks.set(64));
-    written.copies(&[(14000, 1)]);
-    written.commit();
-    let head = [9_u32 | 8 << 16, 0, written.sequence, 8 | 8 << 16, written.sequence];
-    let mut bytes: Vec<u8> = head.iter().flat_map(|word| word.to_le_bytes()).collect();
-    let crc = crc32c(0, &bytes);
-    bytes.extend(crc.to_le_bytes());
-    bytes.resize(BLOCK, 0);
-    written.at = written.log.superblock.log_end();
-    assert!(written.at < written.log.blocks(), "the journal has no room for fast commits");
-    written.put(&bytes);
-    assert!(written.replayed(14000).1.fast_commits);
-    assert!(refusal(written.shared()).contains("fast commits"));
-}
-
-#[test]
 fn hostile_logs_are_refused_by_name() {
     let complaint = |written: &Written| replayed(written.shared()).err().unwrap().to_string();
     for (block, said) in [(1 << 40, "outside the volume"), (0, "one of its own")] {

@@ -47,6 +47,15 @@ impl Volume {
         self.sync()
     }
 
+    /// The inodes that the lists name.
+    ///
+    /// # Errors
+    /// A broken list; the device's failure.
+    pub(crate) fn orphans(&self) -> Result<BTreeSet<InodeNumber>> {
+        let in_file = self.orphan_file()?.into_iter().flat_map(|(_, numbers)| numbers);
+        Ok(self.listed_orphans()?.into_iter().chain(in_file).collect())
+    }
+
     /// Finishes an orphan that was found when the volume was opened.
     fn finish_found<'v>(
         &'v self,

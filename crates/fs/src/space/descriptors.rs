@@ -28,6 +28,13 @@ pub struct Descriptors {
     structures: OnceLock<Vec<ClusterRun>>,
 }
 
+/// What is free of a volume, as its superblock counts it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Sums {
+    pub(crate) blocks: u64,
+    pub(crate) inodes: u32,
+}
+
 impl Descriptors {
     /// Reads the primary descriptor blocks.
     ///
@@ -63,6 +70,21 @@ impl Descriptors {
         }
         table.truncate(geometry.groups as usize * size);
         Ok(Descriptors { size, table, structures: OnceLock::new() })
+    }
+
+    /// What is free of the whole volume by what its groups say: the truth of which the superblock has a copy.
+    ///
+    /// # Errors
+    /// A broken descriptor.
+    pub(crate) fn sums(&self, format: &Format) -> Result<Sums> {
+        let geometry = &format.geometry;
+        let (mut clusters, mut inodes) = (0_u64, 0_u32);
+        for group in (0..geometry.groups).map(Group) {
+            let raw = self.get(format, group)?;
+            clusters += u64::from(raw.free_clusters());
+            inodes = inodes.saturating_add(raw.free_inodes());
+        }
+        Ok(Sums { blocks: clusters << geometry.cluster_log2, inodes })
     }
 
     /// Clusters taken by the structures of all groups, as sorted runs.

@@ -59,13 +59,13 @@ pub(super) fn structures(format: &Format, descriptors: &Descriptors) -> Result<V
 }
 
 /// The clusters that a run of blocks touches.
-fn clusters_of(geometry: &Geometry, run: BlockRun) -> ClusterRun {
+pub(super) fn clusters_of(geometry: &Geometry, run: BlockRun) -> ClusterRun {
     let first = geometry.cluster_of(run.start);
     let last = geometry.cluster_of(Block(run.start.0 + u64::from(run.count.max(1)) - 1));
     ClusterRun { start: first, count: low_u32(last.0 - first.0 + 1) }
 }
 
-fn merged(sorted: Vec<ClusterRun>) -> Vec<ClusterRun> {
+pub(super) fn merged(sorted: Vec<ClusterRun>) -> Vec<ClusterRun> {
     let mut joined: Vec<ClusterRun> = Vec::with_capacity(sorted.len());
     for run in sorted {
         match joined.last_mut() {

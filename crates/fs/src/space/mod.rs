@@ -13,6 +13,7 @@ mod drawn;
 mod freeing;
 mod groups;
 mod ledger;
+mod rebook;
 mod reseal;
 mod reserve;
 mod stray;
@@ -39,6 +40,7 @@ pub use descriptors::Descriptors;
 use drawn::Drawn;
 use ledger::Ledger;
 pub use ledger::Work;
+pub(crate) use rebook::{Bookings, clusters, rebook};
 pub(crate) use reseal::{Marked, reseal};
 pub(crate) use reserve::leaving;
 
@@ -466,6 +468,16 @@ impl Space {
     /// A broken descriptor or bitmap; the device's failure.
     pub fn block_bitmap(&self, blocks: &dyn Blocks, format: &Format, group: Group) -> Result<Vec<u8>> {
         groups::read_block_bitmap(blocks, format, &self.descriptors(), group)
+    }
+
+    /// Whether the bitmap of its group says that an inode is in use.
+    ///
+    /// # Errors
+    /// A broken bitmap or descriptor; the device's failure.
+    pub(crate) fn is_used(&self, blocks: &dyn Blocks, format: &Format, number: InodeNumber) -> Result<bool> {
+        let Some((group, index)) = format.geometry.locate_inode(number) else { return Ok(false) };
+        let bitmap = groups::read_inode_bitmap(blocks, format, &self.descriptors(), group)?;
+        Ok(bitmap.get(index as usize / 8).is_some_and(|byte| byte >> (index % 8) & 1 == 1))
     }
 
     /// Brings everything committed since the last time into bitmaps and descriptors. Returns the

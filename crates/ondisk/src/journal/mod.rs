@@ -10,6 +10,8 @@ pub mod log;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
+
 use bitflags::bitflags;
 use zerocopy::big_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -259,6 +261,13 @@ impl RawJournalSuperblock {
             named => named,
         };
         blocks.checked_sub(fast).filter(|log| *log >= MIN_JOURNAL_BLOCKS).unwrap_or(blocks)
+    }
+
+    /// The blocks of the area for fast commits; none without it. The block behind the log is in neither: Linux
+    /// counts the area's from one behind.
+    #[must_use]
+    pub fn fast_commit_area(&self) -> Range<u32> {
+        (self.log_end().saturating_add(1)).min(self.s_maxlen.get())..self.s_maxlen.get()
     }
 
     /// Whether the features for checksums contradict each other, or name a sum that is unknown.
