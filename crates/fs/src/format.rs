@@ -8,6 +8,8 @@ use ondisk::superblock::{FLAG_UNSIGNED_HASH, RawSuperblock};
 use ondisk::corrupt::Corrupt;
 use ondisk::inode::Inode;
 
+use crate::zone::Zone;
+
 /// Facts of the superblock that every rung needs.
 #[derive(Clone, Debug)]
 pub struct Format {
@@ -24,6 +26,8 @@ pub struct Format {
     pub hash_version: u8,
     /// Whether directory hashes treat characters as unsigned.
     pub unsigned_hash: bool,
+    /// Where the volume's own structures lie, once descriptors were read.
+    pub(crate) zone: Zone,
 }
 
 impl Format {
@@ -39,6 +43,7 @@ impl Format {
             hash_seed: raw.s_hash_seed.map(|word| word.get()),
             hash_version: raw.s_def_hash_version,
             unsigned_hash: raw.s_flags.get() & FLAG_UNSIGNED_HASH != 0,
+            zone: Zone::default(),
         })
     }
 

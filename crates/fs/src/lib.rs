@@ -64,6 +64,7 @@ mod txn;
 mod versions;
 mod volume;
 mod xattr;
+mod zone;
 
 pub use admission::read_superblock;
 pub use dir::DirEntry;

@@ -52,6 +52,8 @@ pub struct Update<'v> {
     moved: Vec<InodeNumber>,
     groups: BTreeSet<Group>,
     postponing: bool,
+    /// Blocks in use that hold nothing, for the map where nothing is free.
+    lent: Option<BlockRun>,
     notes: Notes,
 }
 
@@ -72,6 +74,7 @@ impl<'v> Update<'v> {
             moved: Vec::new(),
             groups: BTreeSet::new(),
             postponing: false,
+            lent: None,
             notes: Notes::default(),
         }
     }
@@ -134,6 +137,24 @@ impl<'v> Update<'v> {
     #[must_use]
     pub fn account(&self) -> Option<&Account> {
         self.account.as_ref()
+    }
+
+    /// Blocks that are in use, hold nothing, and are led to by nothing from this update on: blocks of metadata
+    /// for which no space is free come out of them.
+    pub(crate) fn lend(&mut self, run: BlockRun) {
+        self.lent = Some(run);
+    }
+
+    /// One of the blocks that were lent, the last first.
+    pub(crate) fn take_lent(&mut self) -> Option<Block> {
+        let run = self.lent.as_mut()?;
+        run.count = run.count.checked_sub(1)?;
+        Some(Block(run.start.0 + u64::from(run.count)))
+    }
+
+    /// What is left of the blocks that were lent.
+    pub(crate) fn end_loan(&mut self) -> BlockRun {
+        self.lent.take().unwrap_or(BlockRun { start: Block(0), count: 0 })
     }
 
     /// Binds something taken to this update.

@@ -21,6 +21,7 @@ use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::handles::Handles;
 use crate::journal::{self, Journal, Recovery};
+use crate::map;
 use crate::ops::Reclaiming;
 use crate::options::OpenOptions;
 use crate::phased::{self, Unclean};
@@ -29,6 +30,7 @@ use crate::sync::Syncs;
 use crate::txn::Update;
 use crate::versions::SPACE;
 use crate::xattr::AttributeBlocks;
+use crate::zone::Zone;
 
 /// An open ext2, ext3 or ext4 volume. Verbs take `&self` and may be called from many threads.
 pub struct Volume {
@@ -146,6 +148,24 @@ fn replayed(device: Arc<dyn Device>, options: &OpenOptions) -> Result<(Arc<dyn D
     Ok((device, Some(replay.recovery)))
 }
 
+/// The space of a volume, to read, once it is known what of it no map may lead to. Whoever will write needs to know
+/// all of that.
+fn zoned(
+    device: &dyn Device,
+    cache: &Cache,
+    raw: &RawSuperblock,
+    format: &mut Format,
+    write: bool,
+) -> Result<Space> {
+    let space = Space::for_reading(device, format)?;
+    let descriptor = |group| space.descriptors().get(format, group);
+    format.zone = Zone::of(&format.geometry, raw, descriptor, write)?;
+    if write {
+        format.zone = format.zone.keeping(map::kept(cache, format, &space)?)?;
+    }
+    Ok(space)
+}
+
 impl Volume {
     /// Opens the volume on a device. A journal that was left with changes is replayed: in memory, the
     /// device untouched, if the volume is only to be read, else on the device.
@@ -172,8 +192,9 @@ impl Volume {
             refuse_unwritable(&raw, &*device, &format, &options.clone().force(is_seen_to))?;
             phased::mark::remove(&mut raw);
             let (policy, loading) = (options.block_policy()?, options.loading);
+            let space = zoned(&*device, &cache, &raw, &mut format, true)?;
             let cache = Arc::clone(&cache);
-            let space = Space::for_writing(&*device, &format, cache, policy, options.directories, loading)?;
+            let space = space.for_writing(&format, cache, policy, options.directories, loading)?;
             let sums = space.descriptors().sums(&format)?;
             // Linux keeps the sums of the superblock up to date only when it closes a volume: what is taken
             // and freed from now on is added to those of the groups.
@@ -184,7 +205,7 @@ impl Volume {
                 None => space,
             }
         } else {
-            Space::for_reading(&*device, &format)?
+            zoned(&*device, &cache, &raw, &mut format, false)?
         };
         let journaled = options.write && !options.loading && options.uses_journal();
         let journal = if journaled && format.features.compat.contains(Compat::HAS_JOURNAL) {
@@ -381,7 +402,11 @@ impl Volume {
         hasty: bool,
     ) -> Result<T> {
         let mut update = Update::new(&self.cache);
-        let done = in_haste(hasty, || verb(&mut update))?;
+        let done = in_haste(hasty, || verb(&mut update));
+        if self.space.has_news_of_damage() {
+            self.note_damage();
+        }
+        let done = done?;
         if let Some(journal) = &self.journal {
             journal.admit(&update)?;
         }

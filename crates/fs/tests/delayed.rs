@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of a test are small")]
 
+mod full;
+
 use std::fs::File;
 use std::io;
 use std::sync::Arc;

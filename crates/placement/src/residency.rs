@@ -60,6 +60,15 @@ impl Engine {
         self.take_in(group, bitmap).map(|_| ())
     }
 
+    /// Takes a group out of service, because its bitmap can't be believed: its clusters count as used, and nothing
+    /// in it is allocated or freed until it is described again.
+    pub fn retire_group(&self, group: Group) {
+        let before = self.shared.map.group_free(group);
+        self.shared.map.retire_group(group);
+        self.shared.ledger.adjust(before, self.shared.map.group_free(group));
+        self.shared.account.tell(|| events::Event::Broken(group));
+    }
+
     /// As [`Engine::load_group`], for a bitmap that was read ahead.
     ///
     /// # Errors

@@ -108,8 +108,26 @@ impl Growth for Volume {
 /// they are stored. A broken index is passed over by reading every block.
 ///
 /// # Errors
-/// A broken directory; the device's failure.
+/// A broken directory, a name of an inode that the volume keeps for itself; the device's failure.
 pub(crate) fn lookup(
+    blocks: &dyn Blocks,
+    format: &Format,
+    dir: &Inode,
+    name: &[u8],
+) -> Result<Option<(InodeNumber, Option<FileType>)>> {
+    let found = stored(blocks, format, dir, name)?;
+    match found.filter(|(number, _)| format.is_kept(*number)) {
+        None => Ok(found),
+        Some((number, _)) => {
+            let name = String::from_utf8_lossy(name);
+            let problem = format!("'{name}' leads to inode {number}, which the volume keeps for itself");
+            Err(Error::corrupt(Place::Directory(dir.number()), problem))
+        }
+    }
+}
+
+/// What stands behind a name, wherever it leads.
+fn stored(
     blocks: &dyn Blocks,
     format: &Format,
     dir: &Inode,

@@ -86,6 +86,7 @@ impl Setup {
             hash_seed: [1, 2, 3, 4],
             hash_version: self.version,
             unsigned_hash: self.unsigned,
+            zone: crate::zone::Zone::default(),
         }
     }
 }

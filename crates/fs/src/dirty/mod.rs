@@ -48,6 +48,8 @@ pub(crate) struct State {
     pub(crate) clusters: u64,
     /// How often bytes stopped being dirty: who reads around a write must see the same before and after.
     pub(crate) settled: u64,
+    /// Stretches of file blocks that a write-back under way is giving up: what the map says of them does not count.
+    pub(crate) leaving: Vec<(u64, u64)>,
     /// How the file grows.
     pub(crate) growth: Growth,
     /// Write-backs that failed.
@@ -68,6 +70,11 @@ impl State {
     /// Whether all of a file that nobody has open any more has its place.
     pub(crate) fn is_complete(&self) -> bool {
         self.growth.ended && self.pages.is_empty()
+    }
+
+    /// Whether any of the file blocks `from..end` are being given up.
+    pub(crate) fn is_leaving(&self, from: u64, end: u64) -> bool {
+        self.leaving.iter().any(|(first, last)| *first < end && from < *last)
     }
 }
 
@@ -203,6 +210,7 @@ impl Delayed {
                     promise: None,
                     clusters: 0,
                     settled: 0,
+                    leaving: Vec::new(),
                     growth: Growth::default(),
                     failures: Failures::default(),
                     turn: None,

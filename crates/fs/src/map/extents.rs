@@ -60,9 +60,7 @@ fn root(inode: &Inode) -> Result<Node> {
 }
 
 fn child(blocks: &dyn Blocks, format: &Format, inode: &Inode, parent: &Node, at: Child) -> Result<Node> {
-    if !format.geometry.contains(at.node, 1) {
-        return Err(broken(inode, format!("extent node at block {} lies outside the volume", at.node)));
-    }
+    format.refuse_foreign(inode.number(), at.node, 1)?;
     let bytes = blocks.read(at.node, Role::ExtentNode(format.seed_of(inode)))?;
     let node = Node::parse(&bytes);
     let node =
@@ -120,13 +118,7 @@ pub(super) fn lookup(blocks: &dyn Blocks, format: &Format, inode: &Inode, at: Fi
         && let Some(extent) = position.checked_sub(1).and_then(|index| extents.get(index))
         && extent.logical_end() > u64::from(at.0)
     {
-        if !format.geometry.contains(extent.start, u64::from(extent.count)) {
-            let (start, count) = (extent.start, extent.count);
-            return Err(broken(
-                inode,
-                format!("extent of {count} blocks at {start} lies outside the volume"),
-            ));
-        }
+        format.refuse_foreign(inode.number(), extent.start, u64::from(extent.count))?;
         let skipped = at.0 - extent.logical.0;
         let start = Block(extent.start.0 + u64::from(skipped));
         let state = if extent.unwritten { State::Unwritten(start) } else { State::Mapped(start) };

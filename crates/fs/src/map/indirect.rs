@@ -27,10 +27,8 @@ fn set_pointer(bytes: &mut [u8], slot: u32, block: Block) {
 
 fn checked(format: &Format, inode: &Inode, pointer: u32) -> Result<Block> {
     let block = Block(u64::from(pointer));
-    if format.geometry.contains(block, 1) {
-        return Ok(block);
-    }
-    Err(Error::corrupt(Place::Map(inode.number()), format!("block {block} lies outside the volume")))
+    format.refuse_foreign(inode.number(), block, 1)?;
+    Ok(block)
 }
 
 fn reach(format: &Format, at: FileBlock) -> Result<Path> {
@@ -98,8 +96,8 @@ fn segment(format: &Format, inode: &Inode, at: FileBlock, pointer: u32, count: u
     if pointer == 0 {
         return Ok(Segment { logical: at, count, state: State::Hole });
     }
-    let start = checked(format, inode, pointer)?;
-    checked(format, inode, low_u32((start.0 + count - 1).min(u64::from(u32::MAX))))?;
+    let start = Block(u64::from(pointer));
+    format.refuse_foreign(inode.number(), start, count)?;
     Ok(Segment { logical: at, count, state: State::Mapped(start) })
 }
 

@@ -5,6 +5,7 @@
 
 mod extents;
 mod indirect;
+mod kept;
 mod release;
 #[cfg(test)]
 mod tests;
@@ -12,13 +13,14 @@ mod tests;
 use std::ops::Range;
 
 use ondisk::inode::{Inode, InodeFlags};
-use ondisk::units::{Block, BlockRun, FileBlock};
+use ondisk::units::{Block, BlockRun, ClusterRun, FileBlock};
 
 use crate::cache::Blocks;
 use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::space::Space;
 use crate::txn::Update;
+pub(crate) use kept::kept;
 
 /// What a stretch of a file is made of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -109,6 +111,7 @@ pub fn insert(
     if end > block_limit(format, inode) {
         return Err(Error::FileTooLarge(format!("file block {end} is behind the reach of the map")));
     }
+    format.refuse_foreign(inode.number(), run.start, u64::from(run.count))?;
     if inode.flags().contains(InodeFlags::EXTENTS) {
         extents::insert(format, space, update, inode, run)
     } else {
@@ -131,6 +134,65 @@ pub(crate) fn blocks_needed_at_most(format: &Format, inode: &Inode, blocks: u64,
     // A node that is split leaves two that are half full.
     let half = u64::from(ondisk::extent::capacity(size.bytes_usize())) / 2;
     blocks.div_ceil(half) + runs + 2 + u64::from(extents::depth(inode))
+}
+
+/// Blocks that the map of a file may take at most when one extent becomes three.
+#[must_use]
+pub(crate) fn blocks_to_split_at_most(inode: &Inode) -> u64 {
+    // Two entries more, each in a full node below full nodes; and where order counts, nodes that are changed move.
+    4 * (u64::from(extents::depth(inode)) + 2)
+}
+
+/// Takes the end of an unwritten extent, from file block `from` on, out of the map, and lends it to the update for
+/// blocks of the map.
+///
+/// # Errors
+/// As [`unmap`].
+pub(crate) fn lend(
+    format: &Format,
+    space: &Space,
+    update: &mut Update<'_>,
+    inode: &mut Inode,
+    (from, run): (u64, BlockRun),
+) -> Result<()> {
+    // First: where order counts, taking it out may need a block too.
+    update.lend(run);
+    let end = from + u64::from(run.count);
+    extents::cut::remove(format, space, update, inode, from, end)?;
+    uncharge(format, inode, u64::from(run.count));
+    update.note_moved(inode.number());
+    Ok(())
+}
+
+/// Puts what is left of blocks that were lent back into the map, unwritten.
+///
+/// # Errors
+/// As [`insert`].
+pub(crate) fn take_back(
+    format: &Format,
+    space: &Space,
+    update: &mut Update<'_>,
+    inode: &mut Inode,
+    (logical, left): (FileBlock, BlockRun),
+) -> Result<()> {
+    if left.count == 0 {
+        return Ok(());
+    }
+    charge(format, inode, u64::from(left.count));
+    let run = NewRun { logical, start: left.start, count: left.count, unwritten: true };
+    insert(format, space, update, inode, run)
+}
+
+/// Frees what is left of blocks that were lent.
+///
+/// # Errors
+/// Blocks that are not the file's to free.
+pub(crate) fn give_up(format: &Format, space: &Space, update: &mut Update<'_>, left: BlockRun) -> Result<()> {
+    if left.count == 0 {
+        return Ok(());
+    }
+    let start = format.geometry.cluster_of(left.start);
+    space.free_clusters(update, ClusterRun { start, count: left.count })
 }
 
 /// Allocates the file block behind the last of a metadata file (a directory, a link's target) and
@@ -210,10 +272,6 @@ pub(crate) fn uncharge(format: &Format, inode: &mut Inode, blocks: u64) {
     inode.set_sectors(sectors, size);
 }
 
-fn broken_map(inode: &Inode, problem: String) -> Error {
-    Error::corrupt(ondisk::corrupt::Place::Map(inode.number()), problem)
-}
-
 fn is_tree(inode: &Inode) -> bool {
     inode.flags().contains(InodeFlags::EXTENTS)
 }
@@ -287,13 +345,10 @@ pub(crate) fn taken(blocks: &dyn Blocks, format: &Format, inode: &Inode) -> Resu
     } else {
         indirect::taken(blocks, format, inode)?
     };
-    let is_outside = |run: &&BlockRun| !format.geometry.contains(run.start, u64::from(run.count));
-    match taken.iter().find(is_outside) {
-        None => Ok(taken),
-        Some(run) => {
-            Err(broken_map(inode, format!("{} blocks at {} lie outside the volume", run.count, run.start)))
-        }
+    for run in &taken {
+        format.refuse_foreign(inode.number(), run.start, u64::from(run.count))?;
     }
+    Ok(taken)
 }
 
 /// Takes the file blocks `from..end` out of an extent tree and moves what is behind them forward.

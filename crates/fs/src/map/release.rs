@@ -9,7 +9,7 @@ use ondisk::extent::Extent;
 use ondisk::inode::{FileType, Inode};
 use ondisk::units::{Block, BlockRun, Cluster, ClusterRun, FileBlock};
 
-use super::{Segments, State, broken_map, uncharge};
+use super::{Segments, State, uncharge};
 use crate::error::Result;
 use crate::format::Format;
 use crate::space::Space;
@@ -27,10 +27,7 @@ pub(super) fn release(
         update.note_moved(inode.number());
     }
     for extent in removed {
-        if !format.geometry.contains(extent.start, u64::from(extent.count)) {
-            let problem = format!("{} blocks at {} lie outside the volume", extent.count, extent.start);
-            return Err(broken_map(inode, problem));
-        }
+        format.refuse_foreign(inode.number(), extent.start, u64::from(extent.count))?;
         if inode.file_type() != Some(FileType::Regular) || update.journals_data() {
             update.forget(BlockRun { start: extent.start, count: extent.count });
         }

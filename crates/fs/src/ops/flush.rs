@@ -16,7 +16,7 @@ use super::resize::in_parts;
 use crate::dirty::{DirtyFile, Reason, Run};
 use crate::error::{Error, Result};
 use crate::journal::Journal;
-use crate::map::{self, Segment, Segments, State};
+use crate::map::{self, Segment, State};
 use crate::phased::Epoch;
 use crate::space::leaving;
 use crate::txn::{Account, Update};
@@ -53,7 +53,7 @@ struct Flight {
     end: u64,
     /// The file is one that grows.
     growing: bool,
-    /// There is no space to cut extents: what was preallocated is written whole.
+    /// There is no space to cut extents: those that were preallocated pay for it.
     sparing: bool,
 }
 
@@ -148,6 +148,7 @@ impl Volume {
         if matches!(done, Err(Error::NoSpace)) {
             flight.sparing = true;
             done = self.fly(file, &flight);
+            file.state().leaving.clear();
         }
         if matches!(done, Err(Error::NoSpace)) {
             // It stays dirty, and may find space later.
@@ -218,7 +219,7 @@ impl Volume {
             if let Some(account) = &flight.account {
                 update.draw_on(account);
             }
-            self.map_flight(update, file.number(), flight, range, &mut places)?;
+            self.map_flight(update, file, flight, range, &mut places)?;
             if !update.journals_data() {
                 return Ok(());
             }
@@ -266,19 +267,20 @@ impl Volume {
     fn map_flight(
         &self,
         update: &mut Update<'_>,
-        number: InodeNumber,
+        file: &DirtyFile,
         flight: &Flight,
         (low, high): (u64, u64),
         places: &mut Vec<Place>,
     ) -> Result<()> {
-        let mut node = self.load(number)?;
+        let mut node = self.load(file.number())?;
         file::grow_out(self, update, &mut node)?;
         let log2 = self.format.geometry.block_size.log2();
         file::zero_behind_end(self, update, &node, (low << log2).max(node.size()))?;
         for (from, end) in stretches(&flight.runs, log2) {
-            self.map_stretch(update, &mut node, (from.max(low), end.min(high)), flight, places)?;
+            self.map_stretch(update, &mut node, (from.max(low), end.min(high)), (file, flight), places)?;
         }
-        let end = flight.end.min(high << log2);
+        // What zeros were written to belongs to the file with this part.
+        let end = if flight.sparing { flight.end } else { flight.end.min(high << log2) };
         if end > node.size() {
             node.set_size(end);
         }
@@ -293,7 +295,7 @@ impl Volume {
         update: &mut Update<'_>,
         node: &mut Inode,
         (from, end): (u64, u64),
-        flight: &Flight,
+        (file, flight): (&DirtyFile, &Flight),
         places: &mut Vec<Place>,
     ) -> Result<()> {
         let log2 = self.format.geometry.block_size.log2();
@@ -307,9 +309,12 @@ impl Volume {
                 State::Mapped(block) => (block, count, Was::Mapped),
                 State::Unwritten(block) => {
                     let written = (at, at + count);
-                    let range =
-                        if flight.sparing { self.zero_around(update, node, written)? } else { written };
-                    map::set_unwritten(&self.format, &self.space, update, node, range, false)?;
+                    if flight.sparing {
+                        let limit = file::blocks_of(&self.format, flight.end.max(node.size()));
+                        self.set_written_sparing(update, node, file, written, limit)?;
+                    } else {
+                        map::set_unwritten(&self.format, &self.space, update, node, written, false)?;
+                    }
                     (block, count, Was::Unwritten)
                 }
                 State::Hole => {
@@ -327,25 +332,6 @@ impl Volume {
             at += count;
         }
         Ok(())
-    }
-
-    /// The whole of the preallocated extent that holds some blocks; zeros are written to the others.
-    fn zero_around(&self, update: &Update<'_>, node: &Inode, (from, end): (u64, u64)) -> Result<(u64, u64)> {
-        let before = from.saturating_sub(u64::from(ondisk::extent::MAX_UNWRITTEN));
-        for segment in Segments::new(update, &self.format, node, before, 1 << 32) {
-            let Segment { logical, count, state } = segment?;
-            let (first, last) = (u64::from(logical.0), u64::from(logical.0) + count);
-            if last <= from {
-                continue;
-            }
-            let State::Unwritten(block) = state else { break };
-            let base = self.format.geometry.byte_offset(block);
-            let bytes = |blocks: u64| blocks << self.format.geometry.block_size.log2();
-            file::write_zeros(self, node, base, base + bytes(from - first))?;
-            file::write_zeros(self, node, base + bytes(end - first), base + bytes(last - first))?;
-            return Ok((first, last));
-        }
-        Ok((from, end))
     }
 
     /// The bytes of runs for their places, the last block of each filled up with zeros.

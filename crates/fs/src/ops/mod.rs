@@ -20,6 +20,7 @@ mod rename;
 mod reserve;
 mod resize;
 pub mod rules;
+mod sparing;
 mod walk;
 mod write;
 

@@ -185,6 +185,11 @@ impl Volume {
                 // A write-back ended meanwhile: what was read may be older than what it wrote.
                 continue;
             }
+            if state.is_leaving(from, end) {
+                drop(state);
+                drop(file.flush_alone());
+                continue;
+            }
             if promised {
                 self.promise_space(&mut state, &node, &holes)?;
             }

@@ -86,7 +86,7 @@ impl Space {
         if run.end() > writing.format.geometry.clusters() {
             return wrong("lie outside the volume");
         }
-        if groups::touches(self.descriptors().structures(&writing.format)?, run) {
+        if writing.format.zone.touches(&writing.format.geometry, run) {
             return wrong("hold structures of the volume");
         }
         {
@@ -134,10 +134,7 @@ impl Space {
 
     /// The bitmap of a group must be known before anything in it is freed.
     fn know_group(&self, writing: &Writing, group: Group) -> Result<()> {
-        if lock(&writing.broken).contains(&group.0) {
-            let problem = "contradicts its descriptor: nothing in the group can be freed";
-            return Err(Error::corrupt(Place::BlockBitmap(group), problem));
-        }
+        self.refuse_damaged(writing, group)?;
         if lock(&writing.loaded).contains(&group.0) {
             return Ok(());
         }

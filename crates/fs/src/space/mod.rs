@@ -8,6 +8,7 @@
 //! included. The disk's bitmaps change only by what committed updates allocated, gathered in a
 //! ledger until the next sync: an update that is dropped leaves no trace on disk.
 
+mod damage;
 mod descriptors;
 mod drawn;
 mod freeing;
@@ -36,6 +37,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::txn::{Account, Claim, Update};
+use damage::Damage;
 pub use descriptors::Descriptors;
 use drawn::Drawn;
 use ledger::Ledger;
@@ -66,8 +68,8 @@ struct Writing {
     front: Option<AtomicU64>,
     /// Groups whose block bitmaps were given to the engine for freeing.
     loaded: Mutex<HashSet<u32>>,
-    /// Groups whose block bitmaps contradict their descriptors.
-    broken: Mutex<HashSet<u32>>,
+    /// Groups whose bitmaps can't be believed.
+    damage: Damage,
     /// How often freed space became free.
     settlements: AtomicU64,
     /// Bytes of what is known of groups that are kept.
@@ -187,21 +189,20 @@ impl Space {
         Ok(Space { descriptors: RwLock::new(Descriptors::load(device, format)?), writing: None })
     }
 
-    /// The space of a volume that will be written: describes every group to the engines. Bitmaps
+    /// The same of a volume that will be written: describes every group to the engines. Bitmaps
     /// are read when they are first needed. With `loading`, everything is laid out in the order in
     /// which it is asked for.
     ///
     /// # Errors
-    /// As [`Descriptors::load`], and descriptors that contradict themselves.
+    /// Descriptors that contradict themselves.
     pub fn for_writing(
-        device: &dyn Device,
+        self,
         format: &Format,
         cache: Arc<Cache>,
         policy: Box<dyn BlockPolicy>,
         directories: DirectoryPolicyKind,
         loading: bool,
     ) -> Result<Self> {
-        let descriptors = Descriptors::load(device, format)?;
         let geometry = &format.geometry;
         let layout = Layout {
             clusters: geometry.clusters(),
@@ -212,7 +213,7 @@ impl Space {
         };
         let blocks = Arc::new(Engine::with_policy(layout, policy).map_err(out_of_step)?);
         let inodes = InodeEngine::new(Arc::clone(&blocks), directories);
-        groups::describe_all(format, &descriptors, &blocks, &inodes)?;
+        groups::describe_all(format, &self.descriptors(), &blocks, &inodes)?;
         let writing = Writing {
             format: format.clone(),
             cache,
@@ -221,11 +222,11 @@ impl Space {
             ledger: Arc::default(),
             front: loading.then(AtomicU64::default),
             loaded: Mutex::default(),
-            broken: Mutex::default(),
+            damage: Damage::default(),
             settlements: AtomicU64::new(0),
             bound: None,
         };
-        Ok(Space { descriptors: RwLock::new(descriptors), writing: Some(writing) })
+        Ok(Space { writing: Some(writing), ..self })
     }
 
     /// As it was, with a bound on the memory of what is known of groups.
@@ -293,7 +294,7 @@ impl Space {
     /// Takes a run of blocks for data, as long as wanted or as long as can be had.
     ///
     /// # Errors
-    /// [`Error::NoSpace`]; a bitmap that can't be read or contradicts its descriptor.
+    /// [`Error::NoSpace`]; a bitmap that can't be read.
     pub fn reserve_data(&self, request: &DataRequest, account: Option<&Account>) -> Result<Reserved> {
         let writing = self.writing()?;
         let geometry = &writing.format.geometry;
@@ -330,10 +331,16 @@ impl Space {
         let writing = self.writing()?;
         let geometry = &writing.format.geometry;
         let wanted = Request::metadata(geometry.cluster_of(goal), 1);
-        let grant = self.allocate(writing, wanted, update.account())?;
+        let charged = u64::from(geometry.blocks_per_cluster());
+        let grant = match self.allocate(writing, wanted, update.account()) {
+            Err(Error::NoSpace) => {
+                return update.take_lent().map(|block| (block, charged)).ok_or(Error::NoSpace);
+            }
+            done => done?,
+        };
         let block = geometry.cluster_start(grant.run().start);
         self.claim(update, grant);
-        Ok((block, u64::from(geometry.blocks_per_cluster())))
+        Ok((block, charged))
     }
 
     fn allocate(&self, writing: &Writing, mut request: Request, account: Option<&Account>) -> Result<Drawn> {
@@ -358,38 +365,32 @@ impl Space {
         if account.is_none() {
             reserve::shorten(&writing.blocks, &mut request)?;
         }
-        // Each round loads one more bitmap, so the groups bound the rounds.
-        for _ in 0..=writing.format.geometry.groups {
+        // Each round loads one more bitmap or loses a group, so the groups bound the rounds.
+        for _ in 0..=2 * u64::from(writing.format.geometry.groups) {
             match Drawn::take(&writing.blocks, account, &request) {
-                Ok(grant) => return Ok(grant),
+                Ok(grant) => match self.refuse_own(writing, grant.run()) {
+                    Ok(()) => return Ok(grant),
+                    Err(_) => {
+                        // Nobody may ever have it: it stays taken.
+                        grant.keep();
+                    }
+                },
                 Err(Refusal::NoSpace) => return Err(Error::NoSpace),
-                Err(Refusal::NeedBitmap(group)) => self.load_block_bitmap(writing, group)?,
+                Err(Refusal::NeedBitmap(group)) => match self.load_block_bitmap(writing, group) {
+                    // The group is out of service from now on, and others may have space.
+                    Err(Error::Corrupt(_)) => {}
+                    done => done?,
+                },
             }
             request.attempt += 1;
         }
         Err(Error::NoSpace)
     }
 
-    fn load_block_bitmap(&self, writing: &Writing, group: Group) -> Result<()> {
-        let bitmap = groups::read_block_bitmap(&*writing.cache, &writing.format, &self.descriptors(), group)?;
-        writing.blocks.load_group(group, &bitmap).map_err(|what| {
-            lock(&writing.broken).insert(group.0);
-            Error::corrupt(Place::BlockBitmap(group), what.to_string())
-        })
-    }
-
-    fn load_inode_bitmap(&self, writing: &Writing, group: Group) -> Result<()> {
-        let bitmap = groups::read_inode_bitmap(&*writing.cache, &writing.format, &self.descriptors(), group)?;
-        writing
-            .inodes
-            .load_group(group, &bitmap)
-            .map_err(|what| Error::corrupt(Place::InodeBitmap(group), what.to_string()))
-    }
-
     /// Takes an inode for a new file in a directory.
     ///
     /// # Errors
-    /// [`Error::NoInodes`]; a bitmap that can't be read or contradicts its descriptor.
+    /// [`Error::NoInodes`]; a bitmap that can't be read.
     pub fn allocate_inode(
         &self,
         update: &mut Update<'_>,
@@ -397,17 +398,22 @@ impl Space {
         file_type: FileType,
     ) -> Result<InodeNumber> {
         let writing = self.writing()?;
-        for _ in 0..=writing.format.geometry.groups {
+        for _ in 0..=2 * u64::from(writing.format.geometry.groups) {
             let grant = match writing.inodes.allocate(request) {
                 Ok(grant) => grant,
                 Err(InodeRefusal::NoInodes) => return Err(Error::NoInodes),
-                Err(InodeRefusal::NeedBitmap(group)) => {
-                    self.load_inode_bitmap(writing, group)?;
-                    continue;
-                }
+                Err(InodeRefusal::NeedBitmap(group)) => match self.load_inode_bitmap(writing, group) {
+                    // The group is out of service from now on, and others may have inodes.
+                    Ok(()) | Err(Error::Corrupt(_)) => continue,
+                    Err(error) => return Err(error),
+                },
             };
             let number = InodeNumber::new(grant.index() + 1).ok_or(Error::NoInodes)?;
             self.prepare_table(writing, update, number)?;
+            match self.refuse_in_use(writing, &*update, number) {
+                Err(Error::Corrupt(_)) => continue,
+                done => done?,
+            }
             let directory = file_type == FileType::Directory;
             update.note_group(Group(number.index() / writing.format.geometry.inodes_per_group));
             update.claim(TakenInode {
@@ -511,11 +517,14 @@ impl Space {
     /// Reads the block bitmaps of all groups, as Linux does behind a mount, so that placement knows all there is.
     ///
     /// # Errors
-    /// The device's failure; a bitmap that contradicts its descriptor; not open for writing.
+    /// The device's failure; not open for writing. What is wrong with bitmaps is in [`Space::damage`].
     pub fn load_bitmaps(&self) -> Result<()> {
         let writing = self.writing()?;
-        (0..writing.format.geometry.groups)
-            .try_for_each(|group| self.load_block_bitmap(writing, Group(group)))
+        let mut groups = (0..writing.format.geometry.groups).map(Group);
+        groups.try_for_each(|group| match self.load_block_bitmap(writing, group) {
+            Err(Error::Corrupt(_)) => Ok(()),
+            done => done,
+        })
     }
 
     /// Where the data of an inode's group may begin: behind the structures at its start.

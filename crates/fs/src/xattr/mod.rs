@@ -23,6 +23,7 @@ use ondisk::xattr::{self, Entry, NameIndex, Value};
 
 use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};
+use crate::format::Format;
 use crate::volume::Volume;
 
 pub(crate) use shared::AttributeBlocks;
@@ -79,22 +80,29 @@ impl Stored {
     }
 }
 
-fn attribute_block(volume: &Volume, inode: &Inode) -> Result<Option<Block>> {
+/// The block of attributes that an inode leads to.
+///
+/// # Errors
+/// One outside the volume, or one of the volume's own.
+pub(crate) fn attribute_block(format: &Format, inode: &Inode) -> Result<Option<Block>> {
     let block = inode.attribute_block();
     if block.0 == 0 {
         return Ok(None);
     }
-    if !volume.format.geometry.contains(block, 1) {
-        let problem = format!("attribute block {block} lies outside the volume");
-        return Err(Error::corrupt(Place::Inode(inode.number()), problem));
-    }
+    let refused = format.refuse_foreign(inode.number(), block, 1);
+    refused.map_err(|error| match error {
+        Error::Corrupt(wrong) => {
+            Error::corrupt(Place::Inode(inode.number()), format!("attribute block: {}", wrong.problem()))
+        }
+        other => other,
+    })?;
     Ok(Some(block))
 }
 
 /// Every attribute of an inode, inline contents included, without the values in other inodes.
 fn stored(blocks: &dyn Blocks, volume: &Volume, inode: &Inode) -> Result<Vec<Stored>> {
     let mut found: Vec<Stored> = xattr::in_inode(inode)?.iter().map(Stored::of).collect();
-    if let Some(block) = attribute_block(volume, inode)? {
+    if let Some(block) = attribute_block(&volume.format, inode)? {
         let bytes = blocks.read(block, Role::Attributes)?;
         let (_, entries) = xattr::in_block(block, &bytes)?;
         found.extend(entries.iter().map(Stored::of));

@@ -201,7 +201,7 @@ fn lost_values(
     list: &[Stored],
 ) -> Result<Vec<InodeNumber>> {
     let mut own: Vec<Stored> = xattr::in_inode(inode)?.iter().map(Stored::of).collect();
-    if let Some(block) = super::attribute_block(volume, inode)? {
+    if let Some(block) = super::attribute_block(&volume.format, inode)? {
         let bytes = update.read(block, Role::Attributes)?;
         let (header, entries) = xattr::in_block(block, &bytes)?;
         if header.h_refcount.get() == 1 {
@@ -221,7 +221,7 @@ fn lost_values(
 /// Attributes that break the format's rules; blocks that are not theirs to free.
 pub(crate) fn release_all(volume: &Volume, update: &mut Update<'_>, inode: &Inode) -> Result<()> {
     let lost = lost_values(volume, update, inode, &[])?;
-    if let Some(block) = super::attribute_block(volume, inode)? {
+    if let Some(block) = super::attribute_block(&volume.format, inode)? {
         leave_block(volume, update, block)?;
     }
     lost.into_iter().try_for_each(|number| value_inode::drop_reference(volume, update, number))
@@ -267,7 +267,7 @@ fn write_block(
     inode: &mut Inode,
     entries: &[Entry<'_>],
 ) -> Result<()> {
-    let old = super::attribute_block(volume, inode)?;
+    let old = super::attribute_block(&volume.format, inode)?;
     if entries.is_empty() && old.is_none() {
         return Ok(());
     }

@@ -540,7 +540,8 @@ fn blocks_with_several_owners() {
     };
     for base in ["ext4", "ext4_4k", "ea_inode"] {
         shared(base, two_files, &["large", "a/b/c/other"], &["blocks-shared"]);
-        shared(base, with_layout, &["a/small"], &["blocks-shared"]);
+        // Before the repair nobody reads it: it leads to what is no file's.
+        shared(base, with_layout, &[], &["blocks-shared"]);
     }
     let pointers = |image: &mut Image| {
         let taken = pointer(&image.read_inode(image.inode_of("a/b/c/other")), 0);

@@ -156,6 +156,16 @@ impl FreeMap {
         Ok(())
     }
 
+    /// Takes a group out of service, whatever is known of it.
+    pub(crate) fn retire_group(&self, group: Group) {
+        if group.0 >= self.grid.layout().groups {
+            return;
+        }
+        let mut locked = self.lock_group(group);
+        self.no_longer_unknown(group, &locked);
+        self.retire(group, &mut locked);
+    }
+
     /// Takes a group out of service.
     fn retire(&self, group: Group, locked: &mut LockedGroup<'_>) {
         self.set_group_free(group, 0);

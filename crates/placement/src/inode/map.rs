@@ -144,6 +144,14 @@ impl InodeMap {
         self.dirs.fetch_sub(u64::from(before), Ordering::AcqRel);
     }
 
+    /// Takes a group out of service, whatever is known of it.
+    pub(crate) fn retire(&self, group: Group) {
+        let Some(slot) = self.group(group) else { return };
+        let mut bits = slot.bits.lock().unwrap_or_else(PoisonError::into_inner);
+        *bits = Bits::Broken;
+        self.set_counts(slot, 0, slot.dirs.load(Ordering::Acquire));
+    }
+
     pub(crate) fn load(&self, group: Group, bitmap: &[u8]) -> Result<(), Contradiction> {
         let size = self.per_group();
         let slot = self.group(group).ok_or(Contradiction::NoSuchGroup(group))?;

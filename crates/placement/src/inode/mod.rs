@@ -104,6 +104,11 @@ impl InodeEngine {
         self.shared.map.load(group, bitmap)
     }
 
+    /// Takes a group out of service, because its bitmap can't be believed.
+    pub fn retire_group(&self, group: Group) {
+        self.shared.map.retire(group);
+    }
+
     /// Finds and takes an inode.
     ///
     /// # Errors

@@ -91,14 +91,7 @@ impl Volume {
     }
 
     fn look_at_attributes(&self, node: &Inode, look: &mut Look) -> Result<()> {
-        let block = node.attribute_block();
-        if block.0 == 0 {
-            return Ok(());
-        }
-        if !self.format.geometry.contains(block, 1) {
-            let problem = format!("attribute block {block} lies outside the volume");
-            return Err(Error::corrupt(Place::Inode(node.number()), problem));
-        }
+        let Some(block) = crate::xattr::attribute_block(&self.format, node)? else { return Ok(()) };
         let bytes = self.cache.read(block, Role::Attributes)?;
         look.sight.attribute_users = xattr::in_block(block, &bytes)?.0.h_refcount.get();
         look.clusters.push(self.clusters_of(block, 1));

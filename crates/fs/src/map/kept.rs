@@ -1,0 +1,50 @@
+//! The blocks of the files that the volume keeps for itself: journal, orphan file, quota, bad blocks, and the block that
+//! leads to the room for descriptors to come (that room lies behind the descriptors, with what is theirs).
+
+use ondisk::block_map::{DIRECT, POINTER_LEN};
+use ondisk::inode::Inode;
+use ondisk::units::{Block, BlockRun, InodeNumber};
+
+use crate::cache::Blocks;
+use crate::error::Result;
+use crate::format::Format;
+use crate::inode;
+use crate::space::Space;
+use crate::zone::BAD_BLOCKS;
+
+/// The slot of the doubly indirect block, the only one that the resize inode uses.
+const DOUBLY: usize = DIRECT as usize + 1;
+
+/// Each of these files with its blocks, those of its map included.
+///
+/// # Errors
+/// A file that the superblock names and that has a broken inode or map; the device's failure.
+pub(crate) fn kept(
+    blocks: &dyn Blocks,
+    format: &Format,
+    space: &Space,
+) -> Result<Vec<(InodeNumber, Vec<BlockRun>)>> {
+    let mut all = Vec::new();
+    for number in format.zone.files() {
+        let inode = inode::load(blocks, format, space, *number)?;
+        if inode.has_map() && all.iter().all(|(known, _)| known != number) {
+            all.push((*number, super::taken(blocks, format, &inode)?));
+        }
+    }
+    // No volume is in use by these two alone: one without them may have nothing in their records.
+    if let Ok(inode) = inode::load(blocks, format, space, BAD_BLOCKS)
+        && inode.has_map()
+    {
+        all.push((BAD_BLOCKS, super::taken(blocks, format, &inode)?));
+    }
+    if let Ok(inode) = inode::load(blocks, format, space, InodeNumber::RESIZE) {
+        all.extend(doubly_indirect(format, &inode).map(|run| (InodeNumber::RESIZE, vec![run])));
+    }
+    Ok(all)
+}
+
+fn doubly_indirect(format: &Format, inode: &Inode) -> Option<BlockRun> {
+    let pointer = inode.raw().i_block.chunks_exact(POINTER_LEN).nth(DOUBLY)?;
+    let start = Block(u64::from(u32::from_le_bytes(pointer.try_into().ok()?)));
+    format.geometry.contains(start, 1).then_some(BlockRun { start, count: 1 })
+}
