@@ -133,8 +133,8 @@ fn serve_all(device: &OwnedFd, dispatcher: &Dispatcher) -> io::Result<()> {
         let done = match dispatcher.serve(&header, Body::Whole(body), &mut output) {
             Outcome::Silence => continue,
             Outcome::Answer(done) => done,
-            Outcome::Stale(done) => {
-                tell_stale(device, header.node);
+            Outcome::Stale(node, done) => {
+                tell_stale(device, node);
                 done
             }
         };

@@ -10,12 +10,12 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use fuser::{
-    BsdFileFlags, Config, CopyFileRangeFlags, FileAttr, FileHandle, Filesystem, Generation, INodeNo,
-    InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
+    BsdFileFlags, Config, CopyFileRangeFlags, FileAttr, FileHandle, Filesystem, FopenFlags, Generation,
+    INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
     ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
     ReplyStatfs, ReplyWrite, ReplyXattr, Request, SessionACL, TimeOrNow,
 };
@@ -24,8 +24,8 @@ use rustix::io::Errno;
 
 use crate::attach::Options;
 use crate::service::{
-    Attributes, Caller, Change, Entry, FileType, Kind, Listed, NewNode, Replace, Seek, Service, SetTime,
-    Time, WriteFlags,
+    Access, Attributes, Caller, Change, Entry, FileType, Kind, Known, Listed, NewNode, Replace, Seek,
+    Service, SetTime, Time, WriteFlags,
 };
 
 /// How long the kernel may keep what it was told. Nobody else changes what is served, and each change
@@ -47,9 +47,12 @@ pub(crate) fn serve(
 ) -> io::Result<Serving> {
     let mut config = Config::default();
     config.n_threads = Some(options.threads.max(1));
-    let adapter = Adapter { service, acl: options.acl, writeback: options.writeback };
+    let notifier = Arc::new(OnceLock::new());
+    let told = Arc::clone(&notifier);
+    let adapter = Adapter { service, acl: options.acl, writeback: options.writeback, notifier };
     // Who may ask is the kernel's to check.
     let session = fuser::Session::from_fd(adapter, connection, SessionACL::All, config)?;
+    let _ = told.set(session.notifier());
     std::thread::Builder::new().name("serving".into()).spawn(move || session.run()).map(Serving)
 }
 
@@ -63,6 +66,19 @@ struct Adapter {
     service: Arc<dyn Service>,
     acl: bool,
     writeback: bool,
+    notifier: Arc<OnceLock<fuser::Notifier>>,
+}
+
+impl Adapter {
+    /// Has the kernel ask for attributes again, where what it knows is too little. It knows no such node any
+    /// more when that fails.
+    fn tell(&self, node: INodeNo, known: Known) {
+        if known == Known::Stale
+            && let Some(notifier) = self.notifier.get()
+        {
+            let _ = notifier.inval_inode(node, -1, 0);
+        }
+    }
 }
 
 thread_local! {
@@ -231,8 +247,7 @@ impl Filesystem for Adapter {
             | InitFlags::FUSE_DO_READDIRPLUS
             | InitFlags::FUSE_HAS_IOCTL_DIR
             | InitFlags::FUSE_HANDLE_KILLPRIV_V2
-            | InitFlags::FUSE_DONT_MASK
-            | InitFlags::FUSE_ASYNC_DIO;
+            | InitFlags::FUSE_DONT_MASK;
         if self.acl {
             wanted |= InitFlags::FUSE_POSIX_ACL;
         }
@@ -269,10 +284,16 @@ impl Filesystem for Adapter {
         }
     }
 
-    /// That opening is not implemented tells the kernel that it need not: files have no state beside
-    /// their inode's.
-    fn open(&self, _request: &Request, _node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        reply.error(fuser::Errno::ENOSYS);
+    fn open(&self, _request: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let flags = OFlags::from_bits_retain(flags.0.cast_unsigned());
+        let access = Access {
+            write: flags.intersects(OFlags::WRONLY | OFlags::RDWR),
+            append: flags.contains(OFlags::APPEND),
+        };
+        match self.service.open(node.0, access) {
+            Ok(()) => reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE),
+            Err(error) => reply.error(errno(error)),
+        }
     }
 
     fn opendir(&self, _request: &Request, _node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
@@ -451,18 +472,25 @@ impl Filesystem for Adapter {
         reply_new(reply, self.service.create(caller(request), parent.0, name.as_bytes(), &new));
     }
 
-    /// The kernel makes the node and opens it by itself then, for which it need not ask.
     fn create(
         &self,
-        _request: &Request,
-        _parent: INodeNo,
-        _name: &OsStr,
-        _mode: u32,
-        _umask: u32,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
         _flags: i32,
         reply: ReplyCreate,
     ) {
-        reply.error(fuser::Errno::ENOSYS);
+        let new = NewNode { kind: Kind::Regular, permissions: permissions(mode), umask: permissions(umask) };
+        match self.service.create_open(caller(request), parent.0, name.as_bytes(), &new) {
+            Ok(entry) => {
+                let attr = attr(entry.node, &entry.attributes);
+                let generation = Generation(u64::from(entry.generation));
+                reply.created(&KEEP, &attr, generation, FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE);
+            }
+            Err(error) => reply.error(errno(error)),
+        }
     }
 
     fn link(&self, _request: &Request, node: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
@@ -479,7 +507,7 @@ impl Filesystem for Adapter {
 
     fn rename(
         &self,
-        _request: &Request,
+        request: &Request,
         parent: INodeNo,
         name: &OsStr,
         new_parent: INodeNo,
@@ -487,14 +515,17 @@ impl Filesystem for Adapter {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
+        let no_but_whiteout = RenameFlags::RENAME_NOREPLACE | RenameFlags::RENAME_WHITEOUT;
         let replace = match flags {
             RenameFlags::RENAME_NOREPLACE => Replace::No,
             RenameFlags::RENAME_EXCHANGE => Replace::Exchange,
+            RenameFlags::RENAME_WHITEOUT => Replace::Whiteout,
+            flags if flags == no_but_whiteout => Replace::NoButWhiteout,
             flags if flags.is_empty() => Replace::Yes,
             _ => return reply.error(fuser::Errno::EINVAL),
         };
         let (from, to) = ((parent.0, name.as_bytes()), (new_parent.0, new_name.as_bytes()));
-        reply_empty(reply, self.service.rename(from, to, replace));
+        reply_empty(reply, self.service.rename(caller(request), from, to, replace));
     }
 
     fn setattr(
@@ -550,8 +581,11 @@ impl Filesystem for Adapter {
             sync: open.intersects(OFlags::DSYNC | OFlags::SYNC),
         };
         match (self.service.write(node.0, offset, data, flags), u32::try_from(data.len())) {
-            (Ok(()), Ok(len)) => reply.written(len),
-            (Ok(()), Err(_)) => reply.error(fuser::Errno::EINVAL),
+            (Ok(known), Ok(len)) => {
+                self.tell(node, known);
+                reply.written(len);
+            }
+            (Ok(_), Err(_)) => reply.error(fuser::Errno::EINVAL),
             (Err(error), _) => reply.error(errno(error)),
         }
     }
@@ -580,7 +614,7 @@ impl Filesystem for Adapter {
 
     fn fallocate(
         &self,
-        _request: &Request,
+        request: &Request,
         node: INodeNo,
         _handle: FileHandle,
         offset: u64,
@@ -588,12 +622,13 @@ impl Filesystem for Adapter {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        reply_empty(reply, self.service.allocate(node.0, mode.cast_unsigned(), offset, len));
+        let done = self.service.allocate(caller(request), node.0, mode.cast_unsigned(), (offset, len));
+        reply_empty(reply, done.map(|known| self.tell(node, known)));
     }
 
     fn copy_file_range(
         &self,
-        _request: &Request,
+        request: &Request,
         from: INodeNo,
         _handle: FileHandle,
         from_offset: u64,
@@ -606,8 +641,11 @@ impl Filesystem for Adapter {
     ) {
         // What is copied is told in 32 bits.
         let len = len.min(u64::from(u32::MAX));
-        match self.service.copy((from.0, from_offset), (to.0, to_offset), len) {
-            Ok(copied) => reply.written(u32::try_from(copied).unwrap_or(u32::MAX)),
+        match self.service.copy(caller(request), (from.0, from_offset), (to.0, to_offset), len) {
+            Ok((copied, known)) => {
+                self.tell(to, known);
+                reply.written(u32::try_from(copied).unwrap_or(u32::MAX));
+            }
             Err(error) => reply.error(errno(error)),
         }
     }

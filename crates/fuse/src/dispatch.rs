@@ -8,11 +8,13 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use crate::service::{Change, Entry, Listed, Service};
+use crate::service::{Change, Entry, Known, Listed, Service};
 use crate::wire::{self, Body, Header, Malformed, Out, Request};
 
 /// The bit of a mode that gives a file's group to who runs it.
 const SET_GROUP_ID: u16 = 0o2000;
+/// Where the capabilities of a program stand.
+const CAPABILITIES: &[u8] = b"security.capability";
 /// The bit of an `ioctl`'s number which says that it brings an argument.
 const BRINGS_ARGUMENT: u32 = 1 << 30;
 
@@ -29,8 +31,8 @@ pub(crate) enum Outcome {
     Silence,
     /// An error, or so many bytes.
     Answer(Result<usize, Errno>),
-    /// As `Answer`, once the kernel was told that its attributes of the node are old.
-    Stale(Result<usize, Errno>),
+    /// As `Answer`, once the kernel was told that its attributes of this node are old.
+    Stale(u64, Result<usize, Errno>),
 }
 
 type Done = Result<usize, Errno>;
@@ -82,11 +84,18 @@ impl Dispatcher {
             // That it is unknown tells the kernel to ask no more: verbs are short, and run to their end.
             Request::Interrupt => Outcome::Answer(Err(Errno::NOSYS)),
             request => {
+                let changed = if let Request::Copy { to, .. } = request { Some(to.0) } else { None };
                 let changes =
                     matches!(request, Request::Control { command, .. } if command & BRINGS_ARGUMENT != 0);
-                let done = catch_unwind(AssertUnwindSafe(|| self.answer(header, request, out)));
+                let mut known = if changes { Known::Stale } else { Known::Still };
+                let done = catch_unwind(AssertUnwindSafe(|| self.answer(header, request, out, &mut known)));
                 let done = done.unwrap_or(Err(Errno::IO));
-                if changes && done.is_ok() { Outcome::Stale(done) } else { Outcome::Answer(done) }
+                if known == Known::Stale && done.is_ok() {
+                    let node = if let Some(node) = changed { node } else { header.node };
+                    Outcome::Stale(node, done)
+                } else {
+                    Outcome::Answer(done)
+                }
             }
         }
     }
@@ -101,7 +110,7 @@ impl Dispatcher {
         }
     }
 
-    fn answer(&self, header: &Header, request: Request<'_>, buffer: &mut [u8]) -> Done {
+    fn answer(&self, header: &Header, request: Request<'_>, buffer: &mut [u8], known: &mut Known) -> Done {
         let (service, node) = (&*self.service, header.node);
         match request {
             Request::Read { offset, size } => self.read(node, offset, size, buffer),
@@ -126,8 +135,19 @@ impl Dispatcher {
                     wire::handle_reply(out);
                 })
             }
+            Request::CreateOpen { name, new } => {
+                let made = service.create_open(header.caller, node, name, &new)?;
+                put(Out::new(buffer), |out| {
+                    wire::entry_reply(out, &made);
+                    wire::handle_reply(out);
+                })
+            }
+            Request::Open { access } => {
+                service.open(node, access)?;
+                put(Out::new(buffer), wire::handle_reply)
+            }
             Request::Write { offset, data, flags } => {
-                service.write(node, offset, data, flags)?;
+                *known = service.write(node, offset, data, flags)?;
                 let count = u32::try_from(data.len()).map_err(|_| Errno::INVAL)?;
                 put(Out::new(buffer), |out| wire::written_reply(out, count))
             }
@@ -135,7 +155,21 @@ impl Dispatcher {
             Request::RemoveDirectory { name } => nothing(service.remove_directory(node, name)),
             Request::Rename { name, to, new_name, replace } => {
                 let replace = replace.ok_or(Errno::INVAL)?;
-                nothing(service.rename((node, name), (to, new_name), replace))
+                nothing(service.rename(header.caller, (node, name), (to, new_name), replace))
+            }
+            Request::Allocate { mode, offset, len } => {
+                *known = service.allocate(header.caller, node, mode, (offset, len))?;
+                Ok(0)
+            }
+            Request::Copy { offset, to, len, long } => {
+                // The older answer has 32 bits; less than asked for is always right.
+                let len = if long { len } else { len.min(1 << 30) };
+                let count;
+                (count, *known) = service.copy(header.caller, (node, offset), to, len)?;
+                put(Out::new(buffer), |out| match (long, u32::try_from(count)) {
+                    (false, Ok(count)) => wire::written_reply(out, count),
+                    _ => wire::copied_reply(out, count),
+                })
             }
             request => self.answer_about_inode(header, request, Out::new(buffer)),
         }
@@ -159,6 +193,11 @@ impl Dispatcher {
             Request::ReadLink => {
                 let target = service.read_link(node)?;
                 put(out, |out| out.bytes(&target))
+            }
+            // How the kernel asks whether a write has to take them away.
+            Request::Xattr { name: name @ CAPABILITIES, size: 0 } => {
+                let len = service.has_capabilities(node, name)?;
+                put(out, |out| wire::size_reply(out, u32::try_from(len).unwrap_or(u32::MAX)))
             }
             Request::Xattr { name, size } => sized(out, size, &service.xattr(node, name)?),
             Request::XattrNames { size } => {
@@ -198,21 +237,11 @@ impl Dispatcher {
                 let answer = answer.get(..answer.len().min(room)).unwrap_or_default();
                 put(out, |out| wire::control_reply(out, answer))
             }
-            Request::Allocate { mode, offset, len } => nothing(service.allocate(node, mode, offset, len)),
-            Request::Copy { offset, to, len, long } => {
-                // The older answer has 32 bits; less than asked for is always right.
-                let len = if long { len } else { len.min(1 << 30) };
-                let count = service.copy((node, offset), to, len)?;
-                put(out, |out| match (long, u32::try_from(count)) {
-                    (false, Ok(count)) => wire::written_reply(out, count),
-                    _ => wire::copied_reply(out, count),
-                })
-            }
             Request::Sync { data_only } => nothing(service.sync(node, data_only)),
             Request::SyncAll | Request::Destroy => nothing(service.sync_all()),
             Request::Release => Ok(0),
-            // Among them opening and closing, which tells the kernel that it need not ask: files have
-            // no state beside their inode's.
+            // Among them opening directories and flushing, which tells the kernel that it need not ask:
+            // neither has state beside an inode's.
             _ => Err(Errno::NOSYS),
         }
     }

@@ -20,8 +20,8 @@ mod wire;
 pub use attach::{Options, Transport, mount_point, unmount};
 pub use rustix::io::Errno;
 pub use service::{
-    Attributes, Caller, Change, Entry, FileType, Kind, Listed, NewNode, ROOT, Replace, Result, Seek, Service,
-    SetTime, Statistics, Time, WriteFlags,
+    Access, Attributes, Caller, Change, Entry, FileType, Kind, Known, Listed, NewNode, ROOT, Replace, Result,
+    Seek, Service, SetTime, Statistics, Time, WriteFlags,
 };
 pub use session::Session;
 #[doc(hidden)]

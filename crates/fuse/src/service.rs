@@ -206,6 +206,25 @@ pub struct WriteFlags {
     pub sync: bool,
 }
 
+/// How a file is opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Access {
+    /// For writing.
+    pub write: bool,
+    /// What is written goes behind the end.
+    pub append: bool,
+}
+
+/// What the kernel knows of the attributes of a node after a verb whose answer does not tell them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Known {
+    /// What it knew, but for times, size and space.
+    #[default]
+    Still,
+    /// Too little: it has to ask before it uses them again.
+    Stale,
+}
+
 /// What becomes of an entry that has the new name already.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Replace {
@@ -215,6 +234,10 @@ pub enum Replace {
     No,
     /// Both change places.
     Exchange,
+    /// It goes, and the old name comes to mean a whiteout.
+    Whiteout,
+    /// The rename fails, else the old name comes to mean a whiteout.
+    NoButWhiteout,
 }
 
 /// A file system, asked from many threads at once.
@@ -237,6 +260,20 @@ pub trait Service: Send + Sync {
     /// What `stat` shows of a node.
     fn attributes(&self, node: u64) -> Result<Attributes>;
 
+    /// A file is opened. `NOSYS` tells the kernel to open all files by itself from now on: what never
+    /// refuses should say so.
+    fn open(&self, node: u64, access: Access) -> Result<()> {
+        let _ = (node, access);
+        Err(Errno::NOSYS)
+    }
+
+    /// Makes a regular file, names it and opens it. `NOSYS` has the kernel use [`Service::create`] and then
+    /// [`Service::open`], from now on.
+    fn create_open(&self, caller: Caller, parent: u64, name: &[u8], new: &NewNode<'_>) -> Result<Entry> {
+        let _ = (caller, parent, name, new);
+        Err(Errno::NOSYS)
+    }
+
     /// Target of a symbolic link.
     fn read_link(&self, node: u64) -> Result<Vec<u8>>;
 
@@ -258,6 +295,13 @@ pub trait Service: Send + Sync {
 
     /// Value of an extended attribute by its full name.
     fn xattr(&self, node: u64, name: &[u8]) -> Result<Vec<u8>>;
+
+    /// Whether running a node may lend capabilities, as far as a write to it is concerned: the kernel asks before
+    /// each that it takes into its pages, and if they are there has them removed by
+    /// [`Service::remove_xattr`], whose failure is that of the write.
+    fn has_capabilities(&self, node: u64, attribute: &[u8]) -> Result<usize> {
+        self.xattr(node, attribute).map(|value| value.len())
+    }
 
     /// Full names of the extended attributes that the caller may see.
     fn xattr_names(&self, caller: Caller, node: u64) -> Result<Vec<Vec<u8>>>;
@@ -291,19 +335,20 @@ pub trait Service: Send + Sync {
     fn remove_directory(&self, parent: u64, name: &[u8]) -> Result<()>;
 
     /// Gives what has one name another one.
-    fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), replace: Replace) -> Result<()>;
+    fn rename(&self, caller: Caller, from: (u64, &[u8]), to: (u64, &[u8]), replace: Replace) -> Result<()>;
 
     /// Changes attributes; what they are then.
     fn change(&self, caller: Caller, node: u64, change: &Change) -> Result<Attributes>;
 
     /// Writes all bytes at an offset.
-    fn write(&self, node: u64, offset: u64, data: &[u8], flags: WriteFlags) -> Result<()>;
+    fn write(&self, node: u64, offset: u64, data: &[u8], flags: WriteFlags) -> Result<Known>;
 
     /// Changes the space of a range, by the mode bits of `fallocate`.
-    fn allocate(&self, node: u64, mode: u32, offset: u64, len: u64) -> Result<()>;
+    fn allocate(&self, caller: Caller, node: u64, mode: u32, range: (u64, u64)) -> Result<Known>;
 
-    /// Copies bytes from one file to another, or within one; how many, at least one unless the end is met.
-    fn copy(&self, from: (u64, u64), to: (u64, u64), len: u64) -> Result<u64>;
+    /// Copies bytes from one file to another, or within one; how many, at least one unless the end is met,
+    /// and what is known of the second.
+    fn copy(&self, caller: Caller, from: (u64, u64), to: (u64, u64), len: u64) -> Result<(u64, Known)>;
 
     /// Makes a file or a directory stable; `data_only` leaves out what is not needed to read it again.
     fn sync(&self, node: u64, data_only: bool) -> Result<()>;

@@ -15,8 +15,8 @@ use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use fuse::{
-    Attributes, Caller, Change, Entry, Kind, Listed, NewNode, ROOT, Replace, Result, Seek, Service,
-    Statistics, WriteFlags,
+    Access, Attributes, Caller, Change, Entry, Kind, Known, Listed, NewNode, ROOT, Replace, Result, Seek,
+    Service, Statistics, WriteFlags,
 };
 
 /// The first line of a trace.
@@ -280,6 +280,15 @@ impl Service for Traced {
         self.on(self.service.attributes(node), "stat", node, [None; 3])
     }
 
+    fn open(&self, node: u64, access: Access) -> Result<()> {
+        self.service.open(node, access)
+    }
+
+    fn create_open(&self, caller: Caller, parent: u64, name: &[u8], new: &NewNode<'_>) -> Result<Entry> {
+        let done = self.service.create_open(caller, parent, name, new);
+        self.done(done, |entry| What::Made("create", place(parent, name), entry.node, [].into()))
+    }
+
     fn read_link(&self, node: u64) -> Result<Vec<u8>> {
         self.on(self.service.read_link(node), "readlink", node, [None; 3])
     }
@@ -313,6 +322,10 @@ impl Service for Traced {
 
     fn xattr(&self, node: u64, name: &[u8]) -> Result<Vec<u8>> {
         self.service.xattr(node, name)
+    }
+
+    fn has_capabilities(&self, node: u64, attribute: &[u8]) -> Result<usize> {
+        self.service.has_capabilities(node, attribute)
     }
 
     fn xattr_names(&self, caller: Caller, node: u64) -> Result<Vec<Vec<u8>>> {
@@ -361,8 +374,8 @@ impl Service for Traced {
         self.done(self.service.remove_directory(parent, name), |()| What::Gone("rmdir", place(parent, name)))
     }
 
-    fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), replace: Replace) -> Result<()> {
-        self.done(self.service.rename(from, to, replace), |()| {
+    fn rename(&self, caller: Caller, from: (u64, &[u8]), to: (u64, &[u8]), replace: Replace) -> Result<()> {
+        self.done(self.service.rename(caller, from, to, replace), |()| {
             let (from, to) = (place(from.0, from.1), place(to.0, to.1));
             if replace == Replace::Exchange { What::Exchanged(from, to) } else { What::Renamed(from, to) }
         })
@@ -374,18 +387,18 @@ impl Service for Traced {
         self.on(done, verb, node, [change.size, None, None])
     }
 
-    fn write(&self, node: u64, offset: u64, data: &[u8], flags: WriteFlags) -> Result<()> {
+    fn write(&self, node: u64, offset: u64, data: &[u8], flags: WriteFlags) -> Result<Known> {
         let done = self.service.write(node, offset, data, flags);
         self.on(done, "write", node, [Some(offset), count(data.len()), None])
     }
 
-    fn allocate(&self, node: u64, mode: u32, offset: u64, len: u64) -> Result<()> {
-        let done = self.service.allocate(node, mode, offset, len);
+    fn allocate(&self, caller: Caller, node: u64, mode: u32, (offset, len): (u64, u64)) -> Result<Known> {
+        let done = self.service.allocate(caller, node, mode, (offset, len));
         self.on(done, "allocate", node, [Some(u64::from(mode)), Some(offset), Some(len)])
     }
 
-    fn copy(&self, from: (u64, u64), to: (u64, u64), len: u64) -> Result<u64> {
-        self.done(self.service.copy(from, to, len), |count| What::Copied(from, to, *count))
+    fn copy(&self, caller: Caller, from: (u64, u64), to: (u64, u64), len: u64) -> Result<(u64, Known)> {
+        self.done(self.service.copy(caller, from, to, len), |(count, _)| What::Copied(from, to, *count))
     }
 
     fn sync(&self, node: u64, data_only: bool) -> Result<()> {

@@ -4,7 +4,7 @@ use ondisk::features::RoCompat;
 use ondisk::inode::{FileType, Inode, InodeFlags, TimeField, Timestamp};
 use ondisk::units::{Block, InodeNumber};
 
-use super::rules;
+use super::rules::{self, Deed};
 use crate::error::{Error, Result};
 use crate::txn::Update;
 use crate::volume::Volume;
@@ -168,9 +168,11 @@ impl Volume {
     /// Sets one extended attribute, new or not, by its full name.
     ///
     /// # Errors
-    /// As [`Volume::set_xattrs`].
+    /// [`Error::NotPermitted`] for those of users on what is neither a regular file nor a directory;
+    /// capabilities in no form that Linux takes; as [`Volume::set_xattrs`].
     pub fn set_xattr(&self, number: InodeNumber, name: &[u8], value: &[u8]) -> Result<()> {
         self.change_xattrs(number, |update, inode| {
+            rules::may_have_attribute(file_type(inode)?, name, Some(value))?;
             xattr::set(self, update, inode, name, value)?;
             self.follow_list(update, inode, name)
         })
@@ -181,7 +183,10 @@ impl Volume {
     /// # Errors
     /// [`Error::NotFound`] where there is none; as [`Volume::set_xattrs`].
     pub fn remove_xattr(&self, number: InodeNumber, name: &[u8]) -> Result<()> {
-        self.change_xattrs(number, |update, inode| xattr::remove(self, update, inode, name))
+        self.change_xattrs(number, |update, inode| {
+            rules::may_have_attribute(file_type(inode)?, name, None)?;
+            xattr::remove(self, update, inode, name)
+        })
     }
 
     /// Replaces all extended attributes.
@@ -199,7 +204,7 @@ impl Volume {
     ) -> Result<()> {
         self.change(|update| {
             let mut inode = self.load(number)?;
-            rules::may_change_attributes(&inode)?;
+            rules::may(&inode, Deed::Attributes)?;
             change(update, &mut inode)?;
             self.touch(&mut inode, &[TimeField::Change]);
             inode::store(update, &self.format, &self.space, &mut inode)
@@ -209,10 +214,13 @@ impl Volume {
     /// Sets owner, permissions and all times of an inode.
     ///
     /// # Errors
-    /// A broken record; the device's failure.
+    /// [`Error::NotPermitted`]; a broken record; the device's failure.
     pub fn set_attributes(&self, number: InodeNumber, attributes: &Attributes) -> Result<()> {
         self.change(|update| {
             let mut inode = self.load(number)?;
+            if !self.options.loading {
+                rules::may(&inode, Deed::Attributes)?;
+            }
             attributes.store(&mut inode);
             inode::store(update, &self.format, &self.space, &mut inode)
         })

@@ -8,12 +8,10 @@ use ondisk::units::InodeNumber;
 
 use super::attrs::file_type;
 use super::permissions::store_permissions;
-use super::rules;
+use super::rules::{self, Deed};
 use crate::error::{Error, Result};
+use crate::inode;
 use crate::volume::Volume;
-use crate::{inode, xattr};
-
-const CAPABILITIES: &[u8] = b"security.capability";
 
 /// Attributes to change together; `None` leaves one as it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -30,8 +28,11 @@ pub struct AttributeChange {
     pub modify: Option<Timestamp>,
     /// Time of the last change of the inode; `None` is now.
     pub change: Option<Timestamp>,
-    /// Set-user-id and set-group-id bits and capabilities go, as the rules for changed files say.
+    /// Set-user-id and set-group-id bits and capabilities go, as the rules for changed files say. A new
+    /// owner takes them anyway.
     pub drop_privileges: bool,
+    /// Both times are those of now, and nothing else changes: who may write may do that.
+    pub touch: bool,
 }
 
 impl AttributeChange {
@@ -47,28 +48,24 @@ impl Volume {
     /// Changes attributes of an inode together.
     ///
     /// # Errors
-    /// [`Error::NotPermitted`]; broken structures; no space for a changed access control list. Then
-    /// nothing has changed.
+    /// [`Error::NotPermitted`]; an owner that stands for nobody; broken structures; no space for a changed
+    /// access control list. Then nothing has changed.
     pub fn change_attributes(&self, number: InodeNumber, wanted: &AttributeChange) -> Result<()> {
+        rules::may_own(wanted.uid, wanted.gid)?;
         self.change(|update| {
             let mut node = self.load(number)?;
             if !wanted.is_news_of_writes() {
-                rules::may_change_attributes(&node)?;
+                rules::may(&node, if wanted.touch { Deed::Touch } else { Deed::Attributes })?;
             }
             if let Some(permissions) = wanted.permissions {
                 store_permissions(&mut node, permissions);
                 self.lead_list(update, &mut node, permissions)?;
             }
             if wanted.uid.is_some() || wanted.gid.is_some() {
-                node.set_owner(wanted.uid.unwrap_or(node.uid()), wanted.gid.unwrap_or(node.gid()));
+                self.own(update, &mut node, wanted.uid, wanted.gid)?;
             }
             if wanted.drop_privileges && file_type(&node)? == FileType::Regular {
-                let kept = rules::without_special_bits(node.mode());
-                store_permissions(&mut node, kept);
-                match xattr::remove(self, update, &mut node, CAPABILITIES) {
-                    Ok(()) | Err(Error::NotFound) => {}
-                    Err(error) => return Err(error),
-                }
+                self.lose_privileges(update, &mut node, true)?;
             }
             let times = [(TimeField::Access, wanted.access), (TimeField::Modify, wanted.modify)];
             for (field, time) in times {
@@ -92,7 +89,7 @@ impl Volume {
         }
         self.change(|update| {
             let mut node = self.load(number)?;
-            rules::may_change_attributes(&node)?;
+            rules::may(&node, Deed::Attributes)?;
             node.raw_mut().i_generation.set(generation);
             self.touch(&mut node, &[TimeField::Change]);
             inode::store(update, &self.format, &self.space, &mut node)

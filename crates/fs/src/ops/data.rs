@@ -9,7 +9,7 @@ use super::attrs::file_type;
 use super::extents::FileMap;
 use super::handles::Pin;
 use super::resize::in_parts;
-use super::rules;
+use super::rules::{self, Deed};
 use crate::error::{Error, Result};
 use crate::map::Segment;
 use crate::volume::Volume;
@@ -153,7 +153,10 @@ impl Writer<'_> {
                 *ahead = file::Ahead::default();
             }
             let mut node = volume.load(number)?;
-            rules::may_write(&node, offset)?;
+            rules::may(&node, Deed::Write { offset })?;
+            if !volume.options.loading {
+                volume.lose_privileges(update, &mut node, false)?;
+            }
             let complete = offset == 0 && node.size() == 0 && end >= announced;
             file::write_at_any(volume, update, &mut node, ahead, (offset, data), &hint, complete)?;
             volume.touch(&mut node, &[TimeField::Modify, TimeField::Change]);
@@ -215,7 +218,7 @@ impl Volume {
         if file_type(&inode)? != FileType::Regular {
             return Err(Error::Invalid("only regular files can be written".into()));
         }
-        rules::may_open_for_writing(&inode)?;
+        rules::may(&inode, Deed::Open { append: true })?;
         let ahead = file::Ahead::default();
         self.handles.add_writer(number);
         Ok(Writer { volume: self, inode: number, announced, stretch: announced, ahead, position: 0, _pin })

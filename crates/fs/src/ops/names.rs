@@ -8,7 +8,7 @@ use ondisk::units::{Block, FileBlock, InodeNumber, low_u32};
 use placement::InodeRequest;
 
 use super::attrs::{Attributes, file_type};
-use super::rules;
+use super::rules::{self, Deed};
 use crate::cache::Role;
 use crate::dir::{self, DirEntry};
 use crate::error::{Error, Result};
@@ -181,7 +181,7 @@ impl Volume {
         new: &NewInode<'_>,
     ) -> Result<InodeNumber> {
         let mut parent = self.load_directory(directory)?;
-        rules::may_add_name(&parent)?;
+        rules::may(&parent, Deed::AddName)?;
         if dir::exists(self, update, &parent, name)? {
             return Err(Error::Exists);
         }
@@ -346,12 +346,12 @@ impl Volume {
         if file_type == FileType::Directory {
             return Err(Error::IsDirectory);
         }
-        rules::may_link(&child)?;
+        rules::may(&child, Deed::Link)?;
         if child.links() >= self.links_max() {
             return Err(Error::TooManyLinks);
         }
         let mut parent = self.load_directory(directory)?;
-        rules::may_add_name(&parent)?;
+        rules::may(&parent, Deed::AddName)?;
         if parent.flags().contains(InodeFlags::PROJINHERIT) && parent.project() != child.project() {
             return Err(Error::CrossProject);
         }

@@ -7,7 +7,7 @@ use ondisk::inode::{FileType, Inode, InodeFlags, TimeField, Timestamp};
 use ondisk::units::InodeNumber;
 
 use super::attrs::{Attributes, Times, file_type};
-use super::rules;
+use super::rules::{self, CAPABILITIES, Deed};
 use crate::error::{Error, Result};
 use crate::txn::Update;
 use crate::volume::Volume;
@@ -98,16 +98,69 @@ impl Volume {
         })
     }
 
-    /// Sets owner and group; `None` leaves one as it is. The special bits are the caller's to clear
-    /// ([`rules::without_special_bits`]).
+    /// Sets owner and group; `None` leaves one as it is. Of all but directories the special bits and the
+    /// capabilities go: they were lent by the owner before.
     ///
     /// # Errors
-    /// As [`Volume::set_permissions`].
+    /// The number that stands for nobody; as [`Volume::set_permissions`].
     pub fn set_owner(&self, number: InodeNumber, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
-        self.change_inode(number, |_, node| {
-            node.set_owner(uid.unwrap_or(node.uid()), gid.unwrap_or(node.gid()));
-            Ok(())
+        rules::may_own(uid, gid)?;
+        self.change_inode(number, |update, node| self.own(update, node, uid, gid))
+    }
+
+    /// Gives a file to an owner.
+    pub(super) fn own(
+        &self,
+        update: &mut Update<'_>,
+        node: &mut Inode,
+        uid: Option<u32>,
+        gid: Option<u32>,
+    ) -> Result<()> {
+        node.set_owner(uid.unwrap_or(node.uid()), gid.unwrap_or(node.gid()));
+        if file_type(node)? == FileType::Directory {
+            return Ok(());
+        }
+        self.lose_privileges(update, node, true)
+    }
+
+    /// Takes from a file what running it lends: its capabilities, and with `bits` the special bits.
+    pub(super) fn lose_privileges(
+        &self,
+        update: &mut Update<'_>,
+        node: &mut Inode,
+        bits: bool,
+    ) -> Result<()> {
+        if bits {
+            let kept = rules::without_special_bits(node.mode());
+            store_permissions(node, kept);
+        }
+        match xattr::remove(self, update, node, CAPABILITIES) {
+            Ok(()) | Err(Error::NotFound) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// As [`Volume::lose_privileges`], before contents of a file change, where it has any.
+    pub(super) fn lose_privileges_first(&self, number: InodeNumber, bits: bool) -> Result<()> {
+        let mode = self.load(number)?.mode();
+        let has_bits = bits && rules::without_special_bits(mode) != mode;
+        if !has_bits && self.xattr(number, CAPABILITIES)?.is_none() {
+            return Ok(());
+        }
+        self.change(|update| {
+            let mut node = self.load(number)?;
+            self.lose_privileges(update, &mut node, bits)?;
+            self.touch(&mut node, &[TimeField::Change]);
+            inode::store(update, &self.format, &self.space, &mut node)
         })
+    }
+
+    /// Whether the flags of a file allow to open it for writing; with `append`, only behind its end.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`]; a broken record.
+    pub fn may_open(&self, number: InodeNumber, append: bool) -> Result<()> {
+        rules::may(&self.load(number)?, Deed::Open { append })
     }
 
     /// Sets the times of access and of the contents; `None` leaves one as it is.
@@ -156,10 +209,12 @@ impl Volume {
     /// Sets the flags that users may set (immutable, append only, no dump ...); the others stay.
     ///
     /// # Errors
-    /// A flag that is not a user's to change; broken structures.
+    /// A flag that is not a user's to change; [`Error::NotPermitted`] for other flags of a file that stays
+    /// immutable; broken structures.
     pub fn set_flags(&self, number: InodeNumber, flags: InodeFlags) -> Result<()> {
         self.change(|update| {
             let mut node = self.load(number)?;
+            rules::may_set_flags(&node, flags)?;
             let changed = flags.symmetric_difference(node.flags()).difference(SETTABLE);
             if !changed.is_empty() {
                 return Err(Error::Unsupported(format!("changing the flags {:#x}", changed.bits())));
@@ -259,7 +314,7 @@ impl Volume {
     ) -> Result<()> {
         self.change(|update| {
             let mut node = self.load(number)?;
-            rules::may_change_attributes(&node)?;
+            rules::may(&node, Deed::Attributes)?;
             verb(update, &mut node)?;
             self.touch(&mut node, &[TimeField::Change]);
             inode::store(update, &self.format, &self.space, &mut node)

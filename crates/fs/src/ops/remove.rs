@@ -6,7 +6,7 @@ use ondisk::units::InodeNumber;
 use super::attrs::file_type;
 use super::handles::Pin;
 use super::names::{Kind, NewInode, check_name};
-use super::rules;
+use super::rules::{self, Deed};
 use crate::dir;
 use crate::error::{Error, Result};
 use crate::inode;
@@ -92,6 +92,7 @@ impl Volume {
         }
         let number = self.change(|update| {
             let mut parent = self.load_directory_in(update, directory)?;
+            rules::may(&parent, Deed::AddName)?;
             let (number, mut child) = self.new_child(update, &mut parent, b"", new)?;
             child.raw_mut().i_links_count.set(0);
             self.join_orphans(update, &mut child);

@@ -6,10 +6,10 @@ use ondisk::corrupt::Place;
 use ondisk::inode::{FileType, Inode, InodeFlags, TimeField};
 use ondisk::units::InodeNumber;
 
-use super::attrs::file_type;
-use super::names::check_name;
+use super::attrs::{Attributes, file_type};
+use super::names::{Kind, NewInode, check_name};
 use super::remove::lower_links;
-use super::rules;
+use super::rules::{self, Deed};
 use crate::dir;
 use crate::error::{Error, Result};
 use crate::inode;
@@ -52,9 +52,39 @@ impl Volume {
         new_name: &[u8],
         replace: Replace,
     ) -> Result<()> {
+        let (from, to) = (Name { directory, name }, Name { directory: new_directory, name: new_name });
+        self.rename_leaving(from, to, replace, None)
+    }
+
+    /// As [`Volume::rename`], and at the same moment the old name comes to mean a whiteout: a character
+    /// device 0:0 with these attributes, by which a file system of layers says that a name is gone.
+    ///
+    /// # Errors
+    /// As [`Volume::rename`]; [`Error::NoInodes`]; [`Error::Invalid`] with [`Replace::Exchange`].
+    pub fn rename_with_whiteout(
+        &self,
+        (directory, name): (InodeNumber, &[u8]),
+        (new_directory, new_name): (InodeNumber, &[u8]),
+        replace: Replace,
+        attributes: Attributes,
+    ) -> Result<()> {
+        if replace == Replace::Exchange {
+            return Err(Error::Invalid("an exchange leaves no room for a whiteout".into()));
+        }
+        let (from, to) = (Name { directory, name }, Name { directory: new_directory, name: new_name });
+        self.rename_leaving(from, to, replace, Some(attributes))
+    }
+
+    fn rename_leaving(
+        &self,
+        from: Name<'_>,
+        to: Name<'_>,
+        replace: Replace,
+        whiteout: Option<Attributes>,
+    ) -> Result<()> {
+        let (Name { directory, name }, Name { directory: new_directory, name: new_name }) = (from, to);
         check_name(name)?;
         check_name(new_name)?;
-        let (from, to) = (Name { directory, name }, Name { directory: new_directory, name: new_name });
         // Programs that write a file anew and rename it over the old one count on the new contents. A sync
         // may bring the name at any moment: they come first.
         let may_come_first = self.journal.is_some() || self.cache.epoch().is_some();
@@ -63,7 +93,7 @@ impl Volume {
         }
         self.settle_directory(directory, name)?;
         self.settle_directory(new_directory, new_name)?;
-        let replacing = self.rename_name(from, to, replace)?;
+        let replacing = self.rename_name(from, to, replace, whiteout)?;
         if let Some(number) = replacing.filter(|number| self.handles.pin(*number)) {
             self.written_back(number);
             self.handles.unpin(number);
@@ -72,7 +102,13 @@ impl Volume {
     }
 
     /// Gives another name; the inode that took another's place, if one did.
-    fn rename_name(&self, from: Name<'_>, to: Name<'_>, replace: Replace) -> Result<Option<InodeNumber>> {
+    fn rename_name(
+        &self,
+        from: Name<'_>,
+        to: Name<'_>,
+        replace: Replace,
+        whiteout: Option<Attributes>,
+    ) -> Result<Option<InodeNumber>> {
         self.change(|update| {
             let parent = self.load_directory_in(update, from.directory)?;
             let child = self.child_in(update, &parent, from.name)?;
@@ -92,7 +128,7 @@ impl Volume {
                 None if replace == Replace::Exchange => Err(Error::NotFound),
                 other => {
                     let replacing = other.is_some().then_some(child.number());
-                    self.move_name(update, from, to, child, other).map(|()| replacing)
+                    self.move_name(update, (from, to), child, other, whiteout).map(|()| replacing)
                 }
             }
         })
@@ -101,10 +137,10 @@ impl Volume {
     fn move_name<'v>(
         &'v self,
         update: &mut Update<'v>,
-        from: Name<'_>,
-        to: Name<'_>,
+        (from, to): (Name<'_>, Name<'_>),
         mut child: Inode,
         other: Option<Inode>,
+        whiteout: Option<Attributes>,
     ) -> Result<()> {
         let kind = file_type(&child)?;
         let is_directory = kind == FileType::Directory;
@@ -112,7 +148,7 @@ impl Volume {
         self.may_come_to(update, &target, &child, from, to)?;
         match &other {
             None => {
-                rules::may_add_name(&target)?;
+                rules::may(&target, Deed::AddName)?;
                 dir::insert(self, update, &mut target, to.name, child.number(), kind)?;
                 if is_directory && from.directory != to.directory {
                     self.raise_links(&mut target)?;
@@ -128,8 +164,14 @@ impl Volume {
             }
         }
         self.store_parent(update, &mut target)?;
+        if whiteout.is_some() && update.is_ordered() {
+            self.bring_together(update, from, to)?;
+        }
         let mut parent = self.load_directory_in(update, from.directory)?;
-        dir::remove(self, update, &mut parent, from.name)?;
+        match whiteout {
+            None => drop(dir::remove(self, update, &mut parent, from.name)?),
+            Some(attributes) => self.leave_whiteout(update, &mut parent, from.name, attributes)?,
+        }
         if is_directory && from.directory != to.directory {
             lower_links(&mut parent);
             self.set_parent(update, &mut child, to.directory)?;
@@ -142,6 +184,21 @@ impl Volume {
             Some(other) if is_directory => self.lose_directory(update, other),
             Some(other) => self.lose_name(update, other),
         }
+    }
+
+    /// Lets a name that exists lead to a new whiteout.
+    fn leave_whiteout(
+        &self,
+        update: &mut Update<'_>,
+        parent: &mut Inode,
+        name: &[u8],
+        attributes: Attributes,
+    ) -> Result<()> {
+        rules::may(parent, Deed::AddName)?;
+        let new = NewInode { kind: Kind::CharDevice(0, 0), attributes, xattrs: &[] };
+        let (number, mut node) = self.new_child(update, parent, name, &new)?;
+        inode::store(update, &self.format, &self.space, &mut node)?;
+        dir::retarget(self, update, parent, name, number, FileType::CharDevice).map(drop)
     }
 
     fn exchange<'v>(
@@ -187,7 +244,7 @@ impl Volume {
     /// leave a file without a name in between; but both switch with the record of a directory that they move in.
     fn bring_together(&self, update: &mut Update<'_>, one: Name<'_>, other: Name<'_>) -> Result<()> {
         if one.directory != other.directory {
-            let problem = "soft updates can't exchange names of two directories: no single write switches both, \
+            let problem = "soft updates can't exchange names of two directories, or leave a whiteout in another one: no single write switches both, \
                            and a crash between two would leave a file without a name";
             return Err(Error::Unsupported(problem.into()));
         }

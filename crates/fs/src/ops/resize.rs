@@ -7,7 +7,7 @@ use ondisk::inode::{FileType, Inode, InodeFlags, TimeField};
 use ondisk::units::{FileBlock, InodeNumber, low_u32};
 
 use super::attrs::file_type;
-use super::rules;
+use super::rules::{self, Deed};
 use super::write::WriteOptions;
 use crate::dirty::{Growth, Reason};
 use crate::error::{Error, Result};
@@ -78,10 +78,11 @@ impl Volume {
     /// Not a regular file, one that can't be changed, a size over what the map can hold; broken
     /// structures; the device's failure.
     pub fn truncate(&self, number: InodeNumber, size: u64) -> Result<()> {
+        self.may_reshape(number, Deed::Truncate, WriteOptions::default())?;
         let file = self.delayed.enter(number);
         let _alone = file.close();
         let done = self.change_file(number, |update, node| {
-            rules::may_truncate(node)?;
+            rules::may(node, Deed::Truncate)?;
             self.resize(update, node, size)
         });
         match done {
@@ -134,6 +135,7 @@ impl Volume {
     pub fn extend(&self, number: InodeNumber, size: u64) -> Result<()> {
         self.alone(number, || {
             self.change_file(number, |update, node| {
+                rules::may(node, Deed::Truncate)?;
                 if size < node.size() {
                     return Err(Error::Invalid("this only makes a file longer".into()));
                 }
@@ -151,8 +153,24 @@ impl Volume {
     /// more than one transaction of the journal can change, the front part. [`Error::TooLargeForLog`] where
     /// such a range is to be collapsed or inserted.
     pub fn allocate(&self, number: InodeNumber, mode: Allocate, offset: u64, len: u64) -> Result<()> {
+        self.allocate_as(number, mode, offset, len, WriteOptions::default())
+    }
+
+    /// As [`Volume::allocate`], on behalf of somebody who may not keep the special bits of the file.
+    ///
+    /// # Errors
+    /// As [`Volume::allocate`].
+    pub fn allocate_as(
+        &self,
+        number: InodeNumber,
+        mode: Allocate,
+        offset: u64,
+        len: u64,
+        options: WriteOptions,
+    ) -> Result<()> {
         let end = offset.checked_add(len).filter(|_| len > 0);
         let end = end.ok_or_else(|| Error::Invalid("an empty range, or one beyond all files".into()))?;
+        self.may_reshape(number, Deed::Allocate(mode), options)?;
         self.alone(number, || {
             let part = |range| self.allocate_alone(number, mode, range);
             if matches!(mode, Allocate::CollapseRange | Allocate::InsertRange) {
@@ -164,9 +182,19 @@ impl Volume {
         })
     }
 
+    /// Before the contents of a file change: whether they may, and what the change takes from it.
+    fn may_reshape(&self, number: InodeNumber, deed: Deed, options: WriteOptions) -> Result<()> {
+        let node = self.load(number)?;
+        rules::may(&node, deed)?;
+        if file_type(&node)? == FileType::Regular && self.space.is_writable() {
+            self.lose_privileges_first(number, options.drop_special_bits)?;
+        }
+        Ok(())
+    }
+
     fn allocate_alone(&self, number: InodeNumber, mode: Allocate, (offset, end): (u64, u64)) -> Result<()> {
         self.change_file(number, |update, node| {
-            rules::may_allocate(node, mode)?;
+            rules::may(node, Deed::Allocate(mode))?;
             if end > file::size_limit(&self.format, node) && mode != Allocate::PunchHole {
                 return Err(Error::FileTooLarge(format!(
                     "at most {} bytes",
@@ -240,6 +268,7 @@ impl Volume {
 
     fn map_alone(&self, number: InodeNumber, extents: bool) -> Result<()> {
         self.change_file(number, |update, node| {
+            rules::may(node, Deed::Remap)?;
             file::grow_out(self, update, node)?;
             if !extents && node.size() > u64::from(u32::MAX) << 9 {
                 return Err(Error::FileTooLarge("for block pointers".into()));

@@ -1,9 +1,9 @@
 //! Rules of Linux that decide whether and how a file may change: flags, inheritance, special bits.
 //!
 //! Who may do what is the caller's to decide (permissions, ownership, capabilities). What holds for
-//! everybody stands here: the flags *immutable* and *append only*, which the verbs check. The rules
-//! for new files and for the set-user-id bits are functions, for the caller who knows on whose
-//! behalf something is done.
+//! everybody stands here: the flags *immutable* and *append only* ([`may`], the gate that each verb
+//! passes), and which attributes and owners a file can have. The rules for new files and for the
+//! set-user-id bits are functions, for the caller who knows on whose behalf something is done.
 
 use ondisk::inode::{FileType, Inode, InodeFlags};
 
@@ -16,11 +16,67 @@ pub const SET_UID: u16 = 0o4000;
 pub const SET_GID: u16 = 0o2000;
 /// Sticky bit.
 pub const STICKY: u16 = 0o1000;
+/// Where the capabilities of a program stand.
+pub(super) const CAPABILITIES: &[u8] = b"security.capability";
 /// Execution by the group: without it the set-group-id bit once meant mandatory locking.
 const GROUP_EXECUTE: u16 = 0o0010;
 
-fn refuse(inode: &Inode, flags: InodeFlags) -> Result<()> {
-    let found = inode.flags().intersection(flags);
+/// What is about to be done to an inode.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Deed {
+    /// It is opened for writing; with `append`, only behind its end.
+    Open {
+        /// Nothing but appending is asked for.
+        append: bool,
+    },
+    /// Bytes are written from an offset on.
+    Write {
+        /// The first byte.
+        offset: u64,
+    },
+    /// Its size is set.
+    Truncate,
+    /// The space of a range changes.
+    Allocate(Allocate),
+    /// How its contents are mapped changes.
+    Remap,
+    /// Owner, permissions, times, extended attributes, project or generation change.
+    Attributes,
+    /// Both times become now, which who may write may ask for.
+    Touch,
+    /// The directory gets a name, or a file without one is made in it.
+    AddName,
+    /// The directory loses a name, or a name of it comes to mean another file.
+    LoseName,
+    /// The file gets one more name.
+    Link,
+    /// The file loses a name, or moves.
+    Unlink,
+}
+
+impl Deed {
+    /// The flags that forbid it, of the two that forbid anything. Whether a write is behind the end is
+    /// told by the inode.
+    fn forbidden_by(self, inode: &Inode) -> InodeFlags {
+        let appends = match self {
+            Deed::Open { append } => append,
+            Deed::Write { offset } => offset >= inode.size(),
+            // Space may be added to a file that can be appended to, but nothing in it changed.
+            Deed::Allocate(mode) => matches!(mode, Allocate::Extend | Allocate::KeepSize),
+            Deed::Remap | Deed::Touch | Deed::AddName => true,
+            Deed::Truncate | Deed::Attributes | Deed::LoseName | Deed::Link | Deed::Unlink => false,
+        };
+        if appends { InodeFlags::IMMUTABLE } else { InodeFlags::IMMUTABLE | InodeFlags::APPEND }
+    }
+}
+
+/// The gate that each verb passes before it changes an inode that was there before: whether the flags
+/// *immutable* and *append only* allow it.
+///
+/// # Errors
+/// [`Error::NotPermitted`].
+pub(super) fn may(inode: &Inode, deed: Deed) -> Result<()> {
+    let found = inode.flags().intersection(deed.forbidden_by(inode));
     match () {
         () if found.contains(InodeFlags::IMMUTABLE) => Err(Error::NotPermitted("the file is immutable")),
         () if found.contains(InodeFlags::APPEND) => {
@@ -30,44 +86,51 @@ fn refuse(inode: &Inode, flags: InodeFlags) -> Result<()> {
     }
 }
 
-/// An immutable file is never opened for writing.
-pub(super) fn may_open_for_writing(inode: &Inode) -> Result<()> {
-    refuse(inode, InodeFlags::IMMUTABLE)
-}
-
-/// A file to be appended to is written behind its end only. One that became immutable while it was
-/// open goes on being written, as on Linux.
-pub(super) fn may_write(inode: &Inode, offset: u64) -> Result<()> {
-    if offset >= inode.size() { Ok(()) } else { refuse(inode, InodeFlags::APPEND) }
-}
-
-pub(super) fn may_truncate(inode: &Inode) -> Result<()> {
-    refuse(inode, InodeFlags::IMMUTABLE | InodeFlags::APPEND)
-}
-
-/// Space may be added to a file that can be appended to, but nothing in it changed.
-pub(super) fn may_allocate(inode: &Inode, mode: Allocate) -> Result<()> {
-    let adds = matches!(mode, Allocate::Extend | Allocate::KeepSize);
-    let append = if adds { InodeFlags::empty() } else { InodeFlags::APPEND };
-    refuse(inode, append | InodeFlags::IMMUTABLE)
-}
-
-/// Owner, permissions, attributes.
-pub(super) fn may_change_attributes(inode: &Inode) -> Result<()> {
-    refuse(inode, InodeFlags::IMMUTABLE | InodeFlags::APPEND)
-}
-
-pub(super) fn may_add_name(directory: &Inode) -> Result<()> {
-    refuse(directory, InodeFlags::IMMUTABLE)
-}
-
-pub(super) fn may_link(inode: &Inode) -> Result<()> {
-    refuse(inode, InodeFlags::IMMUTABLE | InodeFlags::APPEND)
-}
-
+/// A directory loses the name of a file.
 pub(super) fn may_remove_name(directory: &Inode, child: &Inode) -> Result<()> {
-    refuse(directory, InodeFlags::IMMUTABLE | InodeFlags::APPEND)?;
-    refuse(child, InodeFlags::IMMUTABLE | InodeFlags::APPEND)
+    may(directory, Deed::LoseName)?;
+    may(child, Deed::Unlink)
+}
+
+/// While a file stays immutable, none of its other flags changes.
+pub(super) fn may_set_flags(inode: &Inode, flags: InodeFlags) -> Result<()> {
+    let stays = inode.flags().intersection(flags).contains(InodeFlags::IMMUTABLE);
+    if stays && flags != inode.flags() { may(inode, Deed::Attributes) } else { Ok(()) }
+}
+
+/// Whether an extended attribute makes sense on a file. Those of users are for regular files and
+/// directories only: who may write the others says nothing of who may use them.
+pub(super) fn may_have_attribute(file_type: FileType, name: &[u8], value: Option<&[u8]>) -> Result<()> {
+    if name.starts_with(b"user.") && !matches!(file_type, FileType::Regular | FileType::Directory) {
+        let problem = "attributes of users (user.*) are for regular files and directories only";
+        return Err(Error::NotPermitted(problem));
+    }
+    match value {
+        Some(value) if name == CAPABILITIES && !is_capability(value) => Err(Error::Invalid(
+            "security.capability: not 20 bytes of version 2 or 24 of version 3, as setcap writes them".into(),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Whether Linux takes this for capabilities of a file.
+fn is_capability(value: &[u8]) -> bool {
+    // The version is in the last byte of the first word; the lowest bit of that word may be set.
+    match value {
+        [0 | 1, 0, 0, version, ..] => matches!((*version, value.len()), (2, 20) | (3, 24)),
+        _ => false,
+    }
+}
+
+/// The number that stands for no user and no group.
+pub const NOBODY: u32 = u32::MAX;
+
+/// Whether these can own a file.
+pub(super) fn may_own(uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+    match [uid, gid].contains(&Some(NOBODY)) {
+        true => Err(Error::Invalid(format!("{NOBODY} stands for no user and no group"))),
+        false => Ok(()),
+    }
 }
 
 /// Whether the sticky bit of a directory keeps a user from removing or renaming a file in it: unless
@@ -130,6 +193,21 @@ pub fn inherited_flags(directory: InodeFlags, file_type: FileType) -> InodeFlags
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn capability(word: u32, len: usize) -> Vec<u8> {
+        let mut value = word.to_le_bytes().to_vec();
+        value.resize(len, 0);
+        value
+    }
+
+    #[test]
+    fn capabilities_have_one_of_two_forms() {
+        let good = [(0x0200_0000, 20), (0x0200_0001, 20), (0x0300_0000, 24)];
+        assert!(good.iter().all(|(word, len)| is_capability(&capability(*word, *len))));
+        let bad =
+            [(0x0100_0000, 12), (0x0200_0000, 24), (0x0300_0000, 20), (0x0200_0002, 20), (0, 3), (0, 0)];
+        assert!(!bad.iter().any(|(word, len)| is_capability(&capability(*word, *len)[..*len])));
+    }
 
     #[test]
     fn special_bits_go_but_not_that_of_locking() {

@@ -4,7 +4,7 @@ use ondisk::inode::{FileType, Inode, InodeFlags, TimeField};
 use ondisk::units::InodeNumber;
 
 use super::attrs::file_type;
-use super::rules;
+use super::rules::{self, Deed};
 use crate::dirty::{DirtyFile, Failures, Heard, Reason, State};
 use crate::error::{Error, Result};
 use crate::map::{self, Segments};
@@ -22,6 +22,9 @@ pub struct WriteOptions {
     pub keep_times: bool,
     /// Set-user-id and set-group-id bits go, as the rules for changed files say.
     pub drop_special_bits: bool,
+    /// The bytes were taken from their writer before, when the rules allowed it and took what they take:
+    /// the file may have become immutable since, and got its privileges anew.
+    pub taken: bool,
 }
 
 fn regular(node: &Inode, verb: &str) -> Result<()> {
@@ -51,6 +54,10 @@ impl Volume {
             return Err(Error::ReadOnly);
         }
         let _pin = self.pin(number)?;
+        self.may_write(number, offset, options)?;
+        if !options.taken && !data.is_empty() {
+            self.lose_privileges_first(number, options.drop_special_bits)?;
+        }
         let file = self.delayed.enter(number);
         let mut tried = 1;
         loop {
@@ -71,6 +78,12 @@ impl Volume {
         Ok(())
     }
 
+    fn may_write(&self, number: InodeNumber, offset: u64, options: WriteOptions) -> Result<()> {
+        let node = self.load(number)?;
+        regular(&node, "written")?;
+        if options.taken { Ok(()) } else { rules::may(&node, Deed::Write { offset }) }
+    }
+
     /// All that may make space free is done: promises become blocks, what was freed can be used.
     fn find_space(&self) -> Result<()> {
         // What fails here is told to whoever syncs that file.
@@ -79,24 +92,19 @@ impl Volume {
         if self.space.holds_freed() { self.sync() } else { Ok(()) }
     }
 
-    /// The times of a file that was written to, and its special bits.
+    /// The times of a file that was written to.
     pub(super) fn note_write(&self, number: InodeNumber, options: WriteOptions) -> Result<()> {
         let node = self.load(number)?;
-        let mode = node.raw().i_mode.get();
-        let kept = if options.drop_special_bits { rules::without_special_bits(mode) } else { mode };
         let now = self.now();
         let is_touched = [TimeField::Modify, TimeField::Change]
             .iter()
             .all(|field| node.time(*field).is_none_or(|time| time == now));
-        if kept == mode && (options.keep_times || is_touched) {
+        if options.keep_times || is_touched {
             return Ok(());
         }
         self.change(|update| {
             let mut node = self.load(number)?;
-            node.raw_mut().i_mode.set(kept);
-            if !options.keep_times {
-                self.touch(&mut node, &[TimeField::Modify, TimeField::Change]);
-            }
+            self.touch(&mut node, &[TimeField::Modify, TimeField::Change]);
             inode::store(update, &self.format, &self.space, &mut node)
         })
     }
@@ -105,8 +113,6 @@ impl Volume {
     fn write_once(&self, file: &DirtyFile, offset: u64, data: &[u8], last: bool) -> Result<()> {
         let number = file.number();
         let node = self.load(number)?;
-        regular(&node, "written")?;
-        rules::may_write(&node, offset)?;
         let limit = file::size_limit(&self.format, &node);
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= limit);
         let Some(end) = end else { return Err(Error::FileTooLarge(format!("at most {limit} bytes"))) };

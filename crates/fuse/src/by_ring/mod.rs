@@ -224,11 +224,11 @@ impl Server {
                 let work =
                     Work { dispatcher: &self.dispatcher, short: &mut self.short, answer: &mut self.answer };
                 let outcome = work.run(&header, fields, payload);
-                if let Outcome::Stale(_) = outcome {
-                    by_device::tell_stale(&self.device, header.node);
+                if let Outcome::Stale(node, _) = outcome {
+                    by_device::tell_stale(&self.device, node);
                 }
                 match outcome {
-                    Outcome::Answer(done) | Outcome::Stale(done) => (header.unique, done),
+                    Outcome::Answer(done) | Outcome::Stale(_, done) => (header.unique, done),
                     Outcome::Silence => (header.unique, Ok(0)),
                 }
             }
@@ -273,7 +273,7 @@ impl Work<'_> {
             return self.dispatcher.serve(header, Body::Parted { fixed, rest: copy }, payload);
         }
         let outcome = self.dispatcher.serve(header, Body::Parted { fixed, rest: request }, self.answer);
-        if let Outcome::Answer(Ok(len)) | Outcome::Stale(Ok(len)) = outcome
+        if let Outcome::Answer(Ok(len)) | Outcome::Stale(_, Ok(len)) = outcome
             && let Some((place, answer)) = payload.get_mut(..len).zip(self.answer.get(..len))
         {
             place.copy_from_slice(answer);

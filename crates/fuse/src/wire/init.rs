@@ -21,7 +21,6 @@ pub(super) mod flag {
     pub(in crate::wire) const DONT_MASK: u64 = 1 << 6;
     pub(in crate::wire) const HAS_IOCTL_DIR: u64 = 1 << 11;
     pub(in crate::wire) const DO_READDIRPLUS: u64 = 1 << 13;
-    pub(in crate::wire) const ASYNC_DIO: u64 = 1 << 15;
     pub(in crate::wire) const WRITEBACK_CACHE: u64 = 1 << 16;
     pub(in crate::wire) const NO_OPEN_SUPPORT: u64 = 1 << 17;
     pub(in crate::wire) const PARALLEL_DIROPS: u64 = 1 << 18;
@@ -90,7 +89,9 @@ pub(crate) struct Agreed {
     pub(crate) pages: u16,
 }
 
-/// What to answer to an offer: as much of what is wished for as the kernel knows, since each of it only
+/// What to answer to an offer. `ASYNC_DIO` (1 << 15) is left out: with it, the kernel does not drop its
+/// pages behind direct writes that are under way when the call returns, and goes on showing the old bytes.
+/// Of all else as much of what is wished for as the kernel knows, since each of it only
 /// saves requests; but for what it can't be without. `None`: this kernel can't be served.
 pub(crate) fn agree(offer: &Offer, wish: &Wish) -> Option<Agreed> {
     use self::flag as is;
@@ -102,7 +103,6 @@ pub(crate) fn agree(offer: &Offer, wish: &Wish) -> Option<Agreed> {
         | is::BIG_WRITES
         | is::HAS_IOCTL_DIR
         | is::DO_READDIRPLUS
-        | is::ASYNC_DIO
         | is::NO_OPEN_SUPPORT
         | is::PARALLEL_DIROPS
         | is::MAX_PAGES

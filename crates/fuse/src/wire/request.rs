@@ -3,7 +3,7 @@
 use super::fields::Fields;
 use super::init::Offer;
 use super::{HEADER_LEN, Malformed};
-use crate::service::{Caller, Change, Kind, NewNode, Replace, Seek, SetTime, Time, WriteFlags};
+use crate::service::{Access, Caller, Change, Kind, NewNode, Replace, Seek, SetTime, Time, WriteFlags};
 
 /// Numbers of operations.
 mod operation {
@@ -19,6 +19,7 @@ mod operation {
     pub(super) const RMDIR: u32 = 11;
     pub(super) const RENAME: u32 = 12;
     pub(super) const LINK: u32 = 13;
+    pub(super) const OPEN: u32 = 14;
     pub(super) const READ: u32 = 15;
     pub(super) const WRITE: u32 = 16;
     pub(super) const STATFS: u32 = 17;
@@ -32,6 +33,7 @@ mod operation {
     pub(super) const READDIR: u32 = 28;
     pub(super) const RELEASEDIR: u32 = 29;
     pub(super) const FSYNCDIR: u32 = 30;
+    pub(super) const CREATE: u32 = 35;
     pub(super) const INTERRUPT: u32 = 36;
     pub(super) const DESTROY: u32 = 38;
     pub(super) const IOCTL: u32 = 39;
@@ -157,6 +159,14 @@ pub(crate) enum Request<'a> {
     CreateUnnamed {
         new: NewNode<'a>,
     },
+    /// A new regular file, which is open then.
+    CreateOpen {
+        name: &'a [u8],
+        new: NewNode<'a>,
+    },
+    Open {
+        access: Access,
+    },
     Unlink {
         name: &'a [u8],
     },
@@ -260,6 +270,8 @@ impl<'a> Request<'a> {
             is::RENAME => rename(body, false)?,
             is::RENAME2 => rename(body, true)?,
             is::LINK => link(body)?,
+            is::OPEN => Request::Open { access: access(body.fixed(8)?.u32()?) },
+            is::CREATE => create_open(body)?,
             is::READ => read(body.fixed(40)?)?,
             is::WRITE => write(body)?,
             is::STATFS => Request::Statistics,
@@ -381,6 +393,20 @@ fn unnamed(mut fields: Fields<'_>) -> Result<Request<'_>, Malformed> {
     Ok(Request::CreateUnnamed { new })
 }
 
+/// How a file is opened, by the flags of open(2).
+fn access(flags: u32) -> Access {
+    const APPEND: u32 = 0o2000;
+    Access { write: flags & 3 != 0, append: flags & APPEND != 0 }
+}
+
+fn create_open(body: Body<'_>) -> Result<Request<'_>, Malformed> {
+    let (mut fixed, mut rest) = body.split(16)?;
+    fixed.skip(4)?;
+    let (mode, umask) = (fixed.u32()?, fixed.u32()?);
+    let new = NewNode { kind: Kind::Regular, permissions: permissions(mode), umask: permissions(umask) };
+    Ok(Request::CreateOpen { name: rest.name()?, new })
+}
+
 fn rename(body: Body<'_>, with_flags: bool) -> Result<Request<'_>, Malformed> {
     let (mut fixed, mut rest) = body.split(if with_flags { 16 } else { 8 })?;
     let to = fixed.u64()?;
@@ -388,6 +414,8 @@ fn rename(body: Body<'_>, with_flags: bool) -> Result<Request<'_>, Malformed> {
         0 => Some(Replace::Yes),
         1 => Some(Replace::No),
         2 => Some(Replace::Exchange),
+        4 => Some(Replace::Whiteout),
+        5 => Some(Replace::NoButWhiteout),
         _ => None,
     };
     Ok(Request::Rename { name: rest.name()?, to, new_name: rest.name()?, replace })

@@ -120,8 +120,16 @@ fn renames_know_their_ways() {
         }
     };
     assert_eq!(
-        [0, 1, 2, 3, 4].map(rename),
-        [Some(Replace::Yes), Some(Replace::No), Some(Replace::Exchange), None, None]
+        [0, 1, 2, 3, 4, 5, 6].map(rename),
+        [
+            Some(Replace::Yes),
+            Some(Replace::No),
+            Some(Replace::Exchange),
+            None,
+            Some(Replace::Whiteout),
+            Some(Replace::NoButWhiteout),
+            None
+        ]
     );
     let old = decoded(12, &u64s(&[5]), b"old\0new\0");
     assert!(old.contains("to: 5") && old.contains("Some(Yes)"), "{old}");
@@ -163,8 +171,17 @@ fn the_other_requests_have_their_fields() {
     assert_eq!(decoded(53, &copy, b""), "Ok(Copy { offset: 10, to: (20, 30), len: 40, long: true })");
     let unnamed = decoded(51, &u32s(&[0o2, 0o100_666, 0o077, 0]), b"name\0");
     assert!(unnamed.contains("Regular, permissions: 438, umask: 63"), "{unnamed}");
-    // Opening, closing, creating by an open file, locks, `access`, what is not there yet.
-    for operation in [14, 25, 27, 31, 34, 35, 37, 40, 48, 999] {
+    let open = |flags: u32| decoded(14, &u32s(&[flags, 0]), b"");
+    assert_eq!(open(0o100_000), "Ok(Open { access: Access { write: false, append: false } })");
+    assert_eq!(open(0o2001), "Ok(Open { access: Access { write: true, append: true } })");
+    assert!(open(0o2).contains("write: true, append: false"));
+    let create = decoded(35, &u32s(&[0o101, 0o100_640, 0o022, 0]), b"name\0");
+    assert!(
+        create.starts_with("Ok(CreateOpen") && create.contains("permissions: 416, umask: 18"),
+        "{create}"
+    );
+    // Flushing, opening directories, locks, `access`, what is not there yet.
+    for operation in [25, 27, 31, 34, 37, 40, 48, 999] {
         assert_eq!(decoded(operation, &[], b""), "Ok(Unknown)");
     }
 }

@@ -3,11 +3,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use fuse::{
-    Attributes, Caller, Change, Entry, Errno, FileType, Kind, Listed, NewNode, ROOT, Replace, Result, Seek,
-    Service, SetTime, Statistics, Time, WriteFlags,
+    Attributes, Caller, Change, Entry, Errno, FileType, Kind, Known, Listed, NewNode, ROOT, Replace, Result,
+    Seek, Service, SetTime, Statistics, Time, WriteFlags,
 };
 
 /// `FS_IOC_GETFLAGS` and `FS_IOC_SETFLAGS`.
@@ -16,11 +16,51 @@ pub const SET_FLAGS: u32 = 0x4008_6602;
 /// `FS_IOC_FSGETXATTR`, which the kernel asks for before it sets flags.
 pub const GET_XATTR_FLAGS: u32 = 0x801c_581f;
 
+/// The names of a directory. Each has a place in listings that is never another's, so that those that go
+/// shift none of the rest.
+#[derive(Default)]
+struct Names {
+    by_name: HashMap<Vec<u8>, (u64, u64)>,
+    by_place: BTreeMap<u64, Vec<u8>>,
+    last: u64,
+}
+
+/// The places of `.` and `..`.
+const DOTS: [(u64, &[u8]); 2] = [(1, b"."), (2, b"..")];
+
+impl Names {
+    fn get(&self, name: &[u8]) -> Option<u64> {
+        self.by_name.get(name).map(|(node, _)| *node)
+    }
+
+    fn insert(&mut self, name: &[u8], node: u64) {
+        self.remove(name);
+        self.last = self.last.max(DOTS.len() as u64) + 1;
+        self.by_name.insert(name.to_vec(), (node, self.last));
+        self.by_place.insert(self.last, name.to_vec());
+    }
+
+    fn remove(&mut self, name: &[u8]) {
+        if let Some((_, place)) = self.by_name.remove(name) {
+            self.by_place.remove(&place);
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.by_name.is_empty()
+    }
+
+    /// The names behind a place, each with its own.
+    fn behind(&self, place: u64) -> impl Iterator<Item = (u64, Vec<u8>, u64)> + '_ {
+        self.by_place.range(place + 1..).map(|(place, name)| (*place, name.clone(), self.by_name[name].0))
+    }
+}
+
 struct Node {
     attributes: Attributes,
     generation: u32,
     data: Vec<u8>,
-    names: BTreeMap<Vec<u8>, u64>,
+    names: Names,
     parent: u64,
     xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     flags: u32,
@@ -40,13 +80,49 @@ pub struct Memory {
     pub requests: AtomicU64,
     /// `sync_all` and `sync`.
     pub syncs: AtomicU64,
+    /// What looks up [`SLOW`] waits at it.
+    #[allow(dead_code, reason = "measurements wait for nothing")]
+    pub gate: Gate,
+}
+
+/// Something to wait at.
+#[derive(Default)]
+pub struct Gate {
+    /// Whether somebody has come, and whether it is open.
+    state: Mutex<(bool, bool)>,
+    news: Condvar,
+}
+
+#[allow(dead_code, reason = "measurements wait for nothing")]
+impl Gate {
+    fn state(&self) -> MutexGuard<'_, (bool, bool)> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until it is open.
+    fn pass(&self) {
+        self.state().0 = true;
+        self.news.notify_all();
+        drop(self.news.wait_while(self.state(), |(_, open)| !*open));
+    }
+
+    /// Waits until somebody waits.
+    pub fn wait_for_somebody(&self) {
+        drop(self.news.wait_while(self.state(), |(came, _)| !*came));
+    }
+
+    /// Lets all pass.
+    pub fn open(&self) {
+        self.state().1 = true;
+        self.news.notify_all();
+    }
 }
 
 /// A name whose node can't be read.
 pub const DAMAGED: &[u8] = b"damaged";
 /// A name that makes a lookup panic.
 pub const PANIC: &[u8] = b"panic";
-/// A name that takes a moment to look up.
+/// A name whose lookup waits until the gate is opened.
 pub const SLOW: &[u8] = b"slow";
 
 fn attributes(
@@ -91,7 +167,7 @@ impl Nodes {
     }
 
     fn child(&mut self, parent: u64, name: &[u8]) -> Result<u64> {
-        self.node(parent)?.names.get(name).copied().ok_or(Errno::NOENT)
+        self.node(parent)?.names.get(name).ok_or(Errno::NOENT)
     }
 
     fn add(&mut self, caller: Caller, parent: u64, new: &NewNode<'_>) -> u64 {
@@ -115,7 +191,7 @@ impl Nodes {
             attributes,
             generation: 7,
             data: target.to_vec(),
-            names: BTreeMap::new(),
+            names: Names::default(),
             parent,
             xattrs: BTreeMap::new(),
             flags: 0,
@@ -163,7 +239,8 @@ impl Default for Memory {
         let mut nodes = Nodes { all: HashMap::new(), last: ROOT - 1, now: 0 };
         let new = NewNode { kind: Kind::Directory, permissions: 0o755, umask: 0 };
         nodes.add(caller, ROOT, &new);
-        Memory { nodes: Mutex::new(nodes), requests: AtomicU64::new(0), syncs: AtomicU64::new(0) }
+        let (requests, syncs) = (AtomicU64::new(0), AtomicU64::new(0));
+        Memory { nodes: Mutex::new(nodes), requests, syncs, gate: Gate::default() }
     }
 }
 
@@ -192,7 +269,7 @@ impl Service for Memory {
     fn lookup(&self, parent: u64, name: &[u8]) -> Result<Entry> {
         assert_ne!(name, PANIC, "asked for");
         if name == SLOW {
-            std::thread::sleep(std::time::Duration::from_millis(300));
+            self.gate.pass();
         }
         let mut nodes = self.nodes();
         if name == DAMAGED {
@@ -242,14 +319,16 @@ impl Service for Memory {
     ) -> Result<()> {
         let mut nodes = self.nodes();
         let found = nodes.node(node)?;
-        let mut names = vec![(b".".to_vec(), node), (b"..".to_vec(), found.parent)];
-        names.extend(found.names.iter().map(|(name, node)| (name.clone(), *node)));
-        for (index, (name, child)) in names.iter().enumerate().skip(at(position)) {
+        let dots = DOTS.iter().zip([node, found.parent]);
+        let dots = dots.map(|((place, name), node)| (*place, name.to_vec(), node));
+        let mut names: Vec<_> = dots.filter(|(place, ..)| *place > position).collect();
+        names.extend(found.names.behind(position));
+        for (place, name, child) in &names {
             let is_dots = matches!(&name[..], b"." | b"..");
             let file_type = nodes.node(*child).map_or(FileType::Regular, |found| found.attributes.file_type);
             let entry =
                 if with_entries && !is_dots && name != DAMAGED { nodes.entry(*child).ok() } else { None };
-            let listed = Listed { name, inode: *child, file_type, next: index as u64 + 1, entry };
+            let listed = Listed { name, inode: *child, file_type, next: *place, entry };
             if !take(&listed) {
                 if entry.is_some() {
                     nodes.node(*child)?.known -= 1;
@@ -326,7 +405,7 @@ impl Service for Memory {
             return Err(Errno::EXIST);
         }
         let made = nodes.add(caller, parent, new);
-        nodes.node(parent)?.names.insert(name.to_vec(), made);
+        nodes.node(parent)?.names.insert(name, made);
         if new.kind == Kind::Directory {
             nodes.node(parent)?.attributes.links += 1;
         }
@@ -350,7 +429,7 @@ impl Service for Memory {
         let found = nodes.node(node)?;
         found.attributes.links += 1;
         found.attributes.change = now;
-        nodes.node(parent)?.names.insert(name.to_vec(), node);
+        nodes.node(parent)?.names.insert(name, node);
         nodes.touch(parent);
         nodes.entry(node)
     }
@@ -385,12 +464,12 @@ impl Service for Memory {
         Ok(())
     }
 
-    fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), replace: Replace) -> Result<()> {
+    fn rename(&self, caller: Caller, from: (u64, &[u8]), to: (u64, &[u8]), replace: Replace) -> Result<()> {
         let mut nodes = self.nodes();
         let node = nodes.child(from.0, from.1)?;
         let other = nodes.child(to.0, to.1).ok();
         match (replace, other) {
-            (Replace::No, Some(_)) => return Err(Errno::EXIST),
+            (Replace::No | Replace::NoButWhiteout, Some(_)) => return Err(Errno::EXIST),
             (Replace::Exchange, None) => return Err(Errno::NOENT),
             _ => {}
         }
@@ -398,15 +477,20 @@ impl Service for Memory {
             return Ok(());
         }
         nodes.node(from.0)?.names.remove(from.1);
-        nodes.node(to.0)?.names.insert(to.1.to_vec(), node);
+        nodes.node(to.0)?.names.insert(to.1, node);
         nodes.node(node)?.parent = to.0;
         match (replace, other) {
             (Replace::Exchange, Some(other)) => {
-                nodes.node(from.0)?.names.insert(from.1.to_vec(), other);
+                nodes.node(from.0)?.names.insert(from.1, other);
                 nodes.node(other)?.parent = from.0;
             }
             (_, Some(other)) => nodes.drop_name(other),
             _ => {}
+        }
+        if matches!(replace, Replace::Whiteout | Replace::NoButWhiteout) {
+            let new = NewNode { kind: Kind::CharDevice(0, 0), permissions: 0, umask: 0 };
+            let made = nodes.add(caller, from.0, &new);
+            nodes.node(from.0)?.names.insert(from.1, made);
         }
         nodes.touch(from.0);
         nodes.touch(to.0);
@@ -438,7 +522,7 @@ impl Service for Memory {
         Ok(*of)
     }
 
-    fn write(&self, node: u64, offset: u64, data: &[u8], flags: WriteFlags) -> Result<()> {
+    fn write(&self, node: u64, offset: u64, data: &[u8], flags: WriteFlags) -> Result<Known> {
         let mut nodes = self.nodes();
         let (from, end) = (at(offset), at(offset) + data.len());
         if nodes.node(node)?.data.len() < end {
@@ -452,26 +536,26 @@ impl Service for Memory {
         if flags.drop_privileges {
             found.attributes.permissions &= 0o1777;
         }
-        Ok(())
+        Ok(if flags.drop_privileges { Known::Stale } else { Known::Still })
     }
 
-    fn allocate(&self, node: u64, mode: u32, offset: u64, len: u64) -> Result<()> {
+    fn allocate(&self, _: Caller, node: u64, mode: u32, (offset, len): (u64, u64)) -> Result<Known> {
         let mut nodes = self.nodes();
         let (from, end) = (at(offset), at(offset + len));
         match mode {
-            0 if nodes.node(node)?.data.len() < end => nodes.resize(node, end),
-            0 | 1 => Ok(()),
+            0 if nodes.node(node)?.data.len() < end => nodes.resize(node, end)?,
+            0 | 1 => {}
             3 => {
                 let data = &mut nodes.node(node)?.data;
                 let end = end.min(data.len());
                 data[from.min(end)..end].fill(0);
-                Ok(())
             }
-            _ => Err(Errno::OPNOTSUPP),
+            _ => return Err(Errno::OPNOTSUPP),
         }
+        Ok(Known::Still)
     }
 
-    fn copy(&self, from: (u64, u64), to: (u64, u64), len: u64) -> Result<u64> {
+    fn copy(&self, _: Caller, from: (u64, u64), to: (u64, u64), len: u64) -> Result<(u64, Known)> {
         let mut nodes = self.nodes();
         let rest = nodes.node(from.0)?.data.get(at(from.1)..).unwrap_or_default();
         let bytes = rest[..rest.len().min(at(len))].to_vec();
@@ -481,7 +565,7 @@ impl Service for Memory {
         }
         nodes.node(to.0)?.data[at(to.1)..end].copy_from_slice(&bytes);
         nodes.touch(to.0);
-        Ok(bytes.len() as u64)
+        Ok((bytes.len() as u64, Known::Still))
     }
 
     fn sync(&self, _: u64, _: bool) -> Result<()> {

@@ -36,6 +36,7 @@ verbs! {
     GetAttr = "getattr",
     SetAttr = "setattr",
     ReadLink = "readlink",
+    Open = "open",
     Read = "read",
     Write = "write",
     ReadDir = "readdir",

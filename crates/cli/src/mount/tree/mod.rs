@@ -16,7 +16,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fuse::{
-    Attributes, Caller, Change, Entry, Errno, Listed, NewNode, Replace, Seek, Service, Statistics, WriteFlags,
+    Access, Attributes, Caller, Change, Entry, Errno, Known, Listed, NewNode, Replace, Seek, Service,
+    Statistics, WriteFlags,
 };
 use ondisk::inode::{FileType, Timestamp};
 use ondisk::units::InodeNumber;
@@ -416,6 +417,20 @@ impl Service for Tree {
         })
     }
 
+    fn open(&self, node: u64, access: Access) -> fuse::Result<()> {
+        self.answer(Verb::Open, node, b"", || self.may_open(node, access))
+    }
+
+    fn create_open(
+        &self,
+        caller: Caller,
+        parent: u64,
+        name: &[u8],
+        new: &NewNode<'_>,
+    ) -> fuse::Result<Entry> {
+        self.create(caller, parent, name, new)
+    }
+
     fn read_link(&self, node: u64) -> fuse::Result<Vec<u8>> {
         self.answer(Verb::ReadLink, node, b"", || self.target(node))
     }
@@ -445,6 +460,10 @@ impl Service for Tree {
 
     fn xattr(&self, node: u64, name: &[u8]) -> fuse::Result<Vec<u8>> {
         self.answer(Verb::GetXattr, node, name, || self.attribute(node, name))
+    }
+
+    fn has_capabilities(&self, node: u64, attribute: &[u8]) -> fuse::Result<usize> {
+        self.answer(Verb::GetXattr, node, attribute, || self.capabilities(node, attribute))
     }
 
     fn xattr_names(&self, caller: Caller, node: u64) -> fuse::Result<Vec<Vec<u8>>> {
@@ -505,8 +524,14 @@ impl Service for Tree {
         })
     }
 
-    fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), replace: Replace) -> fuse::Result<()> {
-        self.alter(Verb::Rename, from, Changed::Names, || self.move_name(from, to, replace))
+    fn rename(
+        &self,
+        caller: Caller,
+        from: (u64, &[u8]),
+        to: (u64, &[u8]),
+        replace: Replace,
+    ) -> fuse::Result<()> {
+        self.alter(Verb::Rename, from, Changed::Names, || self.move_name(caller, from, to, replace))
     }
 
     fn change(&self, _caller: Caller, node: u64, change: &Change) -> fuse::Result<Attributes> {
@@ -514,17 +539,17 @@ impl Service for Tree {
         self.alter(Verb::SetAttr, (node, b""), Changed::Inode, work)
     }
 
-    fn write(&self, node: u64, offset: u64, data: &[u8], flags: WriteFlags) -> fuse::Result<()> {
+    fn write(&self, node: u64, offset: u64, data: &[u8], flags: WriteFlags) -> fuse::Result<Known> {
         self.alter(Verb::Write, (node, b""), Changed::Inode, || self.write_from(node, offset, data, flags))
     }
 
-    fn allocate(&self, node: u64, mode: u32, offset: u64, len: u64) -> fuse::Result<()> {
-        let work = || self.change_space(node, mode, offset, len);
+    fn allocate(&self, caller: Caller, node: u64, mode: u32, range: (u64, u64)) -> fuse::Result<Known> {
+        let work = || self.change_space(caller, node, mode, range);
         self.alter(Verb::Fallocate, (node, b""), Changed::Inode, work)
     }
 
-    fn copy(&self, from: (u64, u64), to: (u64, u64), len: u64) -> fuse::Result<u64> {
-        let work = || self.copy_range(from, to, len);
+    fn copy(&self, caller: Caller, from: (u64, u64), to: (u64, u64), len: u64) -> fuse::Result<(u64, Known)> {
+        let work = || self.copy_range(caller, from, to, len);
         self.alter(Verb::CopyRange, (to.0, b""), Changed::Inode, work)
     }
 

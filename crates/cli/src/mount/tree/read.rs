@@ -192,6 +192,22 @@ impl Tree {
         self.volume.xattr(number, name)?.ok_or(Failed::Errno(Errno::NODATA))
     }
 
+    /// How long the capabilities of a file are, as far as a write is concerned. The kernel takes a write by a file that
+    /// was opened before it became immutable into its pages without asking whether it may. But it asks for
+    /// this first: told that there are some it wants them gone, which an immutable file refuses, and so
+    /// the write is refused. Programs ask with room for the value, and are told the truth.
+    pub(super) fn capabilities(&self, node: u64, attribute: &[u8]) -> Result<usize, Failed> {
+        let is_immutable = || {
+            let facts = self.volume.metadata(self.inode(node)?)?;
+            let is_file = facts.file_type == FileType::Regular;
+            Ok::<_, Failed>(is_file && facts.flags.contains(InodeFlags::IMMUTABLE))
+        };
+        match self.attribute(node, attribute) {
+            Err(Failed::Errno(Errno::NODATA)) if is_immutable()? => Ok(1),
+            found => found.map(|value| value.len()),
+        }
+    }
+
     pub(super) fn attribute_names(&self, caller: Caller, node: u64) -> Result<Vec<Vec<u8>>, Failed> {
         let mut names = self.volume.xattr_names(self.inode(node)?)?;
         names.retain(|name| !self.is_hidden(name) && (caller.uid == 0 || !name.starts_with(b"trusted.")));

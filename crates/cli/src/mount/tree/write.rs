@@ -1,6 +1,8 @@
 //! The requests that change something.
 
-use fuse::{Attributes, Caller, Change, Entry, Errno, NewNode, Replace, SetTime, Time, WriteFlags};
+use fuse::{
+    Access, Attributes, Caller, Change, Entry, Errno, Known, NewNode, Replace, SetTime, Time, WriteFlags,
+};
 use ondisk::inode::{FileType, InodeFlags, Timestamp};
 use ondisk::units::InodeNumber;
 use platfs::{Allocate, AttributeChange, Error, Inherited, Kind, NewInode, Wanted, WriteOptions};
@@ -112,18 +114,46 @@ impl Tree {
         self.hand_out(number, || Ok(self.volume.metadata(number)?))
     }
 
+    /// Which files are opened is asked for the sake of two flags alone, and only where something can be written.
+    pub(super) fn may_open(&self, node: u64, access: Access) -> Result<(), Failed> {
+        if !self.terms.writable {
+            return Err(Errno::NOSYS.into());
+        }
+        if access.write {
+            self.volume.may_open(self.inode(node)?, access.append)?;
+        }
+        Ok(())
+    }
+
     pub(super) fn move_name(
         &self,
+        caller: Caller,
         from: (u64, &[u8]),
         to: (u64, &[u8]),
         replace: Replace,
     ) -> Result<(), Failed> {
-        let replace = match replace {
-            Replace::Yes => platfs::Replace::Yes,
-            Replace::No => platfs::Replace::No,
-            Replace::Exchange => platfs::Replace::Exchange,
+        let (how, leaves_whiteout) = match replace {
+            Replace::Yes => (platfs::Replace::Yes, false),
+            Replace::No => (platfs::Replace::No, false),
+            Replace::Exchange => (platfs::Replace::Exchange, false),
+            Replace::Whiteout => (platfs::Replace::Yes, true),
+            Replace::NoButWhiteout => (platfs::Replace::No, true),
         };
-        Ok(self.volume.rename(self.inode(from.0)?, from.1, self.inode(to.0)?, to.1, replace)?)
+        let (directory, target) = (self.inode(from.0)?, self.inode(to.0)?);
+        if !leaves_whiteout {
+            return Ok(self.volume.rename(directory, from.1, target, to.1, how)?);
+        }
+        let new = NewNode { kind: fuse::Kind::CharDevice(0, 0), permissions: 0, umask: 0 };
+        let Inherited { attributes, .. } = self.inherited(caller, directory, FileType::CharDevice, &new)?;
+        let (from, to) = ((directory, from.1), (target, to.1));
+        Ok(self.as_user(caller.uid, caller.gid, || {
+            self.volume.rename_with_whiteout(
+                from,
+                to,
+                how,
+                platfs::Attributes { permissions: 0, ..attributes },
+            )
+        })?)
     }
 
     pub(super) fn change_attributes(&self, node: u64, change: &Change) -> Result<Attributes, Failed> {
@@ -146,9 +176,13 @@ impl Tree {
             modify: time(change.modify),
             change: change.change.map(stamp),
             drop_privileges: false,
+            touch: false,
         };
-        let moves = change.uid.is_some() || change.gid.is_some();
-        if moves || change.drop_privileges {
+        // The kernel that keeps the times of contents by itself says `now` of the access only.
+        let others = Change { access: None, modify: None, change: None, ..*change };
+        let is_now = change.access == Some(SetTime::Now) && change.modify.is_some();
+        wanted.touch = is_now && others == Change::default();
+        if change.drop_privileges {
             let facts = self.volume.metadata(number)?;
             wanted.drop_privileges = facts.file_type == FileType::Regular && facts.permissions & SPECIAL != 0;
         }
@@ -164,14 +198,13 @@ impl Tree {
         offset: u64,
         data: &[u8],
         flags: WriteFlags,
-    ) -> Result<(), Failed> {
+    ) -> Result<Known, Failed> {
         let number = self.inode(node)?;
         let facts = self.volume.metadata(number)?;
-        let options = WriteOptions {
-            keep_times: flags.cached,
-            drop_special_bits: flags.drop_privileges && facts.permissions & SPECIAL != 0,
-        };
-        if facts.flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::ENCRYPT) {
+        let drop_special_bits = flags.drop_privileges && facts.permissions & SPECIAL != 0;
+        // What the kernel had in its pages was written before, when the flags of the file allowed it.
+        let options = WriteOptions { keep_times: flags.cached, drop_special_bits, taken: flags.cached };
+        if facts.flags.contains(InodeFlags::ENCRYPT) {
             return Err(Errno::PERM.into());
         }
         let (mut offset, mut data, len) = (offset, data, data.len() as u64);
@@ -186,7 +219,16 @@ impl Tree {
         if flags.sync || facts.flags.contains(InodeFlags::SYNC) {
             self.volume.sync_inode(number, true)?;
         }
-        Ok(())
+        Ok(if drop_special_bits { Known::Stale } else { Known::Still })
+    }
+
+    /// What becomes of the special bits of a file when somebody changes its contents by a call of which the
+    /// kernel does not say whether they may be kept: of all but root's they go.
+    fn dropping(&self, caller: Caller, number: InodeNumber) -> Result<(WriteOptions, Known), Failed> {
+        let facts = self.volume.metadata(number)?;
+        let drop_special_bits = caller.uid != 0 && facts.permissions & SPECIAL != 0;
+        let known = if drop_special_bits { Known::Stale } else { Known::Still };
+        Ok((WriteOptions { drop_special_bits, ..WriteOptions::default() }, known))
     }
 
     /// The kernel writes whole pages: what it says of the bytes before the end of a file that can only
@@ -205,7 +247,13 @@ impl Tree {
         if found == old { Ok((offset + known as u64, new)) } else { Err(Errno::PERM.into()) }
     }
 
-    pub(super) fn change_space(&self, node: u64, mode: u32, offset: u64, len: u64) -> Result<(), Failed> {
+    pub(super) fn change_space(
+        &self,
+        caller: Caller,
+        node: u64,
+        mode: u32,
+        (offset, len): (u64, u64),
+    ) -> Result<Known, Failed> {
         const PUNCH: u32 = PUNCH_HOLE | KEEP_SIZE;
         const ZERO_KEEP: u32 = ZERO_RANGE | KEEP_SIZE;
         let mode = match mode {
@@ -218,11 +266,21 @@ impl Tree {
             INSERT_RANGE => Allocate::InsertRange,
             _ => return Err(Errno::OPNOTSUPP.into()),
         };
-        Ok(self.volume.allocate(self.inode(node)?, mode, offset, len)?)
+        let number = self.inode(node)?;
+        let (options, known) = self.dropping(caller, number)?;
+        self.volume.allocate_as(number, mode, offset, len, options)?;
+        Ok(known)
     }
 
-    pub(super) fn copy_range(&self, from: (u64, u64), to: (u64, u64), len: u64) -> Result<u64, Failed> {
+    pub(super) fn copy_range(
+        &self,
+        caller: Caller,
+        from: (u64, u64),
+        to: (u64, u64),
+        len: u64,
+    ) -> Result<(u64, Known), Failed> {
         let (source, target) = (self.inode(from.0)?, self.inode(to.0)?);
+        let (options, known) = self.dropping(caller, target)?;
         let len = len.min(COPY_MAX);
         let mut buffer = vec![0; usize::try_from(len).unwrap_or(COPY_PIECE).min(COPY_PIECE)];
         let mut done = 0;
@@ -232,7 +290,7 @@ impl Tree {
             let copied = self.volume.read_at(source, from.1.saturating_add(done), piece)?;
             let Some(piece) = piece.get(..copied).filter(|piece| !piece.is_empty()) else { break };
             let at = to.1.saturating_add(done);
-            match self.volume.write_at(target, at, piece, WriteOptions::default()) {
+            match self.volume.write_at(target, at, piece, options) {
                 // What was copied counts; the next call meets the failure again.
                 Err(_) if done > 0 => break,
                 written => written?,
@@ -240,7 +298,7 @@ impl Tree {
             done += copied as u64;
         }
         add(&self.counts.written, done);
-        Ok(done)
+        Ok((done, known))
     }
 
     pub(super) fn set_attribute(
