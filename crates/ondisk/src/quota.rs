@@ -229,6 +229,21 @@ pub fn decode(kind: QuotaKind, file: &[u8]) -> Result<BTreeMap<u32, Usage>, Stri
     Ok(usage)
 }
 
+/// What is wrong with the sums in the header, which say how many blocks there are and which of them have room:
+/// programs that believe them write behind the end. `None` also where there is no header.
+#[must_use]
+pub fn wrong_sums(file: &[u8]) -> Option<String> {
+    let (header, _) = RawHeader::read_from_prefix(file).ok()?;
+    let has = file.len().div_ceil(QUOTA_BLOCK);
+    let blocks = header.dqi_blocks.get();
+    if usize::try_from(blocks).is_ok_and(|blocks| blocks > has) {
+        return Some(format!("its header counts {blocks} blocks, but it has {has}"));
+    }
+    let free = [("free block", header.dqi_free_blk.get()), ("block with room", header.dqi_free_entry.get())];
+    let (what, block) = free.into_iter().find(|(_, block)| *block >= blocks)?;
+    Some(format!("its header says that block {block} is the first {what}, of {blocks}"))
+}
+
 /// Calls `each` with every record; the header.
 fn walk(kind: QuotaKind, file: &[u8], mut each: impl FnMut(&RawRecord)) -> Result<RawHeader, String> {
     let Ok((header, _)) = RawHeader::read_from_prefix(file) else {
@@ -298,6 +313,18 @@ mod tests {
     fn an_empty_record_of_the_first_id_stays_visible() {
         let usage = BTreeMap::from([(0, Usage::default())]);
         assert_eq!(decode(QuotaKind::Project, &encode(QuotaKind::Project, &usage)).unwrap(), usage);
+    }
+
+    #[test]
+    fn sums_are_of_blocks_that_there_are() {
+        let file = encode(QuotaKind::User, &BTreeMap::from([(0, Usage::default())]));
+        assert_eq!(wrong_sums(&file), None);
+        for (offset, value) in [(20, 7), (24, 6), (28, u32::MAX)] {
+            let mut wrong = file.clone();
+            wrong[offset..offset + 4].copy_from_slice(&value.to_le_bytes());
+            assert!(wrong_sums(&wrong).is_some(), "{offset}");
+        }
+        assert_eq!(wrong_sums(&[0; 31]), None);
     }
 
     #[test]

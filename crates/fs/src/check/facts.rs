@@ -9,14 +9,14 @@
 //! from them are mended without another word: [`Facts::taken`], [`Facts::release`], [`Facts::altered`].
 
 use std::collections::BTreeSet;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use ondisk::inode::FileType;
 use ondisk::units::{Block, Cluster, InodeNumber};
 
 use super::Options;
-use super::paged::{Bits, Counters, Nibbles};
+use super::paged::{Bits, Budget, Counters, Nibbles};
 use super::subject::Subject;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -71,42 +71,53 @@ pub(super) struct Facts {
     pub(super) directories: Vec<Directory>,
     /// Where the pass over inodes gathers them.
     pub(super) gathered: Mutex<Vec<Directory>>,
+    /// Bytes that tables may take, and what is left of them.
+    memory: u64,
+    budget: Arc<Budget>,
 }
 
 impl Facts {
     /// Nothing is known yet.
-    ///
-    /// # Errors
-    /// The volume could need more memory than the options allow.
-    pub(super) fn new(subject: &Subject, options: &Options) -> Result<Self> {
-        let geometry = &subject.geometry;
-        // Four bits per cluster and at most 47 per inode; rows of directories are bounded by the inodes that they need.
-        let needs = geometry.clusters() / 2 + u64::from(geometry.inodes()) * 6;
-        if needs > options.memory {
-            let problem =
-                format!("checking the volume could take {} MiB of memory, more than is allowed", needs >> 20);
-            return Err(Error::Unsupported(problem));
-        }
-        let inodes = u64::from(geometry.inodes());
-        Ok(Facts {
-            claimed: Bits::new(geometry.clusters()),
-            shared: Bits::new(geometry.clusters()),
-            taken: Bits::new(geometry.clusters()),
-            given_up: Bits::new(geometry.clusters()),
+    pub(super) fn new(subject: &Subject, options: &Options) -> Self {
+        let (clusters, inodes) = (subject.geometry.clusters(), u64::from(subject.geometry.inodes()));
+        let budget = Budget::new(options.memory);
+        Facts {
+            claimed: Bits::within(clusters, &budget),
+            shared: Bits::within(clusters, &budget),
+            taken: Bits::within(clusters, &budget),
+            given_up: Bits::within(clusters, &budget),
             gave_up: AtomicBool::new(false),
-            used: Bits::new(inodes),
-            altered: Bits::new(inodes),
-            types: Nibbles::new(inodes),
-            stated: Counters::new(inodes),
-            links: Counters::new(inodes),
+            used: Bits::within(inodes, &budget),
+            altered: Bits::within(inodes, &budget),
+            types: Nibbles::within(inodes, &budget),
+            stated: Counters::within(inodes, &budget),
+            links: Counters::within(inodes, &budget),
             unread: AtomicBool::new(false),
             names_lost: AtomicU64::new(0),
-            dotdot_left: Bits::new(inodes),
-            relinked: Bits::new(inodes),
+            dotdot_left: Bits::within(inodes, &budget),
+            relinked: Bits::within(inodes, &budget),
             adopted: BTreeSet::new(),
             directories: Vec::new(),
             gathered: Mutex::default(),
-        })
+            memory: options.memory,
+            budget,
+        }
+    }
+
+    /// Whether all that was found could be kept; asked behind each pass that finds something.
+    ///
+    /// # Errors
+    /// It could not: nothing can be said of the volume.
+    pub(super) fn all_kept(&self) -> Result<()> {
+        let rows = (self.directories.len() * size_of::<Directory>()) as u64;
+        if !self.budget.is_over() && rows <= self.memory {
+            return Ok(());
+        }
+        let problem = format!(
+            "the volume holds more than a check can keep in mind in {} MiB, which is what it may take",
+            self.memory >> 20
+        );
+        Err(Error::Unsupported(problem))
     }
 
     /// Claims the clusters of blocks that lie inside the volume. Clusters that were claimed before are

@@ -2,12 +2,8 @@
 
 use ondisk::features::{Compat, Features, Incompat, RoCompat};
 use ondisk::inode::OLD_SIZE;
-use ondisk::mmp::RawMmp;
-use ondisk::seal::Sealer;
 use ondisk::superblock::{RawSuperblock, STATE_ERROR, STATE_VALID};
-use ondisk::units::Block;
 
-use super::facts::Facts;
 use super::issue::Place;
 use super::kinds::{Kind, opening as kind};
 use super::subject::Subject;
@@ -252,56 +248,4 @@ pub(super) fn length(subject: &Subject, report: &mut Report<'_>) {
         let found = format!("the device ends after {blocks} of {} blocks", subject.geometry.blocks);
         report.found(&kind::VOLUME_CUT_SHORT, Finding::new(Place::default(), found, ""));
     }
-}
-
-/// The block of multiple mount protection.
-pub(super) fn mount_protection(subject: &mut Subject, facts: &Facts, report: &mut Report<'_>) {
-    if !subject.has_incompat(Incompat::MMP) {
-        return;
-    }
-    let place = Block(subject.raw.s_mmp_block.get());
-    let problem = if subject.geometry.contains(place, 1) {
-        match subject.block(place) {
-            Err(error) => Some(error.to_string()),
-            Ok(bytes) => match RawMmp::parse(place, &bytes) {
-                Err(error) => Some(error.problem().to_owned()),
-                Ok(_) if !is_sealed(&subject.sealer, &bytes) => Some("its checksum is wrong".to_owned()),
-                Ok(_) => None,
-            },
-        }
-    } else {
-        Some("it lies outside the volume".to_owned())
-    };
-    let Some(problem) = problem else { return };
-    let inside = subject.geometry.contains(place, 1);
-    let repair =
-        if inside { "it is written anew, as of a volume that nobody uses" } else { "mmp is turned off" };
-    let here = Place::default().at_block(place);
-    if !report.found(&kind::MOUNT_PROTECTION, Finding::new(here, problem, repair)) {
-        return;
-    }
-    if inside {
-        use zerocopy::IntoBytes;
-        let interval = subject.raw.s_mmp_update_interval.get();
-        let clean = RawMmp::clean(subject.now.seconds.cast_unsigned(), interval, b"", b"");
-        let mut bytes = vec![0; subject.block_len()];
-        if let Some(head) = bytes.get_mut(..size_of::<RawMmp>()) {
-            head.copy_from_slice(clean.as_bytes());
-        }
-        subject.sealer.seal_mmp(&mut bytes);
-        // Outside the device nothing can be written; the issue stays for the next check.
-        let _ = subject.write(place, &bytes);
-    } else {
-        subject.features.incompat -= Incompat::MMP;
-        subject.raw.set_features(subject.features);
-        subject.raw.s_mmp_block.set(0);
-        facts.gave_up();
-        subject.backups_follow = true;
-    }
-}
-
-fn is_sealed(sealer: &Sealer, bytes: &[u8]) -> bool {
-    let mut sealed = bytes.to_vec();
-    sealer.seal_mmp(&mut sealed);
-    sealed == bytes
 }

@@ -51,7 +51,8 @@ pub(super) fn check(subject: &mut Subject, facts: &Facts, report: &mut Report<'_
     if !has {
         return unnamed(subject, facts, named, &blocks, report);
     }
-    superblock(subject, &blocks, report)
+    superblock(subject, &blocks, report);
+    Ok(())
 }
 
 /// A journal on another device, which is not looked at, must be the only one; whether it is forgotten.
@@ -134,8 +135,12 @@ fn mend_inode(
         }
         return Ok(repairs.then_some(blocks));
     }
-    let copy = copied_inode(subject, named).filter(|inode| usable_blocks(subject, inode).is_ok());
+    // The inode that was named may be anybody's; the journal's own is not.
+    let copy = copied_inode(subject).filter(|inode| usable_blocks(subject, inode).is_ok());
     let repair = match copy {
+        Some(_) if named != HOME.get() => {
+            "the journal's own inode is restored from its copy in the superblock"
+        }
         Some(_) => "the inode is restored from its copy in the superblock",
         None => "the journal is given up; a new one is made by tune2fs -j",
     };
@@ -146,18 +151,22 @@ fn mend_inode(
         give_up(subject, facts)?;
         return Ok(None);
     };
+    if named != HOME.get() {
+        subject.raw.s_journal_inum.set(HOME.get());
+        subject.backups_follow = true;
+    }
     subject.write_inode(&mut inode).map_err(|source| Error::io("staging the journal's inode", source))?;
     facts.altered.insert(u64::from(inode.number().index()));
     Ok(usable_blocks(subject, &inode).ok())
 }
 
-/// The inode as the superblock's copy of its map and size makes it.
-fn copied_inode(subject: &Subject, named: u32) -> Option<Inode> {
+/// The journal's own inode as the superblock's copy of its map and size makes it.
+fn copied_inode(subject: &Subject) -> Option<Inode> {
     if subject.raw.s_jnl_backup_type != JOURNAL_MAP_COPIED {
         return None;
     }
-    let number = InodeNumber::new(named).filter(|number| subject.inode_offset(*number).is_some())?;
-    let mut inode = Inode::blank(number, subject.geometry.inode_size);
+    subject.inode_offset(HOME)?;
+    let mut inode = Inode::blank(HOME, subject.geometry.inode_size);
     let words = subject.raw.s_jnl_blocks;
     let [.., high, low] = words;
     inode.raw_mut().i_block.copy_from_slice(words.as_bytes().get(..60)?);
@@ -256,15 +265,16 @@ fn judge(subject: &Subject, blocks: &[Block]) -> Result<RawJournalSuperblock, St
     Ok(raw)
 }
 
-fn superblock(subject: &mut Subject, blocks: &[Block], report: &mut Report<'_>) -> Result<()> {
-    let Some(first) = blocks.first().copied() else { return Ok(()) };
+fn superblock(subject: &mut Subject, blocks: &[Block], report: &mut Report<'_>) {
+    let Some(first) = blocks.first().copied() else { return };
     let place = Place::default().at_block(first);
     match judge(subject, blocks) {
         Err(problem) => {
             let repair = "it is written anew, as of an empty journal; what waits in the log is not replayed";
             if report.found(&kind::JOURNAL_SUPERBLOCK, Finding::new(place, problem, repair)) {
                 set_incompat(subject, Incompat::RECOVER, false);
-                empty(subject, blocks)?;
+                // Its place may be a file's, if the map is wrong: that shows later.
+                subject.journal_wanted = Some(JournalWrite::Empty);
             }
         }
         Ok(raw) if !raw.is_clean() && !subject.has_incompat(Incompat::RECOVER) => {
@@ -274,7 +284,7 @@ fn superblock(subject: &mut Subject, blocks: &[Block], report: &mut Report<'_>) 
                 let mut raw = raw;
                 raw.s_start.set(0);
                 raw.seal();
-                stage(subject, first, &raw)?;
+                subject.journal_wanted = Some(JournalWrite::Edited(Box::new(raw)));
             }
         }
         Ok(mut raw) if raw.s_errno.get() != 0 => {
@@ -282,23 +292,47 @@ fn superblock(subject: &mut Subject, blocks: &[Block], report: &mut Report<'_>) 
             if report.found(&kind::JOURNAL_ERROR, Finding::new(place, found, "the note is cleared")) {
                 raw.s_errno.set(0);
                 raw.seal();
-                stage(subject, first, &raw)?;
+                subject.journal_wanted = Some(JournalWrite::Edited(Box::new(raw)));
             }
         }
         Ok(_) => {}
     }
-    Ok(())
 }
 
-/// Writes the superblock of an empty journal over the one there is.
-fn empty(subject: &Subject, blocks: &[Block]) -> Result<()> {
+/// What is to be written over the journal's superblock.
+pub(super) enum JournalWrite {
+    /// One of an empty journal.
+    Empty,
+    /// The one that there is, with its repairs.
+    Edited(Box<RawJournalSuperblock>),
+}
+
+/// Writes the journal's superblock where that was asked for: once all owners of blocks are known, and files that
+/// shared blocks with the journal have copies.
+///
+/// # Errors
+/// Repairs take more memory than they may.
+pub(super) fn finish(subject: &mut Subject) -> Result<()> {
+    let Some(wanted) = subject.journal_wanted.take() else { return Ok(()) };
+    let inode = contents::inode(subject, subject.raw.s_journal_inum.get());
+    // A map that was mended since may be too short for a journal: the next check tells of it.
+    let Ok(blocks) = inode.and_then(|inode| usable_blocks(subject, &inode)) else { return Ok(()) };
     let Some(first) = blocks.first() else { return Ok(()) };
-    let len = u32::try_from(blocks.len()).unwrap_or(u32::MAX);
+    let raw = match wanted {
+        JournalWrite::Empty => empty(subject, blocks.len()),
+        JournalWrite::Edited(raw) => *raw,
+    };
+    stage(subject, *first, &raw)
+}
+
+/// The superblock of an empty journal.
+fn empty(subject: &Subject, blocks: usize) -> RawJournalSuperblock {
+    let len = u32::try_from(blocks).unwrap_or(u32::MAX);
     let mut raw = RawJournalSuperblock::empty(subject.geometry.block_size, len, 0, subject.raw.s_uuid);
     // Far from numbers of transactions that may still stand in the log.
     let sequence = ondisk::seal::crc32c(!0, &subject.now.seconds.to_le_bytes()) | 1;
     raw.s_sequence.set(sequence);
-    stage(subject, *first, &raw)
+    raw
 }
 
 fn stage(subject: &Subject, place: Block, raw: &RawJournalSuperblock) -> Result<()> {

@@ -22,6 +22,11 @@
 //! tell of causes only, not of their consequences. What is staged goes to the device when the
 //! caller says so, whole.
 //!
+//! A wrong field can lead any repair to any block. So blocks are only written once their owners are
+//! known, and not while two own them ([`Subject::write`]); what is judged before that waits (`finish` of
+//! `protection`, `log`, `orphans`). An inode that only the superblock names as the volume's own is not
+//! touched where a directory names it (`named`).
+//!
 //! Passes over inodes and directories run in parallel and silently (`Voice::Silent`): what is
 //! sound leaves its facts. What is not is looked at once more by one thread that tells of it,
 //! mends it, and takes its facts then; so that the order of issues does not depend on threads.
@@ -41,12 +46,14 @@ mod kinds;
 mod links;
 mod log;
 mod lost_found;
+mod named;
 mod opening;
 mod orphans;
 mod paged;
 mod paths;
 mod places;
 mod plausible;
+mod protection;
 mod quota;
 mod resize;
 mod shared;
@@ -86,7 +93,7 @@ pub struct Options {
     /// beside it in bytes; without a size every legal one is tried.
     pub superblock: Option<(u64, Option<u32>)>,
     /// Bytes of memory that the check may take for what it knows of the volume, and as many again for
-    /// repairs. A volume that needs more is refused.
+    /// repairs. It takes what the volume's contents need; one that needs more is refused.
     pub memory: u64,
 }
 
@@ -117,19 +124,27 @@ pub fn check(device: Arc<dyn Device>, options: &Options, sink: &mut dyn Sink) ->
     let staged = Arc::new(Staged::new(device, options.memory));
     let mut report = Report::new(sink);
     let mut subject = opening::open(&staged, options, &mut report)?;
-    let mut facts = Facts::new(&subject, options)?;
-    fields::mount_protection(&mut subject, &facts, &mut report);
+    let mut facts = Facts::new(&subject, options);
     descriptors::check(&mut subject, &facts, &mut report)?;
+    facts.all_kept()?;
+    let protection = protection::judge(&subject, &facts, &mut report);
+    quota::numbers(&mut subject, &mut report);
     resize::check(&mut subject, &facts, &mut report)?;
     log::check(&mut subject, &facts, &mut report)?;
     orphans::check(&mut subject, &facts, &mut report)?;
     inodes::check(&mut subject, &mut facts, &mut report)?;
+    facts.all_kept()?;
+    protection::finish(&mut subject, &facts, protection)?;
     places::find_missing(&mut subject, &facts)?;
     shared::check(&mut subject, &mut facts, &mut report)?;
+    log::finish(&mut subject)?;
+    orphans::finish(&subject)?;
     directories::check(&mut subject, &mut facts, &mut report)?;
     connect::check(&mut subject, &mut facts, &mut report)?;
     links::check(&mut subject, &mut facts, &mut report)?;
     quota::check(&subject, &facts, &mut report)?;
+    // Bitmaps of facts that are not whole would give away what is in use.
+    facts.all_kept()?;
     space::check(&mut subject, &facts, &mut report)?;
     let summary = opening::close(&mut subject, &facts, report)?;
     Ok(Outcome { summary, repaired: staged, subject, facts })

@@ -2,7 +2,8 @@
 //! superblocks.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 
 use ondisk::features::{Compat, Incompat};
 use ondisk::geometry::Geometry;
@@ -30,6 +31,8 @@ use crate::{admission, journal};
 pub(super) fn open(device: &Arc<Staged>, options: &Options, report: &mut Report<'_>) -> Result<Subject> {
     let chosen = superblock::choose(device, options, report)?;
     let mut raw = replay(device, &chosen, report);
+    let waits = |raw: &RawSuperblock| raw.features().incompat.contains(Incompat::RECOVER);
+    let replayed = waits(&chosen.raw) && !waits(&raw);
     if chosen.from_backup {
         // Backups say neither that a volume was closed nor how it fares.
         raw.s_state.set(STATE_VALID);
@@ -51,8 +54,13 @@ pub(super) fn open(device: &Arc<Staged>, options: &Options, report: &mut Report<
         descriptors_left: BTreeSet::new(),
         unused_doubted: BTreeMap::new(),
         resize_wanted: false,
+        journal_wanted: None,
+        orphan_file_wanted: false,
+        owners_known: AtomicBool::new(false),
+        contested: Mutex::default(),
         superblock_left: chosen.left,
-        superblock_renewed: chosen.from_backup,
+        // Linux brings the sums of the superblock up to date when it closes a volume, not in the journal.
+        superblock_renewed: chosen.from_backup || replayed,
         backups_follow: lasting,
         threads: options.threads,
         now: options.now,
@@ -153,7 +161,8 @@ fn write_backups(subject: &Subject) {
     features.incompat -= Incompat::RECOVER;
     copy.set_features(features);
     for group in (1..subject.geometry.groups).map(Group) {
-        if subject.geometry.backups.has_superblock(group) {
+        let place = subject.geometry.superblock_block(group);
+        if subject.geometry.backups.has_superblock(group) && !subject.is_contested(place) {
             // The field has 16 bits of the number.
             copy.s_block_group_nr.set(low_u16(group.0));
             subject.sealer.seal_superblock(&mut copy);

@@ -4,6 +4,7 @@
 //! blocks behind the end are the affair of [`super::inodes`].
 
 use std::collections::BTreeSet;
+use std::io;
 
 use ondisk::features::{Compat, RoCompat};
 use ondisk::inode::Inode;
@@ -15,6 +16,7 @@ use super::facts::Facts;
 use super::issue::Place;
 use super::kinds::opening as kind;
 use super::log::clear_inode;
+use super::named;
 use super::subject::Subject;
 use super::voice::{Finding, Report};
 use crate::error::{Error, Result};
@@ -51,13 +53,14 @@ fn unmark(subject: &mut Subject) {
     subject.raw.set_features(subject.features);
 }
 
+/// Removes the orphan file. What a directory names is none, and stays a file.
 fn remove_file(subject: &mut Subject, facts: &Facts) -> Result<()> {
     let number = subject.raw.s_orphan_file_inum.get();
     subject.features.compat -= Compat::ORPHAN_FILE;
     unmark(subject);
     subject.raw.s_orphan_file_inum.set(0);
     subject.backups_follow = true;
-    if number < subject.geometry.first_inode {
+    if number < subject.geometry.first_inode || named::is_named(subject, number) {
         return Ok(());
     }
     clear_inode(subject, facts, number)
@@ -142,6 +145,14 @@ fn file(subject: &mut Subject, facts: &Facts, report: &mut Report<'_>) -> Result
     };
     let orphans = match entries(subject, &inode, &blocks) {
         Ok(orphans) => orphans,
+        Err(problem) if named::is_named(subject, number) => {
+            let found = format!("{problem}; a directory names it: it is an ordinary file");
+            let repair = "the feature is turned off, and the file stays";
+            if report.found(&kind::ORPHAN_FILE, Finding::new(place, found, repair)) {
+                remove_file(subject, facts)?;
+            }
+            return Ok(());
+        }
         Err(problem) => {
             let repair = "it is made an empty one again";
             if report.found(&kind::ORPHAN_FILE, Finding::new(place, problem, repair)) {
@@ -209,18 +220,36 @@ fn entries(subject: &Subject, inode: &Inode, blocks: &[Block]) -> Result<Vec<Ino
     Ok(orphans)
 }
 
-/// Makes every block an empty one, and the size what they are.
-fn clean(subject: &Subject, mut inode: Inode, blocks: &[Block]) -> Result<()> {
-    let staging = |source| Error::io("staging the orphan file", source);
-    let mut bytes = vec![0; subject.block_len()];
-    for block in blocks {
-        orphan_file::write(subject.seed_of(&inode), *block, &[], &mut bytes);
-        subject.write(*block, &bytes).map_err(staging)?;
-    }
+/// Gives the file the size of its blocks; [`finish`] makes each an empty one.
+fn clean(subject: &mut Subject, mut inode: Inode, blocks: &[Block]) -> Result<()> {
+    subject.orphan_file_wanted = true;
     let size = (blocks.len() as u64) << subject.geometry.block_size.log2();
     if inode.size() != size {
         inode.set_size(size);
         subject.write_inode(&mut inode).map_err(staging)?;
+    }
+    Ok(())
+}
+
+fn staging(source: io::Error) -> Error {
+    Error::io("staging the orphan file", source)
+}
+
+/// Makes every block of the orphan file an empty one, where that was asked for: once all owners of blocks are known,
+/// and files that shared blocks with it have copies.
+///
+/// # Errors
+/// Repairs take more memory than they may.
+pub(super) fn finish(subject: &Subject) -> Result<()> {
+    if !subject.orphan_file_wanted {
+        return Ok(());
+    }
+    // A map that lost blocks since is told of by the next check.
+    let Ok((inode, blocks)) = read_file(subject, subject.raw.s_orphan_file_inum.get()) else { return Ok(()) };
+    let mut bytes = vec![0; subject.block_len()];
+    for block in blocks {
+        orphan_file::write(subject.seed_of(&inode), block, &[], &mut bytes);
+        subject.write(block, &bytes).map_err(staging)?;
     }
     Ok(())
 }

@@ -1,47 +1,119 @@
 //! Tables of small facts per block or inode that take memory only where they were touched, and are
 //! shared by threads without locks.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Most pages of a table; tables that would need more have larger pages.
-const PAGES_MAX: u64 = 1 << 20;
+const PAGES_MAX: u64 = 1 << 30;
+/// Pages in a chunk, as a power of two: where none of them was touched there is no list of them either.
+const CHUNK_LOG2: u32 = 10;
+
+/// Bytes that tables may take, all together.
+pub(super) struct Budget {
+    left: AtomicU64,
+    over: AtomicBool,
+}
+
+impl Budget {
+    pub(super) fn new(bytes: u64) -> Arc<Self> {
+        Arc::new(Budget { left: AtomicU64::new(bytes), over: AtomicBool::new(false) })
+    }
+
+    /// No bound: for what is small.
+    fn endless() -> Arc<Self> {
+        Budget::new(u64::MAX)
+    }
+
+    /// Whether a table wanted more than there was: it lacks facts since.
+    pub(super) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    fn take(&self, bytes: u64) -> bool {
+        let taken =
+            self.left.try_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes));
+        if taken.is_err() {
+            self.over.store(true, Ordering::Relaxed);
+        }
+        taken.is_ok()
+    }
+}
+
+type Page<T> = Box<[T]>;
+type Chunk<T> = Box<[OnceLock<Page<T>>]>;
 
 /// Cells in pages that appear, as zeros, when first written.
 struct Paged<T> {
-    pages: Box<[OnceLock<Box<[T]>>]>,
+    chunks: Box<[OnceLock<Chunk<T>>]>,
+    /// Pages, of which those of the last chunk behind the end of the table are never used.
+    pages: u64,
     log2: u32,
+    budget: Arc<Budget>,
 }
 
 impl<T: Default> Paged<T> {
-    fn new(cells: u64, page_log2: u32) -> Self {
+    fn new(cells: u64, page_log2: u32, budget: &Arc<Budget>) -> Self {
         let mut log2 = page_log2;
         while cells.div_ceil(1 << log2) > PAGES_MAX {
             log2 += 1;
         }
         let pages = cells.div_ceil(1 << log2);
-        Paged { pages: (0..pages).map(|_| OnceLock::new()).collect(), log2 }
+        let chunks = pages.div_ceil(1 << CHUNK_LOG2);
+        let fits = budget.take(chunks * size_of::<OnceLock<Chunk<T>>>() as u64);
+        let chunks = if fits { chunks } else { 0 };
+        let chunks = (0..chunks).map(|_| OnceLock::new()).collect();
+        Paged { chunks, pages, log2, budget: Arc::clone(budget) }
     }
 
-    fn split(&self, cell: u64) -> (usize, usize) {
-        let inside = cell & ((1 << self.log2) - 1);
-        (
-            usize::try_from(cell >> self.log2).unwrap_or(usize::MAX),
-            usize::try_from(inside).unwrap_or(usize::MAX),
-        )
+    /// Chunk, page in it, and cell in that.
+    fn split(&self, cell: u64) -> (usize, usize, usize) {
+        let page = cell >> self.log2;
+        let inside =
+            |number: u64, log2: u32| usize::try_from(number & ((1 << log2) - 1)).unwrap_or(usize::MAX);
+        let chunk = usize::try_from(page >> CHUNK_LOG2).unwrap_or(usize::MAX);
+        (chunk, inside(page, CHUNK_LOG2), inside(cell, self.log2))
     }
 
     /// The cell, if its page was ever written.
     fn seen(&self, cell: u64) -> Option<&T> {
-        let (page, inside) = self.split(cell);
-        self.pages.get(page)?.get()?.get(inside)
+        let (chunk, page, inside) = self.split(cell);
+        self.chunks.get(chunk)?.get()?.get(page)?.get()?.get(inside)
     }
 
-    /// The cell; `None` behind the end of the table.
+    /// The cell; `None` behind the end of the table, and where the budget is spent.
     fn cell(&self, cell: u64) -> Option<&T> {
-        let (page, inside) = self.split(cell);
-        let page = self.pages.get(page)?;
-        page.get_or_init(|| (0..1_u64 << self.log2).map(|_| T::default()).collect()).get(inside)
+        let (chunk, page, inside) = self.split(cell);
+        if let Some(page) = self.chunks.get(chunk)?.get().and_then(|pages| pages.get(page)?.get()) {
+            return page.get(inside);
+        }
+        if cell >> self.log2 >= self.pages {
+            return None;
+        }
+        let pages = self.made(self.chunks.get(chunk)?, CHUNK_LOG2)?;
+        self.made(pages.get(page)?, self.log2)?.get(inside)
+    }
+
+    /// What a slot holds, made where it is empty: as many values as the power of two says.
+    fn made<'s, V: Default>(&self, slot: &'s OnceLock<Box<[V]>>, log2: u32) -> Option<&'s [V]> {
+        if slot.get().is_none() {
+            if !self.budget.take((size_of::<V>() as u64) << log2) {
+                return None;
+            }
+            // Another thread may have been faster: then its one counts, and ours twice in the budget.
+            let _ = slot.set((0..1_u64 << log2).map(|_| V::default()).collect());
+        }
+        slot.get().map(|values| &**values)
+    }
+
+    /// Pages that were written, with the number of their first cell.
+    fn written(&self) -> impl Iterator<Item = (u64, &[T])> {
+        let log2 = self.log2;
+        let chunks = self.chunks.iter().zip(0_u64..).filter_map(|(chunk, at)| Some((chunk.get()?, at)));
+        chunks.flat_map(move |(pages, chunk)| {
+            let pages = pages.iter().zip(chunk << CHUNK_LOG2..);
+            pages.filter_map(move |(page, at)| Some((at << log2, &**page.get()?)))
+        })
     }
 }
 
@@ -51,7 +123,12 @@ pub(super) struct Bits(Paged<AtomicU64>);
 impl Bits {
     /// An empty set of numbers below `bound`.
     pub(super) fn new(bound: u64) -> Self {
-        Bits(Paged::new(bound.div_ceil(64), 9))
+        Bits::within(bound, &Budget::endless())
+    }
+
+    /// The same, whose pages count.
+    pub(super) fn within(bound: u64, budget: &Arc<Budget>) -> Self {
+        Bits(Paged::new(bound.div_ceil(64), 9, budget))
     }
 
     /// Adds a number; whether it is new. A number behind the bound changes nothing and is not new.
@@ -125,20 +202,13 @@ impl Bits {
 
     /// How many there are.
     pub(super) fn count(&self) -> u64 {
-        let pages = self.0.pages.iter().filter_map(OnceLock::get);
-        pages
-            .flat_map(|page| page.iter())
-            .map(|cell| u64::from(cell.load(Ordering::Relaxed).count_ones()))
-            .sum()
+        let cells = self.0.written().flat_map(|(_, page)| page);
+        cells.map(|cell| u64::from(cell.load(Ordering::Relaxed).count_ones())).sum()
     }
 
     /// All numbers, rising.
     pub(super) fn iter(&self) -> impl Iterator<Item = u64> + '_ {
-        let pages = self.0.pages.iter().enumerate().filter_map(|(at, page)| Some((at as u64, page.get()?)));
-        let log2 = self.0.log2;
-        let words = pages.flat_map(move |(at, page)| {
-            page.iter().enumerate().map(move |(word, cell)| ((at << log2) + word as u64, cell))
-        });
+        let words = self.0.written().flat_map(|(first, page)| (first..).zip(page));
         words.flat_map(|(word, cell)| {
             let mut rest = cell.load(Ordering::Relaxed);
             std::iter::from_fn(move || {
@@ -157,8 +227,8 @@ impl Nibbles {
     /// The largest value.
     pub(super) const MAX: u8 = 15;
 
-    pub(super) fn new(bound: u64) -> Self {
-        Nibbles(Paged::new(bound.div_ceil(2), 10))
+    pub(super) fn within(bound: u64, budget: &Arc<Budget>) -> Self {
+        Nibbles(Paged::new(bound.div_ceil(2), 10, budget))
     }
 
     fn shift(number: u64) -> u32 {
@@ -196,8 +266,8 @@ pub(super) struct Counters {
 
 impl Counters {
     /// A count behind the bound stays zero.
-    pub(super) fn new(bound: u64) -> Self {
-        Counters { low: Nibbles::new(bound), high: Paged::new(bound, 9) }
+    pub(super) fn within(bound: u64, budget: &Arc<Budget>) -> Self {
+        Counters { low: Nibbles::within(bound, budget), high: Paged::new(bound, 9, budget) }
     }
 
     pub(super) fn read(&self, number: u64) -> u16 {
@@ -256,6 +326,22 @@ mod tests {
         assert!(!bits.insert(1 << 41), "behind the bound");
     }
 
+    /// The largest volume there can be costs nothing where nothing is in use.
+    #[test]
+    fn memory_follows_what_is_written_and_is_bounded() {
+        let budget = Budget::new(40 << 20);
+        let bits = Bits::within(1 << 52, &budget);
+        assert!(bits.insert(0) && bits.insert((1 << 52) - 1) && !budget.is_over());
+        assert_eq!(bits.iter().collect::<Vec<_>>(), [0, (1 << 52) - 1]);
+        let small = Budget::new(100_000);
+        let bits = Bits::within(1 << 30, &small);
+        assert!(bits.insert(7) && bits.insert(1 << 29) && !small.is_over());
+        for number in 0..100 {
+            bits.insert(number << 20);
+        }
+        assert!(small.is_over() && bits.contains(7) && bits.count() < 102);
+    }
+
     #[test]
     fn gaps_are_found_wherever_they_lie() {
         let bits = Bits::new(1000);
@@ -274,7 +360,7 @@ mod tests {
 
     #[test]
     fn counts_stay_at_their_ends() {
-        let counts = Counters::new(10);
+        let counts = Counters::within(10, &Budget::endless());
         counts.store(3, u16::MAX);
         counts.raise(3);
         counts.lower(4);
@@ -283,7 +369,7 @@ mod tests {
 
     #[test]
     fn counts_beside_each_other_do_not_mix_at_any_size() {
-        let counts = Counters::new(1000);
+        let counts = Counters::within(1000, &Budget::endless());
         for number in 0..1000 {
             let count = if number % 7 == 0 { number } else { number % 20 };
             (0..count).for_each(|_| counts.raise(number));

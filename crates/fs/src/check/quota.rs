@@ -12,11 +12,14 @@ use ondisk::inode::{Inode, InodeFlags};
 use ondisk::quota::{self, QuotaKind, Usage};
 use ondisk::units::{Block, FileBlock, Group, InodeNumber, low_u32};
 use ondisk::xattr::{self, Value};
+use zerocopy::little_endian::U32;
 
 use super::contents;
 use super::facts::Facts;
 use super::issue::Place;
+use super::kinds::opening::QUOTA_INODE_NUMBER;
 use super::kinds::space as kind;
+use super::named;
 use super::subject::Subject;
 use super::voice::{Finding, Report};
 use crate::device::Device;
@@ -50,6 +53,49 @@ pub(super) fn check(subject: &Subject, facts: &Facts, report: &mut Report<'_>) -
         }
     }
     Ok(())
+}
+
+/// Where quota of users and groups is kept by custom; projects have no such place.
+const USUAL: [u32; 3] = [3, 4, 0];
+
+/// Sees to it that the superblock names no ordinary file as one of quota: that would be overwritten with counts.
+pub(super) fn numbers(subject: &mut Subject, report: &mut Report<'_>) {
+    if !subject.has_ro_compat(RoCompat::QUOTA) {
+        return;
+    }
+    for (kind, usual) in QuotaKind::ALL.into_iter().zip(USUAL) {
+        let number = field(subject, kind).get();
+        if number < subject.geometry.first_inode || is_quota(subject, kind, number) {
+            continue;
+        }
+        let stands = usual != 0 && is_quota(subject, kind, usual);
+        if !stands && !named::is_named(subject, number) {
+            continue;
+        }
+        let (becomes, repair) = match stands {
+            true => (usual, format!("the field becomes {usual}, where such quota is kept; the file stays")),
+            false => (0, "the field is cleared: no such quota is kept; the file stays".to_owned()),
+        };
+        let found = format!("{} quota in inode {number}, which is no file of quota", name(kind));
+        if report.found(&QUOTA_INODE_NUMBER, Finding::new(Place::default(), found, repair)) {
+            field(subject, kind).set(becomes);
+            subject.backups_follow = true;
+        }
+    }
+}
+
+fn field(subject: &mut Subject, kind: QuotaKind) -> &mut U32 {
+    match kind {
+        QuotaKind::User => &mut subject.raw.s_usr_quota_inum,
+        QuotaKind::Group => &mut subject.raw.s_grp_quota_inum,
+        QuotaKind::Project => &mut subject.raw.s_prj_quota_inum,
+    }
+}
+
+/// Whether an inode holds a file of quota, to the letter but for its header's sums.
+fn is_quota(subject: &Subject, kind: QuotaKind, number: u32) -> bool {
+    let contents = Old::read(subject, number).and_then(|old| old.contents);
+    contents.is_ok_and(|bytes| quota::decode(kind, &bytes).is_ok())
 }
 
 /// What all inodes in use have, for each kind of ids.
@@ -144,16 +190,18 @@ fn file(
         }
     };
     let stated = old.contents.as_ref().map_err(String::clone).and_then(|bytes| quota::decode(whose, bytes));
-    let (rule, found, repair) = match &stated {
-        Ok(stated) => match differences(stated, table) {
+    let sums = old.contents.as_ref().ok().and_then(|bytes| quota::wrong_sums(bytes));
+    let (rule, found, repair) = match (&stated, sums) {
+        (Ok(_), Some(problem)) => (&kind::QUOTA_FILE, problem, "the file is written anew; limits stay"),
+        (Ok(stated), None) => match differences(stated, table) {
             Some(words) => (&kind::QUOTA_USAGE, words, "the counts become what was found; limits stay"),
             None => return Ok(()),
         },
-        Err(problem) => (&kind::QUOTA_FILE, problem.clone(), "the file is written anew, without limits"),
+        (Err(problem), _) => (&kind::QUOTA_FILE, problem.clone(), "the file is written anew, without limits"),
     };
     // Files that repairs cut, removed or gave blocks: that usage is another is no news.
     let repaired = facts.has_given_up() || facts.altered.count() + facts.taken.count() > 0;
-    let follows = stated.is_ok() && repaired;
+    let follows = rule == &kind::QUOTA_USAGE && repaired;
     let finding = Finding::new(place, format!("{} quota: {found}", name(whose)), repair);
     if follows || report.found(rule, finding) {
         let contents = quota::update(whose, old.contents.as_deref().unwrap_or_default(), table);

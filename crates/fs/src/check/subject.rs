@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ondisk::dirent::Layout;
 use ondisk::features::{Compat, Features, Incompat, RoCompat};
@@ -14,6 +15,7 @@ use ondisk::seal::{InodeSeed, Sealer};
 use ondisk::superblock::RawSuperblock;
 use ondisk::units::{Block, Group, InodeNumber, low_u32};
 
+use super::log::JournalWrite;
 use super::staged::Staged;
 use crate::device::Device;
 
@@ -43,6 +45,14 @@ pub(super) struct Subject {
     pub(super) resize_wanted: bool,
     /// Whether something was repaired of which the backups of superblock and descriptors have a copy.
     pub(super) backups_follow: bool,
+    /// What is to be written over the journal's superblock.
+    pub(super) journal_wanted: Option<JournalWrite>,
+    /// Whether the blocks of the orphan file are to be written anew.
+    pub(super) orphan_file_wanted: bool,
+    /// Whether the owners of blocks are known, all but those of suspects: no block is written before.
+    pub(super) owners_known: AtomicBool,
+    /// Clusters that have two owners, and are to stay so: they are not written.
+    pub(super) contested: Mutex<BTreeSet<u64>>,
     pub(super) threads: usize,
     pub(super) now: Timestamp,
 }
@@ -132,9 +142,25 @@ impl Subject {
         Ok(bytes)
     }
 
-    /// Stages new bytes of whole blocks.
+    /// Stages new bytes of a block: the one way for all blocks but superblocks and tables of inodes. What two own,
+    /// because somebody wants it so, is left as it is, and told by the next check.
+    ///
+    /// # Errors
+    /// The device's, and that owners are not known yet: whoever asked would write where a damaged field leads.
     pub(super) fn write(&self, block: Block, bytes: &[u8]) -> io::Result<()> {
+        if !self.owners_known.load(Ordering::Relaxed) {
+            return Err(io::Error::other(format!("nobody knows yet to whom block {block} belongs")));
+        }
+        if self.is_contested(block) {
+            return Ok(());
+        }
         self.device.write_at(self.geometry.byte_offset(block), bytes)
+    }
+
+    /// Whether a block has two owners, and is to stay so.
+    pub(super) fn is_contested(&self, block: Block) -> bool {
+        let contested = self.contested.lock().unwrap_or_else(PoisonError::into_inner);
+        !contested.is_empty() && contested.contains(&self.geometry.cluster_of(block).0)
     }
 
     /// Byte offset of an inode's record; `None` where its number or its group's table lies outside.

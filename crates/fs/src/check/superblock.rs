@@ -96,8 +96,8 @@ fn usable(raw: &RawSuperblock) -> Result<Geometry> {
     let (inodes, per_block) = (geometry.inodes_per_group, geometry.inodes_per_block());
     // A table needs room in its group beside two bitmaps and what else there is.
     let most = u64::from(per_block) * u64::from(geometry.blocks_per_group.saturating_sub(4));
-    if inodes < per_block || u64::from(inodes) > most {
-        return bad(format!("{inodes} inodes per group are out of range"));
+    if inodes < per_block || !inodes.is_multiple_of(8) || u64::from(inodes) > most {
+        return bad(format!("{inodes} inodes per group are out of range, or no multiple of 8"));
     }
     if geometry.first_meta_bg.is_some_and(|first| first > geometry.descriptor_blocks()) {
         let (first, blocks) = (raw.s_first_meta_bg.get(), geometry.descriptor_blocks());

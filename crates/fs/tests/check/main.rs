@@ -13,6 +13,7 @@ mod directories;
 mod inodes;
 mod limits;
 mod opening;
+mod owners;
 mod paths;
 mod plant;
 mod sound;

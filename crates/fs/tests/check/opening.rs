@@ -41,6 +41,11 @@ fn superblocks_that_can_not_be_used() {
         |raw| raw.s_inodes_count.set(17),
         |raw| raw.s_blocks_per_group.set(3),
         |raw| raw.s_inodes_per_group.set(0),
+        // No multiple of 8, and the sum fits it.
+        |raw| {
+            raw.s_inodes_per_group.set(raw.s_inodes_per_group.get() - 4);
+            raw.s_inodes_count.set(raw.s_inodes_count.get() - 3 * 4);
+        },
         |raw| raw.s_inode_size.set(200),
         |raw| raw.s_first_data_block.set(5),
         |raw| raw.s_first_ino.set(3),

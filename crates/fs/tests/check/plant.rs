@@ -186,6 +186,20 @@ impl Image {
         found.expect("a mapped block")
     }
 
+    /// The first block of an inode without a name.
+    pub fn block_of_inode(&self, inode: InodeNumber) -> Block {
+        let segment = self.volume().map(inode).unwrap().next().expect("a mapped block").unwrap();
+        match segment.state {
+            State::Mapped(start) | State::Unwritten(start) => start,
+            _ => panic!("inode {inode} begins with a hole"),
+        }
+    }
+
+    /// The superblock as it is now.
+    pub fn superblock_now(&self) -> RawSuperblock {
+        RawSuperblock::parse(&self.bytes[1024..2048]).unwrap()
+    }
+
     pub fn superblock(&mut self, edit: impl FnOnce(&mut RawSuperblock)) {
         self.superblock_unsealed(|raw| edit(raw));
         let mut raw = RawSuperblock::parse(&self.bytes[1024..2048]).unwrap();

@@ -210,6 +210,15 @@ fn quota() {
         },
         &["quota-usage"],
     );
+    // Sums in its header that lead behind its end; limits stay.
+    planted(
+        "quota",
+        |image| {
+            let first = quota_blocks(image, 3)[0];
+            image.block(first)[20..24].copy_from_slice(&900_u32.to_le_bytes());
+        },
+        &["quota-file"],
+    );
     // e2fsck does not look at a file that it can't open; Linux does not mount the volume with quota.
     planted_unseen(
         "quota",

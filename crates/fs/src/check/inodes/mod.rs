@@ -24,9 +24,8 @@ mod types;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use ondisk::features::Incompat;
 use ondisk::inode::FileType;
-use ondisk::units::{Block, InodeNumber};
+use ondisk::units::InodeNumber;
 
 use super::facts::{Directory, Facts};
 use super::space;
@@ -120,23 +119,14 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// The block that tells who uses the volume is neither part of the layout nor of an inode.
-fn claim_mmp(subject: &Subject, facts: &Facts) {
-    let block = Block(subject.raw.s_mmp_block.get());
-    let first = u64::from(subject.geometry.first_data_block);
-    if subject.has_incompat(Incompat::MMP) && block.0 > first && subject.geometry.contains(block, 1) {
-        facts.claimed.insert(subject.geometry.cluster_of(block).0);
-    }
-}
-
 /// Runs the pass.
 ///
 /// # Errors
 /// Repairs take more memory than they may.
 pub(super) fn check(subject: &mut Subject, facts: &mut Facts, report: &mut Report<'_>) -> Result<()> {
     let pass = Pass::new(subject, facts);
-    claim_mmp(subject, facts);
     scan::run(&pass, report);
+    subject.owners_known.store(true, Ordering::Relaxed);
     let mut suspects = std::mem::take(&mut *pass.suspects.lock().unwrap_or_else(PoisonError::into_inner));
     suspects.sort_unstable();
     let mut scratch = Scratch::new(subject);

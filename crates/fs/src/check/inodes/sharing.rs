@@ -8,6 +8,7 @@
 //! Memory: some 40 bytes for each shared cluster.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use ondisk::block_map;
@@ -234,6 +235,9 @@ impl Plan<'_> {
         let copies = needed + RESERVE <= self.free();
         let finding = self.words(number, lost.first().copied().unwrap_or(own), needed, fixed, copies);
         if !report.found(&BLOCKS_SHARED, finding) {
+            let mut contested = self.subject.contested.lock().unwrap_or_else(PoisonError::into_inner);
+            contested.extend(lost.iter().copied().chain(moves_attributes.then_some(own)));
+            drop(contested);
             self.kept.extend(lost);
             return examination.mend();
         }

@@ -74,7 +74,7 @@ kinds! {
     MOUNT_PROTECTION = "mount-protection", Wrong, safe:
         "the block of multiple mount protection is damaged",
         "It says which host uses the volume now, so that no second one does.",
-        "It is written anew, as of a volume that nobody uses; where the superblock does not say where it is, mmp is turned off. Make sure that no host has the volume mounted.";
+        "It is written anew, as of a volume that nobody uses: in its place, or in a free block where the place that the superblock names belongs to something else. Make sure that no host has the volume mounted.";
     REPLAY_WITHOUT_JOURNAL = "journal-replay-without-journal", Wrong, safe:
         "the volume waits for replay of a journal that it does not have",
         "The mark needs_recovery is set, but neither has_journal nor an inode of a journal.",
