@@ -78,6 +78,12 @@ pub(super) fn merged(sorted: Vec<ClusterRun>) -> Vec<ClusterRun> {
     joined
 }
 
+/// Whether a run of clusters touches sorted runs.
+pub(super) fn touches(sorted: &[ClusterRun], run: ClusterRun) -> bool {
+    let first = sorted.partition_point(|known| known.end() <= run.start.0);
+    sorted.get(first).is_some_and(|known| known.start.0 < run.end())
+}
+
 /// The groups in which a run of clusters lies.
 pub(super) fn groups_in(geometry: &Geometry, run: ClusterRun) -> impl Iterator<Item = Group> + use<> {
     let per_group = u64::from(geometry.clusters_per_group());
