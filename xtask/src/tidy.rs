@@ -87,6 +87,7 @@ fn check_file(shown: &str, bytes: &[u8], found: &mut Vec<String>) {
     if !in_tests {
         source_arrows(shown, &text, found);
         ladder(shown, &text, found);
+        door(shown, &text, found);
     }
     if !in_tests && shown.contains("/src/") && !text.starts_with("//!") {
         found.push(format!(
@@ -189,6 +190,22 @@ fn ladder(shown: &str, text: &str, found: &mut Vec<String>) {
                     "{shown}:{number}: {rung} calls up to {name}; return data instead, or pass a value down"
                 ));
             }
+        }
+    }
+}
+
+/// Only the door makes a device of a file that exists, so that no command writes to what is in use.
+fn door(shown: &str, text: &str, found: &mut Vec<String>) {
+    const MAKERS: [&str; 3] =
+        ["crates/cli/src/door/", "crates/cli/src/image/mod.rs", "crates/cli/src/build/output.rs"];
+    if !shown.starts_with("crates/cli/src/") || MAKERS.iter().any(|maker| shown.starts_with(maker)) {
+        return;
+    }
+    for (number, line) in code_lines(text) {
+        if line.contains("FileDevice::new") || line.contains("open_file(&") {
+            found.push(format!(
+                "{shown}:{number}: opens an image by itself; use `image::open_read`, `image::open_write` or `door`"
+            ));
         }
     }
 }

@@ -174,7 +174,7 @@ fn an_image_in_use_or_out_of_order_is_left_alone() {
     let held = fs::File::options().read(true).write(true).open(&image).unwrap();
     held.lock().unwrap();
     let complaint = plat("mkdir", &image, &["/x"]).failed();
-    assert!(complaint.contains("being written by another program"), "{complaint}");
+    assert!(complaint.contains("in use: another program"), "{complaint}");
     drop(held);
     for (field, said) in [("state 0", "not closed cleanly"), ("state 3", "having errors")] {
         let request = format!("set_super_value {field}");
@@ -188,5 +188,20 @@ fn an_image_in_use_or_out_of_order_is_left_alone() {
     tool::run(tool::command("debugfs").args(["-w", "-R", "feature needs_recovery"]).arg(&image));
     // Nothing is in the journal: it has been replayed.
     plat("mkdir", &image, &["/x"]).fine();
+    fsck::assert_clean(&image);
+}
+
+#[test]
+fn standard_input_needs_a_name() {
+    if !tool::have_tools("standard input", &["mke2fs", "e2fsck"]) {
+        return;
+    }
+    let scratch = Scratch::new("changing");
+    let image = image(&scratch, KINDS[0]);
+    plat("mkdir", &image, &["/dir"]).fine();
+    let ran = plat("put", &image, &["-", "/dir"]);
+    assert_eq!(ran.code, std::process::ExitCode::from(2), "{}", ran.err);
+    assert!(ran.err.contains("- /dir/NAME"), "{}", ran.err);
+    assert_eq!(plat("ls", &image, &["/dir"]).fine(), b"");
     fsck::assert_clean(&image);
 }

@@ -177,3 +177,58 @@ fn times_of_small_inodes_are_whole_seconds() {
     must(plat(&["export"], &[&image, &scratch.join("a.tar")]));
     assert_same(&read(&tree), &read(&scratch.join("a.tar")), Rules { clock: Clock::Seconds, ..RULES });
 }
+
+#[test]
+fn endings_of_other_archives_are_refused_and_a_slash_makes_a_directory() {
+    if !tool::have_tools("endings", &["mke2fs"]) {
+        return;
+    }
+    let scratch = Scratch::new("endings");
+    let tree = scratch.join("tree");
+    fs::create_dir(&tree).unwrap();
+    let image = image(&scratch, &tree, "none,extent,filetype");
+    for name in ["a.tar.xz", "a.txz", "a.tar.bz2", "a.zip", "a.7z", "a.cpio", "a.gz", ".zip"] {
+        let out = scratch.join(name);
+        let output = plat(&["export"], &[&image, &out]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            output.status.code() == Some(2) && said.contains(".tar.zst") && said.contains(name),
+            "{said}"
+        );
+        assert!(!out.exists(), "{name}");
+    }
+    must(plat(&["export"], &[&image, &scratch.join("dir.zip/")]));
+    assert!(scratch.join("dir.zip").is_dir());
+    must(plat(&["export"], &[&image, &scratch.join("zip")]));
+}
+
+#[test]
+fn a_full_disk_is_named_and_nothing_is_left_there() {
+    let test = "a_full_disk_is_named_and_nothing_is_left_there";
+    if !tool::have_root(test) || !tool::have_tools(test, &["mke2fs", "mount", "umount"]) {
+        return;
+    }
+    let scratch = Scratch::new("full");
+    let [tree, full] = ["tree", "full"].map(|name| scratch.join(name));
+    fs::create_dir(&tree).unwrap();
+    fs::create_dir(&full).unwrap();
+    let noise = testkit::random::Random(7).bytes(3 << 20);
+    fs::write(tree.join("noise"), noise).unwrap();
+    let image = image(&scratch, &tree, "none,extent,filetype");
+    tool::run(tool::command("mount").args(["-t", "tmpfs", "-o", "size=1M", "tmpfs"]).arg(&full));
+    let outputs = ["a.tar", "a.tar.gz", "a.tar.zst", "dir"].map(|name| {
+        let out = full.join(name);
+        let output = plat(&["export"], &[&image, &out]);
+        (out, output, fs::read_dir(&full).unwrap().count())
+    });
+    tool::run(tool::command("umount").arg(&full));
+    for (out, output, left) in outputs {
+        refused(&output, "No space left");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            said.contains(&*out.parent().unwrap().to_string_lossy()) && !said.contains("standard output"),
+            "{said}"
+        );
+        assert_eq!(left, 0, "{}", out.display());
+    }
+}

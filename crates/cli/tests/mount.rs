@@ -261,12 +261,13 @@ fn in_the_background_and_back() {
     let other = scratch.join("other");
     fs::create_dir(&other).unwrap();
     let refused = support::fail(plat(&["mount"]).arg(&image).arg(&other));
-    assert!(refused.contains("mounted already"), "{refused}");
+    assert!(refused.contains("plat has it mounted read-only on"), "{refused}");
     let refused = support::fail(plat(&["rm"]).arg(&image).arg("/f/1"));
-    assert!(refused.contains("another program"), "{refused}");
+    assert!(refused.contains("plat has it mounted") && refused.contains("`plat umount "), "{refused}");
     let busy = File::open(directory.join("f/1")).unwrap();
     let refused = support::fail(plat(&["umount"]).arg(&directory));
     assert!(refused.contains("busy") || refused.contains("Busy"), "{refused}");
+    assert!(refused.contains("`plat umount -l "), "{refused}");
     drop(busy);
     unmount_with(plat(&["umount"]).arg(&directory));
     assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
@@ -319,6 +320,10 @@ fn a_killed_server_leaves_a_dead_mount() {
     mounted.signal(Signal::KILL);
     mounted.wait();
     mounted.wait_until_dead();
+    let refused = support::fail(plat(&["mount"]).arg(&image).arg(mounted.path()));
+    assert!(refused.contains("gone; `plat umount ") && !refused.contains("os error"), "{refused}");
+    // Nobody holds the image any more.
+    support::succeed(plat(&["mkdir"]).arg(&image).arg("/made"));
     support::succeed(plat(&["umount"]).arg(mounted.path()));
     assert_eq!(fs::read_dir(mounted.path()).unwrap().count(), 0);
 }

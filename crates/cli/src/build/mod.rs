@@ -16,12 +16,11 @@ mod rehearsal;
 pub mod size;
 pub mod withheld;
 
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use platfs::device::{Device, FileDevice, MemoryDevice, Window, WriteBehind};
+use platfs::device::{Device, MemoryDevice, Window, WriteBehind};
 use platfs::mkfs::{Options as FormatOptions, Plan};
 use platfs::ondisk::inode::Timestamp;
 use platfs::{OpenOptions, Volume};
@@ -186,8 +185,9 @@ pub fn build_file(
     let mut size = planned_size(catalogue, settings)?;
     for _ in 0..TRIES {
         let output = Output::through(target, size).map_err(BuildError::output("create", target))?;
-        let file = output.file().map_err(BuildError::output("open", target))?;
-        let built = build_on(catalogue, volatile(file, target)?, settings, progress);
+        // It makes no promise before it has its name.
+        let device = output.device().map_err(BuildError::output("open", target))?.without_flush();
+        let built = build_on(catalogue, Arc::new(device), settings, progress);
         match built {
             Err(error) if settings.size == Size::Min && error.is_lack_of_room() => {
                 size += u64::from(plan(catalogue, settings, size)?.geometry().block_size.bytes());
@@ -204,12 +204,6 @@ pub fn build_file(
         }
     }
     Err(BuildError::Volume(platfs::Error::NoSpace))
-}
-
-/// The output as a device that makes no promise before it has its name.
-fn volatile(file: File, target: &Path) -> Result<Arc<dyn Device>, BuildError> {
-    let device = FileDevice::new(file).map_err(BuildError::output("open", target))?;
-    Ok(Arc::new(device.without_flush()))
 }
 
 /// Builds an image on a device that is there already, all of it or what the size says. Before anything is

@@ -10,6 +10,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use platfs::device::FileDevice;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 
 use crate::door::{self, Replacing};
@@ -90,6 +91,14 @@ impl Output {
     /// If the handle can't be duplicated.
     pub fn file(&self) -> io::Result<File> {
         self.file.try_clone()
+    }
+
+    /// The file as a device.
+    ///
+    /// # Errors
+    /// As [`Output::file`].
+    pub fn device(&self) -> io::Result<FileDevice> {
+        FileDevice::new(self.file()?)
     }
 
     /// Gives the file its name, replacing what had it.

@@ -84,7 +84,9 @@ impl fmt::Display for User {
 
 /// Who uses these bytes in a way that is in the way of the purpose, as far as the kernel tells.
 pub(super) fn find(wanted: &Ground, purpose: Purpose) -> Option<User> {
-    let in_the_way = |mount: &Mount| !(purpose == Purpose::Read && mount.read_only);
+    // Whether another program's FUSE mount writes can't be told: fuse2fs does not pass its `ro` on.
+    let may_write = |mount: &Mount| !mount.read_only && !mount.kind.starts_with("fuse.");
+    let in_the_way = |mount: &Mount| purpose != Purpose::Read || may_write(mount);
     let mounts = mounts::all().into_iter().filter(|mount| mount.kind != "fuse.plat" && in_the_way(mount));
     if let Some(mount) = on_ground(wanted, mounts) {
         return Some(User::from(mount));

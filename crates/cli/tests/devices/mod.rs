@@ -105,7 +105,7 @@ fn around_the_smallest_size_it_fits_or_nothing_is_written() {
     let tree = modest_tree(&scratch, &odd::Options::modest());
     // So long that its map takes blocks, and cut at the tables of groups.
     fs::write(tree.join("long"), vec![3; 9 << 20]).unwrap();
-    for options in [["-b", "1024"], ["-b", "4096"], ["-t", "ext3"], ["-O", "inline_data"], ["-O", "quota"]] {
+    for options in [["-b", "1024"], ["-t", "ext3"], ["-O", "inline_data,quota"]] {
         let made = succeed(
             plat(&["build", "--force", "--json", "--size", "min"]).args(options).arg(&tree).arg(&target),
         );
@@ -116,7 +116,7 @@ fn around_the_smallest_size_it_fits_or_nothing_is_written() {
         // With the inodes stated it may be a little smaller still; then it is refused.
         let inodes = facts["inodes"].to_string();
         let mut refusals = 0;
-        for less in [1, 2, 3, 5, 8, 13, 21, 55, 144, 377, 987] {
+        for less in [1, 3, 13, 144, 987] {
             let size = least.saturating_sub(less * block).to_string();
             let mut command = plat(&["build", "--force", "-q", "--size", &size, "-N", &inodes]);
             let before = fs::read(&disk).unwrap();

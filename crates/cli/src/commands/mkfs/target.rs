@@ -4,10 +4,11 @@
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use platfs::device::{Device, FileDevice, Window};
+use platfs::device::{Device, Window};
 use platfs::mkfs::Storage;
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
@@ -122,11 +123,11 @@ impl<'a> Target<'a> {
         match self.place {
             Place::New { path, len, offset, permissions } => {
                 let output = Output::through(&path, len).map_err(failed)?;
-                let file = output.file().map_err(failed)?;
                 if let Some(permissions) = permissions {
-                    file.set_permissions(permissions).map_err(failed)?;
+                    output.file().and_then(|file| file.set_permissions(permissions)).map_err(failed)?;
                 }
-                fill(&*window(file, offset, self.size).map_err(failed)?)?;
+                let whole = Arc::new(output.device().map_err(failed)?);
+                fill(&Window::new(whole, offset, self.size).map_err(failed)?)?;
                 output.finish().map_err(failed)
             }
             Place::Existing { image, offset } => {
@@ -134,10 +135,6 @@ impl<'a> Target<'a> {
             }
         }
     }
-}
-
-fn window(file: File, start: u64, size: u64) -> io::Result<Box<dyn Device>> {
-    Ok(Box::new(Window::new(Arc::new(FileDevice::new(file)?), start, size)?))
 }
 
 /// Whether something would be lost: data that is no hole in a file, anything but zeros at the start
@@ -154,6 +151,6 @@ fn holds_data(file: &File, start: u64, end: u64, is_block_device: bool) -> io::R
     }
     let len = usize::try_from(end - start).unwrap_or(PROBE).min(PROBE);
     let mut bytes = vec![0; len];
-    FileDevice::new(file.try_clone()?)?.read_at(start, &mut bytes)?;
+    file.read_exact_at(&mut bytes, start)?;
     Ok(bytes.iter().any(|byte| *byte != 0))
 }
