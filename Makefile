@@ -3,6 +3,7 @@
 CARGO ?= cargo
 FUZZ_SECONDS ?= 60
 CRASH_STATES ?= 100000
+CRASHES ?= 1000
 
 .PHONY: all build test crash crash-kernel models demo bench setup fmt lint docs deny fuzz images tidy
 

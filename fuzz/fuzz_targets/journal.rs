@@ -1,10 +1,10 @@
-//! Blocks of the journal, and replay of a log whose blocks are the input.
+//! Blocks of the journal, and replay of a log, and of fast commits behind it, whose blocks are the input.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use ondisk::journal::RawJournalSuperblock;
-use ondisk::journal::fast_commit::FastCommits;
+use ondisk::journal::fast_commit::{Area, Scan, tags};
 use ondisk::journal::log::{Header, LogFormat};
 use platfs::device::{Device, MemoryDevice};
 use platfs::mkfs::{FsType, Options, Plan};
@@ -21,8 +21,10 @@ fn base() -> &'static (Vec<u8>, u64) {
     static BASE: OnceLock<(Vec<u8>, u64)> = OnceLock::new();
     BASE.get_or_init(|| {
         let device = Arc::new(MemoryDevice::new(8 << 20));
-        let mut options = Options::new(FsType::Ext3);
+        let mut options = Options::new(FsType::Ext4);
+        options.features = platfs::mkfs::parse_features("^metadata_csum,uninit_bg").unwrap();
         options.block_size = Some(BLOCK as u32);
+        options.journal.size = Some(2 << 20);
         Plan::new(&options, device.size()).unwrap().write(&*device).unwrap();
         let volume = Volume::open(device.clone(), &OpenOptions::new()).unwrap();
         let journal = platfs::InodeNumber::new(volume.superblock().s_journal_inum.get()).unwrap();
@@ -59,6 +61,12 @@ fn log(bytes: &[u8], device: &MemoryDevice, start: u64) {
         let at = start + (index as u64 + 1) * BLOCK as u64;
         device.write_at(at, &[&head, &chunk[1..]].concat()).unwrap();
     }
+    let mut area = Area::new(1, BLOCK);
+    rest.chunks(24).take(400).for_each(|chunk| area.put(1 + u16::from(chunk[0] % 7), &chunk[1..]));
+    area.seal(1);
+    for (block, bytes) in raw.fast_commit_area().zip(area.bytes().chunks(BLOCK)) {
+        device.write_at(start + u64::from(block) * BLOCK as u64, bytes).unwrap();
+    }
 }
 
 fuzz_target!(|bytes: &[u8]| {
@@ -67,7 +75,7 @@ fuzz_target!(|bytes: &[u8]| {
         let _ = (format.tags(bytes).count(), format.revoked(bytes).map(Iterator::count));
         let _ = (format.tail_is_right(bytes), format.commit_is_right(bytes, 0), Header::parse(bytes));
     }
-    FastCommits::before(1).block(bytes);
+    let _ = (Scan::of(1).block(bytes), tags(bytes).count());
     let (image, start) = base();
     let device = Arc::new(MemoryDevice::from_bytes(image));
     log(bytes, &device, *start);

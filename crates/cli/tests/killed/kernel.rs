@@ -29,10 +29,11 @@ const EACH: u64 = 20;
 
 /// A volume that is worked on, and files that are open without a name.
 struct Worked {
-    scratch: Scratch,
-    mounted: Kernel,
-    random: Random,
+    // Before the mount, which they keep busy.
     nameless: Vec<File>,
+    mounted: Kernel,
+    scratch: Scratch,
+    random: Random,
 }
 
 impl Worked {
@@ -42,7 +43,7 @@ impl Worked {
         let image = scratch.join("image");
         tool::run(tool::command("mke2fs").args(["-q", "-F"]).args(mke2fs.split(' ')).arg(&image).arg(size));
         let mounted = Kernel::kernel(&image, &format!("loop,rw,commit=3000,{options}")).unwrap();
-        Worked { scratch, mounted, random: Random(seed), nameless: Vec::new() }
+        Worked { nameless: Vec::new(), mounted, scratch, random: Random(seed) }
     }
 
     fn place(&mut self) -> PathBuf {

@@ -14,7 +14,7 @@ use zerocopy::IntoBytes;
 
 use super::facts::Facts;
 use super::issue::{Place, Summary};
-use super::kinds::opening::{DESCRIPTORS_UNREADABLE, JOURNAL_NEEDS_REPLAY};
+use super::kinds::opening::{DESCRIPTORS_UNREADABLE, JOURNAL_DAMAGED, JOURNAL_NEEDS_REPLAY};
 use super::staged::Staged;
 use super::subject::Subject;
 use super::superblock::{self, Chosen};
@@ -30,6 +30,7 @@ use crate::{admission, journal};
 /// As [`super::check`].
 pub(super) fn open(device: &Arc<Staged>, options: &Options, report: &mut Report<'_>) -> Result<Subject> {
     let chosen = superblock::choose(device, options, report)?;
+    refuse_elsewhere(&chosen.raw)?;
     let mut raw = replay(device, &chosen, report);
     let waits = |raw: &RawSuperblock| raw.features().incompat.contains(Incompat::RECOVER);
     let replayed = waits(&chosen.raw) && !waits(&raw);
@@ -83,18 +84,25 @@ fn replay(device: &Arc<Staged>, chosen: &Chosen, report: &mut Report<'_>) -> Raw
     features.incompat |= Incompat::RECOVER;
     raw.set_features(features);
     let dynamic: Arc<dyn Device> = Arc::clone(device) as Arc<dyn Device>;
-    let (found, plan) = match journal::plan(&dynamic, &raw) {
+    let plan = match journal::plan(&dynamic, &raw) {
         Ok(plan) if !marked && plan.is_empty() => return chosen.raw,
-        Ok(plan) => {
-            let missing = plan.recovery.missing().map(|words| format!("; {words}")).unwrap_or_default();
-            (format!("{}{missing}", plan.recovery), Some(plan))
-        }
+        Ok(plan) => plan,
         Err(_) if !marked => return chosen.raw,
-        Err(error) => (format!("it can't be replayed: {error}"), None),
+        Err(error) => return unreplayable(device, raw, &error, report),
     };
-    let repair = if plan.is_some() { "the journal is replayed" } else { "" };
-    report.found(&JOURNAL_NEEDS_REPLAY, Finding::new(Place::default(), found, repair));
-    let Some(plan) = plan else { return raw };
+    match plan.recovery.missing() {
+        None => {
+            let finding =
+                Finding::new(Place::default(), plan.recovery.to_string(), "the journal is replayed");
+            report.found(&JOURNAL_NEEDS_REPLAY, finding);
+        }
+        Some(missing) => {
+            let found = format!("{missing}; before that {}", plan.recovery);
+            let finding =
+                Finding::new(Place::default(), found, "what is whole is replayed, the rest is lost");
+            report.found(&JOURNAL_DAMAGED, finding);
+        }
+    }
     device.note_last(plan.superblock_at(), ondisk::journal::JOURNAL_SUPERBLOCK_LEN as u64);
     Sealer::from_superblock(&raw).seal_superblock(&mut raw);
     let done = device
@@ -107,6 +115,44 @@ fn replay(device: &Arc<Staged>, chosen: &Chosen, report: &mut Report<'_>) -> Raw
         raw.set_features(features);
         raw
     })
+}
+
+/// A journal of which nothing can be brought in is emptied, if it is one. Where its superblock or inode is no use, or
+/// the device fails, rules of their own come later.
+fn unreplayable(
+    device: &Arc<Staged>,
+    mut raw: RawSuperblock,
+    error: &Error,
+    report: &mut Report<'_>,
+) -> RawSuperblock {
+    let found = format!("it can't be replayed: {error}");
+    let dynamic: Arc<dyn Device> = Arc::clone(device) as Arc<dyn Device>;
+    let emptied =
+        if matches!(error, Error::Io { .. }) { None } else { journal::emptied(&dynamic, &raw).ok() };
+    let Some((offset, bytes)) = emptied else {
+        report.found(&JOURNAL_NEEDS_REPLAY, Finding::new(Place::default(), found, ""));
+        return raw;
+    };
+    let finding = Finding::new(Place::default(), found, "the log is emptied, what only it held is lost");
+    if report.found(&JOURNAL_DAMAGED, finding) {
+        device.note_last(offset, bytes.len() as u64);
+        if device.write_at(offset, &bytes).is_ok() {
+            let mut features = raw.features();
+            features.incompat -= Incompat::RECOVER;
+            raw.set_features(features);
+        }
+    }
+    raw
+}
+
+/// A journal on another device is not looked at: what it holds is newer than what is here, and repairs without it would
+/// be overwritten by it.
+fn refuse_elsewhere(raw: &RawSuperblock) -> Result<()> {
+    let is_elsewhere = raw.s_journal_inum.get() == 0 && raw.features().compat.contains(Compat::HAS_JOURNAL);
+    if is_elsewhere && raw.features().incompat.contains(Incompat::RECOVER) {
+        return Err(journal::elsewhere());
+    }
+    Ok(())
 }
 
 /// Stages the superblock where it was repaired, and sums up.

@@ -24,12 +24,13 @@ use ondisk::superblock::RawSuperblock;
 
 use crate::admission::read_superblock;
 use crate::device::{Device, Overlay};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::Format;
 use place::Log;
 pub(crate) use replay::Replay;
 pub(crate) use running::Journal;
 pub(crate) use writer::Transaction;
+use zerocopy::IntoBytes;
 
 /// What replay of a journal found and did.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -77,6 +78,24 @@ pub(crate) fn plan(device: &Arc<dyn Device>, raw: &RawSuperblock) -> Result<Repl
     let mut replay = scan::scan(log, &format)?;
     replay.take_in_fast_commits(device)?;
     Ok(replay)
+}
+
+/// The superblock of a journal once its log is given up, and where it stands, in bytes.
+pub(crate) fn emptied(device: &Arc<dyn Device>, raw: &RawSuperblock) -> Result<(u64, Vec<u8>)> {
+    let log = Log::find(device, raw, &Format::from_superblock(raw)?)?;
+    let mut superblock = log.superblock;
+    // No number that may still stand in the log.
+    superblock.s_sequence.set(superblock.s_sequence.get().wrapping_add(log.blocks()));
+    superblock.s_start.set(0);
+    superblock.seal();
+    Ok((log.offset(0)?, superblock.as_bytes().to_vec()))
+}
+
+/// What is said of a journal that is to be replayed and lies on another device.
+pub(crate) fn elsewhere() -> Error {
+    let problem = "its journal is on another device, which is not read, and holds changes: have Linux mount the \
+                   volume once, which brings them in";
+    Error::Unsupported(problem.into())
 }
 
 /// Replays a volume's journal on its device, as far as it is in order; nothing is done if there is nothing

@@ -132,7 +132,7 @@ fn journal_inode(device: &Arc<dyn Device>, raw: &RawSuperblock, format: &Format)
         return Err(bad("is to be replayed, and the volume has none"));
     }
     let Some(number) = InodeNumber::new(raw.s_journal_inum.get()) else {
-        return Err(Error::Unsupported("its journal is on another device, which is not read".into()));
+        return Err(super::elsewhere());
     };
     let cache = Cache::new(Arc::clone(device), format.geometry.block_size, format.sealer);
     let space = Space::for_reading(&**device, format)?;

@@ -7,7 +7,7 @@ use zerocopy::IntoBytes;
 use super::*;
 use crate::device::MemoryDevice;
 use crate::mkfs::{FsType, Options, Plan};
-use crate::{Error, OpenOptions, Volume};
+use crate::{Error, OpenOptions, Volume, check};
 
 /// A volume with a log that is written by hand, from its first block on.
 struct Written {
@@ -18,6 +18,17 @@ struct Written {
 }
 
 const BLOCK: usize = 1024;
+
+/// Hears everything and repairs everything.
+#[derive(Default)]
+struct Ears(Vec<check::Issue>);
+
+impl check::Sink for Ears {
+    fn issue(&mut self, issue: check::Issue) -> check::Decision {
+        self.0.push(issue);
+        check::Decision::Repair
+    }
+}
 
 impl Written {
     fn new(features: JournalIncompat) -> Self {
@@ -226,6 +237,37 @@ fn hostile_logs_are_refused_by_name() {
         raw.s_feature_incompat.set(1 << 20);
     });
     assert!(complaint(&written).contains("unknown features"));
+}
+
+#[test]
+fn a_log_that_cannot_be_replayed_is_emptied_by_a_repair_that_asks() {
+    let mut written = Written::new(JournalIncompat::REVOKE);
+    let place = written.log.offset(written.at).unwrap();
+    written.revoke(&[14000]);
+    written.commit();
+    // It claims more bytes than a block has.
+    written.device.write_at(place + 12, &0xFFFF_u32.to_be_bytes()).unwrap();
+    let mut ears = Ears::default();
+    let outcome = check::check(written.shared(), &check::Options::default(), &mut ears).unwrap();
+    assert!(matches!(&ears.0[..], [issue] if issue.kind.id == "journal-damaged" && !issue.kind.safe));
+    assert!(outcome.summary.is_sound(), "{:?}", outcome.summary);
+    let repaired: Arc<dyn Device> = outcome.repaired.clone();
+    let mut again = Ears::default();
+    check::check(Arc::clone(&repaired), &check::Options::default(), &mut again).unwrap();
+    assert_eq!(again.0, []);
+    assert!(Volume::open(repaired, &OpenOptions::new()).unwrap().recovery().is_none());
+}
+
+#[test]
+fn a_check_refuses_changes_that_wait_on_another_device() {
+    let written = Written::new(SEALED);
+    let mut raw = read_superblock(&*written.device).unwrap();
+    raw.s_journal_inum.set(0);
+    raw.s_journal_uuid = [7; 16];
+    Format::from_superblock(&raw).unwrap().sealer.seal_superblock(&mut raw);
+    written.device.write_at(SUPERBLOCK_OFFSET, raw.as_bytes()).unwrap();
+    let refused = check::check(written.shared(), &check::Options::default(), &mut Ears::default());
+    assert!(refused.err().unwrap().to_string().contains("another device"));
 }
 
 /// Descriptors all around and no commit: Linux would go round for ever.

@@ -185,7 +185,7 @@ fn each_kind_of_record_has_its_effect() {
     }
     let image = volumes.copied();
     let expected = Snapshot::of(volumes.mounted.path()).unwrap();
-    assert!(judge("records", &image, &expected) > 1);
+    assert!(judge("records", &image, &expected) > 0);
 }
 
 #[test]

@@ -60,6 +60,16 @@ const MOUNT_OPTIONS: [(u32, &str); 9] = [
     (0x800, "nodelalloc"),
 ];
 const STATES: [(u32, &str); 3] = [(1, "clean"), (2, "errors"), (4, "orphans")];
+
+/// The marks of the state. That of a clean volume stands while a journal is in use too, and means nothing then.
+fn states(raw: &RawSuperblock) -> Vec<String> {
+    let mut states = bits(raw.s_state.get().into(), &STATES);
+    if raw.features().incompat.contains(Incompat::RECOVER) {
+        states.retain(|state| state != "clean");
+        states.insert(0, "needs recovery".to_owned());
+    }
+    states
+}
 const SYSTEMS: [&str; 5] = ["Linux", "Hurd", "Masix", "FreeBSD", "Lites"];
 const HASHES: [&str; 7] =
     ["legacy", "half_md4", "tea", "legacy_unsigned", "half_md4_unsigned", "tea_unsigned", "siphash"];
@@ -100,7 +110,7 @@ fn identity(raw: &RawSuperblock) -> Vec<Fact> {
         list("features", "Filesystem features", raw.features().names()),
         list("flags", "Filesystem flags", bits(raw.s_flags.get(), &FLAGS)),
         list("default_mount_options", "Default mount options", mount_options(raw)),
-        list("state", "Filesystem state", bits(raw.s_state.get().into(), &STATES)),
+        list("state", "Filesystem state", states(raw)),
         named(
             "errors_behavior",
             "Errors behavior",

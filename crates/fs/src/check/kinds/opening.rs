@@ -14,7 +14,11 @@ kinds! {
     JOURNAL_NEEDS_REPLAY = "journal-needs-replay", Untidy, safe:
         "the journal holds changes that are not yet in their places",
         "The volume was not closed: its last changes stand in the journal only. Until they are brought in, it looks damaged where it is not.",
-        "The journal is replayed, as a mount does, and the rest of the check looks at the volume as it is then. Every repair builds on the replay: who does not want it repairs nothing. A journal that can't be replayed is made empty where its own rules say so; changes that only it held are lost then.";
+        "The journal is replayed, fast commits with it, as a mount does, and the rest of the check looks at the volume as it is then. Every repair builds on the replay: who does not want it repairs nothing.";
+    JOURNAL_DAMAGED = "journal-damaged", Damage, asks:
+        "the journal holds changes that can't be brought in",
+        "The volume was not closed, and its last changes stand in the journal only. A part of them is damaged: a checksum is wrong, or the journal asks for what can't be.",
+        "What is whole before the damage is replayed, and the log is emptied. What only the rest of it held is lost; the rest of this check repairs what that leaves behind.";
     RESERVED_BLOCKS = "superblock-reserved-blocks", Wrong, safe:
         "more than half of the blocks are reserved",
         "Some blocks are kept for the super-user. More than half is never meant.",

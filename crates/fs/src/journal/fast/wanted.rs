@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use ondisk::features::Compat;
 use ondisk::inode::{FileType, Inode, InodeFlags};
 use ondisk::journal::fast_commit::{NameChange, is_name};
 use ondisk::units::{ClusterRun, Group, InodeNumber};
@@ -113,6 +114,10 @@ struct Planning {
     /// Inodes that belong to the volume itself.
     own: Vec<u32>,
     known: BTreeMap<InodeNumber, Known>,
+    /// In which directory an inode is named in the end.
+    parents: BTreeMap<InodeNumber, InodeNumber>,
+    /// Bytes of names that directories may get.
+    added: BTreeMap<InodeNumber, u64>,
     looked_through: u64,
 }
 
@@ -133,7 +138,15 @@ pub(super) fn plan(device: &Arc<Overlay>, records: Records) -> Result<Wanted> {
     ];
     let own = own.iter().map(|number| number.get()).collect();
     let orphans = volume.orphans()?;
-    let mut planning = Planning { volume, orphans, own, known: BTreeMap::new(), looked_through: 0 };
+    let mut planning = Planning {
+        volume,
+        orphans,
+        own,
+        known: BTreeMap::new(),
+        parents: BTreeMap::new(),
+        added: BTreeMap::new(),
+        looked_through: 0,
+    };
     planning.plan(records)
 }
 
@@ -147,6 +160,8 @@ impl Planning {
         let entries = self.entries(&records)?;
         self.count_names(&entries);
         let subdirectories = self.subdirectories(&entries);
+        let named = entries.iter().filter_map(|((parent, _), (_, after))| Some(((*after)?, *parent)));
+        self.parents = named.collect();
         let mut wanted = Wanted {
             nodes: BTreeMap::new(),
             names: BTreeMap::new(),
@@ -295,6 +310,7 @@ impl Planning {
 
     /// Where a name led before.
     fn lookup(&mut self, parent: InodeNumber, name: &[u8]) -> Result<Option<InodeNumber>> {
+        self.foresee(parent, name)?;
         let Some(directory) = self.used(parent)? else { return Ok(None) };
         if directory.file_type() != Some(FileType::Directory) {
             return Ok(None);
@@ -302,14 +318,33 @@ impl Planning {
         let format = &self.volume.format;
         let blocks = directory.size() >> format.geometry.block_size.log2();
         let is_indexed = directory.flags().contains(InodeFlags::INDEX);
-        self.looked_through += if is_indexed { blocks / INDEX_SHARE } else { blocks };
+        self.look_through(if is_indexed { blocks / INDEX_SHARE } else { blocks })?;
+        let format = &self.volume.format;
+        let found = dir::lookup(&*self.volume.cache, format, &directory, name)?;
+        Ok(found.map(|(number, _)| number))
+    }
+
+    /// Where a volume has no indexes, each name that is added is looked for among all that were added before.
+    fn foresee(&mut self, parent: InodeNumber, name: &[u8]) -> Result<()> {
+        let format = &self.volume.format;
+        if format.features.compat.contains(Compat::DIR_INDEX) {
+            return Ok(());
+        }
+        let log2 = format.geometry.block_size.log2();
+        let bytes = self.added.entry(parent).or_default();
+        *bytes += name.len() as u64 + 12;
+        let blocks = *bytes >> log2;
+        self.look_through(blocks)
+    }
+
+    fn look_through(&mut self, blocks: u64) -> Result<()> {
+        self.looked_through += blocks;
         if self.looked_through > LOOKED_THROUGH_MAX {
             return Err(Error::Unsupported(
                 "its fast commits change too many names of large directories".into(),
             ));
         }
-        let found = dir::lookup(&*self.volume.cache, format, &directory, name)?;
-        Ok(found.map(|(number, _)| number))
+        Ok(())
     }
 
     fn count_names(&mut self, entries: &Entries) {
@@ -361,8 +396,7 @@ impl Planning {
             Ok(links) if links <= ondisk::inode::LINKS_MAX => links,
             _ => return Err(bad(format!("fast commits give inode {number} {count} names"))),
         };
-        let parent =
-            || entries.iter().find(|(_, (_, after))| *after == Some(number)).map(|((parent, _), _)| *parent);
+        let parent = self.parents.get(&number).copied();
         let is_listed = self.orphans.contains(&number);
         let mut node = if is_going { self.going(&known, is_listed)? } else { self.staying(&known, parent)? };
         (node.links, node.is_listed) = (links, is_listed);
@@ -395,7 +429,7 @@ impl Planning {
         Ok(Node { inode, contents, sectors_beside: None, links: 0, former: None, is_listed })
     }
 
-    fn staying(&self, known: &Known, parent: impl Fn() -> Option<InodeNumber>) -> Result<Node> {
+    fn staying(&self, known: &Known, parent: Option<InodeNumber>) -> Result<Node> {
         let Some(mut inode) = known.last().cloned() else {
             return Err(bad("a fast commit names what is not there"));
         };
@@ -417,15 +451,10 @@ impl Planning {
         Ok(Node { inode, contents, sectors_beside: None, links: 0, former, is_listed: false })
     }
 
-    fn contents(
-        &self,
-        known: &Known,
-        inode: &Inode,
-        parent: impl Fn() -> Option<InodeNumber>,
-    ) -> Result<Contents> {
+    fn contents(&self, known: &Known, inode: &Inode, parent: Option<InodeNumber>) -> Result<Contents> {
         let Volume { cache, format, .. } = &self.volume;
         if known.is_fresh && known.is_directory() {
-            let parent = parent().ok_or_else(|| bad("a fast commit makes a directory without a name"))?;
+            let parent = parent.ok_or_else(|| bad("a fast commit makes a directory without a name"))?;
             return Ok(Contents::Directory { parent });
         }
         if known.is_directory() {
