@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use ondisk::inode::{FileType, Timestamp};
 use ondisk::units::InodeNumber;
-use platfs::{Error, OpenOptions, Volume};
+use platfs::{Error, OpenOptions, Volume, Walk};
 
 use crate::console::{Console, Failure};
 use crate::image;
@@ -44,6 +44,7 @@ pub fn change(
     let image = open(name)?;
     let done = work(&image, console);
     let OpenImage { volume, name } = image;
+    volume.space().damage().iter().for_each(|wrong| console.warn(format_args!("{name}: {wrong}")));
     let closed = volume.close().map_err(|error| Failure::about(name, error));
     done.and(closed)
 }
@@ -156,25 +157,29 @@ pub fn target(image: &OpenImage, source: &OsStr, target: &OsStr) -> std::ffi::Os
 /// Everything in a directory and below, a directory before what is in it, each as (path, inode).
 ///
 /// # Errors
-/// A directory that can't be read.
+/// A directory that can't be read, or is met for the second time.
 pub fn tree(
     image: &OpenImage,
     path: &[u8],
     inode: InodeNumber,
     mut work: impl FnMut(&[u8], InodeNumber) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let failed = |path: &[u8], error: &Error| image.failure(path, error);
-    let mut waiting = vec![(path.to_vec(), inode)];
-    let mut seen = std::collections::HashSet::new();
-    while let Some((path, inode)) = waiting.pop() {
-        work(&path, inode)?;
-        let facts = image.volume.metadata(inode).map_err(|error| failed(&path, &error))?;
-        if facts.file_type != FileType::Directory || !seen.insert(inode) {
+    work(path, inode)?;
+    let mut walk = Walk::new(&image.volume);
+    let enter = |walk: &mut Walk<'_>, name: &[u8], shown: &[u8], inode| match walk.enter(name, inode) {
+        Ok(None) | Err(Error::NotDirectory) => Ok(()),
+        Ok(Some(error)) | Err(error) => Err(image.failure(shown, &error)),
+    };
+    enter(&mut walk, path, path, inode)?;
+    while walk.depth() > 0 {
+        let Some(entry) = walk.next_entry().cloned() else {
+            walk.leave();
             continue;
-        }
-        for entry in image.volume.read_dir(inode).map_err(|error| failed(&path, &error))? {
-            let entry = entry.map_err(|error| failed(&path, &error))?;
-            waiting.push((crate::reading::joined(&path, &entry.name), entry.inode));
+        };
+        let path = crate::reading::joined(walk.path(), &entry.name);
+        work(&path, entry.inode)?;
+        if walk.is_directory(&entry).map_err(|error| image.failure(&path, &error))? {
+            enter(&mut walk, &entry.name, &path, entry.inode)?;
         }
     }
     Ok(())

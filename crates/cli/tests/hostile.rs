@@ -239,6 +239,68 @@ fn directories_in_a_circle_are_entered_once() {
 }
 
 #[test]
+fn nothing_is_changed_through_a_name_that_leads_in_a_circle() {
+    if !tool::have_tools("changing cyclic directories", &["mke2fs", "debugfs"]) {
+        return;
+    }
+    let scratch = Scratch::new("cycle-changed");
+    let image = harmed(&scratch, PLAIN, &["ln /sub /sub/deeper/up", "ln / /sub/deeper/top"]);
+    for (command, to) in [("chmod -R", "700"), ("chown -R", "5")] {
+        let said = plat(command, &image, &[OsStr::new(to), OsStr::new("/sub")]).failed();
+        assert!(said.contains(": directory inode") && said.contains("second name"), "{said}");
+    }
+    let said = plat("rm -r", &image, &[OsStr::new("/sub")]).failed();
+    assert!(said.contains("its parent, and stands in inode"), "{said}");
+    assert!(said.lines().count() <= 2, "{said}");
+    // The root, which one of the names leads to, has lost nothing.
+    let after = String::from_utf8(plat("ls -a", &image, &[]).fine()).unwrap();
+    for name in ["empty", "some", "fast", "sub"] {
+        assert!(after.lines().any(|line| line == name), "{after}");
+    }
+}
+
+#[test]
+fn a_directory_of_many_goes_with_all_of_them() {
+    if !tool::have_tools("removing many directories", &["mke2fs", "e2fsck"]) {
+        return;
+    }
+    let scratch = Scratch::new("many-directories");
+    let tree = scratch.join("tree");
+    for index in 0..1500 {
+        fs::create_dir_all(tree.join(format!("many/{index}/below"))).unwrap();
+    }
+    let image = scratch.join("many.img");
+    fs::write(&image, make(&scratch, &tree, "-t ext4 -b 1024 -N 4000", "16M")).unwrap();
+    plat("rm -r", &image, &[OsStr::new("/many")]).fine();
+    let listed = String::from_utf8(plat("ls", &image, &[]).fine()).unwrap();
+    assert!(!listed.contains("many"), "{listed}");
+    testkit::fsck::assert_clean(&image);
+}
+
+#[test]
+fn a_bitmap_that_gives_the_volume_away_is_told_and_left_out() {
+    if !tool::have_tools("a lying bitmap", &["mke2fs", "debugfs"]) {
+        return;
+    }
+    let scratch = Scratch::new("lying-bitmap");
+    // The root's record stands in the first block of the table; debugfs keeps the counts right.
+    let image = harmed(&scratch, PLAIN, &[]);
+    let found = tool::debugfs(&image, "imap <2>");
+    let block = found.split("located at block ").nth(1).unwrap().split(',').next().unwrap().to_owned();
+    let request = format!("freeb {block}");
+    tool::run(tool::command("debugfs").args(["-w", "-R", &request]).arg(&image));
+    let file = scratch.join("new");
+    fs::write(&file, vec![b'n'; 3000]).unwrap();
+    let ran = plat("put", &image, &[file.as_os_str(), OsStr::new("/new")]);
+    assert!(ran.err.contains("warning") && ran.err.contains("block bitmap of group 0"), "{}", ran.err);
+    // Until it is checked nothing more is written.
+    let said = plat("put", &image, &[file.as_os_str(), OsStr::new("/newer")]).failed();
+    assert!(said.contains("check"), "{said}");
+    let listed = String::from_utf8(plat("ls", &image, &[]).fine()).unwrap();
+    assert!(listed.contains("sub"), "{listed}");
+}
+
+#[test]
 fn impossible_sizes_are_not_believed() {
     if !tool::have_tools("impossible sizes", &["mke2fs", "debugfs"]) {
         return;

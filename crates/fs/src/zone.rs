@@ -303,6 +303,13 @@ impl Format {
         Err(Error::corrupt(Place::Map(inode), problem))
     }
 
+    /// Whether a group has inodes that the volume keeps for itself.
+    pub(crate) fn has_own_inodes(&self, group: Group) -> bool {
+        let in_group =
+            |number: &InodeNumber| self.geometry.locate_inode(*number).is_some_and(|(of, _)| of == group);
+        group.0 == 0 || self.zone.files().iter().any(in_group)
+    }
+
     /// Whether an inode is one that the volume keeps for itself, so that no name leads to it. A journal that was added
     /// later has one.
     pub(crate) fn is_kept(&self, number: InodeNumber) -> bool {

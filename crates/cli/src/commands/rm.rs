@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use clap::Args;
 use ondisk::inode::FileType;
 use ondisk::units::InodeNumber;
-use platfs::Error;
+use platfs::{DirEntry, Error, Walk};
 
 use crate::console::{Console, Failure};
 use crate::reading::{OpenImage, joined};
@@ -31,14 +31,6 @@ pub struct Rm {
     force: bool,
 }
 
-/// A directory on the way down.
-struct Level {
-    path: Vec<u8>,
-    parent: InodeNumber,
-    name: Vec<u8>,
-    inode: InodeNumber,
-}
-
 impl Rm {
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         writing::change_each(&self.image, &self.paths, console, |image, path| self.one(image, path))
@@ -54,8 +46,7 @@ impl Rm {
         let facts = image.volume.metadata(inode).map_err(|error| failed(&error))?;
         let removed = match facts.file_type {
             FileType::Directory if self.recursive => {
-                let path = path.as_bytes().to_vec();
-                return all_below(image, Level { path, parent: directory, name: name.to_vec(), inode });
+                return Removal::of(image).all(path.as_bytes(), (directory, name), inode);
             }
             FileType::Directory if self.dir => image.volume.rmdir(directory, name),
             FileType::Directory => {
@@ -68,36 +59,93 @@ impl Rm {
     }
 }
 
-/// Removes a directory with all below it, without recursion: trees of an image can be deep.
-fn all_below(image: &OpenImage, top: Level) -> Result<(), Failure> {
-    let mut levels = vec![top];
-    while let Some(level) = levels.last() {
-        match empty(image, level)? {
-            Some(deeper) => levels.push(deeper),
-            None => {
-                let done = image.volume.rmdir(level.parent, &level.name);
-                done.map_err(|error| image.failure(&level.path, &error))?;
-                levels.pop();
-            }
-        }
-    }
-    Ok(())
+/// A directory that is being emptied.
+struct Level {
+    /// Where its name stands.
+    parent: InodeNumber,
+    name: Vec<u8>,
+    /// It has more names than were read.
+    more: bool,
 }
 
-/// Removes the files of a directory; the first directory met in it is returned instead.
-fn empty(image: &OpenImage, level: &Level) -> Result<Option<Level>, Failure> {
-    let failed = |path: &[u8], error: &Error| image.failure(path, error);
-    let listing = image.volume.read_dir(level.inode).map_err(|error| failed(&level.path, &error))?;
-    // Listed before anything goes: removing changes the blocks that are read.
-    let entries: platfs::Result<Vec<_>> = listing.collect();
-    for entry in entries.map_err(|error| failed(&level.path, &error))? {
-        let path = joined(&level.path, &entry.name);
-        let file_type = image.volume.entry_type(&entry).map_err(|error| failed(&path, &error))?;
-        if file_type == FileType::Directory {
-            return Ok(Some(Level { path, parent: level.inode, name: entry.name, inode: entry.inode }));
-        }
-        let done = image.volume.unlink(level.inode, &entry.name);
-        done.map_err(|error| failed(&path, &error))?;
+/// Removes a directory with all below it, without recursion: trees of an image can be deep. Each directory is listed
+/// once, and one that was met before, or that calls another one its parent, is damage: what is in it belongs
+/// elsewhere.
+struct Removal<'i> {
+    image: &'i OpenImage,
+    walk: Walk<'i>,
+    levels: Vec<Level>,
+}
+
+impl<'i> Removal<'i> {
+    fn of(image: &'i OpenImage) -> Self {
+        Removal { image, walk: Walk::new(&image.volume), levels: Vec::new() }
     }
-    Ok(None)
+
+    fn all(
+        &mut self,
+        path: &[u8],
+        (parent, name): (InodeNumber, &[u8]),
+        inode: InodeNumber,
+    ) -> Result<(), Failure> {
+        self.enter(path, parent, name, inode)?;
+        while let Some(directory) = self.walk.directory() {
+            match self.walk.next_entry().cloned() {
+                Some(entry) => self.entry(directory, &entry)?,
+                None => self.end()?,
+            }
+        }
+        Ok(())
+    }
+
+    fn enter(
+        &mut self,
+        shown: &[u8],
+        parent: InodeNumber,
+        name: &[u8],
+        inode: InodeNumber,
+    ) -> Result<(), Failure> {
+        let failed = |error: &Error| self.image.failure(shown, error);
+        let up = self.image.volume.lookup(inode, b"..").map_err(|error| failed(&error))?;
+        if up != parent {
+            let problem = format!("calls inode {up} its parent, and stands in inode {parent}");
+            return Err(failed(&Error::corrupt(ondisk::corrupt::Place::Directory(inode), problem)));
+        }
+        // The walk begins with the path as it was given, so that it is told so.
+        let entered = if self.levels.is_empty() { shown } else { name };
+        let more = match self.walk.enter(entered, inode) {
+            Ok(None) => false,
+            Ok(Some(Error::Unsupported(_))) => true,
+            Ok(Some(error)) | Err(error) => return Err(failed(&error)),
+        };
+        self.levels.push(Level { parent, name: name.to_vec(), more });
+        Ok(())
+    }
+
+    fn entry(&mut self, directory: InodeNumber, entry: &DirEntry) -> Result<(), Failure> {
+        let path = joined(self.walk.path(), &entry.name);
+        let failed = |error: &Error| self.image.failure(&path, error);
+        if self.walk.is_directory(entry).map_err(|error| failed(&error))? {
+            return self.enter(&path, directory, &entry.name, entry.inode);
+        }
+        self.image.volume.unlink(directory, &entry.name).map_err(|error| failed(&error))
+    }
+
+    /// All names that were read of a directory are gone: so is it, unless there are more.
+    fn end(&mut self) -> Result<(), Failure> {
+        let path = self.walk.path().to_vec();
+        let failed = |error: &Error| self.image.failure(&path, error);
+        let Some(level) = self.levels.last_mut() else { return Ok(()) };
+        if std::mem::take(&mut level.more) {
+            match self.walk.read_again() {
+                Ok(None) => {}
+                Ok(Some(Error::Unsupported(_))) => level.more = true,
+                Ok(Some(error)) | Err(error) => return Err(failed(&error)),
+            }
+            return Ok(());
+        }
+        self.walk.leave();
+        let Some(level) = self.levels.pop() else { return Ok(()) };
+        self.image.volume.rmdir(level.parent, &level.name).map_err(|error| failed(&error))
+    }
 }

@@ -139,6 +139,29 @@ impl<'v> Walk<'v> {
         Ok((names, complaint))
     }
 
+    /// Reads the names of the directory the walk is in once more, for whoever has removed those it had: there may be
+    /// more than could be held at once.
+    ///
+    /// # Errors
+    /// As [`Walk::enter`].
+    pub fn read_again(&mut self) -> Result<Option<Error>> {
+        let Some(directory) = self.directory() else { return Ok(None) };
+        let blocks_left = self.blocks_left;
+        self.names -= self.entries().len();
+        if let Some(level) = self.levels.last_mut() {
+            (level.names, level.next) = (Vec::new(), 0);
+        }
+        let (mut names, complaint) = self.read(directory)?;
+        // These blocks were counted before.
+        self.blocks_left = blocks_left;
+        names.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        self.names += names.len();
+        if let Some(level) = self.levels.last_mut() {
+            level.names = names;
+        }
+        Ok(complaint)
+    }
+
     /// All names of the directory the walk is in, sorted.
     #[must_use]
     pub fn entries(&self) -> &[DirEntry] {

@@ -89,7 +89,8 @@ impl Volume {
         // What fails here is told to whoever syncs that file.
         let _ = self.write_back_bytes(u64::MAX);
         self.reclaim_for_space()?;
-        if self.space.holds_freed() { self.sync() } else { Ok(()) }
+        // What other files could not write back is not this write's failure.
+        if self.space.holds_freed() { self.sync_metadata() } else { Ok(()) }
     }
 
     /// The times of a file that was written to.

@@ -13,10 +13,9 @@ use ondisk::inode::Inode;
 use ondisk::units::{ClusterRun, Group, InodeNumber};
 
 use super::{Space, Writing, groups, lock};
-use crate::cache::Blocks;
+use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};
 use crate::format::Format;
-use crate::inode::table_role;
 
 /// Damage that was met, by group.
 #[derive(Default)]
@@ -196,7 +195,7 @@ impl Space {
     ) -> Result<()> {
         let format = &writing.format;
         let (block, offset) = self.inode_place(format, number)?;
-        let table = blocks.read(block, table_role(format, number))?;
+        let table = blocks.read(block, Role::Plain)?;
         let size = usize::from(format.geometry.inode_size);
         let bytes = table.get(offset..offset + size).unwrap_or_default();
         let Ok(record) = Inode::parse(number, bytes) else { return Ok(()) };

@@ -122,6 +122,11 @@ pub(super) fn describe_all(
     let mut used = Vec::new();
     for group in (0..geometry.groups).map(Group) {
         let raw = descriptors.get(format, group)?;
+        if inodes_uninitialised(format, &raw) && (raw.used_directories() > 0 || format.has_own_inodes(group))
+        {
+            let problem = "says that no inode of the group was ever used, which some are; check the volume";
+            return Err(Error::corrupt(Place::Descriptor(group), problem));
+        }
         let content = if blocks_uninitialised(format, &raw) {
             used.clear();
             used.extend(within(geometry, structures, group));

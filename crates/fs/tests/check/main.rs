@@ -10,8 +10,10 @@
 mod agreement;
 mod declined;
 mod directories;
+mod guarded;
 mod inodes;
 mod limits;
+mod lying;
 mod opening;
 mod owners;
 mod paths;

@@ -43,6 +43,21 @@ pub struct Structure {
     pub seal: Seal,
 }
 
+impl Structure {
+    /// The inode of whose map it is a block.
+    pub fn map_of(&self) -> Option<u32> {
+        if !matches!(self.class, "extents" | "pointers") {
+            return None;
+        }
+        self.name.rsplit(' ').next()?.parse().ok()
+    }
+
+    /// The directory of which it is a block.
+    pub fn directory(&self) -> Option<u32> {
+        self.name.split_once(" of directory ")?.1.parse().ok()
+    }
+}
+
 /// A file and all that its contents depend on.
 pub struct Kept {
     pub inode: InodeNumber,

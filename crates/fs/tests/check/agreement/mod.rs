@@ -11,6 +11,8 @@ mod part;
 mod tally;
 mod trial;
 
+pub use inventory::Inventory;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
