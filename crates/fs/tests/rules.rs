@@ -3,6 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "rules/flags.rs"]
+mod flags;
+
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::Path;
