@@ -5,6 +5,8 @@
 
 #[path = "rules/flags.rs"]
 mod flags;
+#[path = "rules/whiteouts.rs"]
+mod whiteouts;
 
 use std::collections::BTreeSet;
 use std::fs::File;
