@@ -20,8 +20,8 @@ use zerocopy::IntoBytes;
 
 /// Bytes of output after which the reader goes away: more than any of these images has to say.
 const OUTPUT_MAX: usize = 64 << 20;
-/// What one image may take for all commands; some hundred times what a sound one does.
-const TIME_MAX: Duration = Duration::from_secs(20);
+/// What one image may take for all commands; some hundred times what a sound one does on a busy machine.
+const TIME_MAX: Duration = Duration::from_secs(120);
 
 /// SplitMix64.
 struct Random(u64);

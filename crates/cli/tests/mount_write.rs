@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+#[path = "mount_write/rules.rs"]
+mod rules;
 mod support;
 
 use std::fs::{self, File, OpenOptions};
@@ -56,6 +58,15 @@ fn judge(mounted: Mounted, image: &Path, rules: &Rules) {
     let again = Mounted::new(image, &["-o", "ro"]).unwrap();
     assert_same(&Snapshot::of(again.path()).unwrap(), &theirs, &Rules::default());
     again.unmount();
+}
+
+/// The names in a directory, sorted.
+fn names(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 use std::fs::File;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -121,6 +121,19 @@ fn verbs_go_on_while_a_sync_waits_for_the_device() {
     fsck::assert_clean(&image);
 }
 
+/// What the system tells of this thread.
+fn this_thread() -> PathBuf {
+    Path::new("/proc").join(std::fs::read_link("/proc/thread-self").unwrap()).join("stat")
+}
+
+/// Waits until a thread waits for something.
+fn until_asleep(thread: &Path) {
+    let sleeps = || std::fs::read_to_string(thread).unwrap().rsplit_once(')').unwrap().1.starts_with(" S");
+    while !sleeps() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 #[test]
 fn syncs_that_wait_for_one_are_done_by_the_next() {
     let scratch = Scratch::new("sync-group");
@@ -132,8 +145,19 @@ fn syncs_that_wait_for_one_are_done_by_the_next() {
     std::thread::scope(|scope| {
         let first = scope.spawn(|| volume.sync());
         device.until_somebody_waits();
-        let others: Vec<_> = (0..8).map(|_| scope.spawn(|| volume.sync())).collect();
-        std::thread::sleep(Duration::from_millis(100));
+        let (tell, told) = std::sync::mpsc::channel();
+        let others: Vec<_> = (0..8)
+            .map(|_| {
+                let (tell, volume) = (tell.clone(), &volume);
+                scope.spawn(move || {
+                    tell.send(this_thread()).unwrap();
+                    volume.sync()
+                })
+            })
+            .collect();
+        for thread in told.iter().take(8) {
+            until_asleep(&thread);
+        }
         device.open();
         first.join().unwrap().unwrap();
         others.into_iter().for_each(|other| other.join().unwrap().unwrap());

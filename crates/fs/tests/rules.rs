@@ -3,6 +3,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "rules/flags.rs"]
+mod flags;
+#[path = "rules/whiteouts.rs"]
+mod whiteouts;
+
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::Path;

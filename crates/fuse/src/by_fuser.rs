@@ -25,7 +25,7 @@ use rustix::io::Errno;
 use crate::attach::Options;
 use crate::service::{
     Access, Attributes, Caller, Change, Entry, FileType, Kind, Known, Listed, NewNode, Replace, Seek,
-    Service, SetTime, Time, WriteFlags,
+    Service, SetTime, Time, WriteFlags, is_before_write,
 };
 
 /// How long the kernel may keep what it was told. Nobody else changes what is served, and each change
@@ -386,7 +386,14 @@ impl Filesystem for Adapter {
     }
 
     fn getxattr(&self, _request: &Request, node: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        reply_xattr(reply, size, self.service.xattr(node.0, name.as_bytes()));
+        let name = name.as_bytes();
+        if !is_before_write(name, size) {
+            return reply_xattr(reply, size, self.service.xattr(node.0, name));
+        }
+        match self.service.has_capabilities(node.0, name) {
+            Ok(len) => reply.size(u32::try_from(len).unwrap_or(u32::MAX)),
+            Err(error) => reply.error(errno(error)),
+        }
     }
 
     fn listxattr(&self, request: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {

@@ -8,13 +8,11 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use crate::service::{Change, Entry, Known, Listed, Service};
+use crate::service::{Change, Entry, Known, Listed, Service, is_before_write};
 use crate::wire::{self, Body, Header, Malformed, Out, Request};
 
 /// The bit of a mode that gives a file's group to who runs it.
 const SET_GROUP_ID: u16 = 0o2000;
-/// Where the capabilities of a program stand.
-const CAPABILITIES: &[u8] = b"security.capability";
 /// The bit of an `ioctl`'s number which says that it brings an argument.
 const BRINGS_ARGUMENT: u32 = 1 << 30;
 
@@ -194,8 +192,7 @@ impl Dispatcher {
                 let target = service.read_link(node)?;
                 put(out, |out| out.bytes(&target))
             }
-            // How the kernel asks whether a write has to take them away.
-            Request::Xattr { name: name @ CAPABILITIES, size: 0 } => {
+            Request::Xattr { name, size } if is_before_write(name, size) => {
                 let len = service.has_capabilities(node, name)?;
                 put(out, |out| wire::size_reply(out, u32::try_from(len).unwrap_or(u32::MAX)))
             }

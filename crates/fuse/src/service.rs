@@ -8,6 +8,15 @@ pub type Result<T> = std::result::Result<T, Errno>;
 /// The node of the root directory; every other number is the service's own choice.
 pub const ROOT: u64 = 1;
 
+/// Where the capabilities of a program stand.
+const CAPABILITIES: &[u8] = b"security.capability";
+
+/// Whether a request for an attribute, with so much room for its value, is the kernel's before it takes a write: to
+/// be answered by [`Service::has_capabilities`].
+pub(crate) fn is_before_write(name: &[u8], room: u32) -> bool {
+    name == CAPABILITIES && room == 0
+}
+
 /// Who asks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Caller {

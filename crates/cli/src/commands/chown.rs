@@ -5,6 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
 
+use platfs::rules;
+
 use crate::console::{Console, Failure};
 use crate::reading::OpenImage;
 use crate::writing;
@@ -39,7 +41,11 @@ fn parse(text: &str) -> Result<Owner, String> {
     let (uid, gid) = text.split_once(':').unwrap_or((text, ""));
     let number = |part: &str| match part {
         "" => Ok(None),
-        part => part.parse().map(Some).map_err(|_| format!("{part} is not the number of a user or group")),
+        part => match part.parse() {
+            Ok(rules::NOBODY) => Err(format!("{part} stands for no user and no group")),
+            Ok(number) => Ok(Some(number)),
+            Err(_) => Err(format!("{part} is not the number of a user or group")),
+        },
     };
     match (number(uid)?, number(gid)?) {
         (None, None) => Err("neither a user nor a group".into()),
@@ -76,5 +82,6 @@ mod tests {
         assert_eq!(parse("7:8"), owner(Some(7), Some(8)));
         assert_eq!(parse(":8"), owner(None, Some(8)));
         assert!(parse("").is_err() && parse(":").is_err() && parse("root").is_err() && parse("1:x").is_err());
+        assert!(parse("4294967295").is_err() && parse(":4294967295").is_err() && parse("4294967294").is_ok());
     }
 }

@@ -17,6 +17,7 @@ use crate::mount::keeper::Keeper;
 use crate::mount::log::{Detail, Log};
 use crate::mount::opening::{self, Opened};
 use crate::mount::options::{MountOptions, transport_name};
+use crate::mount::remount;
 use crate::mount::trace::Traced;
 use crate::mount::tree::{Terms, Tree};
 use crate::mount::tuning;
@@ -77,7 +78,7 @@ pub fn by_name(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
             // The namespace and the type are mount(8)'s concern.
             b"-N" | b"-t" => drop(rest.next()),
             // mount(8) says `rw` whether it was asked for or not.
-            b"-o" => turned.extend([word].into_iter().chain(rest.next().map(|words| without_rw(&words)))),
+            b"-o" => turned.extend([word].into_iter().chain(rest.next().map(asked_for))),
             // Short flags may come together.
             [b'-', flags @ ..] if !flags.is_empty() && flags.iter().all(|flag| b"sfnvrw".contains(flag)) => {
                 for flag in flags {
@@ -98,7 +99,11 @@ pub fn by_name(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     if fake { vec!["plat".into(), "--version".into()] } else { turned }
 }
 
-fn without_rw(words: &OsStr) -> OsString {
+/// Without the `rw` that mount(8) says by itself. In a remount it is meant.
+fn asked_for(words: OsString) -> OsString {
+    if words.as_bytes().split(|byte| *byte == b',').any(|word| word == b"remount") {
+        return words;
+    }
     let words = words.as_bytes().split(|byte| *byte == b',').filter(|word| *word != b"rw");
     OsString::from_vec(words.collect::<Vec<_>>().join(&b','))
 }
@@ -116,6 +121,9 @@ impl Mount {
             }
             Failure::about(shown, error)
         })?;
+        if options.remount {
+            return self.remount(console, &directory);
+        }
         if !self.foreground && !self.background {
             return self.launch(&directory);
         }
@@ -129,6 +137,15 @@ impl Mount {
             }
         }
         self.serve(opened, log, &options, &directory)
+    }
+
+    fn remount(&self, console: &mut Console<'_>, directory: &Path) -> Result<(), Failure> {
+        let about = |what: String| Failure::about(Shown(directory.as_os_str().as_bytes()), what);
+        let words = self.options.iter().flat_map(|words| words.split(',')).filter(|word| !word.is_empty());
+        if let Some(told) = remount::remount(directory, words).map_err(about)? {
+            console.warn(format!("{}: {told}", Shown(directory.as_os_str().as_bytes())));
+        }
+        Ok(())
     }
 
     /// Mounts in another process that stays.
@@ -215,14 +232,19 @@ impl Mount {
         };
         tuning::come_first();
         let session = Session::start(service, directory, &how).map_err(|error| failed(&error))?;
-        tree.log().say(
-            Detail::Lifecycle,
-            format!(
-                "{whole} mounted on {} with {threads} threads, transport {}",
-                directory.display(),
-                transport_name(session.transport())
-            ),
+        let transport = transport_name(session.transport());
+        tree.served_by(transport);
+        let begun = format!(
+            "{whole} mounted on {} with {threads} threads, transport {transport}",
+            directory.display()
         );
+        tree.log().say(Detail::Lifecycle, &begun);
+        if self.background
+            && let Ok(terminal) = Log::to_stderr(Detail::from_count(self.verbose))
+        {
+            // Whoever asked is still there to read it.
+            terminal.say(Detail::Lifecycle, begun);
+        }
         let every = Duration::from_secs(u64::from(options.commit));
         let keeper = writable.then(|| Keeper::start(Arc::clone(&tree), every)).transpose();
         let keeper = keeper.map_err(|error| failed(&error))?;
@@ -308,6 +330,7 @@ mod tests {
         );
         assert_eq!(turned("mount.plat a /m -sv -t plat -w"), "plat mount a /m --sloppy -v -o rw");
         assert_eq!(turned("mount.plat a /m -o rw,sync,unordered"), "plat mount a /m -o sync,unordered");
+        assert_eq!(turned("mount.plat a /m -o rw,remount"), "plat mount a /m -o rw,remount");
         assert_eq!(turned("mount.plat a /m -f"), "plat --version");
         assert_eq!(turned("plat mount a /m -f"), "plat mount a /m -f");
     }

@@ -53,6 +53,9 @@ fn show(out: &mut dyn Write, told: &Map<String, Value>) -> std::io::Result<()> {
     let empty = Map::new();
     let part = |name: &str| told.get(name).and_then(Value::as_object).unwrap_or(&empty);
     let number = |of: &Map<String, Value>, name: &str| of.get(name).and_then(Value::as_u64).unwrap_or(0);
+    if let Some(transport) = told.get("transport").and_then(Value::as_str) {
+        writeln!(out, "transport {transport}\n")?;
+    }
     let columns = ["count", "failed", "mean_ns", "p50_ns", "p90_ns", "p99_ns"];
     write!(out, "{:<18}", "request")?;
     for column in columns {

@@ -10,6 +10,7 @@ pub mod keeper;
 pub mod log;
 pub mod opening;
 pub mod options;
+pub mod remount;
 pub mod trace;
 pub mod tree;
 pub mod tuning;

@@ -38,8 +38,7 @@ pub fn open(name: &OsStr, options: &MountOptions) -> Result<Opened, Failure> {
     if !options.read_only {
         match open_to_write(name, options) {
             Ok(volume) => {
-                let words = options.without_effect.iter();
-                warnings.extend(words.map(|word| format!("mount option `{word}` has no effect yet")));
+                warnings.extend(options.warnings());
                 let image = OpenImage { volume, name: shown };
                 return Ok(Opened { image, writable: true, warnings, shared: None });
             }

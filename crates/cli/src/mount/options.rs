@@ -4,6 +4,8 @@ use fuse::Transport;
 use platfs::placement::{BlockPolicyKind, DirectoryPolicyKind};
 use platfs::{AccessTimes, DataMode, Ordering};
 
+use super::remount;
+
 /// Ways that requests may come, by their names.
 const TRANSPORTS: [(&str, Transport); 4] = [
     ("auto", Transport::Auto),
@@ -82,6 +84,8 @@ pub struct MountOptions {
     pub source: Option<String>,
     /// How requests come from the kernel.
     pub transport: Transport,
+    /// What is mounted already changes.
+    pub remount: bool,
 }
 
 impl Default for MountOptions {
@@ -111,6 +115,7 @@ impl Default for MountOptions {
             exec: true,
             source: None,
             transport: Transport::Auto,
+            remount: false,
         }
     }
 }
@@ -137,10 +142,95 @@ const AS_IT_IS: &[&str] = &[
     "silent",
     "loud",
     "loop",
+    "bsddf",
+    "nogrpid",
+    "sysvgroups",
+    "noquota",
+    "data_err=ignore",
 ];
+
+/// Whether a word asks for nothing, or is the concern of mount(8).
+#[must_use]
+pub fn is_as_it_is(word: &str) -> bool {
+    AS_IT_IS.contains(&word) || word.starts_with("x-") || word.starts_with("X-")
+}
 
 /// Words about writing that change nothing as yet; each asks for less work or for better layout.
 const WITHOUT_EFFECT: &[&str] = &["lazytime", "nobarrier", "auto_da_alloc", "noauto_da_alloc", "nodiratime"];
+
+/// ext4's words, without what is behind `=`, that ask for nothing a volume holds: about how the kernel's driver
+/// works inside, or removed from it. They are taken, and told to have no effect.
+const OF_THE_DRIVER: &[&str] = &[
+    "bh",
+    "block_validity",
+    "debug",
+    "debug_want_extra_isize",
+    "dioread_lock",
+    "dioread_nolock",
+    "i_version",
+    "init_itable",
+    "inode_readahead_blks",
+    "journal_checksum",
+    "journal_ioprio",
+    "max_batch_time",
+    "mb_optimize_scan",
+    "mblk_io_submit",
+    "min_batch_time",
+    "no_mbcache",
+    "no_prefetch_block_bitmaps",
+    "nobh",
+    "noblock_validity",
+    "nocheck",
+    "nodioread_nolock",
+    "noinit_itable",
+    "nojournal_checksum",
+    "nombcache",
+    "nomblk_io_submit",
+    "noreservation",
+    "nowarn_on_error",
+    "oldalloc",
+    "prefetch_block_bitmaps",
+    "reservation",
+    "warn_on_error",
+];
+
+/// What those of [`OF_THE_DRIVER`] ask for that has another name here.
+const INSTEAD: &[(&str, &str)] = &[
+    ("reservation", "`alloc=window` places blocks in reservation windows"),
+    ("mb_optimize_scan", "`alloc=mballoc` searches with it, `alloc=mballoc-6.4` with an older form of it"),
+];
+
+/// ext4's words, without what is behind `=`, that ask for what is not done here, and why.
+const REFUSED: &[(&str, &str)] = &[
+    ("abort", "it is for tests of the kernel's driver"),
+    ("bsdgroups", "the set-group-id bit of a directory gives its group to new files"),
+    ("data_err", "bytes that can't be written are told by fsync; only `data_err=ignore` is known"),
+    ("dax", "an image is no memory"),
+    ("fc_debug_force", "fast commits are not written"),
+    ("grpid", "the set-group-id bit of a directory gives its group to new files"),
+    ("grpjquota", NO_QUOTA),
+    ("grpquota", NO_QUOTA),
+    ("inlinecrypt", NO_KEYS),
+    ("journal_async_commit", "a commit is written behind what it commits"),
+    ("journal_dev", NO_DEVICE),
+    ("journal_path", NO_DEVICE),
+    ("jqfmt", NO_QUOTA),
+    ("max_dir_size_kb", "directories are bounded by their format only"),
+    ("minixdf", "`statfs` leaves out what the file system itself takes"),
+    ("nouid32", "owners have 32 bits"),
+    ("prjquota", NO_QUOTA),
+    ("quota", NO_QUOTA),
+    ("resgid", NO_RESERVE),
+    ("resuid", NO_RESERVE),
+    ("sb", "`plat check` repairs a superblock from a copy"),
+    ("test_dummy_encryption", NO_KEYS),
+    ("usrjquota", NO_QUOTA),
+    ("usrquota", NO_QUOTA),
+];
+const NO_QUOTA: &str = "quota is not kept yet";
+const NO_KEYS: &str = "encrypted files are not decrypted";
+const NO_DEVICE: &str = "journals on another device can't be used yet";
+const NO_RESERVE: &str = "who may take the reserved blocks stands in the volume (`tune2fs -u`, `-g`)";
 
 impl MountOptions {
     /// Takes the arguments of all `-o` apart; later words win. With `sloppy`, unknown words are passed
@@ -151,7 +241,15 @@ impl MountOptions {
     pub fn parse<'a>(arguments: impl IntoIterator<Item = &'a str>, sloppy: bool) -> Result<Self, String> {
         let mut options = MountOptions::default();
         let words = arguments.into_iter().flat_map(|argument| argument.split(','));
-        for word in words.filter(|word| !word.is_empty()) {
+        let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+        let remounts = words.contains(&"remount");
+        for word in words {
+            if remounts && remount::is_of_fuse(word)
+                || is_as_it_is(word)
+                || options.is_for_the_driver(word)?
+            {
+                continue;
+            }
             let known = match word.split_once('=') {
                 Some((name, value)) => options.take_value(name, value)?,
                 None => options.take_word(word),
@@ -163,10 +261,39 @@ impl MountOptions {
         Ok(options)
     }
 
+    /// Takes ext4's words that change nothing here.
+    fn is_for_the_driver(&mut self, word: &str) -> Result<bool, String> {
+        let name = word.split_once('=').map_or(word, |(name, _)| name);
+        if let Some((_, why)) = REFUSED.iter().find(|(refused, _)| *refused == name) {
+            return Err(format!("mount option `{word}` can't be had: {why}"));
+        }
+        let passes = OF_THE_DRIVER.contains(&name);
+        if passes {
+            self.without_effect.push(word.to_owned());
+        }
+        Ok(passes)
+    }
+
+    /// What is to be told of the words without effect.
+    pub fn warnings(&self) -> impl Iterator<Item = String> + '_ {
+        self.without_effect.iter().map(|word| {
+            let name = word.split_once('=').map_or(&word[..], |(name, _)| name);
+            let of_driver = OF_THE_DRIVER.contains(&name);
+            let when =
+                if of_driver { "is for the kernel's driver and has no effect" } else { "has no effect yet" };
+            let instead = INSTEAD.iter().find(|(of, _)| *of == name);
+            let instead = instead.map(|(_, instead)| format!("; {instead}")).unwrap_or_default();
+            format!("mount option `{word}` {when}{instead}")
+        })
+    }
+
     fn take_word(&mut self, word: &str) -> bool {
         match word {
             "ro" => (self.read_only, self.read_write) = (true, false),
             "rw" => (self.read_only, self.read_write) = (false, true),
+            "remount" => self.remount = true,
+            // It was the word for what is ext4's only way now.
+            "orlov" => self.directories = Some(DirectoryPolicyKind::Orlov),
             "noload" | "norecovery" => self.noload = true,
             "acl" => self.acl = true,
             "noacl" => self.acl = false,
@@ -198,9 +325,7 @@ impl MountOptions {
                 self.access_times = AccessTimes::Relative;
             }
             word if WITHOUT_EFFECT.contains(&word) => self.without_effect.push(word.to_owned()),
-            word => {
-                return AS_IT_IS.contains(&word) || word.starts_with("x-") || word.starts_with("X-");
-            }
+            _ => return false,
         }
         true
     }
@@ -272,7 +397,7 @@ impl MountOptions {
                 Ok(true)
             }
             "comment" => Ok(true),
-            name => Ok(name.starts_with("x-") || name.starts_with("X-")),
+            _ => Ok(false),
         }
     }
 }
@@ -304,10 +429,32 @@ mod tests {
     }
 
     #[test]
+    fn words_of_ext4_are_taken_with_what_they_come_to() {
+        let words = "orlov,reservation,mb_optimize_scan=1,dioread_nolock,bsddf,data_err=ignore,remount";
+        let options = MountOptions::parse([words], false).unwrap();
+        assert_eq!(options.directories, Some(DirectoryPolicyKind::Orlov));
+        assert!(options.remount);
+        let told: Vec<String> = options.warnings().collect();
+        assert_eq!(told.len(), 3, "{told:?}");
+        assert!(told[0].contains("alloc=window") && told[1].contains("alloc=mballoc"), "{told:?}");
+        assert_eq!(told[2], "mount option `dioread_nolock` is for the kernel's driver and has no effect");
+        let names = |row: &(&str, &str)| row.0.to_owned();
+        for name in REFUSED.iter().map(names).chain(OF_THE_DRIVER.iter().map(|name| (*name).to_owned())) {
+            assert!(!is_as_it_is(&name), "{name} has one meaning");
+        }
+        let policies = INSTEAD.iter().flat_map(|(_, text)| text.split('`').skip(1).step_by(2));
+        for named in policies {
+            MountOptions::parse([named], false).unwrap();
+        }
+    }
+
+    #[test]
     fn what_is_unknown_or_makes_no_sense_is_named() {
         let error = |words: &str| MountOptions::parse([words], false).unwrap_err();
         assert_eq!(error("ro,frobnicate"), "unknown mount option `frobnicate`");
-        assert_eq!(error("usrjquota=aquota"), "unknown mount option `usrjquota=aquota`");
+        let refused = "mount option `usrjquota=aquota` can't be had: quota is not kept yet";
+        assert_eq!(error("usrjquota=aquota"), refused);
+        assert!(error("data_err=abort").contains("fsync") && error("dax").contains("dax"));
         assert_eq!(error("commit=soon"), "mount option `commit` takes a number, not `soon`");
         assert!(error("data=ordred").contains("one of ordered, writeback, journal"));
         assert!(error("transport=pigeon").contains("one of auto, uring, device, fuser"));

@@ -133,6 +133,7 @@ impl Volume {
     /// # Errors
     /// A size below the present one, or over what the map can hold.
     pub fn extend(&self, number: InodeNumber, size: u64) -> Result<()> {
+        self.may_reshape(number, Deed::Truncate, WriteOptions::default())?;
         self.alone(number, || {
             self.change_file(number, |update, node| {
                 rules::may(node, Deed::Truncate)?;

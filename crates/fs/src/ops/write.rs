@@ -327,8 +327,8 @@ impl Volume {
     }
 
     /// So many users of an inode less. What was set aside for a file to grow into is free again after the last; bytes
-    /// that wait take their places in it first. If they can't, who syncs the file is told.
-    pub fn release(&self, number: InodeNumber, times: u64) {
+    /// that wait take their places in it first. If they can't, who syncs the file is told. Says whether it was the last.
+    pub fn release(&self, number: InodeNumber, times: u64) -> bool {
         let mut last = false;
         (0..times).for_each(|_| last |= self.handles.unpin(number));
         if last {
@@ -337,5 +337,6 @@ impl Volume {
             }
             self.space.closed(number);
         }
+        last
     }
 }

@@ -481,7 +481,10 @@ impl Run {
     fn xattr(&mut self) {
         let all: Vec<Id> = self.model.nodes.keys().copied().collect();
         let id = *self.random.pick(&all).unwrap();
-        let key = format!("user.{}", self.random.below(4)).into_bytes();
+        // Those of users are for files and directories.
+        let is_special = !matches!(self.model.node(id).content, Content::File(_) | Content::Directory(_));
+        let namespace = if is_special { "trusted" } else { "user" };
+        let key = format!("{namespace}.{}", self.random.below(4)).into_bytes();
         let inode = self.inode(id);
         if self.random.one_in(3) {
             let done = self.volume().remove_xattr(inode, &key);

@@ -222,6 +222,8 @@ fn what_is_agreed_is_wished_for_and_offered() {
     let few = agree(&offer(EVERYTHING), &without).unwrap();
     assert!(wanted.iter().all(|bit| few.flags & bit == 0) && !few.has_rings());
     assert_eq!(few.flags & flag::NO_OPEN_SUPPORT, flag::NO_OPEN_SUPPORT);
+    let asynchronous_direct = 1 << 15;
+    assert_eq!(few.flags & asynchronous_direct, 0, "pages would stay behind such writes");
     let needed = flag::MAX_PAGES | flag::DONT_MASK | flag::SETXATTR_EXT;
     assert_eq!(agree(&offer(needed), &WISH).unwrap().flags, needed);
     for bit in [flag::MAX_PAGES, flag::DONT_MASK, flag::SETXATTR_EXT] {

@@ -135,6 +135,11 @@ impl Tree {
         }
         let now = self.volume.metadata(number)?.flags;
         let flags = now.difference(settable).union(wanted.intersection(settable));
+        let forbids = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
+        if metadata.file_type == FileType::Regular && flags.difference(now).intersects(forbids) {
+            // Before it is so: from then on what is not among these is refused.
+            self.flagged().insert(number);
+        }
         Ok(self.volume.set_flags(number, flags)?)
     }
 }

@@ -11,8 +11,9 @@ mod room;
 mod write;
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use fuse::{
@@ -44,6 +45,11 @@ pub struct Tree {
     /// Nothing is written any more: damage was met.
     stopped: AtomicBool,
     counts: Counts,
+    /// Files that have become immutable or append-only since the kernel knows them: it may have pages of them that were
+    /// written before.
+    flagged: Mutex<HashSet<InodeNumber>>,
+    /// How requests come; known once it is served.
+    transport: OnceLock<&'static str>,
 }
 
 /// How to serve a volume.
@@ -87,7 +93,13 @@ impl Tree {
         let room = room::statistics(&volume)?;
         let first_inode = volume.format().geometry.first_inode;
         let (stopped, counts) = (AtomicBool::new(false), Counts::default());
-        Ok(Tree { volume, log, room, first_inode, terms, stopped, counts })
+        let (flagged, transport) = (Mutex::default(), OnceLock::new());
+        Ok(Tree { volume, log, room, first_inode, terms, stopped, counts, flagged, transport })
+    }
+
+    /// Hears how requests come, to tell it among what is counted.
+    pub fn served_by(&self, transport: &'static str) {
+        let _ = self.transport.set(transport);
     }
 
     /// The log.
@@ -207,6 +219,7 @@ impl Tree {
             "memory": { "dirty_bytes": self.volume.dirty_bytes() },
             "placement": self.placement(),
             "writable": self.is_writable(),
+            "transport": self.transport.get(),
         })
     }
 
@@ -357,8 +370,14 @@ impl Tree {
         if self.terms.writable
             && let Ok(number) = self.inode(node)
         {
-            self.volume.release(number, times);
+            if self.volume.release(number, times) {
+                self.flagged().remove(&number);
+            }
         }
+    }
+
+    fn flagged(&self) -> MutexGuard<'_, HashSet<InodeNumber>> {
+        self.flagged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -202,13 +202,17 @@ impl Tree {
         let number = self.inode(node)?;
         let facts = self.volume.metadata(number)?;
         let drop_special_bits = flags.drop_privileges && facts.permissions & SPECIAL != 0;
-        // What the kernel had in its pages was written before, when the flags of the file allowed it.
+        // What the kernel took into its pages went through the rules then.
         let options = WriteOptions { keep_times: flags.cached, drop_special_bits, taken: flags.cached };
-        if facts.flags.contains(InodeFlags::ENCRYPT) {
+        // What is in the pages of the kernel may be older than the flag of a file, if it got that meanwhile.
+        let is_late = || self.flagged().contains(&number);
+        let is_immutable = flags.cached && facts.flags.contains(InodeFlags::IMMUTABLE);
+        if facts.flags.contains(InodeFlags::ENCRYPT) || is_immutable && !is_late() {
             return Err(Errno::PERM.into());
         }
         let (mut offset, mut data, len) = (offset, data, data.len() as u64);
-        if flags.cached && facts.flags.contains(InodeFlags::APPEND) && offset < facts.size {
+        let is_append_only = flags.cached && facts.flags.contains(InodeFlags::APPEND);
+        if is_append_only && offset < facts.size && !is_late() {
             (offset, data) = self.appended(number, facts.size, offset, data)?;
         }
         if !data.is_empty() {

@@ -1,0 +1,126 @@
+//! Changing how something is mounted while it is: whether it can be written, and whether set-user-id bits,
+//! device nodes and programs work. These are the kernel's to keep. All else was settled when the mount began, between
+//! the process that serves it and the kernel, and stays.
+
+use std::fs::File;
+use std::path::Path;
+
+use rustix::fs::StatVfsMountFlags as Now;
+use rustix::io::Errno;
+use rustix::mount::MountFlags;
+use serde_json::Value;
+
+use super::in_use;
+use super::tree::STATISTICS;
+
+/// What an attribute can hold at most.
+const ROOM: usize = 1 << 16;
+
+/// Words of a mount by FUSE, which mount(8) says again when it remounts.
+const OF_FUSE: &[&str] = &["user_id", "group_id", "rootmode", "fd", "max_read", "subtype", "allow_other"];
+
+/// Whether a word tells how FUSE has mounted.
+pub(super) fn is_of_fuse(word: &str) -> bool {
+    let name = word.split_once('=').map_or(word, |(name, _)| name);
+    OF_FUSE.contains(&name)
+}
+
+/// The words that a remount heeds, each with the flag it sets (`true`) or clears.
+const HEEDED: [(&str, MountFlags, bool); 8] = [
+    ("ro", MountFlags::RDONLY, true),
+    ("rw", MountFlags::RDONLY, false),
+    ("nosuid", MountFlags::NOSUID, true),
+    ("suid", MountFlags::NOSUID, false),
+    ("nodev", MountFlags::NODEV, true),
+    ("dev", MountFlags::NODEV, false),
+    ("noexec", MountFlags::NOEXEC, true),
+    ("exec", MountFlags::NOEXEC, false),
+];
+
+/// What a remount is to do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Plan {
+    flags: MountFlags,
+    /// Words that it does not heed.
+    passed_over: Vec<String>,
+}
+
+fn plan<'a>(mut flags: MountFlags, words: impl IntoIterator<Item = &'a str>) -> Plan {
+    let mut passed_over = Vec::new();
+    for word in words {
+        if let Some((_, flag, on)) = HEEDED.iter().find(|(heeded, ..)| *heeded == word) {
+            flags.set(*flag, *on);
+        } else if word != "remount" && !is_of_fuse(word) && !super::options::is_as_it_is(word) {
+            passed_over.push(word.to_owned());
+        }
+    }
+    Plan { flags, passed_over }
+}
+
+/// Remounts what is mounted on a directory; what is to be told then.
+///
+/// # Errors
+/// Why it can't be done, without the directory's name.
+pub fn remount<'a>(
+    directory: &Path,
+    words: impl IntoIterator<Item = &'a str>,
+) -> Result<Option<String>, String> {
+    match in_use::mounted_on(directory) {
+        Some((kind, _)) if kind == "fuse.plat" => {}
+        Some((kind, _)) => return Err(format!("a mount of type {kind}, not of plat")),
+        None => return Err("nothing is mounted here".into()),
+    }
+    let now = rustix::fs::statvfs(directory).map_err(|error| error.to_string())?.f_flag;
+    let mut flags = MountFlags::empty();
+    for (set, flag) in [
+        (Now::RDONLY, MountFlags::RDONLY),
+        (Now::NOSUID, MountFlags::NOSUID),
+        (Now::NODEV, MountFlags::NODEV),
+        (Now::NOEXEC, MountFlags::NOEXEC),
+    ] {
+        flags.set(flag, now.contains(set));
+    }
+    let Plan { flags, passed_over } = plan(flags, words);
+    if !flags.contains(MountFlags::RDONLY) && !can_be_written(directory) {
+        return Err("was mounted for reading only: unmount it, and mount it again for writing".into());
+    }
+    rustix::mount::mount_remount(directory, flags, c"").map_err(|error| match error {
+        Errno::BUSY => "files are open for writing".to_owned(),
+        Errno::PERM => "only root can remount".to_owned(),
+        error => error.to_string(),
+    })?;
+    if flags.contains(MountFlags::RDONLY) {
+        // The kernel has handed over what it held, but says nothing of the remount to who serves.
+        let stable = File::open(directory).and_then(|root| root.sync_all());
+        stable.map_err(|error| format!("what was written is not stable: {error}"))?;
+    }
+    let words: Vec<String> = passed_over.iter().map(|word| format!("`{word}`")).collect();
+    Ok((!words.is_empty()).then(|| {
+        let words = words.join(", ");
+        format!("a remount changes ro, suid, dev and exec only; of {words} all stays as it was mounted")
+    }))
+}
+
+/// Whether the process behind a mount has its volume open for writing.
+fn can_be_written(directory: &Path) -> bool {
+    let mut text = vec![0; ROOM];
+    let Ok(len) = rustix::fs::getxattr(directory, STATISTICS, &mut text[..]) else { return true };
+    let told = serde_json::from_slice::<Value>(text.get(..len).unwrap_or_default());
+    told.is_ok_and(|told| told.get("writable").and_then(Value::as_bool).unwrap_or(true))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_that_count_are_heeded_and_the_rest_is_told() {
+        let begun = MountFlags::NOSUID | MountFlags::NODEV;
+        let of = |words: &str| plan(begun, words.split(','));
+        assert_eq!(of("remount,ro").flags, begun | MountFlags::RDONLY);
+        assert_eq!(of("ro,remount,rw,suid").flags, MountFlags::NODEV);
+        let said = of("rw,nosuid,noexec,user_id=0,group_id=0,default_permissions,allow_other,remount,nofail");
+        assert_eq!((said.flags, said.passed_over), (begun | MountFlags::NOEXEC, vec![]));
+        assert_eq!(of("remount,data=journal,noatime").passed_over, ["data=journal", "noatime"]);
+    }
+}

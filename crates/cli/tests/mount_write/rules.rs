@@ -1,0 +1,276 @@
+//! What nobody may do through a mount, whatever the kernel asks or does not ask: lend rights to what others wrote,
+//! change what is immutable; what layers of file systems need of it; and what can be changed while it is mounted.
+
+use super::*;
+use rustix::fs::{FallocateFlags, IFlags};
+use rustix::process::{Gid, Uid};
+
+/// Somebody without rights.
+const NOBODY: u32 = 65534;
+
+/// Does something on a thread of its own as somebody without rights: the kernel keeps credentials by thread.
+fn as_nobody<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    let (user, group) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));
+    thread::scope(|scope| {
+        let done = scope.spawn(move || {
+            rustix::thread::set_thread_groups(&[]).unwrap();
+            rustix::thread::set_thread_res_gid(group, group, group).unwrap();
+            rustix::thread::set_thread_res_uid(user, user, user).unwrap();
+            work()
+        });
+        done.join().unwrap()
+    })
+}
+
+fn flag(path: &Path, set: IFlags, clear: IFlags) {
+    let file = File::open(path).unwrap();
+    let flags = rustix::fs::ioctl_getflags(&file).unwrap();
+    rustix::fs::ioctl_setflags(&file, flags.difference(clear) | set).unwrap();
+}
+
+/// Whom a program runs as when somebody without rights runs it.
+fn runs_as(program: &Path) -> String {
+    let mut command = tool::command("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(program).arg("-u");
+    String::from_utf8(command.output().unwrap().stdout).unwrap().trim().to_owned()
+}
+
+type Way = (&'static str, fn(&File, &File) -> io::Result<()>);
+
+/// How contents of a file change without its being opened anew: the file, and one to copy from.
+const WAYS: &[Way] = &[
+    ("write", |file, _| file.write_all_at(b"\x7f", 0)),
+    ("copy", |file, from| {
+        rustix::fs::copy_file_range(from, Some(&mut 0), file, Some(&mut 0), 8)?;
+        Ok(())
+    }),
+    ("allocate", |file, _| Ok(rustix::fs::fallocate(file, FallocateFlags::empty(), 0, 1 << 20)?)),
+    ("keep size", |file, _| Ok(rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, 0, 1 << 21)?)),
+    ("punch", |file, _| {
+        let behind = 1 << 19;
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        Ok(rustix::fs::fallocate(file, flags, behind, 4096)?)
+    }),
+    ("zero", |file, _| Ok(rustix::fs::fallocate(file, FallocateFlags::ZERO_RANGE, 1 << 19, 100)?)),
+    ("truncate", |file, _| file.set_len(1 << 19)),
+];
+
+#[test]
+fn programs_that_others_changed_lend_no_rights() {
+    let test = "programs_that_others_changed_lend_no_rights";
+    if !have(test, &["mke2fs", "e2fsck", "setpriv", "id"]) {
+        return;
+    }
+    let scratch = Scratch::new(test);
+    let id = tool::find("id").unwrap();
+    for cache in ["writeback_cache", "nowriteback_cache"] {
+        let image = ext4(&scratch);
+        let options = format!("rw,suid,allow_other,{cache}");
+        let mounted = Mounted::new(&image, &["-o", &options]).unwrap();
+        // A place that others reach.
+        let place = Path::new("/tmp").join(format!("plat-suid-{}", std::process::id()));
+        fs::create_dir(&place).unwrap();
+        tool::run(tool::command("mount").arg("--bind").arg(mounted.path()).arg(&place));
+        let [program, source] = ["program", "source"].map(|name| place.join(name));
+        fs::copy(&id, &source).unwrap();
+        let mut results = Vec::new();
+        for (way, change) in WAYS {
+            fs::copy(&id, &program).unwrap();
+            // In front of what is changed, the program stays one that runs.
+            fs::set_permissions(&program, fs::Permissions::from_mode(0o6777)).unwrap();
+            let before = runs_as(&program);
+            as_nobody(|| {
+                let open =
+                    |path: &Path, write| OpenOptions::new().read(true).write(write).open(path).unwrap();
+                change(&open(&program, true), &open(&source, false)).unwrap();
+            });
+            let after = runs_as(&program);
+            let mode = fs::metadata(&program).unwrap().mode() & 0o7777;
+            results.push((*way, before, after, mode));
+            fs::remove_file(&program).unwrap();
+        }
+        tool::run(tool::command("umount").arg(&place));
+        fs::remove_dir(&place).unwrap();
+        for (way, before, after, mode) in results {
+            assert_eq!(before, "0", "{way}: the test says something");
+            assert_eq!((&after[..], mode), ("65534", 0o777), "{way}, {cache}");
+        }
+        mounted.unmount();
+        assert_clean(&image);
+    }
+}
+
+#[test]
+fn what_is_immutable_can_not_be_written_by_any_way() {
+    let test = "what_is_immutable_can_not_be_written_by_any_way";
+    if !have(test, &["mke2fs", "e2fsck", "sh", "touch"]) {
+        return;
+    }
+    let scratch = Scratch::new(test);
+    for cache in ["writeback_cache", "nowriteback_cache"] {
+        let image = ext4(&scratch);
+        let mounted = Mounted::new(&image, &["-o", &format!("rw,{cache}")]).unwrap();
+        let path = |name: &str| mounted.path().join(name);
+        fs::write(path("source"), [3; 100]).unwrap();
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(path("file")).unwrap();
+        file.write_all_at(b"before", 0).unwrap();
+        // Not yet with the server, with a cache; and kept all the same.
+        flag(&path("file"), IFlags::IMMUTABLE, IFlags::empty());
+        let source = File::open(path("source")).unwrap();
+        for (way, change) in WAYS {
+            assert_eq!(errno(&change(&file, &source).unwrap_err()), Some(Errno::PERM), "{way}, {cache}");
+        }
+        let opened = [
+            OpenOptions::new().write(true).open(path("file")),
+            OpenOptions::new().append(true).open(path("file")),
+        ];
+        assert!(opened.iter().all(|opened| errno(opened.as_ref().unwrap_err()) == Some(Errno::PERM)));
+        let mut shell = tool::command("sh");
+        let told = shell.args(["-c", "echo hello >>file"]).current_dir(mounted.path()).output().unwrap();
+        assert!(!told.status.success());
+        assert_eq!(fs::read(path("file")).unwrap(), b"before");
+        assert_eq!(
+            rustix::fs::getxattr(path("file"), "security.capability", &mut [0_u8; 64][..]),
+            Err(Errno::NODATA)
+        );
+        drop((file, source));
+
+        fs::write(path("log"), "one\n").unwrap();
+        flag(&path("log"), IFlags::APPEND, IFlags::empty());
+        assert_eq!(errno(&OpenOptions::new().write(true).open(path("log")).unwrap_err()), Some(Errno::PERM));
+        tool::run(tool::command("touch").arg(path("log")));
+        fs::create_dir(path("dir")).unwrap();
+        flag(&path("dir"), IFlags::IMMUTABLE, IFlags::empty());
+        let unnamed = rustix::fs::open(path("dir"), OFlags::TMPFILE | OFlags::RDWR, Mode::RUSR);
+        // The crate fuser knows no files without a name.
+        assert!([Errno::PERM, Errno::OPNOTSUPP].contains(&unnamed.unwrap_err()));
+        judge(mounted, &image, &Rules::default());
+        let again = Mounted::new(&image, &["-o", "ro"]).unwrap();
+        assert_eq!(fs::read(again.path().join("file")).unwrap(), b"before");
+        again.unmount();
+    }
+}
+
+#[test]
+fn a_mount_is_the_upper_layer_of_an_overlay() {
+    let test = "a_mount_is_the_upper_layer_of_an_overlay";
+    if !have(test, &["mke2fs", "e2fsck", "mount"]) {
+        return;
+    }
+    let scratch = Scratch::new(test);
+    let image = ext4(&scratch);
+    let mounted = Mounted::new(&image, WRITE).unwrap();
+    let [lower, merged] = ["lower", "merged"].map(|name| scratch.join(name));
+    for directory in ["", "kept", "gone", "emptied"] {
+        fs::create_dir_all(lower.join(directory)).unwrap();
+        fs::write(lower.join(directory).join("file"), directory).unwrap();
+    }
+    fs::create_dir(&merged).unwrap();
+    let [upper, work] = ["upper", "work"].map(|name| mounted.path().join(name));
+    fs::create_dir(&upper).unwrap();
+    fs::create_dir(&work).unwrap();
+    let show = |path: &Path| path.display().to_string();
+    let layers = format!("lowerdir={},upperdir={},workdir={}", show(&lower), show(&upper), show(&work));
+    let mut mount = tool::command("mount");
+    mount.args(["-t", "overlay", "overlay", "-o", &layers]).arg(&merged);
+    let told = mount.output().unwrap();
+    if !told.status.success() && !fs::read_to_string("/proc/filesystems").unwrap().contains("overlay") {
+        tool::skip(test, "this kernel has no overlayfs");
+        return;
+    }
+    assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+    let path = |name: &str| merged.join(name);
+    let work = || -> io::Result<()> {
+        // Copied up, deleted, made again as something else, moved away; a directory that hides what is below.
+        OpenOptions::new().append(true).open(path("kept/file"))?.write_all(b", and more")?;
+        fs::remove_file(path("file"))?;
+        fs::remove_dir_all(path("gone"))?;
+        fs::remove_dir_all(path("emptied"))?;
+        fs::create_dir(path("emptied"))?;
+        fs::write(path("new"), "new")?;
+        fs::rename(path("new"), path("renamed"))?;
+        fs::rename(path("kept/file"), path("moved"))
+    };
+    let done = work();
+    let seen = (
+        fs::read(path("moved")),
+        fs::read(path("renamed")),
+        super::names(&merged),
+        super::names(&path("emptied")),
+    );
+    unmount_with(tool::command("umount").arg(&merged));
+    done.unwrap();
+    assert_eq!(seen.0.unwrap(), b"kept, and more");
+    assert_eq!(seen.1.unwrap(), b"new");
+    assert_eq!(
+        (seen.2, seen.3),
+        (["emptied", "kept", "moved", "renamed"].map(String::from).to_vec(), vec![])
+    );
+    for whiteout in ["file", "gone", "kept/file"] {
+        let found = fs::symlink_metadata(upper.join(whiteout)).unwrap();
+        assert_eq!((found.mode() & 0o170_000, found.rdev()), (0o020_000, 0), "{whiteout}");
+    }
+    let opaque = rustix::fs::getxattr(upper.join("emptied"), "trusted.overlay.opaque", &mut [0_u8; 8][..]);
+    assert_eq!(opaque, Ok(1));
+    judge(mounted, &image, &Rules::default());
+}
+
+#[test]
+fn a_mount_is_remounted_for_reading_and_back() {
+    let test = "a_mount_is_remounted_for_reading_and_back";
+    if !have(test, &["mke2fs", "e2fsck"]) {
+        return;
+    }
+    let scratch = Scratch::new(test);
+    let image = ext4(&scratch);
+    let helper = scratch.join("mount.fuse.plat");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_plat"), &helper).unwrap();
+    let remount = |place: &Path, words: &str| {
+        let mut command = Command::new(&helper);
+        command.arg(&image).arg(place).args(["-o", words]);
+        command
+    };
+    let mounted = Mounted::new(&image, &["-o", "rw"]).unwrap();
+    fs::write(mounted.path().join("file"), "before").unwrap();
+    let open = File::create(mounted.path().join("open")).unwrap();
+    let busy = support::fail(&mut remount(mounted.path(), "ro,remount"));
+    assert!(busy.contains("open for writing"), "{busy}");
+    drop(open);
+    support::succeed(&mut remount(mounted.path(), "ro,remount,nosuid,user_id=0,default_permissions"));
+    let refused = fs::write(mounted.path().join("file"), "after").unwrap_err();
+    assert_eq!(errno(&refused), Some(Errno::ROFS));
+    let told = support::succeed(&mut remount(mounted.path(), "rw,remount,data=journal"));
+    let told = String::from_utf8(told.stderr).unwrap();
+    assert!(told.contains("`data=journal`"), "{told}");
+    fs::write(mounted.path().join("file"), "after").unwrap();
+    let elsewhere = support::fail(&mut remount(scratch.path(), "ro,remount"));
+    assert!(elsewhere.contains("nothing is mounted here"), "{elsewhere}");
+    judge(mounted, &image, &Rules::default());
+    let reading = Mounted::new(&image, &["-o", "ro"]).unwrap();
+    assert_eq!(fs::read(reading.path().join("file")).unwrap(), b"after");
+    let refused = support::fail(&mut remount(reading.path(), "rw,remount"));
+    assert!(refused.contains("mounted for reading only"), "{refused}");
+    reading.unmount();
+}
+
+#[test]
+fn the_transport_is_told() {
+    let test = "the_transport_is_told";
+    if !have(test, &["mke2fs"]) {
+        return;
+    }
+    let scratch = Scratch::new(test);
+    let image = ext4(&scratch);
+    let place = scratch.join("m");
+    fs::create_dir(&place).unwrap();
+    let mut mount = support::plat(&["mount", "-v", "-o", "transport=device"]);
+    let told = support::succeed(mount.arg(&image).arg(&place));
+    let stats = support::plat(&["stats"]).arg(&place).output().unwrap();
+    let json = support::plat(&["stats", "--json"]).arg(&place).output().unwrap();
+    support::succeed(support::plat(&["umount"]).arg(&place));
+    let told = String::from_utf8(told.stderr).unwrap();
+    assert!(told.contains("transport device"), "{told}");
+    assert!(String::from_utf8(stats.stdout).unwrap().starts_with("transport device\n"));
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(json["transport"], "device");
+}
