@@ -128,7 +128,7 @@ pub fn no_superblock(device: &dyn Device, name: &str, error: &Error) -> String {
 /// The library's words, and what the user can do about it.
 fn explained(error: &Error) -> String {
     match error {
-        Error::Corrupt(_) => format!("{error}; `e2fsck -fn` tells more, on a copy `e2fsck -fy` repairs"),
+        Error::Corrupt(_) => format!("{error}; `plat check -n` tells more, `plat check` repairs"),
         Error::Unsupported(_) => format!("{error}; `plat info` shows what can be told"),
         _ => error.to_string(),
     }

@@ -107,7 +107,7 @@ fn open(name: &OsStr) -> Result<OpenImage, Failure> {
     let options = OpenOptions::new().write(true).unordered(elsewhere).now(now).seed(seed);
     let volume = Volume::open(Arc::clone(&device), &options).map_err(|error| {
         let what = match &error {
-            Error::Unsupported(_) => format!("{error}; `e2fsck -p` brings a volume in order"),
+            Error::Unsupported(_) => format!("{error}; `plat check -p` brings a volume in order"),
             _ if platfs::read_superblock(&*device).is_err() => no_superblock(&*device, &shown, &error),
             _ => error.to_string(),
         };

@@ -259,27 +259,48 @@ fn the_names_of_fsck() {
     fsck::assert_clean(&image);
 }
 
+/// Checks on a terminal, which script(1) gives; Ctrl-C is `\x03`.
+fn asked(image: &Path, answers: &str) -> (Option<i32>, String) {
+    // What does not end shows as another code.
+    let command =
+        format!("timeout -k 1 --foreground 60 {} check {}", env!("CARGO_BIN_EXE_plat"), image.display());
+    let mut child = tool::command("script")
+        .args(["-qec", &command, "/dev/null"])
+        .current_dir(image.parent().unwrap())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let mut output = child.stdout.take().unwrap();
+    let mut said = Vec::new();
+    // Each answer waits for its question: a terminal that is not read yet would take Ctrl-C for nobody.
+    for answer in answers.split_inclusive(['\n', '\x03']) {
+        while !said.ends_with(b": ") {
+            let mut byte = [0];
+            assert_eq!(
+                std::io::Read::read(&mut output, &mut byte).unwrap(),
+                1,
+                "{}",
+                String::from_utf8_lossy(&said)
+            );
+            said.push(byte[0]);
+        }
+        std::io::Write::write_all(&mut input, answer.as_bytes()).unwrap();
+        said.push(b' ');
+    }
+    std::io::Read::read_to_end(&mut output, &mut said).unwrap();
+    let code = child.wait().unwrap().code();
+    drop(input);
+    (code, String::from_utf8_lossy(&said).into_owned())
+}
+
 #[test]
 fn questions_on_a_terminal() {
     let test = "questions_on_a_terminal";
     if !ready(test) || !tool::have_tools(test, &["script"]) {
         return;
     }
-    // script(1) gives the command a terminal.
-    let asked = |image: &Path, answers: &str| -> (Option<i32>, String) {
-        let command = format!("{} check {}", env!("CARGO_BIN_EXE_plat"), image.display());
-        let mut child = tool::command("script")
-            .args(["-qec", &command, "/dev/null"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut input = child.stdin.take().unwrap();
-        std::io::Write::write_all(&mut input, answers.as_bytes()).unwrap();
-        let output = child.wait_with_output().unwrap();
-        drop(input);
-        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
-    };
     let scratch = Scratch::new("check");
     let image = damaged(&scratch);
     let before = fs::read(&image).unwrap();
@@ -288,9 +309,23 @@ fn questions_on_a_terminal() {
     let (code, said) = asked(&image, "e\nq\n");
     assert_eq!(code, Some(32), "{said}");
     assert_eq!(fs::read(&image).unwrap(), before);
+    for answers in ["\x03", "e\n\x03"] {
+        let (code, said) = asked(&image, answers);
+        assert_eq!(code, Some(32), "{said}");
+        assert!(said.contains("stopped by SIGINT"), "{said}");
+        assert_eq!(fs::read(&image).unwrap(), before);
+    }
     let (code, said) = asked(&image, "e\ny\n");
     assert_eq!(code, Some(1), "{said}");
     fsck::assert_clean(&image);
+
+    fs::write(&image, &before).unwrap();
+    let (code, said) = asked(&image, "u\n\n");
+    assert_eq!(code, Some(1), "{said}");
+    fsck::assert_clean(&image);
+    let undo = scratch.join("a.img.undo");
+    assert_eq!(plat("check --undo-from", &undo, &[image.as_os_str()]).code, ExitCode::SUCCESS);
+    assert_eq!(fs::read(&image).unwrap(), before);
 }
 
 #[test]
@@ -309,4 +344,82 @@ fn issues_name_the_files() {
     assert_eq!(told["kinds"][0]["issues"][0]["path"], "/etc/passwd", "{told:#}");
     assert_eq!(plat("check -y", &image, &[]).code, ExitCode::from(1));
     fsck::assert_clean(&image);
+}
+
+/// What the kernel leaves when a machine goes down: nothing is wrong with such a volume.
+#[test]
+fn a_journal_that_waits_is_no_problem() {
+    let test = "a_journal_that_waits_is_no_problem";
+    if !ready(test) || !testkit::mount::have_loop_mount(test) {
+        return;
+    }
+    let scratch = Scratch::new("check");
+    let image = volume(&scratch);
+    let crashed = scratch.join("crashed.img");
+    let mount = testkit::mount::Mounted::read_write(&image).unwrap();
+    for number in 0..20 {
+        fs::write(mount.path().join(format!("new-{number}")), vec![1; 3000]).unwrap();
+    }
+    rustix::fs::syncfs(File::open(mount.path()).unwrap()).unwrap();
+    fs::copy(&image, &crashed).unwrap();
+    drop(mount);
+    let before = fs::read(&crashed).unwrap();
+    let ran = plat("check -n", &crashed, &[]);
+    assert_eq!(ran.code, ExitCode::SUCCESS, "{}", text(&ran));
+    assert!(text(&ran).contains("waits to be replayed") && !text(&ran).contains("SOUND"), "{}", text(&ran));
+    let told = json(&plat("check -n --json", &crashed, &[]));
+    assert_eq!((&told["outcome"], &told["issues"]), (&"sound".into(), &0.into()));
+    assert!(told["journal_replay"].is_string());
+    assert_eq!(fs::read(&crashed).unwrap(), before);
+    for mode in ["check -p", "check -y"] {
+        fs::write(&crashed, &before).unwrap();
+        let ran = plat(mode, &crashed, &[]);
+        assert_eq!(ran.code, ExitCode::SUCCESS, "{mode}: {}", text(&ran));
+        assert!(text(&ran).contains("was replayed"), "{}", text(&ran));
+        fsck::assert_clean(&crashed);
+        assert_eq!(text(&plat("ls", &crashed, &[OsStr::new("/")])).matches("new-").count(), 20);
+    }
+}
+
+#[test]
+fn options_of_e2fsck_are_done_or_refused_with_a_reason() {
+    if !ready("options_of_e2fsck_are_done_or_refused_with_a_reason") {
+        return;
+    }
+    let scratch = Scratch::new("check");
+    let image = damaged(&scratch);
+    let before = fs::read(&image).unwrap();
+    for options in
+        [&["-D"][..], &["-c"], &["-l", "x"], &["-j", "/dev/null"], &["-E", "discard"], &["-E", "x=1"]]
+    {
+        let output = called("fsck.ext4", &[&["-fy"], options].concat(), &image);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(16), "{options:?}: {said}");
+        assert!(said.contains(options[0]), "{options:?}: {said}");
+    }
+    assert_eq!(fs::read(&image).unwrap(), before);
+    let undo = scratch.join("undo");
+    let undo = undo.to_str().unwrap();
+    let idle = ["-fy", "-k", "-F", "-t", "-E", "nodiscard,readahead_kb=0", "-z", undo];
+    let output = called("fsck.ext4", &idle, &image);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains(" seconds"));
+    fsck::assert_clean(&image);
+    assert_eq!(plat("check --undo-from", Path::new(undo), &[image.as_os_str()]).code, ExitCode::SUCCESS);
+    assert_eq!(fs::read(&image).unwrap(), before);
+}
+
+/// A file that a repair takes away is told by the name that it had.
+#[test]
+fn what_is_taken_away_is_named() {
+    if !ready("what_is_taken_away_is_named") || !tool::have_tools("what_is_taken_away_is_named", &["debugfs"])
+    {
+        return;
+    }
+    let scratch = Scratch::new("check");
+    let image = volume(&scratch);
+    // No type of file.
+    tool::run(tool::command("debugfs").args(["-w", "-R", "sif /etc/passwd mode 0"]).arg(&image));
+    let told = json(&plat("check -n --json", &image, &[]));
+    assert_eq!(told["losing"][0]["path"], "/etc/passwd", "{told:#}");
 }

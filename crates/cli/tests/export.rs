@@ -232,3 +232,38 @@ fn a_full_disk_is_named_and_nothing_is_left_there() {
         assert_eq!(left, 0, "{}", out.display());
     }
 }
+
+/// Names and contents that need a key are no damage: they are left out, with a word.
+#[test]
+fn what_is_encrypted_is_left_out() {
+    let test = "what_is_encrypted_is_left_out";
+    if !tool::have_tools(test, &["mke2fs", "debugfs", "tar"]) {
+        return;
+    }
+    let scratch = Scratch::new("export");
+    let tree = scratch.join("tree");
+    fs::create_dir_all(tree.join("locked/below")).unwrap();
+    for name in ["plain", "locked/name", "locked/below/name"] {
+        fs::write(tree.join(name), b"contents").unwrap();
+    }
+    let image = image(&scratch, &tree, "encrypt,^metadata_csum");
+    // The flag of encryption; a name as cipher makes it.
+    for name in ["locked", "locked/name", "locked/below", "locked/below/name"] {
+        tool::run(
+            tool::command("debugfs").args(["-w", "-R", &format!("sif /{name} flags 0x80800")]).arg(&image),
+        );
+    }
+    patch(&image, b"name", b"n/\0e");
+    let listed = |output: Output| {
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains("encrypted") && said.contains("locked") && said.lines().count() == 1, "{said}");
+    };
+    let (archive, directory) = (scratch.join("a.tar"), scratch.join("out"));
+    listed(plat(&["export"], &[&image, &archive]));
+    let names = must(tool::command("tar").arg("-tf").arg(&archive).output().unwrap());
+    assert_eq!(String::from_utf8_lossy(&names), "./\nplain\nlocked/\n");
+    listed(plat(&["export"], &[&image, &directory]));
+    assert_eq!(fs::read(directory.join("plain")).unwrap(), b"contents");
+    assert_eq!(fs::read_dir(directory.join("locked")).unwrap().count(), 0);
+}

@@ -1,29 +1,69 @@
 //! Questions on a terminal: whether to repair at all, and issue by issue.
 
+use std::ffi::OsStr;
 use std::io::{self, BufRead, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 use platfs::check::{Decision, Issue};
 
+use crate::text::Shown;
+
 /// What is to be done about the whole plan.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer {
     /// All repairs.
     All,
+    /// All repairs, with the way back in a file.
+    Undoable(PathBuf),
     /// To be asked of each.
     Each,
     /// No repairs.
     Nothing,
 }
 
-/// Asks about the plan; the end of the input means that nothing is wanted.
+#[derive(Clone, Copy)]
+enum Plan {
+    All,
+    Undoable,
+    Each,
+    Nothing,
+}
+
+/// Asks about the plan; the end of the input means that nothing is wanted. With a `usual` file for the way back
+/// that is offered too.
 ///
 /// # Errors
 /// The output's.
-pub fn about_plan(input: &mut dyn BufRead, out: &mut dyn Write) -> io::Result<Answer> {
-    let question = "Repair? [y]es, all of it; [n]o; ask for [e]ach: ";
-    let answer =
-        answer(input, out, question, &[('y', Answer::All), ('n', Answer::Nothing), ('e', Answer::Each)])?;
-    Ok(answer.unwrap_or(Answer::Nothing))
+pub fn about_plan(input: &mut dyn BufRead, out: &mut dyn Write, usual: Option<&Path>) -> io::Result<Answer> {
+    let mut known = vec![('y', Plan::All), ('n', Plan::Nothing), ('e', Plan::Each)];
+    let mut question = "Repair? [y]es, all of it; [n]o; ask for [e]ach".to_owned();
+    if usual.is_some() {
+        known.push(('u', Plan::Undoable));
+        question += "; yes, and keep the way back to [u]ndo it";
+    }
+    question += ": ";
+    Ok(match (answer(input, out, &question, &known)?, usual) {
+        (Some(Plan::All), _) => Answer::All,
+        (Some(Plan::Each), _) => Answer::Each,
+        (Some(Plan::Undoable), Some(usual)) => {
+            file(input, out, usual)?.map_or(Answer::Nothing, Answer::Undoable)
+        }
+        _ => Answer::Nothing,
+    })
+}
+
+/// Asks for the file of the way back; an empty line is the usual one.
+fn file(input: &mut dyn BufRead, out: &mut dyn Write, usual: &Path) -> io::Result<Option<PathBuf>> {
+    write!(out, "New file for the way back [{}]: ", Shown(usual.as_os_str().as_bytes()))?;
+    out.flush()?;
+    let mut line = Vec::new();
+    if io::Read::take(&mut *input, 4096).read_until(b'\n', &mut line)? == 0 {
+        writeln!(out)?;
+        return Ok(None);
+    }
+    let line = line.trim_ascii();
+    Ok(Some(if line.is_empty() { usual.to_owned() } else { PathBuf::from(OsStr::from_bytes(line)) }))
 }
 
 /// Asks issue by issue.
@@ -110,9 +150,14 @@ mod tests {
     #[test]
     fn what_is_no_answer_is_asked_again() {
         let mut out = Vec::new();
-        assert_eq!(about_plan(&mut &b"\nwhat\n Each\n"[..], &mut out).unwrap(), Answer::Each);
+        assert_eq!(about_plan(&mut &b"\nwhat\n Each\n"[..], &mut out, None).unwrap(), Answer::Each);
         assert_eq!(String::from_utf8(out).unwrap().matches("Repair?").count(), 3);
-        assert_eq!(about_plan(&mut &b""[..], &mut Vec::new()).unwrap(), Answer::Nothing);
+        let usual = Some(Path::new("a.undo"));
+        let plan = |mut input: &[u8]| about_plan(&mut input, &mut Vec::new(), usual).unwrap();
+        assert_eq!(plan(b""), Answer::Nothing);
+        assert_eq!(plan(b"u\n\n"), Answer::Undoable("a.undo".into()));
+        assert_eq!(plan(b"u\n elsewhere \n"), Answer::Undoable("elsewhere".into()));
+        assert_eq!(plan(b"u\n"), Answer::Nothing);
     }
 
     #[test]

@@ -33,6 +33,9 @@ pub fn check(
     put("outcome", verdict.outcome.into());
     put("exit_code", verdict.exit_code.into());
     put("written", verdict.written.into());
+    if let Some(replay) = &findings.replay {
+        put("journal_replay", replay.as_str().into());
+    }
     put("issues", findings.count().into());
     // What was repaired in memory only is as wrong as before.
     let written = verdict.written;

@@ -46,9 +46,14 @@ pub struct OfKind {
     pub kept: Vec<Noted>,
 }
 
+/// The kind of work that every mount does, too: by itself it is no problem.
+const REPLAY: &str = "journal-needs-replay";
+
 /// All that was told.
 #[derive(Default)]
 pub struct Findings {
+    /// What waits in the journal and can be replayed. It is none of the problems.
+    pub replay: Option<String>,
     /// By kind, in the order in which each kind was first told of.
     pub kinds: Vec<OfKind>,
     /// Inodes that a repair takes something from.
@@ -88,6 +93,12 @@ impl Findings {
         self.kinds.iter().filter(|of| !of.kind.safe).map(|of| of.repairable).sum()
     }
 
+    /// How many have a repair.
+    #[must_use]
+    pub fn repairable(&self) -> u64 {
+        self.safe() + self.risky()
+    }
+
     /// Whether each has a repair that loses nothing.
     #[must_use]
     pub fn all_safe(&self) -> bool {
@@ -95,6 +106,10 @@ impl Findings {
     }
 
     fn note(&mut self, issue: Issue, repaired: bool) {
+        if issue.kind.id == REPLAY && !issue.repair.is_empty() {
+            self.replay = Some(issue.found);
+            return;
+        }
         let at = self.kinds.iter().position(|of| of.kind.id == issue.kind.id);
         let at = at.unwrap_or_else(|| {
             self.kinds.push(OfKind {

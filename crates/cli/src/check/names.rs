@@ -22,6 +22,20 @@ impl Names {
         Names(inodes.into_iter().zip(paths).filter_map(|(inode, path)| Some((inode, path?))).collect())
     }
 
+    /// Whether an inode that findings are about has neither a path nor a part of its own.
+    #[must_use]
+    pub fn lack_any(&self, findings: &Findings) -> bool {
+        findings.inodes().into_iter().any(|inode| role(inode).is_none() && self.path(inode).is_none())
+    }
+
+    /// Adds paths that inodes without one have in another state of the volume.
+    pub fn add(&mut self, findings: &Findings, outcome: &Outcome) {
+        let lacking = findings.inodes().into_iter().filter(|inode| self.path(*inode).is_none());
+        let lacking: Vec<InodeNumber> = lacking.collect();
+        let paths = outcome.paths(&lacking);
+        self.0.extend(lacking.into_iter().zip(paths).filter_map(|(inode, path)| Some((inode, path?))));
+    }
+
     /// The path of an inode.
     #[must_use]
     pub fn path(&self, inode: InodeNumber) -> Option<&[u8]> {

@@ -80,6 +80,9 @@ pub fn plan(out: &mut dyn Write, findings: &Findings, names: &Names, detail: Det
     let (safe, risky) = (findings.safe(), findings.risky());
     let without = findings.count() - safe - risky;
     writeln!(out, "\nThe repair:")?;
+    if let Some(replay) = &findings.replay {
+        writeln!(out, "    the journal is replayed first: {}", one_line(replay))?;
+    }
     if safe > 0 {
         writeln!(out, "    {} without loss", counted(safe, "change"))?;
     }
@@ -109,7 +112,9 @@ pub fn plan(out: &mut dyn Write, findings: &Findings, names: &Names, detail: Det
 /// Files and blocks in use, as e2fsck sums a volume up.
 #[must_use]
 pub fn in_use(summary: &Summary) -> String {
-    let permille = (summary.fragmented * 1000).checked_div(summary.inodes_used).unwrap_or(0);
+    // Rounded, as e2fsck does.
+    let share = (summary.fragmented * 10_000).checked_div(summary.inodes_used).unwrap_or(0);
+    let permille = (share + 5) / 10;
     format!(
         "{}/{} files ({}.{}% non-contiguous), {}/{} blocks",
         summary.inodes_used,
@@ -156,6 +161,8 @@ mod tests {
             ..Summary::default()
         };
         assert_eq!(in_use(&summary), "12/100 files (8.3% non-contiguous), 50/400 blocks");
+        let summary = Summary { inodes_used: 10_000, fragmented: 26, ..Summary::default() };
+        assert!(in_use(&summary).contains("(0.3% non-contiguous)"));
         assert!(in_use(&Summary::default()).starts_with("0/0 files (0.0%"));
     }
 }

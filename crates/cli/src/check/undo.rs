@@ -12,7 +12,7 @@
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use platfs::check::{PIECE_LEN, Staged};
 use platfs::device::Device;
@@ -26,6 +26,13 @@ const RECORD_LEN: usize = 32 + PIECE_LEN;
 const END_LEN: usize = 32;
 /// What storage writes whole: half a piece.
 const SECTOR: usize = PIECE_LEN / 2;
+
+/// Where a way back is kept if nobody says where: in the working directory, by the image's name.
+#[must_use]
+pub fn usual_path(image: &str) -> PathBuf {
+    let name = Path::new(image).file_name().map_or_else(|| "volume".into(), |name| name.to_string_lossy());
+    PathBuf::from(format!("{name}.undo"))
+}
 
 /// Writes the undo file of a repair that is about to be applied. It appears whole, under a name that did
 /// not exist.

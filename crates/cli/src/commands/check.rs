@@ -6,31 +6,29 @@
 use std::ffi::OsString;
 use std::io::{BufRead, IsTerminal, Write, stderr, stdin, stdout};
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use clap::Args;
-use platfs::check::{Decision, Issue, Options, Outcome, check};
+use platfs::check::{Decision, Issue, Options};
 use platfs::device::Device;
 
 use super::json;
 use crate::check::ask::{Answer, Questions, about_plan};
-use crate::check::findings::{Findings, Listener, Policy};
+use crate::check::examine::{Made, examine};
+use crate::check::findings::{Findings, Policy};
 use crate::check::fsck;
 use crate::check::names::Names;
 use crate::check::progress::Meter;
 use crate::check::report::{self, Detail, counted};
-use crate::check::{explain, facts, undo};
+use crate::check::{e2fsck, explain, facts, memory, stop, undo};
 use crate::console::{Console, Failure};
 use crate::door::{self, Shared};
 use crate::image;
-use crate::mount::daemon::StopSignals;
 use crate::reading::no_superblock;
 use crate::text::Shown;
 use crate::writing::now;
-
-/// Checks of what was repaired in memory before it is written: repairs of repairs settle in the first.
-const ROUNDS: usize = 3;
 
 /// Arguments of `plat check`.
 #[derive(Args, Debug)]
@@ -87,6 +85,8 @@ pub struct Check {
     /// Called by one of the names of fsck(8).
     #[arg(long, hide = true)]
     fsck: bool,
+    #[command(flatten)]
+    e2fsck: e2fsck::Options,
 }
 
 fn block_size(text: &str) -> Result<u32, String> {
@@ -110,15 +110,6 @@ struct Held {
     device: Arc<dyn Device>,
     mode: Mode,
     _lock: Option<Shared>,
-}
-
-/// A check that was made, with its repairs in memory.
-struct Made {
-    findings: Findings,
-    names: Names,
-    outcome: Outcome,
-    /// What the repairs left behind that should have gone.
-    left: u64,
 }
 
 impl Check {
@@ -149,12 +140,23 @@ impl Check {
         if let Some(path) = &self.undo_from {
             return self.bring_back(console, path);
         }
+        self.e2fsck.refuse()?;
+        let (_stoppable, begun) = (stop::stoppable(), Instant::now());
         let held = self.open(console)?;
         if let Some(code) = self.pass_over(console, &held)? {
             return Ok(code);
         }
         let made = self.examine(&held, Policy::All)?;
-        self.conclude(console, &held, made)
+        let code = self.conclude(console, &held, made)?;
+        if self.e2fsck.times() && !self.json {
+            writeln!(console.out, "{}: {:.2} seconds", held.name, begun.elapsed().as_secs_f64())?;
+        }
+        Ok(code)
+    }
+
+    /// Where the way back is to be kept.
+    fn undo(&self) -> Option<&PathBuf> {
+        self.undo.as_ref().or(self.e2fsck.undo())
     }
 
     fn name(&self) -> String {
@@ -268,52 +270,16 @@ impl Check {
         }
     }
 
-    /// Checks and repairs in memory, and checks what came of it.
     fn examine(&self, held: &Held, policy: Policy<'_>) -> Result<Made, Failure> {
-        let asked = matches!(policy, Policy::Ask(_));
         let processors = || std::thread::available_parallelism().map_or(1, usize::from);
-        let mut options = Options {
+        let options = Options {
             threads: self.threads.map_or_else(processors, usize::from),
             now: now(),
             superblock: self.superblock.map(|block| (block, self.block_size)),
-            ..Options::default()
-        };
-        let failed = |error: platfs::Error| {
-            let what = match &error {
-                platfs::Error::Corrupt(_) => no_superblock(&*held.device, &held.name, &error),
-                _ => error.to_string(),
-            };
-            Failure::about(&held.name, what)
+            memory: memory::bound(),
         };
         let mut meter = self.meter(&held.name)?;
-        let mut listener = Listener::new(policy, &mut meter);
-        let outcome = check(Arc::clone(&held.device), &options, &mut listener).map_err(failed)?;
-        let findings = listener.findings;
-        meter.clear();
-        let names = if findings.count() == 0 { Names::default() } else { Names::of(&findings, &outcome) };
-        let mut made = Made { findings, names, outcome, left: 0 };
-        if made.outcome.repaired.is_unchanged() || asked {
-            return Ok(made);
-        }
-        options.superblock = None;
-        for _ in 0..ROUNDS {
-            let mut listener = Listener::new(Policy::All, &mut meter);
-            let device = Arc::clone(&made.outcome.repaired) as Arc<dyn Device>;
-            let again = check(device, &options, &mut listener).map_err(failed)?;
-            made.left = listener.findings.count();
-            if made.left == 0 {
-                break;
-            }
-            let settled = again.repaired.apply();
-            settled.map_err(|error| Failure::about(&held.name, error))?;
-            made.outcome.summary = platfs::check::Summary {
-                issues: made.outcome.summary.issues,
-                repaired: made.outcome.summary.repaired,
-                ..again.summary
-            };
-        }
-        meter.clear();
-        Ok(made)
+        examine(&held.device, &held.name, &options, policy, &mut meter)
     }
 
     /// Tells what was found, repairs as far as the mode allows, and says how it ended.
@@ -325,30 +291,35 @@ impl Check {
         if made.findings.count() > 0 && !self.json {
             told = tell(console, &made, held, detail, self.fsck);
         }
-        let wanted = made.findings.count() > 0
-            && match held.mode {
-                Mode::Look => false,
-                Mode::Yes => true,
-                Mode::Preen => made.findings.all_safe() && made.left == 0,
-                Mode::Ask => match ask_about_plan(console)? {
-                    Answer::All => true,
-                    Answer::Nothing => false,
-                    Answer::Each => {
-                        (made, cancelled) = self.one_by_one(held)?;
-                        !cancelled
-                    }
-                },
-            };
+        let mut undo = self.undo().cloned();
+        let has_work = made.findings.count() > 0 || made.findings.replay.is_some();
+        let wanted = match held.mode {
+            Mode::Look => false,
+            Mode::Yes => has_work,
+            Mode::Preen => has_work && made.safe && made.left == 0,
+            // A mount replays the journal, too.
+            Mode::Ask if made.findings.count() == 0 => false,
+            Mode::Ask => match self.ask_about_plan(console, &held.name)? {
+                Answer::All => true,
+                Answer::Undoable(path) => {
+                    undo = Some(path);
+                    true
+                }
+                Answer::Nothing => false,
+                Answer::Each => {
+                    (made, cancelled) = self.one_by_one(held, &made.names)?;
+                    !cancelled
+                }
+            },
+        };
         if wanted && !made.outcome.repaired.is_unchanged() {
-            self.write(held, &made)?;
+            Self::write(held, &made, undo.as_deref())?;
             written = true;
         }
         let code = match () {
             () if cancelled => fsck::CANCELLED,
-            () if made.findings.count() == 0 => fsck::SOUND,
-            () if written && made.findings.repaired() == made.findings.count() && made.left == 0 => {
-                fsck::REPAIRED
-            }
+            () if made.findings.count() == 0 && made.left == 0 => fsck::SOUND,
+            () if written && made.left == 0 => fsck::REPAIRED,
             () => fsck::UNSOUND,
         };
         told = told.and_then(|()| self.end(console, held, &made, code, written));
@@ -359,12 +330,18 @@ impl Check {
         }
     }
 
+    /// Standard input is free again behind it, when issues are asked about.
+    fn ask_about_plan(&self, console: &mut Console<'_>, name: &str) -> Result<Answer, Failure> {
+        let usual = self.undo().is_none().then(|| undo::usual_path(name));
+        Ok(about_plan(&mut stdin().lock(), console.out, usual.as_deref())?)
+    }
+
     /// Checks again, asking about each issue.
-    fn one_by_one(&self, held: &Held) -> Result<(Made, bool), Failure> {
+    fn one_by_one(&self, held: &Held, names: &Names) -> Result<(Made, bool), Failure> {
         let (mut input, mut output) = (stdin().lock(), stdout());
         let mut questions = Questions::new(&mut input as &mut dyn BufRead, &mut output);
         let mut ask = |issue: &Issue| -> Decision {
-            let place = Names::default().place(&issue.place);
+            let place = names.place(&issue.place);
             let text = format!(
                 "\n{}: {}\n    {place}: {}\n    repair: {}\n",
                 issue.kind.id, issue.kind.title, issue.found, issue.repair
@@ -376,21 +353,17 @@ impl Check {
     }
 
     /// Brings the repairs to the image. Signals that would end this wait until it is done.
-    fn write(&self, held: &Held, made: &Made) -> Result<(), Failure> {
+    fn write(held: &Held, made: &Made, undo: Option<&Path>) -> Result<(), Failure> {
         let failed = |what: String| Failure::about(&held.name, what);
-        if let Some(path) = &self.undo {
+        let _busy = stop::busy();
+        if let Some(path) = undo {
             let told = |error| {
                 format!("nothing was written: {}: {error}", Shown(path.as_os_str().as_encoded_bytes()))
             };
             undo::save(path, &made.outcome.repaired).map_err(|error| failed(told(error)))?;
         }
-        let held_back = StopSignals::hold();
-        let applied = made.outcome.repaired.apply();
-        if let Ok(signals) = held_back {
-            signals.release();
-        }
-        applied.map_err(|error| {
-            let back = if self.undo.is_some() { ", or bring it back with --undo-from" } else { "" };
+        made.outcome.repaired.apply().map_err(|error| {
+            let back = if undo.is_some() { ", or bring it back with --undo-from" } else { "" };
             failed(format!("writing the repairs: {error}; the volume is half repaired: check it again{back}"))
         })
     }
@@ -418,22 +391,34 @@ impl Check {
             report::census(console.out, summary)?;
         }
         let (count, repaired) = (findings.count(), findings.repaired());
+        let replay = match &findings.replay {
+            None => "",
+            Some(_) if written => "its journal was replayed; ",
+            Some(_) => "its journal waits to be replayed, as a mount does; ",
+        };
         let state = match code {
-            fsck::SOUND => report::in_use(summary),
+            fsck::SOUND => format!("{replay}{}", report::in_use(summary)),
             fsck::REPAIRED => format!("{} repaired; {}", counted(count, "problem"), report::in_use(summary)),
             _ if written => format!(
-                "{repaired} of {} repaired; THE VOLUME IS NOT SOUND YET",
-                counted(count + made.left, "problem")
+                "{repaired} of {} repaired, {} left; THE VOLUME IS NOT SOUND YET",
+                counted(count, "problem"),
+                made.left
             ),
             _ => format!("{}; NOT SOUND, and nothing was written", counted(count, "problem")),
         };
         writeln!(console.out, "{name}: {state}")?;
         if code == fsck::UNSOUND && !written && !self.fsck {
-            writeln!(
-                console.out,
-                "`plat check -y {name}` makes the repair, `--undo FILE` with it keeps the way back; \
-                 `plat check --explain ID` tells more."
-            )?;
+            let how = match (findings.repairable(), made.left) {
+                (0, _) => "nothing of it can be repaired here".to_owned(),
+                (_, 0) => format!(
+                    "`plat check -y {name}` makes the repair, `--undo FILE` with it keeps the way back"
+                ),
+                (_, left) => format!(
+                    "`plat check -y {name}` repairs what it can, {} would be left; `--undo FILE` with it keeps the way back",
+                    counted(left, "problem")
+                ),
+            };
+            writeln!(console.out, "{how}; `plat check --explain ID` tells more.")?;
         }
         Ok(())
     }
@@ -449,11 +434,6 @@ impl Check {
         }
         Ok(fsck::SOUND)
     }
-}
-
-/// A function of its own, so that standard input is free again when issues are asked about.
-fn ask_about_plan(console: &mut Console<'_>) -> Result<Answer, Failure> {
-    Ok(about_plan(&mut stdin().lock(), console.out)?)
 }
 
 fn tell(

@@ -66,6 +66,10 @@ impl<W: Write> Sink for ArchiveSink<W> {
         }
         self.put(&Entry { target: first.to_vec(), size: 0, ..entry(item, EntryKind::HardLink) })
     }
+
+    fn lose(&mut self, loss: Loss, path: &[u8]) {
+        self.losses.note(loss, path);
+    }
 }
 
 fn failed(path: &[u8], error: WriteError) -> ExportError {

@@ -259,6 +259,10 @@ impl Sink for DirectorySink {
             Err(error) => Err(failed(self, error)),
         }
     }
+
+    fn lose(&mut self, loss: Loss, path: &[u8]) {
+        self.losses.note(loss, path);
+    }
 }
 
 fn host(action: &'static str, path: &Path, error: Errno) -> ExportError {

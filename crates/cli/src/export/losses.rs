@@ -12,6 +12,8 @@ pub enum Loss {
     Device,
     /// Extended attributes that the host refuses.
     Xattr,
+    /// What is encrypted: names, contents and targets of links can't be read without the key.
+    Encrypted,
     /// Owners, which need privilege to be set; set-user and set-group bits go with them.
     Owner,
 }
@@ -22,6 +24,9 @@ impl Loss {
             Self::Socket => "sockets are left out, which archives cannot hold",
             Self::Device => "devices are left out, which need root to be made",
             Self::Xattr => "extended attributes are left out, which the host refuses",
+            Self::Encrypted => {
+                "encrypted files and directories are left out or empty, which need a key to be read"
+            }
             Self::Owner => "files keep the owner who exports, others need root",
         }
     }

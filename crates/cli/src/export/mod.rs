@@ -17,7 +17,7 @@ pub use losses::{Loss, Losses};
 use crate::archive::{Device, Run, WriteError, Xattr, limits};
 use crate::text::Shown;
 use ondisk::features::RoCompat;
-use ondisk::inode::FileType;
+use ondisk::inode::{FileType, InodeFlags};
 use ondisk::units::InodeNumber;
 use platfs::{DirEntry, Metadata, State, Volume, Walk};
 use std::collections::HashMap;
@@ -39,7 +39,10 @@ pub enum ExportError {
         error: platfs::Error,
     },
     /// A name or target that nothing outside the image can have.
-    #[error("{}: {what} is empty, too long, or holds a slash or NUL; repair the image first", Shown(path))]
+    #[error(
+        "{}: {what} is empty, too long, or holds a slash or NUL; `plat check` tells more, and repairs it",
+        Shown(path)
+    )]
     Name {
         /// The path in the image.
         path: Vec<u8>,
@@ -48,7 +51,7 @@ pub enum ExportError {
     },
     /// The files of a damaged image claim more data than it has room for.
     #[error(
-        "{}: the files hold more data than the volume: blocks are used twice, check the image",
+        "{}: the files hold more data than the volume: blocks are used twice; `plat check` tells more, and repairs it",
         Shown(path)
     )]
     Budget {
@@ -125,6 +128,9 @@ pub trait Sink {
     /// # Errors
     /// Any [`ExportError`].
     fn link(&mut self, item: &Item<'_>, first: &[u8]) -> Result<(), ExportError>;
+
+    /// Something of the image is not handed over.
+    fn lose(&mut self, loss: Loss, path: &[u8]);
 }
 
 /// Reads the runs of one file.
@@ -218,10 +224,13 @@ impl<'v> Tree<'v> {
         let path = join(self.walk.path(), name);
         let failed = |error| ExportError::Image { path: path.clone(), error };
         check_name(&path, name, self.walk.depth() == 0)?;
+        let metadata = self.volume.metadata(inode).map_err(failed)?;
+        if is_encrypted(&metadata) {
+            return self.enter_locked(&path, name, &metadata, sink);
+        }
         if let Some(error) = self.walk.enter(name, inode).map_err(failed)? {
             return Err(failed(error));
         }
-        let metadata = self.volume.metadata(inode).map_err(failed)?;
         let xattrs = self.xattrs(&path, inode)?;
         let (target, runs) = (Vec::new(), Vec::new());
         sink.enter(&Item { path: &path, name, metadata: &metadata, xattrs, target, runs })?;
@@ -242,6 +251,20 @@ impl<'v> Tree<'v> {
         Ok(())
     }
 
+    /// Hands an encrypted directory to the sink, as an empty one: the names in it are no names without the key.
+    fn enter_locked(
+        &mut self,
+        path: &[u8],
+        name: &[u8],
+        metadata: &Metadata,
+        sink: &mut dyn Sink,
+    ) -> Result<(), ExportError> {
+        let xattrs = self.xattrs(path, metadata.inode)?;
+        sink.enter(&Item { path, name, metadata, xattrs, target: Vec::new(), runs: Vec::new() })?;
+        sink.lose(Loss::Encrypted, path);
+        sink.leave()
+    }
+
     /// Hands something other than a directory to the sink.
     fn put(
         &mut self,
@@ -252,6 +275,10 @@ impl<'v> Tree<'v> {
     ) -> Result<(), ExportError> {
         let failed = |error| ExportError::Image { path: path.to_vec(), error };
         let metadata = self.volume.metadata(inode).map_err(failed)?;
+        if is_encrypted(&metadata) {
+            sink.lose(Loss::Encrypted, path);
+            return Ok(());
+        }
         let mut item = Item {
             path,
             name,
@@ -342,6 +369,10 @@ impl<'v> Tree<'v> {
         let plain = (metadata.uid, metadata.gid, metadata.permissions) == (0, 0, 0o700);
         Ok(plain && self.volume.read_dir(entry.inode).map_err(failed)?.next().is_none())
     }
+}
+
+fn is_encrypted(metadata: &Metadata) -> bool {
+    metadata.flags.contains(InodeFlags::ENCRYPT)
 }
 
 /// A name that can leave the image: one component, and none that leads elsewhere.

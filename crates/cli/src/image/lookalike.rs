@@ -55,7 +55,7 @@ pub fn lookalike(device: &dyn Device, name: &str) -> Option<String> {
     }
     if let Some((block, size)) = backup(device) {
         return Some(format!(
-            "a backup superblock is at block {block}: `e2fsck -b {block} -B {size}` repairs with it"
+            "a backup superblock is at block {block}: `plat check -b {block} -B {size}` repairs with it"
         ));
     }
     let found = partitions(device).ok().filter(|found| !found.is_empty())?;

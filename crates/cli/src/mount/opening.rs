@@ -83,7 +83,7 @@ fn open_to_write(name: &OsStr, options: &MountOptions) -> Result<Volume, NotWrit
         how = how.directories(policy);
     }
     Volume::open(Arc::clone(&device), &how).map_err(|error| match error {
-        Error::Unsupported(_) => NotWritten::Else(format!("{error}; `e2fsck -p` brings a volume in order")),
+        Error::Unsupported(_) => NotWritten::Else(format!("{error}; `plat check -p` brings a volume in order")),
         _ => NotWritten::Else(error.to_string()),
     })
 }
@@ -135,9 +135,9 @@ fn what_to_know(volume: &Volume) -> Vec<String> {
         warnings.push("mounted without what its journal holds: files may be old or damaged".into());
     }
     if raw.s_state.get() & STATE_ERROR != 0 {
-        warnings.push("marked as having errors; `e2fsck -fn` tells more".into());
+        warnings.push("marked as having errors; `plat check -n` tells more".into());
     } else if raw.s_state.get() & STATE_VALID == 0 && !volume.needs_recovery() {
-        warnings.push("was not cleanly unmounted; `e2fsck -fn` tells more".into());
+        warnings.push("was not cleanly unmounted; `plat check -n` tells more".into());
     }
     let orphans = raw.s_last_orphan.get() != 0 || volume.format().has_ro_compat(RoCompat::ORPHAN_PRESENT);
     if orphans && !volume.needs_recovery() {

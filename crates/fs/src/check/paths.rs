@@ -32,8 +32,8 @@ impl Outcome {
     /// Names of those that are no directories.
     fn files(&self, wanted: &HashSet<InodeNumber>) -> Named {
         let mut named = Named::new();
-        let is_file =
-            |inode: &InodeNumber| !matches!(self.facts.file_type(*inode), None | Some(FileType::Directory));
+        // Also what has no type: names may still lead to what is damaged.
+        let is_file = |inode: &InodeNumber| self.facts.file_type(*inode) != Some(FileType::Directory);
         let files: HashSet<_> = wanted.iter().filter(|inode| is_file(inode)).collect();
         for directory in &self.facts.directories {
             if named.len() == files.len() {

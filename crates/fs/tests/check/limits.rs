@@ -1,15 +1,19 @@
 //! Volumes at a limit: more subdirectories than may be counted, and no room for a repair.
 
+use std::sync::Arc;
+
 use ondisk::features::RoCompat;
 use ondisk::inode::LINKS_MAX;
-use platfs::check::Outcome;
+use platfs::check::{Options, Outcome, check};
+use platfs::device::{Device, FileDevice};
+use platfs::mkfs::{self, FsType, Plan};
 use platfs::ondisk::inode::Timestamp;
 use platfs::{Attributes, Error, InodeNumber, Kind, NewInode, Times, Volume, WriteOptions, ondisk};
 use testkit::scratch::Scratch;
 use testkit::{fsck, tool};
 
 use crate::directories::{entry, index, leaf};
-use crate::plant::{Image, assert_found, assert_undone, checked, ready, repaired};
+use crate::plant::{Ears, Image, assert_found, assert_undone, checked, ready, repaired};
 
 fn new(kind: Kind<'_>) -> NewInode<'_> {
     let times = Times::all(Timestamp::from_seconds(1_700_000_000));
@@ -34,6 +38,26 @@ fn fill_up(volume: &Volume) {
 
 fn free_blocks(image: &Image) -> u64 {
     image.volume().superblock().free_blocks_count()
+}
+
+/// What is not in use costs nothing: an empty volume of 15 TiB is checked in 64 MiB.
+#[test]
+fn memory_does_not_follow_the_size_of_a_volume() {
+    let scratch = Scratch::new("large");
+    let size = 15 << 40;
+    let file = std::fs::File::create_new(scratch.join("image")).unwrap();
+    file.set_len(size).unwrap();
+    let device = Arc::new(FileDevice::new(file).unwrap());
+    Plan::new(&mkfs::Options::new(FsType::Ext4), size).unwrap().write(&*device).unwrap();
+    let options = Options { threads: 2, memory: 64 << 20, ..Options::default() };
+    let mut ears = Ears::repairing();
+    let outcome = check(Arc::clone(&device) as Arc<dyn Device>, &options, &mut ears).unwrap();
+    assert_eq!(ears.heard, []);
+    assert_eq!(outcome.summary.blocks, size / 4096);
+    // What does not fit is refused, not judged by half of the facts.
+    let options = Options { memory: 12 << 20, ..options };
+    let refused = check(device, &options, &mut Ears::repairing()).err().map(|error| error.to_string());
+    assert!(refused.is_some_and(|words| words.contains("12 MiB")));
 }
 
 /// A directory of more subdirectories than links are counted, on a volume that does not say so.

@@ -1,0 +1,97 @@
+//! A check with its repairs in memory, and the second look at what came of them: whether a volume is repaired is
+//! found out, never assumed.
+
+use std::sync::Arc;
+
+use platfs::check::{Options, Outcome, Summary, check};
+use platfs::device::Device;
+
+use super::findings::{Findings, Listener, Policy};
+use super::names::Names;
+use super::progress::Meter;
+use crate::console::Failure;
+use crate::reading::no_superblock;
+
+/// Checks of what was repaired in memory: repairs of repairs settle in the first or the second.
+const ROUNDS: usize = 5;
+
+/// A check that was made, with its repairs in memory.
+pub struct Made {
+    /// What was told.
+    pub findings: Findings,
+    /// Paths of what it is about.
+    pub names: Names,
+    /// The volume as it was repaired in memory.
+    pub outcome: Outcome,
+    /// What a look at the repaired volume still finds.
+    pub left: u64,
+    /// Whether each repair, also those of later looks, loses nothing.
+    pub safe: bool,
+}
+
+/// Checks a device, and repairs it in memory as `policy` says. What was repaired is looked at again: without questions
+/// it is repaired further, until nothing is left or no more helps.
+///
+/// # Errors
+/// There is nothing to check.
+pub fn examine(
+    device: &Arc<dyn Device>,
+    name: &str,
+    options: &Options,
+    policy: Policy<'_>,
+    meter: &mut Meter,
+) -> Result<Made, Failure> {
+    let failed = |error: platfs::Error| {
+        let what = match &error {
+            platfs::Error::Corrupt(_) => no_superblock(&**device, name, &error),
+            _ => error.to_string(),
+        };
+        Failure::about(name, what)
+    };
+    let asked = matches!(policy, Policy::Ask(_));
+    let mut listener = Listener::new(policy, meter);
+    let outcome = check(Arc::clone(device), options, &mut listener).map_err(failed)?;
+    let findings = listener.findings;
+    let mut names = if findings.count() == 0 { Names::default() } else { Names::of(&findings, &outcome) };
+    if !asked && names.lack_any(&findings) {
+        // What a repair took away had its name before.
+        let mut silent = Meter::silent();
+        let mut looker = Listener::new(Policy::Look, &mut silent);
+        let before = check(Arc::clone(device), options, &mut looker).map_err(failed)?;
+        names.add(&findings, &before);
+    }
+    meter.clear();
+    let safe = findings.all_safe();
+    let mut made = Made { findings, names, outcome, left: 0, safe };
+    if !made.outcome.repaired.is_unchanged() {
+        let options = Options { superblock: None, ..options.clone() };
+        second_look(&mut made, &options, asked, meter).map_err(failed)?;
+        meter.clear();
+    }
+    Ok(made)
+}
+
+fn second_look(made: &mut Made, options: &Options, asked: bool, meter: &mut Meter) -> platfs::Result<()> {
+    let rounds = if asked { 1 } else { ROUNDS };
+    for _ in 0..rounds {
+        let policy = if asked { Policy::Look } else { Policy::All };
+        let mut listener = Listener::new(policy, meter);
+        let device = Arc::clone(&made.outcome.repaired) as Arc<dyn Device>;
+        let again = check(device, options, &mut listener)?;
+        made.left = listener.findings.count();
+        if made.left == 0 || asked {
+            break;
+        }
+        made.safe &= listener.findings.all_safe();
+        if again.repaired.is_unchanged() {
+            break;
+        }
+        again.repaired.apply().map_err(|source| platfs::Error::io("repairing further in memory", source))?;
+        made.outcome.summary = Summary {
+            issues: made.outcome.summary.issues,
+            repaired: made.outcome.summary.repaired,
+            ..again.summary
+        };
+    }
+    Ok(())
+}
