@@ -17,6 +17,7 @@ use ondisk::units::{Block, Cluster, InodeNumber};
 
 use super::Options;
 use super::paged::{Bits, Counters, Nibbles};
+use super::policies::Policies;
 use super::subject::Subject;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -52,6 +53,10 @@ pub(super) struct Facts {
     pub(super) altered: Bits,
     /// Type of each inode in use, as directory entries code it ([`FileType::entry_code`]).
     types: Nibbles,
+    /// Inodes that hold values of attributes, with attributes that refer to them.
+    pub(super) values: Bits,
+    /// Under which policy each inode is encrypted.
+    pub(super) policies: Policies,
     /// Links that each inode in use states, less those that nearly all of its type have.
     stated: Counters,
     /// Names found for each inode, `.` and `..` included.
@@ -97,6 +102,8 @@ impl Facts {
             used: Bits::new(inodes),
             altered: Bits::new(inodes),
             types: Nibbles::new(inodes),
+            values: Bits::new(inodes),
+            policies: Policies::new(inodes),
             stated: Counters::new(inodes),
             links: Counters::new(inodes),
             unread: AtomicBool::new(false),

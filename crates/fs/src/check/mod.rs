@@ -47,6 +47,7 @@ mod paged;
 mod paths;
 mod places;
 mod plausible;
+mod policies;
 mod quota;
 mod resize;
 mod shared;

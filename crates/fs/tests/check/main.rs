@@ -11,6 +11,7 @@ mod agreement;
 mod declined;
 mod directories;
 mod inodes;
+mod kept;
 mod limits;
 mod opening;
 mod paths;
