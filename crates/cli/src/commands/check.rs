@@ -26,7 +26,6 @@ use crate::check::{e2fsck, explain, facts, memory, stop, undo};
 use crate::console::{Console, Failure};
 use crate::door::{self, Shared};
 use crate::image;
-use crate::reading::no_superblock;
 use crate::text::Shown;
 use crate::writing::now;
 

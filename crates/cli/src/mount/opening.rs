@@ -83,7 +83,9 @@ fn open_to_write(name: &OsStr, options: &MountOptions) -> Result<Volume, NotWrit
         how = how.directories(policy);
     }
     Volume::open(Arc::clone(&device), &how).map_err(|error| match error {
-        Error::Unsupported(_) => NotWritten::Else(format!("{error}; `plat check -p` brings a volume in order")),
+        Error::Unsupported(_) => {
+            NotWritten::Else(format!("{error}; `plat check -p` brings a volume in order"))
+        }
         _ => NotWritten::Else(error.to_string()),
     })
 }

@@ -10,8 +10,8 @@ use rustix::io::Errno;
 use rustix::mount::MountFlags;
 use serde_json::Value;
 
-use super::in_use;
 use super::tree::STATISTICS;
+use crate::door;
 
 /// What an attribute can hold at most.
 const ROOM: usize = 1 << 16;
@@ -65,7 +65,7 @@ pub fn remount<'a>(
     directory: &Path,
     words: impl IntoIterator<Item = &'a str>,
 ) -> Result<Option<String>, String> {
-    match in_use::mounted_on(directory) {
+    match door::mounted_on(directory) {
         Some((kind, _)) if kind == "fuse.plat" => {}
         Some((kind, _)) => return Err(format!("a mount of type {kind}, not of plat")),
         None => return Err("nothing is mounted here".into()),

@@ -17,6 +17,7 @@ use ondisk::units::{Block, Cluster, InodeNumber};
 
 use super::Options;
 use super::paged::{Bits, Budget, Counters, Nibbles};
+use super::policies::Policies;
 use super::subject::Subject;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -52,6 +53,10 @@ pub(super) struct Facts {
     pub(super) altered: Bits,
     /// Type of each inode in use, as directory entries code it ([`FileType::entry_code`]).
     types: Nibbles,
+    /// Inodes that hold values of attributes, with attributes that refer to them.
+    pub(super) values: Bits,
+    /// Under which policy each inode is encrypted.
+    pub(super) policies: Policies,
     /// Links that each inode in use states, less those that nearly all of its type have.
     stated: Counters,
     /// Names found for each inode, `.` and `..` included.
@@ -90,6 +95,8 @@ impl Facts {
             used: Bits::within(inodes, &budget),
             altered: Bits::within(inodes, &budget),
             types: Nibbles::within(inodes, &budget),
+            values: Bits::within(inodes, &budget),
+            policies: Policies::within(inodes, &budget),
             stated: Counters::within(inodes, &budget),
             links: Counters::within(inodes, &budget),
             unread: AtomicBool::new(false),

@@ -9,6 +9,7 @@ use super::directories::Bounds;
 use super::facts::Facts;
 use super::issue::Place;
 use super::kinds::directories::{INODE_LINKS, INODE_UNATTACHED, INODE_UNATTACHED_EMPTY, LINKS_MANY};
+use super::kinds::inodes::VALUE_FLAG;
 use super::lost_found;
 use super::subject::Subject;
 use super::voice::{Finding, Report};
@@ -65,11 +66,20 @@ fn unattached(
     number: InodeNumber,
 ) -> Result<()> {
     let Ok(mut inode) = subject.inode(number) else { return Ok(()) };
-    // Values of attributes are referred to by attributes, not by names.
-    if inode.flags().contains(InodeFlags::EA_INODE) || facts.file_type(number).is_none() {
+    if facts.file_type(number).is_none() {
         return Ok(());
     }
     let place = Place::inode(number);
+    // A value that an attribute refers to counts that as a name, and does not come here.
+    if inode.flags().contains(InodeFlags::EA_INODE) {
+        let found = "holds the value of an attribute, but none refers to it";
+        if !report.found(&VALUE_FLAG, Finding::new(place.clone(), found, "the flag is cleared")) {
+            return Ok(());
+        }
+        let rest = inode.flags() - InodeFlags::EA_INODE;
+        inode.set_flags(rest);
+        subject.write_inode(&mut inode).map_err(|source| Error::io("staging an inode", source))?;
+    }
     if is_empty(&inode) {
         let finding = Finding::new(place, "an empty file", "the inode is freed");
         if facts.explains_lack(number, 1) || report.found(&INODE_UNATTACHED_EMPTY, finding) {

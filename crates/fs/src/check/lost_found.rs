@@ -31,7 +31,9 @@ fn staging(source: io::Error) -> Error {
 pub(super) fn adopt(subject: &mut Subject, facts: &mut Facts, report: &mut Report<'_>) -> Result<()> {
     let adopted = std::mem::take(&mut facts.adopted);
     let Some(first) = adopted.first().copied() else { return Ok(()) };
-    let Some(home) = find_or_make(subject, facts)? else {
+    // Where there is no room for it the root directory itself takes what fits.
+    let home = find_or_make(subject, facts)?.or_else(|| root_as_home(subject, facts));
+    let Some(home) = home else {
         directories::no_room(first, "lost+found cannot be made", report);
         adopted.into_iter().for_each(|inode| leave(facts, inode));
         return Ok(());
@@ -43,7 +45,9 @@ pub(super) fn adopt(subject: &mut Subject, facts: &mut Facts, report: &mut Repor
     let names = names.collect();
     let left = rebuild::add_names(subject, facts, home, names)?;
     if let Some(first) = left.first() {
-        directories::no_room(*first, "lost+found cannot grow", report);
+        let what =
+            if home == InodeNumber::ROOT { "lost+found cannot be made" } else { "lost+found cannot grow" };
+        directories::no_room(*first, what, report);
     }
     for inode in adopted {
         if left.contains(&inode) {
@@ -71,15 +75,24 @@ fn leave(facts: &Facts, inode: InodeNumber) {
     }
 }
 
-fn find_or_make(subject: &mut Subject, facts: &mut Facts) -> Result<Option<InodeNumber>> {
-    let found = edit::find(subject, InodeNumber::ROOT, NAME);
-    if let Some(inode) = found
-        && facts.used.contains(u64::from(inode.index()))
+/// The root directory, if names may be added to it.
+fn root_as_home(subject: &Subject, facts: &Facts) -> Option<InodeNumber> {
+    let (root, index) = (InodeNumber::ROOT, u64::from(InodeNumber::ROOT.index()));
+    (is_home(subject, facts, root) && !facts.dotdot_left.contains(index)).then_some(root)
+}
+
+/// Whether an inode is a directory that takes plain names.
+fn is_home(subject: &Subject, facts: &Facts, inode: InodeNumber) -> bool {
+    facts.used.contains(u64::from(inode.index()))
         && facts.file_type(inode) == Some(FileType::Directory)
         && subject
             .inode(inode)
             .is_ok_and(|inode| !inode.flags().intersects(InodeFlags::INLINE_DATA | InodeFlags::ENCRYPT))
-    {
+}
+
+fn find_or_make(subject: &mut Subject, facts: &mut Facts) -> Result<Option<InodeNumber>> {
+    let found = edit::find(subject, InodeNumber::ROOT, NAME);
+    if let Some(inode) = found.filter(|inode| is_home(subject, facts, *inode)) {
         return Ok(Some(inode));
     }
     // Where `..` is missing, and is to, the next name would be taken for it.

@@ -53,6 +53,7 @@ mod paged;
 mod paths;
 mod places;
 mod plausible;
+mod policies;
 mod protection;
 mod quota;
 mod resize;

@@ -21,7 +21,7 @@ impl Budget {
     }
 
     /// No bound: for what is small.
-    fn endless() -> Arc<Self> {
+    pub(super) fn endless() -> Arc<Self> {
         Budget::new(u64::MAX)
     }
 

@@ -139,6 +139,13 @@ fn spans(subject: &Subject) -> impl Iterator<Item = Span> {
     })
 }
 
+/// Where structures lie: first block and block behind the last of each, rising.
+pub(super) fn structures(subject: &Subject) -> Vec<(u64, u64)> {
+    let mut all: Vec<_> = spans(subject).map(|span| (span.start, span.end)).collect();
+    all.sort_unstable();
+    all
+}
+
 /// Claims the blocks of every structure. Where two have the same block, one of them is told of and moved.
 pub(super) fn claim(subject: &mut Subject, facts: &Facts, report: &mut Report<'_>) {
     // With bigalloc structures share clusters, which bits can't tell from sharing blocks.

@@ -99,11 +99,16 @@ fn usable(raw: &RawSuperblock) -> Result<Geometry> {
     if inodes < per_block || !inodes.is_multiple_of(8) || u64::from(inodes) > most {
         return bad(format!("{inodes} inodes per group are out of range, or no multiple of 8"));
     }
-    if geometry.first_meta_bg.is_some_and(|first| first > geometry.descriptor_blocks()) {
+    if begins_meta_groups_late(&geometry) {
         let (first, blocks) = (raw.s_first_meta_bg.get(), geometry.descriptor_blocks());
         return bad(format!("first meta group is {first}, of {blocks}"));
     }
     Ok(geometry)
+}
+
+/// Whether meta groups are said to begin behind the last one.
+fn begins_meta_groups_late(geometry: &Geometry) -> bool {
+    geometry.first_meta_bg.is_some_and(|first| first > geometry.descriptor_blocks())
 }
 
 /// The superblock itself, if a check can go by it.
@@ -245,6 +250,10 @@ fn derived(primary: Option<RawSuperblock>, why: Error, report: &mut Report<'_>) 
     raw.s_checksum_type = u8::from(raw.features().metadata_csum());
     // Only new files are placed by it.
     raw.s_log_groups_per_flex = if raw.s_log_groups_per_flex > 31 { 0 } else { raw.s_log_groups_per_flex };
+    // Then all descriptors lie where meta groups have them.
+    if Geometry::from_superblock(&raw).is_ok_and(|geometry| begins_meta_groups_late(&geometry)) {
+        raw.s_first_meta_bg.set(0);
+    }
     let blocks = raw.blocks_count().saturating_sub(u64::from(raw.s_first_data_block.get()));
     let per_group = u64::from(raw.s_blocks_per_group.get()).max(1);
     let inodes = blocks.div_ceil(per_group).saturating_mul(u64::from(raw.s_inodes_per_group.get()));
@@ -346,9 +355,10 @@ fn backup_at(device: &dyn Device, offset: u64) -> Option<(u64, RawSuperblock)> {
     let geometry = usable(&raw).ok().filter(|_| is_sealed(&raw))?;
     // The field has 16 bits of the group's number; far groups are recognised by their place alone.
     let group = geometry.group_of_block(ondisk::units::Block(offset >> geometry.block_size.log2()))?;
-    let belongs = group != Group(0)
-        && geometry.superblock_offset(group) == offset
-        && low_u32(u64::from(raw.s_block_group_nr.get())) == group.0 & 0xFFFF;
+    let stated = u32::from(raw.s_block_group_nr.get());
+    // Revision 0 has no such field.
+    let numbered = stated == group.0 & 0xFFFF || raw.s_rev_level.get() == 0 && stated == 0;
+    let belongs = group != Group(0) && geometry.superblock_offset(group) == offset && numbered;
     belongs.then_some((offset, raw))
 }
 

@@ -501,7 +501,7 @@ fn first_block(image: &Image, path: &str) -> Block {
 }
 
 /// The bytes of a file as the library reads them.
-fn contents(bytes: &[u8], path: &str) -> Vec<u8> {
+pub fn contents(bytes: &[u8], path: &str) -> Vec<u8> {
     let device = platfs::device::MemoryDevice::from_bytes(bytes);
     let options = platfs::OpenOptions::new();
     let volume = platfs::Volume::open(std::sync::Arc::new(device), &options).unwrap();
@@ -513,7 +513,7 @@ fn contents(bytes: &[u8], path: &str) -> Vec<u8> {
 }
 
 /// Plants blocks with two owners; what both read stays as it is.
-fn shared(base: &str, plant: impl Fn(&mut Image), readable: &[&str], expected: &[&str]) {
+pub fn shared(base: &str, plant: impl Fn(&mut Image), readable: &[&str], expected: &[&str]) {
     planted(base, &plant, expected);
     if crate::plant::ready("shared") {
         let mut image = Image::of(base);

@@ -20,8 +20,8 @@ use crate::check::issue::Place;
 use crate::check::kinds::Kind;
 use crate::check::kinds::directories::{
     DIRECTORY_DOT, DIRECTORY_DOT_LENGTH, DIRECTORY_DOTDOT, ENTRY_BROKEN, ENTRY_DOT, ENTRY_DOTDOT,
-    ENTRY_DUPLICATE, ENTRY_ENCRYPTED, ENTRY_NAME, ENTRY_NO_NAME, ENTRY_OUTSIDE, ENTRY_RESERVED, ENTRY_ROOT,
-    ENTRY_SELF, ENTRY_TYPE, ENTRY_UNUSED, INDEX_HASH,
+    ENTRY_DUPLICATE, ENTRY_ENCODING, ENTRY_ENCRYPTED, ENTRY_NAME, ENTRY_NO_NAME, ENTRY_OUTSIDE, ENTRY_POLICY,
+    ENTRY_RESERVED, ENTRY_ROOT, ENTRY_SELF, ENTRY_TYPE, ENTRY_UNUSED, ENTRY_VALUE, INDEX_HASH,
 };
 use crate::check::voice::{Finding, Voice};
 
@@ -205,10 +205,27 @@ impl Examiner<'_> {
             return at;
         }
         self.facts.names_lost();
+        if before.is_none() && next - at < dirent::MIN_ENTRY_LEN {
+            // Too short for an unused entry, and none is ahead to take it in: what follows moves up.
+            self.move_up(bytes, at, next);
+            return at;
+        }
         bytes.get_mut(at..next).unwrap_or_default().fill(0);
         let first = before.map_or(at, |(first, _)| first);
         self.put_len(bytes, first, next - first);
         next
+    }
+
+    /// Moves the sound entries from `next` on up to `at`; the last of them takes in what that leaves free.
+    fn move_up(&self, bytes: &mut [u8], at: usize, next: usize) {
+        let end = bytes.len();
+        bytes.copy_within(next.., at);
+        bytes.get_mut(end - (next - at)..).unwrap_or_default().fill(0);
+        let moved = bytes.get(at..end - (next - at)).unwrap_or_default();
+        let last = entries_without_tail(moved, self.layout).map_while(Result::ok).last();
+        if let Some((offset, len)) = last.map(|entry| (entry.offset, entry.len)) {
+            self.put_len(bytes, at + offset, len + (next - at));
+        }
     }
 
     fn put_len(&self, bytes: &mut [u8], at: usize, len: usize) {
@@ -236,9 +253,20 @@ impl Examiner<'_> {
             Some(&ENTRY_RESERVED)
         } else if !self.facts.used.contains(u64::from(inode.index())) {
             Some(&ENTRY_UNUSED)
+        } else if self.facts.values.contains(u64::from(inode.index())) {
+            Some(&ENTRY_VALUE)
         } else {
             None
         }
+    }
+
+    /// Whether a file may be in this encrypted directory: what has contents is encrypted as the directory is.
+    fn has_policy(&self, inode: InodeNumber) -> bool {
+        let has_contents = matches!(
+            self.facts.file_type(inode),
+            Some(FileType::Regular | FileType::Directory | FileType::Symlink)
+        );
+        !has_contents || self.facts.policies.agree(self.inode.number(), inode)
     }
 
     /// Why an entry behind the first two is to be removed.
@@ -251,6 +279,7 @@ impl Examiner<'_> {
             b".." => Some(&ENTRY_DOTDOT),
             _ if seen.inode == InodeNumber::ROOT => Some(&ENTRY_ROOT),
             _ if unfit.is_none() && self.is_opaque() && name.len() < ENCRYPTED_MIN => Some(&ENTRY_ENCRYPTED),
+            _ if unfit.is_none() && self.is_opaque() && !self.has_policy(seen.inode) => Some(&ENTRY_POLICY),
             _ => unfit,
         }
     }
@@ -329,7 +358,7 @@ impl Examiner<'_> {
         let name = bytes.get(seen.name.clone()).unwrap_or_default();
         let bad = |byte: &u8| matches!(byte, 0 | b'/');
         if !name.iter().any(bad) {
-            return false;
+            return self.encoding(bytes, seen, spot, voice);
         }
         let changed = voice.found(&ENTRY_NAME, || {
             let place = self.place(spot).named(name);
@@ -339,6 +368,28 @@ impl Examiner<'_> {
             let name = bytes.get_mut(seen.name.clone()).unwrap_or_default();
             name.iter_mut().filter(|byte| bad(byte)).for_each(|byte| *byte = b'_');
             // The name's hash is another one now.
+            self.whole.rebuild |= self.hasher.is_some();
+        }
+        changed
+    }
+
+    /// Names without case are UTF-8.
+    fn encoding(&mut self, bytes: &mut [u8], seen: &Seen, spot: &Spot, voice: &mut Voice<'_, '_>) -> bool {
+        let name = bytes.get(seen.name.clone()).unwrap_or_default();
+        if !self.inode.flags().contains(InodeFlags::CASEFOLD) || std::str::from_utf8(name).is_ok() {
+            return false;
+        }
+        let changed = voice.found(&ENTRY_ENCODING, || {
+            let place = self.place(spot).named(name);
+            Finding::new(place, format!("inode {}", seen.inode), "the bytes become underscores")
+        });
+        if changed {
+            let mut right = Vec::with_capacity(name.len());
+            for part in name.utf8_chunks() {
+                right.extend_from_slice(part.valid().as_bytes());
+                right.resize(right.len() + part.invalid().len(), b'_');
+            }
+            put(bytes, seen.name.start, &right);
             self.whole.rebuild |= self.hasher.is_some();
         }
         changed

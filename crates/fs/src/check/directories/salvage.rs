@@ -11,7 +11,9 @@ use ondisk::units::InodeNumber;
 /// `inodes` is the highest number that an entry may name; `opaque` names may hold any byte.
 pub(super) fn next_sound(region: &[u8], layout: Layout, at: usize, inodes: u32, opaque: bool) -> usize {
     let end = region.len();
-    let from = at.next_multiple_of(4).saturating_add(12);
+    // One that covers its own head only has the next where it says.
+    let stated = region.get(at + 4..at + 6) == Some(&[8, 0]);
+    let from = at.next_multiple_of(4).saturating_add(if stated { 8 } else { 12 });
     let mut sound = vec![false; end / 4 + 1];
     if let Some(last) = sound.get_mut(end / 4) {
         *last = true;

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
 
-use ondisk::features::Compat;
+use ondisk::features::{Compat, Incompat};
 use ondisk::inode::{Inode, InodeFlags};
 use ondisk::units::{Block, InodeNumber, join_u64};
 use ondisk::xattr::{self, Entry, NameIndex, RawHeader, Value};
@@ -17,8 +17,8 @@ use crate::check::facts::Facts;
 use crate::check::issue::Place;
 use crate::check::kinds::Kind;
 use crate::check::kinds::inodes::{
-    VALUE_REFERENCES, XATTR_BLOCK, XATTR_BLOCK_CHECKSUM, XATTR_HASH, XATTR_NAME, XATTR_REFERENCES,
-    XATTR_STRUCTURE, XATTR_VALUE, XATTR_VALUE_INODE,
+    VALUE_FEATURE, VALUE_REFERENCES, XATTR_BLOCK, XATTR_BLOCK_CHECKSUM, XATTR_HASH, XATTR_NAME,
+    XATTR_REFERENCES, XATTR_STRUCTURE, XATTR_VALUE, XATTR_VALUE_INODE,
 };
 use crate::check::subject::Subject;
 use crate::check::voice::{Finding, Report};
@@ -166,6 +166,7 @@ fn settle_value(
     }
     // What refers to it counts as one name.
     facts.links.raise(index);
+    facts.values.insert(index);
     let stated = references(&inode);
     // Values that Lustre wrote have no count; their times are all the same.
     if stated == seen || inode.raw().i_ctime.get() == inode.raw().i_atime.get() {
@@ -266,6 +267,10 @@ impl Examination<'_, '_, '_, '_> {
         let inside = self.pass.special.is_ordinary(number) && number.get() <= subject.geometry.inodes();
         let inode = inside.then(|| read_inode(subject, number)).flatten();
         let inode = inode.ok_or_else(|| format!("inode {number} can't hold it"))?;
+        let size = seen.raw.e_value_size.get();
+        if size == 0 || u64::from(size) != inode.size() {
+            return Err(format!("{size} bytes, and inode {number} has {}", inode.size()));
+        }
         let entry = Entry { value: Value::Inode { number, size: 0 }, ..seen.entry() };
         let marked = inode.flags().contains(InodeFlags::EA_INODE);
         if entry.agrees_with_value_inode(inode.raw().i_atime.get()) {
@@ -281,6 +286,20 @@ impl Examination<'_, '_, '_, '_> {
         }
         judged.values.push(number);
         Ok(())
+    }
+
+    /// Values in inodes of their own need a feature.
+    fn value_feature(&mut self, values: &[InodeNumber]) {
+        let (Some(number), false) = (values.first(), self.subject().has_incompat(Incompat::EA_INODE)) else {
+            return;
+        };
+        if !self.pass.special.wants_values()
+            && self.tell_quietly(&VALUE_FEATURE, || {
+                Words::new(format!("the value of an attribute is in inode {number}"), "the feature is set")
+            })
+        {
+            self.pass.special.want_values();
+        }
     }
 
     /// Inodes with values that lack their flag get it.
@@ -333,6 +352,7 @@ impl Examination<'_, '_, '_, '_> {
             self.cut();
         }
         self.scratch.spans = spans;
+        self.value_feature(&values);
         self.mark_values(&unmarked);
         self.scratch.held.values.extend(values);
     }
@@ -422,6 +442,7 @@ impl Examination<'_, '_, '_, '_> {
             }
         }
         self.scratch.spans = spans;
+        self.value_feature(&values);
         self.mark_values(&unmarked);
         self.scratch.held.block_values = values;
         Some(shared)

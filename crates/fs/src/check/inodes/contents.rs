@@ -1,12 +1,13 @@
 //! Contents: the map or the bytes in the inode, and the size and count of blocks that must agree with it.
 
 use ondisk::block_map;
+use ondisk::dirent;
 use ondisk::features::{Compat, Incompat, RoCompat};
 use ondisk::inode::{FileType, InodeFlags};
-use ondisk::units::{high_u32, join_u64, low_u16, low_u32};
+use ondisk::units::{Block, InodeNumber, high_u32, join_u64, low_u16, low_u32};
 
 use super::fields::word;
-use super::record::{Examination, Words};
+use super::record::{Claim, Examination, Words};
 use super::special::Role;
 use crate::check::kinds::inodes::{
     DIRECTORY_EMPTY_MAP, INODE_BLOCKS, INODE_INDEX_FLAG, INODE_SIZE, MAP_BLOCKS_IN_CLUSTERS,
@@ -37,6 +38,9 @@ impl Examination<'_, '_, '_, '_> {
     /// Whether `i_block` leads to blocks, as far as type, size and counts tell.
     pub(super) fn has_blocks(&self) -> bool {
         let inode = self.inode();
+        if self.pass.special.role(inode.number()) == Role::BadBlocks {
+            return !self.has(InodeFlags::INLINE_DATA);
+        }
         match inode.file_type() {
             Some(FileType::Symlink) if self.attribute_block().0 == 0 => inode.raw().i_blocks_lo.get() != 0,
             Some(FileType::Symlink) => {
@@ -87,8 +91,8 @@ impl Examination<'_, '_, '_, '_> {
         let visible = matches!(role, Role::Ordinary | Role::Root);
         let file_type = self.inode().file_type().filter(|_| visible);
         self.index_flag();
-        if file_type == Some(FileType::Directory) && !inline && clusters == 0 {
-            return self.empty_directory();
+        if file_type == Some(FileType::Directory) && !inline && mapped.end == 0 {
+            return self.empty_directory(attributes + self.charged);
         }
         self.size(&mapped, inline);
         self.count_of_blocks(clusters);
@@ -113,14 +117,48 @@ impl Examination<'_, '_, '_, '_> {
         }
     }
 
-    fn empty_directory(&mut self) {
-        if self.tell(&DIRECTORY_EMPTY_MAP, |_| {
-            Words::new("a directory without a block", "it is cleared; what it led to goes to lost+found")
+    /// A directory without a block of names. One that has pointer blocks at least lost what was below them,
+    /// and goes on in one of these.
+    fn empty_directory(&mut self, others: u64) {
+        let node = self.scratch.claims.iter().find(|claim| claim.node).map(|claim| claim.start);
+        let node = node.filter(|node| !self.has(InodeFlags::EXTENTS) && !self.is_foreign(*node));
+        if !self.tell(&DIRECTORY_EMPTY_MAP, |_| match node {
+            Some(_) => Words::new(
+                "a directory with pointer blocks and nothing behind them",
+                "it becomes an empty one; what it led to goes to lost+found",
+            ),
+            None => {
+                Words::new("a directory without a block", "it is cleared; what it led to goes to lost+found")
+            }
         }) {
-            self.clear();
-        } else {
-            self.use_as(Some(FileType::Directory), false);
+            return self.use_as(Some(FileType::Directory), false);
         }
+        match node {
+            Some(node) => self.begin_directory(node, others),
+            None => self.clear(),
+        }
+    }
+
+    /// Makes the directory one of a single block without names. The pass over the tree finds its parent.
+    fn begin_directory(&mut self, block: Block, others: u64) {
+        let subject = self.subject();
+        let mut bytes = vec![0; subject.block_len()];
+        dirent::init_directory(&mut bytes, subject.layout(), self.inode().number(), InodeNumber::ROOT);
+        subject.seed_of(self.inode()).seal_directory_leaf(&mut bytes);
+        self.stage(block, &bytes);
+        let i_block = &mut self.scratch.inode.raw_mut().i_block;
+        i_block.fill(0);
+        if let Some(slot) = i_block.first_chunk_mut() {
+            *slot = low_u32(block.0).to_le_bytes();
+        }
+        self.drop_flags(InodeFlags::INDEX);
+        self.scratch.inode.set_size(bytes.len() as u64);
+        self.scratch.claims.clear();
+        self.scratch.claims.push(Claim { start: block, count: 1, node: false });
+        self.lose_names();
+        self.cut();
+        self.count_of_blocks(1 + others);
+        self.use_as(Some(FileType::Directory), false);
     }
 
     /// The size against the map.
@@ -186,7 +224,7 @@ impl Examination<'_, '_, '_, '_> {
     }
 
     /// The count of blocks that are charged to the inode.
-    fn count_of_blocks(&mut self, clusters: u64) {
+    pub(super) fn count_of_blocks(&mut self, clusters: u64) {
         if self.is_hurd() {
             return;
         }
@@ -219,7 +257,7 @@ impl Examination<'_, '_, '_, '_> {
     /// Volumes of clusters map files by extents only.
     fn pointers_in_clusters(&mut self, clusters: u64) {
         let number = self.inode().number();
-        let counted = number == ondisk::units::InodeNumber::ROOT || self.pass.special.is_ordinary(number);
+        let counted = number == InodeNumber::ROOT || self.pass.special.is_ordinary(number);
         if clusters > 0
             && counted
             && self.subject().has_ro_compat(RoCompat::BIGALLOC)

@@ -37,6 +37,7 @@ impl Examination<'_, '_, '_, '_> {
         if found == Some(true) {
             return;
         }
+        self.pass.facts.policies.forget(self.inode().number());
         if self.tell(&ENCRYPTION_CONTEXT, |_| {
             let found = if found.is_none() { "there is no context" } else { "the context makes no sense" };
             Words::new(format!("marked as encrypted, but {found}"), "the flag is cleared")
@@ -49,11 +50,20 @@ impl Examination<'_, '_, '_, '_> {
     fn encryption_context(&self) -> Option<bool> {
         let here = xattr::in_inode(self.inode()).unwrap_or_default();
         if let Some(value) = context(&here) {
-            return Some(is_context(value));
+            return Some(self.note_context(value));
         }
         let block = self.attribute_block();
         let bytes = (block.0 != 0).then(|| self.subject().block(block).ok()).flatten()?;
         let (_, entries) = xattr::in_block(block, &bytes).ok()?;
-        context(&entries).map(is_context)
+        context(&entries).map(|value| self.note_context(value))
+    }
+
+    /// Whether a context makes sense; then it is known to the pass over names.
+    fn note_context(&self, value: &[u8]) -> bool {
+        let right = is_context(value);
+        if right {
+            self.pass.facts.policies.note(self.inode().number(), value);
+        }
+        right
     }
 }

@@ -17,6 +17,10 @@ use crate::check::kinds::inodes::{
     EXTENT_NODE, EXTENT_NODE_CHECKSUM, EXTENT_NODE_DEPTH, EXTENT_ORDER, EXTENT_RANGE, EXTENT_ROOT,
 };
 
+/// Levels below a root that are followed: deeper than any tree that a program wrote, and few enough for the
+/// stack. Trees deeper than [`MAX_DEPTH`] are written anew.
+const DEEPEST: u16 = 32;
+
 /// File blocks that a node may map: from one on, up to where its right neighbour begins.
 #[derive(Clone, Copy)]
 struct Bounds {
@@ -45,10 +49,25 @@ impl Examination<'_, '_, '_, '_> {
         if self.voice.is_silent() || !walk.mends || walk.leaves {
             return walk.mapped;
         }
+        if walk.lent && !self.fits(&walk) {
+            // Its own nodes do not hold it. First it gets copies of those that are not; the next check goes on.
+            return walk.mapped;
+        }
         self.lose_names();
         // A tree of the same entries or fewer, packed, needs no more nodes than it had.
         let nodes = self.rebuild(&walk.kept, &walk.own, || None);
         self.recount(&walk.kept, &nodes, claims)
+    }
+
+    /// Whether the nodes that are the tree's own hold all that is left of it.
+    fn fits(&self, walk: &Walk) -> bool {
+        let per_node = usize::from(extent::capacity(self.subject().block_len()));
+        let (mut level, mut nodes) = (walk.kept.len(), 0);
+        while level > 4 {
+            level = level.div_ceil(per_node);
+            nodes += level;
+        }
+        nodes <= walk.own.len()
     }
 
     /// Walks the tree.
@@ -76,7 +95,7 @@ impl Examination<'_, '_, '_, '_> {
     }
 
     /// Levels below the root: what it says, unless the nodes below it or its entries agree on something
-    /// else. At most [`MAX_DEPTH`].
+    /// else. At most [`DEEPEST`].
     fn true_depth(&self, root: &[u8]) -> u16 {
         let head = Head::read(root);
         let mut bytes = vec![0; self.subject().block_len()];
@@ -86,8 +105,7 @@ impl Examination<'_, '_, '_, '_> {
             let read =
                 self.subject().geometry.contains(node, 1) && self.subject().read(node, &mut bytes).is_ok();
             let depth = Head::read(&bytes).depth;
-            if read && is_extent_head(&bytes) && (depth != 0 || self.are_extents(&bytes)) && depth < MAX_DEPTH
-            {
+            if read && is_extent_head(&bytes) && (depth != 0 || self.are_extents(&bytes)) && depth < DEEPEST {
                 below.push(depth + 1);
             }
         }
@@ -98,7 +116,7 @@ impl Examination<'_, '_, '_, '_> {
             Some(depth) if (depth == 1 || below.len() > 1) && below.iter().all(|other| *other == depth) => {
                 depth
             }
-            _ => stated.min(MAX_DEPTH),
+            _ => stated.min(DEEPEST),
         }
     }
 
@@ -178,7 +196,7 @@ impl Examination<'_, '_, '_, '_> {
     fn subtree(&mut self, child: Child, depth: u16, bounds: Bounds, walk: &mut Walk) {
         let mut bytes = self.scratch.nodes.pop().unwrap_or_default();
         bytes.resize(self.subject().block_len(), 0);
-        match self.read_node(child, &mut bytes) {
+        match self.read_node(child, depth, &mut bytes) {
             Ok(()) => self.child(child, &bytes, depth, bounds, walk),
             Err(problem) => {
                 let at = (Some(child.node), Some(u64::from(child.logical.0)));
@@ -193,7 +211,7 @@ impl Examination<'_, '_, '_, '_> {
         self.scratch.nodes.push(bytes);
     }
 
-    fn read_node(&self, child: Child, bytes: &mut [u8]) -> Result<(), String> {
+    fn read_node(&self, child: Child, depth: u16, bytes: &mut [u8]) -> Result<(), String> {
         let subject = self.subject();
         if !subject.geometry.contains(child.node, 1) {
             return Err("the node lies outside the volume".into());
@@ -201,11 +219,11 @@ impl Examination<'_, '_, '_, '_> {
         if !self.may_read_node() {
             return Err("maps lead to more nodes than the volume has blocks".into());
         }
-        if self.is_foreign(child.node) {
-            return Err("the node belongs to something else".into());
-        }
         subject.read(child.node, bytes).map_err(|problem| problem.to_string())?;
         let head = Head::read(bytes);
+        if self.is_foreign(child.node) && !self.is_own_in_foreign(depth, bytes) {
+            return Err("the node belongs to something else".into());
+        }
         if !is_extent_head(bytes) {
             let Head { magic, count, capacity, .. } = head;
             return Err(format!("no node: magic {magic:#06x}, {count} entries of at most {capacity}"));
@@ -214,6 +232,14 @@ impl Examination<'_, '_, '_, '_> {
             return Err("a node without entries".into());
         }
         Ok(())
+    }
+
+    /// Whether a block that something else claims holds a node of this tree all the same: then the tree gets a
+    /// copy of it, as of any block that is shared.
+    fn is_own_in_foreign(&self, depth: u16, bytes: &[u8]) -> bool {
+        is_extent_head(bytes)
+            && Head::read(bytes).depth == depth
+            && self.subject().seed_of(self.inode()).extent_node_is_right(bytes)
     }
 
     fn child(&mut self, child: Child, bytes: &[u8], depth: u16, bounds: Bounds, walk: &mut Walk) {
@@ -244,7 +270,11 @@ impl Examination<'_, '_, '_, '_> {
         self.claim_node(&mut mapped, child.node);
         walk.mapped = mapped;
         if !self.voice.is_silent() {
-            walk.own.push(child.node);
+            if self.is_foreign(child.node) {
+                walk.lent = true;
+            } else {
+                walk.own.push(child.node);
+            }
         }
     }
 

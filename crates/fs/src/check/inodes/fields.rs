@@ -10,7 +10,8 @@ use ondisk::xattr;
 use super::record::{Examination, Words};
 use crate::check::kinds::inodes::{
     INODE_CASEFOLD, INODE_EXTENTS_FEATURE, INODE_EXTENTS_FLAG, INODE_EXTRA_SIZE, INODE_FRAGMENT,
-    INODE_HIGH_FIELD, INODE_IMAGIC, INODE_INLINE_AND_EXTENTS, INODE_TIME_EPOCH, XATTR_BLOCK_PLACE,
+    INODE_HIGH_FIELD, INODE_IMAGIC, INODE_INLINE_AND_EXTENTS, INODE_TIME_EPOCH, VALUE_FLAG,
+    XATTR_BLOCK_PLACE,
 };
 
 /// Creator of volumes of the GNU Hurd, which uses some fields of inodes in its own way.
@@ -63,6 +64,7 @@ impl Examination<'_, '_, '_, '_> {
         {
             self.drop_flags(InodeFlags::CASEFOLD);
         }
+        self.value_flag();
         if self.has(InodeFlags::INLINE_DATA) && self.has(InodeFlags::EXTENTS) {
             self.inline_and_extents();
         }
@@ -71,6 +73,24 @@ impl Examination<'_, '_, '_, '_> {
         }
         if !self.is_over() {
             self.extents_flag();
+        }
+    }
+
+    /// Values of attributes are in regular files only. What should be a file and is none is given up by other
+    /// rules.
+    fn value_flag(&mut self) {
+        let is_value = match self.inode().file_type() {
+            Some(FileType::Regular) => true,
+            Some(_) => false,
+            None => self.inode().links() == 0 || self.pass.special.is_ordinary(self.inode().number()),
+        };
+        if self.has(InodeFlags::EA_INODE)
+            && !is_value
+            && self.tell(&VALUE_FLAG, |_| {
+                Words::new("holds the value of an attribute, but is no regular file", "the flag is cleared")
+            })
+        {
+            self.drop_flags(InodeFlags::EA_INODE);
         }
     }
 
@@ -121,11 +141,11 @@ impl Examination<'_, '_, '_, '_> {
             return;
         }
         let head = is_extent_head(&self.inode().raw().i_block);
-        let feature = self.subject().has_incompat(Incompat::EXTENTS);
+        let feature = self.subject().has_incompat(Incompat::EXTENTS) || self.pass.special.wants_extents();
         let flag = self.has(InodeFlags::EXTENTS);
-        if flag && !feature && !self.pass.special.wants_extents() {
+        if flag && !feature {
             self.extents_without_feature(head);
-        } else if feature
+        } else if (feature || self.pass.special.has_trees())
             && !flag
             && head
             && matches!(self.inode().file_type(), Some(FileType::Regular | FileType::Directory))
@@ -135,11 +155,17 @@ impl Examination<'_, '_, '_, '_> {
         {
             let flags = self.inode().flags() | InodeFlags::EXTENTS;
             self.scratch.inode.set_flags(flags);
+            if !feature {
+                self.pass.special.want_extents();
+            }
         }
     }
 
     fn extents_without_feature(&mut self, head: bool) {
         let pointers = self.could_be_pointers();
+        if head {
+            self.pass.special.note_tree();
+        }
         let mends = self.tell(&INODE_EXTENTS_FEATURE, |_| {
             let repair = match (head, pointers) {
                 (true, _) => "the feature is set",

@@ -11,7 +11,7 @@ use super::map::Walk;
 use super::record::Examination;
 use super::special::Role;
 use crate::check::kinds::Kind;
-use crate::check::kinds::inodes::{DIRECTORY_TOO_LARGE, POINTER_BLOCK, POINTER_RANGE};
+use crate::check::kinds::inodes::{BAD_BLOCKS, DIRECTORY_TOO_LARGE, POINTER_BLOCK, POINTER_RANGE};
 
 /// What becomes of the inode that keeps blocks for descriptors.
 const RESIZE_REPAIR: &str = "the inode is made anew; which blocks it has follows from the size of the volume";
@@ -78,7 +78,7 @@ impl Examination<'_, '_, '_, '_> {
     ) -> bool {
         let span = block_map::span(self.subject().geometry.block_size, depth);
         let most = self.most_directory_blocks().map_or(u64::MAX, |most| most + 1);
-        let (mut outside, mut behind) = (Bad::default(), Bad::default());
+        let (mut outside, mut behind, mut structures) = (Bad::default(), Bad::default(), Bad::default());
         let mut changed = false;
         for (at, index) in (0..bytes.len()).step_by(block_map::POINTER_LEN).zip(0..) {
             let pointer = u64::from(word(bytes, at));
@@ -90,6 +90,8 @@ impl Examination<'_, '_, '_, '_> {
                 &mut outside
             } else if depth == 0 && logical >= most || logical >= 1 << 32 {
                 &mut behind
+            } else if depth == 0 && self.is_bad_structure(Block(pointer)) {
+                &mut structures
             } else {
                 if depth == 0 {
                     self.pointed(pointer, logical, walk);
@@ -109,6 +111,7 @@ impl Examination<'_, '_, '_, '_> {
         for (bad, kind, what) in [
             (outside, &POINTER_RANGE, "lead outside the volume"),
             (behind, &DIRECTORY_TOO_LARGE, "are too many"),
+            (structures, &BAD_BLOCKS, "lead to structures of the volume"),
         ] {
             let cleared = self.bad_pointers(&bad, kind, what, (node, base), bytes);
             walk.mends |= cleared;
@@ -131,6 +134,8 @@ impl Examination<'_, '_, '_, '_> {
         let found = || format!("{} block pointers {what}, the first is {}", bad.count, bad.first);
         let repair = if self.is_resize() {
             RESIZE_REPAIR
+        } else if *kind == BAD_BLOCKS {
+            "the blocks are taken off the list, and used as before"
         } else {
             "the pointers are cleared: their parts of the file read as zeros"
         };
@@ -141,6 +146,11 @@ impl Examination<'_, '_, '_, '_> {
             clear(bytes, *at);
         }
         true
+    }
+
+    /// Whether this is the list of bad blocks, and the block in it belongs to a structure of the volume.
+    fn is_bad_structure(&self, block: Block) -> bool {
+        self.pass.special.role(self.inode().number()) == Role::BadBlocks && self.pass.is_structure(block)
     }
 
     /// A block of contents.

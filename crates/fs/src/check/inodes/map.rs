@@ -20,6 +20,8 @@ pub(super) struct Walk {
     pub(super) mends: bool,
     /// Whether something stays broken that can't be written anew.
     pub(super) leaves: bool,
+    /// Whether nodes of it lie in blocks of something else; only known aloud.
+    pub(super) lent: bool,
     /// What to keep; only gathered aloud.
     pub(super) kept: Vec<Extent>,
     /// Nodes that are the map's own; only gathered aloud.

@@ -22,12 +22,13 @@ mod special;
 mod types;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use ondisk::inode::FileType;
-use ondisk::units::InodeNumber;
+use ondisk::units::{Block, InodeNumber};
 
 use super::facts::{Directory, Facts};
+use super::places;
 use super::space;
 use super::subject::Subject;
 use super::voice::Report;
@@ -50,6 +51,9 @@ struct Pass<'a> {
     large: AtomicBool,
     /// Whether claims are still being gathered, so that what is claimed has another owner.
     guards: bool,
+    /// Where structures of the volume lie, from the first to behind the last block of each, rising; known where
+    /// somebody asked.
+    structures: OnceLock<Vec<(u64, u64)>>,
     suspects: Mutex<Vec<InodeNumber>>,
 }
 
@@ -70,8 +74,16 @@ impl<'a> Pass<'a> {
             nodes: AtomicU64::new(subject.geometry.blocks.saturating_mul(2)),
             large: AtomicBool::new(false),
             guards: true,
+            structures: OnceLock::new(),
             suspects: Mutex::default(),
         }
+    }
+
+    /// Whether a block belongs to a structure of the volume: 16 bytes of memory for each of these.
+    fn is_structure(&self, block: Block) -> bool {
+        let spans = self.structures.get_or_init(|| places::structures(self.subject));
+        let next = spans.partition_point(|(start, _)| *start <= block.0);
+        next.checked_sub(1).and_then(|at| spans.get(at)).is_some_and(|(_, end)| block.0 < *end)
     }
 
     /// Takes over what an examination found of an inode in use.

@@ -54,7 +54,10 @@ pub(super) struct Special {
     /// the volume is from a time when such times could be true.
     pub(super) low_time: u32,
     extents: AtomicBool,
+    /// Whether an inode has a tree and the flag for it, on a volume without the feature.
+    trees: AtomicBool,
     inline: AtomicBool,
+    values: AtomicBool,
     resize: AtomicBool,
 }
 
@@ -75,7 +78,9 @@ impl Special {
             uses_orphans: subject.has_compat(Compat::ORPHAN_FILE),
             low_time: if early { 0 } else { inodes },
             extents: AtomicBool::new(false),
+            trees: AtomicBool::new(false),
             inline: AtomicBool::new(false),
+            values: AtomicBool::new(false),
             resize: AtomicBool::new(false),
         }
     }
@@ -122,6 +127,16 @@ impl Special {
         self.extents.store(true, Ordering::Relaxed);
     }
 
+    /// An inode without doubt is mapped by extents: the feature was lost.
+    pub(super) fn note_tree(&self) {
+        self.trees.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether such an inode was seen.
+    pub(super) fn has_trees(&self) -> bool {
+        self.trees.load(Ordering::Relaxed)
+    }
+
     pub(super) fn wants_extents(&self) -> bool {
         self.extents.load(Ordering::Relaxed)
     }
@@ -135,6 +150,15 @@ impl Special {
         self.inline.load(Ordering::Relaxed)
     }
 
+    /// The feature for values in inodes of their own is to be set.
+    pub(super) fn want_values(&self) {
+        self.values.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn wants_values(&self) -> bool {
+        self.values.load(Ordering::Relaxed)
+    }
+
     /// The inode that keeps blocks for descriptors is to be made anew.
     pub(super) fn want_resize(&self) {
         self.resize.store(true, Ordering::Relaxed);
@@ -146,14 +170,13 @@ impl Special {
 
     /// The features of the volume, with those that repairs set.
     pub(super) fn features(&self, mut features: Features) -> Features {
-        features.incompat.set(
-            Incompat::EXTENTS,
-            features.incompat.contains(Incompat::EXTENTS) || self.extents.load(Ordering::Relaxed),
-        );
-        features.incompat.set(
-            Incompat::INLINE_DATA,
-            features.incompat.contains(Incompat::INLINE_DATA) || self.inline.load(Ordering::Relaxed),
-        );
+        for (feature, wanted) in [
+            (Incompat::EXTENTS, self.wants_extents()),
+            (Incompat::INLINE_DATA, self.wants_inline()),
+            (Incompat::EA_INODE, self.wants_values()),
+        ] {
+            features.incompat.set(feature, features.incompat.contains(feature) || wanted);
+        }
         features
     }
 }

@@ -135,8 +135,10 @@ impl Examination<'_, '_, '_, '_> {
             self.pass.facts.gave_up();
         }
         self.use_as(None, false);
-        let walked = self.indirect();
-        let _ = walked;
+        let mapped = self.indirect();
+        if self.cut {
+            self.count_of_blocks(mapped.clusters);
+        }
     }
 
     /// The type that the contents speak for.

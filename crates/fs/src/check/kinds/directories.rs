@@ -39,6 +39,14 @@ kinds! {
         "a name holds a slash or a zero byte",
         "A file with such a name cannot be opened: programs take the slash for the end of a directory's name and the zero byte for the end of the whole.",
         "Each such byte becomes an underscore.";
+    ENTRY_ENCODING = "entry-encoding", Wrong, asks:
+        "a name in a directory that ignores case is no UTF-8",
+        "Names without case are compared as UTF-8 text. Bytes that are none can't be, so that programs differ in whether they find the name.",
+        "Each byte that is no UTF-8 becomes an underscore.";
+    ENTRY_POLICY = "entry-policy", Damage, asks:
+        "a name in an encrypted directory leads to a file that is not encrypted as the directory is",
+        "Files, directories and symbolic links in an encrypted directory have its policy: the same key, used in the same way. Linux refuses to open one that differs.",
+        "The name is removed, and the file put into lost+found if it has no other name: there it can be opened.";
     ENTRY_OUTSIDE = "entry-outside", Damage, asks:
         "a name leads to an inode that the volume does not have",
         "The inode number of the entry is higher than that of the last inode. The entry was damaged; which file it named is not known.",
@@ -47,6 +55,10 @@ kinds! {
         "a name leads to an inode of the file system itself",
         "Some inodes hold the journal, quotas and the like and have no names.",
         "The name is removed; the inode stays as it is.";
+    ENTRY_VALUE = "entry-value", Wrong, asks:
+        "a name leads to the value of an attribute",
+        "Large values of attributes have inodes of their own, which attributes refer to and no name.",
+        "The name is removed; the value stays.";
     ENTRY_UNUSED = "entry-unused", Damage, asks:
         "a name leads to an inode that is not in use",
         "The file that had this name was removed or lost, or the number in the entry was damaged.",

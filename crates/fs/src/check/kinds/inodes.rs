@@ -31,6 +31,10 @@ kinds! {
         "a reserved inode has the wrong type",
         "The first inodes are for the volume's own use: hidden files of the journal and quota, or nothing at all.",
         "The mode is set to what it must be; the list of bad blocks is emptied where it looks like a file.";
+    BAD_BLOCKS = "bad-blocks-structures", Wrong, safe:
+        "the list of bad blocks names blocks of the volume's own structures",
+        "Nobody uses the blocks in the list; but the superblock, the descriptors, the bitmaps and the inode tables lie where they lie, whatever the list says of it. Most drives replace bad sectors by themselves.",
+        "The blocks are taken off the list, nothing is lost. If the device does fail there, copy it to a sound one.";
     INODE_VACANT = "inode-vacant", Wrong, safe:
         "an inode for a hidden file is in use, but the volume does not name it",
         "The journal, quota files and the orphan file are used only where the superblock says so; otherwise their inodes must be empty.",
@@ -211,6 +215,14 @@ kinds! {
         "the inode of a value counts the wrong number of attributes",
         "Attributes with the same large value share an inode, which counts them.",
         "The count is set to what was found.";
+    VALUE_FLAG = "xattr-value-flag", Wrong, safe:
+        "an inode is marked as the value of an attribute and is none",
+        "Large values of attributes have inodes of their own: regular files that have the mark and no name. Here something else has it, or no attribute refers to the file.",
+        "The mark is cleared. A file without a name is put into lost+found.";
+    VALUE_FEATURE = "xattr-value-feature", Wrong, safe:
+        "the value of an attribute is in an inode of its own, which the volume's features do not name",
+        "Old programs must be kept from volumes with such values; the superblock lost the feature for them.",
+        "The feature is set.";
     ENCRYPTION_CONTEXT = "encryption-context", Damage, asks:
         "an inode is marked as encrypted and does not say by what",
         "Each encrypted file or directory has an attribute that names the key and how it is used.",
