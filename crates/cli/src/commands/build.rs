@@ -131,7 +131,7 @@ impl Build {
         let is_plain_file = existing.as_ref().is_ok_and(|found| found.is_file());
         if spec.part == Part::Whole && (existing.is_err() || is_plain_file) {
             // The output asks again when it has all; by then a long source would have been read in vain.
-            door::replace(&followed(&spec.path)).map_err(|error| Failure::about(&shown, error))?;
+            door::replace(&followed(&spec.path)).map_err(|error| Failure::about(shown, error))?;
             return Ok(Target::File(spec.path));
         }
         let device = image::open_write(&self.image).map_err(|error| Failure::about(shown, error))?;

@@ -117,7 +117,7 @@ impl Mount {
             let shown = Shown(self.directory.as_os_str().as_bytes());
             if error.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error()) {
                 let what = format!("the server of the mount here is gone; `plat umount {shown}` frees it");
-                return Failure::about(&shown, what);
+                return Failure::about(shown, what);
             }
             Failure::about(shown, error)
         })?;

@@ -1,8 +1,16 @@
 use super::*;
 use crate::archive::Input;
 
+/// A block that may begin an archive.
+fn header() -> Vec<u8> {
+    let mut block = [0; 512];
+    crate::archive::header::seal(&mut block);
+    block.to_vec()
+}
+
 fn text() -> Vec<u8> {
-    let mut text: Vec<u8> = (0..300_000_u32).map(|i| i.to_le_bytes()[0]).collect();
+    let mut text = header();
+    text.extend((0..300_000_u32).map(|i| i.to_le_bytes()[0]));
     text.extend(vec![0; 1 << 20]);
     text
 }
@@ -60,8 +68,21 @@ fn broken_and_cut_streams_are_errors() {
 #[test]
 fn zeros_are_holes_of_the_spool() {
     use std::os::unix::fs::MetadataExt;
-    let packed = gzip(&vec![0; 8 << 20]);
+    let packed = gzip(&[header(), vec![0; (8 << 20) - 512]].concat());
     let section = unpacked(spool_stream(packed.as_slice(), "x", None).unwrap(), "x", None).unwrap();
     assert_eq!(section.bytes(), 8 << 20);
-    assert_eq!(section.file().metadata().unwrap().blocks(), 0);
+    let page = PIECE as u64 / 512;
+    assert!(section.file().metadata().unwrap().blocks() <= page, "only the header's piece is there");
+}
+
+#[test]
+fn what_no_archive_begins_with_is_not_read_to_its_end() {
+    let mut endless = std::io::repeat(0);
+    assert!(matches!(spool_stream(&mut endless, "x", None), Err(SourceError::NoArchive { .. })));
+    let mut endless = std::io::repeat(b'y');
+    assert!(matches!(spool_stream(&mut endless, "x", None), Err(SourceError::NoArchive { .. })));
+    let zeros = gzip(&vec![0; 1 << 20]);
+    assert!(matches!(spool_stream(zeros.as_slice(), "x", None), Err(SourceError::NoArchive { .. })));
+    // The end of an archive alone, as long as tar pads it.
+    assert_eq!(spooled(&[0; 10_240]).unwrap(), [0; 10_240]);
 }
