@@ -43,7 +43,7 @@ pub(super) fn deposit(
     device.flush().map_err(failed)?;
     let mut writing =
         Writing { device, log, sequence: end.sequence, at: end.at, crc: TransactionCrc::default() };
-    writing.body(&blocks.iter().collect::<Vec<_>>())?;
+    writing.body(&blocks.iter().map(|(block, bytes)| (*block, &**bytes)).collect::<Vec<_>>())?;
     device.flush().map_err(failed)?;
     writing.commit()?;
     device.flush().map_err(failed)
@@ -64,7 +64,7 @@ impl Writing<'_> {
         self.device.write_at(offset, bytes).map_err(failed)
     }
 
-    fn body(&mut self, blocks: &[(&u64, &Box<[u8]>)]) -> Result<()> {
+    fn body(&mut self, blocks: &[(u64, &[u8])]) -> Result<()> {
         let format = self.log.format;
         for chunk in blocks.chunks(format.tags_max()) {
             let mut copies = Vec::with_capacity(chunk.len());
@@ -72,7 +72,7 @@ impl Writing<'_> {
                 let mut copy = bytes.to_vec();
                 let escaped = escape(&mut copy);
                 let checksum = format.tag_checksum(self.sequence, &copy);
-                copies.push((Tag { block: **block, escaped, checksum }, copy));
+                copies.push((Tag { block: *block, escaped, checksum }, copy));
             }
             let tags: Vec<Tag> = copies.iter().map(|(tag, _)| *tag).collect();
             let mut descriptor = vec![0; format.block_len()];
