@@ -23,6 +23,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use crate::attach::Options;
+use crate::dispatch::BRINGS_ARGUMENT;
 use crate::service::{
     Access, Attributes, Caller, Change, Entry, FileType, Kind, Known, Listed, NewNode, Replace, Seek,
     Service, SetTime, Time, WriteFlags, is_before_write,
@@ -416,7 +417,11 @@ impl Filesystem for Adapter {
     ) {
         let room = usize::try_from(room).unwrap_or(usize::MAX);
         match self.service.control(caller(request), node.0, command, argument, room) {
-            Ok(answer) => reply.ioctl(0, &answer),
+            Ok(answer) => {
+                let changes = command & BRINGS_ARGUMENT != 0;
+                self.tell(node, if changes { Known::Stale } else { Known::Still });
+                reply.ioctl(0, &answer);
+            }
             Err(error) => reply.error(errno(error)),
         }
     }

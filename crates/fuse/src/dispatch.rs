@@ -13,8 +13,8 @@ use crate::wire::{self, Body, Header, Malformed, Out, Request};
 
 /// The bit of a mode that gives a file's group to who runs it.
 const SET_GROUP_ID: u16 = 0o2000;
-/// The bit of an `ioctl`'s number which says that it brings an argument.
-const BRINGS_ARGUMENT: u32 = 1 << 30;
+/// The bit of an `ioctl`'s number which says that it brings an argument: such a one changes attributes.
+pub(crate) const BRINGS_ARGUMENT: u32 = 1 << 30;
 
 /// Answers requests.
 #[derive(Clone)]

@@ -18,8 +18,9 @@ use rustix::fs::{
 use testkit::mount::{Mounted, have_loop_mount};
 use testkit::scratch::Scratch;
 
-/// Bytes of the file.
-const SIZE: u64 = 16 << 10;
+/// What the file holds.
+const CONTENTS: &[u8] = &[1; 16 << 10];
+const SIZE: u64 = CONTENTS.len() as u64;
 const BLOCK: u64 = 4 << 10;
 
 /// Our side of a case: a directory with `file`, `empty` (a directory) and `other`, and beside it `elsewhere`.
@@ -276,7 +277,7 @@ fn run_ours(volume: &Volume, name: &str, on_file: bool, flag: InodeFlags, verb: 
     let (file, other) = (make(directory, "file", Kind::File), make(directory, "other", Kind::File));
     make(directory, "empty", Kind::Directory);
     make(top, "elsewhere", Kind::File);
-    volume.writer(file, SIZE).unwrap().write_all_at(0, &[1; SIZE as usize]).unwrap();
+    volume.writer(file, SIZE).unwrap().write_all_at(0, CONTENTS).unwrap();
     volume.set_xattr(file, b"user.old", b"v").unwrap();
     for inode in if on_file { vec![file] } else { vec![directory, bare] } {
         let flags = volume.metadata(inode).unwrap().flags;
@@ -296,7 +297,7 @@ fn run_theirs(root: &Path, name: &str, on_file: bool, flag: IFlags, verb: OnThei
     for directory in ["", "d", "d/empty", "bare"] {
         fs::create_dir(top.join(directory)).unwrap();
     }
-    fs::write(top.join("d/file"), [1; SIZE as usize]).unwrap();
+    fs::write(top.join("d/file"), CONTENTS).unwrap();
     fs::write(top.join("d/other"), "").unwrap();
     fs::write(top.join("elsewhere"), "").unwrap();
     rustix::fs::setxattr(top.join("d/file"), "user.old", b"v", XattrFlags::empty()).unwrap();
@@ -344,6 +345,8 @@ fn flags_forbid_what_they_forbid_in_the_kernel() {
     );
 }
 
+const NAME: &str = "security.capability";
+
 /// What a program may do, in the form that setcap writes.
 fn capability() -> Vec<u8> {
     let mut value = 0x0200_0001_u32.to_le_bytes().to_vec();
@@ -362,7 +365,6 @@ fn new_contents_and_owners_take_capabilities_as_in_the_kernel() {
     drop(on_disk(&image, FsType::Ext4, ""));
     let kernel = Mounted::read_write(&image).unwrap();
     let volume = volume("");
-    const NAME: &str = "security.capability";
     let verbs =
         ["overwrite", "append by a writer", "truncate", "lengthen", "allocate", "punch", "zero", "chown"];
     let kept = ["chmod", "set times", "link", "move away", "set an attribute"];
@@ -371,7 +373,7 @@ fn new_contents_and_owners_take_capabilities_as_in_the_kernel() {
         let top = kernel.path().join(verb);
         fs::create_dir_all(top.join("d")).unwrap();
         let path = top.join("d/file");
-        fs::write(&path, [1; SIZE as usize]).unwrap();
+        fs::write(&path, CONTENTS).unwrap();
         let opened = OpenOptions::new().read(true).write(true).open(&path).unwrap();
         rustix::fs::setxattr(&path, NAME, &capability(), XattrFlags::empty()).unwrap();
         theirs(&Theirs { top: &top, opened: &opened }).unwrap();
@@ -380,7 +382,7 @@ fn new_contents_and_owners_take_capabilities_as_in_the_kernel() {
         let top = volume.create(ROOT, verb.as_bytes(), &new(Kind::Directory)).unwrap();
         let directory = volume.create(top, b"d", &new(Kind::Directory)).unwrap();
         let file = volume.create(directory, b"file", &new(Kind::File)).unwrap();
-        volume.writer(file, SIZE).unwrap().write_all_at(0, &[1; SIZE as usize]).unwrap();
+        volume.writer(file, SIZE).unwrap().write_all_at(0, CONTENTS).unwrap();
         volume.set_xattr(file, NAME.as_bytes(), &capability()).unwrap();
         ours(&Ours { volume: &volume, top, directory, file, other: file }).unwrap();
         let found = volume.xattr(file, NAME.as_bytes()).unwrap().is_some();

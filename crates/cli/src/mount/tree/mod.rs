@@ -369,10 +369,9 @@ impl Tree {
     fn take_back(&self, node: u64, times: u64) {
         if self.terms.writable
             && let Ok(number) = self.inode(node)
+            && self.volume.release(number, times)
         {
-            if self.volume.release(number, times) {
-                self.flagged().remove(&number);
-            }
+            self.flagged().remove(&number);
         }
     }
 
