@@ -52,7 +52,7 @@ done
 echo
 ratio "plat check, 2 threads" time 2 0.3
 ratio "plat check, 1 thread" time 2 0.6
-ratio "plat check, 2 threads" memory 3 1.0
-ratio "plat check, 1 thread" memory 3 1.0
+ratio "plat check, 2 threads" memory 3 1.25
+ratio "plat check, 1 thread" memory 3 1.25
 echo
 cargo run -q --release -p platfs --example check_small
