@@ -1,9 +1,9 @@
 //! What the passes have found so far: bits per cluster and bytes per inode, and a row per directory.
 //!
 //! Memory, where the volume is in use, in pages that appear with the first fact in them: 4 bits per cluster
-//! (claimed, shared, taken, given up); 15 bits per inode (used, altered, relinked, and 4 each of its type, the
+//! (claimed, shared, taken, given up); 16 bits per inode (used, altered, relinked, value, and 4 each of its type, the
 //! links it states, where these are unusual, and the names found), 16 more where a count is above 15; 12 bytes
-//! per directory. Excludes what only one pass needs.
+//! per directory; on volumes with encrypted files what [`Policies`] needs. Excludes what only one pass needs.
 //!
 //! Repairs leave word here of what they took and gave, so that bitmaps and counts that only follow
 //! from them are mended without another word: [`Facts::taken`], [`Facts::release`], [`Facts::altered`].

@@ -312,9 +312,14 @@ pub fn checked(bytes: &[u8]) -> (Vec<Issue>, Outcome) {
 
 /// Checks bytes and repairs what is decided for, by the number of the issue.
 pub fn decided(bytes: &[u8], decide: impl FnMut(usize) -> Decision) -> (Vec<Issue>, Outcome) {
-    let mut ears = Ears { heard: Vec::new(), decide };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-    let options = Options { threads: 2, now: Timestamp::from_seconds(now as i64), ..Options::default() };
+    decided_at(now as i64, bytes, decide)
+}
+
+/// The same at a time, which repairs write: for those that are compared.
+pub fn decided_at(now: i64, bytes: &[u8], decide: impl FnMut(usize) -> Decision) -> (Vec<Issue>, Outcome) {
+    let mut ears = Ears { heard: Vec::new(), decide };
+    let options = Options { threads: 2, now: Timestamp::from_seconds(now), ..Options::default() };
     let outcome = check(Arc::new(MemoryDevice::from_bytes(bytes)), &options, &mut ears).unwrap();
     (ears.heard, outcome)
 }

@@ -373,10 +373,11 @@ impl Examiner<'_> {
         changed
     }
 
-    /// Names without case are UTF-8.
+    /// Names without case are UTF-8 where the volume is strict about it.
     fn encoding(&mut self, bytes: &mut [u8], seen: &Seen, spot: &Spot, voice: &mut Voice<'_, '_>) -> bool {
         let name = bytes.get(seen.name.clone()).unwrap_or_default();
-        if !self.inode.flags().contains(InodeFlags::CASEFOLD) || std::str::from_utf8(name).is_ok() {
+        let judged = self.bounds.strict && self.inode.flags().contains(InodeFlags::CASEFOLD);
+        if !judged || std::str::from_utf8(name).is_ok() {
             return false;
         }
         let changed = voice.found(&ENTRY_ENCODING, || {

@@ -37,11 +37,16 @@ use crate::error::Result;
 /// Directories that a thread takes at once.
 const PIECE: usize = 128;
 
-/// Which inodes names may lead to.
+/// `s_encoding_flags`: names that are no text are refused.
+const ENCODING_STRICT: u16 = 1;
+
+/// Which inodes names may lead to, and what they may be.
 pub(super) struct Bounds {
     pub(super) inodes: u32,
     first: u32,
     special: [u32; 4],
+    /// Whether names in directories that ignore case must be UTF-8.
+    pub(super) strict: bool,
 }
 
 impl Bounds {
@@ -54,7 +59,8 @@ impl Bounds {
             raw.s_prj_quota_inum.get() * u32::from(quota),
             raw.s_orphan_file_inum.get() * u32::from(subject.has_compat(Compat::ORPHAN_FILE)),
         ];
-        Bounds { inodes: subject.geometry.inodes(), first: raw.first_inode(), special }
+        let strict = raw.s_encoding_flags.get() & ENCODING_STRICT != 0;
+        Bounds { inodes: subject.geometry.inodes(), first: raw.first_inode(), special, strict }
     }
 
     /// Whether an inode belongs to the file system itself and has no name.

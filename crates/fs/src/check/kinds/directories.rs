@@ -41,7 +41,7 @@ kinds! {
         "Each such byte becomes an underscore.";
     ENTRY_ENCODING = "entry-encoding", Wrong, asks:
         "a name in a directory that ignores case is no UTF-8",
-        "Names without case are compared as UTF-8 text. Bytes that are none can't be, so that programs differ in whether they find the name.",
+        "Names without case are compared as UTF-8 text. Volumes that are strict about it have no other names, and Linux finds no file by one.",
         "Each byte that is no UTF-8 becomes an underscore.";
     ENTRY_POLICY = "entry-policy", Damage, asks:
         "a name in an encrypted directory leads to a file that is not encrypted as the directory is",
