@@ -2,9 +2,11 @@
 //!
 //! Names first, then data: all directories then lie together at the front of the volume, each in one
 //! piece, and the data of a directory's files follow each other without a directory block between.
+//! Which file comes next where a free run ends is decided in `order`.
 
+use platfs::ondisk::inode::FileType;
 use platfs::ondisk::units::InodeNumber;
-use platfs::{Attributes, Kind, NewInode, Times, Volume};
+use platfs::{Attributes, DirName, Kind, NewInode, Times, Volume};
 
 use super::BuildError;
 use super::size::{Shape, may_be_inline};
@@ -21,17 +23,50 @@ pub trait Progress {
     fn advance(&mut self, bytes: u64);
 }
 
+/// A directory whose names are to be made.
+struct Open {
+    node: NodeId,
+    path: Vec<u8>,
+    parent: InodeNumber,
+}
+
+impl Open {
+    /// The path for messages.
+    fn shown(&self) -> &[u8] {
+        if self.path.is_empty() { b"/" } else { &self.path }
+    }
+}
+
+/// A name that a fresh volume has.
+fn known_name(entry: &platfs::DirEntry) -> DirName<'_> {
+    // Volumes that do not store types have directories only.
+    let file_type = entry.file_type.unwrap_or(FileType::Directory);
+    DirName { name: &entry.name, inode: entry.inode, file_type }
+}
+
+fn file_type(kind: NodeKind) -> FileType {
+    match kind {
+        NodeKind::Directory => FileType::Directory,
+        NodeKind::File => FileType::Regular,
+        NodeKind::Symlink => FileType::Symlink,
+        NodeKind::CharDevice => FileType::CharDevice,
+        NodeKind::BlockDevice => FileType::BlockDevice,
+        NodeKind::Fifo => FileType::Fifo,
+        NodeKind::Socket => FileType::Socket,
+    }
+}
+
 /// Copies names and attributes; remembers which inode each node became.
 pub struct Filler<'a> {
-    catalogue: &'a Catalogue,
-    volume: &'a Volume,
+    pub(super) catalogue: &'a Catalogue,
+    pub(super) volume: &'a Volume,
     /// Change, access and creation become the time of modification, so that equal contents give
     /// equal images.
     settle_times: bool,
     /// By node: its inode, once it has one.
     inodes: Vec<Option<InodeNumber>>,
     /// Files with data, in the order of the walk.
-    files: Vec<NodeId>,
+    pub(super) files: Vec<NodeId>,
 }
 
 impl<'a> Filler<'a> {
@@ -41,26 +76,36 @@ impl<'a> Filler<'a> {
         Filler { catalogue, volume, settle_times, inodes, files: Vec::new() }
     }
 
-    /// Creates every inode and name.
+    /// Creates every inode and name: of each directory first the inodes, then, with all names known, the blocks.
     ///
     /// # Errors
     /// No space or inodes, an attribute that the volume can't hold; named by its path.
     pub fn names(&mut self) -> Result<(), BuildError> {
         let root = self.catalogue.root();
         self.adopt(root, InodeNumber::ROOT).map_err(|error| BuildError::at(b"/", error))?;
-        let mut open = vec![(root, Vec::new())];
-        while let Some((directory, path)) = open.pop() {
+        let mut open = vec![Open { node: root, path: Vec::new(), parent: InodeNumber::ROOT }];
+        while let Some(directory) = open.pop() {
             let below = open.len();
-            let is_directory = |node: NodeId| self.catalogue.metadata(node).kind == NodeKind::Directory;
-            let children = || self.catalogue.children(directory);
-            let path_of = |name: &[u8]| [path.as_slice(), b"/", name].concat();
-            // A new directory takes a block: last, so that this one's blocks lie together.
-            let files = children().filter(|(_, node)| !is_directory(*node));
-            for (name, node) in files.chain(children().filter(|(_, node)| is_directory(*node))) {
-                self.name(directory, name, node).map_err(|error| BuildError::at(&path_of(name), error))?;
-                if is_directory(node) {
-                    open.push((node, path_of(name)));
+            let number = self.inode(directory.node).unwrap_or(InodeNumber::ROOT);
+            let failed = |error| BuildError::at(directory.shown(), error);
+            let own = self.volume.read_dir(number).map_err(failed)?;
+            let own: Vec<platfs::DirEntry> = own.collect::<Result<_, _>>().map_err(failed)?;
+            let mut names: Vec<DirName<'_>> = own.iter().map(known_name).collect();
+            for (name, node) in self.catalogue.children(directory.node) {
+                let path = || [directory.path.as_slice(), b"/", name].concat();
+                let made = self.name(number, name, node, &own);
+                let inode = made.map_err(|error| BuildError::at(&path(), error))?;
+                let kind = self.catalogue.metadata(node).kind;
+                if !own.iter().any(|entry| entry.name == name) {
+                    names.push(DirName { name, inode, file_type: file_type(kind) });
                 }
+                if kind == NodeKind::Directory {
+                    open.push(Open { node, path: path(), parent: number });
+                }
+            }
+            // Those that the volume has already and that get nothing stay as they are.
+            if names.len() > own.len() || own.is_empty() {
+                self.volume.load_names(number, directory.parent, &names).map_err(failed)?;
             }
             // The stack gives back the last one first.
             open[below..].reverse();
@@ -72,25 +117,34 @@ impl<'a> Filler<'a> {
         self.inodes.get(node.index()).copied().flatten()
     }
 
-    fn name(&mut self, directory: NodeId, name: &[u8], node: NodeId) -> Result<(), platfs::Error> {
-        let parent = self.inode(directory).unwrap_or(InodeNumber::ROOT);
-        if let Some(known) = self.inode(node) {
-            return self.volume.link(known, parent, name);
-        }
+    /// The inode for a name in a directory of which the volume has the names `own` already.
+    fn name(
+        &mut self,
+        parent: InodeNumber,
+        name: &[u8],
+        node: NodeId,
+        own: &[platfs::DirEntry],
+    ) -> Result<InodeNumber, platfs::Error> {
         let metadata = self.catalogue.metadata(node);
+        // A fresh volume has a directory for lost files; the source may bring its own.
+        match own.iter().find(|entry| entry.name == name) {
+            Some(entry) if metadata.kind == NodeKind::Directory => {
+                self.adopt(node, entry.inode)?;
+                return Ok(entry.inode);
+            }
+            Some(_) => return Err(platfs::Error::Exists),
+            None => {}
+        }
+        if let Some(known) = self.inode(node) {
+            self.volume.load_link(known)?;
+            return Ok(known);
+        }
         let xattrs = self.xattrs(node);
         let kind = self.kind(node, &metadata);
         let new = NewInode { kind, attributes: self.attributes(&metadata), xattrs: &xattrs };
-        match self.volume.create(parent, name, &new) {
-            Ok(number) => self.note(node, number, &metadata),
-            // A fresh volume has a directory for lost files; the source may bring its own.
-            Err(platfs::Error::Exists) if metadata.kind == NodeKind::Directory => {
-                let number = self.volume.lookup(parent, name)?;
-                self.adopt(node, number)?;
-            }
-            Err(error) => return Err(error),
-        }
-        Ok(())
+        let number = self.volume.load_inode(parent, name, &new)?;
+        self.note(node, number, &metadata);
+        Ok(number)
     }
 
     fn note(&mut self, node: NodeId, number: InodeNumber, metadata: &Metadata) {
@@ -165,20 +219,20 @@ impl<'a> Filler<'a> {
         Ok(())
     }
 
-    /// Copies the data of every file, in the order of the walk.
+    /// Copies the data of one file.
     ///
     /// # Errors
     /// No space, a file larger than the volume's format allows, a source that can't be read; named
     /// by its path where the source is not to blame.
-    pub fn data(&self, progress: &mut dyn Progress) -> Result<(), BuildError> {
-        let mut reader = self.catalogue.reader();
-        for node in &self.files {
-            if let Some(number) = self.inode(*node) {
-                let copied = self.copy(&mut reader, *node, number, progress);
-                copied.map_err(|error| error.or_at(|| self.path_of(*node)))?;
-            }
-        }
-        Ok(())
+    pub(super) fn file(
+        &self,
+        reader: &mut DataReader<'_>,
+        node: NodeId,
+        progress: &mut dyn Progress,
+    ) -> Result<(), BuildError> {
+        let Some(number) = self.inode(node) else { return Ok(()) };
+        let copied = self.copy(reader, node, number, progress);
+        copied.map_err(|error| error.or_at(|| self.path_of(node)))
     }
 
     fn copy(

@@ -5,11 +5,13 @@
 //! | [`size`] | how large the image must be |
 //! | [`identity`] | identifiers and times where nobody states them |
 //! | [`fill`] | copying the catalogue into the volume |
+//! | [`order`] | which file's data come next, so that no free run ends in a gap |
 //! | [`output`] | that the file appears whole or not at all |
 //! | [`withheld`] | that a device holds no half-written volume |
 
 pub mod fill;
 pub mod identity;
+pub mod order;
 pub mod output;
 pub mod size;
 pub mod withheld;
@@ -237,7 +239,7 @@ fn build_on(
     let volume = open(behind, settings)?;
     let mut filler = fill::Filler::new(catalogue, &volume, settings.settle_times);
     filler.names()?;
-    filler.data(progress)?;
+    filler.data(&Shape::of(&plan), progress)?;
     platfs::quota::rebuild(&volume)?;
     volume.sync()?;
     Ok(summary(catalogue, &volume))

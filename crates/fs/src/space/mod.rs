@@ -13,6 +13,7 @@ mod drawn;
 mod freeing;
 mod groups;
 mod ledger;
+mod loading;
 mod reseal;
 mod reserve;
 mod stray;
