@@ -1,6 +1,8 @@
 //! Bad input gives one clear error, the right exit code, and leaves nothing behind.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+#[path = "bad_input/options.rs"]
+mod options;
 mod support;
 
 use std::fs::{self, File};

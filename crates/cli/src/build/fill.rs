@@ -4,14 +4,14 @@
 //! piece, and the data of a directory's files follow each other without a directory block between.
 //! Which file comes next where a free run ends is decided in `order`.
 
-use platfs::ondisk::inode::FileType;
+use platfs::ondisk::inode::{FileType, InodeFlags, Timestamp};
 use platfs::ondisk::units::InodeNumber;
 use platfs::{Attributes, DirName, Kind, NewInode, Times, Volume};
 
 use super::BuildError;
 use super::size::{Shape, may_be_inline};
 use crate::archive::{Device, Quoted};
-use crate::source::catalogue::{Extent, Metadata, Stamps};
+use crate::source::catalogue::{Extent, Metadata, Origin, Stamps};
 use crate::source::{Catalogue, DataReader, NodeId, NodeKind};
 
 /// Bytes handed to the volume at once.
@@ -67,13 +67,24 @@ pub struct Filler<'a> {
     inodes: Vec<Option<InodeNumber>>,
     /// Files with data, in the order of the walk.
     pub(super) files: Vec<NodeId>,
+    /// Flags that come last: they forbid what is still to be done.
+    flags: Vec<(InodeNumber, InodeFlags)>,
+    /// The latest time that the volume's inodes can hold, in seconds.
+    latest: i64,
+    /// Files with a time outside of what the volume can hold.
+    clamped: u64,
 }
 
 impl<'a> Filler<'a> {
     /// For an empty volume, opened for loading.
     pub fn new(catalogue: &'a Catalogue, volume: &'a Volume, settle_times: bool) -> Self {
         let inodes = vec![None; catalogue.nodes()];
-        Filler { catalogue, volume, settle_times, inodes, files: Vec::new() }
+        let latest = match volume.format().geometry.inode_size {
+            128 => Timestamp::LATEST_OLD,
+            _ => Timestamp::LATEST_EXTRA,
+        };
+        let (files, flags) = (Vec::new(), Vec::new());
+        Filler { catalogue, volume, settle_times, inodes, files, flags, latest, clamped: 0 }
     }
 
     /// Creates every inode and name: of each directory first the inodes, then, with all names known, the blocks.
@@ -82,19 +93,21 @@ impl<'a> Filler<'a> {
     /// No space or inodes, an attribute that the volume can't hold; named by its path.
     pub fn names(&mut self) -> Result<(), BuildError> {
         let root = self.catalogue.root();
-        self.adopt(root, InodeNumber::ROOT).map_err(|error| BuildError::at(b"/", error))?;
+        self.adopt(root, InodeNumber::ROOT)
+            .map_err(|error| BuildError::at(b"/", error, self.volume.format()))?;
         let mut open = vec![Open { node: root, path: Vec::new(), parent: InodeNumber::ROOT }];
         while let Some(directory) = open.pop() {
             let below = open.len();
             let number = self.inode(directory.node).unwrap_or(InodeNumber::ROOT);
-            let failed = |error| BuildError::at(directory.shown(), error);
+            let volume = self.volume;
+            let failed = |error| BuildError::at(directory.shown(), error, volume.format());
             let own = self.volume.read_dir(number).map_err(failed)?;
             let own: Vec<platfs::DirEntry> = own.collect::<Result<_, _>>().map_err(failed)?;
             let mut names: Vec<DirName<'_>> = own.iter().map(known_name).collect();
             for (name, node) in self.catalogue.children(directory.node) {
                 let path = || [directory.path.as_slice(), b"/", name].concat();
                 let made = self.name(number, name, node, &own);
-                let inode = made.map_err(|error| BuildError::at(&path(), error))?;
+                let inode = made.map_err(|error| BuildError::at(&path(), error, volume.format()))?;
                 let kind = self.catalogue.metadata(node).kind;
                 if !own.iter().any(|entry| entry.name == name) {
                     names.push(DirName { name, inode, file_type: file_type(kind) });
@@ -147,7 +160,22 @@ impl<'a> Filler<'a> {
         Ok(number)
     }
 
+    /// Files with a time that became the earliest or latest the volume can hold.
+    #[must_use]
+    pub fn clamped(&self) -> u64 {
+        self.clamped
+    }
+
     fn note(&mut self, node: NodeId, number: InodeNumber, metadata: &Metadata) {
+        let Times { access, modify, change, create } = self.attributes(metadata).times;
+        let holds = |time: &Timestamp| (Timestamp::EARLIEST..=self.latest).contains(&time.seconds);
+        // Old inodes have no time of creation.
+        let create = create.filter(|_| self.latest != Timestamp::LATEST_OLD).unwrap_or(modify);
+        self.clamped += u64::from(![access, modify, change, create].iter().all(holds));
+        let flags = self.catalogue.flags(node);
+        if !flags.is_empty() {
+            self.flags.push((number, flags));
+        }
         if let Some(slot) = self.inodes.get_mut(node.index()) {
             *slot = Some(number);
         }
@@ -225,14 +253,34 @@ impl<'a> Filler<'a> {
     /// No space, a file larger than the volume's format allows, a source that can't be read; named
     /// by its path where the source is not to blame.
     pub(super) fn file(
-        &self,
+        &mut self,
         reader: &mut DataReader<'_>,
         node: NodeId,
         progress: &mut dyn Progress,
     ) -> Result<(), BuildError> {
         let Some(number) = self.inode(node) else { return Ok(()) };
         let copied = self.copy(reader, node, number, progress);
-        copied.map_err(|error| error.or_at(|| self.path_of(node)))
+        copied.map_err(|error| error.or_at(|| self.path_of(node), self.volume.format()))?;
+        let flags = match self.catalogue.extents(node).next().map(|extent| extent.origin) {
+            Some(Origin::Host(_)) => reader.flags(),
+            _ => InodeFlags::empty(),
+        };
+        if !flags.is_empty() {
+            self.flags.push((number, flags));
+        }
+        Ok(())
+    }
+
+    /// Sets flags such as *immutable*, now that everything else is done.
+    ///
+    /// # Errors
+    /// As for any change of an inode.
+    pub fn flags(&self) -> Result<(), BuildError> {
+        for (number, flags) in &self.flags {
+            let own = self.volume.metadata(*number)?.flags;
+            self.volume.set_flags(*number, own | *flags)?;
+        }
+        Ok(())
     }
 
     fn copy(

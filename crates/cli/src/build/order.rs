@@ -55,9 +55,10 @@ impl Filler<'_> {
     ///
     /// # Errors
     /// As [`Filler::file`].
-    pub fn data(&self, shape: &Shape, progress: &mut dyn Progress) -> Result<(), BuildError> {
-        let mut reader = self.catalogue.reader();
-        let clusters = |node| u32::try_from(file_clusters(self.catalogue, shape, node)).unwrap_or(u32::MAX);
+    pub fn data(&mut self, shape: &Shape, progress: &mut dyn Progress) -> Result<(), BuildError> {
+        let catalogue = self.catalogue;
+        let mut reader = catalogue.reader();
+        let clusters = |node| u32::try_from(file_clusters(catalogue, shape, node)).unwrap_or(u32::MAX);
         // A file of holes takes none; counted as one it is copied somewhere.
         let mut waiting = Waiting::new(self.files.iter().map(|node| clusters(*node).max(1)).collect());
         // Directories may have left some of a run behind them.

@@ -291,7 +291,10 @@ impl Volume {
     /// Short targets stand in the inode, long ones in a block of their own.
     fn store_target(&self, update: &mut Update<'_>, child: &mut Inode, target: &[u8]) -> Result<()> {
         let block_len = self.format.geometry.block_size.bytes_usize();
-        if target.is_empty() || target.contains(&0) || target.len() >= block_len {
+        if target.len() >= block_len {
+            return Err(Error::LinkTooLong(target.len(), block_len - 1));
+        }
+        if target.is_empty() || target.contains(&0) {
             return Err(Error::Invalid(format!(
                 "a symbolic link's target has 1 to {} bytes and no NUL, not {}",
                 block_len - 1,
