@@ -32,12 +32,23 @@ pub struct Console<'a> {
     pub out: &'a mut dyn Write,
     err: &'a mut dyn Write,
     failed: bool,
+    /// What `--help` stands behind.
+    command: String,
 }
 
 impl<'a> Console<'a> {
     /// Output to `out`, complaints to `err`.
     pub fn new(out: &'a mut dyn Write, err: &'a mut dyn Write) -> Self {
-        Console { out, err, failed: false }
+        Console { out, err, failed: false, command: "plat".to_owned() }
+    }
+
+    /// Names the command that is run, for hints.
+    #[must_use]
+    pub fn of(mut self, command: &str) -> Self {
+        if !command.is_empty() {
+            self.command = format!("plat {command}");
+        }
+        self
     }
 
     /// Says something that does not make the command fail.
@@ -78,16 +89,37 @@ impl<'a> Console<'a> {
             }
             Err(Failure::Told(code)) => ExitCode::from(code),
             Err(Failure::Usage(text)) => {
-                let _ = writeln!(self.err, "plat: {}\nplat: `plat --help` tells the usage", one_line(&text));
+                let (text, command) = (one_line(&text), &self.command);
+                let _ = writeln!(self.err, "plat: {text}\nplat: `{command} --help` tells the usage");
                 ExitCode::from(2)
             }
         }
     }
 }
 
-/// A message on one line whatever is in it: scripts read errors by lines.
+/// A message on one line whatever is in it: scripts read errors by lines. The numbers that the system's words bring along
+/// are left out.
 fn one_line(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    without_numbers(text).chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// A text without ` (os error N)`, which the standard library puts behind the system's words.
+fn without_numbers(text: &str) -> String {
+    const MARK: &str = " (os error ";
+    let mut kept = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, behind)) = rest.split_once(MARK) {
+        kept.push_str(before);
+        let digits = behind.trim_start_matches(|c: char| c.is_ascii_digit());
+        rest = match digits.strip_prefix(')') {
+            Some(after) if digits.len() < behind.len() => after,
+            _ => {
+                kept.push_str(MARK);
+                behind
+            }
+        };
+    }
+    kept + rest
 }
 
 #[cfg(test)]
@@ -101,6 +133,17 @@ mod tests {
         console.complain(Failure::about("a.img", "broken\nbadly")).unwrap();
         assert_eq!(console.finish(Ok(())), ExitCode::FAILURE);
         assert_eq!(err, b"plat: a.img: broken badly\n");
+    }
+
+    #[test]
+    fn system_words_come_without_numbers() {
+        let error = std::io::Error::from_raw_os_error(2);
+        assert!(error.to_string().contains("os error"));
+        let said = without_numbers(&format!("a: {error}; b: {error}"));
+        assert!(!said.contains("os error") && said.starts_with("a: ") && said.contains("; b: "), "{said}");
+        for kept in ["x (os error )", "x (os error 2", "x (os error two)"] {
+            assert_eq!(without_numbers(kept), kept);
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@ pub mod reading;
 pub mod size;
 pub mod source;
 pub mod text;
+mod usage;
 pub mod writing;
 
 use std::ffi::OsString;
@@ -49,14 +50,14 @@ pub fn run_with<'a>(
     let arguments = check::fsck::by_name(commands::by_name(arguments));
     match CommandLine::try_parse_from(&arguments) {
         Ok(line) => {
-            let mut console = Console::new(out, err);
+            let mut console = Console::new(out, err).of(&usage::command_of(&arguments));
             let done = line.command.run(&mut console).and_then(|()| console.flush());
             console.finish(done)
         }
         Err(error) => {
             let to = if error.use_stderr() { err } else { out };
             // Nothing is left to do if even the usage can't be printed.
-            let _ = write!(to, "{error}").and_then(|()| to.flush());
+            let _ = to.write_all(usage::worded(&error, &arguments).as_bytes()).and_then(|()| to.flush());
             if error.use_stderr() {
                 ExitCode::from(check::fsck::usage_code(&arguments))
             } else {

@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod devices;
+#[path = "bad_input/options.rs"]
+mod options;
 mod support;
 
 use std::fs::{self, File};

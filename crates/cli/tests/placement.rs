@@ -48,6 +48,69 @@ fn every_file_has_one_extent() {
     }
 }
 
+/// Directories of all lengths, with and without an index, between files of all sizes.
+fn tree_of_directories(root: &Path) {
+    for dir in 0..36_u32 {
+        let directory = root.join(format!("d{:02}/a directory with a longer name {dir}", dir % 8));
+        fs::create_dir_all(&directory).unwrap();
+        for file in 0..dir * dir / 4 {
+            let size = if file % 40 == 0 { file * 700 } else { file % 3 * 200 };
+            fs::write(directory.join(format!("a name of some length {file}")), vec![1; size as usize])
+                .unwrap();
+        }
+        // Has a block of its own.
+        std::os::unix::fs::symlink("x".repeat(200), directory.join("link")).unwrap();
+    }
+    fs::write(root.join("large"), vec![2; 5 << 20]).unwrap();
+}
+
+/// Free runs, files and directories in pieces, as e2fsprogs count them.
+fn counted(image: &Path) -> (u32, u32, u32) {
+    let number = |text: &str, mark: &str| {
+        let line = text.lines().find(|line| line.contains(mark)).unwrap();
+        line.split(|c: char| !c.is_ascii_digit()).find(|word| !word.is_empty()).unwrap().parse().unwrap()
+    };
+    let said = tool::command("e2fsck").arg("-fnv").arg(image).output().unwrap();
+    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    let free = tool::text("e2freefrag", &[image]);
+    let free =
+        free.lines().find_map(|line| line.strip_prefix("Num. free extent: ")).unwrap().trim().to_owned();
+    (free.parse().unwrap(), number(&said, "non-contiguous file"), number(&said, "non-contiguous director"))
+}
+
+#[test]
+fn directories_have_one_extent_and_free_space_as_few_as_can_be() {
+    let test = "directories have one extent";
+    if !tool::have_tools(test, &["e2fsck", "e2freefrag", "mke2fs"]) {
+        return;
+    }
+    let scratch = Scratch::new("directories");
+    let tree = scratch.join("tree");
+    fs::create_dir(&tree).unwrap();
+    tree_of_directories(&tree);
+    let (image, theirs) = (scratch.join("image"), scratch.join("theirs"));
+    // Copies of the superblock in groups of 8 MiB, and a journal in the middle, cut the space for data. In a single group
+    // of 4 KiB blocks the journal itself lies in pieces, as mke2fs has it: there is none then.
+    let [small, many, large] = [
+        &["-b", "1024"][..],
+        &["-b", "1024", "-O", "^has_journal", "-G", "1"],
+        &["-b", "4096", "-O", "^has_journal"],
+    ];
+    for (options, size) in [(small, "auto"), (small, "100M"), (many, "auto"), (large, "auto")] {
+        build(&tree, &image, &[options, &["--size", size]].concat());
+        let (free, files, directories) = counted(&image);
+        assert_eq!((files, directories), (0, 0), "{options:?} {size}");
+        let kib = format!("{}k", fs::metadata(&image).unwrap().len() / 1024);
+        let mut mke2fs = tool::command("mke2fs");
+        tool::run(
+            mke2fs.args(["-q", "-F", "-t", "ext4"]).args(options).arg("-d").arg(&tree).arg(&theirs).arg(kib),
+        );
+        let (least, ..) = counted(&theirs);
+        assert!(free <= least, "{options:?} {size}: {free} free extents, mke2fs {least}");
+        fs::remove_file(&image).unwrap();
+    }
+}
+
 /// First physical block of each regular file in `directory`, by name, as debugfs tells.
 fn first_blocks(image: &Path, directory: &str, mounted: &Path) -> BTreeMap<String, u64> {
     let mut blocks = BTreeMap::new();

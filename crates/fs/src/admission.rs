@@ -69,8 +69,8 @@ pub(crate) fn refuse_unwritable(
     // A builder counts when it is done.
     if !options.loading && features.ro_compat.contains(RoCompat::QUOTA) {
         return refuse(
-            "the volume counts usage in quota files, which would no longer be right; \
-             turn the feature quota off before writing",
+            "the volume counts usage in quota files, which are not kept here and would no longer be right; \
+             Linux writes it, and so can be written a volume made without the feature (-O ^quota)",
         );
     }
     refuse_used_elsewhere(raw, device, format)?;

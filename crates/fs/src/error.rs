@@ -55,6 +55,9 @@ pub enum Error {
     /// The file would outgrow what its map can hold.
     #[error("file too large: {0}")]
     FileTooLarge(String),
+    /// A symbolic link's target that has no place in a block.
+    #[error("a symbolic link's target has 1 to {1} bytes and no NUL, not {0}")]
+    LinkTooLong(usize, usize),
     /// The extended attributes of an inode exceed what the format has room for.
     #[error("extended attributes too large: {0}")]
     XattrsTooLarge(String),
@@ -70,6 +73,14 @@ pub enum Error {
     /// The argument makes no sense.
     #[error("invalid argument: {0}")]
     Invalid(String),
+    /// An option for a new volume is wrong by itself or beside the others.
+    #[error("{option}: {problem}")]
+    BadOption {
+        /// The option, as mke2fs calls it.
+        option: &'static str,
+        /// The value, and what is wrong with it.
+        problem: String,
+    },
     /// A block is not in memory, and this is no time to wait for it. Never leaves the library.
     #[doc(hidden)]
     #[error("block {0} is not in memory")]
@@ -101,6 +112,11 @@ impl Error {
     /// A corruption complaint: `problem` completes "PLACE: ...".
     pub fn corrupt(place: Place, problem: impl Into<String>) -> Self {
         Error::Corrupt(Corrupt::new(place, problem))
+    }
+
+    /// A wrong option for a new volume.
+    pub(crate) fn option(option: &'static str, problem: impl Into<String>) -> Self {
+        Error::BadOption { option, problem: problem.into() }
     }
 
     /// A device failure while doing `action`.

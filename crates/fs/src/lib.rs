@@ -67,7 +67,7 @@ mod xattr;
 mod zone;
 
 pub use admission::read_superblock;
-pub use dir::DirEntry;
+pub use dir::{DirEntry, DirName, NameSizes};
 pub use dirty::Heard;
 pub use error::{Error, Result};
 pub use format::Format;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use ondisk::inode::FileType;
 use ondisk::units::InodeNumber;
 use platfs::device::FileDevice;
-use platfs::{Attributes, Error, Kind, NewInode, OpenOptions, Replace, Volume};
+use platfs::{Attributes, DirName, Error, Kind, NameSizes, NewInode, OpenOptions, Replace, Volume};
 use testkit::mount::{Mounted, have_loop_mount};
 use testkit::scratch::Scratch;
 use testkit::{fsck, images, tool};
@@ -112,6 +112,116 @@ const VOLUMES: [(&str, &str, u32, &str, bool); 16] = [
     ("-t ext4 -b 16384", "64M", 10_000, "half_md4", false),
     ("-t ext4 -b 65536", "256M", 20_000, "half_md4", false),
 ];
+
+/// Makes the same as a loader does: first the inodes, then all names at once.
+fn load(image: &Path, count: u32) -> BTreeSet<Vec<u8>> {
+    let file = File::options().read(true).write(true).open(image).unwrap();
+    let options = OpenOptions::new().write(true).unordered(true).loading(true);
+    let volume = Volume::open(Arc::new(FileDevice::new(file).unwrap()), &options).unwrap();
+    let root = InodeNumber::ROOT;
+    let dir = volume.load_inode(root, b"many", &new(Kind::Directory)).unwrap();
+    let names: BTreeSet<Vec<u8>> = (0..count).map(name).collect();
+    let mut all: Vec<DirName<'_>> = Vec::new();
+    for (number, name) in names.iter().enumerate() {
+        let inode = match all.last().filter(|_| number % 16_000 != 0) {
+            Some(last) => {
+                volume.load_link(last.inode).unwrap();
+                last.inode
+            }
+            None => volume.load_inode(dir, name, &new(Kind::File)).unwrap(),
+        };
+        all.push(DirName { name, inode, file_type: FileType::Regular });
+    }
+    let lost = volume.lookup(root, b"lost+found").unwrap();
+    let entry = |name, inode| DirName { name, inode, file_type: FileType::Directory };
+    volume.load_names(root, root, &[entry(b"lost+found", lost), entry(b"many", dir)]).unwrap();
+    volume.load_names(dir, root, &all).unwrap();
+    volume.close().unwrap();
+    names
+}
+
+/// How many runs the blocks of a file make.
+fn runs(image: &Path, path: &str) -> usize {
+    let blocks = tool::debugfs(image, &format!("blocks {path}"));
+    let blocks: Vec<u64> = blocks.split_whitespace().map(|block| block.parse().unwrap()).collect();
+    blocks.chunk_by(|before, next| before + 1 == *next).count()
+}
+
+#[test]
+fn directories_written_whole_lie_in_one_run() {
+    const TEST: &str = "directories_written_whole_lie_in_one_run";
+    if !tool::have_tools(TEST, &["mke2fs", "e2fsck", "debugfs"]) {
+        return;
+    }
+    // No names, some that fit one block, those that fill it to the last bytes, and many.
+    let counts = [0, 5, 30, 31, 32, 33, 34, 200];
+    let mounts = have_loop_mount(TEST);
+    for ((options, size, many, hash, mountable), flags) in VOLUMES.into_iter().zip(["1", "2"].iter().cycle())
+    {
+        let few = if options == "-t ext4 -b 1024" { &counts[..] } else { &[] };
+        for count in few.iter().copied().chain([many]) {
+            let scratch = Scratch::new("whole");
+            let image = mke2fs(&scratch, options, size);
+            set_superblock(&image, "def_hash_version", hash);
+            set_superblock(&image, "flags", flags);
+            let names = load(&image, count);
+            fsck::assert_clean(&image);
+            if options.starts_with("-t ext4") {
+                assert_eq!(runs(&image, "/many"), 1, "{options}: {count} names");
+            }
+            let volume = open(&image, false);
+            let read = ours(&volume, volume.resolve(b"/many").unwrap());
+            assert_eq!(read.iter().map(|(name, _)| name).cloned().collect::<BTreeSet<_>>(), names);
+            if mounts && mountable && count == many {
+                let mounted = Mounted::read_only(&image).unwrap();
+                assert_eq!(read, kernels(&mounted.path().join("many")), "{options}");
+            }
+            // Names go on being added where there is room.
+            drop(volume);
+            let volume = open(&image, true);
+            let dir = volume.resolve(b"/many").unwrap();
+            for number in 0..100_u32 {
+                volume.create(dir, format!("later {number}").as_bytes(), &new(Kind::File)).unwrap();
+            }
+            volume.close().unwrap();
+            fsck::assert_clean(&image);
+        }
+    }
+}
+
+/// What is foretold of a directory's blocks is never less than what it takes.
+#[test]
+fn blocks_of_a_directory_are_foretold() {
+    const TEST: &str = "blocks_of_a_directory_are_foretold";
+    if !tool::have_tools(TEST, &["mke2fs"]) {
+        return;
+    }
+    for (options, size, ..) in VOLUMES.into_iter().filter(|(_, _, _, hash, _)| *hash == "half_md4") {
+        for count in [0, 10, 33, 300, 1500] {
+            let scratch = Scratch::new("foretold");
+            let image = mke2fs(&scratch, options, size);
+            let names = load(&image, count);
+            let volume = open(&image, false);
+            let taken = volume.metadata(volume.resolve(b"/many").unwrap()).unwrap().size;
+            let mut sizes = NameSizes::default();
+            names.iter().for_each(|name| sizes.add(name.len()));
+            let block_size = volume.format().geometry.block_size;
+            let most = sizes.blocks_at_most(block_size, &volume.format().features).unwrap();
+            let taken = taken / u64::from(block_size.bytes());
+            assert!(taken <= most && most <= 3 * taken, "{options}: {count} names: {taken} of {most}");
+        }
+    }
+    // A million long names is too much for an index of blocks of 1 KiB, unless it may have three levels.
+    let mut sizes = NameSizes::default();
+    (0..1_000_000).for_each(|_| sizes.add(30));
+    let size = |bytes| ondisk::units::BlockSize::from_bytes(bytes).unwrap();
+    let mut features = ondisk::features::Features::default();
+    features.compat |= ondisk::features::Compat::DIR_INDEX;
+    assert_eq!(sizes.blocks_at_most(size(1024), &features), None);
+    assert!(sizes.blocks_at_most(size(4096), &features).is_some());
+    features.incompat |= ondisk::features::Incompat::LARGEDIR;
+    assert!(sizes.blocks_at_most(size(1024), &features).is_some());
+}
 
 #[test]
 fn e2fsck_and_the_kernel_accept_our_directories() {

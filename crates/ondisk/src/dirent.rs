@@ -406,10 +406,16 @@ pub fn init_leaf(block: &mut [u8], layout: Layout) {
     fill(block, layout, []);
 }
 
+/// The entries `.` and `..`, with which every directory of blocks begins.
+#[must_use]
+pub fn dots(layout: Layout, own: InodeNumber, parent: InodeNumber) -> [Record<'static>; 2] {
+    let entry = |name, inode| Record { inode, type_code: layout.type_code(FileType::Directory), name };
+    [entry(b".", own), entry(b"..", parent)]
+}
+
 /// Makes a block the first one of a new directory: `.` and `..`.
 pub fn init_directory(block: &mut [u8], layout: Layout, own: InodeNumber, parent: InodeNumber) {
-    let entry = |name, inode| Record { inode, type_code: layout.type_code(FileType::Directory), name };
-    fill(block, layout, [entry(b".", own), entry(b"..", parent)]);
+    fill(block, layout, dots(layout, own, parent));
 }
 
 /// The parent of an inline directory: the first four of the 60 bytes in the inode. Its entries

@@ -7,6 +7,7 @@
 //! caller decides.
 
 use crate::events::{Account, Event, EventSink};
+use crate::index::Scan;
 use crate::index::groups::GroupContent;
 use crate::index::map::FreeMap;
 use crate::layout::Layout;
@@ -328,6 +329,23 @@ impl Engine {
             at = run.end();
             Some(run)
         })
+    }
+
+    /// The first run of at least `count` free clusters at a place or behind it, shown up to `most`. What is set aside for
+    /// growing files is missing.
+    ///
+    /// # Errors
+    /// The group whose bitmap must be loaded to know.
+    pub fn run_from(&self, from: Cluster, count: u32, most: u32) -> Result<Option<ClusterRun>, Group> {
+        let map = &self.shared.map;
+        let Some(start) = map.next_fit(from, count.max(1), 1, true, &mut Scan::default())? else {
+            return Ok(None);
+        };
+        let reach = map.reach(start, most);
+        match reach.unknown {
+            Some(group) if reach.len < most => Err(group),
+            _ => Ok(Some(ClusterRun { start, count: reach.len })),
+        }
     }
 
     /// Maximal free runs of one group, counted per region of 32,768 clusters.

@@ -8,6 +8,8 @@ const MARGIN: u32 = 20;
 const COLUMNS: u32 = 64;
 const SIDE: u32 = 14;
 const LINE: u32 = 18;
+/// Width of a colour and its words in the legend.
+const KEY: u32 = 110;
 const STRIP: u32 = 16;
 /// Width of the names before strips, and longest name in characters.
 const NAMES: u32 = 280;
@@ -73,7 +75,8 @@ impl Map<'_> {
     #[must_use]
     pub fn svg(&self) -> String {
         let rows = count(self.levels.len()).div_ceil(COLUMNS);
-        let notes = MARGIN + 24 + rows * SIDE;
+        let key = MARGIN + 30 + rows * SIDE;
+        let notes = key + LINE;
         let strips = notes + count(self.notes.len()) * LINE + 16;
         let height = strips + count(self.strips.len()) * STRIP + MARGIN;
         let mut out = format!(
@@ -86,6 +89,7 @@ impl Map<'_> {
         for (at, level) in (0..).zip(self.levels) {
             cell(&mut out, at, *level);
         }
+        legend(&mut out, key);
         for (at, note) in (1..).zip(self.notes) {
             // Writing to a string can't fail.
             let _ = writeln!(out, "<text x=\"{MARGIN}\" y=\"{}\">{}</text>", notes + at * LINE, escape(note));
@@ -106,6 +110,26 @@ fn cell(out: &mut String, at: u32, level: u8) {
     let (x, y) = (MARGIN + at % COLUMNS * SIDE, MARGIN + 20 + at / COLUMNS * SIDE);
     let (side, colour) = (SIDE - 1, LEVELS.get(tenth(level)).copied().unwrap_or("#000000"));
     let _ = writeln!(out, "<rect x=\"{x}\" y=\"{y}\" width=\"{side}\" height=\"{side}\" fill=\"{colour}\"/>");
+}
+
+/// What the colours of cells mean: from nothing in use to all of it.
+fn legend(out: &mut String, y: u32) {
+    let words = [
+        (0, "free"),
+        (2, "up to 1/4 in use"),
+        (4, "up to half"),
+        (6, "up to 3/4"),
+        (8, "nearly full"),
+        (9, "full"),
+    ];
+    for (at, (colour, word)) in (0..).zip(words) {
+        let (x, side) = (MARGIN + at * (KEY + SIDE), SIDE - 1);
+        let (text, base) = (x + SIDE + 4, y + 11);
+        let colour = LEVELS.get(colour).copied().unwrap_or("#000000");
+        let _ =
+            writeln!(out, "<rect x=\"{x}\" y=\"{y}\" width=\"{side}\" height=\"{side}\" fill=\"{colour}\"/>");
+        let _ = writeln!(out, "<text x=\"{text}\" y=\"{base}\">{word}</text>");
+    }
 }
 
 fn strip(out: &mut String, y: u32, strip: &Strip, total: u64) {
@@ -135,7 +159,9 @@ mod tests {
         let map =
             Map { title: "a<b", notes: &["1 < 2".into()], levels: &levels, strips: &strips, total: 100 };
         let svg = map.svg();
-        assert_eq!(svg.matches("<rect").count(), 1 + levels.len() + 1);
+        // The ground, the cells, the legend's six colours, and the ground of a strip.
+        assert_eq!(svg.matches("<rect").count(), 1 + levels.len() + 6 + 1);
+        assert!(svg.contains(">free<") && svg.contains(">full<"), "{svg}");
         assert_eq!(svg.matches('M').count(), 2, "{svg}");
         assert_eq!(svg.matches("</svg>").count(), 1);
         assert!(svg.contains("a&lt;b") && svg.contains("1 &lt; 2") && !svg.contains("NaN"));

@@ -2,14 +2,16 @@
 //!
 //! Names first, then data: all directories then lie together at the front of the volume, each in one
 //! piece, and the data of a directory's files follow each other without a directory block between.
+//! Which file comes next where a free run ends is decided in `order`.
 
+use platfs::ondisk::inode::{FileType, InodeFlags, Timestamp};
 use platfs::ondisk::units::InodeNumber;
-use platfs::{Attributes, Kind, NewInode, Times, Volume};
+use platfs::{Attributes, DirName, Kind, NewInode, Times, Volume};
 
 use super::BuildError;
 use super::size::{Shape, may_be_inline};
 use crate::archive::{Device, Quoted};
-use crate::source::catalogue::{Extent, Metadata, Stamps};
+use crate::source::catalogue::{Extent, Metadata, Origin, Stamps};
 use crate::source::{Catalogue, DataReader, NodeId, NodeKind};
 
 /// Bytes handed to the volume at once.
@@ -22,14 +24,23 @@ pub trait Progress {
 }
 
 /// Where the bytes of files come from.
-trait Contents {
+pub(super) trait Contents {
     /// Bytes of `extent` from its byte `skip` on, [`PIECE`] at most; none past its end.
     fn piece(&mut self, extent: &Extent, skip: u64) -> Result<&[u8], BuildError>;
+
+    /// Flags of the file of the host that was read last.
+    fn flags(&self) -> InodeFlags {
+        InodeFlags::empty()
+    }
 }
 
 impl Contents for DataReader<'_> {
     fn piece(&mut self, extent: &Extent, skip: u64) -> Result<&[u8], BuildError> {
         Ok(self.window(extent, skip, PIECE)?)
+    }
+
+    fn flags(&self) -> InodeFlags {
+        DataReader::flags(self)
     }
 }
 
@@ -50,46 +61,102 @@ impl Progress for Unseen {
     fn advance(&mut self, _bytes: u64) {}
 }
 
+/// A directory whose names are to be made.
+struct Open {
+    node: NodeId,
+    path: Vec<u8>,
+    parent: InodeNumber,
+}
+
+impl Open {
+    /// The path for messages.
+    fn shown(&self) -> &[u8] {
+        if self.path.is_empty() { b"/" } else { &self.path }
+    }
+}
+
+/// A name that a fresh volume has.
+fn known_name(entry: &platfs::DirEntry) -> DirName<'_> {
+    // Volumes that do not store types have directories only.
+    let file_type = entry.file_type.unwrap_or(FileType::Directory);
+    DirName { name: &entry.name, inode: entry.inode, file_type }
+}
+
+fn file_type(kind: NodeKind) -> FileType {
+    match kind {
+        NodeKind::Directory => FileType::Directory,
+        NodeKind::File => FileType::Regular,
+        NodeKind::Symlink => FileType::Symlink,
+        NodeKind::CharDevice => FileType::CharDevice,
+        NodeKind::BlockDevice => FileType::BlockDevice,
+        NodeKind::Fifo => FileType::Fifo,
+        NodeKind::Socket => FileType::Socket,
+    }
+}
+
 /// Copies names and attributes; remembers which inode each node became.
 pub struct Filler<'a> {
-    catalogue: &'a Catalogue,
-    volume: &'a Volume,
+    pub(super) catalogue: &'a Catalogue,
+    pub(super) volume: &'a Volume,
     /// Change, access and creation become the time of modification, so that equal contents give
     /// equal images.
     settle_times: bool,
     /// By node: its inode, once it has one.
     inodes: Vec<Option<InodeNumber>>,
     /// Files with data, in the order of the walk.
-    files: Vec<NodeId>,
+    pub(super) files: Vec<NodeId>,
+    /// Flags that come last: they forbid what is still to be done.
+    flags: Vec<(InodeNumber, InodeFlags)>,
+    /// The latest time that the volume's inodes can hold, in seconds.
+    latest: i64,
+    /// Files with a time outside of what the volume can hold.
+    clamped: u64,
 }
 
 impl<'a> Filler<'a> {
     /// For an empty volume, opened for loading.
     pub fn new(catalogue: &'a Catalogue, volume: &'a Volume, settle_times: bool) -> Self {
         let inodes = vec![None; catalogue.nodes()];
-        Filler { catalogue, volume, settle_times, inodes, files: Vec::new() }
+        let latest = match volume.format().geometry.inode_size {
+            128 => Timestamp::LATEST_OLD,
+            _ => Timestamp::LATEST_EXTRA,
+        };
+        let (files, flags) = (Vec::new(), Vec::new());
+        Filler { catalogue, volume, settle_times, inodes, files, flags, latest, clamped: 0 }
     }
 
-    /// Creates every inode and name.
+    /// Creates every inode and name: of each directory first the inodes, then, with all names known, the blocks.
     ///
     /// # Errors
     /// No space or inodes, an attribute that the volume can't hold; named by its path.
     pub fn names(&mut self) -> Result<(), BuildError> {
         let root = self.catalogue.root();
-        self.adopt(root, InodeNumber::ROOT).map_err(|error| BuildError::at(b"/", error))?;
-        let mut open = vec![(root, Vec::new())];
-        while let Some((directory, path)) = open.pop() {
+        self.adopt(root, InodeNumber::ROOT)
+            .map_err(|error| BuildError::at(b"/", error, self.volume.format()))?;
+        let mut open = vec![Open { node: root, path: Vec::new(), parent: InodeNumber::ROOT }];
+        while let Some(directory) = open.pop() {
             let below = open.len();
-            let is_directory = |node: NodeId| self.catalogue.metadata(node).kind == NodeKind::Directory;
-            let children = || self.catalogue.children(directory);
-            let path_of = |name: &[u8]| [path.as_slice(), b"/", name].concat();
-            // A new directory takes a block: last, so that this one's blocks lie together.
-            let files = children().filter(|(_, node)| !is_directory(*node));
-            for (name, node) in files.chain(children().filter(|(_, node)| is_directory(*node))) {
-                self.name(directory, name, node).map_err(|error| BuildError::at(&path_of(name), error))?;
-                if is_directory(node) {
-                    open.push((node, path_of(name)));
+            let number = self.inode(directory.node).unwrap_or(InodeNumber::ROOT);
+            let volume = self.volume;
+            let failed = |error| BuildError::at(directory.shown(), error, volume.format());
+            let own = self.volume.read_dir(number).map_err(failed)?;
+            let own: Vec<platfs::DirEntry> = own.collect::<Result<_, _>>().map_err(failed)?;
+            let mut names: Vec<DirName<'_>> = own.iter().map(known_name).collect();
+            for (name, node) in self.catalogue.children(directory.node) {
+                let path = || [directory.path.as_slice(), b"/", name].concat();
+                let made = self.name(number, name, node, &own);
+                let inode = made.map_err(|error| BuildError::at(&path(), error, volume.format()))?;
+                let kind = self.catalogue.metadata(node).kind;
+                if !own.iter().any(|entry| entry.name == name) {
+                    names.push(DirName { name, inode, file_type: file_type(kind) });
                 }
+                if kind == NodeKind::Directory {
+                    open.push(Open { node, path: path(), parent: number });
+                }
+            }
+            // Those that the volume has already and that get nothing stay as they are.
+            if names.len() > own.len() || own.is_empty() {
+                self.volume.load_names(number, directory.parent, &names).map_err(failed)?;
             }
             // The stack gives back the last one first.
             open[below..].reverse();
@@ -101,28 +168,52 @@ impl<'a> Filler<'a> {
         self.inodes.get(node.index()).copied().flatten()
     }
 
-    fn name(&mut self, directory: NodeId, name: &[u8], node: NodeId) -> Result<(), platfs::Error> {
-        let parent = self.inode(directory).unwrap_or(InodeNumber::ROOT);
-        if let Some(known) = self.inode(node) {
-            return self.volume.link(known, parent, name);
-        }
+    /// The inode for a name in a directory of which the volume has the names `own` already.
+    fn name(
+        &mut self,
+        parent: InodeNumber,
+        name: &[u8],
+        node: NodeId,
+        own: &[platfs::DirEntry],
+    ) -> Result<InodeNumber, platfs::Error> {
         let metadata = self.catalogue.metadata(node);
+        // A fresh volume has a directory for lost files; the source may bring its own.
+        match own.iter().find(|entry| entry.name == name) {
+            Some(entry) if metadata.kind == NodeKind::Directory => {
+                self.adopt(node, entry.inode)?;
+                return Ok(entry.inode);
+            }
+            Some(_) => return Err(platfs::Error::Exists),
+            None => {}
+        }
+        if let Some(known) = self.inode(node) {
+            self.volume.load_link(known)?;
+            return Ok(known);
+        }
         let xattrs = self.xattrs(node);
         let kind = self.kind(node, &metadata);
         let new = NewInode { kind, attributes: self.attributes(&metadata), xattrs: &xattrs };
-        match self.volume.create(parent, name, &new) {
-            Ok(number) => self.note(node, number, &metadata),
-            // A fresh volume has a directory for lost files; the source may bring its own.
-            Err(platfs::Error::Exists) if metadata.kind == NodeKind::Directory => {
-                let number = self.volume.lookup(parent, name)?;
-                self.adopt(node, number)?;
-            }
-            Err(error) => return Err(error),
-        }
-        Ok(())
+        let number = self.volume.load_inode(parent, name, &new)?;
+        self.note(node, number, &metadata);
+        Ok(number)
+    }
+
+    /// Files with a time that became the earliest or latest the volume can hold.
+    #[must_use]
+    pub fn clamped(&self) -> u64 {
+        self.clamped
     }
 
     fn note(&mut self, node: NodeId, number: InodeNumber, metadata: &Metadata) {
+        let Times { access, modify, change, create } = self.attributes(metadata).times;
+        let holds = |time: &Timestamp| (Timestamp::EARLIEST..=self.latest).contains(&time.seconds);
+        // Old inodes have no time of creation.
+        let create = create.filter(|_| self.latest != Timestamp::LATEST_OLD).unwrap_or(modify);
+        self.clamped += u64::from(![access, modify, change, create].iter().all(holds));
+        let flags = self.catalogue.flags(node);
+        if !flags.is_empty() {
+            self.flags.push((number, flags));
+        }
         if let Some(slot) = self.inodes.get_mut(node.index()) {
             *slot = Some(number);
         }
@@ -199,33 +290,53 @@ impl<'a> Filler<'a> {
     ///
     /// # Errors
     /// As [`Filler::data`], but for the source.
-    pub fn rehearse_data(&self, ample: bool) -> Result<(), BuildError> {
-        let mut zeros = Zeros(vec![0; PIECE]);
+    pub fn rehearse_data(&mut self, shape: &Shape, ample: bool) -> Result<(), BuildError> {
+        if !ample {
+            return self.lay(&mut Zeros(vec![0; PIECE]), shape, &mut Unseen);
+        }
         for node in &self.files {
             if let Some(number) = self.inode(*node) {
-                let done = if ample {
-                    self.volume.extend(number, self.catalogue.metadata(*node).size).map_err(BuildError::from)
-                } else {
-                    self.copy(&mut zeros, *node, number, &mut Unseen)
-                };
-                done.map_err(|error| error.or_at(|| self.path_of(*node)))?;
+                let done = self.volume.extend(number, self.catalogue.metadata(*node).size);
+                let failed =
+                    |error| BuildError::from(error).or_at(|| self.path_of(*node), self.volume.format());
+                done.map_err(failed)?;
             }
         }
         Ok(())
     }
 
-    /// Copies the data of every file, in the order of the walk.
+    /// Copies the data of one file.
     ///
     /// # Errors
     /// No space, a file larger than the volume's format allows, a source that can't be read; named
     /// by its path where the source is not to blame.
-    pub fn data(&self, progress: &mut dyn Progress) -> Result<(), BuildError> {
-        let mut reader = self.catalogue.reader();
-        for node in &self.files {
-            if let Some(number) = self.inode(*node) {
-                let copied = self.copy(&mut reader, *node, number, progress);
-                copied.map_err(|error| error.or_at(|| self.path_of(*node)))?;
-            }
+    pub(super) fn file(
+        &mut self,
+        contents: &mut dyn Contents,
+        node: NodeId,
+        progress: &mut dyn Progress,
+    ) -> Result<(), BuildError> {
+        let Some(number) = self.inode(node) else { return Ok(()) };
+        let copied = self.copy(contents, node, number, progress);
+        copied.map_err(|error| error.or_at(|| self.path_of(node), self.volume.format()))?;
+        let flags = match self.catalogue.extents(node).next().map(|extent| extent.origin) {
+            Some(Origin::Host(_)) => contents.flags(),
+            _ => InodeFlags::empty(),
+        };
+        if !flags.is_empty() {
+            self.flags.push((number, flags));
+        }
+        Ok(())
+    }
+
+    /// Sets flags such as *immutable*, now that everything else is done.
+    ///
+    /// # Errors
+    /// As for any change of an inode.
+    pub fn flags(&self) -> Result<(), BuildError> {
+        for (number, flags) in &self.flags {
+            let own = self.volume.metadata(*number)?.flags;
+            self.volume.set_flags(*number, own | *flags)?;
         }
         Ok(())
     }

@@ -3,14 +3,18 @@
 //! | module | owns |
 //! | --- | --- |
 //! | [`size`] | how large the image must be |
+//! | [`fit`] | which blocks and features the contents need |
 //! | [`identity`] | identifiers and times where nobody states them |
 //! | [`fill`] | copying the catalogue into the volume |
 //! | [`rehearsal`] | that all fits a device, before anything is written to it |
+//! | [`order`] | which file's data come next, so that no free run ends in a gap |
 //! | [`output`] | that the file appears whole or not at all |
 //! | [`withheld`] | that a device holds no half-written volume |
 
 pub mod fill;
+pub mod fit;
 pub mod identity;
+pub mod order;
 pub mod output;
 mod rehearsal;
 pub mod size;
@@ -22,6 +26,7 @@ use std::sync::Arc;
 
 use platfs::device::{Device, MemoryDevice, Window, WriteBehind};
 use platfs::mkfs::{Options as FormatOptions, Plan};
+use platfs::ondisk::features::RoCompat;
 use platfs::ondisk::inode::Timestamp;
 use platfs::{OpenOptions, Volume};
 
@@ -47,12 +52,26 @@ pub enum BuildError {
     #[error("{0}")]
     Volume(#[from] platfs::Error),
     /// The volume, at a file.
-    #[error("{path}: {error}")]
+    #[error("{path}: {error}{remedy}")]
     At {
         /// The file, quoted.
         path: String,
         /// What went wrong.
         error: platfs::Error,
+        /// What format would hold the file, if one would; with what goes before it.
+        remedy: &'static str,
+    },
+    /// Fewer inodes were asked for than the contents need.
+    #[error("{option}: {free} inodes are free for files, and the contents need {wanted}; {remedy}")]
+    TooFewInodes {
+        /// The option that says how many.
+        option: &'static str,
+        /// Free inodes of a fresh volume.
+        free: u32,
+        /// Those that are needed.
+        wanted: u64,
+        /// What to ask for.
+        remedy: String,
     },
     /// The contents do not fit the size that was asked for.
     #[error("{error}: {given} bytes are too small for the contents; --size auto makes {automatic}")]
@@ -95,14 +114,18 @@ pub enum BuildError {
 }
 
 impl BuildError {
-    fn at(path: &[u8], error: platfs::Error) -> Self {
-        BuildError::At { path: Quoted(path).to_string(), error }
+    fn at(path: &[u8], error: platfs::Error, format: &platfs::Format) -> Self {
+        let remedy = fit::remedy(&error, format);
+        BuildError::At { path: Quoted(path).to_string(), error, remedy }
     }
 
     /// Names the file, unless the error says where already.
-    fn or_at(self, path: impl FnOnce() -> String) -> Self {
+    fn or_at(self, path: impl FnOnce() -> String, format: &platfs::Format) -> Self {
         match self {
-            BuildError::Volume(error) => BuildError::At { path: path(), error },
+            BuildError::Volume(error) => {
+                let remedy = fit::remedy(&error, format);
+                BuildError::At { path: path(), error, remedy }
+            }
             other => other,
         }
     }
@@ -162,6 +185,10 @@ pub struct Summary {
     pub uuid: [u8; 16],
     /// What it holds.
     pub contents: Contents,
+    /// Files with a time that the volume can't hold, which became the nearest that it can.
+    pub clamped: u64,
+    /// The volume counts usage in quota files.
+    pub counts_usage: bool,
 }
 
 /// Room that an image of automatic size leaves: a tenth of the contents, and this much.
@@ -284,6 +311,7 @@ fn build_on(
     progress: &mut dyn Progress,
 ) -> Result<Summary, BuildError> {
     let plan = plan(catalogue, settings, device.size())?;
+    refuse_few_inodes(catalogue, settings, &plan)?;
     plan.write(&*device)?;
     let behind: Arc<dyn Device> = Arc::new(
         WriteBehind::new(device)
@@ -292,10 +320,27 @@ fn build_on(
     let volume = open(behind, settings)?;
     let mut filler = fill::Filler::new(catalogue, &volume, settings.settle_times);
     filler.names()?;
-    filler.data(progress)?;
+    filler.data(&Shape::of(&plan), progress)?;
+    filler.flags()?;
     platfs::quota::rebuild(&volume)?;
     volume.sync()?;
-    Ok(summary(catalogue, &volume))
+    Ok(Summary { clamped: filler.clamped(), ..summary(catalogue, &volume) })
+}
+
+/// Refuses a number of inodes that the user stated and that can't do, before anything is written.
+fn refuse_few_inodes(catalogue: &Catalogue, settings: &Settings, plan: &Plan) -> Result<(), BuildError> {
+    let (free, wanted) = (plan.free_inodes(), size::inodes(catalogue));
+    if u64::from(free) >= wanted {
+        return Ok(());
+    }
+    let own = u64::from(plan.geometry().inodes().saturating_sub(free));
+    let (option, remedy) = match settings.format.inodes {
+        Some(_) => {
+            ("-N", format!("-N {} is the least, and without -N as many are made as are needed", wanted + own))
+        }
+        None => ("-i", "a smaller -i makes more, and without -i as many are made as are needed".to_owned()),
+    };
+    Err(BuildError::TooFewInodes { option, free, wanted, remedy })
 }
 
 fn open(device: Arc<dyn Device>, settings: &Settings) -> Result<Volume, platfs::Error> {
@@ -320,6 +365,8 @@ fn summary(catalogue: &Catalogue, volume: &Volume) -> Summary {
         free_inodes: u64::from(superblock.s_free_inodes_count.get()),
         uuid: superblock.s_uuid,
         contents: catalogue.summary(),
+        clamped: 0,
+        counts_usage: superblock.features().ro_compat.contains(RoCompat::QUOTA),
     }
 }
 

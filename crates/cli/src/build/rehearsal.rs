@@ -33,7 +33,7 @@ pub(super) fn rehearse(catalogue: &Catalogue, settings: &Settings, size: u64) ->
     let spare = SPARE + SPARE_PER_GROUP.saturating_mul(groups);
     let wanted = data_clusters(catalogue, &shape).saturating_add(spare);
     let is_ample = free_clusters(&volume) >= wanted.saturating_add(wanted / 64);
-    filler.rehearse_data(is_ample)?;
+    filler.rehearse_data(&shape, is_ample)?;
     platfs::quota::rebuild(&volume)?;
     volume.sync()?;
     Ok(())

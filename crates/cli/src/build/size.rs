@@ -92,7 +92,9 @@ fn ranges(catalogue: &Catalogue, shape: &Shape, node: NodeId) -> Vec<(u64, u64)>
     ranges
 }
 
-fn file_clusters(catalogue: &Catalogue, shape: &Shape, node: NodeId) -> u64 {
+/// Clusters for the data of a file and for the map over them, if it does not end up inside its inode.
+#[must_use]
+pub fn file_clusters(catalogue: &Catalogue, shape: &Shape, node: NodeId) -> u64 {
     let ranges = ranges(catalogue, shape, node);
     let mut taken = 0;
     let mut counted_to = 0;

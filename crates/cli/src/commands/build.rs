@@ -15,25 +15,26 @@ use serde::Serialize;
 
 use crate::build::identity::{self, Identity, Stated};
 use crate::build::output::followed;
-use crate::build::{BuildError, Progress, Settings, Size, Summary, build_device, build_file};
+use crate::build::{BuildError, Progress, Settings, Size, Summary, build_device, build_file, fit};
 use crate::console::{Console, Failure};
 use crate::door;
 use crate::format::{self, FormatArgs, UuidChoice};
 use crate::image::{self, ImageSpec, Part};
 use crate::size::{human, parse_size};
 use crate::source::catalogue::Catalogue;
-use crate::source::filter::{Excludes, IdRange, parse_owner};
-use crate::source::{self, Options as SourceOptions};
+use crate::source::filter::{Excludes, IdRange, OwnerId, parse_named_owner, parse_platform};
+use crate::source::{self, Options as SourceOptions, SourceError, owners};
 
 /// Arguments of `plat build`.
 #[derive(Args, Debug)]
+#[command(after_help = format::ENVIRONMENT)]
 pub struct Build {
     /// A directory, a tar archive (plain, gzip, zstd or xz), an OCI image layout, a docker-save archive, or
     /// `-` for a tar archive on standard input.
     source: PathBuf,
     /// The image to make: a file, a block device, or a partition of a disk image (disk.img@part1).
     image: OsString,
-    /// Size of the image: bytes (with K, M, G, T), `auto` (the contents and a tenth more), or `min`.
+    /// Size of the image: bytes (with K, M, G, T: 512M, 1.5G), `auto` (the contents and a tenth more), or `min`.
     #[arg(long, default_value = "auto", value_parser = parse_image_size)]
     size: Size,
     /// Replace an image that exists, or write into a device or partition.
@@ -46,10 +47,11 @@ pub struct Build {
     /// Leave out what matches the pattern (`*`, `?`, `[..]`, `**`); can be given several times.
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<String>,
-    /// Owner of everything, whatever the source says.
-    #[arg(long, value_name = "UID:GID", value_parser = parse_owner)]
-    owner: Option<(u32, u32)>,
-    /// Moves a range of users: FROM:TO:COUNT; can be given several times.
+    /// Owner of everything, whatever the source says: numbers, or names that the source's own /etc/passwd and
+    /// /etc/group tell, never those of this machine.
+    #[arg(long, value_name = "USER:GROUP", value_parser = parse_named_owner)]
+    owner: Option<(OwnerId, OwnerId)>,
+    /// Moves a range of users: FROM:TO:COUNT; can be given several times, for ranges that do not overlap in FROM.
     #[arg(long, value_name = "RANGE", value_parser = IdRange::parse)]
     map_uid: Vec<IdRange>,
     /// Moves a range of groups.
@@ -59,10 +61,10 @@ pub struct Build {
     #[arg(long, value_name = "PATH")]
     prefix: Option<PathBuf>,
     /// Platform of an OCI image, such as linux/arm64; that of this machine if not given.
-    #[arg(long)]
+    #[arg(long, value_parser = parse_platform)]
     platform: Option<String>,
     /// Tag or reference of one image of several.
-    #[arg(long, value_name = "TAG")]
+    #[arg(long, value_name = "TAG", value_parser = parse_tag)]
     tag: Option<String>,
     /// Threads that list the source directory; as many as help if not given.
     #[arg(long, value_name = "N")]
@@ -88,6 +90,10 @@ fn parse_image_size(text: &str) -> Result<Size, String> {
     }
 }
 
+fn parse_tag(text: &str) -> Result<String, String> {
+    if text.is_empty() { Err("a tag is missing".into()) } else { Ok(text.to_owned()) }
+}
+
 fn failed(error: impl std::fmt::Display) -> Failure {
     Failure::Failed(error.to_string())
 }
@@ -96,9 +102,15 @@ impl Build {
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let target = self.target()?;
         let epoch = format::source_date_epoch()?;
-        let (catalogue, warnings) = self.read_source(epoch)?;
+        // Before the source is read, which may take a while.
+        self.format.check()?;
+        let (mut catalogue, warnings) = self.read_source(epoch)?;
         for warning in warnings {
             console.warn(warning);
+        }
+        if let Some(owner) = &self.owner {
+            let ids = owners::resolve(owner, &catalogue, self.prefix.as_deref()).map_err(source_failure)?;
+            catalogue.own_all(ids);
         }
         let settings = self.settings(&catalogue, epoch, &target)?;
         let mut bar = Bar::new(&catalogue, self.quiet || self.json);
@@ -107,16 +119,23 @@ impl Build {
             Target::Device(device) => build_device(&catalogue, device, &settings, &mut bar),
         };
         bar.finish();
-        let summary = built.map_err(|error| match error {
-            error @ (BuildError::DeviceTooSmall { .. } | BuildError::NoRoom { .. }) => {
-                Failure::about(image::shown(&self.image), error)
-            }
-            error => failed(error),
-        })?;
+        let summary = built.map_err(|error| self.build_failure(error))?;
+        self.warn_of(&summary, &settings, console);
         match (self.json, self.quiet) {
             (true, _) => self.print_json(console, &summary),
             (false, true) => Ok(()),
             (false, false) => self.print(console, &summary),
+        }
+    }
+
+    /// What the library says of options that can't be is wrong usage.
+    fn build_failure(&self, error: BuildError) -> Failure {
+        match error {
+            BuildError::Volume(error @ platfs::Error::BadOption { .. }) => Failure::Usage(error.to_string()),
+            error @ (BuildError::DeviceTooSmall { .. } | BuildError::NoRoom { .. }) => {
+                Failure::about(image::shown(&self.image), error)
+            }
+            error => failed(error),
         }
     }
 
@@ -145,7 +164,8 @@ impl Build {
         let is_block = std::fs::metadata(&spec.path).is_ok_and(|found| found.file_type().is_block_device());
         let options = SourceOptions {
             exclude: Excludes::new(&self.exclude).map_err(|error| Failure::Usage(error.to_string()))?,
-            owner: self.owner,
+            // Names are known once the source is read.
+            owner: None,
             map_uid: self.map_uid.clone(),
             map_gid: self.map_gid.clone(),
             prefix: self.prefix.clone(),
@@ -160,7 +180,21 @@ impl Build {
         } else {
             source::open(&self.source, options)
         };
-        opened.map_err(failed)
+        opened.map_err(source_failure)
+    }
+
+    fn warn_of(&self, summary: &Summary, settings: &Settings, console: &mut Console<'_>) {
+        let shown = image::shown(&self.image);
+        if summary.clamped > 0 {
+            console.warn(format!(
+                "{shown}: {} files have a time that its inodes can't hold, and got the nearest that they can{}",
+                summary.clamped,
+                if settings.format.inode_size == Some(128) { " (from 1901 to 2038); -I 256 holds times up to 2446" } else { "" },
+            ));
+        }
+        if summary.counts_usage {
+            console.warn(format!("{shown}: {}", format::QUOTA_NOTE));
+        }
     }
 
     fn settings(
@@ -183,7 +217,7 @@ impl Build {
         }
         let rest = if self.reproducible { identity::derived(catalogue) } else { drawn(time)? };
         Ok(Settings {
-            format: options,
+            format: fit::fitted(catalogue, options),
             identity: stated.or(rest),
             size: self.size,
             // Reading a directory changes its times of access, and nobody can set those of change.
@@ -215,6 +249,13 @@ impl Build {
         serde_json::to_writer(&mut *console.out, &facts).map_err(failed)?;
         writeln!(console.out)?;
         Ok(())
+    }
+}
+
+fn source_failure(error: SourceError) -> Failure {
+    match error {
+        SourceError::Filter(error) => Failure::Usage(error.to_string()),
+        error => failed(error),
     }
 }
 

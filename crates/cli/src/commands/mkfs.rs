@@ -6,17 +6,19 @@ use std::ffi::{OsStr, OsString};
 
 use clap::Args;
 use platfs::mkfs::{JournalDevice, Plan, Storage};
+use platfs::ondisk::features::RoCompat;
 use platfs::ondisk::superblock::RawSuperblock;
 use serde_json::json;
 
 use crate::console::{Console, Failure};
-use crate::format::{Format, FormatArgs};
+use crate::format::{self, Format, FormatArgs};
 use crate::image::shown;
 use crate::text::uuid;
 use target::Target;
 
 /// Arguments of `plat mkfs`.
 #[derive(Args, Debug)]
+#[command(after_help = format::ENVIRONMENT)]
 pub struct Mkfs {
     /// The image: a file (made if it is missing), a block device, `disk.img@part1` or `disk.img@OFFSET`.
     image: OsString,
@@ -75,17 +77,24 @@ impl Mkfs {
             let (source, image) = (shown(source), shown(&self.image));
             return Err(Failure::Usage(format!("-d copies files: use `plat build {source} {image}`")));
         }
+        self.format.check()?;
         let mut format = self.format.parse()?;
         format.identify()?;
         let size = self.size.as_deref().map(|text| self.format.size(text)).transpose()?;
         let target = Target::find(&self.image, size, format.offset, self.force)?;
         format.options.storage = if format.prezeroed { Storage::Zeroed } else { target.storage() };
         format.options.mmp_names = (node_name(), file_name(&self.image));
-        let failed = |error: platfs::Error| Failure::about(shown(&self.image), explained(&error));
+        let failed = |error: platfs::Error| match error {
+            platfs::Error::BadOption { .. } => Failure::Usage(error.to_string()),
+            error => Failure::about(shown(&self.image), explained(&error)),
+        };
         let planned = Planned::new(&format, target.size()).map_err(failed)?;
         if let Planned::Volume(plan) = &planned {
             for note in plan.notes() {
                 console.warn(format!("{}: {note}", shown(&self.image)));
+            }
+            if plan.superblock().features().ro_compat.contains(RoCompat::QUOTA) {
+                console.warn(format!("{}: {}", shown(&self.image), format::QUOTA_NOTE));
             }
         }
         if !self.dry_run {

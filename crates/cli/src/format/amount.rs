@@ -3,37 +3,28 @@
 use platfs::mkfs::Amount;
 
 use crate::console::Failure;
+use crate::size::{Written, unit_shift};
 
-/// Digits and the shift of the unit behind them, if there is one.
-fn split(option: &str, text: &str) -> Result<(u64, Option<u32>), Failure> {
+/// The number as written, and the shift of the unit behind it, if there is one.
+fn split<'t>(option: &str, text: &'t str) -> Result<(Written<'t>, Option<u32>), Failure> {
     let wrong =
         || Failure::Usage(format!("{option} {text}: not a number, with K, M, G or T for powers of 1,024"));
-    let (digits, unit) = match text.char_indices().last() {
-        Some((at, unit)) if !unit.is_ascii_digit() => (text.get(..at).unwrap_or_default(), Some(unit)),
-        _ => (text, None),
-    };
-    let shift = match unit.map(|unit| unit.to_ascii_lowercase()) {
+    let written = Written::parse(text).ok_or_else(wrong)?;
+    let shift = match written.unit {
         None => None,
-        Some('s') => Some(9),
-        Some('k') => Some(10),
-        Some('m') => Some(20),
-        Some('g') => Some(30),
-        Some('t') => Some(40),
-        Some(_) => return Err(wrong()),
+        // Sectors, as in mke2fs.
+        Some('s' | 'S') => Some(9),
+        Some(unit) => Some(unit_shift(unit).ok_or_else(wrong)?),
     };
-    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(wrong());
-    }
-    let number = digits.parse().map_err(|_| too_large(option, text))?;
-    Ok((number, shift))
+    Ok((written, shift))
 }
 
 fn too_large(option: &str, text: &str) -> Failure {
-    Failure::Failed(format!("{option} {text}: too large"))
+    Failure::Usage(format!("{option} {text}: too large"))
 }
 
-fn shifted(option: &str, text: &str, number: u64, shift: u32) -> Result<u64, Failure> {
-    number.checked_mul(1 << shift).ok_or_else(|| too_large(option, text))
+fn shifted(option: &str, text: &str, number: Written<'_>, shift: u32) -> Result<u64, Failure> {
+    number.shifted(shift).ok_or_else(|| too_large(option, text))
 }
 
 /// A number that is shifted by `shift` bits unless it has a unit of its own.
@@ -57,6 +48,6 @@ pub(super) fn amount(option: &str, text: &str) -> Result<Amount, Failure> {
     let (number, unit) = split(option, text)?;
     match unit {
         Some(shift) => Ok(Amount::Bytes(shifted(option, text, number, shift)?)),
-        None => Ok(Amount::Blocks(number)),
+        None => Ok(Amount::Blocks(shifted(option, text, number, 0)?)),
     }
 }

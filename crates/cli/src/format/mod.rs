@@ -7,12 +7,20 @@ mod extended;
 mod uuid;
 
 use clap::Args;
-use platfs::mkfs::{FeatureEdit, FsType, JournalOptions, OnError, Options, Usage, parse_features};
+use platfs::mkfs::{FeatureEdit, FsType, JournalOptions, OnError, Options, Plan, Usage, parse_features};
 use platfs::ondisk::features::{Compat, FeatureBit};
 
 use crate::console::Failure;
 use amount::{amount, bytes, number};
 pub use uuid::{UuidChoice, now, source_date_epoch};
+
+/// What stands behind the options in the help of commands that make volumes.
+pub const ENVIRONMENT: &str = "Environment:\n  SOURCE_DATE_EPOCH  \
+     Seconds since 1970 that are taken for the time of making; with `plat build` no file's time is later";
+
+/// What whoever makes a volume with quota files is told.
+pub const QUOTA_NOTE: &str = "the feature quota: plat reads such a volume and does not change it or mount it for writing, \
+     since it does not keep the counts of usage; Linux does (without them: -O ^quota)";
 
 /// What a volume shall look like. Lists are separated by commas.
 #[derive(Args, Debug, Default)]
@@ -155,6 +163,24 @@ impl FormatArgs {
         Ok(format)
     }
 
+    /// Refuses what is wrong whatever the size of the volume.
+    ///
+    /// # Errors
+    /// As [`FormatArgs::parse`], and values that no volume can have.
+    pub fn check(&self) -> Result<(), Failure> {
+        /// Small and large blocks, where they are left open.
+        const SIZES: [u64; 2] = [64 << 20, 1 << 40];
+        let options = self.parse()?.options;
+        let mut complaint = None;
+        for bytes in SIZES {
+            match Plan::new(&options, bytes) {
+                Err(error @ platfs::Error::BadOption { .. }) => complaint = Some(error),
+                _ => return Ok(()),
+            }
+        }
+        complaint.map_or(Ok(()), |error| Err(Failure::Usage(error.to_string())))
+    }
+
     fn sizes(&self, options: &mut Options) -> Result<(), Failure> {
         if let Some(text) = &self.block_size {
             match text.strip_prefix('-') {
@@ -172,7 +198,7 @@ impl FormatArgs {
         options.reserved_percent = self
             .reserved
             .parse()
-            .map_err(|_| Failure::Usage(format!("-m {}: not a percentage", self.reserved)))?;
+            .map_err(|_| Failure::Usage(format!("-m {}: not a percentage from 0 to 50", self.reserved)))?;
         Ok(())
     }
 

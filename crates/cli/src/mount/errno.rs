@@ -23,7 +23,7 @@ pub fn of(error: &Error) -> Errno {
         Error::NotEmpty => Errno::NOTEMPTY,
         Error::NotPermitted(_) => Errno::PERM,
         Error::CrossProject => Errno::XDEV,
-        Error::NameTooLong(_) => Errno::NAMETOOLONG,
+        Error::NameTooLong(_) | Error::LinkTooLong(..) => Errno::NAMETOOLONG,
         Error::FileTooLarge(_) => Errno::FBIG,
         Error::TooManyLinks => Errno::MLINK,
         Error::SymlinkLoop => Errno::LOOP,

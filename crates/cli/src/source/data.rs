@@ -9,6 +9,7 @@
 use super::catalogue::{Catalogue, Extent, NodeId, Origin};
 use super::error::SourceError;
 use super::input::Section;
+use ondisk::inode::InodeFlags;
 use rustix::fs::{Mode, OFlags};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -143,6 +144,12 @@ impl DataReader<'_> {
             }
         }
         Ok(len)
+    }
+
+    /// The flags of the file of the host whose data were read last.
+    #[must_use]
+    pub fn flags(&self) -> InodeFlags {
+        self.host.file.as_ref().map_or(InodeFlags::empty(), |(_, file)| super::directory::flags_of(file))
     }
 
     /// Where in the window `want` bytes of that place stand, if all of them do.

@@ -10,6 +10,7 @@ use crate::archive::acl::{self, Acl};
 use crate::archive::{Timestamp, Xattr};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use std::ffi::OsStr;
+use std::fmt;
 use std::num::NonZeroUsize;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -18,7 +19,7 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
     /// A pattern that is none.
-    #[error("the exclude pattern {pattern:?} is wrong: {reason}")]
+    #[error("--exclude: the pattern {pattern:?} is wrong: {reason}")]
     Pattern {
         /// As given.
         pattern: String,
@@ -28,8 +29,39 @@ pub enum FilterError {
     /// A mapping or owner that is none.
     #[error("{0:?} is not of the form {1}")]
     Form(String, &'static str),
+    /// Two ranges say different things of one number.
+    #[error("{option}: the ranges {first} and {second} overlap: both say what some numbers become")]
+    Overlap {
+        /// Of which option.
+        option: &'static str,
+        /// The one.
+        first: IdRange,
+        /// The other.
+        second: IdRange,
+    },
+    /// An option for images, and the source is none.
+    #[error(
+        "{option}: {source_name} is no image (OCI layout or docker-save archive) of which there could be several"
+    )]
+    NoImage {
+        /// The option.
+        option: &'static str,
+        /// The source, as given.
+        source_name: String,
+    },
+    /// A name of an owner that the source does not tell.
+    #[error("--owner: {name}: the source has no {file} that names it; a number always works")]
+    NoOwner {
+        /// The name.
+        name: String,
+        /// Where it was looked for.
+        file: &'static str,
+    },
+    /// A platform that is none.
+    #[error("{0:?} is no platform: OS/ARCHITECTURE or OS/ARCHITECTURE/VARIANT, such as linux/arm64")]
+    Platform(String),
     /// The prefix leads upwards or is no path.
-    #[error("the prefix {0:?} must be a path without `..`, its names at most 255 bytes long")]
+    #[error("--prefix: {0:?} must be a path without `..`, its names at most 255 bytes long")]
     Prefix(PathBuf),
 }
 
@@ -59,11 +91,58 @@ impl IdRange {
         Ok(Self { from, to, count })
     }
 
+    /// Whether both hold some number.
+    fn overlaps(self, other: Self) -> bool {
+        let last = |range: Self| range.from.saturating_add(range.count.saturating_sub(1));
+        self.from <= last(other) && other.from <= last(self)
+    }
+
     /// The number `id` becomes, if it is in the range.
     fn map(self, id: u32) -> Option<u32> {
         let place = id.checked_sub(self.from)?;
         if place < self.count { self.to.checked_add(place) } else { None }
     }
+}
+
+impl fmt::Display for IdRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.from, self.to, self.count)
+    }
+}
+
+/// A user or group, by number or by the name that it has in the source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OwnerId {
+    /// A number.
+    Number(u32),
+    /// A name.
+    Name(String),
+}
+
+/// Reads `USER:GROUP`, each a number or a name: what begins with a digit is a number.
+///
+/// # Errors
+/// [`FilterError::Form`].
+pub fn parse_named_owner(text: &str) -> Result<(OwnerId, OwnerId), FilterError> {
+    let one = |text: &str| match text.bytes().next() {
+        None => None,
+        Some(b'0'..=b'9') => text.parse().ok().map(OwnerId::Number),
+        Some(b'-' | b'+') => None,
+        Some(_) if text.contains(':') => None,
+        Some(_) => Some(OwnerId::Name(text.to_owned())),
+    };
+    let parts = text.split_once(':').and_then(|(user, group)| Some((one(user)?, one(group)?)));
+    parts.ok_or_else(|| FilterError::Form(text.to_owned(), "USER:GROUP"))
+}
+
+/// Checks `OS/ARCHITECTURE[/VARIANT]`.
+///
+/// # Errors
+/// [`FilterError::Platform`].
+pub fn parse_platform(text: &str) -> Result<String, FilterError> {
+    let parts: Vec<&str> = text.split('/').collect();
+    let whole = (2..=3).contains(&parts.len()) && parts.iter().all(|part| !part.is_empty());
+    if whole { Ok(text.to_owned()) } else { Err(FilterError::Platform(text.to_owned())) }
 }
 
 /// Reads `UID:GID`.
@@ -82,7 +161,7 @@ pub struct Options {
     pub exclude: Excludes,
     /// The owner of everything, whatever the source says. Named entries of ACLs stay.
     pub owner: Option<(u32, u32)>,
-    /// Where users' numbers move, those of ACLs too; the first range that holds one counts, others stay.
+    /// Where users' numbers move, those of ACLs too; others stay.
     pub map_uid: Vec<IdRange>,
     /// The same for groups.
     pub map_gid: Vec<IdRange>,
@@ -106,6 +185,28 @@ impl Options {
         match self.owner {
             Some((uid, gid)) => Ids { uid, gid },
             None => Ids { uid: map(&self.map_uid, ids.uid), gid: map(&self.map_gid, ids.gid) },
+        }
+    }
+
+    /// Refuses ranges that contradict each other. Several numbers may well become one.
+    pub(super) fn check_ranges(&self) -> Result<(), FilterError> {
+        for (option, ranges) in [("--map-uid", &self.map_uid), ("--map-gid", &self.map_gid)] {
+            for (at, first) in ranges.iter().enumerate() {
+                let others = ranges.iter().skip(at + 1);
+                if let Some(second) = others.into_iter().find(|second| first.overlaps(**second)) {
+                    return Err(FilterError::Overlap { option, first: *first, second: *second });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses options for images, once the source turned out to be none.
+    pub(super) fn refuse_image_options(&self, source_name: &str) -> Result<(), FilterError> {
+        let given = [("--platform", self.platform.is_some()), ("--tag", self.image.is_some())];
+        match given.into_iter().find(|(_, given)| *given) {
+            Some((option, _)) => Err(FilterError::NoImage { option, source_name: source_name.to_owned() }),
+            None => Ok(()),
         }
     }
 
@@ -223,6 +324,23 @@ mod tests {
         assert!(IdRange::parse("4294967295:0:1").is_ok());
         for wrong in ["", "1:2", "1:2:3:4", "1:2:0", "4294967295:0:2", "0:4294967295:2", "a:b:c"] {
             assert!(IdRange::parse(wrong).is_err(), "{wrong}");
+        }
+        let ranges = |texts: &[&str]| Options {
+            map_uid: texts.iter().map(|text| IdRange::parse(text).unwrap()).collect(),
+            ..Options::default()
+        };
+        assert!(ranges(&["0:5:10", "10:5:10"]).check_ranges().is_ok());
+        let refused = ranges(&["0:100:10", "50:0:1", "9:0:1"]).check_ranges().unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "--map-uid: the ranges 0:100:10 and 9:0:1 overlap: both say what some numbers become"
+        );
+        assert_eq!(parse_named_owner("root:20"), Ok((OwnerId::Name("root".into()), OwnerId::Number(20))));
+        for wrong in ["root", ":", "1:", "-1:0", "1x:0", "a:b:c", "4294967296:0"] {
+            assert!(parse_named_owner(wrong).is_err(), "{wrong}");
+        }
+        for wrong in ["", "linux", "linux/", "/arm64", "a/b/c/d"] {
+            assert!(parse_platform(wrong).is_err(), "{wrong}");
         }
         assert_eq!(parse_owner("1:2"), Ok((1, 2)));
         assert!(parse_owner("1").is_err());

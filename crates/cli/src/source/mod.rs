@@ -13,6 +13,7 @@
 //! | [`directory`] | a directory of the host into a catalogue |
 //! | [`oci`] | image layouts and docker-save archives: which layers, digests |
 //! | [`filter`] | what is left out, whose the files become, which times are allowed |
+//! | [`owners`] | names of owners, as the source tells them |
 //! | [`open()`] | what a source is, by its content |
 //!
 //! This module excludes the tar format itself (`archive`) and everything about images.
@@ -26,6 +27,7 @@ pub mod filter;
 pub mod input;
 pub mod oci;
 mod open;
+pub mod owners;
 pub mod tar;
 
 pub use catalogue::{Builder, Catalogue, NodeId, NodeKind};

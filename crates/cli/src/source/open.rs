@@ -51,6 +51,7 @@ fn open_directory(path: &Path, options: Options) -> Result<Opened, SourceError> 
     if path.join("oci-layout").is_file() && path.join("index.json").is_file() {
         oci::read(&mut builder, &Store::Directory(path.to_owned()), &mut warnings)?;
     } else {
+        builder.options().refuse_image_options(&path.display().to_string())?;
         directory::read(&mut builder, path, &mut warnings)?;
     }
     Ok(finish(builder, warnings))
@@ -64,6 +65,7 @@ fn open_archive(section: &Section, name: &str, options: Options) -> Result<Opene
     let mut has = |path: &[u8]| builder.find(path).map(|found| found.is_some()).map_err(tree);
     let is_layout = has(b"oci-layout")? && has(b"index.json")?;
     if !is_layout && !has(b"manifest.json")? {
+        options.refuse_image_options(name)?;
         return Ok(finish(builder, warnings));
     }
     // The image's own files, whatever the options say about those of its layers.
@@ -71,6 +73,7 @@ fn open_archive(section: &Section, name: &str, options: Options) -> Result<Opene
     tar::read(&mut inner, section, name, &mut Vec::new())?;
     let store = Store::Archive { files: Box::new(inner.finish()), name: name.to_owned() };
     if !is_layout && !oci::is_docker_archive(&store) {
+        options.refuse_image_options(name)?;
         return Ok(finish(builder, warnings));
     }
     let mut builder = Builder::new(options)?;

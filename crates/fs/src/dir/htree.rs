@@ -46,7 +46,7 @@ pub(super) fn is_known(format: &Format) -> bool {
     HashVersion::from_raw(format.hash_version).is_some()
 }
 
-fn hasher(format: &Format, version: HashVersion) -> NameHasher {
+pub(super) fn hasher(format: &Format, version: HashVersion) -> NameHasher {
     NameHasher::new(version, format.unsigned_hash, format.hash_seed)
 }
 

@@ -7,6 +7,7 @@
 //! The code reaches a directory's blocks only through [`BlockMap`] and [`Growth`], not through
 //! extents or pointers.
 
+mod bulk;
 mod change;
 mod htree;
 mod known;
@@ -35,6 +36,8 @@ use crate::txn::Update;
 use crate::volume::Volume;
 use crate::{inline, map, phased};
 
+pub(crate) use bulk::write_whole;
+pub use bulk::{DirName, NameSizes};
 pub(crate) use known::KnownNames;
 pub(crate) use position::entries_from;
 

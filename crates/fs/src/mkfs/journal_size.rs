@@ -4,7 +4,7 @@ use ondisk::features::Compat;
 use ondisk::journal::MIN_JOURNAL_BLOCKS;
 
 use super::options::Options;
-use super::shape::{Shape, invalid};
+use super::shape::{Shape, invalid, wrong};
 use crate::Result;
 
 /// Most blocks of a journal, as mke2fs allows.
@@ -38,7 +38,7 @@ pub(super) fn of_volume(options: &Options, shape: &Shape, free: u64) -> Result<(
     };
     let fast = match options.journal.fast_commit_size {
         Some(_) if !shape.features.compat.contains(Compat::FAST_COMMIT) => {
-            return invalid("a fast-commit size needs the fast_commit feature (-O fast_commit)");
+            return wrong("-J", "a fast-commit size needs the fast_commit feature (-O fast_commit)");
         }
         Some(bytes) => bytes / size,
         None if shape.features.compat.contains(Compat::FAST_COMMIT) => log / u64::from(FAST_COMMIT_SHARE),
@@ -46,7 +46,7 @@ pub(super) fn of_volume(options: &Options, shape: &Shape, free: u64) -> Result<(
     };
     let least = u64::from(MIN_JOURNAL_BLOCKS);
     if log < least || log.saturating_add(fast) > MOST {
-        return invalid(format!("a journal of {log} blocks is not from {least} to {MOST} blocks"));
+        return wrong("-J", format!("a journal of {log} blocks is not from {least} to {MOST} blocks"));
     }
     if log + fast > free / 2 && options.journal.size.is_some() {
         return invalid(format!("a journal of {log} blocks is too large: only {free} blocks are free"));

@@ -147,13 +147,13 @@ pub(super) fn features(options: &Options) -> Result<Features> {
                 let mut one = Features::default();
                 one.set(*bit, true);
                 let name = one.names().join(", ");
-                return Err(Error::Invalid(format!("feature {name} can't be given to a new volume")));
+                return Err(Error::option("-O", format!("feature {name} can't be given to a new volume")));
             }
         }
     }
     if options.old_revision && features != Features::default() {
         let names = features.names().join(", ");
-        return Err(Error::Invalid(format!("revision 0 has no features, but {names} are asked for")));
+        return Err(Error::option("-r", format!("revision 0 has no features, but {names} are asked for")));
     }
     Ok(features)
 }

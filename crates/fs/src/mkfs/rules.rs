@@ -6,7 +6,7 @@ use ondisk::units::BlockSize;
 
 use super::options::Options;
 use super::profile::Profile;
-use super::shape::{Shape, invalid};
+use super::shape::{Shape, wrong};
 use crate::{Error, Result};
 
 /// Largest cluster: the format's field goes up to 2^29.
@@ -17,25 +17,28 @@ const INODE_RATIOS: std::ops::RangeInclusive<u64> = 1024..=64 << 20;
 const MOST_CLUSTERS_PER_GROUP: u32 = (1 << 16) - 8;
 
 pub(super) fn block_size(options: &Options, defaults: &Profile) -> Result<BlockSize> {
-    let bytes = match (options.block_size, options.least_block_size) {
-        (Some(bytes), _) => bytes,
-        (None, Some(least)) => defaults.block_size.max(least),
-        (None, None) => defaults.block_size,
+    let size = |bytes: u32| {
+        BlockSize::from_bytes(u64::from(bytes)).ok_or_else(|| {
+            Error::option("-b", format!("block size {bytes} is not a power of two from 1024 to 65536"))
+        })
     };
-    BlockSize::from_bytes(u64::from(bytes))
-        .ok_or_else(|| Error::Invalid(format!("block size {bytes} is not a power of two from 1024 to 65536")))
+    match (options.block_size, options.least_block_size) {
+        (Some(bytes), _) => size(bytes),
+        (None, Some(least)) => Ok(size(defaults.block_size)?.max(size(least)?)),
+        (None, None) => size(defaults.block_size),
+    }
 }
 
 pub(super) fn cluster_log2(options: &Options, features: Features, block_size: BlockSize) -> Result<u32> {
     let bigalloc = features.ro_compat.contains(RoCompat::BIGALLOC);
     let block = u64::from(block_size.bytes());
     match options.cluster_size {
-        Some(_) if !bigalloc => invalid("a cluster size needs the bigalloc feature (-O bigalloc)"),
+        Some(_) if !bigalloc => wrong("-C", "a cluster size needs the bigalloc feature (-O bigalloc)"),
         Some(bytes) if !bytes.is_power_of_two() || bytes <= 1024 || bytes > MOST_CLUSTER => {
-            invalid(format!("cluster size {bytes} is not a power of two from 2048 to {MOST_CLUSTER}"))
+            wrong("-C", format!("cluster size {bytes} is not a power of two from 2048 to {MOST_CLUSTER}"))
         }
         Some(bytes) if bytes < block => {
-            invalid(format!("cluster size {bytes} is smaller than the block size {block}"))
+            wrong("-C", format!("cluster size {bytes} is smaller than the block size {block}"))
         }
         Some(bytes) => Ok(bytes.trailing_zeros() - block_size.log2()),
         // mke2fs's default: sixteen blocks.
@@ -48,14 +51,14 @@ pub(super) fn inode_size(options: &Options, defaults: &Profile, block_size: Bloc
     if options.old_revision {
         return match options.inode_size {
             None | Some(128) => Ok(128),
-            Some(size) => invalid(format!("inode size {size} is impossible in revision 0 (128 bytes)")),
+            Some(size) => wrong("-I", format!("inode size {size} is impossible in revision 0 (128 bytes)")),
         };
     }
     let size = options.inode_size.unwrap_or(defaults.inode_size);
     let most = block_size.bytes();
     match u16::try_from(size) {
         Ok(legal) if size.is_power_of_two() && size >= 128 && size <= most => Ok(legal),
-        _ => invalid(format!("inode size {size} is not a power of two from 128 to {}", most.min(32_768))),
+        _ => wrong("-I", format!("inode size {size} is not a power of two from 128 to {}", most.min(32_768))),
     }
 }
 
@@ -64,15 +67,15 @@ pub(super) fn inode_ratio(ratio: u64) -> Result<u64> {
         return Ok(ratio);
     }
     let (least, most) = (INODE_RATIOS.start(), INODE_RATIOS.end());
-    invalid(format!("inode ratio {ratio} is not from {least} to {most}"))
+    wrong("-i", format!("inode ratio {ratio} is not from {least} to {most}"))
 }
 
 pub(super) fn flex_log2(options: &Options, features: Features) -> Result<u32> {
     let flex = features.incompat.contains(Incompat::FLEX_BG);
     match options.flex_groups {
-        Some(_) if !flex => invalid("a flex group size needs the flex_bg feature (-O flex_bg)"),
+        Some(_) if !flex => wrong("-G", "a flex group size needs the flex_bg feature (-O flex_bg)"),
         Some(groups) if !groups.is_power_of_two() => {
-            invalid(format!("flex group size {groups} is not a power of two"))
+            wrong("-G", format!("flex group size {groups} is not a power of two"))
         }
         Some(groups) => Ok(groups.trailing_zeros()),
         None if flex => Ok(4),
@@ -91,7 +94,7 @@ pub(super) fn reserved_blocks(options: &Options, blocks: u64) -> Result<u64> {
     if (0.0..=50.0).contains(&percent) {
         Ok((percent * blocks as f64 / 100.0) as u64)
     } else {
-        invalid(format!("reserved blocks percentage {percent} is not from 0 to 50"))
+        wrong("-m", format!("reserved blocks percentage {percent} is not from 0 to 50"))
     }
 }
 
@@ -100,12 +103,14 @@ pub(super) fn blocks_per_group(options: &Options, block_size: BlockSize, cluster
     let most = (block_size.bytes() * 8).min(MOST_CLUSTERS_PER_GROUP);
     let clusters = options.blocks_per_group.unwrap_or(most);
     if !clusters.is_multiple_of(8) || clusters < 256 || clusters > most {
-        return invalid(format!("{clusters} blocks per group are not a multiple of 8 from 256 to {most}"));
+        return wrong(
+            "-g",
+            format!("{clusters} blocks per group are not a multiple of 8 from 256 to {most}"),
+        );
     }
-    clusters
-        .checked_shl(cluster_log2)
-        .filter(|blocks| blocks >> cluster_log2 == clusters)
-        .ok_or_else(|| Error::Invalid(format!("groups of {clusters} clusters of this size are too large")))
+    clusters.checked_shl(cluster_log2).filter(|blocks| blocks >> cluster_log2 == clusters).ok_or_else(|| {
+        Error::option("-g", format!("groups of {clusters} clusters of this size are too large"))
+    })
 }
 
 /// Checks which features go together, and drops those another one replaces.
@@ -127,40 +132,62 @@ pub(super) fn check_features(options: &Options, shape: &mut Shape) -> Result<()>
     let sparse = ro_compat(RoCompat::SPARSE_SUPER) || compat(Compat::SPARSE_SUPER2);
     let journal = compat(Compat::HAS_JOURNAL);
     let complaints = [
-        (ro_compat(RoCompat::BIGALLOC) && !incompat(Incompat::EXTENTS), "bigalloc needs the extent feature"),
         (
+            "-O",
+            ro_compat(RoCompat::BIGALLOC) && !incompat(Incompat::EXTENTS),
+            "bigalloc needs the extent feature",
+        ),
+        (
+            "-O",
             incompat(Incompat::META_BG) && compat(Compat::RESIZE_INODE),
             "resize_inode and meta_bg exclude each other; use -O ^resize_inode",
         ),
         (
+            "-O",
             compat(Compat::RESIZE_INODE) && !sparse,
             "resize_inode needs sparse_super: blocks for growth exist only on sparse volumes",
         ),
         (
+            "-O",
             incompat(Incompat::CSUM_SEED) && !features.metadata_csum(),
             "metadata_csum_seed needs the metadata_csum feature",
         ),
-        (compat(Compat::ORPHAN_FILE) && !journal, "orphan_file needs the has_journal feature"),
+        ("-O", compat(Compat::ORPHAN_FILE) && !journal, "orphan_file needs the has_journal feature"),
         (
+            "-O",
             incompat(Incompat::BIT64) && !incompat(Incompat::EXTENTS),
             "64bit needs the extent feature; use -O ^64bit, or keep extent",
         ),
-        (options.resize_limit.is_some() && options.old_revision, "revision 0 can't grow while mounted"),
         (
+            "-E resize",
+            options.resize_limit.is_some() && options.old_revision,
+            "revision 0 can't grow while mounted",
+        ),
+        (
+            "-O",
             incompat(Incompat::INLINE_DATA) && shape.inode_size == 128,
             "inodes of 128 bytes are too small for inline_data; use -I 256",
         ),
         (
+            "-O",
             ro_compat(RoCompat::PROJECT) && shape.inode_size == 128,
             "inodes of 128 bytes are too small for project; use -I 256",
         ),
-        (options.mmp_interval > MMP_MAX_INTERVAL, "the mmp update interval is over 300 seconds"),
-        (options.label.len() > 16, "the label is longer than 16 bytes"),
-        (options.last_mounted.len() > 64, "the last mounted directory is longer than 64 bytes"),
-        (options.backup_superblocks > 2, "sparse_super2 has at most 2 superblock backups"),
+        (
+            "-E mmp_update_interval",
+            options.mmp_interval > MMP_MAX_INTERVAL,
+            "the mmp update interval is over 300 seconds",
+        ),
+        ("-L", options.label.len() > 16, "the label is longer than 16 bytes"),
+        ("-M", options.last_mounted.len() > 64, "the last mounted directory is longer than 64 bytes"),
+        (
+            "-E num_backup_sb",
+            options.backup_superblocks > 2,
+            "sparse_super2 has at most 2 superblock backups",
+        ),
     ];
-    match complaints.iter().find(|(broken, _)| *broken) {
-        Some((_, complaint)) => invalid(*complaint),
+    match complaints.iter().find(|(_, broken, _)| *broken) {
+        Some((option, _, complaint)) => wrong(option, *complaint),
         None => Ok(()),
     }
 }

@@ -24,6 +24,10 @@ pub(super) fn invalid<T>(problem: impl Into<String>) -> Result<T> {
     Err(Error::Invalid(problem.into()))
 }
 
+pub(super) fn wrong<T>(option: &'static str, problem: impl Into<String>) -> Result<T> {
+    Err(Error::option(option, problem))
+}
+
 /// The sizes of a new volume, agreed with each other.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
@@ -111,7 +115,7 @@ impl Shape {
         let most = u64::from(u32::MAX);
         let wanted = match options.inodes {
             Some(inodes) if inodes > most => {
-                return invalid(format!("{inodes} inodes are too many; the format counts below 2^32"));
+                return wrong("-N", format!("{inodes} inodes are too many; the format counts below 2^32"));
             }
             Some(inodes) => inodes,
             None => {
@@ -240,7 +244,10 @@ impl Shape {
         let (limit, first) = match options.resize_limit.map(|limit| limit.in_blocks(self.block_size)) {
             Some(limit) if limit <= self.blocks => {
                 let blocks = self.blocks;
-                return invalid(format!("resize limit of {limit} blocks is not over the size, {blocks}"));
+                return wrong(
+                    "-E resize",
+                    format!("resize limit of {limit} blocks is not over the size, {blocks}"),
+                );
             }
             Some(limit) => (limit, 0),
             None => (self.blocks.saturating_mul(1024).min(u64::from(u32::MAX)), self.first_data_block),

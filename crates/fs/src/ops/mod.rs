@@ -10,6 +10,7 @@ mod extents;
 mod fault;
 mod flush;
 mod handles;
+mod load;
 mod names;
 mod orphans;
 mod permissions;

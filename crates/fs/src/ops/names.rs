@@ -43,8 +43,17 @@ pub enum Kind<'a> {
     Socket,
 }
 
+/// When a new directory gets its first block.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Begun {
+    /// With its inode.
+    Now,
+    /// With all its names.
+    Later,
+}
+
 impl Kind<'_> {
-    fn file_type(self) -> FileType {
+    pub(super) fn file_type(self) -> FileType {
         match self {
             Kind::File => FileType::Regular,
             Kind::Directory => FileType::Directory,
@@ -185,7 +194,7 @@ impl Volume {
         if dir::exists(self, update, &parent, name)? {
             return Err(Error::Exists);
         }
-        let (number, mut child) = self.new_child(update, &mut parent, name, new)?;
+        let (number, mut child) = self.new_child(update, &mut parent, name, new, Begun::Now)?;
         dir::insert(self, update, &mut parent, name, number, new.kind.file_type())?;
         inode::store(update, &self.format, &self.space, &mut child)?;
         self.store_parent(update, &mut parent)?;
@@ -199,6 +208,7 @@ impl Volume {
         parent: &mut Inode,
         name: &[u8],
         new: &NewInode<'_>,
+        begun: Begun,
     ) -> Result<(InodeNumber, Inode)> {
         let file_type = new.kind.file_type();
         let directory = parent.number();
@@ -214,7 +224,7 @@ impl Volume {
         if !self.options.loading {
             self.inherit_flags(&mut child, parent, file_type);
         }
-        self.fill(update, &mut child, parent, new)?;
+        self.fill(update, &mut child, parent, new, begun)?;
         self.handles.made_in(number, directory);
         Ok((number, child))
     }
@@ -257,13 +267,16 @@ impl Volume {
         child: &mut Inode,
         parent: &mut Inode,
         new: &NewInode<'_>,
+        begun: Begun,
     ) -> Result<()> {
         match new.kind {
             Kind::File => map::init(&self.format, child),
             Kind::Directory => {
                 self.raise_links(parent)?;
                 map::init(&self.format, child);
-                dir::init(self, update, child, parent.number())?;
+                if begun == Begun::Now {
+                    dir::init(self, update, child, parent.number())?;
+                }
             }
             Kind::Symlink(target) => self.store_target(update, child, target)?,
             Kind::CharDevice(major, minor) | Kind::BlockDevice(major, minor) => {
@@ -278,7 +291,10 @@ impl Volume {
     /// Short targets stand in the inode, long ones in a block of their own.
     fn store_target(&self, update: &mut Update<'_>, child: &mut Inode, target: &[u8]) -> Result<()> {
         let block_len = self.format.geometry.block_size.bytes_usize();
-        if target.is_empty() || target.contains(&0) || target.len() >= block_len {
+        if target.len() >= block_len {
+            return Err(Error::LinkTooLong(target.len(), block_len - 1));
+        }
+        if target.is_empty() || target.contains(&0) {
             return Err(Error::Invalid(format!(
                 "a symbolic link's target has 1 to {} bytes and no NUL, not {}",
                 block_len - 1,

@@ -5,7 +5,7 @@ use ondisk::units::InodeNumber;
 
 use super::attrs::file_type;
 use super::handles::Pin;
-use super::names::{Kind, NewInode, check_name};
+use super::names::{Begun, Kind, NewInode, check_name};
 use super::rules::{self, Deed};
 use crate::dir;
 use crate::error::{Error, Result};
@@ -93,7 +93,7 @@ impl Volume {
         let number = self.change(|update| {
             let mut parent = self.load_directory_in(update, directory)?;
             rules::may(&parent, Deed::AddName)?;
-            let (number, mut child) = self.new_child(update, &mut parent, b"", new)?;
+            let (number, mut child) = self.new_child(update, &mut parent, b"", new, Begun::Now)?;
             child.raw_mut().i_links_count.set(0);
             self.join_orphans(update, &mut child);
             inode::store(update, &self.format, &self.space, &mut child)?;

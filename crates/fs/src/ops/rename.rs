@@ -7,7 +7,7 @@ use ondisk::inode::{FileType, Inode, InodeFlags, TimeField};
 use ondisk::units::InodeNumber;
 
 use super::attrs::{Attributes, file_type};
-use super::names::{Kind, NewInode, check_name};
+use super::names::{Begun, Kind, NewInode, check_name};
 use super::remove::lower_links;
 use super::rules::{self, Deed};
 use crate::dir;
@@ -196,7 +196,7 @@ impl Volume {
     ) -> Result<()> {
         rules::may(parent, Deed::AddName)?;
         let new = NewInode { kind: Kind::CharDevice(0, 0), attributes, xattrs: &[] };
-        let (number, mut node) = self.new_child(update, parent, name, &new)?;
+        let (number, mut node) = self.new_child(update, parent, name, &new, Begun::Now)?;
         inode::store(update, &self.format, &self.space, &mut node)?;
         dir::retarget(self, update, parent, name, number, FileType::CharDevice).map(drop)
     }

@@ -14,6 +14,7 @@ mod drawn;
 mod freeing;
 mod groups;
 mod ledger;
+mod loading;
 mod rebook;
 mod reseal;
 mod reserve;

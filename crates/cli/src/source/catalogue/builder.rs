@@ -11,6 +11,7 @@ use super::{HostDirectory, HostFile, Name};
 use crate::archive::{Device, Quoted, Run, Times, Timestamp, Xattr};
 use crate::source::filter::{FilterError, Options};
 use crate::source::input::Section;
+use ondisk::inode::InodeFlags;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 use std::os::unix::ffi::OsStrExt;
@@ -128,6 +129,7 @@ pub struct Builder {
     pub(super) stamps: Vec<Stamps>,
     pub(super) xattrs: Vec<Box<[Xattr]>>,
     pub(super) sections: Vec<Section>,
+    pub(super) flags: HashMap<NodeId, InodeFlags>,
     pub(super) host_root: PathBuf,
     pub(super) host_directories: Vec<HostDirectory>,
     pub(super) host_files: Vec<HostFile>,
@@ -151,8 +153,9 @@ impl Builder {
     /// Begins with a root directory, and the prefix below it if there is one.
     ///
     /// # Errors
-    /// [`FilterError::Prefix`].
+    /// [`FilterError::Prefix`], [`FilterError::Overlap`].
     pub fn new(options: Options) -> Result<Self, FilterError> {
+        options.check_ranges()?;
         let prefix = options.prefix.clone().unwrap_or_default();
         let mut builder = Self {
             options,
@@ -163,6 +166,7 @@ impl Builder {
             stamps: Vec::new(),
             xattrs: Vec::new(),
             sections: Vec::new(),
+            flags: HashMap::new(),
             host_root: PathBuf::new(),
             host_directories: Vec::new(),
             host_files: Vec::new(),
@@ -187,6 +191,13 @@ impl Builder {
     #[must_use]
     pub fn options(&self) -> &Options {
         &self.options
+    }
+
+    /// Notes the flags of a node.
+    pub fn set_flags(&mut self, node: NodeId, flags: InodeFlags) {
+        if !flags.is_empty() {
+            self.flags.insert(node, flags);
+        }
     }
 
     /// Adds an archive whose data files may use.

@@ -23,6 +23,7 @@ impl Builder {
             host_root: self.host_root,
             host_directories: self.host_directories,
             host_files: self.host_files,
+            flags: self.flags,
             summary: Summary::default(),
         };
         if !self.options.exclude.is_empty() {

@@ -23,6 +23,8 @@ pub use walk::{Step, Walk};
 use super::input::Section;
 use crate::archive::{Device, Xattr};
 use node::{Content, Node};
+use ondisk::inode::InodeFlags;
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 /// A piece of the table of names.
@@ -96,6 +98,7 @@ pub struct Catalogue {
     host_root: PathBuf,
     host_directories: Vec<HostDirectory>,
     host_files: Vec<HostFile>,
+    flags: HashMap<NodeId, InodeFlags>,
     summary: Summary,
 }
 
@@ -149,6 +152,17 @@ impl Catalogue {
     pub fn xattrs(&self, id: NodeId) -> &[Xattr] {
         let place = self.node(id).xattrs.checked_sub(1);
         place.and_then(|place| self.xattrs.get(place as usize)).map(AsRef::as_ref).unwrap_or_default()
+    }
+
+    /// Flags such as *immutable*, as far as they are known before data are read: of directories and of files without data.
+    #[must_use]
+    pub fn flags(&self, id: NodeId) -> InodeFlags {
+        self.flags.get(&id).copied().unwrap_or(InodeFlags::empty())
+    }
+
+    /// Gives everything one owner.
+    pub fn own_all(&mut self, ids: Ids) {
+        self.nodes.iter_mut().for_each(|node| node.ids = ids);
     }
 
     /// A symbolic link's target; empty for all other kinds.

@@ -3,6 +3,7 @@
 use super::Failed;
 use crate::archive::{Run, Xattr};
 use crate::source::filter::Excludes;
+use ondisk::inode::InodeFlags;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -22,6 +23,23 @@ pub(super) struct Found {
     pub(super) runs: Vec<Run>,
     /// A symbolic link's target.
     pub(super) target: Vec<u8>,
+    /// The flags of a regular file that nobody will open for its data.
+    pub(super) flags: InodeFlags,
+}
+
+/// Flags that a copy keeps: those that users set, with a meaning on every file system.
+const KEPT: InodeFlags = InodeFlags::SYNC
+    .union(InodeFlags::IMMUTABLE)
+    .union(InodeFlags::APPEND)
+    .union(InodeFlags::NODUMP)
+    .union(InodeFlags::NOATIME)
+    .union(InodeFlags::DIRSYNC)
+    .union(InodeFlags::TOPDIR);
+
+/// The flags of a file of the host as `lsattr` shows them; none where its file system has none.
+pub(in crate::source) fn flags_of(file: impl AsFd) -> InodeFlags {
+    let bits = rustix::fs::ioctl_getflags(file).map_or(0, |flags| flags.bits());
+    InodeFlags::from_bits_truncate(bits).intersection(KEPT)
 }
 
 /// Looks at entries, one thread's worth of it.
@@ -59,10 +77,14 @@ impl<'a> Lister<'a> {
         let stat =
             rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed("look at"))?;
         let xattrs = self.xattrs(directory, name, path)?;
-        let (mut runs, mut target) = (Vec::new(), Vec::new());
+        let (mut runs, mut target, mut flags) = (Vec::new(), Vec::new(), InodeFlags::empty());
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => {
                 runs = file_runs(directory, name, &stat).map_err(failed("find the holes of"))?;
+                if runs.is_empty() {
+                    // One that may not be opened has none to tell of.
+                    flags = open_file(directory, name).map_or(InodeFlags::empty(), flags_of);
+                }
             }
             FileType::Symlink => {
                 let read = rustix::fs::readlinkat(directory, name, Vec::new()).map_err(failed("read"))?;
@@ -70,7 +92,7 @@ impl<'a> Lister<'a> {
             }
             _ => {}
         }
-        Ok(Found { name: name.to_vec(), stat, xattrs, runs, target })
+        Ok(Found { name: name.to_vec(), stat, xattrs, runs, target, flags })
     }
 
     /// The attributes of `name` in `directory`, whatever its kind. They are asked for by a path through the
@@ -118,8 +140,12 @@ fn file_runs(directory: BorrowedFd<'_>, name: &[u8], stat: &Stat) -> Result<Vec<
     if allocated >= size {
         return Ok(vec![Run { file_offset: 0, len: size, archive_offset: 0 }]);
     }
+    data_runs(open_file(directory, name)?.as_fd(), size)
+}
+
+fn open_file(directory: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    data_runs(rustix::fs::openat(directory, name, flags, Mode::empty())?.as_fd(), size)
+    rustix::fs::openat(directory, name, flags, Mode::empty())
 }
 
 /// Asks the file system for the runs of data in the first `size` bytes of a file.

@@ -14,6 +14,8 @@
 mod list;
 mod queue;
 
+pub(super) use list::flags_of;
+
 use super::catalogue::{Attributes, Builder, CatalogueError, Ids, NewNode, NodeId, Origin};
 use super::error::{SourceError, SourceWarning};
 use crate::archive::{Device, Times, Timestamp, Xattr};
@@ -147,6 +149,7 @@ impl Tree<'_> {
     fn take(&mut self, listing: Listing) -> Result<Vec<Job>, SourceError> {
         let mut jobs = Vec::new();
         let Listing { directory, job, found } = listing;
+        self.builder.set_flags(job.node, list::flags_of(&*directory));
         for found in found {
             let path = join(&job.path, &found.name);
             if let Some((node, host)) = self.put(&job, &path, &found)? {
@@ -206,7 +209,9 @@ impl Tree<'_> {
             FileType::Directory | FileType::Unknown => return Ok(None),
         };
         let attributes = attributes(stat, found.xattrs.clone());
-        self.builder.put_at(job.node, &found.name, attributes, new).map(Some)
+        let node = self.builder.put_at(job.node, &found.name, attributes, new)?;
+        self.builder.set_flags(node, found.flags);
+        Ok(Some(node))
     }
 
     fn misplaced(&self, error: CatalogueError) -> SourceError {

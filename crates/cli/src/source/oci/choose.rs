@@ -63,6 +63,17 @@ pub(super) fn docker_image<'i>(
     }
 }
 
+/// Whether an image is for the platform that was asked for, as its configuration tells.
+pub(super) fn refuse_other(own: Option<&Platform>, wanted: &str) -> Result<(), String> {
+    match own {
+        Some(platform) if platform.fits(wanted) => Ok(()),
+        Some(platform) => Err(format!("the image is for {}, not for {wanted}", platform.to_text())),
+        None => {
+            Err(format!("the image does not say for which platform it is: --platform {wanted} can't be met"))
+        }
+    }
+}
+
 /// Build tools put records about an image beside it, for the platform `unknown`.
 fn is_attestation(manifest: &Descriptor) -> bool {
     let marked = manifest.annotations.iter().flatten().any(|(key, _)| key == "vnd.docker.reference.type");

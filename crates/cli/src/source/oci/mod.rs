@@ -50,6 +50,8 @@ struct IndexOrManifest {
     manifests: Option<Vec<Descriptor>>,
     #[serde(default)]
     layers: Option<Vec<Descriptor>>,
+    #[serde(default)]
+    config: Option<Descriptor>,
 }
 
 /// One image of docker-save's `manifest.json`.
@@ -86,20 +88,43 @@ pub fn read(
     let index: IndexOrManifest = store.parse("index.json")?;
     let (image, platform) = (builder.options().image.clone(), builder.options().platform.clone());
     let mut found = index;
+    // Whether the index says for which platform the image is: then it was chosen by that.
+    let mut told = false;
     let mut name = image.as_deref();
     for _ in 0..MAX_NESTING {
         if let Some(layers) = found.layers {
+            if let Some(wanted) = platform.as_ref().filter(|_| !told) {
+                check_platform(store, found.config.as_ref(), wanted)?;
+            }
             return read_layers(builder, store, &layers, warnings);
         }
         let manifests = found.manifests.unwrap_or_default();
         let chosen = choose::manifest(&manifests, name, platform.as_deref());
         let chosen = chosen.map_err(|problem| store.problem(problem))?;
+        told = chosen.platform.is_some();
         let blob = store.blob(chosen)?;
         found = store.parse_section(&blob, &chosen.digest)?;
         // Only the outermost index knows names.
         name = None;
     }
     Err(store.problem(format!("indexes are nested more than {MAX_NESTING} deep")))
+}
+
+/// What an image's configuration says of its platform.
+#[derive(Debug, Deserialize)]
+struct Machine {
+    #[serde(flatten)]
+    platform: Option<Platform>,
+}
+
+/// An index need not tell the platforms of its images, and a single image is taken as it is: whether it is what was asked
+/// for its configuration tells.
+fn check_platform(store: &Store, config: Option<&Descriptor>, wanted: &str) -> Result<(), SourceError> {
+    let machine = match config {
+        Some(config) => store.parse_section::<Machine>(&store.blob(config)?, &config.digest)?.platform,
+        None => None,
+    };
+    choose::refuse_other(machine.as_ref(), wanted).map_err(|problem| store.problem(problem))
 }
 
 fn read_layers(
@@ -142,6 +167,11 @@ pub fn read_docker_archive(
     let image = choose::docker_image(&images, builder.options().image.as_deref());
     let image = image.map_err(|problem| store.problem(problem))?;
     let config: Config = store.parse(&image.config)?;
+    if let Some(wanted) = &builder.options().platform {
+        let machine: Machine = store.parse(&image.config)?;
+        let right = choose::refuse_other(machine.platform.as_ref(), wanted);
+        right.map_err(|problem| store.problem(problem))?;
+    }
     if config.rootfs.diff_ids.len() != image.layers.len() {
         return Err(store.problem(format!(
             "{} lists {} layers, manifest.json {}",

@@ -120,6 +120,44 @@ fn platforms_and_names_choose() {
 }
 
 #[test]
+fn a_platform_that_no_index_tells_is_that_of_the_configuration() {
+    let root = tempfile::tempdir().unwrap();
+    let layer = blob(root.path(), &tar(&[("a", b"one")]));
+    let choose = |config: Value, wanted: &str| {
+        let config = blob(root.path(), config.to_string().as_bytes());
+        let manifest = json!({"config": config, "layers": [layer]}).to_string();
+        index(root.path(), &[blob(root.path(), manifest.as_bytes())]);
+        let options = Options { platform: Some(wanted.into()), ..Options::default() };
+        open(root.path(), options).map(|_| ()).map_err(|error| error.to_string())
+    };
+    let amd = json!({"os": "linux", "architecture": "amd64", "rootfs": {"diff_ids": []}});
+    assert_eq!(choose(amd.clone(), "linux/amd64"), Ok(()));
+    let refused = choose(amd, "linux/arm64").unwrap_err();
+    assert!(refused.contains("the image is for linux/amd64, not for linux/arm64"), "{refused}");
+    assert!(choose(json!({}), "linux/arm64").unwrap_err().contains("does not say"));
+
+    let path = root.path().join("image.tar");
+    docker_archive(&path, &[tar(&[("a", b"one")])], |manifest| manifest);
+    let refused = open(&path, Options { platform: Some("linux/arm64".into()), ..Options::default() });
+    assert!(refused.unwrap_err().to_string().contains("does not say"));
+}
+
+#[test]
+fn options_for_images_need_an_image() {
+    let root = tempfile::tempdir().unwrap();
+    fs::write(root.path().join("plain.tar"), tar(&[("manifest.json", b"{}")])).unwrap();
+    for source in [root.path().to_owned(), root.path().join("plain.tar")] {
+        for options in [
+            Options { platform: Some("linux/amd64".into()), ..Options::default() },
+            Options { image: Some("latest".into()), ..Options::default() },
+        ] {
+            let refused = open(&source, options).unwrap_err();
+            assert!(matches!(refused, SourceError::Filter(_)), "{refused}");
+        }
+    }
+}
+
+#[test]
 fn damaged_and_missing_blobs_are_named() {
     let root = tempfile::tempdir().unwrap();
     let layer = tar(&[("a", b"one")]);

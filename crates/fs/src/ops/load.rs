@@ -1,0 +1,105 @@
+//! What a loader does instead of creating names one by one: it makes all inodes of a directory first, and then
+//! writes the directory whole. Also where the next data of a loader would come to lie, so that it can choose what
+//! fits there.
+//!
+//! Only volumes opened for loading have these verbs: between them the volume is not as others may find it.
+
+use ondisk::inode::FileType;
+use ondisk::units::{ClusterRun, InodeNumber};
+
+use super::attrs::file_type;
+use super::names::{Begun, NewInode, check_name};
+use crate::dir::{self, DirName};
+use crate::error::{Error, Result};
+use crate::inode;
+use crate::volume::Volume;
+
+impl Volume {
+    fn refuse_unless_loading(&self) -> Result<()> {
+        if self.options.loading {
+            return Ok(());
+        }
+        Err(Error::Unsupported("inodes without a name, on a volume that was not opened for loading".into()))
+    }
+
+    /// Creates an inode of a directory, counted as if it had its name. The name, and of a new directory all blocks, come
+    /// with [`Volume::load_names`].
+    ///
+    /// # Errors
+    /// As [`Volume::create`], but for what concerns the directory's blocks.
+    pub fn load_inode(&self, directory: InodeNumber, name: &[u8], new: &NewInode<'_>) -> Result<InodeNumber> {
+        self.refuse_unless_loading()?;
+        check_name(name)?;
+        self.change(|update| {
+            let mut parent = self.load_directory(directory)?;
+            let (number, mut child) = self.new_child(update, &mut parent, name, new, Begun::Later)?;
+            inode::store(update, &self.format, &self.space, &mut child)?;
+            if new.kind.file_type() == FileType::Directory {
+                inode::store(update, &self.format, &self.space, &mut parent)?;
+            }
+            Ok(number)
+        })
+    }
+
+    /// Counts one more name of an inode that is no directory; the name comes with [`Volume::load_names`].
+    ///
+    /// # Errors
+    /// As [`Volume::link`], but for what concerns the directory.
+    pub fn load_link(&self, number: InodeNumber) -> Result<()> {
+        self.refuse_unless_loading()?;
+        self.change(|update| {
+            let mut child = self.load(number)?;
+            if file_type(&child)? == FileType::Directory {
+                return Err(Error::IsDirectory);
+            }
+            if child.links() >= self.links_max() {
+                return Err(Error::TooManyLinks);
+            }
+            let links = child.links() + 1;
+            child.raw_mut().i_links_count.set(links);
+            inode::store(update, &self.format, &self.space, &mut child)
+        })
+    }
+
+    /// Gives a new or empty directory all its names, which must differ: its blocks lie in one run, if there is one.
+    ///
+    /// # Errors
+    /// [`Error::DirectoryFull`], [`Error::NoSpace`], [`Error::NotDirectory`]. Then nothing has changed.
+    pub fn load_names(
+        &self,
+        directory: InodeNumber,
+        parent: InodeNumber,
+        names: &[DirName<'_>],
+    ) -> Result<()> {
+        self.refuse_unless_loading()?;
+        self.change(|update| {
+            let mut node = self.load_directory(directory)?;
+            dir::write_whole(self, update, &mut node, parent, names)?;
+            inode::store(update, &self.format, &self.space, &mut node)
+        })
+    }
+
+    /// The free run in which a loader's next blocks would lie, from the first of them on; at most `most` clusters
+    /// of it. `None`: nothing is free from there on.
+    ///
+    /// # Errors
+    /// A bitmap that can't be read; a volume that was not opened for loading.
+    pub fn room_ahead(&self, most: u32) -> Result<Option<ClusterRun>> {
+        self.refuse_unless_loading()?;
+        self.space.room_ahead(1, most)
+    }
+
+    /// Whether so many clusters in a row are free where a loader's next blocks would lie, or behind.
+    ///
+    /// # Errors
+    /// As [`Volume::room_ahead`].
+    pub fn has_room_ahead(&self, clusters: u32) -> Result<bool> {
+        self.refuse_unless_loading()?;
+        Ok(self.space.room_ahead(clusters, clusters)?.is_some())
+    }
+
+    /// Has a loader's next blocks lie at a cluster, or behind it.
+    pub fn go_on_at(&self, cluster: ondisk::units::Cluster) {
+        self.space.go_on_at(cluster);
+    }
+}
