@@ -143,8 +143,11 @@ impl Put {
     ) -> Result<(), Failure> {
         let volume = &image.volume;
         let failed = |error: &Error| self.refused(image, to, error);
-        if !self.force && volume.lookup(directory, name).is_ok() {
-            return Err(failed(&Error::Exists));
+        match volume.lookup(directory, name) {
+            Ok(_) if !self.force => return Err(failed(&Error::Exists)),
+            Ok(_) | Err(Error::NotFound) => {}
+            // A directory that can't be read takes no name: nothing is written for it.
+            Err(error) => return Err(failed(&error)),
         }
         let new = NewInode { kind: Kind::File, attributes, xattrs: &[] };
         let (number, _pin) = volume.create_unnamed(directory, &new).map_err(|error| failed(&error))?;

@@ -44,7 +44,7 @@ fn first_clear(bitmap: &[u8], bits: Range<u64>) -> Option<u64> {
     let mut bit = bits.start;
     while bit < bits.end {
         let byte = usize::try_from(bit / 8).ok().and_then(|at| bitmap.get(at)).copied().unwrap_or(0);
-        if bit % 8 == 0 && byte == 0xFF {
+        if bit.is_multiple_of(8) && byte == 0xFF {
             bit += 8;
         } else if byte >> (bit % 8) & 1 == 0 {
             return Some(bit);
@@ -102,6 +102,12 @@ impl Space {
     /// Why the blocks of a group can't be believed, if so.
     pub(super) fn refuse_damaged(&self, writing: &Writing, group: Group) -> Result<()> {
         lock(&writing.damage.blocks).get(&group.0).map_or(Ok(()), |wrong| Err(wrong.clone().into()))
+    }
+
+    /// Why no inode is to be had: damage, where there is any.
+    pub(super) fn lack_of_inodes(&self, writing: &Writing) -> Error {
+        let list = lock(&writing.damage.inodes);
+        list.values().next().map_or(Error::NoInodes, |wrong| wrong.clone().into())
     }
 
     /// Takes the blocks of a group out of service.

@@ -402,7 +402,7 @@ impl Space {
         for _ in 0..=2 * u64::from(writing.format.geometry.groups) {
             let grant = match writing.inodes.allocate(request) {
                 Ok(grant) => grant,
-                Err(InodeRefusal::NoInodes) => return Err(Error::NoInodes),
+                Err(InodeRefusal::NoInodes) => return Err(self.lack_of_inodes(writing)),
                 Err(InodeRefusal::NeedBitmap(group)) => match self.load_inode_bitmap(writing, group) {
                     // The group is out of service from now on, and others may have inodes.
                     Ok(()) | Err(Error::Corrupt(_)) => continue,

@@ -288,6 +288,10 @@ impl Tree {
             if let Err(Failed::Error(error)) = &done {
                 self.heed(error);
             }
+            // What was met and gone around is damage too.
+            if let Some(wrong) = self.volume.space().damage().into_iter().next() {
+                self.heed(&wrong.into());
+            }
             let stable = self.terms.sync || self.terms.sync_names && what == Changed::Names;
             if stable && done.is_ok() {
                 self.volume.sync()?;

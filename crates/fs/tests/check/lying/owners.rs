@@ -168,7 +168,7 @@ impl Owners {
 
     /// Who an inode is.
     fn inode(&self, image: &Image, number: u32) -> Option<Owner> {
-        self.inodes.contains_key(&number).then(|| match number {
+        self.inodes.contains_key(&number).then_some(match number {
             2 => Owner::File(2),
             _ if number < image.format.geometry.first_inode => Owner::Own(number),
             _ => Owner::File(number),
