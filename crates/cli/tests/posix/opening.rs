@@ -449,7 +449,7 @@ fn busy_program(t: &mut Transcript) {
     t.told("run", run().map(|status| status.success()).map_err(|e| errno(&e)));
     let child = std::process::Command::new("./program").arg("5").spawn();
     if let Ok(mut child) = child {
-        std::thread::sleep(crate::transcript::TICK);
+        crate::transcript::tick();
         t.open("program", O::WRONLY, 0);
         t.unlink("program");
         child.kill().unwrap();

@@ -344,7 +344,7 @@ fn round_of_room(t: &mut Transcript) -> Option<(bool, Option<u64>, bool)> {
         if after == before {
             break;
         }
-        std::thread::sleep(crate::transcript::TICK);
+        crate::transcript::tick();
         after = synced(t)?;
     }
     // How many blocks of the map there are beside those of the data depends on where these lie.

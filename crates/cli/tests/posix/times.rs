@@ -1,6 +1,6 @@
 //! Times: which of them each call changes, and `utimensat`.
 
-use crate::transcript::{Result, TICK, Transcript, cases};
+use crate::transcript::{Result, Transcript, cases, tick};
 use rustix::fs::{
     self, AtFlags, CWD, FallocateFlags, FileType, OFlags as O, RenameFlags, StatxFlags, Timespec, Timestamps,
     UTIME_NOW, UTIME_OMIT, XattrFlags,
@@ -154,7 +154,7 @@ fn rules_of_renames(t: &mut Transcript) {
     t.changes(&["d", "e", "d/x", "e/y"], "exchange", |t| t.rename_with("d/x", "e/y", RenameFlags::EXCHANGE));
     // The change time of what was renamed.
     let before = fs::lstat("e/b");
-    std::thread::sleep(TICK);
+    tick();
     t.rename("e/b", "e/c");
     let after = fs::lstat("e/c");
     if let (Ok(before), Ok(after)) = (before, after) {
@@ -362,7 +362,7 @@ fn change_time_moves_on(t: &mut Transcript) {
     t.file("a", b"x");
     let mut before = None;
     for _ in 0..5 {
-        std::thread::sleep(TICK);
+        tick();
         t.check("chmod", fs::chmod("a", fs::Mode::from_raw_mode(0o644)));
         let now = fs::lstat("a").map(|stat| (stat.st_ctime, stat.st_ctime_nsec)).ok();
         if before.is_some() && before >= now {
@@ -383,7 +383,7 @@ fn birth_time_stays(t: &mut Transcript) {
         Ok((told, stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec))
     };
     let first = born();
-    std::thread::sleep(TICK);
+    tick();
     t.chmod("a", 0o600);
     t.check("set", set("a", at(1, 1), at(1, 1)));
     let same = born() == first;

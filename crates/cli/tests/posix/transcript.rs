@@ -1,6 +1,7 @@
 //! What a case saw: one line for each call, with its result or the name of its error. What differs from
 //! run to run (inode numbers, devices, points in time) never gets in.
 
+use nix::time::ClockId;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{
     self, Access, AtFlags, CWD, FallocateFlags, FileType, Gid, Mode, OFlags, RenameFlags, SeekFrom, Stat,
@@ -36,8 +37,15 @@ pub struct Transcript {
     indent: usize,
 }
 
-/// Longer than the steps of the clock by which files get their times.
-pub const TICK: Duration = Duration::from_millis(12);
+/// Waits until the clock by which the kernel gives files their times has passed this moment. On a busy machine that
+/// can take longer than one of its steps.
+pub fn tick() {
+    let read = |clock: ClockId| clock.now().map(Duration::from).unwrap_or_default();
+    let begun = read(ClockId::CLOCK_REALTIME);
+    while read(ClockId::CLOCK_REALTIME_COARSE) <= begun {
+        thread::sleep(Duration::from_millis(2));
+    }
+}
 
 /// A time long ago, so that what sets a time to now is seen.
 const OLD: i64 = 1_000_000_000;
@@ -400,7 +408,7 @@ impl Transcript {
             self.check(&format!("old times of {path}"), set);
         }
         let before: Vec<_> = paths.iter().map(|path| fs::lstat(*path)).collect();
-        thread::sleep(TICK);
+        tick();
         self.say(format!("times by {what}"));
         self.indent += 1;
         call(self);
