@@ -139,7 +139,7 @@ fn by_a_mount(bench: &mut Bench, number: u64) -> Option<Finding> {
 #[test]
 fn commands_harm_no_volume_that_lies() {
     if ready("commands_harm_no_volume_that_lies") {
-        judge(2_000_000, 40, by_commands);
+        judge(2_000_000, 30, by_commands);
     }
 }
 
@@ -147,6 +147,6 @@ fn commands_harm_no_volume_that_lies() {
 fn mounts_harm_no_volume_that_lies() {
     const TEST: &str = "mounts_harm_no_volume_that_lies";
     if ready(TEST) && have_fuse(TEST) && tool::have_root(TEST) {
-        judge(3_000_000, 20, by_a_mount);
+        judge(3_000_000, 12, by_a_mount);
     }
 }

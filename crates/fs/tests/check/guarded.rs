@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ondisk::group::GroupFlags;
+use ondisk::group::{GroupFlags, RawGroupDescriptor};
 use ondisk::inode::InodeFlags;
 use ondisk::superblock::{RawSuperblock, STATE_ERROR};
 use ondisk::units::{Block, Group};
@@ -258,6 +258,37 @@ fn structures_that_overlap_are_not_written() {
     assert!(bytes_of(&device) == image.bytes);
     // Reading does without.
     assert!(Volume::open(device, &OpenOptions::new()).is_ok());
+}
+
+#[test]
+fn structures_outside_of_their_group_are_not_written() {
+    if !ready("structures_outside_of_their_group_are_not_written") {
+        return;
+    }
+    for base in ["ext2", "ext3"] {
+        let mut image = Image::of(base);
+        // Written, they would be contents of a file.
+        let block = image.block_of("/large", 20);
+        assert_eq!(image.format.geometry.group_of_block(block), Some(Group(0)));
+        let sound = image.bytes.clone();
+        let edits: [(&str, fn(&mut RawGroupDescriptor, Block)); 3] = [
+            ("block bitmap", |raw, block| raw.set_block_bitmap(block)),
+            ("inode bitmap", |raw, block| raw.set_inode_bitmap(block)),
+            ("inode table", |raw, block| raw.set_inode_table(block)),
+        ];
+        for (what, edit) in edits {
+            image.bytes.copy_from_slice(&sound);
+            image.descriptor(1, |raw| edit(raw, block));
+            let device = Arc::new(MemoryDevice::from_bytes(&image.bytes));
+            let opened = Volume::open(device.clone(), &OpenOptions::new().write(true));
+            let said = opened.err().unwrap().to_string();
+            let told = format!("{what} of group 1 at block {block} lies outside the group");
+            assert!(said.contains(&told), "{base}: {said}");
+            assert!(bytes_of(&device) == image.bytes, "{base}");
+            // Reading does without.
+            assert!(Volume::open(device, &OpenOptions::new()).is_ok());
+        }
+    }
 }
 
 #[test]
