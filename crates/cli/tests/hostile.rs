@@ -1,8 +1,29 @@
-//! The reading commands on damaged and hostile images: they end, soon, with an exit code, and never panic.
+//! Commands on damaged and hostile images: they end, soon, with an exit code, and never panic; those that write, and
+//! mounts, overwrite nothing that belongs to the volume itself.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "../../fs/tests/check/inventory.rs"]
+#[allow(
+    dead_code,
+    clippy::expect_used,
+    clippy::cast_possible_truncation,
+    reason = "the library's tests use more"
+)]
+mod inventory;
+#[allow(clippy::expect_used, clippy::cast_possible_truncation, reason = "numbers of a test are small")]
+mod lying;
+#[path = "../../fs/tests/check/plant.rs"]
+#[allow(
+    dead_code,
+    clippy::expect_used,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    reason = "the library's tests use more"
+)]
+mod plant;
 mod plat;
+mod support;
 
 use std::env;
 use std::ffi::OsStr;
@@ -212,13 +233,24 @@ fn truncated_images_are_told_as_such() {
 
 /// An image that debugfs then did harm to.
 fn harmed(scratch: &Scratch, options: &str, requests: &[&str]) -> PathBuf {
-    let bytes = make(scratch, &tree(scratch), options, "8M");
+    harm(scratch, &make(scratch, &tree(scratch), options, "8M"), requests)
+}
+
+/// Bytes to which debugfs then did harm.
+fn harm(scratch: &Scratch, bytes: &[u8], requests: &[&str]) -> PathBuf {
     let image = scratch.join("harmed.img");
     fs::write(&image, bytes).unwrap();
     let script = scratch.join("script");
     fs::write(&script, requests.join("\n") + "\n").unwrap();
     tool::run(tool::command("debugfs").args(["-w", "-f"]).arg(&script).arg(&image));
     image
+}
+
+/// The first block of the table of inodes.
+fn table_of(image: &Path) -> String {
+    // The root's record stands there.
+    let found = tool::debugfs(image, "imap <2>");
+    found.split("located at block ").nth(1).unwrap().split(',').next().unwrap().to_owned()
 }
 
 const PLAIN: &str = "-t ext4 -b 1024 -O ^metadata_csum,^has_journal";
@@ -283,11 +315,9 @@ fn a_bitmap_that_gives_the_volume_away_is_told_and_left_out() {
         return;
     }
     let scratch = Scratch::new("lying-bitmap");
-    // The root's record stands in the first block of the table; debugfs keeps the counts right.
+    // debugfs keeps the counts right.
     let image = harmed(&scratch, PLAIN, &[]);
-    let found = tool::debugfs(&image, "imap <2>");
-    let block = found.split("located at block ").nth(1).unwrap().split(',').next().unwrap().to_owned();
-    let request = format!("freeb {block}");
+    let request = format!("freeb {}", table_of(&image));
     tool::run(tool::command("debugfs").args(["-w", "-R", &request]).arg(&image));
     let file = scratch.join("new");
     fs::write(&file, vec![b'n'; 3000]).unwrap();
@@ -298,6 +328,54 @@ fn a_bitmap_that_gives_the_volume_away_is_told_and_left_out() {
     assert!(said.contains("check"), "{said}");
     let listed = String::from_utf8(plat("ls", &image, &[]).fine()).unwrap();
     assert!(listed.contains("sub"), "{listed}");
+}
+
+/// What differs between two images, but for the superblock: the first byte.
+fn first_difference(before: &[u8], after: &[u8]) -> Option<usize> {
+    let differs = |at: &usize| before.get(*at) != after.get(*at) && !(1024..2048).contains(at);
+    (0..before.len().max(after.len())).find(differs)
+}
+
+/// Damage by debugfs, and a path that a file is put to.
+const DAMAGES: &[(&str, &str)] = &[
+    ("set_inode_field /sub/deeper block[0] 0", "/sub/deeper/new"),
+    ("set_inode_field /sub/deeper block[0] TABLE", "/sub/deeper/new"),
+    ("set_inode_field /sub/deeper block[0] 99999999", "/sub/deeper/new"),
+    ("set_inode_field /sub/deeper size 0", "/sub/deeper/new"),
+    ("set_inode_field /sub/deeper size 1500", "/sub/deeper/new"),
+    ("set_inode_field /sub/deeper size 1048576", "/sub/deeper/new"),
+    ("set_inode_field /sub/deeper mode 0100644", "/sub/deeper/new"),
+    ("set_inode_field /sub/deeper flags 0x10000000", "/sub/deeper/new"),
+    ("set_inode_field <2> size 0", "/new"),
+    ("set_inode_field <2> mode 0100644", "/new"),
+    ("set_bg 0 block_bitmap TABLE", "/new"),
+    ("set_bg 0 inode_bitmap TABLE", "/new"),
+    ("set_bg 0 inode_table 3", "/new"),
+    ("freei <2>", "/new"),
+];
+
+#[test]
+fn a_put_that_fails_on_damage_leaves_only_the_superblock_changed() {
+    if !tool::have_tools("putting into damage", &["mke2fs", "debugfs"]) {
+        return;
+    }
+    let scratch = Scratch::new("put-damage");
+    let file = scratch.join("new");
+    fs::write(&file, vec![b'n'; 30_000]).unwrap();
+    let tree = tree(&scratch);
+    for options in ["-t ext2 -b 1024", PLAIN] {
+        let base = make(&scratch, &tree, options, "8M");
+        let table = table_of(&scratch.join("base.img"));
+        for (request, path) in DAMAGES {
+            let image = harm(&scratch, &base, &[&request.replace("TABLE", &table)]);
+            let before = fs::read(&image).unwrap();
+            for command in ["put", "put -f"] {
+                let said = plat(command, &image, &[file.as_os_str(), OsStr::new(path)]).failed();
+                let after = fs::read(&image).unwrap();
+                assert_eq!(first_difference(&before, &after), None, "{options}, {request}: {said}");
+            }
+        }
+    }
 }
 
 #[test]

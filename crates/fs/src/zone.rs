@@ -120,6 +120,22 @@ fn of_group(geometry: &Geometry, group: Group, raw: &RawGroupDescriptor) -> [(Ki
     ]
 }
 
+/// Refuses structures that lie outside of their group, where Linux has them nowhere else: they would be written over
+/// files of another.
+fn refuse_strays(geometry: &Geometry, group: Group, raw: &RawGroupDescriptor) -> Result<()> {
+    for (kind, run) in of_group(geometry, group, raw).into_iter().filter(|(_, run)| run.count > 0) {
+        let last = Block(run.start.0 + u64::from(run.count) - 1);
+        let is_inside = |block| geometry.group_of_block(block) == Some(group);
+        if !is_inside(run.start) || !is_inside(last) {
+            let (start, what) = (run.start, Structure { kind, group });
+            let problem =
+                format!("{what} at block {start} lies outside the group, without flex_bg; check the volume");
+            return Err(Error::corrupt(Place::Descriptor(group), problem));
+        }
+    }
+    Ok(())
+}
+
 /// Gathers the parts of a zone, group by group.
 #[derive(Default)]
 struct Gathering {
@@ -178,7 +194,7 @@ impl Zone {
     /// files that the volume keeps for itself.
     ///
     /// # Errors
-    /// To be `written`: descriptors that can't be used, structures that overlap.
+    /// To be `written`: descriptors that can't be used, structures that overlap or lie outside of their group.
     pub(crate) fn of(
         geometry: &Geometry,
         raw: &RawSuperblock,
@@ -186,9 +202,15 @@ impl Zone {
         written: bool,
     ) -> Result<Self> {
         let mut gathering = Gathering::default();
+        let is_flexible = raw.features().incompat.contains(Incompat::FLEX_BG);
         for group in (0..geometry.groups).map(Group) {
             match descriptor(group) {
-                Ok(raw) => gathering.group(geometry, group, &raw),
+                Ok(raw) => {
+                    if written && !is_flexible {
+                        refuse_strays(geometry, group, &raw)?;
+                    }
+                    gathering.group(geometry, group, &raw);
+                }
                 Err(error) if written => return Err(error),
                 Err(_) => {}
             }

@@ -77,15 +77,26 @@ pub(crate) trait Growth: BlockMap {
     fn cut(&self, update: &mut Update<'_>, dir: &mut Inode, at: FileBlock) -> Result<()>;
 }
 
+/// The disk block behind a file block: unlike those of files, those of directories are never holes.
+fn block_of_directory(blocks: &dyn Blocks, format: &Format, dir: &Inode, at: FileBlock) -> Result<Block> {
+    match map::lookup(blocks, format, dir, at)?.state {
+        map::State::Mapped(block) => Ok(block),
+        _ => {
+            let problem = format!("its block {at} lies nowhere on disk; check the volume");
+            Err(Error::corrupt(Place::Directory(dir.number()), problem))
+        }
+    }
+}
+
 impl BlockMap for Format {
     fn block_at(&self, blocks: &dyn Blocks, dir: &Inode, at: FileBlock) -> Result<Block> {
-        map::block_at(blocks, self, dir, at)
+        block_of_directory(blocks, self, dir, at)
     }
 }
 
 impl BlockMap for Volume {
     fn block_at(&self, blocks: &dyn Blocks, dir: &Inode, at: FileBlock) -> Result<Block> {
-        map::block_at(blocks, &self.format, dir, at)
+        block_of_directory(blocks, &self.format, dir, at)
     }
 }
 
@@ -302,8 +313,17 @@ impl<'a> Reader<'a> {
         Error::corrupt(Place::Directory(self.dir.number()), format!("file block {at}: {problem}"))
     }
 
-    /// Number of its blocks. A directory can't have more than the volume, which bounds every walk.
+    /// Number of its blocks. Without any it is damaged, unless it was removed.
     fn count(&self) -> Result<u32> {
+        if self.dir.size() == 0 && self.dir.links() > 0 {
+            let problem = "it has a size of 0 bytes, and no block for names; check the volume";
+            return Err(Error::corrupt(Place::Directory(self.dir.number()), problem));
+        }
+        self.len()
+    }
+
+    /// Number of its blocks, or none yet. A directory can't have more than the volume, which bounds every walk.
+    fn len(&self) -> Result<u32> {
         let count = self.dir.size().div_ceil(u64::from(self.layout.block_size.bytes()));
         match u32::try_from(count) {
             Ok(small) if count <= self.format.geometry.blocks => Ok(small),
@@ -392,7 +412,7 @@ impl<'a, 'v> Writer<'a, 'v> {
 
     /// Makes room for one more block; the caller creates its contents.
     fn append(&mut self) -> Result<(FileBlock, Block)> {
-        let at = self.reader().count()?;
+        let at = self.reader().len()?;
         let size = self.dir.size() + u64::from(self.layout.block_size.bytes());
         if at >= ondisk::htree::MAX_BLOCKS
             || size >= SMALL_DIR_MAX && !self.format.has_incompat(Incompat::LARGEDIR)
@@ -445,11 +465,9 @@ impl<'a, 'v> Writer<'a, 'v> {
             return refuse("an indexed directory of a volume without dir_index");
         }
         let size = self.dir.size();
-        if size == 0 || !size.is_multiple_of(u64::from(self.layout.block_size.bytes())) {
-            return Err(Error::corrupt(
-                Place::Directory(self.dir.number()),
-                format!("size of {size} bytes is not a number of blocks"),
-            ));
+        if self.reader().count()? == 0 || !size.is_multiple_of(u64::from(self.layout.block_size.bytes())) {
+            let problem = format!("its size of {size} bytes is not a number of blocks; check the volume");
+            return Err(Error::corrupt(Place::Directory(self.dir.number()), problem));
         }
         Ok(())
     }

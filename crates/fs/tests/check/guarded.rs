@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use ondisk::group::GroupFlags;
+use ondisk::group::{GroupFlags, RawGroupDescriptor};
 use ondisk::inode::InodeFlags;
 use ondisk::superblock::{RawSuperblock, STATE_ERROR};
 use ondisk::units::{Block, Group};
 use platfs::device::{Device, MemoryDevice};
-use platfs::{Allocate, Attributes, InodeNumber, Kind, NewInode, OpenOptions, Volume, WriteOptions, ondisk};
+use platfs::{
+    Allocate, Attributes, InodeNumber, Kind, NewInode, OpenOptions, Replace, Volume, WriteOptions, ondisk,
+};
 
 use crate::plant::{Image, ready};
 
@@ -259,6 +261,37 @@ fn structures_that_overlap_are_not_written() {
 }
 
 #[test]
+fn structures_outside_of_their_group_are_not_written() {
+    if !ready("structures_outside_of_their_group_are_not_written") {
+        return;
+    }
+    for base in ["ext2", "ext3"] {
+        let mut image = Image::of(base);
+        // Written, they would be contents of a file.
+        let block = image.block_of("/large", 20);
+        assert_eq!(image.format.geometry.group_of_block(block), Some(Group(0)));
+        let sound = image.bytes.clone();
+        let edits: [(&str, fn(&mut RawGroupDescriptor, Block)); 3] = [
+            ("block bitmap", |raw, block| raw.set_block_bitmap(block)),
+            ("inode bitmap", |raw, block| raw.set_inode_bitmap(block)),
+            ("inode table", |raw, block| raw.set_inode_table(block)),
+        ];
+        for (what, edit) in edits {
+            image.bytes.copy_from_slice(&sound);
+            image.descriptor(1, |raw| edit(raw, block));
+            let device = Arc::new(MemoryDevice::from_bytes(&image.bytes));
+            let opened = Volume::open(device.clone(), &OpenOptions::new().write(true));
+            let said = opened.err().unwrap().to_string();
+            let told = format!("{what} of group 1 at block {block} lies outside the group");
+            assert!(said.contains(&told), "{base}: {said}");
+            assert!(bytes_of(&device) == image.bytes, "{base}");
+            // Reading does without.
+            assert!(Volume::open(device, &OpenOptions::new()).is_ok());
+        }
+    }
+}
+
+#[test]
 fn a_name_of_the_journal_removes_nothing() {
     if !ready("a_name_of_the_journal_removes_nothing") {
         return;
@@ -277,5 +310,51 @@ fn a_name_of_the_journal_removes_nothing() {
     ] {
         let said = done.unwrap_err().to_string();
         assert!(said.contains("'nothing' leads to inode 8, which the volume keeps for itself"), "{said}");
+    }
+}
+
+/// Directories whose map is empty, or that have a size of 0 bytes, too.
+#[test]
+fn a_directory_without_blocks_is_told_by_every_verb() {
+    if !ready("a_directory_without_blocks_is_told_by_every_verb") {
+        return;
+    }
+    for (base, size) in
+        [("ext2", None), ("ext2", Some(0)), ("ext4_nojournal", None), ("ext4_nojournal", Some(0))]
+    {
+        let mut image = Image::of(base);
+        let number = image.inode_of("/a/b/c");
+        let (root, above) = (InodeNumber::ROOT, image.inode_of("/a/b"));
+        image.inode(number, |inode| {
+            let map = &mut inode.raw_mut().i_block;
+            // An extent tree without entries; no pointer.
+            if map[..2] == [0x0A, 0xF3] {
+                map[2..4].fill(0)
+            } else {
+                map.fill(0)
+            }
+            inode.set_size(size.unwrap_or(inode.size()));
+        });
+        let (device, volume) = open(&image);
+        let new = |kind| NewInode { kind, attributes: Attributes::default(), xattrs: &[] };
+        let file = volume.lookup(root, b"large").unwrap();
+        let done: [(&str, platfs::Result<()>); 9] = [
+            ("lookup", volume.lookup(number, b"other").map(|_| ())),
+            ("list", volume.read_dir(number).and_then(|mut list| list.next().transpose()).map(|_| ())),
+            ("create", volume.create(number, b"new", &new(Kind::File)).map(|_| ())),
+            ("mkdir", volume.create(number, b"new", &new(Kind::Directory)).map(|_| ())),
+            ("link", volume.link(file, number, b"new")),
+            ("unlink", volume.unlink(number, b"other")),
+            ("rmdir", volume.rmdir(above, b"c")),
+            ("rename into", volume.rename(root, b"nothing", number, b"new", Replace::Yes)),
+            ("rename out of", volume.rename(number, b"other", root, b"new", Replace::Yes)),
+        ];
+        for (verb, done) in done {
+            let said = done.expect_err(verb).to_string();
+            let named = format!("directory inode {number}: it");
+            assert!(said.starts_with(&named) && said.ends_with("check the volume"), "{base} {verb}: {said}");
+        }
+        volume.close().unwrap();
+        assert!(bytes_of(&device)[2048..] == image.bytes[2048..], "{base}: something was written");
     }
 }

@@ -12,6 +12,7 @@ mod declined;
 mod directories;
 mod guarded;
 mod inodes;
+mod inventory;
 mod kept;
 mod limits;
 mod lying;

@@ -161,7 +161,12 @@ impl Image {
 
     /// The volume as the library reads it, before more edits.
     pub fn volume(&self) -> Volume {
-        Volume::open(Arc::new(MemoryDevice::from_bytes(&self.bytes)), &OpenOptions::new()).unwrap()
+        self.try_volume().unwrap()
+    }
+
+    /// The same of one that may be too damaged.
+    pub fn try_volume(&self) -> platfs::Result<Volume> {
+        Volume::open(Arc::new(MemoryDevice::from_bytes(&self.bytes)), &OpenOptions::new())
     }
 
     pub fn inode_of(&self, path: &str) -> InodeNumber {

@@ -5,13 +5,10 @@
 //! looks at 10,000 (or `PLATFS_STEPS`) from number `PLATFS_SEED` on, and prints a table of differences.
 
 mod cut;
-mod inventory;
 mod mutate;
 mod part;
 mod tally;
 mod trial;
-
-pub use inventory::Inventory;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};

@@ -14,7 +14,7 @@ use platfs::{Format, ondisk};
 use testkit::random::Random;
 use zerocopy::IntoBytes;
 
-use super::inventory::{Inventory, Seal, Structure};
+use crate::inventory::{Inventory, Seal, Structure};
 
 /// A base under mutation.
 pub struct Mutant {

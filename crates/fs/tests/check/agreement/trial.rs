@@ -18,8 +18,8 @@ use testkit::random::Random;
 use testkit::scratch::Scratch;
 use testkit::{fsck, tool};
 
-use super::inventory::{Inventory, Kept};
 use super::mutate::Mutant;
+use crate::inventory::{Inventory, Kept};
 use crate::plant::{Image, base, bases};
 
 /// Longest that a check of one image may take: a hang, not slowness.

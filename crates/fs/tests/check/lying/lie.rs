@@ -184,7 +184,7 @@ fn lead(image: &mut Image, number: InodeNumber, block: u64, random: &mut Random)
 
 /// Changes an entry of a block of a map, if any file has one; says whose.
 fn map_block(image: &mut Image, block: u64, random: &mut Random) -> Option<u32> {
-    let inventory = super::super::agreement::Inventory::of(image);
+    let inventory = crate::inventory::Inventory::of(image);
     let own = [7, 8];
     let blocks: Vec<_> = inventory
         .structures
@@ -274,7 +274,7 @@ fn superblock(image: &mut Image, owners: &Owners, block: u64, random: &mut Rando
 
 /// Lets a name lead to another inode.
 fn name(image: &mut Image, owners: &Owners, random: &mut Random) -> Option<Told> {
-    let inventory = super::super::agreement::Inventory::of(image);
+    let inventory = crate::inventory::Inventory::of(image);
     let leaves: Vec<_> = inventory.structures.iter().filter(|of| of.class == "leaf").collect();
     let leaf = random.pick(&leaves)?;
     let directory = leaf.directory()?;

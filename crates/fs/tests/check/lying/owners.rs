@@ -7,8 +7,11 @@ use ondisk::superblock::RawSuperblock;
 use ondisk::units::{Block, Group};
 use platfs::{InodeNumber, State, ondisk};
 
-use super::super::agreement::Inventory;
+use crate::inventory::Inventory;
 use crate::plant::Image;
+
+/// The byte that the work writes.
+pub const DATA: u8 = 0xD7;
 
 /// The owner of a block.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -200,5 +203,5 @@ fn is_cleared(bytes: (&[u8], &[u8]), bit: usize) -> bool {
 
 /// Whether a block got bytes of a file that it had not before.
 fn starts_with_data(new: &[u8], old: &[u8]) -> bool {
-    !old.starts_with(&[super::DATA; 32]) && new.starts_with(&[super::DATA; 32])
+    !old.starts_with(&[DATA; 32]) && new.starts_with(&[DATA; 32])
 }

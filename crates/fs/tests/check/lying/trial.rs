@@ -1,0 +1,141 @@
+//! Lying images one by one, whoever works on them: which one a number means, how the work ended, and the table of all.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use testkit::random::Random;
+
+use super::lie::{self, Lie, Told};
+use super::owners::Owners;
+use crate::plant::{Image, bases};
+
+/// What became of an image.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum End {
+    /// It was not opened for writing, and is as it was.
+    Refused,
+    /// All was worked on, and nobody was harmed.
+    Kept,
+    /// A file was harmed that nobody worked on.
+    FileHarmed,
+    /// The volume itself was harmed.
+    VolumeHarmed,
+}
+
+/// Bases with their owners, made once.
+#[derive(Default)]
+pub struct Bench {
+    owners: HashMap<&'static str, Owners>,
+}
+
+impl Bench {
+    /// A random lying image; `None` where the lie has no place.
+    pub fn trial(&mut self, random: &mut Random) -> Option<Trial<'_>> {
+        // Volumes that count quotas are not written.
+        let names: Vec<&'static str> = bases().filter(|name| *name != "quota").collect();
+        let base = *random.pick(&names)?;
+        let owners = self.owners.entry(base).or_insert_with(|| Owners::of(&mut Image::of(base)));
+        let mut image = Image::of(base);
+        let told = random.pick(&lie::ALL)?.tell(&mut image, owners, random)?;
+        Some(Trial { base, image, told, owners })
+    }
+}
+
+/// A lying image before any work.
+pub struct Trial<'b> {
+    base: &'static str,
+    pub image: Image,
+    told: Told,
+    owners: &'b Owners,
+}
+
+impl Trial<'_> {
+    /// Nothing was worked on: these bytes must be the image's.
+    pub fn refused(self, after: &[u8]) -> Finding {
+        let end = if after == self.image.bytes { End::Refused } else { End::VolumeHarmed };
+        Finding { base: self.base, told: self.told, end, harmed: Vec::new() }
+    }
+
+    /// Work on the `touched` inodes left these bytes; with a `log` also in the journal.
+    pub fn end(self, after: Vec<u8>, mut touched: BTreeSet<u32>, log: bool) -> Finding {
+        touched.extend(self.told.liar);
+        touched.extend(&self.owners.values);
+        let after = Image { bytes: after, format: self.image.format.clone() };
+        let harmed = self.owners.harmed(&self.image, &after, &touched, log);
+        let end = match () {
+            () if harmed.iter().any(|owner| owner.is_volume()) => End::VolumeHarmed,
+            // A record tells by itself that its inode is in use.
+            () if self.told.lie == Lie::InodeBitmap && !harmed.is_empty() => End::VolumeHarmed,
+            () if !harmed.is_empty() => End::FileHarmed,
+            () => End::Kept,
+        };
+        let harmed = harmed.iter().map(|owner| format!("{owner:?}")).collect();
+        Finding { base: self.base, told: self.told, end, harmed }
+    }
+}
+
+/// What is told of one image.
+pub struct Finding {
+    base: &'static str,
+    told: Told,
+    end: End,
+    harmed: Vec<String>,
+}
+
+impl Finding {
+    fn line(&self, number: u64) -> String {
+        let Finding { base, told, end, harmed } = self;
+        format!("{number}: {base} {:?} {}: {end:?} {harmed:?}", told.lie, told.story)
+    }
+}
+
+/// Ends by kinds of lies, and whether those are about the volume itself.
+type Table = BTreeMap<(Lie, bool), BTreeMap<End, u64>>;
+
+/// Looks at images; a table by kinds of lies, and those in which the volume itself was harmed.
+fn run(
+    numbers: std::ops::Range<u64>,
+    is_loud: bool,
+    look: impl Fn(&mut Bench, u64) -> Option<Finding>,
+) -> (Table, Vec<String>) {
+    let mut bench = Bench::default();
+    let (mut table, mut bad) = (Table::new(), Vec::new());
+    for number in numbers {
+        let Some(found) = look(&mut bench, number) else { continue };
+        if is_loud || found.end == End::FileHarmed {
+            println!("{}", found.line(number));
+        }
+        *table.entry((found.told.lie, found.told.about_volume)).or_default().entry(found.end).or_default() +=
+            1;
+        if found.end == End::VolumeHarmed {
+            bad.push(found.line(number));
+        }
+    }
+    (table, bad)
+}
+
+fn number_from(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok().map(|text| text.parse().expect("a number"))
+}
+
+/// Lets somebody `look` at images from number `first` on, `PLATFS_STEPS` from number `PLATFS_SEED` on if they are given;
+/// prints the table, and asserts that no volume was harmed.
+pub fn judge(first: u64, count: u64, look: impl Fn(&mut Bench, u64) -> Option<Finding> + Sync) {
+    let first = number_from("PLATFS_SEED").unwrap_or(first);
+    let count = number_from("PLATFS_STEPS").unwrap_or(count);
+    let (middle, is_loud) = (first + count / 2, count <= 3);
+    let ((mut table, mut bad), (rest, more)) = std::thread::scope(|scope| {
+        let other = scope.spawn(|| run(middle..first + count, is_loud, &look));
+        (run(first..middle, is_loud, &look), other.join().unwrap())
+    });
+    for (kind, ends) in rest {
+        for (end, times) in ends {
+            *table.entry(kind).or_default().entry(end).or_default() += times;
+        }
+    }
+    bad.extend(more);
+    for ((lie, about_volume), ends) in &table {
+        let about = if *about_volume { "the volume" } else { "files" };
+        println!("{lie:?} about {about}: {ends:?}");
+    }
+    assert!(bad.is_empty(), "{} of {count}:\n{}", bad.len(), bad[..bad.len().min(40)].join("\n"));
+}
