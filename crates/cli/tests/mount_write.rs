@@ -5,6 +5,8 @@
 #[path = "mount_write/rules.rs"]
 mod rules;
 mod support;
+#[path = "mount_write/trim.rs"]
+mod trim;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -574,7 +576,7 @@ fn a_killed_server_leaves_what_can_be_repaired() {
     support::succeed(support::plat(&["umount"]).arg(mounted.path()));
     // It is not taken for whole, neither by us nor by a check.
     let refused = Mounted::new(&image, WRITE).err().expect("mounted although it was not closed");
-    assert!(refused.contains("not closed cleanly") && refused.contains("plat check"), "{refused}");
+    assert!(refused.contains("not closed cleanly") && refused.contains("plat check -p"), "{refused}");
     let repaired = tool::command("e2fsck").arg("-fy").arg(&image).output().unwrap();
     assert!(repaired.status.code().is_some_and(|code| code <= 1), "{repaired:?}");
     assert_eq!(complaints(&image), "");

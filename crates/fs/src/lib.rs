@@ -60,6 +60,7 @@ pub mod quota;
 mod space;
 mod steady;
 mod sync;
+mod trim;
 mod txn;
 mod versions;
 mod volume;

@@ -243,6 +243,9 @@ impl Volume {
     /// Makes what was freed usable, unless that has happened since `settlements`; says whether it is
     /// worth looking again.
     pub(crate) fn make_space(&self, settlements: u64) -> Result<bool> {
+        if self.space.await_held(settlements) {
+            return Ok(true);
+        }
         if !self.space.holds_freed() {
             return Ok(self.space.settlements() != settlements || self.reclaim_for_space()?);
         }
@@ -265,7 +268,11 @@ impl Volume {
         let collected = self.collect()?;
         self.make_stable(&collected)?;
         if self.options.discard {
-            self.discard(&collected.work);
+            // What is free for good and can't be in use again yet. It is advice: a device that can't take it keeps
+            // old bytes, and nobody minds.
+            for run in collected.work.freed_runs() {
+                let _ = self.discard(run);
+            }
         }
         self.space.settle(&collected.work)
     }
@@ -300,18 +307,6 @@ impl Volume {
         commit.write(|| write(first), || write(last))?;
         *told = last.as_bytes().to_vec();
         Ok(())
-    }
-
-    /// Tells the device of what is free for good and can't be in use again yet. It is advice: a device
-    /// that can't take it keeps old bytes, and nobody minds.
-    fn discard(&self, work: &Work) {
-        let geometry = &self.format.geometry;
-        for run in work.freed_runs() {
-            let start = geometry.cluster_start(run.start);
-            let end = (start.0 + (u64::from(run.count) << geometry.cluster_log2)).min(geometry.blocks);
-            let len = end.saturating_sub(start.0) << geometry.block_size.log2();
-            let _ = self.cache.device().discard(geometry.byte_offset(start), len);
-        }
     }
 
     /// Writes the superblock as it is now, without making it durable.

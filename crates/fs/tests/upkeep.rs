@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "upkeep/trim.rs"]
+mod trim;
+
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;

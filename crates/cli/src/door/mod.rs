@@ -186,6 +186,10 @@ impl Device for Kept {
         self.inner.discard(offset, len)
     }
 
+    fn discard_unit(&self) -> io::Result<u64> {
+        self.inner.discard_unit()
+    }
+
     fn write_zeros(&self, offset: u64, len: u64) -> io::Result<()> {
         self.inner.write_zeros(offset, len)
     }

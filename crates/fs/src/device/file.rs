@@ -76,6 +76,16 @@ mod positioned {
     }
 }
 
+/// What the kernel tells of the queue of a block device; a partition has that of its disk.
+#[cfg(target_os = "linux")]
+fn queue_of(device: u64, what: &str) -> Option<u64> {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let own = format!("/sys/dev/block/{major}:{minor}");
+    let read = |queue: String| std::fs::read_to_string(format!("{queue}/queue/{what}")).ok();
+    let told = read(own.clone()).or_else(|| read(format!("{own}/..")))?;
+    told.trim().parse().ok()
+}
+
 impl Device for FileDevice {
     fn size(&self) -> u64 {
         self.size
@@ -98,6 +108,19 @@ impl Device for FileDevice {
         check_range(self.size, offset, usize::try_from(len).unwrap_or(usize::MAX), io::ErrorKind::WriteZero)?;
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         fallocate(&self.file, flags, offset, len).map_err(io::Error::from)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn discard_unit(&self) -> io::Result<u64> {
+        use std::os::unix::fs::{FileTypeExt, MetadataExt};
+        let facts = self.file.metadata()?;
+        if !facts.file_type().is_block_device() {
+            return Ok(facts.blksize());
+        }
+        match queue_of(facts.rdev(), "discard_granularity") {
+            Some(0) => Err(io::ErrorKind::Unsupported.into()),
+            told => Ok(told.unwrap_or(1)),
+        }
     }
 
     fn flush(&self) -> io::Result<()> {

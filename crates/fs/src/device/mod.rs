@@ -53,6 +53,14 @@ pub trait Device: Send + Sync {
         Ok(())
     }
 
+    /// Bytes that a discard frees at least, where it begins and ends at multiples of them.
+    ///
+    /// # Errors
+    /// `Unsupported`: the storage keeps what it has.
+    fn discard_unit(&self) -> io::Result<u64> {
+        Ok(1)
+    }
+
     /// Makes a range read as zeros, without storage behind it where possible.
     ///
     /// # Errors

@@ -53,6 +53,10 @@ impl Device for Window {
         self.inner.discard(self.start + offset, len)
     }
 
+    fn discard_unit(&self) -> io::Result<u64> {
+        self.inner.discard_unit()
+    }
+
     fn write_zeros(&self, offset: u64, len: u64) -> io::Result<()> {
         let checked = usize::try_from(len).unwrap_or(usize::MAX);
         check_range(self.size, offset, checked, io::ErrorKind::WriteZero)?;

@@ -61,8 +61,9 @@ impl Volume {
         let file = self.delayed.enter(number);
         let mut tried = 1;
         loop {
+            let settlements = self.space.settlements();
             match self.write_once(&file, offset, data, tried == TRIES) {
-                Err(Error::NoSpace) if tried < TRIES => self.find_space()?,
+                Err(Error::NoSpace) if tried < TRIES => self.find_space(settlements)?,
                 done => break done?,
             }
             tried += 1;
@@ -85,7 +86,8 @@ impl Volume {
     }
 
     /// All that may make space free is done: promises become blocks, what was freed can be used.
-    fn find_space(&self) -> Result<()> {
+    fn find_space(&self, settlements: u64) -> Result<()> {
+        self.space.await_held(settlements);
         // What fails here is told to whoever syncs that file.
         let _ = self.write_back_bytes(u64::MAX);
         self.reclaim_for_space()?;

@@ -203,7 +203,10 @@ impl Space {
         // Under the lock nothing settles, which would be counted twice or not at all.
         let ledger = lock(&writing.ledger);
         let (clusters, inodes) = ledger.unsettled();
-        Some((writing.blocks.available_clusters() + clusters, writing.inodes.free_inodes() + inodes))
+        Some((
+            writing.blocks.available_clusters() + clusters + self.held(),
+            writing.inodes.free_inodes() + inodes,
+        ))
     }
 
     /// The work of a [`Space::write_back`] is on disk: what it freed can be used again (I18).
@@ -222,7 +225,8 @@ impl Space {
         }
         ledger.settled(work);
         if let Some(bytes) = writing.bound {
-            self.forget(writing, &ledger, work, bytes)?;
+            let touched = groups::touched(&writing.format.geometry, work).clusters;
+            self.forget(writing, &ledger, touched.into_iter().map(Group), bytes)?;
         }
         writing.settlements.fetch_add(1, Ordering::Release);
         Ok(())
@@ -230,9 +234,15 @@ impl Space {
 
     /// Drops what is known of groups beyond a bound on memory. Their bitmaps are read again from the cache, where what the
     /// next sync frees looks free too early: nothing may be on its way out.
-    fn forget(&self, writing: &Writing, ledger: &Ledger, work: &Work, bytes: u64) -> Result<()> {
+    pub(super) fn forget(
+        &self,
+        writing: &Writing,
+        ledger: &Ledger,
+        groups: impl IntoIterator<Item = Group>,
+        bytes: u64,
+    ) -> Result<()> {
         let format = &writing.format;
-        for group in groups::touched(&format.geometry, work).clusters.into_iter().map(Group) {
+        for group in groups {
             let bitmap = groups::read_block_bitmap(&*writing.cache, format, &self.descriptors(), group)?;
             writing.blocks.written(group, &bitmap);
         }

@@ -19,6 +19,7 @@ mod rebook;
 mod reseal;
 mod reserve;
 mod stray;
+mod trim;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,6 +47,7 @@ pub use ledger::Work;
 pub(crate) use rebook::{Bookings, clusters, rebook};
 pub(crate) use reseal::{Marked, reseal};
 pub(crate) use reserve::leaving;
+pub(crate) use trim::Trimmed;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -73,6 +75,8 @@ struct Writing {
     damage: Damage,
     /// How often freed space became free.
     settlements: AtomicU64,
+    /// Free space that nobody can take for a moment.
+    holding: trim::Holding,
     /// Bytes of what is known of groups that are kept.
     bound: Option<u64>,
 }
@@ -225,6 +229,7 @@ impl Space {
             loaded: Mutex::default(),
             damage: Damage::default(),
             settlements: AtomicU64::new(0),
+            holding: trim::Holding::default(),
             bound: None,
         };
         Ok(Space { writing: Some(writing), ..self })

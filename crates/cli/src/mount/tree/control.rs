@@ -1,4 +1,4 @@
-//! The ioctls: flags, generations, projects, the label.
+//! The ioctls: flags, generations, projects, the label, free space for the device.
 
 use fuse::{Caller, Errno};
 use ondisk::inode::{FileType, InodeFlags};
@@ -17,6 +17,8 @@ const SET_VERSION_OLD: u32 = 0x4008_6604;
 const GET_LABEL: u32 = 0x8100_9431;
 const GET_XATTR_FLAGS: u32 = 0x801c_581f;
 const SET_XATTR_FLAGS: u32 = 0x401c_5820;
+/// `FITRIM`.
+pub(super) const TRIM: u32 = 0xc018_5879;
 /// Longest volume label, in the room that the kernel gives it.
 const LABEL_ROOM: usize = 256;
 
@@ -52,7 +54,24 @@ fn word(argument: &[u8], at: usize) -> Result<u32, Failed> {
     bytes.map(u32::from_ne_bytes).ok_or(Failed::Errno(Errno::INVAL))
 }
 
+/// A long word of an argument.
+fn long(argument: &[u8], at: usize) -> Result<u64, Failed> {
+    let bytes = argument.get(at * 8..at * 8 + 8).and_then(|bytes| bytes.try_into().ok());
+    bytes.map(u64::from_ne_bytes).ok_or(Failed::Errno(Errno::INVAL))
+}
+
 impl Tree {
+    /// Tells the device of free space, as `fstrim` asks: where it begins, how long it is, the shortest run. The answer
+    /// has in the place of the length what was told.
+    pub(super) fn trim(&self, caller: Caller, argument: &[u8]) -> Result<Vec<u8>, Failed> {
+        if caller.uid != 0 {
+            return Err(Errno::PERM.into());
+        }
+        let (start, len, min) = (long(argument, 0)?, long(argument, 1)?, long(argument, 2)?);
+        let told = self.volume.trim(start..start.saturating_add(len), min)?;
+        Ok([start, told, min].iter().flat_map(|word| word.to_ne_bytes()).collect())
+    }
+
     /// What an ioctl asks.
     pub(super) fn answer_control(&self, node: u64, command: u32) -> Result<Vec<u8>, Failed> {
         let metadata = self.volume.metadata(self.inode(node)?)?;

@@ -516,6 +516,9 @@ impl Service for Tree {
                 self.do_control(caller, node, command, argument).map(|()| Vec::new())
             });
         }
+        if command == control::TRIM {
+            return self.alter(Verb::Ioctl, (node, b""), Changed::Inode, || self.trim(caller, argument));
+        }
         self.answer(Verb::Ioctl, node, b"", || {
             let answer = self.answer_control(node, command)?;
             if answer.len() <= room { Ok(answer) } else { Err(Errno::INVAL.into()) }

@@ -1,0 +1,76 @@
+//! Telling the device which space nobody needs: what a sync made free, and all that is free.
+
+use std::io;
+use std::ops::Range;
+
+use ondisk::units::{Block, ClusterRun, low_u32};
+
+use crate::error::{Error, Result};
+use crate::space::Trimmed;
+use crate::volume::Volume;
+
+impl Volume {
+    /// Tells the device of free space in a range of bytes of the volume, in runs of at least `min` bytes, and returns
+    /// how much that was. Space that was freed and is not committed yet is left alone. Others can go on meanwhile: little
+    /// is kept from them at a time.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`]: the range begins behind the end or holds no block, `min` is longer than a group.
+    /// [`Error::Unsupported`]: the device has no use for it. The device's failure; not open for writing.
+    pub fn trim(&self, range: Range<u64>, min: u64) -> Result<u64> {
+        if !self.space.is_writable() {
+            return Err(Error::ReadOnly);
+        }
+        self.refuse_failed()?;
+        let geometry = &self.format.geometry;
+        let log2 = geometry.block_size.log2();
+        let cluster_log2 = log2 + geometry.cluster_log2;
+        let blocks = (range.start >> log2, range.end >> log2);
+        let len = range.end.saturating_sub(range.start);
+        if blocks.0 >= geometry.blocks || len >> log2 == 0 {
+            return Err(Error::Invalid(format!("no block is in the {len} bytes from {} on", range.start)));
+        }
+        if min >> cluster_log2 > u64::from(geometry.clusters_per_group()) {
+            return Err(Error::Invalid(format!("no free run has {min} bytes: groups end before")));
+        }
+        let unit = self.cache.device().discard_unit().map_err(cant_discard)?.max(1);
+        let min = min.max(unit).div_ceil(1 << cluster_log2).max(1);
+        if min > u64::from(geometry.clusters_per_group()) {
+            return Ok(0);
+        }
+        let wanted = Trimmed { min: low_u32(min), unit: low_u32(unit.div_ceil(1 << cluster_log2)) };
+        let mut told = 0;
+        self.space.hold_free(self.whole_clusters(blocks), wanted, |held| {
+            self.refuse_failed()?;
+            told += self.discard(held.run()).map_err(cant_discard)?;
+            Ok(())
+        })?;
+        Ok(told)
+    }
+
+    /// The clusters that lie wholly in a range of blocks; the last one of a volume may be short.
+    fn whole_clusters(&self, (start, end): (u64, u64)) -> Range<u64> {
+        let geometry = &self.format.geometry;
+        let of = |block: u64| geometry.cluster_of(Block(block.max(u64::from(geometry.first_data_block))));
+        let first = of(start);
+        let first = first.0 + u64::from(geometry.cluster_start(first).0 < start);
+        let last = if end >= geometry.blocks { geometry.clusters() } else { of(end).0 };
+        first..last
+    }
+
+    /// Tells the device that nobody needs a run; how many bytes that is.
+    pub(crate) fn discard(&self, run: ClusterRun) -> io::Result<u64> {
+        let geometry = &self.format.geometry;
+        let start = geometry.cluster_start(run.start);
+        let end = (start.0 + (u64::from(run.count) << geometry.cluster_log2)).min(geometry.blocks);
+        let len = end.saturating_sub(start.0) << geometry.block_size.log2();
+        self.cache.device().discard(geometry.byte_offset(start), len).map(|()| len)
+    }
+}
+
+fn cant_discard(error: io::Error) -> Error {
+    if error.kind() == io::ErrorKind::Unsupported {
+        return Error::Unsupported("the device can't be told which space is free".into());
+    }
+    Error::io("telling the device which space is free", error)
+}
