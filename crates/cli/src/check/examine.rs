@@ -95,3 +95,55 @@ fn second_look(made: &mut Made, options: &Options, asked: bool, meter: &mut Mete
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use ondisk::group::RawGroupDescriptor;
+    use platfs::device::MemoryDevice;
+    use platfs::mkfs::{FsType, Options as MkfsOptions, Plan};
+
+    use super::*;
+
+    const SIZE: u64 = 8 << 20;
+    /// Where the checksum of the superblock stands.
+    const CHECKSUM: u64 = 1024 + 1020;
+
+    /// An empty volume of which only the checksum of the superblock is wrong, checked once: all is safe.
+    fn checked_once() -> Made {
+        let device = MemoryDevice::new(SIZE);
+        let mut options = MkfsOptions::new(FsType::Ext4);
+        options.block_size = Some(4096);
+        Plan::new(&options, SIZE).unwrap().write(&device).unwrap();
+        let mut byte = [0];
+        device.read_at(CHECKSUM, &mut byte).unwrap();
+        device.write_at(CHECKSUM, &[byte[0] ^ 1]).unwrap();
+        let device: Arc<dyn Device> = Arc::new(device);
+        let options = Options::default();
+        let made = examine(&device, "a.img", &options, Policy::All, &mut Meter::silent()).ok().unwrap();
+        assert!(made.safe && made.left == 0 && made.findings.count() == 1);
+        made
+    }
+
+    /// As if a repair had cleared the inode of lost+found, which is called 11 by its name still.
+    fn harm(made: &Made) {
+        let repaired = &made.outcome.repaired;
+        let mut descriptor = [0; 64];
+        repaired.read_at(4096, &mut descriptor).unwrap();
+        let table = RawGroupDescriptor::parse(&descriptor).inode_table().0;
+        repaired.write_at(table * 4096 + 10 * 256, &[0; 256]).unwrap();
+    }
+
+    /// What a later look has to take away counts, though the first found nothing that loses anything.
+    #[test]
+    fn a_later_look_that_takes_something_away_is_not_safe() {
+        let mut made = checked_once();
+        harm(&made);
+        second_look(&mut made, &Options::default(), false, &mut Meter::silent()).unwrap();
+        assert_eq!((made.safe, made.left), (false, 0));
+        // Where each is asked about nothing more is repaired, and it is left.
+        let mut made = checked_once();
+        harm(&made);
+        second_look(&mut made, &Options::default(), true, &mut Meter::silent()).unwrap();
+        assert!(made.left > 0);
+    }
+}

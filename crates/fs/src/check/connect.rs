@@ -100,7 +100,7 @@ fn climb(
         match directory.parent.and_then(|parent| facts.directory(parent)) {
             Some(parent) => at = parent,
             None => {
-                unconnected(facts, report, &directory);
+                unconnected(subject, facts, report, &directory);
                 break;
             }
         }
@@ -113,13 +113,13 @@ fn climb(
     Ok(())
 }
 
-fn unconnected(facts: &mut Facts, report: &mut Report<'_>, directory: &Directory) {
+fn unconnected(subject: &Subject, facts: &mut Facts, report: &mut Report<'_>, directory: &Directory) {
     let number = directory.inode;
     if *facts.unread.get_mut() {
         return;
     }
     let says = directory.dotdot.map_or_else(|| "no `..`".into(), |up| format!("its `..` leads to {up}"));
-    let finding = Finding::new(Place::inode(number), says, format!("it becomes lost+found/#{number}"));
+    let finding = Finding::new(Place::inode(number), says, lost_found::adoption(subject, facts, number));
     // Where a repair took names away, this one is told of there.
     if facts.explains_lack(number, 1) || report.found(&DIRECTORY_UNCONNECTED, finding) {
         adopt(facts, directory);
@@ -137,7 +137,7 @@ fn cycle(subject: &Subject, facts: &mut Facts, report: &mut Report<'_>, row: usi
     let Some(directory) = facts.directories.get(row).copied() else { return Ok(()) };
     let (number, Some(parent)) = (directory.inode, directory.parent) else { return Ok(()) };
     let found = format!("it is below directory {parent}, which is below it");
-    let finding = Finding::new(Place::inode(number), found, format!("it becomes lost+found/#{number}"));
+    let finding = Finding::new(Place::inode(number), found, lost_found::adoption(subject, facts, number));
     if report.found(&DIRECTORY_CYCLE, finding) {
         for (position, _) in edit::names_of(subject, parent, number) {
             edit::remove(subject, parent, position)?;

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use ondisk::inode::FileType;
 use ondisk::units::{Block, Cluster, InodeNumber};
@@ -72,6 +72,9 @@ pub(super) struct Facts {
     pub(super) relinked: Bits,
     /// What is to get a name in lost+found, once all of it is known.
     pub(super) adopted: BTreeSet<InodeNumber>,
+    /// Whether these are named in the root directory, as there is no room for lost+found; found out when the first
+    /// of them is told of.
+    pub(super) root_adopts: OnceLock<bool>,
     /// Directories, rising by inode once the pass over inodes is done.
     pub(super) directories: Vec<Directory>,
     /// Where the pass over inodes gathers them.
@@ -104,6 +107,7 @@ impl Facts {
             dotdot_left: Bits::within(inodes, &budget),
             relinked: Bits::within(inodes, &budget),
             adopted: BTreeSet::new(),
+            root_adopts: OnceLock::new(),
             directories: Vec::new(),
             gathered: Mutex::default(),
             memory: options.memory,

@@ -88,7 +88,7 @@ fn unattached(
         return Ok(());
     }
     let found = format!("{} bytes", inode.size());
-    let finding = Finding::new(place, found, format!("it becomes lost+found/#{number}"));
+    let finding = Finding::new(place, found, lost_found::adoption(subject, facts, number));
     if facts.explains_lack(number, 1) || report.found(&INODE_UNATTACHED, finding) {
         facts.adopted.insert(number);
         facts.relinked.insert(u64::from(number.index()));

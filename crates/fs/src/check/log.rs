@@ -188,7 +188,10 @@ fn copied_inode(subject: &Subject) -> Option<Inode> {
 }
 
 /// The volume has no journal any more. A file that the superblock named by mistake stays one.
-fn give_up(subject: &mut Subject, facts: &Facts) -> Result<()> {
+///
+/// # Errors
+/// Repairs take more memory than they may.
+pub(super) fn give_up(subject: &mut Subject, facts: &Facts) -> Result<()> {
     set_journal(subject, false);
     set_incompat(subject, Incompat::RECOVER, false);
     subject.raw.s_journal_inum.set(0);

@@ -14,8 +14,10 @@ use ondisk::units::{Block, FileBlock, Group, InodeNumber, low_u32};
 use super::directories::edit::{self, NewName};
 use super::directories::{self, rebuild};
 use super::facts::{Directory, Facts};
+use super::issue::Place;
+use super::kinds::directories::LOST_FOUND;
 use super::subject::Subject;
-use super::voice::Report;
+use super::voice::{Finding, Report};
 use crate::error::{Error, Result};
 
 const NAME: &[u8] = b"lost+found";
@@ -29,10 +31,11 @@ fn staging(source: io::Error) -> Error {
 /// # Errors
 /// Repairs take more memory than they may.
 pub(super) fn adopt(subject: &mut Subject, facts: &mut Facts, report: &mut Report<'_>) -> Result<()> {
-    let adopted = std::mem::take(&mut facts.adopted);
-    let Some(first) = adopted.first().copied() else { return Ok(()) };
+    let Some(first) = facts.adopted.first().copied() else { return Ok(()) };
+    let made = if root_adopts(subject, facts) { None } else { find_or_make(subject, facts, report)? };
     // Where there is no room for it the root directory itself takes what fits.
-    let home = find_or_make(subject, facts)?.or_else(|| root_as_home(subject, facts));
+    let home = made.or_else(|| root_as_home(subject, facts));
+    let adopted = std::mem::take(&mut facts.adopted);
     let Some(home) = home else {
         directories::no_room(first, "lost+found cannot be made", report);
         adopted.into_iter().for_each(|inode| leave(facts, inode));
@@ -67,6 +70,24 @@ pub(super) fn adopt(subject: &mut Subject, facts: &mut Facts, report: &mut Repor
     Ok(())
 }
 
+/// What becomes of an inode without a name, in the words of a repair.
+pub(super) fn adoption(subject: &Subject, facts: &Facts, number: InodeNumber) -> String {
+    if root_adopts(subject, facts) {
+        format!("it becomes /#{number}, as there is no room for lost+found")
+    } else {
+        format!("it becomes lost+found/#{number}")
+    }
+}
+
+fn root_adopts(subject: &Subject, facts: &Facts) -> bool {
+    *facts.root_adopts.get_or_init(|| {
+        let there = edit::find(subject, InodeNumber::ROOT, NAME);
+        let (inodes, clusters) = (u64::from(subject.geometry.inodes()), subject.geometry.clusters());
+        let full = facts.used.count() >= inodes || facts.claimed.count() >= clusters;
+        full && there.is_none_or(|inode| !is_home(subject, facts, inode))
+    })
+}
+
 /// What finds no room stays as it is: also where its `..` leads to, and that counts as a link there.
 fn leave(facts: &Facts, inode: InodeNumber) {
     let row = facts.directory(inode).and_then(|row| facts.directories.get(row));
@@ -90,7 +111,11 @@ fn is_home(subject: &Subject, facts: &Facts, inode: InodeNumber) -> bool {
             .is_ok_and(|inode| !inode.flags().intersects(InodeFlags::INLINE_DATA | InodeFlags::ENCRYPT))
 }
 
-fn find_or_make(subject: &mut Subject, facts: &mut Facts) -> Result<Option<InodeNumber>> {
+fn find_or_make(
+    subject: &mut Subject,
+    facts: &mut Facts,
+    report: &mut Report<'_>,
+) -> Result<Option<InodeNumber>> {
     let found = edit::find(subject, InodeNumber::ROOT, NAME);
     if let Some(inode) = found.filter(|inode| is_home(subject, facts, *inode)) {
         return Ok(Some(inode));
@@ -101,8 +126,14 @@ fn find_or_make(subject: &mut Subject, facts: &mut Facts) -> Result<Option<Inode
     }
     let Some(number) = free_inode(subject, facts) else { return Ok(None) };
     let Some(start) = place_for_directory(subject, facts) else { return Ok(None) };
-    let name = NewName { name: NAME.to_vec(), inode: number, file_type: FileType::Directory };
-    if !rebuild::add_names(subject, facts, InodeNumber::ROOT, vec![name])?.is_empty() {
+    let named = match found {
+        Some(old) => displace(subject, facts, old, number, report)?,
+        None => {
+            let name = NewName { name: NAME.to_vec(), inode: number, file_type: FileType::Directory };
+            rebuild::add_names(subject, facts, InodeNumber::ROOT, vec![name])?.is_empty()
+        }
+    };
+    if !named {
         facts.put_back(subject, start);
         return Ok(None);
     }
@@ -112,6 +143,36 @@ fn find_or_make(subject: &mut Subject, facts: &mut Facts) -> Result<Option<Inode
     facts.links.raise(root);
     facts.relinked.insert(root);
     Ok(Some(number))
+}
+
+/// Takes the name from what is no home, which is adopted unless it has other names; whether it was to be so.
+fn displace(
+    subject: &Subject,
+    facts: &mut Facts,
+    old: InodeNumber,
+    new: InodeNumber,
+    report: &mut Report<'_>,
+) -> Result<bool> {
+    let names = edit::names_of(subject, InodeNumber::ROOT, old);
+    let Some((position, _)) = names.into_iter().find(|(_, name)| name == NAME) else { return Ok(false) };
+    let is_directory = facts.file_type(old) == Some(FileType::Directory);
+    let found = if is_directory { "a directory that takes no plain names" } else { "no directory" };
+    let repair = format!("a new one is made, it becomes lost+found/#{old}");
+    if !report.found(&LOST_FOUND, Finding::new(Place::inode(old), found, repair)) {
+        return Ok(false);
+    }
+    edit::redirect(subject, InodeNumber::ROOT, position, new, FileType::Directory)?;
+    let index = u64::from(old.index());
+    facts.links.lower(index);
+    facts.relinked.insert(index);
+    if let Some(row) = facts.directory(old).and_then(|row| facts.directories.get_mut(row)) {
+        row.parent = None;
+        facts.links.lower(u64::from(InodeNumber::ROOT.index()));
+    }
+    if is_directory || facts.links.read(index) == 0 {
+        facts.adopted.insert(old);
+    }
+    Ok(true)
 }
 
 /// An inode that is not in use: in the part of a table that was begun, or the next one behind it, which

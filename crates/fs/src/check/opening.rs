@@ -56,6 +56,7 @@ pub(super) fn open(device: &Arc<Staged>, options: &Options, report: &mut Report<
         unused_doubted: BTreeMap::new(),
         resize_wanted: false,
         journal_wanted: None,
+        cut_wanted: BTreeSet::new(),
         orphan_file_wanted: false,
         owners_known: AtomicBool::new(false),
         contested: Mutex::default(),

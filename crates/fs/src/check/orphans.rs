@@ -1,7 +1,7 @@
 //! Files that were deleted or cut while in use: the list of orphans and the orphan file.
 //!
-//! What a mount would do is done: deleted files go. Of files to be cut only the mark goes; their
-//! blocks behind the end are the affair of [`super::inodes`].
+//! What a mount would do is done: deleted files go. Files to be cut are noted; [`super::inodes`] takes what they
+//! have behind their end.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -101,7 +101,11 @@ fn list(subject: &mut Subject, facts: &Facts, report: &mut Report<'_>) -> Result
         Some(problem) => (&kind::ORPHAN_LIST, format!("{problem}; before it: {}", what(&orphans))),
         None => (&kind::ORPHANS, what(&orphans)),
     };
-    let finding = Finding::new(Place::default(), found, "deleted files are removed, and the list emptied");
+    let finding = Finding::new(
+        Place::default(),
+        found,
+        "deleted files are removed, others cut at their end, and the list emptied",
+    );
     if report.found(rule, finding) {
         subject.raw.s_last_orphan.set(0);
         for orphan in orphans {
@@ -116,12 +120,14 @@ fn described(orphans: &[Inode]) -> String {
     format!("{deleted} deleted and {} cut files", orphans.len() - deleted)
 }
 
-/// An orphan is one no longer: without links it goes, and its blocks with it.
-fn settle(subject: &Subject, facts: &Facts, mut inode: Inode) -> Result<()> {
+/// An orphan is one no longer: without links it goes, and its blocks with it; with links it is cut at its end.
+fn settle(subject: &mut Subject, facts: &Facts, mut inode: Inode) -> Result<()> {
     let gone = inode.links() == 0;
     let time = if gone { subject.deletion_time() } else { 0 };
     inode.raw_mut().i_dtime.set(time);
-    if gone {
+    if !gone {
+        subject.cut_wanted.insert(inode.number());
+    } else {
         facts.gave_up();
         facts.altered.insert(u64::from(inode.number().index()));
     }
@@ -171,7 +177,11 @@ fn file(subject: &mut Subject, facts: &Facts, report: &mut Report<'_>) -> Result
         }
         return Ok(());
     }
-    let finding = Finding::new(place, described(&orphans), "deleted files are removed, and the file emptied");
+    let finding = Finding::new(
+        place,
+        described(&orphans),
+        "deleted files are removed, others cut at their end, and the file emptied",
+    );
     if report.found(&kind::ORPHANS, finding) {
         for orphan in orphans {
             settle(subject, facts, orphan)?;

@@ -7,6 +7,7 @@ use ondisk::features::RoCompat;
 
 use super::facts::Facts;
 use super::inodes::sharing;
+use super::log;
 use super::subject::Subject;
 use super::voice::Report;
 use crate::error::Result;
@@ -20,5 +21,8 @@ pub(super) fn check(subject: &mut Subject, facts: &mut Facts, report: &mut Repor
     if facts.shared.iter().next().is_none() || subject.has_ro_compat(RoCompat::SHARED_BLOCKS) {
         return Ok(());
     }
-    sharing::resolve(subject, facts, report)
+    if sharing::resolve(subject, facts, report)? {
+        log::give_up(subject, facts)?;
+    }
+    Ok(())
 }

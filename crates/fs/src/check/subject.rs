@@ -47,6 +47,8 @@ pub(super) struct Subject {
     pub(super) backups_follow: bool,
     /// What is to be written over the journal's superblock.
     pub(super) journal_wanted: Option<JournalWrite>,
+    /// Files that were about to be cut: blocks behind their end go.
+    pub(super) cut_wanted: BTreeSet<InodeNumber>,
     /// Whether the blocks of the orphan file are to be written anew.
     pub(super) orphan_file_wanted: bool,
     /// Whether the owners of blocks are known, all but those of suspects: no block is written before.

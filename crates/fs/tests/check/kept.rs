@@ -112,7 +112,13 @@ fn nodes_in_blocks_of_others() {
             inode.raw_mut().i_blocks_lo.set(2);
         });
     };
-    shared("ext4", lent, &["comb"], &["inode-blocks", "blocks-shared"]);
+    planted("ext4", lent, &["inode-blocks", "blocks-shared"]);
+    if plant::ready("nodes_in_blocks_of_others") {
+        let mut image = Image::of("ext4");
+        let before = contents(&image.bytes, "comb");
+        lent(&mut image);
+        assert_eq!(contents(&repaired(&image).bytes, "comb"), before);
+    }
 }
 
 /// Makes room for an entry of eight bytes at `at`; the last entry gives it, or is lost.
@@ -176,6 +182,8 @@ fn no_inode_for_lost_found() {
     let volume = repaired(&image).volume();
     let names = volume.read_dir(InodeNumber::ROOT).unwrap().map(|entry| entry.unwrap().name);
     assert_eq!(names.filter(|name| name.starts_with(b"#")).count(), 1);
+    let said: Vec<_> = plant::checked(&image.bytes).0.into_iter().map(|issue| issue.repair).collect();
+    assert!(matches!(&said[..], [one] if one.contains(" /#") && one.contains("no room")), "{said:?}");
 }
 
 /// The inode of a value of an attribute.
@@ -389,4 +397,53 @@ fn files_of_another_policy() {
         },
         &["entry-policy"; 399],
     );
+}
+
+/// What is called a pipe and holds contents in its inode is what these are: a directory, or a file.
+#[test]
+fn pipes_with_contents_inside() {
+    if !plant::ready("pipes_with_contents_inside") {
+        return;
+    }
+    let options = ["-t", "ext4", "-b", "1024", "-I", "256", "-O", "inline_data,^has_journal"];
+    let requests = "mkdir d\nwrite FILE d/a\nwrite FILE b\n";
+    let Some(mut image) = made("pipes", &options, "4M", requests) else { return };
+    for path in ["d", "b"] {
+        let number = image.inode_of(path);
+        assert!(image.read_inode(number).flags().contains(InodeFlags::INLINE_DATA), "{path}");
+        image.inode(number, |inode| inode.raw_mut().i_mode.set(0o010_644));
+    }
+    assert_found(&image, &["inode-type", "inode-type"], true);
+    let after = repaired(&image);
+    for path in ["d/a", "b"] {
+        assert_eq!(contents(&after.bytes, path), b"some contents\n", "{path}");
+    }
+}
+
+/// Where something else is called lost+found it goes to a new one, and keeps what it holds; one with other names
+/// only loses this one.
+#[test]
+fn lost_found_is_something_else() {
+    let options = ["-t", "ext4", "-b", "1024", "-I", "256", "-O", "inline_data,^has_journal"];
+    let begin = "rmdir lost+found\nwrite FILE a\nunlink a\n";
+    for (requests, expected) in [
+        ("write FILE lost+found\n", vec!["inode-unattached", "lost-found"]),
+        ("mkdir lost+found\nwrite FILE lost+found/b\n", vec!["inode-unattached", "lost-found"]),
+        (
+            "write FILE lost+found\nln lost+found other\nset_inode_field other links_count 2\n",
+            vec!["inode-unattached", "lost-found"],
+        ),
+    ] {
+        let Some(image) = made("no-home", &options, "4M", &format!("{begin}{requests}")) else { return };
+        let old = image.inode_of("lost+found");
+        assert_found(&image, &expected, true);
+        let after = repaired(&image);
+        let kept = match requests {
+            file if file.contains("other") => "other".to_owned(),
+            file if file.starts_with("write") => format!("lost+found/#{old}"),
+            _ => format!("lost+found/#{old}/b"),
+        };
+        assert_eq!(contents(&after.bytes, &kept), b"some contents\n");
+        assert_ne!(after.inode_of("lost+found"), old);
+    }
 }

@@ -13,6 +13,7 @@ use testkit::scratch::Scratch;
 use testkit::{fsck, tool};
 
 use crate::directories::{entry, index, leaf};
+use crate::inodes::contents;
 use crate::plant::{Ears, Image, assert_found, assert_undone, checked, decided_at, ready, repaired};
 
 fn new(kind: Kind<'_>) -> NewInode<'_> {
@@ -40,24 +41,24 @@ fn free_blocks(image: &Image) -> u64 {
     image.volume().superblock().free_blocks_count()
 }
 
-/// What is not in use costs nothing: an empty volume of 15 TiB is checked in 64 MiB.
+/// What is not in use costs nothing: an empty volume of 512 GiB is checked in 8 MiB.
 #[test]
 fn memory_does_not_follow_the_size_of_a_volume() {
     let scratch = Scratch::new("large");
-    let size = 15 << 40;
+    let size = 512 << 30;
     let file = std::fs::File::create_new(scratch.join("image")).unwrap();
     file.set_len(size).unwrap();
     let device = Arc::new(FileDevice::new(file).unwrap());
     Plan::new(&mkfs::Options::new(FsType::Ext4), size).unwrap().write(&*device).unwrap();
-    let options = Options { threads: 2, memory: 64 << 20, ..Options::default() };
+    let options = Options { threads: 2, memory: 8 << 20, ..Options::default() };
     let mut ears = Ears::repairing();
     let outcome = check(Arc::clone(&device) as Arc<dyn Device>, &options, &mut ears).unwrap();
     assert_eq!(ears.heard, []);
     assert_eq!(outcome.summary.blocks, size / 4096);
     // What does not fit is refused, not judged by half of the facts.
-    let options = Options { memory: 12 << 20, ..options };
+    let options = Options { memory: 1 << 20, ..options };
     let refused = check(device, &options, &mut Ears::repairing()).err().map(|error| error.to_string());
-    assert!(refused.is_some_and(|words| words.contains("12 MiB")));
+    assert!(refused.is_some_and(|words| words.contains("1 MiB")));
 }
 
 /// A directory of more subdirectories than links are counted, on a volume that does not say so.
@@ -237,4 +238,26 @@ fn no_room_for_a_root_directory() {
     let (again, second) = told(&after);
     assert_eq!(again, expected);
     assert!(repaired(&second) == after, "nothing more is changed by trying again");
+}
+
+/// Where there is no room for copies no file loses what it reads to the journal, which holds nothing any more.
+#[test]
+fn no_room_for_a_file_that_shares_the_journals_blocks() {
+    if !ready("no_room_for_a_file_that_shares_the_journals_blocks") {
+        return;
+    }
+    for (base, at) in [("ext4", 20), ("ext3", 0)] {
+        let mut image = Image::of(base);
+        image.change(fill_up);
+        let (inside, file) = (image.block_of_inode(InodeNumber::JOURNAL).0 + 100, image.inode_of("a/small"));
+        image.block(ondisk::units::Block(inside)).fill(b'x');
+        let place = u32::try_from(inside).unwrap().to_le_bytes();
+        image.inode(file, |inode| inode.raw_mut().i_block[at..at + 4].copy_from_slice(&place));
+        assert_found(&image, &["blocks-shared"], true);
+        let after = repaired(&checked(&image.bytes).1);
+        assert!(contents(&after, "a/small").iter().all(|byte| *byte == b'x'), "{base}");
+        let after = Image::from_bytes(after);
+        assert!(!after.superblock_now().features().compat.contains(ondisk::features::Compat::HAS_JOURNAL));
+        assert!(free_blocks(&after) > 1000, "{base}");
+    }
 }

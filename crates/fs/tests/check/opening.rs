@@ -16,6 +16,7 @@ use platfs::device::{Device, MemoryDevice};
 use platfs::{InodeNumber, ondisk};
 use zerocopy::IntoBytes;
 
+use crate::inodes::contents;
 use crate::plant::{Ears, Image, checked, planted, planted_unseen, ready, repaired};
 
 #[test]
@@ -469,6 +470,34 @@ fn orphans() {
     );
     planted_unseen("ext4", |image| image.superblock(|raw| raw.s_last_orphan.set(3)), &["orphan-list"]);
     planted_unseen("ext4", |image| image.superblock(|raw| raw.s_last_orphan.set(1 << 31)), &["orphan-list"]);
+}
+
+/// A file that was being cut when the machine stopped ends where it was to end, as behind a mount.
+#[test]
+fn orphans_that_are_to_be_cut() {
+    for (base, path, len) in [
+        ("ext4_nojournal", "large", 0),
+        ("ext4_nojournal", "large", 5000),
+        ("ext4", "comb", 100_000),
+        ("ext2", "large", 0),
+        ("ext2", "large", 12 * 1024),
+        ("ext3", "large", 100_000),
+        ("bigalloc", "large", 70_000),
+    ] {
+        let cut = |image: &mut Image| {
+            let number = image.inode_of(path);
+            image.inode(number, |inode| inode.set_size(len));
+            image.superblock(|raw| raw.s_last_orphan.set(number.get()));
+        };
+        planted(base, cut, &["orphans"]);
+        if ready("orphans_that_are_to_be_cut") {
+            let mut image = Image::of(base);
+            let before = contents(&image.bytes, path);
+            cut(&mut image);
+            let after = repaired(&checked(&image.bytes).1);
+            assert!(contents(&after, path) == before[..len as usize], "{base}: {path} to {len}");
+        }
+    }
 }
 
 /// Takes the name of a file away, and its link.

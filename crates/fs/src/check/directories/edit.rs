@@ -1,6 +1,7 @@
 //! Small changes of directories in place: what `..` says, names that go, names that find room.
 
 use ondisk::dirent::{self, Layout, Name, Record, entries_without_tail};
+use ondisk::features::Incompat;
 use ondisk::htree::ROOT_ENTRIES;
 use ondisk::inode::{FileType, Inode, InodeFlags};
 use ondisk::units::{FileBlock, InodeNumber};
@@ -171,6 +172,34 @@ pub(in crate::check) fn remove(subject: &Subject, directory: InodeNumber, positi
         let at = position.1;
         let name_len = bytes.get(at + 6).map_or(0, |len| usize::from(*len));
         super::leaf::clear(bytes, at, name_len);
+        Some(true)
+    })
+}
+
+/// Lets the name at a position lead to another inode.
+///
+/// # Errors
+/// Repairs take more memory than they may.
+pub(in crate::check) fn redirect(
+    subject: &Subject,
+    directory: InodeNumber,
+    position: Position,
+    to: InodeNumber,
+    file_type: FileType,
+) -> Result<()> {
+    let Ok(inode) = subject.inode(directory) else { return Ok(()) };
+    let typed = subject.has_incompat(Incompat::FILETYPE);
+    each_part(subject, &inode, |part, bytes| {
+        if part != position.0 {
+            return Some(false);
+        }
+        let at = position.1;
+        if let Some(number) = bytes.get_mut(at..at + 4) {
+            number.copy_from_slice(&to.get().to_le_bytes());
+        }
+        if typed && let Some(code) = bytes.get_mut(at + 7) {
+            *code = file_type.entry_code();
+        }
         Some(true)
     })
 }

@@ -35,6 +35,17 @@ fn entry(bytes: &[u8], index: u16) -> &[u8] {
     bytes.get(at..at + ENTRY_LEN).unwrap_or_default()
 }
 
+/// Takes from extents what is behind a file block; whether that was anything.
+fn cut_at(extents: &mut Vec<Extent>, end: u64) -> bool {
+    let behind = extents.iter().any(|extent| extent.logical_end() > end);
+    extents.retain(|extent| u64::from(extent.logical.0) < end);
+    for extent in extents {
+        let most = end - u64::from(extent.logical.0);
+        extent.count = u32::try_from(most).unwrap_or(u32::MAX).min(extent.count);
+    }
+    behind
+}
+
 impl Examination<'_, '_, '_, '_> {
     /// Levels below the root that a map of all 2^32 file blocks needs.
     fn most_depth(&self) -> u16 {
@@ -45,7 +56,10 @@ impl Examination<'_, '_, '_, '_> {
     /// Walks the tree and mends it.
     pub(super) fn extents(&mut self) -> Mapped {
         let claims = self.scratch.claims.len();
-        let walk = self.walk_extents();
+        let mut walk = self.walk_extents();
+        if let Some(end) = self.cut_end() {
+            walk.mends |= cut_at(&mut walk.kept, end);
+        }
         if self.voice.is_silent() || !walk.mends || walk.leaves {
             return walk.mapped;
         }

@@ -86,6 +86,11 @@ impl Examination<'_, '_, '_, '_> {
             if pointer == 0 {
                 continue;
             }
+            if self.cut_end().is_some_and(|end| logical >= end) {
+                clear(bytes, at);
+                changed = true;
+                continue;
+            }
             let bad = if !self.subject().geometry.contains(Block(pointer), 1) {
                 &mut outside
             } else if depth == 0 && logical >= most || logical >= 1 << 32 {

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use ondisk::extent::Extent;
-use ondisk::inode::FileType;
+use ondisk::inode::{FileType, InodeFlags};
 use ondisk::units::{Block, FileBlock};
 
 use super::contents::Mapped;
@@ -53,6 +53,16 @@ impl Examination<'_, '_, '_, '_> {
         let limited = is_dir && !large && self.inode().raw().i_size_high.get() == 0;
         // 2 GiB, as directories' sizes have 31 bits.
         limited.then(|| 1 << (31 - subject.geometry.block_size.log2()))
+    }
+
+    /// The file block from which on everything goes, of a file that was about to be cut; only aloud.
+    pub(super) fn cut_end(&self) -> Option<u64> {
+        let inode = self.inode();
+        let cuts = !self.voice.is_silent()
+            && self.subject().cut_wanted.contains(&inode.number())
+            && inode.file_type() == Some(FileType::Regular)
+            && !self.has(InodeFlags::VERITY);
+        cuts.then(|| self.subject().geometry.block_size.blocks_for(inode.size()))
     }
 
     pub(super) fn is_directory(&self) -> bool {

@@ -11,6 +11,7 @@ use super::special::Role;
 use crate::check::issue::Place;
 use crate::check::kinds::Kind;
 use crate::check::kinds::inodes::{INODE_CHECKSUM, INODE_DELETION_TIME};
+use crate::check::kinds::opening::ORPHANS;
 use crate::check::subject::Subject;
 use crate::check::voice::{Finding, Voice};
 use crate::device::Device;
@@ -155,6 +156,11 @@ impl<'x, 'p, 'r, 's> Examination<'x, 'p, 'r, 's> {
             return;
         }
         if !right && self.is_garbage() {
+            return;
+        }
+        if self.voice.is_silent() && self.subject().cut_wanted.contains(&self.inode().number()) {
+            // What is behind its end is taken aloud.
+            self.tell(&ORPHANS, |_| Words::default());
             return;
         }
         self.ask();

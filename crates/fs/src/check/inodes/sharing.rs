@@ -3,7 +3,8 @@
 //! Nobody loses contents: whoever does not keep a cluster gets a copy of it and goes on reading what it
 //! read before. Structures of the volume keep what they have; then hidden files, blocks of
 //! attributes, nodes of maps, directories, files; among the same the lower inode. Only where the
-//! volume has no room for copies, a map loses the blocks.
+//! volume has no room for copies, a map loses the blocks; the journal, which was replayed before, is given up
+//! then, and no other loses to it.
 //!
 //! Memory: some 40 bytes for each shared cluster.
 
@@ -13,6 +14,7 @@ use std::sync::atomic::Ordering;
 
 use ondisk::block_map;
 use ondisk::extent::{Extent, MAX_UNWRITTEN, MAX_WRITTEN};
+use ondisk::features::Compat;
 use ondisk::inode::{FileType, InodeFlags};
 use ondisk::units::{Block, FileBlock, Group, InodeNumber, low_u32};
 
@@ -35,6 +37,8 @@ const DIRECTORY: u8 = 3;
 const FILE: u8 = 4;
 /// One that claims more of others than there is room for copies of: most likely a broken length.
 const GREEDY: u8 = 5;
+/// The journal, where there is no room for copies of what it shares.
+const YIELDING: u8 = 6;
 /// Clusters that other repairs may need.
 const RESERVE: u64 = 4;
 
@@ -74,13 +78,15 @@ struct Plan<'a> {
     /// Clusters that their best owner still uses, and such that it does without.
     kept: HashSet<u64>,
     left: HashSet<u64>,
+    /// Whether the journal was given up.
+    journal_gone: bool,
 }
 
-/// Gives every shared cluster one owner.
+/// Gives every shared cluster one owner; whether the journal has no blocks any more, and is to be given up.
 ///
 /// # Errors
 /// Repairs take more memory than they may.
-pub(in crate::check) fn resolve(subject: &Subject, facts: &Facts, report: &mut Report<'_>) -> Result<()> {
+pub(in crate::check) fn resolve(subject: &Subject, facts: &Facts, report: &mut Report<'_>) -> Result<bool> {
     let mut plan = Plan {
         subject,
         facts,
@@ -90,6 +96,7 @@ pub(in crate::check) fn resolve(subject: &Subject, facts: &Facts, report: &mut R
         attributes: HashMap::new(),
         kept: HashSet::new(),
         left: HashSet::new(),
+        journal_gone: false,
     };
     plan.layout();
     let pass = Pass { guards: false, ..Pass::new(subject, facts) };
@@ -102,7 +109,7 @@ pub(in crate::check) fn resolve(subject: &Subject, facts: &Facts, report: &mut R
             .map_err(|source| Error::io("staging copies", source))?;
     }
     plan.release();
-    Ok(())
+    Ok(plan.journal_gone)
 }
 
 impl Plan<'_> {
@@ -173,7 +180,11 @@ impl Plan<'_> {
             }
             let greedy = found.len() as u64 + RESERVE > free;
             for (cluster, rank) in &found {
-                let rank = if greedy && *rank > HIDDEN { GREEDY } else { *rank };
+                let rank = match *rank {
+                    _ if greedy && self.is_journal(number) => YIELDING,
+                    rank if greedy && rank > HIDDEN => GREEDY,
+                    rank => rank,
+                };
                 self.compare(*cluster, number, rank);
             }
         }
@@ -233,6 +244,7 @@ impl Plan<'_> {
         let fixed = matches!(role, Role::Resize | Role::BadBlocks);
         let needed = lost.len() as u64 + u64::from(moves_attributes);
         let copies = needed + RESERVE <= self.free();
+        let gives_up = !copies && self.is_journal(number);
         let finding = self.words(number, lost.first().copied().unwrap_or(own), needed, fixed, copies);
         if !report.found(&BLOCKS_SHARED, finding) {
             let mut contested = self.subject.contested.lock().unwrap_or_else(PoisonError::into_inner);
@@ -240,6 +252,12 @@ impl Plan<'_> {
             drop(contested);
             self.kept.extend(lost);
             return examination.mend();
+        }
+        if gives_up {
+            let claims = examination.scratch.claims.iter();
+            let blocks: Vec<_> = claims.map(|claim| (claim.start, claim.count)).collect();
+            self.give_up_journal(&blocks);
+            return Ok(());
         }
         if moves_attributes {
             self.move_attributes(&mut examination, attributes)?;
@@ -269,12 +287,38 @@ impl Plan<'_> {
         let found = format!("{count} {what} from {block} on belong to {other}");
         let repair = if fixed {
             ""
+        } else if !copies && self.is_journal(number) {
+            "there is no room for copies: the journal is given up; a new one is made by tune2fs -j"
         } else if !copies {
             "there is no room for copies: the file loses the blocks"
         } else {
             "the file gets copies of its own, and reads as before"
         };
         Finding::new(Place::inode(number).at_block(block), found, repair)
+    }
+
+    /// Whether an inode is the journal, and not only taken for it.
+    fn is_journal(&self, number: InodeNumber) -> bool {
+        number == InodeNumber::JOURNAL
+            && self.subject.raw.s_journal_inum.get() == number.get()
+            && self.subject.has_compat(Compat::HAS_JOURNAL)
+    }
+
+    /// Takes back the claims of the journal's blocks that nobody shares; of the others its own are left.
+    fn give_up_journal(&mut self, blocks: &[(Block, u64)]) {
+        self.journal_gone = true;
+        for (start, count) in blocks {
+            for cluster in self.cluster(start.0)..=self.cluster(start.0 + count.max(&1) - 1) {
+                match self.best.get(&cluster) {
+                    Some(best) if best.owner == Some(InodeNumber::JOURNAL) => _ = self.left.insert(cluster),
+                    Some(_) => {}
+                    None => {
+                        let first = self.subject.geometry.cluster_start(ondisk::units::Cluster(cluster));
+                        self.facts.release(self.subject, first, 1);
+                    }
+                }
+            }
+        }
     }
 
     fn move_attributes(

@@ -1,5 +1,6 @@
 //! What an inode is: its type against what it holds, and the types of inodes with a purpose.
 
+use ondisk::dirent;
 use ondisk::inode::{FileType, I_BLOCK_LEN, InodeFlags};
 use ondisk::units::{Block, FileBlock};
 
@@ -147,16 +148,33 @@ impl Examination<'_, '_, '_, '_> {
             return Some(FileType::Directory);
         }
         let i_block = &self.inode().raw().i_block;
-        (self.has(InodeFlags::EXTENTS) && is_extent_head(i_block)).then_some(FileType::Regular)
+        let inside = self.says_inline() && self.inline_len().is_some();
+        (inside || self.has(InodeFlags::EXTENTS) && is_extent_head(i_block)).then_some(FileType::Regular)
     }
 
-    /// Whether the first block begins like that of this directory.
+    /// Whether the inode says that it holds contents itself: one flag alone may be a mistake.
+    fn says_inline(&self) -> bool {
+        self.has(InodeFlags::INLINE_DATA) && self.inode().size() > 0
+    }
+
+    /// Whether what stands in the inode is an inode's number, and entries to their end.
+    fn is_inline_directory(&self) -> bool {
+        let inodes = self.subject().geometry.inodes();
+        let (parent, entries) = self.inode().raw().i_block.split_at(4);
+        let inside = |number: u32| (1..=inodes).contains(&number);
+        inside(word(parent, 0))
+            && self.inline_len().is_some()
+            && dirent::entries_without_tail(entries, self.subject().layout())
+                .all(|entry| entry.is_ok_and(|entry| entry.inode.is_none_or(|inode| inside(inode.get()))))
+    }
+
+    /// Whether the first block begins like that of this directory, or the inode holds one.
     fn is_really_directory(&self) -> bool {
         let subject = self.subject();
         let raw = self.inode().raw();
         let pointers = (0..I_BLOCK_LEN).step_by(4).map(|at| u64::from(word(&raw.i_block, at)));
         let first = if self.has(InodeFlags::INLINE_DATA) {
-            return false;
+            return self.is_inline_directory();
         } else if self.has(InodeFlags::EXTENTS) {
             let Some(block) = self.first_mapped() else { return false };
             block
@@ -214,7 +232,11 @@ impl Examination<'_, '_, '_, '_> {
         let wrong = match file_type {
             Some(FileType::Regular | FileType::Directory) => return,
             Some(FileType::Symlink) => return self.symlink(),
-            Some(_) => self.has(InodeFlags::EXTENTS | InodeFlags::INDEX) || self.holds_more_than_a_device(),
+            Some(_) => {
+                self.has(InodeFlags::EXTENTS | InodeFlags::INDEX)
+                    || self.says_inline()
+                    || self.holds_more_than_a_device()
+            }
             None => true,
         };
         let holds = word(&self.inode().raw().i_block, 0) != 0;
@@ -227,7 +249,7 @@ impl Examination<'_, '_, '_, '_> {
         if !self.tell(&INODE_TYPE, |inode| {
             let repair = match right {
                 Some(FileType::Directory) => "its contents are those of a directory: it becomes one",
-                Some(_) => "it has a map of contents: it becomes a regular file",
+                Some(_) => "it has contents: it becomes a regular file",
                 None if flags_only => "the flags of files with contents are cleared",
                 None => "the inode is cleared, names that lead to it go",
             };

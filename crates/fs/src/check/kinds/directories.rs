@@ -163,6 +163,10 @@ kinds! {
         "a directory is inside itself",
         "Following `..` from it never leads to the root but back to it, so that what is in it cannot be reached.",
         "It is taken out of the circle and gets the name of its number (#123) in lost+found; all that is in it stays.";
+    LOST_FOUND = "lost-found", Wrong, asks:
+        "lost+found can't take files without a name",
+        "What has no name any more is put into the directory lost+found. Something else has this name: no directory, or one that is encrypted or inside its inode and takes no plain names.",
+        "The name leads to a new, empty directory. What had it before gets the name of its number (#123) there, unless it has other names; its contents stay.";
     INODE_UNATTACHED = "inode-unattached", Damage, asks:
         "a file has no name",
         "An inode is in use, but no directory names it.",

@@ -21,8 +21,8 @@ kinds! {
         "The time is cleared, or set to now. Nothing is lost.";
     INODE_TYPE = "inode-type", Damage, asks:
         "an inode's type does not suit what it holds",
-        "The mode has no known type, or one of a device, pipe or socket while the inode has a map of contents.",
-        "The inode becomes what its contents speak for: a directory where they begin like one, a regular file where there is a map. Where nothing speaks for a type, the inode is cleared.";
+        "The mode has no known type, or one of a device, pipe or socket while the inode has contents.",
+        "The inode becomes what its contents speak for: a directory where they begin like one, a regular file where there are contents. Where nothing speaks for a type, the inode is cleared.";
     INODE_ROOT = "inode-root", Fatal, asks:
         "the root is no directory",
         "Inode 2 is the root directory; everything hangs below it.",

@@ -121,8 +121,8 @@ kinds! {
         "It is emptied.";
     ORPHANS = "orphans", Untidy, safe:
         "deleted files wait to be removed",
-        "Files that are deleted while a program has them open go when it closes them. The volume was not closed, and so they are still there, without names.",
-        "They are removed, as at a mount; nobody could reach them any more.";
+        "Files that are deleted while a program has them open go when it closes them. The volume was not closed, and so they are still there, without names. Files that were being cut shorter wait too, with blocks behind their end.",
+        "They are removed, as at a mount, and so are the blocks behind the end of the others; nobody could reach them any more.";
     ORPHAN_LIST = "orphan-list", Wrong, asks:
         "the list of deleted files is broken",
         "It begins in the superblock and leads through the inodes of files that wait to be removed. It leads to something that can't be one.",
