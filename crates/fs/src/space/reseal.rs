@@ -117,10 +117,13 @@ impl Resealing<'_> {
 
     fn inodes(&mut self, group: Group, raw: &mut RawGroupDescriptor) -> Result<()> {
         let format = self.format;
+        let per_group = format.geometry.inodes_per_group;
         if groups::inodes_uninitialised(format, raw) {
+            // Counts may have come to the device before the mark of the first inode.
+            raw.set_free_inodes(per_group);
+            raw.set_used_directories(0);
             return Ok(());
         }
-        let per_group = format.geometry.inodes_per_group;
         let mut bitmap = self.read(raw.inode_bitmap())?;
         let reached = u64::from(groups::used_inodes(format, raw).min(per_group));
         let strays = reached..u64::from(per_group);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ondisk::group::{GroupFlags, RawGroupDescriptor};
+use ondisk::group::GroupFlags;
 use ondisk::inode::InodeFlags;
 use ondisk::superblock::{RawSuperblock, STATE_ERROR};
 use ondisk::units::{Block, Group};
@@ -271,14 +271,13 @@ fn structures_outside_of_their_group_are_not_written() {
         let block = image.block_of("/large", 20);
         assert_eq!(image.format.geometry.group_of_block(block), Some(Group(0)));
         let sound = image.bytes.clone();
-        let edits: [(&str, fn(&mut RawGroupDescriptor, Block)); 3] = [
-            ("block bitmap", |raw, block| raw.set_block_bitmap(block)),
-            ("inode bitmap", |raw, block| raw.set_inode_bitmap(block)),
-            ("inode table", |raw, block| raw.set_inode_table(block)),
-        ];
-        for (what, edit) in edits {
+        for what in ["block bitmap", "inode bitmap", "inode table"] {
             image.bytes.copy_from_slice(&sound);
-            image.descriptor(1, |raw| edit(raw, block));
+            image.descriptor(1, |raw| match what {
+                "block bitmap" => raw.set_block_bitmap(block),
+                "inode bitmap" => raw.set_inode_bitmap(block),
+                _ => raw.set_inode_table(block),
+            });
             let device = Arc::new(MemoryDevice::from_bytes(&image.bytes));
             let opened = Volume::open(device.clone(), &OpenOptions::new().write(true));
             let said = opened.err().unwrap().to_string();
