@@ -66,6 +66,8 @@ struct Open {
     node: NodeId,
     path: Vec<u8>,
     parent: InodeNumber,
+    /// Its inode was made here: it has neither blocks nor names yet.
+    is_new: bool,
 }
 
 impl Open {
@@ -133,25 +135,25 @@ impl<'a> Filler<'a> {
         let root = self.catalogue.root();
         self.adopt(root, InodeNumber::ROOT)
             .map_err(|error| BuildError::at(b"/", error, self.volume.format()))?;
-        let mut open = vec![Open { node: root, path: Vec::new(), parent: InodeNumber::ROOT }];
+        let mut open = vec![Open { node: root, path: Vec::new(), parent: InodeNumber::ROOT, is_new: false }];
         while let Some(directory) = open.pop() {
             let below = open.len();
             let number = self.inode(directory.node).unwrap_or(InodeNumber::ROOT);
             let volume = self.volume;
             let failed = |error| BuildError::at(directory.shown(), error, volume.format());
-            let own = self.volume.read_dir(number).map_err(failed)?;
-            let own: Vec<platfs::DirEntry> = own.collect::<Result<_, _>>().map_err(failed)?;
+            let own = if directory.is_new { Vec::new() } else { self.known_names(number).map_err(failed)? };
             let mut names: Vec<DirName<'_>> = own.iter().map(known_name).collect();
             for (name, node) in self.catalogue.children(directory.node) {
                 let path = || [directory.path.as_slice(), b"/", name].concat();
                 let made = self.name(number, name, node, &own);
                 let inode = made.map_err(|error| BuildError::at(&path(), error, volume.format()))?;
                 let kind = self.catalogue.metadata(node).kind;
-                if !own.iter().any(|entry| entry.name == name) {
+                let is_new = !own.iter().any(|entry| entry.name == name);
+                if is_new {
                     names.push(DirName { name, inode, file_type: file_type(kind) });
                 }
                 if kind == NodeKind::Directory {
-                    open.push(Open { node, path: path(), parent: number });
+                    open.push(Open { node, path: path(), parent: number, is_new });
                 }
             }
             // Those that the volume has already and that get nothing stay as they are.
@@ -166,6 +168,11 @@ impl<'a> Filler<'a> {
 
     fn inode(&self, node: NodeId) -> Option<InodeNumber> {
         self.inodes.get(node.index()).copied().flatten()
+    }
+
+    /// The names of a directory that a fresh volume has.
+    fn known_names(&self, directory: InodeNumber) -> Result<Vec<platfs::DirEntry>, platfs::Error> {
+        self.volume.read_dir(directory)?.collect()
     }
 
     /// The inode for a name in a directory of which the volume has the names `own` already.

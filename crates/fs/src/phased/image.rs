@@ -118,10 +118,6 @@ impl Painter<'_> {
                 raw.set_unused_inodes(was.unused_inodes());
                 raw.set_free_inodes(raw.free_inodes().max(was.unused_inodes()));
                 raw.set_flags(raw.flags() | was.flags() & GroupFlags::INODE_UNINIT);
-                if raw.flags().contains(GroupFlags::INODE_UNINIT) {
-                    // No directory is in a group that says so; an opening refuses one that counts some.
-                    raw.set_used_directories(was.used_directories());
-                }
             } else {
                 raw.set_unused_inodes(raw.unused_inodes().min(was.unused_inodes()));
             }
