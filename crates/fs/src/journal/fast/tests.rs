@@ -257,7 +257,29 @@ fn records_that_contradict_the_volume_are_damage_by_name() {
     told(&|area| record(area, 13, 0o040_755, 0), "another type");
     told(&|area| name(area, LINK, 2, 14, b".."), "'..'");
     told(&|area| name(area, LINK, 13, 14, b"x"), "no directory");
-    told(&|area| name(area, LINK, 2, 12, b"second"), "2 names");
+    let moved = |area: &mut Area| {
+        name(area, UNLINK, 2, 12, b"directory");
+        name(area, LINK, 2, 12, b"second");
+    };
+    told(&moved, "moves directory 12");
+    let twice = |area: &mut Area| {
+        name(area, CREATE, 2, 16, b"first");
+        name(area, LINK, 2, 16, b"second");
+        record(area, 16, 0o040_755, 0);
+    };
+    told(&twice, "2 names");
+    let circle = |area: &mut Area| {
+        for (number, parent) in [(16, 17), (17, 16)] {
+            name(area, CREATE, parent, number, b"x");
+            record(area, number, 0o040_755, 0);
+        }
+    };
+    told(&circle, "below itself");
+    let itself = |area: &mut Area| {
+        name(area, CREATE, 16, 16, b"x");
+        record(area, 16, 0o040_755, 0);
+    };
+    told(&itself, "below itself");
     told(&|area| name(area, UNLINK, 2, 12, b"directory"), "'inside' still is");
 }
 

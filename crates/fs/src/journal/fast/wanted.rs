@@ -162,6 +162,7 @@ impl Planning {
         let subdirectories = self.subdirectories(&entries);
         let named = entries.iter().filter_map(|((parent, _), (_, after))| Some(((*after)?, *parent)));
         self.parents = named.collect();
+        self.refuse_circles(&entries)?;
         let mut wanted = Wanted {
             nodes: BTreeMap::new(),
             names: BTreeMap::new(),
@@ -367,6 +368,30 @@ impl Planning {
         }
         changes.retain(|_, change| *change != 0);
         changes
+    }
+
+    /// Directories stay where they are (Linux moves none by fast commits), and new ones lie below others: so none comes
+    /// to lie below itself.
+    fn refuse_circles(&self, entries: &Entries) -> Result<()> {
+        let directory = |number: &InodeNumber| self.known.get(number).filter(|known| known.is_directory());
+        let mut below_others = BTreeSet::new();
+        for (before, after) in entries.values() {
+            let Some(number) = after.filter(|_| before != after) else { continue };
+            let Some(known) = directory(&number) else { continue };
+            if !known.is_fresh {
+                return Err(bad(format!("a fast commit moves directory {number}")));
+            }
+            let (mut above, mut passed) = (number, Vec::new());
+            while directory(&above).is_some_and(|known| known.is_fresh) && below_others.insert(above) {
+                passed.push(above);
+                let Some(parent) = self.parents.get(&above) else { break };
+                above = *parent;
+            }
+            if passed.contains(&above) {
+                return Err(bad(format!("a fast commit puts directory {number} below itself")));
+            }
+        }
+        Ok(())
     }
 
     /// What becomes of one inode.
