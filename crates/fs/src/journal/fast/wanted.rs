@@ -116,6 +116,8 @@ struct Planning {
     known: BTreeMap<InodeNumber, Known>,
     /// In which directory an inode is named in the end.
     parents: BTreeMap<InodeNumber, InodeNumber>,
+    /// How many names that records speak of an inode has in the end.
+    named: BTreeMap<InodeNumber, i64>,
     /// Bytes of names that directories may get.
     added: BTreeMap<InodeNumber, u64>,
     looked_through: u64,
@@ -144,6 +146,7 @@ pub(super) fn plan(device: &Arc<Overlay>, records: Records) -> Result<Wanted> {
         own,
         known: BTreeMap::new(),
         parents: BTreeMap::new(),
+        named: BTreeMap::new(),
         added: BTreeMap::new(),
         looked_through: 0,
     };
@@ -162,7 +165,12 @@ impl Planning {
         let subdirectories = self.subdirectories(&entries);
         let named = entries.iter().filter_map(|((parent, _), (_, after))| Some(((*after)?, *parent)));
         self.parents = named.collect();
+        for number in entries.values().filter_map(|(_, after)| *after) {
+            *self.named.entry(number).or_default() += 1;
+        }
         self.refuse_circles(&entries)?;
+        let changed = entries.iter().filter(|(_, ends)| self.is_changed(ends));
+        let changed: BTreeSet<(InodeNumber, Vec<u8>)> = changed.map(|(key, _)| key.clone()).collect();
         let mut wanted = Wanted {
             nodes: BTreeMap::new(),
             names: BTreeMap::new(),
@@ -172,10 +180,12 @@ impl Planning {
         for (number, known) in std::mem::take(&mut self.known) {
             self.settle(number, known, &entries, &mut wanted)?;
         }
-        for ((parent, name), (before, after)) in entries {
+        for (key, (before, after)) in entries {
             let is_gone =
                 |node: &Node| node.links == 0 || node.inode.file_type() != Some(FileType::Directory);
-            if before != after && !wanted.nodes.get(&parent).is_some_and(is_gone) {
+            let is_changed = changed.contains(&key);
+            let (parent, name) = key;
+            if is_changed && !wanted.nodes.get(&parent).is_some_and(is_gone) {
                 wanted.names.entry(parent).or_default().push(Name { name, before, after });
             }
         }
@@ -360,7 +370,7 @@ impl Planning {
 
     fn subdirectories(&self, entries: &Entries) -> BTreeMap<InodeNumber, i64> {
         let mut changes = BTreeMap::new();
-        for ((parent, _), (before, after)) in entries.iter().filter(|(_, (before, after))| before != after) {
+        for ((parent, _), (before, after)) in entries.iter().filter(|(_, ends)| self.is_changed(ends)) {
             let known = |number: &Option<InodeNumber>| number.and_then(|number| self.known.get(&number));
             let change = i64::from(known(after).is_some_and(Known::is_directory))
                 - i64::from(known(before).is_some_and(Known::was_directory));
@@ -370,13 +380,22 @@ impl Planning {
         changes
     }
 
+    /// Whether a name leads elsewhere in the end, or to something of another type that got the same number.
+    fn is_changed(&self, (before, after): &(Option<InodeNumber>, Option<InodeNumber>)) -> bool {
+        let type_changes = |known: &Known| {
+            let types = [&known.before, &known.record].map(|one| one.as_ref().and_then(Inode::file_type));
+            known.is_fresh && types[0] != types[1]
+        };
+        before != after || after.and_then(|number| self.known.get(&number)).is_some_and(type_changes)
+    }
+
     /// Directories stay where they are (Linux moves none by fast commits), and new ones lie below others: so none comes
     /// to lie below itself.
     fn refuse_circles(&self, entries: &Entries) -> Result<()> {
         let directory = |number: &InodeNumber| self.known.get(number).filter(|known| known.is_directory());
         let mut below_others = BTreeSet::new();
         for (before, after) in entries.values() {
-            let Some(number) = after.filter(|_| before != after) else { continue };
+            let Some(number) = after.filter(|_| self.is_changed(&(*before, *after))) else { continue };
             let Some(known) = directory(&number) else { continue };
             if !known.is_fresh {
                 return Err(bad(format!("a fast commit moves directory {number}")));
@@ -411,6 +430,9 @@ impl Planning {
         }
         if known.was_directory() && (is_going || known.is_fresh) {
             self.must_be_empty(&known, entries)?;
+        }
+        if known.is_fresh && !is_going && self.named.get(&number) != Some(&count) {
+            return Err(bad(format!("a fast commit makes inode {number} again, which has other names")));
         }
         let is_directory = known.is_directory() && !is_going;
         if is_directory && count != 1 {
@@ -468,6 +490,10 @@ impl Planning {
                     inline::take(&self.volume.format, &mut before)?;
                 }
                 keep_own(&mut inode, &before, known.record.is_some());
+                if matches!(contents, Contents::Same) {
+                    let size = self.volume.format.geometry.block_size;
+                    inode.set_sectors(before.sectors(size), size);
+                }
             }
             // Attributes come with whole transactions only.
             None => inode.set_attribute_block(ondisk::units::Block(0)),
