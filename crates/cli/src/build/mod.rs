@@ -6,7 +6,7 @@
 //! | [`fit`] | which blocks and features the contents need |
 //! | [`identity`] | identifiers and times where nobody states them |
 //! | [`fill`] | copying the catalogue into the volume |
-//! | [`rehearsal`] | that all fits a device, before anything is written to it |
+//! | `rehearsal` | that all fits a device, before anything is written to it |
 //! | [`order`] | which file's data come next, so that no free run ends in a gap |
 //! | [`output`] | that the file appears whole or not at all |
 //! | [`withheld`] | that a device holds no half-written volume |

@@ -54,7 +54,7 @@ impl Filler<'_> {
     /// Copies the data of every file.
     ///
     /// # Errors
-    /// As [`Filler::file`].
+    /// As `Filler::file`.
     pub fn data(&mut self, shape: &Shape, progress: &mut dyn Progress) -> Result<(), BuildError> {
         self.lay(&mut self.catalogue.reader(), shape, progress)
     }

@@ -3,10 +3,10 @@
 //!
 //! | module | owns |
 //! | --- | --- |
-//! | [`ground`] | which bytes a name means, down to the file below partitions and loop devices |
-//! | [`mounts`] | the kernel's table of mounts |
-//! | [`users`] | what the kernel does with those bytes, and how that is said |
-//! | [`claim`] | the locks |
+//! | `ground` | which bytes a name means, down to the file below partitions and loop devices |
+//! | `mounts` | the kernel's table of mounts |
+//! | `users` | what the kernel does with those bytes, and how that is said |
+//! | `claim` | the locks |
 //!
 //! [`Alone`] is for changing an image in place, [`share`] for reading one that must not change meanwhile,
 //! [`replace`] for a file that takes the name of another, [`writer_of`] tells readers that somebody writes.

@@ -23,7 +23,7 @@
 //! caller says so, whole.
 //!
 //! A wrong field can lead any repair to any block. So blocks are only written once their owners are
-//! known, and not while two own them ([`Subject::write`]); what is judged before that waits (`finish` of
+//! known, and not while two own them (`Subject::write`); what is judged before that waits (`finish` of
 //! `protection`, `log`, `orphans`). An inode that only the superblock names as the volume's own is not
 //! touched where a directory names it (`named`).
 //!

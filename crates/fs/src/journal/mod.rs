@@ -4,7 +4,7 @@
 //! both to their places, on the device or in memory; writing the log of a volume that is changed. Excludes: the bytes of the log ([`ondisk::journal`]).
 //!
 //! As in Linux and e2fsck, replay goes over the log for what is complete (scan), for what is revoked, and
-//! for the copies; then come fast commits ([`fast`]). Nothing is written before all of it has been judged.
+//! for the copies; then come fast commits (`fast`). Nothing is written before all of it has been judged.
 
 mod deposit;
 mod fast;

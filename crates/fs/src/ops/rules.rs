@@ -1,7 +1,7 @@
 //! Rules of Linux that decide whether and how a file may change: flags, inheritance, special bits.
 //!
 //! Who may do what is the caller's to decide (permissions, ownership, capabilities). What holds for
-//! everybody stands here: the flags *immutable* and *append only* ([`may`], the gate that each verb
+//! everybody stands here: the flags *immutable* and *append only* (`may`, the gate that each verb
 //! passes), and which attributes and owners a file can have. The rules for new files and for the
 //! set-user-id bits are functions, for the caller who knows on whose behalf something is done.
 
