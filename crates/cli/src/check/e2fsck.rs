@@ -70,7 +70,7 @@ impl Options {
             (
                 self.search > 0,
                 "-c",
-                "bad blocks are not searched for (badblocks(8) does); what can't be read of the volume itself is told anyway",
+                "bad blocks are not searched for (badblocks(8) does); what can't be read of the volume itself is reported in any case",
             ),
             (self.add.is_some(), "-l", "the list of bad blocks is checked, and not changed"),
             (self.set.is_some(), "-L", "the list of bad blocks is checked, and not changed"),
