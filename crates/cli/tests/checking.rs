@@ -261,11 +261,11 @@ fn the_names_of_fsck() {
 
 /// Checks on a terminal, which script(1) gives; Ctrl-C is `\x03`.
 fn asked(image: &Path, answers: &str) -> (Option<i32>, String) {
-    // What does not end shows as another code.
-    let command =
-        format!("timeout -k 1 --foreground 60 {} check {}", env!("CARGO_BIN_EXE_plat"), image.display());
-    let mut child = tool::command("script")
-        .args(["-qec", &command, "/dev/null"])
+    let command = format!("{} check {}", env!("CARGO_BIN_EXE_plat"), image.display());
+    // What does not end shows as another code. The limit lies outside the terminal: inside, timeout(1) would
+    // pass Ctrl-C on to a `plat` that had it from the terminal, and a second one ends it where it stands.
+    let mut child = tool::command("timeout")
+        .args(["-k", "1", "60", "script", "-qec", &command, "/dev/null"])
         .current_dir(image.parent().unwrap())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
