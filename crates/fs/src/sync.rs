@@ -86,7 +86,7 @@ impl Volume {
     /// Tells on disk, before the first change, that the volume is not in order by itself, as Linux does
     /// while it is mounted. Images that are being built appear when they are whole, and need no mark.
     pub(crate) fn mark_changed(&self) -> Result<()> {
-        if self.options.loading || self.syncs.marked.load(Ordering::Acquire) {
+        if self.session.options.loading || self.syncs.marked.load(Ordering::Acquire) {
             return self.refuse_failed();
         }
         if self.journal.is_some() {
@@ -115,11 +115,11 @@ impl Volume {
     }
 
     fn mark(&self, _device: &Device<'_>, clean: bool) -> Result<()> {
-        if self.options.loading || self.syncs.marked.load(Ordering::Acquire) != clean {
+        if self.session.options.loading || self.syncs.marked.load(Ordering::Acquire) != clean {
             return Ok(());
         }
         // No list tells of them, so that they have to be looked for.
-        if clean && self.cache.epoch().is_some() && self.handles.has_orphans() {
+        if clean && self.cache.epoch().is_some() && self.session.handles.has_orphans() {
             return Ok(());
         }
         if let Some(journal) = &self.journal {
@@ -128,7 +128,7 @@ impl Volume {
             self.syncs.marked.store(false, Ordering::Release);
             return Ok(());
         }
-        self.edit_superblock(|raw| {
+        self.session.edit_superblock(|raw| {
             let state = raw.s_state.get();
             raw.s_state.set(if clean { state | STATE_VALID } else { state & !STATE_VALID });
         });
@@ -193,7 +193,7 @@ impl Volume {
     /// # Errors
     /// As [`Volume::sync`].
     pub fn commit(&self) -> Result<()> {
-        for idle in self.delayed.gone_idle() {
+        for idle in self.session.delayed.gone_idle() {
             self.space.closed(idle);
         }
         if self.space.is_writable() { self.sync_metadata() } else { Err(Error::ReadOnly) }
@@ -202,7 +202,7 @@ impl Volume {
     /// Makes stable what is not delayed.
     pub(crate) fn sync_metadata(&self) -> Result<()> {
         self.refuse_failed()?;
-        if !self.options.loading && !self.syncs.marked.load(Ordering::Acquire) {
+        if !self.session.options.loading && !self.syncs.marked.load(Ordering::Acquire) {
             return Ok(());
         }
         self.reap()?;
@@ -267,7 +267,7 @@ impl Volume {
         self.space.warm_up()?;
         let collected = self.collect()?;
         self.make_stable(&collected)?;
-        if self.options.discard {
+        if self.session.options.discard {
             // What is free for good and can't be in use again yet. It is advice: a device that can't take it keeps
             // old bytes, and nobody minds.
             for run in collected.work.freed_runs() {
@@ -332,7 +332,7 @@ impl Volume {
         })?;
         let raw = self.superblock();
         let free_before = (raw.free_blocks_count(), raw.s_free_inodes_count.get());
-        self.edit_superblock(|raw| {
+        self.session.edit_superblock(|raw| {
             let blocks = change.clusters << self.format.geometry.cluster_log2;
             raw.set_free_blocks_count(raw.free_blocks_count().saturating_add_signed(blocks));
             let inodes = u64::from(raw.s_free_inodes_count.get()).saturating_add_signed(change.inodes);

@@ -3,33 +3,29 @@
 //! Owns: opening (the only door from an untrusted device to a usable volume), the superblock in
 //! memory, and who may change the volume. The verbs stand in `ops`.
 
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ondisk::corrupt::Place;
 use ondisk::features::{Compat, Incompat, RoCompat};
-use ondisk::inode::{Inode, TimeField, Timestamp};
+use ondisk::inode::Timestamp;
 use ondisk::superblock::{RawSuperblock, STATE_ERROR, STATE_VALID};
 use ondisk::units::{Block, Group};
 
 use crate::admission::{read_superblock, refuse_unphased, refuse_unreadable, refuse_unwritable};
 use crate::cache::{Blocks, Cache, Role, in_haste};
 use crate::device::Device;
-use crate::dir::KnownNames;
-use crate::dirty::Delayed;
 use crate::error::{Error, Result};
 use crate::format::Format;
-use crate::handles::Handles;
 use crate::journal::{self, Journal, Recovery};
 use crate::map;
 use crate::ops::Reclaiming;
 use crate::options::OpenOptions;
 use crate::phased::{self, Unclean};
+use crate::session::Session;
 use crate::space::Space;
 use crate::sync::Syncs;
-use crate::txn::Update;
+use crate::tx::{Context, Tx, View};
 use crate::versions::SPACE;
-use crate::xattr::AttributeBlocks;
 use crate::zone::Zone;
 
 /// An open ext2, ext3 or ext4 volume. Verbs take `&self` and may be called from many threads.
@@ -37,24 +33,13 @@ pub struct Volume {
     pub(crate) format: Format,
     pub(crate) cache: Arc<Cache>,
     pub(crate) space: Space,
-    pub(crate) options: OpenOptions,
-    /// Attribute blocks that other inodes may share.
-    pub(crate) attribute_blocks: AttributeBlocks,
-    /// What was written and has no blocks yet.
-    pub(crate) delayed: Delayed,
-    /// Names of the directory that was last added to.
-    pub(crate) known_names: KnownNames,
+    pub(crate) session: Session,
     /// Held by each verb that changes something, and by a sync while it collects what there is to be
     /// written: an update in flight is never synced.
     pub(crate) writer: Mutex<()>,
-    superblock: Mutex<RawSuperblock>,
     /// Who may write metadata to the device, and what the device was told.
     pub(crate) syncs: Syncs,
-    /// Inodes in use without a name.
-    pub(crate) handles: Handles,
     now: Mutex<Timestamp>,
-    /// Inodes made since the volume was opened.
-    pub(crate) created: AtomicU64,
     recovery: Option<Recovery>,
     /// The journal, if it is used.
     pub(crate) journal: Option<Journal>,
@@ -221,16 +206,10 @@ impl Volume {
             format,
             cache,
             space,
-            options: options.clone(),
-            attribute_blocks: AttributeBlocks::default(),
-            delayed: Delayed::new(log2, options.delay, !options.closes_untold),
-            known_names: KnownNames::default(),
+            session: Session::new(options, raw, log2),
             writer: Mutex::default(),
-            superblock: Mutex::new(raw),
             syncs: Syncs::default(),
-            handles: Handles::default(),
             now: Mutex::new(options.now),
-            created: AtomicU64::new(0),
             recovery,
             journal,
             reclaiming: Reclaiming::default(),
@@ -253,7 +232,7 @@ impl Volume {
     /// The superblock as last read or written.
     #[must_use]
     pub fn superblock(&self) -> RawSuperblock {
-        *lock(&self.superblock)
+        self.session.superblock()
     }
 
     /// Group descriptors and free counts.
@@ -297,6 +276,17 @@ impl Volume {
         self.steady(SPACE, || self.space.block_bitmap(&*self.cache, &self.format, group))
     }
 
+    /// The volume as a reader sees it.
+    pub(crate) fn view(&self) -> View<'_> {
+        View { blocks: &*self.cache, format: &self.format, space: &self.space }
+    }
+
+    /// A verb's access, without changes yet.
+    pub(crate) fn tx(&self) -> Tx<'_> {
+        let context = Context { now: self.now() };
+        Tx::new(&self.cache, &self.format, &self.space, &self.session, context)
+    }
+
     /// Waits until nobody else changes the volume, and sees to it that it may be changed.
     pub(crate) fn begin(&self) -> Result<Writing<'_>> {
         let writing = Writing(lock(&self.writer));
@@ -309,7 +299,7 @@ impl Volume {
         loop {
             self.mark_changed()?;
             let writing = self.begin()?;
-            if self.options.loading || self.is_marked() {
+            if self.session.options.loading || self.is_marked() {
                 return Ok(writing);
             }
         }
@@ -318,7 +308,7 @@ impl Volume {
     /// Does a verb that changes something: as one update, or not at all (I8). If it finds no space
     /// while some is only waiting for a sync, the sync is made and the verb tried once more: so it
     /// must not leave anything behind in what it borrows when it fails.
-    pub(crate) fn change<'v, T>(&'v self, mut verb: impl FnMut(&mut Update<'v>) -> Result<T>) -> Result<T> {
+    pub(crate) fn change<'v, T>(&'v self, mut verb: impl FnMut(&mut Tx<'v>) -> Result<T>) -> Result<T> {
         if !self.space.is_writable() {
             return Err(Error::ReadOnly);
         }
@@ -334,7 +324,7 @@ impl Volume {
                 done => {
                     let done = done?;
                     self.relieve()?;
-                    if self.options.ordering.is_each() {
+                    if self.session.options.ordering.is_each() {
                         self.sync_metadata()?;
                     }
                     return Ok(done);
@@ -346,15 +336,15 @@ impl Volume {
     /// Does a verb as one update, whatever space it finds. Where it would wait for the device, it is
     /// dropped, the block read with nobody kept waiting, and the verb begun anew. What is too large for the
     /// journal is tried once more without what can be done later.
-    pub(crate) fn perform<'v, T>(&'v self, verb: &mut impl FnMut(&mut Update<'v>) -> Result<T>) -> Result<T> {
-        let mut left = if self.options.loading { 0 } else { MISSES };
+    pub(crate) fn perform<'v, T>(&'v self, verb: &mut impl FnMut(&mut Tx<'v>) -> Result<T>) -> Result<T> {
+        let mut left = if self.session.options.loading { 0 } else { MISSES };
         let mut postponing = false;
         loop {
-            let mut verb = |update: &mut Update<'v>| {
+            let mut verb = |tx: &mut Tx<'v>| {
                 if postponing {
-                    update.postpone_removal();
+                    tx.postpone_removal();
                 }
-                verb(update)
+                verb(tx)
             };
             let missing = match self.attempt(&mut verb, left > 0) {
                 Err(Error::NotCached(block)) => block,
@@ -383,7 +373,7 @@ impl Volume {
     /// One try at a verb, which waits for the device or is dropped where it would.
     pub(crate) fn attempt<'v, T>(
         &'v self,
-        verb: &mut impl FnMut(&mut Update<'v>) -> Result<T>,
+        verb: &mut impl FnMut(&mut Tx<'v>) -> Result<T>,
         hasty: bool,
     ) -> Result<T> {
         let writing = self.begin_marked()?;
@@ -398,19 +388,19 @@ impl Volume {
     pub(crate) fn attempt_at_once<'v, T>(
         &'v self,
         _writing: &Writing<'_>,
-        verb: &mut impl FnMut(&mut Update<'v>) -> Result<T>,
+        verb: &mut impl FnMut(&mut Tx<'v>) -> Result<T>,
         hasty: bool,
     ) -> Result<T> {
-        let mut update = Update::new(&self.cache);
-        let done = in_haste(hasty, || verb(&mut update));
+        let mut tx = self.tx();
+        let done = in_haste(hasty, || verb(&mut tx));
         if self.space.has_news_of_damage() {
             self.note_damage();
         }
         let done = done?;
         if let Some(journal) = &self.journal {
-            journal.admit(&update)?;
+            journal.admit(&tx)?;
         }
-        update.commit();
+        tx.commit();
         Ok(done)
     }
 
@@ -423,18 +413,5 @@ impl Volume {
     #[must_use]
     pub fn now(&self) -> Timestamp {
         *lock(&self.now)
-    }
-
-    /// Sets times of an inode to now. A loader states all times itself.
-    pub(crate) fn touch(&self, inode: &mut Inode, fields: &[TimeField]) {
-        if !self.options.loading {
-            let now = self.now();
-            fields.iter().for_each(|field| inode.set_time(*field, now));
-        }
-    }
-
-    /// Changes the superblock in memory; the next sync writes it.
-    pub(crate) fn edit_superblock(&self, change: impl FnOnce(&mut RawSuperblock)) {
-        change(&mut lock(&self.superblock));
     }
 }

@@ -19,7 +19,8 @@ use crate::journal::Journal;
 use crate::map::{self, Segment, State};
 use crate::phased::Epoch;
 use crate::space::leaving;
-use crate::txn::{Account, Update};
+use crate::tx::Tx;
+use crate::txn::Account;
 use crate::volume::Volume;
 use crate::{file, inode};
 
@@ -64,7 +65,7 @@ impl Volume {
     /// No space that was not promised; the device's failure. Other files were written back all the same.
     pub fn write_back(&self, before: Option<Timestamp>) -> Result<()> {
         let reason = if before.is_some() { Reason::Age } else { Reason::All };
-        self.write_back_files(&self.delayed.oldest(before), reason)
+        self.write_back_files(&self.session.delayed.oldest(before), reason)
     }
 
     /// Writes back ahead of need, for a thread that does nothing else: waits, but no longer than so, until
@@ -73,10 +74,10 @@ impl Volume {
     /// # Errors
     /// As [`Volume::write_back`].
     pub fn write_back_ahead(&self, patience: Duration) -> Result<()> {
-        self.delayed.wait_until_filling(patience);
-        let files = self.delayed.ahead();
+        self.session.delayed.wait_until_filling(patience);
+        let files = self.session.delayed.ahead();
         let done = self.write_back_files(&files, Reason::Pressure);
-        if (files.is_empty() || done.is_err()) && self.delayed.is_filling() {
+        if (files.is_empty() || done.is_err()) && self.session.delayed.is_filling() {
             std::thread::sleep(patience.min(RECONSIDER));
         }
         done
@@ -84,7 +85,7 @@ impl Volume {
 
     /// Writes back so many bytes, for lack of memory or space.
     pub(crate) fn write_back_bytes(&self, bytes: u64) -> Result<()> {
-        self.write_back_files(&self.delayed.best(bytes, true), Reason::Pressure)
+        self.write_back_files(&self.session.delayed.best(bytes, true), Reason::Pressure)
     }
 
     fn write_back_files(&self, files: &[Arc<DirtyFile>], reason: Reason) -> Result<()> {
@@ -106,19 +107,19 @@ impl Volume {
     /// Dirty bytes of all files.
     #[must_use]
     pub fn dirty_bytes(&self) -> u64 {
-        self.delayed.bytes()
+        self.session.delayed.bytes()
     }
 
     /// Writes back one file, if anything of it is dirty.
     pub(crate) fn flush_inode(&self, number: InodeNumber) -> Result<()> {
-        let Some(file) = self.delayed.find(number) else { return Ok(()) };
+        let Some(file) = self.session.delayed.find(number) else { return Ok(()) };
         let _shared = file.share();
         self.flush_shared(&file, Reason::Asked)
     }
 
     /// An inode after its write-back, if anything of it was dirty. A failure is told to whoever syncs it.
     pub(crate) fn written_back(&self, number: InodeNumber) -> Option<Inode> {
-        let file = self.delayed.find(number)?;
+        let file = self.session.delayed.find(number)?;
         let _shared = file.share();
         if let Err(error) = self.flush_shared(&file, Reason::Asked) {
             file.state().failures.note(&error);
@@ -158,7 +159,9 @@ impl Volume {
         let mut state = file.state();
         // Readers that missed the bytes on the device must not miss them here too (I20).
         self.cache.versions().note_moved(file.number());
-        self.delayed.change(file, &mut state, Timestamp::default(), |pages| pages.settle(&flight.runs));
+        self.session
+            .delayed
+            .change(file, &mut state, Timestamp::default(), |pages| pages.settle(&flight.runs));
         state.settled += 1;
         let complete = state.is_complete();
         drop(state);
@@ -174,7 +177,7 @@ impl Volume {
         if state.pages.is_empty() {
             return None;
         }
-        let growing = self.delayed.may_grow(&mut state, reason);
+        let growing = self.session.delayed.may_grow(&mut state, reason);
         let account = state.promise.take().map(|promise| Arc::new(Mutex::new(promise)));
         let clusters = std::mem::take(&mut state.clusters);
         Some(Flight {
@@ -214,7 +217,7 @@ impl Volume {
         let _flying = self.journal.as_ref().and_then(Journal::fly);
         let _ordered = self.cache.epoch().map(Epoch::fly);
         let mut places = Vec::new();
-        let mut map = |update: &mut Update<'_>| {
+        let mut map = |update: &mut Tx<'_>| {
             places.clear();
             if let Some(account) = &flight.account {
                 update.draw_on(account);
@@ -245,7 +248,7 @@ impl Volume {
 
     /// Makes blocks that did not get their bytes what they were before, as part of the same transaction.
     fn take_back(&self, number: InodeNumber, places: &[Place]) -> Result<()> {
-        let mut undo = |update: &mut Update<'_>| {
+        let mut undo = |update: &mut Tx<'_>| {
             let mut node = self.load_in(update, number)?;
             for place in places {
                 let range = (place.from, place.from + place.count);
@@ -266,7 +269,7 @@ impl Volume {
 
     fn map_flight(
         &self,
-        update: &mut Update<'_>,
+        update: &mut Tx<'_>,
         file: &DirtyFile,
         flight: &Flight,
         (low, high): (u64, u64),
@@ -292,7 +295,7 @@ impl Volume {
     /// Gives each block of a dirty stretch its place.
     fn map_stretch(
         &self,
-        update: &mut Update<'_>,
+        update: &mut Tx<'_>,
         node: &mut Inode,
         (from, end): (u64, u64),
         (file, flight): (&DirtyFile, &Flight),

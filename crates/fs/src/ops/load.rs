@@ -16,7 +16,7 @@ use crate::volume::Volume;
 
 impl Volume {
     fn refuse_unless_loading(&self) -> Result<()> {
-        if self.options.loading {
+        if self.session.options.loading {
             return Ok(());
         }
         Err(Error::Unsupported("inodes without a name, on a volume that was not opened for loading".into()))

@@ -58,7 +58,7 @@ impl Volume {
         if !options.taken && !data.is_empty() {
             self.lose_privileges_first(number, options.drop_special_bits)?;
         }
-        let file = self.delayed.enter(number);
+        let file = self.session.delayed.enter(number);
         let mut tried = 1;
         loop {
             let settlements = self.space.settlements();
@@ -69,12 +69,12 @@ impl Volume {
             tried += 1;
         }
         self.note_write(number, options)?;
-        if self.options.ordering == Ordering::Sync {
+        if self.session.options.ordering == Ordering::Sync {
             return self.sync_inode(number, false);
         }
-        if self.delayed.is_on() && self.delayed.is_over() {
+        if self.session.delayed.is_on() && self.session.delayed.is_over() {
             // The bytes of this write are taken; other files' troubles are told to whoever syncs them.
-            let _ = self.write_back_bytes(self.delayed.excess());
+            let _ = self.write_back_bytes(self.session.delayed.excess());
         }
         Ok(())
     }
@@ -107,7 +107,7 @@ impl Volume {
         }
         self.change(|update| {
             let mut node = self.load(number)?;
-            self.touch(&mut node, &[TimeField::Modify, TimeField::Change]);
+            update.touch(&mut node, &[TimeField::Modify, TimeField::Change]);
             inode::store(update, &self.format, &self.space, &mut node)
         })
     }
@@ -134,7 +134,7 @@ impl Volume {
         } else {
             let _shared = file.share();
             self.hold(file, offset, data, true)?;
-            if self.delayed.is_on() { Ok(()) } else { self.flush_shared(file, Reason::Asked) }
+            if self.session.delayed.is_on() { Ok(()) } else { self.flush_shared(file, Reason::Asked) }
         }
     }
 
@@ -165,7 +165,7 @@ impl Volume {
         self.hold(file, offset, data, false)?;
         let done = self.flush_shared(file, Reason::Asked);
         if done.is_err() {
-            self.delayed.drop_bytes(file);
+            self.session.delayed.drop_bytes(file);
         }
         done
     }
@@ -203,8 +203,8 @@ impl Volume {
                 self.promise_space(&mut state, &node, &holes)?;
             }
             let extends = offset + data.len() as u64 > node.size().max(state.pages.end());
-            self.delayed.note_write(&mut state, data.len() as u64, extends);
-            self.delayed.change(file, &mut state, self.now(), |pages| {
+            self.session.delayed.note_write(&mut state, data.len() as u64, extends);
+            self.session.delayed.change(file, &mut state, self.now(), |pages| {
                 for (block, contents) in &old {
                     pages.fill(*block, contents);
                 }
@@ -279,7 +279,7 @@ impl Volume {
     /// What a file that is opened now has heard of write-backs that failed, for [`Volume::sync_opened`].
     #[must_use]
     pub fn heard(&self, number: InodeNumber) -> Heard {
-        self.delayed.find(number).map_or_else(Heard::default, |file| file.state().failures.heard())
+        self.session.delayed.find(number).map_or_else(Heard::default, |file| file.state().failures.heard())
     }
 
     /// Makes an open file stable. Bytes that were taken and could not be written back are told as lost to each
@@ -296,7 +296,7 @@ impl Volume {
         number: InodeNumber,
         tell: impl FnOnce(&mut Failures) -> Option<Error>,
     ) -> Result<()> {
-        if let Some(file) = self.delayed.find(number) {
+        if let Some(file) = self.session.delayed.find(number) {
             let done = {
                 let _shared = file.share();
                 self.flush_shared(&file, Reason::Asked)
@@ -325,16 +325,16 @@ impl Volume {
     /// # Errors
     /// As [`Volume::pin`].
     pub fn retain(&self, number: InodeNumber) -> Result<()> {
-        if self.handles.pin(number) { Ok(()) } else { Err(Error::NotFound) }
+        if self.session.handles.pin(number) { Ok(()) } else { Err(Error::NotFound) }
     }
 
     /// So many users of an inode less. What was set aside for a file to grow into is free again after the last; bytes
     /// that wait take their places in it first. If they can't, who syncs the file is told. Says whether it was the last.
     pub fn release(&self, number: InodeNumber, times: u64) -> bool {
         let mut last = false;
-        (0..times).for_each(|_| last |= self.handles.unpin(number));
+        (0..times).for_each(|_| last |= self.session.handles.unpin(number));
         if last {
-            if self.delayed.end(number) {
+            if self.session.delayed.end(number) {
                 self.written_back(number);
             }
             self.space.closed(number);

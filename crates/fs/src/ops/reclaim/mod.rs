@@ -27,7 +27,7 @@ use ondisk::units::InodeNumber;
 use crate::bits::Bits;
 use crate::error::{Error, Result};
 use crate::phased::{Epoch, Survey, Unclean};
-use crate::txn::Update;
+use crate::tx::Tx;
 use crate::volume::{Volume, lock};
 use stages::Stage;
 
@@ -200,7 +200,7 @@ impl Volume {
     }
 
     /// An update of reclaiming. What it needs may be what it has just freed.
-    fn reclaiming_update<'v>(&'v self, mut verb: impl FnMut(&mut Update<'v>) -> Result<()>) -> Result<()> {
+    fn reclaiming_update<'v>(&'v self, mut verb: impl FnMut(&mut Tx<'v>) -> Result<()>) -> Result<()> {
         match self.perform(&mut verb) {
             Err(Error::NoSpace) => {
                 self.sync_metadata()?;
