@@ -9,12 +9,14 @@
 //! (`journal`), in phases (`phased`), else in any order.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::sync::{Arc, Mutex};
 
 use ondisk::units::{Block, BlockRun, Group, InodeNumber};
 use placement::Promise;
 
 use crate::cache::{Blocks, Cache, Role};
+use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::phased::{Epoch, Notes};
 
@@ -225,6 +227,11 @@ impl<'v> Update<'v> {
         Ok(())
     }
 
+    /// The device, for bytes that no journal has.
+    pub(crate) fn device(&self) -> &'v dyn Device {
+        &**self.cache.device()
+    }
+
     /// Blocks that the update changes.
     pub(crate) fn staged(&self) -> usize {
         self.staged.len()
@@ -311,5 +318,9 @@ impl Blocks for Update<'_> {
             Some(staged) => Ok(Arc::clone(&staged.bytes)),
             None => self.cache.read(block, role),
         }
+    }
+
+    fn read_data(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.cache.read_data(offset, buffer)
     }
 }

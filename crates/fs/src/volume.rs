@@ -146,7 +146,7 @@ fn zoned(
     let descriptor = |group| space.descriptors().get(format, group);
     format.zone = Zone::of(&format.geometry, raw, descriptor, write)?;
     if write {
-        format.zone = format.zone.keeping(map::kept(cache, format, &space)?)?;
+        format.zone = format.zone.keeping(map::kept(View::new(cache, format, &space))?)?;
     }
     Ok(space)
 }
@@ -278,7 +278,7 @@ impl Volume {
 
     /// The volume as a reader sees it.
     pub(crate) fn view(&self) -> View<'_> {
-        View { blocks: &*self.cache, format: &self.format, space: &self.space }
+        View::new(&*self.cache, &self.format, &self.space)
     }
 
     /// A verb's access, without changes yet.

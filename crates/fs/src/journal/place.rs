@@ -14,9 +14,10 @@ use crate::cache::Cache;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::format::Format;
-use crate::inode;
-use crate::map::{Segments, State};
+use crate::map::{Map, State};
+use crate::ranges::FileBlocks;
 use crate::space::Space;
+use crate::tx::View;
 
 /// Pieces of the volume that a journal may consist of. mke2fs makes it of one for each group that it
 /// crosses.
@@ -136,7 +137,7 @@ fn journal_inode(device: &Arc<dyn Device>, raw: &RawSuperblock, format: &Format)
     };
     let cache = Cache::new(Arc::clone(device), format.geometry.block_size, format.sealer);
     let space = Space::for_reading(&**device, format)?;
-    let inode = inode::load(&cache, format, &space, number)?;
+    let inode = View::new(&cache, format, &space).inode(number)?;
     if inode.file_type() != Some(FileType::Regular) || inode.links() == 0 || !inode.has_map() {
         return Err(bad(format!("inode {number} is not the file of a journal")));
     }
@@ -148,7 +149,7 @@ fn pieces(cache: &Cache, format: &Format, inode: &Inode, blocks: u64) -> Result<
         return Err(bad(format!("has {blocks} blocks, the volume only {}", format.geometry.blocks)));
     }
     let mut pieces: Vec<Piece> = Vec::new();
-    for segment in Segments::new(cache, format, inode, 0, blocks) {
+    for segment in Map::new(cache, format, inode).segments(FileBlocks::new(0, blocks)) {
         let segment = segment?;
         let State::Mapped(start) = segment.state else {
             return Err(bad(format!("has a hole at its block {}", segment.logical)));

@@ -44,9 +44,6 @@ use ondisk::inode::FileType;
 use ondisk::units::InodeNumber;
 
 use crate::error::{Error, Result};
-use crate::format::Format;
-use crate::inode::table_role;
-use crate::space::Space;
 use crate::txn::Update;
 
 /// A stage of an epoch, in order.
@@ -75,22 +72,6 @@ impl Phase {
         Phase::Clear,
         Phase::Release,
     ];
-}
-
-/// Whether the device knows an inode as one in use, whatever this epoch does to it.
-///
-/// # Errors
-/// A number behind the last inode; the device's failure.
-pub(crate) fn was_in_use(
-    update: &Update<'_>,
-    format: &Format,
-    space: &Space,
-    number: InodeNumber,
-) -> Result<bool> {
-    let (block, offset) = space.inode_place(format, number)?;
-    let before = update.before(block, table_role(format, number))?;
-    let size = usize::from(format.geometry.inode_size);
-    Ok(before.is_some_and(|before| slots::is_used(before.get(offset..offset + size).unwrap_or_default())))
 }
 
 /// Refuses, until the epoch has ended, to change a directory block in which the place of a name that left
