@@ -9,7 +9,7 @@ use ondisk::units::InodeNumber;
 use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};
 use crate::format::Format;
-use crate::phased::{self, Tally};
+use crate::order::{self, Facts, Tally};
 use crate::space::Space;
 use crate::txn::Update;
 
@@ -46,14 +46,30 @@ pub fn store(update: &mut Update<'_>, format: &Format, space: &Space, inode: &mu
     update.note_changed(inode.number());
     let (block, offset) = space.inode_place(format, inode.number())?;
     let role = table_role(format, inode.number());
-    let is_ordered = update.is_ordered();
+    let takes_notes = update.order().takes_notes();
     let table = update.edit(block, role)?;
     let Some(record) = table.get_mut(offset..offset + inode.bytes().len()) else { return Ok(()) };
-    let was = if is_ordered { phased::facts(record) } else { phased::Facts::default() };
+    let was = if takes_notes { order::facts(record) } else { Facts::default() };
     record.copy_from_slice(inode.bytes());
-    let (inode, is) = (inode.number(), phased::facts(inode.bytes()));
+    let (inode, is) = (inode.number(), order::facts(inode.bytes()));
     if was != is {
         update.note(|notes| notes.tally(Tally::Record { inode, was, is }));
     }
     Ok(())
+}
+
+/// Whether the device knows an inode as one in use, whatever the changes that are not committed do to it.
+///
+/// # Errors
+/// A number behind the last inode; the device's failure.
+pub(crate) fn was_in_use(
+    update: &Update<'_>,
+    format: &Format,
+    space: &Space,
+    number: InodeNumber,
+) -> Result<bool> {
+    let (block, offset) = space.inode_place(format, number)?;
+    let before = update.before(block, table_role(format, number))?;
+    let size = usize::from(format.geometry.inode_size);
+    Ok(before.is_some_and(|before| order::is_used(before.get(offset..offset + size).unwrap_or_default())))
 }

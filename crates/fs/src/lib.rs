@@ -38,6 +38,7 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+mod attempt;
 mod bits;
 mod cache;
 pub mod check;
@@ -51,12 +52,15 @@ mod handles;
 mod inline;
 mod inode;
 pub mod journal;
+mod locks;
 mod map;
 pub mod mkfs;
+mod opening;
 mod ops;
 mod options;
-mod phased;
+mod order;
 pub mod quota;
+mod role;
 mod space;
 mod steady;
 mod sync;

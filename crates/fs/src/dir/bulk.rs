@@ -187,7 +187,7 @@ fn write_index(
         let mut above = Vec::new();
         for entries in level.chunks(usize::from(Kind::Node.limit(layout))) {
             let block = at_file_block(blocks, at)?;
-            writer.veil(block)?;
+            writer.hide_until_link(block)?;
             index::init_node(writer.update.create(block, role), layout, entries.iter().copied());
             let hash = entries.first().map_or(0, |entry| entry.hash);
             above.push(IndexEntry { hash, block: FileBlock(at) });
@@ -200,7 +200,7 @@ fn write_index(
     let first = level.first().map_or(FileBlock(1), |entry| entry.block);
     let own = writer.dir.number();
     let root = at_file_block(blocks, 0)?;
-    writer.veil(root)?;
+    writer.hide_until_link(root)?;
     let bytes = writer.update.create(root, role);
     index::init_root(bytes, layout, (own, parent), version, first);
     index::raise_root(bytes, layout, levels, first);

@@ -31,10 +31,10 @@ use ondisk::units::{Block, FileBlock, InodeNumber, low_u32};
 use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};
 use crate::format::Format;
-use crate::phased::Tally;
+use crate::order::Tally;
 use crate::txn::Update;
 use crate::volume::Volume;
-use crate::{inline, map, phased};
+use crate::{inline, inode, map};
 
 pub(crate) use bulk::write_whole;
 pub use bulk::{DirName, NameSizes};
@@ -110,7 +110,7 @@ impl Growth for Volume {
     }
 
     fn was_in_use(&self, update: &Update<'_>, number: InodeNumber) -> Result<bool> {
-        phased::was_in_use(update, &self.format, &self.space, number)
+        inode::was_in_use(update, &self.format, &self.space, number)
     }
 
     fn cut(&self, update: &mut Update<'_>, dir: &mut Inode, at: FileBlock) -> Result<()> {
@@ -426,7 +426,7 @@ impl<'a, 'v> Writer<'a, 'v> {
 
     fn init(&mut self, parent: InodeNumber) -> Result<()> {
         let (_, block) = self.append()?;
-        self.veil(block)?;
+        self.hide_until_link(block)?;
         let role = self.reader().leaf_role();
         let own = self.dir.number();
         ondisk::dirent::init_directory(self.update.create(block, role), self.layout, own, parent);
@@ -473,9 +473,9 @@ impl<'a, 'v> Writer<'a, 'v> {
     }
 
     /// Notes a block of a directory that is new itself: its names wait for what they lead to.
-    fn veil(&mut self, block: Block) -> Result<()> {
-        if self.update.is_ordered() && !self.growth.was_in_use(self.update, self.dir.number())? {
-            self.update.note(|notes| notes.veil(block.0));
+    fn hide_until_link(&mut self, block: Block) -> Result<()> {
+        if self.update.order().takes_notes() && !self.growth.was_in_use(self.update, self.dir.number())? {
+            self.update.note(|notes| notes.hide_until_link(block.0));
         }
         Ok(())
     }
@@ -503,7 +503,7 @@ impl<'a, 'v> Writer<'a, 'v> {
         let mut contents = Vec::with_capacity(all.len());
         for at in all.clone().map(FileBlock) {
             let block = self.reader().block_at(at)?;
-            phased::refuse_left(self.update, block.0)?;
+            self.update.refuse_kept(block)?;
             let bytes = self.update.read(block, Role::Plain)?;
             contents.push((self.role_of(at, &bytes), bytes));
         }
@@ -538,7 +538,7 @@ impl<'a, 'v> Writer<'a, 'v> {
         records: impl IntoIterator<Item = Record<'r>>,
     ) -> Result<()> {
         let role = self.reader().leaf_role();
-        self.veil(block)?;
+        self.hide_until_link(block)?;
         if ondisk::dirent::fill(self.update.create(block, role), self.layout, records) {
             Ok(())
         } else {

@@ -134,7 +134,7 @@ impl Bench {
     }
 
     fn change<T>(&mut self, change: impl FnOnce(&mut Writer<'_, '_>) -> Result<T>) -> Result<T> {
-        let mut update = Update::new(&self.cache);
+        let mut update = Update::unordered(&self.cache);
         let mut dir = self.dir.clone();
         let done = change(&mut Writer::new(&mut update, &self.format, &mut dir, &Row))?;
         update.commit();
@@ -299,7 +299,7 @@ fn remove(bench: &mut Bench, name: &[u8]) {
     for block in leaves.collect::<Vec<_>>() {
         let bytes = bench.cache.read(block, role).unwrap();
         if let Some(entry) = dirent::find(&bytes, layout, name).unwrap() {
-            let mut update = Update::new(&bench.cache);
+            let mut update = Update::unordered(&bench.cache);
             assert!(dirent::remove(update.edit(block, role).unwrap(), layout, entry.offset).unwrap());
             update.commit();
             return;
@@ -438,7 +438,7 @@ fn what_linux_leaves_in_a_root_is_no_tail() {
     let model = fill(&mut bench, 300, |number| format!("name{number:04}"));
     // Turning a leaf into a root, Linux keeps the middle of the tail: 12, 0, 0, 0xDE.
     let role = bench.reader().index_role(Kind::Root);
-    let mut update = Update::new(&bench.cache);
+    let mut update = Update::unordered(&bench.cache);
     update.edit(Block(FIRST), role).unwrap()[1016..1020].copy_from_slice(&[12, 0, 0, 0xDE]);
     update.commit();
     assert_holds(&bench.reopened(), &model);

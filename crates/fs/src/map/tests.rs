@@ -87,7 +87,7 @@ proptest! {
     fn extents(runs in runs()) {
         let volume = volume(FsType::Ext4, 1024);
         let mut inode = file(&volume);
-        let mut update = Update::new(&volume.cache);
+        let mut update = Update::unordered(&volume.cache);
         let mut model = Model::new();
         for (logical, start, count, unwritten) in runs {
             let run = NewRun { logical: FileBlock(logical), start: Block(start), count, unwritten };
@@ -100,7 +100,7 @@ proptest! {
     fn block_pointers(runs in runs()) {
         let volume = volume(FsType::Ext2, 1024);
         let mut inode = file(&volume);
-        let mut update = Update::new(&volume.cache);
+        let mut update = Update::unordered(&volume.cache);
         let mut model = Model::new();
         for (logical, start, count, _) in runs {
             // Across the borders of the inode, one, two and three levels.
@@ -117,7 +117,7 @@ fn a_tree_of_three_levels_grows_from_both_ends() {
     let volume = volume(FsType::Ext4, 1024);
     for rising in [true, false] {
         let mut inode = file(&volume);
-        let mut update = Update::new(&volume.cache);
+        let mut update = Update::unordered(&volume.cache);
         let mut model = Model::new();
         for step in 0..10_000_u32 {
             let at = if rising { step } else { 9999 - step };
@@ -136,7 +136,7 @@ fn a_tree_of_three_levels_grows_from_both_ends() {
 fn the_last_block_of_a_triple_indirection_is_reached() {
     let volume = volume(FsType::Ext2, 1024);
     let mut inode = file(&volume);
-    let mut update = Update::new(&volume.cache);
+    let mut update = Update::unordered(&volume.cache);
     let limit = block_map::limit(volume.format.geometry.block_size);
     let last = FileBlock(u32::try_from(limit - 1).unwrap());
     let run = NewRun { logical: last, start: Block(9000), count: 1, unwritten: false };

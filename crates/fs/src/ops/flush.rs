@@ -14,10 +14,8 @@ use ondisk::units::{Block, FileBlock, InodeNumber, low_u32};
 
 use super::resize::in_parts;
 use crate::dirty::{DirtyFile, Reason, Run};
-use crate::error::{Error, Result};
-use crate::journal::Journal;
+use crate::error::{Error, Flow, Result};
 use crate::map::{self, Segment, State};
-use crate::phased::Epoch;
 use crate::space::leaving;
 use crate::txn::{Account, Update};
 use crate::volume::Volume;
@@ -193,7 +191,7 @@ impl Volume {
         self.reap()?;
         let dirty = stretches(&flight.runs, self.format.geometry.block_size.log2());
         let count = dirty.iter().map(|(from, end)| end - from).sum();
-        let most = self.journal.as_ref().map_or(u64::MAX, Journal::blocks_at_once);
+        let most = self.order.blocks_at_once();
         in_parts((0, count), 1, most, |(from, to)| {
             self.fly_part(file, flight, (nth(&dirty, from), nth(&dirty, to - 1) + 1))
         })?;
@@ -204,15 +202,15 @@ impl Volume {
     fn fly_part(&self, file: &DirtyFile, flight: &Flight, range: (u64, u64)) -> Result<()> {
         loop {
             match self.fly_once(file, flight, range) {
-                Err(Error::LogFull) => self.commit_full()?,
-                done => return done,
+                Err(Flow::Full) => self.commit_full()?,
+                Err(flow) => return Err(flow.into_error()),
+                Ok(()) => return Ok(()),
             }
         }
     }
 
-    fn fly_once(&self, file: &DirtyFile, flight: &Flight, range: (u64, u64)) -> Result<()> {
-        let _flying = self.journal.as_ref().and_then(Journal::fly);
-        let _ordered = self.cache.epoch().map(Epoch::fly);
+    fn fly_once(&self, file: &DirtyFile, flight: &Flight, range: (u64, u64)) -> Result<(), Flow> {
+        let _write = self.order.begin_data_write();
         let mut places = Vec::new();
         let mut map = |update: &mut Update<'_>| {
             places.clear();
@@ -227,8 +225,8 @@ impl Volume {
                 update.put_data(file.number(), place, piece)
             })
         };
-        self.attempt(&mut map, false)?;
-        if self.cache.journals_data() {
+        self.attempt(&mut map, true)?;
+        if self.order.journals_data() {
             return Ok(());
         }
         let done = self.each_piece(&flight.runs, &places, |place, piece| {
@@ -240,7 +238,7 @@ impl Volume {
             let gone = self.take_back(file.number(), &places);
             self.or_fail(gone)?;
         }
-        done
+        Ok(done?)
     }
 
     /// Makes blocks that did not get their bytes what they were before, as part of the same transaction.
@@ -261,7 +259,8 @@ impl Volume {
             }
             inode::store(update, &self.format, &self.space, &mut node)
         };
-        self.attempt_at_once(&self.begin()?, &mut undo, false)
+        let done = self.attempt_at_once(&self.begin()?, &mut undo, true);
+        done.map_err(Flow::into_error)
     }
 
     fn map_flight(

@@ -11,7 +11,7 @@ use super::attrs::file_type;
 use crate::cache::Blocks;
 use crate::error::{Error, Result};
 use crate::handles::Handles;
-use crate::phased::{self, Grave};
+use crate::order::RemovedDir;
 use crate::txn::{Claim, Update};
 use crate::volume::Volume;
 use crate::{dir, file, inode, map, xattr};
@@ -105,11 +105,11 @@ impl Volume {
     /// Where order counts: notes a directory that loses its name, so that it does not lead to a parent that
     /// goes before it.
     fn part_from_parent(&self, update: &mut Update<'_>, node: &Inode, lives: bool) -> Result<()> {
-        if !update.is_ordered() || file_type(node)? != FileType::Directory {
+        if !self.order.takes_notes() || file_type(node)? != FileType::Directory {
             return Ok(());
         }
         let number = node.number();
-        if !lives && !phased::was_in_use(update, &self.format, &self.space, number)? {
+        if !lives && !inode::was_in_use(update, &self.format, &self.space, number)? {
             return Ok(());
         }
         let mut first = None;
@@ -117,14 +117,15 @@ impl Volume {
             let block = map::block_at(&*update, &self.format, node, FileBlock(at))?;
             if !lives && update.is_own(block) {
                 // The device has it as it was before it was moved, with names of inodes that go.
-                return Err(Error::LogFull);
+                return update.wait_for_commit();
             }
             first.get_or_insert(block);
         }
         if let Some(block) = first {
             let role = dir::first_role(&self.format, node);
             let bytes = update.read(block, role)?;
-            update.note(|notes| notes.bury(Grave { directory: number, block: block.0, role, bytes, lives }));
+            let removed = RemovedDir { directory: number, block: block.0, role, bytes, lives };
+            update.note(|notes| notes.remove_directory(removed));
         }
         Ok(())
     }
@@ -135,7 +136,7 @@ impl Volume {
         if self.handles.orphan(number).is_some() {
             return;
         }
-        if update.is_ordered() {
+        if !self.order.lists_orphans() {
             // No list could be kept in order. After a crash they are found by having no name.
             update.on_commit(move || self.handles.add_orphan(number));
             return;
@@ -151,7 +152,7 @@ impl Volume {
     pub(super) fn leave_orphans<'v>(&'v self, update: &mut Update<'v>, node: &Inode) -> Result<()> {
         let (number, next) = (node.number(), node.raw().i_dtime.get());
         let Some(before) = self.handles.orphan(number) else { return Ok(()) };
-        if update.is_ordered() {
+        if !self.order.lists_orphans() {
             update.on_commit(move || self.handles.remove_orphan(number));
             return Ok(());
         }

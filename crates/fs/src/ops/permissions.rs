@@ -251,7 +251,7 @@ impl Volume {
     pub fn inherit(&self, directory: InodeNumber, wanted: &Wanted) -> Result<Inherited> {
         let (parent, default) = self.steady(directory, || {
             let parent = self.load_directory(directory)?;
-            let default = self.list(&Update::new(&self.cache), &parent, DEFAULT_LIST)?;
+            let default = self.list(&Update::new(&self.cache, &self.order, true), &parent, DEFAULT_LIST)?;
             Ok((parent, default))
         })?;
         let (permissions, gid) =

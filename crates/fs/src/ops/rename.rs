@@ -87,7 +87,7 @@ impl Volume {
         check_name(new_name)?;
         // Programs that write a file anew and rename it over the old one count on the new contents. A sync
         // may bring the name at any moment: they come first.
-        let may_come_first = self.journal.is_some() || self.cache.epoch().is_some();
+        let may_come_first = self.order.survives_crashes();
         if may_come_first && self.lookup(new_directory, new_name).is_ok() {
             self.lookup(directory, name).and_then(|number| self.flush_inode(number))?;
         }
@@ -164,7 +164,7 @@ impl Volume {
             }
         }
         self.store_parent(update, &mut target)?;
-        if whiteout.is_some() && update.is_ordered() {
+        if whiteout.is_some() && !self.order.switches_names_across_blocks() {
             self.bring_together(update, from, to)?;
         }
         let mut parent = self.load_directory_in(update, from.directory)?;
@@ -214,7 +214,7 @@ impl Volume {
         self.may_come_to(update, &target, &child, from, to)?;
         let parent = self.load_directory_in(update, from.directory)?;
         self.may_come_to(update, &parent, &other, to, from)?;
-        if update.is_ordered() {
+        if !self.order.switches_names_across_blocks() {
             self.bring_together(update, from, to)?;
         }
         for (place, comes, goes) in [(to, &child, &other), (from, &other, &child)] {

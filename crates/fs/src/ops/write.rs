@@ -8,7 +8,6 @@ use super::rules::{self, Deed};
 use crate::dirty::{DirtyFile, Failures, Heard, Reason, State};
 use crate::error::{Error, Result};
 use crate::map::{self, Segments};
-use crate::options::Ordering;
 use crate::volume::Volume;
 use crate::{file, inline, inode};
 
@@ -69,7 +68,7 @@ impl Volume {
             tried += 1;
         }
         self.note_write(number, options)?;
-        if self.options.ordering == Ordering::Sync {
+        if self.order.syncs_data() {
             return self.sync_inode(number, false);
         }
         if self.delayed.is_on() && self.delayed.is_over() {
@@ -315,7 +314,7 @@ impl Volume {
             let failed = tell(&mut file.state().failures);
             failed.map_or(Ok(()), Err)?;
         }
-        let all_at_once = self.journal.is_some() || self.cache.epoch().is_some();
+        let all_at_once = self.order.survives_crashes();
         if all_at_once { self.sync_metadata() } else { self.sync() }
     }
 

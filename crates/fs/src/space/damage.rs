@@ -12,10 +12,11 @@ use ondisk::corrupt::{Corrupt, Place};
 use ondisk::inode::Inode;
 use ondisk::units::{ClusterRun, Group, InodeNumber};
 
-use super::{Space, Writing, groups, lock};
+use super::{Space, Writing, groups};
 use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};
 use crate::format::Format;
+use crate::locks::lock;
 
 /// Damage that was met, by group.
 #[derive(Default)]

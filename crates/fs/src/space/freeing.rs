@@ -14,8 +14,9 @@ use ondisk::units::{Block, BlockRun, ClusterRun, Group, InodeNumber};
 use placement::Denial;
 
 use super::ledger::{Ledger, Work};
-use super::{Space, Writing, groups, lock};
+use super::{Space, Writing, groups};
 use crate::error::{Error, Result};
+use crate::locks::lock;
 use crate::txn::{Claim, Update};
 
 /// Part of a volume that is worth a sync of its own once it waits for one.

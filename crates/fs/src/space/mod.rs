@@ -10,8 +10,8 @@
 
 mod damage;
 mod descriptors;
-mod drawn;
 mod freeing;
+mod grant;
 mod groups;
 mod ledger;
 mod loading;
@@ -23,7 +23,7 @@ mod trim;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
 
 use ondisk::corrupt::Place;
 use ondisk::inode::FileType;
@@ -38,20 +38,17 @@ use crate::cache::{Blocks, Cache, Role};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::format::Format;
+use crate::locks::{self, lock};
 use crate::txn::{Account, Claim, Update};
 use damage::Damage;
 pub use descriptors::Descriptors;
-use drawn::Drawn;
+use grant::UncommittedGrant;
 use ledger::Ledger;
 pub use ledger::Work;
 pub(crate) use rebook::{Bookings, clusters, rebook};
 pub(crate) use reseal::{Marked, reseal};
 pub(crate) use reserve::leaving;
 pub(crate) use trim::Trimmed;
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Free space of one volume.
 pub struct Space {
@@ -101,7 +98,7 @@ pub struct DataRequest {
 
 /// Blocks taken for a file's data and not yet in its map. Dropping it gives back what was not used.
 pub struct Reserved {
-    grant: Option<Drawn>,
+    grant: Option<UncommittedGrant>,
     next: Block,
     left: u32,
     cluster_log2: u32,
@@ -157,7 +154,7 @@ impl Reserved {
 }
 
 struct TakenBlocks {
-    grant: Drawn,
+    grant: UncommittedGrant,
     ledger: Arc<Mutex<Ledger>>,
 }
 
@@ -261,8 +258,8 @@ impl Space {
     }
 
     /// The descriptors, to read.
-    pub fn descriptors(&self) -> std::sync::RwLockReadGuard<'_, Descriptors> {
-        self.descriptors.read().unwrap_or_else(PoisonError::into_inner)
+    pub fn descriptors(&self) -> RwLockReadGuard<'_, Descriptors> {
+        locks::read(&self.descriptors)
     }
 
     /// The block of an inode's record and the record's offset in it.
@@ -289,7 +286,7 @@ impl Space {
         engine.promise(clusters).map_err(|_| Error::NoSpace)
     }
 
-    fn claim(&self, update: &mut Update<'_>, grant: Drawn) {
+    fn claim(&self, update: &mut Update<'_>, grant: UncommittedGrant) {
         if let Some(writing) = &self.writing {
             let geometry = &writing.format.geometry;
             groups::groups_in(geometry, grant.run()).for_each(|group| update.note_group(group));
@@ -349,7 +346,12 @@ impl Space {
         Ok((block, charged))
     }
 
-    fn allocate(&self, writing: &Writing, mut request: Request, account: Option<&Account>) -> Result<Drawn> {
+    fn allocate(
+        &self,
+        writing: &Writing,
+        mut request: Request,
+        account: Option<&Account>,
+    ) -> Result<UncommittedGrant> {
         if let Some(front) = &writing.front {
             request.goal = Cluster(front.load(Ordering::Relaxed));
             request.stream = true;
@@ -367,13 +369,13 @@ impl Space {
         writing: &Writing,
         mut request: Request,
         account: Option<&Account>,
-    ) -> Result<Drawn> {
+    ) -> Result<UncommittedGrant> {
         if account.is_none() {
             reserve::shorten(&writing.blocks, &mut request)?;
         }
         // Each round loads one more bitmap or loses a group, so the groups bound the rounds.
         for _ in 0..=2 * u64::from(writing.format.geometry.groups) {
-            match Drawn::take(&writing.blocks, account, &request) {
+            match UncommittedGrant::take(&writing.blocks, account, &request) {
                 Ok(grant) => match self.refuse_own(writing, grant.run()) {
                     Ok(()) => return Ok(grant),
                     Err(_) => {
@@ -501,7 +503,7 @@ impl Space {
     pub fn write_back(&self, update: &mut Update<'_>) -> Result<(Change, Work)> {
         let writing = self.writing()?;
         let work = lock(&writing.ledger).take();
-        let mut descriptors = self.descriptors.write().unwrap_or_else(PoisonError::into_inner);
+        let mut descriptors = locks::write(&self.descriptors);
         let change = groups::apply(&writing.format, &mut descriptors, update, &work)?;
         Ok((change, work))
     }

@@ -11,6 +11,7 @@ use super::ledger::Work;
 use crate::cache::{Cache, Role};
 use crate::error::{Error, Result};
 use crate::format::Format;
+use crate::order::Order;
 use crate::txn::Update;
 
 /// What is to be booked; runs of clusters in any order.
@@ -36,7 +37,8 @@ pub(crate) fn rebook(
     format: &Format,
     all: Bookings,
 ) -> Result<()> {
-    let mut update = Update::new(cache);
+    let order = Order::default();
+    let mut update = Update::new(cache, &order, true);
     let freed = disjoint(all.freed)?;
     judge(&update, format, descriptors, &freed, true)?;
     groups::apply(format, descriptors, &mut update, &Work { freed, ..Work::default() })?;

@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex};
 use ondisk::inode::FileType;
 use ondisk::units::{Cluster, ClusterRun, Group, InodeNumber};
 
+use super::Space;
 use super::ledger::Ledger;
-use super::{Space, lock};
 use crate::error::Result;
+use crate::locks::lock;
 use crate::txn::{Claim, Update};
 
 /// By how much the descriptor of a group counts too few directories; put right by an update.

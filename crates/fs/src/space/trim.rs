@@ -11,8 +11,9 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use ondisk::units::{Cluster, ClusterRun, Group, low_u32};
 use placement::{Denial, Grant};
 
-use super::{Space, Writing, groups, lock};
+use super::{Space, Writing, groups};
 use crate::error::{Error, Result};
+use crate::locks::lock;
 
 /// Part of what is available that is held at most at a time.
 const SHARE: u64 = 16;

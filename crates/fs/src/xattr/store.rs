@@ -300,8 +300,8 @@ fn write_block(
         inode.set_attribute_block(Block(0));
         return Ok(());
     }
-    // What the device has of a block that another inode uses can't change together with that inode's record.
-    let shared = if update.is_ordered() { None } else { volume.attribute_blocks.share(update, &fresh)? };
+    let may_share = update.order().shares_attribute_blocks();
+    let shared = if may_share { volume.attribute_blocks.share(update, &fresh)? } else { None };
     let block = match shared {
         Some(block) => block,
         None => {

@@ -71,7 +71,7 @@ pub(in crate::map) fn remove(
     from: u64,
     end: u64,
 ) -> Result<Vec<Extent>> {
-    if from == 0 && end >= LOGICAL_END && update.is_ordered() {
+    if from == 0 && end >= LOGICAL_END && !update.order().changes_in_place() {
         return super::bulk::take(format, space, update, inode);
     }
     let mut removed = Vec::new();

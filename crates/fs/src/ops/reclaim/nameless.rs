@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::inode;
 use crate::ops::attrs::file_type;
 use crate::ops::remove::lower_links;
-use crate::phased::is_used;
+use crate::order::is_used;
 use crate::txn::Update;
 use crate::volume::Volume;
 
