@@ -6,10 +6,11 @@
 use std::sync::MutexGuard;
 
 use crate::cache::{Blocks, Role};
+use crate::context::Context;
 use crate::error::{Error, Flow, Result};
 use crate::locks::lock;
 use crate::order::Relief;
-use crate::txn::Update;
+use crate::tx::Tx;
 use crate::volume::Volume;
 
 /// Times a verb makes a sync for space that others then take before it.
@@ -22,6 +23,11 @@ const MISSES: u32 = 64;
 pub(crate) struct Writing<'v>(#[expect(dead_code, reason = "held for its drop")] MutexGuard<'v, ()>);
 
 impl Volume {
+    /// A verb's access to the volume, without changes yet.
+    pub(crate) fn tx(&self, context: Context) -> Tx<'_> {
+        Tx::new(&self.cache, &self.order, &self.format, &self.space, &self.session, context)
+    }
+
     /// Waits until nobody else changes the volume, and sees to it that it may be changed.
     pub(crate) fn begin(&self) -> Result<Writing<'_>> {
         let writing = Writing(lock(&self.writer));
@@ -34,7 +40,7 @@ impl Volume {
         loop {
             self.mark_changed()?;
             let writing = self.begin()?;
-            if self.options.loading || self.is_marked() {
+            if self.session.options.loading || self.is_marked() {
                 return Ok(writing);
             }
         }
@@ -43,7 +49,7 @@ impl Volume {
     /// Does a verb that changes something: as one update, or not at all (I8). If it finds no space
     /// while some is only waiting for a sync, the sync is made and the verb tried again: so it
     /// must not leave anything behind in what it borrows when it fails.
-    pub(crate) fn change<'v, T>(&'v self, mut verb: impl FnMut(&mut Update<'v>) -> Result<T>) -> Result<T> {
+    pub(crate) fn change<'v, T>(&'v self, mut verb: impl FnMut(&mut Tx<'v>) -> Result<T>) -> Result<T> {
         if !self.space.is_writable() {
             return Err(Error::ReadOnly);
         }
@@ -71,15 +77,15 @@ impl Volume {
     /// Does a verb as one update, whatever space it finds. Where it would wait for the device, it is dropped, the block
     /// read with nobody kept waiting, and the verb begun again. What is too large for the journal is tried once more
     /// without what can be done later.
-    pub(crate) fn perform<'v, T>(&'v self, verb: &mut impl FnMut(&mut Update<'v>) -> Result<T>) -> Result<T> {
-        let mut left = if self.options.loading { 0 } else { MISSES };
+    pub(crate) fn perform<'v, T>(&'v self, verb: &mut impl FnMut(&mut Tx<'v>) -> Result<T>) -> Result<T> {
+        let mut left = if self.session.options.loading { 0 } else { MISSES };
         let mut postponing = false;
         loop {
-            let mut verb = |update: &mut Update<'v>| {
+            let mut verb = |tx: &mut Tx<'v>| {
                 if postponing {
-                    update.postpone_removal();
+                    tx.postpone_removal();
                 }
-                verb(update)
+                verb(tx)
             };
             match self.attempt(&mut verb, left == 0) {
                 Err(Flow::Missing(block)) => {
@@ -107,7 +113,7 @@ impl Volume {
     /// [`Flow::Full`] too where the running transaction is filling: others must not keep it from its end.
     pub(crate) fn attempt<'v, T>(
         &'v self,
-        verb: &mut impl FnMut(&mut Update<'v>) -> Result<T>,
+        verb: &mut impl FnMut(&mut Tx<'v>) -> Result<T>,
         may_wait: bool,
     ) -> Result<T, Flow> {
         let writing = self.begin_marked()?;
@@ -121,17 +127,17 @@ impl Volume {
     pub(crate) fn attempt_at_once<'v, T>(
         &'v self,
         _writing: &Writing<'_>,
-        verb: &mut impl FnMut(&mut Update<'v>) -> Result<T>,
+        verb: &mut impl FnMut(&mut Tx<'v>) -> Result<T>,
         may_wait: bool,
     ) -> Result<T, Flow> {
-        let mut update = Update::new(&self.cache, &self.order, may_wait);
-        let done = verb(&mut update);
+        let mut tx = self.tx(Context { may_wait, ..self.context() });
+        let done = verb(&mut tx);
         if self.space.has_news_of_damage() {
             self.note_damage();
         }
-        let done = update.ended(done)?;
-        update.admit()?;
-        update.commit();
+        let done = tx.ended(done)?;
+        tx.admit()?;
+        tx.commit();
         Ok(done)
     }
 }

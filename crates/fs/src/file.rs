@@ -12,7 +12,7 @@ use crate::format::Format;
 use crate::inline;
 use crate::map::{self, NewRun, Segment, Segments, State};
 use crate::space::{DataRequest, Reserved};
-use crate::txn::Update;
+use crate::tx::Tx;
 use crate::volume::Volume;
 
 /// File blocks that hold the bytes up to `size`.
@@ -148,7 +148,7 @@ pub(crate) struct WriteHint {
 /// been written to blocks that then stay free.
 pub(crate) fn write_at(
     volume: &Volume,
-    update: &mut Update<'_>,
+    update: &mut Tx<'_>,
     inode: &mut Inode,
     ahead: &mut Ahead,
     offset: u64,
@@ -203,7 +203,7 @@ pub(crate) fn write_at(
 /// around the piece becomes zero.
 fn write_run(
     volume: &Volume,
-    update: &mut Update<'_>,
+    update: &mut Tx<'_>,
     inode: &Inode,
     (start, count): (Block, u64),
     inside: u64,
@@ -224,8 +224,8 @@ fn write_run(
 
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// Zeros for blocks of an inode, as [`Update::put_data`].
-fn put_zeros(update: &mut Update<'_>, inode: &Inode, mut from: u64, to: u64) -> Result<()> {
+/// Zeros for blocks of an inode, as [`Update::put_data`](crate::txn::Update::put_data).
+fn put_zeros(update: &mut Tx<'_>, inode: &Inode, mut from: u64, to: u64) -> Result<()> {
     while from < to {
         let len = usize::try_from(to - from).unwrap_or(usize::MAX).min(ZEROS.len());
         update.put_data(inode.number(), from, &ZEROS[..len])?;
@@ -248,7 +248,7 @@ pub(crate) fn write_zeros(volume: &Volume, inode: &Inode, mut from: u64, to: u64
 /// Writes zeros over what is mapped and written of the bytes `from..to`.
 pub(crate) fn zero_mapped(
     volume: &Volume,
-    update: &mut Update<'_>,
+    update: &mut Tx<'_>,
     inode: &Inode,
     from: u64,
     to: u64,
@@ -273,7 +273,7 @@ pub(crate) fn zero_mapped(
 /// should another system have left something there.
 pub(crate) fn zero_behind_end(
     volume: &Volume,
-    update: &mut Update<'_>,
+    update: &mut Tx<'_>,
     inode: &Inode,
     offset: u64,
 ) -> Result<()> {
@@ -285,7 +285,7 @@ pub(crate) fn zero_behind_end(
 /// Gives blocks to (the front of) a hole; returns the disk run.
 pub(crate) fn map_hole(
     volume: &Volume,
-    update: &mut Update<'_>,
+    update: &mut Tx<'_>,
     inode: &mut Inode,
     ahead: &mut Ahead,
     hole: Segment,
@@ -308,10 +308,10 @@ pub(crate) fn map_hole(
             logical: hole.logical,
             count: wanted_at_once(format, hinted),
             owner: inode.number(),
-            directory: volume.handles.directory_of(inode.number()),
-            growing: hint.growing && !volume.options.loading,
+            directory: volume.session.handles.directory_of(inode.number()),
+            growing: hint.growing && !volume.session.options.loading,
         };
-        ahead.reserved = Some(volume.space.reserve_data(&request, update.account())?);
+        ahead.reserved = Some(volume.space.reserve_data(update, &request)?);
     }
     let Some(reserved) = &mut ahead.reserved else { return Err(Error::NoSpace) };
     let (run, clusters) = reserved.take(&volume.space, update, most);
@@ -331,7 +331,7 @@ fn wanted_at_once(format: &Format, blocks: u64) -> u32 {
 }
 
 /// Where new data would best begin: behind the block before it, else in the inode's group.
-fn goal(volume: &Volume, update: &Update<'_>, inode: &Inode, logical: FileBlock) -> Result<Block> {
+fn goal(volume: &Volume, update: &Tx<'_>, inode: &Inode, logical: FileBlock) -> Result<Block> {
     if let Some(before) = logical.0.checked_sub(1)
         && let State::Mapped(block) | State::Unwritten(block) =
             map::lookup(update, &volume.format, inode, FileBlock(before))?.state
@@ -391,7 +391,7 @@ fn implied(
 /// As [`write_at`].
 pub(crate) fn write_at_any(
     volume: &Volume,
-    update: &mut Update<'_>,
+    update: &mut Tx<'_>,
     inode: &mut Inode,
     ahead: &mut Ahead,
     (offset, data): (u64, &[u8]),
@@ -425,7 +425,7 @@ pub(crate) fn write_at_any(
 ///
 /// # Errors
 /// As [`write_at`].
-pub(crate) fn grow_out(volume: &Volume, update: &mut Update<'_>, inode: &mut Inode) -> Result<()> {
+pub(crate) fn grow_out(volume: &Volume, update: &mut Tx<'_>, inode: &mut Inode) -> Result<()> {
     if !inode.flags().contains(InodeFlags::INLINE_DATA) {
         return Ok(());
     }

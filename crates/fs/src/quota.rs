@@ -84,7 +84,7 @@ fn add(volume: &Volume, number: InodeNumber, tables: &mut [UsageTable; 3]) -> Re
 
 fn store(volume: &Volume, number: InodeNumber, contents: &[u8]) -> Result<()> {
     volume.change(|update| {
-        let mut node = volume.load(number)?;
+        let mut node = volume.load_in(update, number)?;
         let hint = file::WriteHint { end: contents.len() as u64, growing: false };
         file::write_at(volume, update, &mut node, &mut file::Ahead::default(), 0, contents, &hint)?;
         inode::store(update, &volume.format, &volume.space, &mut node)

@@ -13,6 +13,7 @@ use std::time::Duration;
 use ondisk::superblock::STATE_VALID;
 use ondisk::units::low_u32;
 
+use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::locks::lock;
 use crate::order::{Batch, Relief, Target};
@@ -73,7 +74,7 @@ impl Volume {
     /// Tells on disk, before the first change, that the volume is not in order by itself, as Linux does
     /// while it is mounted. Images that are being built appear when they are whole, and need no mark.
     pub(crate) fn mark_changed(&self) -> Result<()> {
-        if self.options.loading || self.syncs.marked.load(Ordering::Acquire) {
+        if self.session.options.loading || self.syncs.marked.load(Ordering::Acquire) {
             return self.refuse_failed();
         }
         if self.order.has_journal() {
@@ -102,15 +103,15 @@ impl Volume {
     }
 
     fn mark(&self, _device: &DeviceLease<'_>, clean: bool) -> Result<()> {
-        if self.options.loading || self.syncs.marked.load(Ordering::Acquire) != clean {
+        if self.session.options.loading || self.syncs.marked.load(Ordering::Acquire) != clean {
             return Ok(());
         }
         // Without a list of them they have to be looked for, when the volume is opened next.
-        if clean && !self.order.lists_orphans() && self.handles.has_orphans() {
+        if clean && !self.order.lists_orphans() && self.session.handles.has_orphans() {
             return Ok(());
         }
         if !self.order.has_journal() {
-            self.edit_superblock(|raw| {
+            self.session.edit_superblock(|raw| {
                 let state = raw.s_state.get();
                 raw.s_state.set(if clean { state | STATE_VALID } else { state & !STATE_VALID });
             });
@@ -177,7 +178,7 @@ impl Volume {
     /// # Errors
     /// As [`Volume::sync`].
     pub fn commit(&self) -> Result<()> {
-        for idle in self.delayed.gone_idle() {
+        for idle in self.session.delayed.gone_idle() {
             self.space.closed(idle);
         }
         if self.space.is_writable() { self.sync_metadata() } else { Err(Error::ReadOnly) }
@@ -186,7 +187,7 @@ impl Volume {
     /// Makes stable what is not delayed.
     pub(crate) fn sync_metadata(&self) -> Result<()> {
         self.refuse_failed()?;
-        if !self.options.loading && !self.syncs.marked.load(Ordering::Acquire) {
+        if !self.session.options.loading && !self.syncs.marked.load(Ordering::Acquire) {
             return Ok(());
         }
         self.reap()?;
@@ -251,7 +252,7 @@ impl Volume {
         self.space.warm_up()?;
         let collected = self.collect()?;
         self.order.commit(&self.target(), &collected.batch)?;
-        if self.options.discard {
+        if self.session.options.discard {
             // What is free for good and can't be in use again yet. It is advice: a device that can't take it keeps
             // old bytes, and nobody minds.
             for run in collected.work.freed_runs() {
@@ -276,14 +277,14 @@ impl Volume {
         let _written = self.order.wait_data_writes();
         let _writing = lock(&self.writer);
         let (change, work) = self.cache.versions().during(&[SPACE], &[], || {
-            let mut update = Update::new(&self.cache, &self.order, true);
+            let mut update = Update::new(&self.cache, &self.order, Context::new(self.now()));
             let written_back = self.space.write_back(&mut update)?;
             update.commit();
             Ok::<_, Error>(written_back)
         })?;
         let raw = self.superblock();
         let free_before = (raw.free_blocks_count(), raw.s_free_inodes_count.get());
-        self.edit_superblock(|raw| {
+        self.session.edit_superblock(|raw| {
             let blocks = change.clusters << self.format.geometry.cluster_log2;
             raw.set_free_blocks_count(raw.free_blocks_count().saturating_add_signed(blocks));
             let inodes = u64::from(raw.s_free_inodes_count.get()).saturating_add_signed(change.inodes);

@@ -16,6 +16,7 @@ use ondisk::units::{Block, BlockRun, Group, InodeNumber};
 use placement::Promise;
 
 use crate::cache::{Blocks, Cache, Reading, Role};
+use crate::context::Context;
 use crate::error::{Error, Flow, Result};
 use crate::order::{Notes, Order};
 
@@ -50,6 +51,8 @@ pub struct Update<'v> {
     claims: Vec<Box<dyn Claim + Send + 'v>>,
     forgotten: Vec<BlockRun>,
     account: Option<Account>,
+    /// Clusters that must stay free.
+    spared: u64,
     changed: Vec<InodeNumber>,
     moved: Vec<InodeNumber>,
     groups: BTreeSet<Group>,
@@ -67,10 +70,11 @@ pub type Account = Arc<Mutex<Promise>>;
 
 impl<'v> Update<'v> {
     /// An update without changes. One that may not wait for the device ends with [`Flow::Missing`] where it would.
-    pub(crate) fn new(cache: &'v Cache, order: &'v Order, may_wait: bool) -> Self {
+    pub(crate) fn new(cache: &'v Cache, order: &'v Order, context: Context) -> Self {
         Update {
-            reading: Reading::new(cache, may_wait),
+            reading: Reading::new(cache, context.may_wait),
             order,
+            spared: context.spared,
             staged: BTreeMap::new(),
             claims: Vec::new(),
             forgotten: Vec::new(),
@@ -89,7 +93,7 @@ impl<'v> Update<'v> {
     #[cfg(test)]
     pub(crate) fn unordered(cache: &'v Cache) -> Self {
         static ANY: std::sync::LazyLock<Order> = std::sync::LazyLock::new(Order::default);
-        Update::new(cache, &ANY, true)
+        Update::new(cache, &ANY, Context::new(ondisk::inode::Timestamp::default()))
     }
 
     fn cache(&self) -> &'v Cache {
@@ -178,6 +182,11 @@ impl<'v> Update<'v> {
     #[must_use]
     pub fn account(&self) -> Option<&Account> {
         self.account.as_ref()
+    }
+
+    /// Clusters that must stay free, whatever it wants.
+    pub(crate) fn spared(&self) -> u64 {
+        self.spared
     }
 
     /// Blocks that are in use, hold nothing, and are led to by nothing from this update on: blocks of metadata

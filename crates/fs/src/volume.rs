@@ -3,53 +3,56 @@
 //! Owns: what an open volume consists of, and the superblock in memory. Excludes: opening (`opening`), how changes are
 //! made (`attempt`) and made stable (`sync`), and the verbs (`ops`).
 
-use std::sync::atomic::AtomicU64;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 
 use ondisk::features::Incompat;
-use ondisk::inode::{Inode, TimeField, Timestamp};
+use ondisk::inode::Timestamp;
 use ondisk::superblock::RawSuperblock;
 use ondisk::units::Group;
 
 use crate::cache::Cache;
-use crate::dir::KnownNames;
-use crate::dirty::Delayed;
+use crate::context::Context;
 use crate::error::Result;
 use crate::format::Format;
-use crate::handles::Handles;
 use crate::journal::Recovery;
-use crate::locks::lock;
 use crate::ops::Reclaiming;
-use crate::options::OpenOptions;
 use crate::order::Order;
+use crate::session::Session;
 use crate::space::Space;
 use crate::sync::Syncs;
+use crate::tx::View;
 use crate::versions::SPACE;
-use crate::xattr::AttributeBlocks;
 
 /// An open ext2, ext3 or ext4 volume. Verbs take `&self` and may be called from many threads.
+///
+/// This is a handle: others of the same volume ([`Volume::at`], [`Volume::on_behalf_of`]) share all but on whose terms
+/// their verbs are done, and cost next to nothing.
 pub struct Volume {
+    shared: Arc<Shared>,
+    context: Context,
+}
+
+impl Deref for Volume {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.shared
+    }
+}
+
+/// What all handles of an open volume share.
+#[doc(hidden)]
+pub struct Shared {
     pub(crate) format: Format,
     pub(crate) cache: Arc<Cache>,
     pub(crate) space: Space,
-    pub(crate) options: OpenOptions,
-    /// Attribute blocks that other inodes may share.
-    pub(crate) attribute_blocks: AttributeBlocks,
-    /// What was written and has no blocks yet.
-    pub(crate) delayed: Delayed,
-    /// Names of the directory that was last added to.
-    pub(crate) known_names: KnownNames,
+    pub(crate) session: Session,
     /// Held by each verb that changes something, and by a sync while it collects what there is to be
     /// written: an update in flight is never synced.
     pub(crate) writer: Mutex<()>,
-    pub(crate) superblock: Mutex<RawSuperblock>,
     /// Who may write metadata to the device, and what the device was told.
     pub(crate) syncs: Syncs,
-    /// Inodes in use without a name.
-    pub(crate) handles: Handles,
-    pub(crate) now: Mutex<Timestamp>,
-    /// Inodes made since the volume was opened.
-    pub(crate) created: AtomicU64,
     pub(crate) recovery: Option<Recovery>,
     /// In which order changes reach the device.
     pub(crate) order: Order,
@@ -58,6 +61,10 @@ pub struct Volume {
 }
 
 impl Volume {
+    pub(crate) fn new(shared: Shared, context: Context) -> Self {
+        Volume { shared: Arc::new(shared), context }
+    }
+
     /// The facts of the volume's format.
     #[must_use]
     pub fn format(&self) -> &Format {
@@ -67,7 +74,7 @@ impl Volume {
     /// The superblock as last read or written.
     #[must_use]
     pub fn superblock(&self) -> RawSuperblock {
-        *lock(&self.superblock)
+        self.session.superblock()
     }
 
     /// Group descriptors and free counts.
@@ -111,27 +118,35 @@ impl Volume {
         self.steady(SPACE, || self.space.block_bitmap(&*self.cache, &self.format, group))
     }
 
-    /// The time that changes get from now on; the library reads no clock.
-    pub fn set_now(&self, now: Timestamp) {
-        *lock(&self.now) = now;
+    /// The volume as a reader sees it.
+    pub(crate) fn view(&self) -> View<'_> {
+        View { blocks: &*self.cache, format: &self.format, space: &self.space }
     }
 
-    /// The time that changes get.
+    /// The time that changes get by this handle; the library reads no clock.
     #[must_use]
     pub fn now(&self) -> Timestamp {
-        *lock(&self.now)
+        self.context.now
     }
 
-    /// Sets times of an inode to now. A loader states all times itself.
-    pub(crate) fn touch(&self, inode: &mut Inode, fields: &[TimeField]) {
-        if !self.options.loading {
-            let now = self.now();
-            fields.iter().for_each(|field| inode.set_time(*field, now));
-        }
+    /// The same volume at another time.
+    #[must_use]
+    pub fn at(&self, now: Timestamp) -> Volume {
+        self.with(Context { now, ..self.context })
     }
 
-    /// Changes the superblock in memory; the next sync writes it.
-    pub(crate) fn edit_superblock(&self, change: impl FnOnce(&mut RawSuperblock)) {
-        change(&mut lock(&self.superblock));
+    /// Another time for the changes that this handle makes.
+    pub fn set_now(&mut self, now: Timestamp) {
+        self.context.now = now;
+    }
+
+    /// On whose terms its verbs are done.
+    pub(crate) fn context(&self) -> Context {
+        self.context
+    }
+
+    /// The same volume on other terms.
+    pub(crate) fn with(&self, context: Context) -> Volume {
+        Volume { shared: Arc::clone(&self.shared), context }
     }
 }

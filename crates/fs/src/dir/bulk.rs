@@ -255,7 +255,7 @@ fn allocate(volume: &Volume, writer: &mut Writer<'_, '_>, count: u64) -> Result<
             directory: None,
             growing: false,
         };
-        let mut reserved = volume.space.reserve_data(&request, writer.update.account())?;
+        let mut reserved = volume.space.reserve_data(writer.update, &request)?;
         let (run, clusters) = reserved.take(&volume.space, writer.update, count - at);
         map::charge(format, writer.dir, u64::from(clusters) << format.geometry.cluster_log2);
         let new = NewRun { logical: FileBlock(at), start: run.start, count: run.count, unwritten: false };

@@ -10,7 +10,6 @@
 mod bulk;
 mod change;
 mod htree;
-mod known;
 mod linear;
 mod position;
 #[cfg(test)]
@@ -32,13 +31,13 @@ use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::order::Tally;
+use crate::session::{KnownNames, Names, WORTH};
 use crate::txn::Update;
 use crate::volume::Volume;
 use crate::{inline, inode, map};
 
 pub(crate) use bulk::write_whole;
 pub use bulk::{DirName, NameSizes};
-pub(crate) use known::KnownNames;
 pub(crate) use position::entries_from;
 
 /// Largest directory without the feature `largedir`: its size has no high half.
@@ -160,12 +159,10 @@ fn stored(
 /// # Errors
 /// As [`lookup`].
 pub(crate) fn exists(volume: &Volume, blocks: &dyn Blocks, dir: &Inode, name: &[u8]) -> Result<bool> {
-    if dir.flags().intersects(InodeFlags::INLINE_DATA | InodeFlags::INDEX)
-        || !known::WORTH.contains(&dir.size())
-    {
+    if dir.flags().intersects(InodeFlags::INLINE_DATA | InodeFlags::INDEX) || !WORTH.contains(&dir.size()) {
         return Ok(lookup(blocks, &volume.format, dir, name)?.is_some());
     }
-    Reader::new(blocks, &volume.format, dir, volume).exists(&volume.known_names, name)
+    Reader::new(blocks, &volume.format, dir, volume).exists(&volume.session.known_names, name)
 }
 
 /// The entries of a directory but `.` and `..`, in the order in which they are stored. One block is
@@ -174,7 +171,19 @@ pub(crate) fn exists(volume: &Volume, blocks: &dyn Blocks, dir: &Inode, name: &[
 /// # Errors
 /// A directory larger than the volume; contents in the inode that are broken.
 pub(crate) fn entries(volume: &Volume, dir: Inode) -> Result<linear::Listing<'_>> {
-    linear::Listing::new(&*volume.cache, &volume.format, volume, dir)
+    entries_in(&*volume.cache, volume, dir)
+}
+
+/// The same as an update sees it.
+///
+/// # Errors
+/// As [`entries`].
+pub(crate) fn entries_in<'a>(
+    blocks: &'a dyn Blocks,
+    volume: &'a Volume,
+    dir: Inode,
+) -> Result<linear::Listing<'a>> {
+    linear::Listing::new(blocks, &volume.format, volume, dir)
 }
 
 /// Adds a name that the caller knows to be absent. The inode is changed in memory only.
@@ -190,7 +199,7 @@ pub(crate) fn insert(
     child: InodeNumber,
     file_type: FileType,
 ) -> Result<()> {
-    volume.known_names.add(dir.number(), name);
+    volume.session.known_names.add(dir.number(), name);
     let tally = Tally::Name { directory: dir.number(), inode: child, appears: true };
     update.note(|notes| {
         notes.name(child);
@@ -377,7 +386,7 @@ impl<'a> Reader<'a> {
             Some(false) => Ok(false),
             Some(true) => Ok(self.lookup(name)?.is_some()),
             None => {
-                let mut names = known::Names::new(self.dir.number());
+                let mut names = Names::new(self.dir.number());
                 linear::visit(self, |entry| names.add(entry))?;
                 known.keep(names);
                 Ok(self.lookup(name)?.is_some())

@@ -5,7 +5,6 @@
 
 mod recovery;
 
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
 use ondisk::corrupt::Place;
@@ -14,21 +13,19 @@ use ondisk::superblock::{RawSuperblock, STATE_ERROR, STATE_VALID};
 
 use crate::admission::{read_superblock, refuse_unphased, refuse_unreadable, refuse_unwritable};
 use crate::cache::Cache;
+use crate::context::Context;
 use crate::device::Device;
-use crate::dir::KnownNames;
-use crate::dirty::Delayed;
 use crate::error::{Error, Result};
 use crate::format::Format;
-use crate::handles::Handles;
 use crate::journal::{self, Log, Recovery};
 use crate::map;
 use crate::ops::Reclaiming;
 use crate::options::OpenOptions;
 use crate::order::{Choice, Journal, Order, mark};
+use crate::session::Session;
 use crate::space::{Marked, Space};
 use crate::sync::Syncs;
-use crate::volume::Volume;
-use crate::xattr::AttributeBlocks;
+use crate::volume::{Shared, Volume};
 use crate::zone::Zone;
 
 /// The superblock of a device and the facts of its format, checked.
@@ -196,24 +193,19 @@ impl Volume {
             zoned(&*device, &cache, &raw, &mut format, false)?
         };
         let order = order(choice, &cache, &raw, &format, options)?;
-        let volume = Volume {
-            attribute_blocks: AttributeBlocks::default(),
-            delayed: Delayed::new(format.geometry.block_size.log2(), options.delay, !options.closes_untold),
+        let session = Session::new(options, raw, format.geometry.block_size.log2());
+        let shared = Shared {
             format,
             cache,
             space,
-            options: options.clone(),
-            known_names: KnownNames::default(),
+            session,
             writer: Mutex::default(),
-            superblock: Mutex::new(raw),
             syncs: Syncs::default(),
-            handles: Handles::default(),
-            now: Mutex::new(options.now),
-            created: AtomicU64::new(0),
             recovery,
             order,
             reclaiming: Reclaiming::default(),
         };
+        let volume = Volume::new(shared, Context::new(options.now));
         if let Some(unclean) = unclean {
             volume.begin_reclaiming(unclean);
         }

@@ -6,7 +6,7 @@ use ondisk::units::{Block, InodeNumber};
 
 use super::rules::{self, Deed};
 use crate::error::{Error, Result};
-use crate::txn::Update;
+use crate::tx::Tx;
 use crate::volume::Volume;
 use crate::{inode, xattr};
 
@@ -108,7 +108,7 @@ impl Volume {
     /// failure.
     pub fn metadata(&self, number: InodeNumber) -> Result<Metadata> {
         // Before the inode is looked at: what is written back meanwhile is counted there then.
-        let delayed = self.delayed.find(number).map(|file| {
+        let delayed = self.session.delayed.find(number).map(|file| {
             let state = file.state();
             (state.pages.end(), state.clusters << self.format.geometry.cluster_log2)
         });
@@ -200,13 +200,13 @@ impl Volume {
     fn change_xattrs(
         &self,
         number: InodeNumber,
-        change: impl Fn(&mut Update<'_>, &mut Inode) -> Result<()>,
+        change: impl Fn(&mut Tx<'_>, &mut Inode) -> Result<()>,
     ) -> Result<()> {
         self.change(|update| {
-            let mut inode = self.load(number)?;
+            let mut inode = self.load_in(update, number)?;
             rules::may(&inode, Deed::Attributes)?;
             change(update, &mut inode)?;
-            self.touch(&mut inode, &[TimeField::Change]);
+            update.touch(&mut inode, &[TimeField::Change]);
             inode::store(update, &self.format, &self.space, &mut inode)
         })
     }
@@ -217,8 +217,8 @@ impl Volume {
     /// [`Error::NotPermitted`]; a broken record; the device's failure.
     pub fn set_attributes(&self, number: InodeNumber, attributes: &Attributes) -> Result<()> {
         self.change(|update| {
-            let mut inode = self.load(number)?;
-            if !self.options.loading {
+            let mut inode = self.load_in(update, number)?;
+            if !self.session.options.loading {
                 rules::may(&inode, Deed::Attributes)?;
             }
             attributes.store(&mut inode);
@@ -229,7 +229,7 @@ impl Volume {
     /// Files over 2 GiB are announced by a feature of the volume.
     pub(crate) fn note_size(&self, size: u64) {
         if size > i32::MAX as u64 && !self.format.has_ro_compat(RoCompat::LARGE_FILE) {
-            self.edit_superblock(|raw| {
+            self.session.edit_superblock(|raw| {
                 let mut features = raw.features();
                 features.ro_compat |= RoCompat::LARGE_FILE;
                 raw.set_features(features);

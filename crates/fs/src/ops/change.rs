@@ -53,7 +53,7 @@ impl Volume {
     pub fn change_attributes(&self, number: InodeNumber, wanted: &AttributeChange) -> Result<()> {
         rules::may_own(wanted.uid, wanted.gid)?;
         self.change(|update| {
-            let mut node = self.load(number)?;
+            let mut node = self.load_in(update, number)?;
             if !wanted.is_news_of_writes() {
                 rules::may(&node, if wanted.touch { Deed::Touch } else { Deed::Attributes })?;
             }
@@ -88,10 +88,10 @@ impl Volume {
             return Err(Error::Unsupported("on a volume with checksums generations are fixed".into()));
         }
         self.change(|update| {
-            let mut node = self.load(number)?;
+            let mut node = self.load_in(update, number)?;
             rules::may(&node, Deed::Attributes)?;
             node.raw_mut().i_generation.set(generation);
-            self.touch(&mut node, &[TimeField::Change]);
+            update.touch(&mut node, &[TimeField::Change]);
             inode::store(update, &self.format, &self.space, &mut node)
         })
     }
@@ -101,17 +101,17 @@ impl Volume {
     /// # Errors
     /// The device's failure.
     pub fn clear_away(&self) -> Result<()> {
-        if self.handles.has_doomed() { self.change(|_| Ok(())) } else { Ok(()) }
+        if self.session.handles.has_doomed() { self.change(|_| Ok(())) } else { Ok(()) }
     }
 
     /// Ends all uses by [`Volume::retain`], for a caller that will not tell of each.
     pub fn release_all(&self) {
-        self.handles.unpin_all();
+        self.session.handles.unpin_all();
     }
 
     /// Notes that structures of the volume are damaged: a check is due, and until then it is not opened
     /// for writing again.
     pub fn note_damage(&self) {
-        self.edit_superblock(|raw| raw.s_state.set(raw.s_state.get() | STATE_ERROR));
+        self.session.edit_superblock(|raw| raw.s_state.set(raw.s_state.get() | STATE_ERROR));
     }
 }

@@ -127,7 +127,7 @@ impl Writer<'_> {
     /// No space, a file larger than its map can hold, a broken map, the device's failure. The file
     /// is then as before, but for data in blocks that it already had.
     pub fn write_all_at(&mut self, offset: u64, data: &[u8]) -> Result<()> {
-        if self.volume.options.loading {
+        if self.volume.session.options.loading {
             return self.write_alone(offset, data);
         }
         let volume = self.volume;
@@ -152,14 +152,14 @@ impl Writer<'_> {
                 // What the dropped update used of it is free again, and the best place.
                 *ahead = file::Ahead::default();
             }
-            let mut node = volume.load(number)?;
+            let mut node = volume.load_in(update, number)?;
             rules::may(&node, Deed::Write { offset })?;
-            if !volume.options.loading {
+            if !volume.session.options.loading {
                 volume.lose_privileges(update, &mut node, false)?;
             }
             let complete = offset == 0 && node.size() == 0 && end >= announced;
             file::write_at_any(volume, update, &mut node, ahead, (offset, data), &hint, complete)?;
-            volume.touch(&mut node, &[TimeField::Modify, TimeField::Change]);
+            update.touch(&mut node, &[TimeField::Modify, TimeField::Change]);
             volume.note_size(node.size());
             volume.note_map(&node);
             inode::store(update, &volume.format, &volume.space, &mut node)
@@ -170,7 +170,7 @@ impl Writer<'_> {
 impl Drop for Writer<'_> {
     fn drop(&mut self) {
         self.ahead = file::Ahead::default();
-        if self.volume.handles.forget_writer(self.inode) {
+        if self.volume.session.handles.forget_writer(self.inode) {
             self.volume.space.closed(self.inode);
         }
     }
@@ -220,7 +220,7 @@ impl Volume {
         }
         rules::may(&inode, Deed::Open { append: true })?;
         let ahead = file::Ahead::default();
-        self.handles.add_writer(number);
+        self.session.handles.add_writer(number);
         Ok(Writer { volume: self, inode: number, announced, stretch: announced, ahead, position: 0, _pin })
     }
 

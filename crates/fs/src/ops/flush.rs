@@ -13,11 +13,12 @@ use ondisk::inode::{Inode, Timestamp};
 use ondisk::units::{Block, FileBlock, InodeNumber, low_u32};
 
 use super::resize::in_parts;
+use crate::context::Context;
 use crate::dirty::{DirtyFile, Reason, Run};
 use crate::error::{Error, Flow, Result};
 use crate::map::{self, Segment, State};
-use crate::space::leaving;
-use crate::txn::{Account, Update};
+use crate::tx::Tx;
+use crate::txn::Account;
 use crate::volume::Volume;
 use crate::{file, inode};
 
@@ -62,7 +63,7 @@ impl Volume {
     /// No space that was not promised; the device's failure. Other files were written back all the same.
     pub fn write_back(&self, before: Option<Timestamp>) -> Result<()> {
         let reason = if before.is_some() { Reason::Age } else { Reason::All };
-        self.write_back_files(&self.delayed.oldest(before), reason)
+        self.write_back_files(&self.session.delayed.oldest(before), reason)
     }
 
     /// Writes back ahead of need, for a thread that does nothing else: waits, but no longer than so, until
@@ -71,10 +72,10 @@ impl Volume {
     /// # Errors
     /// As [`Volume::write_back`].
     pub fn write_back_ahead(&self, patience: Duration) -> Result<()> {
-        self.delayed.wait_until_filling(patience);
-        let files = self.delayed.ahead();
+        self.session.delayed.wait_until_filling(patience);
+        let files = self.session.delayed.ahead();
         let done = self.write_back_files(&files, Reason::Pressure);
-        if (files.is_empty() || done.is_err()) && self.delayed.is_filling() {
+        if (files.is_empty() || done.is_err()) && self.session.delayed.is_filling() {
             std::thread::sleep(patience.min(RECONSIDER));
         }
         done
@@ -82,15 +83,16 @@ impl Volume {
 
     /// Writes back so many bytes, for lack of memory or space.
     pub(crate) fn write_back_bytes(&self, bytes: u64) -> Result<()> {
-        self.write_back_files(&self.delayed.best(bytes, true), Reason::Pressure)
+        self.write_back_files(&self.session.delayed.best(bytes, true), Reason::Pressure)
     }
 
     fn write_back_files(&self, files: &[Arc<DirtyFile>], reason: Reason) -> Result<()> {
         let mut first = Ok(());
+        // Whoever happens to do it, it is not done on their behalf: the bytes were promised their space.
+        let entitled = self.with(Context { spared: 0, ..self.context() });
         for file in files {
             let _shared = file.share();
-            // Whoever happens to do it, it is not done on their behalf.
-            if let Err(error) = leaving(0, || self.flush_shared(file, reason)) {
+            if let Err(error) = entitled.flush_shared(file, reason) {
                 // Told here, and once more to whoever syncs that file.
                 let what = format!("writing back inode {}", file.number());
                 let again = Error::io(what, io::Error::other(error.to_string()));
@@ -104,19 +106,19 @@ impl Volume {
     /// Dirty bytes of all files.
     #[must_use]
     pub fn dirty_bytes(&self) -> u64 {
-        self.delayed.bytes()
+        self.session.delayed.bytes()
     }
 
     /// Writes back one file, if anything of it is dirty.
     pub(crate) fn flush_inode(&self, number: InodeNumber) -> Result<()> {
-        let Some(file) = self.delayed.find(number) else { return Ok(()) };
+        let Some(file) = self.session.delayed.find(number) else { return Ok(()) };
         let _shared = file.share();
         self.flush_shared(&file, Reason::Asked)
     }
 
     /// An inode after its write-back, if anything of it was dirty. A failure is told to whoever syncs it.
     pub(crate) fn written_back(&self, number: InodeNumber) -> Option<Inode> {
-        let file = self.delayed.find(number)?;
+        let file = self.session.delayed.find(number)?;
         let _shared = file.share();
         if let Err(error) = self.flush_shared(&file, Reason::Asked) {
             file.state().failures.note(&error);
@@ -156,7 +158,9 @@ impl Volume {
         let mut state = file.state();
         // Readers that missed the bytes on the device must not miss them here too (I20).
         self.cache.versions().note_moved(file.number());
-        self.delayed.change(file, &mut state, Timestamp::default(), |pages| pages.settle(&flight.runs));
+        self.session
+            .delayed
+            .change(file, &mut state, Timestamp::default(), |pages| pages.settle(&flight.runs));
         state.settled += 1;
         let complete = state.is_complete();
         drop(state);
@@ -172,7 +176,7 @@ impl Volume {
         if state.pages.is_empty() {
             return None;
         }
-        let growing = self.delayed.may_grow(&mut state, reason);
+        let growing = self.session.delayed.may_grow(&mut state, reason);
         let account = state.promise.take().map(|promise| Arc::new(Mutex::new(promise)));
         let clusters = std::mem::take(&mut state.clusters);
         Some(Flight {
@@ -212,7 +216,7 @@ impl Volume {
     fn fly_once(&self, file: &DirtyFile, flight: &Flight, range: (u64, u64)) -> Result<(), Flow> {
         let _write = self.order.begin_data_write();
         let mut places = Vec::new();
-        let mut map = |update: &mut Update<'_>| {
+        let mut map = |update: &mut Tx<'_>| {
             places.clear();
             if let Some(account) = &flight.account {
                 update.draw_on(account);
@@ -243,7 +247,7 @@ impl Volume {
 
     /// Makes blocks that did not get their bytes what they were before, as part of the same transaction.
     fn take_back(&self, number: InodeNumber, places: &[Place]) -> Result<()> {
-        let mut undo = |update: &mut Update<'_>| {
+        let mut undo = |update: &mut Tx<'_>| {
             let mut node = self.load_in(update, number)?;
             for place in places {
                 let range = (place.from, place.from + place.count);
@@ -265,7 +269,7 @@ impl Volume {
 
     fn map_flight(
         &self,
-        update: &mut Update<'_>,
+        update: &mut Tx<'_>,
         file: &DirtyFile,
         flight: &Flight,
         (low, high): (u64, u64),
@@ -291,7 +295,7 @@ impl Volume {
     /// Gives each block of a dirty stretch its place.
     fn map_stretch(
         &self,
-        update: &mut Update<'_>,
+        update: &mut Tx<'_>,
         node: &mut Inode,
         (from, end): (u64, u64),
         (file, flight): (&DirtyFile, &Flight),

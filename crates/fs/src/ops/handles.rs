@@ -12,7 +12,8 @@ use crate::cache::Blocks;
 use crate::error::{Error, Result};
 use crate::handles::Handles;
 use crate::order::RemovedDir;
-use crate::txn::{Claim, Update};
+use crate::tx::Tx;
+use crate::txn::Claim;
 use crate::volume::Volume;
 use crate::{dir, file, inode, map, xattr};
 
@@ -31,7 +32,7 @@ impl<'v> Pin<'v> {
 
 impl Drop for Pin<'_> {
     fn drop(&mut self) {
-        self.volume.handles.unpin(self.number);
+        self.volume.session.handles.unpin(self.number);
     }
 }
 
@@ -58,20 +59,20 @@ impl Volume {
     /// # Errors
     /// [`Error::NotFound`] if it is being destroyed.
     pub fn pin(&self, number: InodeNumber) -> Result<Pin<'_>> {
-        if self.handles.pin(number) { Ok(Pin { volume: self, number }) } else { Err(Error::NotFound) }
+        if self.session.handles.pin(number) { Ok(Pin { volume: self, number }) } else { Err(Error::NotFound) }
     }
 
     /// Destroys orphans that nobody uses any more. One that can't be destroyed stays on the list for
     /// the next check.
     pub(crate) fn reap(&self) -> Result<()> {
-        for number in self.handles.take_doomed() {
+        for number in self.session.handles.take_doomed() {
             let mut done = self.perform(&mut |update| {
                 // Meanwhile it may have got a user, or a name.
-                if self.handles.orphan(number).is_none() || !self.handles.doom(number) {
+                if self.session.handles.orphan(number).is_none() || !self.session.handles.doom(number) {
                     return Ok(());
                 }
-                let dying = Dying { handles: &self.handles, number };
-                let node = self.load(number)?;
+                let dying = Dying { handles: &self.session.handles, number };
+                let node = self.load_in(update, number)?;
                 self.leave_orphans(update, &node)?;
                 self.finish_orphan(update, node)?;
                 update.claim(dying);
@@ -88,9 +89,9 @@ impl Volume {
     }
 
     /// What becomes of an inode that has lost its last name: it goes at once, or it becomes an orphan.
-    pub(super) fn bury<'v>(&'v self, update: &mut Update<'v>, mut node: Inode) -> Result<()> {
-        if !update.postpones_removal() && self.handles.doom(node.number()) {
-            let dying = Dying { handles: &self.handles, number: node.number() };
+    pub(super) fn bury<'v>(&'v self, update: &mut Tx<'v>, mut node: Inode) -> Result<()> {
+        if !update.postpones_removal() && self.session.handles.doom(node.number()) {
+            let dying = Dying { handles: &self.session.handles, number: node.number() };
             // A file that is being cut is on it with its names.
             self.leave_orphans(update, &node)?;
             self.destroy(update, node)?;
@@ -104,7 +105,7 @@ impl Volume {
 
     /// Where order counts: notes a directory that loses its name, so that it does not lead to a parent that
     /// goes before it.
-    fn part_from_parent(&self, update: &mut Update<'_>, node: &Inode, lives: bool) -> Result<()> {
+    fn part_from_parent(&self, update: &mut Tx<'_>, node: &Inode, lives: bool) -> Result<()> {
         if !self.order.takes_notes() || file_type(node)? != FileType::Directory {
             return Ok(());
         }
@@ -131,29 +132,29 @@ impl Volume {
     }
 
     /// Puts an inode at the head of the orphan list, unless it is on it.
-    pub(super) fn join_orphans<'v>(&'v self, update: &mut Update<'v>, node: &mut Inode) {
+    pub(super) fn join_orphans<'v>(&'v self, update: &mut Tx<'v>, node: &mut Inode) {
         let number = node.number();
-        if self.handles.orphan(number).is_some() {
+        if self.session.handles.orphan(number).is_some() {
             return;
         }
         if !self.order.lists_orphans() {
             // No list could be kept in order. After a crash they are found by having no name.
-            update.on_commit(move || self.handles.add_orphan(number));
+            update.on_commit(move || self.session.handles.add_orphan(number));
             return;
         }
         node.raw_mut().i_dtime.set(self.superblock().s_last_orphan.get());
         update.on_commit(move || {
-            self.handles.add_orphan(number);
-            self.edit_superblock(|raw| raw.s_last_orphan.set(number.get()));
+            self.session.handles.add_orphan(number);
+            self.session.edit_superblock(|raw| raw.s_last_orphan.set(number.get()));
         });
     }
 
     /// Takes an inode off the orphan list, if it is on it; its own record is left to the caller.
-    pub(super) fn leave_orphans<'v>(&'v self, update: &mut Update<'v>, node: &Inode) -> Result<()> {
+    pub(super) fn leave_orphans<'v>(&'v self, update: &mut Tx<'v>, node: &Inode) -> Result<()> {
         let (number, next) = (node.number(), node.raw().i_dtime.get());
-        let Some(before) = self.handles.orphan(number) else { return Ok(()) };
+        let Some(before) = self.session.handles.orphan(number) else { return Ok(()) };
         if !self.order.lists_orphans() {
-            update.on_commit(move || self.handles.remove_orphan(number));
+            update.on_commit(move || self.session.handles.remove_orphan(number));
             return Ok(());
         }
         if let Some(before) = before {
@@ -162,17 +163,17 @@ impl Volume {
             inode::store(update, &self.format, &self.space, &mut before)?;
         }
         update.on_commit(move || {
-            self.handles.remove_orphan(number);
+            self.session.handles.remove_orphan(number);
             if before.is_none() {
-                self.edit_superblock(|raw| raw.s_last_orphan.set(next));
+                self.session.edit_superblock(|raw| raw.s_last_orphan.set(next));
             }
         });
         Ok(())
     }
 
     /// A file without a name gets one, as long as somebody still has it.
-    pub(super) fn revive<'v>(&'v self, update: &mut Update<'v>, node: &mut Inode) -> Result<()> {
-        if self.handles.orphan(node.number()).is_none() {
+    pub(super) fn revive<'v>(&'v self, update: &mut Tx<'v>, node: &mut Inode) -> Result<()> {
+        if self.session.handles.orphan(node.number()).is_none() {
             return Err(Error::NotFound);
         }
         self.leave_orphans(update, node)?;
@@ -185,9 +186,9 @@ impl Volume {
     pub(super) fn finish_in_steps<'v>(
         &'v self,
         number: InodeNumber,
-        leave: &dyn Fn(&mut Update<'v>, &Inode) -> Result<()>,
+        leave: &dyn Fn(&mut Tx<'v>, &Inode) -> Result<()>,
     ) -> Result<()> {
-        if !self.handles.doom(number) {
+        if !self.session.handles.doom(number) {
             return Ok(());
         }
         let cut = self.load(number).and_then(|node| {
@@ -199,12 +200,12 @@ impl Volume {
                 let node = self.load_in(update, number)?;
                 leave(update, &node)?;
                 self.finish_orphan(update, node)?;
-                update.on_commit(move || self.handles.spare(number));
+                update.on_commit(move || self.session.handles.spare(number));
                 Ok(())
             })
         });
         if done.is_err() {
-            self.handles.spare(number);
+            self.session.handles.spare(number);
         }
         done
     }
@@ -234,7 +235,7 @@ impl Volume {
     }
 
     /// Frees all that an inode has, and the inode.
-    pub(crate) fn destroy<'v>(&'v self, update: &mut Update<'v>, mut node: Inode) -> Result<()> {
+    pub(crate) fn destroy<'v>(&'v self, update: &mut Tx<'v>, mut node: Inode) -> Result<()> {
         let (number, file_type) = (node.number(), file_type(&node)?);
         self.part_from_parent(update, &node, false)?;
         if node.has_map() {
@@ -243,19 +244,14 @@ impl Volume {
         xattr::release_all(self, update, &node)?;
         self.free_inode(update, &node, file_type)?;
         update.on_commit(move || {
-            self.delayed.forget(number);
+            self.session.delayed.forget(number);
             self.space.truncated(number);
         });
         Ok(())
     }
 
     /// Frees an inode that has nothing left. Its record keeps the generation and the time.
-    pub(crate) fn free_inode(
-        &self,
-        update: &mut Update<'_>,
-        node: &Inode,
-        file_type: FileType,
-    ) -> Result<()> {
+    pub(crate) fn free_inode(&self, update: &mut Tx<'_>, node: &Inode, file_type: FileType) -> Result<()> {
         let mut gone = Inode::blank(node.number(), self.format.geometry.inode_size);
         // A time as low as an inode number would be taken for a link of the orphan list.
         let least = self.superblock().times().written.max(u64::from(self.format.geometry.inodes()) + 1);
@@ -268,16 +264,16 @@ impl Volume {
 
     /// Notes a map that a check may find wasteful, to be looked at when the volume is synced.
     pub(crate) fn note_map(&self, node: &Inode) {
-        if !self.options.loading && map::may_be_untidy(node) {
-            self.handles.note_untidy(node.number());
+        if !self.session.options.loading && map::may_be_untidy(node) {
+            self.session.handles.note_untidy(node.number());
         }
     }
 
     /// Packs the maps that need it. It only saves space, so that a failure to do it is none.
     pub(crate) fn tidy_maps(&self) {
-        for number in self.handles.take_untidy() {
+        for number in self.session.handles.take_untidy() {
             let _ = self.perform(&mut |update| {
-                let mut node = self.load(number)?;
+                let mut node = self.load_in(update, number)?;
                 if node.links() > 0 && map::tidy(&self.format, &self.space, update, &mut node)? {
                     inode::store(update, &self.format, &self.space, &mut node)?;
                 }

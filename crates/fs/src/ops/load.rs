@@ -16,7 +16,7 @@ use crate::volume::Volume;
 
 impl Volume {
     fn refuse_unless_loading(&self) -> Result<()> {
-        if self.options.loading {
+        if self.session.options.loading {
             return Ok(());
         }
         Err(Error::Unsupported("inodes without a name, on a volume that was not opened for loading".into()))
@@ -31,7 +31,7 @@ impl Volume {
         self.refuse_unless_loading()?;
         check_name(name)?;
         self.change(|update| {
-            let mut parent = self.load_directory(directory)?;
+            let mut parent = self.load_directory_in(update, directory)?;
             let (number, mut child) = self.new_child(update, &mut parent, name, new, Begun::Later)?;
             inode::store(update, &self.format, &self.space, &mut child)?;
             if new.kind.file_type() == FileType::Directory {
@@ -48,7 +48,7 @@ impl Volume {
     pub fn load_link(&self, number: InodeNumber) -> Result<()> {
         self.refuse_unless_loading()?;
         self.change(|update| {
-            let mut child = self.load(number)?;
+            let mut child = self.load_in(update, number)?;
             if file_type(&child)? == FileType::Directory {
                 return Err(Error::IsDirectory);
             }
@@ -73,7 +73,7 @@ impl Volume {
     ) -> Result<()> {
         self.refuse_unless_loading()?;
         self.change(|update| {
-            let mut node = self.load_directory(directory)?;
+            let mut node = self.load_directory_in(update, directory)?;
             dir::write_whole(self, update, &mut node, parent, names)?;
             inode::store(update, &self.format, &self.space, &mut node)
         })

@@ -1,10 +1,8 @@
 //! Names: looking up, walking paths, listing directories, creating and linking.
 
-use std::sync::atomic::Ordering;
-
 use ondisk::features::RoCompat;
 use ondisk::inode::{FileType, I_BLOCK_LEN, Inode, InodeFlags, LINKS_MAX, TimeField};
-use ondisk::units::{Block, FileBlock, InodeNumber, low_u32};
+use ondisk::units::{Block, FileBlock, InodeNumber};
 use placement::InodeRequest;
 
 use super::attrs::{Attributes, file_type};
@@ -13,7 +11,7 @@ use crate::cache::Role;
 use crate::dir::{self, DirEntry};
 use crate::error::{Error, Result};
 use crate::map;
-use crate::txn::Update;
+use crate::tx::Tx;
 use crate::volume::Volume;
 use crate::{inode, xattr};
 
@@ -184,12 +182,12 @@ impl Volume {
 
     fn create_in(
         &self,
-        update: &mut Update<'_>,
+        update: &mut Tx<'_>,
         directory: InodeNumber,
         name: &[u8],
         new: &NewInode<'_>,
     ) -> Result<InodeNumber> {
-        let mut parent = self.load_directory(directory)?;
+        let mut parent = self.load_directory_in(update, directory)?;
         rules::may(&parent, Deed::AddName)?;
         if dir::exists(self, update, &parent, name)? {
             return Err(Error::Exists);
@@ -204,7 +202,7 @@ impl Volume {
     /// A new inode for a directory, whole but for its name.
     pub(super) fn new_child(
         &self,
-        update: &mut Update<'_>,
+        update: &mut Tx<'_>,
         parent: &mut Inode,
         name: &[u8],
         new: &NewInode<'_>,
@@ -217,15 +215,15 @@ impl Volume {
             is_directory: file_type == FileType::Directory,
             top_level: directory == InodeNumber::ROOT || parent.flags().contains(InodeFlags::TOPDIR),
             name_hash: name_number(name),
-            sequential: self.options.loading,
+            sequential: self.session.options.loading,
         };
         let number = self.space.allocate_inode(update, &request, file_type)?;
         let mut child = self.blank(number, new)?;
-        if !self.options.loading {
+        if !self.session.options.loading {
             self.inherit_flags(&mut child, parent, file_type);
         }
         self.fill(update, &mut child, parent, new, begun)?;
-        self.handles.made_in(number, directory);
+        self.session.handles.made_in(number, directory);
         Ok((number, child))
     }
 
@@ -245,25 +243,14 @@ impl Volume {
         let raw = inode.raw_mut();
         raw.i_mode.set(file_type.mode_bits());
         raw.i_links_count.set(if file_type == FileType::Directory { 2 } else { 1 });
-        raw.i_generation.set(self.generation(number));
+        raw.i_generation.set(self.session.generation(number));
         new.attributes.store(&mut inode);
         Ok(inode)
     }
 
-    /// Generations differ between uses of a number because the seed differs between openings, and
-    /// because every new inode but a loader's is another step. Mixing function: SplitMix64.
-    fn generation(&self, number: InodeNumber) -> u32 {
-        let step = if self.options.loading { 0 } else { self.created.fetch_add(1, Ordering::Relaxed) };
-        let seed = self.options.seed.wrapping_add(step.rotate_left(32));
-        let mut mixed = seed.wrapping_add(u64::from(number.get()).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        low_u32(mixed ^ mixed >> 31)
-    }
-
     fn fill(
         &self,
-        update: &mut Update<'_>,
+        update: &mut Tx<'_>,
         child: &mut Inode,
         parent: &mut Inode,
         new: &NewInode<'_>,
@@ -289,7 +276,7 @@ impl Volume {
     }
 
     /// Short targets stand in the inode, long ones in a block of their own.
-    fn store_target(&self, update: &mut Update<'_>, child: &mut Inode, target: &[u8]) -> Result<()> {
+    fn store_target(&self, update: &mut Tx<'_>, child: &mut Inode, target: &[u8]) -> Result<()> {
         let block_len = self.format.geometry.block_size.bytes_usize();
         if target.len() >= block_len {
             return Err(Error::LinkTooLong(target.len(), block_len - 1));
@@ -317,7 +304,7 @@ impl Volume {
     }
 
     /// Gives an inode without blocks its first one.
-    fn metadata_block(&self, update: &mut Update<'_>, inode: &mut Inode) -> Result<Block> {
+    fn metadata_block(&self, update: &mut Tx<'_>, inode: &mut Inode) -> Result<Block> {
         map::append_block(&self.format, &self.space, update, inode, FileBlock(0))
     }
 
@@ -352,12 +339,12 @@ impl Volume {
 
     fn link_in<'v>(
         &'v self,
-        update: &mut Update<'v>,
+        update: &mut Tx<'v>,
         number: InodeNumber,
         directory: InodeNumber,
         name: &[u8],
     ) -> Result<()> {
-        let mut child = self.load(number)?;
+        let mut child = self.load_in(update, number)?;
         let file_type = file_type(&child)?;
         if file_type == FileType::Directory {
             return Err(Error::IsDirectory);
@@ -366,7 +353,7 @@ impl Volume {
         if child.links() >= self.links_max() {
             return Err(Error::TooManyLinks);
         }
-        let mut parent = self.load_directory(directory)?;
+        let mut parent = self.load_directory_in(update, directory)?;
         rules::may(&parent, Deed::AddName)?;
         if parent.flags().contains(InodeFlags::PROJINHERIT) && parent.project() != child.project() {
             return Err(Error::CrossProject);
@@ -380,14 +367,14 @@ impl Volume {
         }
         child.raw_mut().i_links_count.set(links);
         dir::insert(self, update, &mut parent, name, number, file_type)?;
-        self.touch(&mut child, &[TimeField::Change]);
+        update.touch(&mut child, &[TimeField::Change]);
         inode::store(update, &self.format, &self.space, &mut child)?;
         self.store_parent(update, &mut parent)
     }
 
     /// Stores a directory whose names changed. A loader states the times of directories itself.
-    pub(super) fn store_parent(&self, update: &mut Update<'_>, parent: &mut Inode) -> Result<()> {
-        self.touch(parent, &[TimeField::Modify, TimeField::Change]);
+    pub(super) fn store_parent(&self, update: &mut Tx<'_>, parent: &mut Inode) -> Result<()> {
+        update.touch(parent, &[TimeField::Modify, TimeField::Change]);
         inode::store(update, &self.format, &self.space, parent)
     }
 }

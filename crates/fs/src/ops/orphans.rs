@@ -16,7 +16,7 @@ use super::attrs::file_type;
 use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};
 use crate::map::{Segments, State};
-use crate::txn::Update;
+use crate::tx::Tx;
 use crate::volume::Volume;
 use crate::{file, inode};
 
@@ -32,7 +32,7 @@ impl Volume {
         if listed.is_empty() && !present {
             return Ok(());
         }
-        self.handles.adopt_orphans(&listed);
+        self.session.handles.adopt_orphans(&listed);
         let in_file = file.iter().flat_map(|(_, numbers)| numbers.iter().copied());
         let mut left: BTreeSet<InodeNumber> = in_file.clone().collect();
         let later: Vec<_> = in_file.filter(|number| !listed.contains(number)).collect();
@@ -60,7 +60,7 @@ impl Volume {
     fn finish_found<'v>(
         &'v self,
         number: InodeNumber,
-        leave: &dyn Fn(&mut Update<'v>, &Inode) -> Result<()>,
+        leave: &dyn Fn(&mut Tx<'v>, &Inode) -> Result<()>,
     ) -> Result<()> {
         let done = self.change(|update| {
             let node = self.load_in(update, number)?;
@@ -77,7 +77,7 @@ impl Volume {
     /// left. Else a crash would leave an inode named that is used anew.
     fn leave_orphan_file(
         &self,
-        update: &mut Update<'_>,
+        update: &mut Tx<'_>,
         blocks: &[(Block, Vec<InodeNumber>)],
         number: InodeNumber,
         left: &BTreeSet<InodeNumber>,
@@ -151,7 +151,7 @@ impl Volume {
     }
 
     /// Destroys an inode without names, and cuts one with names to its size.
-    pub(super) fn finish_orphan<'v>(&'v self, update: &mut Update<'v>, mut node: Inode) -> Result<()> {
+    pub(super) fn finish_orphan<'v>(&'v self, update: &mut Tx<'v>, mut node: Inode) -> Result<()> {
         if node.links() == 0 {
             return self.destroy(update, node);
         }
@@ -172,7 +172,7 @@ impl Volume {
                 }
             }
             update.on_commit(|| {
-                self.edit_superblock(|raw| {
+                self.session.edit_superblock(|raw| {
                     let mut features = raw.features();
                     features.ro_compat = features.ro_compat.difference(RoCompat::ORPHAN_PRESENT);
                     raw.set_features(features);

@@ -8,8 +8,9 @@ use ondisk::units::InodeNumber;
 
 use super::attrs::{Attributes, Times, file_type};
 use super::rules::{self, CAPABILITIES, Deed};
+use crate::cache::Blocks;
 use crate::error::{Error, Result};
-use crate::txn::Update;
+use crate::tx::Tx;
 use crate::volume::Volume;
 use crate::{inode, xattr};
 
@@ -111,7 +112,7 @@ impl Volume {
     /// Gives a file to an owner.
     pub(super) fn own(
         &self,
-        update: &mut Update<'_>,
+        update: &mut Tx<'_>,
         node: &mut Inode,
         uid: Option<u32>,
         gid: Option<u32>,
@@ -124,12 +125,7 @@ impl Volume {
     }
 
     /// Takes from a file what running it lends: its capabilities, and with `bits` the special bits.
-    pub(super) fn lose_privileges(
-        &self,
-        update: &mut Update<'_>,
-        node: &mut Inode,
-        bits: bool,
-    ) -> Result<()> {
+    pub(super) fn lose_privileges(&self, update: &mut Tx<'_>, node: &mut Inode, bits: bool) -> Result<()> {
         if bits {
             let kept = rules::without_special_bits(node.mode());
             store_permissions(node, kept);
@@ -148,9 +144,9 @@ impl Volume {
             return Ok(());
         }
         self.change(|update| {
-            let mut node = self.load(number)?;
+            let mut node = self.load_in(update, number)?;
             self.lose_privileges(update, &mut node, bits)?;
-            self.touch(&mut node, &[TimeField::Change]);
+            update.touch(&mut node, &[TimeField::Change]);
             inode::store(update, &self.format, &self.space, &mut node)
         })
     }
@@ -194,7 +190,7 @@ impl Volume {
             return Ok(());
         }
         self.change(|update| {
-            let mut node = self.load(number)?;
+            let mut node = self.load_in(update, number)?;
             node.set_time(TimeField::Access, self.now());
             inode::store(update, &self.format, &self.space, &mut node)
         })
@@ -213,7 +209,7 @@ impl Volume {
     /// immutable; broken structures.
     pub fn set_flags(&self, number: InodeNumber, flags: InodeFlags) -> Result<()> {
         self.change(|update| {
-            let mut node = self.load(number)?;
+            let mut node = self.load_in(update, number)?;
             rules::may_set_flags(&node, flags)?;
             let changed = flags.symmetric_difference(node.flags()).difference(SETTABLE);
             if !changed.is_empty() {
@@ -224,7 +220,7 @@ impl Volume {
                 return Err(Error::Invalid("only directories can have these flags".into()));
             }
             node.set_flags(flags);
-            self.touch(&mut node, &[TimeField::Change]);
+            update.touch(&mut node, &[TimeField::Change]);
             inode::store(update, &self.format, &self.space, &mut node)
         })
     }
@@ -251,7 +247,7 @@ impl Volume {
     pub fn inherit(&self, directory: InodeNumber, wanted: &Wanted) -> Result<Inherited> {
         let (parent, default) = self.steady(directory, || {
             let parent = self.load_directory(directory)?;
-            let default = self.list(&Update::new(&self.cache, &self.order, true), &parent, DEFAULT_LIST)?;
+            let default = self.list(&*self.cache, &parent, DEFAULT_LIST)?;
             Ok((parent, default))
         })?;
         let (permissions, gid) =
@@ -274,10 +270,10 @@ impl Volume {
         Ok(Inherited { attributes, xattrs: lists })
     }
 
-    /// An access control list as an update sees it.
-    fn list(&self, update: &Update<'_>, node: &Inode, name: &[u8]) -> Result<Option<Acl>> {
+    /// An access control list as it stands in these blocks.
+    fn list(&self, blocks: &dyn Blocks, node: &Inode, name: &[u8]) -> Result<Option<Acl>> {
         // No list without attributes, which most inodes lack.
-        let Some(value) = xattr::value(update, self, node, name)? else { return Ok(None) };
+        let Some(value) = xattr::value(blocks, self, node, name)? else { return Ok(None) };
         let list = Acl::from_xattr(&value);
         list.map(Some).map_err(|problem| {
             Error::corrupt(ondisk::corrupt::Place::Xattrs(node.number()), problem.to_string())
@@ -285,24 +281,19 @@ impl Volume {
     }
 
     /// Makes the access control list, where there is one, follow the mode.
-    pub(super) fn lead_list(
-        &self,
-        update: &mut Update<'_>,
-        node: &mut Inode,
-        permissions: u16,
-    ) -> Result<()> {
-        let Some(list) = self.list(update, node, ACCESS_LIST)? else { return Ok(()) };
+    pub(super) fn lead_list(&self, update: &mut Tx<'_>, node: &mut Inode, permissions: u16) -> Result<()> {
+        let Some(list) = self.list(&*update, node, ACCESS_LIST)? else { return Ok(()) };
         let list = list.with_mode(permissions).to_xattr();
         xattr::set(self, update, node, ACCESS_LIST, &list)
     }
 
     /// Sets an access control list as Linux does: the mode follows it, and one that says no more than the
     /// mode is not kept.
-    pub(super) fn follow_list(&self, update: &mut Update<'_>, node: &mut Inode, name: &[u8]) -> Result<()> {
-        if name != ACCESS_LIST || self.options.loading {
+    pub(super) fn follow_list(&self, update: &mut Tx<'_>, node: &mut Inode, name: &[u8]) -> Result<()> {
+        if name != ACCESS_LIST || self.session.options.loading {
             return Ok(());
         }
-        let Some(list) = self.list(update, node, ACCESS_LIST)? else { return Ok(()) };
+        let Some(list) = self.list(&*update, node, ACCESS_LIST)? else { return Ok(()) };
         store_permissions(node, node.mode() & 0o7000 | list.mode());
         if list.is_just_a_mode() { xattr::remove(self, update, node, ACCESS_LIST) } else { Ok(()) }
     }
@@ -310,13 +301,13 @@ impl Volume {
     fn change_inode(
         &self,
         number: InodeNumber,
-        verb: impl Fn(&mut Update<'_>, &mut Inode) -> Result<()>,
+        verb: impl Fn(&mut Tx<'_>, &mut Inode) -> Result<()>,
     ) -> Result<()> {
         self.change(|update| {
-            let mut node = self.load(number)?;
+            let mut node = self.load_in(update, number)?;
             rules::may(&node, Deed::Attributes)?;
             verb(update, &mut node)?;
-            self.touch(&mut node, &[TimeField::Change]);
+            update.touch(&mut node, &[TimeField::Change]);
             inode::store(update, &self.format, &self.space, &mut node)
         })
     }

@@ -47,7 +47,7 @@ impl Volume {
                 return done;
             }
         }
-        let file = self.delayed.enter(number);
+        let file = self.session.delayed.enter(number);
         let _alone = file.close();
         self.read_once(number, offset, buffer)
     }
@@ -64,7 +64,7 @@ impl Volume {
         let left = usize::try_from(plan.size.saturating_sub(offset)).unwrap_or(usize::MAX);
         let stored = left.min(buffer.len());
         self.fetch(number, &plan, offset, buffer.get_mut(..stored).unwrap_or_default())?;
-        let Some(file) = self.delayed.find(number) else { return Ok(stored) };
+        let Some(file) = self.session.delayed.find(number) else { return Ok(stored) };
         let state = file.state();
         let left = usize::try_from(state.pages.end().saturating_sub(offset)).unwrap_or(usize::MAX);
         let len = stored.max(left.min(buffer.len()));

@@ -10,23 +10,23 @@ use super::rules::{self, Deed};
 use crate::dir;
 use crate::error::{Error, Result};
 use crate::inode;
-use crate::txn::Update;
+use crate::tx::Tx;
 use crate::volume::Volume;
 
 impl Volume {
     /// The record of an inode as an update sees it.
-    pub(super) fn load_in(&self, update: &Update<'_>, number: InodeNumber) -> Result<Inode> {
+    pub(crate) fn load_in(&self, update: &Tx<'_>, number: InodeNumber) -> Result<Inode> {
         inode::load(update, &self.format, &self.space, number)
     }
 
     /// The record of a directory as an update sees it.
-    pub(super) fn load_directory_in(&self, update: &Update<'_>, number: InodeNumber) -> Result<Inode> {
+    pub(super) fn load_directory_in(&self, update: &Tx<'_>, number: InodeNumber) -> Result<Inode> {
         let inode = self.load_in(update, number)?;
         if file_type(&inode)? == FileType::Directory { Ok(inode) } else { Err(Error::NotDirectory) }
     }
 
     /// The record behind a name as an update sees it.
-    pub(super) fn child_in(&self, update: &Update<'_>, directory: &Inode, name: &[u8]) -> Result<Inode> {
+    pub(super) fn child_in(&self, update: &Tx<'_>, directory: &Inode, name: &[u8]) -> Result<Inode> {
         let found = dir::lookup(update, &self.format, directory, name)?;
         let (number, _) = found.ok_or(Error::NotFound)?;
         self.load_in(update, number)
@@ -69,7 +69,7 @@ impl Volume {
             let mut parent = self.load_directory_in(update, directory)?;
             let child = self.child_in(update, &parent, name)?;
             rules::may_remove_name(&parent, &child)?;
-            self.must_be_empty(&child)?;
+            self.must_be_empty(update, &child)?;
             dir::remove(self, update, &mut parent, name)?;
             lower_links(&mut parent);
             self.store_parent(update, &mut parent)?;
@@ -98,16 +98,16 @@ impl Volume {
             self.join_orphans(update, &mut child);
             inode::store(update, &self.format, &self.space, &mut child)?;
             // From inside the update: afterwards somebody else could see it unused.
-            if self.handles.pin(number) { Ok(number) } else { Err(Error::NotFound) }
+            if self.session.handles.pin(number) { Ok(number) } else { Err(Error::NotFound) }
         })?;
         Ok((number, Pin::held(self, number)))
     }
 
-    pub(super) fn must_be_empty(&self, child: &Inode) -> Result<()> {
+    pub(super) fn must_be_empty(&self, update: &Tx<'_>, child: &Inode) -> Result<()> {
         if file_type(child)? != FileType::Directory {
             return Err(Error::NotDirectory);
         }
-        match dir::entries(self, child.clone())?.next() {
+        match dir::entries_in(update, self, child.clone())?.next() {
             None => Ok(()),
             Some(Ok(_)) => Err(Error::NotEmpty),
             Some(Err(error)) => Err(error),
@@ -115,10 +115,10 @@ impl Volume {
     }
 
     /// A file lost one name; with the last it goes.
-    pub(super) fn lose_name<'v>(&'v self, update: &mut Update<'v>, mut child: Inode) -> Result<()> {
+    pub(super) fn lose_name<'v>(&'v self, update: &mut Tx<'v>, mut child: Inode) -> Result<()> {
         let links = child.links().saturating_sub(1);
         child.raw_mut().i_links_count.set(links);
-        self.touch(&mut child, &[TimeField::Change]);
+        update.touch(&mut child, &[TimeField::Change]);
         if links == 0 {
             return self.bury(update, child);
         }
@@ -126,9 +126,9 @@ impl Volume {
     }
 
     /// An empty directory lost its name.
-    pub(super) fn lose_directory<'v>(&'v self, update: &mut Update<'v>, mut child: Inode) -> Result<()> {
+    pub(super) fn lose_directory<'v>(&'v self, update: &mut Tx<'v>, mut child: Inode) -> Result<()> {
         child.raw_mut().i_links_count.set(0);
-        self.touch(&mut child, &[TimeField::Change]);
+        update.touch(&mut child, &[TimeField::Change]);
         self.bury(update, child)
     }
 }

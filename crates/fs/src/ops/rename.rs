@@ -13,7 +13,7 @@ use super::rules::{self, Deed};
 use crate::dir;
 use crate::error::{Error, Result};
 use crate::inode;
-use crate::txn::Update;
+use crate::tx::Tx;
 use crate::volume::Volume;
 
 /// What becomes of a file that has the new name already.
@@ -94,9 +94,9 @@ impl Volume {
         self.settle_directory(directory, name)?;
         self.settle_directory(new_directory, new_name)?;
         let replacing = self.rename_name(from, to, replace, whiteout)?;
-        if let Some(number) = replacing.filter(|number| self.handles.pin(*number)) {
+        if let Some(number) = replacing.filter(|number| self.session.handles.pin(*number)) {
             self.written_back(number);
-            self.handles.unpin(number);
+            self.session.handles.unpin(number);
         }
         Ok(())
     }
@@ -136,7 +136,7 @@ impl Volume {
 
     fn move_name<'v>(
         &'v self,
-        update: &mut Update<'v>,
+        update: &mut Tx<'v>,
         (from, to): (Name<'_>, Name<'_>),
         mut child: Inode,
         other: Option<Inode>,
@@ -156,7 +156,7 @@ impl Volume {
             }
             Some(other) => {
                 rules::may_remove_name(&target, other)?;
-                self.may_replace(&child, other)?;
+                self.may_replace(update, &child, other)?;
                 dir::retarget(self, update, &mut target, to.name, child.number(), kind)?;
                 if is_directory && from.directory == to.directory {
                     lower_links(&mut target);
@@ -177,7 +177,7 @@ impl Volume {
             self.set_parent(update, &mut child, to.directory)?;
         }
         self.store_parent(update, &mut parent)?;
-        self.touch(&mut child, &[TimeField::Change]);
+        update.touch(&mut child, &[TimeField::Change]);
         inode::store(update, &self.format, &self.space, &mut child)?;
         match other {
             None => Ok(()),
@@ -189,7 +189,7 @@ impl Volume {
     /// Lets a name that exists lead to a new whiteout.
     fn leave_whiteout(
         &self,
-        update: &mut Update<'_>,
+        update: &mut Tx<'_>,
         parent: &mut Inode,
         name: &[u8],
         attributes: Attributes,
@@ -203,7 +203,7 @@ impl Volume {
 
     fn exchange<'v>(
         &'v self,
-        update: &mut Update<'v>,
+        update: &mut Tx<'v>,
         from: Name<'_>,
         to: Name<'_>,
         child: Inode,
@@ -234,7 +234,7 @@ impl Volume {
             if file_type(&moved)? == FileType::Directory && from.directory != to.directory {
                 self.set_parent(update, &mut moved, place.directory)?;
             }
-            self.touch(&mut moved, &[TimeField::Change]);
+            update.touch(&mut moved, &[TimeField::Change]);
             inode::store(update, &self.format, &self.space, &mut moved)?;
         }
         Ok(())
@@ -242,7 +242,7 @@ impl Volume {
 
     /// Where order counts: sees to it that two names switch at once. Two blocks can't, and one after the other would
     /// leave a file without a name in between; but both switch with the record of a directory that they move in.
-    fn bring_together(&self, update: &mut Update<'_>, one: Name<'_>, other: Name<'_>) -> Result<()> {
+    fn bring_together(&self, update: &mut Tx<'_>, one: Name<'_>, other: Name<'_>) -> Result<()> {
         if one.directory != other.directory {
             let problem = "soft updates can't exchange names of two directories, or leave a whiteout in another one: no single write switches both, \
                            and a crash between two would leave a file without a name";
@@ -258,7 +258,7 @@ impl Volume {
         inode::store(update, &self.format, &self.space, &mut directory)
     }
 
-    fn set_parent(&self, update: &mut Update<'_>, child: &mut Inode, parent: InodeNumber) -> Result<()> {
+    fn set_parent(&self, update: &mut Tx<'_>, child: &mut Inode, parent: InodeNumber) -> Result<()> {
         dir::retarget(self, update, child, b"..", parent, FileType::Directory).map(|_| ())
     }
 
@@ -266,7 +266,7 @@ impl Volume {
     /// into a tree of another project.
     fn may_come_to(
         &self,
-        update: &Update<'_>,
+        update: &Tx<'_>,
         target: &Inode,
         child: &Inode,
         from: Name<'_>,
@@ -284,18 +284,18 @@ impl Volume {
         Ok(())
     }
 
-    fn may_replace(&self, child: &Inode, other: &Inode) -> Result<()> {
+    fn may_replace(&self, update: &Tx<'_>, child: &Inode, other: &Inode) -> Result<()> {
         let is_directory = |inode| Ok::<_, Error>(file_type(inode)? == FileType::Directory);
         match (is_directory(child)?, is_directory(other)?) {
             (true, false) => Err(Error::NotDirectory),
             (false, true) => Err(Error::IsDirectory),
-            (true, true) => self.must_be_empty(other),
+            (true, true) => self.must_be_empty(update, other),
             (false, false) => Ok(()),
         }
     }
 
     /// Whether a directory is another one or lies below it, by the `..` up to the root.
-    fn is_below(&self, update: &Update<'_>, directory: InodeNumber, top: InodeNumber) -> Result<bool> {
+    fn is_below(&self, update: &Tx<'_>, directory: InodeNumber, top: InodeNumber) -> Result<bool> {
         let mut seen = HashSet::new();
         let mut here = directory;
         while here != InodeNumber::ROOT {

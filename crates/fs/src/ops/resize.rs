@@ -12,7 +12,7 @@ use super::write::WriteOptions;
 use crate::dirty::{Growth, Reason};
 use crate::error::{Error, Result};
 use crate::map::{self, Segment, Segments, State};
-use crate::txn::Update;
+use crate::tx::Tx;
 use crate::volume::Volume;
 use crate::{file, inline, inode};
 
@@ -79,7 +79,7 @@ impl Volume {
     /// structures; the device's failure.
     pub fn truncate(&self, number: InodeNumber, size: u64) -> Result<()> {
         self.may_reshape(number, Deed::Truncate, WriteOptions::default())?;
-        let file = self.delayed.enter(number);
+        let file = self.session.delayed.enter(number);
         let _alone = file.close();
         let done = self.change_file(number, |update, node| {
             rules::may(node, Deed::Truncate)?;
@@ -91,7 +91,7 @@ impl Volume {
         }
         let mut state = file.state();
         let was_longer = state.pages.end() > size;
-        self.delayed.change(&file, &mut state, self.now(), |pages| pages.cut(size));
+        self.session.delayed.change(&file, &mut state, self.now(), |pages| pages.cut(size));
         if state.pages.is_empty() {
             (state.promise, state.clusters, state.growth) = (None, 0, Growth::default());
         }
@@ -110,7 +110,7 @@ impl Volume {
         })?;
         self.cut_in_steps(number, file::blocks_of(&self.format, size))?;
         self.change(|update| {
-            let mut node = self.load(number)?;
+            let mut node = self.load_in(update, number)?;
             if node.links() == 0 {
                 return Ok(());
             }
@@ -122,7 +122,7 @@ impl Volume {
 
     /// Keeps a file to the caller, with nothing of it delayed.
     pub(super) fn alone<T>(&self, number: InodeNumber, verb: impl FnOnce() -> Result<T>) -> Result<T> {
-        let file = self.delayed.enter(number);
+        let file = self.session.delayed.enter(number);
         let _alone = file.close();
         self.flush_shared(&file, Reason::Asked)?;
         verb()
@@ -282,10 +282,10 @@ impl Volume {
     fn change_file<'v>(
         &'v self,
         number: InodeNumber,
-        verb: impl Fn(&mut Update<'v>, &mut Inode) -> Result<()>,
+        verb: impl Fn(&mut Tx<'v>, &mut Inode) -> Result<()>,
     ) -> Result<()> {
         self.change(|update| {
-            let mut node = self.load(number)?;
+            let mut node = self.load_in(update, number)?;
             match file_type(&node)? {
                 FileType::Regular => {}
                 FileType::Directory => return Err(Error::IsDirectory),
@@ -294,7 +294,7 @@ impl Volume {
             let before = node.clone();
             verb(update, &mut node)?;
             if node != before {
-                self.touch(&mut node, &[TimeField::Modify, TimeField::Change]);
+                update.touch(&mut node, &[TimeField::Modify, TimeField::Change]);
             }
             self.note_size(node.size());
             self.note_map(&node);
@@ -303,7 +303,7 @@ impl Volume {
     }
 
     /// Cuts or lengthens a file. The bytes that its last block holds behind its end become zeros.
-    pub(super) fn resize(&self, update: &mut Update<'_>, node: &mut Inode, size: u64) -> Result<()> {
+    pub(super) fn resize(&self, update: &mut Tx<'_>, node: &mut Inode, size: u64) -> Result<()> {
         let limit = file::size_limit(&self.format, node);
         if size > limit {
             return Err(Error::FileTooLarge(format!("{size} bytes, at most {limit}")));
@@ -323,7 +323,7 @@ impl Volume {
     }
 
     /// Sets the size of a file whose blocks behind it are gone, or go soon.
-    fn set_end(&self, update: &mut Update<'_>, node: &mut Inode, size: u64) -> Result<()> {
+    fn set_end(&self, update: &mut Tx<'_>, node: &mut Inode, size: u64) -> Result<()> {
         if size < node.size() {
             let block = u64::from(self.format.geometry.block_size.bytes());
             file::zero_mapped(self, update, node, size, size.next_multiple_of(block))?;
@@ -356,7 +356,7 @@ impl Volume {
 
     /// Takes space for the holes of a range. Little by little behind the end is how a file grows; who knows its
     /// size says it at once.
-    fn preallocate(&self, update: &mut Update<'_>, node: &mut Inode, offset: u64, end: u64) -> Result<()> {
+    fn preallocate(&self, update: &mut Tx<'_>, node: &mut Inode, offset: u64, end: u64) -> Result<()> {
         let (_, (mut at, stop)) = self.blocks_in(offset, end);
         let mut ahead = file::Ahead::default();
         let growing = offset == node.size() && end - offset < LITTLE;
@@ -375,7 +375,7 @@ impl Volume {
         Ok(())
     }
 
-    fn punch(&self, update: &mut Update<'_>, node: &mut Inode, offset: u64, end: u64) -> Result<()> {
+    fn punch(&self, update: &mut Tx<'_>, node: &mut Inode, offset: u64, end: u64) -> Result<()> {
         let block = u64::from(self.format.geometry.block_size.bytes());
         let end = end.min(node.size().next_multiple_of(block));
         if offset >= end {
@@ -388,7 +388,7 @@ impl Volume {
         self.zero_edges(update, node, offset, end)
     }
 
-    fn zero(&self, update: &mut Update<'_>, node: &mut Inode, offset: u64, end: u64) -> Result<()> {
+    fn zero(&self, update: &mut Tx<'_>, node: &mut Inode, offset: u64, end: u64) -> Result<()> {
         self.preallocate(update, node, offset, end)?;
         let (inner, _) = self.blocks_in(offset, end);
         if inner.0 < inner.1 {
@@ -398,7 +398,7 @@ impl Volume {
     }
 
     /// Zeros in the parts of blocks at both ends of a range.
-    fn zero_edges(&self, update: &mut Update<'_>, node: &Inode, offset: u64, end: u64) -> Result<()> {
+    fn zero_edges(&self, update: &mut Tx<'_>, node: &Inode, offset: u64, end: u64) -> Result<()> {
         let log2 = self.format.geometry.block_size.log2();
         let ((from, to), _) = self.blocks_in(offset, end);
         if from > to {
@@ -419,7 +419,7 @@ impl Volume {
         Ok((offset >> log2, len >> log2))
     }
 
-    fn collapse(&self, update: &mut Update<'_>, node: &mut Inode, offset: u64, end: u64) -> Result<()> {
+    fn collapse(&self, update: &mut Tx<'_>, node: &mut Inode, offset: u64, end: u64) -> Result<()> {
         let (from, count) = self.whole_units(offset, end - offset)?;
         if end >= node.size() {
             return Err(Error::Invalid("the range reaches the end of the file: truncate it instead".into()));
@@ -429,7 +429,7 @@ impl Volume {
         Ok(())
     }
 
-    fn spread(&self, update: &mut Update<'_>, node: &mut Inode, offset: u64, len: u64) -> Result<()> {
+    fn spread(&self, update: &mut Tx<'_>, node: &mut Inode, offset: u64, len: u64) -> Result<()> {
         let (from, count) = self.whole_units(offset, len)?;
         if offset >= node.size() {
             return Err(Error::Invalid("the range begins behind the end of the file".into()));

@@ -13,7 +13,7 @@ use crate::dirty::DirtyFile;
 use crate::error::{Error, Result};
 use crate::file;
 use crate::map::{self, Segments, State};
-use crate::txn::Update;
+use crate::tx::Tx;
 use crate::volume::Volume;
 
 /// An unwritten extent: its file blocks, and the disk block of the first.
@@ -39,7 +39,7 @@ impl Volume {
     /// along. A broken map; the device's failure.
     pub(super) fn set_written_sparing(
         &self,
-        update: &mut Update<'_>,
+        update: &mut Tx<'_>,
         node: &mut Inode,
         file: &DirtyFile,
         written: (u64, u64),
@@ -70,7 +70,7 @@ impl Volume {
     /// Splits an extent, whose blocks from `from` on the map may take for that. Those it did not take come back.
     fn split_on_loan(
         &self,
-        update: &mut Update<'_>,
+        update: &mut Tx<'_>,
         node: &mut Inode,
         file: &DirtyFile,
         (extent, from): (Unwritten, u64),
@@ -88,7 +88,7 @@ impl Volume {
     /// does not take is freed.
     fn cut_on_loan(
         &self,
-        update: &mut Update<'_>,
+        update: &mut Tx<'_>,
         node: &mut Inode,
         (extent, stop): (Unwritten, u64),
     ) -> Result<()> {
@@ -100,7 +100,7 @@ impl Volume {
     }
 
     /// The unwritten extent that holds a file block.
-    fn extent_around(&self, update: &Update<'_>, node: &Inode, block: u64) -> Result<Option<Unwritten>> {
+    fn extent_around(&self, update: &Tx<'_>, node: &Inode, block: u64) -> Result<Option<Unwritten>> {
         let before = block.saturating_sub(u64::from(ondisk::extent::MAX_UNWRITTEN));
         for segment in Segments::new(update, &self.format, node, before, 1 << 32) {
             let segment = segment?;

@@ -57,7 +57,7 @@ impl Volume {
         if !options.taken && !data.is_empty() {
             self.lose_privileges_first(number, options.drop_special_bits)?;
         }
-        let file = self.delayed.enter(number);
+        let file = self.session.delayed.enter(number);
         let mut tried = 1;
         loop {
             let settlements = self.space.settlements();
@@ -71,9 +71,9 @@ impl Volume {
         if self.order.syncs_data() {
             return self.sync_inode(number, false);
         }
-        if self.delayed.is_on() && self.delayed.is_over() {
+        if self.session.delayed.is_on() && self.session.delayed.is_over() {
             // The bytes of this write are taken; other files' troubles are told to whoever syncs them.
-            let _ = self.write_back_bytes(self.delayed.excess());
+            let _ = self.write_back_bytes(self.session.delayed.excess());
         }
         Ok(())
     }
@@ -105,8 +105,8 @@ impl Volume {
             return Ok(());
         }
         self.change(|update| {
-            let mut node = self.load(number)?;
-            self.touch(&mut node, &[TimeField::Modify, TimeField::Change]);
+            let mut node = self.load_in(update, number)?;
+            update.touch(&mut node, &[TimeField::Modify, TimeField::Change]);
             inode::store(update, &self.format, &self.space, &mut node)
         })
     }
@@ -133,7 +133,7 @@ impl Volume {
         } else {
             let _shared = file.share();
             self.hold(file, offset, data, true)?;
-            if self.delayed.is_on() { Ok(()) } else { self.flush_shared(file, Reason::Asked) }
+            if self.session.delayed.is_on() { Ok(()) } else { self.flush_shared(file, Reason::Asked) }
         }
     }
 
@@ -148,7 +148,7 @@ impl Volume {
     fn write_inside(&self, number: InodeNumber, offset: u64, data: &[u8]) -> Result<()> {
         let hint = file::WriteHint { end: offset + data.len() as u64, growing: true };
         self.change(|update| {
-            let mut node = self.load(number)?;
+            let mut node = self.load_in(update, number)?;
             let complete = offset == 0 && node.size() == 0;
             let mut ahead = file::Ahead::default();
             file::write_at_any(self, update, &mut node, &mut ahead, (offset, data), &hint, complete)?;
@@ -164,7 +164,7 @@ impl Volume {
         self.hold(file, offset, data, false)?;
         let done = self.flush_shared(file, Reason::Asked);
         if done.is_err() {
-            self.delayed.drop_bytes(file);
+            self.session.delayed.drop_bytes(file);
         }
         done
     }
@@ -202,8 +202,8 @@ impl Volume {
                 self.promise_space(&mut state, &node, &holes)?;
             }
             let extends = offset + data.len() as u64 > node.size().max(state.pages.end());
-            self.delayed.note_write(&mut state, data.len() as u64, extends);
-            self.delayed.change(file, &mut state, self.now(), |pages| {
+            self.session.delayed.note_write(&mut state, data.len() as u64, extends);
+            self.session.delayed.change(file, &mut state, self.now(), |pages| {
                 for (block, contents) in &old {
                     pages.fill(*block, contents);
                 }
@@ -256,7 +256,7 @@ impl Volume {
         let wanted = state.clusters + clusters + map::blocks_needed_at_most(&self.format, node, blocks, runs);
         let held = state.promise.as_ref().map_or(0, placement::Promise::count);
         if clusters > 0 && wanted > held {
-            let more = self.space.promise(wanted - held)?;
+            let more = self.space.promise(wanted - held, self.context().spared)?;
             match &mut state.promise {
                 Some(promise) => promise.join(more),
                 none => *none = Some(more),
@@ -278,7 +278,7 @@ impl Volume {
     /// What a file that is opened now has heard of write-backs that failed, for [`Volume::sync_opened`].
     #[must_use]
     pub fn heard(&self, number: InodeNumber) -> Heard {
-        self.delayed.find(number).map_or_else(Heard::default, |file| file.state().failures.heard())
+        self.session.delayed.find(number).map_or_else(Heard::default, |file| file.state().failures.heard())
     }
 
     /// Makes an open file stable. Bytes that were taken and could not be written back are told as lost to each
@@ -295,7 +295,7 @@ impl Volume {
         number: InodeNumber,
         tell: impl FnOnce(&mut Failures) -> Option<Error>,
     ) -> Result<()> {
-        if let Some(file) = self.delayed.find(number) {
+        if let Some(file) = self.session.delayed.find(number) {
             let done = {
                 let _shared = file.share();
                 self.flush_shared(&file, Reason::Asked)
@@ -324,16 +324,16 @@ impl Volume {
     /// # Errors
     /// As [`Volume::pin`].
     pub fn retain(&self, number: InodeNumber) -> Result<()> {
-        if self.handles.pin(number) { Ok(()) } else { Err(Error::NotFound) }
+        if self.session.handles.pin(number) { Ok(()) } else { Err(Error::NotFound) }
     }
 
     /// So many users of an inode less. What was set aside for a file to grow into is free again after the last; bytes
     /// that wait take their places in it first. If they can't, who syncs the file is told. Says whether it was the last.
     pub fn release(&self, number: InodeNumber, times: u64) -> bool {
         let mut last = false;
-        (0..times).for_each(|_| last |= self.handles.unpin(number));
+        (0..times).for_each(|_| last |= self.session.handles.unpin(number));
         if last {
-            if self.delayed.end(number) {
+            if self.session.delayed.end(number) {
                 self.written_back(number);
             }
             self.space.closed(number);

@@ -78,7 +78,7 @@ impl Space {
         if writing.inodes.is_used(index).is_none()
             && let Some((group, _)) = writing.format.geometry.locate_inode(number)
         {
-            self.load_inode_bitmap(writing, group)?;
+            self.load_inode_bitmap(writing, &*update, group)?;
         }
         if writing.inodes.is_used(index) != Some(true) || lock(&writing.ledger).is_leaving_inode(index) {
             return Ok(false);

@@ -8,7 +8,6 @@
 //! `system.data` holds inline contents; it belongs to [`crate::inline`] and is never listed.
 
 mod layout;
-mod shared;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -26,7 +25,6 @@ use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::volume::Volume;
 
-pub(crate) use shared::AttributeBlocks;
 pub(crate) use store::{release_all, remove, set, set_all};
 
 /// The name of the attribute behind [`NameIndex::SYSTEM`] that holds inline contents.

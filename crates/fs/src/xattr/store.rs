@@ -11,7 +11,7 @@ use super::{Stored, StoredValue, stored, value_inode};
 use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};
 use crate::format::Format;
-use crate::txn::Update;
+use crate::tx::Tx;
 use crate::volume::Volume;
 
 /// Checks a whole name and a value, and brings them into the form of the disk. `None` for an access
@@ -55,7 +55,7 @@ fn is_settable(attribute: &Stored) -> bool {
 /// A name or value that the format can't hold; [`Error::XattrsTooLarge`]; no space.
 pub(crate) fn set_all(
     volume: &Volume,
-    update: &mut Update<'_>,
+    update: &mut Tx<'_>,
     inode: &mut Inode,
     attributes: &[(Vec<u8>, Vec<u8>)],
 ) -> Result<()> {
@@ -81,7 +81,7 @@ pub(crate) fn set_all(
 /// As [`set_all`].
 pub(crate) fn set(
     volume: &Volume,
-    update: &mut Update<'_>,
+    update: &mut Tx<'_>,
     inode: &mut Inode,
     name: &[u8],
     value: &[u8],
@@ -102,7 +102,7 @@ pub(crate) fn set(
 ///
 /// # Errors
 /// [`Error::NotFound`]; names that can't be set; otherwise as [`set_all`].
-pub(crate) fn remove(volume: &Volume, update: &mut Update<'_>, inode: &mut Inode, name: &[u8]) -> Result<()> {
+pub(crate) fn remove(volume: &Volume, update: &mut Tx<'_>, inode: &mut Inode, name: &[u8]) -> Result<()> {
     let old = stored(&*update, volume, inode)?;
     let mut list = old.clone();
     list.retain(|attribute| attribute.full_name() != name || !is_settable(attribute));
@@ -160,7 +160,7 @@ fn choose(format: &Format, inode: &Inode, list: &[Stored]) -> Result<Vec<Choice>
 
 fn write(
     volume: &Volume,
-    update: &mut Update<'_>,
+    update: &mut Tx<'_>,
     inode: &mut Inode,
     old: &[Stored],
     mut list: Vec<Stored>,
@@ -194,12 +194,7 @@ fn write(
 
 /// The value inodes that an inode refers to by itself or by a block of its own, and no longer will. A
 /// shared block keeps its references.
-fn lost_values(
-    volume: &Volume,
-    update: &Update<'_>,
-    inode: &Inode,
-    list: &[Stored],
-) -> Result<Vec<InodeNumber>> {
+fn lost_values(volume: &Volume, update: &Tx<'_>, inode: &Inode, list: &[Stored]) -> Result<Vec<InodeNumber>> {
     let mut own: Vec<Stored> = xattr::in_inode(inode)?.iter().map(Stored::of).collect();
     if let Some(block) = super::attribute_block(&volume.format, inode)? {
         let bytes = update.read(block, Role::Attributes)?;
@@ -219,7 +214,7 @@ fn lost_values(
 ///
 /// # Errors
 /// Attributes that break the format's rules; blocks that are not theirs to free.
-pub(crate) fn release_all(volume: &Volume, update: &mut Update<'_>, inode: &Inode) -> Result<()> {
+pub(crate) fn release_all(volume: &Volume, update: &mut Tx<'_>, inode: &Inode) -> Result<()> {
     let lost = lost_values(volume, update, inode, &[])?;
     if let Some(block) = super::attribute_block(&volume.format, inode)? {
         leave_block(volume, update, block)?;
@@ -228,14 +223,14 @@ pub(crate) fn release_all(volume: &Volume, update: &mut Update<'_>, inode: &Inod
 }
 
 /// One user less of an attribute block; the last frees it.
-fn leave_block(volume: &Volume, update: &mut Update<'_>, block: Block) -> Result<()> {
+fn leave_block(volume: &Volume, update: &mut Tx<'_>, block: Block) -> Result<()> {
     let bytes = update.read(block, Role::Attributes)?;
     let references = xattr::in_block(block, &bytes)?.0.h_refcount.get();
     if references > 1 {
         xattr::set_references(update.edit(block, Role::Attributes)?, references - 1);
         return Ok(());
     }
-    volume.attribute_blocks.forget(block);
+    volume.session.attribute_blocks.forget(block);
     volume.space.free_metadata(update, block)?;
     Ok(())
 }
@@ -261,12 +256,7 @@ fn misfit(place: &str) -> Error {
 
 /// Brings the attributes that did not fit into the inode into a block: the one it has, where nobody
 /// shares it; an equal one; or a new one.
-fn write_block(
-    volume: &Volume,
-    update: &mut Update<'_>,
-    inode: &mut Inode,
-    entries: &[Entry<'_>],
-) -> Result<()> {
+fn write_block(volume: &Volume, update: &mut Tx<'_>, inode: &mut Inode, entries: &[Entry<'_>]) -> Result<()> {
     let old = super::attribute_block(&volume.format, inode)?;
     if entries.is_empty() && old.is_none() {
         return Ok(());
@@ -282,7 +272,7 @@ fn write_block(
         }
         if references == 1 && update.is_own(block) {
             update.edit(block, Role::Attributes)?.copy_from_slice(&fresh);
-            volume.attribute_blocks.remember(update, block, &fresh);
+            remember(update, block, &fresh);
             return Ok(());
         }
         if bytes.get(xattr::HEADER_LEN..) == fresh.get(xattr::HEADER_LEN..) {
@@ -301,14 +291,14 @@ fn write_block(
         return Ok(());
     }
     let may_share = update.order().shares_attribute_blocks();
-    let shared = if may_share { volume.attribute_blocks.share(update, &fresh)? } else { None };
+    let shared = if may_share { share(update, &fresh)? } else { None };
     let block = match shared {
         Some(block) => block,
         None => {
             let (block, _) =
                 volume.space.allocate_metadata(update, volume.space.home(&volume.format, inode.number()))?;
             update.create(block, Role::Attributes).copy_from_slice(&fresh);
-            volume.attribute_blocks.remember(update, block, &fresh);
+            remember(update, block, &fresh);
             block
         }
     };
@@ -320,4 +310,24 @@ fn write_block(
 fn holds(inode: &Inode, entries: &[Entry<'_>], kept: &Entry<'_>) -> Result<bool> {
     let same = |entry: &Entry<'_>| entry.value == kept.value;
     Ok(entries.iter().any(same) || xattr::in_inode(inode)?.iter().any(same))
+}
+
+/// Takes one more reference to a known block with the same entries as `fresh`.
+fn share(update: &mut Tx<'_>, fresh: &[u8]) -> Result<Option<Block>> {
+    let Some(block) = update.session.attribute_blocks.like(fresh) else { return Ok(None) };
+    let bytes = update.read(block, Role::Attributes)?;
+    let references = xattr::in_block(block, &bytes)?.0.h_refcount.get();
+    let equal = bytes.get(xattr::HEADER_LEN..) == fresh.get(xattr::HEADER_LEN..);
+    if !equal || references >= xattr::REFERENCES_MAX {
+        return Ok(None);
+    }
+    xattr::set_references(update.edit(block, Role::Attributes)?, references + 1);
+    Ok(Some(block))
+}
+
+/// Remembers a block that this update fills with `fresh`, once it is committed.
+fn remember(update: &mut Tx<'_>, block: Block, fresh: &[u8]) {
+    let known = &update.session.attribute_blocks;
+    known.forget(block);
+    update.on_commit(known.remember(block, fresh));
 }

@@ -14,7 +14,7 @@ use placement::InodeRequest;
 use crate::error::{Error, Result};
 use crate::file::{self, Ahead, WriteHint};
 use crate::map;
-use crate::txn::Update;
+use crate::tx::Tx;
 use crate::volume::Volume;
 
 /// Permissions of value inodes, as Linux makes them: nobody opens them by name.
@@ -51,7 +51,7 @@ fn is_of_lustre(owner: &Inode, inode: &Inode) -> bool {
 /// Puts a value into a new inode with one reference; returns the inode and the hash of the value.
 pub(super) fn create(
     volume: &Volume,
-    update: &mut Update<'_>,
+    update: &mut Tx<'_>,
     owner: &Inode,
     value: &[u8],
 ) -> Result<(InodeNumber, u32)> {
@@ -81,7 +81,7 @@ pub(super) fn create(
 }
 
 /// Counts one more attribute that refers to a value inode.
-pub(super) fn add_reference(volume: &Volume, update: &mut Update<'_>, number: InodeNumber) -> Result<()> {
+pub(super) fn add_reference(volume: &Volume, update: &mut Tx<'_>, number: InodeNumber) -> Result<()> {
     let mut inode = crate::inode::load(&*update, &volume.format, &volume.space, number)?;
     let raw = inode.raw_mut();
     let references = join_u64(raw.i_ctime.get(), raw.i_version_lo.get()).saturating_add(1);
@@ -91,7 +91,7 @@ pub(super) fn add_reference(volume: &Volume, update: &mut Update<'_>, number: In
 }
 
 /// Counts one attribute less that refers to a value inode; the last one frees it.
-pub(super) fn drop_reference(volume: &Volume, update: &mut Update<'_>, number: InodeNumber) -> Result<()> {
+pub(super) fn drop_reference(volume: &Volume, update: &mut Tx<'_>, number: InodeNumber) -> Result<()> {
     let mut inode = crate::inode::load(&*update, &volume.format, &volume.space, number)?;
     if !inode.flags().contains(InodeFlags::EA_INODE) || inode.file_type() != Some(FileType::Regular) {
         let text = format!("value in inode {number}: not an inode for values");

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::map::{self, NewRun};
 use crate::options::OpenOptions;
 use crate::space::{Descriptors, clusters, rebook};
-use crate::txn::Update;
+use crate::tx::Tx;
 use crate::volume::Volume;
 use crate::{dir, inline, inode, xattr};
 
@@ -41,13 +41,13 @@ pub(super) fn apply(mut wanted: Wanted, device: &Arc<Overlay>) -> Result<()> {
         volume.change(|update| rename(&volume, update, *parent, names, is_new, subdirectories))?;
     }
     for (number, _) in wanted.nodes.iter().filter(|(_, node)| node.links == 0 && !node.is_listed) {
-        let going = |update: &Update<'_>| inode::load(update, &volume.format, &volume.space, *number);
+        let going = |update: &Tx<'_>| inode::load(update, &volume.format, &volume.space, *number);
         volume.change(|update| volume.destroy(update, going(update)?))?;
     }
     volume.close()
 }
 
-fn store<'v>(volume: &'v Volume, update: &mut Update<'v>, node: &Node) -> Result<()> {
+fn store<'v>(volume: &'v Volume, update: &mut Tx<'v>, node: &Node) -> Result<()> {
     let mut inode = node.inode.clone();
     if let Some(former) = &node.former {
         xattr::release_all(volume, update, former)?;
@@ -70,7 +70,7 @@ fn store<'v>(volume: &'v Volume, update: &mut Update<'v>, node: &Node) -> Result
 
 fn fill<'v>(
     volume: &'v Volume,
-    update: &mut Update<'v>,
+    update: &mut Tx<'v>,
     inode: &mut Inode,
     contents: &Contents,
 ) -> Result<()> {
@@ -120,7 +120,7 @@ fn empty_map(volume: &Volume, inode: &mut Inode) -> Result<()> {
 /// Brings a directory's names to what they are in the end.
 fn rename<'v>(
     volume: &'v Volume,
-    update: &mut Update<'v>,
+    update: &mut Tx<'v>,
     parent: InodeNumber,
     names: &[Name],
     is_new: bool,

@@ -29,7 +29,7 @@ use crate::error::{Error, Result};
 use crate::locks::lock;
 use crate::order::Survey;
 use crate::space::Marked;
-use crate::txn::Update;
+use crate::tx::Tx;
 use crate::volume::Volume;
 use stages::Stage;
 
@@ -202,7 +202,7 @@ impl Volume {
     }
 
     /// An update of reclaiming. What it needs may be what it has just freed.
-    fn reclaiming_update<'v>(&'v self, mut verb: impl FnMut(&mut Update<'v>) -> Result<()>) -> Result<()> {
+    fn reclaiming_update<'v>(&'v self, mut verb: impl FnMut(&mut Tx<'v>) -> Result<()>) -> Result<()> {
         match self.perform(&mut verb) {
             Err(Error::NoSpace) => {
                 self.sync_metadata()?;

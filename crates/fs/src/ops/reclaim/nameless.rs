@@ -16,7 +16,7 @@ use crate::inode;
 use crate::ops::attrs::file_type;
 use crate::ops::remove::lower_links;
 use crate::order::is_used;
-use crate::txn::Update;
+use crate::tx::Tx;
 use crate::volume::Volume;
 
 /// Names of a directory that are taken out before others are looked for.
@@ -28,7 +28,7 @@ impl Volume {
         let number = node.number();
         is_used(node.bytes())
             && self.surveyed(|survey| survey.knows(number) && survey.names(number) == 0)
-            && self.handles.orphan(number).is_none()
+            && self.session.handles.orphan(number).is_none()
     }
 
     /// Begins to free an inode, if it has no name.
@@ -70,7 +70,7 @@ impl Volume {
                 return Ok(());
             }
             if file_type(&node)? == FileType::Directory {
-                self.must_be_empty(&node)?;
+                self.must_be_empty(update, &node)?;
             }
             node.raw_mut().i_links_count.set(0);
             self.bury(update, node)
@@ -119,7 +119,7 @@ impl Volume {
     /// Takes a name out of a directory, and its inode away if it has no other.
     pub(super) fn take_name<'v>(
         &'v self,
-        update: &mut Update<'v>,
+        update: &mut Tx<'v>,
         directory: InodeNumber,
         name: &[u8],
         child: Inode,

@@ -15,7 +15,7 @@ use crate::inode;
 use crate::ops::attrs::file_type;
 use crate::ops::remove::lower_links;
 use crate::order::is_used;
-use crate::txn::Update;
+use crate::tx::Tx;
 use crate::volume::Volume;
 
 /// What is done now.
@@ -193,7 +193,7 @@ impl Volume {
     /// Of several names of a directory one stays: where its `..` leads, or the first.
     fn keep_one_name<'v>(
         &'v self,
-        update: &mut Update<'v>,
+        update: &mut Tx<'v>,
         number: InodeNumber,
         parents: &BTreeSet<InodeNumber>,
     ) -> Result<()> {
@@ -233,12 +233,7 @@ impl Volume {
     }
 
     /// The `..` of a directory leads where its name is.
-    fn correct_parent(
-        &self,
-        update: &mut Update<'_>,
-        number: InodeNumber,
-        parent: InodeNumber,
-    ) -> Result<()> {
+    fn correct_parent(&self, update: &mut Tx<'_>, number: InodeNumber, parent: InodeNumber) -> Result<()> {
         let mut child = self.load_in(update, number)?;
         if file_type_if_used(&child) != Some(FileType::Directory) {
             return Ok(());
