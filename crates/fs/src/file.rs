@@ -366,7 +366,7 @@ impl ContentsMut<'_, '_> {
             directory: session.handles.directory_of(self.inode.number()),
             growing: hint.growing && !session.is_loading(),
         };
-        self.tx.space.reserve_data(&request, self.tx.account())
+        self.tx.space.reserve_data(self.tx, &request)
     }
 
     /// Where new data would best begin: behind the block before it, else in the inode's group.

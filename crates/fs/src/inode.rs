@@ -8,7 +8,7 @@ use ondisk::units::{Block, InodeNumber};
 
 use crate::cache::Role;
 use crate::error::{Error, Result};
-use crate::phased::{self, Tally};
+use crate::order::{self, Facts, Tally};
 use crate::tx::{Tx, View};
 
 impl View<'_> {
@@ -55,19 +55,19 @@ impl Tx<'_> {
         self.format.sealer.seal_inode(inode);
         self.note_changed(inode.number());
         let (block, role, offset) = self.view().record(inode.number())?;
-        let is_ordered = self.is_ordered();
+        let takes_notes = self.order().takes_notes();
         let table = self.edit(block, role)?;
         let Some(record) = table.get_mut(offset..offset + inode.bytes().len()) else { return Ok(()) };
-        let was = if is_ordered { phased::facts(record) } else { phased::Facts::default() };
+        let was = if takes_notes { order::facts(record) } else { Facts::default() };
         record.copy_from_slice(inode.bytes());
-        let (inode, is) = (inode.number(), phased::facts(inode.bytes()));
+        let (inode, is) = (inode.number(), order::facts(inode.bytes()));
         if was != is {
             self.note(|notes| notes.tally(Tally::Record { inode, was, is }));
         }
         Ok(())
     }
 
-    /// Whether the device knows an inode as one in use, whatever this epoch does to it.
+    /// Whether the device knows an inode as one in use, whatever the changes that are not committed do to it.
     ///
     /// # Errors
     /// A number behind the last inode; the device's failure.
@@ -75,7 +75,7 @@ impl Tx<'_> {
         let (block, role, offset) = self.view().record(number)?;
         let before = self.before(block, role)?;
         let size = usize::from(self.format.geometry.inode_size);
-        let record = |before: &[u8]| phased::is_used(before.get(offset..offset + size).unwrap_or_default());
+        let record = |before: &[u8]| order::is_used(before.get(offset..offset + size).unwrap_or_default());
         Ok(before.is_some_and(|before| record(&before)))
     }
 

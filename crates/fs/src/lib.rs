@@ -38,8 +38,10 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+mod attempt;
 mod bits;
 mod cache;
+mod context;
 pub mod check;
 pub mod device;
 mod dir;
@@ -51,13 +53,16 @@ mod handles;
 mod inline;
 mod inode;
 pub mod journal;
+mod locks;
 mod map;
 pub mod mkfs;
+mod opening;
 mod ops;
 mod options;
-mod phased;
+mod order;
 pub mod quota;
 mod ranges;
+mod role;
 mod session;
 mod space;
 mod steady;

@@ -35,17 +35,6 @@ pub enum Ordering {
     Async,
 }
 
-impl Ordering {
-    pub(crate) fn is_phased(self) -> bool {
-        matches!(self, Ordering::Softdep | Ordering::Normal | Ordering::Sync)
-    }
-
-    /// Whether each change is stable when it returns.
-    pub(crate) fn is_each(self) -> bool {
-        matches!(self, Ordering::Normal | Ordering::Sync)
-    }
-}
-
 /// How to open a volume.
 #[derive(Clone, Debug, Default)]
 pub struct OpenOptions {

@@ -8,22 +8,17 @@ use std::io;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use ondisk::inode::{Inode, TimeField, Timestamp};
+use ondisk::inode::{Inode, TimeField};
 use ondisk::units::{Block, ClusterRun};
 
 use crate::cache::{Blocks, Cache, Role};
+use crate::context::Context;
 use crate::error::Result;
 use crate::format::Format;
+use crate::order::Order;
 use crate::session::Session;
 use crate::space::Space;
 use crate::txn::Update;
-
-/// On whose terms a verb is done.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Context {
-    /// The time that changes get.
-    pub(crate) now: Timestamp,
-}
 
 /// A volume as a reader sees it: from the cache, or with the changes of an update.
 #[derive(Clone, Copy)]
@@ -52,12 +47,13 @@ impl<'a> View<'a> {
 impl<'v> Tx<'v> {
     pub(crate) fn new(
         cache: &'v Cache,
+        order: &'v Order,
         format: &'v Format,
         space: &'v Space,
         session: &'v Session,
         context: Context,
     ) -> Self {
-        Tx { format, space, session, context, update: Update::new(cache) }
+        Tx { format, space, session, context, update: Update::new(cache, order, context) }
     }
 
     /// The volume as this update leaves it.

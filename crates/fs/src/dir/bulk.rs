@@ -179,7 +179,7 @@ fn write_index(
         let mut above = Vec::new();
         for entries in level.chunks(usize::from(Kind::Node.limit(layout))) {
             let block = at_file_block(blocks, at)?;
-            writer.veil(block)?;
+            writer.hide_until_link(block)?;
             index::init_node(writer.tx.create(block, role), layout, entries.iter().copied());
             let hash = entries.first().map_or(0, |entry| entry.hash);
             above.push(IndexEntry { hash, block: FileBlock(at) });
@@ -192,7 +192,7 @@ fn write_index(
     let first = level.first().map_or(FileBlock(1), |entry| entry.block);
     let own = writer.dir.number();
     let root = at_file_block(blocks, 0)?;
-    writer.veil(root)?;
+    writer.hide_until_link(root)?;
     let bytes = writer.tx.create(root, role);
     index::init_root(bytes, layout, (own, parent), version, first);
     index::raise_root(bytes, layout, levels, first);
@@ -247,7 +247,7 @@ fn allocate(writer: &mut DirMut<'_, '_>, count: u64) -> Result<Vec<Block>> {
             directory: None,
             growing: false,
         };
-        let mut reserved = writer.tx.space.reserve_data(&request, writer.tx.account())?;
+        let mut reserved = writer.tx.space.reserve_data(writer.tx, &request)?;
         let (run, clusters) = reserved.take(writer.tx.space, writer.tx, count - at);
         let new = NewRun { logical: FileBlock(at), start: run.start, count: run.count, unwritten: false };
         let mut map = writer.tx.map(writer.dir);

@@ -8,7 +8,8 @@ use ondisk::units::{Block, FileBlock, InodeNumber};
 use super::{Dir, DirMut, htree, linear};
 use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};
-use crate::{inline, phased};
+use crate::inline;
+use crate::order::Kept;
 
 /// Where an entry stands, and where it leads.
 #[derive(Clone, Copy)]
@@ -64,13 +65,12 @@ pub(super) fn retarget(
         });
     }
     let Some(spot) = locate(&writer.reader(), name)? else { return Ok(None) };
-    phased::refuse_left(writer.tx, spot.block.0)?;
-    let epoch = writer.tx.epoch();
-    let matters = epoch.is_some_and(|epoch| epoch.names_of(spot.inode) > 0 || epoch.is_left(spot.inode));
+    writer.tx.refuse_kept(spot.block)?;
+    let matters = writer.tx.order().awaits_names(spot.inode);
     if matters && name != b".." && writer.growth.was_in_use(writer.tx, spot.inode)? {
         // The one that loses this name, or what was moved out of it, may have no other on the device; and it can't
         // be kept beside the new.
-        return Err(Error::LogFull);
+        return writer.tx.wait_for_commit();
     }
     writer.tx.note(|notes| notes.add(spot.block.0));
     let bytes = writer.tx.edit(spot.block, spot.role)?;
@@ -84,8 +84,7 @@ pub(super) fn retarget(
 fn keep_if_it_matters(writer: &mut DirMut<'_, '_>, spot: &Spot, name: &[u8]) -> Result<()> {
     let directory = writer.dir.number();
     let Spot { inode, file_type, .. } = *spot;
-    let leaving = phased::Leaving { block: spot.block.0, directory, name, inode, file_type };
-    if !leaving.matters(writer.tx) {
+    if !writer.tx.awaits_names(inode) {
         return Ok(());
     }
     let bytes = writer.tx.read(spot.block, spot.role)?;
@@ -97,7 +96,8 @@ fn keep_if_it_matters(writer: &mut DirMut<'_, '_>, spot: &Spot, name: &[u8]) -> 
     {
         return Ok(());
     }
-    leaving.keep(writer.tx);
+    let kept = Kept { name: name.to_vec(), inode, file_type };
+    writer.tx.note(|notes| notes.keep(spot.block.0, directory, kept));
     Ok(())
 }
 
@@ -124,7 +124,7 @@ fn drop_empty_tail(writer: &mut DirMut<'_, '_>, at: FileBlock) -> Result<()> {
     while keep > 1 {
         let reader = writer.reader();
         let (block, bytes) = reader.leaf(FileBlock(keep - 1))?;
-        if phased::is_left(writer.tx, block.0) {
+        if writer.tx.has_kept(block) {
             break;
         }
         if dirent::entries(&bytes, reader.layout).any(|entry| !entry.is_ok_and(|entry| entry.inode.is_none()))

@@ -14,7 +14,7 @@ use super::{BlockMap, Dir, DirEntry, DirMut, htree, listed};
 use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};
 use crate::format::Format;
-use crate::{inline, phased};
+use crate::inline;
 
 /// A block as a list of entries; `None` for an index node, which has none. Which of the three kinds
 /// a block of an indexed directory is shows only when it is read. The entries of a root reach to
@@ -229,7 +229,7 @@ pub(super) fn insert_into_block(
     bytes: &[u8],
     record: &Record<'_>,
 ) -> Result<bool> {
-    phased::refuse_left(writer.tx, block.0)?;
+    writer.tx.refuse_kept(block)?;
     let reader = writer.reader();
     let room = dirent::find_room(bytes, reader.layout, record.needs());
     let Some(room) = room.map_err(|broken| reader.broken(at, broken))? else { return Ok(false) };

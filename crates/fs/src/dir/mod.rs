@@ -30,11 +30,11 @@ use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::map::{Map, State};
-use crate::phased::Tally;
+use crate::order::Tally;
 use crate::ranges::FileBlocks;
 use crate::session::{KnownNames, Names, WORTH};
 use crate::tx::{Tx, View};
-use crate::{inline, phased};
+use crate::inline;
 
 pub use bulk::{DirName, NameSizes};
 
@@ -386,7 +386,7 @@ impl<'a, 'v> DirMut<'a, 'v> {
 
     fn init(&mut self, parent: InodeNumber) -> Result<()> {
         let (_, block) = self.append()?;
-        self.veil(block)?;
+        self.hide_until_link(block)?;
         let role = self.reader().leaf_role();
         let own = self.dir.number();
         ondisk::dirent::init_directory(self.tx.create(block, role), self.layout, own, parent);
@@ -433,9 +433,9 @@ impl<'a, 'v> DirMut<'a, 'v> {
     }
 
     /// Notes a block of a directory that is new itself: its names wait for what they lead to.
-    fn veil(&mut self, block: Block) -> Result<()> {
-        if self.tx.is_ordered() && !self.growth.was_in_use(self.tx, self.dir.number())? {
-            self.tx.note(|notes| notes.veil(block.0));
+    fn hide_until_link(&mut self, block: Block) -> Result<()> {
+        if self.tx.order().takes_notes() && !self.growth.was_in_use(self.tx, self.dir.number())? {
+            self.tx.note(|notes| notes.hide_until_link(block.0));
         }
         Ok(())
     }
@@ -464,7 +464,7 @@ impl<'a, 'v> DirMut<'a, 'v> {
         let mut contents = Vec::with_capacity(all.len());
         for at in all.map(FileBlock) {
             let block = self.reader().block_at(at)?;
-            phased::refuse_left(self.tx, block.0)?;
+            self.tx.refuse_kept(block)?;
             let bytes = self.tx.read(block, Role::Plain)?;
             contents.push((self.role_of(at, &bytes), bytes));
         }
@@ -499,7 +499,7 @@ impl<'a, 'v> DirMut<'a, 'v> {
         records: impl IntoIterator<Item = Record<'r>>,
     ) -> Result<()> {
         let role = self.reader().leaf_role();
-        self.veil(block)?;
+        self.hide_until_link(block)?;
         if ondisk::dirent::fill(self.tx.create(block, role), self.layout, records) {
             Ok(())
         } else {

@@ -17,11 +17,12 @@ use zerocopy::FromZeros;
 
 use super::*;
 use crate::cache::Cache;
+use crate::context::Context;
 use crate::device::MemoryDevice;
 use crate::options::OpenOptions;
+use crate::order::Order;
 use crate::session::Session;
 use crate::space::Space;
-use crate::tx::Context;
 
 /// Block `n` of a directory lies at block `FIRST + n` of the device.
 const FIRST: u64 = 16;
@@ -123,6 +124,7 @@ struct Bench {
     cache: Cache,
     space: Space,
     session: Session,
+    order: Order,
     dir: Inode,
 }
 
@@ -146,12 +148,12 @@ impl Bench {
         let one_group = Format { geometry: Geometry { groups: 1, ..format.geometry }, ..format.clone() };
         let space = Space::for_reading(&**cache.device(), &one_group).unwrap();
         let session = Session::new(&OpenOptions::new(), RawSuperblock::new_zeroed(), 10);
-        Bench { format, cache, space, session, dir }
+        Bench { format, cache, space, session, order: Order::default(), dir }
     }
 
     fn tx(&self) -> Tx<'_> {
-        let context = Context { now: Timestamp::default() };
-        Tx::new(&self.cache, &self.format, &self.space, &self.session, context)
+        let context = Context::new(Timestamp::default());
+        Tx::new(&self.cache, &self.order, &self.format, &self.space, &self.session, context)
     }
 
     fn change<T>(&mut self, change: impl FnOnce(&mut DirMut<'_, '_>) -> Result<T>) -> Result<T> {

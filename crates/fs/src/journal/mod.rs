@@ -1,7 +1,8 @@
 //! The journal (jbd2): what an unclean volume's log holds, and bringing it in.
 //!
 //! Owns: where the log lies, which copies of blocks in it count, what fast commits behind it come to, and the way of
-//! both to their places, on the device or in memory; writing the log of a volume that is changed. Excludes: the bytes of the log ([`ondisk::journal`]).
+//! both to their places, on the device or in memory. Excludes: the bytes of the log ([`ondisk::journal`]), and writing it
+//! (`order::journal`).
 //!
 //! As in Linux and e2fsck, replay goes over the log for what is complete (scan), for what is revoked, and
 //! for the copies; then come fast commits (`fast`). Nothing is written before all of it has been judged.
@@ -10,11 +11,9 @@ mod deposit;
 mod fast;
 mod place;
 mod replay;
-mod running;
 mod scan;
 #[cfg(test)]
 mod tests;
-mod writer;
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,10 +25,8 @@ use crate::admission::read_superblock;
 use crate::device::{Device, Overlay};
 use crate::error::{Error, Result};
 use crate::format::Format;
-use place::Log;
+pub(crate) use place::{Log, bad};
 pub(crate) use replay::Replay;
-pub(crate) use running::Journal;
-pub(crate) use writer::Transaction;
 use zerocopy::IntoBytes;
 
 /// What replay of a journal found and did.

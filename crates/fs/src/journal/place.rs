@@ -39,11 +39,11 @@ pub(crate) struct Log {
     /// As [`Log::pieces`], by place: start and end.
     taken: Vec<(u64, u64)>,
     log2: u32,
-    pub(super) superblock: RawJournalSuperblock,
-    pub(super) format: LogFormat,
+    pub(crate) superblock: RawJournalSuperblock,
+    pub(crate) format: LogFormat,
 }
 
-pub(super) fn bad(problem: impl Into<String>) -> Error {
+pub(crate) fn bad(problem: impl Into<String>) -> Error {
     Error::corrupt(Place::Journal, problem)
 }
 
@@ -93,22 +93,22 @@ impl Log {
     }
 
     /// Blocks of the log.
-    pub(super) fn length(&self) -> u32 {
+    pub(crate) fn length(&self) -> u32 {
         self.superblock.log_end().saturating_sub(self.superblock.s_first.get())
     }
 
     /// The block behind one of the log, which goes round.
-    pub(super) fn next(&self, block: u32) -> u32 {
+    pub(crate) fn next(&self, block: u32) -> u32 {
         if block + 1 >= self.superblock.log_end() { self.superblock.s_first.get() } else { block + 1 }
     }
 
     /// Blocks of the journal, superblock and fast commits included.
-    pub(super) fn blocks(&self) -> u32 {
+    pub(crate) fn blocks(&self) -> u32 {
         self.superblock.s_maxlen.get()
     }
 
     /// Where a block of the journal lies on the volume, in bytes.
-    pub(super) fn offset(&self, block: u32) -> Result<u64> {
+    pub(crate) fn offset(&self, block: u32) -> Result<u64> {
         let at = self.pieces.partition_point(|piece| piece.first <= block);
         let piece = at.checked_sub(1).and_then(|before| self.pieces.get(before));
         let piece = piece.filter(|piece| block - piece.first < piece.count);
@@ -116,13 +116,13 @@ impl Log {
         Ok((piece.start.0 + u64::from(block - piece.first)) << self.log2)
     }
 
-    pub(super) fn read(&self, block: u32, bytes: &mut [u8]) -> Result<()> {
+    pub(crate) fn read(&self, block: u32, bytes: &mut [u8]) -> Result<()> {
         let read = self.device.read_at(self.offset(block)?, bytes);
         read.map_err(|source| Error::io(format!("reading block {block} of the journal"), source))
     }
 
     /// Whether a block of the volume is one of the journal.
-    pub(super) fn holds(&self, block: u64) -> bool {
+    pub(crate) fn holds(&self, block: u64) -> bool {
         let at = self.taken.partition_point(|(start, _)| *start <= block);
         at.checked_sub(1).and_then(|before| self.taken.get(before)).is_some_and(|(_, end)| block < *end)
     }

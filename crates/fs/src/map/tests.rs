@@ -34,7 +34,7 @@ fn volume(fs_type: FsType, block_size: u32) -> Volume {
 fn file(volume: &Volume) -> Inode {
     let mut inode = Inode::blank(InodeNumber::constant(12), volume.format.geometry.inode_size);
     inode.raw_mut().i_mode.set(FileType::Regular.mode_bits());
-    volume.tx().map(&mut inode).init();
+    volume.tx(volume.context()).map(&mut inode).init();
     inode
 }
 
@@ -88,7 +88,7 @@ proptest! {
     fn extents(runs in runs()) {
         let volume = volume(FsType::Ext4, 1024);
         let mut inode = file(&volume);
-        let mut tx = volume.tx();
+        let mut tx = volume.tx(volume.context());
         let mut model = Model::new();
         for (logical, start, count, unwritten) in runs {
             let run = NewRun { logical: FileBlock(logical), start: Block(start), count, unwritten };
@@ -101,7 +101,7 @@ proptest! {
     fn block_pointers(runs in runs()) {
         let volume = volume(FsType::Ext2, 1024);
         let mut inode = file(&volume);
-        let mut tx = volume.tx();
+        let mut tx = volume.tx(volume.context());
         let mut model = Model::new();
         for (logical, start, count, _) in runs {
             // Across the borders of the inode, one, two and three levels.
@@ -118,7 +118,7 @@ fn a_tree_of_three_levels_grows_from_both_ends() {
     let volume = volume(FsType::Ext4, 1024);
     for rising in [true, false] {
         let mut inode = file(&volume);
-        let mut tx = volume.tx();
+        let mut tx = volume.tx(volume.context());
         let mut model = Model::new();
         for step in 0..10_000_u32 {
             let at = if rising { step } else { 9999 - step };
@@ -137,7 +137,7 @@ fn a_tree_of_three_levels_grows_from_both_ends() {
 fn the_last_block_of_a_triple_indirection_is_reached() {
     let volume = volume(FsType::Ext2, 1024);
     let mut inode = file(&volume);
-    let mut tx = volume.tx();
+    let mut tx = volume.tx(volume.context());
     let limit = block_map::limit(volume.format.geometry.block_size);
     let last = FileBlock(u32::try_from(limit - 1).unwrap());
     let run = NewRun { logical: last, start: Block(9000), count: 1, unwritten: false };

@@ -13,13 +13,11 @@ use ondisk::inode::{Inode, Timestamp};
 use ondisk::units::{Block, InodeNumber};
 
 use crate::dirty::{DirtyFile, Reason, Run};
-use crate::error::{Error, Result};
+use crate::context::Context;
+use crate::error::{Error, Flow, Result};
 use crate::file;
-use crate::journal::Journal;
 use crate::map::{Segment, State};
-use crate::phased::Epoch;
 use crate::ranges::{FileBlocks, in_parts};
-use crate::space::leaving;
 use crate::tx::Tx;
 use crate::txn::Account;
 use crate::volume::Volume;
@@ -87,11 +85,12 @@ impl Volume {
     }
 
     fn write_back_files(&self, files: &[Arc<DirtyFile>], reason: Reason) -> Result<()> {
+        // Whoever happens to do it, it is not done on their behalf: the bytes were promised their space.
+        let entitled = self.with(Context { spared: 0, ..self.context() });
         let mut first = Ok(());
         for file in files {
             let _shared = file.share();
-            // Whoever happens to do it, it is not done on their behalf.
-            if let Err(error) = leaving(0, || self.flush_shared(file, reason)) {
+            if let Err(error) = entitled.flush_shared(file, reason) {
                 // Told here, and once more to whoever syncs that file.
                 let what = format!("writing back inode {}", file.number());
                 let again = Error::io(what, io::Error::other(error.to_string()));
@@ -194,7 +193,7 @@ impl Volume {
         self.reap()?;
         let dirty = stretches(&flight.runs, self.format.geometry.block_size.log2());
         let count = dirty.iter().map(|stretch| stretch.len()).sum();
-        let most = self.journal.as_ref().map_or(u64::MAX, Journal::blocks_at_once);
+        let most = self.order.blocks_at_once();
         in_parts(0..count, 1, most, |part| {
             self.fly_part(
                 file,
@@ -209,15 +208,15 @@ impl Volume {
     fn fly_part(&self, file: &DirtyFile, flight: &Flight, blocks: FileBlocks) -> Result<()> {
         loop {
             match self.fly_once(file, flight, blocks) {
-                Err(Error::LogFull) => self.commit_full()?,
-                done => return done,
+                Err(Flow::Full) => self.commit_full()?,
+                Err(flow) => return Err(flow.into_error()),
+                Ok(()) => return Ok(()),
             }
         }
     }
 
-    fn fly_once(&self, file: &DirtyFile, flight: &Flight, blocks: FileBlocks) -> Result<()> {
-        let _flying = self.journal.as_ref().and_then(Journal::fly);
-        let _ordered = self.cache.epoch().map(Epoch::fly);
+    fn fly_once(&self, file: &DirtyFile, flight: &Flight, blocks: FileBlocks) -> Result<(), Flow> {
+        let _write = self.order.begin_data_write();
         let mut places = Vec::new();
         let mut map = |tx: &mut Tx<'_>| {
             places.clear();
@@ -230,8 +229,8 @@ impl Volume {
             }
             self.each_piece(&flight.runs, &places, |place, piece| tx.put_data(file.number(), place, piece))
         };
-        self.attempt(&mut map, false)?;
-        if self.cache.journals_data() {
+        self.attempt(&mut map, true)?;
+        if self.order.journals_data() {
             return Ok(());
         }
         let done = self.each_piece(&flight.runs, &places, |place, piece| {
@@ -243,7 +242,7 @@ impl Volume {
             let gone = self.take_back(file.number(), &places);
             self.or_fail(gone)?;
         }
-        done
+        Ok(done?)
     }
 
     /// Makes blocks that did not get their bytes what they were before, as part of the same transaction.
@@ -263,7 +262,8 @@ impl Volume {
             }
             tx.store(&mut node)
         };
-        self.attempt_at_once(&self.begin()?, &mut undo, false)
+        let done = self.attempt_at_once(&self.begin()?, &mut undo, true);
+        done.map_err(Flow::into_error)
     }
 
     /// The bytes of runs for their places, the last block of each filled up with zeros.

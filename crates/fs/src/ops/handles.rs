@@ -12,7 +12,7 @@ use crate::cache::Blocks;
 use crate::error::{Error, Result};
 use crate::handles::Handles;
 use crate::map;
-use crate::phased::Grave;
+use crate::order::RemovedDir;
 use crate::ranges::FileBlocks;
 use crate::tx::Tx;
 use crate::txn::Claim;
@@ -182,7 +182,7 @@ impl<'v> Tx<'v> {
     /// Where order counts: notes a directory that loses its name, so that it does not lead to a parent that
     /// goes before it.
     fn part_from_parent(&mut self, node: &Inode, lives: bool) -> Result<()> {
-        if !self.is_ordered() || file_type(node)? != FileType::Directory {
+        if !self.order().takes_notes() || file_type(node)? != FileType::Directory {
             return Ok(());
         }
         let number = node.number();
@@ -194,14 +194,15 @@ impl<'v> Tx<'v> {
             let block = self.view().map(node).block_at(FileBlock(at))?;
             if !lives && self.is_own(block) {
                 // The device has it as it was before it was moved, with names of inodes that go.
-                return Err(Error::LogFull);
+                return self.wait_for_commit();
             }
             first.get_or_insert(block);
         }
         if let Some(block) = first {
             let role = self.view().dir(node).first_role();
             let bytes = self.read(block, role)?;
-            self.note(|notes| notes.bury(Grave { directory: number, block: block.0, role, bytes, lives }));
+            let removed = RemovedDir { directory: number, block: block.0, role, bytes, lives };
+            self.note(|notes| notes.remove_directory(removed));
         }
         Ok(())
     }
@@ -212,7 +213,7 @@ impl<'v> Tx<'v> {
         if session.handles.orphan(number).is_some() {
             return;
         }
-        if self.is_ordered() {
+        if !self.order().lists_orphans() {
             // No list could be kept in order. After a crash they are found by having no name.
             self.on_commit(move || session.handles.add_orphan(number));
             return;
@@ -229,7 +230,7 @@ impl<'v> Tx<'v> {
         let (number, next) = (node.number(), node.raw().i_dtime.get());
         let session = self.session;
         let Some(before) = session.handles.orphan(number) else { return Ok(()) };
-        if self.is_ordered() {
+        if !self.order().lists_orphans() {
             self.on_commit(move || session.handles.remove_orphan(number));
             return Ok(());
         }

@@ -85,7 +85,7 @@ impl Volume {
         check_name(new_name)?;
         // Programs that write a file anew and rename it over the old one count on the new contents. A sync
         // may bring the name at any moment: they come first.
-        let may_come_first = self.journal.is_some() || self.cache.epoch().is_some();
+        let may_come_first = self.order.survives_crashes();
         if may_come_first && self.lookup(new_directory, new_name).is_ok() {
             self.lookup(directory, name).and_then(|number| self.flush_inode(number))?;
         }
@@ -163,7 +163,7 @@ impl<'v> Tx<'v> {
             }
         }
         self.store_parent(&mut target)?;
-        if whiteout.is_some() && self.is_ordered() {
+        if whiteout.is_some() && !self.order().switches_names_across_blocks() {
             self.bring_together(from, to)?;
         }
         let mut parent = self.directory(from.directory)?;
@@ -200,7 +200,7 @@ impl<'v> Tx<'v> {
         self.may_come_to(&target, &child, from, to)?;
         let parent = self.directory(from.directory)?;
         self.may_come_to(&parent, &other, to, from)?;
-        if self.is_ordered() {
+        if !self.order().switches_names_across_blocks() {
             self.bring_together(from, to)?;
         }
         for (place, comes, goes) in [(to, &child, &other), (from, &other, &child)] {

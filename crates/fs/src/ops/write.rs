@@ -8,7 +8,6 @@ use super::rules::{self, Deed};
 use crate::dirty::{DirtyFile, Failures, Heard, Reason, State};
 use crate::error::{Error, Result};
 use crate::map::State as Mapping;
-use crate::options::Ordering;
 use crate::ranges::{ByteRange, FileBlocks};
 use crate::volume::Volume;
 use crate::{file, inline};
@@ -70,7 +69,7 @@ impl Volume {
             tried += 1;
         }
         self.note_write(number, options)?;
-        if self.session.options.ordering == Ordering::Sync {
+        if self.order.syncs_data() {
             return self.sync_inode(number, false);
         }
         if self.session.delayed.is_on() && self.session.delayed.is_over() {
@@ -259,7 +258,7 @@ impl Volume {
         let wanted = state.clusters + clusters + self.view().map(node).blocks_needed_at_most(blocks, runs);
         let held = state.promise.as_ref().map_or(0, placement::Promise::count);
         if clusters > 0 && wanted > held {
-            let more = self.space.promise(wanted - held)?;
+            let more = self.space.promise(wanted - held, self.context().spared)?;
             match &mut state.promise {
                 Some(promise) => promise.join(more),
                 none => *none = Some(more),
@@ -317,7 +316,7 @@ impl Volume {
             let failed = tell(&mut file.state().failures);
             failed.map_or(Ok(()), Err)?;
         }
-        let all_at_once = self.journal.is_some() || self.cache.epoch().is_some();
+        let all_at_once = self.order.survives_crashes();
         if all_at_once { self.sync_metadata() } else { self.sync() }
     }
 

@@ -11,8 +11,9 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use ondisk::units::{Cluster, ClusterRun, Group, low_u32};
 use placement::{Denial, Grant};
 
-use super::{Space, Writing, groups, lock};
+use super::{Space, Writing, groups};
 use crate::error::{Error, Result};
+use crate::locks::lock;
 
 /// Part of what is available that is held at most at a time.
 const SHARE: u64 = 16;
@@ -159,7 +160,7 @@ impl Space {
             match found {
                 Ok(Some(run)) if run.start.0 < range.end => return Ok(Ok(run)),
                 Ok(_) => return Ok(Err(range.end)),
-                Err(unknown) if unknown == group => match self.load_block_bitmap(writing, group) {
+                Err(unknown) if unknown == group => match self.load_block_bitmap(writing, &*writing.cache, group) {
                     Err(Error::Corrupt(_)) => return Ok(Err(range.end)),
                     done => done?,
                 },
@@ -186,7 +187,7 @@ impl Space {
         };
         writing.holding.end(run.count, None);
         match wrong {
-            Some(Denial::NeedBitmap(group)) => match self.load_block_bitmap(writing, group) {
+            Some(Denial::NeedBitmap(group)) => match self.load_block_bitmap(writing, &*writing.cache, group) {
                 Ok(()) | Err(Error::Corrupt(_)) => Ok(None),
                 Err(error) => Err(error),
             },

@@ -152,8 +152,8 @@ impl XattrsMut<'_, '_> {
             self.inode.set_attribute_block(Block(0));
             return Ok(());
         }
-        // What the device has of a block that another inode uses can't change together with that inode's record.
-        let shared = if self.tx.is_ordered() { None } else { share(self.tx, &fresh)? };
+        let may_share = self.tx.order().shares_attribute_blocks();
+        let shared = if may_share { share(self.tx, &fresh)? } else { None };
         let block = match shared {
             Some(block) => block,
             None => {

@@ -486,7 +486,7 @@ impl Planning {
                 let mut before = before.clone();
                 let is_inline = |inode: &Inode| inode.flags().contains(InodeFlags::INLINE_DATA);
                 if is_inline(&before) && !is_inline(&inode) {
-                    self.volume.tx().take_inline(&mut before)?;
+                    self.volume.tx(self.volume.context()).take_inline(&mut before)?;
                 }
                 keep_own(&mut inode, &before, known.record.is_some());
                 if matches!(contents, Contents::Same) {

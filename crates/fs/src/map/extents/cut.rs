@@ -74,7 +74,7 @@ fn cut_list(extents: &mut Vec<Extent>, blocks: FileBlocks, removed: &mut Vec<Ext
 /// Takes file blocks out of the tree and returns what was mapped there, in order. The blocks themselves stay in
 /// use; nodes that become empty are freed and no longer charged.
 pub(in crate::map) fn remove(map: &mut MapMut<'_, '_>, blocks: FileBlocks) -> Result<Vec<Extent>> {
-    if blocks.start == 0 && blocks.end >= LOGICAL_END && map.tx.is_ordered() {
+    if blocks.start == 0 && blocks.end >= LOGICAL_END && !map.tx.order().changes_in_place() {
         return super::bulk::take(map);
     }
     let mut removed = Vec::new();

@@ -8,7 +8,7 @@ use ondisk::xattr;
 use super::{Work, add};
 use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};
-use crate::phased::{Sight, facts, is_used};
+use crate::order::{Sight, facts, is_used};
 use crate::volume::Volume;
 
 /// Looks before writers are kept out meanwhile.

@@ -1,7 +1,7 @@
 //! Reclaiming what a crash left of a volume that soft updates write, while the volume is in use (I32 to I34).
 //!
 //! Owns: the stages of it, each in small parts between which verbs go on; who needs its result helps it along.
-//! Excludes: what precedes the use of the volume (`phased::recovery`), and the counting (`phased::survey`).
+//! Excludes: what precedes the use of the volume (`opening`), and the counting (`order`).
 //!
 //! ```text
 //!  Survey       every inode that was marked in use at opening: what it leads to, names, links
@@ -19,16 +19,18 @@ mod look;
 mod nameless;
 mod stages;
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use ondisk::units::InodeNumber;
 
 use crate::bits::Bits;
 use crate::error::{Error, Result};
-use crate::phased::{Epoch, Survey, Unclean};
+use crate::locks::lock;
+use crate::order::Survey;
+use crate::space::Marked;
 use crate::tx::Tx;
-use crate::volume::{Volume, lock};
+use crate::volume::Volume;
 use stages::Stage;
 
 /// What is done of reclaiming, and what is left.
@@ -90,15 +92,15 @@ impl Reclaiming {
 
 impl Volume {
     /// Takes note of what has to be reclaimed, before the volume is used.
-    pub(crate) fn begin_reclaiming(&self, unclean: Unclean) {
-        let Some(epoch) = self.cache.epoch() else { return };
+    pub(crate) fn begin_reclaiming(&self, marked: Marked) {
+        let Some(mut held) = self.order.survey() else { return };
         let geometry = &self.format.geometry;
-        let survey = Survey::new(unclean.0.inodes, geometry.groups, geometry.inodes_per_group);
+        let survey = Survey::new(marked.inodes, geometry.groups, geometry.inodes_per_group);
         let state = &self.reclaiming;
         state.total.store(survey.total(), Ordering::Relaxed);
-        *epoch.survey() = Some(survey);
+        *held = Some(survey);
         self.space.watch(true);
-        let clusters = unclean.0.clusters;
+        let clusters = marked.clusters;
         *lock(&state.work) =
             Some(Work { stage: Stage::Survey, at: 0, clusters, strays: Vec::new(), nest: Vec::new() });
         state.pending.store(true, Ordering::Release);
@@ -124,7 +126,7 @@ impl Volume {
         if !state.is_pending() || state.stopped.load(Ordering::Acquire) {
             return Ok(false);
         }
-        let mut held = state.work.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = lock(&state.work);
         let Some(work) = held.as_mut() else { return Ok(false) };
         self.mark_changed()?;
         match self.advance(work) {
@@ -147,8 +149,8 @@ impl Volume {
     }
 
     fn end_reclaiming(&self) {
-        if let Some(epoch) = self.cache.epoch() {
-            *epoch.survey() = None;
+        if let Some(mut survey) = self.order.survey() {
+            *survey = None;
         }
         self.space.watch(false);
         self.reclaiming.pending.store(false, Ordering::Release);
@@ -194,9 +196,9 @@ impl Volume {
             return Ok(());
         }
         let Ok(number) = self.lookup(directory, name) else { return Ok(()) };
-        let knows = |epoch: &Epoch| epoch.survey().as_ref().is_some_and(|survey| survey.knows(number));
+        let knows = || self.surveyed(|survey| survey.knows(number));
         let is_directory = self.load(number)?.file_type() == Some(ondisk::inode::FileType::Directory);
-        if is_directory && self.cache.epoch().is_some_and(knows) { self.reclaim() } else { Ok(()) }
+        if is_directory && knows() { self.reclaim() } else { Ok(()) }
     }
 
     /// An update of reclaiming. What it needs may be what it has just freed.
@@ -212,7 +214,7 @@ impl Volume {
 
     /// Asks the survey, of which there is one as long as anything is left.
     fn surveyed<T: Default>(&self, ask: impl FnOnce(&mut Survey) -> T) -> T {
-        let mut survey = self.cache.epoch().map(Epoch::survey);
+        let mut survey = self.order.survey();
         survey.as_mut().and_then(|survey| survey.as_mut()).map(ask).unwrap_or_default()
     }
 }

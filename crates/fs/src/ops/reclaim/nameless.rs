@@ -14,7 +14,7 @@ use crate::dir::DirEntry;
 use crate::error::{Error, Result};
 use crate::ops::attrs::file_type;
 use crate::ops::remove::lower_links;
-use crate::phased::is_used;
+use crate::order::is_used;
 use crate::tx::Tx;
 use crate::volume::Volume;
 
