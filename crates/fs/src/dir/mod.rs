@@ -29,12 +29,12 @@ use ondisk::units::{Block, FileBlock, InodeNumber, low_u32};
 use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};
 use crate::format::Format;
+use crate::inline;
 use crate::map::{Map, State};
 use crate::order::Tally;
 use crate::ranges::FileBlocks;
 use crate::session::{KnownNames, Names, WORTH};
 use crate::tx::{Tx, View};
-use crate::inline;
 
 pub use bulk::{DirName, NameSizes};
 

@@ -12,8 +12,8 @@ use std::time::Duration;
 use ondisk::inode::{Inode, Timestamp};
 use ondisk::units::{Block, InodeNumber};
 
-use crate::dirty::{DirtyFile, Reason, Run};
 use crate::context::Context;
+use crate::dirty::{DirtyFile, Reason, Run};
 use crate::error::{Error, Flow, Result};
 use crate::file;
 use crate::map::{Segment, State};

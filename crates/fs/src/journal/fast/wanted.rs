@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::map::{self, Map};
 use crate::options::OpenOptions;
 use crate::space::{Bookings, clusters};
-use crate::volume::Volume;
+use crate::volume::{Shared, Volume};
 
 /// Most blocks of directories without an index that are looked through for names; a hostile journal could ask for
 /// each name of a large one.
@@ -204,7 +204,7 @@ impl Planning {
 
     /// The record of an inode in use.
     fn used(&self, number: InodeNumber) -> Result<Option<Inode>> {
-        let Volume { space, cache, format, .. } = &self.volume;
+        let Shared { space, cache, format, .. } = &*self.volume;
         if !space.is_used(&**cache, format, number)? {
             return Ok(None);
         }
@@ -502,7 +502,7 @@ impl Planning {
     }
 
     fn contents(&self, known: &Known, inode: &Inode, parent: Option<InodeNumber>) -> Result<Contents> {
-        let Volume { cache, format, .. } = &self.volume;
+        let Shared { cache, format, .. } = &*self.volume;
         if known.is_fresh && known.is_directory() {
             let parent = parent.ok_or_else(|| bad("a fast commit makes a directory without a name"))?;
             return Ok(Contents::Directory { parent });
@@ -530,7 +530,7 @@ impl Planning {
 
     /// Notes which blocks and inodes change their owner.
     fn book(&self, number: InodeNumber, known: &Known, node: &mut Node, wanted: &mut Wanted) -> Result<()> {
-        let Volume { cache, format, .. } = &self.volume;
+        let Shared { cache, format, .. } = &*self.volume;
         let geometry = &format.geometry;
         let bookings = &mut wanted.bookings;
         let mut had: Vec<ClusterRun> = Vec::new();
