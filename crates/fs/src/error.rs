@@ -4,6 +4,8 @@ use std::io;
 
 use ondisk::corrupt::{Corrupt, Place};
 
+use crate::device;
+
 /// Any failure of the library.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -122,5 +124,18 @@ impl Error {
     /// A device failure while doing `action`.
     pub fn io(action: impl Into<String>, source: io::Error) -> Self {
         Error::Io { action: action.into(), source }
+    }
+}
+
+impl From<device::Error> for Error {
+    fn from(error: device::Error) -> Self {
+        match error {
+            device::Error::Io { action, source } => Error::Io { action, source },
+            device::Error::Corrupt(corrupt) => Error::Corrupt(corrupt),
+            device::Error::Unsupported(problem) => Error::Unsupported(problem),
+            device::Error::Invalid(problem) => Error::Invalid(problem),
+            // Fast commits stop nobody who has a writer.
+            other => Error::Unsupported(other.to_string()),
+        }
     }
 }

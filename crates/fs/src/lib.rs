@@ -41,7 +41,6 @@ mod admission;
 mod bits;
 mod cache;
 pub mod check;
-pub mod device;
 mod dir;
 mod dirty;
 mod error;
@@ -81,4 +80,5 @@ pub use ops::{
 };
 pub use options::{DataMode, OpenOptions, Ordering};
 pub use placement;
+pub use platfs_device as device;
 pub use volume::Volume;

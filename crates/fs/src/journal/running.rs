@@ -11,7 +11,7 @@ use std::sync::{MutexGuard, PoisonError};
 use ondisk::superblock::RawSuperblock;
 use ondisk::units::Group;
 
-use super::place::Log;
+use super::Log;
 use super::writer::LogWriter;
 use crate::cache::Cache;
 use crate::device::Device;
@@ -46,7 +46,7 @@ impl Journal {
         raw: &RawSuperblock,
         data: DataMode,
     ) -> Result<Self> {
-        let log = LogWriter::new(Log::find(device, raw, format)?, cache, format, raw)?;
+        let log = LogWriter::new(Log::find(device, raw)?, cache, format, raw)?;
         if data == DataMode::Journal {
             cache.journal_data();
         }

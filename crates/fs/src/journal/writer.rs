@@ -20,7 +20,7 @@ use ondisk::superblock::{RawSuperblock, SUPERBLOCK_LEN, SUPERBLOCK_OFFSET};
 use ondisk::units::{BlockRun, BlockSize};
 use zerocopy::IntoBytes;
 
-use super::place::{Log, bad};
+use super::{Log, bad};
 use crate::cache::{Cache, Outgoing, Role};
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -278,7 +278,7 @@ impl LogWriter {
         let at = self.head;
         self.head = self.log.next(at);
         self.used += 1;
-        self.log.offset(at)
+        Ok(self.log.offset(at)?)
     }
 
     fn write_body(&mut self, blocks: &[(u64, Role, Arc<[u8]>)], revoked: &[u64]) -> Result<()> {
