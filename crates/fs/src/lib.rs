@@ -41,9 +41,8 @@ mod admission;
 mod attempt;
 mod bits;
 mod cache;
-mod context;
 pub mod check;
-pub mod device;
+mod context;
 mod dir;
 mod dirty;
 mod error;
@@ -89,4 +88,5 @@ pub use ops::{
 };
 pub use options::{DataMode, OpenOptions, Ordering};
 pub use placement;
+pub use platfs_device as device;
 pub use volume::Volume;

@@ -39,7 +39,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::locks::{self, lock};
-use crate::txn::{Account, Claim, Update};
+use crate::txn::{Claim, Update};
 use damage::Damage;
 pub use descriptors::Descriptors;
 use grant::UncommittedGrant;
@@ -410,11 +410,13 @@ impl Space {
             let grant = match writing.inodes.allocate(request) {
                 Ok(grant) => grant,
                 Err(InodeRefusal::NoInodes) => return Err(self.lack_of_inodes(writing)),
-                Err(InodeRefusal::NeedBitmap(group)) => match self.load_inode_bitmap(writing, &*update, group) {
-                    // The group is out of service from now on, and others may have inodes.
-                    Ok(()) | Err(Error::Corrupt(_)) => continue,
-                    Err(error) => return Err(error),
-                },
+                Err(InodeRefusal::NeedBitmap(group)) => {
+                    match self.load_inode_bitmap(writing, &*update, group) {
+                        // The group is out of service from now on, and others may have inodes.
+                        Ok(()) | Err(Error::Corrupt(_)) => continue,
+                        Err(error) => return Err(error),
+                    }
+                }
             };
             let number = InodeNumber::new(grant.index() + 1).ok_or(Error::NoInodes)?;
             self.prepare_table(writing, update, number)?;

@@ -6,7 +6,7 @@ use ondisk::corrupt::Place;
 use ondisk::inode::{FileType, I_BLOCK_LEN, Inode, InodeFlags, LINKS_MAX, TimeField};
 use ondisk::units::InodeNumber;
 
-use super::super::place::bad;
+use super::super::bad;
 use super::wanted::{Contents, Name, Node, Wanted};
 use crate::device::{Device, Overlay};
 use crate::error::{Error, Result};
@@ -14,13 +14,13 @@ use crate::map::{self, NewRun};
 use crate::options::OpenOptions;
 use crate::space::{Descriptors, clusters, rebook};
 use crate::tx::Tx;
-use crate::volume::Volume;
+use crate::volume::{Shared, Volume};
 use crate::{dir, inline, inode, xattr};
 
 /// Brings all of it into a volume, which nobody else uses.
 ///
 /// # Errors
-/// As [`super::Found::apply`].
+/// As [`super::apply`].
 pub(super) fn apply(mut wanted: Wanted, device: &Arc<Overlay>) -> Result<()> {
     let device: Arc<dyn Device> = Arc::clone(device) as Arc<dyn Device>;
     let bookings = std::mem::take(&mut wanted.bookings);
@@ -68,12 +68,7 @@ fn store<'v>(volume: &'v Volume, update: &mut Tx<'v>, node: &Node) -> Result<()>
     inode::store(update, &volume.format, &volume.space, &mut inode)
 }
 
-fn fill<'v>(
-    volume: &'v Volume,
-    update: &mut Tx<'v>,
-    inode: &mut Inode,
-    contents: &Contents,
-) -> Result<()> {
+fn fill<'v>(volume: &'v Volume, update: &mut Tx<'v>, inode: &mut Inode, contents: &Contents) -> Result<()> {
     let format = &volume.format;
     match contents {
         Contents::Same | Contents::Inside => Ok(()),
@@ -126,7 +121,7 @@ fn rename<'v>(
     is_new: bool,
     subdirectories: i64,
 ) -> Result<()> {
-    let Volume { format, space, .. } = volume;
+    let Shared { format, space, .. } = &**volume;
     let mut directory = inode::load(update, format, space, parent)?;
     if directory.file_type() != Some(FileType::Directory) {
         return Err(bad(format!("fast commits change names in inode {parent}, which is no directory")));

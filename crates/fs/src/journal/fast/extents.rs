@@ -6,8 +6,9 @@ use ondisk::extent::{Extent, MAX_UNWRITTEN, MAX_WRITTEN};
 use ondisk::inode::Inode;
 use ondisk::units::{Block, BlockRun, FileBlock, low_u32};
 
-use super::super::place::bad;
-use super::records::Range;
+use platfs_device::journal::Range;
+
+use super::super::bad;
 use crate::cache::Blocks;
 use crate::error::Result;
 use crate::format::Format;

@@ -8,15 +8,15 @@ use ondisk::features::Compat;
 use ondisk::inode::{FileType, Inode, InodeFlags};
 use ondisk::journal::fast_commit::{NameChange, is_name};
 use ondisk::units::{ClusterRun, Group, InodeNumber};
+use platfs_device::journal::{Changes, Records, generation};
 
-use super::super::place::bad;
+use super::super::bad;
 use super::extents::{self, Extents};
-use super::records::{Changes, Records, generation};
 use crate::device::{Device, Overlay};
 use crate::error::{Error, Result};
 use crate::options::OpenOptions;
 use crate::space::{Bookings, clusters};
-use crate::volume::Volume;
+use crate::volume::{Shared, Volume};
 use crate::{dir, inline, map};
 
 /// Most blocks of directories without an index that are looked through for names; a hostile journal could ask for
@@ -126,7 +126,7 @@ struct Planning {
 /// Finds out what records come to on a volume that is as its log left it.
 ///
 /// # Errors
-/// As [`super::Found::apply`].
+/// As [`super::apply`].
 pub(super) fn plan(device: &Arc<Overlay>, records: Records) -> Result<Wanted> {
     let device: Arc<dyn Device> = Arc::clone(device) as Arc<dyn Device>;
     let volume = Volume::open(device, &OpenOptions::replaying(false))?;
@@ -204,7 +204,7 @@ impl Planning {
 
     /// The record of an inode in use.
     fn used(&self, number: InodeNumber) -> Result<Option<Inode>> {
-        let Volume { space, cache, format, .. } = &self.volume;
+        let Shared { space, cache, format, .. } = &*self.volume;
         if !space.is_used(&**cache, format, number)? {
             return Ok(None);
         }
@@ -503,7 +503,7 @@ impl Planning {
     }
 
     fn contents(&self, known: &Known, inode: &Inode, parent: Option<InodeNumber>) -> Result<Contents> {
-        let Volume { cache, format, .. } = &self.volume;
+        let Shared { cache, format, .. } = &*self.volume;
         if known.is_fresh && known.is_directory() {
             let parent = parent.ok_or_else(|| bad("a fast commit makes a directory without a name"))?;
             return Ok(Contents::Directory { parent });
@@ -531,7 +531,7 @@ impl Planning {
 
     /// Notes which blocks and inodes change their owner.
     fn book(&self, number: InodeNumber, known: &Known, node: &mut Node, wanted: &mut Wanted) -> Result<()> {
-        let Volume { cache, format, .. } = &self.volume;
+        let Shared { cache, format, .. } = &*self.volume;
         let geometry = &format.geometry;
         let bookings = &mut wanted.bookings;
         let mut had: Vec<ClusterRun> = Vec::new();
