@@ -5,6 +5,8 @@ use std::io;
 use ondisk::corrupt::{Corrupt, Place};
 use ondisk::units::Block;
 
+use crate::device;
+
 /// Any failure of the library.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -144,6 +146,19 @@ impl Flow {
                 Error::io(format!("reading block {block}"), io::ErrorKind::WouldBlock.into())
             }
             Flow::Full => Error::io("waiting for a commit", io::ErrorKind::WouldBlock.into()),
+        }
+    }
+}
+
+impl From<device::Error> for Error {
+    fn from(error: device::Error) -> Self {
+        match error {
+            device::Error::Io { action, source } => Error::Io { action, source },
+            device::Error::Corrupt(corrupt) => Error::Corrupt(corrupt),
+            device::Error::Unsupported(problem) => Error::Unsupported(problem),
+            device::Error::Invalid(problem) => Error::Invalid(problem),
+            // Fast commits stop nobody who has a writer.
+            other => Error::Unsupported(other.to_string()),
         }
     }
 }

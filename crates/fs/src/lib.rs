@@ -43,7 +43,6 @@ mod bits;
 mod cache;
 pub mod check;
 mod context;
-pub mod device;
 mod dir;
 mod dirty;
 mod error;
@@ -89,4 +88,5 @@ pub use ops::{
 };
 pub use options::{DataMode, OpenOptions, Ordering};
 pub use placement;
+pub use platfs_device as device;
 pub use volume::Volume;

@@ -10,12 +10,12 @@ use ondisk::features::Incompat;
 use ondisk::inode::Timestamp;
 use ondisk::superblock::RawSuperblock;
 use ondisk::units::Group;
+use platfs_device::journal::Recovery;
 
 use crate::cache::Cache;
 use crate::context::Context;
 use crate::error::Result;
 use crate::format::Format;
-use crate::journal::Recovery;
 use crate::ops::Reclaiming;
 use crate::order::Order;
 use crate::session::Session;
@@ -26,10 +26,10 @@ use crate::versions::SPACE;
 
 /// An open ext2, ext3 or ext4 volume. Verbs take `&self` and may be called from many threads.
 ///
-/// This is a handle: others of the same volume ([`Volume::at`], [`Volume::on_behalf_of`]) share all but on whose terms
+/// This is a handle: others of the same volume ([`Volume::at_time`], [`Volume::on_behalf_of`]) share all but on whose terms
 /// their verbs are done, and cost next to nothing.
 pub struct Volume {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     context: Context,
 }
 
@@ -131,7 +131,7 @@ impl Volume {
 
     /// The same volume at another time.
     #[must_use]
-    pub fn at(&self, now: Timestamp) -> Volume {
+    pub fn at_time(&self, now: Timestamp) -> Volume {
         self.with(Context { now, ..self.context })
     }
 

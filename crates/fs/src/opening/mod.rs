@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use ondisk::corrupt::Place;
 use ondisk::features::{Compat, Incompat, RoCompat};
 use ondisk::superblock::{RawSuperblock, STATE_ERROR, STATE_VALID};
+use platfs_device::journal::Log;
 
 use crate::admission::{read_superblock, refuse_unphased, refuse_unreadable, refuse_unwritable};
 use crate::cache::Cache;
@@ -17,7 +18,7 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::format::Format;
-use crate::journal::{self, Log, Recovery};
+use crate::journal::{self, Recovery};
 use crate::map;
 use crate::ops::Reclaiming;
 use crate::options::OpenOptions;
@@ -150,7 +151,7 @@ fn order(
 ) -> Result<Order> {
     let journal = match choice {
         Choice::Journal(data) => {
-            let log = Log::find(cache.device(), raw, format)?;
+            let log = Log::find(cache.device(), raw)?;
             Some(Journal::new(log, cache, format, raw, data)?)
         }
         Choice::Phased => {

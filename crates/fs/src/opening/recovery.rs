@@ -11,10 +11,10 @@
 use std::sync::Arc;
 
 use ondisk::superblock::{RawSuperblock, STATE_VALID, SUPERBLOCK_OFFSET};
+use platfs_check::{Decision, Issue, PIECE_LEN, Sink, Staged};
 use zerocopy::IntoBytes;
 
 use crate::admission::read_superblock;
-use crate::check::{self, Decision, Issue, PIECE_LEN, Sink, Staged};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::format::Format;
@@ -78,9 +78,9 @@ pub(super) fn recover(
 
 /// Lets a check look at a volume and mend what it can; says whether anything is left to be reclaimed.
 fn witness(device: &Arc<dyn Device>, options: &OpenOptions) -> Result<bool> {
-    let how = check::Options { now: options.now, memory: MEMORY, ..check::Options::default() };
+    let how = platfs_check::Options { now: options.now, memory: MEMORY, ..platfs_check::Options::default() };
     let mut listener = Listener::default();
-    let outcome = check::check(Arc::clone(device), &how, &mut listener)?;
+    let outcome = platfs_check::check(Arc::clone(device), &how, &mut listener)?;
     if let Some(issue) = listener.damage {
         return Err(damaged(&issue));
     }

@@ -18,9 +18,11 @@ impl Volume {
     /// reserves finds the volume full when no others are left.
     #[must_use]
     pub fn on_behalf_of(&self, uid: u32, gid: u32) -> Volume {
-        let raw = self.superblock();
-        let reserved = raw.reserved_blocks_count() >> self.format.geometry.cluster_log2;
-        let spared = if may_take_all(&raw, uid, gid) { 0 } else { reserved };
+        let reserved = |raw: RawSuperblock| {
+            let reserved = raw.reserved_blocks_count() >> self.format.geometry.cluster_log2;
+            if may_take_all(&raw, uid, gid) { 0 } else { reserved }
+        };
+        let spared = if uid == 0 { 0 } else { reserved(self.superblock()) };
         self.with(Context { spared, ..self.context() })
     }
 }

@@ -6,7 +6,7 @@ use ondisk::corrupt::Place;
 use ondisk::inode::{FileType, I_BLOCK_LEN, Inode, InodeFlags, LINKS_MAX, TimeField};
 use ondisk::units::InodeNumber;
 
-use super::super::place::bad;
+use super::super::bad;
 use super::wanted::{Contents, Name, Node, Wanted};
 use crate::device::{Device, Overlay};
 use crate::error::{Error, Result};
@@ -19,7 +19,7 @@ use crate::volume::Volume;
 /// Brings all of it into a volume, which nobody else uses.
 ///
 /// # Errors
-/// As [`super::Found::apply`].
+/// As [`super::apply`].
 pub(super) fn apply(mut wanted: Wanted, device: &Arc<Overlay>) -> Result<()> {
     let device: Arc<dyn Device> = Arc::clone(device) as Arc<dyn Device>;
     let bookings = std::mem::take(&mut wanted.bookings);

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use ondisk::extent::{Extent, MAX_UNWRITTEN, MAX_WRITTEN};
 use ondisk::units::{Block, BlockRun, FileBlock, low_u32};
 
-use super::super::place::bad;
-use super::records::Range;
+use platfs_device::journal::Range;
+
+use super::super::bad;
 use crate::error::Result;
 use crate::format::Format;
 use crate::map::{Map, State};

@@ -9,9 +9,10 @@ use ondisk::inode::{FileType, Inode, InodeFlags};
 use ondisk::journal::fast_commit::{NameChange, is_name};
 use ondisk::units::{ClusterRun, Group, InodeNumber};
 
-use super::super::place::bad;
+use platfs_device::journal::{Changes, Records, generation};
+
+use super::super::bad;
 use super::extents::{self, Extents};
-use super::records::{Changes, Records, generation};
 use crate::device::{Device, Overlay};
 use crate::error::{Error, Result};
 use crate::map::{self, Map};
@@ -126,7 +127,7 @@ struct Planning {
 /// Finds out what records come to on a volume that is as its log left it.
 ///
 /// # Errors
-/// As [`super::Found::apply`].
+/// As [`super::apply`].
 pub(super) fn plan(device: &Arc<Overlay>, records: Records) -> Result<Wanted> {
     let device: Arc<dyn Device> = Arc::clone(device) as Arc<dyn Device>;
     let volume = Volume::open(device, &OpenOptions::replaying(false))?;

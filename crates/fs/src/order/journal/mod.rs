@@ -12,11 +12,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use ondisk::superblock::RawSuperblock;
 use ondisk::units::{BlockRun, Group};
+use platfs_device::journal::Log;
 
 use crate::cache::Cache;
 use crate::error::{Error, Flow, Result};
 use crate::format::Format;
-use crate::journal::Log;
 use crate::locks::lock;
 use crate::options::DataMode;
 use writer::LogWriter;

@@ -11,6 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use ondisk::corrupt::Place;
 use ondisk::features::{Features, Incompat};
 use ondisk::inode::Timestamp;
 use ondisk::journal::log::{CommitTime, LogFormat, Tag, escape};
@@ -18,17 +19,21 @@ use ondisk::journal::{BlockKind, JOURNAL_CHECKSUM_CRC32C, JournalIncompat};
 use ondisk::seal::Sealer;
 use ondisk::superblock::{RawSuperblock, SUPERBLOCK_LEN, SUPERBLOCK_OFFSET};
 use ondisk::units::{BlockRun, BlockSize};
+use platfs_device::journal::{self, Log};
 use zerocopy::IntoBytes;
 
 use crate::cache::{Cache, Outgoing};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::format::Format;
-use crate::journal::{self, Log, bad};
 use crate::role::Role;
 
 /// Bytes of neighbouring blocks written at once.
 const GATHER: usize = 256 << 10;
+
+fn bad(problem: impl Into<String>) -> Error {
+    Error::corrupt(Place::Journal, problem)
+}
 
 /// All that becomes stable together.
 pub(crate) struct Transaction<'t> {
@@ -278,7 +283,7 @@ impl LogWriter {
         let at = self.head;
         self.head = self.log.next(at);
         self.used += 1;
-        self.log.offset(at)
+        Ok(self.log.offset(at)?)
     }
 
     fn write_body(&mut self, blocks: &[(u64, Role, Arc<[u8]>)], revoked: &[u64]) -> Result<()> {
