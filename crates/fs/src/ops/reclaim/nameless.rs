@@ -9,13 +9,14 @@ use ondisk::corrupt::Place;
 use ondisk::inode::{FileType, Inode};
 use ondisk::units::InodeNumber;
 
-use super::{Work, add};
+use super::add;
 use crate::dir::{self, DirEntry};
 use crate::error::{Error, Result};
 use crate::inode;
 use crate::ops::attrs::file_type;
 use crate::ops::remove::lower_links;
 use crate::order::is_used;
+use crate::reclaiming::Work;
 use crate::tx::Tx;
 use crate::volume::Volume;
 
