@@ -37,6 +37,13 @@ pub trait Blocks {
     /// # Errors
     /// The device's failure, a block behind the end, or a wrong checksum.
     fn read(&self, block: Block, role: Role) -> Result<Arc<[u8]>>;
+
+    /// Reads bytes of a file from its blocks, which lie in a row on the device. Where the journal has the bytes
+    /// of files, memory is asked first: what leaves it after that is in its place.
+    ///
+    /// # Errors
+    /// The device's failure.
+    fn read_data(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
 }
 
 /// Blocks on their way to the device, as they were when they were collected, in the order of their
@@ -219,34 +226,6 @@ impl Cache {
         }
     }
 
-    /// Reads bytes of a file from its blocks, which lie in a row on the device. Where the journal has the bytes
-    /// of files, memory is asked first: what leaves it after that is in its place.
-    pub(crate) fn read_data(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        if !self.keep.data {
-            return self.device.read_at(offset, buffer);
-        }
-        let log2 = self.block_size.log2();
-        let end = offset + buffer.len() as u64;
-        let mut held = Vec::new();
-        for block in offset >> log2..end.div_ceil(1 << log2) {
-            if let Some(entry) = self.shard(block).find(block) {
-                held.push((block << log2, Arc::clone(&entry.bytes)));
-            }
-        }
-        self.device.read_at(offset, buffer)?;
-        for (start, bytes) in held {
-            let (low, high) = (start.max(offset), (start + bytes.len() as u64).min(end));
-            let part = |base: u64| {
-                let at = |place: u64| usize::try_from(place - base).unwrap_or(usize::MAX);
-                at(low)..at(high)
-            };
-            if let (Some(to), Some(from)) = (buffer.get_mut(part(offset)), bytes.get(part(start))) {
-                to.copy_from_slice(from);
-            }
-        }
-        Ok(())
-    }
-
     /// Changed blocks that are not on their way to the device.
     pub(crate) fn changed(&self) -> usize {
         self.changed.load(Ordering::Relaxed)
@@ -407,6 +386,32 @@ impl Cache {
 }
 
 impl Blocks for Cache {
+    fn read_data(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        if !self.keep.data {
+            return self.device.read_at(offset, buffer);
+        }
+        let log2 = self.block_size.log2();
+        let end = offset + buffer.len() as u64;
+        let mut held = Vec::new();
+        for block in offset >> log2..end.div_ceil(1 << log2) {
+            if let Some(entry) = self.shard(block).find(block) {
+                held.push((block << log2, Arc::clone(&entry.bytes)));
+            }
+        }
+        self.device.read_at(offset, buffer)?;
+        for (start, bytes) in held {
+            let (low, high) = (start.max(offset), (start + bytes.len() as u64).min(end));
+            let part = |base: u64| {
+                let at = |place: u64| usize::try_from(place - base).unwrap_or(usize::MAX);
+                at(low)..at(high)
+            };
+            if let (Some(to), Some(from)) = (buffer.get_mut(part(offset)), bytes.get(part(start))) {
+                to.copy_from_slice(from);
+            }
+        }
+        Ok(())
+    }
+
     fn read(&self, block: Block, role: Role) -> Result<Arc<[u8]>> {
         let mut left = RELOADS;
         loop {

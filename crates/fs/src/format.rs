@@ -55,6 +55,11 @@ impl Format {
         self.sealer.inode_seed(inode.number(), inode.generation())
     }
 
+    /// Blocks that hold so many bytes.
+    pub(crate) fn blocks_for(&self, bytes: u64) -> u64 {
+        self.geometry.block_size.blocks_for(bytes)
+    }
+
     /// Whether the incompatible feature is on.
     #[must_use]
     pub fn has_incompat(&self, feature: Incompat) -> bool {

@@ -4,6 +4,8 @@ use std::ops::Range;
 
 use ondisk::units::{BlockSize, FileBlock, low_u32};
 
+use crate::error::{Error, Result};
+
 /// One past the last file block that any map can name.
 const LAST: u64 = 1 << 32;
 
@@ -91,4 +93,31 @@ impl From<Range<u64>> for ByteRange {
     fn from(range: Range<u64>) -> Self {
         ByteRange { start: range.start, end: range.end }
     }
+}
+
+/// Does something to a range, from front to back, in parts of at most so much: as large as the journal has
+/// room for, cut at multiples of a unit. What fits is tried twice as long next: ranges may be mostly empty.
+///
+/// # Errors
+/// What a part of one unit meets; [`Error::TooLargeForLog`] of a longer one only makes it shorter.
+pub(crate) fn in_parts(
+    range: Range<u64>,
+    unit: u64,
+    most: u64,
+    mut part: impl FnMut(Range<u64>) -> Result<()>,
+) -> Result<()> {
+    let (mut at, mut len) = (range.start, most);
+    while at < range.end {
+        let cut = at.saturating_add(len) / unit * unit;
+        let stop = cut.max((at / unit + 1) * unit).min(range.end);
+        match part(at..stop) {
+            Err(Error::TooLargeForLog { .. }) if stop - at > unit => len = (stop - at) / 2,
+            done => {
+                done?;
+                at = stop;
+                len = len.saturating_mul(2).min(most);
+            }
+        }
+    }
+    Ok(())
 }

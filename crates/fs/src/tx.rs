@@ -4,6 +4,7 @@
 //! above are views of them: `tx.map(&mut inode)`, `tx.dir(&mut inode)`, `view.attributes(&inode)` stand with the
 //! module whose view they are. Leaves to others: staging and publishing blocks (`txn`), choosing space (`space`).
 
+use std::io;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
@@ -35,6 +36,12 @@ pub(crate) struct Tx<'v> {
     pub(crate) session: &'v Session,
     pub(crate) context: Context,
     update: Update<'v>,
+}
+
+impl<'a> View<'a> {
+    pub(crate) fn new(blocks: &'a dyn Blocks, format: &'a Format, space: &'a Space) -> Self {
+        View { blocks, format, space }
+    }
 }
 
 impl<'v> Tx<'v> {
@@ -94,6 +101,10 @@ impl<'v> Tx<'v> {
 impl Blocks for Tx<'_> {
     fn read(&self, block: Block, role: Role) -> Result<Arc<[u8]>> {
         self.update.read(block, role)
+    }
+
+    fn read_data(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.update.read_data(offset, buffer)
     }
 }
 

@@ -17,6 +17,7 @@ use placement::Promise;
 
 use crate::cache::{Blocks, Cache, Reading, Role};
 use crate::context::Context;
+use crate::device::Device;
 use crate::error::{Error, Flow, Result};
 use crate::order::{Notes, Order};
 
@@ -270,6 +271,11 @@ impl<'v> Update<'v> {
         Ok(())
     }
 
+    /// The device, for bytes that no journal has.
+    pub(crate) fn device(&self) -> &'v dyn Device {
+        &**self.cache().device()
+    }
+
     /// Whether nothing on the device leads to a block yet, so that it may be changed in place. Where order
     /// does not count every block may.
     pub(crate) fn is_own(&self, block: Block) -> bool {
@@ -363,5 +369,9 @@ impl Blocks for Update<'_> {
             Some(staged) => Ok(Arc::clone(&staged.bytes)),
             None => self.reading.read(block, role),
         }
+    }
+
+    fn read_data(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.reading.read_data(offset, buffer)
     }
 }

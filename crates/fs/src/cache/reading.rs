@@ -51,4 +51,8 @@ impl Blocks for Reading<'_> {
         }
         Err(Error::io(format!("reading block {block}"), io::ErrorKind::WouldBlock.into()))
     }
+
+    fn read_data(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.cache.read_data(offset, buffer)
+    }
 }

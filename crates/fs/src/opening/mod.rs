@@ -24,6 +24,7 @@ use crate::options::OpenOptions;
 use crate::order::{Choice, Journal, Order, mark};
 use crate::session::Session;
 use crate::space::{Marked, Space};
+use crate::tx::View;
 use crate::volume::{Opened, Volume};
 use crate::zone::Zone;
 
@@ -113,7 +114,7 @@ fn zoned(
     let descriptor = |group| space.descriptors().get(format, group);
     format.zone = Zone::of(&format.geometry, raw, descriptor, write)?;
     if write {
-        format.zone = format.zone.keeping(map::kept(cache, format, &space)?)?;
+        format.zone = format.zone.keeping(map::kept(View::new(cache, format, &space))?)?;
     }
     Ok(space)
 }

@@ -7,9 +7,10 @@ use super::attrs::file_type;
 use super::rules::{self, Deed};
 use crate::dirty::{DirtyFile, Failures, Heard, Reason, State};
 use crate::error::{Error, Result};
-use crate::map::{self, Segments};
+use crate::map::State as Mapping;
+use crate::ranges::{ByteRange, FileBlocks};
 use crate::volume::Volume;
-use crate::{file, inline, inode};
+use crate::{file, inline};
 
 /// Tries to get space for a write while write-back and sync may yet find some.
 const TRIES: u32 = 3;
@@ -104,10 +105,10 @@ impl Volume {
         if options.keep_times || is_touched {
             return Ok(());
         }
-        self.change(|update| {
-            let mut node = self.load_in(update, number)?;
-            update.touch(&mut node, &[TimeField::Modify, TimeField::Change]);
-            inode::store(update, &self.format, &self.space, &mut node)
+        self.change(|tx| {
+            let mut node = tx.inode(number)?;
+            tx.touch(&mut node, &[TimeField::Modify, TimeField::Change]);
+            tx.store(&mut node)
         })
     }
 
@@ -147,13 +148,13 @@ impl Volume {
 
     fn write_inside(&self, number: InodeNumber, offset: u64, data: &[u8]) -> Result<()> {
         let hint = file::WriteHint { end: offset + data.len() as u64, growing: true };
-        self.change(|update| {
-            let mut node = self.load_in(update, number)?;
+        self.change(|tx| {
+            let mut node = tx.inode(number)?;
             let complete = offset == 0 && node.size() == 0;
             let mut ahead = file::Ahead::default();
-            file::write_at_any(self, update, &mut node, &mut ahead, (offset, data), &hint, complete)?;
-            self.note_size(node.size());
-            inode::store(update, &self.format, &self.space, &mut node)
+            tx.contents(&mut node).write_any(&mut ahead, (offset, data), &hint, complete)?;
+            tx.note_size(node.size());
+            tx.store(&mut node)
         })
     }
 
@@ -171,8 +172,8 @@ impl Volume {
 
     /// Takes bytes into memory, and has space promised for blocks that have none.
     fn hold(&self, file: &DirtyFile, offset: u64, data: &[u8], promised: bool) -> Result<()> {
-        let log2 = self.format.geometry.block_size.log2();
-        let (from, end) = (offset >> log2, file::blocks_of(&self.format, offset + data.len() as u64));
+        let bytes = ByteRange::new(offset, offset + data.len() as u64);
+        let blocks = bytes.outer(self.format.geometry.block_size);
         loop {
             let (edges, settled) = {
                 let state = file.state();
@@ -185,7 +186,7 @@ impl Volume {
                 for block in &edges {
                     old.push((*block, self.old_contents(&node, *block)?));
                 }
-                let holes = if promised { self.holes(&node, from, end)? } else { Vec::new() };
+                let holes = if promised { self.holes(&node, blocks)? } else { Vec::new() };
                 Ok((node, old, holes))
             })?;
             let mut state = file.state();
@@ -193,7 +194,7 @@ impl Volume {
                 // A write-back ended meanwhile: what was read may be older than what it wrote.
                 continue;
             }
-            if state.is_leaving(from, end) {
+            if state.is_leaving(blocks) {
                 drop(state);
                 drop(file.flush_alone());
                 continue;
@@ -219,41 +220,42 @@ impl Volume {
         let start = block << size.log2();
         let len = node.size().saturating_sub(start).min(u64::from(size.bytes()));
         let mut contents = vec![0; usize::try_from(len).unwrap_or(0)];
-        file::read_at(self, node, start, &mut contents)?;
+        self.view().contents(node).read(start, &mut contents)?;
         Ok(contents)
     }
 
-    /// The holes among the file blocks `from..end`.
-    fn holes(&self, node: &Inode, from: u64, end: u64) -> Result<Vec<(u64, u64)>> {
+    /// The holes among some file blocks.
+    fn holes(&self, node: &Inode, blocks: FileBlocks) -> Result<Vec<FileBlocks>> {
         let mut holes = Vec::new();
-        for segment in Segments::new(&*self.cache, &self.format, node, from, end) {
+        for segment in self.view().map(node).segments(blocks) {
             let segment = segment?;
-            if segment.state == map::State::Hole {
-                let start = u64::from(segment.logical.0);
-                holes.push((start, start + segment.count));
+            if segment.state == Mapping::Hole {
+                holes.push(FileBlocks::from_count(segment.logical, segment.count));
             }
         }
         Ok(holes)
     }
 
     /// Promises clusters for the clean blocks of holes, and what their map may need in the worst case.
-    fn promise_space(&self, state: &mut State, node: &Inode, holes: &[(u64, u64)]) -> Result<()> {
+    fn promise_space(&self, state: &mut State, node: &Inode, holes: &[FileBlocks]) -> Result<()> {
         let log2 = self.format.geometry.cluster_log2;
         let mut clusters = 0;
-        for (from, end) in holes {
-            for part in state.pages.clean_parts(*from, *end) {
+        for hole in holes {
+            for part in state.pages.clean_parts(*hole) {
                 let (first, last) = (part.start >> log2, (part.end - 1) >> log2);
                 clusters += last - first + 1;
                 // A cluster that has dirty blocks already has its promise, or a place.
                 let is_begun = |cluster: u64| {
-                    log2 > 0 && state.pages.dirty_blocks(cluster << log2, (cluster + 1) << log2) > 0
+                    log2 > 0
+                        && state.pages.dirty_blocks(FileBlocks::new(cluster << log2, (cluster + 1) << log2))
+                            > 0
                 };
                 clusters -= u64::from(is_begun(first)) + u64::from(last > first && is_begun(last));
             }
         }
         let blocks = (state.clusters + clusters) << log2;
         let runs = state.pages.runs() as u64 + 1;
-        let wanted = state.clusters + clusters + map::blocks_needed_at_most(&self.format, node, blocks, runs);
+        let wanted = state.clusters + clusters + self.view().map(node).blocks_needed_at_most(blocks, runs);
         let held = state.promise.as_ref().map_or(0, placement::Promise::count);
         if clusters > 0 && wanted > held {
             let more = self.space.promise(wanted - held, self.context().spared)?;

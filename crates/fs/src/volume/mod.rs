@@ -147,7 +147,7 @@ impl Volume {
 
     /// The volume as a reader sees it.
     pub(crate) fn view(&self) -> View<'_> {
-        View { blocks: &*self.cache, format: &self.format, space: &self.space }
+        View::new(&*self.cache, &self.format, &self.space)
     }
 
     /// The time that changes get by this handle; the library reads no clock.
