@@ -38,7 +38,6 @@
 #![forbid(unsafe_code)]
 
 mod admission;
-mod attempt;
 mod bits;
 mod cache;
 pub mod check;
@@ -61,11 +60,10 @@ mod options;
 mod order;
 pub mod quota;
 mod ranges;
+mod reclaiming;
 mod role;
 mod session;
 mod space;
-mod steady;
-mod sync;
 mod trim;
 mod tx;
 mod txn;

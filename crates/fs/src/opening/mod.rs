@@ -5,7 +5,7 @@
 
 mod recovery;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use ondisk::corrupt::Place;
 use ondisk::features::{Compat, Incompat, RoCompat};
@@ -20,14 +20,12 @@ use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::journal::{self, Recovery};
 use crate::map;
-use crate::ops::Reclaiming;
 use crate::options::OpenOptions;
 use crate::order::{Choice, Journal, Order, mark};
 use crate::session::Session;
 use crate::space::{Marked, Space};
-use crate::sync::Syncs;
 use crate::tx::View;
-use crate::volume::{Shared, Volume};
+use crate::volume::{Opened, Volume};
 use crate::zone::Zone;
 
 /// The superblock of a device and the facts of its format, checked.
@@ -196,18 +194,8 @@ impl Volume {
         };
         let order = order(choice, &cache, &raw, &format, options)?;
         let session = Session::new(options, raw, format.geometry.block_size.log2());
-        let shared = Shared {
-            format,
-            cache,
-            space,
-            session,
-            writer: Mutex::default(),
-            syncs: Syncs::default(),
-            recovery,
-            order,
-            reclaiming: Reclaiming::default(),
-        };
-        let volume = Volume::new(shared, Context::new(options.now));
+        let opened = Opened { format, cache, space, session, order, recovery };
+        let volume = Volume::new(opened, Context::new(options.now));
         if let Some(unclean) = unclean {
             volume.begin_reclaiming(unclean);
         }

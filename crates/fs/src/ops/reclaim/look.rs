@@ -5,10 +5,11 @@ use ondisk::inode::{FileType, Inode};
 use ondisk::units::{Block, Cluster, ClusterRun, InodeNumber, low_u32};
 use ondisk::xattr;
 
-use super::{Work, add};
+use super::add;
 use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};
 use crate::order::{Sight, facts, is_used};
+use crate::reclaiming::Work;
 use crate::volume::Volume;
 
 /// Looks before writers are kept out meanwhile.

@@ -19,75 +19,21 @@ mod look;
 mod nameless;
 mod stages;
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ondisk::units::InodeNumber;
 
-use crate::bits::Bits;
 use crate::error::{Error, Result};
 use crate::locks::lock;
 use crate::order::Survey;
+pub use crate::reclaiming::Reclaimed;
+use crate::reclaiming::{Stage, Work};
 use crate::space::Marked;
 use crate::tx::Tx;
 use crate::volume::Volume;
-use stages::Stage;
-
-/// What is done of reclaiming, and what is left.
-struct Work {
-    stage: Stage,
-    /// Where the stage has come to.
-    at: u64,
-    /// Clusters that were marked at opening and not found to belong to anybody.
-    clusters: Bits,
-    /// Inodes that are marked and whose records say that they are not in use.
-    strays: Vec<InodeNumber>,
-    /// Directories without a name that are being emptied, each in the one before it.
-    nest: Vec<InodeNumber>,
-}
-
-/// Reclaiming, as the volume knows it.
-#[derive(Default)]
-pub(crate) struct Reclaiming {
-    work: Mutex<Option<Work>>,
-    /// Something is left to be done.
-    pending: AtomicBool,
-    /// It came upon damage, and ended: the volume stays marked as not in order.
-    failed: AtomicBool,
-    stopped: AtomicBool,
-    seen: AtomicU64,
-    total: AtomicU64,
-    blocks: AtomicU64,
-    inodes: AtomicU64,
-}
-
-/// How far reclaiming has come.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Reclaimed {
-    /// Inodes that were looked at.
-    pub seen: u64,
-    /// Inodes that are to be looked at.
-    pub total: u64,
-    /// Inodes freed that had no name, or were only marked.
-    pub inodes: u64,
-    /// Blocks freed that belonged to nobody.
-    pub blocks: u64,
-}
 
 fn add(counter: &AtomicU64, by: u64) {
     counter.fetch_add(by, Ordering::Relaxed);
-}
-
-impl Reclaiming {
-    /// Whether anything is left.
-    pub(crate) fn is_pending(&self) -> bool {
-        self.pending.load(Ordering::Acquire)
-    }
-
-    /// Whether the volume must not be called in order.
-    pub(crate) fn is_unfinished(&self) -> bool {
-        self.is_pending() || self.failed.load(Ordering::Acquire)
-    }
 }
 
 impl Volume {

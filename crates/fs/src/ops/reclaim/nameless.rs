@@ -9,12 +9,13 @@ use ondisk::corrupt::Place;
 use ondisk::inode::{FileType, Inode};
 use ondisk::units::InodeNumber;
 
-use super::{Work, add};
+use super::add;
 use crate::dir::DirEntry;
 use crate::error::{Error, Result};
 use crate::ops::attrs::file_type;
 use crate::ops::remove::lower_links;
 use crate::order::is_used;
+use crate::reclaiming::Work;
 use crate::tx::Tx;
 use crate::volume::Volume;
 

@@ -7,38 +7,20 @@ use ondisk::inode::FileType;
 use ondisk::units::{Block, Cluster, ClusterRun, Group, InodeNumber, low_u32};
 use ondisk::xattr;
 
-use super::{Work, add};
+use super::add;
 use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};
 use crate::ops::attrs::file_type;
 use crate::ops::remove::lower_links;
 use crate::order::is_used;
+use crate::reclaiming::{Stage, Work};
 use crate::tx::Tx;
 use crate::volume::Volume;
-
-/// What is done now.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Stage {
-    Survey,
-    Clusters,
-    Inodes,
-    Links,
-    Nameless,
-    Directories,
-    Attributes,
-    Done,
-}
 
 /// Inodes that a part of a stage sees to.
 const INODES: usize = 32;
 /// Clusters that an update frees.
 const CLUSTERS: u32 = 1 << 15;
-
-impl Work {
-    fn enter(&mut self, stage: Stage) {
-        (self.stage, self.at) = (stage, 0);
-    }
-}
 
 impl Volume {
     /// A part of what is left; says whether anything is left behind it.

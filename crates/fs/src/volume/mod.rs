@@ -1,7 +1,11 @@
 //! An open volume: the facts of its format, its metadata cache and its free space.
 //!
 //! Owns: what an open volume consists of, and the superblock in memory. Excludes: opening (`opening`), how changes are
-//! made (`attempt`) and made stable (`sync`), and the verbs (`ops`).
+//! made (`attempt`), made stable (`sync`) and kept from readers (`steady`), and the verbs (`ops`).
+
+mod attempt;
+mod steady;
+mod sync;
 
 use std::ops::Deref;
 use std::sync::{Arc, Mutex};
@@ -16,13 +20,13 @@ use crate::cache::Cache;
 use crate::context::Context;
 use crate::error::Result;
 use crate::format::Format;
-use crate::ops::Reclaiming;
 use crate::order::Order;
+use crate::reclaiming::Reclaiming;
 use crate::session::Session;
 use crate::space::Space;
-use crate::sync::Syncs;
 use crate::tx::View;
 use crate::versions::SPACE;
+use sync::Syncs;
 
 /// An open ext2, ext3 or ext4 volume. Verbs take `&self` and may be called from many threads.
 ///
@@ -50,18 +54,41 @@ pub struct Shared {
     pub(crate) session: Session,
     /// Held by each verb that changes something, and by a sync while it collects what there is to be
     /// written: an update in flight is never synced.
-    pub(crate) writer: Mutex<()>,
+    writer: Mutex<()>,
     /// Who may write metadata to the device, and what the device was told.
-    pub(crate) syncs: Syncs,
-    pub(crate) recovery: Option<Recovery>,
+    syncs: Syncs,
+    recovery: Option<Recovery>,
     /// In which order changes reach the device.
     pub(crate) order: Order,
     /// What a crash left, and is to be reclaimed.
     pub(crate) reclaiming: Reclaiming,
 }
 
+/// What opening finds of a volume.
+pub(crate) struct Opened {
+    pub(crate) format: Format,
+    pub(crate) cache: Arc<Cache>,
+    pub(crate) space: Space,
+    pub(crate) session: Session,
+    pub(crate) order: Order,
+    pub(crate) recovery: Option<Recovery>,
+}
+
 impl Volume {
-    pub(crate) fn new(shared: Shared, context: Context) -> Self {
+    /// What was opened, not used yet.
+    pub(crate) fn new(opened: Opened, context: Context) -> Self {
+        let Opened { format, cache, space, session, order, recovery } = opened;
+        let shared = Shared {
+            format,
+            cache,
+            space,
+            session,
+            writer: Mutex::default(),
+            syncs: Syncs::default(),
+            recovery,
+            order,
+            reclaiming: Reclaiming::default(),
+        };
         Volume { shared: Arc::new(shared), context }
     }
 
