@@ -26,7 +26,7 @@ use placement::Promise;
 
 use crate::ranges::FileBlocks;
 pub(crate) use failures::Failures;
-pub use failures::Heard;
+pub use failures::ErrorCursor;
 pub(crate) use growth::{Growth, Reason};
 pub(crate) use pages::{Pages, Run};
 
