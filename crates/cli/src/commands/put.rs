@@ -162,7 +162,10 @@ impl Put {
         }
         drop(writer);
         let times = attributes.times;
-        volume.set_times(number, Some(times.access), Some(times.modify)).map_err(|error| failed(&error))?;
+        volume
+            .inode(number)
+            .set_times(Some(times.access), Some(times.modify))
+            .map_err(|error| failed(&error))?;
         name_it(volume, number, directory, name, self.force).map_err(|error| failed(&error))
     }
 
@@ -197,7 +200,7 @@ impl Put {
             self.one(image, below.as_os_str(), made, name.as_bytes(), inside, depth + 1)?;
         }
         let times = attributes.times;
-        let done = image.volume.set_times(made, Some(times.access), Some(times.modify));
+        let done = image.volume.inode(made).set_times(Some(times.access), Some(times.modify));
         done.map_err(|error| image.failure(to.as_bytes(), &error))
     }
 }

@@ -20,6 +20,7 @@ use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::journal::{self, Recovery};
 use crate::map;
+use crate::ops::OrphanLists;
 use crate::options::OpenOptions;
 use crate::order::{Choice, Journal, Order, mark};
 use crate::session::Session;
@@ -197,10 +198,10 @@ impl Volume {
         let opened = Opened { format, cache, space, session, order, recovery };
         let volume = Volume::new(opened, Context::new(options.now));
         if let Some(unclean) = unclean {
-            volume.begin_reclaiming(unclean);
+            volume.leftovers().begin(unclean);
         }
         if options.write && !options.replaying {
-            volume.clean_orphans()?;
+            OrphanLists::of(&volume).clean()?;
         }
         Ok(volume)
     }

@@ -76,7 +76,7 @@ impl Volume {
         }
         drop(state);
         self.space.truncated(number);
-        if was_longer { self.note_write(number, WriteOptions::default()) } else { Ok(()) }
+        if was_longer { self.see(number)?.note_write(WriteOptions::default()) } else { Ok(()) }
     }
 
     /// Cuts a file of which more goes than one transaction can free: its size changes at once.
@@ -164,10 +164,10 @@ impl Volume {
 
     /// Before the contents of a file change: whether they may, and what the change takes from it.
     fn may_reshape(&self, number: InodeNumber, deed: Deed, options: WriteOptions) -> Result<()> {
-        let node = self.load(number)?;
-        rules::may(&node, deed)?;
-        if file_type(&node)? == FileType::Regular && self.space.is_writable() {
-            self.lose_privileges_first(number, options.drop_special_bits)?;
+        let mut seen = self.see(number)?;
+        rules::may(seen.node(), deed)?;
+        if file_type(seen.node())? == FileType::Regular && self.space.is_writable() {
+            seen.lose_privileges(options.drop_special_bits)?;
         }
         Ok(())
     }
@@ -205,12 +205,11 @@ impl Volume {
     /// Not a regular file; an offset behind its end; a broken map.
     pub fn seek(&self, number: InodeNumber, offset: u64, what: Seek) -> Result<Option<u64>> {
         self.flush_inode(number)?;
-        self.steady(number, || self.seek_once(number, offset, what))
+        self.see(number)?.steady(|node| self.seek_in(node, offset, what))
     }
 
-    fn seek_once(&self, number: InodeNumber, offset: u64, what: Seek) -> Result<Option<u64>> {
-        let node = self.load(number)?;
-        if file_type(&node)? != FileType::Regular {
+    fn seek_in(&self, node: &Inode, offset: u64, what: Seek) -> Result<Option<u64>> {
+        if file_type(node)? != FileType::Regular {
             return Err(Error::Invalid("only regular files have holes".into()));
         }
         let size = node.size();
@@ -221,7 +220,7 @@ impl Volume {
             return Ok(Some(if what == Seek::Data { offset } else { size }));
         }
         let block_size = self.format.geometry.block_size;
-        for segment in self.view().map(&node).segments(ByteRange::new(offset, size).outer(block_size)) {
+        for segment in self.view().map(node).segments(ByteRange::new(offset, size).outer(block_size)) {
             let segment = segment?;
             let is_data = matches!(segment.state, State::Mapped(_));
             if is_data == (what == Seek::Data) {
