@@ -260,7 +260,7 @@ fn is_tail_marked(subject: &Subject, group: Group, raw: &RawGroupDescriptor) -> 
 }
 
 /// Reads all descriptors, of the primary or the copy that belongs to the superblock of `group`. Blocks
-/// that can't be read are told and count as zeros, which no descriptor is.
+/// that can't be read are reported and count as zeros, which no descriptor is.
 ///
 /// # Errors
 /// More of them than fit into `memory` bytes.

@@ -21,7 +21,7 @@
 //! ```
 //!
 //! Repairs are made in memory (`staged`), at once, so that later passes see the repaired volume and
-//! tell of causes only, not of their consequences. What is staged goes to the device when the
+//! report causes only, not of their consequences. What is staged goes to the device when the
 //! caller says so, whole.
 //!
 //! A wrong field can lead any repair to any block. So blocks are only written once their owners are
@@ -30,7 +30,7 @@
 //! touched where a directory names it (`named`).
 //!
 //! Passes over inodes and directories run in parallel and silently (`Voice::Silent`): what is
-//! sound leaves its facts. What is not is looked at once more by one thread that tells of it,
+//! sound leaves its facts. What is not is looked at once more by one thread that reports it,
 //! mends it, and takes its facts then; so that the order of issues does not depend on threads.
 
 #![forbid(unsafe_code)]

@@ -116,7 +116,7 @@ fn count(subject: &mut Subject, facts: &Facts, report: &mut Report<'_>, number: 
     let index = u64::from(number.index());
     let (found, stated) = (facts.links.read(index), facts.stated(index));
     let is_directory = facts.file_type(number) == Some(FileType::Directory);
-    // What has no name was told of above and was to stay; so does what it counts.
+    // What has no name was reported above and was to stay; so does what it counts.
     let nameless = is_directory && number != InodeNumber::ROOT && has_no_parent(facts, number);
     if found == 0 || nameless {
         return Ok(());

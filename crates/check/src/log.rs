@@ -318,7 +318,7 @@ pub(super) enum JournalWrite {
 pub(super) fn finish(subject: &mut Subject) -> Result<()> {
     let Some(wanted) = subject.journal_wanted.take() else { return Ok(()) };
     let inode = contents::inode(subject, subject.raw.s_journal_inum.get());
-    // A map that was mended since may be too short for a journal: the next check tells of it.
+    // A map that was mended since may be too short for a journal: the next check reports it.
     let Ok(blocks) = inode.and_then(|inode| usable_blocks(subject, &inode)) else { return Ok(()) };
     let Some(first) = blocks.first() else { return Ok(()) };
     let raw = match wanted {

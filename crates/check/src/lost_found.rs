@@ -137,7 +137,8 @@ fn find_or_make(
         facts.put_back(subject, start);
         return Ok(None);
     }
-    make_directory(subject, facts, number, InodeNumber::ROOT, 0o700, start)?;
+    let directory = NewDirectory { number, parent: InodeNumber::ROOT, permissions: 0o700, start };
+    make_directory(subject, facts, &directory)?;
     let root = u64::from(InodeNumber::ROOT.index());
     facts.links.raise(u64::from(number.index()));
     facts.links.raise(root);
@@ -208,19 +209,22 @@ pub(super) fn place_for_directory(subject: &Subject, facts: &Facts) -> Option<Bl
     facts.allocate(subject, Block(u64::from(subject.geometry.first_data_block)), 1)
 }
 
-/// Makes an empty directory with a number that is free, at a block of [`place_for_directory`]; it counts its
-/// own `.`.
+/// An empty directory that is to be made.
+pub(super) struct NewDirectory {
+    /// A number that is free.
+    pub(super) number: InodeNumber,
+    pub(super) parent: InodeNumber,
+    pub(super) permissions: u16,
+    /// A block of [`place_for_directory`].
+    pub(super) start: Block,
+}
+
+/// Makes an empty directory; it counts its own `.`.
 ///
 /// # Errors
 /// Repairs take more memory than they may.
-pub(super) fn make_directory(
-    subject: &Subject,
-    facts: &mut Facts,
-    number: InodeNumber,
-    parent: InodeNumber,
-    permissions: u16,
-    start: Block,
-) -> Result<()> {
+pub(super) fn make_directory(subject: &Subject, facts: &mut Facts, directory: &NewDirectory) -> Result<()> {
+    let &NewDirectory { number, parent, permissions, start } = directory;
     let mut inode = Inode::blank(number, subject.geometry.inode_size);
     inode.raw_mut().i_mode.set(FileType::Directory.mode_bits() | permissions);
     inode.raw_mut().i_links_count.set(2);

@@ -76,7 +76,7 @@ pub(super) fn open(
 }
 
 /// Brings in what waits in the journal, in memory, so that the check sees the volume as a mount would;
-/// every repair builds on it, whatever the sink decides. A journal that can't be replayed is told of
+/// every repair builds on it, whatever the sink decides. A journal that can't be replayed is reported
 /// by its own rules; the superblock to go on with.
 ///
 /// # Errors

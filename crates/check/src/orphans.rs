@@ -254,7 +254,7 @@ pub(super) fn finish(subject: &Subject) -> Result<()> {
     if !subject.orphan_file_wanted {
         return Ok(());
     }
-    // A map that lost blocks since is told of by the next check.
+    // A map that lost blocks since is reported by the next check.
     let Ok((inode, blocks)) = read_file(subject, subject.raw.s_orphan_file_inum.get()) else { return Ok(()) };
     let mut bytes = vec![0; subject.block_len()];
     for block in blocks {

@@ -146,7 +146,7 @@ pub(super) fn structures(subject: &Subject) -> Vec<(u64, u64)> {
     all
 }
 
-/// Claims the blocks of every structure. Where two have the same block, one of them is told of and moved.
+/// Claims the blocks of every structure. Where two have the same block, one of them is reported and moved.
 pub(super) fn claim(subject: &mut Subject, facts: &Facts, report: &mut Report<'_>) {
     // With bigalloc structures share clusters, which bits can't tell from sharing blocks.
     let sharing = subject.geometry.cluster_log2 > 0;
@@ -205,7 +205,7 @@ fn collisions(subject: &Subject) -> Vec<(Span, Span)> {
     found
 }
 
-/// Tells of structures that share blocks, and moves one of each pair.
+/// Reports structures that share blocks, and moves one of each pair.
 fn resolve(subject: &mut Subject, report: &mut Report<'_>) {
     for (one, other) in collisions(subject) {
         let still = |span: &Span| {

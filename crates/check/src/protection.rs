@@ -1,4 +1,4 @@
-//! The block of multiple mount protection: whether it is one, and where it is written anew.
+//! The block of multiple mount protection: whether it is one, and where it is rewritten.
 //!
 //! Only the superblock says where it is, and a wrong field can name any block of any file. A block that is none is
 //! written behind the pass over inodes, when all owners are known: in its place if that belongs to nobody else, or in
@@ -23,7 +23,7 @@ pub(super) enum Verdict {
     Settled,
     /// It is damaged, and is to stay so.
     Stays,
-    /// It is to be written anew.
+    /// It is to be rewritten.
     Anew,
 }
 

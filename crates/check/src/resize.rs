@@ -21,7 +21,7 @@ use platfs_device::{Error, Result};
 /// The pointer to the double indirect block in `i_block`.
 const DOUBLE: usize = 13;
 
-/// Checks the resize inode. One that is wrong is emptied here and made anew by [`finish`].
+/// Checks the resize inode. One that is wrong is emptied here and rebuilt by [`finish`].
 ///
 /// # Errors
 /// Repairs take more memory than they may.
@@ -96,7 +96,7 @@ fn judge(subject: &Subject, inode: &Inode) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes the resize inode anew where it was wrong, once free blocks are known.
+/// Rebuilds the resize inode where it was wrong, once free blocks are known.
 ///
 /// # Errors
 /// Repairs take more memory than they may.

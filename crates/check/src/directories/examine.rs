@@ -9,7 +9,7 @@ use ondisk::inode::{Inode, InodeFlags};
 use ondisk::seal::{DIRECTORY_TAIL_LEN, InodeSeed};
 use ondisk::units::{Block, FileBlock, InodeNumber, low_u32};
 
-use super::Bounds;
+use super::Pass;
 use super::blocks::Blocks;
 use super::found::Found;
 use super::index::{self, Role, Stop};
@@ -86,18 +86,17 @@ struct Directory<'a, 'e> {
 /// # Errors
 /// Repairs take more memory than they may.
 pub(super) fn examine(
-    subject: &Subject,
-    facts: &Facts,
-    bounds: &Bounds,
+    pass: &Pass<'_>,
     number: InodeNumber,
     scratch: &mut Scratch,
     voice: &mut Voice<'_, '_>,
 ) -> Result<Whole> {
+    let &Pass { subject, facts, ref bounds, .. } = pass;
     scratch.found.clear();
     if !facts.used.contains(u64::from(number.index())) {
         return Ok(Whole::default());
     }
-    // What cannot be read at all was told of by the pass over inodes.
+    // What cannot be read at all was reported by the pass over inodes.
     let Some(mut inode) = scratch.inode(subject, number, !voice.is_silent()) else {
         return Ok(Whole::default());
     };
@@ -257,7 +256,7 @@ impl Directory<'_, '_> {
         Ok(())
     }
 
-    /// A block that the device does not give: told of, and written as one without names.
+    /// A block that the device does not give: reported, and written as one without names.
     fn unreadable(
         &mut self,
         at: FileBlock,

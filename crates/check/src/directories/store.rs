@@ -1,5 +1,5 @@
 //! The new blocks of a directory put where its old ones are: those left over are given back, those that
-//! lack are taken, and the map is written anew where it has to change.
+//! lack are taken, and the map is rewritten where it has to change.
 
 use ondisk::block_map::{self, DIRECT, ROOT_SLOTS};
 use ondisk::extent::{self, Child, Entries, Extent, MAX_WRITTEN, Node};

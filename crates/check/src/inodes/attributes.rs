@@ -319,7 +319,7 @@ impl Examination<'_, '_, '_, '_> {
         }
     }
 
-    /// Tells of something beside the record.
+    /// Reports something beside the record.
     fn tell_quietly(&mut self, kind: &'static Kind, words: impl FnOnce() -> Words) -> bool {
         let place = self.place();
         self.voice.found(kind, || {

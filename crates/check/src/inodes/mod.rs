@@ -2,7 +2,7 @@
 //!
 //! Pieces of the inode tables are shared by threads. An inode that is sound leaves its facts: that it
 //! is in use, its type, the links it states, the blocks it claims. One that is not becomes a suspect and
-//! is examined again by one thread, in the order of numbers, that tells of it and mends it. Owns what an
+//! is examined again by one thread, in the order of numbers, that reports it and mends it. Owns what an
 //! inode says by itself; that two claim the same block is for [`super::shared`], what stands in
 //! directories for [`super::directories`], what hidden inodes hold for the passes of their features.
 
