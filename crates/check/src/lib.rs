@@ -54,6 +54,7 @@ mod named;
 mod opening;
 mod orphans;
 mod paged;
+mod parts;
 mod paths;
 mod places;
 mod plausible;

@@ -15,7 +15,7 @@ use super::contents;
 use super::facts::Facts;
 use super::issue::Place;
 use super::kinds::opening as kind;
-use super::subject::Subject;
+use super::subject::{JournalWrite, Subject};
 use super::voice::{Finding, Report};
 use platfs_device::{Error, Result};
 
@@ -300,14 +300,6 @@ fn superblock(subject: &mut Subject, blocks: &[Block], report: &mut Report<'_>) 
         }
         Ok(_) => {}
     }
-}
-
-/// What is to be written over the journal's superblock.
-pub(super) enum JournalWrite {
-    /// One of an empty journal.
-    Empty,
-    /// The one that there is, with its repairs.
-    Edited(Box<RawJournalSuperblock>),
 }
 
 /// Writes the journal's superblock where that was asked for: once all owners of blocks are known, and files that

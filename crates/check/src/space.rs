@@ -14,7 +14,7 @@ use super::facts::Facts;
 use super::issue::Place;
 use super::kinds::{Kind, space as kind};
 use super::paged::Bits;
-use super::places::Part;
+use super::parts::Part;
 use super::subject::Subject;
 use super::voice::{Finding, Report};
 use super::{crew, descriptors, resize};

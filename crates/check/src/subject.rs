@@ -11,11 +11,11 @@ use ondisk::features::{Compat, Features, Incompat, RoCompat};
 use ondisk::geometry::Geometry;
 use ondisk::group::{GroupFlags, RawGroupDescriptor};
 use ondisk::inode::{Inode, Timestamp};
+use ondisk::journal::RawJournalSuperblock;
 use ondisk::seal::{InodeSeed, Sealer};
 use ondisk::superblock::RawSuperblock;
 use ondisk::units::{Block, Group, InodeNumber, low_u32};
 
-use super::log::JournalWrite;
 use super::staged::Staged;
 use platfs_device::Device;
 
@@ -57,6 +57,14 @@ pub(super) struct Subject {
     pub(super) contested: Mutex<BTreeSet<u64>>,
     pub(super) threads: usize,
     pub(super) now: Timestamp,
+}
+
+/// What is to be written over the journal's superblock.
+pub(super) enum JournalWrite {
+    /// One of an empty journal.
+    Empty,
+    /// The one that there is, with its repairs.
+    Edited(Box<RawJournalSuperblock>),
 }
 
 impl Subject {
