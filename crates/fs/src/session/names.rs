@@ -14,7 +14,7 @@ use ondisk::units::InodeNumber;
 
 /// Sizes of directory, in bytes, for which it is worth it: searching a smaller one takes about as
 /// long as the rest of adding a name, and the hashes of a larger one would take more than 24 MiB.
-pub(super) const WORTH: std::ops::RangeInclusive<u64> = 32 << 10..=16 << 20;
+pub(crate) const WORTH: std::ops::RangeInclusive<u64> = 32 << 10..=16 << 20;
 
 /// The names of the directory that was last added to. Only verbs that change the volume use it, and
 /// they do one at a time.
@@ -22,7 +22,7 @@ pub(super) const WORTH: std::ops::RangeInclusive<u64> = 32 << 10..=16 << 20;
 pub(crate) struct KnownNames(Mutex<Option<Names>>);
 
 /// The names of one directory, as hashes.
-pub(super) struct Names {
+pub(crate) struct Names {
     dir: InodeNumber,
     hashes: HashSet<u64>,
 }
@@ -34,11 +34,11 @@ fn hash(name: &[u8]) -> u64 {
 }
 
 impl Names {
-    pub(super) fn new(dir: InodeNumber) -> Self {
+    pub(crate) fn new(dir: InodeNumber) -> Self {
         Names { dir, hashes: HashSet::new() }
     }
 
-    pub(super) fn add(&mut self, name: &[u8]) {
+    pub(crate) fn add(&mut self, name: &[u8]) {
         self.hashes.insert(hash(name));
     }
 
@@ -53,18 +53,18 @@ impl KnownNames {
     }
 
     /// Whether the directory may hold the name; `None` if its names are not known.
-    pub(super) fn may_hold(&self, dir: InodeNumber, name: &[u8]) -> Option<bool> {
+    pub(crate) fn may_hold(&self, dir: InodeNumber, name: &[u8]) -> Option<bool> {
         let names = self.lock();
         names.as_ref().filter(|names| names.dir == dir).map(|names| names.may_hold(name))
     }
 
     /// Takes over all names of a directory, in place of those of another.
-    pub(super) fn keep(&self, names: Names) {
+    pub(crate) fn keep(&self, names: Names) {
         *self.lock() = Some(names);
     }
 
     /// Notes a name that is being added.
-    pub(super) fn add(&self, dir: InodeNumber, name: &[u8]) {
+    pub(crate) fn add(&self, dir: InodeNumber, name: &[u8]) {
         if let Some(names) = self.lock().as_mut().filter(|names| names.dir == dir) {
             names.add(name);
         }

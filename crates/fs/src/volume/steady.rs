@@ -4,11 +4,11 @@
 //! again. If it has changed, what was read may be a mix of before and after, or come from a block that
 //! was freed; an error that was met may be a consequence of that. Then it begins anew (I20).
 
-use ondisk::units::{Block, InodeNumber};
+use ondisk::units::InodeNumber;
 
-use crate::cache::{Blocks, Role, in_haste};
-use crate::error::{Error, Result};
-use crate::volume::{Volume, lock};
+use crate::error::Result;
+use crate::locks::lock;
+use crate::volume::Volume;
 
 /// Looks before a reader keeps writers out. An update is published in microseconds, so that only an inode
 /// that is changed all the time, or one in many blocks that were not in memory, comes this far.
@@ -31,14 +31,6 @@ impl Volume {
             if versions.is_still(number, version) {
                 return found;
             }
-        }
-        for _ in 0..TRIES {
-            let found = {
-                let _writing = lock(&self.writer);
-                in_haste(true, &mut read)
-            };
-            let Err(Error::NotCached(missing)) = found else { return found };
-            let _ = self.cache.read(Block(missing), Role::Plain);
         }
         let _writing = lock(&self.writer);
         read()

@@ -4,7 +4,7 @@
 //! too high, directories with two names, and checksums of bitmaps that fit those of another moment. Only the last has
 //! to be put right before the volume is used; the rest is reclaimed while it is (`ops::reclaim`).
 //!
-//! That goes for volumes that bear the mark of soft updates ([`super::mark`]). Others were left by who keeps no
+//! That goes for volumes that bear the mark of soft updates ([`mark`]). Others were left by who keeps no
 //! such order: a check looks at all of it first. What it finds and can't mend without loss is a person's concern,
 //! but for inodes without a name, which are left to be reclaimed.
 
@@ -14,12 +14,12 @@ use ondisk::superblock::{RawSuperblock, STATE_VALID, SUPERBLOCK_OFFSET};
 use platfs_check::{Decision, Issue, PIECE_LEN, Sink, Staged};
 use zerocopy::IntoBytes;
 
-use super::mark;
 use crate::admission::read_superblock;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::options::OpenOptions;
+use crate::order::mark;
 use crate::space::{Marked, reseal};
 
 /// Bytes of memory for what changes, and as many for what the check knows.
@@ -29,9 +29,6 @@ const NAMELESS: [&str; 3] = ["directory-unconnected", "inode-unattached", "inode
 /// What is told of a directory that was on its way to another: both have its name. It stays where it came
 /// first, or where `..` says.
 const ON_THE_WAY: [&str; 1] = ["directory-twice"];
-
-/// What is in use of a volume, or marked so, from which something has to be reclaimed.
-pub(crate) struct Unclean(pub(crate) Marked);
 
 /// Hears what a check finds.
 #[derive(Default)]
@@ -60,11 +57,11 @@ impl Sink for Listener {
 ///
 /// # Errors
 /// Damage that soft updates do not leave; the device's failure.
-pub(crate) fn recover(
+pub(super) fn recover(
     device: &Arc<dyn Device>,
     options: &OpenOptions,
     has_orphans: bool,
-) -> Result<Option<Unclean>> {
+) -> Result<Option<Marked>> {
     let is_ours = mark::is_there(&read_superblock(&**device)?);
     if (!is_ours || has_orphans) && !witness(device, options)? {
         return Ok(None);
@@ -76,7 +73,7 @@ pub(crate) fn recover(
     raw.s_free_inodes_count.set(marked.free.1);
     raw.s_state.set(raw.s_state.get() & !STATE_VALID);
     write_superblock(&**device, &format, raw)?;
-    Ok(Some(Unclean(marked)))
+    Ok(Some(marked))
 }
 
 /// Lets a check look at a volume and mend what it can; says whether anything is left to be reclaimed.

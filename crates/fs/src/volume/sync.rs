@@ -1,27 +1,26 @@
 //! Bringing changes to the device: syncs, the mark of a volume in use, relief of a crowded cache.
 //!
-//! Owns: when metadata is written, and in which order with flushes. While anything is written verbs go
-//! on: the writer's lock is held only to collect what there is.
+//! Owns: when metadata is written. While anything is written verbs go on: the writer's lock is held only to collect what
+//! there is. Excludes: in which order it is written (`order`).
 //!
-//! Locks are taken in this order: `syncs.writing`, the journal's `flights`, `writer`, what they protect. Nothing but
-//! `syncs.writing` is held while the device is waited for.
+//! Locks are taken in this order: `syncs.writing`, the gate of data writes (`order`), `writer`, what they protect.
+//! Nothing but `syncs.writing` is held while the device is waited for.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-use ondisk::superblock::{RawSuperblock, STATE_VALID, SUPERBLOCK_OFFSET};
-use ondisk::units::{BlockRun, low_u32};
-use zerocopy::IntoBytes;
+use ondisk::superblock::STATE_VALID;
+use ondisk::units::low_u32;
 
-use crate::cache::Outgoing;
+use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::journal::{Journal, Transaction};
-use crate::phased::{Commit, Epoch, Notes, mark};
+use crate::locks::lock;
+use crate::order::{Batch, Relief, Target};
 use crate::space::Work;
 use crate::txn::Update;
 use crate::versions::SPACE;
-use crate::volume::{Volume, lock};
+use crate::volume::Volume;
 
 /// How far syncs have come.
 #[derive(Default)]
@@ -37,8 +36,6 @@ pub(crate) struct Syncs {
     failed: AtomicBool,
     /// Whether the disk says that the volume is not in order by itself.
     marked: AtomicBool,
-    /// The superblock that the last epoch wrote.
-    told: Mutex<Vec<u8>>,
     /// News that a sync has ended.
     ended: (Mutex<()>, Condvar),
 }
@@ -47,17 +44,11 @@ pub(crate) struct Syncs {
 const PATIENCE: Duration = Duration::from_millis(5);
 
 /// The right to write metadata to the device.
-struct Device<'v>(#[expect(dead_code, reason = "held for its drop")] MutexGuard<'v, ()>);
+struct DeviceLease<'v>(#[expect(dead_code, reason = "held for its drop")] MutexGuard<'v, ()>);
 
 /// All that a sync has to write, and the work that it makes durable.
 struct Collected {
-    outgoing: Outgoing,
-    superblock: RawSuperblock,
-    forgotten: Vec<BlockRun>,
-    /// What is known of the order of changes, where it counts.
-    notes: Option<Notes>,
-    /// Blocks and inodes that the device calls free.
-    free_before: (u64, u32),
+    batch: Batch,
     work: Work,
 }
 
@@ -66,19 +57,16 @@ impl Volume {
         if self.syncs.failed.load(Ordering::Acquire) { Err(Error::WriteFailed) } else { Ok(()) }
     }
 
-    fn device(&self) -> Result<Device<'_>> {
-        let device = Device(lock(&self.syncs.writing));
+    fn device(&self) -> Result<DeviceLease<'_>> {
+        let device = DeviceLease(lock(&self.syncs.writing));
         self.refuse_failed()?;
         Ok(device)
     }
 
     /// Nothing is written any more once something could not be (I17), but for a word of it in the journal.
     pub(crate) fn or_fail<T>(&self, done: Result<T>) -> Result<T> {
-        if done.is_err()
-            && !self.syncs.failed.swap(true, Ordering::AcqRel)
-            && let Some(journal) = &self.journal
-        {
-            journal.log().note_failure();
+        if done.is_err() && !self.syncs.failed.swap(true, Ordering::AcqRel) {
+            self.order.note_failure();
         }
         done
     }
@@ -86,11 +74,11 @@ impl Volume {
     /// Tells on disk, before the first change, that the volume is not in order by itself, as Linux does
     /// while it is mounted. Images that are being built appear when they are whole, and need no mark.
     pub(crate) fn mark_changed(&self) -> Result<()> {
-        if self.options.loading || self.syncs.marked.load(Ordering::Acquire) {
+        if self.session.options.loading || self.syncs.marked.load(Ordering::Acquire) {
             return self.refuse_failed();
         }
-        if self.journal.is_some() {
-            // Its first transaction tells.
+        if self.order.has_journal() {
+            // Its first transaction says so.
             self.syncs.marked.store(true, Ordering::Release);
             return self.refuse_failed();
         }
@@ -106,7 +94,7 @@ impl Volume {
     /// back before it is made.
     pub(crate) fn mark_if_idle(&self) -> Result<()> {
         let device = self.device()?;
-        let _ordered = self.cache.epoch().map(Epoch::land);
+        let _written = self.order.wait_data_writes();
         let _writing = lock(&self.writer);
         if self.cache.changed() > 0 || self.space.has_work() || self.reclaiming.is_unfinished() {
             return Ok(());
@@ -114,31 +102,28 @@ impl Volume {
         self.mark(&device, true)
     }
 
-    fn mark(&self, _device: &Device<'_>, clean: bool) -> Result<()> {
-        if self.options.loading || self.syncs.marked.load(Ordering::Acquire) != clean {
+    fn mark(&self, _device: &DeviceLease<'_>, clean: bool) -> Result<()> {
+        if self.session.options.loading || self.syncs.marked.load(Ordering::Acquire) != clean {
             return Ok(());
         }
-        // No list tells of them, so that they have to be looked for.
-        if clean && self.cache.epoch().is_some() && self.handles.has_orphans() {
+        // Without a list of them they have to be looked for, when the volume is opened next.
+        if clean && !self.order.lists_orphans() && self.session.handles.has_orphans() {
             return Ok(());
         }
-        if let Some(journal) = &self.journal {
-            let closed = journal.log().close(self.now());
-            self.or_fail(closed)?;
-            self.syncs.marked.store(false, Ordering::Release);
-            return Ok(());
+        if !self.order.has_journal() {
+            self.session.edit_superblock(|raw| {
+                let state = raw.s_state.get();
+                raw.s_state.set(if clean { state | STATE_VALID } else { state & !STATE_VALID });
+            });
         }
-        self.edit_superblock(|raw| {
-            let state = raw.s_state.get();
-            raw.s_state.set(if clean { state | STATE_VALID } else { state & !STATE_VALID });
-        });
-        self.or_fail(self.write_superblock(self.superblock()).and_then(|()| self.flush()))?;
+        self.or_fail(self.order.mark(&self.target(), self.superblock(), clean))?;
         self.syncs.marked.store(!clean, Ordering::Release);
         Ok(())
     }
 
-    fn flush(&self) -> Result<()> {
-        self.cache.device().flush().map_err(|source| Error::io("flushing the device", source))
+    /// Where changes go.
+    fn target(&self) -> Target<'_> {
+        Target { cache: &self.cache, format: &self.format, now: self.now() }
     }
 
     /// Commits the running transaction, which has no room for more, unless somebody else does.
@@ -147,17 +132,17 @@ impl Volume {
         self.sync_after(begun)
     }
 
-    /// Brings the running transaction of a journal to the device, if it is large; without a journal, metadata blocks that take much memory.
+    /// Brings changes to the device when they take much memory, or most of the journal.
     pub(crate) fn relieve(&self) -> Result<()> {
-        if let Some(journal) = &self.journal {
-            return if journal.is_filling() { self.commit_full() } else { Ok(()) };
+        match self.order.relief(&self.cache) {
+            Relief::Needless => Ok(()),
+            Relief::WriteOut => self.write_out_some(),
+            Relief::Commit => self.commit_full(),
         }
-        if !self.cache.is_crowded() {
-            return Ok(());
-        }
-        if self.cache.epoch().is_some() {
-            return self.commit_full();
-        }
+    }
+
+    /// Writes changed blocks in any order, unless somebody else does.
+    fn write_out_some(&self) -> Result<()> {
         let guard = match self.syncs.writing.try_lock() {
             Ok(guard) => guard,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -165,7 +150,7 @@ impl Volume {
             Err(TryLockError::WouldBlock) if self.cache.is_overfull() => lock(&self.syncs.writing),
             Err(TryLockError::WouldBlock) => return Ok(()),
         };
-        let _device = Device(guard);
+        let _device = DeviceLease(guard);
         self.refuse_failed()?;
         if !self.cache.is_crowded() {
             return Ok(());
@@ -193,7 +178,7 @@ impl Volume {
     /// # Errors
     /// As [`Volume::sync`].
     pub fn commit(&self) -> Result<()> {
-        for idle in self.delayed.gone_idle() {
+        for idle in self.session.delayed.gone_idle() {
             self.space.closed(idle);
         }
         if self.space.is_writable() { self.sync_metadata() } else { Err(Error::ReadOnly) }
@@ -202,7 +187,7 @@ impl Volume {
     /// Makes stable what is not delayed.
     pub(crate) fn sync_metadata(&self) -> Result<()> {
         self.refuse_failed()?;
-        if !self.options.loading && !self.syncs.marked.load(Ordering::Acquire) {
+        if !self.session.options.loading && !self.syncs.marked.load(Ordering::Acquire) {
             return Ok(());
         }
         self.reap()?;
@@ -223,7 +208,7 @@ impl Volume {
 
     /// Waits for the device, or for a sync of somebody else that was begun after another and so brings
     /// everything along: those who wait for the same need not wait for each other.
-    fn device_or_sync_after(&self, begun: u64) -> Option<Device<'_>> {
+    fn device_or_sync_after(&self, begun: u64) -> Option<DeviceLease<'_>> {
         let (lock_of_news, news) = &self.syncs.ended;
         let mut listening = lock(lock_of_news);
         loop {
@@ -231,8 +216,8 @@ impl Volume {
                 return None;
             }
             match self.syncs.writing.try_lock() {
-                Ok(guard) => return Some(Device(guard)),
-                Err(TryLockError::Poisoned(poisoned)) => return Some(Device(poisoned.into_inner())),
+                Ok(guard) => return Some(DeviceLease(guard)),
+                Err(TryLockError::Poisoned(poisoned)) => return Some(DeviceLease(poisoned.into_inner())),
                 Err(TryLockError::WouldBlock) => {}
             }
             let waited = news.wait_timeout(listening, PATIENCE);
@@ -256,7 +241,7 @@ impl Volume {
         Ok(true)
     }
 
-    fn sync_alone(&self, _device: &Device<'_>) -> Result<()> {
+    fn sync_alone(&self, _device: &DeviceLease<'_>) -> Result<()> {
         let number = self.syncs.begun.fetch_add(1, Ordering::AcqRel) + 1;
         self.or_fail(self.try_sync())?;
         self.syncs.done.store(number, Ordering::Release);
@@ -266,8 +251,8 @@ impl Volume {
     fn try_sync(&self) -> Result<()> {
         self.space.warm_up()?;
         let collected = self.collect()?;
-        self.make_stable(&collected)?;
-        if self.options.discard {
+        self.order.commit(&self.target(), &collected.batch)?;
+        if self.session.options.discard {
             // What is free for good and can't be in use again yet. It is advice: a device that can't take it keeps
             // old bytes, and nobody minds.
             for run in collected.work.freed_runs() {
@@ -277,78 +262,36 @@ impl Volume {
         self.space.settle(&collected.work)
     }
 
-    fn make_stable(&self, collected: &Collected) -> Result<()> {
-        if let Some(journal) = &self.journal {
-            return journal.log().commit(&Transaction {
-                outgoing: &collected.outgoing,
-                forgotten: &collected.forgotten,
-                superblock: &collected.superblock,
-                now: self.now(),
-            });
-        }
-        if let Some(notes) = &collected.notes {
-            return self.commit_phased(collected, notes);
-        }
-        self.cache.write_out(&collected.outgoing)?;
-        self.write_superblock(collected.superblock)?;
-        self.flush()
-    }
-
-    /// Writes an epoch in phases. The superblock never counts more free than there is.
-    fn commit_phased(&self, collected: &Collected, notes: &Notes) -> Result<()> {
-        let (last, mut first) = (collected.superblock, collected.superblock);
-        first.set_free_blocks_count(last.free_blocks_count().min(collected.free_before.0));
-        first.s_free_inodes_count.set(last.s_free_inodes_count.get().min(collected.free_before.1));
-        let (cache, format, outgoing) = (&*self.cache, &self.format, &collected.outgoing);
-        let commit = Commit { cache, format, outgoing, notes };
-        let mut told = lock(&self.syncs.told);
-        let is_news = *told != last.as_bytes();
-        let write = |raw| if is_news { self.write_superblock(raw).map(|()| true) } else { Ok(false) };
-        commit.write(|| write(first), || write(last))?;
-        *told = last.as_bytes().to_vec();
-        Ok(())
-    }
-
     /// Writes the superblock as it is now, without making it durable.
     pub(crate) fn store_superblock(&self) -> Result<()> {
-        if self.journal.is_some() {
+        if self.order.has_journal() {
             self.mark_changed()?;
             return self.sync_metadata();
         }
         let _device = self.device()?;
-        self.or_fail(self.write_superblock(self.superblock()))
+        self.or_fail(self.order.write_superblock(&self.target(), self.superblock()))
     }
 
     /// All that is to be written, as of one moment between two updates.
     fn collect(&self) -> Result<Collected> {
-        let _landed = self.journal.as_ref().map(Journal::land);
-        let _ordered = self.cache.epoch().map(Epoch::land);
+        let _written = self.order.wait_data_writes();
         let _writing = lock(&self.writer);
         let (change, work) = self.cache.versions().during(&[SPACE], &[], || {
-            let mut update = Update::new(&self.cache);
+            let mut update = Update::new(&self.cache, &self.order, Context::new(self.now()));
             let written_back = self.space.write_back(&mut update)?;
             update.commit();
             Ok::<_, Error>(written_back)
         })?;
         let raw = self.superblock();
         let free_before = (raw.free_blocks_count(), raw.s_free_inodes_count.get());
-        self.edit_superblock(|raw| {
+        self.session.edit_superblock(|raw| {
             let blocks = change.clusters << self.format.geometry.cluster_log2;
             raw.set_free_blocks_count(raw.free_blocks_count().saturating_add_signed(blocks));
             let inodes = u64::from(raw.s_free_inodes_count.get()).saturating_add_signed(change.inodes);
             raw.s_free_inodes_count.set(low_u32(inodes));
         });
-        if let Some(journal) = &self.journal {
-            journal.begin_next();
-        }
-        Ok(Collected {
-            notes: self.cache.epoch().map(Epoch::end),
-            free_before,
-            outgoing: self.cache.collect(),
-            superblock: self.superblock(),
-            forgotten: self.cache.take_forgotten(),
-            work,
-        })
+        let batch = self.order.collect(&self.cache, self.superblock(), free_before);
+        Ok(Collected { batch, work })
     }
 
     /// Makes everything stable and says on disk that the volume is in order. A volume that was
@@ -376,19 +319,5 @@ impl Volume {
             self.sync()?;
         }
         if self.reclaiming.is_unfinished() { Ok(()) } else { self.mark(&self.device()?, true) }
-    }
-
-    fn write_superblock(&self, mut raw: RawSuperblock) -> Result<()> {
-        let mut times = raw.times();
-        times.written = times.written.max(u64::try_from(self.now().seconds).unwrap_or(0));
-        raw.set_times(times);
-        if self.cache.epoch().is_some() && raw.s_state.get() & STATE_VALID == 0 {
-            mark::put(&mut raw);
-        }
-        self.format.sealer.seal_superblock(&mut raw);
-        self.cache
-            .device()
-            .write_at(SUPERBLOCK_OFFSET, raw.as_bytes())
-            .map_err(|source| Error::io("writing the superblock", source))
     }
 }

@@ -7,9 +7,10 @@ use ondisk::dirent::Layout;
 
 use super::image::{Changed, Painter};
 use super::{Notes, Phase, leaves};
-use crate::cache::{Cache, Outgoing, Role};
+use crate::cache::{Cache, Outgoing};
 use crate::error::{Error, Result};
 use crate::format::Format;
+use crate::role::Role;
 
 /// An epoch on its way to the device.
 pub(crate) struct Commit<'e> {
@@ -39,7 +40,7 @@ impl Commit<'_> {
         let (mut first, mut last) = (Some(first), Some(last));
         for phase in Phase::ALL {
             let mut images = self.next_images(&painter, phase, &mut standing);
-            self.add_farewells(phase, &mut images);
+            self.add_final_images(phase, &mut images);
             let mut wrote = !images.is_empty();
             self.cache.write_images(&images)?;
             if phase == Phase::Allocate {
@@ -82,8 +83,9 @@ impl Commit<'_> {
         images
     }
 
-    /// Blocks of directories that go: without their names, and without a parent where that goes too.
-    fn add_farewells(&self, phase: Phase, images: &mut Vec<Image>) {
+    /// Last images of blocks of directories that are removed: without their names, and without a parent where that
+    /// is removed too.
+    fn add_final_images(&self, phase: Phase, images: &mut Vec<Image>) {
         match phase {
             Phase::Unlink => {
                 let dropped = self.notes.dropped();
@@ -96,14 +98,15 @@ impl Commit<'_> {
     }
 
     fn orphaned_directories(&self) -> impl Iterator<Item = Image> + '_ {
-        let going: HashSet<_> = self.notes.graves().iter().map(|grave| grave.directory).collect();
+        let removed = self.notes.removed_directories();
+        let going: HashSet<_> = removed.iter().map(|removed| removed.directory).collect();
         let mut lonely = BTreeMap::new();
-        for grave in self.notes.graves() {
-            let parent_goes = leaves::dots(&grave.bytes).is_some_and(|(_, parent)| going.contains(&parent));
-            if parent_goes || grave.lives {
-                let mut bytes = grave.bytes.to_vec();
+        for removed in removed {
+            let parent_goes = leaves::dots(&removed.bytes).is_some_and(|(_, parent)| going.contains(&parent));
+            if parent_goes || removed.lives {
+                let mut bytes = removed.bytes.to_vec();
                 leaves::apart(&mut bytes);
-                lonely.insert(grave.block, (grave.role, Arc::from(bytes)));
+                lonely.insert(removed.block, (removed.role, Arc::from(bytes)));
             }
         }
         lonely.into_iter().map(|(block, (role, bytes))| (block, role, bytes))

@@ -1,13 +1,14 @@
-//! What updates tell of the order that their changes need.
+//! What updates note of the order that their changes need.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use ondisk::inode::FileType;
 use ondisk::units::InodeNumber;
 
 use super::survey::{Survey, Tally};
-use crate::cache::Role;
+use crate::locks::lock;
+use crate::role::Role;
 
 /// A name that has left a directory block and must not vanish from it before the new names of its inode are on
 /// the device.
@@ -18,8 +19,8 @@ pub(crate) struct Kept {
     pub(crate) file_type: Option<FileType>,
 }
 
-/// The first block of a directory that goes, as it was last.
-pub(crate) struct Grave {
+/// The first block of a directory that is removed, as it was last.
+pub(crate) struct RemovedDir {
     pub(crate) directory: InodeNumber,
     pub(crate) block: u64,
     pub(crate) role: Role,
@@ -36,11 +37,11 @@ pub(crate) struct Notes {
     /// Directory blocks in which a name appeared or leads elsewhere.
     added: HashSet<u64>,
     /// Blocks of directories that are new.
-    veiled: HashSet<u64>,
+    hidden: HashSet<u64>,
     kept: HashMap<u64, Vec<Kept>>,
     /// Directories out of which names were moved.
     left: HashSet<InodeNumber>,
-    graves: Vec<Grave>,
+    removed: Vec<RemovedDir>,
     /// Blocks as they were when they stopped being metadata, if the device leads to them.
     dropped: HashMap<u64, (Role, Arc<[u8]>)>,
     /// What a survey has to know.
@@ -72,16 +73,17 @@ impl Notes {
         self.added.contains(&block)
     }
 
-    /// A block of a new directory was made.
-    pub(crate) fn veil(&mut self, block: u64) {
-        self.veiled.insert(block);
+    /// A block of a new directory was made: its names are not shown before what they lead to is on the device.
+    pub(crate) fn hide_until_link(&mut self, block: u64) {
+        self.hidden.insert(block);
     }
 
-    pub(crate) fn is_veiled(&self, block: u64) -> bool {
-        self.veiled.contains(&block)
+    pub(crate) fn is_hidden_until_link(&self, block: u64) -> bool {
+        self.hidden.contains(&block)
     }
 
-    pub(super) fn keep(&mut self, block: u64, directory: InodeNumber, kept: Kept) {
+    /// A name left a block of a directory, and is to be seen there for a while.
+    pub(crate) fn keep(&mut self, block: u64, directory: InodeNumber, kept: Kept) {
         self.kept.entry(block).or_default().push(kept);
         self.left.insert(directory);
     }
@@ -96,13 +98,13 @@ impl Notes {
         self.left.contains(&directory)
     }
 
-    /// A directory goes.
-    pub(crate) fn bury(&mut self, grave: Grave) {
-        self.graves.push(grave);
+    /// A directory is removed.
+    pub(crate) fn remove_directory(&mut self, removed: RemovedDir) {
+        self.removed.push(removed);
     }
 
-    pub(super) fn graves(&self) -> &[Grave] {
-        &self.graves
+    pub(super) fn removed_directories(&self) -> &[RemovedDir] {
+        &self.removed
     }
 
     /// A block that the device leads to stopped being metadata.
@@ -123,12 +125,12 @@ impl Notes {
             *self.named.entry(number).or_default() += names;
         }
         self.added.extend(later.added);
-        self.veiled.extend(later.veiled);
+        self.hidden.extend(later.hidden);
         for (block, kept) in later.kept {
             self.kept.entry(block).or_default().extend(kept);
         }
         self.left.extend(later.left);
-        self.graves.extend(later.graves);
+        self.removed.extend(later.removed);
         self.dropped.extend(later.dropped);
     }
 }
@@ -137,15 +139,13 @@ impl Notes {
 #[derive(Default)]
 pub(crate) struct Epoch {
     notes: Mutex<Notes>,
-    /// Shared by who has published a map whose blocks do not hold their bytes yet.
-    flights: RwLock<()>,
     /// While what a crash left is being reclaimed.
     survey: Mutex<Option<Survey>>,
 }
 
 impl Epoch {
     fn notes(&self) -> MutexGuard<'_, Notes> {
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.notes)
     }
 
     /// Takes in what an update noted.
@@ -159,7 +159,7 @@ impl Epoch {
 
     /// What was found of a volume that is being reclaimed.
     pub(crate) fn survey(&self) -> MutexGuard<'_, Option<Survey>> {
-        self.survey.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.survey)
     }
 
     pub(crate) fn note_dropped(&self, block: u64, role: Role, bytes: Arc<[u8]>) {
@@ -181,15 +181,5 @@ impl Epoch {
 
     pub(crate) fn has_kept(&self, block: u64) -> bool {
         !self.notes().kept(block).is_empty()
-    }
-
-    /// Held from before a map is published until its blocks hold their bytes.
-    pub(crate) fn fly(&self) -> RwLockReadGuard<'_, ()> {
-        self.flights.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits until no published map lacks its bytes.
-    pub(crate) fn land(&self) -> RwLockWriteGuard<'_, ()> {
-        self.flights.write().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Owns: the head and the tail of the log, what it holds that is not in place, which blocks it must revoke,
 //! and the order of all this with flushes. Excludes: what belongs to a transaction (`sync`), and how large one
-//! may become before it must be committed (`running`).
+//! may become before it must be committed (`super`).
 //!
 //! The order of a commit: revocations, descriptors and copies; flush, which also makes stable the data that
 //! was written before; the commit block; flush. Of a checkpoint: the blocks to their places; flush; the new
@@ -11,6 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use ondisk::corrupt::Place;
 use ondisk::features::{Features, Incompat};
 use ondisk::inode::Timestamp;
 use ondisk::journal::log::{CommitTime, LogFormat, Tag, escape};
@@ -18,16 +19,21 @@ use ondisk::journal::{BlockKind, JOURNAL_CHECKSUM_CRC32C, JournalIncompat};
 use ondisk::seal::Sealer;
 use ondisk::superblock::{RawSuperblock, SUPERBLOCK_LEN, SUPERBLOCK_OFFSET};
 use ondisk::units::{BlockRun, BlockSize};
+use platfs_device::journal::{self, Log};
 use zerocopy::IntoBytes;
 
-use super::{Log, bad};
-use crate::cache::{Cache, Outgoing, Role};
+use crate::cache::{Cache, Outgoing};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::format::Format;
+use crate::role::Role;
 
 /// Bytes of neighbouring blocks written at once.
 const GATHER: usize = 256 << 10;
+
+fn bad(problem: impl Into<String>) -> Error {
+    Error::corrupt(Place::Journal, problem)
+}
 
 /// All that becomes stable together.
 pub(crate) struct Transaction<'t> {
@@ -145,7 +151,6 @@ impl LogWriter {
         if log.length() < ondisk::journal::MIN_JOURNAL_BLOCKS / 2 {
             return Err(bad(format!("its log of {} blocks is too short to be written", log.length())));
         }
-        cache.note_forgotten();
         Ok(LogWriter {
             log,
             cache: Arc::clone(cache),
@@ -245,7 +250,7 @@ impl LogWriter {
     /// Says in both superblocks that the log is in use: first that of the volume, then, stable with the body of
     /// the first transaction, that of the journal.
     fn begin(&mut self, now: Timestamp) -> Result<()> {
-        if !super::is_pending(&self.placed) {
+        if !journal::is_pending(&self.placed) {
             // A log without the mark would make a check ask what to do.
             self.place_superblock(true, now)?;
             self.flush()?;
@@ -389,7 +394,7 @@ impl LogWriter {
     /// superblock says holds whatever write failed: the log begins anew only when all of it is in place.
     pub(crate) fn note_failure(&mut self) {
         const EIO: i32 = -5;
-        if !super::is_pending(&self.placed) {
+        if !journal::is_pending(&self.placed) {
             return;
         }
         self.log.superblock.s_errno.set(EIO.cast_unsigned());
@@ -403,7 +408,7 @@ impl LogWriter {
 
     /// Brings all to its place and says that nothing is left to replay.
     pub(crate) fn close(&mut self, now: Timestamp) -> Result<()> {
-        if self.log.superblock.is_clean() && !super::is_pending(&self.placed) {
+        if self.log.superblock.is_clean() && !journal::is_pending(&self.placed) {
             return Ok(());
         }
         self.write_waiting()?;

@@ -1,4 +1,6 @@
 //! What metadata blocks are, and with that their checksums.
+//!
+//! Owns: the roles, and which checksum belongs to each. Excludes: the blocks, and where they lie (`cache`).
 
 use ondisk::seal::{InodeSeed, Sealer};
 use ondisk::units::{Block, Group, InodeNumber};
@@ -28,7 +30,7 @@ pub enum Role {
 }
 
 impl Role {
-    pub(super) fn is_right(self, sealer: &Sealer, block: Block, bytes: &[u8]) -> bool {
+    pub(crate) fn is_right(self, sealer: &Sealer, block: Block, bytes: &[u8]) -> bool {
         match self {
             Role::Plain | Role::Data | Role::Bitmap | Role::Descriptors(_) | Role::Inodes(_) => true,
             Role::DirectoryLeaf(seed) => seed.directory_leaf_is_right(bytes),
@@ -38,7 +40,7 @@ impl Role {
         }
     }
 
-    pub(super) fn seal(self, sealer: &Sealer, block: Block, bytes: &mut [u8]) {
+    pub(crate) fn seal(self, sealer: &Sealer, block: Block, bytes: &mut [u8]) {
         match self {
             Role::Plain | Role::Data | Role::Bitmap | Role::Descriptors(_) | Role::Inodes(_) => {}
             Role::DirectoryLeaf(seed) => seed.seal_directory_leaf(bytes),
@@ -48,7 +50,7 @@ impl Role {
         }
     }
 
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Role::Plain | Role::Data => "block",
             Role::Bitmap => "bitmap",

@@ -1,23 +1,25 @@
-//! Clusters that were taken and are nobody's for good yet. Those that were taken from a promise go back to it when they
-//! are dropped: else what was accepted on account of it could find no space the next time.
+//! Clusters taken by an update that is not committed.
+//!
+//! Those that were taken from a promise go back to it when the grant is dropped: else what was accepted on account of
+//! that promise could find no space the next time.
 
 use ondisk::units::ClusterRun;
 use placement::{Engine, Grant, Refusal, Request};
 
-use super::lock;
+use crate::locks::lock;
 use crate::txn::Account;
 
-/// They.
-pub(super) struct Drawn {
+/// Clusters taken by an update that is not committed; dropping it returns them to their promise.
+pub(super) struct UncommittedGrant {
     grant: Option<Grant>,
     run: ClusterRun,
-    /// What they were taken from.
+    /// The promise that they were taken from.
     account: Option<Account>,
 }
 
-impl Drawn {
+impl UncommittedGrant {
     fn new(grant: Grant, account: Option<&Account>) -> Self {
-        Drawn { run: grant.run(), grant: Some(grant), account: account.cloned() }
+        UncommittedGrant { run: grant.run(), grant: Some(grant), account: account.cloned() }
     }
 
     /// Takes what was promised, or where that is used up what nobody was promised.
@@ -28,9 +30,9 @@ impl Drawn {
     ) -> Result<Self, Refusal> {
         match account.map(|account| engine.allocate_promised(&mut lock(account), request)) {
             None | Some(Err(Refusal::NoSpace)) => {
-                engine.allocate(request).map(|grant| Drawn::new(grant, None))
+                engine.allocate(request).map(|grant| UncommittedGrant::new(grant, None))
             }
-            Some(answer) => answer.map(|grant| Drawn::new(grant, account)),
+            Some(answer) => answer.map(|grant| UncommittedGrant::new(grant, account)),
         }
     }
 
@@ -38,7 +40,7 @@ impl Drawn {
         self.run
     }
 
-    /// They are somebody's from now on.
+    /// The update is committed: they belong to what it gave them to.
     pub(super) fn keep(mut self) -> ClusterRun {
         if let Some(grant) = self.grant.take() {
             grant.keep();
@@ -47,9 +49,9 @@ impl Drawn {
     }
 
     /// Cuts them in two.
-    pub(super) fn split(mut self, count: u32) -> (Drawn, Drawn) {
+    pub(super) fn split(mut self, count: u32) -> (UncommittedGrant, UncommittedGrant) {
         let account = self.account.take();
-        let of = |grant: Option<Grant>, run| Drawn { grant, run, account: account.clone() };
+        let of = |grant: Option<Grant>, run| UncommittedGrant { grant, run, account: account.clone() };
         match self.grant.take() {
             Some(grant) => {
                 let (first, rest) = grant.split(count);
@@ -61,7 +63,7 @@ impl Drawn {
     }
 }
 
-impl Drop for Drawn {
+impl Drop for UncommittedGrant {
     fn drop(&mut self) {
         if let (Some(grant), Some(account)) = (self.grant.take(), &self.account) {
             grant.give_back(&mut lock(account));

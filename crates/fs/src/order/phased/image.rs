@@ -7,8 +7,8 @@ use ondisk::group::{GroupFlags, RawGroupDescriptor};
 use ondisk::units::Group;
 
 use super::{Notes, Phase, leaves, slots};
-use crate::cache::Role;
 use crate::format::Format;
+use crate::role::Role;
 
 /// A block that an epoch changes.
 #[derive(Clone, Copy)]
@@ -75,7 +75,7 @@ impl Painter<'_> {
                 leaves::without_names(bytes, layout)
             }
         };
-        if before.is_none() && notes.is_veiled(changed.block) {
+        if before.is_none() && notes.is_hidden_until_link(changed.block) {
             return match phase {
                 Phase::Allocate => edited(&|bytes| {
                     leaves::apart(bytes);
