@@ -90,13 +90,6 @@ impl<'v> Update<'v> {
         }
     }
 
-    /// An update of a volume that is written in any order, for tests.
-    #[cfg(test)]
-    pub(crate) fn unordered(cache: &'v Cache) -> Self {
-        static ANY: std::sync::LazyLock<Order> = std::sync::LazyLock::new(Order::default);
-        Update::new(cache, &ANY, Context::new(ondisk::inode::Timestamp::default()))
-    }
-
     fn cache(&self) -> &'v Cache {
         self.reading.cache()
     }

@@ -95,7 +95,7 @@ pub(crate) struct Order {
 enum How {
     #[default]
     Any,
-    Phased(Phased),
+    Phased(Box<Phased>),
     Journal(Box<Journal>),
 }
 
@@ -140,7 +140,7 @@ impl Order {
     /// The order of a volume that was opened for writing; its log, if it goes through a journal.
     pub(crate) fn new(choice: Choice, ordering: Ordering, journal: Option<Journal>) -> Self {
         let how = match (choice, journal) {
-            (Choice::Phased, _) => How::Phased(Phased::default()),
+            (Choice::Phased, _) => How::Phased(Box::default()),
             (Choice::Journal(_), Some(journal)) => How::Journal(Box::new(journal)),
             (Choice::Any | Choice::Journal(_), _) => How::Any,
         };
@@ -251,8 +251,8 @@ impl Order {
     pub(crate) fn forget(&self, cache: &Cache, run: BlockRun) {
         match &self.how {
             How::Any => cache.forget(run, |_, _, _| {}),
-            How::Phased(Phased { epoch, .. }) => {
-                cache.forget(run, |block, role, bytes| epoch.note_dropped(block, role, bytes));
+            How::Phased(phased) => {
+                cache.forget(run, |block, role, bytes| phased.epoch.note_dropped(block, role, bytes));
             }
             How::Journal(journal) => {
                 cache.forget(run, |_, _, _| {});

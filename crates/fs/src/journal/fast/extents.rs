@@ -8,7 +8,6 @@ use ondisk::units::{Block, BlockRun, FileBlock, low_u32};
 use platfs_device::journal::Range;
 
 use super::super::bad;
-use crate::cache::Blocks;
 use crate::error::Result;
 use crate::format::Format;
 use crate::map::{Map, State};

@@ -19,7 +19,7 @@ mod look;
 mod nameless;
 mod stages;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ondisk::units::InodeNumber;
 
