@@ -74,7 +74,7 @@ mod zone;
 
 pub use admission::read_superblock;
 pub use dir::{DirEntry, DirName, NameSizes};
-pub use dirty::Heard;
+pub use dirty::ErrorCursor;
 pub use error::{Error, Result};
 pub use format::Format;
 pub use map::{Segment, State};

@@ -72,10 +72,10 @@ fn open_to_write(name: &OsStr, options: &MountOptions) -> Result<Volume, NotWrit
     })?;
     let now = writing::now();
     let seed = now.seconds.cast_unsigned().rotate_left(32) ^ u64::from(now.nanoseconds);
-    let delay = if options.delay { OpenOptions::delay_with(memory()) } else { 0 };
+    let delay = if options.delay { OpenOptions::suggested_delay(memory()) } else { 0 };
     let mut how = OpenOptions::new().write(true).now(now).seed(seed).ordering(order(&*device, options));
     // The kernel sends no request when a file is closed: it was told that opening one needs none.
-    how = how.closes_untold(true).delay(delay).discard(options.discard).data(options.data);
+    how = how.expect_closes(false).delay(delay).discard(options.discard).data(options.data);
     if let Some(policy) = options.policy {
         how = how.policy(policy);
     }

@@ -25,8 +25,8 @@ use ondisk::units::InodeNumber;
 use placement::Promise;
 
 use crate::ranges::FileBlocks;
+pub use failures::ErrorCursor;
 pub(crate) use failures::Failures;
-pub use failures::Heard;
 pub(crate) use growth::{Growth, Reason};
 pub(crate) use pages::{Pages, Run};
 

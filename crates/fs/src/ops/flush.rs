@@ -64,8 +64,8 @@ impl Volume {
         self.write_back_files(&self.session.delayed.oldest(before), reason)
     }
 
-    /// Writes back ahead of need, for a thread that does nothing else: waits, but no longer than so, until
-    /// much of what may be delayed is, and writes back what need not wait. Writers then need not do it.
+    /// Blocks up to `patience` until half the delay budget is dirty, then writes back files that stopped growing. For
+    /// a thread that does nothing else: writers then need not do it.
     ///
     /// # Errors
     /// As [`Volume::write_back`].

@@ -5,7 +5,7 @@ use ondisk::units::InodeNumber;
 
 use super::attrs::file_type;
 use super::rules::{self, Deed};
-use crate::dirty::{DirtyFile, Failures, Heard, Reason, State};
+use crate::dirty::{DirtyFile, ErrorCursor, Failures, Reason, State};
 use crate::error::{Error, Result};
 use crate::map::State as Mapping;
 use crate::ranges::{ByteRange, FileBlocks};
@@ -70,7 +70,7 @@ impl Volume {
         }
         self.note_write(number, options)?;
         if self.order.syncs_data() {
-            return self.sync_inode(number, false);
+            return self.sync_inode(number);
         }
         if self.session.delayed.is_on() && self.session.delayed.is_over() {
             // The bytes of this write are taken; other files' troubles are told to whoever syncs them.
@@ -268,34 +268,35 @@ impl Volume {
         Ok(())
     }
 
-    /// Makes a file stable. `data_only` may leave out what is not needed to read the bytes again; it
-    /// makes no difference yet.
+    /// Makes a file stable.
     ///
     /// # Errors
     /// As [`Volume::sync`]; a write-back that failed earlier, once.
-    pub fn sync_inode(&self, number: InodeNumber, _data_only: bool) -> Result<()> {
-        self.sync_and_tell(number, |failures| failures.tell_anybody())
+    pub fn sync_inode(&self, number: InodeNumber) -> Result<()> {
+        self.sync_reporting(number, |failures| failures.take_unreported())
     }
 
-    /// What a file that is opened now has heard of write-backs that failed, for [`Volume::sync_opened`].
+    /// Where a file that is opened now stands among the write-back errors of its inode, for
+    /// [`Volume::sync_opened`].
     #[must_use]
-    pub fn heard(&self, number: InodeNumber) -> Heard {
-        self.session.delayed.find(number).map_or_else(Heard::default, |file| file.state().failures.heard())
+    pub fn error_cursor(&self, number: InodeNumber) -> ErrorCursor {
+        let file = self.session.delayed.find(number);
+        file.map_or_else(ErrorCursor::default, |file| file.state().failures.cursor())
     }
 
-    /// Makes an open file stable. Bytes that were taken and could not be written back are told as lost to each
-    /// who has the file open, once.
+    /// Makes an open file stable. An earlier write-back error is reported once by each open file, as fsync does in
+    /// Linux.
     ///
     /// # Errors
     /// As [`Volume::sync`]; a write-back that failed.
-    pub fn sync_opened(&self, number: InodeNumber, _data_only: bool, heard: &mut Heard) -> Result<()> {
-        self.sync_and_tell(number, |failures| failures.tell(heard))
+    pub fn sync_opened(&self, number: InodeNumber, cursor: &mut ErrorCursor) -> Result<()> {
+        self.sync_reporting(number, |failures| failures.report(cursor))
     }
 
-    fn sync_and_tell(
+    fn sync_reporting(
         &self,
         number: InodeNumber,
-        tell: impl FnOnce(&mut Failures) -> Option<Error>,
+        report: impl FnOnce(&mut Failures) -> Option<Error>,
     ) -> Result<()> {
         if let Some(file) = self.session.delayed.find(number) {
             let done = {
@@ -309,11 +310,11 @@ impl Volume {
                 Err(error) => {
                     let mut state = file.state();
                     state.failures.note(&error);
-                    drop(tell(&mut state.failures));
+                    drop(report(&mut state.failures));
                     return Err(error);
                 }
             }
-            let failed = tell(&mut file.state().failures);
+            let failed = report(&mut file.state().failures);
             failed.map_or(Ok(()), Err)?;
         }
         let all_at_once = self.order.survives_crashes();

@@ -41,7 +41,7 @@ impl Session {
         Session {
             options: options.clone(),
             handles: Handles::default(),
-            delayed: Delayed::new(block_log2, options.delay, !options.closes_untold),
+            delayed: Delayed::new(block_log2, options.delay, options.expect_closes),
             known_names: KnownNames::default(),
             attribute_blocks: AttributeBlocks::default(),
             superblock: Mutex::new(superblock),

@@ -44,7 +44,7 @@ impl Computer {
     pub(crate) fn mounting() -> OpenOptions {
         let known = rustix::system::sysinfo();
         let memory = known.totalram.saturating_mul(u64::from(known.mem_unit));
-        OpenOptions::new().delay(OpenOptions::delay_with(memory))
+        OpenOptions::new().delay(OpenOptions::suggested_delay(memory))
     }
 }
 

@@ -8,6 +8,7 @@ use ondisk::features::Compat;
 use ondisk::inode::{FileType, Inode, InodeFlags};
 use ondisk::journal::fast_commit::{NameChange, is_name};
 use ondisk::units::{ClusterRun, Group, InodeNumber};
+
 use platfs_device::journal::{Changes, Records, generation};
 
 use super::super::bad;
