@@ -4,7 +4,7 @@
 
 mod trees;
 
-use plat_cli::source::{Catalogue, Options, open};
+use platfs_image::source::{Catalogue, Options, open};
 use std::fs;
 use std::path::Path;
 use testkit::scratch::Scratch;

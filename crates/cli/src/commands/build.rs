@@ -11,19 +11,19 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use platfs::device::Device;
 use platfs::mkfs::Storage;
+use platfs_image::builder::identity::{self, Identity, Stated};
+use platfs_image::builder::{BuildError, Progress, Settings, Size, Summary, build_device, fit};
+use platfs_image::output::followed;
+use platfs_image::source::catalogue::Catalogue;
+use platfs_image::source::filter::{Excludes, IdRange, OwnerId, parse_named_owner, parse_platform};
+use platfs_image::source::{self, Options as SourceOptions, SourceError, owners};
 use serde::Serialize;
 
-use crate::build::identity::{self, Identity, Stated};
-use crate::build::output::followed;
-use crate::build::{BuildError, Progress, Settings, Size, Summary, build_device, build_file, fit};
 use crate::console::{Console, Failure};
 use crate::door;
 use crate::format::{self, FormatArgs, UuidChoice};
 use crate::image::{self, ImageSpec, Part};
 use crate::size::{human, parse_size};
-use crate::source::catalogue::Catalogue;
-use crate::source::filter::{Excludes, IdRange, OwnerId, parse_named_owner, parse_platform};
-use crate::source::{self, Options as SourceOptions, SourceError, owners};
 
 /// Arguments of `plat build`.
 #[derive(Args, Debug)]
@@ -115,7 +115,7 @@ impl Build {
         let settings = self.settings(&catalogue, epoch, &target)?;
         let mut bar = Bar::new(&catalogue, self.quiet || self.json);
         let built = match target {
-            Target::File(path) => build_file(&catalogue, &path, &settings, &mut bar),
+            Target::File(path) => door::build_file(&catalogue, &path, &settings, &mut bar),
             Target::Device(device) => build_device(&catalogue, device, &settings, &mut bar),
         };
         bar.finish();
@@ -223,6 +223,7 @@ impl Build {
             // Reading a directory changes its times of access, and nobody can set those of change.
             settle_times: self.reproducible || self.source.is_dir(),
             sync: self.sync,
+            replace: self.force,
         })
     }
 

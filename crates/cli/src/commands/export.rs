@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use ondisk::units::InodeNumber;
+use platfs_image::archive::WriteError;
+use platfs_image::export::archive::ArchiveSink;
+use platfs_image::export::directory::DirectorySink;
+use platfs_image::export::{ExportError, Losses, export};
 
-use crate::archive::WriteError;
-use crate::build::output::Output;
 use crate::console::{Console, Failure};
-use crate::export::archive::ArchiveSink;
-use crate::export::directory::DirectorySink;
-use crate::export::{ExportError, Losses, export};
+use crate::door::output::Output;
 use crate::reading::OpenImage;
 use crate::text::Shown;
 

@@ -14,8 +14,8 @@ use ondisk::units::InodeNumber;
 use platfs::{File, Metadata, State};
 
 use super::export;
-use crate::build::output::Output;
 use crate::console::{Console, Failure};
+use crate::door::output::Output;
 use crate::reading::OpenImage;
 use crate::text::Shown;
 

@@ -6,10 +6,10 @@ use std::os::unix::ffi::OsStrExt;
 use clap::Args;
 use ondisk::inode::FileType;
 use platfs::{Error, Kind, NewInode, Wanted};
+use platfs_image::source::filter::parse_owner;
 
 use crate::console::{Console, Failure};
 use crate::reading::OpenImage;
-use crate::source::filter::parse_owner;
 use crate::writing::{self, Place};
 
 /// Arguments of `plat mkdir`.

@@ -7,6 +7,7 @@
 //! | `mounts` | the kernel's table of mounts |
 //! | `users` | what the kernel does with those bytes, and how that is said |
 //! | `claim` | the locks |
+//! | [`output`] | new files that take the place of others |
 //!
 //! [`Alone`] is for changing an image in place, [`share`] for reading one that must not change meanwhile,
 //! [`replace`] for a file that takes the name of another, [`writer_of`] tells readers that somebody writes.
@@ -16,6 +17,7 @@
 mod claim;
 mod ground;
 mod mounts;
+pub mod output;
 mod users;
 
 use std::ffi::OsStr;
@@ -31,6 +33,7 @@ use crate::image::{ImageError, ImageSpec, Part, open_file};
 use claim::Kind;
 use ground::Ground;
 pub use mounts::mounted_on;
+pub use output::build_file;
 use users::Purpose;
 pub use users::User;
 

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "shared by tests that each use a part")]
 
-use plat_cli::source::{Catalogue, NodeId, NodeKind, Options, open};
+use platfs_image::source::{Catalogue, NodeId, NodeKind, Options, open};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 

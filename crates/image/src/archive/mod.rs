@@ -33,14 +33,12 @@ mod fields;
 pub mod header;
 pub mod number;
 pub mod pax;
-mod quote;
 pub mod reader;
 pub mod sparse;
 pub mod writer;
 
 pub use entry::{Device, Entry, EntryKind, Run, Times, Timestamp, Xattr};
 pub use error::{Problem, TarError, TarWarning};
-pub use quote::Quoted;
 pub use reader::{Input, Reader};
 pub use writer::{WriteError, Writer};
 

@@ -3,7 +3,8 @@
 use super::catalogue::{Attributes, Builder, CatalogueError, Ids, NewNode, Origin};
 use super::error::{SourceError, SourceWarning};
 use super::input::Section;
-use crate::archive::{Entry, EntryKind, Quoted, Reader, TarError};
+use crate::archive::{Entry, EntryKind, Reader, TarError};
+use crate::text::Quoted;
 
 /// What begins the name of a whiteout.
 const WHITEOUT: &[u8] = b".wh.";

@@ -2,8 +2,8 @@
 
 use super::acl::AclError;
 use super::pax::PaxError;
-use super::quote::Quoted;
 use super::sparse::SparseError;
+use crate::text::Quoted;
 use std::fmt;
 use std::io;
 

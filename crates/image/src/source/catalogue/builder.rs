@@ -8,9 +8,10 @@
 use super::node::{Content, Extent, Ids, Node, NodeId, NodeKind, Origin, Stamps};
 use super::resolve::clean;
 use super::{HostDirectory, HostFile, Name};
-use crate::archive::{Device, Quoted, Run, Times, Timestamp, Xattr};
+use crate::archive::{Device, Run, Times, Timestamp, Xattr};
 use crate::source::filter::{FilterError, Options};
 use crate::source::input::Section;
+use crate::text::Quoted;
 use ondisk::inode::InodeFlags;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};

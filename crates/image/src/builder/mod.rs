@@ -1,4 +1,4 @@
-//! `plat build`: a source becomes an image.
+//! A source becomes an image.
 //!
 //! | module | owns |
 //! | --- | --- |
@@ -8,14 +8,14 @@
 //! | [`fill`] | copying the catalogue into the volume |
 //! | `rehearsal` | that all fits a device, before anything is written to it |
 //! | [`order`] | which file's data come next, so that no free run ends in a gap |
-//! | [`output`] | that the file appears whole or not at all |
 //! | [`withheld`] | that a device holds no half-written volume |
+//!
+//! That a file appears whole or not at all is [`crate::output`]'s.
 
 pub mod fill;
 pub mod fit;
 pub mod identity;
 pub mod order;
-pub mod output;
 mod rehearsal;
 pub mod size;
 pub mod withheld;
@@ -30,12 +30,12 @@ use platfs::ondisk::features::RoCompat;
 use platfs::ondisk::inode::Timestamp;
 use platfs::{OpenOptions, Volume};
 
-use crate::archive::Quoted;
+use crate::output::{Output, followed};
 use crate::source::catalogue::Summary as Contents;
 use crate::source::{Catalogue, SourceError};
+use crate::text::Quoted;
 pub use fill::Progress;
 use identity::Identity;
-use output::Output;
 use size::Shape;
 use withheld::Withheld;
 
@@ -130,7 +130,8 @@ impl BuildError {
         }
     }
 
-    fn output(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+    /// A failure of the output at `path`.
+    pub fn output(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |error| BuildError::Output { action, path: path.to_owned(), error }
     }
 
@@ -166,6 +167,8 @@ pub struct Settings {
     pub settle_times: bool,
     /// Wait until the image is on stable storage.
     pub sync: bool,
+    /// A file that has the image's name is replaced; else that is an error.
+    pub replace: bool,
 }
 
 /// What was built.
@@ -199,7 +202,7 @@ const AUTO_STEP: u64 = 1 << 20;
 /// few blocks of map that nobody could foresee.
 const TRIES: u32 = 64;
 
-/// Builds an image into a new file.
+/// Builds an image into a new file. A symbolic link of that name stays, and what it leads to is made.
 ///
 /// # Errors
 /// Any [`BuildError`]; then the output is as it was before.
@@ -209,9 +212,11 @@ pub fn build_file(
     settings: &Settings,
     progress: &mut dyn Progress,
 ) -> Result<Summary, BuildError> {
+    let begin = if settings.replace { Output::replacing } else { Output::new };
+    let place = followed(target);
     let mut size = planned_size(catalogue, settings)?;
     for _ in 0..TRIES {
-        let output = Output::through(target, size).map_err(BuildError::output("create", target))?;
+        let output = begin(&place, size).map_err(BuildError::output("create", target))?;
         // It makes no promise before it has its name.
         let device = output.device().map_err(BuildError::output("open", target))?.without_flush();
         let built = build_on(catalogue, Arc::new(device), settings, progress);

@@ -10,9 +10,10 @@ use platfs::{Attributes, DirName, Kind, NewInode, Times, Volume};
 
 use super::BuildError;
 use super::size::{Shape, may_be_inline};
-use crate::archive::{Device, Quoted};
+use crate::archive::Device;
 use crate::source::catalogue::{Extent, Metadata, Origin, Stamps};
 use crate::source::{Catalogue, DataReader, NodeId, NodeKind};
+use crate::text::Quoted;
 
 /// Bytes handed to the volume at once.
 const PIECE: usize = 1 << 20;

@@ -2,7 +2,8 @@
 
 use super::catalogue::CatalogueError;
 use super::filter::FilterError;
-use crate::archive::{Quoted, TarError, TarWarning};
+use crate::archive::{TarError, TarWarning};
+use crate::text::Quoted;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
