@@ -200,6 +200,7 @@ fn ladder(shown: &str, text: &str, found: &mut Vec<String>) {
 fn door(shown: &str, text: &str, found: &mut Vec<String>) {
     const MAKERS: [&str; 3] =
         ["crates/cli/src/door/", "crates/cli/src/image/mod.rs", "crates/image/src/output.rs"];
+    const REPLACERS: [&str; 2] = ["::replacing(", ".overwrite("];
     let is_bound = shown.starts_with("crates/cli/src/") || shown.starts_with("crates/image/src/");
     if !is_bound || MAKERS.iter().any(|maker| shown.starts_with(maker)) {
         return;
@@ -208,6 +209,11 @@ fn door(shown: &str, text: &str, found: &mut Vec<String>) {
         if line.contains("FileDevice::new") || line.contains("open_file(&") {
             found.push(format!(
                 "{shown}:{number}: opens an image by itself; use `image::open_read`, `image::open_write` or `door`"
+            ));
+        }
+        if shown.starts_with("crates/cli/") && REPLACERS.iter().any(|word| line.contains(word)) {
+            found.push(format!(
+                "{shown}:{number}: may replace an image in use; use `door::output` or `door::build_file`"
             ));
         }
     }

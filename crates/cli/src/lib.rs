@@ -8,6 +8,7 @@ pub mod door;
 pub mod format;
 pub mod image;
 pub mod mount;
+pub mod owner;
 pub mod reading;
 pub mod size;
 pub mod text;

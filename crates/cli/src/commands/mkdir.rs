@@ -6,9 +6,9 @@ use std::os::unix::ffi::OsStrExt;
 use clap::Args;
 use ondisk::inode::FileType;
 use platfs::{Error, Kind, NewInode, Wanted};
-use platfs_image::source::filter::parse_owner;
 
 use crate::console::{Console, Failure};
+use crate::owner::parse_owner;
 use crate::reading::OpenImage;
 use crate::writing::{self, Place};
 

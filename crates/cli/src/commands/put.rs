@@ -14,9 +14,9 @@ use clap::Args;
 use ondisk::inode::{FileType, Timestamp};
 use ondisk::units::InodeNumber;
 use platfs::{Attributes, Error, Kind, NewInode, Replace, Times, Volume};
-use platfs_image::source::filter::parse_owner;
 
 use crate::console::{Console, Failure};
+use crate::owner::parse_owner;
 use crate::reading::OpenImage;
 use crate::text::Shown;
 use crate::writing::{self, Place};

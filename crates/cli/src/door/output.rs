@@ -7,9 +7,9 @@ use std::io;
 use std::path::Path;
 
 use platfs::device::FileDevice;
-use platfs_image::builder::{self, BuildError, Progress, Settings, Summary};
+use platfs_image::builder::Summary;
 use platfs_image::output::{self, followed};
-use platfs_image::source::Catalogue;
+use platfs_image::{BuildError, Builder};
 
 use super::{Replacing, replace};
 
@@ -64,16 +64,11 @@ impl Output {
     }
 }
 
-/// Builds an image into a file that may take the place of another one.
+/// Builds an image into a new file; with `force` it may take the place of another file that nobody uses.
 ///
 /// # Errors
-/// As [`builder::build_file`]; what has the name is an image in use.
-pub fn build_file(
-    catalogue: &Catalogue,
-    target: &Path,
-    settings: &Settings,
-    progress: &mut dyn Progress,
-) -> Result<Summary, BuildError> {
+/// As [`Builder::build`]; what has the name is an image in use.
+pub fn build_file(builder: Builder<'_>, target: &Path, force: bool) -> Result<Summary, BuildError> {
     let _replacing = replace(&followed(target)).map_err(BuildError::output("create", target))?;
-    builder::build_file(catalogue, target, settings, progress)
+    builder.overwrite(force).build(target)
 }

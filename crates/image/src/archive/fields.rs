@@ -5,9 +5,18 @@ use super::error::Problem;
 use super::header::{Dialect, Header, field};
 use super::limits;
 use super::pax::Overrides;
-use super::reader::Pending;
 use std::collections::HashMap;
 use std::ops::Range;
+
+/// What the entries before a header said about it.
+#[derive(Default)]
+pub(super) struct Pending {
+    /// Where the first of them stands.
+    pub(super) offset: Option<u64>,
+    pub(super) pax: Overrides,
+    pub(super) long_name: Option<Vec<u8>>,
+    pub(super) long_target: Option<Vec<u8>>,
+}
 
 pub(super) fn kind_of(type_flag: u8, path: &[u8]) -> Result<EntryKind, Problem> {
     Ok(match type_flag {

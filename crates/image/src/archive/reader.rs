@@ -10,7 +10,7 @@
 use super::acl::{self, Acl};
 use super::entry::{Entry, EntryKind, Run, Xattr};
 use super::error::{Problem, TarError, TarWarning};
-use super::fields::{self, Owners, unsigned};
+use super::fields::{self, Owners, Pending, unsigned};
 use super::header::{BLOCK, BLOCK_BYTES, Header, field, padded};
 use super::limits;
 use super::pax::Overrides;
@@ -60,16 +60,6 @@ const WINDOW: u64 = 4096;
 const TRAILING: u64 = 1 << 20;
 /// Warnings kept; an archive of oddities must not fill memory.
 const WARNINGS: usize = 64;
-
-/// What the entries before a header said about it.
-#[derive(Default)]
-pub(super) struct Pending {
-    /// Where the first of them stands.
-    pub(super) offset: Option<u64>,
-    pub(super) pax: Overrides,
-    pub(super) long_name: Option<Vec<u8>>,
-    pub(super) long_target: Option<Vec<u8>>,
-}
 
 /// Reads an archive entry by entry. After an error it must not be used again.
 pub struct Reader<I> {

@@ -8,21 +8,17 @@ use platfs::ondisk::inode::{FileType, InodeFlags, Timestamp};
 use platfs::ondisk::units::InodeNumber;
 use platfs::{Attributes, DirName, Kind, NewInode, Times, Volume};
 
-use super::BuildError;
+use super::error::BuildError;
+use super::job::Job;
 use super::size::{Shape, may_be_inline};
 use crate::archive::Device;
 use crate::source::catalogue::{Extent, Metadata, Origin, Stamps};
 use crate::source::{Catalogue, DataReader, NodeId, NodeKind};
 use crate::text::Quoted;
+use crate::watch::Meter;
 
 /// Bytes handed to the volume at once.
 const PIECE: usize = 1 << 20;
-
-/// Told how far the copying is.
-pub trait Progress {
-    /// So many more bytes of data were copied.
-    fn advance(&mut self, bytes: u64);
-}
 
 /// Where the bytes of files come from.
 pub(super) trait Contents {
@@ -53,13 +49,6 @@ impl Contents for Zeros {
         let left = usize::try_from(extent.len.saturating_sub(skip)).unwrap_or(usize::MAX);
         Ok(self.0.get(..left.min(self.0.len())).unwrap_or_default())
     }
-}
-
-/// Nobody looks on.
-struct Unseen;
-
-impl Progress for Unseen {
-    fn advance(&mut self, _bytes: u64) {}
 }
 
 /// A directory whose names are to be made.
@@ -98,9 +87,10 @@ fn file_type(kind: NodeKind) -> FileType {
 }
 
 /// Copies names and attributes; remembers which inode each node became.
-pub struct Filler<'a> {
+pub(super) struct Filler<'a> {
     pub(super) catalogue: &'a Catalogue,
     pub(super) volume: &'a Volume,
+    pub(super) meter: &'a mut Meter,
     /// Change, access and creation become the time of modification, so that equal contents give
     /// equal images.
     settle_times: bool,
@@ -118,21 +108,22 @@ pub struct Filler<'a> {
 
 impl<'a> Filler<'a> {
     /// For an empty volume, opened for loading.
-    pub fn new(catalogue: &'a Catalogue, volume: &'a Volume, settle_times: bool) -> Self {
+    pub(super) fn new(job: &Job<'a>, volume: &'a Volume, meter: &'a mut Meter) -> Self {
+        let (catalogue, settle_times) = (job.catalogue, job.settle_times);
         let inodes = vec![None; catalogue.nodes()];
         let latest = match volume.format().geometry.inode_size {
             128 => Timestamp::LATEST_OLD,
             _ => Timestamp::LATEST_EXTRA,
         };
         let (files, flags) = (Vec::new(), Vec::new());
-        Filler { catalogue, volume, settle_times, inodes, files, flags, latest, clamped: 0 }
+        Filler { catalogue, volume, meter, settle_times, inodes, files, flags, latest, clamped: 0 }
     }
 
     /// Creates every inode and name: of each directory first the inodes, then, with all names known, the blocks.
     ///
     /// # Errors
     /// No space or inodes, an attribute that the volume can't hold; named by its path.
-    pub fn names(&mut self) -> Result<(), BuildError> {
+    pub(super) fn names(&mut self) -> Result<(), BuildError> {
         let root = self.catalogue.root();
         self.adopt(root, InodeNumber::ROOT)
             .map_err(|error| BuildError::at(b"/", error, self.volume.format()))?;
@@ -148,6 +139,7 @@ impl<'a> Filler<'a> {
                 let path = || [directory.path.as_slice(), b"/", name].concat();
                 let made = self.name(number, name, node, &own);
                 let inode = made.map_err(|error| BuildError::at(&path(), error, volume.format()))?;
+                self.meter.file()?;
                 let kind = self.catalogue.metadata(node).kind;
                 let is_new = !own.iter().any(|entry| entry.name == name);
                 if is_new {
@@ -207,8 +199,7 @@ impl<'a> Filler<'a> {
     }
 
     /// Files with a time that became the earliest or latest the volume can hold.
-    #[must_use]
-    pub fn clamped(&self) -> u64 {
+    pub(super) fn clamped(&self) -> u64 {
         self.clamped
     }
 
@@ -280,7 +271,7 @@ impl<'a> Filler<'a> {
     ///
     /// # Errors
     /// As [`Filler::data`].
-    pub fn measure_inline(&self, shape: &Shape) -> Result<(), BuildError> {
+    pub(super) fn measure_inline(&self, shape: &Shape) -> Result<(), BuildError> {
         for node in &self.files {
             if let Some(number) = self.inode(*node)
                 && may_be_inline(self.catalogue, shape, *node)
@@ -298,9 +289,9 @@ impl<'a> Filler<'a> {
     ///
     /// # Errors
     /// As [`Filler::data`], but for the source.
-    pub fn rehearse_data(&mut self, shape: &Shape, ample: bool) -> Result<(), BuildError> {
+    pub(super) fn rehearse_data(&mut self, shape: &Shape, ample: bool) -> Result<(), BuildError> {
         if !ample {
-            return self.lay(&mut Zeros(vec![0; PIECE]), shape, &mut Unseen);
+            return self.lay(&mut Zeros(vec![0; PIECE]), shape);
         }
         for node in &self.files {
             if let Some(number) = self.inode(*node) {
@@ -308,6 +299,7 @@ impl<'a> Filler<'a> {
                 let failed =
                     |error| BuildError::from(error).or_at(|| self.path_of(*node), self.volume.format());
                 done.map_err(failed)?;
+                self.meter.file()?;
             }
         }
         Ok(())
@@ -322,10 +314,9 @@ impl<'a> Filler<'a> {
         &mut self,
         contents: &mut dyn Contents,
         node: NodeId,
-        progress: &mut dyn Progress,
     ) -> Result<(), BuildError> {
         let Some(number) = self.inode(node) else { return Ok(()) };
-        let copied = self.copy(contents, node, number, progress);
+        let copied = self.copy(contents, node, number);
         copied.map_err(|error| error.or_at(|| self.path_of(node), self.volume.format()))?;
         let flags = match self.catalogue.extents(node).next().map(|extent| extent.origin) {
             Some(Origin::Host(_)) => contents.flags(),
@@ -334,14 +325,14 @@ impl<'a> Filler<'a> {
         if !flags.is_empty() {
             self.flags.push((number, flags));
         }
-        Ok(())
+        Ok(self.meter.file()?)
     }
 
     /// Sets flags such as *immutable*, now that everything else is done.
     ///
     /// # Errors
     /// As for any change of an inode.
-    pub fn flags(&self) -> Result<(), BuildError> {
+    pub(super) fn flags(&self) -> Result<(), BuildError> {
         for (number, flags) in &self.flags {
             let own = self.volume.metadata(*number)?.flags;
             self.volume.set_flags(*number, own | *flags)?;
@@ -350,18 +341,17 @@ impl<'a> Filler<'a> {
     }
 
     fn copy(
-        &self,
+        &mut self,
         contents: &mut dyn Contents,
         node: NodeId,
         number: InodeNumber,
-        progress: &mut dyn Progress,
     ) -> Result<(), BuildError> {
         let size = self.catalogue.metadata(node).size;
         let mut writer = self.volume.writer(number, size)?;
         let mut end = 0;
         for extent in self.catalogue.extents(node) {
             writer.begin_stretch(extent.file_offset + extent.len);
-            copy_extent(contents, &mut writer, &extent, progress)?;
+            copy_extent(contents, &mut writer, &extent, self.meter)?;
             end = extent.file_offset + extent.len;
         }
         drop(writer);
@@ -393,7 +383,7 @@ fn copy_extent(
     contents: &mut dyn Contents,
     writer: &mut platfs::Writer<'_>,
     extent: &Extent,
-    progress: &mut dyn Progress,
+    meter: &mut Meter,
 ) -> Result<(), BuildError> {
     let mut done = 0;
     while done < extent.len {
@@ -403,7 +393,7 @@ fn copy_extent(
         }
         writer.write_all_at(extent.file_offset + done, piece)?;
         done += piece.len() as u64;
-        progress.advance(piece.len() as u64);
+        meter.bytes(piece.len())?;
     }
     Ok(())
 }

@@ -84,8 +84,7 @@ impl Needs {
 
 /// The format with all that the contents need and the user left open: larger blocks first, then (for ext4) values in
 /// inodes of their own and indexes of one level more.
-#[must_use]
-pub fn fitted(catalogue: &Catalogue, format: FormatOptions) -> FormatOptions {
+pub(super) fn fitted(catalogue: &Catalogue, format: FormatOptions) -> FormatOptions {
     let mut format = format;
     let needs = Needs::of(catalogue);
     let Ok(plan) = Plan::new(&format, TRIAL) else { return format };
@@ -123,8 +122,7 @@ pub fn fitted(catalogue: &Catalogue, format: FormatOptions) -> FormatOptions {
 }
 
 /// What to ask for where a volume could not hold a file; with what goes before it.
-#[must_use]
-pub fn remedy(error: &Error, format: &Format) -> &'static str {
+pub(super) fn remedy(error: &Error, format: &Format) -> &'static str {
     let small = format.geometry.block_size.bytes() < LARGE_BLOCK;
     let has = |feature| format.features.incompat.contains(feature);
     match error {

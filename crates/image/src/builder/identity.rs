@@ -37,14 +37,25 @@ pub struct Stated {
 }
 
 impl Stated {
-    /// Fills what is not stated from another identity.
+    /// Fills what is not stated from another identity, which is asked for only if it is needed.
     #[must_use]
-    pub fn or(self, rest: Identity) -> Identity {
+    pub fn or_else(self, rest: impl FnOnce() -> Identity) -> Identity {
+        if let Stated { uuid: Some(uuid), hash_seed: Some(hash_seed), time: Some(time) } = self {
+            return Identity { uuid, hash_seed, time };
+        }
+        let rest = rest();
         Identity {
             uuid: self.uuid.unwrap_or(rest.uuid),
             hash_seed: self.hash_seed.unwrap_or(rest.hash_seed),
             time: self.time.unwrap_or(rest.time),
         }
+    }
+}
+
+impl From<Identity> for Stated {
+    fn from(identity: Identity) -> Self {
+        let Identity { uuid, hash_seed, time } = identity;
+        Stated { uuid: Some(uuid), hash_seed: Some(hash_seed), time: Some(time) }
     }
 }
 

@@ -6,8 +6,8 @@
 
 use platfs::ondisk::units::Cluster;
 
-use super::BuildError;
-use super::fill::{Contents, Filler, Progress};
+use super::error::BuildError;
+use super::fill::{Contents, Filler};
 use super::size::{Shape, file_clusters};
 
 /// The files that are not copied yet, by their places in the walk.
@@ -55,17 +55,12 @@ impl Filler<'_> {
     ///
     /// # Errors
     /// As `Filler::file`.
-    pub fn data(&mut self, shape: &Shape, progress: &mut dyn Progress) -> Result<(), BuildError> {
-        self.lay(&mut self.catalogue.reader(), shape, progress)
+    pub(super) fn data(&mut self, shape: &Shape) -> Result<(), BuildError> {
+        self.lay(&mut self.catalogue.reader(), shape)
     }
 
     /// Lays out every file, with the bytes that `contents` gives.
-    pub(super) fn lay(
-        &mut self,
-        contents: &mut dyn Contents,
-        shape: &Shape,
-        progress: &mut dyn Progress,
-    ) -> Result<(), BuildError> {
+    pub(super) fn lay(&mut self, contents: &mut dyn Contents, shape: &Shape) -> Result<(), BuildError> {
         let catalogue = self.catalogue;
         let clusters = |node| u32::try_from(file_clusters(catalogue, shape, node)).unwrap_or(u32::MAX);
         // A file of holes takes none; counted as one it is copied somewhere.
@@ -75,7 +70,7 @@ impl Filler<'_> {
         let (mut from, mut room, mut end) = (0, 0, 0);
         while waiting.total > 0 {
             if let Some(at) = waiting.find(from, room) {
-                self.file(contents, self.files[at], progress)?;
+                self.file(contents, self.files[at])?;
                 room -= waiting.done(at);
                 from = at + 1;
                 continue;
@@ -95,7 +90,7 @@ impl Filler<'_> {
         // What no run holds is laid into those that are left.
         self.volume.go_on_at(Cluster(0));
         while let Some(at) = waiting.find(waiting.first, u32::MAX) {
-            self.file(contents, self.files[at], progress)?;
+            self.file(contents, self.files[at])?;
             waiting.done(at);
         }
         Ok(())

@@ -17,7 +17,7 @@ const LONGEST_EXTENT: u64 = 32_768;
 
 /// What matters of a volume's format.
 #[derive(Clone, Copy, Debug)]
-pub struct Shape {
+pub(super) struct Shape {
     block_size: BlockSize,
     cluster_log2: u32,
     extents: bool,
@@ -27,8 +27,7 @@ pub struct Shape {
 
 impl Shape {
     /// The shape that a plan makes.
-    #[must_use]
-    pub fn of(plan: &Plan) -> Self {
+        pub(super) fn of(plan: &Plan) -> Self {
         let geometry = plan.geometry();
         Shape {
             block_size: geometry.block_size,
@@ -45,14 +44,12 @@ impl Shape {
 }
 
 /// Inodes that a catalogue takes; the root is among those a fresh volume has.
-#[must_use]
-pub fn inodes(catalogue: &Catalogue) -> u64 {
+pub(super) fn inodes(catalogue: &Catalogue) -> u64 {
     catalogue.summary().inodes().saturating_sub(1)
 }
 
 /// Clusters for the data of all files and for the maps over them.
-#[must_use]
-pub fn data_clusters(catalogue: &Catalogue, shape: &Shape) -> u64 {
+pub(super) fn data_clusters(catalogue: &Catalogue, shape: &Shape) -> u64 {
     let first_names = catalogue.walk().filter(|step| step.first);
     let files = first_names.filter(|step| catalogue.metadata(step.node).kind == NodeKind::File);
     files.map(|step| file_clusters(catalogue, shape, step.node)).sum()
@@ -60,8 +57,7 @@ pub fn data_clusters(catalogue: &Catalogue, shape: &Shape) -> u64 {
 
 /// Whether a file may end up inside its inode, which depends on its attributes, too: only a file that
 /// is shorter than an inode and has no hole.
-#[must_use]
-pub fn may_be_inline(catalogue: &Catalogue, shape: &Shape, node: NodeId) -> bool {
+pub(super) fn may_be_inline(catalogue: &Catalogue, shape: &Shape, node: NodeId) -> bool {
     let size = catalogue.metadata(node).size;
     let whole =
         || catalogue.extents(node).next().is_some_and(|first| first.file_offset == 0 && first.len == size);
@@ -69,8 +65,7 @@ pub fn may_be_inline(catalogue: &Catalogue, shape: &Shape, node: NodeId) -> bool
 }
 
 /// What [`data_clusters`] counts for files that may end up inside their inodes.
-#[must_use]
-pub fn clusters_of_maybe_inline(catalogue: &Catalogue, shape: &Shape) -> u64 {
+pub(super) fn clusters_of_maybe_inline(catalogue: &Catalogue, shape: &Shape) -> u64 {
     let first_names = catalogue.walk().filter(|step| step.first);
     let files = first_names.filter(|step| catalogue.metadata(step.node).kind == NodeKind::File);
     let maybe = files.filter(|step| may_be_inline(catalogue, shape, step.node));
@@ -93,8 +88,7 @@ fn ranges(catalogue: &Catalogue, shape: &Shape, node: NodeId) -> Vec<(u64, u64)>
 }
 
 /// Clusters for the data of a file and for the map over them, if it does not end up inside its inode.
-#[must_use]
-pub fn file_clusters(catalogue: &Catalogue, shape: &Shape, node: NodeId) -> u64 {
+pub(super) fn file_clusters(catalogue: &Catalogue, shape: &Shape, node: NodeId) -> u64 {
     let ranges = ranges(catalogue, shape, node);
     let mut taken = 0;
     let mut counted_to = 0;
@@ -147,8 +141,7 @@ fn indirect_nodes(shape: &Shape, ranges: &[(u64, u64)]) -> u64 {
 }
 
 /// A generous guess of the clusters for directories, long links and attributes.
-#[must_use]
-pub fn name_clusters(catalogue: &Catalogue, shape: &Shape) -> u64 {
+pub(super) fn name_clusters(catalogue: &Catalogue, shape: &Shape) -> u64 {
     let mut total = directory_clusters(catalogue, shape, catalogue.root());
     for step in catalogue.walk().filter(|step| step.first) {
         let metadata = catalogue.metadata(step.node);

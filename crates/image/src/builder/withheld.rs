@@ -14,7 +14,7 @@ use platfs::ondisk::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET};
 const RANGE: Range<u64> = SUPERBLOCK_OFFSET..SUPERBLOCK_OFFSET + SUPERBLOCK_LEN as u64;
 
 /// The device below, without its superblock.
-pub struct Withheld {
+pub(super) struct Withheld {
     inner: Arc<dyn Device>,
     superblock: Mutex<[u8; SUPERBLOCK_LEN]>,
 }
@@ -36,7 +36,7 @@ impl Withheld {
     ///
     /// # Errors
     /// The device's failure.
-    pub fn new(inner: Arc<dyn Device>) -> io::Result<Self> {
+    pub(super) fn new(inner: Arc<dyn Device>) -> io::Result<Self> {
         let size = inner.size();
         if size >= RANGE.end {
             inner.write_at(RANGE.start, &[0; SUPERBLOCK_LEN])?;
@@ -53,7 +53,7 @@ impl Withheld {
     ///
     /// # Errors
     /// The device's failure.
-    pub fn release(&self) -> io::Result<()> {
+    pub(super) fn release(&self) -> io::Result<()> {
         self.inner.flush()?;
         self.inner.write_at(RANGE.start, &*self.held())?;
         self.inner.flush()

@@ -6,14 +6,14 @@ use ondisk::inode::FileType;
 use std::io::Write;
 
 /// Writes a tar archive.
-pub struct ArchiveSink<W> {
+pub(super) struct ArchiveSink<W> {
     writer: Writer<W>,
     losses: Losses,
 }
 
 impl<W: Write> ArchiveSink<W> {
     /// Begins an archive on `out`, which should be buffered.
-    pub fn new(out: W) -> Self {
+    pub(super) fn new(out: W) -> Self {
         Self { writer: Writer::new(out), losses: Losses::default() }
     }
 
@@ -21,7 +21,7 @@ impl<W: Write> ArchiveSink<W> {
     ///
     /// # Errors
     /// [`ExportError::Archive`].
-    pub fn finish(self) -> Result<(W, Losses), ExportError> {
+    pub(super) fn finish(self) -> Result<(W, Losses), ExportError> {
         let out = self.writer.finish().map_err(|error| ExportError::Archive { path: Vec::new(), error })?;
         Ok((out, self.losses))
     }

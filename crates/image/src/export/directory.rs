@@ -24,7 +24,7 @@ const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// Makes files of the host.
-pub struct DirectorySink {
+pub(super) struct DirectorySink {
     base: OwnedFd,
     /// The directory that `base` is, for messages.
     place: PathBuf,
@@ -48,7 +48,7 @@ impl DirectorySink {
     ///
     /// # Errors
     /// [`ExportError::Host`].
-    pub fn new(place: &Path) -> Result<Self, ExportError> {
+    pub(super) fn new(place: &Path) -> Result<Self, ExportError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = rustix::fs::open(place, flags, Mode::empty());
         let base = opened.map_err(|error| host("open", place, error))?;
@@ -58,8 +58,7 @@ impl DirectorySink {
     }
 
     /// What was lost.
-    #[must_use]
-    pub fn losses(&self) -> &Losses {
+    pub(super) fn losses(&self) -> &Losses {
         &self.losses
     }
 

@@ -42,6 +42,17 @@ impl Losses {
         self.0.entry(loss).or_insert_with(|| (0, path.to_vec())).0 += 1;
     }
 
+    /// Whether everything was kept.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The kinds, how many of each, and the path of the first.
+    pub fn iter(&self) -> impl Iterator<Item = (Loss, u64, &[u8])> {
+        self.0.iter().map(|(loss, (count, first))| (*loss, *count, first.as_slice()))
+    }
+
     /// One line for each kind.
     pub fn lines(&self) -> impl Iterator<Item = String> + '_ {
         self.0

@@ -1,82 +1,33 @@
 //! From an image to an archive or a directory: one walk, two places to put what it meets.
 //!
-//! [`export`] goes through a tree of the image in canonical order (a directory's files by name, then its
-//! subdirectories), which is the order in which `build` lays data out, and hands each file to a [`Sink`].
-//! [`archive::ArchiveSink`] writes a tar archive, [`directory::DirectorySink`] makes files of the host.
+//! An [`Exporter`] goes through a tree of the image in canonical order (a directory's files by name, then its
+//! subdirectories), which is the order in which a build lays data out, and hands each file to a [`Sink`]:
+//! `archive` writes a tar archive, `directory` makes files of the host.
 //!
 //! The image is not trusted: names that are no names are refused, a directory is entered once, and all
 //! files together hold no more data than the volume has room for, so that the output is bounded.
 //! What a sink cannot keep (a socket in an archive, an owner without privilege) is counted in [`Losses`].
 
-pub mod archive;
-pub mod directory;
+mod archive;
+mod directory;
+mod error;
+mod exporter;
 mod losses;
 
+pub use error::ExportError;
+pub use exporter::{Exporter, Packing};
 pub use losses::{Loss, Losses};
 
-use crate::archive::{Device, Run, WriteError, Xattr, limits};
-use crate::text::Shown;
+use crate::archive::{Device, Run, Xattr, limits};
+use crate::watch::{Meter, Stage, Watch};
 use ondisk::features::RoCompat;
 use ondisk::inode::{FileType, InodeFlags};
 use ondisk::units::InodeNumber;
 use platfs::{DirEntry, Metadata, State, Volume, Walk};
 use std::collections::HashMap;
-use std::io;
-use std::path::PathBuf;
 
 /// Bytes read from the image at once.
 const CHUNK: usize = 1 << 20;
-
-/// Why an export ended.
-#[derive(Debug, thiserror::Error)]
-pub enum ExportError {
-    /// Something in the image cannot be read.
-    #[error("{}: {error}", Shown(path))]
-    Image {
-        /// The path in the image.
-        path: Vec<u8>,
-        /// The library's words.
-        error: platfs::Error,
-    },
-    /// A name or target that nothing outside the image can have.
-    #[error(
-        "{}: {what} is empty, too long, or holds a slash or NUL; `plat check` tells more, and repairs it",
-        Shown(path)
-    )]
-    Name {
-        /// The path in the image.
-        path: Vec<u8>,
-        /// What it is.
-        what: &'static str,
-    },
-    /// The files of a damaged image claim more data than it has room for.
-    #[error(
-        "{}: the files hold more data than the volume: blocks are used twice; `plat check` tells more, and repairs it",
-        Shown(path)
-    )]
-    Budget {
-        /// The file at which the sum was exceeded.
-        path: Vec<u8>,
-    },
-    /// The archive cannot be written.
-    #[error("{}: {error}", Shown(path))]
-    Archive {
-        /// The path in the image.
-        path: Vec<u8>,
-        /// Why.
-        error: WriteError,
-    },
-    /// A file of the host cannot be made.
-    #[error("cannot {action} {}: {error}", path.display())]
-    Host {
-        /// What was tried.
-        action: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The system's answer.
-        error: io::Error,
-    },
-}
 
 /// A file met by the walk.
 #[derive(Debug)]
@@ -137,7 +88,8 @@ pub trait Sink {
 pub struct Contents<'v> {
     volume: &'v Volume,
     inode: InodeNumber,
-    path: Vec<u8>,
+    path: &'v [u8],
+    meter: &'v mut Meter,
 }
 
 impl Contents<'_> {
@@ -153,7 +105,8 @@ impl Contents<'_> {
         if runs.is_empty() {
             return Ok(());
         }
-        let failed = |error| ExportError::Image { path: self.path.clone(), error };
+        let path = self.path;
+        let failed = |error| ExportError::Image { path: path.to_vec(), error };
         let file = self.volume.open_file(self.inode).map_err(failed)?;
         let mut buffer = vec![0; longest(runs).min(CHUNK)];
         for run in runs {
@@ -166,6 +119,7 @@ impl Contents<'_> {
                     break;
                 }
                 each(at, piece.get(..count).unwrap_or_default())?;
+                self.meter.bytes(count)?;
                 at += count as u64;
             }
         }
@@ -178,13 +132,15 @@ fn longest(runs: &[Run]) -> usize {
     usize::try_from(longest).unwrap_or(CHUNK)
 }
 
-/// Hands all that is below the directory `from`, and itself, to `sink`. An empty `lost+found` of the root, as
-/// mkfs makes it, is left out: a build makes it again.
-///
-/// # Errors
-/// Any [`ExportError`], at the first thing that cannot be exported.
-pub fn export(volume: &Volume, from: InodeNumber, sink: &mut dyn Sink) -> Result<(), ExportError> {
-    let mut tree = Tree::new(volume);
+/// Hands all that is below the directory `from`, and itself, to `sink`.
+fn export(
+    volume: &Volume,
+    from: InodeNumber,
+    sink: &mut dyn Sink,
+    watch: Watch,
+) -> Result<(), ExportError> {
+    let mut tree = Tree::new(volume, Meter::new(watch));
+    tree.meter.begin(Stage::Exporting, None, None)?;
     tree.enter(b"", from, sink)?;
     while tree.walk.depth() > 0 {
         let Some(entry) = tree.walk.next_entry().cloned() else {
@@ -207,16 +163,17 @@ struct Tree<'v> {
     firsts: HashMap<InodeNumber, Vec<u8>>,
     /// Bytes of data that the volume may still hold.
     budget: u64,
+    meter: Meter,
 }
 
 impl<'v> Tree<'v> {
-    fn new(volume: &'v Volume) -> Self {
+    fn new(volume: &'v Volume, meter: Meter) -> Self {
         let geometry = &volume.format().geometry;
         // Where blocks are shared on purpose, each file alone is bounded by the map's own limits.
         let shared = volume.format().features.ro_compat.contains(RoCompat::SHARED_BLOCKS);
         let bytes = geometry.blocks.saturating_mul(u64::from(geometry.block_size.bytes()));
         let budget = if shared { u64::MAX } else { bytes };
-        Self { volume, walk: Walk::new(volume), firsts: HashMap::new(), budget }
+        Self { volume, walk: Walk::new(volume), firsts: HashMap::new(), budget, meter }
     }
 
     /// Hands a directory to the sink, and then all in it that is no directory.
@@ -273,6 +230,7 @@ impl<'v> Tree<'v> {
         inode: InodeNumber,
         sink: &mut dyn Sink,
     ) -> Result<(), ExportError> {
+        self.meter.file()?;
         let failed = |error| ExportError::Image { path: path.to_vec(), error };
         let metadata = self.volume.metadata(inode).map_err(failed)?;
         if is_encrypted(&metadata) {
@@ -302,7 +260,7 @@ impl<'v> Tree<'v> {
             FileType::Regular => item.runs = self.runs(path, inode, metadata.size)?,
             _ => {}
         }
-        sink.file(&item, &mut Contents { volume: self.volume, inode, path: path.to_vec() })?;
+        sink.file(&item, &mut Contents { volume: self.volume, inode, path, meter: &mut self.meter })?;
         if metadata.links > 1 {
             self.firsts.insert(inode, path.to_vec());
         }

@@ -6,6 +6,7 @@
 
 use super::error::SourceError;
 use super::input::Section;
+use super::reading::Reading;
 use crate::archive::header::Header;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -21,7 +22,7 @@ const PIECE: usize = 64 << 10;
 
 /// How bytes are packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub(crate) enum Format {
     /// Not at all.
     Plain,
     /// gzip (RFC 1952), one or more members.
@@ -34,8 +35,7 @@ pub enum Format {
 
 impl Format {
     /// Recognises a format by the first bytes; six are enough.
-    #[must_use]
-    pub fn detect(start: &[u8]) -> Self {
+    pub(crate) fn detect(start: &[u8]) -> Self {
         match start {
             [0x1f, 0x8b, ..] => Self::Gzip,
             [0x28, 0xb5, 0x2f, 0xfd, ..] => Self::Zstd,
@@ -47,8 +47,7 @@ impl Format {
     }
 
     /// The format's name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Plain => "plain",
             Self::Gzip => "gzip",
@@ -61,7 +60,7 @@ impl Format {
     ///
     /// # Errors
     /// Those of the decoder's start.
-    pub fn unpack<'r>(self, packed: impl Read + 'r) -> io::Result<Box<dyn Read + 'r>> {
+    pub(crate) fn unpack<'r>(self, packed: impl Read + 'r) -> io::Result<Box<dyn Read + 'r>> {
         let packed = io::BufReader::with_capacity(PIECE, packed);
         Ok(match self {
             Self::Plain => Box::new(packed),
@@ -80,7 +79,11 @@ impl Format {
 ///
 /// # Errors
 /// [`SourceError::Compression`] if it cannot be unpacked, [`SourceError::Host`] if the spool cannot be written.
-pub fn unpacked(packed: Section, name: &str, spool: Option<&Path>) -> Result<Section, SourceError> {
+pub(crate) fn unpacked(
+    reading: &mut Reading,
+    packed: Section,
+    name: &str,
+) -> Result<Section, SourceError> {
     let mut start = [0; 6];
     let len = usize::try_from(packed.bytes()).unwrap_or(usize::MAX).min(start.len());
     let start = start.get_mut(..len).unwrap_or_default();
@@ -88,7 +91,7 @@ pub fn unpacked(packed: Section, name: &str, spool: Option<&Path>) -> Result<Sec
     read.map_err(|error| SourceError::host("read", name, error))?;
     match Format::detect(start) {
         Format::Plain => Ok(packed),
-        format => spool_from(packed.stream(), format, name, spool),
+        format => spool_from(reading, packed.stream(), format, name),
     }
 }
 
@@ -96,23 +99,26 @@ pub fn unpacked(packed: Section, name: &str, spool: Option<&Path>) -> Result<Sec
 ///
 /// # Errors
 /// As [`unpacked`].
-pub fn spool_stream(mut stream: impl Read, name: &str, spool: Option<&Path>) -> Result<Section, SourceError> {
+pub(crate) fn spool_stream(
+    reading: &mut Reading,
+    mut stream: impl Read,
+    name: &str,
+) -> Result<Section, SourceError> {
     let mut start = Vec::new();
     let read = stream.by_ref().take(6).read_to_end(&mut start);
     read.map_err(|error| SourceError::host("read", name, error))?;
     let format = Format::detect(&start);
-    spool_from(start.as_slice().chain(stream), format, name, spool)
+    spool_from(reading, start.as_slice().chain(stream), format, name)
 }
 
 fn spool_from(
+    reading: &mut Reading,
     packed: impl Read,
     format: Format,
     name: &str,
-    directory: Option<&Path>,
 ) -> Result<Section, SourceError> {
     let broken = |error| SourceError::Compression { archive: name.to_owned(), format: format.name(), error };
-    let place = directory.map_or_else(std::env::temp_dir, Path::to_path_buf);
-    let mut spool = Spool::new(&place)?;
+    let mut spool = Spool::new(&reading.spool)?;
     let mut stream = format.unpack(packed).map_err(broken)?;
     let mut piece = vec![0; PIECE];
     let mut first = true;
@@ -122,6 +128,7 @@ fn spool_from(
             return Err(SourceError::NoArchive { stream: name.to_owned() });
         }
         spool.write_all(piece.get(..len).unwrap_or_default()).map_err(|error| spool.failed(error))?;
+        reading.meter.bytes(len)?;
         if len < piece.len() {
             return spool.finish();
         }

@@ -39,17 +39,6 @@ pub struct DataReader<'c> {
     host: HostFiles<'c>,
 }
 
-/// A range of an open file that holds data: for copies inside the kernel.
-#[derive(Debug)]
-pub struct Location<'c> {
-    /// The open file.
-    pub file: &'c File,
-    /// The first byte.
-    pub offset: u64,
-    /// How many bytes follow that belong to the same run.
-    pub len: u64,
-}
-
 impl Catalogue {
     /// A reader for this catalogue's data.
     #[must_use]
@@ -62,17 +51,6 @@ impl Catalogue {
             ahead: FIRST,
             host: HostFiles { catalogue: self, directories: HashMap::new(), file: None },
         }
-    }
-
-    /// Where the data of `extent` lie from its byte `skip` on; `None` past its end, or if it is a file of the
-    /// host, which only a [`DataReader`] opens.
-    #[must_use]
-    pub fn location(&self, extent: &Extent, skip: u64) -> Option<Location<'_>> {
-        let Origin::Section(number) = extent.origin else { return None };
-        let section = self.section(number)?;
-        let len = extent.len.checked_sub(skip).filter(|&len| len > 0)?;
-        let offset = section.position(extent.origin_offset.checked_add(skip)?);
-        Some(Location { file: section.file(), offset, len })
     }
 }
 

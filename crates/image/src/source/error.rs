@@ -4,12 +4,14 @@ use super::catalogue::CatalogueError;
 use super::filter::FilterError;
 use crate::archive::{TarError, TarWarning};
 use crate::text::Quoted;
+use crate::watch::Cancelled;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
 /// Why a source cannot be used.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum SourceError {
     /// A file or directory of the host failed.
     #[error("cannot {action} {}: {error}", path.display())]
@@ -64,6 +66,9 @@ pub enum SourceError {
     /// An option is wrong.
     #[error(transparent)]
     Filter(#[from] FilterError),
+    /// The caller ended the work.
+    #[error(transparent)]
+    Cancelled(#[from] Cancelled),
 }
 
 impl SourceError {
@@ -75,6 +80,7 @@ impl SourceError {
 
 /// Something odd that did not keep a source from being used.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SourceWarning {
     /// About an archive.
     Tar {

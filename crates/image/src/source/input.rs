@@ -1,4 +1,4 @@
-//! Archives at known places: a whole file, or a section of one, read without a file position.
+//! Archives at known places: a whole file, bytes in memory, or a section of one, read without a file position.
 
 use crate::archive::Input;
 use std::fs::File;
@@ -6,10 +6,17 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-/// A range of a file's bytes. Clones share the open file.
+/// Where bytes are kept.
+#[derive(Debug)]
+enum Bytes {
+    File(File),
+    Memory(Vec<u8>),
+}
+
+/// A range of bytes of a file or in memory. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Section {
-    file: Arc<File>,
+    bytes: Arc<Bytes>,
     base: u64,
     len: u64,
 }
@@ -21,7 +28,14 @@ impl Section {
     /// Those of `fstat`.
     pub fn whole(file: File) -> io::Result<Self> {
         let len = file.metadata()?.len();
-        Ok(Self { file: Arc::new(file), base: 0, len })
+        Ok(Self { bytes: Arc::new(Bytes::File(file)), base: 0, len })
+    }
+
+    /// Bytes in memory.
+    #[must_use]
+    pub fn of_bytes(bytes: Vec<u8>) -> Self {
+        let len = bytes.len() as u64;
+        Self { bytes: Arc::new(Bytes::Memory(bytes)), base: 0, len }
     }
 
     /// `len` bytes from `offset` of this section; `None` if they are not all inside.
@@ -29,19 +43,7 @@ impl Section {
     pub fn part(&self, offset: u64, len: u64) -> Option<Self> {
         let inside = offset.checked_add(len)? <= self.len;
         let base = self.base.checked_add(offset)?;
-        inside.then(|| Self { file: Arc::clone(&self.file), base, len })
-    }
-
-    /// The open file, for copies inside the kernel.
-    #[must_use]
-    pub fn file(&self) -> &File {
-        &self.file
-    }
-
-    /// Where in the file the byte `offset` of the section lies.
-    #[must_use]
-    pub fn position(&self, offset: u64) -> u64 {
-        self.base.saturating_add(offset)
+        inside.then(|| Self { bytes: Arc::clone(&self.bytes), base, len })
     }
 
     /// The length in bytes.
@@ -50,9 +52,17 @@ impl Section {
         self.len
     }
 
+    /// The file that holds the bytes, for tests of what it takes.
+    #[cfg(test)]
+    pub(super) fn file(&self) -> Option<&File> {
+        match &*self.bytes {
+            Bytes::File(file) => Some(file),
+            Bytes::Memory(_) => None,
+        }
+    }
+
     /// A stream over the section.
-    #[must_use]
-    pub fn stream(&self) -> SectionStream {
+    pub(super) fn stream(&self) -> SectionStream {
         SectionStream { section: self.clone(), offset: 0 }
     }
 }
@@ -63,13 +73,17 @@ impl Input for Section {
     }
 
     fn read_exact_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.file.read_exact_at(buf, self.position(offset))
+        let position = self.base.saturating_add(offset);
+        match &*self.bytes {
+            Bytes::File(file) => file.read_exact_at(buf, position),
+            Bytes::Memory(bytes) => bytes.as_slice().read_exact_at(position, buf),
+        }
     }
 }
 
 /// Reads a section from its beginning.
 #[derive(Debug)]
-pub struct SectionStream {
+pub(super) struct SectionStream {
     section: Section,
     offset: u64,
 }
@@ -78,10 +92,11 @@ impl io::Read for SectionStream {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let left = usize::try_from(self.section.len - self.offset).unwrap_or(usize::MAX);
         let len = buf.len().min(left);
-        let read = self
-            .section
-            .file
-            .read_at(buf.get_mut(..len).unwrap_or_default(), self.section.position(self.offset))?;
+        let buf = buf.get_mut(..len).unwrap_or_default();
+        let read = match &*self.section.bytes {
+            Bytes::File(file) => file.read_at(buf, self.section.base.saturating_add(self.offset))?,
+            Bytes::Memory(_) => self.section.read_exact_at(self.offset, buf).map(|()| len)?,
+        };
         self.offset += read as u64;
         Ok(read)
     }

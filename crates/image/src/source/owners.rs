@@ -1,9 +1,10 @@
 //! Names of owners, as the source itself tells them: `/etc/passwd` and `/etc/group` of the tree, never those of this
 //! machine, where the same name may mean another number.
 
-use super::catalogue::{Catalogue, Ids, NodeKind};
+use super::attributes::Ids;
+use super::catalogue::{Catalogue, NodeKind};
 use super::error::SourceError;
-use super::filter::{FilterError, OwnerId};
+use super::filter::{FilterError, Owner, OwnerId};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -14,8 +15,8 @@ const MOST: u64 = 16 << 20;
 ///
 /// # Errors
 /// [`FilterError::NoOwner`]; a table that can't be read.
-pub fn resolve(
-    (user, group): &(OwnerId, OwnerId),
+pub(super) fn resolve(
+    Owner { user, group }: &Owner,
     catalogue: &Catalogue,
     prefix: Option<&Path>,
 ) -> Result<Ids, SourceError> {

@@ -1,8 +1,10 @@
 //! Archive entries into a catalogue: whole archives, and layers whose whiteouts remove what lower ones made.
 
-use super::catalogue::{Attributes, Builder, CatalogueError, Ids, NewNode, Origin};
+use super::attributes::{Attributes, Ids};
+use super::catalogue::{CatalogueBuilder, CatalogueError, NewNode, Origin};
 use super::error::{SourceError, SourceWarning};
 use super::input::Section;
+use super::reading::Reading;
 use crate::archive::{Entry, EntryKind, Reader, TarError};
 use crate::text::Quoted;
 
@@ -17,18 +19,19 @@ const OPAQUE: &[u8] = b".wh..wh..opq";
 ///
 /// # Errors
 /// [`SourceError::Tar`], [`SourceError::Tree`].
-pub fn read(
-    builder: &mut Builder,
+pub(super) fn read(
+    reading: &mut Reading,
+    builder: &mut CatalogueBuilder,
     section: &Section,
     name: &str,
-    warnings: &mut Vec<SourceWarning>,
 ) -> Result<(), SourceError> {
     let origin = builder.add_section(section.clone());
     let mut reader = Reader::new(section);
     while let Some(entry) = next(&mut reader, name)? {
+        reading.meter.file()?;
         put(builder, &entry, origin).map_err(|error| tree(name, error))?;
     }
-    keep_warnings(&reader, name, warnings);
+    keep_warnings(reading, &reader, name);
     Ok(())
 }
 
@@ -38,11 +41,11 @@ pub fn read(
 ///
 /// # Errors
 /// As [`read`].
-pub fn read_layer(
-    builder: &mut Builder,
+pub(super) fn read_layer(
+    reading: &mut Reading,
+    builder: &mut CatalogueBuilder,
     section: &Section,
     name: &str,
-    warnings: &mut Vec<SourceWarning>,
 ) -> Result<(), SourceError> {
     let mut reader = Reader::new(section);
     let mut entries = false;
@@ -61,14 +64,20 @@ pub fn read_layer(
         }
         .map_err(|error| tree(name, error))?;
     }
-    keep_warnings(&reader, name, warnings);
-    if entries { read_without_whiteouts(builder, section, name) } else { Ok(()) }
+    keep_warnings(reading, &reader, name);
+    if entries { read_without_whiteouts(reading, builder, section, name) } else { Ok(()) }
 }
 
-fn read_without_whiteouts(builder: &mut Builder, section: &Section, name: &str) -> Result<(), SourceError> {
+fn read_without_whiteouts(
+    reading: &mut Reading,
+    builder: &mut CatalogueBuilder,
+    section: &Section,
+    name: &str,
+) -> Result<(), SourceError> {
     let origin = builder.add_section(section.clone());
     let mut reader = Reader::new(section);
     while let Some(entry) = next(&mut reader, name)? {
+        reading.meter.file()?;
         if !split_name(&entry.path).1.starts_with(WHITEOUT) {
             put(builder, &entry, origin).map_err(|error| tree(name, error))?;
         }
@@ -77,7 +86,7 @@ fn read_without_whiteouts(builder: &mut Builder, section: &Section, name: &str) 
 }
 
 /// A whiteout of nothing, of `.` or of `..` hides nothing.
-fn remove(builder: &mut Builder, above: &[u8], hidden: &[u8]) -> Result<(), CatalogueError> {
+fn remove(builder: &mut CatalogueBuilder, above: &[u8], hidden: &[u8]) -> Result<(), CatalogueError> {
     match hidden {
         b"" | b"." | b".." => Ok(()),
         _ => builder.remove(&[above, hidden].concat()),
@@ -92,7 +101,7 @@ fn split_name(path: &[u8]) -> (&[u8], &[u8]) {
 }
 
 /// Puts one entry at its path.
-fn put(builder: &mut Builder, entry: &Entry, origin: Origin) -> Result<(), CatalogueError> {
+fn put(builder: &mut CatalogueBuilder, entry: &Entry, origin: Origin) -> Result<(), CatalogueError> {
     let new = match entry.kind {
         EntryKind::HardLink => return builder.link(&entry.path, &entry.target).map(|_| ()),
         EntryKind::Directory => NewNode::Directory,
@@ -119,11 +128,11 @@ fn tree(name: &str, error: CatalogueError) -> SourceError {
     SourceError::Tree { archive: name.to_owned(), error }
 }
 
-fn keep_warnings(reader: &Reader<&Section>, name: &str, warnings: &mut Vec<SourceWarning>) {
+fn keep_warnings(reading: &mut Reading, reader: &Reader<&Section>, name: &str) {
     let archive = || Quoted(name.as_bytes()).to_string();
     let new =
         reader.warnings().iter().cloned().map(|warning| SourceWarning::Tar { archive: archive(), warning });
-    warnings.extend(new);
+    reading.warnings.extend(new);
 }
 
 #[cfg(test)]

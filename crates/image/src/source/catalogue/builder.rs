@@ -5,65 +5,19 @@
 //! symbolic link where a parent is needed is followed inside the tree (`..` stops at its root), as a system
 //! unpacking into a directory of its own would do. Paths that lead upwards by themselves are refused.
 
-use super::node::{Content, Extent, Ids, Node, NodeId, NodeKind, Origin, Stamps};
-use super::resolve::clean;
+use super::error::{CatalogueError, clean};
+use super::node::{Content, Extent, Node, NodeId, Origin};
 use super::{HostDirectory, HostFile, Name};
-use crate::archive::{Device, Run, Times, Timestamp, Xattr};
-use crate::source::filter::{FilterError, Options};
+use crate::archive::{Device, Run, Xattr};
+use crate::source::attributes::{Attributes, Stamps};
+use crate::source::filter::FilterError;
 use crate::source::input::Section;
-use crate::text::Quoted;
+use crate::source::options::SourceOptions;
 use ondisk::inode::InodeFlags;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-
-/// Why an entry cannot stand in the tree.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CatalogueError {
-    /// A path with `..`.
-    #[error("the path {} leads upwards; such entries are refused", Quoted(.0))]
-    Upwards(Vec<u8>),
-    /// A name longer than file systems allow.
-    #[error("a name in the path {} has more than 255 bytes", Quoted(.0))]
-    LongName(Vec<u8>),
-    /// Something other than a directory for the root.
-    #[error("{} stands for the root, but is no directory", Quoted(.0))]
-    Root(Vec<u8>),
-    /// A parent that is neither a directory nor a symbolic link.
-    #[error("{} lies below something that is no directory", Quoted(.0))]
-    NotADirectory(Vec<u8>),
-    /// Symbolic links in a circle.
-    #[error("the symbolic links above {} lead in a circle", Quoted(.0))]
-    Circle(Vec<u8>),
-    /// A hard link to nothing: its other name comes later or never.
-    #[error("the hard link {} leads to {}, which no earlier entry made", Quoted(.path), Quoted(.target))]
-    NoTarget {
-        /// The link.
-        path: Vec<u8>,
-        /// What it names.
-        target: Vec<u8>,
-    },
-    /// A hard link to a directory.
-    #[error("the hard link {} leads to a directory", Quoted(.0))]
-    LinkToDirectory(Vec<u8>),
-    /// More than 2^32 files, names, or 4 GiB of names.
-    #[error("the source has too many files")]
-    TooMany,
-}
-
-/// Attributes of a new file.
-#[derive(Clone, Debug, Default)]
-pub struct Attributes {
-    /// Permission bits with set-user, set-group and sticky.
-    pub mode: u16,
-    /// Owner and group.
-    pub ids: Ids,
-    /// The times.
-    pub times: Times,
-    /// Extended attributes.
-    pub xattrs: Vec<Xattr>,
-}
 
 /// What a new file is.
 #[derive(Clone, Copy, Debug)]
@@ -121,8 +75,8 @@ pub(super) struct Entry {
 const NO_ENTRY: u32 = u32::MAX;
 
 /// A catalogue under construction.
-pub struct Builder {
-    pub(super) options: Options,
+pub struct CatalogueBuilder {
+    pub(super) options: SourceOptions,
     pub(super) nodes: Vec<Node>,
     pub(super) names: Vec<u8>,
     pub(super) entries: Vec<Entry>,
@@ -150,17 +104,34 @@ pub struct Builder {
     pub(super) last_parent: Option<(Vec<u8>, u32)>,
 }
 
-impl Builder {
+impl Default for CatalogueBuilder {
+    /// Begins with a root directory; entries are taken as they are.
+    fn default() -> Self {
+        Self::begin(SourceOptions::default())
+    }
+}
+
+impl CatalogueBuilder {
     /// Begins with a root directory, and the prefix below it if there is one.
     ///
     /// # Errors
     /// [`FilterError::Prefix`], [`FilterError::Overlap`].
-    pub fn new(options: Options) -> Result<Self, FilterError> {
+    pub fn new(options: SourceOptions) -> Result<Self, FilterError> {
         options.check_ranges()?;
         let prefix = options.prefix.clone().unwrap_or_default();
-        let mut builder = Self {
+        let mut builder = Self::begin(options);
+        let wrong = |_| FilterError::Prefix(prefix.clone());
+        for name in clean(prefix.as_os_str().as_bytes()).map_err(wrong)? {
+            let contents = builder.contents_of(builder.base).unwrap_or(0);
+            builder.base = builder.make_parent(contents, name).map_err(wrong)?;
+        }
+        Ok(builder)
+    }
+
+    fn begin(options: SourceOptions) -> Self {
+        Self {
             options,
-            nodes: Vec::new(),
+            nodes: vec![Node::implied(0)],
             names: Vec::new(),
             entries: Vec::new(),
             extents: Vec::new(),
@@ -178,19 +149,12 @@ impl Builder {
             hasher: RandomState::new(),
             dropped_xattrs: 0,
             last_parent: None,
-        };
-        builder.nodes.push(implied(0));
-        let wrong = |_| FilterError::Prefix(prefix.clone());
-        for name in clean(prefix.as_os_str().as_bytes()).map_err(wrong)? {
-            let contents = builder.contents_of(builder.base).unwrap_or(0);
-            builder.base = builder.make_parent(contents, name).map_err(wrong)?;
         }
-        Ok(builder)
     }
 
     /// How the source is read.
     #[must_use]
-    pub fn options(&self) -> &Options {
+    pub fn options(&self) -> &SourceOptions {
         &self.options
     }
 
@@ -205,6 +169,40 @@ impl Builder {
     pub fn add_section(&mut self, section: Section) -> Origin {
         self.sections.push(section);
         Origin::Section(u32::try_from(self.sections.len() - 1).unwrap_or(u32::MAX))
+    }
+
+    /// Puts a regular file with these contents at `path`.
+    ///
+    /// ```
+    /// use platfs_image::source::CatalogueBuilder;
+    /// use platfs_image::source::catalogue::{Attributes, NewNode};
+    /// use platfs_image::{Builder, Source};
+    /// # let directory = tempfile::tempdir()?;
+    /// # let image = directory.path().join("disk.img");
+    ///
+    /// let mut tree = CatalogueBuilder::default();
+    /// let mode = |mode| Attributes { mode, ..Attributes::default() };
+    /// tree.put_bytes(b"etc/hostname", mode(0o644), "box\n")?;
+    /// tree.put(b"etc/mtab", mode(0o777), NewNode::Symlink(b"/proc/mounts"))?;
+    /// let built = Builder::new(&Source::from(tree.finish())).build(&image)?;
+    /// assert_eq!((built.contents.files, built.contents.symlinks), (1, 1));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`CatalogueBuilder::put`].
+    pub fn put_bytes(
+        &mut self,
+        path: &[u8],
+        attributes: Attributes,
+        contents: impl Into<Vec<u8>>,
+    ) -> Result<NodeId, CatalogueError> {
+        let contents = contents.into();
+        let size = contents.len() as u64;
+        let origin = self.add_section(Section::of_bytes(contents));
+        let run = [Run { file_offset: 0, len: size, archive_offset: 0 }];
+        let runs = if size == 0 { &[][..] } else { &run };
+        self.put(path, attributes, NewNode::File { size, runs, origin })
     }
 
     /// Puts a file at `path`.
@@ -384,20 +382,5 @@ impl Builder {
         let start = u32::try_from(self.names.len()).map_err(|_| CatalogueError::TooMany)?;
         self.names.extend_from_slice(bytes);
         Ok(start)
-    }
-}
-
-pub(super) fn implied(contents: u32) -> Node {
-    Node {
-        kind: NodeKind::Directory,
-        implied: true,
-        mode: 0o755,
-        ids: Ids::default(),
-        modified: Timestamp::default(),
-        stamps: 0,
-        xattrs: 0,
-        links: 0,
-        size: 0,
-        content: Content::Directory { contents },
     }
 }

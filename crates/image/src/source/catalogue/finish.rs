@@ -1,11 +1,13 @@
 //! From a builder to a catalogue: what is reachable, in canonical order, with links counted.
 
-use super::builder::Builder;
-use super::node::{Content, NodeId, NodeKind, Stamps};
+use super::builder::CatalogueBuilder;
+use super::node::{Content, NodeId, NodeKind};
 use super::{Catalogue, Child, ChildRange, Summary};
 use crate::archive::Timestamp;
+use crate::source::attributes::Stamps;
+use crate::source::filter::Excludes;
 
-impl Builder {
+impl CatalogueBuilder {
     /// Leaves out what the options exclude, sorts, counts links, sets the times of directories that no entry
     /// described, and brings times down to the latest allowed.
     #[must_use]
@@ -80,7 +82,7 @@ impl Builder {
 
 impl Catalogue {
     /// Removes entries that match. Those of directories left out are no longer reached.
-    fn leave_out(&mut self, exclude: &crate::source::filter::Excludes, base: NodeId) {
+    fn leave_out(&mut self, exclude: &Excludes, base: NodeId) {
         // The path of a directory counts from the source's root: what stands above that is ours.
         let mut todo = vec![(self.root(), Vec::new(), base == self.root())];
         while let Some((directory, path, inside)) = todo.pop() {

@@ -1,11 +1,13 @@
 //! Entries from a directory of the host: parents are known by their nodes, no path is looked up.
 
-use super::builder::{Attributes, Builder, CatalogueError, NewNode};
+use super::builder::{CatalogueBuilder, NewNode};
+use super::error::CatalogueError;
 use super::node::{NodeId, Origin};
 use super::{HostDirectory, HostFile, Name};
+use crate::source::attributes::Attributes;
 use std::path::Path;
 
-impl Builder {
+impl CatalogueBuilder {
     /// Begins a directory of the host as source: its own number, always 0.
     pub(in crate::source) fn host_root(&mut self, root: &Path) -> u32 {
         self.host_root = root.to_owned();

@@ -1,10 +1,12 @@
 //! From what an entry says to a node: contents, times and attributes go into their tables.
 
-use super::builder::{Attributes, Builder, CatalogueError, NewNode};
-use super::node::{Content, Extent, Node, NodeKind, Origin, Stamps};
+use super::builder::{CatalogueBuilder, NewNode};
+use super::error::CatalogueError;
+use super::node::{Content, Extent, Node, NodeKind, Origin};
 use crate::archive::{Run, Times, Xattr, acl};
+use crate::source::attributes::{Attributes, Stamps};
 
-impl Builder {
+impl CatalogueBuilder {
     pub(super) fn make_node(
         &mut self,
         attributes: Attributes,

@@ -1,7 +1,7 @@
 //! The merged tree that an image shall hold: names, attributes, and where the data lie.
 //!
-//! A [`Builder`] takes entries in any order, later ones replacing earlier ones as when an archive is
-//! unpacked; [`Builder::finish`] turns it into a [`Catalogue`], which does not change any more and is the
+//! A [`CatalogueBuilder`] takes entries in any order, later ones replacing earlier ones as when an archive is
+//! unpacked; [`CatalogueBuilder::finish`] turns it into a [`Catalogue`], which does not change any more and is the
 //! same for equal contents, whatever their order: names are sorted by their bytes, directories that no entry
 //! describes (mode 0755, owner 0) get the newest time of contents in the source.
 //!
@@ -9,6 +9,7 @@
 //! tables; nothing is kept of the data.
 
 mod builder;
+mod error;
 mod finish;
 mod host;
 mod make;
@@ -16,8 +17,10 @@ mod node;
 mod resolve;
 mod walk;
 
-pub use builder::{Attributes, Builder, CatalogueError, NewNode};
-pub use node::{Extent, Ids, Metadata, NodeId, NodeKind, Origin, Stamps};
+pub use super::attributes::{Attributes, Ids, Stamps};
+pub use builder::{CatalogueBuilder, NewNode};
+pub use error::CatalogueError;
+pub use node::{Extent, Metadata, NodeId, NodeKind, Origin};
 pub use walk::{Step, Walk};
 
 use super::input::Section;

@@ -1,6 +1,7 @@
 //! What a catalogue remembers of each file: compact, about a hundred bytes with its name.
 
 use crate::archive::{Device, Timestamp};
+use crate::source::attributes::{Ids, Stamps};
 
 /// A file of the catalogue, whatever its names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,36 +32,6 @@ pub enum NodeKind {
     Fifo,
     /// A socket; only directories of a host have them.
     Socket,
-}
-
-/// The owner and group of a file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ids {
-    /// The owner.
-    pub uid: u32,
-    /// The group.
-    pub gid: u32,
-}
-
-/// The four times of a file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stamps {
-    /// Last change of contents.
-    pub modified: Timestamp,
-    /// Last access; that of the last change where the source does not tell.
-    pub accessed: Timestamp,
-    /// Last change of the inode; that of contents where the source does not tell.
-    pub changed: Timestamp,
-    /// Creation; the last change of contents where the source does not tell.
-    pub created: Timestamp,
-}
-
-impl Stamps {
-    /// All four the same.
-    #[must_use]
-    pub fn all(time: Timestamp) -> Self {
-        Self { modified: time, accessed: time, changed: time, created: time }
-    }
 }
 
 /// What a file is, apart from names and contents.
@@ -140,4 +111,22 @@ pub(super) struct Node {
     pub(super) links: u32,
     pub(super) size: u64,
     pub(super) content: Content,
+}
+
+impl Node {
+    /// A directory that no entry described.
+    pub(super) fn implied(contents: u32) -> Self {
+        Self {
+            kind: NodeKind::Directory,
+            implied: true,
+            mode: 0o755,
+            ids: Ids::default(),
+            modified: Timestamp::default(),
+            stamps: 0,
+            xattrs: 0,
+            links: 0,
+            size: 0,
+            content: Content::Directory { contents },
+        }
+    }
 }

@@ -1,13 +1,14 @@
 //! From paths to the directories that hold them: cleaned, judged, symbolic links followed inside the tree.
 
-use super::builder::{Builder, CatalogueError, implied};
-use super::node::{Content, NodeId};
+use super::builder::CatalogueBuilder;
+use super::error::{CatalogueError, clean};
+use super::node::{Content, Node, NodeId};
 use crate::archive::limits;
 
 /// Symbolic links followed for one path, as Linux limits them.
 const MAX_HOPS: usize = 40;
 
-impl Builder {
+impl CatalogueBuilder {
     /// The file at `path`, symbolic links above it followed.
     ///
     /// # Errors
@@ -105,7 +106,7 @@ impl Builder {
 
     pub(super) fn make_parent(&mut self, contents: u32, name: &[u8]) -> Result<NodeId, CatalogueError> {
         let own = self.new_contents()?;
-        let id = self.push_node(implied(own))?;
+        let id = self.push_node(Node::implied(own))?;
         self.add_name(contents, name, id)?;
         Ok(id)
     }
@@ -116,18 +117,4 @@ impl Builder {
         let start = start as usize;
         self.names.get(start..start.checked_add(usize::try_from(node.size).ok()?)?).map(<[u8]>::to_vec)
     }
-}
-
-/// The names of a path: slashes and `.` vanish, `..` and long names are refused.
-pub(super) fn clean(path: &[u8]) -> Result<Vec<&[u8]>, CatalogueError> {
-    let mut names = Vec::new();
-    for name in path.split(|&b| b == b'/') {
-        match name {
-            b"" | b"." => {}
-            b".." => return Err(CatalogueError::Upwards(path.to_vec())),
-            _ if name.len() > limits::NAME_BYTES => return Err(CatalogueError::LongName(path.to_vec())),
-            _ => names.push(name),
-        }
-    }
-    Ok(names)
 }

@@ -1,22 +1,23 @@
 use super::*;
 use crate::archive::{Run, Times, Timestamp};
-use crate::source::filter::{Excludes, IdRange, Options};
+use crate::source::filter::{Excludes, IdRange};
+use crate::source::options::SourceOptions;
 
 fn at(seconds: i64) -> Attributes {
     let times = Times { modified: Timestamp::from_seconds(seconds), ..Times::default() };
     Attributes { mode: 0o600, times, ..Attributes::default() }
 }
 
-fn builder() -> Builder {
-    Builder::new(Options::default()).unwrap()
+fn builder() -> CatalogueBuilder {
+    CatalogueBuilder::new(SourceOptions::default()).unwrap()
 }
 
-fn file(builder: &mut Builder, path: &str) -> NodeId {
+fn file(builder: &mut CatalogueBuilder, path: &str) -> NodeId {
     let new = NewNode::File { size: 0, runs: &[], origin: Origin::Section(0) };
     builder.put(path.as_bytes(), at(5), new).unwrap()
 }
 
-fn directory(builder: &mut Builder, path: &str) -> NodeId {
+fn directory(builder: &mut CatalogueBuilder, path: &str) -> NodeId {
     builder.put(path.as_bytes(), at(6), NewNode::Directory).unwrap()
 }
 
@@ -172,14 +173,14 @@ fn removal_and_clearing_detach_whole_trees() {
 
 #[test]
 fn options_shape_the_tree() {
-    let options = Options {
+    let options = SourceOptions {
         exclude: Excludes::new(&["*.o", "in/skip"]).unwrap(),
-        map_uid: vec![IdRange::parse("0:1000:10").unwrap()],
+        map_uid: vec!["0:1000:10".parse::<IdRange>().unwrap()],
         prefix: Some("srv/root".into()),
         latest: Some(3),
-        ..Options::default()
+        ..SourceOptions::default()
     };
-    let mut builder = Builder::new(options).unwrap();
+    let mut builder = CatalogueBuilder::new(options).unwrap();
     let id = file(&mut builder, "a.o");
     builder.link(b"kept", b"a.o").unwrap();
     file(&mut builder, "in/skip/x");
@@ -188,8 +189,8 @@ fn options_shape_the_tree() {
     assert_eq!(paths(&catalogue), ["srv", "srv/root", "srv/root/kept", "srv/root/in", "srv/root/in/y"]);
     let meta = catalogue.metadata(id);
     assert_eq!((meta.ids.uid, meta.links, meta.stamps), (1000, 1, Stamps::all(Timestamp::from_seconds(3))));
-    let escaping = Options { prefix: Some("../x".into()), ..Options::default() };
-    assert!(Builder::new(escaping).is_err());
+    let escaping = SourceOptions { prefix: Some("../x".into()), ..SourceOptions::default() };
+    assert!(CatalogueBuilder::new(escaping).is_err());
 }
 
 #[test]

@@ -1,5 +1,6 @@
 use super::*;
 use crate::archive::Input;
+use crate::source::options::SourceOptions;
 
 /// A block that may begin an archive.
 fn header() -> Vec<u8> {
@@ -27,11 +28,16 @@ fn contents(section: &Section) -> Vec<u8> {
     bytes
 }
 
+fn reading() -> Reading {
+    Reading::new(&SourceOptions::new()).unwrap()
+}
+
 fn spooled(packed: &[u8]) -> Result<Vec<u8>, SourceError> {
-    let from_stream = spool_stream(packed, "x", None).map(|section| contents(&section));
+    let from_stream = spool_stream(&mut reading(), packed, "x").map(|section| contents(&section));
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(packed).unwrap();
-    let from_file = unpacked(Section::whole(file).unwrap(), "x", None).map(|section| contents(&section));
+    let from_file = unpacked(&mut reading(), Section::whole(file).unwrap(), "x");
+    let from_file = from_file.map(|section| contents(&section));
     match (&from_stream, &from_file) {
         (Ok(stream), Ok(file)) => assert!(stream == file),
         (Err(_), Err(_)) => {}
@@ -69,20 +75,21 @@ fn broken_and_cut_streams_are_errors() {
 fn zeros_are_holes_of_the_spool() {
     use std::os::unix::fs::MetadataExt;
     let packed = gzip(&[header(), vec![0; (8 << 20) - 512]].concat());
-    let section = unpacked(spool_stream(packed.as_slice(), "x", None).unwrap(), "x", None).unwrap();
+    let spooled = spool_stream(&mut reading(), packed.as_slice(), "x").unwrap();
+    let section = unpacked(&mut reading(), spooled, "x").unwrap();
     assert_eq!(section.bytes(), 8 << 20);
     let page = PIECE as u64 / 512;
-    assert!(section.file().metadata().unwrap().blocks() <= page, "only the header's piece is there");
+    assert!(section.file().unwrap().metadata().unwrap().blocks() <= page, "only the header's piece is there");
 }
 
 #[test]
 fn what_no_archive_begins_with_is_not_read_to_its_end() {
     let mut endless = std::io::repeat(0);
-    assert!(matches!(spool_stream(&mut endless, "x", None), Err(SourceError::NoArchive { .. })));
+    assert!(matches!(spool_stream(&mut reading(), &mut endless, "x"), Err(SourceError::NoArchive { .. })));
     let mut endless = std::io::repeat(b'y');
-    assert!(matches!(spool_stream(&mut endless, "x", None), Err(SourceError::NoArchive { .. })));
+    assert!(matches!(spool_stream(&mut reading(), &mut endless, "x"), Err(SourceError::NoArchive { .. })));
     let zeros = gzip(&vec![0; 1 << 20]);
-    assert!(matches!(spool_stream(zeros.as_slice(), "x", None), Err(SourceError::NoArchive { .. })));
+    assert!(matches!(spool_stream(&mut reading(), zeros.as_slice(), "x"), Err(SourceError::NoArchive { .. })));
     // The end of an archive alone, as long as tar pads it.
     assert_eq!(spooled(&[0; 10_240]).unwrap(), [0; 10_240]);
 }

@@ -16,8 +16,10 @@ mod queue;
 
 pub(super) use list::flags_of;
 
-use super::catalogue::{Attributes, Builder, CatalogueError, Ids, NewNode, NodeId, Origin};
+use super::attributes::{Attributes, Ids};
+use super::catalogue::{CatalogueBuilder, CatalogueError, NewNode, NodeId, Origin};
 use super::error::{SourceError, SourceWarning};
+use super::reading::Reading;
 use crate::archive::{Device, Times, Timestamp, Xattr};
 use list::{Found, Lister};
 use queue::{Job, Queue};
@@ -62,25 +64,25 @@ impl Failed {
 ///
 /// # Errors
 /// [`SourceError::Host`] with a file that failed, [`SourceError::Tree`].
-pub fn read(
-    builder: &mut Builder,
+pub(super) fn read(
+    reading: &mut Reading,
+    builder: &mut CatalogueBuilder,
     root: &Path,
-    warnings: &mut Vec<SourceWarning>,
 ) -> Result<(), SourceError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let opened = rustix::fs::open(root, flags, Mode::empty());
     let directory = opened.map_err(|error| SourceError::host("open", root, error))?;
     let exclude = builder.options().exclude.clone();
-    let jobs = builder.options().jobs;
+    let threads = builder.options().threads;
     let host = builder.host_root(root);
-    let mut tree = Tree { builder, root, links: HashMap::new(), warnings };
+    let mut tree = Tree { reading, builder, root, links: HashMap::new() };
     let mut lister = Lister::new(&exclude);
     tree.put_root(&directory, &mut lister).map_err(|failed| failed.below(root))??;
     let queue = Queue::default();
     let top =
         Job { parent: Arc::new(directory), name: None, path: Vec::new(), node: tree.builder.base(), host };
     queue.push(vec![top]);
-    let threads = jobs.map_or_else(default_threads, |jobs| jobs.get().min(MOST_THREADS));
+    let threads = threads.map_or_else(default_threads, |count| count.get().min(MOST_THREADS));
     let (send, receive) = mpsc::sync_channel(WAITING);
     std::thread::scope(|scope| {
         for _ in 0..threads {
@@ -110,11 +112,11 @@ struct Listing {
 
 /// Puts what was found into the builder.
 struct Tree<'a> {
-    builder: &'a mut Builder,
+    reading: &'a mut Reading,
+    builder: &'a mut CatalogueBuilder,
     root: &'a Path,
     /// Files of several names met before.
     links: HashMap<(u64, u64), NodeId>,
-    warnings: &'a mut Vec<SourceWarning>,
 }
 
 impl Tree<'_> {
@@ -151,6 +153,7 @@ impl Tree<'_> {
         let Listing { directory, job, found } = listing;
         self.builder.set_flags(job.node, list::flags_of(&*directory));
         for found in found {
+            self.reading.meter.file()?;
             let path = join(&job.path, &found.name);
             if let Some((node, host)) = self.put(&job, &path, &found)? {
                 let parent = Arc::clone(&directory);
@@ -181,7 +184,7 @@ impl Tree<'_> {
             Some(_) => {}
             None => {
                 let reason = "its kind is unknown";
-                self.warnings.push(SourceWarning::LeftOut { path: path.to_vec(), reason });
+                self.reading.warnings.push(SourceWarning::LeftOut { path: path.to_vec(), reason });
             }
         }
         Ok(None)

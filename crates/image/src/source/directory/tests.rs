@@ -1,12 +1,15 @@
 use super::*;
 use crate::source::catalogue::{Catalogue, NodeKind};
-use crate::source::filter::{Excludes, Options};
+use crate::source::filter::Excludes;
+use crate::source::options::SourceOptions;
+use crate::source::reading::Reading;
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 
-fn catalogue(root: &Path, options: Options) -> Result<Catalogue, SourceError> {
-    let mut builder = Builder::new(options).unwrap();
-    read(&mut builder, root, &mut Vec::new())?;
+fn catalogue(root: &Path, options: SourceOptions) -> Result<Catalogue, SourceError> {
+    let mut reading = Reading::new(&options)?;
+    let mut builder = CatalogueBuilder::new(options).unwrap();
+    read(&mut reading, &mut builder, root)?;
     Ok(builder.finish())
 }
 
@@ -23,7 +26,7 @@ fn a_tree_arrives_whole() {
     rustix::fs::mknodat(rustix::fs::CWD, path("fifo"), FileType::Fifo, Mode::RWXU, 0).unwrap();
     let tagged = rustix::fs::setxattr(path("g"), "user.tag", b"v", rustix::fs::XattrFlags::empty()).is_ok();
 
-    let catalogue = catalogue(root.path(), Options::default()).unwrap();
+    let catalogue = catalogue(root.path(), SourceOptions::default()).unwrap();
     let find = |path: &str| catalogue.find(path.as_bytes()).unwrap();
     let node = find("g");
     assert_eq!(node, find("d/f"));
@@ -44,7 +47,7 @@ fn holes_stay_holes() {
     let file = fs::File::create(root.path().join("f")).unwrap();
     file.set_len(1 << 20).unwrap();
     file.write_all_at(b"end", (1 << 20) - 3).unwrap();
-    let catalogue = catalogue(root.path(), Options::default()).unwrap();
+    let catalogue = catalogue(root.path(), SourceOptions::default()).unwrap();
     let node = catalogue.find(b"f").unwrap();
     let data: u64 = catalogue.extents(node).map(|extent| extent.len).sum();
     assert!(data < 1 << 18, "{data}");
@@ -59,7 +62,7 @@ fn what_is_left_out_is_not_entered() {
     let root = tempfile::tempdir().unwrap();
     fs::create_dir_all(root.path().join("skip/deep")).unwrap();
     fs::write(root.path().join("kept"), b"").unwrap();
-    let options = Options { exclude: Excludes::new(&["/skip"]).unwrap(), ..Options::default() };
+    let options = SourceOptions { exclude: Excludes::new(&["/skip"]).unwrap(), ..SourceOptions::default() };
     let catalogue = catalogue(root.path(), options).unwrap();
     assert_eq!(catalogue.summary().names, 1);
 }
@@ -68,7 +71,7 @@ fn what_is_left_out_is_not_entered() {
 fn failures_name_the_file() {
     let root = tempfile::tempdir().unwrap();
     fs::write(root.path().join("gone"), b"data").unwrap();
-    let before = catalogue(root.path(), Options::default()).unwrap();
+    let before = catalogue(root.path(), SourceOptions::default()).unwrap();
     let node = before.find(b"gone").unwrap();
     fs::remove_file(root.path().join("gone")).unwrap();
     let error = before.reader().read_file(node, 0, &mut [0; 4]).unwrap_err().to_string();
@@ -79,7 +82,7 @@ fn failures_name_the_file() {
     fs::write(root.path().join("gone"), b"x").unwrap();
     let error = before.reader().read_file(node, 0, &mut [0; 4]).unwrap_err().to_string();
     assert!(error.contains("shorter"), "{error}");
-    assert!(catalogue(&root.path().join("none"), Options::default()).is_err());
+    assert!(catalogue(&root.path().join("none"), SourceOptions::default()).is_err());
 }
 
 #[test]
@@ -89,7 +92,7 @@ fn deep_trees_are_walked_and_read() {
     fs::create_dir_all(&deep).unwrap();
     fs::write(deep.join("f"), b"deep").unwrap();
     fs::write(root.path().join("d/near"), b"near").unwrap();
-    let catalogue = catalogue(root.path(), Options::default()).unwrap();
+    let catalogue = catalogue(root.path(), SourceOptions::default()).unwrap();
     let mut reader = catalogue.reader();
     for step in catalogue.walk().filter(|step| matches!(step.name, b"f" | b"near")) {
         let mut buf = [0; 4];

@@ -69,7 +69,7 @@ pub(super) fn refuse_other(own: Option<&Platform>, wanted: &str) -> Result<(), S
         Some(platform) if platform.fits(wanted) => Ok(()),
         Some(platform) => Err(format!("the image is for {}, not for {wanted}", platform.to_text())),
         None => {
-            Err(format!("the image does not say for which platform it is: --platform {wanted} can't be met"))
+            Err(format!("the image does not say for which platform it is, whether for {wanted} or another"))
         }
     }
 }

@@ -1,7 +1,9 @@
 //! Digests of blobs: `sha256:...` and `sha512:...`, parsed and computed.
 
+use crate::source::error::SourceError;
+use crate::watch::Meter;
 use sha2::{Sha256, Sha512};
-use std::io::{self, Read};
+use std::io::Read;
 
 /// What a blob must hash to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,21 +42,31 @@ impl Digest {
         format!("blobs/{algorithm}/{}", self.hex)
     }
 
-    /// Whether the stream hashes to this.
-    pub(super) fn holds(&self, stream: impl Read) -> io::Result<bool> {
+    /// Whether the stream, which messages call `name`, hashes to this.
+    pub(super) fn holds(
+        &self,
+        stream: impl Read,
+        name: &str,
+        meter: &mut Meter,
+    ) -> Result<bool, SourceError> {
         let computed = match self.algorithm {
-            Algorithm::Sha256 => hash::<Sha256>(stream)?,
-            Algorithm::Sha512 => hash::<Sha512>(stream)?,
+            Algorithm::Sha256 => hash::<Sha256>(stream, name, meter)?,
+            Algorithm::Sha512 => hash::<Sha512>(stream, name, meter)?,
         };
         Ok(computed == self.hex)
     }
 }
 
-fn hash<H: sha2::Digest>(mut stream: impl Read) -> io::Result<String> {
+fn hash<H: sha2::Digest>(
+    mut stream: impl Read,
+    name: &str,
+    meter: &mut Meter,
+) -> Result<String, SourceError> {
     let mut hasher = H::new();
     let mut buf = vec![0; 128 << 10];
     loop {
-        let len = stream.read(&mut buf)?;
+        let len = stream.read(&mut buf).map_err(|error| SourceError::host("read", name, error))?;
+        meter.bytes(len)?;
         if len == 0 {
             break;
         }
@@ -66,13 +78,15 @@ fn hash<H: sha2::Digest>(mut stream: impl Read) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::watch::Watch;
 
     #[test]
     fn known_digests_hold() {
         let empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
         let digest = Digest::parse(&format!("sha256:{empty}")).unwrap();
-        assert!(digest.holds(&b""[..]).unwrap());
-        assert!(!digest.holds(&b"x"[..]).unwrap());
+        let holds = |bytes: &[u8]| digest.holds(bytes, "x", &mut Meter::new(Watch::default())).unwrap();
+        assert!(holds(b""));
+        assert!(!holds(b"x"));
         assert_eq!(digest.path(), format!("blobs/sha256/{empty}"));
         for wrong in
             ["", "sha256:", "sha256:../../etc/passwd", "md5:00", &format!("sha256:{}", empty.to_uppercase())]

@@ -9,12 +9,12 @@ mod choose;
 mod digest;
 mod store;
 
-pub use store::Store;
+pub(super) use store::Store;
 
-use super::catalogue::Builder;
+use super::catalogue::CatalogueBuilder;
 use super::compression;
-use super::error::{SourceError, SourceWarning};
-use super::input::Section;
+use super::error::SourceError;
+use super::reading::Reading;
 use super::tar;
 use digest::Digest;
 use serde::Deserialize;
@@ -80,10 +80,10 @@ struct RootFs {
 ///
 /// # Errors
 /// [`SourceError::Image`] for what contradicts itself, and those of its archives.
-pub fn read(
-    builder: &mut Builder,
+pub(super) fn read(
+    reading: &mut Reading,
+    builder: &mut CatalogueBuilder,
     store: &Store,
-    warnings: &mut Vec<SourceWarning>,
 ) -> Result<(), SourceError> {
     let index: IndexOrManifest = store.parse("index.json")?;
     let (image, platform) = (builder.options().image.clone(), builder.options().platform.clone());
@@ -94,15 +94,15 @@ pub fn read(
     for _ in 0..MAX_NESTING {
         if let Some(layers) = found.layers {
             if let Some(wanted) = platform.as_ref().filter(|_| !told) {
-                check_platform(store, found.config.as_ref(), wanted)?;
+                check_platform(reading, store, found.config.as_ref(), wanted)?;
             }
-            return read_layers(builder, store, &layers, warnings);
+            return read_layers(reading, builder, store, &layers);
         }
         let manifests = found.manifests.unwrap_or_default();
         let chosen = choose::manifest(&manifests, name, platform.as_deref());
         let chosen = chosen.map_err(|problem| store.problem(problem))?;
         told = chosen.platform.is_some();
-        let blob = store.blob(chosen)?;
+        let blob = store.blob(reading, chosen)?;
         found = store.parse_section(&blob, &chosen.digest)?;
         // Only the outermost index knows names.
         name = None;
@@ -119,35 +119,35 @@ struct Machine {
 
 /// An index need not tell the platforms of its images, and a single image is taken as it is: whether it is what was asked
 /// for its configuration tells.
-fn check_platform(store: &Store, config: Option<&Descriptor>, wanted: &str) -> Result<(), SourceError> {
+fn check_platform(
+    reading: &mut Reading,
+    store: &Store,
+    config: Option<&Descriptor>,
+    wanted: &str,
+) -> Result<(), SourceError> {
     let machine = match config {
-        Some(config) => store.parse_section::<Machine>(&store.blob(config)?, &config.digest)?.platform,
+        Some(config) => store.parse_section::<Machine>(&store.blob(reading, config)?, &config.digest)?.platform,
         None => None,
     };
     choose::refuse_other(machine.as_ref(), wanted).map_err(|problem| store.problem(problem))
 }
 
 fn read_layers(
-    builder: &mut Builder,
+    reading: &mut Reading,
+    builder: &mut CatalogueBuilder,
     store: &Store,
     layers: &[Descriptor],
-    warnings: &mut Vec<SourceWarning>,
 ) -> Result<(), SourceError> {
     for layer in layers {
-        let blob = store.blob(layer)?;
-        let unpacked = unpack(builder, blob, &layer.digest)?;
-        tar::read_layer(builder, &unpacked, &layer.digest, warnings)?;
+        let blob = store.blob(reading, layer)?;
+        let unpacked = compression::unpacked(reading, blob, &layer.digest)?;
+        tar::read_layer(reading, builder, &unpacked, &layer.digest)?;
     }
     Ok(())
 }
 
-fn unpack(builder: &Builder, blob: Section, name: &str) -> Result<Section, SourceError> {
-    compression::unpacked(blob, name, builder.options().spool.as_deref())
-}
-
 /// Whether `manifest.json` is docker-save's, and not just a file of that name.
-#[must_use]
-pub fn is_docker_archive(store: &Store) -> bool {
+pub(super) fn is_docker_archive(store: &Store) -> bool {
     let images: Result<Vec<DockerImage>, SourceError> = store.parse("manifest.json");
     images.is_ok_and(|images| {
         images.iter().any(|image| image.layers.iter().all(|layer| store.open(layer).is_ok()))
@@ -158,10 +158,10 @@ pub fn is_docker_archive(store: &Store) -> bool {
 ///
 /// # Errors
 /// As [`read`].
-pub fn read_docker_archive(
-    builder: &mut Builder,
+pub(super) fn read_docker_archive(
+    reading: &mut Reading,
+    builder: &mut CatalogueBuilder,
     store: &Store,
-    warnings: &mut Vec<SourceWarning>,
 ) -> Result<(), SourceError> {
     let images: Vec<DockerImage> = store.parse("manifest.json")?;
     let image = choose::docker_image(&images, builder.options().image.as_deref());
@@ -181,10 +181,10 @@ pub fn read_docker_archive(
         )));
     }
     for (layer, diff_id) in image.layers.iter().zip(&config.rootfs.diff_ids) {
-        let unpacked = unpack(builder, store.open(layer)?, layer)?;
+        let unpacked = compression::unpacked(reading, store.open(layer)?, layer)?;
         let digest = Digest::parse(diff_id).map_err(|problem| store.problem(problem))?;
-        store.verify(&digest, &unpacked, layer)?;
-        tar::read_layer(builder, &unpacked, layer, warnings)?;
+        store.verify(reading, &digest, &unpacked, layer)?;
+        tar::read_layer(reading, builder, &unpacked, layer)?;
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ use crate::archive::Input;
 use crate::source::catalogue::{Catalogue, NodeId, NodeKind, Origin};
 use crate::source::error::SourceError;
 use crate::source::input::Section;
+use crate::source::reading::Reading;
 use rustix::fs::{Mode, OFlags};
 use serde::de::DeserializeOwned;
 use std::fs::File;
@@ -18,7 +19,7 @@ const MAX_HOPS: usize = 8;
 
 /// The files of an image.
 #[derive(Debug)]
-pub enum Store {
+pub(in crate::source) enum Store {
     /// A directory of the host.
     Directory(PathBuf),
     /// An archive, read into a catalogue.
@@ -48,14 +49,11 @@ impl Store {
                 let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
                 let opened = rustix::fs::open(&path, flags, Mode::empty());
                 let opened = opened.map_err(|error| SourceError::host("open", &path, error))?;
-                let section = Section::whole(File::from(opened))
-                    .map_err(|error| SourceError::host("open", &path, error))?;
-                let regular = section.file().metadata().is_ok_and(|metadata| metadata.is_file());
-                if regular {
-                    Ok(section)
-                } else {
-                    Err(self.problem(format!("{} is no regular file", path.display())))
+                let file = File::from(opened);
+                if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {
+                    return Err(self.problem(format!("{} is no regular file", path.display())));
                 }
+                Section::whole(file).map_err(|error| SourceError::host("open", &path, error))
             }
             Self::Archive { files, .. } => {
                 let found = follow(files, path.as_bytes()).and_then(|node| contents(files, node));
@@ -67,23 +65,32 @@ impl Store {
     }
 
     /// Opens a blob; its size and digest hold.
-    pub(super) fn blob(&self, descriptor: &Descriptor) -> Result<Section, SourceError> {
+    pub(super) fn blob(
+        &self,
+        reading: &mut Reading,
+        descriptor: &Descriptor,
+    ) -> Result<Section, SourceError> {
         let digest = Digest::parse(&descriptor.digest).map_err(|problem| self.problem(problem))?;
         let section = self.open(&digest.path())?;
         if section.bytes() != descriptor.size {
             let (have, want) = (section.bytes(), descriptor.size);
             return Err(self.problem(format!("blob {} has {have} bytes, not {want}", descriptor.digest)));
         }
-        self.verify(&digest, &section, &descriptor.digest)?;
+        self.verify(reading, &digest, &section, &descriptor.digest)?;
         Ok(section)
     }
 
     /// Checks the digest of a file.
-    pub(super) fn verify(&self, digest: &Digest, section: &Section, name: &str) -> Result<(), SourceError> {
-        match digest.holds(section.stream()) {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(self.problem(format!("{name} is damaged: its digest does not hold"))),
-            Err(error) => Err(SourceError::host("read", name, error)),
+    pub(super) fn verify(
+        &self,
+        reading: &mut Reading,
+        digest: &Digest,
+        section: &Section,
+        name: &str,
+    ) -> Result<(), SourceError> {
+        match digest.holds(section.stream(), name, &mut reading.meter)? {
+            true => Ok(()),
+            false => Err(self.problem(format!("{name} is damaged: its digest does not hold"))),
         }
     }
 

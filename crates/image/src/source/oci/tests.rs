@@ -1,7 +1,9 @@
 use super::*;
 use crate::archive::{Device, Entry, EntryKind, Run, Times, Writer};
 use crate::source::catalogue::Catalogue;
-use crate::source::filter::Options;
+use crate::source::Source;
+use crate::source::options::SourceOptions;
+use crate::source::reading::Reading;
 use serde_json::{Value, json};
 use sha2::Digest as _;
 use std::fs;
@@ -64,8 +66,8 @@ fn with(mut descriptor: Value, key: &str, value: Value) -> Value {
     descriptor
 }
 
-fn open(path: &Path, options: Options) -> Result<Catalogue, SourceError> {
-    crate::source::open(path, options).map(|(catalogue, _)| catalogue)
+fn open(path: &Path, options: SourceOptions) -> Result<Catalogue, SourceError> {
+    options.open(path).map(Source::into_catalogue)
 }
 
 fn names(catalogue: &Catalogue) -> Vec<String> {
@@ -80,7 +82,7 @@ fn layers_of_every_packing_are_applied_in_order() {
     let zstd = zstd::encode_all(tar(&[("c", b"three")]).as_slice(), 1).unwrap();
     let layers = [tar(&[("a", b"one"), ("b", b"one")]), gzip.finish().unwrap(), zstd];
     index(root.path(), &[image(root.path(), &layers)]);
-    let catalogue = open(root.path(), Options::default()).unwrap();
+    let catalogue = open(root.path(), SourceOptions::default()).unwrap();
     assert_eq!(names(&catalogue), ["b", "c"]);
     let mut buf = [0; 9];
     let node = catalogue.find(b"b").unwrap();
@@ -102,10 +104,10 @@ fn platforms_and_names_choose() {
     let plain = image(root.path(), &[tar(&[("plain", b"")])]);
     index(root.path(), &[named(nested, "multi"), named(plain, "repo/x:plain")]);
     let choose = |image: Option<&str>, platform: Option<&str>| {
-        let options = Options {
+        let options = SourceOptions {
             image: image.map(Into::into),
             platform: platform.map(Into::into),
-            ..Options::default()
+            ..SourceOptions::default()
         };
         open(root.path(), options)
             .map(|catalogue| names(&catalogue).concat())
@@ -127,7 +129,7 @@ fn a_platform_that_no_index_tells_is_that_of_the_configuration() {
         let config = blob(root.path(), config.to_string().as_bytes());
         let manifest = json!({"config": config, "layers": [layer]}).to_string();
         index(root.path(), &[blob(root.path(), manifest.as_bytes())]);
-        let options = Options { platform: Some(wanted.into()), ..Options::default() };
+        let options = SourceOptions { platform: Some(wanted.into()), ..SourceOptions::default() };
         open(root.path(), options).map(|_| ()).map_err(|error| error.to_string())
     };
     let amd = json!({"os": "linux", "architecture": "amd64", "rootfs": {"diff_ids": []}});
@@ -138,7 +140,7 @@ fn a_platform_that_no_index_tells_is_that_of_the_configuration() {
 
     let path = root.path().join("image.tar");
     docker_archive(&path, &[tar(&[("a", b"one")])], |manifest| manifest);
-    let refused = open(&path, Options { platform: Some("linux/arm64".into()), ..Options::default() });
+    let refused = open(&path, SourceOptions { platform: Some("linux/arm64".into()), ..SourceOptions::default() });
     assert!(refused.unwrap_err().to_string().contains("does not say"));
 }
 
@@ -148,8 +150,8 @@ fn options_for_images_need_an_image() {
     fs::write(root.path().join("plain.tar"), tar(&[("manifest.json", b"{}")])).unwrap();
     for source in [root.path().to_owned(), root.path().join("plain.tar")] {
         for options in [
-            Options { platform: Some("linux/amd64".into()), ..Options::default() },
-            Options { image: Some("latest".into()), ..Options::default() },
+            SourceOptions { platform: Some("linux/amd64".into()), ..SourceOptions::default() },
+            SourceOptions { image: Some("latest".into()), ..SourceOptions::default() },
         ] {
             let refused = open(&source, options).unwrap_err();
             assert!(matches!(refused, SourceError::Filter(_)), "{refused}");
@@ -166,15 +168,15 @@ fn damaged_and_missing_blobs_are_named() {
     let mut damaged = layer.clone();
     damaged[512] ^= 1;
     fs::write(&path, damaged).unwrap();
-    assert!(open(root.path(), Options::default()).unwrap_err().to_string().contains("digest does not hold"));
+    assert!(open(root.path(), SourceOptions::default()).unwrap_err().to_string().contains("digest does not hold"));
     fs::write(&path, b"short").unwrap();
-    assert!(open(root.path(), Options::default()).unwrap_err().to_string().contains("has 5 bytes"));
+    assert!(open(root.path(), SourceOptions::default()).unwrap_err().to_string().contains("has 5 bytes"));
     fs::remove_file(&path).unwrap();
-    assert!(open(root.path(), Options::default()).is_err());
+    assert!(open(root.path(), SourceOptions::default()).is_err());
     index(root.path(), &[json!({"digest": "sha256:../../../etc/passwd", "size": 1})]);
-    assert!(matches!(open(root.path(), Options::default()), Err(SourceError::Image { .. })));
+    assert!(matches!(open(root.path(), SourceOptions::default()), Err(SourceError::Image { .. })));
     fs::write(root.path().join("index.json"), "{").unwrap();
-    assert!(matches!(open(root.path(), Options::default()), Err(SourceError::Image { .. })));
+    assert!(matches!(open(root.path(), SourceOptions::default()), Err(SourceError::Image { .. })));
 }
 
 fn docker_archive(path: &Path, layers: &[Vec<u8>], manifest: impl FnOnce(Value) -> Value) {
@@ -194,13 +196,13 @@ fn docker_archives_are_merged_in_place() {
     let path = root.path().join("image.tar");
     let layers = [tar(&[("a", b"one"), ("b", b"one")]), tar(&[(".wh.a", b""), ("c", b"two")])];
     docker_archive(&path, &layers, |manifest| manifest);
-    assert_eq!(names(&open(&path, Options::default()).unwrap()), ["b", "c"]);
-    let named = |name: &str| open(&path, Options { image: Some(name.into()), ..Options::default() });
+    assert_eq!(names(&open(&path, SourceOptions::default()).unwrap()), ["b", "c"]);
+    let named = |name: &str| open(&path, SourceOptions { image: Some(name.into()), ..SourceOptions::default() });
     assert!(named("x").is_ok() && named("x:latest").is_ok());
     assert!(named("y").unwrap_err().to_string().contains("x:latest"));
     // With a list that names files which are not there, it is just an archive with such a file in it.
     docker_archive(&path, &layers, |_| json!([{"Config": "c", "Layers": ["none"]}]));
-    assert_eq!(names(&open(&path, Options::default()).unwrap())[..2], ["c.json", "manifest.json"]);
+    assert_eq!(names(&open(&path, SourceOptions::default()).unwrap())[..2], ["c.json", "manifest.json"]);
 }
 
 #[test]
@@ -209,8 +211,9 @@ fn layouts_may_stand_in_archives() {
     index(root.path(), &[image(root.path(), &[tar(&[("a", b"one")])])]);
     let mut files = Vec::new();
     let (catalogue, mut above) = {
-        let mut builder = Builder::new(Options::default()).unwrap();
-        crate::source::directory::read(&mut builder, root.path(), &mut Vec::new()).unwrap();
+        let mut builder = CatalogueBuilder::new(SourceOptions::default()).unwrap();
+        let mut reading = Reading::new(&SourceOptions::new()).unwrap();
+        crate::source::directory::read(&mut reading, &mut builder, root.path()).unwrap();
         (builder.finish(), vec![String::new()])
     };
     for step in catalogue.walk() {
@@ -225,5 +228,5 @@ fn layouts_may_stand_in_archives() {
         files.iter().map(|(path, bytes)| (path.as_str(), bytes.as_slice())).collect();
     let path = tempfile::NamedTempFile::new().unwrap();
     fs::write(path.path(), tar(&files)).unwrap();
-    assert_eq!(names(&open(path.path(), Options::default()).unwrap()), ["a"]);
+    assert_eq!(names(&open(path.path(), SourceOptions::default()).unwrap()), ["a"]);
 }

@@ -22,8 +22,8 @@ fn archives_come_as_files_and_streams_packed_or_not() {
     for bytes in [archive(), packed] {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(&bytes).unwrap();
-        let from_file = open(file.path(), Options::default()).unwrap().0;
-        let from_stream = open_stream(bytes.as_slice(), "standard input", Options::default()).unwrap().0;
+        let from_file = Source::open(file.path()).unwrap().into_catalogue();
+        let from_stream = Source::options().read(bytes.as_slice(), "standard input").unwrap().into_catalogue();
         for catalogue in [from_file, from_stream] {
             let node = catalogue.find(b"f").unwrap();
             let mut buf = [0; 1];
@@ -35,12 +35,12 @@ fn archives_come_as_files_and_streams_packed_or_not() {
 
 #[test]
 fn what_is_no_source_is_refused() {
-    let error = open_stream(&b"just text"[..], "standard input", Options::default()).unwrap_err();
+    let error = Source::options().read(&b"just text"[..], "standard input").unwrap_err();
     assert_eq!(error.to_string(), "standard input: this is no tar archive (at byte 0 of the archive)");
-    let error = open_stream([b'x'; 1024].as_slice(), "x", Options::default()).unwrap_err();
+    let error = Source::options().read([b'x'; 1024].as_slice(), "x").unwrap_err();
     assert_eq!(error.to_string(), "x: this is no tar archive (at byte 0 of the archive)");
     assert!(
-        open(Path::new("/nonexistent/x"), Options::default())
+        Source::open("/nonexistent/x")
             .unwrap_err()
             .to_string()
             .contains("/nonexistent/x")
@@ -63,7 +63,8 @@ proptest! {
             bytes[place] = byte;
         }
         bytes.truncate(1 + cut.index(2 * bytes.len()));
-        if let Ok((catalogue, _)) = open_stream(bytes.as_slice(), "x", Options::default()) {
+        if let Ok(source) = Source::options().read(bytes.as_slice(), "x") {
+            let catalogue = source.catalogue();
             let mut reader = catalogue.reader();
             for step in catalogue.walk() {
                 // A size is bounded by the archive, unless it is a hole.

@@ -1,7 +1,8 @@
 use super::*;
 use crate::archive::{Device, Times, Writer, Xattr};
 use crate::source::catalogue::Catalogue;
-use crate::source::filter::Options;
+use crate::source::options::SourceOptions;
+use crate::source::reading::Reading;
 use std::io::Write;
 
 fn entry(path: &str, kind: EntryKind) -> Entry {
@@ -38,9 +39,9 @@ fn files(paths: &[&str]) -> Section {
 }
 
 fn layered(layers: &[Section]) -> Catalogue {
-    let mut builder = Builder::new(Options::default()).unwrap();
+    let mut builder = CatalogueBuilder::new(SourceOptions::default()).unwrap();
     for layer in layers {
-        read_layer(&mut builder, layer, "layer", &mut Vec::new()).unwrap();
+        read_layer(&mut Reading::new(&SourceOptions::new()).unwrap(), &mut builder, layer, "layer").unwrap();
     }
     builder.finish()
 }
@@ -87,15 +88,15 @@ fn layers_change_types_and_link_across() {
 
 #[test]
 fn errors_and_oddities_name_the_archive() {
-    let mut builder = Builder::new(Options::default()).unwrap();
+    let mut builder = CatalogueBuilder::new(SourceOptions::default()).unwrap();
     let section = archive(&[link("a", "b")]);
-    let error = read(&mut builder, &section, "x.tar", &mut Vec::new()).unwrap_err();
+    let mut reading = Reading::new(&SourceOptions::new()).unwrap();
+    let error = read(&mut reading, &mut builder, &section, "x.tar").unwrap_err();
     assert_eq!(error.to_string(), "x.tar: the hard link `a` leads to `b`, which no earlier entry made");
     let whole = files(&["a"]);
     let cut = whole.part(0, 512).unwrap();
-    let mut warnings = Vec::new();
-    read(&mut builder, &cut, "x.tar", &mut warnings).unwrap();
-    assert_eq!(warnings.len(), 1);
+    read(&mut reading, &mut builder, &cut, "x.tar").unwrap();
+    assert_eq!(reading.warnings.len(), 1);
 }
 
 #[test]
