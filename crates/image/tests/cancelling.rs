@@ -4,7 +4,9 @@
 
 use platfs::device::{Device, FileDevice, MemoryDevice};
 use platfs::{OpenOptions, Volume};
-use platfs_image::{BuildError, Builder, Exporter, Packing, Progress, Size, Source, SourceError, Stage, Watch};
+use platfs_image::{
+    BuildError, Builder, Exporter, Packing, Progress, Size, Source, SourceError, Stage, Watch,
+};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::ops::ControlFlow;

@@ -168,7 +168,7 @@ impl Build {
             door::replace(&followed(&spec.path)).map_err(|error| Failure::about(shown, error))?;
             return Ok(Target::File(spec.path));
         }
-        let device = image::open_write(&self.image).map_err(|error| Failure::about(shown, error))?;
+        let device = door::open_write(&self.image).map_err(|error| Failure::about(shown, error))?;
         Ok(Target::Device(device))
     }
 
@@ -199,7 +199,8 @@ impl Build {
         // Beside a block device there is only memory.
         let is_block = std::fs::metadata(&spec.path).is_ok_and(|found| found.file_type().is_block_device());
         if !is_block {
-            let beside = spec.path.parent().filter(|parent| !parent.as_os_str().is_empty() && parent.is_dir());
+            let beside =
+                spec.path.parent().filter(|parent| !parent.as_os_str().is_empty() && parent.is_dir());
             options = options.spool(beside.unwrap_or(Path::new(".")));
         }
         let opened = match self.source.as_os_str() == "-" {

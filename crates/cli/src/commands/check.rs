@@ -218,7 +218,7 @@ impl Check {
                 }
             };
         }
-        let opened = image::open_write(&image).map_err(|error| error.to_string());
+        let opened = door::open_write(&image).map_err(|error| error.to_string());
         let opened = opened.map(|device| Held { name: name.clone(), device, mode, _lock: None });
         match opened {
             Err(why) if mode == Mode::Ask => {
@@ -425,7 +425,7 @@ impl Check {
     fn bring_back(&self, console: &mut Console<'_>, path: &std::path::Path) -> Result<u8, Failure> {
         let (name, image) = (self.name(), self.image.clone().unwrap_or_default());
         let failed = |what: String| Failure::about(&name, what);
-        let device = image::open_write(&image).map_err(|error| Failure::about(&name, error))?;
+        let device = door::open_write(&image).map_err(|error| Failure::about(&name, error))?;
         let shown = Shown(path.as_os_str().as_encoded_bytes()).to_string();
         let written = undo::restore(path, &*device).map_err(|why| failed(format!("{shown}: {why}")))?;
         if !self.json {

@@ -104,9 +104,9 @@ impl Export {
         let losses = match form {
             Form::Stdout => exporter.to_archive(&mut *console.out, Packing::Plain).map_err(failed)?,
             Form::Directory => exporter.to_directory(&self.out).map_err(failed)?,
-            Form::Archive(packing) => self.to_output(|file| {
-                exporter.to_archive(file, packing).map_err(failed)
-            })?,
+            Form::Archive(packing) => {
+                self.to_output(|file| exporter.to_archive(file, packing).map_err(failed))?
+            }
         };
         losses.lines().for_each(|line| console.warn(line));
         Ok(())

@@ -29,13 +29,12 @@ use std::sync::Arc;
 
 use platfs::device::{Device, FileDevice, Window};
 
-use crate::image::{ImageError, ImageSpec, Part, open_file};
+use crate::image::{ImageError, ImageSpec, Part, User, open_file};
 use claim::Kind;
 use ground::Ground;
 pub use mounts::mounted_on;
 pub use output::build_file;
 use users::Purpose;
-pub use users::User;
 
 /// A file or block device that is open, and which bytes of it are meant.
 struct Found {
@@ -159,6 +158,15 @@ impl Alone {
         };
         Ok(Arc::new(Kept { _held: held, inner }))
     }
+}
+
+/// Opens an existing image, or a part of one, to be written in place; others are kept off as long as the
+/// device lives.
+///
+/// # Errors
+/// See [`ImageError`].
+pub fn open_write(name: &OsStr) -> Result<Arc<dyn Device>, ImageError> {
+    Ok(Alone::open(name)?.into_device()?)
 }
 
 /// A device whose users are kept off while it lives.

@@ -44,7 +44,9 @@ pub enum BuildError {
         remedy: String,
     },
     /// The contents do not fit the size that was asked for.
-    #[error("{error}: {given} bytes are too small for the contents; an image of automatic size has {automatic}")]
+    #[error(
+        "{error}: {given} bytes are too small for the contents; an image of automatic size has {automatic}"
+    )]
     TooSmall {
         /// Bytes asked for.
         given: u64,

@@ -310,11 +310,7 @@ impl<'a> Filler<'a> {
     /// # Errors
     /// No space, a file larger than the volume's format allows, a source that can't be read; named
     /// by its path where the source is not to blame.
-    pub(super) fn file(
-        &mut self,
-        contents: &mut dyn Contents,
-        node: NodeId,
-    ) -> Result<(), BuildError> {
+    pub(super) fn file(&mut self, contents: &mut dyn Contents, node: NodeId) -> Result<(), BuildError> {
         let Some(number) = self.inode(node) else { return Ok(()) };
         let copied = self.copy(contents, node, number);
         copied.map_err(|error| error.or_at(|| self.path_of(node), self.volume.format()))?;

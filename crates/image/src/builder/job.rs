@@ -106,10 +106,13 @@ impl Job<'_> {
         }
         let own = u64::from(plan.geometry().inodes().saturating_sub(free));
         let (option, remedy) = match self.format.inodes {
-            Some(_) => {
-                ("-N", format!("-N {} is the least, and without -N as many are made as are needed", wanted + own))
+            Some(_) => (
+                "-N",
+                format!("-N {} is the least, and without -N as many are made as are needed", wanted + own),
+            ),
+            None => {
+                ("-i", "a smaller -i makes more, and without -i as many are made as are needed".to_owned())
             }
-            None => ("-i", "a smaller -i makes more, and without -i as many are made as are needed".to_owned()),
         };
         Err(BuildError::TooFewInodes { option, free, wanted, remedy })
     }

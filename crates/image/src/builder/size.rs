@@ -27,7 +27,7 @@ pub(super) struct Shape {
 
 impl Shape {
     /// The shape that a plan makes.
-        pub(super) fn of(plan: &Plan) -> Self {
+    pub(super) fn of(plan: &Plan) -> Self {
         let geometry = plan.geometry();
         Shape {
             block_size: geometry.block_size,

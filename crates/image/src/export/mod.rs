@@ -133,12 +133,7 @@ fn longest(runs: &[Run]) -> usize {
 }
 
 /// Hands all that is below the directory `from`, and itself, to `sink`.
-fn export(
-    volume: &Volume,
-    from: InodeNumber,
-    sink: &mut dyn Sink,
-    watch: Watch,
-) -> Result<(), ExportError> {
+fn export(volume: &Volume, from: InodeNumber, sink: &mut dyn Sink, watch: Watch) -> Result<(), ExportError> {
     let mut tree = Tree::new(volume, Meter::new(watch));
     tree.meter.begin(Stage::Exporting, None, None)?;
     tree.enter(b"", from, sink)?;

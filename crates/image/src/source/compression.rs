@@ -79,11 +79,7 @@ impl Format {
 ///
 /// # Errors
 /// [`SourceError::Compression`] if it cannot be unpacked, [`SourceError::Host`] if the spool cannot be written.
-pub(crate) fn unpacked(
-    reading: &mut Reading,
-    packed: Section,
-    name: &str,
-) -> Result<Section, SourceError> {
+pub(crate) fn unpacked(reading: &mut Reading, packed: Section, name: &str) -> Result<Section, SourceError> {
     let mut start = [0; 6];
     let len = usize::try_from(packed.bytes()).unwrap_or(usize::MAX).min(start.len());
     let start = start.get_mut(..len).unwrap_or_default();

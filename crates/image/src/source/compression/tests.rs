@@ -89,7 +89,10 @@ fn what_no_archive_begins_with_is_not_read_to_its_end() {
     let mut endless = std::io::repeat(b'y');
     assert!(matches!(spool_stream(&mut reading(), &mut endless, "x"), Err(SourceError::NoArchive { .. })));
     let zeros = gzip(&vec![0; 1 << 20]);
-    assert!(matches!(spool_stream(&mut reading(), zeros.as_slice(), "x"), Err(SourceError::NoArchive { .. })));
+    assert!(matches!(
+        spool_stream(&mut reading(), zeros.as_slice(), "x"),
+        Err(SourceError::NoArchive { .. })
+    ));
     // The end of an archive alone, as long as tar pads it.
     assert_eq!(spooled(&[0; 10_240]).unwrap(), [0; 10_240]);
 }

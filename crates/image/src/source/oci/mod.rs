@@ -126,7 +126,9 @@ fn check_platform(
     wanted: &str,
 ) -> Result<(), SourceError> {
     let machine = match config {
-        Some(config) => store.parse_section::<Machine>(&store.blob(reading, config)?, &config.digest)?.platform,
+        Some(config) => {
+            store.parse_section::<Machine>(&store.blob(reading, config)?, &config.digest)?.platform
+        }
         None => None,
     };
     choose::refuse_other(machine.as_ref(), wanted).map_err(|problem| store.problem(problem))

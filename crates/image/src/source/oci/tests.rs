@@ -1,7 +1,7 @@
 use super::*;
 use crate::archive::{Device, Entry, EntryKind, Run, Times, Writer};
-use crate::source::catalogue::Catalogue;
 use crate::source::Source;
+use crate::source::catalogue::Catalogue;
 use crate::source::options::SourceOptions;
 use crate::source::reading::Reading;
 use serde_json::{Value, json};
@@ -140,7 +140,8 @@ fn a_platform_that_no_index_tells_is_that_of_the_configuration() {
 
     let path = root.path().join("image.tar");
     docker_archive(&path, &[tar(&[("a", b"one")])], |manifest| manifest);
-    let refused = open(&path, SourceOptions { platform: Some("linux/arm64".into()), ..SourceOptions::default() });
+    let refused =
+        open(&path, SourceOptions { platform: Some("linux/arm64".into()), ..SourceOptions::default() });
     assert!(refused.unwrap_err().to_string().contains("does not say"));
 }
 
@@ -168,7 +169,9 @@ fn damaged_and_missing_blobs_are_named() {
     let mut damaged = layer.clone();
     damaged[512] ^= 1;
     fs::write(&path, damaged).unwrap();
-    assert!(open(root.path(), SourceOptions::default()).unwrap_err().to_string().contains("digest does not hold"));
+    assert!(
+        open(root.path(), SourceOptions::default()).unwrap_err().to_string().contains("digest does not hold")
+    );
     fs::write(&path, b"short").unwrap();
     assert!(open(root.path(), SourceOptions::default()).unwrap_err().to_string().contains("has 5 bytes"));
     fs::remove_file(&path).unwrap();
@@ -197,7 +200,8 @@ fn docker_archives_are_merged_in_place() {
     let layers = [tar(&[("a", b"one"), ("b", b"one")]), tar(&[(".wh.a", b""), ("c", b"two")])];
     docker_archive(&path, &layers, |manifest| manifest);
     assert_eq!(names(&open(&path, SourceOptions::default()).unwrap()), ["b", "c"]);
-    let named = |name: &str| open(&path, SourceOptions { image: Some(name.into()), ..SourceOptions::default() });
+    let named =
+        |name: &str| open(&path, SourceOptions { image: Some(name.into()), ..SourceOptions::default() });
     assert!(named("x").is_ok() && named("x:latest").is_ok());
     assert!(named("y").unwrap_err().to_string().contains("x:latest"));
     // With a list that names files which are not there, it is just an archive with such a file in it.

@@ -23,7 +23,8 @@ fn archives_come_as_files_and_streams_packed_or_not() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(&bytes).unwrap();
         let from_file = Source::open(file.path()).unwrap().into_catalogue();
-        let from_stream = Source::options().read(bytes.as_slice(), "standard input").unwrap().into_catalogue();
+        let from_stream =
+            Source::options().read(bytes.as_slice(), "standard input").unwrap().into_catalogue();
         for catalogue in [from_file, from_stream] {
             let node = catalogue.find(b"f").unwrap();
             let mut buf = [0; 1];
@@ -39,12 +40,7 @@ fn what_is_no_source_is_refused() {
     assert_eq!(error.to_string(), "standard input: this is no tar archive (at byte 0 of the archive)");
     let error = Source::options().read([b'x'; 1024].as_slice(), "x").unwrap_err();
     assert_eq!(error.to_string(), "x: this is no tar archive (at byte 0 of the archive)");
-    assert!(
-        Source::open("/nonexistent/x")
-            .unwrap_err()
-            .to_string()
-            .contains("/nonexistent/x")
-    );
+    assert!(Source::open("/nonexistent/x").unwrap_err().to_string().contains("/nonexistent/x"));
 }
 
 proptest! {
