@@ -117,7 +117,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             console owner size text
         ",
         knots: &[],
-        long_lists: 12,
+        long_lists: 5,
     },
     Ladder {
         path: "crates/crash",

@@ -103,6 +103,14 @@ enum Mode {
     Ask,
 }
 
+/// How a check ended.
+struct Ending {
+    /// The exit code.
+    code: u8,
+    /// Something was written.
+    written: bool,
+}
+
 /// An image, open for a check.
 struct Held {
     name: String,
@@ -321,7 +329,7 @@ impl Check {
             () if written && made.left == 0 => fsck::REPAIRED,
             () => fsck::UNSOUND,
         };
-        told = told.and_then(|()| self.end(console, held, &made, code, written));
+        told = told.and_then(|()| self.end(console, held, &made, Ending { code, written }));
         match told {
             // What was to be done is done; that nobody reads of it changes nothing about the volume.
             Ok(()) | Err(Failure::OutputClosed) => Ok(code),
@@ -372,8 +380,7 @@ impl Check {
         console: &mut Console<'_>,
         held: &Held,
         made: &Made,
-        code: u8,
-        written: bool,
+        Ending { code, written }: Ending,
     ) -> Result<(), Failure> {
         let (name, findings, summary) = (&held.name, &made.findings, &made.outcome.summary);
         if self.json {

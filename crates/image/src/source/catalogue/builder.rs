@@ -153,8 +153,7 @@ impl CatalogueBuilder {
     }
 
     /// How the source is read.
-    #[must_use]
-    pub fn options(&self) -> &SourceOptions {
+    pub(in crate::source) fn options(&self) -> &SourceOptions {
         &self.options
     }
 
