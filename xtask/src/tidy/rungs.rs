@@ -126,21 +126,30 @@ pub(super) const LADDERS: &[Ladder] = &[
         long_lists: 0,
     },
     Ladder {
+        path: "crates/image",
+        rungs: "
+            builder export
+            source
+            archive output
+            text watch
+        ",
+        knots: &[],
+        long_lists: 0,
+    },
+    Ladder {
         path: "crates/cli",
         rungs: "
             commands
             check
             format mount
-            build writing
-            export reading source
-            archive door image usage
-            console size text
+            writing
+            reading
+            door
+            image usage
+            console owner size text
         ",
-        knots: &[(
-            "door image",
-            "the door opens what the names of an image lead to, and an image is opened by the door only",
-        )],
-        long_lists: 12,
+        knots: &[],
+        long_lists: 5,
     },
     Ladder {
         path: "crates/crash",

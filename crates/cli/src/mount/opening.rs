@@ -66,7 +66,7 @@ fn open_to_write(name: &OsStr, options: &MountOptions) -> Result<Volume, NotWrit
     if options.noload {
         return Err(NotWritten::Else("`noload` is for reading".into()));
     }
-    let device = image::open_write(name).map_err(|error| match error {
+    let device = door::open_write(name).map_err(|error| match error {
         ImageError::InUse(_) => NotWritten::InUse(error),
         error => NotWritten::Else(error.to_string()),
     })?;
