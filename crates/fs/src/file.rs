@@ -4,7 +4,7 @@
 
 use ondisk::corrupt::Place;
 use ondisk::inode::{Inode, InodeFlags};
-use ondisk::units::{Block, FileBlock, low_u32};
+use ondisk::units::{Block, BlockRun, FileBlock, low_u32};
 
 use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};
@@ -129,6 +129,66 @@ pub(crate) fn size_limit(format: &Format, inode: &Inode) -> u64 {
 #[derive(Default)]
 pub(crate) struct Ahead {
     reserved: Option<Reserved>,
+}
+
+/// File blocks that are a hole and are to get their places.
+#[derive(Clone, Copy)]
+pub(crate) struct Unplaced {
+    pub(crate) logical: FileBlock,
+    pub(crate) count: u32,
+    pub(crate) unwritten: bool,
+}
+
+/// What to ask the volume for when nothing is reserved.
+type Ask<'a> = &'a dyn Fn(&Update<'_>, &Inode) -> Result<DataRequest>;
+
+impl Ahead {
+    /// Maps (the front of) a hole. Blocks of an indirect map come from the same run as the data, each before the data that
+    /// it leads to: so the file is one piece in the order in which it is read.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]; a broken map.
+    pub(crate) fn map(
+        &mut self,
+        volume: &Volume,
+        update: &mut Update<'_>,
+        inode: &mut Inode,
+        hole: Unplaced,
+        ask: Ask<'_>,
+    ) -> Result<BlockRun> {
+        let Unplaced { logical, unwritten, .. } = hole;
+        let mut given = Vec::new();
+        for _ in 0..map::leaders(&*update, &volume.format, inode, logical)? {
+            given.push(self.take(volume, update, inode, Unplaced { count: 1, ..hole }, ask)?.start);
+        }
+        let reach = map::lead(&volume.format, &volume.space, update, inode, (logical, &given))?;
+        let run = self.take(volume, update, inode, Unplaced { count: hole.count.min(reach), ..hole }, ask)?;
+        let new = NewRun { logical, start: run.start, count: run.count, unwritten };
+        map::insert(&volume.format, &volume.space, update, inode, new)?;
+        Ok(run)
+    }
+
+    /// Takes blocks from what is reserved, and charges them.
+    fn take(
+        &mut self,
+        volume: &Volume,
+        update: &mut Update<'_>,
+        inode: &mut Inode,
+        Unplaced { logical, count, .. }: Unplaced,
+        ask: Ask<'_>,
+    ) -> Result<BlockRun> {
+        let format = &volume.format;
+        if !self.reserved.as_mut().is_some_and(|reserved| reserved.align_to(logical)) {
+            let mut request = ask(update, inode)?;
+            let among = map::leaders_among(&*update, format, inode, (logical, request.count))?;
+            request.count = request.count.saturating_add(among);
+            self.reserved = Some(volume.space.reserve_data(&request, update.account())?);
+        }
+        let Some(reserved) = &mut self.reserved else { return Err(Error::NoSpace) };
+        let (run, clusters) = reserved.take(&volume.space, update, count);
+        map::charge(format, inode, u64::from(clusters) << format.geometry.cluster_log2);
+        Ok(run)
+    }
 }
 
 /// What a write needs to know beyond the bytes.
@@ -300,24 +360,19 @@ pub(crate) fn map_hole(
         map::insert(format, &volume.space, update, inode, run)?;
         return Ok((start, u64::from(count)));
     }
-    if !ahead.reserved.as_mut().is_some_and(|reserved| reserved.align_to(hole.logical)) {
+    let ask = |update: &Update<'_>, inode: &Inode| {
         let hinted = blocks_of(format, hint.end).saturating_sub(u64::from(hole.logical.0)).max(hole.count);
-        let goal = goal(volume, update, inode, hole.logical)?;
-        let request = DataRequest {
-            goal,
+        Ok(DataRequest {
+            goal: goal(volume, update, inode, hole.logical)?,
             logical: hole.logical,
             count: wanted_at_once(format, hinted),
             owner: inode.number(),
             directory: volume.handles.directory_of(inode.number()),
             growing: hint.growing && !volume.options.loading,
-        };
-        ahead.reserved = Some(volume.space.reserve_data(&request, update.account())?);
-    }
-    let Some(reserved) = &mut ahead.reserved else { return Err(Error::NoSpace) };
-    let (run, clusters) = reserved.take(&volume.space, update, most);
-    map::charge(format, inode, u64::from(clusters) << format.geometry.cluster_log2);
-    let new = NewRun { logical: hole.logical, start: run.start, count: run.count, unwritten };
-    map::insert(format, &volume.space, update, inode, new)?;
+        })
+    };
+    let hole = Unplaced { logical: hole.logical, count: most, unwritten };
+    let run = ahead.map(volume, update, inode, hole, &ask)?;
     Ok((run.start, u64::from(run.count)))
 }
 

@@ -15,7 +15,7 @@ use ondisk::units::{Block, BlockSize, FileBlock, InodeNumber, low_u32};
 
 use super::{SMALL_DIR_MAX, Writer, htree};
 use crate::error::{Error, Result};
-use crate::map::{self, NewRun};
+use crate::file::{Ahead, Unplaced};
 use crate::space::DataRequest;
 use crate::txn::Update;
 use crate::volume::Volume;
@@ -242,24 +242,24 @@ fn allocate(volume: &Volume, writer: &mut Writer<'_, '_>, count: u64) -> Result<
     }
     let count = low_u32(count);
     let mut blocks = Vec::with_capacity(count as usize);
+    let mut ahead = Ahead::default();
     loop {
         let at = low_u32(blocks.len() as u64);
         if at >= count {
             break;
         }
-        let request = DataRequest {
-            goal: volume.space.home(format, writer.dir.number()),
-            logical: FileBlock(at),
-            count: count - at,
-            owner: writer.dir.number(),
-            directory: None,
-            growing: false,
+        let hole = Unplaced { logical: FileBlock(at), count: count - at, unwritten: false };
+        let ask = |_: &Update<'_>, dir: &Inode| {
+            Ok(DataRequest {
+                goal: volume.space.home(format, dir.number()),
+                logical: hole.logical,
+                count: hole.count,
+                owner: dir.number(),
+                directory: None,
+                growing: false,
+            })
         };
-        let mut reserved = volume.space.reserve_data(&request, writer.update.account())?;
-        let (run, clusters) = reserved.take(&volume.space, writer.update, count - at);
-        map::charge(format, writer.dir, u64::from(clusters) << format.geometry.cluster_log2);
-        let new = NewRun { logical: FileBlock(at), start: run.start, count: run.count, unwritten: false };
-        map::insert(format, &volume.space, writer.update, writer.dir, new)?;
+        let run = ahead.map(volume, writer.update, writer.dir, hole, &ask)?;
         blocks.extend((run.start.0..).map(Block).take(run.count as usize));
     }
     writer.dir.set_size(bytes);

@@ -142,10 +142,10 @@ fn insert_piece(
         }
         return Ok(count);
     }
-    let goal = Block(start.0 + u64::from(most));
-    let leaf = leaf_block(format, space, update, inode, &path, goal)?;
+    let mut source = Source::Near(Block(start.0 + u64::from(most)));
+    let leaf = leaf_block(format, space, update, inode, &path, &mut source)?;
     let slot = path.slots.get(path.depth as usize - 1).copied().unwrap_or(0);
-    let count = most.min(block_map::pointers_per_block(format.geometry.block_size) - slot);
+    let count = most.min(left_in_leaf(format, &path));
     let bytes = update.edit(leaf, Role::Plain)?;
     for offset in 0..count {
         set_pointer(bytes, slot + offset, Block(start.0 + u64::from(offset)));
@@ -153,19 +153,74 @@ fn insert_piece(
     Ok(count)
 }
 
-/// The innermost indirect block of a path, with every missing one on the way allocated.
+/// Where missing indirect blocks come from.
+enum Source<'s> {
+    /// They are allocated near a block, and charged to the inode.
+    Near(Block),
+    /// The caller has taken and charged them, outermost first.
+    Given(std::slice::Iter<'s, Block>),
+}
+
+/// Pointers from the one at the end of a path to the end of the block, or of the part of the inode, that holds it.
+fn left_in_leaf(format: &Format, path: &Path) -> u32 {
+    match (path.depth as usize).checked_sub(1) {
+        None => block_map::DIRECT - path.root,
+        Some(innermost) => {
+            let slot = path.slots.get(innermost).copied().unwrap_or(0);
+            block_map::pointers_per_block(format.geometry.block_size) - slot
+        }
+    }
+}
+
+/// File blocks from `at` on to which the same indirect block leads, or the inode itself.
+pub(super) fn reach_of_leaf(format: &Format, at: FileBlock) -> Result<u32> {
+    Ok(left_in_leaf(format, &reach(format, at)?))
+}
+
+/// Indirect blocks that are missing on the way to a file block.
+pub(super) fn missing(blocks: &dyn Blocks, format: &Format, inode: &Inode, at: FileBlock) -> Result<u32> {
+    let path = reach(format, at)?;
+    let mut next = pointer(&inode.raw().i_block, path.root);
+    for (level, slot) in (0..path.depth).zip(path.slots) {
+        if next == 0 {
+            return Ok(path.depth - level);
+        }
+        if level + 1 < path.depth {
+            next = pointer(&blocks.read(checked(format, inode, next)?, Role::Plain)?, slot);
+        }
+    }
+    Ok(0)
+}
+
+/// Makes the indirect blocks that are missing on the way to a file block: of blocks that the caller has taken and
+/// charged, outermost first.
+pub(super) fn lead(
+    format: &Format,
+    space: &Space,
+    update: &mut Update<'_>,
+    inode: &mut Inode,
+    (at, given): (FileBlock, &[Block]),
+) -> Result<()> {
+    let path = reach(format, at)?;
+    if path.depth > 0 {
+        leaf_block(format, space, update, inode, &path, &mut Source::Given(given.iter()))?;
+    }
+    Ok(())
+}
+
+/// The innermost indirect block of a path, with every missing one on the way made.
 fn leaf_block(
     format: &Format,
     space: &Space,
     update: &mut Update<'_>,
     inode: &mut Inode,
     path: &Path,
-    goal: Block,
+    source: &mut Source<'_>,
 ) -> Result<Block> {
     debug_assert!((path.root as usize) < ROOT_SLOTS);
     let mut here = match pointer(&inode.raw().i_block, path.root) {
         0 => {
-            let block = new_block(format, space, update, inode, goal)?;
+            let block = new_block(format, space, update, inode, source)?;
             set_pointer(&mut inode.raw_mut().i_block, path.root, block);
             block
         }
@@ -179,7 +234,7 @@ fn leaf_block(
     for slot in path.slots.iter().take(path.depth as usize - 1) {
         here = match pointer(&update.read(here, Role::Plain)?, *slot) {
             0 => {
-                let block = new_block(format, space, update, inode, goal)?;
+                let block = new_block(format, space, update, inode, source)?;
                 set_pointer(update.edit(here, Role::Plain)?, *slot, block);
                 block
             }
@@ -222,10 +277,16 @@ fn new_block(
     space: &Space,
     update: &mut Update<'_>,
     inode: &mut Inode,
-    goal: Block,
+    source: &mut Source<'_>,
 ) -> Result<Block> {
-    let (block, charged) = space.allocate_metadata(update, goal)?;
-    charge(format, inode, charged);
+    let block = match source {
+        Source::Near(goal) => {
+            let (block, charged) = space.allocate_metadata(update, *goal)?;
+            charge(format, inode, charged);
+            block
+        }
+        Source::Given(blocks) => blocks.next().copied().ok_or(Error::NoSpace)?,
+    };
     update.create(block, Role::Plain);
     Ok(block)
 }

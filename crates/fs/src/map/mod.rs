@@ -119,6 +119,59 @@ pub fn insert(
     }
 }
 
+/// Whether the blocks of a file's map lie among its data, each before the data that it leads to. That is the order in
+/// which an indirect map is read and in which a check counts pieces; extent trees keep their nodes elsewhere, and with
+/// clusters a block of the map would take one of its own.
+fn lies_among_data(format: &Format, inode: &Inode) -> bool {
+    !is_tree(inode) && format.geometry.cluster_log2 == 0
+}
+
+/// Blocks of the map itself that belong before a file block and are not there yet.
+///
+/// # Errors
+/// As [`lookup`]; a file block behind the reach of the map.
+pub(crate) fn leaders(blocks: &dyn Blocks, format: &Format, inode: &Inode, at: FileBlock) -> Result<u32> {
+    if lies_among_data(format, inode) { indirect::missing(blocks, format, inode, at) } else { Ok(0) }
+}
+
+/// Blocks of the map itself that belong before or among `count` file blocks, if none of those has its place yet.
+///
+/// # Errors
+/// As [`leaders`].
+pub(crate) fn leaders_among(
+    blocks: &dyn Blocks,
+    format: &Format,
+    inode: &Inode,
+    (at, count): (FileBlock, u32),
+) -> Result<u32> {
+    if !lies_among_data(format, inode) {
+        return Ok(0);
+    }
+    let all = |end: u64| ondisk::block_map::indirect_blocks(format.geometry.block_size, end);
+    let (first, end) = (u64::from(at.0) + 1, u64::from(at.0) + u64::from(count.max(1)));
+    let later = all(end).saturating_sub(all(first));
+    Ok(indirect::missing(blocks, format, inode, at)?.saturating_add(ondisk::units::low_u32(later)))
+}
+
+/// Makes the blocks of the map that [`leaders`] counts, of blocks that the caller has taken and charged, and says how many
+/// file blocks they lead to: the next one needs another.
+///
+/// # Errors
+/// As [`insert`].
+pub(crate) fn lead(
+    format: &Format,
+    space: &Space,
+    update: &mut Update<'_>,
+    inode: &mut Inode,
+    (at, given): (FileBlock, &[Block]),
+) -> Result<u32> {
+    if !lies_among_data(format, inode) {
+        return Ok(u32::MAX);
+    }
+    indirect::lead(format, space, update, inode, (at, given))?;
+    indirect::reach_of_leaf(format, at)
+}
+
 /// Blocks that a map may take at most when so many blocks, in so many runs, are added to it: each block
 /// an extent of its own, each run in a part of the map that is full.
 #[must_use]
@@ -216,8 +269,16 @@ pub fn append_block(
     let block = match before {
         Some(before) if !logical.0.is_multiple_of(ratio) => Block(before.0 + 1),
         _ => {
-            let goal =
+            let mut goal =
                 before.map_or_else(|| space.home(format, inode.number()), |before| Block(before.0 + 1));
+            let mut given = Vec::new();
+            for _ in 0..leaders(&*update, format, inode, logical)? {
+                let (block, charged) = space.allocate_metadata(update, goal)?;
+                charge(format, inode, charged);
+                given.push(block);
+                goal = Block(block.0 + 1);
+            }
+            lead(format, space, update, inode, (logical, &given))?;
             let (block, charged) = space.allocate_metadata(update, goal)?;
             charge(format, inode, charged);
             block
