@@ -12,6 +12,7 @@ pub mod format;
 pub mod image;
 pub mod mount;
 pub mod reading;
+pub mod signals;
 pub mod size;
 pub mod source;
 pub mod text;

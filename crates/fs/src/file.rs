@@ -133,14 +133,13 @@ pub(crate) struct Ahead {
 
 /// File blocks that are a hole and are to get their places.
 #[derive(Clone, Copy)]
-pub(crate) struct Unplaced {
+pub(crate) struct Unplaced<'a> {
     pub(crate) logical: FileBlock,
     pub(crate) count: u32,
     pub(crate) unwritten: bool,
+    /// What to ask the volume for when nothing is reserved.
+    pub(crate) ask: &'a dyn Fn(&Update<'_>, &Inode) -> Result<DataRequest>,
 }
-
-/// What to ask the volume for when nothing is reserved.
-type Ask<'a> = &'a dyn Fn(&Update<'_>, &Inode) -> Result<DataRequest>;
 
 impl Ahead {
     /// Maps (the front of) a hole. Blocks of an indirect map come from the same run as the data, each before the data that
@@ -153,16 +152,15 @@ impl Ahead {
         volume: &Volume,
         update: &mut Update<'_>,
         inode: &mut Inode,
-        hole: Unplaced,
-        ask: Ask<'_>,
+        hole: Unplaced<'_>,
     ) -> Result<BlockRun> {
         let Unplaced { logical, unwritten, .. } = hole;
         let mut given = Vec::new();
         for _ in 0..map::leaders(&*update, &volume.format, inode, logical)? {
-            given.push(self.take(volume, update, inode, Unplaced { count: 1, ..hole }, ask)?.start);
+            given.push(self.take(volume, update, inode, Unplaced { count: 1, ..hole })?.start);
         }
         let reach = map::lead(&volume.format, &volume.space, update, inode, (logical, &given))?;
-        let run = self.take(volume, update, inode, Unplaced { count: hole.count.min(reach), ..hole }, ask)?;
+        let run = self.take(volume, update, inode, Unplaced { count: hole.count.min(reach), ..hole })?;
         let new = NewRun { logical, start: run.start, count: run.count, unwritten };
         map::insert(&volume.format, &volume.space, update, inode, new)?;
         Ok(run)
@@ -174,8 +172,7 @@ impl Ahead {
         volume: &Volume,
         update: &mut Update<'_>,
         inode: &mut Inode,
-        Unplaced { logical, count, .. }: Unplaced,
-        ask: Ask<'_>,
+        Unplaced { logical, count, ask, .. }: Unplaced<'_>,
     ) -> Result<BlockRun> {
         let format = &volume.format;
         if !self.reserved.as_mut().is_some_and(|reserved| reserved.align_to(logical)) {
@@ -371,8 +368,8 @@ pub(crate) fn map_hole(
             growing: hint.growing && !volume.options.loading,
         })
     };
-    let hole = Unplaced { logical: hole.logical, count: most, unwritten };
-    let run = ahead.map(volume, update, inode, hole, &ask)?;
+    let hole = Unplaced { logical: hole.logical, count: most, unwritten, ask: &ask };
+    let run = ahead.map(volume, update, inode, hole)?;
     Ok((run.start, u64::from(run.count)))
 }
 

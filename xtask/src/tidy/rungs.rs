@@ -97,12 +97,12 @@ pub(super) const LADDERS: &[Ladder] = &[
         path: "crates/cli",
         rungs: "
             commands
-            check
             format mount
             build writing
-            export reading source
+            check export source
+            reading
             archive door image usage
-            console size text
+            console signals size text
         ",
         knots: &[(
             "door image",

@@ -248,18 +248,18 @@ fn allocate(volume: &Volume, writer: &mut Writer<'_, '_>, count: u64) -> Result<
         if at >= count {
             break;
         }
-        let hole = Unplaced { logical: FileBlock(at), count: count - at, unwritten: false };
         let ask = |_: &Update<'_>, dir: &Inode| {
             Ok(DataRequest {
                 goal: volume.space.home(format, dir.number()),
-                logical: hole.logical,
-                count: hole.count,
+                logical: FileBlock(at),
+                count: count - at,
                 owner: dir.number(),
                 directory: None,
                 growing: false,
             })
         };
-        let run = ahead.map(volume, writer.update, writer.dir, hole, &ask)?;
+        let hole = Unplaced { logical: FileBlock(at), count: count - at, unwritten: false, ask: &ask };
+        let run = ahead.map(volume, writer.update, writer.dir, hole)?;
         blocks.extend((run.start.0..).map(Block).take(run.count as usize));
     }
     writer.dir.set_size(bytes);
