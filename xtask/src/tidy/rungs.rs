@@ -140,13 +140,13 @@ pub(super) const LADDERS: &[Ladder] = &[
         path: "crates/cli",
         rungs: "
             commands
-            check
             format mount
             writing
+            check
             reading
             door
             image usage
-            console owner size text
+            console owner signals size text
         ",
         knots: &[],
         long_lists: 5,

@@ -10,6 +10,7 @@ use platfs::device::Device;
 use platfs::{Error, OpenOptions, Ordering, Volume};
 
 use super::options::MountOptions;
+use crate::check::before;
 use crate::console::Failure;
 use crate::door::{self, Shared};
 use crate::image::{self, ImageError};
@@ -71,6 +72,10 @@ fn open_to_write(name: &OsStr, options: &MountOptions) -> Result<Volume, NotWrit
         error => NotWritten::Else(error.to_string()),
     })?;
     let now = writing::now();
+    if options.check {
+        let shown = image::shown(name).to_string();
+        before::sound(&device, &shown, now).map_err(NotWritten::Else)?;
+    }
     let seed = now.seconds.cast_unsigned().rotate_left(32) ^ u64::from(now.nanoseconds);
     let delay = if options.delay { OpenOptions::suggested_delay(memory()) } else { 0 };
     let mut how = OpenOptions::new().write(true).now(now).seed(seed).ordering(order(&*device, options));
