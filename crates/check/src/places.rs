@@ -1,12 +1,10 @@
 //! The blocks of the layout: superblocks, descriptors, bitmaps and inode tables; that each lies where
 //! it may and no two in one place. New places for what has none.
 
-use ondisk::features::Incompat;
 use ondisk::units::{Block, Group, InodeNumber};
 
 use super::facts::Facts;
 use super::issue::Place;
-use super::kinds::opening as kind;
 use super::parts::{Part, backup_of, is_possible, set_place};
 use super::subject::Subject;
 use super::voice::{Finding, Report};

@@ -15,7 +15,6 @@ use super::found::Found;
 use super::index::{self, Role, Stop};
 use super::inline;
 use super::leaf::{Examiner, Spot, Whole, chain_reaches};
-use crate::facts::Facts;
 use crate::issue::Place;
 use crate::kinds::directories::{
     DIRECTORY_HOLE, DIRECTORY_UNREADABLE, ENTRY_DUPLICATE, LEAF_CHECKSUM, LEAF_TAIL,
