@@ -47,6 +47,5 @@ pub(super) fn shorten(engine: &Engine, request: &mut Request) -> Result<()> {
         return Err(Error::NoSpace);
     }
     request.want = request.want.min(most);
-    request.max = request.max.min(most);
     Ok(())
 }
