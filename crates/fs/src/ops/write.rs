@@ -70,7 +70,7 @@ impl Volume {
         }
         self.note_write(number, options)?;
         if self.options.ordering == Ordering::Sync {
-            return self.sync_inode(number, false);
+            return self.sync_inode(number);
         }
         if self.delayed.is_on() && self.delayed.is_over() {
             // The bytes of this write are taken; other files' troubles are told to whoever syncs them.
@@ -267,12 +267,11 @@ impl Volume {
         Ok(())
     }
 
-    /// Makes a file stable. `data_only` may leave out what is not needed to read the bytes again; it
-    /// makes no difference yet.
+    /// Makes a file stable: its bytes and all that is needed to read them again.
     ///
     /// # Errors
     /// As [`Volume::sync`]; a write-back that failed earlier, once.
-    pub fn sync_inode(&self, number: InodeNumber, _data_only: bool) -> Result<()> {
+    pub fn sync_inode(&self, number: InodeNumber) -> Result<()> {
         self.sync_and_tell(number, |failures| failures.tell_anybody())
     }
 
@@ -287,7 +286,7 @@ impl Volume {
     ///
     /// # Errors
     /// As [`Volume::sync`]; a write-back that failed.
-    pub fn sync_opened(&self, number: InodeNumber, _data_only: bool, heard: &mut Heard) -> Result<()> {
+    pub fn sync_opened(&self, number: InodeNumber, heard: &mut Heard) -> Result<()> {
         self.sync_and_tell(number, |failures| failures.tell(heard))
     }
 

@@ -521,11 +521,11 @@ impl<H: Host> Program<'_, H> {
             Op::Write { slot, offset, len } => return self.write(*slot, *offset, *len),
             Op::Read { slot, offset, len } => return self.read(*slot, *offset, *len),
             Op::Direct { slot, offset, len, write } => return self.direct(*slot, *offset, *len, *write),
-            Op::Sync { slot, data_only } => {
+            Op::Sync { slot, .. } => {
                 let number = self.file(*slot)?.number;
                 // What the commit holds of other files goes with it, where bytes go before commits.
                 library.device.write_back((!library.ordered).then_some(u64::from(number.0.get())));
-                volume.sync_inode(number, *data_only)?;
+                volume.sync_inode(number)?;
             }
             Op::Truncate { slot, len } => volume.truncate(self.file(*slot)?.number, *len)?,
             Op::Reserve { slot, offset, len } => {

@@ -578,12 +578,12 @@ impl Service for Tree {
         self.alter(Verb::CopyRange, (to.0, b""), Changed::Inode, work)
     }
 
-    fn sync(&self, node: u64, data_only: bool) -> fuse::Result<()> {
+    fn sync(&self, node: u64, _data_only: bool) -> fuse::Result<()> {
         self.answer(Verb::Fsync, node, b"", || {
             if !self.terms.writable {
                 return Ok(());
             }
-            self.stable(|| Ok(self.volume.sync_inode(self.inode(node)?, data_only)?))
+            self.stable(|| Ok(self.volume.sync_inode(self.inode(node)?)?))
         })
     }
 

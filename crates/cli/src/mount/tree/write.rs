@@ -221,7 +221,7 @@ impl Tree {
         }
         add(&self.counts.written, len);
         if flags.sync || facts.flags.contains(InodeFlags::SYNC) {
-            self.volume.sync_inode(number, true)?;
+            self.volume.sync_inode(number)?;
         }
         Ok(if drop_special_bits { Known::Stale } else { Known::Still })
     }
