@@ -7,11 +7,8 @@ use platfs::{AccessTimes, DataMode, Ordering};
 use super::remount;
 
 /// Ways that requests may come, by their names.
-const TRANSPORTS: [(&str, Transport); 3] = [
-    ("auto", Transport::Auto),
-    ("uring", Transport::Ring),
-    ("device", Transport::Device),
-];
+const TRANSPORTS: [(&str, Transport); 3] =
+    [("auto", Transport::Auto), ("uring", Transport::Ring), ("device", Transport::Device)];
 
 /// The name of a transport.
 #[must_use]

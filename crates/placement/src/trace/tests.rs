@@ -110,8 +110,8 @@ proptest! {
 #[test]
 fn heads_are_checked() {
     assert!(matches!(read_all(b"PLAT"), Err(TraceError::Magic)));
-    assert!(matches!(read_all(b"PLATTRC\n\x02"), Err(TraceError::Version(2))));
-    assert!(matches!(read_all(b"PLATTRC\n\x01\x00\x00\x00\x00\x00"), Err(TraceError::Layout(_))));
+    assert!(matches!(read_all(b"PLATTRC\n\x01"), Err(TraceError::Version(1))));
+    assert!(matches!(read_all(b"PLATTRC\n\x02\x00\x00\x00\x00\x00"), Err(TraceError::Layout(_))));
     assert!(matches!(read_all(b"PLATTRC\n\x80\x00"), Err(TraceError::Field { .. })));
 }
 
