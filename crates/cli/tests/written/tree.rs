@@ -1,5 +1,6 @@
 //! The tree of an image as one number: every fact of every name, as the library reads it.
 
+use ondisk::inode::FileType;
 use platfs::device::FileDevice;
 use platfs::{OpenOptions, Volume};
 use sha2::{Digest, Sha256};
@@ -17,7 +18,7 @@ pub fn digest(image: &Path) -> String {
     let mut pending = vec![(Vec::new(), volume.resolve(b"/").unwrap())];
     while let Some((path, inode)) = pending.pop() {
         lines.insert(path.clone(), facts(&volume, inode));
-        if volume.metadata(inode).unwrap().file_type != platfs::FileType::Directory {
+        if volume.metadata(inode).unwrap().file_type != FileType::Directory {
             continue;
         }
         for entry in volume.read_dir(inode).unwrap() {
@@ -49,7 +50,7 @@ fn facts(volume: &Volume, inode: platfs::InodeNumber) -> String {
         metadata.times.modify.nanoseconds,
     );
     match metadata.file_type {
-        platfs::FileType::Regular => {
+        FileType::Regular => {
             let (mut digest, mut at, mut piece) = (Sha256::new(), 0, vec![0; 1 << 16]);
             loop {
                 let count = volume.read_at(inode, at, &mut piece).unwrap();
@@ -61,7 +62,7 @@ fn facts(volume: &Volume, inode: platfs::InodeNumber) -> String {
             }
             write!(facts, " {}", super::hex(&digest.finalize())).unwrap();
         }
-        platfs::FileType::Symlink => {
+        FileType::Symlink => {
             write!(facts, " -> {}", volume.read_link(inode).unwrap().escape_ascii()).unwrap();
         }
         _ => {}
