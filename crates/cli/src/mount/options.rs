@@ -58,7 +58,7 @@ pub struct MountOptions {
     pub delay: bool,
     /// The kernel may keep what programs write in its pages for a while.
     pub writeback: bool,
-    /// The device is told of space that becomes free.
+    /// Freed space is reported to the device.
     pub discard: bool,
     /// Seconds after which what was written is on its way to the device.
     pub commit: u32,
@@ -158,8 +158,8 @@ pub fn is_as_it_is(word: &str) -> bool {
 /// Words about writing that change nothing as yet; each asks for less work or for better layout.
 const WITHOUT_EFFECT: &[&str] = &["lazytime", "nobarrier", "auto_da_alloc", "noauto_da_alloc", "nodiratime"];
 
-/// ext4's words, without what is behind `=`, that ask for nothing a volume holds: about how the kernel's driver
-/// works inside, or removed from it. They are taken, and told to have no effect.
+/// ext4's words, without `=` and its value, that ask for nothing a volume holds: about how the kernel's driver
+/// works inside, or removed from it. They are accepted, with a warning that they have no effect.
 const OF_THE_DRIVER: &[&str] = &[
     "bh",
     "block_validity",
@@ -204,7 +204,7 @@ const INSTEAD: &[(&str, &str)] = &[
 const REFUSED: &[(&str, &str)] = &[
     ("abort", "it is for tests of the kernel's driver"),
     ("bsdgroups", "the set-group-id bit of a directory gives its group to new files"),
-    ("data_err", "bytes that can't be written are told by fsync; only `data_err=ignore` is known"),
+    ("data_err", "bytes that can't be written are reported by fsync; only `data_err=ignore` is known"),
     ("dax", "an image is no memory"),
     ("fc_debug_force", "fast commits are not written"),
     ("grpid", "the set-group-id bit of a directory gives its group to new files"),
@@ -274,7 +274,7 @@ impl MountOptions {
         Ok(passes)
     }
 
-    /// What is to be told of the words without effect.
+    /// The warnings about words without effect.
     pub fn warnings(&self) -> impl Iterator<Item = String> + '_ {
         self.without_effect.iter().map(|word| {
             let name = word.split_once('=').map_or(&word[..], |(name, _)| name);

@@ -142,10 +142,10 @@ impl Counts {
     #[must_use]
     pub fn requests(&self) -> Value {
         let kinds = Verb::ALL.iter().zip(&self.kinds);
-        let told = kinds.filter_map(|(verb, kind)| {
+        let requests = kinds.filter_map(|(verb, kind)| {
             let counts: Vec<u64> = kind.classes.iter().map(of).collect();
             let count: u64 = counts.iter().sum();
-            let told = json!({
+            let counted = json!({
                 "count": count,
                 "failed": of(&kind.failed),
                 "mean_ns": of(&kind.nanoseconds).checked_div(count)?,
@@ -153,9 +153,9 @@ impl Counts {
                 "p90_ns": percentile(&counts, count, 90),
                 "p99_ns": percentile(&counts, count, 99),
             });
-            Some((verb.name().to_owned(), told))
+            Some((verb.name().to_owned(), counted))
         });
-        Value::Object(told.collect::<Map<_, _>>())
+        Value::Object(requests.collect::<Map<_, _>>())
     }
 
     /// Bytes and names.

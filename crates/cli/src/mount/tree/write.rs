@@ -216,7 +216,7 @@ impl Tree {
             (offset, data) = self.appended(number, facts.size, offset, data)?;
         }
         if !data.is_empty() {
-            // Who wrote into the kernel's pages is not known: the owner answers for the space.
+            // The writer into the kernel's pages is not known: the owner answers for the space.
             self.as_user(facts.uid, facts.gid, || self.volume.write_at(number, offset, data, options))?;
         }
         add(&self.counts.written, len);
