@@ -125,7 +125,7 @@ fn halves(piece: &[u8]) -> [&[u8]; 2] {
     [first, second]
 }
 
-/// Enough of a SHA-256 to tell a sector from what it was by accident or another program.
+/// Enough of a SHA-256 to recognise a sector that was changed by accident or by another program.
 fn digest(bytes: &[u8]) -> [u8; 8] {
     let mut out = [0; 8];
     out.copy_from_slice(&Sha256::digest(bytes)[..8]);
