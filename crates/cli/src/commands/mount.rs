@@ -12,7 +12,7 @@ use fuse::{Service, Session};
 
 use crate::console::{Console, Failure};
 use crate::image::{self, ImageSpec};
-use crate::mount::daemon::{self, StopSignals};
+use crate::mount::daemon;
 use crate::mount::keeper::Keeper;
 use crate::mount::log::{Detail, Log};
 use crate::mount::opening::{self, Opened};
@@ -22,6 +22,7 @@ use crate::mount::trace::Traced;
 use crate::mount::tree::{Terms, Tree};
 use crate::mount::tuning;
 use crate::reading::OpenImage;
+use crate::signals::StopSignals;
 use crate::text::Shown;
 
 /// Threads that serve. Most of them wait: for a device, for a commit that others share. With four, no more than

@@ -1,4 +1,4 @@
-//! Going into the background, and signals that end a mount.
+//! Going into the background.
 //!
 //! A process does not fork here: it runs itself a second time with `--background`, waits until that one
 //! has mounted, and leaves. Only the beginning of a new process is sure to have no threads and no locks.
@@ -8,8 +8,6 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitStatus, Stdio};
-
-use nix::sys::signal::{SigSet, Signal};
 
 /// glibc keeps freed memory, in as many arenas as there are threads, so a server that once used much keeps
 /// it for good. These settings make glibc give back what it can; other allocators ignore them. Without the
@@ -61,37 +59,4 @@ pub fn detach() -> io::Result<()> {
     rustix::stdio::dup2_stdout(&nowhere)?;
     rustix::stdio::dup2_stderr(&nowhere)?;
     Ok(())
-}
-
-/// The signals that end a mount.
-pub struct StopSignals(SigSet);
-
-impl StopSignals {
-    /// Keeps SIGTERM, SIGINT and SIGHUP from ending this thread and those it starts: from now on they
-    /// wait for [`StopSignals::wait`].
-    ///
-    /// # Errors
-    /// Whatever the system says.
-    pub fn hold() -> io::Result<Self> {
-        let mut set = SigSet::empty();
-        for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
-            set.add(signal);
-        }
-        set.thread_block()?;
-        Ok(StopSignals(set))
-    }
-
-    /// Waits for the next one; its name.
-    ///
-    /// # Errors
-    /// Whatever the system says.
-    pub fn wait(&self) -> io::Result<&'static str> {
-        Ok(self.0.wait()?.as_str())
-    }
-
-    /// Lets them through again; one that came meanwhile ends the process now.
-    pub fn release(self) {
-        // Nothing can be done where the system refuses, and nothing is lost.
-        let _ = self.0.thread_unblock();
-    }
 }

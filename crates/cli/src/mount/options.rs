@@ -60,6 +60,8 @@ pub struct MountOptions {
     pub writeback: bool,
     /// Freed space is reported to the device.
     pub discard: bool,
+    /// The whole volume is checked before it is opened for writing.
+    pub check: bool,
     /// Seconds after which what was written is on its way to the device.
     pub commit: u32,
     /// Words about writing that change nothing as yet.
@@ -103,6 +105,7 @@ impl Default for MountOptions {
             delay: true,
             writeback: true,
             discard: false,
+            check: false,
             commit: COMMIT,
             without_effect: Vec::new(),
             noload: false,
@@ -180,7 +183,6 @@ const OF_THE_DRIVER: &[&str] = &[
     "no_prefetch_block_bitmaps",
     "nobh",
     "noblock_validity",
-    "nocheck",
     "nodioread_nolock",
     "noinit_itable",
     "nojournal_checksum",
@@ -318,6 +320,9 @@ impl MountOptions {
             "nowriteback_cache" => self.writeback = false,
             "discard" => self.discard = true,
             "nodiscard" => self.discard = false,
+            // As of old in ext2.
+            "check" => self.check = true,
+            "nocheck" => self.check = false,
             "dirsync" => self.sync_names = true,
             "noatime" => self.access_times = AccessTimes::Off,
             "strictatime" => self.access_times = AccessTimes::Strict,
