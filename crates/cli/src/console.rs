@@ -14,7 +14,7 @@ pub enum Failure {
     /// It failed: exit code 1. The text is one line, `SUBJECT: what, where, remedy`.
     Failed(String),
     /// Another process failed with this code, and said why.
-    Told(u8),
+    Reported(u8),
     /// The reader of the output went away: nothing is wrong, and nobody reads on.
     OutputClosed,
 }
@@ -87,7 +87,7 @@ impl<'a> Console<'a> {
                 self.say_failed(&text);
                 ExitCode::FAILURE
             }
-            Err(Failure::Told(code)) => ExitCode::from(code),
+            Err(Failure::Reported(code)) => ExitCode::from(code),
             Err(Failure::Usage(text)) => {
                 let (text, command) = (one_line(&text), &self.command);
                 let _ = writeln!(self.err, "plat: {text}\nplat: `{command} --help` shows the usage");

@@ -175,7 +175,7 @@ impl Mount {
         match daemon::launch(&arguments).map_err(io)? {
             None => Ok(()),
             Some(status) => {
-                Err(Failure::Told(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
+                Err(Failure::Reported(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
             }
         }
     }

@@ -88,13 +88,13 @@ impl Log {
 
     /// Whether this much is logged.
     #[must_use]
-    pub fn tells(&self, detail: Detail) -> bool {
+    pub fn covers(&self, detail: Detail) -> bool {
         self.detail >= detail
     }
 
     /// Logs something of the given detail.
     pub fn say(&self, detail: Detail, text: impl Display) {
-        if self.tells(detail) {
+        if self.covers(detail) {
             self.put(INFO, &text.to_string());
         }
     }

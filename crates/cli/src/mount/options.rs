@@ -439,10 +439,13 @@ mod tests {
         let options = MountOptions::parse([words], false).unwrap();
         assert_eq!(options.directories, Some(DirectoryPolicyKind::Orlov));
         assert!(options.remount);
-        let told: Vec<String> = options.warnings().collect();
-        assert_eq!(told.len(), 3, "{told:?}");
-        assert!(told[0].contains("alloc=window") && told[1].contains("alloc=mballoc"), "{told:?}");
-        assert_eq!(told[2], "mount option `dioread_nolock` is for the kernel's driver and has no effect");
+        let warnings: Vec<String> = options.warnings().collect();
+        assert_eq!(warnings.len(), 3, "{warnings:?}");
+        assert!(
+            warnings[0].contains("alloc=window") && warnings[1].contains("alloc=mballoc"),
+            "{warnings:?}"
+        );
+        assert_eq!(warnings[2], "mount option `dioread_nolock` is for the kernel's driver and has no effect");
         let names = |row: &(&str, &str)| row.0.to_owned();
         for name in REFUSED.iter().map(names).chain(OF_THE_DRIVER.iter().map(|name| (*name).to_owned())) {
             assert!(!is_as_it_is(&name), "{name} has one meaning");

@@ -26,7 +26,7 @@ pub(super) fn is_of_fuse(word: &str) -> bool {
 }
 
 /// The words that a remount acts on, each with the flag it sets (`true`) or clears.
-const HEEDED: [(&str, MountFlags, bool); 8] = [
+const CHANGEABLE: [(&str, MountFlags, bool); 8] = [
     ("ro", MountFlags::RDONLY, true),
     ("rw", MountFlags::RDONLY, false),
     ("nosuid", MountFlags::NOSUID, true),
@@ -48,7 +48,7 @@ struct Plan {
 fn plan<'a>(mut flags: MountFlags, words: impl IntoIterator<Item = &'a str>) -> Plan {
     let mut passed_over = Vec::new();
     for word in words {
-        if let Some((_, flag, on)) = HEEDED.iter().find(|(heeded, ..)| *heeded == word) {
+        if let Some((_, flag, on)) = CHANGEABLE.iter().find(|(known, ..)| *known == word) {
             flags.set(*flag, *on);
         } else if word != "remount" && !is_of_fuse(word) && !super::options::is_as_it_is(word) {
             passed_over.push(word.to_owned());

@@ -192,12 +192,12 @@ mod tests {
         }
         counts.took(Verb::Read, Duration::from_micros(100), false);
         counts.took(Verb::Read, Duration::from_secs(3600), true);
-        let told = counts.requests();
-        assert_eq!(told["read"]["count"], 100);
-        assert_eq!(told["read"]["failed"], 1);
-        assert_eq!(told["read"]["p50_ns"], 1024);
-        assert_eq!(told["read"]["p99_ns"], 131_072);
-        assert!(told.get("write").is_none());
+        let requests = counts.requests();
+        assert_eq!(requests["read"]["count"], 100);
+        assert_eq!(requests["read"]["failed"], 1);
+        assert_eq!(requests["read"]["p50_ns"], 1024);
+        assert_eq!(requests["read"]["p99_ns"], 131_072);
+        assert!(requests.get("write").is_none());
         assert_eq!(class(0), 0);
         assert_eq!(class(127), 0);
         assert_eq!(class(128), 1);

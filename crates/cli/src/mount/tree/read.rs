@@ -184,7 +184,7 @@ impl Tree {
 
     pub(super) fn attribute(&self, node: u64, name: &[u8]) -> Result<Vec<u8>, Failed> {
         if name == STATISTICS {
-            return Ok(self.told().to_string().into_bytes());
+            return Ok(self.statistics_now().to_string().into_bytes());
         }
         let number = self.inode(node)?;
         self.must_be_known(name)?;
