@@ -18,7 +18,7 @@ use crate::image;
 use crate::reading::{OpenImage, no_superblock};
 use crate::text::Shown;
 
-/// The time as the host tells it.
+/// The time by the host's clock.
 #[must_use]
 pub fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -71,7 +71,7 @@ pub fn change(
     done.and(closed)
 }
 
-/// As [`change`], one path after the other: the failure of one is told, and the others go on.
+/// As [`change`], one path after the other: the failure of one is reported, and the others go on.
 ///
 /// # Errors
 /// As [`change`]; the output.
