@@ -72,7 +72,7 @@ pub(super) struct Facts {
     /// What is to get a name in lost+found, once all of it is known.
     pub(super) adopted: BTreeSet<InodeNumber>,
     /// Whether these are named in the root directory, as there is no room for lost+found; found out when the first
-    /// of them is told of.
+    /// of them is reported.
     pub(super) root_adopts: OnceLock<bool>,
     /// Directories, rising by inode once the pass over inodes is done.
     pub(super) directories: Vec<Directory>,
