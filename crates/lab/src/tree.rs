@@ -52,7 +52,8 @@ impl Tree {
     }
 
     /// Directories, this one included, and files.
-    pub(crate) fn counts(&self) -> (u32, u32) {
+    #[cfg(test)]
+    fn counts(&self) -> (u32, u32) {
         self.entries.iter().fold((1, 0), |(dirs, files), entry| match entry {
             Entry::File(..) => (dirs, files + 1),
             Entry::Directory(tree) => {

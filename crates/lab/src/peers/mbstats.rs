@@ -12,7 +12,7 @@ use platfs::{Allocate, Attributes, Error, InodeNumber, Kind, NewInode, OpenOptio
 
 use super::place::{Mounted, Place};
 use super::tool;
-use crate::founding::verdict;
+use crate::experiment::verdict;
 use crate::numbers::{Numbers, float};
 use crate::results::{Criteria, Record, Results, Skipped};
 use crate::system::{Computer, Directory, Library, Op, Phase, Stream, System};
@@ -376,6 +376,7 @@ fn criteria(case: &Case, system: &str, seed: u64, counts: &Counts) -> Criteria {
         seed,
         hits: of("hits"),
         scanned: of("extents_scanned"),
+        ..Criteria::default()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::digest::{Digest, Figure, Run, Table};
 use crate::results::{Aging, Extents};
-use crate::table::Summary;
+use crate::summary::Summary;
 use serde_json::{Value, json};
 
 /// Bytes that all aging runs together may take.

@@ -19,7 +19,7 @@ use platfs::{
 };
 
 use super::directory::pieces;
-use super::{Client, Op, Slot, System};
+use super::{Client, Modelled, Op, Slot, System};
 use crate::drive::{Drive, Figures, ModelDevice};
 
 /// How long bytes wait at most, and how often the clock looks: Linux's 30 and 5 seconds.
@@ -276,10 +276,6 @@ impl Library {
         &self.device
     }
 
-    pub(crate) fn figures(&self) -> Figures {
-        self.device.figures()
-    }
-
     /// The host's own thread writes back ahead of need, in time of its own: from half of what may wait on, as that of
     /// `plat mount` does and as the page cache of the model.
     fn write_ahead(&self, now: u64) -> Result<(), String> {
@@ -292,12 +288,23 @@ impl Library {
         *busy = self.device.now();
         Ok(())
     }
+}
 
-    /// What the clock and the host's own thread do until a moment: it takes the device's time, not that of clients.
-    ///
-    /// # Errors
-    /// The volume's.
-    pub(crate) fn tick(&self, until: u64) -> Result<(), String> {
+impl Modelled for Library {
+    fn now(&self) -> u64 {
+        self.device.now()
+    }
+
+    fn set_now(&self, now: u64) {
+        self.device.set_now(now);
+    }
+
+    fn figures(&self) -> Figures {
+        self.device.figures()
+    }
+
+    /// The clock and the host's own thread: what they do takes the device's time, not that of clients.
+    fn tick(&self, until: u64) -> Result<(), String> {
         self.write_ahead(until)?;
         let mut due = lock(&self.due);
         while *due <= until {
@@ -622,7 +629,7 @@ impl<H: Host> Drop for Program<'_, H> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Name;
+    use super::super::{Modelled, Name};
     use super::*;
 
     #[test]

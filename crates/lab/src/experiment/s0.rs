@@ -7,16 +7,20 @@
 use platfs::mkfs::FsType;
 use platfs::placement::BlockPolicyKind;
 
-use super::cell::{Spec, rate, seconds};
-use super::{Scope, Table, mean, published, verdict};
+use super::trial::{At, Case, Values, numbers, rate, seconds};
+use super::{Experiment, Kind, verdict};
 use crate::drive::Drive;
 use crate::jobs::Job;
-use crate::results::{Cell, Verdict};
+use crate::plan::Plan;
+use crate::results::{Cell, Figures, Verdict};
 use crate::system::Mounting;
+use crate::table::{mean, published};
 use crate::workload::Outcome;
 
-pub(super) const TABLE: Table = Table {
+pub(super) const TABLE: Experiment = Experiment {
     name: "S0",
+    also: "",
+    kind: Kind::Founding,
     about: "multi-block, delayed allocation (2004): dd, dbench and tiobench on a SCSI disk of about 20 MB/s",
     figures: &["seconds", "MB/s", "allocator calls"],
     jobs,
@@ -59,82 +63,74 @@ const DD: [(&str, u64, u64, [Option<f64>; 3]); 2] = [
     ("nine dd of 20 MB", 9, 20_000_000, [Some(82.2), None, Some(9.66)]),
 ];
 
-fn jobs(scope: &Scope) -> Result<Vec<Job>, String> {
+fn jobs(plan: &Plan) -> Result<Vec<Job>, String> {
     let mut jobs = Vec::new();
-    let nth = |figures: &[Option<f64>], at: usize| figures.get(at).copied().flatten();
-    for (at, system) in SYSTEMS.into_iter().enumerate() {
-        let mut add = |case: String,
-                       workload,
-                       settings: Vec<(&'static str, u64)>,
-                       measure,
-                       was: Option<(&'static str, f64)>,
-                       weight| {
-            // Calls were counted with bitmaps preloaded.
-            let mounting = Mounting { prefetched: case.starts_with(CALLS_FOR), ..mounting(system, scope)? };
-            let spec = Spec {
-                table: TABLE.name,
-                case,
-                system: system.0,
-                seed: scope.seed,
-                quick: scope.quick,
-                mounting,
-                workload,
-                settings,
-                measure,
-                published: was.into_iter().collect(),
-                weight,
-            };
-            jobs.push(spec.job()?);
-            Ok::<_, String>(())
-        };
-        for (kilobytes, was) in CALLS {
-            let settings = vec![("files", 1), ("size", kilobytes * 1_000)];
-            let was = nth(&was, at).map(|was| ("allocator calls", was));
-            add(format!("{CALLS_FOR} {kilobytes} kB"), "dd", settings, |_| Vec::new(), was, 1)?;
-        }
-        for (case, files, size, was) in DD {
-            let size = if scope.quick { size / 10 } else { size };
-            let settings = vec![("files", files), ("size", size)];
-            add(
-                case.into(),
-                "dd",
-                settings,
-                seconds,
-                nth(&was, at).map(|was| ("seconds", was)),
-                files.max(20) / files,
-            )?;
-        }
-        for (clients, was) in DBENCH {
-            let was = nth(&was, at).map(|was| ("MB/s", was));
-            add(format!("dbench {clients}"), "dbench", vec![("clients", clients)], load, was, clients)?;
-        }
-        for (threads, was) in TIOBENCH {
-            let was = was.get(at).map(|was| ("MB/s", *was));
-            add(
-                format!("tiobench {threads}"),
-                "tiobench",
-                vec![("threads", threads), ("phases", 1)],
-                written,
-                was,
-                20,
-            )?;
+    for (at, system) in SYSTEMS.into_iter().enumerate().filter(|(_, system)| asked(plan, system)) {
+        for (case, measure) in cases(at, plan.quick).into_iter().filter(|(case, _)| plan.wants(&case.name)) {
+            for seed in plan.seeds(1) {
+                // Calls were counted with bitmaps preloaded.
+                let prefetched = case.name.starts_with(CALLS_FOR);
+                let mounting = Mounting { prefetched, seed, ..mounting(system, plan)? };
+                let at = At { table: TABLE.name, system: system.0, seed, plan };
+                jobs.push(case.clone().on_library(at, mounting, measure)?);
+            }
         }
     }
     Ok(jobs)
 }
 
-fn mounting((_, policy, at_once): (&str, BlockPolicyKind, bool), scope: &Scope) -> Result<Mounting, String> {
-    let drive = Drive::named("scsi-2004")?;
-    let size = if scope.quick { 1 << 30 } else { 10 << 30 };
-    let plain = Mounting::new(drive, size, if at_once { FsType::Ext3 } else { FsType::Ext4 });
-    Ok(Mounting { policy, delay: if at_once { 0 } else { plain.delay }, seed: scope.seed, ..plain })
+/// Whether a system was asked for, by its name or its policy's, or none was.
+fn asked(plan: &Plan, (name, policy, _): &(&str, BlockPolicyKind, bool)) -> bool {
+    plan.policies.is_empty() || plan.asks_for(name) || plan.asks_for(policy.name())
 }
 
-fn load(outcomes: &[Outcome]) -> Vec<(&'static str, f64)> {
+/// The cases of a system by its place, and what is measured of each.
+fn cases(at: usize, quick: bool) -> Vec<(Case, fn(&[Outcome]) -> Values)> {
+    let was = |figure: &'static str, published: &[Option<f64>]| -> Figures {
+        published.get(at).copied().flatten().map(|was| (figure, was)).into_iter().collect()
+    };
+    let mut cases: Vec<(Case, fn(&[Outcome]) -> Values)> = Vec::new();
+    for (kilobytes, published) in CALLS {
+        let (name, settings) =
+            (format!("{CALLS_FOR} {kilobytes} kB"), numbers([("files", 1), ("size", kilobytes * 1_000)]));
+        let published = was("allocator calls", &published);
+        let case = Case { name, workload: "dd", settings, published, weight: 1, ..Case::default() };
+        cases.push((case, |_| Vec::new()));
+    }
+    for (name, files, size, published) in DD {
+        let settings = numbers([("files", files), ("size", if quick { size / 10 } else { size })]);
+        let (name, published, weight) = (name.into(), was("seconds", &published), files.max(20) / files);
+        let case = Case { name, workload: "dd", settings, published, weight, ..Case::default() };
+        cases.push((case, seconds));
+    }
+    for (clients, published) in DBENCH {
+        let (name, settings) = (format!("dbench {clients}"), numbers([("clients", clients)]));
+        let published = was("MB/s", &published);
+        let case = Case { name, workload: "dbench", settings, published, weight: clients, ..Case::default() };
+        cases.push((case, load));
+    }
+    for (threads, published) in TIOBENCH {
+        let settings = numbers([("threads", threads), ("phases", 1)]);
+        let (name, published) = (format!("tiobench {threads}"), was("MB/s", &published.map(Some)));
+        let case = Case { name, workload: "tiobench", settings, published, weight: 20, ..Case::default() };
+        cases.push((case, written));
+    }
+    cases
+}
+
+fn mounting((_, policy, at_once): (&str, BlockPolicyKind, bool), plan: &Plan) -> Result<Mounting, String> {
+    let drive = Drive::named("scsi-2004")?;
+    let size = if plan.quick { 1 << 30 } else { 10 << 30 };
+    let plain = Mounting::new(drive, size, if at_once { FsType::Ext3 } else { FsType::Ext4 });
+    let delay = if at_once { 0 } else { plain.delay };
+    Ok(Mounting { policy, delay, tunables: plan.tunables(policy, &[]), ..plain })
+}
+
+fn load(outcomes: &[Outcome]) -> Values {
     rate(outcomes, "load")
 }
 
-fn written(outcomes: &[Outcome]) -> Vec<(&'static str, f64)> {
+fn written(outcomes: &[Outcome]) -> Values {
     rate(outcomes, "sequential write")
 }
 
@@ -224,11 +220,11 @@ fn judge(cells: &[Cell]) -> Vec<Verdict> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::founding::tests::{measured, scaled};
+    use crate::experiment::tests::{measured, scaled};
 
     #[test]
     fn shapes_are_judged_either_way() {
-        let cells = measured(&TABLE);
+        let cells = measured(&TABLE, "", &[]);
         let verdicts = judge(&cells);
         assert_eq!(verdicts.len(), 2 + 3 + 3 * 4 + 1 + 3);
         let nine = |system| mean(&cells, "nine dd of 20 MB", system, "seconds").unwrap();
