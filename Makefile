@@ -11,7 +11,7 @@ all: build
 
 # The optimised `plat`, as users get it.
 build:
-	$(CARGO) build --release -p plat
+	$(CARGO) build --release -p platfs-cli
 
 # Every test of the workspace, with the tools they need installed first; those that need root, a loop device or FUSE say SKIPPED when they cannot run.
 test: setup models
@@ -19,7 +19,7 @@ test: setup models
 
 # Crashes of volumes that the kernel works on (CRASHES), each then opened for writing by the library, `put` and a mount.
 crash-kernel:
-	PLATFS_STEPS=$(CRASHES) $(CARGO) test --release -p plat --test killed many_crashes_under_the_kernel -- --ignored --nocapture
+	PLATFS_STEPS=$(CRASHES) $(CARGO) test --release -p platfs-cli --test killed many_crashes_under_the_kernel -- --ignored --nocapture
 
 # At least 100,000 different crash states of each order, recovered and judged (CRASH_STATES), and every planted fault found.
 crash:

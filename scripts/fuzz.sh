@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs every fuzz target for SECONDS (first argument, 60 unless told), one after the other; stops at the first finding.
+# Runs every fuzz target for SECONDS (first argument, 60 by default), one after the other; stops at the first finding.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-60}

@@ -1,8 +1,18 @@
 //! The rules of the source tree, each with its remedy in the message. Reads files only; runs as a test, too.
 
+mod invariants;
+mod ladder;
+mod modules;
+mod parameters;
+mod paths;
+mod rungs;
+mod source;
 #[cfg(test)]
 mod tests;
 
+use modules::{Modules, Unit, without_tests};
+use rungs::{IN_KNOTS, LADDERS};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -22,20 +32,6 @@ const ARROWS: [(&str, &[&str]); 10] = [
 
 /// The workspace's libraries, as `Cargo.toml` and `use` name them.
 const OURS: [&str; 7] = ["ondisk", "placement", "platfs", "fuse", "chart", "crash", "testkit"];
-
-/// The ladder inside `fs`, from the top; a rung may name those after it only. Rungs of the same number may name each other.
-const LADDER: [(&str, u8); 10] = [
-    ("ops", 0),
-    ("file", 1),
-    ("dir", 1),
-    ("map", 2),
-    ("inode", 3),
-    ("space", 4),
-    ("txn", 5),
-    ("cache", 6),
-    ("check", 7),
-    ("device", 8),
-];
 
 /// Names that say nothing, and what to say instead.
 const BANNED: [(&str, &str); 9] = [
@@ -64,10 +60,132 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
             found.push(format!("{}: cannot be read", file.display()));
             continue;
         };
-        let shown = file.strip_prefix(root).unwrap_or(&file).to_string_lossy().into_owned();
+        let shown = shown(root, &file);
         check_file(&shown, &bytes, &mut found);
     }
+    match fs::read_to_string(root.join("docs/invariants.md")) {
+        Ok(document) => invariants::check(&document, &cited(root), invariants::UNCITED, &mut found),
+        Err(_) => found.push("docs/invariants.md: cannot be read".into()),
+    }
+    ladders(root, &mut found);
     found
+}
+
+/// The rules that look at a crate as a whole.
+fn ladders(root: &Path, found: &mut Vec<String>) {
+    for path in crates(root).iter().filter(|path| !LADDERS.iter().any(|ladder| ladder.path == *path)) {
+        found.push(format!(
+            "{path}: has no ladder in xtask/src/tidy/rungs.rs; `cargo xtask figures` prints it"
+        ));
+    }
+    let in_knots: usize =
+        LADDERS.iter().flat_map(|ladder| ladder.knots).map(|(knot, _)| knot.split_whitespace().count()).sum();
+    if in_knots > IN_KNOTS {
+        found.push(format!(
+            "xtask/src/tidy/rungs.rs: {in_knots} modules in knots, at most {IN_KNOTS}; cut the circle"
+        ));
+    }
+    for ladder in LADDERS {
+        let units = units(root, ladder.path);
+        ladder::check(ladder, &Modules::of(&units), found);
+        let long = long_lists(&units);
+        if long.len() > ladder.long_lists {
+            found.push(format!(
+                "{}: {} functions with more than five parameters, at most {}; make a type of what belongs together:\n  {}",
+                ladder.path,
+                long.len(),
+                ladder.long_lists,
+                long.join("\n  ")
+            ));
+        }
+    }
+}
+
+/// Bounds of the tables that are wider than the code needs, so that something could grow back.
+pub(crate) fn slack(root: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut in_knots = 0;
+    for ladder in LADDERS {
+        let units = units(root, ladder.path);
+        let modules = Modules::of(&units);
+        ladder::slack(ladder, &modules, &mut found);
+        in_knots += modules.knots().iter().map(Vec::len).sum::<usize>();
+        let long = long_lists(&units).len();
+        if long < ladder.long_lists {
+            found.push(format!("{}: long_lists is {}, {long} will do", ladder.path, ladder.long_lists));
+        }
+    }
+    invariants::slack(&cited(root), &mut found);
+    if in_knots < IN_KNOTS {
+        found.push(format!("IN_KNOTS is {IN_KNOTS}, {in_knots} will do"));
+    }
+    found
+}
+
+/// The invariants that sources cite, tests included; but the rules themselves name numbers that are none.
+fn cited(root: &Path) -> BTreeSet<u16> {
+    let texts = sources(root).into_iter().filter(|file| !file.starts_with(root.join("xtask")));
+    let texts = texts.filter_map(|file| fs::read_to_string(file).ok());
+    texts.flat_map(|text| invariants::citations(&text).collect::<Vec<u16>>()).collect()
+}
+
+/// What the rules count, crate by crate, and the rungs as the code has them.
+pub(crate) fn figures(root: &Path) -> String {
+    let mut out = String::new();
+    for path in crates(root) {
+        let units = units(root, &path);
+        let modules = Modules::of(&units);
+        let knots: Vec<String> = modules.knots().iter().map(|knot| knot.join(" ")).collect();
+        let lines = |unit: &Unit| unit.code.text.lines().filter(|line| !line.trim().is_empty()).count();
+        out += &format!(
+            "{path}: {} lines of code, {} modules, {} functions with more than five parameters\n",
+            units.iter().map(lines).sum::<usize>(),
+            modules.names.len(),
+            long_lists(&units).len()
+        );
+        for rung in modules.rungs() {
+            out += &format!("            {}\n", rung.join(" "));
+        }
+        for knot in knots {
+            out += &format!("        knot: {knot}\n");
+        }
+    }
+    out
+}
+
+/// Functions with too many parameters, with their places.
+fn long_lists(units: &[Unit]) -> Vec<String> {
+    let of = |unit: &Unit| {
+        let shown = unit.shown.clone();
+        let lists = parameters::long_lists(&unit.code).into_iter();
+        lists.map(move |(line, name, count)| format!("{shown}:{line}: {name} has {count}"))
+    };
+    units.iter().flat_map(of).collect()
+}
+
+/// The directories of all crates of the workspace.
+fn crates(root: &Path) -> Vec<String> {
+    let inside = fs::read_dir(root.join("crates")).into_iter().flatten().flatten();
+    let with_manifest = inside.filter(|entry| entry.path().join("Cargo.toml").is_file());
+    let mut paths: Vec<String> =
+        with_manifest.map(|entry| format!("crates/{}", entry.file_name().to_string_lossy())).collect();
+    paths.push("xtask".into());
+    paths.sort();
+    paths
+}
+
+/// The files of a crate, tests left out.
+fn units(root: &Path, path: &str) -> Vec<Unit> {
+    let source = root.join(path).join("src");
+    let unit = |file: &PathBuf| {
+        let inside = file.strip_prefix(&source).ok()?.to_string_lossy().into_owned();
+        Some(Unit::new(&shown(root, file), &inside, &fs::read_to_string(file).ok()?))
+    };
+    without_tests(files(vec![source.clone()]).iter().filter_map(unit).collect())
+}
+
+fn shown(root: &Path, file: &Path) -> String {
+    file.strip_prefix(root).unwrap_or(file).to_string_lossy().into_owned()
 }
 
 /// Every rule that looks at one file.
@@ -86,7 +204,6 @@ fn check_file(shown: &str, bytes: &[u8], found: &mut Vec<String>) {
     let in_tests = shown.contains("/tests") || shown.contains("/benches") || shown.contains("/examples");
     if !in_tests {
         source_arrows(shown, &text, found);
-        ladder(shown, &text, found);
         door(shown, &text, found);
     }
     if !in_tests && shown.contains("/src/") && !text.starts_with("//!") {
@@ -178,22 +295,6 @@ fn names_crate(line: &str, name: &str) -> bool {
     })
 }
 
-/// A file of a rung of `fs` names only rungs below its own (or beside it).
-fn ladder(shown: &str, text: &str, found: &mut Vec<String>) {
-    let Some(inside) = shown.strip_prefix("crates/fs/src/") else { return };
-    let rung = inside.split(['/', '.']).next().unwrap_or("");
-    let Some((_, height)) = LADDER.iter().find(|(name, _)| *name == rung) else { return };
-    for (number, line) in code_lines(text) {
-        for (name, other) in LADDER {
-            if other < *height && line.contains(&format!("crate::{name}::")) {
-                found.push(format!(
-                    "{shown}:{number}: {rung} calls up to {name}; return data instead, or pass a value down"
-                ));
-            }
-        }
-    }
-}
-
 /// Only the door makes a device of a file that exists, so that no command writes to what is in use.
 fn door(shown: &str, text: &str, found: &mut Vec<String>) {
     const MAKERS: [&str; 3] =
@@ -218,7 +319,11 @@ fn code_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
 
 /// Every Rust source of the workspace, in a stable order.
 fn sources(root: &Path) -> Vec<PathBuf> {
-    let mut pending: Vec<PathBuf> = ["crates", "xtask", "fuzz"].iter().map(|name| root.join(name)).collect();
+    files(["crates", "xtask", "fuzz"].iter().map(|name| root.join(name)).collect())
+}
+
+/// Every Rust source below these directories, in a stable order.
+fn files(mut pending: Vec<PathBuf>) -> Vec<PathBuf> {
     let mut files = Vec::new();
     while let Some(directory) = pending.pop() {
         for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {

@@ -13,7 +13,7 @@ const TOP: f64 = 40.0;
 const RIGHT: f64 = 150.0;
 const BOTTOM: f64 = 50.0;
 
-/// Colours that are told apart with any kind of sight (Okabe and Ito 2008).
+/// Colours that differ for any kind of sight (Okabe and Ito 2008).
 const COLOURS: [&str; 8] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999933"];
 

@@ -2,7 +2,7 @@
 //! where names come, go and move under each other's hands. It must end in time, each must find its own, e2fsck must have nothing to say,
 //! and the kernel must show the same tree.
 //!
-//! A failure prints the seed: `PLATFS_SEED=N PLATFS_STEPS=M cargo test -p plat --test churn NAME` repeats the same work (the order
+//! A failure prints the seed: `PLATFS_SEED=N PLATFS_STEPS=M cargo test -p platfs-cli --test churn NAME` repeats the same work (the order
 //! between threads is another each time).
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
@@ -437,7 +437,7 @@ ours!(
     thirty_two_threads: EXTENTS, 32, 400;
 );
 
-/// `cargo test --release -p plat --test churn -- --ignored`.
+/// `cargo test --release -p platfs-cli --test churn -- --ignored`.
 #[test]
 #[ignore = "takes minutes"]
 fn for_long() {

@@ -1,7 +1,7 @@
 //! Random reads, writes, mapped reads and writes, truncations, ranges and syncs of one file, against its bytes in memory: on a mount of ours,
 //! and on the kernel's, which must of course pass as well.
 //!
-//! A failure prints the seed and the last steps: `PLATFS_SEED=N PLATFS_STEPS=M cargo test -p plat --test fsx NAME` repeats it.
+//! A failure prints the seed and the last steps: `PLATFS_SEED=N PLATFS_STEPS=M cargo test -p platfs-cli --test fsx NAME` repeats it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of a test are small")]
@@ -448,7 +448,7 @@ ours!(
     large_blocks: LARGE_BLOCKS,
 );
 
-/// A million steps over all kinds of volumes: `cargo test --release -p plat --test fsx -- --ignored`.
+/// A million steps over all kinds of volumes: `cargo test --release -p platfs-cli --test fsx -- --ignored`.
 #[test]
 #[ignore = "takes many minutes"]
 fn a_million_steps() {

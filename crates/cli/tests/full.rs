@@ -283,7 +283,7 @@ fn pointers() {
     run("pointers", &POINTERS, Who::Plat, 2);
 }
 
-/// `cargo test --release -p plat --test full -- --ignored`.
+/// `cargo test --release -p platfs-cli --test full -- --ignored`.
 #[test]
 #[ignore = "takes minutes"]
 fn fifty_rounds() {

@@ -153,7 +153,7 @@ fn a_killed_server_loses_nothing_that_was_synced() {
     }
 }
 
-/// `cargo test -p plat --test killed -- --ignored --nocapture`
+/// `cargo test -p platfs-cli --test killed -- --ignored --nocapture`
 #[test]
 #[ignore = "takes minutes"]
 fn fifty_killed_servers() {

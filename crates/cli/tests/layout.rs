@@ -103,7 +103,7 @@ fn sixteen_writers() {
     beside_the_kernel("sixteen_writers", &EXTENTS, "512M", 2, &|root| side_by_side(root, 16, 8));
 }
 
-/// `cargo test --release -p plat --test layout -- --ignored`.
+/// `cargo test --release -p platfs-cli --test layout -- --ignored`.
 #[test]
 #[ignore = "writes 8 GiB"]
 fn sixty_four_writers() {

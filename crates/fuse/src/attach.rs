@@ -37,7 +37,7 @@ pub enum Transport {
 pub struct Options {
     /// What is mounted, as `findmnt` shows it.
     pub source: String,
-    /// Which file system it is, as `findmnt` shows it behind `fuse.`.
+    /// Which file system it is, as `findmnt` shows it after `fuse.`.
     pub subtype: String,
     /// Nothing can be written.
     pub read_only: bool,

@@ -96,7 +96,7 @@ pub(crate) fn receive_offer(device: &OwnedFd) -> io::Result<Offered> {
         };
         let unique = header.unique;
         match Request::decode(header.operation, Body::Whole(body)) {
-            // A newer major version: the kernel speaks ours when it is told which that is.
+            // A newer major version: the kernel speaks ours once it knows which that is.
             Ok(Request::Init(offer)) if offer.major > 7 => {
                 let mut version = [0; 64];
                 Out::new(&mut version).u32(7);
@@ -108,7 +108,7 @@ pub(crate) fn receive_offer(device: &OwnedFd) -> io::Result<Offered> {
     }
 }
 
-/// Tells the kernel what holds from now on.
+/// Answers the kernel's offer with what holds from now on.
 pub(crate) fn accept(device: &OwnedFd, offered: &Offered, wish: &Wish) -> io::Result<Agreed> {
     let Some(agreed) = wire::agree(&offered.offer, wish) else {
         let Offer { major, minor, .. } = offered.offer;
@@ -172,14 +172,14 @@ fn send(device: &OwnedFd, unique: u64, done: Result<usize, Errno>, output: &[u8]
             // Nobody waits any more: the caller was killed, or all was unmounted.
             Ok(_) | Err(Errno::NOENT | Errno::NODEV) => return Ok(()),
             Err(Errno::INTR) => {}
-            // The kernel takes no such answer, and has told the caller so.
+            // The kernel rejects such an answer, and the caller has its error already.
             Err(Errno::INVAL) => return Ok(()),
             Err(error) => return Err(error.into()),
         }
     }
 }
 
-/// Has the kernel ask for attributes anew. It knows no such node any more when that fails.
+/// Makes the kernel ask for attributes again. If that fails, it has forgotten the node.
 pub(crate) fn tell_stale(device: &OwnedFd, node: u64) {
     let _ = rustix::io::write(device, &wire::invalidate_attributes(node));
 }

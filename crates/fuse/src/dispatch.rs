@@ -1,6 +1,6 @@
 //! From a request to the service's verb, and from its answer to the kernel's bytes.
 //!
-//! Owns: which verb serves what, and what the kernel is told in cases where the verbs have no say. Both
+//! Owns: which verb serves what, and the answers in cases where the verbs have no say. Both
 //! transports of this crate go through here. Excludes how bytes come and go.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,9 +27,9 @@ pub(crate) struct Dispatcher {
 pub(crate) enum Outcome {
     /// The kernel expects no answer.
     Silence,
-    /// An error, or so many bytes.
+    /// An error, or the length of the answer in bytes.
     Answer(Result<usize, Errno>),
-    /// As `Answer`, once the kernel was told that its attributes of this node are old.
+    /// As `Answer`, after a message that the kernel's attributes of this node are old.
     Stale(u64, Result<usize, Errno>),
 }
 
@@ -66,7 +66,7 @@ impl Dispatcher {
     }
 
     /// Serves a request; its answer, without a header, is at the beginning of `out`. A verb that panics
-    /// fails with `EIO`: whoever asked must not wait for ever.
+    /// fails with `EIO`: the caller must not wait for ever.
     pub(crate) fn serve(&self, header: &Header, body: Body<'_>, out: &mut [u8]) -> Outcome {
         let request = match Request::decode(header.operation, body) {
             Ok(request) => request,
@@ -79,7 +79,7 @@ impl Dispatcher {
                 let _ = catch_unwind(AssertUnwindSafe(|| self.forget(header.node, request)));
                 Outcome::Silence
             }
-            // That it is unknown tells the kernel to ask no more: verbs are short, and run to their end.
+            // NOSYS makes the kernel stop asking: verbs are short, and run to their end.
             Request::Interrupt => Outcome::Answer(Err(Errno::NOSYS)),
             request => {
                 let changed = if let Request::Copy { to, .. } = request { Some(to.0) } else { None };
@@ -237,8 +237,8 @@ impl Dispatcher {
             Request::Sync { data_only } => nothing(service.sync(node, data_only)),
             Request::SyncAll | Request::Destroy => nothing(service.sync_all()),
             Request::Release => Ok(0),
-            // Among them opening directories and flushing, which tells the kernel that it need not ask:
-            // neither has state beside an inode's.
+            // Also for opening directories and for flushing: neither has state beside an inode's, and NOSYS
+            // keeps the kernel from asking again.
             _ => Err(Errno::NOSYS),
         }
     }
@@ -268,7 +268,7 @@ impl Dispatcher {
     }
 }
 
-/// The first `size` bytes of a buffer; the kernel was told how many it may ask for.
+/// The first `size` bytes of a buffer; the kernel knows how many it may ask for.
 fn part(buffer: &mut [u8], size: u32) -> Result<&mut [u8], Errno> {
     usize::try_from(size).ok().and_then(|size| buffer.get_mut(..size)).ok_or(Errno::INVAL)
 }

@@ -1,7 +1,7 @@
 //! Serving a file system to the Linux kernel through FUSE.
 //!
 //! Owns: the conversation with the kernel (mounting, requests, replies, threads, unmounting). Excludes
-//! what is served: that stands behind [`Service`], and nothing here knows of volumes or images.
+//! what is served: that is behind [`Service`], and nothing here knows of volumes or images.
 //!
 //! A transport carries requests to a [`Service`] and its answers back. The trait is narrow on purpose:
 //! calls return values, so a transport can be replaced without touching what is served.

@@ -1,4 +1,4 @@
-//! What a transport asks of the file system behind it.
+//! What a transport asks of the file system that it serves.
 
 use rustix::io::Errno;
 
@@ -11,13 +11,13 @@ pub const ROOT: u64 = 1;
 /// Where the capabilities of a program stand.
 const CAPABILITIES: &[u8] = b"security.capability";
 
-/// Whether a request for an attribute, with so much room for its value, is the kernel's before it takes a write: to
-/// be answered by [`Service::has_capabilities`].
+/// Whether a request for an attribute, with `room` bytes for its value, is the one that the kernel makes before it
+/// takes a write. [`Service::has_capabilities`] answers it.
 pub(crate) fn is_before_write(name: &[u8], room: u32) -> bool {
     name == CAPABILITIES && room == 0
 }
 
-/// Who asks.
+/// The program that makes a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Caller {
     /// User.
@@ -95,7 +95,7 @@ pub struct Attributes {
 pub struct Entry {
     /// The node: what the kernel calls it from now on.
     pub node: u64,
-    /// Tells uses of the same node apart, for handles that outlive the kernel's memory.
+    /// Distinguishes uses of the same node, for handles that outlive the kernel's memory.
     pub generation: u32,
     /// Its attributes.
     pub attributes: Attributes,
@@ -110,7 +110,7 @@ pub struct Listed<'a> {
     pub inode: u64,
     /// Type.
     pub file_type: FileType,
-    /// The position behind it: a listing from there on goes on with the next name. Never 0.
+    /// The position after it: a listing from there goes on with the next name. Never 0.
     pub next: u64,
     /// The node, where it was asked for and is known.
     pub entry: Option<Entry>,
@@ -198,7 +198,7 @@ pub struct Change {
     pub access: Option<SetTime>,
     /// Last change of the contents.
     pub modify: Option<SetTime>,
-    /// Last change of the inode, which only a kernel that keeps the times itself tells.
+    /// Last change of the inode, which only a kernel that keeps the times itself sends.
     pub change: Option<Time>,
     /// Set-user-id and set-group-id bits and capabilities go, as the rules for changed files say.
     pub drop_privileges: bool,
@@ -220,14 +220,14 @@ pub struct WriteFlags {
 pub struct Access {
     /// For writing.
     pub write: bool,
-    /// What is written goes behind the end.
+    /// Writes go to the end.
     pub append: bool,
 }
 
-/// What the kernel knows of the attributes of a node after a verb whose answer does not tell them.
+/// What the kernel knows of the attributes of a node after a verb whose answer does not carry them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Known {
-    /// What it knew, but for times, size and space.
+    /// What it knew, except times, size and space.
     #[default]
     Still,
     /// Too little: it has to ask before it uses them again.
@@ -269,8 +269,8 @@ pub trait Service: Send + Sync {
     /// What `stat` shows of a node.
     fn attributes(&self, node: u64) -> Result<Attributes>;
 
-    /// A file is opened. `NOSYS` tells the kernel to open all files by itself from now on: what never
-    /// refuses should say so.
+    /// A file is opened. `NOSYS` makes the kernel open all files by itself from now on: a service that
+    /// never refuses should return it.
     fn open(&self, node: u64, access: Access) -> Result<()> {
         let _ = (node, access);
         Err(Errno::NOSYS)

@@ -112,8 +112,9 @@ impl Acl {
         &self.entries
     }
 
-    /// Reads either form: `identity_always` tells whether each entry has an identity.
+    /// Reads either form: `identity_always` says whether each entry has an identity.
     fn parse(bytes: &[u8], version: u32, identity_always: bool) -> Result<Self, AclProblem> {
+        // spec: acl
         let mut reader = Reader(bytes);
         reader.version(version)?;
         let mut entries = Vec::new();

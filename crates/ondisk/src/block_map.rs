@@ -47,6 +47,7 @@ pub fn limit(block_size: BlockSize) -> u64 {
 /// The path to a file block; `None` behind the reach of the map.
 #[must_use]
 pub fn path(block_size: BlockSize, block: FileBlock) -> Option<Path> {
+    // spec: indirect
     if block.0 < DIRECT {
         return Some(Path { root: block.0, slots: [0; 3], depth: 0 });
     }

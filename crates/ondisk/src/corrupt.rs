@@ -1,6 +1,6 @@
 //! What is wrong with the bytes of a volume, and where.
 //!
-//! Decoders return [`Corrupt`]; they never panic and never repair. Whoever reads a structure adds
+//! Decoders return [`Corrupt`]; they never panic and never repair. The reader of a structure adds
 //! the place it came from.
 
 use std::fmt;
@@ -26,7 +26,7 @@ pub enum Place {
     Directory(InodeNumber),
     /// The extended attributes of an inode.
     Xattrs(InodeNumber),
-    /// A metadata block whose role is told by the message.
+    /// A metadata block; the message names its role.
     Block(Block),
     /// The journal.
     Journal,

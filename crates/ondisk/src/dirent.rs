@@ -62,6 +62,7 @@ impl Layout {
     /// The length of an entry from its field. Lengths of 64 KiB do not fit 16 bits: with such blocks
     /// 65,535 and 0 mean a whole block, and the two low bits, else unused, are the highest.
     fn decode_len(self, raw: u16) -> usize {
+        // spec: dir
         let raw = usize::from(raw);
         match (self.is_widest(), raw) {
             (false, _) => raw,
@@ -229,6 +230,7 @@ fn space(block: &[u8], layout: Layout) -> usize {
 
 impl<'b> Entries<'b> {
     fn parse(&self) -> Result<Entry<'b>, EntryRule> {
+        // spec: dir: each rule that an entry can break has an error of its own.
         let rest = self.bytes.get(self.at..).unwrap_or_default();
         let Some((header, after)) = rest.split_first_chunk::<HEADER_LEN>() else {
             return Err(EntryRule::NoHeader);
@@ -284,7 +286,7 @@ impl<'b> Iterator for Entries<'b> {
 pub fn find<'b>(block: &'b [u8], layout: Layout, name: &[u8]) -> Result<Option<Entry<'b>>, BrokenEntry> {
     for entry in entries(block, layout) {
         let entry = entry?;
-        // Names in one directory often begin alike: the last byte tells most of them apart.
+        // Names in one directory often begin alike: the last byte rules most of them out.
         if entry.name.last() == name.last() && entry.name == name && entry.inode.is_some() {
             return Ok(Some(entry));
         }
@@ -374,8 +376,8 @@ pub fn retarget(
 }
 
 /// Fills a block with records, each as short as it can be, the last one covering the rest, and
-/// the tail behind them. The caller has seen to it that they fit [`Layout::leaf_space`]; those
-/// that do not are left out, which `false` tells.
+/// the tail behind them. The caller makes sure that they fit [`Layout::leaf_space`]; those that
+/// do not are left out, and the result is `false`.
 pub fn fill<'r>(block: &mut [u8], layout: Layout, records: impl IntoIterator<Item = Record<'r>>) -> bool {
     block.fill(0);
     let space = layout.leaf_space().min(block.len());
@@ -423,6 +425,7 @@ pub fn init_directory(block: &mut [u8], layout: Layout, own: InodeNumber, parent
 /// `system.data`; `.` is not stored.
 #[must_use]
 pub fn inline_parent(i_block: &[u8]) -> Option<InodeNumber> {
+    // spec: dir, inline
     i_block.first_chunk().and_then(|parent| InodeNumber::new(u32::from_le_bytes(*parent)))
 }
 

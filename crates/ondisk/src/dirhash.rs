@@ -19,7 +19,7 @@ pub enum HashVersion {
 
 impl HashVersion {
     /// From the number on disk; `None` for those that need a key or are not known. The unsigned
-    /// variants (3 to 5 inside the kernel) never stand on disk: a superblock flag tells them.
+    /// variants (3 to 5 inside the kernel) never stand on disk: a superblock flag selects them.
     #[must_use]
     pub fn from_raw(raw: u8) -> Option<Self> {
         match raw {
@@ -70,6 +70,7 @@ impl NameHasher {
     /// (four zero words mean the fixed default).
     #[must_use]
     pub fn new(version: HashVersion, unsigned: bool, seed: [u32; 4]) -> Self {
+        // spec: htree
         NameHasher { version, unsigned, seed: if seed == [0; 4] { DEFAULT_SEED } else { seed } }
     }
 

@@ -35,6 +35,7 @@ impl Extent {
     /// known of its neighbours. Missing bytes read as zeros.
     #[must_use]
     pub fn read(record: &[u8]) -> Self {
+        // spec: extent: lengths above 32,768 are unwritten.
         let stored = u32::from(u16_at(record, 4));
         let unwritten = stored > MAX_WRITTEN;
         Extent {
@@ -176,6 +177,7 @@ impl Node {
     /// # Errors
     /// The rule that is broken, in words that complete "extent node: ...".
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
+        // spec: extent
         let Head { magic, count, capacity: most, depth } = Head::read(bytes);
         if magic != EXTENT_MAGIC {
             return Err(format!("magic is {magic:#06x}, not {EXTENT_MAGIC:#06x}"));

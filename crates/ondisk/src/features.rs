@@ -268,12 +268,14 @@ impl Features {
     /// Features that keep this implementation from reading the volume at all.
     #[must_use]
     pub fn unreadable(&self) -> Incompat {
+        // spec: feat
         self.incompat.difference(READABLE_INCOMPAT)
     }
 
     /// Features that keep this implementation from writing a volume it can read.
     #[must_use]
     pub fn unwritable(&self) -> Features {
+        // spec: feat
         Features {
             compat: Compat::empty(),
             incompat: self.incompat.difference(WRITABLE_INCOMPAT),
@@ -332,7 +334,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_round_trip_and_unknown_bits_are_told() {
+    fn names_round_trip_and_unknown_bits_are_shown() {
         for feature in FEATURE_NAMES {
             assert_eq!(feature_by_name(feature.name), Some(feature.bit), "{}", feature.name);
         }

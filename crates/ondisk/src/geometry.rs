@@ -27,6 +27,7 @@ impl BackupRule {
     /// Whether the group holds a superblock, the primary included.
     #[must_use]
     pub fn has_superblock(self, group: Group) -> bool {
+        // spec: gd: descriptors are copied where superblocks are.
         match self {
             _ if group.0 == 0 => true,
             BackupRule::Every => true,
@@ -241,6 +242,7 @@ impl Geometry {
     /// The cluster that holds a block of the volume.
     #[must_use]
     pub fn cluster_of(&self, block: Block) -> Cluster {
+        // spec: bigalloc: maps count blocks, bitmaps clusters.
         Cluster(block.0.saturating_sub(u64::from(self.first_data_block)) >> self.cluster_log2)
     }
 
@@ -342,6 +344,7 @@ impl Geometry {
     /// second and last group of each meta group hold one.
     #[must_use]
     pub fn meta_descriptor_held_by(&self, group: Group) -> Option<(u32, Block)> {
+        // spec: gd
         let per_block = self.descriptors_per_block();
         let index = group.0 / per_block;
         let position = group.0 % per_block;

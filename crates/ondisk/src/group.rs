@@ -67,6 +67,7 @@ impl RawGroupDescriptor {
     /// Reads a descriptor of the volume's descriptor size (32 or more bytes).
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Self {
+        // spec: gd: what a short descriptor lacks reads as zero.
         let mut whole = [0; 64];
         let len = bytes.len().min(64);
         if let (Some(to), Some(from)) = (whole.get_mut(..len), bytes.get(..len)) {

@@ -106,6 +106,7 @@ impl Root {
     /// # Errors
     /// The rule that is broken.
     pub fn parse(block: &[u8], layout: Layout, large_dir: bool) -> Result<Self, BrokenIndex> {
+        // spec: htree
         let end = layout.encode_len(layout.block_size.bytes_usize() - DOTDOT);
         let dots = block.get(4..7) == Some(&[12, 0, 1])
             && block.get(DOTDOT + 4..DOTDOT + 6) == Some(&end)
@@ -172,6 +173,7 @@ impl<'b> Index<'b> {
     /// # Errors
     /// The rule that is broken.
     pub fn parse(block: &'b [u8], kind: Kind, layout: Layout) -> Result<Self, BrokenIndex> {
+        // spec: htree
         if kind == Kind::Node && !looks_like_node(block, layout) {
             return Err(BrokenIndex::NotCovered);
         }

@@ -226,6 +226,7 @@ impl Timestamp {
     /// From the 32-bit seconds and, where present, the extra word: two epoch bits that add
     /// multiples of 2^32 seconds, and thirty bits of nanoseconds.
     fn decode(low: u32, extra: Option<u32>) -> Self {
+        // spec: inode
         let signed = i64::from(low.cast_signed());
         let Some(extra) = extra else { return Timestamp { seconds: signed, nanoseconds: 0 } };
         let seconds = signed + (i64::from(extra & 3) << 32);
@@ -269,6 +270,7 @@ impl Inode {
     /// # Errors
     /// Fewer than 128 bytes, or an `i_extra_isize` that leaves the record or is not a multiple of 4.
     pub fn parse(number: InodeNumber, bytes: &[u8]) -> Result<Self, Corrupt> {
+        // spec: inode
         let inode = Inode { number, bytes: bytes.to_vec() };
         if bytes.len() < OLD_SIZE {
             return Err(Corrupt::new(Place::Inode(number), "record is shorter than 128 bytes"));
@@ -283,7 +285,7 @@ impl Inode {
         Ok(inode)
     }
 
-    /// Takes the bytes of a record without looking at them, for who judges them: the extra size may
+    /// Takes the bytes of a record without looking at them, for a checker: the extra size may
     /// leave the record, and extra fields read as far as both reach. Shorter records are filled with
     /// zeros to 128 bytes.
     #[must_use]
@@ -582,10 +584,11 @@ impl Inode {
 
     /// Whether this is a symbolic link whose target stands in `i_block`: every one of less than 60
     /// bytes, as long as neither extents nor inline data are in the way. The block count, by which
-    /// Linux judges on volumes without `ea_inode`, does not tell: it includes attribute blocks
+    /// Linux judges on volumes without `ea_inode`, is no evidence: it includes attribute blocks
     /// (clusters with `bigalloc`) and values in other inodes.
     #[must_use]
     pub fn is_fast_symlink(&self) -> bool {
+        // spec: symlink
         self.file_type() == Some(FileType::Symlink)
             && self.size() < I_BLOCK_LEN as u64
             && !self.flags().intersects(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA)

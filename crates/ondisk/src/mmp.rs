@@ -68,13 +68,14 @@ impl RawMmp {
     /// # Errors
     /// Too few bytes or a wrong magic.
     pub fn parse(place: Block, bytes: &[u8]) -> Result<Self, Corrupt> {
+        // spec: mmp
         match RawMmp::read_from_prefix(bytes) {
             Ok((raw, _)) if raw.mmp_magic.get() == MMP_MAGIC => Ok(raw),
             _ => Err(Corrupt::new(Place::Block(place), "is no block of multiple mount protection")),
         }
     }
 
-    /// Whether nobody uses the volume, as far as the block tells.
+    /// Whether nobody uses the volume, as far as the block says.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.mmp_seq.get() == MMP_CLEAN

@@ -32,6 +32,7 @@ pub fn write(seed: InodeSeed, place: Block, inodes: &[InodeNumber], bytes: &mut 
 /// # Errors
 /// A wrong magic or checksum.
 pub fn entries(seed: InodeSeed, place: Block, bytes: &[u8]) -> Result<Vec<InodeNumber>, Corrupt> {
+    // spec: orphan
     let bad = |problem: &str| Corrupt::new(Place::Block(place), format!("of the orphan file {problem}"));
     let tail = bytes.len().checked_sub(ORPHAN_TAIL_LEN).ok_or_else(|| bad("is too short"))?;
     let word =

@@ -221,6 +221,7 @@ const MOST_BLOCKS: usize = 1 << 20;
 /// # Errors
 /// The rule that is broken, in words that complete "quota file: ...".
 pub fn decode(kind: QuotaKind, file: &[u8]) -> Result<BTreeMap<u32, Usage>, String> {
+    // spec: quota
     let mut usage = BTreeMap::new();
     walk(kind, file, |raw| {
         let used = Usage { bytes: raw.dqb_curspace.get(), inodes: raw.dqb_curinodes.get() };

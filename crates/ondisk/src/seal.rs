@@ -123,6 +123,7 @@ impl Sealer {
 
     /// The checksum of a descriptor of `size` bytes, whose bytes behind 64 are `rest`.
     fn descriptor_checksum(&self, group: Group, raw: &RawGroupDescriptor, rest: &[u8]) -> Option<u16> {
+        // spec: gd
         let mut whole = [0; 64];
         raw.store(&mut whole);
         let number = group.0.to_le_bytes();
@@ -165,6 +166,7 @@ impl Sealer {
 
     /// The checksum of an inode record as (low half, high half if the record has room for it).
     fn inode_checksum(&self, inode: &Inode) -> Option<(u16, Option<u16>)> {
+        // spec: inode
         let InodeSeed(seed) = self.inode_seed(inode.number(), inode.generation());
         let bytes = inode.bytes();
         let has_high = inode.extra_size() >= 4;
@@ -203,6 +205,7 @@ impl Sealer {
 
     /// Checksum of an external attribute block, its own field (offset 16) read as zero.
     fn attribute_block_checksum(&self, block: Block, bytes: &[u8]) -> Option<u32> {
+        // spec: xattr
         let crc = crc32c(self.seed()?, &block.0.to_le_bytes());
         let crc = crc32c(crc32c(crc, bytes.get(..16)?), &[0; 4]);
         Some(crc32c(crc, bytes.get(20..)?))
@@ -225,11 +228,13 @@ impl Sealer {
     /// checksums.
     #[must_use]
     pub fn attribute_value_hash(&self, value: &[u8]) -> u32 {
+        // spec: ea-inode: the seed does not depend on metadata_csum.
         crc32c(self.value_seed, value)
     }
 
     /// Writes the checksum of a multiple-mount-protection block.
     pub fn seal_mmp(&self, bytes: &mut [u8]) {
+        // spec: mmp
         if let (Some(seed), Some(span)) = (self.seed(), bytes.get(..MMP_CHECKSUM_OFFSET)) {
             let right = crc32c(seed, span);
             put(bytes, MMP_CHECKSUM_OFFSET, right);
@@ -238,6 +243,7 @@ impl Sealer {
 }
 
 fn superblock_checksum(raw: &RawSuperblock) -> u32 {
+    // spec: sb: the seed is all ones, not that of the volume, which stands in these bytes.
     use zerocopy::IntoBytes;
     crc32c(!0, raw.as_bytes().get(..SUPERBLOCK_LEN - 4).unwrap_or_default())
 }
@@ -288,6 +294,7 @@ impl InodeSeed {
     /// Checksum of an index node whose entries begin with a count at `count_offset`: everything up
     /// to the last used entry, the tail's reserved word, and four zero bytes.
     fn index_node_checksum(self, bytes: &[u8], count_offset: usize) -> Option<(usize, u32)> {
+        // spec: htree
         let words = bytes.get(count_offset..count_offset + 4)?;
         let (limit, count) = match words {
             &[a, b, c, d] => (u16::from_le_bytes([a, b]), u16::from_le_bytes([c, d])),

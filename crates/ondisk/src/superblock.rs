@@ -174,6 +174,7 @@ impl RawSuperblock {
     /// # Errors
     /// Too few bytes, a wrong magic, or a revision over 1.
     pub fn parse(bytes: &[u8]) -> Result<Self, Corrupt> {
+        // spec: sb
         let Ok((raw, _)) = RawSuperblock::read_from_prefix(bytes) else {
             return Err(Corrupt::new(Place::Superblock, "the volume ends before it"));
         };
@@ -257,6 +258,7 @@ impl RawSuperblock {
     /// First inode that is not reserved.
     #[must_use]
     pub fn first_inode(&self) -> u32 {
+        // spec: sb: revision 0 has fixed values, whatever is stored.
         if self.s_rev_level.get() == 0 { 11 } else { self.s_first_ino.get() }
     }
 
@@ -269,6 +271,7 @@ impl RawSuperblock {
     /// The four seconds-since-1970 times with their fifth byte: written, mounted, made, checked.
     #[must_use]
     pub fn times(&self) -> SuperblockTimes {
+        // spec: sb: 40 bits, the fifth byte apart.
         let join = |low: U32, high: u8| join_u64(u32::from(high), low.get());
         SuperblockTimes {
             written: join(self.s_wtime, self.s_wtime_hi),

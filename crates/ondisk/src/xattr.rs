@@ -113,7 +113,7 @@ pub struct Entry<'a> {
     /// The value.
     pub value: Value<'a>,
     /// Hash of name and value as stored; zero (not computed) in inodes, where only values in inodes
-    /// of their own are hashed. Encoding computes the hash of values that are here anew.
+    /// of their own are hashed. Encoding computes the hash of all other values.
     pub hash: u32,
 }
 
@@ -141,6 +141,7 @@ impl<'a> Entry<'a> {
     /// 6.2 took the characters of names as signed on some machines, so both readings count.
     #[must_use]
     pub fn agrees_with_value_inode(&self, value_hash: u32) -> bool {
+        // spec: ea-inode
         let word = value_hash.to_le_bytes();
         let readings = [hash_name(self.name, u32::from), hash_name(self.name, sign_extended)];
         readings.into_iter().any(|name| hash_words(name, &word) == self.hash)
@@ -170,18 +171,21 @@ fn hash_words(seed: u32, value: &[u8]) -> u32 {
 /// Linux does on every machine since 6.2 and e2fsck accepts.
 #[must_use]
 pub fn entry_hash(name: &[u8], value: &[u8]) -> u32 {
+    // spec: xattr
     hash_words(hash_name(name, u32::from), value)
 }
 
 /// The same with characters taken as signed, as Linux before 6.2 did on some machines.
 #[must_use]
 pub fn entry_hash_signed(name: &[u8], value: &[u8]) -> u32 {
+    // spec: xattr: Linux before 6.2 on machines whose characters are signed.
     hash_words(hash_name(name, sign_extended), value)
 }
 
 /// Hash of a block (`h_hash`) from the hashes of its entries in order; zero marks a block that is
 /// not to be shared.
 fn block_hash(hashes: impl IntoIterator<Item = u32>) -> u32 {
+    // spec: xattr: zero means that the block is not to be shared.
     let mixed = hashes
         .into_iter()
         .try_fold(0_u32, |block, entry| if entry == 0 { None } else { Some(block.rotate_left(16) ^ entry) });
@@ -194,6 +198,7 @@ fn padded(len: usize) -> usize {
 
 /// Walks the entries of a region from `first` and checks every rule that reading relies on.
 fn decode<'a>(bytes: &'a [u8], first: usize, place: Place) -> Result<Vec<Entry<'a>>, Corrupt> {
+    // spec: xattr: entries grow up and end with four zero bytes.
     let bad =
         |at: usize, problem: &str| Corrupt::new(place, format!("attribute entry at byte {at}: {problem}"));
     let mut found = Vec::new();
@@ -213,7 +218,7 @@ fn decode<'a>(bytes: &'a [u8], first: usize, place: Place) -> Result<Vec<Entry<'
             return Err(bad(at, "the name contains a NUL byte"));
         }
         if name.is_empty() && raw.e_name_index == 0 {
-            // Without a value beside it, it could not be told from the end of the list.
+            // Without a value beside it, it would look like the end of the list.
             return Err(bad(at, "has neither an index nor a name"));
         }
         found.push((at, raw, name));

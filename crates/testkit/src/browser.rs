@@ -146,7 +146,7 @@ impl Browser {
     /// What the page has said on its console since the last call, errors and warnings only.
     ///
     /// # Panics
-    /// When the browser does not tell.
+    /// When the browser gives no answer.
     pub fn complaints(&self) -> Vec<String> {
         let log = self.command("se/log", &json!({ "type": "browser" }));
         let entries = log.as_array().into_iter().flatten();

@@ -36,7 +36,7 @@ pub struct Recipe {
     pub premises: &'static [Premise],
 }
 
-/// Who puts the files in.
+/// The tool that puts the files in.
 #[derive(Clone, Copy, Debug)]
 pub enum Maker {
     /// `mke2fs -d` of the modest odd tree.

@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 
-/// One file in so many has contents; the others are empty.
+/// One file in this many has contents; the others are empty.
 const WITH_CONTENTS: u64 = 4;
 
 /// Writes an archive of `files` files, spread evenly over `directories` directories, to `out`.

@@ -10,12 +10,12 @@ use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 use std::ffi::c_void;
 use std::ptr;
 
-/// Who sees what is written into a mapping.
+/// Whether writes into a mapping reach the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sharing {
-    /// Everybody: it is the file's.
+    /// Yes: everybody sees them.
     Shared,
-    /// Only the mapping itself.
+    /// No: only this mapping sees them.
     Private,
 }
 
@@ -45,7 +45,7 @@ impl Mapping {
         Ok(Self { base, len })
     }
 
-    /// A copy of `len` bytes at `at`. Pages behind the end of the file end the process (SIGBUS).
+    /// A copy of `len` bytes at `at`. Pages after the end of the file end the process (SIGBUS).
     ///
     /// # Panics
     /// When that is not inside the mapping.

@@ -1,6 +1,6 @@
 //! The odd tree: a source with every oddity that a directory or an archive may hold.
 //!
-//! Deterministic but for what the host decides (change times, inode numbers). What needs root (devices, owners, trusted attributes,
+//! Deterministic except for what the host decides (change times, inode numbers). What needs root (devices, owners, trusted attributes,
 //! capabilities) is left out without it.
 
 mod acl;
@@ -56,7 +56,7 @@ impl Options {
 /// Makes the tree in `root`, which must exist.
 ///
 /// # Panics
-/// When the host can't make a part of it, or does not keep what it was told (a premise).
+/// When the host can't make a part of it, or does not keep what was set (a premise).
 pub fn make(root: &Path, options: &Options) {
     names(root);
     contents(root, options);
@@ -319,7 +319,7 @@ fn set_time(path: &Path, seconds: i64, nanoseconds: i64) {
     let kept = must(fs::symlink_metadata(path), path);
     let kept =
         (std::os::unix::fs::MetadataExt::mtime(&kept), std::os::unix::fs::MetadataExt::mtime_nsec(&kept));
-    // A format with 128-byte inodes keeps 32 bits of seconds; who mounts one for this tree compares without times.
+    // A format with 128-byte inodes keeps 32 bits of seconds; comparisons on such a format leave out times.
     if kept != (seconds, nanoseconds) {
         eprintln!("{}: the host keeps {kept:?} of ({seconds}, {nanoseconds})", path.display());
     }

@@ -67,7 +67,7 @@ pub struct Entry {
     pub size: u64,
     /// Digest of the bytes, independent of how holes are stored; of a symlink, of its target.
     pub digest: u64,
-    /// Byte ranges that hold data, as the file system tells.
+    /// Byte ranges that hold data, as the file system reports them.
     pub data: Vec<Range<u64>>,
     /// Extended attributes.
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,

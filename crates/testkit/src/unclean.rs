@@ -81,8 +81,7 @@ impl Worked {
         Ok(Worked { image, mounted, random: Random(seed), made: 0 })
     }
 
-    /// So many random changes. What fails because of those before (a full volume, a name that is gone) is
-    /// passed over.
+    /// `steps` random changes. What fails because of earlier ones (a full volume, a name that is gone) is passed over.
     pub fn work(&mut self, steps: u64) {
         for _ in 0..steps {
             let _ = self.step();

@@ -1,4 +1,6 @@
-use super::{check, check_file};
+use super::modules::{Modules, Unit, without_tests};
+use super::rungs::Ladder;
+use super::{check, check_file, invariants, ladder, long_lists, slack};
 use std::path::Path;
 
 fn told(file: &str, text: &str) -> Vec<String> {
@@ -15,10 +17,15 @@ fn the_tree_is_tidy() {
 }
 
 #[test]
+fn the_bounds_are_tight() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let found = slack(root);
+    assert!(found.is_empty(), "\n{}", found.join("\n"));
+}
+
+#[test]
 fn each_rule_is_told() {
     let cases = [
-        ("crates/fs/src/map/mod.rs", "//! x\nuse crate::ops::verbs;\n", "calls up"),
-        ("crates/fs/src/cache.rs", "//! x\nfn f() { crate::txn::begin() }\n", "calls up"),
         ("crates/placement/src/engine.rs", "//! x\nuse ondisk::inode::Inode;\n", "units"),
         ("crates/ondisk/src/group.rs", "//! x\nuse placement::Engine;\n", "arrows"),
         ("crates/cli/src/ls.rs", "//! x\nfn f() { placement::x() }\n", "arrows"),
@@ -39,10 +46,8 @@ fn each_rule_is_told() {
 #[test]
 fn what_is_allowed_is_not_told() {
     let cases = [
-        ("crates/fs/src/ops/names.rs", "//! x\nuse crate::map::Map;\nuse placement::Engine;\n"),
-        ("crates/fs/src/dir/htree.rs", "//! x\nuse crate::file::File;\nuse crate::device::Device;\n"),
+        ("crates/fs/src/ops/names.rs", "//! x\nuse placement::Engine;\n"),
         ("crates/placement/src/engine.rs", "//! x\nuse ondisk::units::Block;\n"),
-        ("crates/fs/src/map.rs", "//! x\n// see crate::ops::names\n"),
         ("crates/fs/tests/all.rs", "use testkit::fsck::assert_clean;\n"),
         ("crates/cli/src/ls.rs", "//! x\nfn target_path() {}\n"),
         ("crates/cli/src/door/mod.rs", "//! x\nfn f() { FileDevice::new(file) }\n"),
@@ -50,4 +55,123 @@ fn what_is_allowed_is_not_told() {
     for (file, text) in cases {
         assert_eq!(told(file, text), Vec::<String>::new(), "{file}");
     }
+}
+
+const SMALL: Ladder = Ladder {
+    path: "crates/fs",
+    rungs: "
+        ops
+        file dir
+        map
+        cache txn
+        device
+    ",
+    knots: &[("cache txn", "they are one thing")],
+    long_lists: 0,
+};
+
+/// A crate with these files, tests left out.
+fn small(files: &[(&str, &str)]) -> Vec<Unit> {
+    let rest = ["ops", "file", "dir", "map", "cache", "txn", "device"].map(|name| format!("{name}/rest.rs"));
+    let rest = rest.iter().map(|name| Unit::new(name, name, ""));
+    without_tests(rest.chain(files.iter().map(|(name, text)| Unit::new(name, name, text))).collect())
+}
+
+/// What the ladder says of a crate with these files.
+fn climbs(files: &[(&str, &str)]) -> Vec<String> {
+    let mut found = Vec::new();
+    ladder::check(&SMALL, &Modules::of(&small(files)), &mut found);
+    found
+}
+
+#[test]
+fn each_way_to_climb_is_told() {
+    let cases = [
+        ("map/mod.rs", "//! x\nuse crate::ops::verbs;\n", "map/mod.rs:2: map calls up to ops"),
+        ("cache.rs", "//! x\nfn f() { crate::map::begin() }\n", "cache.rs:2: cache calls up to map"),
+        (
+            "cache.rs",
+            "use crate::{\n    device::{self, Device},\n    file::File as F,\n};\n",
+            "cache calls up to file",
+        ),
+        ("map/tree/leaf.rs", "use super::super::super::dir::Dir;\n", "map calls up to dir"),
+        ("map.rs", "use super::dir;\n", "map calls up to dir"),
+        ("map.rs", "fn f() -> &'static str { crate :: ops :: name() }\n", "map calls up to ops"),
+        ("file.rs", "use crate::dir::Dir;\n", "file calls across to dir"),
+        ("file.rs", "#[cfg(not(test))]\nuse crate::dir::Dir;\n", "file calls across to dir"),
+        ("new.rs", "//! x\n", "`new` has no rung"),
+    ];
+    for (file, text, expected) in cases {
+        let found = climbs(&[(file, text)]);
+        assert_eq!(found.len(), 1, "{file}: {found:?}");
+        assert!(found[0].contains(expected), "{found:?}");
+    }
+    // What the root re-exports is of the module that has it.
+    let root = ("lib.rs", "mod ops;\npub use ops::{verbs::Verb, Other as Name};\n");
+    let found = climbs(&[root, ("device.rs", "use crate::Verb;\n")]);
+    assert!(found.len() == 1 && found[0].contains("device calls up to ops"), "{found:?}");
+}
+
+#[test]
+fn no_climb_is_told_where_there_is_none() {
+    let cases = [
+        ("ops/names.rs", "use crate::{map::Map, cache};\nuse super::super::dir;\n"),
+        ("cache.rs", "use crate::txn::Txn;\n"),
+        ("map.rs", "// see crate::ops::names\n/* crate::ops */\nconst A: &str = \"crate::ops::x\";\n"),
+        ("map.rs", "const A: &[u8] = br#\"crate::ops::\"#;\nconst B: char = '\"';\n// crate::ops::x\"\n"),
+        ("map.rs", "fn f() {}\n#[cfg(test)]\nmod tests {\n    use crate::ops::Verb;\n}\n"),
+        ("map.rs", "#[cfg(all(test, not(shuttle)))]\nuse crate::ops::{Verb, Other};\n"),
+        ("map/mod.rs", "use super::map::Map;\nuse crate::device::x::<crate::device::Y>;\n"),
+    ];
+    for (file, text) in cases {
+        assert_eq!(climbs(&[(file, text)]), Vec::<String>::new(), "{file}: {text}");
+    }
+    let declared = ("map/mod.rs", "#[cfg(test)]\nmod trial;\n");
+    assert_eq!(climbs(&[declared, ("map/trial/odd.rs", "use crate::ops::Verb;\n")]), Vec::<String>::new());
+}
+
+#[test]
+fn circles_are_found_and_put_on_one_rung() {
+    let modules = Modules::of(&small(&[
+        ("ops.rs", "use crate::{file, dir};\n"),
+        ("file.rs", "use crate::map;\n"),
+        ("map.rs", "use crate::{dir, device};\n"),
+        ("dir.rs", "use crate::file;\n"),
+        ("cache.rs", "use crate::device;\n"),
+    ]));
+    assert_eq!(modules.knots(), [["dir", "file", "map"]]);
+    let rungs: Vec<String> = modules.rungs().iter().map(|rung| rung.join(" ")).collect();
+    assert_eq!(rungs, ["ops", "cache dir file map", "device txn"]);
+    let mut found = Vec::new();
+    ladder::slack(&SMALL, &modules, &mut found);
+    assert_eq!(found.len(), 2, "{found:?}");
+}
+
+#[test]
+fn long_lists_of_parameters_are_counted() {
+    let text = "fn five(&self, a: u8, b: [u8; 2], c: (u8, u8), d: Vec<(u8, u8)>,) {}
+fn six<F: Fn(u8, u8) -> u8>(
+    a: F, b: impl Fn(u8) -> Option<u8>, c: &'static str, d: u8, e: u8,
+    // not g: u8
+    f: HashMap<u8, u8>) {}
+struct S { f: fn(u8, u8, u8, u8, u8, u8) }
+#[cfg(test)]
+fn tests(a: u8, b: u8, c: u8, d: u8, e: u8, f: u8) {}
+";
+    assert_eq!(long_lists(&[Unit::new("a.rs", "a.rs", text)]), ["a.rs:2: six has 6"]);
+}
+
+#[test]
+fn invariants_and_citations_fit_each_other() {
+    let of = |document: &str, source: &str| {
+        let mut found = Vec::new();
+        invariants::check(document, &invariants::citations(source).collect(), &[], &mut found);
+        found
+    };
+    let document = "- **I901** a rule, see I902.\n- **I902** another\n";
+    assert_eq!(of(document, "// kept so (I901, I902)"), Vec::<String>::new());
+    let found = of(document, "let XI901 = I902; // I9012x");
+    assert!(found.len() == 1 && found[0].contains("no code cites I901"), "{found:?}");
+    let found = of(document, "// I901 I902 I903");
+    assert!(found.len() == 1 && found[0].contains("cites I903"), "{found:?}");
 }

@@ -37,7 +37,7 @@ pub struct Map<'a> {
     pub title: &'a str,
     /// Lines between cells and strips.
     pub notes: &'a [String],
-    /// How much of each cell is in use, as [`crate::level`] tells it.
+    /// How much of each cell is in use, as [`crate::level`] gives it.
     pub levels: &'a [u8],
     /// Where files lie.
     pub strips: &'a [Strip],
@@ -55,7 +55,7 @@ pub fn tenth(level: u8) -> usize {
     }
 }
 
-/// The end of a name that is too long, since the last part of a path tells most.
+/// The end of a name that is too long, since the last part of a path says most.
 fn tail(name: &str) -> String {
     let skip = name.chars().count().saturating_sub(LONGEST);
     if skip == 0 {

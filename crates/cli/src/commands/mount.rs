@@ -25,7 +25,7 @@ use crate::reading::OpenImage;
 use crate::text::Shown;
 
 /// Threads that serve. Most of them wait: for a device, for a commit that others share. With four, no more than
-/// four calls of fsync share one (measured: `docs/mount.md`).
+/// four calls of fsync share one (measured: `docs/mount-internals.md`).
 const THREADS: std::ops::RangeInclusive<usize> = 16..=32;
 
 /// Arguments of `plat mount`.

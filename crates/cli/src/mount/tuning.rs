@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, CWD, StatxFlags};
 const READ_AHEAD: u32 = 1024;
 
 /// By how much the threads come before others. Linux ran the thread behind a loop device at -20 for the same
-/// reason; -15 is as good here (`docs/mount.md`).
+/// reason; -15 is as good here (`docs/mount-internals.md`).
 const NICE: i32 = -15;
 
 /// Raises the priority of this thread and of those that it starts: whoever asks waits for them, and on a busy

@@ -2,7 +2,7 @@
 //! in every backup, so that a mounted volume can grow.
 //!
 //! Its double-indirect block lists the reserved blocks of the primary group, each at its own place
-//! in the descriptor table; each of those, used as an indirect block, lists its copies in the backups.
+//! in the descriptor table; each of those, used as an indirect block, lists its copies in the backups (spec: resize).
 
 use ondisk::geometry::Geometry;
 use ondisk::inode::Inode;

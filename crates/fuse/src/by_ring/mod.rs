@@ -34,7 +34,7 @@ const THREADS_MAX: usize = 32;
 const SHORT: usize = 24 << 10;
 /// Room for the answers to the others.
 const ANSWER: usize = 4096;
-/// How often a slot that the kernel refused to take back is offered anew.
+/// How often a slot that the kernel refused to take back is offered again.
 const TRIES: u32 = 8;
 
 /// Where the parts of a slot's header are.
@@ -57,7 +57,7 @@ fn count(ranges: &str) -> Option<u16> {
     })
 }
 
-/// Who waits where: for each thread the queues of its slots. Each queue has at least one slot.
+/// For each thread the queues of its slots. Each queue has at least one slot.
 fn plan(queues: u16, threads: usize) -> Vec<Vec<u16>> {
     let each = (threads / usize::from(queues)).max(1);
     let total = (usize::from(queues) * each).min(THREADS_MAX);
@@ -70,7 +70,7 @@ fn plan(queues: u16, threads: usize) -> Vec<Vec<u16>> {
     plan
 }
 
-/// Bytes that each slot of so many is given; a power of two.
+/// Bytes for each of `slots` slots; a power of two.
 fn payload(slots: usize) -> usize {
     let largest = usize::try_from(LARGEST).unwrap_or(LEAST);
     let share = MEMORY / slots.max(1);
@@ -111,7 +111,7 @@ pub(crate) fn serve(
     Ok(serving)
 }
 
-/// Starts the threads, and waits until each has its ring. They go on when they are told to.
+/// Starts the threads, and waits until each has its ring. They go on when their sender says so.
 fn waiting(
     serving: &mut Serving,
     device: &Device,
@@ -120,31 +120,31 @@ fn waiting(
     payload: usize,
 ) -> io::Result<Vec<Sender<()>>> {
     let mut begin = Vec::new();
-    let (tell, ready) = mpsc::channel();
+    let (report, ready) = mpsc::channel();
     let threads = plan.len();
     for (number, queues) in plan.into_iter().enumerate() {
         let (sender, go) = mpsc::channel();
         begin.push(sender);
-        let (device, dispatcher, tell) = (Arc::clone(device), dispatcher.clone(), tell.clone());
+        let (device, dispatcher, report) = (Arc::clone(device), dispatcher.clone(), report.clone());
         serving.spawn(&format!("ring-{number}"), move || {
             stay_at(&queues);
-            let (ring, told) = match Ring::new(Arc::clone(&device), &queues, payload) {
+            let (ring, result) = match Ring::new(Arc::clone(&device), &queues, payload) {
                 Ok(ring) => (Some(ring), Ok(())),
                 Err(error) => (None, Err(error)),
             };
-            // Whoever waits for it is gone when another thread could not be started.
-            let _ = tell.send(told);
-            drop(tell);
+            // The receiver is gone if another thread could not be started.
+            let _ = report.send(result);
+            drop(report);
             ring.map_or(Ok(()), |ring| Server::new(ring, device, dispatcher).run(&go))
         })?;
     }
-    drop(tell);
+    drop(report);
     let made: Vec<io::Result<()>> = ready.iter().take(threads).collect();
     made.into_iter().collect::<io::Result<()>>()?;
     Ok(begin)
 }
 
-/// Keeps this thread on the processor whose queue it serves: whoever asks there waits for the answer, and
+/// Keeps this thread on the processor whose queue it serves: the caller waits there for the answer, and
 /// handing over on one processor costs a fraction of waking another.
 fn stay_at(queues: &[u16]) {
     if let [queue] = queues

@@ -1,7 +1,7 @@
 //! An io_uring of one thread, with memory that the kernel puts requests into: the only place of this
-//! crate where the compiler has to be told what is safe.
+//! crate where the compiler can't prove what is safe.
 //!
-//! Owns: the mappings shared with the kernel, and at any time who may touch a slot's memory. Excludes what
+//! Owns: the mappings shared with the kernel, and at any time the side that may touch a slot's memory. Excludes what
 //! is in that memory. The rules that all of it rests on:
 //!
 //! - A slot is the kernel's from [`Ring::register`] or [`Ring::commit`] on, and ours from its completion
@@ -122,7 +122,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: it is this value's own mapping, and whoever drops it sees to it that neither the kernel
+        // SAFETY: it is this value's own mapping, and its owner drops it only when neither the kernel
         // nor a reference uses it any more.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
     }

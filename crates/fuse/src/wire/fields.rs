@@ -26,7 +26,7 @@ impl<'a> Fields<'a> {
         Ok(())
     }
 
-    /// So many bytes.
+    /// The next `count` bytes.
     pub(super) fn bytes(&mut self, count: u32) -> Result<&'a [u8], Malformed> {
         let count = usize::try_from(count).map_err(|_| Malformed)?;
         let (taken, rest) = self.0.split_at_checked(count).ok_or(Malformed)?;

@@ -46,7 +46,7 @@ pub(crate) struct Offer {
 impl Offer {
     pub(super) fn decode(mut fields: Fields<'_>) -> Result<Self, Malformed> {
         let (major, minor) = (fields.u32()?, fields.u32()?);
-        // Another major version has a layout of its own behind these two.
+        // Another major version has a layout of its own after these two.
         if major != MAJOR {
             return Ok(Offer { major, minor, read_ahead: 0, flags: 0 });
         }
@@ -89,10 +89,10 @@ pub(crate) struct Agreed {
     pub(crate) pages: u16,
 }
 
-/// What to answer to an offer. `ASYNC_DIO` (1 << 15) is left out: with it, the kernel does not drop its
-/// pages behind direct writes that are under way when the call returns, and goes on showing the old bytes.
-/// Of all else as much of what is wished for as the kernel knows, since each of it only
-/// saves requests; but for what it can't be without. `None`: this kernel can't be served.
+/// What to answer to an offer. `ASYNC_DIO` (1 << 15) is left out: with it, the kernel keeps its pages
+/// of bytes whose direct write is still in flight when the call returns, and shows the old bytes.
+/// Every other wish is granted if the kernel knows it, since each only saves requests, except the
+/// flags that serving needs. `None`: this kernel can't be served.
 pub(crate) fn agree(offer: &Offer, wish: &Wish) -> Option<Agreed> {
     use self::flag as is;
     if offer.major != MAJOR || offer.minor < MINOR_LEAST {

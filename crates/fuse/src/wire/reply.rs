@@ -5,9 +5,9 @@ use rustix::io::Errno;
 use super::OUT_HEADER_LEN;
 use crate::service::{Attributes, Entry, FileType, Listed, Statistics, Time};
 
-/// How long the kernel may keep what it was told, in seconds. Nobody else changes what is served, and
-/// each change goes through the kernel: for ever, in the largest round number that no kernel turns into
-/// less.
+/// How long the kernel may cache an answer, in seconds. Nobody else changes what is served, and each
+/// change goes through the kernel. So it may keep answers for ever: this is the largest round number
+/// that no kernel turns into less.
 const KEEP: u64 = 10 * 365 * 24 * 60 * 60;
 /// Bytes of an entry, and of the head of a name in a listing.
 const ENTRY_LEN: usize = 128;
@@ -59,7 +59,7 @@ impl<'a> Out<'a> {
     }
 }
 
-/// What is in front of an answer of so many bytes, or of an error.
+/// The header of an answer of `done` bytes, or of an error.
 pub(crate) fn out_header(unique: u64, done: Result<usize, Errno>) -> [u8; OUT_HEADER_LEN] {
     let mut header = [0; OUT_HEADER_LEN];
     let (len, error) = match done {
@@ -180,7 +180,7 @@ pub(crate) fn listing_entry(out: &mut Out<'_>, listed: &Listed<'_>, with_entries
     }
     match (&listed.entry, with_entries) {
         (Some(entry), true) => entry_reply(out, entry),
-        // The name of a node that can't be told of is a name still.
+        // A name is listed even if its node can't be described.
         (None, true) => out.zeros(ENTRY_LEN),
         (_, false) => {}
     }
@@ -232,7 +232,7 @@ pub(crate) fn control_reply(out: &mut Out<'_>, answer: &[u8]) {
     out.bytes(answer);
 }
 
-/// Tells the kernel to ask for the attributes of a node again: a message nobody asked for.
+/// A message that makes the kernel ask for the attributes of a node again; no request precedes it.
 pub(crate) fn invalidate_attributes(node: u64) -> [u8; OUT_HEADER_LEN + 24] {
     let mut message = [0; OUT_HEADER_LEN + 24];
     let mut out = Out::new(&mut message);

@@ -74,7 +74,7 @@ pub(crate) struct Header {
     pub(crate) unique: u64,
     /// What it is about.
     pub(crate) node: u64,
-    /// Who asks.
+    /// The caller.
     pub(crate) caller: Caller,
 }
 
@@ -96,12 +96,12 @@ impl Header {
 pub(crate) enum Body<'a> {
     /// In one piece.
     Whole(&'a [u8]),
-    /// The operation's own fields apart from the names and bytes behind them; `fixed` may be longer.
+    /// The operation's own fields apart from the names and bytes after them; `fixed` may be longer.
     Parted { fixed: &'a [u8], rest: &'a [u8] },
 }
 
 impl<'a> Body<'a> {
-    /// The operation's own fields, of which there are so many bytes, and what follows.
+    /// The operation's own fields, `len` bytes, and what follows.
     fn split(self, len: usize) -> Result<(Fields<'a>, Fields<'a>), Malformed> {
         let (fixed, rest) = match self {
             Body::Whole(bytes) => bytes.split_at_checked(len).ok_or(Malformed)?,
@@ -441,8 +441,8 @@ fn write(body: Body<'_>) -> Result<Request<'_>, Malformed> {
     let flags = WriteFlags {
         cached,
         drop_privileges: how & 4 != 0,
-        // Of a file that is open with O_SYNC or O_DSYNC. What comes from the kernel's pages is told
-        // with whatever flags one of the open files has, and is made stable by a request of its own.
+        // The file is open with O_SYNC or O_DSYNC. Writes from the kernel's pages carry the flags of any
+        // of the open files, and are made stable by a request of their own.
         sync: !cached && open_flags & 0o10_000 != 0,
     };
     Ok(Request::Write { offset, data: rest.bytes(size)?, flags })

@@ -81,7 +81,7 @@ pub enum Tag<'b> {
     },
     /// Begins the area.
     Head {
-        /// Features that whoever replays has to know; none exist.
+        /// Features that a replay has to know; none exist.
         features: u32,
         /// The transaction that the fast commits follow.
         transaction: u32,
@@ -99,6 +99,7 @@ fn le32(bytes: &[u8], at: usize) -> Option<u32> {
 impl<'b> Tag<'b> {
     /// Takes a value apart; `None` if it can't be one of its kind.
     fn parse(kind: u16, value: &'b [u8]) -> Option<Self> {
+        // spec: fc
         let named = |change| {
             let name = value.get(8..).filter(|name| (1..=255).contains(&name.len()))?;
             Some(Tag::Name { change, parent: le32(value, 0)?, inode: le32(value, 4)?, name })
@@ -188,10 +189,10 @@ impl Scan {
         self.counted
     }
 
-    /// Takes in the next block; breaks off where nothing behind can count.
+    /// Takes in the next block; breaks off where nothing after it can count.
     ///
     /// # Errors
-    /// Features that are unknown: all behind may mean anything.
+    /// Features that are unknown: everything after them may mean anything.
     pub fn block(&mut self, bytes: &[u8]) -> Result<ControlFlow<()>, Corrupt> {
         for found in tags(bytes) {
             let Some((tag, covered)) = found else { return Ok(ControlFlow::Break(())) };
@@ -203,6 +204,7 @@ impl Scan {
     }
 
     fn tag(&mut self, tag: Tag<'_>, covered: &[u8]) -> Result<ControlFlow<()>, Corrupt> {
+        // spec: fc: what no right tail follows does not count.
         self.seen += 1;
         match tag {
             Tag::Head { transaction, .. } if transaction != self.transaction => {
@@ -236,7 +238,7 @@ pub fn is_name(bytes: &[u8]) -> bool {
     Name::new(bytes).is_ok_and(|name| !name.is_dots())
 }
 
-/// Puts records together as Linux writes them; who tests replay needs them.
+/// Puts records together as Linux writes them, for tests of replay.
 #[derive(Clone, Debug)]
 pub struct Area {
     bytes: Vec<u8>,
@@ -245,7 +247,7 @@ pub struct Area {
 }
 
 impl Area {
-    /// An area of blocks of so many bytes, with its head.
+    /// An area of blocks of `block_len` bytes, with its head.
     #[must_use]
     pub fn new(transaction: u32, block_len: usize) -> Self {
         let mut area = Self::headless(block_len);

@@ -15,7 +15,7 @@ pub const HEADER_LEN: usize = 12;
 const TAIL_LEN: usize = 4;
 /// Bytes of a revocation before its numbers: the header and the count of bytes in use.
 const REVOKE_HEAD_LEN: usize = 16;
-/// Bytes of the UUID behind a tag that does not say that it is the same as before.
+/// Bytes of the UUID after a tag without the flag "same as before".
 const UUID_LEN: usize = 16;
 /// `h_chksum_type` of commits sealed by the first version: CRC-32, and its length.
 const CRC32_TYPE: [u8; 2] = [1, 4];
@@ -44,6 +44,7 @@ impl Header {
     /// The header of a block; `None` if it has none, and so belongs to no transaction.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
+        // spec: journal: a block with another magic ends the log.
         if be32(bytes, 0)? != JOURNAL_MAGIC {
             return None;
         }
@@ -313,6 +314,7 @@ impl LogFormat {
     /// its checksum is right for a block whose rest is zeros, as it was written (Linux 6.15).
     #[must_use]
     pub fn commit_is_right(&self, bytes: &[u8], crc: u32) -> bool {
+        // spec: journal
         let found = be32(bytes, COMMIT_CHECKSUM);
         if self.crc32 {
             let kind = bytes.get(COMMIT_TYPE..COMMIT_TYPE + 2);

@@ -200,6 +200,7 @@ impl RawJournalSuperblock {
     /// # Errors
     /// The rule that is broken, with the value found.
     pub fn parse(bytes: &[u8]) -> Result<Self, Corrupt> {
+        // spec: journal
         let Ok((raw, _)) = RawJournalSuperblock::read_from_prefix(bytes) else {
             return Err(bad("the journal ends before its superblock".to_owned()));
         };

@@ -34,8 +34,8 @@ fn gnu_tar_carries_all_but_sockets() {
     tool::run(extract.arg("-C").arg(&copy));
     let [source, copy] = [source, copy].map(|root| Snapshot::of(&root).unwrap());
     let rules = Rules { sockets: false, ..Rules::default() };
-    let mut told = differences(&source, &copy, &rules);
+    let mut found = differences(&source, &copy, &rules);
     // GNU tar writes each name of a fifo as a fifo of its own.
-    told.retain(|line| !line.starts_with("kinds/fifo"));
-    assert_eq!(told, Vec::<String>::new());
+    found.retain(|line| !line.starts_with("kinds/fifo"));
+    assert_eq!(found, Vec::<String>::new());
 }

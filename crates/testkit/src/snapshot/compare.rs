@@ -4,12 +4,12 @@ use super::{Entry, Rules, Snapshot};
 use std::fmt::Debug;
 use std::ops::Range;
 
-/// As many differences are told at most: the first ones say what is wrong.
-const TOLD: usize = 40;
+/// Most differences that are reported: the first ones say what is wrong.
+const REPORTED: usize = 40;
 
 /// The differences between the tree that was `expected` and the tree `found`, one per line of text.
 pub fn differences(expected: &Snapshot, found: &Snapshot, rules: &Rules) -> Vec<String> {
-    let mut told = Vec::new();
+    let mut report = Vec::new();
     let counted = |entry: &&Entry| rules.sockets || !entry.is_socket();
     for (path, entry) in &expected.entries {
         if !counted(&entry) {
@@ -17,18 +17,18 @@ pub fn differences(expected: &Snapshot, found: &Snapshot, rules: &Rules) -> Vec<
         }
         let shown = show(path);
         match found.entries.get(path) {
-            None => told.push(format!("{shown}: missing")),
-            Some(other) => compare(&shown, entry, other, rules, &mut told),
+            None => report.push(format!("{shown}: missing")),
+            Some(other) => compare(&shown, entry, other, rules, &mut report),
         }
     }
     for (path, entry) in &found.entries {
         let shown = show(path);
         if counted(&entry) && !expected.entries.contains_key(path) {
-            told.push(format!("{shown}: not expected"));
+            report.push(format!("{shown}: not expected"));
         }
-        check_directory_links(&shown, entry, &mut told);
+        check_directory_links(&shown, entry, &mut report);
     }
-    told
+    report
 }
 
 /// Asserts that the two trees are the same.
@@ -37,7 +37,7 @@ pub fn differences(expected: &Snapshot, found: &Snapshot, rules: &Rules) -> Vec<
 /// With the differences when they are not.
 pub fn assert_same(expected: &Snapshot, found: &Snapshot, rules: &Rules) {
     let all = differences(expected, found, rules);
-    let first: Vec<_> = all.iter().take(TOLD).map(String::as_str).collect();
+    let first: Vec<_> = all.iter().take(REPORTED).map(String::as_str).collect();
     assert!(all.is_empty(), "{} differences, the first of them:\n{}", all.len(), first.join("\n"));
 }
 
@@ -46,16 +46,16 @@ fn show(path: &[u8]) -> String {
 }
 
 /// A directory has two links, and one for each directory in it; or just one when there are too many to count (dir_nlink).
-fn check_directory_links(path: &str, entry: &Entry, told: &mut Vec<String>) {
+fn check_directory_links(path: &str, entry: &Entry, report: &mut Vec<String>) {
     if entry.is_directory() && entry.links != 1 && entry.links != entry.subdirectories + 2 {
-        told.push(format!("{path}: {} links with {} directories in it", entry.links, entry.subdirectories));
+        report.push(format!("{path}: {} links with {} directories in it", entry.links, entry.subdirectories));
     }
 }
 
-fn compare(path: &str, expected: &Entry, found: &Entry, rules: &Rules, told: &mut Vec<String>) {
+fn compare(path: &str, expected: &Entry, found: &Entry, rules: &Rules, report: &mut Vec<String>) {
     let mut differ = |what: &str, expected: &dyn Debug, found: &dyn Debug, same: bool| {
         if !same {
-            told.push(format!("{path}: {what}: expected {expected:?}, found {found:?}"));
+            report.push(format!("{path}: {what}: expected {expected:?}, found {found:?}"));
         }
     };
     let octal = |mode: u32| format!("{mode:o}");
@@ -82,16 +82,16 @@ fn compare(path: &str, expected: &Entry, found: &Entry, rules: &Rules, told: &mu
         differ("data ranges", &rounded[0], &rounded[1], rounded[0] == rounded[1]);
     }
     if rules.xattrs {
-        compare_xattrs(path, expected, found, told);
+        compare_xattrs(path, expected, found, report);
     }
 }
 
-fn compare_xattrs(path: &str, expected: &Entry, found: &Entry, told: &mut Vec<String>) {
+fn compare_xattrs(path: &str, expected: &Entry, found: &Entry, report: &mut Vec<String>) {
     for (name, value) in &expected.xattrs {
         let name_shown = show(name);
         match found.xattrs.get(name) {
-            None => told.push(format!("{path}: xattr {name_shown}: missing")),
-            Some(other) if other != value => told.push(format!(
+            None => report.push(format!("{path}: xattr {name_shown}: missing")),
+            Some(other) if other != value => report.push(format!(
                 "{path}: xattr {name_shown}: expected {:?}, found {:?}",
                 value.escape_ascii().to_string(),
                 other.escape_ascii().to_string()
@@ -100,7 +100,7 @@ fn compare_xattrs(path: &str, expected: &Entry, found: &Entry, told: &mut Vec<St
         }
     }
     for name in found.xattrs.keys().filter(|name| !expected.xattrs.contains_key(*name)) {
-        told.push(format!("{path}: xattr {}: not expected", show(name)));
+        report.push(format!("{path}: xattr {}: not expected", show(name)));
     }
 }
 

@@ -15,7 +15,7 @@ use std::path::Path;
 /// Bytes that are hashed at a time; a stretch of zeros of this size is not hashed, so that holes and zeros are the same.
 const PAGE: usize = 4096;
 
-/// A data range longer than this is a hole that the file system does not tell of (FUSE): reading it would take for ever.
+/// A data range longer than this is a hole that the file system does not report (FUSE): reading it would take for ever.
 const LONGEST_DATA: u64 = 64 << 30;
 
 /// Extended attributes that the host puts on files by itself.

@@ -51,8 +51,8 @@ fn each_change_is_told() {
         let before = Snapshot::of(scratch.path()).unwrap();
         change(scratch.path());
         let after = Snapshot::of(scratch.path()).unwrap();
-        let told = differences(&before, &after, &rules());
-        assert!(told.iter().any(|line| line.contains(word)), "{word}: {told:?}");
+        let found = differences(&before, &after, &rules());
+        assert!(found.iter().any(|line| line.contains(word)), "{word}: {found:?}");
     }
 }
 
