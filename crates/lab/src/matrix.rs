@@ -1,7 +1,7 @@
 //! `plat-lab matrix FILE`: every combination of what a file lists, on whole file systems in model time.
 //!
 //! The file says what varies and over which seeds; each combination of it is a cell (docs/lab.md). What can't
-//! be had together (soft updates of a volume that can't have them, clusters without extents) is told and left
+//! be had together (soft updates of a volume that can't have them, clusters without extents) is reported and left
 //! out. Tables give statistics over the seeds, and say where noise hides a difference.
 
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ use crate::system::{Library, Mounting, Named};
 use crate::table;
 use crate::workload::{Scale, Workload, in_model_time};
 
-/// What `plat-lab matrix` is told.
+/// Options of `plat-lab matrix`.
 #[derive(clap::Args)]
 pub(crate) struct MatrixOptions {
     /// The matrix, in TOML.
@@ -27,7 +27,7 @@ pub(crate) struct MatrixOptions {
     /// Appends what is found to this file; what an earlier run left there is not measured again.
     #[arg(long, value_name = "FILE")]
     results: Option<PathBuf>,
-    /// Cells at once; one for each processor if not told.
+    /// Cells at once; by default one for each processor.
     #[arg(long)]
     jobs: Option<usize>,
     /// Memory in MiB.

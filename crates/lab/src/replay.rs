@@ -156,7 +156,7 @@ impl Replay {
             Record::Refused(ask) => {
                 let before = self.gap(ask.name, ask.at, ask.at + u64::from(ask.want));
                 self.refused += u64::from(!self.allocate(ask));
-                // It was refused when it was recorded, and nobody will free it.
+                // It was refused when it was recorded: no later record frees it.
                 if let Some((at, count)) = before {
                     self.free(ask.name, at, u64::from(count));
                 }

@@ -1,5 +1,5 @@
 //! The file of results: JSON lines, only ever appended to, one value per line (docs/lab.md). Owns its shape, and what
-//! becomes of a run that was cut off; what the figures mean is left to who writes them and to the report.
+//! becomes of a run that was cut off; what the figures mean is left to their writers and to the report.
 
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::ser::{SerializeMap, Serializer};

@@ -64,7 +64,7 @@ impl Tree {
     }
 }
 
-/// The tree; with `part` above 1 only one port in so many.
+/// The tree; with `part` above 1 only every n-th port.
 pub(crate) fn ports(part: u32) -> Tree {
     let mut root = Tree::checked_out("ports", &[MAKEFILE]);
     for category in 0..CATEGORIES {

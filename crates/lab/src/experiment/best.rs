@@ -1,4 +1,4 @@
-//! In which figures the first system of a table is not the best: nobody reads a table of a thousand figures.
+//! In which figures the first system of a table is not the best: a table of a thousand figures is not read.
 
 use std::fmt::Write;
 

@@ -7,7 +7,7 @@
 use platfs::mkfs::FsType;
 use platfs::placement::BlockPolicyKind;
 
-use super::trial::{At, Case, Values, numbers, rate, seconds};
+use super::trial::{At, Case, Measured, Values, numbers, rate, seconds};
 use super::{Experiment, Kind, verdict};
 use crate::drive::Drive;
 use crate::jobs::Job;
@@ -85,11 +85,11 @@ fn asked(plan: &Plan, (name, policy, _): &(&str, BlockPolicyKind, bool)) -> bool
 }
 
 /// The cases of a system by its place, and what is measured of each.
-fn cases(at: usize, quick: bool) -> Vec<(Case, fn(&[Outcome]) -> Values)> {
+fn cases(at: usize, quick: bool) -> Vec<Measured> {
     let was = |figure: &'static str, published: &[Option<f64>]| -> Figures {
         published.get(at).copied().flatten().map(|was| (figure, was)).into_iter().collect()
     };
-    let mut cases: Vec<(Case, fn(&[Outcome]) -> Values)> = Vec::new();
+    let mut cases: Vec<Measured> = Vec::new();
     for (kilobytes, published) in CALLS {
         let (name, settings) =
             (format!("{CALLS_FOR} {kilobytes} kB"), numbers([("files", 1), ("size", kilobytes * 1_000)]));

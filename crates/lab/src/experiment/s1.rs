@@ -2,7 +2,7 @@
 //! no delayed allocation, and every request raised to 8 MiB.
 //!
 //! A volume is filled with large files, into which holes are punched: of 820 to 1,023 blocks of 4 KiB (95 %) or 1,024 to
-//! 2,000, with 850 to 1,199 between them, as in the scenario `criteria`; then it is mounted anew. Test 1 writes 40,000 files
+//! 2,000, with 850 to 1,199 between them, as in the experiment `criteria`; then it is mounted again. Test 1 writes 40,000 files
 //! of 64 KiB into one directory on 100 GiB, test 2 the same on 500 GiB; test 3 has every other client write in random places
 //! of its file and test 4 none, 5 GiB in all. Model time holds what calls and drive take, not the scanning under the
 //! lock of a group, which was the published cost and is counted by itself.
@@ -304,17 +304,17 @@ fn judge(cells: &[Cell]) -> Vec<Verdict> {
 #[derive(Default)]
 struct Judged {
     fails: bool,
-    told: Vec<String>,
+    details: Vec<String>,
 }
 
 impl Judged {
     fn note(&mut self, holds: bool, detail: String) {
         self.fails |= !holds;
-        self.told.push(if holds { detail } else { format!("NOT {detail}") });
+        self.details.push(if holds { detail } else { format!("NOT {detail}") });
     }
 
     fn verdict(self, text: &str) -> Verdict {
-        verdict(TABLE.name, text, !self.fails && !self.told.is_empty(), self.told.join("; "))
+        verdict(TABLE.name, text, !self.fails && !self.details.is_empty(), self.details.join("; "))
     }
 }
 

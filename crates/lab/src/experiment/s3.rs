@@ -140,7 +140,7 @@ fn judge(cells: &[Cell]) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
     for policy in POLICIES {
         for column in columns {
-            let mut told = Vec::new();
+            let mut details = Vec::new();
             let mut holds = true;
             let value = |case| mean(cells, case, policy.name(), column);
             let was = |case| published(cells, case, POLICIES[0].name(), column);
@@ -151,10 +151,10 @@ fn judge(cells: &[Cell]) -> Vec<Verdict> {
                     continue;
                 };
                 holds &= value <= was || value * first_was <= first * was;
-                told.push(format!("{case} {value:.4} of {first:.4} for {was:.4} of {first_was:.4}"));
+                details.push(format!("{case} {value:.4} of {first:.4} for {was:.4} of {first_was:.4}"));
             }
             let text = format!("{}: {column} fall with the cluster as published or better", policy.name());
-            verdicts.push(verdict(TABLE.name, text, holds, told.join("; ")));
+            verdicts.push(verdict(TABLE.name, text, holds, details.join("; ")));
         }
     }
     verdicts

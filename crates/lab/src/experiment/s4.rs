@@ -11,7 +11,7 @@
 use platfs::mkfs::FsType;
 use platfs::placement::{BlockPolicyKind, DirectoryPolicyKind};
 
-use super::trial::{At, Case, Values, numbers, rate};
+use super::trial::{At, Case, Measured, Values, numbers, rate};
 use super::{Experiment, Kind, verdict};
 use crate::drive::Drive;
 use crate::jobs::Job;
@@ -97,8 +97,8 @@ fn mounting((_, policy, own, directories, names): Row, plan: &Plan) -> Result<Mo
 }
 
 /// The cases of a system by its place, and what is measured of each.
-fn cases(place: usize, quick: bool) -> Vec<(Case, fn(&[Outcome]) -> Values)> {
-    let mut cases: Vec<(Case, fn(&[Outcome]) -> Values)> = Vec::new();
+fn cases(place: usize, quick: bool) -> Vec<Measured> {
+    let mut cases: Vec<Measured> = Vec::new();
     for (clients, rounds, was) in DBENCH {
         let rounds = if quick { 2 } else { rounds };
         let case = Case {

@@ -14,6 +14,9 @@ use crate::workload::{Outcome, Scale, Workload, in_model_time};
 /// Figures by name.
 pub(super) type Values = Vec<(&'static str, f64)>;
 
+/// A case on the library, and what is measured of all its phases.
+pub(super) type Measured = (Case, fn(&[Outcome]) -> Values);
+
 /// What is done in a cell, and what was published of it.
 #[derive(Clone, Default)]
 pub(super) struct Case {

@@ -21,7 +21,7 @@ use crate::workload::in_real_time;
 
 const TABLE: &str = "mb_stats";
 
-/// What `plat-lab peers mbstats` is told.
+/// Options of `plat-lab peers mbstats`.
 #[derive(clap::Args)]
 pub(super) struct MbstatsOptions {
     /// Size of the volume in GiB; it is sparse.
@@ -98,7 +98,7 @@ type Counts = BTreeMap<String, u64>;
 /// Runs every case on both and prints the counters side by side.
 ///
 /// # Errors
-/// The first that failed. That the kernel can't be asked is no error, but told.
+/// The first that failed. That the kernel can't be asked is no error; it is reported.
 pub(super) fn run(options: &MbstatsOptions) -> Result<(), String> {
     let results = options.results.as_deref().map(Results::append).transpose()?;
     let keep = |record: Record| results.as_ref().map_or(Ok(()), |results| results.add(record));

@@ -266,7 +266,7 @@ impl Text {
         self.put(&(row + "</tr>"));
     }
 
-    /// Everything, for who wants to know exactly.
+    /// Every figure of the table.
     fn all_figures(&mut self, digest: &Digest, table: &Table) {
         let text = statistics(digest, table);
         if text.is_empty() {

@@ -121,7 +121,7 @@ fn time(now: u64) -> Timestamp {
     Timestamp { seconds, nanoseconds: u32::try_from(now % 1_000_000_000).unwrap_or(0) }
 }
 
-/// What is around a volume: who keeps the time, and what is told of files.
+/// What is around a volume: it keeps the time, and learns what happens to files.
 pub(crate) trait Host: Send + Sync {
     /// The time for the volume.
     fn time(&self) -> Timestamp;
@@ -558,7 +558,7 @@ impl<H: Host> Program<'_, H> {
             Op::Rename(from, to) => {
                 let ((from, name), (to, new_name)) = (library.place(from)?, library.place(to)?);
                 volume.rename(from, name, to, new_name, Replace::Yes)?;
-                // Paths below a renamed directory are looked up anew.
+                // Paths below a renamed directory are looked up again.
                 lock(&library.directories).clear();
             }
             Op::Link(from, to) => {

@@ -25,7 +25,7 @@ pub(crate) type Slot = u32;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
     MakeDirectory(Name),
-    /// Opens a file, made anew and empty where `create` says so.
+    /// Opens a file; with `create` it is made, or emptied.
     Open {
         slot: Slot,
         path: Name,
@@ -152,7 +152,7 @@ impl Phase {
         Phase { name: name.into(), clients, limit: None }
     }
 
-    /// No call is begun after so many nanoseconds.
+    /// No call is begun after `limit` nanoseconds.
     pub(crate) fn within(self, limit: u64) -> Self {
         Phase { limit: Some(limit), ..self }
     }

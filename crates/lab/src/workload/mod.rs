@@ -168,7 +168,7 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     },
     Workload {
         name: "replay",
-        summary: "what programs did, as strace told it",
+        summary: "what programs did, as strace recorded it",
         settings: replay::SETTINGS,
         phases: replay::phases,
     },
