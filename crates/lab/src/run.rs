@@ -131,6 +131,7 @@ fn run_one(
     (results, earlier): (Option<&Results>, &[Record]),
 ) -> Result<bool, String> {
     let keep = |found: &[Record]| {
+        // Most policies have no criteria; lines of zeros would only lengthen the file.
         let worth = found.iter().filter(|record| match record {
             Record::Criteria(criteria) => criteria.has_hits(),
             _ => true,

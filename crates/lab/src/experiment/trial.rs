@@ -127,6 +127,7 @@ impl Case {
         let run = move |key: &Key| {
             let alone = make()?;
             let mut found = run_on_engine(&alone, (workload.phases)(&scale)?, samples > 0, key)?;
+            // Counters first: what settling does is not the workload's.
             found.push(counted(key, &alone).into());
             alone.engine().settle();
             let figures = measure(&alone).into_iter().collect();

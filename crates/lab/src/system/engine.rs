@@ -360,9 +360,11 @@ impl Program<'_> {
             Op::Reserve { slot, offset, len } => {
                 let writing = if *len < LITTLE { Writing::Growing } else { Writing::Whole };
                 self.reach(held, *slot, offset.saturating_add(*len), writing)?;
+                // It takes its clusters in the call, also where writes wait for the close.
                 alone.place_waiting(held, self.key(*slot)?);
             }
             Op::Truncate { slot, len } => alone.cut(held, self.key(*slot)?, len.div_ceil(alone.cluster)),
+            // Runs have no place in the file of their own: a hole would shift what lies behind it.
             Op::Punch { .. } => return Err("an engine alone has no holes".into()),
             Op::Sync { slot, .. } => _ = alone.place_waiting(held, self.key(*slot)?),
             Op::SyncAll => {
@@ -372,6 +374,7 @@ impl Program<'_> {
             Op::Close(slot) => self.close(held, *slot)?,
             Op::Remove(path) | Op::RemoveDirectory(path) => alone.forget(held, path)?,
             Op::Rename(from, to) => {
+                // The file that had the new name loses it.
                 if from != to && held.names.contains_key(to) {
                     alone.forget(held, to)?;
                 }
