@@ -11,6 +11,7 @@ use ondisk::units::InodeNumber;
 use platfs::{Error, OpenOptions, Volume, Walk};
 
 use crate::console::{Console, Failure};
+use crate::door;
 use crate::image;
 use crate::reading::{OpenImage, no_superblock};
 use crate::text::Shown;
@@ -99,7 +100,7 @@ pub fn change_towards(
 
 fn open(name: &OsStr) -> Result<OpenImage, Failure> {
     let shown = image::shown(name).to_string();
-    let device = image::open_write(name).map_err(|error| Failure::about(&shown, error))?;
+    let device = door::open_write(name).map_err(|error| Failure::about(&shown, error))?;
     let now = now();
     let seed = now.seconds.cast_unsigned().rotate_left(32) ^ u64::from(now.nanoseconds);
     // A journal on another device can't be written; without it the image is marked until it is in order again.

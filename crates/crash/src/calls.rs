@@ -149,8 +149,8 @@ impl<'v> Caller<'v> {
     }
 
     /// A sync of one file promises all that was changed before, but for bytes of others that wait.
-    pub(crate) fn fsync(&mut self, id: u32, data_only: bool) {
-        self.volume.sync_inode(self.inodes[&id], data_only).unwrap();
+    pub(crate) fn fsync(&mut self, id: u32) {
+        self.volume.sync_inode(self.inodes[&id]).unwrap();
         if self.delayed { self.promised_of(id) } else { self.promised() }
     }
 

@@ -145,7 +145,7 @@ impl Chooser<'_, '_> {
             }
             24 if self.caller.model.files[&id].attribute.is_some() => self.caller.remove_attribute(id),
             25 | 26 => self.caller.hold(id),
-            27 => self.caller.fsync(id, self.random.one_in(2)),
+            27 => self.caller.fsync(id),
             28 => self.caller.sync(),
             _ => {}
         }

@@ -34,6 +34,8 @@ fn each_rule_is_told() {
         ("crates/cli/src/ls.rs", "//! x\nfn get_block() {}\n", "getter"),
         ("crates/cli/src/ls.rs", "use std::io;\n", "//!"),
         ("crates/cli/src/ls.rs", "//! x\nfn f() { FileDevice::new(file) }\n", "open_write"),
+        ("crates/cli/src/ls.rs", "//! x\nfn f() { builder.overwrite(true) }\n", "build_file"),
+        ("crates/image/src/ls.rs", "//! x\nfn f() { FileDevice::new(file) }\n", "open_write"),
         ("crates/cli/src/ls.rs", &format!("//! x\n{}", "\n".repeat(1000)), "lines"),
     ];
     for (file, text, expected) in cases {

@@ -103,6 +103,14 @@ enum Mode {
     Ask,
 }
 
+/// How a check ended.
+struct Ending {
+    /// The exit code.
+    code: u8,
+    /// Something was written.
+    written: bool,
+}
+
 /// An image, open for a check.
 struct Held {
     name: String,
@@ -218,7 +226,7 @@ impl Check {
                 }
             };
         }
-        let opened = image::open_write(&image).map_err(|error| error.to_string());
+        let opened = door::open_write(&image).map_err(|error| error.to_string());
         let opened = opened.map(|device| Held { name: name.clone(), device, mode, _lock: None });
         match opened {
             Err(why) if mode == Mode::Ask => {
@@ -321,7 +329,7 @@ impl Check {
             () if written && made.left == 0 => fsck::REPAIRED,
             () => fsck::UNSOUND,
         };
-        told = told.and_then(|()| self.end(console, held, &made, code, written));
+        told = told.and_then(|()| self.end(console, held, &made, Ending { code, written }));
         match told {
             // What was to be done is done; that nobody reads of it changes nothing about the volume.
             Ok(()) | Err(Failure::OutputClosed) => Ok(code),
@@ -372,8 +380,7 @@ impl Check {
         console: &mut Console<'_>,
         held: &Held,
         made: &Made,
-        code: u8,
-        written: bool,
+        Ending { code, written }: Ending,
     ) -> Result<(), Failure> {
         let (name, findings, summary) = (&held.name, &made.findings, &made.outcome.summary);
         if self.json {
@@ -425,7 +432,7 @@ impl Check {
     fn bring_back(&self, console: &mut Console<'_>, path: &std::path::Path) -> Result<u8, Failure> {
         let (name, image) = (self.name(), self.image.clone().unwrap_or_default());
         let failed = |what: String| Failure::about(&name, what);
-        let device = image::open_write(&image).map_err(|error| Failure::about(&name, error))?;
+        let device = door::open_write(&image).map_err(|error| Failure::about(&name, error))?;
         let shown = Shown(path.as_os_str().as_encoded_bytes()).to_string();
         let written = undo::restore(path, &*device).map_err(|why| failed(format!("{shown}: {why}")))?;
         if !self.json {

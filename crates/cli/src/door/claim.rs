@@ -17,8 +17,8 @@ use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 
 use super::ground::{self, Ground, Layer, Node};
-use super::users::{self, User};
-use crate::image::ImageError;
+use super::users;
+use crate::image::{ImageError, User};
 
 /// How a range is locked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

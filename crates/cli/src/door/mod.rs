@@ -7,6 +7,7 @@
 //! | `mounts` | the kernel's table of mounts |
 //! | `users` | what the kernel does with those bytes, and how that is said |
 //! | `claim` | the locks |
+//! | [`output`] | new files that take the place of others |
 //!
 //! [`Alone`] is for changing an image in place, [`share`] for reading one that must not change meanwhile,
 //! [`replace`] for a file that takes the name of another, [`writer_of`] tells readers that somebody writes.
@@ -16,6 +17,7 @@
 mod claim;
 mod ground;
 mod mounts;
+pub mod output;
 mod users;
 
 use std::ffi::OsStr;
@@ -27,12 +29,12 @@ use std::sync::Arc;
 
 use platfs::device::{Device, FileDevice, Window};
 
-use crate::image::{ImageError, ImageSpec, Part, open_file};
+use crate::image::{ImageError, ImageSpec, Part, User, open_file};
 use claim::Kind;
 use ground::Ground;
 pub use mounts::mounted_on;
+pub use output::build_file;
 use users::Purpose;
-pub use users::User;
 
 /// A file or block device that is open, and which bytes of it are meant.
 struct Found {
@@ -156,6 +158,15 @@ impl Alone {
         };
         Ok(Arc::new(Kept { _held: held, inner }))
     }
+}
+
+/// Opens an existing image, or a part of one, to be written in place; others are kept off as long as the
+/// device lives.
+///
+/// # Errors
+/// See [`ImageError`].
+pub fn open_write(name: &OsStr) -> Result<Arc<dyn Device>, ImageError> {
+    Ok(Alone::open(name)?.into_device()?)
 }
 
 /// A device whose users are kept off while it lives.

@@ -66,16 +66,16 @@ fn open_to_write(name: &OsStr, options: &MountOptions) -> Result<Volume, NotWrit
     if options.noload {
         return Err(NotWritten::Else("`noload` is for reading".into()));
     }
-    let device = image::open_write(name).map_err(|error| match error {
+    let device = door::open_write(name).map_err(|error| match error {
         ImageError::InUse(_) => NotWritten::InUse(error),
         error => NotWritten::Else(error.to_string()),
     })?;
     let now = writing::now();
     let seed = now.seconds.cast_unsigned().rotate_left(32) ^ u64::from(now.nanoseconds);
-    let delay = if options.delay { OpenOptions::delay_with(memory()) } else { 0 };
+    let delay = if options.delay { OpenOptions::suggested_delay(memory()) } else { 0 };
     let mut how = OpenOptions::new().write(true).now(now).seed(seed).ordering(order(&*device, options));
     // The kernel sends no request when a file is closed: it was told that opening one needs none.
-    how = how.closes_untold(true).delay(delay).discard(options.discard).data(options.data);
+    how = how.expect_closes(false).delay(delay).discard(options.discard).data(options.data);
     if let Some(policy) = options.policy {
         how = how.policy(policy);
     }

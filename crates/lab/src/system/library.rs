@@ -254,7 +254,7 @@ impl Library {
     pub(crate) fn remount(self, mounting: &Mounting) -> Result<Library, String> {
         let device = self.close()?;
         let now = device.now();
-        let library = Self::open(device, mounting)?;
+        let mut library = Self::open(device, mounting)?;
         *lock(&library.due) = now + EVERY;
         library.volume.set_now(time(now));
         Ok(library)
@@ -284,7 +284,7 @@ impl Library {
             return Ok(());
         }
         self.device.set_now(now);
-        self.volume.write_back_ahead(Duration::ZERO).map_err(|error| error.to_string())?;
+        self.volume.at_time(time(now)).write_back_ahead(Duration::ZERO).map_err(|error| error.to_string())?;
         *busy = self.device.now();
         Ok(())
     }
@@ -309,19 +309,19 @@ impl Modelled for Library {
         let mut due = lock(&self.due);
         while *due <= until {
             self.device.set_now(*due);
-            self.volume.set_now(time(*due));
+            let volume = self.volume.at_time(time(*due));
             let mut before = time(*due);
             before.seconds -= i64::try_from(OLD).unwrap_or(0);
-            self.volume.write_back(Some(before)).map_err(|error| error.to_string())?;
+            volume.write_back(Some(before)).map_err(|error| error.to_string())?;
             let all_old = (*due / EVERY).is_multiple_of(OLD * 1_000_000_000 / EVERY);
             if self.ordered || all_old {
                 self.device.write_back(None);
             }
-            if self.volume.keeps_order() {
-                self.volume.commit().map_err(|error| error.to_string())?;
+            if volume.keeps_order() {
+                volume.commit().map_err(|error| error.to_string())?;
             } else if all_old {
                 // Metadata that nothing orders waits as long as bytes of files do.
-                self.volume.sync().map_err(|error| error.to_string())?;
+                volume.sync().map_err(|error| error.to_string())?;
             }
             if all_old {
                 self.device.let_go();
@@ -390,7 +390,7 @@ impl<H: Host> Library<H> {
 impl<H: Host> System for Library<H> {
     fn client(&self) -> Box<dyn Client + '_> {
         let piece = usize::try_from(PIECE).unwrap_or(0);
-        Box::new(Program { library: self, open: Vec::new(), bytes: vec![0; piece] })
+        Box::new(Program { library: self, now: self.volume.now(), open: Vec::new(), bytes: vec![0; piece] })
     }
 }
 
@@ -405,11 +405,18 @@ struct Opened {
 
 struct Program<'l, H: Host> {
     library: &'l Library<H>,
+    /// When the current call began: all that it changes gets this time.
+    now: Timestamp,
     open: Vec<Option<Opened>>,
     bytes: Vec<u8>,
 }
 
 impl<H: Host> Program<'_, H> {
+    /// The volume at the time of the current call.
+    fn volume(&self) -> Volume {
+        self.library.volume.at_time(self.now)
+    }
+
     fn file(&mut self, slot: Slot) -> platfs::Result<&mut Opened> {
         let file = self.open.get_mut(slot as usize).and_then(Option::as_mut);
         file.ok_or_else(|| platfs::Error::Invalid("no file is open in this slot".into()))
@@ -417,12 +424,12 @@ impl<H: Host> Program<'_, H> {
 
     fn close(&mut self, slot: Slot) {
         if let Some(opened) = self.open.get_mut(slot as usize).and_then(Option::take) {
-            self.library.volume.release(opened.number, 1);
+            self.volume().release(opened.number, 1);
         }
     }
 
     fn open(&mut self, slot: Slot, path: &str, create: bool) -> platfs::Result<()> {
-        let volume = &self.library.volume;
+        let volume = &self.volume();
         let (directory, name) = self.library.place(path)?;
         let number = match volume.lookup(directory, name) {
             Ok(number) => {
@@ -453,7 +460,7 @@ impl<H: Host> Program<'_, H> {
             self.bytes[..step].fill(0);
             let file = (self.library.delay == 0).then_some((u64::from(number.0.get()), at));
             self.library.device.writing(file);
-            let done = self.library.volume.write_at(number, at, &self.bytes[..step], WriteOptions::default());
+            let done = self.volume().write_at(number, at, &self.bytes[..step], WriteOptions::default());
             self.library.device.writing(None);
             done?;
         }
@@ -478,7 +485,7 @@ impl<H: Host> Program<'_, H> {
             offset + len
         };
         for (at, step) in pieces(offset, end - offset, PIECE) {
-            if self.library.volume.read_at(number, at, &mut self.bytes[..step])? < step {
+            if self.volume().read_at(number, at, &mut self.bytes[..step])? < step {
                 break;
             }
         }
@@ -488,7 +495,7 @@ impl<H: Host> Program<'_, H> {
     /// Delayed bytes go with those of a write, all of them.
     fn direct(&mut self, slot: Slot, offset: u64, len: u64, write: bool) -> platfs::Result<u64> {
         let number = self.file(slot)?.number;
-        let volume = &self.library.volume;
+        let volume = &self.volume();
         if write {
             self.bytes.fill(0);
         }
@@ -507,16 +514,16 @@ impl<H: Host> Program<'_, H> {
     }
 
     fn commit_names(&self) -> platfs::Result<()> {
-        let Library { device, volume, names, .. } = self.library;
+        let Library { device, names, .. } = self.library;
         device.hold(*names == Names::Buffered);
-        let done = volume.commit();
+        let done = self.volume().commit();
         device.hold(false);
         done
     }
 
     fn call(&mut self, op: &Op) -> platfs::Result<u64> {
         let library = self.library;
-        let volume = &library.volume;
+        let volume = &self.volume();
         library.device.call(copied(op));
         match op {
             Op::MakeDirectory(path) => {
@@ -528,11 +535,11 @@ impl<H: Host> Program<'_, H> {
             Op::Write { slot, offset, len } => return self.write(*slot, *offset, *len),
             Op::Read { slot, offset, len } => return self.read(*slot, *offset, *len),
             Op::Direct { slot, offset, len, write } => return self.direct(*slot, *offset, *len, *write),
-            Op::Sync { slot, data_only } => {
+            Op::Sync { slot, .. } => {
                 let number = self.file(*slot)?.number;
                 // What the commit holds of other files goes with it, where bytes go before commits.
                 library.device.write_back((!library.ordered).then_some(u64::from(number.0.get())));
-                volume.sync_inode(number, *data_only)?;
+                volume.sync_inode(number)?;
             }
             Op::Truncate { slot, len } => volume.truncate(self.file(*slot)?.number, *len)?,
             Op::Reserve { slot, offset, len } => {
@@ -613,7 +620,7 @@ fn new(kind: Kind<'_>) -> NewInode<'_> {
 
 impl<H: Host> Client for Program<'_, H> {
     fn perform(&mut self, op: &Op) -> Result<u64, String> {
-        self.library.volume.set_now(self.library.device.time());
+        self.now = self.library.device.time();
         let done = self.call(op);
         let named = op.changes_names() && self.library.names != Names::Wait;
         let done = done.and_then(|bytes| if named { self.commit_names().map(|()| bytes) } else { Ok(bytes) });

@@ -14,8 +14,8 @@ use clap::{Args, ValueEnum};
 use serde_json::{Map as Object, Value, json};
 
 use super::json as output;
-use crate::build::output::Output;
 use crate::console::{Console, Failure};
+use crate::door::output::Output;
 use crate::reading::OpenImage;
 use crate::text::{Shown, put_bytes};
 use chart::svg::map::{Map as Drawing, Strip};

@@ -139,8 +139,7 @@ impl Tree {
         let now = super::now();
         let due = facts.is_none_or(|facts| self.terms.access_times.due(&facts.times, facts.flags, now));
         if due {
-            self.volume.set_now(now);
-            let _ = self.volume.note_access(number, self.terms.access_times);
+            let _ = self.volume.at_time(now).note_access(number, self.terms.access_times);
         }
     }
 
