@@ -58,8 +58,16 @@ const BASELINES: [BlockPolicyKind; 6] = [
     BlockPolicyKind::Mballoc,
 ];
 
-/// A volume: its groups, tunables, and how files are written.
-type Volume = (u32, &'static [(&'static str, u32)], Writing);
+/// A volume, and what is measured of it.
+#[derive(Clone, Copy)]
+struct Volume {
+    groups: u32,
+    tunables: &'static [(&'static str, u32)],
+    writing: Writing,
+    measure: fn(&EngineAlone) -> Values,
+}
+
+const PLAIN: Volume = Volume { groups: 64, tunables: &[], writing: Writing::Growing, measure: figures };
 
 /// A case under each of some policies and each seed.
 fn each_policy(
@@ -67,15 +75,15 @@ fn each_policy(
     plan: &Plan,
     policies: &[BlockPolicyKind],
     case: &Case,
-    (groups, own, writing): Volume,
+    volume: Volume,
 ) -> Result<Vec<Job>, String> {
     let mut jobs = Vec::new();
     for policy in plan.policies(policies).into_iter().filter(|_| plan.wants(&case.name)) {
         for seed in plan.seeds(1) {
             let at = At { table: experiment.name, system: policy.name(), seed, plan };
             let plan = plan.clone();
-            let make = move || plan.volume(groups, policy, own, writing);
-            jobs.push(case.clone().on_engine(at, make, figures)?);
+            let make = move || plan.volume(volume.groups, policy, volume.tunables, volume.writing);
+            jobs.push(case.clone().on_engine(at, make, volume.measure)?);
         }
     }
     Ok(jobs)
@@ -92,7 +100,8 @@ fn files_in_turns(experiment: &Experiment, plan: &Plan, cases: &[Files]) -> Resu
             let settings = numbers([("files", *files), ("size", blocks * 4096)]);
             let (name, weight) = (format!("{name} {how}"), files * blocks);
             let case = Case { name, workload: "dd", settings, weight, ..Case::default() };
-            jobs.extend(each_policy(experiment, plan, &BASELINES, &case, (64, &[], writing))?);
+            let volume = Volume { writing, ..PLAIN };
+            jobs.extend(each_policy(experiment, plan, &BASELINES, &case, volume)?);
         }
     }
     Ok(jobs)
@@ -111,7 +120,8 @@ fn windows(plan: &Plan) -> Result<Vec<Job>, String> {
     for clients in [1, 4, 8, 16] {
         let (name, settings) = (format!("{clients} clients"), numbers([("clients", clients)]));
         let case = Case { name, workload: "windows", settings, weight: 1, ..Case::default() };
-        jobs.extend(each_policy(&WINDOWS, plan, &BASELINES, &case, (16, &[], Writing::Growing))?);
+        let volume = Volume { groups: 16, ..PLAIN };
+        jobs.extend(each_policy(&WINDOWS, plan, &BASELINES, &case, volume)?);
     }
     Ok(jobs)
 }
@@ -123,7 +133,8 @@ fn appenders(plan: &Plan) -> Result<Vec<Job>, String> {
     let name = format!("64 x {} MiB", blocks / 256);
     let settings = numbers([("files", 64), ("size", blocks * 4096), ("append", 4096), ("reserve", 1)]);
     let case = Case { name, workload: "append", settings, weight: 1, ..Case::default() };
-    let volume = (1_600, &[("no_normalize", 1), ("cpus", 64)][..], Writing::Growing);
+    let tunables = &[("no_normalize", 1), ("cpus", 64)];
+    let volume = Volume { groups: 1_600, tunables, measure: with_free_runs, ..PLAIN };
     each_policy(&APPENDERS, plan, &own, &case, volume)
 }
 
@@ -141,15 +152,18 @@ fn figures(alone: &EngineAlone) -> Values {
     let number = u64::try_from(files.len()).unwrap_or(0);
     let extents: u64 = files.iter().map(|f| u64::try_from(f.runs.len()).unwrap_or(0)).sum();
     let (hits, misses) = (stats.get(Counter::WindowHits), stats.get(Counter::WindowMisses));
-    let mut values = vec![
+    vec![
         ("extents/file", ratio(extents, number)),
         ("seek sum", float(seek_sum(&files))),
         ("calls/file", ratio(stats.get(Counter::Reqs), number)),
         ("window hits %", 100.0 * ratio(hits, hits + misses)),
         ("scanned", float(stats.get(Counter::ExtentsScanned))),
-    ];
-    values.extend(measure::free_runs(alone.engine().free_runs()).into_iter().take(2));
-    values
+    ]
+}
+
+fn with_free_runs(alone: &EngineAlone) -> Values {
+    let free = measure::free_runs(alone.engine().free_runs());
+    figures(alone).into_iter().chain(free.into_iter().take(2)).collect()
 }
 
 #[cfg(test)]
