@@ -146,27 +146,28 @@ pub(super) const LADDERS: &[Ladder] = &[
         rungs: "
             faults
             campaign
-            ace calls deep e2fsck judge oracle random reclaim record states workload
+            runs
+            judge reclaim
+            ace deep oracle random record
+            calls e2fsck states
+            run
+            workload
             model order
         ",
-        knots: &[(
-            "ace calls deep e2fsck judge oracle random reclaim record states workload",
-            "the vocabulary of a run (calls, promises, names) lies in the modules that use it",
-        )],
+        knots: &[],
         long_lists: 0,
     },
     Ladder {
         path: "crates/lab",
         rungs: "
-            keeping peers report
-            founding matrix plot replay scenario
-            layout series work
-            measure workload
-            counters crashes jobs system verdict volume
-            drive numbers output results table tar tree
+            matrix peers report run
+            experiment replay work
+            crashes layout plan plot workload
+            counters jobs measure system table
+            drive file numbers output results summary tape tar tree
         ",
-        knots: &[("replay scenario", "a trace is replayed as a scenario, and scenarios record traces")],
-        long_lists: 2,
+        knots: &[],
+        long_lists: 0,
     },
     Ladder {
         path: "crates/testkit",

@@ -8,16 +8,21 @@
 use platfs::mkfs::{FsType, Usage, parse_features};
 use platfs::placement::BlockPolicyKind;
 
-use super::{Scope, Table, mean, published, verdict};
+use super::trial::At;
+use super::{Experiment, Kind, verdict};
 use crate::drive::{DRIVES, Drive};
 use crate::jobs::{Found, Job, Key};
 use crate::numbers::float;
+use crate::plan::Plan;
 use crate::results::{Cell, Figures, Verdict};
 use crate::system::{Library, Mounting};
+use crate::table::{mean, published};
 use crate::workload::{Kinds, Scale, Timing, Workload, in_model_time};
 
-pub(super) const TABLE: Table = Table {
+pub(super) const TABLE: Experiment = Experiment {
     name: "S3",
+    also: "bigalloc",
+    kind: Kind::Founding,
     about: "allocation in clusters (2011): calls of a file server after days of work",
     figures: &[
         "fallocate us",
@@ -53,21 +58,19 @@ const CLUSTERS: [(&str, u64, [f64; 8]); 4] = [
 /// The kernel's, which was published, and ours.
 const POLICIES: [BlockPolicyKind; 2] = [BlockPolicyKind::Mballoc, BlockPolicyKind::Lease];
 
-fn jobs(scope: &Scope) -> Result<Vec<Job>, String> {
-    let scope = *scope;
+fn jobs(plan: &Plan) -> Result<Vec<Job>, String> {
     let mut jobs = Vec::new();
-    for (case, cluster, published) in CLUSTERS {
-        for policy in POLICIES {
-            let parameters = [("cluster".to_string(), cluster.into()), ("quick".into(), scope.quick.into())];
-            let key = Key {
-                table: TABLE.name.into(),
-                case: case.into(),
-                system: policy.name().into(),
-                seed: scope.seed,
-                parameters: parameters.into_iter().collect(),
-            };
-            let run = Box::new(move |key: &Key| measure(key, cluster, policy, published, &scope));
-            jobs.push(Job { key, memory: 768 << 20, weight: if cluster == 4 << 10 { 2 } else { 1 }, run });
+    for row in CLUSTERS.into_iter().filter(|(case, ..)| plan.wants(case)) {
+        let (case, cluster, _) = row;
+        for policy in plan.policies(&POLICIES) {
+            for seed in plan.seeds(1) {
+                let at = At { table: TABLE.name, system: policy.name(), seed, plan };
+                let parameters = [("cluster", cluster.into()), ("quick", plan.quick.into())];
+                let (key, plan) = (at.key(case, parameters), plan.clone());
+                let run = Box::new(move |key: &Key| measure(key, row, policy, &plan));
+                let weight = if cluster == 4 << 10 { 2 } else { 1 };
+                jobs.push(Job { key, memory: 768 << 20, weight, run });
+            }
         }
     }
     Ok(jobs)
@@ -75,28 +78,24 @@ fn jobs(scope: &Scope) -> Result<Vec<Job>, String> {
 
 fn measure(
     key: &Key,
-    cluster: u64,
+    (_, cluster, published): (&str, u64, [f64; 8]),
     policy: BlockPolicyKind,
-    published: [f64; 8],
-    scope: &Scope,
+    plan: &Plan,
 ) -> Result<Found, String> {
-    let (size, drive) = if scope.quick { (QUICK, &SMALL) } else { (VOLUME, &SERVER) };
+    let (size, drive) = if plan.quick { (QUICK, &SMALL) } else { (VOLUME, &SERVER) };
     let plain = Mounting::new(drive, size, FsType::Ext4);
-    let mut mounting = Mounting { policy, delay: 0, seed: scope.seed, ..plain };
+    // Requests for whole files are not raised, as the kernel's fallocate has it.
+    let tunables = plan.tunables(policy, &[("no_normalize", 1)]);
+    let mut mounting = Mounting { policy, tunables, delay: 0, seed: key.seed, ..plain };
     let format = &mut mounting.format;
     (format.block_size, format.usage) = (Some(4096), vec![Usage::Largefile]);
     if cluster > 4096 {
         (format.features, format.cluster_size) = (parse_features("bigalloc")?, Some(cluster));
     }
-    // Requests for whole files are not raised, as the kernel's fallocate has it.
-    let kernels = policy == BlockPolicyKind::Mballoc;
-    if kernels {
-        mounting.tunables = vec![("no_normalize".into(), 1)];
-    }
     let library = Library::new(&mounting)?;
-    let mut scale = Scale { seed: scope.seed, quick: scope.quick, ..Scale::default() };
+    let mut scale = Scale { seed: key.seed, quick: plan.quick, ..Scale::default() };
     scale.settings.insert("volume".into(), size.to_string());
-    if scope.quick {
+    if plan.quick {
         // Small files waste much of large clusters.
         scale.settings.insert("fill".into(), "40".into());
     }
@@ -112,7 +111,8 @@ fn measure(
         kinds = in_model_time(&library, phase)?.kinds;
     }
     let figures = Figures::from_iter(TABLE.figures.iter().copied().zip(figures(&kinds)));
-    let published = kernels.then(|| Figures::from_iter(TABLE.figures.iter().copied().zip(published)));
+    let published =
+        (policy == POLICIES[0]).then(|| Figures::from_iter(TABLE.figures.iter().copied().zip(published)));
     Ok(vec![Cell { figures, published: published.unwrap_or_default(), ..key.cell() }.into()])
 }
 
@@ -140,7 +140,7 @@ fn judge(cells: &[Cell]) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
     for policy in POLICIES {
         for column in columns {
-            let mut told = Vec::new();
+            let mut details = Vec::new();
             let mut holds = true;
             let value = |case| mean(cells, case, policy.name(), column);
             let was = |case| published(cells, case, POLICIES[0].name(), column);
@@ -151,10 +151,10 @@ fn judge(cells: &[Cell]) -> Vec<Verdict> {
                     continue;
                 };
                 holds &= value <= was || value * first_was <= first * was;
-                told.push(format!("{case} {value:.4} of {first:.4} for {was:.4} of {first_was:.4}"));
+                details.push(format!("{case} {value:.4} of {first:.4} for {was:.4} of {first_was:.4}"));
             }
             let text = format!("{}: {column} fall with the cluster as published or better", policy.name());
-            verdicts.push(verdict(TABLE.name, text, holds, told.join("; ")));
+            verdicts.push(verdict(TABLE.name, text, holds, details.join("; ")));
         }
     }
     verdicts
@@ -163,15 +163,13 @@ fn judge(cells: &[Cell]) -> Vec<Verdict> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::tests::measured;
 
     #[test]
     fn calls_read_less_with_larger_clusters() {
-        let scope = Scope { seed: 1, seeds: 1, quick: true };
         let ends = ["4 KiB", "1 MiB"];
-        let jobs: Vec<Job> =
-            jobs(&scope).unwrap().into_iter().filter(|job| ends.contains(&&*job.key.case)).collect();
-        let found = crate::jobs::run(jobs, crate::jobs::Bounds::default(), &[], &|_| Ok(())).unwrap();
-        let cells = super::super::cells(found.into_iter().flatten());
+        // The name of each occurs in no other's.
+        let cells = ends.map(|case| measured(&TABLE, case, &[])).concat();
         for (policy, column) in [("mballoc", "fallocate reads"), ("lease", "truncate reads")] {
             let [first, last] = ends.map(|case| mean(&cells, case, policy, column).unwrap());
             assert!(last < first, "{policy}: {column} {last} {first}");

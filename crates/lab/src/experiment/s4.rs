@@ -11,18 +11,22 @@
 use platfs::mkfs::FsType;
 use platfs::placement::{BlockPolicyKind, DirectoryPolicyKind};
 
-use super::cell::{Spec, rate};
-use super::{Scope, Table, summary, verdict};
+use super::trial::{At, Case, Measured, Values, numbers, rate};
+use super::{Experiment, Kind, verdict};
 use crate::drive::Drive;
 use crate::jobs::Job;
 use crate::numbers::float;
+use crate::plan::Plan;
 use crate::results::{Cell, Verdict};
+use crate::summary::Summary;
 use crate::system::{Mounting, Names};
-use crate::table::Summary;
+use crate::table::summary;
 use crate::workload::Outcome;
 
-pub(super) const TABLE: Table = Table {
+pub(super) const TABLE: Experiment = Experiment {
     name: "S4",
+    also: "",
+    kind: Kind::Founding,
     about: "reservation windows for ext2 (2010): dbench in MB/s and blogbench's scores, means over seeds",
     figures: &["MB/s", "write score", "read score"],
     jobs,
@@ -48,6 +52,9 @@ const SYSTEMS: [Row; 5] = [
     (ASYNC, BlockPolicyKind::WindowDynamic, KEPT, DirectoryPolicyKind::Dirpref, Names::Buffered),
 ];
 
+/// Seeds, where their number is not said: the document has means of five.
+const SEEDS: u64 = 5;
+
 /// The whole disk, as published.
 const GIB: u64 = 232;
 
@@ -61,65 +68,72 @@ const DBENCH: [(u64, u64, [f64; 5]); 4] = [
 const BLOGBENCH: [(f64, f64); 5] =
     [(32.9, 49_300.0), (38.3, 49_000.0), (38.2, 51_200.0), (35.4, 73_100.0), (40.1, 52_600.0)];
 
-fn jobs(scope: &Scope) -> Result<Vec<Job>, String> {
-    let drive = Drive::named("sata-2010-bsd")?;
-    let size = if scope.quick { 1 << 30 } else { GIB << 30 };
+fn jobs(plan: &Plan) -> Result<Vec<Job>, String> {
     let mut jobs = Vec::new();
-    for ((system, policy, tunables, directories, names), at) in SYSTEMS.into_iter().zip(0..) {
-        for seed in scope.seed..scope.seed.saturating_add(scope.seeds) {
-            let tunables = tunables.iter().map(|(name, value)| ((*name).to_string(), *value)).collect();
-            let mounting = Mounting {
-                policy,
-                tunables,
-                directories,
-                names,
-                delay: 0,
-                seed,
-                ..Mounting::new(drive, size, FsType::Ext2)
-            };
-            let mut add = |case: String, workload, settings, measure, published, weight| {
-                let (table, quick, mounting) = (TABLE.name, scope.quick, mounting.clone());
-                let spec = Spec {
-                    table,
-                    case,
-                    system,
-                    seed,
-                    quick,
-                    mounting,
-                    workload,
-                    settings,
-                    measure,
-                    published,
-                    weight,
-                };
-                jobs.push(spec.job()?);
-                Ok::<_, String>(())
-            };
-            for (clients, rounds, was) in DBENCH {
-                let rounds = if scope.quick { 2 } else { rounds };
-                let settings = vec![("clients", clients), ("rounds", rounds)];
-                let was: Vec<_> = was.get(at).map(|was| ("MB/s", *was)).into_iter().collect();
-                add(dbench(clients), "dbench", settings, load, was, clients * rounds)?;
+    for (row, place) in SYSTEMS.into_iter().zip(0..).filter(|(row, _)| asked(plan, row)) {
+        for seed in plan.seeds(SEEDS) {
+            for (case, measure) in cases(place, plan.quick) {
+                if plan.wants(&case.name) {
+                    let mounting = Mounting { seed, ..mounting(row, plan)? };
+                    let at = At { table: TABLE.name, system: row.0, seed, plan };
+                    jobs.push(case.on_library(at, mounting, measure)?);
+                }
             }
-            let was =
-                BLOGBENCH.get(at).map(|(write, read)| vec![("write score", *write), ("read score", *read)]);
-            let settings = vec![("seconds", if scope.quick { 1 } else { 4 })];
-            add("blogbench".into(), "blogbench", settings, scores, was.unwrap_or_default(), 200)?;
         }
     }
     Ok(jobs)
+}
+
+/// Whether a system was asked for, by its name or its policy's, or none was.
+fn asked(plan: &Plan, (name, policy, ..): &Row) -> bool {
+    plan.policies.is_empty() || plan.asks_for(name) || plan.asks_for(policy.name())
+}
+
+fn mounting((_, policy, own, directories, names): Row, plan: &Plan) -> Result<Mounting, String> {
+    let drive = Drive::named("sata-2010-bsd")?;
+    let size = if plan.quick { 1 << 30 } else { GIB << 30 };
+    let (tunables, plain) = (plan.tunables(policy, own), Mounting::new(drive, size, FsType::Ext2));
+    Ok(Mounting { policy, tunables, directories, names, delay: 0, ..plain })
+}
+
+/// The cases of a system by its place, and what is measured of each.
+fn cases(place: usize, quick: bool) -> Vec<Measured> {
+    let mut cases: Vec<Measured> = Vec::new();
+    for (clients, rounds, was) in DBENCH {
+        let rounds = if quick { 2 } else { rounds };
+        let case = Case {
+            name: dbench(clients),
+            workload: "dbench",
+            settings: numbers([("clients", clients), ("rounds", rounds)]),
+            published: was.get(place).map(|was| ("MB/s", *was)).into_iter().collect(),
+            weight: clients * rounds,
+            ..Case::default()
+        };
+        cases.push((case, load));
+    }
+    let was = BLOGBENCH.get(place).map(|(write, read)| [("write score", *write), ("read score", *read)]);
+    let case = Case {
+        name: "blogbench".into(),
+        workload: "blogbench",
+        settings: numbers([("seconds", if quick { 1 } else { 4 })]),
+        published: was.into_iter().flatten().collect(),
+        weight: 200,
+        ..Case::default()
+    };
+    cases.push((case, scores));
+    cases
 }
 
 fn dbench(clients: u64) -> String {
     format!("dbench {clients}")
 }
 
-fn load(outcomes: &[Outcome]) -> Vec<(&'static str, f64)> {
+fn load(outcomes: &[Outcome]) -> Values {
     rate(outcomes, "load")
 }
 
 /// Calls of the kind a second.
-fn scores(outcomes: &[Outcome]) -> Vec<(&'static str, f64)> {
+fn scores(outcomes: &[Outcome]) -> Values {
     let Some(serve) = outcomes.iter().find(|outcome| outcome.name == "serve") else { return Vec::new() };
     let calls = |kinds: &[&str]| -> f64 {
         let calls: u64 =
@@ -182,7 +196,7 @@ fn order(cells: &[Cell], case: &str, figure: &str, was: [f64; 5]) -> Vec<Verdict
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::founding::tests::measured;
+    use crate::experiment::records;
     use crate::results::Figures;
 
     /// The cells with other values, a little apart by seed.
@@ -198,7 +212,8 @@ mod tests {
 
     #[test]
     fn orders_are_judged_either_way() {
-        let cells = measured(&TABLE);
+        let plan = Plan { seed: 1, seeds: Some(2), quick: true, ..Plan::default() };
+        let cells = super::super::cells(records(&TABLE, &plan));
         assert_eq!(judge(&cells).len(), 5 * 5);
         assert!(judge(&told(&cells, [1.0, 3.0, 3.0, 2.0, 4.0])).iter().all(|verdict| verdict.holds));
         assert!(judge(&told(&cells, [4.0, 3.0, 1.5, 2.0, 1.0])).iter().all(|verdict| !verdict.holds));

@@ -11,13 +11,29 @@
 //!   locks, directories, summaries with their unused room. Apart: the bitmaps themselves.
 //! - *Build*: `load_group` for all groups of 1 TiB, from bitmaps in memory.
 
-use super::Setup;
-use crate::numbers::{Numbers, count, float};
-use crate::table::{Row, Rows};
-use crate::volume::layout;
+use std::sync::Arc;
+use std::time::Instant;
+
 use ondisk::units::{Cluster, ClusterRun, Group};
 use placement::{BlockPolicyKind, Engine, GroupContent, Request};
-use std::time::Instant;
+
+use super::trial::{At, Values};
+use super::{Experiment, Kind, best};
+use crate::jobs::{Job, Key};
+use crate::numbers::{Numbers, count, float};
+use crate::plan::Plan;
+use crate::results::Cell;
+use crate::system::layout;
+
+pub(super) const INDEX_COST: Experiment = Experiment {
+    name: "index-cost",
+    also: "",
+    about: "time of an allocation and a free on fragmented volumes, memory per TiB, time to build",
+    figures: &[],
+    kind: Kind::Times,
+    jobs,
+    judge: best::judge,
+};
 
 const PER_GROUP: u32 = 32_768;
 /// Mean lengths of free runs.
@@ -30,27 +46,40 @@ const AREAS: usize = 256;
 const TIB: u32 = 8_192;
 const MIB: f64 = 1_048_576.0;
 
-pub(crate) fn run(setup: &Setup) -> Rows {
-    let mut rows = Vec::new();
+fn jobs(plan: &Plan) -> Result<Vec<Job>, String> {
     let sizes: &[(&str, u32)] =
-        if setup.quick { &[("4 GiB", 32)] } else { &[("100 GiB", 800), ("16 TiB", 16 * TIB)] };
+        if plan.quick { &[("4 GiB", 32)] } else { &[("100 GiB", 800), ("16 TiB", 16 * TIB)] };
+    let mut jobs = Vec::new();
+    let mut add = |case: String, system: &str, measure: Measured| {
+        for seed in plan.seeds(1).filter(|_| plan.wants(&case)) {
+            let at = At { table: INDEX_COST.name, system, seed, plan };
+            let (key, quick) = (at.key(&case, [("quick", plan.quick.into())]), plan.quick);
+            let measure = Arc::clone(&measure);
+            let run = move |key: &Key| {
+                let values = measure(quick, key.seed).ok_or("the engine refuses the volume")?;
+                Ok(vec![Cell { figures: values.into_iter().collect(), ..key.cell() }.into()])
+            };
+            jobs.push(Job { key, memory: 512 << 20, weight: 1, run: Box::new(run) });
+        }
+    };
     for &(name, groups) in sizes {
         for mean in MEANS {
-            let case = format!("{name} mean {mean}");
-            for policy in setup.policies(&[BlockPolicyKind::Lease]).into_iter().filter(|_| setup.wants(&case))
-            {
-                rows.extend(latency(&case, groups, mean, policy, setup));
+            for policy in plan.policies(&[BlockPolicyKind::Lease]) {
+                let measure = move |quick, seed| latency((groups, mean), policy, quick, seed);
+                add(format!("{name} mean {mean}"), policy.name(), Arc::new(measure));
             }
         }
     }
     for mean in MEANS {
-        let case = format!("1 TiB mean {mean}");
-        if setup.wants(&case) {
-            rows.extend(size_and_build(&case, if setup.quick { 64 } else { TIB }, mean, setup));
-        }
+        let groups = if plan.quick { 64 } else { TIB };
+        let measure = move |_: bool, seed| size_and_build(groups, mean, seed);
+        add(format!("1 TiB mean {mean}"), "index", Arc::new(measure));
     }
-    rows
+    Ok(jobs)
 }
+
+/// What is measured in a case, of small sizes or not, under a seed.
+type Measured = Arc<dyn Fn(bool, u64) -> Option<Values> + Send + Sync>;
 
 /// A length of geometric distribution.
 fn geometric(numbers: &mut Numbers, mean: f64) -> u32 {
@@ -96,10 +125,10 @@ fn fragmented(
     Some((engine, start.elapsed().as_secs_f64()))
 }
 
-fn latency(case: &str, groups: u32, mean: f64, policy: BlockPolicyKind, setup: &Setup) -> Option<Row> {
-    let mut numbers = Numbers::new(setup.seed);
+fn latency((groups, mean): (u32, f64), policy: BlockPolicyKind, quick: bool, seed: u64) -> Option<Values> {
+    let mut numbers = Numbers::new(seed);
     let (engine, _) = fragmented(groups, mean, policy, &mut numbers)?;
-    let (batches, batch) = if setup.quick { (5, 100) } else { (201, 500) };
+    let (batches, batch) = if quick { (5, 100) } else { (201, 500) };
     let goals: Vec<Cluster> = (0..AREAS).map(|_| Cluster(numbers.below(engine.layout().clusters))).collect();
     let (mut taking, mut giving) = (Vec::new(), Vec::new());
     let mut held: Vec<ClusterRun> = Vec::new();
@@ -124,8 +153,7 @@ fn latency(case: &str, groups: u32, mean: f64, policy: BlockPolicyKind, setup: &
     let clock = clock();
     let [(allocate, slow), (free, slow_free)] = [&mut taking, &mut giving].map(|times| spread(times, clock));
     let names = ["allocate ns", "p99 ns", "free ns", "free p99 ns"];
-    let values = names.into_iter().zip([allocate, slow, free, slow_free]).collect();
-    Some(Row { case: case.into(), policy: policy.name().into(), values })
+    Some(names.into_iter().zip([allocate, slow, free, slow_free]).collect())
 }
 
 /// Median and 99th percentile, without what the clock takes.
@@ -146,22 +174,21 @@ fn nanoseconds(start: Instant) -> u64 {
     u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn size_and_build(case: &str, groups: u32, mean: f64, setup: &Setup) -> Option<Row> {
-    let mut numbers = Numbers::new(setup.seed);
+fn size_and_build(groups: u32, mean: f64, seed: u64) -> Option<Values> {
+    let mut numbers = Numbers::new(seed);
     let (engine, build) = fragmented(groups, mean, BlockPolicyKind::Lease, &mut numbers)?;
     let warm = engine.memory();
     let regions = warm.warm_regions;
     engine.shrink_to(0);
     let cold = engine.memory();
     let scale = float(u64::from(groups)) / float(u64::from(TIB));
-    let values = vec![
+    Some(vec![
         ("build s/TiB", build / scale),
         ("warm MiB/TiB", float(warm.index()) / MIB / scale),
         ("cold MiB/TiB", float(cold.index()) / MIB / scale),
         ("bitmaps MiB/TiB", float(warm.bitmaps) / MIB / scale),
         ("warm regions", float(regions)),
-    ];
-    Some(Row { case: case.into(), policy: "index".into(), values })
+    ])
 }
 
 #[cfg(test)]
@@ -170,8 +197,8 @@ mod tests {
 
     #[test]
     fn the_index_is_small_warm_and_cold() {
-        let row = size_and_build("1 TiB", TIB, 16.0, &Setup { seed: 1, ..Setup::default() }).unwrap();
-        let figure = |name: &str| row.values.iter().find(|(figure, _)| *figure == name).unwrap().1;
+        let row = size_and_build(TIB, 16.0, 1).unwrap();
+        let figure = |name: &str| row.iter().find(|(figure, _)| *figure == name).unwrap().1;
         assert!(figure("warm MiB/TiB") <= 2.1, "{row:?}");
         assert!(figure("cold MiB/TiB") <= 0.2, "{row:?}");
         assert_eq!(figure("bitmaps MiB/TiB"), 32.0);

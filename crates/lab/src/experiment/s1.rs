@@ -2,7 +2,7 @@
 //! no delayed allocation, and every request raised to 8 MiB.
 //!
 //! A volume is filled with large files, into which holes are punched: of 820 to 1,023 blocks of 4 KiB (95 %) or 1,024 to
-//! 2,000, with 850 to 1,199 between them, as in the scenario `criteria`; then it is mounted anew. Test 1 writes 40,000 files
+//! 2,000, with 850 to 1,199 between them, as in the experiment `criteria`; then it is mounted again. Test 1 writes 40,000 files
 //! of 64 KiB into one directory on 100 GiB, test 2 the same on 500 GiB; test 3 has every other client write in random places
 //! of its file and test 4 none, 5 GiB in all. Model time holds what calls and drive take, not the scanning under the
 //! lock of a group, which was the published cost and is counted by itself.
@@ -10,17 +10,22 @@
 use platfs::mkfs::FsType;
 use platfs::placement::{BlockPolicyKind, Counter, Criterion};
 
-use super::{Scope, Table, mean, published, verdict};
+use super::trial::{At, of_key};
+use super::{Experiment, Kind, verdict};
 use crate::drive::Drive;
 use crate::jobs::{Found, Job, Key};
 use crate::measure::ratio;
 use crate::numbers::{Numbers, float};
+use crate::plan::Plan;
 use crate::results::{Cell, Criteria, Figures, Verdict};
 use crate::system::{Client, Library, Mounting, Op, Phase, Stream, System};
+use crate::table::{mean, published};
 use crate::workload::in_model_time;
 
-pub(super) const TABLE: Table = Table {
+pub(super) const TABLE: Experiment = Experiment {
     name: "S1",
+    also: "",
+    kind: Kind::Founding,
     about: "criteria of mballoc (2023): files and scans on volumes with free extents of 4 MiB",
     figures: &[
         "scanned",
@@ -133,47 +138,40 @@ impl Case {
     }
 }
 
-fn jobs(scope: &Scope) -> Result<Vec<Job>, String> {
-    let scope = *scope;
+fn jobs(plan: &Plan) -> Result<Vec<Job>, String> {
     let mut jobs = Vec::new();
-    for case in &CASES {
-        for policy in POLICIES {
-            let parameters =
-                [("gigabytes".to_string(), case.size.into()), ("quick".into(), scope.quick.into())];
-            let key = Key {
-                table: TABLE.name.into(),
-                case: case.name(),
-                system: policy.name().into(),
-                seed: scope.seed,
-                parameters: parameters.into_iter().collect(),
-            };
-            let run = Box::new(move |key: &Key| measure(key, case, policy, &scope));
-            jobs.push(Job { key, memory: case.size * (4 << 20), weight: case.size, run });
+    for case in CASES.iter().filter(|case| plan.wants(&case.name())) {
+        for policy in plan.policies(&POLICIES) {
+            for seed in plan.seeds(1) {
+                let at = At { table: TABLE.name, system: policy.name(), seed, plan };
+                let parameters = [("gigabytes", case.size.into()), ("quick", plan.quick.into())];
+                let (key, plan) = (at.key(&case.name(), parameters), plan.clone());
+                let run = Box::new(move |key: &Key| measure(key, case, policy, &plan));
+                jobs.push(Job { key, memory: case.size * (4 << 20), weight: case.size, run });
+            }
         }
     }
     Ok(jobs)
 }
 
-fn measure(key: &Key, case: &Case, policy: BlockPolicyKind, scope: &Scope) -> Result<Found, String> {
-    let shrink = if scope.quick { 25 } else { 1 };
+fn measure(key: &Key, case: &Case, policy: BlockPolicyKind, plan: &Plan) -> Result<Found, String> {
+    let shrink = if plan.quick { 25 } else { 1 };
     let plain = Mounting::new(Drive::named("nvme")?, (case.size / shrink) << 30, FsType::Ext4);
-    let mut mounting = Mounting { delay: 0, seed: scope.seed, ..plain };
+    let mut mounting = Mounting { delay: 0, seed: key.seed, ..plain };
     let format = &mut mounting.format;
     (format.block_size, format.reserved_percent) = (Some(case.block), 0.0);
     let library = Library::new(&mounting)?;
     library.device().stop();
-    fragment(&library, scope.seed)?;
+    fragment(&library, key.seed)?;
     (mounting.policy, mounting.prefetched) = (policy, true);
-    if policy != BlockPolicyKind::Lease {
-        let goal = (8 << 20) / case.block;
-        mounting.tunables = vec![("forced_goal".into(), goal), ("cpus".into(), 64)];
-    }
+    // Those that have it raise each request to 8 MiB.
+    mounting.tunables = plan.tunables(policy, &[("forced_goal", (8 << 20) / case.block), ("cpus", 64)]);
     let library = library.remount(&mounting)?;
     let before = free_extents(&library)?;
     let streams = if case.makes_files() {
         files(FILES / shrink / CLIENTS)
     } else {
-        writers(BYTES / shrink / CLIENTS, case.test == 3, scope.seed)
+        writers(BYTES / shrink / CLIENTS, case.test == 3, key.seed)
     };
     let outcome = in_model_time(&library, Phase::new("test", streams))?;
     let stats = library.statistics();
@@ -191,16 +189,7 @@ fn measure(key: &Key, case: &Case, policy: BlockPolicyKind, scope: &Scope) -> Re
     let after = free_extents(&library)?;
     figures.extend([("free extents", float(after.0)), ("mean free KiB", after.1)]);
     figures.extend([("free before", float(before.0)), ("mean before KiB", before.1)]);
-    let criteria = Criteria {
-        table: key.table.clone(),
-        case: key.case.clone(),
-        system: key.system.clone(),
-        seed: key.seed,
-        hits: Figures::from_iter(Criterion::ALL.map(|c| c.name()).into_iter().zip(hits.map(float))),
-        scanned: Figures::from_iter(
-            Criterion::ALL.map(|c| (c.name(), float(stats.criterion(c).extents_scanned))),
-        ),
-    };
+    let criteria = of_key(key, Criteria::of(&stats));
     let published = case.published(policy);
     let cell = Cell { figures: Figures::from_iter(figures), published, ..key.cell() };
     Ok(vec![criteria.into(), cell.into()])
@@ -315,31 +304,29 @@ fn judge(cells: &[Cell]) -> Vec<Verdict> {
 #[derive(Default)]
 struct Judged {
     fails: bool,
-    told: Vec<String>,
+    details: Vec<String>,
 }
 
 impl Judged {
     fn note(&mut self, holds: bool, detail: String) {
         self.fails |= !holds;
-        self.told.push(if holds { detail } else { format!("NOT {detail}") });
+        self.details.push(if holds { detail } else { format!("NOT {detail}") });
     }
 
     fn verdict(self, text: &str) -> Verdict {
-        verdict(TABLE.name, text, !self.fails && !self.told.is_empty(), self.told.join("; "))
+        verdict(TABLE.name, text, !self.fails && !self.details.is_empty(), self.details.join("; "))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::tests::measured;
 
     #[test]
     fn a_small_volume_shows_what_the_criteria_do() {
-        let scope = Scope { seed: 1, seeds: 1, quick: true };
-        let jobs: Vec<Job> =
-            jobs(&scope).unwrap().into_iter().filter(|job| job.key.case == "4 KiB test 1").collect();
-        let found = crate::jobs::run(jobs, crate::jobs::Bounds::default(), &[], &|_| Ok(())).unwrap();
-        let cells = super::super::cells(found.into_iter().flatten());
+        let mut cells = measured(&TABLE, "4 KiB test 1", &[]);
+        cells.retain(|cell| cell.case == "4 KiB test 1");
         let value = |policy, figure| mean(&cells, "4 KiB test 1", policy, figure).unwrap();
         assert!((3_000.0..5_000.0).contains(&value("lease", "mean before KiB")));
         assert!(value("mballoc-6.5", "scanned") * 2.0 < value("mballoc-6.4", "scanned"));

@@ -7,17 +7,23 @@
 
 use platfs::mkfs::FsType;
 use platfs::placement::DirectoryPolicyKind;
+use platfs::placement::inode::policy::DIRECTORY_POLICIES;
 
-use super::{Scope, Table, mean, published, verdict};
+use super::trial::{At, Case, Values};
+use super::{Experiment, Kind, verdict};
 use crate::drive::Drive;
-use crate::jobs::{Found, Job, Key};
+use crate::jobs::Job;
 use crate::numbers::float;
+use crate::plan::Plan;
 use crate::results::{Cell, Figures, Verdict};
-use crate::system::{Library, Mounting, order};
-use crate::workload::{Outcome, Scale, Workload, in_model_time};
+use crate::system::{Mounting, order};
+use crate::table::{mean, published};
+use crate::workload::Outcome;
 
-pub(super) const TABLE: Table = Table {
+pub(super) const TABLE: Experiment = Experiment {
     name: "S2",
+    also: "dirpref",
+    kind: Kind::Founding,
     about: "directory rules and orders of writing (2001): seconds of tar xf and rm -rf of a ports tree",
     figures: &["untar", "rm"],
     jobs,
@@ -51,55 +57,59 @@ fn published_seconds(case: &str) -> [[f64; 2]; 2] {
     }
 }
 
-fn jobs(scope: &Scope) -> Result<Vec<Job>, String> {
-    let scope = *scope;
+fn jobs(plan: &Plan) -> Result<Vec<Job>, String> {
     let mut jobs = Vec::new();
     for (volume, groups) in VOLUMES {
         for mode in MODES {
-            for rule in RULES {
-                let parameters =
-                    [("groups".to_string(), groups.into()), ("quick".into(), scope.quick.into())];
-                let key = Key {
-                    table: TABLE.name.into(),
-                    case: format!("{volume} {mode}"),
-                    system: rule.name().into(),
-                    seed: scope.seed,
-                    parameters: parameters.into_iter().collect(),
+            for rule in rules(plan) {
+                let case = Case {
+                    name: format!("{volume} {mode}"),
+                    workload: "tree",
+                    published: was(&format!("{volume} {mode}"), rule),
+                    weight: groups,
+                    ..Case::default()
                 };
-                let run = Box::new(move |key: &Key| measure(key, groups, mode, rule, &scope));
-                jobs.push(Job { key, memory: 512 << 20, weight: groups, run });
+                for seed in plan.seeds(1).filter(|_| plan.wants(&case.name)) {
+                    let at = At { table: TABLE.name, system: rule.name(), seed, plan };
+                    let mounting = Mounting { seed, ..mounting(groups, mode, rule, plan)? };
+                    jobs.push(case.clone().on_library(at, mounting, figures)?);
+                }
             }
         }
     }
     Ok(jobs)
 }
 
-fn measure(
-    key: &Key,
-    groups: u64,
-    mode: &str,
-    rule: DirectoryPolicyKind,
-    scope: &Scope,
-) -> Result<Found, String> {
-    let drive = Drive::named("ide-2000")?;
-    let (ordering, data) = order(mode)?;
-    let plain = Mounting::new(drive, groups * (8 << 20), FsType::Ext2);
-    let mut mounting = Mounting { directories: rule, ordering, data, seed: scope.seed, ..plain };
-    let format = &mut mounting.format;
-    (format.block_size, format.inode_ratio, format.inode_size) = (Some(1024), Some(4096), Some(128));
-    let library = Library::new(&mounting)?;
-    let scale = Scale { seed: scope.seed, quick: scope.quick, ..Scale::default() };
-    let phases = (Workload::named("tree")?.phases)(&scale)?;
-    let outcomes = phases.into_iter().map(|phase| in_model_time(&library, phase));
-    let outcomes: Vec<Outcome> = outcomes.collect::<Result<_, _>>()?;
-    let was = published_seconds(&key.case);
-    let was = RULES[..2].iter().position(|known| *known == rule).map(|at| was[at]);
-    let published = was.map(|[untar, rm]| Figures::from_iter([("untar", untar), ("rm", rm)]));
-    let figures = Figures::from_iter(figures(&outcomes));
-    Ok(vec![Cell { figures, published: published.unwrap_or_default(), ..key.cell() }.into()])
+/// The rules to run: those asked for, else the table's own.
+fn rules(plan: &Plan) -> Vec<DirectoryPolicyKind> {
+    if plan.policies.is_empty() {
+        return RULES.to_vec();
+    }
+    DIRECTORY_POLICIES.iter().filter(|row| plan.asks_for(row.name)).map(|row| row.kind).collect()
 }
 
-fn figures(outcomes: &[Outcome]) -> Vec<(&'static str, f64)> {
+fn was(case: &str, rule: DirectoryPolicyKind) -> Figures {
+    let at = RULES[..2].iter().position(|known| *known == rule);
+    let was = at.map(|at| published_seconds(case)[at]);
+    was.map(|[untar, rm]| [("untar", untar), ("rm", rm)]).into_iter().flatten().collect()
+}
+
+fn mounting(
+    groups: u64,
+    mode: &str,
+    directories: DirectoryPolicyKind,
+    plan: &Plan,
+) -> Result<Mounting, String> {
+    let (ordering, data) = order(mode)?;
+    let plain = Mounting::new(Drive::named("ide-2000")?, groups * (8 << 20), FsType::Ext2);
+    let tunables = plan.tunables(plain.policy, &[]);
+    let mut mounting = Mounting { directories, ordering, data, tunables, ..plain };
+    let format = &mut mounting.format;
+    (format.block_size, format.inode_ratio, format.inode_size) = (Some(1024), Some(4096), Some(128));
+    Ok(mounting)
+}
+
+fn figures(outcomes: &[Outcome]) -> Values {
     let names = [
         ["untar", "untar reads", "untar writes", "untar seeks"],
         ["sync after untar", "", "", ""],
@@ -156,25 +166,31 @@ fn judge(cells: &[Cell]) -> Vec<Verdict> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::jobs::{Bounds, run};
-    use crate::results::Record;
-
-    fn cells(scope: &Scope, case: &str) -> Vec<Cell> {
-        let jobs = jobs(scope).unwrap().into_iter().filter(|job| job.key.case == case).collect();
-        let found = run(jobs, Bounds::default(), &[], &|_| Ok(())).unwrap();
-        let cell = |record| if let Record::Cell(cell) = record { cell } else { unreachable!() };
-        found.into_iter().flatten().map(cell).collect()
-    }
+    use crate::experiment::tests::measured;
 
     #[test]
     fn a_part_of_the_tree_is_placed_better_by_the_new_rule_and_by_ours() {
-        let scope = Scope { seed: 1, seeds: 1, quick: true };
-        let all = cells(&scope, "40 GB softdep");
-        assert_eq!(all, cells(&scope, "40 GB softdep"));
+        let all = measured(&TABLE, "40 GB softdep", &[]);
+        assert_eq!(all, measured(&TABLE, "40 GB softdep", &[]));
         let time = |rule, work| mean(&all, "40 GB softdep", rule, work).unwrap();
         assert!(time("dirpref", "untar") * 1.5 < time("spread", "untar"));
         assert!(time("near", "untar") <= time("dirpref", "untar") * AS_FAST);
         assert_eq!(published(&all, "40 GB softdep", "dirpref", "rm"), Some(4.76));
+    }
+
+    /// In seconds, and in seeks of the arm.
+    #[test]
+    fn dirpref_beats_spread_and_near_is_no_worse_in_every_cell() {
+        let all = measured(&TABLE, "", &["near", "dirpref", "spread"]);
+        assert_eq!(all.len(), 8 * 3);
+        for case in crate::table::cases(&all) {
+            for work in ["untar", "untar seeks", "rm", "rm seeks"] {
+                let [near, dirpref, spread] =
+                    ["near", "dirpref", "spread"].map(|rule| mean(&all, case, rule, work).unwrap());
+                assert!(dirpref < spread, "{case} {work}: {dirpref} {spread}");
+                assert!(near <= dirpref * AS_FAST, "{case} {work}: {near} {dirpref}");
+            }
+        }
     }
 
     #[test]

@@ -1,41 +1,31 @@
-//! The scenarios: one file each, all in [`SCENARIOS`].
+//! What is asked of a run of an experiment: seeds, sizes, systems, cases, tunables.
 
-mod age;
-mod bigalloc;
-mod cost;
-mod criteria;
-mod dirpref;
-mod index;
-mod writers;
-
-use crate::counters::Ledger;
-use crate::replay::Tape;
-use crate::series::Series;
-use crate::table::Rows;
-use crate::volume::{Volume, layout};
 use placement::policy::POLICIES;
 use placement::policy::tunable::SettingError;
 use placement::{BlockPolicyKind, Engine, Layout};
 
-/// What a run is given.
+use crate::system::{EngineAlone, Writing, describe_empty, layout};
+use crate::tape::Tape;
+
+/// What is asked of a run.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Setup {
+pub(crate) struct Plan {
     /// Everything random follows from it.
     pub(crate) seed: u64,
-    /// Small sizes, for tests.
+    /// Number of seeds, if it was said.
+    pub(crate) seeds: Option<u64>,
+    /// Small sizes, for a first look and for tests: shapes need not hold.
     pub(crate) quick: bool,
-    /// Policies asked for by name; empty for the scenario's own choice.
+    /// Policies asked for by name; empty for the experiment's own choice.
     pub(crate) policies: Vec<String>,
     /// Only cases whose name contains this.
     pub(crate) case: String,
     /// Tunables set on the command line.
     pub(crate) sets: Vec<Setting>,
-    /// Where the requests go.
+    /// Where the requests of engines go.
     pub(crate) tape: Tape,
-    /// Where runs leave the counters of their engines.
-    pub(crate) counters: Ledger,
-    /// Where runs leave samples for plots.
-    pub(crate) series: Series,
+    /// Whether samples along the way are wanted of experiments that age.
+    pub(crate) samples: bool,
 }
 
 /// A tunable set on the command line, for one policy or for all that have it.
@@ -86,46 +76,66 @@ impl Setting {
     }
 }
 
-impl Setup {
-    /// An engine with a policy, the tunables that the scenario gives it (as far as it has them) and
-    /// those of the command line.
-    pub(crate) fn engine(
-        &self,
-        layout: Layout,
-        policy: BlockPolicyKind,
-        own: &[(&str, u32)],
-    ) -> Option<Engine> {
+impl Plan {
+    /// The seeds; `usual` many if their number was not said.
+    pub(crate) fn seeds(&self, usual: u64) -> std::ops::Range<u64> {
+        self.seed..self.seed.saturating_add(self.seeds.unwrap_or(usual).max(1))
+    }
+
+    /// Tunables of a policy that were set on the command line, behind those of the experiment as far as it has them.
+    pub(crate) fn tunables(&self, policy: BlockPolicyKind, own: &[(&str, u32)]) -> Vec<(String, u32)> {
         let row = policy.row();
         let meant = |setting: &&Setting| setting.policy.as_deref().is_none_or(|name| name == row.name);
         let said = self.sets.iter().filter(meant).map(|setting| (setting.name.as_str(), setting.value));
         let all = own.iter().copied().chain(said);
         let has = |name: &str| row.tunables.iter().any(|tunable| tunable.name == name);
-        let values: Vec<(&str, u32)> = all.filter(|(name, _)| has(name)).collect();
-        Engine::with_sink(layout, policy.tuned(&values).ok()?, self.tape.sink(&layout)).ok()
+        all.filter(|(name, _)| has(name)).map(|(name, value)| (name.into(), value)).collect()
     }
 
-    /// An empty volume of `groups` groups.
+    /// An engine with a policy, the tunables that the experiment gives it (as far as it has them) and those of the
+    /// command line.
+    ///
+    /// # Errors
+    /// The policy or the engine refuses them.
+    pub(crate) fn engine(
+        &self,
+        layout: Layout,
+        policy: BlockPolicyKind,
+        own: &[(&str, u32)],
+    ) -> Result<Engine, String> {
+        let tunables = self.tunables(policy, own);
+        let values: Vec<(&str, u32)> = tunables.iter().map(|(name, value)| (&**name, *value)).collect();
+        let policy = policy.tuned(&values).map_err(|error| error.to_string())?;
+        Engine::with_sink(layout, policy, self.tape.sink(&layout)).map_err(|error| error.to_string())
+    }
+
+    /// An empty volume of groups of 32,768 clusters of 4 KiB.
+    ///
+    /// # Errors
+    /// See [`Plan::engine`].
     pub(crate) fn volume(
         &self,
         groups: u32,
-        clusters_per_group: u32,
         policy: BlockPolicyKind,
-    ) -> Option<Volume> {
-        let volume = Volume::on(self.engine(layout(groups, clusters_per_group), policy, &[])?);
-        volume.describe_empty()?;
-        Some(volume)
+        own: &[(&str, u32)],
+        writing: Writing,
+    ) -> Result<EngineAlone, String> {
+        let engine = self.engine(layout(groups, 32_768), policy, own)?;
+        describe_empty(&engine).ok_or("the engine refuses an empty volume")?;
+        Ok(EngineAlone::new(engine, 4096, writing))
     }
 
-    /// The policies to run: those asked for, else those of the scenario.
+    /// The policies to run: those asked for, else those of the experiment.
     pub(crate) fn policies(&self, own: &[BlockPolicyKind]) -> Vec<BlockPolicyKind> {
         if self.policies.is_empty() {
             return own.to_vec();
         }
-        POLICIES
-            .iter()
-            .filter(|row| self.policies.iter().any(|p| p == row.name))
-            .map(|row| row.kind)
-            .collect()
+        POLICIES.iter().filter(|row| self.asks_for(row.name)).map(|row| row.kind).collect()
+    }
+
+    /// Whether a policy was asked for by this name.
+    pub(crate) fn asks_for(&self, name: &str) -> bool {
+        self.policies.iter().any(|asked| asked == name)
     }
 
     /// Whether a case was asked for.
@@ -133,75 +143,6 @@ impl Setup {
         case.contains(&self.case)
     }
 }
-
-/// A row of the registry.
-pub(crate) struct Scenario {
-    /// Name on the command line.
-    pub(crate) name: &'static str,
-    /// What it reproduces, in one line.
-    pub(crate) summary: &'static str,
-    /// Runs it under one seed.
-    pub(crate) run: fn(&Setup) -> Rows,
-}
-
-/// All scenarios.
-pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario {
-        name: "alloc-cost",
-        summary: "calls and cycles per block for files of 5 kB, 600 kB and 12,445 kB (2004)",
-        run: cost::run,
-    },
-    Scenario {
-        name: "nine-writers",
-        summary: "nine files of 20 MB written in turns, with and without delayed allocation (2004)",
-        run: writers::nine,
-    },
-    Scenario {
-        name: "stream-writers",
-        summary: "1 GB in 4 to 32 files written in turns (2004)",
-        run: writers::streams,
-    },
-    Scenario {
-        name: "windows",
-        summary: "1 to 16 clients writing files in turns: hits of reservation windows (2010)",
-        run: writers::windows,
-    },
-    Scenario {
-        name: "appenders",
-        summary: "64 files grown to 1 GiB by fallocate of 4 KiB on 200 GiB (2025)",
-        run: writers::appenders,
-    },
-    Scenario {
-        name: "threads",
-        summary: "1 to 64 threads allocating and freeing on one volume of 100 GiB",
-        run: cost::threads,
-    },
-    Scenario {
-        name: "criteria",
-        summary: "40,000 small files with a goal of 8 MiB on free runs of 4 MiB: mballoc's criteria (2023)",
-        run: criteria::run,
-    },
-    Scenario {
-        name: "dirpref",
-        summary: "a ports tree unpacked and removed on volumes of 8 and 40 GB: directory policies (2001)",
-        run: dirpref::run,
-    },
-    Scenario {
-        name: "bigalloc",
-        summary: "an aged file server in blocks of 4 KiB and in clusters: metadata reads per call (2011)",
-        run: bigalloc::run,
-    },
-    Scenario {
-        name: "index-cost",
-        summary: "time of an allocation and a free on fragmented volumes, memory per TiB, time to build",
-        run: index::run,
-    },
-    Scenario {
-        name: "age",
-        summary: "create, append and delete until the volume is old: fragmentation of files and of free space",
-        run: age::run,
-    },
-];
 
 #[cfg(test)]
 mod tests {
