@@ -20,7 +20,7 @@ use zerocopy::IntoBytes;
 
 use super::staged::{PIECE, Pieces, Staged};
 
-/// Bytes of a piece in which changes are told.
+/// Bytes of a piece in which changes are reported.
 pub const PIECE_LEN: usize = PIECE;
 
 /// The piece that is the superblock.
@@ -42,7 +42,7 @@ pub struct Change<'c> {
 }
 
 impl Staged {
-    /// Tells of every piece that [`Staged::apply`] would write; one that is written twice is told twice.
+    /// Reports every piece that [`Staged::apply`] would write; one that is written twice is reported twice.
     ///
     /// # Errors
     /// The device can't be read; whatever `tell` says.

@@ -13,7 +13,7 @@ pub(super) enum Stored {
     Uninit(Bits),
     /// The device can't read it, in its words.
     Unreadable(String),
-    /// Nothing of it counts: it is made anew.
+    /// Nothing of it counts: it is rebuilt.
     Void,
 }
 
@@ -66,7 +66,7 @@ pub(super) struct Compared {
     pub(super) idle: Vec<u64>,
     /// Whether there are differences at all.
     pub(super) differs: bool,
-    /// Whether any of them is not told.
+    /// Whether any of them is not reported.
     pub(super) untold: bool,
     /// Found in use.
     pub(super) found: u32,
@@ -75,7 +75,7 @@ pub(super) struct Compared {
 }
 
 /// Compares `count` bits with the numbers of `found` from `base` on. `told` says which differences, of
-/// (in use, marked free) and (free, marked in use), are told; it gets the first number of a word and
+/// (in use, marked free) and (free, marked in use), are reported; it gets the first number of a word and
 /// its differing bits, and returns those to tell.
 pub(super) fn compare(
     stored: &Stored,

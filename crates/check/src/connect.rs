@@ -10,7 +10,7 @@ use super::directories::{self, edit};
 use super::facts::{Directory, Facts};
 use super::issue::Place;
 use super::kinds::directories::{DIRECTORY_CYCLE, DIRECTORY_PARENT, DIRECTORY_UNCONNECTED, ROOT_MISSING};
-use super::lost_found;
+use super::lost_found::{self, NewDirectory};
 use super::subject::Subject;
 use super::voice::{Finding, Report};
 use platfs_device::Result;
@@ -31,10 +31,9 @@ enum Way {
 /// Repairs take more memory than they may.
 pub(super) fn check(subject: &mut Subject, facts: &mut Facts, report: &mut Report<'_>) -> Result<()> {
     root(subject, facts, report)?;
-    let mut ways = vec![Way::Unknown; facts.directories.len()];
-    let mut path = Vec::new();
+    let mut climb = Climb { ways: vec![Way::Unknown; facts.directories.len()], path: Vec::new() };
     for row in 0..facts.directories.len() {
-        climb(subject, facts, report, row, &mut ways, &mut path)?;
+        climb.from(row, subject, facts, report)?;
     }
     for row in 0..facts.directories.len() {
         dotdot(subject, facts, report, row)?;
@@ -52,7 +51,7 @@ fn root(subject: &Subject, facts: &mut Facts, report: &mut Report<'_>) -> Result
         return Ok(());
     }
     let finding = Finding::new(Place::inode(number), "no directory", "an empty root directory is made");
-    // One that is something else was told of by the pass over inodes, and was to stay.
+    // One that is something else was reported by the pass over inodes, and was to stay.
     let gone = facts.file_type(number).is_none() && !facts.used.contains(u64::from(number.index()));
     if gone && report.found(&ROOT_MISSING, finding) {
         let Some(start) = lost_found::place_for_directory(subject, facts) else {
@@ -60,7 +59,8 @@ fn root(subject: &Subject, facts: &mut Facts, report: &mut Report<'_>) -> Result
             return Ok(());
         };
         facts.names_lost();
-        lost_found::make_directory(subject, facts, number, number, 0o755, start)?;
+        let root = NewDirectory { number, parent: number, permissions: 0o755, start };
+        lost_found::make_directory(subject, facts, &root)?;
     }
     Ok(())
 }
@@ -69,48 +69,59 @@ fn is_here(facts: &Facts, directory: &Directory) -> bool {
     facts.used.contains(u64::from(directory.inode.index()))
 }
 
-/// Goes up from a directory; tells of it if that ends elsewhere than at the root.
-fn climb(
-    subject: &Subject,
-    facts: &mut Facts,
-    report: &mut Report<'_>,
-    row: usize,
-    ways: &mut [Way],
-    path: &mut Vec<usize>,
-) -> Result<()> {
-    path.clear();
-    let mut at = row;
-    while let Some(directory) = facts.directories.get(at).copied() {
-        let Some(way) = ways.get_mut(at) else { break };
-        match *way {
-            Way::Known => break,
-            Way::Here => {
-                let from = path.iter().position(|row| *row == at).unwrap_or(0);
-                // The lowest inode of the circle, wherever it was entered.
-                let lowest = path.get(from..).and_then(|circle| circle.iter().min()).copied().unwrap_or(at);
-                cycle(subject, facts, report, lowest)?;
+/// The ways up from all directories.
+struct Climb {
+    ways: Vec<Way>,
+    /// Rows on the way that is being gone.
+    path: Vec<usize>,
+}
+
+impl Climb {
+    /// Goes up from a directory; reports it if that ends elsewhere than at the root.
+    fn from(
+        &mut self,
+        row: usize,
+        subject: &Subject,
+        facts: &mut Facts,
+        report: &mut Report<'_>,
+    ) -> Result<()> {
+        self.path.clear();
+        let mut at = row;
+        while let Some(directory) = facts.directories.get(at).copied() {
+            let Some(way) = self.ways.get_mut(at) else { break };
+            match *way {
+                Way::Known => break,
+                Way::Here => {
+                    cycle(subject, facts, report, self.lowest(at))?;
+                    break;
+                }
+                Way::Unknown => *way = Way::Here,
+            }
+            self.path.push(at);
+            if directory.inode == InodeNumber::ROOT || !is_here(facts, &directory) {
                 break;
             }
-            Way::Unknown => *way = Way::Here,
-        }
-        path.push(at);
-        if directory.inode == InodeNumber::ROOT || !is_here(facts, &directory) {
-            break;
-        }
-        match directory.parent.and_then(|parent| facts.directory(parent)) {
-            Some(parent) => at = parent,
-            None => {
-                unconnected(subject, facts, report, &directory);
-                break;
+            match directory.parent.and_then(|parent| facts.directory(parent)) {
+                Some(parent) => at = parent,
+                None => {
+                    unconnected(subject, facts, report, &directory);
+                    break;
+                }
             }
         }
-    }
-    for row in path.iter() {
-        if let Some(way) = ways.get_mut(*row) {
-            *way = Way::Known;
+        for row in &self.path {
+            if let Some(way) = self.ways.get_mut(*row) {
+                *way = Way::Known;
+            }
         }
+        Ok(())
     }
-    Ok(())
+
+    /// The lowest inode of the circle that closes at a row, wherever it was entered.
+    fn lowest(&self, at: usize) -> usize {
+        let from = self.path.iter().position(|row| *row == at).unwrap_or(0);
+        self.path.get(from..).and_then(|circle| circle.iter().min()).copied().unwrap_or(at)
+    }
 }
 
 fn unconnected(subject: &Subject, facts: &mut Facts, report: &mut Report<'_>, directory: &Directory) {
@@ -120,7 +131,7 @@ fn unconnected(subject: &Subject, facts: &mut Facts, report: &mut Report<'_>, di
     }
     let says = directory.dotdot.map_or_else(|| "no `..`".into(), |up| format!("its `..` leads to {up}"));
     let finding = Finding::new(Place::inode(number), says, lost_found::adoption(subject, facts, number));
-    // Where a repair took names away, this one is told of there.
+    // Where a repair took names away, this one is reported there.
     if facts.explains_lack(number, 1) || report.found(&DIRECTORY_UNCONNECTED, finding) {
         adopt(facts, directory);
     }

@@ -12,13 +12,12 @@ use ondisk::units::{Block, Group};
 use super::facts::Facts;
 use super::issue::Place;
 use super::kinds::opening as kind;
-use super::places::{self, Part};
+use super::parts::{Part, backup_of, expected, forget_uninit, is_possible, set_place};
+use super::places;
+use super::staged::staging;
 use super::subject::Subject;
 use super::voice::{Finding, Report};
 use platfs_device::{Error, Result};
-
-/// Most backups of descriptors that are read for one group.
-const BACKUPS_TRIED: usize = 8;
 
 /// Checks every descriptor and claims what the layout takes.
 ///
@@ -52,10 +51,8 @@ fn is_sealed(subject: &Subject, group: Group, raw: &RawGroupDescriptor) -> bool 
 fn descriptor(subject: &mut Subject, group: Group, report: &mut Report<'_>) {
     let Some(raw) = subject.descriptor(group).copied() else { return };
     let sealed = is_sealed(subject, group, &raw);
-    let outside: Vec<Part> = Part::ALL
-        .into_iter()
-        .filter(|part| !places::is_possible(subject, group, *part, part.of(&raw)))
-        .collect();
+    let outside: Vec<Part> =
+        Part::ALL.into_iter().filter(|part| !is_possible(subject, group, *part, part.of(&raw))).collect();
     match (sealed, outside.is_empty()) {
         (true, true) => {}
         (false, true) => match moved(subject, group, &raw) {
@@ -94,15 +91,6 @@ fn checksum(subject: &mut Subject, group: Group, raw: &RawGroupDescriptor, repor
             raw.bg_checksum = right.bg_checksum;
         }
     }
-}
-
-/// Makes a group one of whose table and bitmaps everything is read and written.
-pub(super) fn forget_uninit(subject: &mut Subject, group: Group) {
-    if let Some(raw) = subject.descriptor_mut(group) {
-        raw.set_flags(raw.flags() - GroupFlags::INODE_UNINIT - GroupFlags::BLOCK_UNINIT);
-        raw.set_unused_inodes(0);
-    }
-    subject.renewed.insert(group.0);
 }
 
 fn list(parts: &[Part], raw: &RawGroupDescriptor) -> String {
@@ -146,48 +134,10 @@ fn misplaced(subject: &mut Subject, group: Group, part: Part, report: &mut Repor
         format!("its {part} at block {place}"),
         part.repair(backup),
     )
-    .expected(places::expected(subject, group));
+    .expected(expected(subject, group));
     if report.found_first(part.outside(), finding) {
         set_place(subject, group, part, backup.map_or(Block(0), |(_, place)| place));
     }
-}
-
-/// Gives a structure another place; `Block(0)` is none, until one is found for it.
-pub(super) fn set_place(subject: &mut Subject, group: Group, part: Part, place: Block) {
-    if let Some(raw) = subject.descriptor_mut(group) {
-        part.set(raw, place);
-    }
-    subject.backups_follow = true;
-    if part == Part::InodeTable || place.0 == 0 {
-        forget_uninit(subject, group);
-    }
-    subject.renewed.insert(group.0);
-}
-
-/// A copy of the group's descriptor that is right and whose places for `parts` are possible, and the
-/// group with the superblock that it belongs to.
-pub(super) fn backup_of(
-    subject: &Subject,
-    group: Group,
-    parts: &[Part],
-) -> Option<(Group, RawGroupDescriptor)> {
-    let geometry = &subject.geometry;
-    let size = usize::from(geometry.descriptor_size);
-    let (index, at) =
-        (group.0 / geometry.descriptors_per_block(), group.0 % geometry.descriptors_per_block());
-    let holders = (1..geometry.groups).map(Group).filter(|holder| geometry.backups.has_superblock(*holder));
-    // In meta groups one backup is known, whoever asks; it needs no superblock.
-    let meta = geometry.first_meta_bg.is_some_and(|first| index >= first);
-    let holders: Vec<_> = if meta { vec![Group(1)] } else { holders.take(BACKUPS_TRIED).collect() };
-    holders.into_iter().find_map(|holder| {
-        let block = subject.block(geometry.descriptor_block_copy(index, holder)).ok()?;
-        let bytes = block.get(at as usize * size..)?.get(..size)?;
-        let raw = RawGroupDescriptor::parse(bytes);
-        let rest = bytes.get(64..).unwrap_or_default();
-        let good = subject.sealer.descriptor_is_right(group, &raw, rest)
-            && parts.iter().all(|part| places::is_possible(subject, group, *part, part.of(&raw)));
-        good.then_some((holder, raw))
-    })
 }
 
 /// Flags and the count of inodes never used, as far as they decide what is read.
@@ -260,7 +210,7 @@ fn is_tail_marked(subject: &Subject, group: Group, raw: &RawGroupDescriptor) -> 
 }
 
 /// Reads all descriptors, of the primary or the copy that belongs to the superblock of `group`. Blocks
-/// that can't be read are told and count as zeros, which no descriptor is.
+/// that can't be read are reported and count as zeros, which no descriptor is.
 ///
 /// # Errors
 /// More of them than fit into `memory` bytes.
@@ -299,7 +249,7 @@ pub(super) fn write(subject: &mut Subject) -> Result<()> {
     let geometry = subject.geometry;
     for index in 0..geometry.descriptor_blocks() {
         write_block(subject, index, geometry.descriptor_block(index))
-            .map_err(|source| Error::io("staging group descriptors", source))?;
+            .map_err(staging("group descriptors"))?;
     }
     if !subject.backups_follow {
         return Ok(());

@@ -72,7 +72,7 @@ pub(super) struct Facts {
     /// What is to get a name in lost+found, once all of it is known.
     pub(super) adopted: BTreeSet<InodeNumber>,
     /// Whether these are named in the root directory, as there is no room for lost+found; found out when the first
-    /// of them is told of.
+    /// of them is reported.
     pub(super) root_adopts: OnceLock<bool>,
     /// Directories, rising by inode once the pass over inodes is done.
     pub(super) directories: Vec<Directory>,
@@ -220,7 +220,7 @@ impl Facts {
     pub(super) fn explains_lack(&self, inode: InodeNumber, names: u16) -> bool {
         let take = |left: u64| left.checked_sub(u64::from(names));
         self.relinked.contains(u64::from(inode.index()))
-            || self.names_lost.try_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+            || self.names_lost.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
     }
 
     pub(super) fn file_type(&self, inode: InodeNumber) -> Option<FileType> {

@@ -24,16 +24,16 @@ struct Fields<'a, 'r, 's> {
 }
 
 impl Fields<'_, '_, '_> {
-    /// Tells of a field where `wrong`; `mend` repairs it.
+    /// Reports a field that is wrong, which it is if something was found; `mend` repairs it.
     fn rule(
         &mut self,
         kind: &'static Kind,
-        wrong: bool,
-        found: impl FnOnce(&RawSuperblock) -> String,
+        found: Option<String>,
         repair: &str,
         mend: impl FnOnce(&mut RawSuperblock),
     ) {
-        if wrong && self.report.found(kind, Finding::new(Place::default(), found(self.raw), repair)) {
+        let Some(found) = found else { return };
+        if self.report.found(kind, Finding::new(Place::default(), found, repair)) {
             mend(self.raw);
             self.lasting = true;
         }
@@ -64,8 +64,7 @@ fn sizes(fields: &mut Fields<'_, '_, '_>) {
     let (blocks, reserved) = (raw.blocks_count(), raw.reserved_blocks_count());
     fields.rule(
         &kind::RESERVED_BLOCKS,
-        reserved > blocks / 2,
-        |_| format!("{reserved} of {blocks} blocks"),
+        (reserved > blocks / 2).then(|| format!("{reserved} of {blocks} blocks")),
         "a twentieth is reserved, as by default",
         |raw| raw.set_reserved_blocks_count(blocks / 20),
     );
@@ -73,8 +72,7 @@ fn sizes(fields: &mut Fields<'_, '_, '_>) {
     let odd = size != 0 && (!size.is_power_of_two() || size > 1024);
     fields.rule(
         &kind::DESCRIPTOR_SIZE,
-        odd && !features.incompat.contains(Incompat::BIT64),
-        |_| format!("{size} bytes"),
+        (odd && !features.incompat.contains(Incompat::BIT64)).then(|| format!("{size} bytes")),
         "it becomes 0: descriptors have 32 bytes without 64bit",
         |raw| raw.s_desc_size.set(0),
     );
@@ -88,28 +86,21 @@ fn sizes(fields: &mut Fields<'_, '_, '_>) {
     let (least, wanted) = (fields.raw.s_min_extra_isize.get(), fields.raw.s_want_extra_isize.get());
     fields.rule(
         &kind::MIN_EXTRA_SIZE,
-        wrong(least),
-        |_| format!("at least {least} bytes"),
+        wrong(least).then(|| format!("at least {least} bytes")),
         &becomes,
         |raw| raw.s_min_extra_isize.set(EXTRA_SIZE),
     );
-    fields.rule(
-        &kind::WANT_EXTRA_SIZE,
-        wrong(wanted),
-        |_| format!("{wanted} bytes"),
-        &becomes,
-        |raw| raw.s_want_extra_isize.set(EXTRA_SIZE),
-    );
+    fields.rule(&kind::WANT_EXTRA_SIZE, wrong(wanted).then(|| format!("{wanted} bytes")), &becomes, |raw| {
+        raw.s_want_extra_isize.set(EXTRA_SIZE)
+    });
 }
 
 /// Features that exclude or need each other.
 fn combinations(fields: &mut Fields<'_, '_, '_>) {
-    let has_compat = |raw: &RawSuperblock, feature| raw.features().compat.contains(feature);
-    let has_incompat = |raw: &RawSuperblock, feature| raw.features().incompat.contains(feature);
     let features = fields.raw.features();
-    let mut rule = |kind, wrong, found: &str, repair, change: fn(&mut Features)| {
+    let mut rule = |kind, wrong: bool, found: &str, repair, change: fn(&mut Features)| {
         let mut repaired = false;
-        fields.rule(kind, wrong, |_| found.to_owned(), repair, |_| repaired = true);
+        fields.rule(kind, wrong.then(|| found.to_owned()), repair, |_| repaired = true);
         if repaired {
             fields.features(change);
         }
@@ -142,27 +133,28 @@ fn combinations(fields: &mut Fields<'_, '_, '_>) {
         "resize_inode is turned off",
         |features| features.compat -= Compat::RESIZE_INODE,
     );
-    if !has_incompat(fields.raw, Incompat::CSUM_SEED) && has_incompat_before(features) {
+    let left = fields.raw.features();
+    if features.incompat.contains(Incompat::CSUM_SEED) && !left.incompat.contains(Incompat::CSUM_SEED) {
         fields.raw.s_checksum_seed.set(0);
     }
-    let resizes = has_compat(fields.raw, Compat::RESIZE_INODE);
+    reserved_descriptors(fields, features);
+}
+
+/// Blocks are reserved for descriptors only where an inode has them; `before` are the features as they were.
+fn reserved_descriptors(fields: &mut Fields<'_, '_, '_>, before: Features) {
+    let resizes = fields.raw.features().compat.contains(Compat::RESIZE_INODE);
     let reserved = fields.raw.s_reserved_gdt_blocks.get();
-    if !resizes && features.compat.contains(Compat::RESIZE_INODE) {
+    if !resizes && before.compat.contains(Compat::RESIZE_INODE) {
         // Follows from turning it off.
         fields.raw.s_reserved_gdt_blocks.set(0);
     } else {
         fields.rule(
             &kind::RESERVED_DESCRIPTORS,
-            !resizes && reserved != 0,
-            |_| format!("{reserved} blocks without resize_inode"),
+            (!resizes && reserved != 0).then(|| format!("{reserved} blocks without resize_inode")),
             "none are reserved",
             |raw| raw.s_reserved_gdt_blocks.set(0),
         );
     }
-}
-
-fn has_incompat_before(features: Features) -> bool {
-    features.incompat.contains(Incompat::CSUM_SEED)
 }
 
 /// Inodes that hold quota can't be one of those with another task.
@@ -175,7 +167,8 @@ fn quota_inodes(fields: &mut Fields<'_, '_, '_>) {
         fields.raw.s_prj_quota_inum.get(),
     );
     let repair = "the field is cleared: no such quota is kept";
-    let words = |whose: &str, inode: u32| format!("{whose} quota in inode {inode}");
+    let words =
+        |wrong: bool, whose: &str, inode: u32| wrong.then(|| format!("{whose} quota in inode {inode}"));
     let rule = &kind::QUOTA_INODE_NUMBER;
     // Of two in one inode the one goes that has another by custom: 3 is the users', 4 the groups'.
     let twice = |inode: u32, other: u32| inode != 0 && inode == other;
@@ -183,25 +176,19 @@ fn quota_inodes(fields: &mut Fields<'_, '_, '_>) {
     let wrong_user = wrong(user) || shares && !usual;
     let wrong_group = wrong(group) || shares && usual;
     let wrong_project = wrong(project) || twice(project, user) || twice(project, group);
-    fields.rule(rule, wrong_user, |_| words("user", user), repair, |raw| raw.s_usr_quota_inum.set(0));
-    fields.rule(rule, wrong_group, |_| words("group", group), repair, |raw| raw.s_grp_quota_inum.set(0));
-    fields.rule(
-        rule,
-        wrong_project,
-        |_| words("project", project),
-        repair,
-        |raw| raw.s_prj_quota_inum.set(0),
-    );
+    fields.rule(rule, words(wrong_user, "user", user), repair, |raw| raw.s_usr_quota_inum.set(0));
+    fields.rule(rule, words(wrong_group, "group", group), repair, |raw| raw.s_grp_quota_inum.set(0));
+    fields.rule(rule, words(wrong_project, "project", project), repair, |raw| raw.s_prj_quota_inum.set(0));
 }
 
 /// Times that have not come yet, where it is known what time it is. Compared as 32 bits, as they are kept.
 fn times(fields: &mut Fields<'_, '_, '_>, now: i64) {
     let Some(now) = u32::try_from(now).ok().filter(|now| *now != 0) else { return };
     let (mounted, written) = (fields.raw.s_mtime.get(), fields.raw.s_wtime.get());
-    let found = |time: u32| format!("{time} seconds since 1970, now it is {now}");
+    let found = |time: u32| (time > now).then(|| format!("{time} seconds since 1970, now it is {now}"));
     let repair = "it becomes the time of this check";
-    fields.rule(&kind::MOUNTED_LATER, mounted > now, |_| found(mounted), repair, |raw| raw.s_mtime.set(now));
-    fields.rule(&kind::WRITTEN_LATER, written > now, |_| found(written), repair, |raw| raw.s_wtime.set(now));
+    fields.rule(&kind::MOUNTED_LATER, found(mounted), repair, |raw| raw.s_mtime.set(now));
+    fields.rule(&kind::WRITTEN_LATER, found(written), repair, |raw| raw.s_wtime.set(now));
 }
 
 /// Marks of a volume that was not closed, or in which Linux met errors. They go at the end of a check
@@ -217,8 +204,7 @@ fn state(fields: &mut Fields<'_, '_, '_>) {
     }
     fields.rule(
         &kind::VOLUME_STATE,
-        !found.is_empty(),
-        |_| found.join("; "),
+        (!found.is_empty()).then(|| found.join("; ")),
         "it is marked as in order once everything else is",
         |raw| {
             raw.s_state.set((state | STATE_VALID) & !STATE_ERROR);

@@ -71,7 +71,7 @@ pub struct Issue {
 pub enum Decision {
     /// Repair it, in memory.
     Repair,
-    /// Leave it as it is; what depends on it may be told of too.
+    /// Leave it as it is; what depends on it may be reported too.
     Leave,
 }
 

@@ -15,9 +15,10 @@ use super::contents;
 use super::facts::Facts;
 use super::issue::Place;
 use super::kinds::opening as kind;
-use super::subject::Subject;
+use super::staged::staging;
+use super::subject::{JournalWrite, Subject};
 use super::voice::{Finding, Report};
-use platfs_device::{Error, Result};
+use platfs_device::Result;
 
 /// Where a journal belongs.
 const HOME: InodeNumber = InodeNumber::JOURNAL;
@@ -155,7 +156,7 @@ fn mend_inode(
         subject.raw.s_journal_inum.set(HOME.get());
         subject.backups_follow = true;
     }
-    subject.write_inode(&mut inode).map_err(|source| Error::io("staging the journal's inode", source))?;
+    subject.write_inode(&mut inode).map_err(staging("the journal's inode"))?;
     facts.altered.insert(u64::from(inode.number().index()));
     Ok(usable_blocks(subject, &inode).ok())
 }
@@ -211,7 +212,7 @@ pub(super) fn clear_inode(subject: &Subject, facts: &Facts, number: u32) -> Resu
     match subject.inode_offset(number) {
         // Records of zeros have no checksum.
         Some(offset) => platfs_device::Device::write_at(&*subject.device, offset, inode.bytes())
-            .map_err(|source| Error::io("staging an inode", source)),
+            .map_err(staging("an inode")),
         None => Ok(()),
     }
 }
@@ -302,14 +303,6 @@ fn superblock(subject: &mut Subject, blocks: &[Block], report: &mut Report<'_>) 
     }
 }
 
-/// What is to be written over the journal's superblock.
-pub(super) enum JournalWrite {
-    /// One of an empty journal.
-    Empty,
-    /// The one that there is, with its repairs.
-    Edited(Box<RawJournalSuperblock>),
-}
-
 /// Writes the journal's superblock where that was asked for: once all owners of blocks are known, and files that
 /// shared blocks with the journal have copies.
 ///
@@ -318,7 +311,7 @@ pub(super) enum JournalWrite {
 pub(super) fn finish(subject: &mut Subject) -> Result<()> {
     let Some(wanted) = subject.journal_wanted.take() else { return Ok(()) };
     let inode = contents::inode(subject, subject.raw.s_journal_inum.get());
-    // A map that was mended since may be too short for a journal: the next check tells of it.
+    // A map that was mended since may be too short for a journal: the next check reports it.
     let Ok(blocks) = inode.and_then(|inode| usable_blocks(subject, &inode)) else { return Ok(()) };
     let Some(first) = blocks.first() else { return Ok(()) };
     let raw = match wanted {
@@ -343,5 +336,5 @@ fn stage(subject: &Subject, place: Block, raw: &RawJournalSuperblock) -> Result<
     if let Some(head) = bytes.get_mut(..raw.as_bytes().len()) {
         head.copy_from_slice(raw.as_bytes());
     }
-    subject.write(place, &bytes).map_err(|source| Error::io("staging the journal's superblock", source))
+    subject.write(place, &bytes).map_err(staging("the journal's superblock"))
 }

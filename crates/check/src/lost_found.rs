@@ -1,8 +1,6 @@
 //! `lost+found`: where files go that have no name. It is found by its name in the root directory, and
 //! made when it is needed and not there.
 
-use std::io;
-
 use ondisk::dirent;
 use ondisk::extent::Node;
 use ondisk::extent::{Entries, Extent};
@@ -16,15 +14,12 @@ use super::directories::{self, rebuild};
 use super::facts::{Directory, Facts};
 use super::issue::Place;
 use super::kinds::directories::LOST_FOUND;
+use super::staged::staging;
 use super::subject::Subject;
 use super::voice::{Finding, Report};
-use platfs_device::{Error, Result};
+use platfs_device::Result;
 
 const NAME: &[u8] = b"lost+found";
-
-fn staging(source: io::Error) -> Error {
-    Error::io("staging a directory", source)
-}
 
 /// Gives all that was adopted a name in lost+found.
 ///
@@ -137,7 +132,8 @@ fn find_or_make(
         facts.put_back(subject, start);
         return Ok(None);
     }
-    make_directory(subject, facts, number, InodeNumber::ROOT, 0o700, start)?;
+    let directory = NewDirectory { number, parent: InodeNumber::ROOT, permissions: 0o700, start };
+    make_directory(subject, facts, &directory)?;
     let root = u64::from(InodeNumber::ROOT.index());
     facts.links.raise(u64::from(number.index()));
     facts.links.raise(root);
@@ -208,19 +204,22 @@ pub(super) fn place_for_directory(subject: &Subject, facts: &Facts) -> Option<Bl
     facts.allocate(subject, Block(u64::from(subject.geometry.first_data_block)), 1)
 }
 
-/// Makes an empty directory with a number that is free, at a block of [`place_for_directory`]; it counts its
-/// own `.`.
+/// An empty directory that is to be made.
+pub(super) struct NewDirectory {
+    /// A number that is free.
+    pub(super) number: InodeNumber,
+    pub(super) parent: InodeNumber,
+    pub(super) permissions: u16,
+    /// A block of [`place_for_directory`].
+    pub(super) start: Block,
+}
+
+/// Makes an empty directory; it counts its own `.`.
 ///
 /// # Errors
 /// Repairs take more memory than they may.
-pub(super) fn make_directory(
-    subject: &Subject,
-    facts: &mut Facts,
-    number: InodeNumber,
-    parent: InodeNumber,
-    permissions: u16,
-    start: Block,
-) -> Result<()> {
+pub(super) fn make_directory(subject: &Subject, facts: &mut Facts, directory: &NewDirectory) -> Result<()> {
+    let &NewDirectory { number, parent, permissions, start } = directory;
     let mut inode = Inode::blank(number, subject.geometry.inode_size);
     inode.raw_mut().i_mode.set(FileType::Directory.mode_bits() | permissions);
     inode.raw_mut().i_links_count.set(2);
@@ -242,8 +241,8 @@ pub(super) fn make_directory(
     let mut bytes = vec![0; subject.block_len()];
     dirent::init_directory(&mut bytes, subject.layout(), number, parent);
     subject.seed_of(&inode).seal_directory_leaf(&mut bytes);
-    subject.write(start, &bytes).map_err(staging)?;
-    subject.write_inode(&mut inode).map_err(staging)?;
+    subject.write(start, &bytes).map_err(staging("a directory"))?;
+    subject.write_inode(&mut inode).map_err(staging("a directory"))?;
     let index = u64::from(number.index());
     facts.used.insert(index);
     facts.altered.insert(index);

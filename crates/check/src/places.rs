@@ -1,112 +1,15 @@
 //! The blocks of the layout: superblocks, descriptors, bitmaps and inode tables; that each lies where
 //! it may and no two in one place. New places for what has none.
 
-use std::fmt;
-
-use ondisk::features::Incompat;
-use ondisk::group::RawGroupDescriptor;
 use ondisk::units::{Block, Group, InodeNumber};
 
-use super::descriptors::{backup_of, set_place};
 use super::facts::Facts;
 use super::issue::Place;
-use super::kinds::{Kind, opening as kind};
+use super::parts::{Part, backup_of, is_possible, set_place};
+use super::staged::staging;
 use super::subject::Subject;
 use super::voice::{Finding, Report};
-use platfs_device::{Error, Result};
-
-/// A structure whose place a descriptor states.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Part {
-    InodeTable,
-    BlockBitmap,
-    InodeBitmap,
-}
-
-impl fmt::Display for Part {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Part::InodeTable => "inode table",
-            Part::BlockBitmap => "block bitmap",
-            Part::InodeBitmap => "inode bitmap",
-        })
-    }
-}
-
-impl Part {
-    pub(super) const ALL: [Part; 3] = [Part::InodeTable, Part::BlockBitmap, Part::InodeBitmap];
-
-    pub(super) fn of(self, raw: &RawGroupDescriptor) -> Block {
-        match self {
-            Part::InodeTable => raw.inode_table(),
-            Part::BlockBitmap => raw.block_bitmap(),
-            Part::InodeBitmap => raw.inode_bitmap(),
-        }
-    }
-
-    pub(super) fn set(self, raw: &mut RawGroupDescriptor, place: Block) {
-        match self {
-            Part::InodeTable => raw.set_inode_table(place),
-            Part::BlockBitmap => raw.set_block_bitmap(place),
-            Part::InodeBitmap => raw.set_inode_bitmap(place),
-        }
-    }
-
-    pub(super) fn blocks(self, subject: &Subject) -> u64 {
-        if self == Part::InodeTable { u64::from(subject.geometry.inode_table_blocks()) } else { 1 }
-    }
-
-    /// The rule that each lies inside the volume, or its group.
-    pub(super) fn outside(self) -> &'static Kind {
-        match self {
-            Part::InodeTable => &kind::INODE_TABLE_OUTSIDE,
-            Part::BlockBitmap => &kind::BLOCK_BITMAP_OUTSIDE,
-            Part::InodeBitmap => &kind::INODE_BITMAP_OUTSIDE,
-        }
-    }
-
-    /// The rule that it has its blocks for itself.
-    fn collision(self) -> &'static Kind {
-        match self {
-            Part::InodeTable => &kind::INODE_TABLE_COLLIDES,
-            Part::BlockBitmap => &kind::BLOCK_BITMAP_COLLIDES,
-            Part::InodeBitmap => &kind::INODE_BITMAP_COLLIDES,
-        }
-    }
-
-    /// What becomes of one in a wrong place.
-    pub(super) fn repair(self, backup: Option<(Group, Block)>) -> String {
-        match (backup, self) {
-            (Some((from, place)), _) => format!("it is at block {place}, as the backup in group {from} says"),
-            (None, Part::InodeTable) => {
-                "no backup says where it is: all inodes of the group are lost".to_owned()
-            }
-            (None, _) => "it is written anew in a free block".to_owned(),
-        }
-    }
-}
-
-/// The blocks where structures of a group may lie.
-fn bounds(subject: &Subject, group: Group) -> (u64, u64) {
-    let geometry = &subject.geometry;
-    if subject.has_incompat(Incompat::FLEX_BG) {
-        return (u64::from(geometry.first_data_block), geometry.blocks);
-    }
-    let start = geometry.group_start(group).0;
-    (start, start + u64::from(geometry.group_blocks(group)))
-}
-
-/// Those blocks, in words.
-pub(super) fn expected(subject: &Subject, group: Group) -> String {
-    let (start, end) = bounds(subject, group);
-    format!("in blocks {start}-{}", end - 1)
-}
-
-/// Whether a structure can lie at `place`, other structures not asked.
-pub(super) fn is_possible(subject: &Subject, group: Group, part: Part, place: Block) -> bool {
-    let (start, end) = bounds(subject, group);
-    place.0 >= start.max(1) && place.0.checked_add(part.blocks(subject)).is_some_and(|last| last <= end)
-}
+use platfs_device::Result;
 
 /// A structure and its blocks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -146,7 +49,7 @@ pub(super) fn structures(subject: &Subject) -> Vec<(u64, u64)> {
     all
 }
 
-/// Claims the blocks of every structure. Where two have the same block, one of them is told of and moved.
+/// Claims the blocks of every structure. Where two have the same block, one of them is reported and moved.
 pub(super) fn claim(subject: &mut Subject, facts: &Facts, report: &mut Report<'_>) {
     // With bigalloc structures share clusters, which bits can't tell from sharing blocks.
     let sharing = subject.geometry.cluster_log2 > 0;
@@ -205,7 +108,7 @@ fn collisions(subject: &Subject) -> Vec<(Span, Span)> {
     found
 }
 
-/// Tells of structures that share blocks, and moves one of each pair.
+/// Reports structures that share blocks, and moves one of each pair.
 fn resolve(subject: &mut Subject, report: &mut Report<'_>) {
     for (one, other) in collisions(subject) {
         let still = |span: &Span| {
@@ -281,9 +184,7 @@ fn move_to_free(subject: &mut Subject, facts: &Facts, group: Group, part: Part) 
     if part == Part::InodeTable {
         let zeros = vec![0; subject.block_len()];
         for block in 0..blocks {
-            subject
-                .write(Block(place.0 + block), &zeros)
-                .map_err(|source| Error::io("staging an inode table", source))?;
+            subject.write(Block(place.0 + block), &zeros).map_err(staging("an inode table"))?;
         }
         // The reserved ones are in use whatever they hold; the root is made.
         let reserved = (1..subject.geometry.first_inode).filter_map(InodeNumber::new);

@@ -20,9 +20,10 @@ use super::issue::Place;
 use super::kinds::opening::QUOTA_INODE_NUMBER;
 use super::kinds::space as kind;
 use super::named;
+use super::staged::staging;
 use super::subject::Subject;
 use super::voice::{Finding, Report};
-use platfs_device::{Device, Error, Result};
+use platfs_device::{Device, Result};
 
 /// Bytes of quota files that are read; a file of more is not one.
 const FILE_MAX: u64 = 1 << 30;
@@ -46,9 +47,9 @@ pub(super) fn check(subject: &Subject, facts: &Facts, report: &mut Report<'_>) -
         return Ok(());
     }
     let tables = usage(subject, facts);
-    for ((kind, number), table) in QuotaKind::ALL.into_iter().zip(files).zip(&tables) {
+    for ((whose, number), table) in QuotaKind::ALL.into_iter().zip(files).zip(&tables) {
         if number != 0 {
-            file(subject, facts, kind, number, table, report)?;
+            file(subject, facts, &QuotaFile { whose, number, table }, report)?;
         }
     }
     Ok(())
@@ -168,15 +169,16 @@ fn value_inodes(subject: &Subject, inode: &Inode) -> u64 {
     here + there
 }
 
-/// One quota file.
-fn file(
-    subject: &Subject,
-    facts: &Facts,
+/// A quota file, and what was found in use.
+struct QuotaFile<'t> {
     whose: QuotaKind,
     number: u32,
-    table: &Table,
-    report: &mut Report<'_>,
-) -> Result<()> {
+    table: &'t Table,
+}
+
+/// Compares one quota file with what was found.
+fn file(subject: &Subject, facts: &Facts, file: &QuotaFile<'_>, report: &mut Report<'_>) -> Result<()> {
+    let &QuotaFile { whose, number, table } = file;
     let place = InodeNumber::new(number).map_or_else(Place::default, Place::inode);
     let old = match Old::read(subject, number) {
         Ok(old) => old,
@@ -265,12 +267,12 @@ impl Old {
 
 /// Writes new contents, into the blocks there are or, if these are too few, into a new run.
 fn store(subject: &Subject, facts: &Facts, old: Old, contents: &[u8]) -> Result<()> {
-    let staging = |source| Error::io("staging a quota file", source);
+    let staging = staging("a quota file");
     let Old { mut inode, mut blocks, .. } = old;
     let needs = subject.geometry.block_size.blocks_for(contents.len() as u64);
     let len = contents.len() as u64;
     if needs > blocks.len() as u64 {
-        // No room: the file stays as it is, and the next check tells of it.
+        // No room: the file stays as it is, and the next check reports it.
         let Some(run) = move_to(subject, facts, &mut inode, needs) else { return Ok(()) };
         blocks = (0..needs).map(|at| Block(run.0 + at)).collect();
         inode.set_size(len);

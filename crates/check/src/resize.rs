@@ -14,14 +14,15 @@ use super::facts::Facts;
 use super::issue::Place;
 use super::kinds::opening as kind;
 use super::log::clear_inode;
+use super::staged::staging;
 use super::subject::Subject;
 use super::voice::{Finding, Report};
-use platfs_device::{Error, Result};
+use platfs_device::Result;
 
 /// The pointer to the double indirect block in `i_block`.
 const DOUBLE: usize = 13;
 
-/// Checks the resize inode. One that is wrong is emptied here and made anew by [`finish`].
+/// Checks the resize inode. One that is wrong is emptied here and rebuilt by [`finish`].
 ///
 /// # Errors
 /// Repairs take more memory than they may.
@@ -96,7 +97,7 @@ fn judge(subject: &Subject, inode: &Inode) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes the resize inode anew where it was wrong, once free blocks are known.
+/// Rebuilds the resize inode where it was wrong, once free blocks are known.
 ///
 /// # Errors
 /// Repairs take more memory than they may.
@@ -104,7 +105,7 @@ pub(super) fn finish(subject: &mut Subject, facts: &Facts) -> Result<()> {
     if !subject.resize_wanted {
         return Ok(());
     }
-    let staging = |source| Error::io("staging the resize inode", source);
+    let staging = staging("the resize inode");
     let Some(double) = facts.allocate(subject, subject.geometry.group_start(Group(0)), 1) else {
         return Ok(());
     };

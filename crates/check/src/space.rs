@@ -14,11 +14,12 @@ use super::facts::Facts;
 use super::issue::Place;
 use super::kinds::{Kind, space as kind};
 use super::paged::Bits;
-use super::places::Part;
+use super::parts::Part;
+use super::staged::staging;
 use super::subject::Subject;
 use super::voice::{Finding, Report};
 use super::{crew, descriptors, resize};
-use platfs_device::{Device, Error, Result};
+use platfs_device::{Device, Result};
 
 /// Groups in a piece of the work that threads share.
 const GROUPS_PER_PIECE: u64 = 32;
@@ -106,7 +107,7 @@ impl Side {
         subject.sealer.bitmap_checksum(bytes, self.span).is_none_or(|right| right == stated)
     }
 
-    /// What was told of stays as it is: the bitmap will say so.
+    /// What was reported stays as it is: the bitmap will say so.
     fn keep(&mut self) {
         let kept = |numbers: &[u64]| u32::try_from(numbers.len()).unwrap_or(u32::MAX);
         let used = self.compared.found + kept(&self.compared.idle);
@@ -117,7 +118,7 @@ impl Side {
         !self.compared.differs && self.stored.is_padded(self.count)
     }
 
-    /// The bytes it should have; where it is not to be repaired, what is told of stays.
+    /// The bytes it should have; where it is not to be repaired, what is reported stays.
     fn bytes(&self, found: &Bits, block_len: usize, repairs: bool) -> Vec<u8> {
         let except =
             if repairs { Vec::new() } else { [&*self.compared.missing, &*self.compared.idle].concat() };
@@ -275,6 +276,14 @@ fn own_structures(subject: &Subject, group: Group) -> Bits {
     bits
 }
 
+/// A count as it stands and as it was found.
+struct Count {
+    stated: u64,
+    found: u64,
+    /// Whether an issue that was reported explains the difference.
+    follows: bool,
+}
+
 /// The telling and mending of what was not sound.
 struct Repair<'a, 'r, 's> {
     subject: &'a mut Subject,
@@ -293,8 +302,9 @@ impl Repair<'_, '_, '_> {
         Ok(())
     }
 
-    /// Tells of a bitmap that is wrong; whether to repair what was told, `None` where all is well.
-    fn tell(&mut self, side: &Side, words: &Words, group: Group, place: Block, sum: u32) -> Option<bool> {
+    /// Reports a bitmap that is wrong; whether to repair it, `None` where all is well.
+    fn tell(&mut self, side: &Side, words: &Words, group: Group, raw: &RawGroupDescriptor) -> Option<bool> {
+        let (place, sum) = ((words.place)(raw), (words.sum)(raw));
         let here = Place::group(group).at_block(place);
         let mut found = Vec::new();
         let list = |numbers: &[u64]| bitmap::ranges(numbers, words.zero, words.each);
@@ -329,11 +339,11 @@ impl Repair<'_, '_, '_> {
         Some(self.report.found(words.checksum, Finding::new(here, found, "the checksum is computed anew")))
     }
 
-    /// Tells of a bitmap and writes it anew; `side` is then what the group has.
+    /// Reports a bitmap and rewrites it; `side` is then what the group has.
     fn bitmap(&mut self, group: Group, side: &mut Side, found: &Bits, words: &Words) -> Result<()> {
         let Some(raw) = self.subject.descriptor(group).copied() else { return Ok(()) };
         let place = (words.place)(&raw);
-        let Some(repairs) = self.tell(side, words, group, place, (words.sum)(&raw)) else { return Ok(()) };
+        let Some(repairs) = self.tell(side, words, group, &raw) else { return Ok(()) };
         if !repairs {
             side.keep();
         }
@@ -342,7 +352,7 @@ impl Repair<'_, '_, '_> {
             return Ok(());
         }
         let bytes = side.bytes(found, self.subject.block_len(), repairs);
-        self.subject.write(place, &bytes).map_err(|source| Error::io("staging a bitmap", source))?;
+        self.subject.write(place, &bytes).map_err(staging("a bitmap"))?;
         let sum = self.subject.sealer.bitmap_checksum(&bytes, side.span);
         self.edit(group, |raw| {
             raw.set_flags(raw.flags() - words.flag);
@@ -353,15 +363,9 @@ impl Repair<'_, '_, '_> {
         Ok(())
     }
 
-    /// Whether a count is to become `found`: told only where neither that nor `marked` explains it.
-    fn count(
-        &mut self,
-        kind: &'static Kind,
-        group: Option<Group>,
-        stated: u64,
-        found: u64,
-        follows: bool,
-    ) -> bool {
+    /// Whether a count is to become what was found: reported only where nothing explains it.
+    fn count(&mut self, kind: &'static Kind, group: Option<Group>, count: Count) -> bool {
+        let Count { stated, found, follows } = count;
         if stated == found {
             return false;
         }
@@ -378,12 +382,14 @@ impl Repair<'_, '_, '_> {
         let wide = u64::from;
         let follows = examined.renewed || raw.free_clusters() == blocks.marked_free();
         let free = blocks.free();
-        if self.count(&kind::GROUP_FREE_BLOCKS, Some(group), wide(raw.free_clusters()), wide(free), follows) {
+        let count = Count { stated: wide(raw.free_clusters()), found: wide(free), follows };
+        if self.count(&kind::GROUP_FREE_BLOCKS, Some(group), count) {
             self.edit(group, |raw| raw.set_free_clusters(free));
         }
         let follows = examined.renewed || raw.free_inodes() == inodes.marked_free();
         let free = inodes.free();
-        if self.count(&kind::GROUP_FREE_INODES, Some(group), wide(raw.free_inodes()), wide(free), follows) {
+        let count = Count { stated: wide(raw.free_inodes()), found: wide(free), follows };
+        if self.count(&kind::GROUP_FREE_INODES, Some(group), count) {
             self.edit(group, |raw| raw.set_free_inodes(free));
         }
         let altered = (0..u64::from(inodes.count))
@@ -391,7 +397,7 @@ impl Repair<'_, '_, '_> {
             .any(|at| self.facts.altered.window(inodes.base + at) != 0);
         let follows = examined.renewed || altered || raw.used_directories() == examined.marked_directories;
         let (stated, found) = (wide(raw.used_directories()), wide(examined.directories));
-        if self.count(&kind::GROUP_DIRECTORIES, Some(group), stated, found, follows) {
+        if self.count(&kind::GROUP_DIRECTORIES, Some(group), Count { stated, found, follows }) {
             self.edit(group, |raw| raw.set_used_directories(examined.directories));
         }
         self.unused(examined);
@@ -436,19 +442,21 @@ impl Repair<'_, '_, '_> {
             || seen(&sums.marked_clusters, each, free_blocks);
         // A right sum stays where a group's wrong count is to stay.
         let right = seen(&sums.found_clusters, each, free_blocks);
-        if !right && self.count(&kind::FREE_BLOCKS, None, free_blocks, clusters * each, follows) {
+        let count = Count { stated: free_blocks, found: clusters * each, follows };
+        if !right && self.count(&kind::FREE_BLOCKS, None, count) {
             self.subject.raw.set_free_blocks_count(clusters * each);
         }
         let follows =
             renewed || seen(&sums.stated_inodes, 1, free_inodes) || seen(&sums.marked_inodes, 1, free_inodes);
         let right = seen(&sums.found_inodes, 1, free_inodes);
-        if !right && self.count(&kind::FREE_INODES, None, free_inodes, inodes, follows) {
+        let count = Count { stated: free_inodes, found: inodes, follows };
+        if !right && self.count(&kind::FREE_INODES, None, count) {
             self.subject.raw.s_free_inodes_count.set(u32::try_from(inodes).unwrap_or(u32::MAX));
         }
     }
 }
 
-/// Whether everything in which a bitmap is wrong was told of.
+/// Whether everything in which a bitmap is wrong was reported.
 fn nothing_follows(side: &Side) -> bool {
     matches!(side.stored, Stored::Unreadable(_)) || !side.compared.untold
 }

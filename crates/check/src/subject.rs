@@ -11,11 +11,11 @@ use ondisk::features::{Compat, Features, Incompat, RoCompat};
 use ondisk::geometry::Geometry;
 use ondisk::group::{GroupFlags, RawGroupDescriptor};
 use ondisk::inode::{Inode, Timestamp};
+use ondisk::journal::RawJournalSuperblock;
 use ondisk::seal::{InodeSeed, Sealer};
 use ondisk::superblock::RawSuperblock;
 use ondisk::units::{Block, Group, InodeNumber, low_u32};
 
-use super::log::JournalWrite;
 use super::staged::Staged;
 use platfs_device::Device;
 
@@ -29,7 +29,7 @@ pub(super) struct Subject {
     pub(super) sealer: Sealer,
     /// One for each group, with their repairs; `space` writes those that changed at the end.
     pub(super) descriptors: Vec<RawGroupDescriptor>,
-    /// Groups whose bitmaps and counts are written anew without a word, because something told of
+    /// Groups whose bitmaps and counts are rewritten without a word, because something reported
     /// already made them meaningless: a descriptor from a backup, a flag `UNINIT` that was wrong.
     pub(super) renewed: BTreeSet<u32>,
     /// Groups whose descriptor is to stay though nothing of it can be believed.
@@ -41,7 +41,7 @@ pub(super) struct Subject {
     pub(super) superblock_renewed: bool,
     /// Whether the superblock on the device stays as it is though `raw` is another.
     pub(super) superblock_left: bool,
-    /// Whether the resize inode is to be made anew.
+    /// Whether the resize inode is to be rebuilt.
     pub(super) resize_wanted: bool,
     /// Whether something was repaired of which the backups of superblock and descriptors have a copy.
     pub(super) backups_follow: bool,
@@ -49,7 +49,7 @@ pub(super) struct Subject {
     pub(super) journal_wanted: Option<JournalWrite>,
     /// Files that were about to be cut: blocks behind their end go.
     pub(super) cut_wanted: BTreeSet<InodeNumber>,
-    /// Whether the blocks of the orphan file are to be written anew.
+    /// Whether the blocks of the orphan file are to be rewritten.
     pub(super) orphan_file_wanted: bool,
     /// Whether the owners of blocks are known, all but those of suspects: no block is written before.
     pub(super) owners_known: AtomicBool,
@@ -57,6 +57,14 @@ pub(super) struct Subject {
     pub(super) contested: Mutex<BTreeSet<u64>>,
     pub(super) threads: usize,
     pub(super) now: Timestamp,
+}
+
+/// What is to be written over the journal's superblock.
+pub(super) enum JournalWrite {
+    /// One of an empty journal.
+    Empty,
+    /// The one that there is, with its repairs.
+    Edited(Box<RawJournalSuperblock>),
 }
 
 impl Subject {
@@ -145,7 +153,7 @@ impl Subject {
     }
 
     /// Stages new bytes of a block: the one way for all blocks but superblocks and tables of inodes. What two own,
-    /// because somebody wants it so, is left as it is, and told by the next check.
+    /// because somebody wants it so, is left as it is, and reported by the next check.
     ///
     /// # Errors
     /// The device's, and that owners are not known yet: whoever asked would write where a damaged field leads.

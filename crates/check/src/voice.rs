@@ -1,4 +1,4 @@
-//! How a pass tells of what it finds: silently in parallel, aloud by one thread.
+//! How a pass reports what it finds: silently in parallel, aloud by one thread.
 
 use super::issue::{Decision, Issue, Place, Progress, Sink, Summary};
 use super::kinds::Kind;
@@ -23,7 +23,7 @@ impl Finding {
     }
 }
 
-/// The sink, with what it was told so far.
+/// The sink, with the issues reported to it so far.
 pub(super) struct Report<'s> {
     sink: &'s mut dyn Sink,
     pub(super) summary: Summary,
@@ -36,7 +36,7 @@ impl<'s> Report<'s> {
         Report { sink, summary: Summary::default(), held: false }
     }
 
-    /// Tells of an issue; whether it is to be repaired. An issue without a repair stays.
+    /// Reports an issue; whether it is to be repaired. An issue without a repair stays.
     pub(super) fn found(&mut self, kind: &'static Kind, finding: Finding) -> bool {
         let Finding { place, found, expected, repair } = finding;
         let possible = !repair.is_empty();
@@ -47,7 +47,7 @@ impl<'s> Report<'s> {
         repairs
     }
 
-    /// Tells of something that must not stay where anything behind it is repaired: whose place is doubtful, by
+    /// Reports something that must not stay where anything behind it is repaired: whose place is doubtful, by
     /// that others could be overwritten.
     pub(super) fn found_first(&mut self, kind: &'static Kind, finding: Finding) -> bool {
         let repairs = self.found(kind, finding);
@@ -96,7 +96,7 @@ impl Voice<'_, '_> {
         matches!(self, Voice::Silent { any: true })
     }
 
-    /// Issues told so far, of the whole check; none by a silent voice.
+    /// Issues reported so far, of the whole check; none by a silent voice.
     pub(super) fn told(&self) -> u64 {
         match self {
             Voice::Silent { .. } => 0,
@@ -104,7 +104,7 @@ impl Voice<'_, '_> {
         }
     }
 
-    /// Tells of an issue; whether it is to be mended now. A silent voice builds no words.
+    /// Reports an issue; whether it is to be mended now. A silent voice builds no words.
     pub(super) fn found(&mut self, kind: &'static Kind, finding: impl FnOnce() -> Finding) -> bool {
         match self {
             Voice::Silent { any } => {

@@ -9,21 +9,21 @@ use ondisk::inode::{Inode, InodeFlags};
 use ondisk::seal::{DIRECTORY_TAIL_LEN, InodeSeed};
 use ondisk::units::{Block, FileBlock, InodeNumber, low_u32};
 
-use super::Bounds;
+use super::Pass;
 use super::blocks::Blocks;
 use super::found::Found;
 use super::index::{self, Role, Stop};
 use super::inline;
 use super::leaf::{Examiner, Spot, Whole, chain_reaches};
-use crate::facts::Facts;
 use crate::issue::Place;
 use crate::kinds::directories::{
     DIRECTORY_HOLE, DIRECTORY_UNREADABLE, ENTRY_DUPLICATE, LEAF_CHECKSUM, LEAF_TAIL,
 };
 use crate::kinds::inodes::INODE_INDEX_FLAG;
+use crate::staged::staging;
 use crate::subject::Subject;
 use crate::voice::{Finding, Voice};
-use platfs_device::{Error, Result};
+use platfs_device::Result;
 
 /// Bytes of directories that are read at once.
 const PIECE: usize = 64 << 10;
@@ -86,18 +86,17 @@ struct Directory<'a, 'e> {
 /// # Errors
 /// Repairs take more memory than they may.
 pub(super) fn examine(
-    subject: &Subject,
-    facts: &Facts,
-    bounds: &Bounds,
+    pass: &Pass<'_>,
     number: InodeNumber,
     scratch: &mut Scratch,
     voice: &mut Voice<'_, '_>,
 ) -> Result<Whole> {
+    let &Pass { subject, facts, ref bounds, .. } = pass;
     scratch.found.clear();
     if !facts.used.contains(u64::from(number.index())) {
         return Ok(Whole::default());
     }
-    // What cannot be read at all was told of by the pass over inodes.
+    // What cannot be read at all was reported by the pass over inodes.
     let Some(mut inode) = scratch.inode(subject, number, !voice.is_silent()) else {
         return Ok(Whole::default());
     };
@@ -140,7 +139,7 @@ fn index_without_blocks(subject: &Subject, inode: &mut Inode, voice: &mut Voice<
     let found = "the flag for an index is set, but: the directory stands in its inode";
     if voice.found(&INODE_INDEX_FLAG, || Finding::new(place, found, "the flag is cleared")) {
         inode.set_flags(flags.difference(InodeFlags::INDEX));
-        subject.write_inode(inode).map_err(|source| Error::io("staging an inode", source))?;
+        subject.write_inode(inode).map_err(staging("an inode"))?;
     }
     Ok(())
 }
@@ -215,7 +214,7 @@ impl Directory<'_, '_> {
     }
 
     fn write(&self, block: Block, bytes: &[u8]) -> Result<()> {
-        self.subject.write(block, bytes).map_err(|source| Error::io("staging a block of a directory", source))
+        self.subject.write(block, bytes).map_err(staging("a block of a directory"))
     }
 
     /// Examines all blocks, in the order in which they are.
@@ -257,7 +256,7 @@ impl Directory<'_, '_> {
         Ok(())
     }
 
-    /// A block that the device does not give: told of, and written as one without names.
+    /// A block that the device does not give: reported, and written as one without names.
     fn unreadable(
         &mut self,
         at: FileBlock,
@@ -289,7 +288,7 @@ impl Directory<'_, '_> {
     fn repeated(&mut self, voice: &mut Voice<'_, '_>) {
         let seen = &mut *self.examiner.seen;
         seen.sort_unstable();
-        if voice.is_silent() && seen.array_windows().any(|[a, b]| a == b) {
+        if voice.is_silent() && seen.windows(2).any(|pair| pair.first() == pair.last()) {
             voice.found(&ENTRY_DUPLICATE, || Finding::new(Place::default(), "", ""));
         }
         seen.clear();

@@ -1,7 +1,7 @@
 //! The index of a directory, walked from its root: what each block of the directory is, and which hashes
 //! its names may have.
 //!
-//! An index is made of nothing but the names, so any fault in it has the same repair: it is built anew.
+//! An index is made of nothing but the names, so any fault in it has the same repair: it is rebuilt.
 //! That is why the walk ends at the first one. Each block is taken once, so that the walk ends whatever the
 //! blocks say.
 

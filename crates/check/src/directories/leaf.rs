@@ -43,11 +43,11 @@ pub(super) type Position = (FileBlock, usize);
 /// What is to be done about a directory as a whole, once all its blocks were seen.
 #[derive(Default)]
 pub(super) struct Whole {
-    /// It is to be written anew.
+    /// It is to be rewritten.
     pub(super) rebuild: bool,
     /// Entries whose names are there already, to be renamed then.
     pub(super) rename: Vec<Position>,
-    /// Something is to stay that keeps names from being read: writing it anew would lose them.
+    /// Something is to stay that keeps names from being read: rewriting it would lose them.
     pub(super) stays: bool,
 }
 
@@ -73,6 +73,8 @@ pub(super) struct Examiner<'a> {
 struct Seen {
     at: usize,
     inode: InodeNumber,
+    /// What the inode is.
+    file_type: Option<FileType>,
     type_code: u8,
     name: Range<usize>,
 }
@@ -125,8 +127,9 @@ impl Examiner<'_> {
                 Some(Ok(entry)) => {
                     let len = entry.len;
                     if let Some(inode) = entry.inode.filter(|_| nth >= 2) {
-                        let name = at + 8..at + 8 + entry.name.len();
-                        let seen = Seen { at, inode, type_code: entry.type_code, name };
+                        let (type_code, name) = (entry.type_code, at + 8..at + 8 + entry.name.len());
+                        let file_type = self.facts.file_type(inode);
+                        let seen = Seen { at, inode, file_type, type_code, name };
                         changed |= self.entry(bytes, &seen, spot, voice);
                     }
                     (before, at) = (Some((at, len)), at + len);
@@ -136,7 +139,7 @@ impl Examiner<'_> {
                         changed |= self.nameless(bytes, at, spot, voice);
                         (before, at) = (Some((at, len)), at + len);
                     }
-                    (rule, true) if self.broken(bytes, at, &rule.to_string(), spot, voice) => {
+                    (rule, true) if self.broken(bytes, (at, rule), spot, voice) => {
                         changed = true;
                         let next = self.salvage(bytes, at, before);
                         if next > at {
@@ -162,11 +165,11 @@ impl Examiner<'_> {
         changed
     }
 
+    /// Reports the entry at a byte, which breaks a rule; whether the chain is to be mended there.
     fn broken(
         &mut self,
         bytes: &[u8],
-        at: usize,
-        rule: &str,
+        (at, rule): (usize, EntryRule),
         spot: &Spot,
         voice: &mut Voice<'_, '_>,
     ) -> bool {
@@ -297,7 +300,7 @@ impl Examiner<'_> {
             }
             return removed;
         }
-        let mut changed = self.file_type(bytes, seen, self.facts.file_type(seen.inode), spot, voice);
+        let mut changed = self.file_type(bytes, seen, spot, voice);
         changed |= !self.is_opaque() && self.name(bytes, seen, spot, voice);
         self.hash(bytes, seen, spot, voice);
         if self.duplicate(bytes, seen, spot, voice) {
@@ -326,15 +329,8 @@ impl Examiner<'_> {
         }
     }
 
-    fn file_type(
-        &self,
-        bytes: &mut [u8],
-        seen: &Seen,
-        file_type: Option<FileType>,
-        spot: &Spot,
-        voice: &mut Voice<'_, '_>,
-    ) -> bool {
-        let right = match (self.layout.file_types, file_type) {
+    fn file_type(&self, bytes: &mut [u8], seen: &Seen, spot: &Spot, voice: &mut Voice<'_, '_>) -> bool {
+        let right = match (self.layout.file_types, seen.file_type) {
             (false, _) => 0,
             (true, Some(file_type)) => file_type.entry_code(),
             (true, None) => return false,
@@ -454,8 +450,9 @@ impl Examiner<'_> {
             if entry.name == name
                 && let Some(inode) = entry.inode
             {
-                let seen = Seen { at, inode, type_code: entry.type_code, name: at + 8..at + 8 + name.len() };
-                changed |= self.file_type(bytes, &seen, Some(FileType::Directory), spot, voice);
+                let (file_type, name) = (Some(FileType::Directory), at + 8..at + 8 + name.len());
+                let seen = Seen { at, inode, file_type, type_code: entry.type_code, name };
+                changed |= self.file_type(bytes, &seen, spot, voice);
             }
             at += len;
         }

@@ -2,8 +2,8 @@
 //!
 //! Each directory is examined by one thread, its blocks in large pieces. What a sound one says of others
 //! (links, parents) is taken when all of it was seen; one that is not is examined once more by one
-//! thread that tells of it and mends it. What only concerns a block is mended in place; for all else the
-//! directory is written anew from its names ([`rebuild`]). Excludes the maps of directories (the pass over
+//! thread that reports it and mends it. What only concerns a block is mended in place; for all else the
+//! directory is rewritten from its names ([`rebuild`]). Excludes the maps of directories (the pass over
 //! inodes has checked them) and how directories hang together ([`super::connect`]).
 
 pub(super) mod blocks;
@@ -69,18 +69,26 @@ impl Bounds {
     }
 }
 
+/// What all examinations of directories have in common.
+struct Pass<'a> {
+    subject: &'a Subject,
+    facts: &'a Facts,
+    bounds: Bounds,
+    tree: Tree,
+}
+
 /// Runs the pass.
 ///
 /// # Errors
 /// Repairs take more memory than they may.
 pub(super) fn check(subject: &mut Subject, facts: &mut Facts, report: &mut Report<'_>) -> Result<()> {
-    let tree = Tree::new(facts.directories.len());
-    let bounds = Bounds::new(subject);
-    let unsound = silently(subject, facts, &bounds, &tree, report);
-    for row in unsound {
-        aloud(subject, facts, &bounds, &tree, row, report)?;
+    let pass =
+        Pass { subject, facts, bounds: Bounds::new(subject), tree: Tree::new(facts.directories.len()) };
+    for row in silently(&pass, report) {
+        aloud(&pass, row, report)?;
     }
-    named_twice(subject, facts, &tree, report)?;
+    named_twice(&pass, report)?;
+    let tree = pass.tree;
     for (at, row) in facts.directories.iter_mut().enumerate() {
         row.parent = tree.parent(at);
         row.dotdot = tree.dotdot(at);
@@ -89,28 +97,23 @@ pub(super) fn check(subject: &mut Subject, facts: &mut Facts, report: &mut Repor
 }
 
 /// Examines all directories in parallel; rows of those that are not sound.
-fn silently(
-    subject: &Subject,
-    facts: &Facts,
-    bounds: &Bounds,
-    tree: &Tree,
-    report: &mut Report<'_>,
-) -> Vec<usize> {
+fn silently(pass: &Pass<'_>, report: &mut Report<'_>) -> Vec<usize> {
+    let facts = pass.facts;
     let unsound = Mutex::new(Vec::new());
     let rows = facts.directories.len();
     let pieces = rows.div_ceil(PIECE) as u64;
     let told = |piece| report.progress("directories", piece, pieces);
-    crew::share(subject.threads, pieces, told, |piece| {
+    crew::share(pass.subject.threads, pieces, told, |piece| {
         let mut scratch = Scratch::default();
         let first = usize::try_from(piece).unwrap_or(usize::MAX).saturating_mul(PIECE);
         for row in first..rows.min(first.saturating_add(PIECE)) {
             let Some(inode) = facts.directories.get(row).map(|row| row.inode) else { continue };
             let mut voice = Voice::silent();
-            let examined = examine::examine(subject, facts, bounds, inode, &mut scratch, &mut voice);
+            let examined = examine::examine(pass, inode, &mut scratch, &mut voice);
             if voice.any() || examined.is_err() {
                 unsound.lock().unwrap_or_else(PoisonError::into_inner).push(row);
             } else {
-                tree.keep(facts, row, &scratch.found);
+                pass.tree.keep(facts, row, &scratch.found);
             }
         }
     });
@@ -119,22 +122,16 @@ fn silently(
     unsound
 }
 
-/// Tells of a directory that is not sound, and mends it.
-fn aloud(
-    subject: &Subject,
-    facts: &Facts,
-    bounds: &Bounds,
-    tree: &Tree,
-    row: usize,
-    report: &mut Report<'_>,
-) -> Result<()> {
+/// Reports a directory that is not sound, and mends it.
+fn aloud(pass: &Pass<'_>, row: usize, report: &mut Report<'_>) -> Result<()> {
+    let &Pass { subject, facts, .. } = pass;
     let Some(inode) = facts.directories.get(row).map(|row| row.inode) else { return Ok(()) };
     let mut scratch = Scratch::default();
-    let whole = examine::examine(subject, facts, bounds, inode, &mut scratch, &mut report.aloud())?;
+    let whole = examine::examine(pass, inode, &mut scratch, &mut report.aloud())?;
     if whole.rebuild && !whole.stays && !rebuild::rebuild(subject, facts, inode, &whole.rename, &[])? {
         no_room(inode, "the directory cannot be written anew", report);
     }
-    tree.keep(facts, row, &scratch.found);
+    pass.tree.keep(facts, row, &scratch.found);
     Ok(())
 }
 
@@ -145,7 +142,8 @@ pub(super) fn no_room(inode: InodeNumber, what: &str, report: &mut Report<'_>) {
 
 /// Directories with more than one name keep one: in the directory that their `..` leads to, or else in the
 /// first that names them.
-fn named_twice(subject: &Subject, facts: &Facts, tree: &Tree, report: &mut Report<'_>) -> Result<()> {
+fn named_twice(pass: &Pass<'_>, report: &mut Report<'_>) -> Result<()> {
+    let Pass { subject, facts, tree, .. } = pass;
     let mut more = std::mem::take(&mut *tree.more.lock().unwrap_or_else(PoisonError::into_inner));
     more.sort_unstable();
     for claims in more.chunk_by(|a, b| a.0 == b.0) {

@@ -1,4 +1,4 @@
-//! A directory written anew from its names: without an index if they fit one block (or the volume has
+//! A directory rewritten from its names: without an index if they fit one block (or the volume has
 //! none), else with a fresh one, whose blocks of names are three quarters full, so that the next names find
 //! room.
 //!
@@ -55,7 +55,7 @@ impl Kept {
     }
 }
 
-/// Adds names to a directory: where there is room, or by writing it anew. The inodes that found no place; a
+/// Adds names to a directory: where there is room, or by rewriting it. The inodes that found no place; a
 /// name that is taken gets `~0` or the next free number behind it.
 ///
 /// # Errors
@@ -79,7 +79,7 @@ pub(crate) fn add_names(
     Ok(if placed { Vec::new() } else { inodes(&left) })
 }
 
-/// Writes a directory anew: names at the positions `rename` get others, `new` ones are added. `false` if there
+/// Rewrites a directory: names at the positions `rename` get others, `new` ones are added. `false` if there
 /// is no room on the volume; then nothing was changed.
 ///
 /// # Errors

@@ -1,7 +1,7 @@
 //! Extent trees: every node and entry, and the tree that is left where some of it is broken.
 //!
 //! What is lost is as little as can be: an entry that reaches over its bounds keeps the part inside, a
-//! broken node takes only what hangs below it. The tree is then written anew, packed into the nodes
+//! broken node takes only what hangs below it. The tree is then rewritten, packed into the nodes
 //! that it has.
 
 use ondisk::extent::{self, Child, ENTRY_LEN, Entries, Extent, Head, MAX_DEPTH, Node};
@@ -18,12 +18,14 @@ use crate::kinds::inodes::{
 };
 
 /// Levels below a root that are followed: deeper than any tree that a program wrote, and few enough for the
-/// stack. Trees deeper than [`MAX_DEPTH`] are written anew.
+/// stack. Trees deeper than [`MAX_DEPTH`] are rewritten.
 const DEEPEST: u16 = 32;
 
-/// File blocks that a node may map: from one on, up to where its right neighbour begins.
+/// What a node may be: the levels below it, and the file blocks that it may map, from one on, up to where its right
+/// neighbour begins.
 #[derive(Clone, Copy)]
 struct Bounds {
+    depth: u16,
     from: u64,
     until: Option<u64>,
     /// Whether no entry of the same node comes behind.
@@ -104,7 +106,7 @@ impl Examination<'_, '_, '_, '_> {
                 return Walk { leaves: true, ..walk };
             }
         }
-        self.node(&root, depth, Bounds { from: 0, until: None, last: true }, &mut walk);
+        self.node(&root, Bounds { depth, from: 0, until: None, last: true }, &mut walk);
         walk
     }
 
@@ -185,11 +187,11 @@ impl Examination<'_, '_, '_, '_> {
         true
     }
 
-    /// The entries of a node with `depth` levels below it.
-    fn node(&mut self, bytes: &[u8], depth: u16, bounds: Bounds, walk: &mut Walk) {
+    /// The entries of a node.
+    fn node(&mut self, bytes: &[u8], bounds: Bounds, walk: &mut Walk) {
         let count = Head::read(bytes).count;
         for index in 0..count {
-            if depth == 0 {
+            if bounds.depth == 0 {
                 let found = Extent::read(entry(bytes, index));
                 let over = if self.voice.is_silent() { None } else { self.over(bytes, index, bounds, walk) };
                 let until = [bounds.until, over].into_iter().flatten().min();
@@ -198,7 +200,8 @@ impl Examination<'_, '_, '_, '_> {
                 let child = Child::read(entry(bytes, index));
                 let next =
                     (index + 1 < count).then(|| u64::from(Child::read(entry(bytes, index + 1)).logical.0));
-                self.subtree(child, depth - 1, Bounds { until: next.or(bounds.until), ..bounds }, walk);
+                let (depth, until) = (bounds.depth - 1, next.or(bounds.until));
+                self.subtree(child, Bounds { depth, until, ..bounds }, walk);
             }
             if self.voice.any() {
                 return;
@@ -207,11 +210,11 @@ impl Examination<'_, '_, '_, '_> {
     }
 
     /// What hangs below an entry of an index node.
-    fn subtree(&mut self, child: Child, depth: u16, bounds: Bounds, walk: &mut Walk) {
+    fn subtree(&mut self, child: Child, bounds: Bounds, walk: &mut Walk) {
         let mut bytes = self.scratch.nodes.pop().unwrap_or_default();
         bytes.resize(self.subject().block_len(), 0);
-        match self.read_node(child, depth, &mut bytes) {
-            Ok(()) => self.child(child, &bytes, depth, bounds, walk),
+        match self.read_node(child, bounds.depth, &mut bytes) {
+            Ok(()) => self.child(child, &bytes, bounds, walk),
             Err(problem) => {
                 let at = (Some(child.node), Some(u64::from(child.logical.0)));
                 let repair = "what the node listed is lost to the file; all else of it is kept";
@@ -256,7 +259,7 @@ impl Examination<'_, '_, '_, '_> {
             && self.subject().seed_of(self.inode()).extent_node_is_right(bytes)
     }
 
-    fn child(&mut self, child: Child, bytes: &[u8], depth: u16, bounds: Bounds, walk: &mut Walk) {
+    fn child(&mut self, child: Child, bytes: &[u8], bounds: Bounds, walk: &mut Walk) {
         let first = FileBlock(u32::from_le_bytes(
             entry(bytes, 0).get(..4).and_then(|bytes| bytes.try_into().ok()).unwrap_or_default(),
         ));
@@ -267,14 +270,14 @@ impl Examination<'_, '_, '_, '_> {
             let found = || format!("begins with file block {first}, its parent says {}", child.logical);
             walk.mends |= self.tell_map(&EXTENT_INDEX_START, at, found, "the parent is set right");
         }
-        let stated = Head::read(bytes).depth;
+        let (stated, depth) = (Head::read(bytes).depth, bounds.depth);
         if stated != depth {
             told = true;
             let found = || format!("says {stated} levels are below it, there are {depth}");
             walk.mends |= self.tell_map(&EXTENT_NODE_DEPTH, at, found, "the depth is set right");
         }
         let before = walk.mends;
-        self.node(bytes, depth, Bounds { from: u64::from(first.0), ..bounds }, walk);
+        self.node(bytes, Bounds { from: u64::from(first.0), ..bounds }, walk);
         let seed = self.subject().seed_of(self.inode());
         if !seed.extent_node_is_right(bytes) && !told && before == walk.mends && !walk.leaves {
             let found = || "the node's checksum is wrong, its entries are right".to_owned();
@@ -426,7 +429,7 @@ impl Examination<'_, '_, '_, '_> {
         }
     }
 
-    /// Writes a tree of extents anew, into nodes that the inode has and those that `more` gives; the
+    /// Rewrites a tree of extents, into nodes that the inode has and those that `more` gives; the
     /// nodes it needs.
     pub(super) fn rebuild(
         &mut self,

@@ -16,13 +16,37 @@ use crate::kinds::inodes::{BAD_BLOCKS, DIRECTORY_TOO_LARGE, POINTER_BLOCK, POINT
 /// What becomes of the inode that keeps blocks for descriptors.
 const RESIZE_REPAIR: &str = "the inode is made anew; which blocks it has follows from the size of the volume";
 
-/// Pointers that lead nowhere, of one node.
-#[derive(Default)]
+/// Pointers that stand together.
+#[derive(Clone, Copy)]
+struct Level {
+    /// Pointer blocks between each of them and contents.
+    depth: u32,
+    /// File block of the first.
+    base: u64,
+    /// The block that they stand in, if it is not the inode.
+    node: Option<Block>,
+}
+
+/// Pointers of one node that have the same fault.
 struct Bad {
+    kind: &'static Kind,
+    what: &'static str,
     count: u64,
     first: u64,
     /// Their offsets in the node.
     at: Vec<usize>,
+}
+
+impl Bad {
+    fn new(kind: &'static Kind, what: &'static str) -> Self {
+        Bad { kind, what, count: 0, first: 0, at: Vec::new() }
+    }
+
+    fn add(&mut self, pointer: u64, at: usize) {
+        self.first = if self.count == 0 { pointer } else { self.first };
+        self.count += 1;
+        self.at.push(at);
+    }
 }
 
 impl Examination<'_, '_, '_, '_> {
@@ -45,14 +69,14 @@ impl Examination<'_, '_, '_, '_> {
         let mut root = self.inode().raw().i_block;
         let direct = DIRECT as usize * block_map::POINTER_LEN;
         let (low, high) = root.split_at_mut(direct);
-        let mut changed = self.pointers(low, 0, 0, None, &mut walk);
+        let mut changed = self.pointers(low, Level { depth: 0, base: 0, node: None }, &mut walk);
         let mut base = u64::from(DIRECT);
         for depth in 1..=3 {
             let at = (depth as usize - 1) * block_map::POINTER_LEN;
             if !self.voice.any()
                 && let Some(slot) = high.get_mut(at..at + block_map::POINTER_LEN)
             {
-                changed |= self.pointers(slot, depth, base, None, &mut walk);
+                changed |= self.pointers(slot, Level { depth, base, node: None }, &mut walk);
             }
             base += block_map::span(self.subject().geometry.block_size, depth);
         }
@@ -66,19 +90,14 @@ impl Examination<'_, '_, '_, '_> {
         walk
     }
 
-    /// Pointers that stand together, each with `depth` pointer blocks between it and contents; whether
-    /// some of them were cleared.
-    fn pointers(
-        &mut self,
-        bytes: &mut [u8],
-        depth: u32,
-        base: u64,
-        node: Option<Block>,
-        walk: &mut Walk,
-    ) -> bool {
+    /// Examines pointers that stand together; whether some of them were cleared.
+    fn pointers(&mut self, bytes: &mut [u8], level: Level, walk: &mut Walk) -> bool {
+        let Level { depth, base, .. } = level;
         let span = block_map::span(self.subject().geometry.block_size, depth);
         let most = self.most_directory_blocks().map_or(u64::MAX, |most| most + 1);
-        let (mut outside, mut behind, mut structures) = (Bad::default(), Bad::default(), Bad::default());
+        let mut outside = Bad::new(&POINTER_RANGE, "lead outside the volume");
+        let mut behind = Bad::new(&DIRECTORY_TOO_LARGE, "are too many");
+        let mut structures = Bad::new(&BAD_BLOCKS, "lead to structures of the volume");
         let mut changed = false;
         for (at, index) in (0..bytes.len()).step_by(block_map::POINTER_LEN).zip(0..) {
             let pointer = u64::from(word(bytes, at));
@@ -109,42 +128,29 @@ impl Examination<'_, '_, '_, '_> {
                 }
                 continue;
             };
-            bad.first = if bad.count == 0 { pointer } else { bad.first };
-            bad.count += 1;
-            bad.at.push(at);
+            bad.add(pointer, at);
         }
-        for (bad, kind, what) in [
-            (outside, &POINTER_RANGE, "lead outside the volume"),
-            (behind, &DIRECTORY_TOO_LARGE, "are too many"),
-            (structures, &BAD_BLOCKS, "lead to structures of the volume"),
-        ] {
-            let cleared = self.bad_pointers(&bad, kind, what, (node, base), bytes);
+        for bad in [outside, behind, structures] {
+            let cleared = self.bad_pointers(&bad, level, bytes);
             walk.mends |= cleared;
             changed |= cleared;
         }
         changed
     }
 
-    fn bad_pointers(
-        &mut self,
-        bad: &Bad,
-        kind: &'static Kind,
-        what: &str,
-        (node, base): (Option<Block>, u64),
-        bytes: &mut [u8],
-    ) -> bool {
+    fn bad_pointers(&mut self, bad: &Bad, level: Level, bytes: &mut [u8]) -> bool {
         if bad.count == 0 {
             return false;
         }
-        let found = || format!("{} block pointers {what}, the first is {}", bad.count, bad.first);
+        let found = || format!("{} block pointers {}, the first is {}", bad.count, bad.what, bad.first);
         let repair = if self.is_resize() {
             RESIZE_REPAIR
-        } else if *kind == BAD_BLOCKS {
+        } else if *bad.kind == BAD_BLOCKS {
             "the blocks are taken off the list, and used as before"
         } else {
             "the pointers are cleared: their parts of the file read as zeros"
         };
-        if !self.tell_map(kind, (node, Some(base)), found, repair) {
+        if !self.tell_map(bad.kind, (level.node, Some(level.base)), found, repair) {
             return false;
         }
         for at in &bad.at {
@@ -213,7 +219,8 @@ impl Examination<'_, '_, '_, '_> {
             let mut mapped = walk.mapped;
             self.claim_pointer_block(&mut mapped, block, depth);
             walk.mapped = mapped;
-            if self.pointers(&mut bytes, depth - 1, base, Some(block), walk) && !self.is_resize() {
+            let level = Level { depth: depth - 1, base, node: Some(block) };
+            if self.pointers(&mut bytes, level, walk) && !self.is_resize() {
                 self.stage(block, &bytes);
                 self.cut();
             }

@@ -16,9 +16,9 @@ use crate::voice::Finding;
 #[derive(Default)]
 pub(super) struct Walk {
     pub(super) mapped: Mapped,
-    /// Whether what was found is to be written anew.
+    /// Whether what was found is to be rewritten.
     pub(super) mends: bool,
-    /// Whether something stays broken that can't be written anew.
+    /// Whether something stays broken that can't be rewritten.
     pub(super) leaves: bool,
     /// Whether nodes of it lie in blocks of something else; only known aloud.
     pub(super) lent: bool,
@@ -32,7 +32,7 @@ impl Examination<'_, '_, '_, '_> {
     /// Whether one more node of a map may be read.
     pub(super) fn may_read_node(&self) -> bool {
         let take = |left: u64| left.checked_sub(1);
-        self.pass.nodes.try_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+        self.pass.nodes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
     }
 
     /// Whether a node can't be this map's own, as something sound has it: it must not be written.
@@ -76,7 +76,7 @@ impl Examination<'_, '_, '_, '_> {
         }
     }
 
-    /// Tells of a fault of the map; whether it is to be mended.
+    /// Reports a fault of the map; whether it is to be mended.
     pub(super) fn tell_map(
         &mut self,
         kind: &'static Kind,
@@ -157,7 +157,7 @@ impl Examination<'_, '_, '_, '_> {
                 && start >> log2 != mapped.previous >> log2
     }
 
-    /// Counts and claims anew what is left of a map.
+    /// Counts and claims again what is left of a map.
     pub(super) fn recount(&mut self, kept: &[Extent], nodes: &[Block], from: usize) -> Mapped {
         self.scratch.claims.truncate(from);
         let mut mapped = Mapped::default();

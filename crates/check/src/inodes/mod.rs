@@ -2,7 +2,7 @@
 //!
 //! Pieces of the inode tables are shared by threads. An inode that is sound leaves its facts: that it
 //! is in use, its type, the links it states, the blocks it claims. One that is not becomes a suspect and
-//! is examined again by one thread, in the order of numbers, that tells of it and mends it. Owns what an
+//! is examined again by one thread, in the order of numbers, that reports it and mends it. Owns what an
 //! inode says by itself; that two claim the same block is for [`super::shared`], what stands in
 //! directories for [`super::directories`], what hidden inodes hold for the passes of their features.
 
@@ -30,6 +30,7 @@ use ondisk::units::{Block, InodeNumber};
 use super::facts::{Directory, Facts};
 use super::places;
 use super::space;
+use super::staged::staging;
 use super::subject::Subject;
 use super::voice::Report;
 use platfs_device::{Error, Result};
@@ -122,7 +123,7 @@ impl<'a> Pass<'a> {
         let mut voice = report.aloud();
         let mut examination = Examination::new(self, scratch, &mut voice);
         examination.run();
-        examination.mend().map_err(|source| Error::io("staging an inode", source))?;
+        examination.mend().map_err(staging("an inode"))?;
         self.commit(scratch, &mut counts, &mut directories);
         self.gather(directories);
         report.summary.files += counts.files;

@@ -83,7 +83,7 @@ pub(super) struct Examination<'x, 'p, 'r, 's> {
     pub(super) voice: &'x mut Voice<'r, 's>,
     /// Whether the record was mended in memory.
     pub(super) changed: bool,
-    /// Whether the map or the attributes were mended, so that counts follow without being told.
+    /// Whether the map or the attributes were mended, so that counts follow without an issue of their own.
     pub(super) cut: bool,
     /// Whether the inode was given up.
     pub(super) cleared: bool,
@@ -123,7 +123,7 @@ impl<'x, 'p, 'r, 's> Examination<'x, 'p, 'r, 's> {
         self.inode().flags().intersects(flags)
     }
 
-    /// Tells of something about the inode; whether it is to be mended, which then counts as a change
+    /// Reports something about the inode; whether it is to be mended, which then counts as a change
     /// of the record.
     pub(super) fn tell(&mut self, kind: &'static Kind, words: impl FnOnce(&Inode) -> Words) -> bool {
         let inode = &self.scratch.inode;
@@ -326,7 +326,7 @@ impl<'x, 'p, 'r, 's> Examination<'x, 'p, 'r, 's> {
     }
 }
 
-/// What is told of an inode.
+/// What is said of an inode.
 #[derive(Default)]
 pub(super) struct Words {
     pub(super) found: String,

@@ -42,7 +42,7 @@ pub(super) struct Seen<'a> {
 }
 
 impl<'a> Seen<'a> {
-    /// The entry, to be stored anew.
+    /// The entry, to be stored again.
     pub(super) fn entry(&self) -> Entry<'a> {
         let value = match self.value_inode() {
             Some(number) => Value::Inode { number, size: self.raw.e_value_size.get() },

@@ -20,14 +20,15 @@ use ondisk::units::{Block, FileBlock, Group, InodeNumber, low_u32};
 
 use super::Pass;
 use super::fields::word;
-use super::record::{Examination, Scratch};
+use super::record::{Claim, Examination, Scratch};
 use super::special::Role;
 use crate::facts::Facts;
 use crate::issue::{Decision, Issue, Place, Sink};
 use crate::kinds::inodes::BLOCKS_SHARED;
+use crate::staged::staging;
 use crate::subject::Subject;
 use crate::voice::{Finding, Report};
-use platfs_device::{Error, Result};
+use platfs_device::Result;
 
 /// Ranks of owners, the better ones first.
 const HIDDEN: u8 = 0;
@@ -52,7 +53,21 @@ struct Best {
     own: u32,
 }
 
-/// How often each block may be read as a node: to find owners, and some times to write a map anew.
+/// What an inode has to leave to others.
+struct Leaving {
+    /// Clusters of its contents and map, rising.
+    clusters: Vec<u64>,
+    /// The cluster of its block of attributes, if all that have the block must leave it.
+    attributes: Option<u64>,
+}
+
+impl Leaving {
+    fn count(&self) -> u64 {
+        self.clusters.len() as u64 + u64::from(self.attributes.is_some())
+    }
+}
+
+/// How often each block may be read as a node: to find owners, and some times to rewrite a map.
 const NODE_READS: u64 = 8;
 
 /// Hears nothing and leaves all as it is.
@@ -105,8 +120,7 @@ pub(crate) fn resolve(subject: &Subject, facts: &Facts, report: &mut Report<'_>)
     let claimants = std::mem::take(&mut plan.claimants);
     let mut scratch = Scratch::new(subject);
     for number in claimants {
-        plan.part(&pass, number, &mut scratch, report)
-            .map_err(|source| Error::io("staging copies", source))?;
+        plan.part(&pass, number, &mut scratch, report).map_err(staging("copies"))?;
     }
     plan.release();
     Ok(plan.journal_gone)
@@ -206,7 +220,7 @@ impl Plan<'_> {
         self.best.get(&cluster).is_some_and(|best| best.owner != Some(number) || best.own > 1)
     }
 
-    /// Tells of an inode that must leave clusters, and gives it copies.
+    /// Reports an inode that must leave clusters, and gives it copies.
     fn part(
         &mut self,
         pass: &Pass<'_>,
@@ -227,48 +241,38 @@ impl Plan<'_> {
             examination.scratch.inode.set_attribute_block(*place);
             examination.changed = true;
         }
-        let clusters =
-            examination.scratch.claims.iter().flat_map(|claim| {
-                self.cluster(claim.start.0)..=self.cluster(claim.start.0 + claim.count - 1)
-            });
-        let mut lost: Vec<u64> = clusters.filter(|cluster| self.leaves(*cluster, number)).collect();
-        lost.sort_unstable();
-        lost.dedup();
-        let own = self.cluster(attributes.0);
-        let holder = self.holders.get(&attributes.0).filter(|_| !self.attributes.contains_key(&attributes.0));
-        let moves_attributes = holder.is_some_and(|holder| self.leaves(own, *holder));
-        if lost.is_empty() && !moves_attributes {
+        let leaving = self.leaving(&examination.scratch.claims, number, attributes);
+        if leaving.count() == 0 {
             return examination.mend();
         }
+        let copies = leaving.count() + RESERVE <= self.free();
         let role = pass.special.role(number);
-        let fixed = matches!(role, Role::Resize | Role::BadBlocks);
-        let needed = lost.len() as u64 + u64::from(moves_attributes);
-        let copies = needed + RESERVE <= self.free();
-        let gives_up = !copies && self.is_journal(number);
-        let finding = self.words(number, lost.first().copied().unwrap_or(own), needed, fixed, copies);
-        if !report.found(&BLOCKS_SHARED, finding) {
+        let repair = match role {
+            Role::Resize | Role::BadBlocks => "",
+            _ if copies => "the file gets copies of its own, and reads as before",
+            _ if self.is_journal(number) => {
+                "there is no room for copies: the journal is given up; a new one is made by tune2fs -j"
+            }
+            _ => "there is no room for copies: the file loses the blocks",
+        };
+        if !report.found(&BLOCKS_SHARED, self.finding(number, &leaving, repair)) {
             let mut contested = self.subject.contested.lock().unwrap_or_else(PoisonError::into_inner);
-            contested.extend(lost.iter().copied().chain(moves_attributes.then_some(own)));
+            contested.extend(leaving.clusters.iter().copied().chain(leaving.attributes));
             drop(contested);
-            self.kept.extend(lost);
+            self.kept.extend(leaving.clusters);
             return examination.mend();
         }
-        if gives_up {
+        if !copies && self.is_journal(number) {
             let claims = examination.scratch.claims.iter();
             let blocks: Vec<_> = claims.map(|claim| (claim.start, claim.count)).collect();
             self.give_up_journal(&blocks);
             return Ok(());
         }
-        if moves_attributes {
+        if leaving.attributes.is_some() {
             self.move_attributes(&mut examination, attributes)?;
         }
-        if !lost.is_empty() {
-            let (used, left) = (HashSet::new(), Vec::new());
-            let mut mover = Mover { plan: self, number, copies, last: None, used, left };
-            examination.part(&mut mover)?;
-            let Mover { used, left, .. } = mover;
-            self.left.extend(left.into_iter().filter(|cluster| !used.contains(cluster)));
-            self.kept.extend(used);
+        if !leaving.clusters.is_empty() {
+            self.move_contents(&mut examination, number, copies)?;
         }
         examination.cut();
         examination.scratch.claims.clear();
@@ -276,7 +280,38 @@ impl Plan<'_> {
         examination.mend()
     }
 
-    fn words(&self, number: InodeNumber, first: u64, count: u64, fixed: bool, copies: bool) -> Finding {
+    /// What an inode with these claims has to leave.
+    fn leaving(&self, claims: &[Claim], number: InodeNumber, attributes: Block) -> Leaving {
+        let clusters = claims
+            .iter()
+            .flat_map(|claim| self.cluster(claim.start.0)..=self.cluster(claim.start.0 + claim.count - 1));
+        let mut clusters: Vec<u64> = clusters.filter(|cluster| self.leaves(*cluster, number)).collect();
+        clusters.sort_unstable();
+        clusters.dedup();
+        let own = self.cluster(attributes.0);
+        let holder = self.holders.get(&attributes.0).filter(|_| !self.attributes.contains_key(&attributes.0));
+        let moves = holder.is_some_and(|holder| self.leaves(own, *holder));
+        Leaving { clusters, attributes: moves.then_some(own) }
+    }
+
+    fn move_contents(
+        &mut self,
+        examination: &mut Examination<'_, '_, '_, '_>,
+        number: InodeNumber,
+        copies: bool,
+    ) -> std::io::Result<()> {
+        let (used, left) = (HashSet::new(), Vec::new());
+        let mut mover = Mover { plan: self, number, copies, last: None, used, left };
+        examination.part(&mut mover)?;
+        let Mover { used, left, .. } = mover;
+        self.left.extend(left.into_iter().filter(|cluster| !used.contains(cluster)));
+        self.kept.extend(used);
+        Ok(())
+    }
+
+    fn finding(&self, number: InodeNumber, leaving: &Leaving, repair: &str) -> Finding {
+        let count = leaving.count();
+        let first = leaving.clusters.first().copied().or(leaving.attributes).unwrap_or_default();
         let block = self.subject.geometry.cluster_start(ondisk::units::Cluster(first));
         let other = match self.best.get(&first).and_then(|best| best.owner) {
             None => "structures of the volume".to_owned(),
@@ -285,15 +320,6 @@ impl Plan<'_> {
         };
         let what = if self.subject.geometry.cluster_log2 == 0 { "blocks" } else { "clusters" };
         let found = format!("{count} {what} from {block} on belong to {other}");
-        let repair = if fixed {
-            ""
-        } else if !copies && self.is_journal(number) {
-            "there is no room for copies: the journal is given up; a new one is made by tune2fs -j"
-        } else if !copies {
-            "there is no room for copies: the file loses the blocks"
-        } else {
-            "the file gets copies of its own, and reads as before"
-        };
         Finding::new(Place::inode(number).at_block(block), found, repair)
     }
 
@@ -475,13 +501,13 @@ impl Mover<'_, '_> {
 }
 
 impl Examination<'_, '_, '_, '_> {
-    /// Writes the map anew with what shared clusters held in clusters of its own.
+    /// Rewrites the map with what shared clusters held in clusters of its own.
     fn part(&mut self, mover: &mut Mover<'_, '_>) -> std::io::Result<()> {
         if self.has(InodeFlags::EXTENTS) {
             let walk = self.walk_extents();
             let moved = mover.extents(&walk.kept)?;
             let goal = moved.first().map_or(Block(0), |extent| extent.start);
-            // The tree gets nodes anew, as far as there is room: the old one counts until the inode leads to
+            // The tree gets new nodes, as far as there is room: the old one counts until the inode leads to
             // the new one, and others may still have to copy what it shares.
             let own: Vec<Block> = walk.own.into_iter().filter(|node| mover.owns(*node)).collect();
             let mut spare = own.iter().copied();

@@ -159,7 +159,7 @@ impl Special {
         self.values.load(Ordering::Relaxed)
     }
 
-    /// The inode that keeps blocks for descriptors is to be made anew.
+    /// The inode that keeps blocks for descriptors is to be rebuilt.
     pub(super) fn want_resize(&self) {
         self.resize.store(true, Ordering::Relaxed);
     }

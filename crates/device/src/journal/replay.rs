@@ -30,6 +30,15 @@ pub(super) struct Copy {
     pub(super) escaped: bool,
 }
 
+/// What counts of a log.
+pub(super) struct Judged {
+    /// Where the log goes on.
+    pub(super) end: End,
+    pub(super) copies: BTreeMap<Block, Copy>,
+    pub(super) fast: Option<Found>,
+    pub(super) recovery: Recovery,
+}
+
 /// All that the replay of a journal will do, judged before any of it is done.
 pub struct Replay {
     block_size: BlockSize,
@@ -47,15 +56,8 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// `end` is where the log goes on.
-    pub(super) fn new(
-        log: Log,
-        format: &Format,
-        end: End,
-        copies: BTreeMap<Block, Copy>,
-        fast: Option<Found>,
-        recovery: Recovery,
-    ) -> Result<Self> {
+    pub(super) fn new(log: Log, format: &Format, judged: Judged) -> Result<Self> {
+        let Judged { end, copies, fast, recovery } = judged;
         let mut superblock = log.superblock;
         superblock.s_start.set(0);
         superblock.s_sequence.set(end.sequence.wrapping_add(1));

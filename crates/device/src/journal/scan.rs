@@ -10,7 +10,7 @@ use ondisk::journal::log::{Header, TransactionCrc, is_later};
 use ondisk::units::Block;
 
 use super::place::{Log, bad};
-use super::replay::{Copy, Replay};
+use super::replay::{Copy, Judged, Replay};
 use super::{Recovery, records};
 use crate::Result;
 use crate::superblock::Format;
@@ -265,5 +265,5 @@ pub(super) fn scan(log: Log, format: &Format) -> Result<Replay> {
     }
     choice.recovery.blocks = choice.copies.len() as u64;
     let Choice { copies, recovery, .. } = choice;
-    Replay::new(log, format, End { sequence: next, at }, copies, fast, recovery)
+    Replay::new(log, format, Judged { end: End { sequence: next, at }, copies, fast, recovery })
 }

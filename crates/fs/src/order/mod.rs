@@ -252,8 +252,7 @@ impl Order {
         match &self.how {
             How::Any => cache.forget(run, |_, _, _| {}),
             How::Phased(phased) => {
-                let epoch = &phased.epoch;
-                cache.forget(run, |block, role, bytes| epoch.note_dropped(block, role, bytes));
+                cache.forget(run, |block, role, bytes| phased.epoch.note_dropped(block, role, bytes));
             }
             How::Journal(journal) => {
                 cache.forget(run, |_, _, _| {});
