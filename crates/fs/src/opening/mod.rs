@@ -20,7 +20,6 @@ use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::journal::{self, Recovery};
 use crate::map;
-use crate::ops::OrphanLists;
 use crate::options::OpenOptions;
 use crate::order::{Choice, Journal, Order, mark};
 use crate::session::Session;
@@ -201,7 +200,7 @@ impl Volume {
             volume.leftovers().begin(unclean);
         }
         if options.write && !options.replaying {
-            OrphanLists::of(&volume).clean()?;
+            volume.orphan_lists().clean()?;
         }
         Ok(volume)
     }

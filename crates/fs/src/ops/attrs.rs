@@ -143,7 +143,7 @@ impl Node<'_> {
     /// # Errors
     /// Broken attributes; the device's failure.
     pub fn xattrs(&self) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        self.volume.see(self.number)?.steady(|node| self.volume.view().xattrs(node).all())
+        self.volume.see(self.number)?.steady(|view, node| view.xattrs(node).all())
     }
 
     /// The full names of all extended attributes, without reading values kept elsewhere.
@@ -151,7 +151,7 @@ impl Node<'_> {
     /// # Errors
     /// As [`Node::xattrs`].
     pub fn xattr_names(&self) -> Result<Vec<Vec<u8>>> {
-        self.volume.see(self.number)?.steady(|node| self.volume.view().xattrs(node).names())
+        self.volume.see(self.number)?.steady(|view, node| view.xattrs(node).names())
     }
 
     /// The value of an extended attribute by its full name; `None` where there is none.
@@ -159,7 +159,7 @@ impl Node<'_> {
     /// # Errors
     /// As [`Node::xattrs`].
     pub fn xattr(&self, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.volume.see(self.number)?.steady(|node| self.volume.view().xattrs(node).value(name))
+        self.volume.see(self.number)?.steady(|view, node| view.xattrs(node).value(name))
     }
 
     /// Sets one extended attribute, new or not, by its full name.

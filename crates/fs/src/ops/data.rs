@@ -232,11 +232,11 @@ impl Volume {
     /// # Errors
     /// Not a symbolic link; a target longer than a block allows; a broken map.
     pub fn read_link(&self, number: InodeNumber) -> Result<Vec<u8>> {
-        self.see(number)?.steady(|inode| {
+        self.see(number)?.steady(|view, inode| {
             if file_type(inode)? != FileType::Symlink {
                 return Err(Error::Invalid("not a symbolic link".into()));
             }
-            self.view().contents(inode).link_target()
+            view.contents(inode).link_target()
         })
     }
 }

@@ -41,9 +41,8 @@ impl<'v> FileMap<'v> {
 
     fn step(&mut self) -> Result<Segment> {
         let at = FileBlock(low_u32(self.at));
-        let view = self.seen.volume().view();
         let rest = Segment { logical: at, count: self.end - self.at, state: State::Hole };
-        let mut segment = self.seen.steady(|inode| match inode.has_map() {
+        let mut segment = self.seen.steady(|view, inode| match inode.has_map() {
             true => view.map(inode).lookup(at),
             false => Ok(rest),
         })?;

@@ -34,7 +34,6 @@ pub use handles::Pin;
 pub use load::Loader;
 pub use names::{Kind, NewInode};
 pub use node::Node;
-pub(crate) use orphans::OrphanLists;
 pub use permissions::{AccessTimes, Inherited, Wanted};
 pub use reclaim::{Leftovers, Reclaimed};
 pub use rename::Replace;

@@ -95,8 +95,7 @@ impl Volume {
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDirectory`]; a broken directory; the device's failure.
     pub fn lookup(&self, directory: InodeNumber, name: &[u8]) -> Result<InodeNumber> {
-        let found =
-            self.see(directory)?.steady(|node| self.view().dir(directory_only(node)?).lookup(name))?;
+        let found = self.see(directory)?.steady(|view, node| view.dir(directory_only(node)?).lookup(name))?;
         found.map(|(found, _)| found).ok_or(Error::NotFound)
     }
 
@@ -164,7 +163,7 @@ impl Volume {
     /// # Errors
     /// Not a directory. Damage is told once all names before it were listed.
     pub fn read_dir_from(&self, directory: InodeNumber, position: u64) -> Result<Vec<(DirEntry, u64)>> {
-        self.see(directory)?.steady(|node| self.view().dir(directory_only(node)?).entries_from(position))
+        self.see(directory)?.steady(|view, node| view.dir(directory_only(node)?).entries_from(position))
     }
 
     /// Creates an inode and names it.

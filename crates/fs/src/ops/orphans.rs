@@ -29,11 +29,14 @@ pub(crate) struct OrphanLists<'v> {
     volume: &'v Volume,
 }
 
-impl<'v> OrphanLists<'v> {
-    pub(crate) fn of(volume: &'v Volume) -> Self {
-        OrphanLists { volume }
+impl Volume {
+    /// The lists that name orphans.
+    pub(crate) fn orphan_lists(&self) -> OrphanLists<'_> {
+        OrphanLists { volume: self }
     }
+}
 
+impl<'v> OrphanLists<'v> {
     /// Cleans up what a former use left behind. Nothing is changed if the lists are broken.
     pub(crate) fn clean(&self) -> Result<()> {
         let listed = self.listed_orphans()?;

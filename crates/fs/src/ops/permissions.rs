@@ -81,7 +81,7 @@ impl Volume {
     /// Not a directory; broken attributes.
     pub fn inherit(&self, directory: InodeNumber, wanted: &Wanted) -> Result<Inherited> {
         let mut seen = self.see(directory)?;
-        let default = seen.steady(|node| list(self.view(), directory_only(node)?, DEFAULT_LIST))?;
+        let default = seen.steady(|view, node| list(view, directory_only(node)?, DEFAULT_LIST))?;
         let parent = seen.node();
         let (permissions, gid) =
             rules::inherited(parent.mode(), parent.gid(), wanted.file_type, wanted.permissions, wanted.gid);
@@ -220,7 +220,7 @@ impl Seen<'_> {
         let (volume, number) = (self.volume(), self.number());
         let mode = self.node().mode();
         let has_bits = bits && rules::without_special_bits(mode) != mode;
-        if !has_bits && self.steady(|node| volume.view().xattrs(node).value(CAPABILITIES))?.is_none() {
+        if !has_bits && self.steady(|view, node| view.xattrs(node).value(CAPABILITIES))?.is_none() {
             return Ok(());
         }
         volume.change(|tx| {

@@ -12,6 +12,7 @@ use super::attrs::file_type;
 use crate::error::{Error, Result};
 use crate::map::Segment;
 use crate::ranges::ByteRange;
+use crate::tx::View;
 use crate::volume::Volume;
 use crate::{file, inline};
 
@@ -49,8 +50,8 @@ impl Volume {
 
     fn read_once(&self, number: InodeNumber, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let mut seen = self.see(number)?;
-        let place = seen.steady(|node| match file_type(node)? {
-            FileType::Regular => self.place(node, offset, buffer.len()),
+        let place = seen.steady(|view, node| match file_type(node)? {
+            FileType::Regular => place(view, node, offset, buffer.len()),
             FileType::Directory => Err(Error::IsDirectory),
             _ => Err(Error::Invalid("only regular files can be read".into())),
         })?;
@@ -66,20 +67,6 @@ impl Volume {
         Ok(len)
     }
 
-    fn place(&self, node: &Inode, offset: u64, len: usize) -> Result<Place> {
-        let end = node.size().min(offset.saturating_add(len as u64));
-        if node.flags().contains(InodeFlags::INLINE_DATA) && offset < end {
-            return Ok(Place::Inside(inline::contents(node)?));
-        }
-        let blocks = ByteRange::new(offset, end.max(offset)).outer(self.format.geometry.block_size);
-        let segments = if offset < end {
-            self.view().map(node).segments(blocks).collect::<Result<_>>()?
-        } else {
-            Vec::new()
-        };
-        Ok(Place::Mapped(segments))
-    }
-
     fn fetch(&self, node: &Inode, place: &Place, offset: u64, buffer: &mut [u8]) -> Result<()> {
         match place {
             Place::Inside(contents) => {
@@ -92,4 +79,16 @@ impl Volume {
             }
         }
     }
+}
+
+/// Where bytes of an inode lie.
+fn place(view: View<'_>, node: &Inode, offset: u64, len: usize) -> Result<Place> {
+    let end = node.size().min(offset.saturating_add(len as u64));
+    if node.flags().contains(InodeFlags::INLINE_DATA) && offset < end {
+        return Ok(Place::Inside(inline::contents(node)?));
+    }
+    let blocks = ByteRange::new(offset, end.max(offset)).outer(view.format.geometry.block_size);
+    let segments =
+        if offset < end { view.map(node).segments(blocks).collect::<Result<_>>()? } else { Vec::new() };
+    Ok(Place::Mapped(segments))
 }

@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::map::State as Mapping;
 use crate::ranges::{ByteRange, FileBlocks};
+use crate::tx::View;
 use crate::volume::{Seen, Volume};
 use crate::{file, inline};
 
@@ -278,10 +279,10 @@ impl Write<'_> {
                 (state.pages.missing_edges(range.start, range.len()), state.settled)
             };
             // Before the promise: what is a hole now stays one, or is mapped by a write-back.
-            let before = self.seen.steady(|node| {
-                let old = |block: u64| Ok((block, old_contents(volume, node, block)?));
+            let before = self.seen.steady(|view, node| {
+                let old = |block: u64| Ok((block, old_contents(view, node, block)?));
                 let edges = edges.iter().map(|block| old(*block)).collect::<Result<_>>()?;
-                let holes = if promised { holes(volume, node, blocks)? } else { Vec::new() };
+                let holes = if promised { holes(view, node, blocks)? } else { Vec::new() };
                 Ok(Before { edges, holes })
             })?;
             let mut state = self.file.state();
@@ -320,19 +321,19 @@ fn may_stay_inside(format: &Format, node: &Inode, end: u64) -> bool {
 }
 
 /// What a block of a file holds on the device, up to the file's end.
-fn old_contents(volume: &Volume, node: &Inode, block: u64) -> Result<Vec<u8>> {
-    let size = volume.format.geometry.block_size;
+fn old_contents(view: View<'_>, node: &Inode, block: u64) -> Result<Vec<u8>> {
+    let size = view.format.geometry.block_size;
     let start = block << size.log2();
     let len = node.size().saturating_sub(start).min(u64::from(size.bytes()));
     let mut contents = vec![0; usize::try_from(len).unwrap_or(0)];
-    volume.view().contents(node).read(start, &mut contents)?;
+    view.contents(node).read(start, &mut contents)?;
     Ok(contents)
 }
 
 /// The holes among some file blocks.
-fn holes(volume: &Volume, node: &Inode, blocks: FileBlocks) -> Result<Vec<FileBlocks>> {
+fn holes(view: View<'_>, node: &Inode, blocks: FileBlocks) -> Result<Vec<FileBlocks>> {
     let mut holes = Vec::new();
-    for segment in volume.view().map(node).segments(blocks) {
+    for segment in view.map(node).segments(blocks) {
         let segment = segment?;
         if segment.state == Mapping::Hole {
             holes.push(FileBlocks::from_count(segment.logical, segment.count));

@@ -7,8 +7,10 @@
 use ondisk::inode::Inode;
 use ondisk::units::InodeNumber;
 
+use crate::cache::{Blocks, Reading, Role};
 use crate::error::Result;
 use crate::locks::lock;
+use crate::tx::View;
 use crate::volume::Volume;
 
 /// Looks before a reader keeps writers out. An update is published in microseconds, so that only an inode
@@ -91,21 +93,33 @@ impl<'v> Seen<'v> {
     }
 
     /// What `read` finds of the inode and the blocks that it leads to, as of one moment. It may be called several
-    /// times; the inode is then the one of that moment.
-    pub(crate) fn steady<T>(&mut self, mut read: impl FnMut(&Inode) -> Result<T>) -> Result<T> {
+    /// times, and reads by the view that it gets; the inode is the one of that moment.
+    pub(crate) fn steady<T>(&mut self, mut read: impl FnMut(View<'_>, &Inode) -> Result<T>) -> Result<T> {
+        let volume = self.volume;
         for _ in 0..TRIES {
-            if self.version.is_none() && self.volume.space.is_writable() {
+            if self.version.is_none() && volume.space.is_writable() {
                 self.read_again()?;
             }
-            let found = read(&self.node);
+            let found = read(volume.view(), &self.node);
             if self.is_still() {
                 return found;
             }
             self.version = None;
             std::thread::yield_now();
         }
-        let _writing = lock(&self.volume.writer);
+        for _ in 0..TRIES {
+            // Nobody changes anything now, so that all who do would wait for the device with this reader.
+            let reading = Reading::new(&volume.cache, false);
+            let found = {
+                let _writing = lock(&volume.writer);
+                self.read_again()?;
+                read(View::new(&reading, &volume.format, &volume.space), &self.node)
+            };
+            let Some(missing) = reading.missing() else { return found };
+            let _ = volume.cache.read(missing, Role::Plain);
+        }
+        let _writing = lock(&volume.writer);
         self.read_again()?;
-        read(&self.node)
+        read(volume.view(), &self.node)
     }
 }

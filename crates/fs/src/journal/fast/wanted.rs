@@ -16,7 +16,6 @@ use super::extents::{self, Extents};
 use crate::device::{Device, Overlay};
 use crate::error::{Error, Result};
 use crate::map::{self, Map};
-use crate::ops::OrphanLists;
 use crate::options::OpenOptions;
 use crate::space::{Bookings, clusters};
 use crate::volume::{Shared, Volume};
@@ -141,7 +140,7 @@ pub(super) fn plan(device: &Arc<Overlay>, records: Records) -> Result<Wanted> {
         raw.s_orphan_file_inum,
     ];
     let own = own.iter().map(|number| number.get()).collect();
-    let orphans = OrphanLists::of(&volume).all()?;
+    let orphans = volume.orphan_lists().all()?;
     let mut planning = Planning {
         volume,
         orphans,
