@@ -186,7 +186,7 @@ fn others_go_on(verb: impl Fn(&Volume)) -> u64 {
         stage.reads_first.store(reads, Ordering::SeqCst);
         let (done, is_done) = channel();
         set(&stage.before_read, move || {
-            std::thread::spawn(move || done.send(other.set_permissions(ROOT, 0o755)).unwrap());
+            std::thread::spawn(move || done.send(other.inode(ROOT).set_permissions(0o755)).unwrap());
             is_done.recv_timeout(Duration::from_secs(10)).expect("a verb that waits for nothing").unwrap();
         });
         verb(&volume);

@@ -194,10 +194,10 @@ fn a_full_volume_is_reclaimed_before_it_is_called_full() {
         let base = Arc::new(base);
         let again = Volume::open(base.clone(), &options().delay(delay)).unwrap();
         let (free, _) = again.space().free().unwrap();
-        assert!(free < 100 && again.reclaiming().is_some(), "{free} blocks are free");
+        assert!(free < 100 && again.leftovers().left().is_some(), "{free} blocks are free");
         let file = again.create(InodeNumber::ROOT, b"new", &new(NewKind::File)).unwrap();
         again.write_at(file, 0, &vec![9; 1 << 20], WriteOptions::default()).unwrap();
-        assert!(again.reclaiming().is_none(), "it was waited for");
+        assert!(again.leftovers().left().is_none(), "it was waited for");
         again.close().unwrap();
         assert_clean(base);
     }
