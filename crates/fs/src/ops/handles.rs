@@ -126,7 +126,8 @@ impl<'v> Orphans<'v> {
         number: InodeNumber,
         leave: &dyn Fn(&mut Tx<'v>, &Inode) -> Result<()>,
     ) -> Result<()> {
-        if !self.volume.session.handles.doom(number) {
+        let handles = &self.volume.session.handles;
+        if !handles.doom(number) {
             return Ok(());
         }
         let cut = self.volume.view().inode(number).and_then(|node| {
@@ -138,7 +139,7 @@ impl<'v> Orphans<'v> {
                 let node = tx.inode(number)?;
                 leave(tx, &node)?;
                 tx.finish_orphan(node)?;
-                tx.on_commit(move || self.volume.session.handles.spare(number));
+                tx.on_commit(move || handles.spare(number));
                 Ok(())
             })
         });
