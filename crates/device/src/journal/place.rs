@@ -124,13 +124,13 @@ impl Log {
         Ok((piece.start.0 + u64::from(block - piece.first)) << self.log2)
     }
 
-    pub(super) fn read(&self, block: u32, bytes: &mut [u8]) -> Result<()> {
+    pub(crate) fn read(&self, block: u32, bytes: &mut [u8]) -> Result<()> {
         let read = self.device.read_at(self.offset(block)?, bytes);
         read.map_err(|source| Error::io(format!("reading block {block} of the journal"), source))
     }
 
     /// Whether a block of the volume is one of the journal.
-    pub(super) fn holds(&self, block: u64) -> bool {
+    pub(crate) fn holds(&self, block: u64) -> bool {
         let at = self.taken.partition_point(|(start, _)| *start <= block);
         at.checked_sub(1).and_then(|before| self.taken.get(before)).is_some_and(|(_, end)| block < *end)
     }

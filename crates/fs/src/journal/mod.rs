@@ -1,28 +1,23 @@
-//! The journal (jbd2) of a volume: writing its log, and bringing in what an unclean one holds.
+//! The journal (jbd2) of a volume: bringing in what an unclean one holds.
 //!
-//! Owns: writing the log of a volume that is changed, and what the records of fast commits come to. Excludes: the bytes
-//! of the log ([`ondisk::journal`]), and where it lies, what in it counts and its way to the device
-//! ([`platfs_device::journal`]).
+//! Owns: what the records of fast commits come to. Excludes: the bytes of the log ([`ondisk::journal`]); where it lies,
+//! what in it counts and its way to the device ([`platfs_device::journal`]); and writing it (`order`).
 
 mod fast;
-mod running;
 #[cfg(test)]
 mod tests;
-mod writer;
 
 use std::sync::Arc;
 
 use ondisk::corrupt::Place;
 use ondisk::superblock::RawSuperblock;
-use platfs_device::journal::{self, Log, Replay};
+use platfs_device::journal::{self, Replay};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
 pub(crate) use fast::ByVerbs;
 pub use platfs_device::journal::Recovery;
 pub(crate) use platfs_device::journal::is_pending;
-pub(crate) use running::Journal;
-pub(crate) use writer::Transaction;
 
 fn bad(problem: impl Into<String>) -> Error {
     Error::corrupt(Place::Journal, problem)

@@ -5,6 +5,8 @@ use ondisk::superblock::{STATE_ERROR, SUPERBLOCK_OFFSET};
 use ondisk::units::InodeNumber;
 use zerocopy::IntoBytes;
 
+use platfs_device::journal::Log;
+
 use super::*;
 use crate::device::MemoryDevice;
 use crate::mkfs::{FsType, Options, Plan};

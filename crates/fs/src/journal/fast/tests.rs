@@ -9,13 +9,14 @@ use ondisk::units::InodeNumber;
 use proptest::prelude::*;
 use zerocopy::IntoBytes;
 
-use super::super::{Log, replay, replayed};
+use super::super::{replay, replayed};
 use crate::admission::read_superblock;
 use crate::check::{self, Decision, Issue, Sink};
 use crate::device::{Device, Event, MemoryDevice, Recorder};
 use crate::format::Format;
 use crate::mkfs::{FsType, Options, Plan};
 use crate::{Attributes, Kind, NewInode, OpenOptions, State, Volume, WriteOptions};
+use platfs_device::journal::Log;
 use std::sync::Arc;
 
 const BLOCK: usize = 1024;
