@@ -15,7 +15,7 @@ pub enum Failure {
     Failed(String),
     /// Another process failed with this code, and said why.
     Told(u8),
-    /// The reader of the output went away: nothing is wrong, and nobody is there to be told.
+    /// The reader of the output went away: nothing is wrong, and no message would be read.
     OutputClosed,
 }
 
@@ -53,7 +53,7 @@ impl<'a> Console<'a> {
 
     /// Says something that does not make the command fail.
     pub fn warn(&mut self, text: impl Display) {
-        // Standard error is the last resort: when it is gone, so is whoever would be told.
+        // Standard error is the last resort: when it is gone, no message would be read.
         let _ = self.out.flush();
         let _ = writeln!(self.err, "plat: warning: {}", one_line(&text.to_string()));
     }

@@ -16,7 +16,7 @@ use crate::image;
 use crate::reading::{OpenImage, no_superblock};
 use crate::text::Shown;
 
-/// The time as the host tells it.
+/// The host's time.
 #[must_use]
 pub fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -50,7 +50,7 @@ pub fn change(
     done.and(closed)
 }
 
-/// As [`change`], one path after the other: the failure of one is told, and the others go on.
+/// As [`change`], one path after the other: the failure of one is reported, and the others go on.
 ///
 /// # Errors
 /// As [`change`]; the output.

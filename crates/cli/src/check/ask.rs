@@ -90,7 +90,7 @@ impl<'q> Questions<'q> {
         Questions { input, out, rest: None, cancelled: false }
     }
 
-    /// Asks whether an issue, told as `text`, is to be repaired.
+    /// Asks whether an issue, described by `text`, is to be repaired.
     pub fn about(&mut self, issue: &Issue, text: &str) -> Decision {
         if let Some(decision) = self.rest {
             return decision;

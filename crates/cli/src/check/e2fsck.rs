@@ -89,7 +89,7 @@ impl Options {
         }
     }
 
-    /// Whether to tell the time.
+    /// Whether to print the time.
     #[must_use]
     pub fn times(&self) -> bool {
         self.timing > 0

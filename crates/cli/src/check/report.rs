@@ -14,7 +14,7 @@ const SHOWN: usize = 10;
 /// Files that are named as losing something, unless more is asked for.
 const NAMED: usize = 50;
 
-/// How much is told.
+/// How much is reported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Detail {
     /// The first of each kind.
@@ -126,7 +126,7 @@ pub fn in_use(summary: &Summary) -> String {
     )
 }
 
-/// What a volume holds, for those who want to know more.
+/// What a volume holds, for `--verbose`.
 ///
 /// # Errors
 /// The output's.

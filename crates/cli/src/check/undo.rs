@@ -27,7 +27,7 @@ const END_LEN: usize = 32;
 /// What storage writes whole: half a piece.
 const SECTOR: usize = PIECE_LEN / 2;
 
-/// Where a way back is kept if nobody says where: in the working directory, by the image's name.
+/// Where a way back is kept if no place is given: in the working directory, by the image's name.
 #[must_use]
 pub fn usual_path(image: &str) -> PathBuf {
     let name = Path::new(image).file_name().map_or_else(|| "volume".into(), |name| name.to_string_lossy());
@@ -125,7 +125,7 @@ fn halves(piece: &[u8]) -> [&[u8]; 2] {
     [first, second]
 }
 
-/// Enough of a SHA-256 to tell a sector from what it was by accident or another program.
+/// Enough of a SHA-256 to notice that a sector was changed by accident or by another program.
 fn digest(bytes: &[u8]) -> [u8; 8] {
     let mut out = [0; 8];
     out.copy_from_slice(&Sha256::digest(bytes)[..8]);

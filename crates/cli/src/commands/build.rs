@@ -47,7 +47,7 @@ pub struct Build {
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<String>,
     /// Owner of everything, whatever the source says: numbers, or names that the source's own /etc/passwd and
-    /// /etc/group tell, never those of this machine.
+    /// /etc/group have, never those of this machine.
     #[arg(long, value_name = "USER:GROUP")]
     owner: Option<Owner>,
     /// Moves a range of users: FROM:TO:COUNT; can be given several times, for ranges that do not overlap in FROM.
@@ -116,7 +116,7 @@ impl Build {
         let builder = Builder::new(&source)
             .size(self.size)
             .identity(self.identity(&asked, epoch)?)
-            // Reading a directory changes its times of access, and nobody can set those of change.
+            // Reading a directory changes its times of access, and those of change can't be set.
             .keep_times(!self.reproducible && !self.source.is_dir())
             .sync(self.sync)
             .zeroed(asked.prezeroed)
@@ -297,7 +297,7 @@ enum Target {
     Device(Arc<dyn Device>),
 }
 
-/// An identity nobody else has.
+/// An identity that no other image has.
 fn drawn(time: u64) -> Result<Identity, Failure> {
     Ok(Identity { uuid: UuidChoice::Random.bytes(time)?, hash_seed: UuidChoice::Random.bytes(time)?, time })
 }

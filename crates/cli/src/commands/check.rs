@@ -331,7 +331,7 @@ impl Check {
         };
         told = told.and_then(|()| self.end(console, held, &made, Ending { code, written }));
         match told {
-            // What was to be done is done; that nobody reads of it changes nothing about the volume.
+            // What was to be done is done; that the report is not read changes nothing about the volume.
             Ok(()) | Err(Failure::OutputClosed) => Ok(code),
             Err(other) => Err(other),
         }

@@ -55,7 +55,7 @@ impl Frag {
 pub(super) struct Totals {
     /// So many of the most fragmented are named.
     named: usize,
-    /// Each is told.
+    /// Each is printed.
     verbose: bool,
     pub(super) files: u64,
     pub(super) mapped: u64,

@@ -206,7 +206,7 @@ impl Listing<'_> {
         self.line_end(console.out)
     }
 
-    /// Prints one name with the facts of its inode; a broken inode is told and its name printed all
+    /// Prints one name with the facts of its inode; a broken inode is reported and its name printed all
     /// the same.
     fn name(
         &mut self,

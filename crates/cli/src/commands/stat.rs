@@ -83,7 +83,7 @@ impl One<'_> {
         self.image.failure(self.path, error)
     }
 
-    /// A part that could not be read is told; the rest is shown all the same.
+    /// A part that could not be read is reported; the rest is shown all the same.
     fn told<T>(&self, console: &mut Console<'_>, part: platfs::Result<T>) -> Result<Option<T>, Failure> {
         match part {
             Ok(part) => Ok(Some(part)),

@@ -11,7 +11,7 @@ use crate::console::{Console, Failure};
 use crate::door;
 use crate::text::Shown;
 
-/// How long the process behind the mount may take to end before its image is told to be in use still.
+/// How long the process behind the mount may take to end before its image is reported as still in use.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Arguments of `plat umount`.

@@ -62,7 +62,7 @@ fn request(layer: &Layer, kind: Kind) -> libc::flock {
     }
 }
 
-/// Whether the range is ours now. Where the host can't lock, nobody else can either.
+/// Whether the range is ours now. Where the host can't lock, other programs can't either.
 fn take(file: &File, layer: &Layer, kind: Kind) -> bool {
     let done = fcntl(file, FcntlArg::F_OFD_SETLK(&request(layer, kind)));
     !matches!(done, Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EACCES))
@@ -105,7 +105,7 @@ pub(super) fn lock(file: &File, ground: &Ground, kind: Kind) -> Result<Vec<File>
     Ok(held)
 }
 
-/// Who has a lock that would be in the way.
+/// The holder of a conflicting lock.
 pub(super) fn holder(file: &File, ground: &Ground, kind: Kind) -> Option<User> {
     let (first, below) = ground.layers().split_first()?;
     let files = || below.iter().filter(|layer| matches!(layer.node, Node::File { .. }));
@@ -129,7 +129,7 @@ fn beside(first: &Layer, below: &[Layer], kind: Kind) -> Option<()> {
     (on_disk || on_part).then_some(())
 }
 
-/// Opens a block device so that nobody else can who asks for the same, among them the kernel's mounts.
+/// Opens a block device exclusively: the kernel's mounts and other programs that ask for the same are refused.
 /// `None`: it is taken.
 fn exclusive(path: &Path, write: bool) -> Option<std::io::Result<File>> {
     let mut options = OpenOptions::new();
@@ -140,7 +140,7 @@ fn exclusive(path: &Path, write: bool) -> Option<std::io::Result<File>> {
     }
 }
 
-/// Who has taken a block device for itself. What can't be opened tells nothing.
+/// The user that has a block device for itself. `None` also if it can't be opened.
 pub(super) fn taken(block: u64, path: PathBuf) -> Option<User> {
     let free = patiently(|| exclusive(&path, false).is_some());
     (!free).then(|| User::Claimed { device: path, holders: ground::holders(block) })

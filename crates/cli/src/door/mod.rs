@@ -10,7 +10,7 @@
 //! | [`output`] | new files that take the place of others |
 //!
 //! [`Alone`] is for changing an image in place, [`share`] for reading one that must not change meanwhile,
-//! [`replace`] for a file that takes the name of another, [`writer_of`] tells readers that somebody writes.
+//! [`replace`] for a file that takes the name of another, [`writer_of`] finds a writer, for those that read.
 //! Files are known by device and inode, never by the text of a path. What can't be seen from here is not
 //! excluded: a file behind a loop device that was opened by a name that is gone, other machines.
 
@@ -77,7 +77,7 @@ impl Found {
     }
 }
 
-/// An image, open for writing, that nobody else uses. It has no other maker than the door.
+/// An image that is open for writing and not in use otherwise. Only the door makes one.
 pub struct Alone {
     found: Found,
     held: Vec<File>,
@@ -171,7 +171,7 @@ pub fn open_write(name: &OsStr) -> Result<Arc<dyn Device>, ImageError> {
 
 /// A device whose users are kept off while it lives.
 struct Kept {
-    // Goes first: that the lock of `inner` is free tells that all of it is.
+    // Goes first: once the lock of `inner` is free, all must be.
     _held: Vec<File>,
     inner: Arc<dyn Device>,
 }
@@ -206,13 +206,13 @@ impl Device for Kept {
     }
 }
 
-/// The promise that nobody writes an image through the door. It ends with this value, or with the process.
+/// Keeps an image from being written through the door. It ends with this value, or with the process.
 #[derive(Debug)]
 pub struct Shared {
     _held: Vec<File>,
 }
 
-/// Keeps writers off an image, together with others who only read.
+/// Keeps writers off an image; others may read it, too.
 ///
 /// # Errors
 /// See [`ImageError`]; that somebody writes is [`ImageError::InUse`].
@@ -226,7 +226,7 @@ pub fn share(name: &OsStr) -> Result<Shared, ImageError> {
     Ok(Shared { _held: held })
 }
 
-/// Who may be changing an image that is only read, if anybody is.
+/// A user that may be changing an image which is only read.
 #[must_use]
 pub fn writer_of(name: &OsStr) -> Option<User> {
     let found = Found::new(name, false).ok()?;
@@ -234,7 +234,7 @@ pub fn writer_of(name: &OsStr) -> Option<User> {
         .or_else(|| users::find(&found.ground, Purpose::Read))
 }
 
-/// Whether nobody holds the lock that a mount holds.
+/// Whether the lock that a mount holds is free.
 ///
 /// # Errors
 /// The image can't be opened.
@@ -243,7 +243,7 @@ pub fn is_free(image: &Path) -> Result<bool, ImageError> {
     Ok(claim::holder(&found.file, &found.ground, Kind::Alone).is_none())
 }
 
-/// The right to let a new file take the name of another, which nobody uses as an image.
+/// The right to let a new file take the name of another, which is not in use as an image.
 #[derive(Debug)]
 pub struct Replacing {
     _held: Vec<File>,
@@ -252,7 +252,7 @@ pub struct Replacing {
 /// Asks for it. A name that is not taken is free.
 ///
 /// # Errors
-/// Who uses the file that has the name.
+/// That the file which has the name is in use.
 pub fn replace(target: &Path) -> io::Result<Replacing> {
     let is_file = fs::symlink_metadata(target).is_ok_and(|facts| facts.is_file());
     if !is_file {

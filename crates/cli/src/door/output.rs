@@ -1,6 +1,7 @@
 //! New files that take the place of what has their name: an image or archive in use is not replaced.
 //!
-//! How a file appears whole or not at all is [`platfs_image::output`]'s; here is who may be replaced.
+//! That a file appears whole or not at all is [`platfs_image::output`]'s. Here it is asked whether the file that has
+//! the name is an image in use.
 
 use std::fs::File;
 use std::io;
@@ -64,7 +65,7 @@ impl Output {
     }
 }
 
-/// Builds an image into a new file; with `force` it may take the place of another file that nobody uses.
+/// Builds an image into a new file; with `force` it may take the place of another file that is not in use.
 ///
 /// # Errors
 /// As [`Builder::build`]; what has the name is an image in use.

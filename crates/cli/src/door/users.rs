@@ -1,7 +1,7 @@
-//! Finds out who uses an image beside us. Locks are another matter.
+//! Finds the users of an image: mounts, loop devices, holders of block devices. Locks are `claim`'s.
 //!
-//! A volume that the kernel has mounted read-only counts for whoever writes: the kernel keeps what it read,
-//! and would mix it with what is new. Those who only read may share it.
+//! A volume that the kernel has mounted read-only must not be written: the kernel keeps what it read, and would mix
+//! it with what is new. Reading it is allowed.
 
 use std::path::PathBuf;
 
@@ -16,11 +16,11 @@ pub(super) enum Purpose {
     Read,
     /// Changes in place.
     Write,
-    /// Another file takes its name: whoever has it open would go on with the old one.
+    /// Another file takes its name: programs that have it open would go on with the old one.
     Replace,
 }
 
-/// Who uses these bytes in a way that is in the way of the purpose, as far as the kernel tells.
+/// A user of these bytes that conflicts with the purpose, as far as the kernel shows it.
 pub(super) fn find(wanted: &Ground, purpose: Purpose) -> Option<User> {
     // Whether another program's FUSE mount writes can't be told: fuse2fs does not pass its `ro` on.
     let may_write = |mount: &Mount| !mount.read_only && !mount.kind.starts_with("fuse.");

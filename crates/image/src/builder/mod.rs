@@ -19,7 +19,7 @@
 //! | `sizing` | which size the image gets |
 //! | `size` | what contents take on a volume |
 //! | `fit` | which blocks and features the contents need |
-//! | [`identity`] | identifiers and times where nobody states them |
+//! | [`identity`] | identifiers and times: stated, or derived from the contents |
 //! | `fill` | copying the catalogue into the volume |
 //! | `order` | which file's data come next, so that no free run ends in a gap |
 //! | `rehearsal` | that all fits a device, before anything is written to it |
@@ -54,7 +54,7 @@ use job::Job;
 use withheld::Withheld;
 
 /// How often a smallest image is tried again one block larger: fragments of free space can cost a
-/// few blocks of map that nobody could foresee.
+/// few blocks of map that can't be foreseen.
 const TRIES: u32 = 64;
 
 /// How large the image shall be.

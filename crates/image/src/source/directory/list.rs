@@ -1,4 +1,4 @@
-//! Everything the host tells about the entries of one directory.
+//! The entries of one directory: kinds, attributes, holes and targets, as the host has them.
 
 use super::Failed;
 use crate::archive::{Run, Xattr};
@@ -14,7 +14,7 @@ use std::path::Path;
 /// What Linux answers where a file system has no attributes.
 const NO_XATTRS: [Errno; 2] = [Errno::OPNOTSUPP, Errno::PERM];
 
-/// An entry as the host tells it.
+/// An entry as the host has it.
 pub(super) struct Found {
     pub(super) name: Vec<u8>,
     pub(super) stat: Stat,
@@ -23,7 +23,7 @@ pub(super) struct Found {
     pub(super) runs: Vec<Run>,
     /// A symbolic link's target.
     pub(super) target: Vec<u8>,
-    /// The flags of a regular file that nobody will open for its data.
+    /// The flags of a regular file without data, which is not opened later.
     pub(super) flags: InodeFlags,
 }
 
@@ -82,7 +82,7 @@ impl<'a> Lister<'a> {
             FileType::RegularFile => {
                 runs = file_runs(directory, name, &stat).map_err(failed("find the holes of"))?;
                 if runs.is_empty() {
-                    // One that may not be opened has none to tell of.
+                    // The flags of a file that may not be opened are not known.
                     flags = open_file(directory, name).map_or(InodeFlags::empty(), flags_of);
                 }
             }

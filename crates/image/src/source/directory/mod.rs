@@ -1,15 +1,15 @@
 //! A directory of the host into a catalogue.
 //!
-//! Every file is looked at through an open directory and without following symbolic links, so that nobody
-//! who changes the tree meanwhile leads the walk out of it. Names of one file are found by device and
+//! Every file is looked at through an open directory and without following symbolic links, so that changes
+//! of the tree meanwhile can't lead the walk out of it. Names of one file are found by device and
 //! inode number, holes are asked of the file system, attributes come with ACLs and capabilities. Contents are
 //! read later, by [`super::DataReader`].
 //!
 //! Asking takes longer than remembering: threads list directories, and the caller's puts what they found into the
 //! builder. The catalogue does not depend on their order.
 //!
-//! Times: only that of contents is taken; the others would make the image depend on who looked at the
-//! directory before.
+//! Times: only that of contents is taken; the others change when
+//! somebody looks at the directory.
 
 mod list;
 mod queue;
@@ -91,7 +91,7 @@ pub(super) fn read(
         }
         drop(send);
         let done = tree.take_all(&queue, &receive);
-        // Threads end when there is nothing to do, or nobody to tell.
+        // Threads end when the queue is closed or their results are no longer received.
         queue.close();
         drop(receive);
         done
