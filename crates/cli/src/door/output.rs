@@ -8,9 +8,8 @@ use std::io;
 use std::path::Path;
 
 use platfs::device::FileDevice;
-use platfs_image::builder::Summary;
 use platfs_image::output::{self, followed};
-use platfs_image::{BuildError, Builder};
+use platfs_image::{BuildError, Builder, Built};
 
 use super::{Replacing, replace};
 
@@ -69,7 +68,7 @@ impl Output {
 ///
 /// # Errors
 /// As [`Builder::build`]; what has the name is an image in use.
-pub fn build_file(builder: Builder<'_>, target: &Path, force: bool) -> Result<Summary, BuildError> {
+pub fn build_file(builder: Builder<'_>, target: &Path, force: bool) -> Result<Built, BuildError> {
     let _replacing = replace(&followed(target)).map_err(BuildError::output("create", target))?;
     builder.overwrite(force).build(target)
 }
