@@ -101,7 +101,7 @@ impl<'q> Questions<'q> {
             return Decision::Leave;
         }
         let risk =
-            if issue.kind.safe { "" } else { "    this can take something away; --explain tells what\n" };
+            if issue.kind.safe { "" } else { "    this can take something away; --explain says what\n" };
         let question = format!("{text}{risk}    Repair? [y]es; [n]o; [a]ll from here on; [q]uit: ");
         let known = [('y', About::Yes), ('n', About::No), ('a', About::Rest), ('q', About::Quit)];
         match answer(self.input, self.out, &question, &known) {

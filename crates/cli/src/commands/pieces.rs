@@ -10,9 +10,9 @@ use super::runs::{PieceCount, Run, Runs};
 use crate::console::{Console, Failure};
 use crate::reading::{OpenImage, joined};
 
-/// What receives the reports. Of each file `begin`, then its runs, then `file`; one that can't be read to its end has no `file`.
+/// Receives the runs: of each file `begin`, then its runs, then `file`, which is missing if it can't be read to its end.
 pub(super) trait Listener {
-    /// A file begins; what was reported of the one before counts only if it ended.
+    /// A file begins; the runs of the one before count only if it ended.
     fn begin(&mut self) {}
     /// The next run of the file.
     fn run(&mut self, _run: &Run) {}

@@ -10,13 +10,13 @@ use platfs::{DirEntry, Error, Walk};
 
 use crate::console::{Console, Failure};
 use crate::reading::{OpenImage, joined};
-use crate::writing::{self, Place};
+use crate::writing::{self, Place, Target};
 
 /// Arguments of `plat rm`.
 #[derive(Args, Debug)]
 pub struct Rm {
-    /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`.
-    image: OsString,
+    #[command(flatten)]
+    image: Target,
     /// Files to remove. A symbolic link goes itself.
     #[arg(required = true)]
     paths: Vec<OsString>,

@@ -39,7 +39,7 @@ impl Umount {
         fuse::unmount(&directory, self.lazy).map_err(|error| {
             let hint = if error.kind() == std::io::ErrorKind::ResourceBusy {
                 format!(
-                    "; files of it are open, or it is some process's working directory (`fuser -m` tells \
+                    "; files of it are open, or it is some process's working directory (`fuser -m` shows \
                      which); `plat umount -l {}` takes it out of sight now",
                     Shown(self.directory.as_os_str().as_bytes())
                 )

@@ -1,7 +1,7 @@
 //! Finds the users of an image: mounts, loop devices, holders of block devices. Locks are `claim`'s.
 //!
-//! A volume that the kernel has mounted read-only must not be written: the kernel keeps what it read, and would mix
-//! it with what is new. Reading it is allowed.
+//! A volume that the kernel has mounted read-only is in the way of a writer: the kernel keeps what it read,
+//! and would mix it with what is new. Readers may share it.
 
 use std::path::PathBuf;
 
@@ -20,9 +20,9 @@ pub(super) enum Purpose {
     Replace,
 }
 
-/// A user of these bytes that conflicts with the purpose, as far as the kernel shows it.
+/// The user of these bytes that is in the way of the purpose, as far as the kernel says.
 pub(super) fn find(wanted: &Ground, purpose: Purpose) -> Option<User> {
-    // Whether another program's FUSE mount writes can't be told: fuse2fs does not pass its `ro` on.
+    // Whether another program's FUSE mount writes is unknown: fuse2fs does not pass its `ro` on.
     let may_write = |mount: &Mount| !mount.read_only && !mount.kind.starts_with("fuse.");
     let in_the_way = |mount: &Mount| purpose != Purpose::Read || may_write(mount);
     let mounts = mounts::all().into_iter().filter(|mount| mount.kind != "fuse.plat" && in_the_way(mount));

@@ -1,4 +1,4 @@
-//! A user of an image beside us, how messages name it, and what frees the image. Finding users is the door's.
+//! The other users of an image, as messages name them, and what frees it. Finding that out is the door's.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

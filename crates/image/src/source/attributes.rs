@@ -16,11 +16,11 @@ pub struct Ids {
 pub struct Stamps {
     /// Last change of contents.
     pub modified: Timestamp,
-    /// Last access; that of contents where the source has none.
+    /// Last access; that of the last change where the source has none.
     pub accessed: Timestamp,
     /// Last change of the inode; that of contents where the source has none.
     pub changed: Timestamp,
-    /// Creation; that of contents where the source has none.
+    /// Creation; the last change of contents where the source has none.
     pub created: Timestamp,
 }
 

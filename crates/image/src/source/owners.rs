@@ -1,4 +1,4 @@
-//! Names of owners: looked up in `/etc/passwd` and `/etc/group` of the tree itself, never in those of this
+//! Names of owners, from the source itself: `/etc/passwd` and `/etc/group` of the tree, never those of this
 //! machine, where the same name may mean another number.
 
 use super::attributes::Ids;

@@ -47,7 +47,7 @@ struct Fact {
 }
 
 impl Fact {
-    /// A fact whose JSON value is a number and whose text is it, too, unless another is given.
+    /// A fact whose JSON value is a number and whose text is it, too, by default.
     fn new(key: &'static str, label: &'static str, value: impl Into<Value>) -> Self {
         let value = value.into();
         let text = match &value {

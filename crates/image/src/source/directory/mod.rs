@@ -1,6 +1,6 @@
 //! A directory of the host into a catalogue.
 //!
-//! Every file is looked at through an open directory and without following symbolic links, so that changes
+//! Every file is looked at through an open directory and without following symbolic links, so that a change
 //! of the tree meanwhile can't lead the walk out of it. Names of one file are found by device and
 //! inode number, holes are asked of the file system, attributes come with ACLs and capabilities. Contents are
 //! read later, by [`super::DataReader`].
@@ -91,7 +91,7 @@ pub(super) fn read(
         }
         drop(send);
         let done = tree.take_all(&queue, &receive);
-        // Threads end when the queue is closed or their results are no longer received.
+        // Threads end when there is nothing to do, or no receiver left.
         queue.close();
         drop(receive);
         done

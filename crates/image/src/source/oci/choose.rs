@@ -63,7 +63,7 @@ pub(super) fn docker_image<'i>(
     }
 }
 
-/// Refuses an image whose configuration names another platform than the one that was asked for, or none.
+/// Whether an image is for the platform that was asked for, by its configuration.
 pub(super) fn refuse_other(own: Option<&Platform>, wanted: &str) -> Result<(), String> {
     match own {
         Some(platform) if platform.fits(wanted) => Ok(()),
