@@ -98,7 +98,7 @@ fn sizes(fields: &mut Fields<'_, '_, '_>) {
 /// Features that exclude or need each other.
 fn combinations(fields: &mut Fields<'_, '_, '_>) {
     let features = fields.raw.features();
-    let mut rule = |kind, wrong, found: &str, repair, change: fn(&mut Features)| {
+    let mut rule = |kind, wrong: bool, found: &str, repair, change: fn(&mut Features)| {
         let mut repaired = false;
         fields.rule(kind, wrong.then(|| found.to_owned()), repair, |_| repaired = true);
         if repaired {

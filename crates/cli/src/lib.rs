@@ -10,6 +10,7 @@ pub mod image;
 pub mod mount;
 pub mod owner;
 pub mod reading;
+pub mod signals;
 pub mod size;
 pub mod text;
 mod usage;

@@ -49,7 +49,7 @@ fn directory_of(target: &Path) -> &Path {
     }
 }
 
-/// A name beside the target that nothing else uses: the process number tells runs apart. Only the start of the
+/// A name beside the target that nothing else uses: the process number distinguishes runs. Only the start of the
 /// target's name is in it, which may itself be as long as a name can be.
 fn beside(target: &Path) -> PathBuf {
     let name: String = target.file_name().unwrap_or_default().to_string_lossy().chars().take(40).collect();
@@ -124,7 +124,7 @@ impl Output {
             false => rename_to_free(&name, &self.target),
         };
         if renamed.is_err() {
-            // Best effort: the error to tell is that of renaming.
+            // Best effort: the error to report is that of renaming.
             let _ = std::fs::remove_file(&name);
         }
         renamed
@@ -152,7 +152,7 @@ fn rename_to_free(from: &Path, to: &Path) -> io::Result<()> {
 impl Drop for Output {
     fn drop(&mut self) {
         if let Some(name) = &self.temporary {
-            // Best effort: there is nobody left to tell.
+            // Best effort: there is nobody left to report to.
             let _ = std::fs::remove_file(name);
         }
     }

@@ -95,8 +95,6 @@ impl Replay {
                 goal: self.goal(ask, at),
                 min: ask.min.min(count),
                 want: count,
-                max: ask.max.max(count),
-                align: ask.align,
                 kind: ask.kind,
                 stream: ask.stream,
                 owner: ask.owner,

@@ -63,19 +63,17 @@ pub(super) const LADDERS: &[Ladder] = &[
     Ladder {
         path: "crates/placement",
         rungs: "
-            inode
-            engine residency
+            inode residency
+            engine
+            bound
             policy
             view
             index promise trace
-            events layout quarantine stats
-            cluster request sync
+            events layout stats strays
+            request sync
         ",
-        knots: &[(
-            "engine residency",
-            "a grant holds what the engine shares, and dropping it may need a bitmap that is not in memory",
-        )],
-        long_lists: 7,
+        knots: &[],
+        long_lists: 0,
     },
     Ladder {
         path: "crates/fs",
@@ -109,13 +107,13 @@ pub(super) const LADDERS: &[Ladder] = &[
         rungs: "
             session
             by_ring
-            by_device by_fuser
+            by_device
             dispatch
             wire
             attach service
         ",
         knots: &[],
-        long_lists: 23,
+        long_lists: 3,
     },
     Ladder {
         path: "crates/chart",
@@ -140,13 +138,13 @@ pub(super) const LADDERS: &[Ladder] = &[
         path: "crates/cli",
         rungs: "
             commands
-            check
             format mount
             writing
+            check
             reading
             door
             image usage
-            console owner size text
+            console owner signals size text
         ",
         knots: &[],
         long_lists: 5,

@@ -46,8 +46,8 @@ pub struct Build {
     /// Leave out what matches the pattern (`*`, `?`, `[..]`, `**`); can be given several times.
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<String>,
-    /// Owner of everything, whatever the source says: numbers, or names that the source's own /etc/passwd and
-    /// /etc/group tell, never those of this machine.
+    /// Owner of everything, whatever the source says: numbers, or names from the source's own /etc/passwd and
+    /// /etc/group, never from those of this machine.
     #[arg(long, value_name = "USER:GROUP")]
     owner: Option<Owner>,
     /// Moves a range of users: FROM:TO:COUNT; can be given several times, for ranges that do not overlap in FROM.

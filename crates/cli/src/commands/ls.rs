@@ -206,8 +206,8 @@ impl Listing<'_> {
         self.line_end(console.out)
     }
 
-    /// Prints one name with the facts of its inode; a broken inode is told and its name printed all
-    /// the same.
+    /// Prints one name with the facts of its inode; a broken inode is reported, and its name is
+    /// printed all the same.
     fn name(
         &mut self,
         console: &mut Console<'_>,

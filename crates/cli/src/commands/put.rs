@@ -19,13 +19,13 @@ use crate::console::{Console, Failure};
 use crate::owner::parse_owner;
 use crate::reading::OpenImage;
 use crate::text::Shown;
-use crate::writing::{self, Place};
+use crate::writing::{self, Place, Target};
 
 /// Arguments of `plat put`.
 #[derive(Args, Debug)]
 pub struct Put {
-    /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`.
-    image: OsString,
+    #[command(flatten)]
+    image: Target,
     /// Files of the host (`-` is standard input), and behind them where they go in the image: a
     /// directory, or the name of a single file's copy.
     #[arg(required = true, num_args = 2.., value_name = "FILE... PATH")]

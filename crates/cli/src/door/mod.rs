@@ -10,7 +10,7 @@
 //! | [`output`] | new files that take the place of others |
 //!
 //! [`Alone`] is for changing an image in place, [`share`] for reading one that must not change meanwhile,
-//! [`replace`] for a file that takes the name of another, [`writer_of`] tells readers that somebody writes.
+//! [`replace`] for a file that takes the name of another, [`writer_of`] warns readers of a writer.
 //! Files are known by device and inode, never by the text of a path. What can't be seen from here is not
 //! excluded: a file behind a loop device that was opened by a name that is gone, other machines.
 
@@ -171,7 +171,7 @@ pub fn open_write(name: &OsStr) -> Result<Arc<dyn Device>, ImageError> {
 
 /// A device whose users are kept off while it lives.
 struct Kept {
-    // Goes first: that the lock of `inner` is free tells that all of it is.
+    // Dropped first: when the lock of `inner` is free, everything is.
     _held: Vec<File>,
     inner: Arc<dyn Device>,
 }
@@ -226,7 +226,7 @@ pub fn share(name: &OsStr) -> Result<Shared, ImageError> {
     Ok(Shared { _held: held })
 }
 
-/// Who may be changing an image that is only read, if anybody is.
+/// The user that may be changing an image that is only read, if there is one.
 #[must_use]
 pub fn writer_of(name: &OsStr) -> Option<User> {
     let found = Found::new(name, false).ok()?;
@@ -252,7 +252,7 @@ pub struct Replacing {
 /// Asks for it. A name that is not taken is free.
 ///
 /// # Errors
-/// Who uses the file that has the name.
+/// The user of the file that has the name.
 pub fn replace(target: &Path) -> io::Result<Replacing> {
     let is_file = fs::symlink_metadata(target).is_ok_and(|facts| facts.is_file());
     if !is_file {

@@ -1,7 +1,7 @@
 //! Finds out who uses an image beside us. Locks are another matter.
 //!
-//! A volume that the kernel has mounted read-only counts for whoever writes: the kernel keeps what it read,
-//! and would mix it with what is new. Those who only read may share it.
+//! A volume that the kernel has mounted read-only is in the way of a writer: the kernel keeps what it read,
+//! and would mix it with what is new. Readers may share it.
 
 use std::path::PathBuf;
 
@@ -16,13 +16,13 @@ pub(super) enum Purpose {
     Read,
     /// Changes in place.
     Write,
-    /// Another file takes its name: whoever has it open would go on with the old one.
+    /// Another file takes its name: programs that have it open would go on with the old one.
     Replace,
 }
 
-/// Who uses these bytes in a way that is in the way of the purpose, as far as the kernel tells.
+/// The user of these bytes that is in the way of the purpose, as far as the kernel says.
 pub(super) fn find(wanted: &Ground, purpose: Purpose) -> Option<User> {
-    // Whether another program's FUSE mount writes can't be told: fuse2fs does not pass its `ro` on.
+    // Whether another program's FUSE mount writes is unknown: fuse2fs does not pass its `ro` on.
     let may_write = |mount: &Mount| !mount.read_only && !mount.kind.starts_with("fuse.");
     let in_the_way = |mount: &Mount| purpose != Purpose::Read || may_write(mount);
     let mounts = mounts::all().into_iter().filter(|mount| mount.kind != "fuse.plat" && in_the_way(mount));

@@ -1,11 +1,11 @@
-//! Who uses an image beside us, as messages say it, and what frees it. Finding that out is the door's.
+//! The other users of an image, as messages name them, and what frees it. Finding that out is the door's.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::text::Shown;
 
-/// Who uses an image.
+/// A user of an image.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum User {
     /// A mount of the kernel's, or of another program by FUSE.

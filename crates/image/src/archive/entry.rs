@@ -2,7 +2,7 @@
 
 pub use platfs::ondisk::inode::Timestamp;
 
-/// The times of a file. Those an archive does not tell are `None`.
+/// The times of a file. Those that an archive does not have are `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
     /// Last change of contents.

@@ -79,7 +79,7 @@ pub const USTAR_MAGIC: &[u8; 8] = b"ustar\x0000";
 /// The magic of GNU headers.
 pub const GNU_MAGIC: &[u8; 8] = b"ustar  \0";
 
-/// Who wrote a header.
+/// The kind of program that wrote a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     /// Before 1988: no magic.
@@ -130,7 +130,7 @@ impl<'a> Header<'a> {
         self.0.iter().all(|&b| b == 0)
     }
 
-    /// Who wrote it.
+    /// The kind of program that wrote it.
     #[must_use]
     pub fn dialect(self) -> Dialect {
         let magic = self.bytes(field::MAGIC);

@@ -168,7 +168,7 @@ fn check_runs(entry: &Entry) -> Result<bool, WriteError> {
     if entry.runs.len() > limits::SPARSE_RUNS { Err(WriteError::Runs) } else { Ok(covered != entry.size) }
 }
 
-/// The map before the data: counts and places as decimal lines, padded. A hole at the end is told by a last
+/// The map before the data: counts and places as decimal lines, padded. A hole at the end is written as a last
 /// run without length, as GNU tar does.
 fn sparse_map(entry: &Entry) -> Vec<u8> {
     let covered_end = entry.runs.last().map_or(0, |run| run.file_offset + run.len);

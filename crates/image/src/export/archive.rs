@@ -96,7 +96,7 @@ fn entry(item: &Item<'_>, kind: EntryKind) -> Entry {
     }
 }
 
-/// Times that equal that of contents are not told: a reader takes them from it.
+/// Times that equal that of contents are not written: a reader takes them from it.
 fn times(times: platfs::Times) -> Times {
     let modified = times.modify;
     let other = |time| Some(time).filter(|time: &Timestamp| *time != modified);

@@ -21,7 +21,7 @@ pub enum ExportError {
     },
     /// A name or target that nothing outside the image can have.
     #[error(
-        "{}: {what} is empty, too long, or holds a slash or NUL; `plat check` tells more, and repairs it",
+        "{}: {what} is empty, too long, or holds a slash or NUL; `plat check` shows more, and repairs it",
         At(path)
     )]
     Name {
@@ -32,7 +32,7 @@ pub enum ExportError {
     },
     /// The files of a damaged image claim more data than it has room for.
     #[error(
-        "{}: the files hold more data than the volume: blocks are used twice; `plat check` tells more, and repairs it",
+        "{}: the files hold more data than the volume: blocks are used twice; `plat check` shows more, and repairs it",
         At(path)
     )]
     Budget {

@@ -16,11 +16,11 @@ pub struct Ids {
 pub struct Stamps {
     /// Last change of contents.
     pub modified: Timestamp,
-    /// Last access; that of the last change where the source does not tell.
+    /// Last access; that of the last change where the source has none.
     pub accessed: Timestamp,
-    /// Last change of the inode; that of contents where the source does not tell.
+    /// Last change of the inode; that of contents where the source has none.
     pub changed: Timestamp,
-    /// Creation; the last change of contents where the source does not tell.
+    /// Creation; the last change of contents where the source has none.
     pub created: Timestamp,
 }
 

@@ -3,7 +3,7 @@
 //! A consumer walks the catalogue in canonical order and asks for each file's data from front to back.
 //! Where an archive has the same order, the next file's data lie just behind: one read of up to 4 MiB then
 //! serves hundreds of small files. Where it has not, reading ahead would copy what nobody asks for: the
-//! read-ahead doubles as long as demand moves forward within what was read or close behind, and starts anew when
+//! read-ahead doubles as long as demand moves forward within what was read or close behind, and starts again when
 //! it jumps.
 
 use super::catalogue::{Catalogue, Extent, NodeId, Origin};

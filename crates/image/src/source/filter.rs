@@ -40,7 +40,7 @@ pub enum FilterError {
         /// The source, as given.
         source_name: String,
     },
-    /// A name of an owner that the source does not tell.
+    /// A name of an owner that the source does not define.
     #[error("{name}: the source has no {file} that names it; a number always works")]
     NoOwner {
         /// The name.

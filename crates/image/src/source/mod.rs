@@ -14,7 +14,7 @@
 //! | `directory` | a directory of the host into a catalogue |
 //! | `oci` | image layouts and docker-save archives: which layers, digests |
 //! | `options`, `filter` | what is left out, whose the files become, which times are allowed |
-//! | `owners` | names of owners, as the source tells them |
+//! | `owners` | names of owners, from the source itself |
 //! | `open` | what a source is, by its content |
 //! | `reading` | what goes along: the place of spools, progress, oddities |
 //!

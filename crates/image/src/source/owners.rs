@@ -1,4 +1,4 @@
-//! Names of owners, as the source itself tells them: `/etc/passwd` and `/etc/group` of the tree, never those of this
+//! Names of owners, from the source itself: `/etc/passwd` and `/etc/group` of the tree, never those of this
 //! machine, where the same name may mean another number.
 
 use super::attributes::Ids;

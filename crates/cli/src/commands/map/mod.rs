@@ -92,7 +92,7 @@ impl Map {
     fn form(&self, path: &Path) -> Result<Form, Failure> {
         let form = Form::of(path).ok_or_else(|| {
             Failure::Usage(format!(
-                "{}: what to write is told by .html, .svg or .txt at the end of the name",
+                "{}: the name must end in .html, .svg or .txt, which says what to write",
                 path.display()
             ))
         })?;

@@ -82,15 +82,15 @@ impl Tree {
 }
 
 impl Altering<'_> {
-    /// Tells the device of free space, as `fstrim` asks: where it begins, how long it is, the shortest run. The answer
-    /// has in the place of the length what was told.
+    /// Discards free space, as `fstrim` asks: where it begins, how long it is, the shortest run. In the answer the
+    /// discarded bytes stand in the place of the length.
     pub(super) fn trim(&self, caller: Caller, argument: &[u8]) -> Result<Vec<u8>, Failed> {
         if caller.uid != 0 {
             return Err(Errno::PERM.into());
         }
         let (start, len, min) = (long(argument, 0)?, long(argument, 1)?, long(argument, 2)?);
-        let told = self.volume.trim(start..start.saturating_add(len), min)?;
-        Ok([start, told, min].iter().flat_map(|word| word.to_ne_bytes()).collect())
+        let discarded = self.volume.trim(start..start.saturating_add(len), min)?;
+        Ok([start, discarded, min].iter().flat_map(|word| word.to_ne_bytes()).collect())
     }
 
     /// Does what an ioctl says. The kernel has checked who may set flags, but not generations.

@@ -208,7 +208,7 @@ impl Altering<'_> {
             (offset, data) = self.appended(number, facts.size, offset, data)?;
         }
         if !data.is_empty() {
-            // Who wrote into the kernel's pages is not known: the owner answers for the space.
+            // The writer into the kernel's pages is not known: the owner answers for the space.
             self.volume.on_behalf_of(facts.uid, facts.gid).write_at(number, offset, data, options)?;
         }
         add(&self.counts.written, len);

@@ -109,7 +109,7 @@ impl Catalogue {
         }
     }
 
-    /// Counts links and sums; returns the newest time of contents that an entry told.
+    /// Counts links and sums; returns the newest time of contents of any entry.
     fn count(&mut self) -> Timestamp {
         let mut links = vec![0_u32; self.nodes.len()];
         let mut summary = Summary { directories: 1, ..Summary::default() };

@@ -1,4 +1,4 @@
-//! Everything the host tells about the entries of one directory.
+//! Everything the host reports about the entries of one directory.
 
 use super::Failed;
 use crate::archive::{Run, Xattr};
@@ -14,7 +14,7 @@ use std::path::Path;
 /// What Linux answers where a file system has no attributes.
 const NO_XATTRS: [Errno; 2] = [Errno::OPNOTSUPP, Errno::PERM];
 
-/// An entry as the host tells it.
+/// An entry as the host reports it.
 pub(super) struct Found {
     pub(super) name: Vec<u8>,
     pub(super) stat: Stat,
@@ -82,7 +82,7 @@ impl<'a> Lister<'a> {
             FileType::RegularFile => {
                 runs = file_runs(directory, name, &stat).map_err(failed("find the holes of"))?;
                 if runs.is_empty() {
-                    // One that may not be opened has none to tell of.
+                    // One that may not be opened shows none.
                     flags = open_file(directory, name).map_or(InodeFlags::empty(), flags_of);
                 }
             }

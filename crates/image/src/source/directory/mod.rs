@@ -1,7 +1,7 @@
 //! A directory of the host into a catalogue.
 //!
-//! Every file is looked at through an open directory and without following symbolic links, so that nobody
-//! who changes the tree meanwhile leads the walk out of it. Names of one file are found by device and
+//! Every file is looked at through an open directory and without following symbolic links, so that a change
+//! of the tree meanwhile can't lead the walk out of it. Names of one file are found by device and
 //! inode number, holes are asked of the file system, attributes come with ACLs and capabilities. Contents are
 //! read later, by [`super::DataReader`].
 //!
@@ -91,7 +91,7 @@ pub(super) fn read(
         }
         drop(send);
         let done = tree.take_all(&queue, &receive);
-        // Threads end when there is nothing to do, or nobody to tell.
+        // Threads end when there is nothing to do, or no receiver left.
         queue.close();
         drop(receive);
         done

@@ -31,7 +31,7 @@ fn by_platform<'d>(images: &[&'d Descriptor], platform: Option<&str>) -> Result<
     let wanted = platform.unwrap_or(&host);
     let fits = |image: &&&Descriptor| match &image.platform {
         Some(platform) => platform.fits(wanted),
-        // An index of one image need not tell its platform.
+        // An index of one image need not name its platform.
         None => images.len() == 1,
     };
     let mut fitting = images.iter().filter(fits);
@@ -63,7 +63,7 @@ pub(super) fn docker_image<'i>(
     }
 }
 
-/// Whether an image is for the platform that was asked for, as its configuration tells.
+/// Whether an image is for the platform that was asked for, by its configuration.
 pub(super) fn refuse_other(own: Option<&Platform>, wanted: &str) -> Result<(), String> {
     match own {
         Some(platform) if platform.fits(wanted) => Ok(()),

@@ -89,11 +89,11 @@ pub(super) fn read(
     let (image, platform) = (builder.options().image.clone(), builder.options().platform.clone());
     let mut found = index;
     // Whether the index says for which platform the image is: then it was chosen by that.
-    let mut told = false;
+    let mut named = false;
     let mut name = image.as_deref();
     for _ in 0..MAX_NESTING {
         if let Some(layers) = found.layers {
-            if let Some(wanted) = platform.as_ref().filter(|_| !told) {
+            if let Some(wanted) = platform.as_ref().filter(|_| !named) {
                 check_platform(reading, store, found.config.as_ref(), wanted)?;
             }
             return read_layers(reading, builder, store, &layers);
@@ -101,7 +101,7 @@ pub(super) fn read(
         let manifests = found.manifests.unwrap_or_default();
         let chosen = choose::manifest(&manifests, name, platform.as_deref());
         let chosen = chosen.map_err(|problem| store.problem(problem))?;
-        told = chosen.platform.is_some();
+        named = chosen.platform.is_some();
         let blob = store.blob(reading, chosen)?;
         found = store.parse_section(&blob, &chosen.digest)?;
         // Only the outermost index knows names.
@@ -117,8 +117,8 @@ struct Machine {
     platform: Option<Platform>,
 }
 
-/// An index need not tell the platforms of its images, and a single image is taken as it is: whether it is what was asked
-/// for its configuration tells.
+/// An index need not name the platforms of its images, and a single image is taken as it is. Its configuration says
+/// whether it is what was asked for.
 fn check_platform(
     reading: &mut Reading,
     store: &Store,
