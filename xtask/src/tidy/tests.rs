@@ -68,6 +68,7 @@ const SMALL: Ladder = Ladder {
         device
     ",
     knots: &[("cache txn", "they are one thing")],
+    in_knots: 2,
     long_lists: 0,
 };
 
