@@ -71,9 +71,6 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
     if let Some(document) = document(root, "docs/spec.md", &mut found) {
         citations::check_sections(&document, &cited, &mut found);
     }
-    for path in crates(root) {
-        packages::check(root, &path, &mut found);
-    }
     ladders(root, &mut found);
     found
 }
@@ -101,7 +98,8 @@ fn ladders(root: &Path, found: &mut Vec<String>) {
     }
 }
 
-/// Bounds of the tables that are wider than the code needs, so that something could grow back.
+/// What a release must not have: bounds of the tables that are wider than the code needs, so that something could grow back, and
+/// packages that lack something.
 pub(crate) fn slack(root: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for ladder in LADDERS {
@@ -111,6 +109,9 @@ pub(crate) fn slack(root: &Path) -> Vec<String> {
         if long < ladder.long_lists {
             found.push(format!("{}: long_lists is {}, {long} will do", ladder.path, ladder.long_lists));
         }
+    }
+    for path in crates(root) {
+        packages::check(root, &path, &mut found);
     }
     citations::slack(&cited(root), &mut found);
     found

@@ -18,7 +18,7 @@ fn the_tree_is_tidy() {
 }
 
 #[test]
-fn the_bounds_are_tight() {
+fn nothing_is_left_to_do_before_a_release() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let found = slack(root);
     assert!(found.is_empty(), "\n{}", found.join("\n"));
