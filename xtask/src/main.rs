@@ -42,7 +42,7 @@ fn tidy() -> ExitCode {
         eprintln!("tidy: {line}");
     }
     for line in tidy::slack(&root()) {
-        println!("tidy: before a release: {line}");
+        println!("tidy: could be tighter: {line}");
     }
     if found.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

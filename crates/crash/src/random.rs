@@ -5,18 +5,10 @@ use testkit::random::Random;
 
 use crate::calls::Caller;
 use crate::model::Node;
+use crate::workload::Taste;
 
 /// Pieces of a file.
 const LONGEST: u64 = 90;
-
-/// What the runs of a kind of volume are like.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Taste {
-    /// Names are long and many, so that directories get blocks and indexes.
-    pub crowded: bool,
-    /// Blocks that are left free at the beginning.
-    pub room: Option<u64>,
-}
 
 /// Chooses calls.
 pub(crate) struct Chooser<'w, 'v> {
@@ -39,7 +31,7 @@ impl Chooser<'_, '_> {
         }
     }
 
-    /// So many random calls, the last a sync.
+    /// Random calls, the last a sync.
     pub(crate) fn run(&mut self, calls: u64) {
         for _ in 0..calls {
             self.step();

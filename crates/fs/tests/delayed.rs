@@ -230,7 +230,7 @@ fn what_grows_waits_for_its_end_while_other_bytes_can_be_written_back() {
 fn untold(delay: u64) -> Volume {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(64 << 20));
     plan(FsType::Ext4, 4096, "^has_journal", 64 << 20).write(&*device).unwrap();
-    Volume::open(device, &options().delay(delay).closes_untold(true)).unwrap()
+    Volume::open(device, &options().delay(delay).expect_closes(false)).unwrap()
 }
 
 #[test]

@@ -30,10 +30,6 @@ pub(super) fn check(ladder: &Ladder, modules: &Modules, found: &mut Vec<String>)
             "{path}: the rung of `{name}` in xtask/src/tidy/rungs.rs has no such module; take it out"
         ));
     }
-    if in_knots(ladder) > ladder.in_knots {
-        let (now, most) = (in_knots(ladder), ladder.in_knots);
-        found.push(format!("{path}: {now} modules in knots, at most {most}; cut the circle instead"));
-    }
     for arrow in &modules.arrows {
         let (Some(from), Some(to)) = (rungs.rung(&arrow.from), rungs.rung(&arrow.to)) else { continue };
         if from < to || in_one_knot(ladder, &arrow.from, &arrow.to) {
@@ -47,17 +43,9 @@ pub(super) fn check(ladder: &Ladder, modules: &Modules, found: &mut Vec<String>)
     }
 }
 
-/// How many modules the listed knots have.
-fn in_knots(ladder: &Ladder) -> usize {
-    ladder.knots.iter().map(|(knot, _)| knot.split_whitespace().count()).sum()
-}
-
 /// Knots of the table that are larger than those of the code.
 pub(super) fn slack(ladder: &Ladder, modules: &Modules, found: &mut Vec<String>) {
     let knots = modules.knots();
-    if in_knots(ladder) < ladder.in_knots {
-        found.push(format!("{}: in_knots is {}, {} will do", ladder.path, ladder.in_knots, in_knots(ladder)));
-    }
     for (listed, _) in ladder.knots {
         let mut listed: Vec<&str> = listed.split_whitespace().collect();
         listed.sort_unstable();

@@ -18,7 +18,7 @@ fn the_tree_is_tidy() {
 }
 
 #[test]
-fn nothing_is_left_to_do_before_a_release() {
+fn the_bounds_are_tight() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let found = slack(root);
     assert!(found.is_empty(), "\n{}", found.join("\n"));
@@ -35,6 +35,8 @@ fn each_rule_is_told() {
         ("crates/cli/src/ls.rs", "//! x\nfn get_block() {}\n", "getter"),
         ("crates/cli/src/ls.rs", "use std::io;\n", "//!"),
         ("crates/cli/src/ls.rs", "//! x\nfn f() { FileDevice::new(file) }\n", "open_write"),
+        ("crates/cli/src/ls.rs", "//! x\nfn f() { builder.overwrite(true) }\n", "build_file"),
+        ("crates/image/src/ls.rs", "//! x\nfn f() { FileDevice::new(file) }\n", "open_write"),
         ("crates/cli/src/ls.rs", &format!("//! x\n{}", "\n".repeat(1000)), "lines"),
     ];
     for (file, text, expected) in cases {
@@ -68,7 +70,6 @@ const SMALL: Ladder = Ladder {
         device
     ",
     knots: &[("cache txn", "they are one thing")],
-    in_knots: 2,
     long_lists: 0,
 };
 

@@ -10,13 +10,13 @@ use super::json::Array;
 use crate::console::{Console, Failure};
 use crate::reading::OpenImage;
 use crate::text::{Shown, hex, put_bytes};
-use crate::writing;
+use crate::writing::{self, Target};
 
 /// Arguments of `plat xattr`.
 #[derive(Args, Debug)]
 pub struct Xattr {
-    /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`.
-    image: OsString,
+    #[command(flatten)]
+    image: Target,
     /// Files in the image. A symbolic link is meant itself.
     #[arg(required = true)]
     paths: Vec<OsString>,
@@ -71,7 +71,7 @@ impl Xattr {
     }
 
     fn show(&self, console: &mut Console<'_>) -> Result<(), Failure> {
-        let image = OpenImage::open(&self.image, console)?;
+        let image = OpenImage::open(self.image.name(), console)?;
         let mut array = Array::default();
         for path in &self.paths {
             let found = image.find(path, false).and_then(|inode| {

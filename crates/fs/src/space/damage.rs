@@ -9,13 +9,15 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ondisk::corrupt::{Corrupt, Place};
+use ondisk::group::GroupFlags;
 use ondisk::inode::Inode;
-use ondisk::units::{ClusterRun, Group, InodeNumber};
+use ondisk::units::{Block, ClusterRun, Group, InodeNumber};
 
-use super::{Space, Writing, groups, lock};
+use super::{Space, Writing, groups};
 use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};
 use crate::format::Format;
+use crate::locks::lock;
 
 /// Damage that was met, by group.
 #[derive(Default)]
@@ -132,10 +134,15 @@ impl Space {
     ///
     /// # Errors
     /// One that can't be believed: the group is out of service then. The device's failure.
-    pub(super) fn load_block_bitmap(&self, writing: &Writing, group: Group) -> Result<()> {
+    pub(super) fn load_block_bitmap(
+        &self,
+        writing: &Writing,
+        blocks: &dyn Blocks,
+        group: Group,
+    ) -> Result<()> {
         self.refuse_damaged(writing, group)?;
         let format = &writing.format;
-        let read = groups::read_block_bitmap(&*writing.cache, format, &self.descriptors(), group);
+        let read = groups::read_block_bitmap(blocks, format, &self.descriptors(), group);
         let bitmap = match read {
             Err(Error::Corrupt(wrong)) => {
                 return Err(self.retire_blocks(writing, group, wrong.problem().to_owned()));
@@ -153,14 +160,19 @@ impl Space {
     ///
     /// # Errors
     /// As [`Space::load_block_bitmap`].
-    pub(super) fn load_inode_bitmap(&self, writing: &Writing, group: Group) -> Result<()> {
+    pub(super) fn load_inode_bitmap(
+        &self,
+        writing: &Writing,
+        blocks: &dyn Blocks,
+        group: Group,
+    ) -> Result<()> {
         if let Some(wrong) = lock(&writing.damage.inodes).get(&group.0) {
             return Err(wrong.clone().into());
         }
         let format = &writing.format;
         let (read, raw) = {
             let descriptors = self.descriptors();
-            let read = groups::read_inode_bitmap(&*writing.cache, format, &descriptors, group);
+            let read = groups::read_inode_bitmap(blocks, format, &descriptors, group);
             (read, descriptors.get(format, group)?)
         };
         let bitmap = match read {
@@ -212,6 +224,39 @@ impl Space {
         let links = record.links();
         let problem = format!("says that inode {number} is free, which has {links} names by its record");
         Err(self.retire_inodes(writing, group, problem))
+    }
+
+    /// Refuses a block of an inode table that the descriptor calls never used if a record in it says that its inode has
+    /// names: the descriptor lies, and clearing the block would take the file away. A table that nobody has cleared
+    /// since the volume was made may hold records of an older volume; there only a right checksum, which depends on
+    /// the volume's UUID, makes a record count.
+    pub(super) fn refuse_records(
+        &self,
+        writing: &Writing,
+        blocks: &dyn Blocks,
+        group: Group,
+        at: u32,
+    ) -> Result<()> {
+        let format = &writing.format;
+        let raw = self.descriptors().get(format, group)?;
+        let was_cleared = raw.flags().contains(GroupFlags::INODE_ZEROED);
+        if !was_cleared && !format.sealer.covers_metadata() {
+            return Ok(());
+        }
+        let table = blocks.read(Block(raw.inode_table().0 + u64::from(at)), Role::Plain)?;
+        let geometry = &format.geometry;
+        let first = at.saturating_mul(geometry.inodes_per_block());
+        for (index, bytes) in (first..).zip(table.chunks_exact(usize::from(geometry.inode_size))) {
+            let Some(number) = geometry.inode_at(group, index) else { break };
+            let Ok(record) = Inode::parse(number, bytes) else { continue };
+            if record.links() > 0 && (was_cleared || format.sealer.inode_is_right(&record)) {
+                let links = record.links();
+                let problem =
+                    format!("counts inode {number} as never used, which has {links} names by its record");
+                return Err(self.retire_inodes(writing, group, problem));
+            }
+        }
+        Ok(())
     }
 }
 
