@@ -1,8 +1,9 @@
 //! The rules of the source tree, each with its remedy in the message. Reads files only; runs as a test, too.
 
-mod invariants;
+mod citations;
 mod ladder;
 mod modules;
+mod packages;
 mod parameters;
 mod paths;
 mod rungs;
@@ -10,9 +11,9 @@ mod source;
 #[cfg(test)]
 mod tests;
 
+use citations::Cited;
 use modules::{Modules, Unit, without_tests};
 use rungs::{IN_KNOTS, LADDERS};
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -77,9 +78,15 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
         let shown = shown(root, &file);
         check_file(&shown, &bytes, &mut found);
     }
-    match fs::read_to_string(root.join("docs/invariants.md")) {
-        Ok(document) => invariants::check(&document, &cited(root), invariants::UNCITED, &mut found),
-        Err(_) => found.push("docs/invariants.md: cannot be read".into()),
+    let cited = cited(root);
+    if let Some(document) = document(root, "docs/invariants.md", &mut found) {
+        citations::check_invariants(&document, &cited, citations::UNCITED, &mut found);
+    }
+    if let Some(document) = document(root, "docs/spec.md", &mut found) {
+        citations::check_sections(&document, &cited, &mut found);
+    }
+    for path in crates(root) {
+        packages::check(root, &path, &mut found);
     }
     ladders(root, &mut found);
     found
@@ -129,18 +136,25 @@ pub(crate) fn slack(root: &Path) -> Vec<String> {
             found.push(format!("{}: long_lists is {}, {long} will do", ladder.path, ladder.long_lists));
         }
     }
-    invariants::slack(&cited(root), &mut found);
+    citations::slack(&cited(root), &mut found);
     if in_knots < IN_KNOTS {
         found.push(format!("IN_KNOTS is {IN_KNOTS}, {in_knots} will do"));
     }
     found
 }
 
-/// The invariants that sources cite, tests included; but the rules themselves name numbers that are none.
-fn cited(root: &Path) -> BTreeSet<u16> {
-    let texts = sources(root).into_iter().filter(|file| !file.starts_with(root.join("xtask")));
-    let texts = texts.filter_map(|file| fs::read_to_string(file).ok());
-    texts.flat_map(|text| invariants::citations(&text).collect::<Vec<u16>>()).collect()
+fn document(root: &Path, name: &str, found: &mut Vec<String>) -> Option<String> {
+    let text = fs::read_to_string(root.join(name));
+    text.map_err(|error| found.push(format!("{name}: {error}"))).ok()
+}
+
+/// What sources cite, tests included; but the rules themselves name what is not there.
+fn cited(root: &Path) -> Cited {
+    let mut cited = Cited::default();
+    for file in sources(root).iter().filter(|file| !file.starts_with(root.join("xtask"))) {
+        cited.add(&fs::read_to_string(file).unwrap_or_default());
+    }
+    cited
 }
 
 /// What the rules count, crate by crate, and the rungs as the code has them.

@@ -14,6 +14,7 @@ use super::issue::Place;
 use super::kinds::opening as kind;
 use super::parts::{Part, backup_of, expected, forget_uninit, is_possible, set_place};
 use super::places;
+use super::staged::staging;
 use super::subject::Subject;
 use super::voice::{Finding, Report};
 use platfs_device::{Error, Result};
@@ -248,7 +249,7 @@ pub(super) fn write(subject: &mut Subject) -> Result<()> {
     let geometry = subject.geometry;
     for index in 0..geometry.descriptor_blocks() {
         write_block(subject, index, geometry.descriptor_block(index))
-            .map_err(|source| Error::io("staging group descriptors", source))?;
+            .map_err(staging("group descriptors"))?;
     }
     if !subject.backups_follow {
         return Ok(());

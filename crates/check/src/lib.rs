@@ -1,11 +1,39 @@
-//! The check of a whole volume and its repair: the witness for everything that is written.
+//! Check and repair of ext2, ext3 and ext4 volumes, and the witness for everything that platfs writes.
 //!
-//! It shares no code with what writes volumes: it stands on the format crate and on `platfs-device` (devices, reading
-//! the superblock, replay of journals), believes nothing but bytes, and takes any bytes. It excludes printing, asking
-//! and files: whoever calls gives a [`Sink`] that hears of each [`Issue`] and decides.
+//! It believes nothing but bytes and takes any bytes, in bounded time and memory. It shares no code with what writes
+//! volumes: it stands on the format crate (`ondisk`) and on `platfs-device` (devices, reading the superblock, replay of
+//! journals). It excludes printing, asking and files: the caller gives a [`Sink`], which gets each [`Issue`] and decides
+//! what is repaired.
 //!
-//! One thing takes a writer: what fast commits in a journal come to. [`check`] refuses a volume that has some;
-//! [`check_with`] is given a writer for them, and judges what it made of them as it judges all else.
+//! ```no_run
+//! use std::fs::File;
+//! use std::sync::Arc;
+//!
+//! use platfs_check::device::FileDevice;
+//! use platfs_check::{Decision, Issue, Options, Sink, check};
+//!
+//! /// Prints every issue, and repairs what can be repaired without loss.
+//! struct Careful;
+//!
+//! impl Sink for Careful {
+//!     fn issue(&mut self, issue: Issue) -> Decision {
+//!         println!("{}: {}", issue.kind.title, issue.found);
+//!         if issue.kind.safe { Decision::Repair } else { Decision::Leave }
+//!     }
+//! }
+//!
+//! let file = File::options().read(true).write(true).open("disk.img")?;
+//! let outcome = check(Arc::new(FileDevice::new(file)?), &Options::default(), &mut Careful)?;
+//! println!("{} files and directories", outcome.summary.inodes_used);
+//! // Until here the image was only read.
+//! outcome.repaired.apply()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! One thing takes a writer: what the fast commits in a journal come to. [`check`] refuses a volume that has some to
+//! replay; [`check_with`] is given a writer for them, and judges the result like everything else.
+//!
+//! # How it goes
 //!
 //! ```text
 //!  opening      superblock, or a backup of it           -> Subject
@@ -82,6 +110,8 @@ use platfs_device::journal::{FastCommits, NoWriter};
 pub use apply::{Change, PIECE_LEN};
 pub use issue::{Decision, Issue, Place, Progress, Sink, Summary};
 pub use kinds::{Kind, Severity, all as kinds};
+pub use ondisk;
+pub use platfs_device as device;
 pub use platfs_device::{Error, Result};
 pub use staged::Staged;
 

@@ -11,9 +11,10 @@ use super::issue::Place;
 use super::kinds::directories::{INODE_LINKS, INODE_UNATTACHED, INODE_UNATTACHED_EMPTY, LINKS_MANY};
 use super::kinds::inodes::VALUE_FLAG;
 use super::lost_found;
+use super::staged::staging;
 use super::subject::Subject;
 use super::voice::{Finding, Report};
-use platfs_device::{Error, Result};
+use platfs_device::Result;
 
 /// Runs the pass.
 ///
@@ -78,7 +79,7 @@ fn unattached(
         }
         let rest = inode.flags() - InodeFlags::EA_INODE;
         inode.set_flags(rest);
-        subject.write_inode(&mut inode).map_err(|source| Error::io("staging an inode", source))?;
+        subject.write_inode(&mut inode).map_err(staging("an inode"))?;
     }
     if is_empty(&inode) {
         let finding = Finding::new(place, "an empty file", "the inode is freed");
@@ -99,7 +100,7 @@ fn unattached(
 fn free(subject: &Subject, facts: &Facts, inode: &mut Inode) -> Result<()> {
     inode.raw_mut().i_links_count.set(0);
     inode.raw_mut().i_dtime.set(subject.deletion_time());
-    subject.write_inode(inode).map_err(|source| Error::io("staging an inode", source))?;
+    subject.write_inode(inode).map_err(staging("an inode"))?;
     let index = u64::from(inode.number().index());
     facts.used.remove(index);
     facts.altered.insert(index);
@@ -143,7 +144,7 @@ fn count(subject: &mut Subject, facts: &Facts, report: &mut Report<'_>, number: 
         .expected(format!("{right}"));
     if follows || report.found(&INODE_LINKS, finding) {
         inode.raw_mut().i_links_count.set(right);
-        subject.write_inode(&mut inode).map_err(|source| Error::io("staging an inode", source))?;
+        subject.write_inode(&mut inode).map_err(staging("an inode"))?;
     }
     Ok(())
 }

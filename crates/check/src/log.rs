@@ -15,9 +15,10 @@ use super::contents;
 use super::facts::Facts;
 use super::issue::Place;
 use super::kinds::opening as kind;
+use super::staged::staging;
 use super::subject::{JournalWrite, Subject};
 use super::voice::{Finding, Report};
-use platfs_device::{Error, Result};
+use platfs_device::Result;
 
 /// Where a journal belongs.
 const HOME: InodeNumber = InodeNumber::JOURNAL;
@@ -155,7 +156,7 @@ fn mend_inode(
         subject.raw.s_journal_inum.set(HOME.get());
         subject.backups_follow = true;
     }
-    subject.write_inode(&mut inode).map_err(|source| Error::io("staging the journal's inode", source))?;
+    subject.write_inode(&mut inode).map_err(staging("the journal's inode"))?;
     facts.altered.insert(u64::from(inode.number().index()));
     Ok(usable_blocks(subject, &inode).ok())
 }
@@ -211,7 +212,7 @@ pub(super) fn clear_inode(subject: &Subject, facts: &Facts, number: u32) -> Resu
     match subject.inode_offset(number) {
         // Records of zeros have no checksum.
         Some(offset) => platfs_device::Device::write_at(&*subject.device, offset, inode.bytes())
-            .map_err(|source| Error::io("staging an inode", source)),
+            .map_err(staging("an inode")),
         None => Ok(()),
     }
 }
@@ -335,5 +336,5 @@ fn stage(subject: &Subject, place: Block, raw: &RawJournalSuperblock) -> Result<
     if let Some(head) = bytes.get_mut(..raw.as_bytes().len()) {
         head.copy_from_slice(raw.as_bytes());
     }
-    subject.write(place, &bytes).map_err(|source| Error::io("staging the journal's superblock", source))
+    subject.write(place, &bytes).map_err(staging("the journal's superblock"))
 }

@@ -1,8 +1,6 @@
 //! `lost+found`: where files go that have no name. It is found by its name in the root directory, and
 //! made when it is needed and not there.
 
-use std::io;
-
 use ondisk::dirent;
 use ondisk::extent::Node;
 use ondisk::extent::{Entries, Extent};
@@ -16,15 +14,12 @@ use super::directories::{self, rebuild};
 use super::facts::{Directory, Facts};
 use super::issue::Place;
 use super::kinds::directories::LOST_FOUND;
+use super::staged::staging;
 use super::subject::Subject;
 use super::voice::{Finding, Report};
-use platfs_device::{Error, Result};
+use platfs_device::Result;
 
 const NAME: &[u8] = b"lost+found";
-
-fn staging(source: io::Error) -> Error {
-    Error::io("staging a directory", source)
-}
 
 /// Gives all that was adopted a name in lost+found.
 ///
@@ -246,8 +241,8 @@ pub(super) fn make_directory(subject: &Subject, facts: &mut Facts, directory: &N
     let mut bytes = vec![0; subject.block_len()];
     dirent::init_directory(&mut bytes, subject.layout(), number, parent);
     subject.seed_of(&inode).seal_directory_leaf(&mut bytes);
-    subject.write(start, &bytes).map_err(staging)?;
-    subject.write_inode(&mut inode).map_err(staging)?;
+    subject.write(start, &bytes).map_err(staging("a directory"))?;
+    subject.write_inode(&mut inode).map_err(staging("a directory"))?;
     let index = u64::from(number.index());
     facts.used.insert(index);
     facts.altered.insert(index);

@@ -15,7 +15,7 @@ use zerocopy::IntoBytes;
 use super::facts::Facts;
 use super::issue::{Place, Summary};
 use super::kinds::opening::{DESCRIPTORS_UNREADABLE, JOURNAL_DAMAGED, JOURNAL_NEEDS_REPLAY};
-use super::staged::Staged;
+use super::staged::{Staged, staging};
 use super::subject::Subject;
 use super::superblock::{self, Chosen};
 use super::voice::{Finding, Report};
@@ -121,7 +121,7 @@ fn replay(
     Sealer::from_superblock(&raw).seal_superblock(&mut raw);
     let done = device
         .write_at(SUPERBLOCK_OFFSET, raw.as_bytes())
-        .map_err(|source| Error::io("staging the superblock", source))
+        .map_err(staging("the superblock"))
         .and_then(|()| plan.write_at_once(&**device));
     let after = done.and_then(|()| platfs_device::read_superblock(&**device)).and_then(superblock::usable_as);
     Ok(after.unwrap_or_else(|_| {
@@ -186,7 +186,7 @@ pub(super) fn close(subject: &mut Subject, facts: &Facts, report: Report<'_>) ->
         begin_revision(&mut subject.raw);
         subject.sealer.seal_superblock(&mut subject.raw);
         let staged = subject.device.write_at(SUPERBLOCK_OFFSET, subject.raw.as_bytes());
-        staged.map_err(|source| Error::io("staging the superblock", source))?;
+        staged.map_err(staging("the superblock"))?;
     }
     if subject.backups_follow && !subject.superblock_left {
         write_backups(subject);

@@ -4,7 +4,6 @@
 //! have behind their end.
 
 use std::collections::BTreeSet;
-use std::io;
 
 use ondisk::features::{Compat, RoCompat};
 use ondisk::inode::Inode;
@@ -17,9 +16,10 @@ use super::issue::Place;
 use super::kinds::opening as kind;
 use super::log::clear_inode;
 use super::named;
+use super::staged::staging;
 use super::subject::Subject;
 use super::voice::{Finding, Report};
-use platfs_device::{Error, Result};
+use platfs_device::Result;
 
 /// Checks both kinds of lists and does what they ask for.
 ///
@@ -131,7 +131,7 @@ fn settle(subject: &mut Subject, facts: &Facts, mut inode: Inode) -> Result<()> 
         facts.gave_up();
         facts.altered.insert(u64::from(inode.number().index()));
     }
-    subject.write_inode(&mut inode).map_err(|source| Error::io("staging an orphan", source))
+    subject.write_inode(&mut inode).map_err(staging("an orphan"))
 }
 
 /// The orphan file: its blocks, what they list, and the mark that they list something.
@@ -236,13 +236,9 @@ fn clean(subject: &mut Subject, mut inode: Inode, blocks: &[Block]) -> Result<()
     let size = (blocks.len() as u64) << subject.geometry.block_size.log2();
     if inode.size() != size {
         inode.set_size(size);
-        subject.write_inode(&mut inode).map_err(staging)?;
+        subject.write_inode(&mut inode).map_err(staging("the orphan file"))?;
     }
     Ok(())
-}
-
-fn staging(source: io::Error) -> Error {
-    Error::io("staging the orphan file", source)
 }
 
 /// Makes every block of the orphan file an empty one, where that was asked for: once all owners of blocks are known,
@@ -259,7 +255,7 @@ pub(super) fn finish(subject: &Subject) -> Result<()> {
     let mut bytes = vec![0; subject.block_len()];
     for block in blocks {
         orphan_file::write(subject.seed_of(&inode), block, &[], &mut bytes);
-        subject.write(block, &bytes).map_err(staging)?;
+        subject.write(block, &bytes).map_err(staging("the orphan file"))?;
     }
     Ok(())
 }

@@ -6,9 +6,10 @@ use ondisk::units::{Block, Group, InodeNumber};
 use super::facts::Facts;
 use super::issue::Place;
 use super::parts::{Part, backup_of, is_possible, set_place};
+use super::staged::staging;
 use super::subject::Subject;
 use super::voice::{Finding, Report};
-use platfs_device::{Error, Result};
+use platfs_device::Result;
 
 /// A structure and its blocks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -183,9 +184,7 @@ fn move_to_free(subject: &mut Subject, facts: &Facts, group: Group, part: Part) 
     if part == Part::InodeTable {
         let zeros = vec![0; subject.block_len()];
         for block in 0..blocks {
-            subject
-                .write(Block(place.0 + block), &zeros)
-                .map_err(|source| Error::io("staging an inode table", source))?;
+            subject.write(Block(place.0 + block), &zeros).map_err(staging("an inode table"))?;
         }
         // The reserved ones are in use whatever they hold; the root is made.
         let reserved = (1..subject.geometry.first_inode).filter_map(InodeNumber::new);

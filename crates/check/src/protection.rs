@@ -12,9 +12,10 @@ use zerocopy::IntoBytes;
 use super::facts::Facts;
 use super::issue::Place;
 use super::kinds::opening::MOUNT_PROTECTION;
+use super::staged::staging;
 use super::subject::Subject;
 use super::voice::{Finding, Report};
-use platfs_device::{Device, Error, Result};
+use platfs_device::{Device, Result};
 
 /// What is to become of the block, once all owners of blocks are known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -102,5 +103,5 @@ pub(super) fn finish(subject: &mut Subject, facts: &Facts, verdict: Verdict) -> 
         head.copy_from_slice(clean.as_bytes());
     }
     subject.sealer.seal_mmp(&mut bytes);
-    subject.write(place, &bytes).map_err(|source| Error::io("staging the block of mount protection", source))
+    subject.write(place, &bytes).map_err(staging("the block of mount protection"))
 }

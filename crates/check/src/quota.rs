@@ -20,9 +20,10 @@ use super::issue::Place;
 use super::kinds::opening::QUOTA_INODE_NUMBER;
 use super::kinds::space as kind;
 use super::named;
+use super::staged::staging;
 use super::subject::Subject;
 use super::voice::{Finding, Report};
-use platfs_device::{Device, Error, Result};
+use platfs_device::{Device, Result};
 
 /// Bytes of quota files that are read; a file of more is not one.
 const FILE_MAX: u64 = 1 << 30;
@@ -266,7 +267,7 @@ impl Old {
 
 /// Writes new contents, into the blocks there are or, if these are too few, into a new run.
 fn store(subject: &Subject, facts: &Facts, old: Old, contents: &[u8]) -> Result<()> {
-    let staging = |source| Error::io("staging a quota file", source);
+    let staging = staging("a quota file");
     let Old { mut inode, mut blocks, .. } = old;
     let needs = subject.geometry.block_size.blocks_for(contents.len() as u64);
     let len = contents.len() as u64;

@@ -14,9 +14,10 @@ use super::facts::Facts;
 use super::issue::Place;
 use super::kinds::opening as kind;
 use super::log::clear_inode;
+use super::staged::staging;
 use super::subject::Subject;
 use super::voice::{Finding, Report};
-use platfs_device::{Error, Result};
+use platfs_device::Result;
 
 /// The pointer to the double indirect block in `i_block`.
 const DOUBLE: usize = 13;
@@ -104,7 +105,7 @@ pub(super) fn finish(subject: &mut Subject, facts: &Facts) -> Result<()> {
     if !subject.resize_wanted {
         return Ok(());
     }
-    let staging = |source| Error::io("staging the resize inode", source);
+    let staging = staging("the resize inode");
     let Some(double) = facts.allocate(subject, subject.geometry.group_start(Group(0)), 1) else {
         return Ok(());
     };

@@ -15,10 +15,11 @@ use super::issue::Place;
 use super::kinds::{Kind, space as kind};
 use super::paged::Bits;
 use super::parts::Part;
+use super::staged::staging;
 use super::subject::Subject;
 use super::voice::{Finding, Report};
 use super::{crew, descriptors, resize};
-use platfs_device::{Device, Error, Result};
+use platfs_device::{Device, Result};
 
 /// Groups in a piece of the work that threads share.
 const GROUPS_PER_PIECE: u64 = 32;
@@ -351,7 +352,7 @@ impl Repair<'_, '_, '_> {
             return Ok(());
         }
         let bytes = side.bytes(found, self.subject.block_len(), repairs);
-        self.subject.write(place, &bytes).map_err(|source| Error::io("staging a bitmap", source))?;
+        self.subject.write(place, &bytes).map_err(staging("a bitmap"))?;
         let sum = self.subject.sealer.bitmap_checksum(&bytes, side.span);
         self.edit(group, |raw| {
             raw.set_flags(raw.flags() - words.flag);

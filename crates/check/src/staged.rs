@@ -5,10 +5,15 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use platfs_device::Device;
+use platfs_device::{Device, Error};
 
 /// Bytes of a piece in which changes are kept: the smallest block there is.
 pub(super) const PIECE: usize = 1024;
+
+/// What a failure of staging is: repairs take more memory than they may, or what they edit can't be read.
+pub(super) fn staging(what: &'static str) -> impl Fn(io::Error) -> Error + Copy {
+    move |source| Error::io(format!("staging {what}"), source)
+}
 
 /// The pieces that differ from the device.
 pub(super) type Pieces = BTreeMap<u64, Box<[u8; PIECE]>>;

@@ -3,6 +3,20 @@
 //! Owns: the [`Device`] that a volume lives on and its kinds; reading the superblock; the log of a journal and its
 //! [replay](journal); a walk along a file's [map]. Excludes: everything that changes a volume, but for the replay of
 //! what was already committed.
+//!
+//! ```no_run
+//! use std::fs::File;
+//! use std::sync::Arc;
+//!
+//! use platfs_device::journal::{self, NoWriter};
+//! use platfs_device::{Device, FileDevice, read_superblock};
+//!
+//! let device: Arc<dyn Device> = Arc::new(FileDevice::new(File::open("disk.img")?)?);
+//! // As a mount would see it: what waits in the journal is laid over the device, which is only read.
+//! let (device, recovery) = journal::replayed(device, &NoWriter)?;
+//! println!("{recovery}; {} blocks", read_superblock(&*device)?.blocks_count());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![forbid(unsafe_code)]
 

@@ -17,7 +17,7 @@ pub(super) struct Ladder {
 }
 
 /// Most modules in all knots together.
-pub(super) const IN_KNOTS: usize = 32;
+pub(super) const IN_KNOTS: usize = 17;
 
 /// The ladder of each crate.
 pub(super) const LADDERS: &[Ladder] = &[
@@ -63,59 +63,49 @@ pub(super) const LADDERS: &[Ladder] = &[
     Ladder {
         path: "crates/placement",
         rungs: "
-            inode
-            engine residency
+            inode residency
+            engine
+            bound
             policy
             view
             index promise trace
-            events layout quarantine stats
-            cluster request sync
+            events layout stats strays
+            request sync
         ",
-        knots: &[(
-            "engine residency",
-            "a grant holds what the engine shares, and dropping it may need a bitmap that is not in memory",
-        )],
-        long_lists: 7,
+        knots: &[],
+        long_lists: 0,
     },
     Ladder {
         path: "crates/fs",
         rungs: "
-            check quota steady trim
-            dir file inline journal ops sync volume xattr
-            map
-            cache inode phased space txn
-            admission
-            dirty format mkfs options zone
-            bits error handles versions
+            check mkfs opening
+            admission journal ops quota trim
+            dir xattr
+            file
+            inline inode map volume
+            reclaiming tx
+            space
+            txn
+            order session
+            cache dirty format handles options
+            bits context locks ranges role versions zone
+            error
         ",
-        knots: &[
-            (
-                "format zone",
-                "the zones of a volume are computed from its format, which asks them whether a block is its own",
-            ),
-            (
-                "dir file inline journal ops sync volume xattr",
-                "issue 17: contents, names and the verbs name the volume that they belong to",
-            ),
-            (
-                "cache inode phased space txn",
-                "issue 17: an update, its order and the cache name each other until `Tx` and `Order` part them",
-            ),
-        ],
-        long_lists: 37,
+        knots: &[],
+        long_lists: 5,
     },
     Ladder {
         path: "crates/fuse",
         rungs: "
             session
             by_ring
-            by_device by_fuser
+            by_device
             dispatch
             wire
             attach service
         ",
         knots: &[],
-        long_lists: 23,
+        long_lists: 3,
     },
     Ladder {
         path: "crates/chart",
@@ -156,27 +146,28 @@ pub(super) const LADDERS: &[Ladder] = &[
         rungs: "
             faults
             campaign
-            ace calls deep e2fsck judge oracle random reclaim record states workload
+            runs
+            judge reclaim
+            ace deep oracle random record
+            calls e2fsck states
+            run
+            workload
             model order
         ",
-        knots: &[(
-            "ace calls deep e2fsck judge oracle random reclaim record states workload",
-            "the vocabulary of a run (calls, promises, names) lies in the modules that use it",
-        )],
+        knots: &[],
         long_lists: 0,
     },
     Ladder {
         path: "crates/lab",
         rungs: "
-            keeping peers report
-            founding matrix plot replay scenario
-            layout series work
-            measure workload
-            counters crashes jobs system verdict volume
-            drive numbers output results table tar tree
+            matrix peers report run
+            experiment replay work
+            crashes layout plan plot workload
+            counters jobs measure system table
+            drive file numbers output results summary tape tar tree
         ",
-        knots: &[("replay scenario", "a trace is replayed as a scenario, and scenarios record traces")],
-        long_lists: 2,
+        knots: &[],
+        long_lists: 0,
     },
     Ladder {
         path: "crates/testkit",

@@ -9,8 +9,9 @@ use ondisk::units::{FileBlock, InodeNumber};
 use super::blocks::Blocks;
 use super::inline;
 use super::leaf::Position;
+use crate::staged::staging;
 use crate::subject::Subject;
-use platfs_device::{Error, Result};
+use platfs_device::Result;
 
 /// Bytes of a block that hold entries: all before its tail, if it has one.
 pub(super) fn region(bytes: &[u8], layout: Layout) -> usize {
@@ -57,9 +58,7 @@ fn each_part(
                 } else {
                     seed.seal_index_node(&mut bytes, ROOT_ENTRIES);
                 }
-                subject
-                    .write(block, &bytes)
-                    .map_err(|source| Error::io("staging a block of a directory", source))?;
+                subject.write(block, &bytes).map_err(staging("a block of a directory"))?;
             }
         }
     }

@@ -20,9 +20,10 @@ use crate::kinds::directories::{
     DIRECTORY_HOLE, DIRECTORY_UNREADABLE, ENTRY_DUPLICATE, LEAF_CHECKSUM, LEAF_TAIL,
 };
 use crate::kinds::inodes::INODE_INDEX_FLAG;
+use crate::staged::staging;
 use crate::subject::Subject;
 use crate::voice::{Finding, Voice};
-use platfs_device::{Error, Result};
+use platfs_device::Result;
 
 /// Bytes of directories that are read at once.
 const PIECE: usize = 64 << 10;
@@ -138,7 +139,7 @@ fn index_without_blocks(subject: &Subject, inode: &mut Inode, voice: &mut Voice<
     let found = "the flag for an index is set, but: the directory stands in its inode";
     if voice.found(&INODE_INDEX_FLAG, || Finding::new(place, found, "the flag is cleared")) {
         inode.set_flags(flags.difference(InodeFlags::INDEX));
-        subject.write_inode(inode).map_err(|source| Error::io("staging an inode", source))?;
+        subject.write_inode(inode).map_err(staging("an inode"))?;
     }
     Ok(())
 }
@@ -213,7 +214,7 @@ impl Directory<'_, '_> {
     }
 
     fn write(&self, block: Block, bytes: &[u8]) -> Result<()> {
-        self.subject.write(block, bytes).map_err(|source| Error::io("staging a block of a directory", source))
+        self.subject.write(block, bytes).map_err(staging("a block of a directory"))
     }
 
     /// Examines all blocks, in the order in which they are.
@@ -287,7 +288,7 @@ impl Directory<'_, '_> {
     fn repeated(&mut self, voice: &mut Voice<'_, '_>) {
         let seen = &mut *self.examiner.seen;
         seen.sort_unstable();
-        if voice.is_silent() && seen.array_windows().any(|[a, b]| a == b) {
+        if voice.is_silent() && seen.windows(2).any(|pair| pair.first() == pair.last()) {
             voice.found(&ENTRY_DUPLICATE, || Finding::new(Place::default(), "", ""));
         }
         seen.clear();

@@ -12,9 +12,10 @@ use ondisk::xattr::{self, Entry, NameIndex, Value};
 use super::leaf::{Examiner, Spot, Whole};
 use crate::issue::Place;
 use crate::kinds::directories::{DIRECTORY_DOTDOT, ENTRY_DUPLICATE, INLINE_SIZE};
+use crate::staged::staging;
 use crate::subject::Subject;
 use crate::voice::{Finding, Voice};
-use platfs_device::{Error, Result};
+use platfs_device::Result;
 
 /// Name of the attribute behind its prefix `system.`.
 const DATA: &[u8] = b"data";
@@ -51,7 +52,7 @@ pub(super) fn store(subject: &Subject, inode: &Inode, first: &[u8], second: &[u8
         let _ = xattr::store_in_inode(&mut changed, &entries);
     }
     changed.set_size((I_BLOCK_LEN + second.len()) as u64);
-    subject.write_inode(&mut changed).map_err(|source| Error::io("staging an inode", source))
+    subject.write_inode(&mut changed).map_err(staging("an inode"))
 }
 
 /// Examines both parts.
@@ -78,7 +79,7 @@ pub(super) fn examine(
     }
     examiner.whole.rebuild = false;
     examiner.seen.sort_unstable();
-    if voice.is_silent() && examiner.seen.array_windows().any(|[a, b]| a == b) {
+    if voice.is_silent() && examiner.seen.windows(2).any(|pair| pair.first() == pair.last()) {
         voice.found(&ENTRY_DUPLICATE, || Finding::new(Place::default(), "", ""));
     }
     if changed {

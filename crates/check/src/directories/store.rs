@@ -8,12 +8,9 @@ use ondisk::units::{Block, FileBlock, low_u32};
 
 use super::blocks::Blocks;
 use crate::facts::Facts;
+use crate::staged::staging;
 use crate::subject::Subject;
-use platfs_device::{Error, Result};
-
-fn staging(source: std::io::Error) -> Error {
-    Error::io("staging a directory", source)
-}
+use platfs_device::Result;
 
 /// Stores the contents of a directory, its map, size and record. `false` if there is no room for it;
 /// then nothing was changed.
@@ -44,7 +41,7 @@ pub(super) fn store(
             return Ok(false);
         }
         for (block, bytes) in &map.blocks {
-            subject.write(*block, bytes).map_err(staging)?;
+            subject.write(*block, bytes).map_err(staging("a directory"))?;
         }
         let clusters = |data: &[Block], nodes: &[Block]| -> u64 {
             let mut all: Vec<_> =
@@ -65,10 +62,10 @@ pub(super) fn store(
         placed = blocks;
     }
     for (block, bytes) in placed.iter().zip(contents) {
-        subject.write(*block, bytes).map_err(staging)?;
+        subject.write(*block, bytes).map_err(staging("a directory"))?;
     }
     inode.set_size((contents.len() * subject.block_len()) as u64);
-    subject.write_inode(inode).map_err(staging)?;
+    subject.write_inode(inode).map_err(staging("a directory"))?;
     Ok(true)
 }
 

@@ -20,9 +20,10 @@ use crate::kinds::inodes::{
     VALUE_FEATURE, VALUE_REFERENCES, XATTR_BLOCK, XATTR_BLOCK_CHECKSUM, XATTR_HASH, XATTR_NAME,
     XATTR_REFERENCES, XATTR_STRUCTURE, XATTR_VALUE, XATTR_VALUE_INODE,
 };
+use crate::staged::staging;
 use crate::subject::Subject;
 use crate::voice::{Finding, Report};
-use platfs_device::{Error, Result};
+use platfs_device::Result;
 
 /// Parts that [`Registry`] is split into, so that threads seldom wait for each other.
 const SHARDS: usize = 64;
@@ -114,7 +115,7 @@ impl Registry {
     /// # Errors
     /// Repairs take more memory than they may.
     pub(super) fn settle(&self, subject: &Subject, facts: &Facts, report: &mut Report<'_>) -> Result<()> {
-        let staging = |source| Error::io("staging attributes", source);
+        let staging = staging("attributes");
         let mut wrong = Vec::new();
         for shard in &self.blocks {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);

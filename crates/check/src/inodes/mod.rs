@@ -30,6 +30,7 @@ use ondisk::units::{Block, InodeNumber};
 use super::facts::{Directory, Facts};
 use super::places;
 use super::space;
+use super::staged::staging;
 use super::subject::Subject;
 use super::voice::Report;
 use platfs_device::{Error, Result};
@@ -122,7 +123,7 @@ impl<'a> Pass<'a> {
         let mut voice = report.aloud();
         let mut examination = Examination::new(self, scratch, &mut voice);
         examination.run();
-        examination.mend().map_err(|source| Error::io("staging an inode", source))?;
+        examination.mend().map_err(staging("an inode"))?;
         self.commit(scratch, &mut counts, &mut directories);
         self.gather(directories);
         report.summary.files += counts.files;

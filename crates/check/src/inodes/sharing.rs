@@ -25,9 +25,10 @@ use super::special::Role;
 use crate::facts::Facts;
 use crate::issue::{Decision, Issue, Place, Sink};
 use crate::kinds::inodes::BLOCKS_SHARED;
+use crate::staged::staging;
 use crate::subject::Subject;
 use crate::voice::{Finding, Report};
-use platfs_device::{Error, Result};
+use platfs_device::Result;
 
 /// Ranks of owners, the better ones first.
 const HIDDEN: u8 = 0;
@@ -119,8 +120,7 @@ pub(crate) fn resolve(subject: &Subject, facts: &Facts, report: &mut Report<'_>)
     let claimants = std::mem::take(&mut plan.claimants);
     let mut scratch = Scratch::new(subject);
     for number in claimants {
-        plan.part(&pass, number, &mut scratch, report)
-            .map_err(|source| Error::io("staging copies", source))?;
+        plan.part(&pass, number, &mut scratch, report).map_err(staging("copies"))?;
     }
     plan.release();
     Ok(plan.journal_gone)

@@ -7,12 +7,8 @@ use platfs::{AccessTimes, DataMode, Ordering};
 use super::remount;
 
 /// Ways that requests may come, by their names.
-const TRANSPORTS: [(&str, Transport); 4] = [
-    ("auto", Transport::Auto),
-    ("uring", Transport::Ring),
-    ("device", Transport::Device),
-    ("fuser", Transport::Fuser),
-];
+const TRANSPORTS: [(&str, Transport); 3] =
+    [("auto", Transport::Auto), ("uring", Transport::Ring), ("device", Transport::Device)];
 
 /// The name of a transport.
 #[must_use]
@@ -465,7 +461,7 @@ mod tests {
         assert!(error("data_err=abort").contains("fsync") && error("dax").contains("dax"));
         assert_eq!(error("commit=soon"), "mount option `commit` takes a number, not `soon`");
         assert!(error("data=ordred").contains("one of ordered, writeback, journal"));
-        assert!(error("transport=pigeon").contains("one of auto, uring, device, fuser"));
+        assert!(error("transport=pigeon").contains("one of auto, uring, device"));
         assert!(error("alloc=best").contains("lease"));
         assert!(MountOptions::parse(["frobnicate"], true).is_ok());
     }

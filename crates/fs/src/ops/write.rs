@@ -268,7 +268,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Makes a file stable.
+    /// Makes a file stable: its bytes and all that is needed to read them again.
     ///
     /// # Errors
     /// As [`Volume::sync`]; a write-back that failed earlier, once.
