@@ -1,4 +1,4 @@
-//! What an image is called where nobody says: identifiers and times derived from the contents.
+//! What an image is called where nobody says: identifiers and times derived from the contents (I6).
 
 use sha2::{Digest, Sha256};
 
