@@ -1,8 +1,8 @@
-//! The zone of the volume's own structures, to which no map of a file may lead.
+//! The zone of the volume's own structures, to which no map of a file may lead (I36).
 //!
 //! Owns: where superblocks, descriptors, bitmaps and tables lie, and the blocks of the files that the volume keeps
-//! for itself; whether blocks that something leads to are among them. Excludes: whether two files claim one block,
-//! which only a check of the whole volume can tell.
+//! for itself; whether blocks that something leads to are among them. Excludes: whether two files claim one
+//! block (I11), which only a check of the whole volume can tell.
 //!
 //! It is made once, when a volume is opened, and descriptors never move while it is open. Structures of neighbouring
 //! groups that follow each other are one part, so that it takes a few bytes for a group in the usual layouts and

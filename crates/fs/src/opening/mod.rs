@@ -119,8 +119,8 @@ fn zoned(
     Ok(space)
 }
 
-/// The space of a volume that will be written. Linux keeps the sums of the superblock up to date only when it closes a
-/// volume: what is taken and freed from now on is added to those of the groups.
+/// The space of a volume that will be written (I35). Linux keeps the sums of the superblock up to date only when
+/// it closes a volume: what is taken and freed from now on is added to those of the groups.
 fn writable(
     space: Space,
     cache: &Arc<Cache>,

@@ -1,4 +1,5 @@
-//! The running transaction of a volume with a journal: how large it is, and when it may be committed.
+//! The running transaction of a volume with a journal: how large it is, and when it may be committed
+//! (I21, I25).
 //!
 //! Owns: the room that a transaction has, the blocks that stopped being metadata in it, and the log (`writer`). An
 //! update says what it changes before it is published, so that one that has no room in the running transaction is

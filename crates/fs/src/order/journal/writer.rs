@@ -1,7 +1,7 @@
 //! Writing the log: transactions go in, and out to their places when there is need of room.
 //!
-//! Owns: the head and the tail of the log, what it holds that is not in place, which blocks it must revoke,
-//! and the order of all this with flushes. Excludes: what belongs to a transaction (`sync`), and how large one
+//! Owns: the head and the tail of the log, what it holds that is not in place, which blocks it must revoke
+//! (I24), and the order of all this with flushes (I22). Excludes: what belongs to a transaction (`sync`), and how large one
 //! may become before it must be committed (`super`).
 //!
 //! The order of a commit: revocations, descriptors and copies; flush, which also makes stable the data that
@@ -118,6 +118,7 @@ fn marked(sealer: &Sealer, raw: &RawSuperblock, recover: bool, now: Timestamp) -
     times.written = times.written.max(u64::try_from(now.seconds).unwrap_or(0));
     raw.set_times(times);
     let mut features: Features = raw.features();
+    // Set from before the first commit is promised until all is in place (I26).
     features.incompat.set(Incompat::RECOVER, recover);
     raw.set_features(features);
     sealer.seal_superblock(&mut raw);
