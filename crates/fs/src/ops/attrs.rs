@@ -145,7 +145,7 @@ impl Volume {
     /// # Errors
     /// Broken attributes; the device's failure.
     pub fn xattrs(&self, number: InodeNumber) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        self.steady(number, || self.view().xattrs(&self.load(number)?).all())
+        self.steady(number, |view| view.xattrs(&view.inode(number)?).all())
     }
 
     /// The full names of all extended attributes, without reading values kept elsewhere.
@@ -153,7 +153,7 @@ impl Volume {
     /// # Errors
     /// As [`Volume::xattrs`].
     pub fn xattr_names(&self, number: InodeNumber) -> Result<Vec<Vec<u8>>> {
-        self.steady(number, || self.view().xattrs(&self.load(number)?).names())
+        self.steady(number, |view| view.xattrs(&view.inode(number)?).names())
     }
 
     /// The value of an extended attribute by its full name; `None` where there is none.
@@ -161,7 +161,7 @@ impl Volume {
     /// # Errors
     /// As [`Volume::xattrs`].
     pub fn xattr(&self, number: InodeNumber, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.steady(number, || self.view().xattrs(&self.load(number)?).value(name))
+        self.steady(number, |view| view.xattrs(&view.inode(number)?).value(name))
     }
 
     /// Sets one extended attribute, new or not, by its full name.

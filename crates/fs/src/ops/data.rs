@@ -232,12 +232,12 @@ impl Volume {
     /// # Errors
     /// Not a symbolic link; a target longer than a block allows; a broken map.
     pub fn read_link(&self, number: InodeNumber) -> Result<Vec<u8>> {
-        self.steady(number, || {
-            let inode = self.load(number)?;
+        self.steady(number, |view| {
+            let inode = view.inode(number)?;
             if file_type(&inode)? != FileType::Symlink {
                 return Err(Error::Invalid("not a symbolic link".into()));
             }
-            self.view().contents(&inode).link_target()
+            view.contents(&inode).link_target()
         })
     }
 }

@@ -44,13 +44,13 @@ impl<'v> FileMap<'v> {
     fn step(&mut self) -> Result<Segment> {
         let at = FileBlock(low_u32(self.at));
         let volume = self.volume;
-        let mut segment = volume.steady(self.inode.number(), || {
+        let mut segment = volume.steady(self.inode.number(), |view| {
             if volume.space.is_writable() {
                 // Its map may have changed.
-                self.inode = volume.load(self.inode.number())?;
+                self.inode = view.inode(self.inode.number())?;
             }
             if self.inode.has_map() {
-                return volume.view().map(&self.inode).lookup(at);
+                return view.map(&self.inode).lookup(at);
             }
             Ok(Segment { logical: at, count: self.end - self.at, state: State::Hole })
         })?;

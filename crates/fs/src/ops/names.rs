@@ -10,7 +10,7 @@ use super::rules::{self, Deed};
 use crate::cache::Role;
 use crate::dir::DirEntry;
 use crate::error::{Error, Result};
-use crate::tx::Tx;
+use crate::tx::{Tx, View};
 use crate::volume::Volume;
 
 /// Longest name in bytes.
@@ -86,8 +86,7 @@ pub(super) fn check_name(name: &[u8]) -> Result<()> {
 
 impl Volume {
     pub(super) fn load_directory(&self, number: InodeNumber) -> Result<Inode> {
-        let inode = self.load(number)?;
-        if file_type(&inode)? == FileType::Directory { Ok(inode) } else { Err(Error::NotDirectory) }
+        directory_of(self.view(), number)
     }
 
     /// The inode behind a name of a directory.
@@ -95,8 +94,7 @@ impl Volume {
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDirectory`]; a broken directory; the device's failure.
     pub fn lookup(&self, directory: InodeNumber, name: &[u8]) -> Result<InodeNumber> {
-        let found =
-            self.steady(directory, || self.view().dir(&self.load_directory(directory)?).lookup(name))?;
+        let found = self.steady(directory, |view| view.dir(&directory_of(view, directory)?).lookup(name))?;
         found.map(|(found, _)| found).ok_or(Error::NotFound)
     }
 
@@ -164,7 +162,7 @@ impl Volume {
     /// # Errors
     /// Not a directory. Damage is told once all names before it were listed.
     pub fn read_dir_from(&self, directory: InodeNumber, position: u64) -> Result<Vec<(DirEntry, u64)>> {
-        self.steady(directory, || self.view().dir(&self.load_directory(directory)?).entries_from(position))
+        self.steady(directory, |view| view.dir(&directory_of(view, directory)?).entries_from(position))
     }
 
     /// Creates an inode and names it.
@@ -405,4 +403,10 @@ fn check_device(major: u32, minor: u32) -> Result<()> {
 /// A number that differs between names (FNV-1a); only spreads top-level directories.
 fn name_number(name: &[u8]) -> u32 {
     name.iter().fold(0x811C_9DC5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
+}
+
+/// The record of a directory.
+pub(super) fn directory_of(view: View<'_>, number: InodeNumber) -> Result<Inode> {
+    let inode = view.inode(number)?;
+    if file_type(&inode)? == FileType::Directory { Ok(inode) } else { Err(Error::NotDirectory) }
 }

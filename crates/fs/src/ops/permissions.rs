@@ -7,6 +7,7 @@ use ondisk::inode::{FileType, Inode, InodeFlags, TimeField, Timestamp};
 use ondisk::units::InodeNumber;
 
 use super::attrs::{Attributes, Times, file_type};
+use super::names::directory_of;
 use super::rules::{self, CAPABILITIES, Deed};
 use crate::error::{Error, Result};
 use crate::tx::{Tx, View};
@@ -216,9 +217,9 @@ impl Volume {
     /// # Errors
     /// Not a directory; broken attributes.
     pub fn inherit(&self, directory: InodeNumber, wanted: &Wanted) -> Result<Inherited> {
-        let (parent, default) = self.steady(directory, || {
-            let parent = self.load_directory(directory)?;
-            let default = list(self.view(), &parent, DEFAULT_LIST)?;
+        let (parent, default) = self.steady(directory, |view| {
+            let parent = directory_of(view, directory)?;
+            let default = list(view, &parent, DEFAULT_LIST)?;
             Ok((parent, default))
         })?;
         let (permissions, gid) =

@@ -12,6 +12,7 @@ use super::attrs::file_type;
 use crate::error::{Error, Result};
 use crate::map::Segment;
 use crate::ranges::ByteRange;
+use crate::tx::View;
 use crate::volume::Volume;
 use crate::{file, inline};
 
@@ -53,10 +54,10 @@ impl Volume {
     }
 
     fn read_once(&self, number: InodeNumber, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        let plan = self.steady(number, || {
-            let node = self.load(number)?;
+        let plan = self.steady(number, |view| {
+            let node = view.inode(number)?;
             match file_type(&node)? {
-                FileType::Regular => self.plan(node, offset, buffer.len()),
+                FileType::Regular => plan(view, node, offset, buffer.len()),
                 FileType::Directory => Err(Error::IsDirectory),
                 _ => Err(Error::Invalid("only regular files can be read".into())),
             }
@@ -73,21 +74,6 @@ impl Volume {
         Ok(len)
     }
 
-    fn plan(&self, node: Inode, offset: u64, len: usize) -> Result<Plan> {
-        let end = node.size().min(offset.saturating_add(len as u64));
-        if node.flags().contains(InodeFlags::INLINE_DATA) && offset < end {
-            let place = Place::Inside(inline::contents(&node)?);
-            return Ok(Plan { node, place });
-        }
-        let blocks = ByteRange::new(offset, end.max(offset)).outer(self.format.geometry.block_size);
-        let segments = if offset < end {
-            self.view().map(&node).segments(blocks).collect::<Result<_>>()?
-        } else {
-            Vec::new()
-        };
-        Ok(Plan { node, place: Place::Mapped(segments) })
-    }
-
     fn fetch(&self, plan: &Plan, offset: u64, buffer: &mut [u8]) -> Result<()> {
         match &plan.place {
             Place::Inside(contents) => {
@@ -100,4 +86,17 @@ impl Volume {
             }
         }
     }
+}
+
+/// Where the bytes of a read stand.
+fn plan(view: View<'_>, node: Inode, offset: u64, len: usize) -> Result<Plan> {
+    let end = node.size().min(offset.saturating_add(len as u64));
+    if node.flags().contains(InodeFlags::INLINE_DATA) && offset < end {
+        let place = Place::Inside(inline::contents(&node)?);
+        return Ok(Plan { node, place });
+    }
+    let blocks = ByteRange::new(offset, end.max(offset)).outer(view.format.geometry.block_size);
+    let segments =
+        if offset < end { view.map(&node).segments(blocks).collect::<Result<_>>()? } else { Vec::new() };
+    Ok(Plan { node, place: Place::Mapped(segments) })
 }

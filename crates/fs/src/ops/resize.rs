@@ -15,7 +15,7 @@ use crate::dirty::{Growth, Reason};
 use crate::error::{Error, Result};
 use crate::map::{Segment, State};
 use crate::ranges::{ByteRange, FileBlocks, in_parts};
-use crate::tx::Tx;
+use crate::tx::{Tx, View};
 use crate::volume::Volume;
 use crate::{file, inline};
 
@@ -205,30 +205,7 @@ impl Volume {
     /// Not a regular file; an offset behind its end; a broken map.
     pub fn seek(&self, number: InodeNumber, offset: u64, what: Seek) -> Result<Option<u64>> {
         self.flush_inode(number)?;
-        self.steady(number, || self.seek_once(number, offset, what))
-    }
-
-    fn seek_once(&self, number: InodeNumber, offset: u64, what: Seek) -> Result<Option<u64>> {
-        let node = self.load(number)?;
-        if file_type(&node)? != FileType::Regular {
-            return Err(Error::Invalid("only regular files have holes".into()));
-        }
-        let size = node.size();
-        if offset >= size {
-            return Ok(None);
-        }
-        if node.flags().contains(InodeFlags::INLINE_DATA) {
-            return Ok(Some(if what == Seek::Data { offset } else { size }));
-        }
-        let block_size = self.format.geometry.block_size;
-        for segment in self.view().map(&node).segments(ByteRange::new(offset, size).outer(block_size)) {
-            let segment = segment?;
-            let is_data = matches!(segment.state, State::Mapped(_));
-            if is_data == (what == Seek::Data) {
-                return Ok(Some(offset.max(u64::from(segment.logical.0) << block_size.log2())));
-            }
-        }
-        Ok((what == Seek::Hole).then_some(size))
+        self.steady(number, |view| seek_once(view, number, offset, what))
     }
 
     /// Maps a regular file by an extent tree, or by block pointers; its data stays where it is.
@@ -413,4 +390,27 @@ impl<'v> Tx<'v> {
         node.set_size(size);
         Ok(())
     }
+}
+
+fn seek_once(view: View<'_>, number: InodeNumber, offset: u64, what: Seek) -> Result<Option<u64>> {
+    let node = view.inode(number)?;
+    if file_type(&node)? != FileType::Regular {
+        return Err(Error::Invalid("only regular files have holes".into()));
+    }
+    let size = node.size();
+    if offset >= size {
+        return Ok(None);
+    }
+    if node.flags().contains(InodeFlags::INLINE_DATA) {
+        return Ok(Some(if what == Seek::Data { offset } else { size }));
+    }
+    let block_size = view.format.geometry.block_size;
+    for segment in view.map(&node).segments(ByteRange::new(offset, size).outer(block_size)) {
+        let segment = segment?;
+        let is_data = matches!(segment.state, State::Mapped(_));
+        if is_data == (what == Seek::Data) {
+            return Ok(Some(offset.max(u64::from(segment.logical.0) << block_size.log2())));
+        }
+    }
+    Ok((what == Seek::Hole).then_some(size))
 }

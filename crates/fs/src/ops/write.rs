@@ -9,6 +9,7 @@ use crate::dirty::{DirtyFile, ErrorCursor, Failures, Reason, State};
 use crate::error::{Error, Result};
 use crate::map::State as Mapping;
 use crate::ranges::{ByteRange, FileBlocks};
+use crate::tx::View;
 use crate::volume::Volume;
 use crate::{file, inline};
 
@@ -180,13 +181,13 @@ impl Volume {
                 (state.pages.missing_edges(offset, data.len() as u64), state.settled)
             };
             // Before the promise: what is a hole now stays one, or is mapped by a write-back.
-            let (node, old, holes) = self.steady(file.number(), || {
-                let node = self.load(file.number())?;
+            let (node, old, holes) = self.steady(file.number(), |view| {
+                let node = view.inode(file.number())?;
                 let mut old = Vec::with_capacity(edges.len());
                 for block in &edges {
-                    old.push((*block, self.old_contents(&node, *block)?));
+                    old.push((*block, self.old_contents(view, &node, *block)?));
                 }
-                let holes = if promised { self.holes(&node, blocks)? } else { Vec::new() };
+                let holes = if promised { holes(view, &node, blocks)? } else { Vec::new() };
                 Ok((node, old, holes))
             })?;
             let mut state = file.state();
@@ -215,25 +216,13 @@ impl Volume {
     }
 
     /// What a block of a file holds on the device, up to the file's end.
-    fn old_contents(&self, node: &Inode, block: u64) -> Result<Vec<u8>> {
+    fn old_contents(&self, view: View<'_>, node: &Inode, block: u64) -> Result<Vec<u8>> {
         let size = self.format.geometry.block_size;
         let start = block << size.log2();
         let len = node.size().saturating_sub(start).min(u64::from(size.bytes()));
         let mut contents = vec![0; usize::try_from(len).unwrap_or(0)];
-        self.view().contents(node).read(start, &mut contents)?;
+        view.contents(node).read(start, &mut contents)?;
         Ok(contents)
-    }
-
-    /// The holes among some file blocks.
-    fn holes(&self, node: &Inode, blocks: FileBlocks) -> Result<Vec<FileBlocks>> {
-        let mut holes = Vec::new();
-        for segment in self.view().map(node).segments(blocks) {
-            let segment = segment?;
-            if segment.state == Mapping::Hole {
-                holes.push(FileBlocks::from_count(segment.logical, segment.count));
-            }
-        }
-        Ok(holes)
     }
 
     /// Promises clusters for the clean blocks of holes, and what their map may need in the worst case.
@@ -343,4 +332,16 @@ impl Volume {
         }
         last
     }
+}
+
+/// The holes among some file blocks.
+fn holes(view: View<'_>, node: &Inode, blocks: FileBlocks) -> Result<Vec<FileBlocks>> {
+    let mut holes = Vec::new();
+    for segment in view.map(node).segments(blocks) {
+        let segment = segment?;
+        if segment.state == Mapping::Hole {
+            holes.push(FileBlocks::from_count(segment.logical, segment.count));
+        }
+    }
+    Ok(holes)
 }

@@ -5,8 +5,8 @@
 //! the space is for.
 //!
 //! Two views are kept apart. The engines know what is free *now*, claims of unfinished updates
-//! included. The disk's bitmaps change only by what committed updates allocated, gathered in a
-//! ledger until the next sync: an update that is dropped leaves no trace on disk.
+//! included. The disk's bitmaps change only by what committed updates allocated (I10), gathered
+//! in a ledger until the next sync: an update that is dropped leaves no trace on disk.
 
 mod damage;
 mod descriptors;
@@ -275,7 +275,7 @@ impl Space {
         self.writing.as_ref().map(|writing| (writing.blocks.free_clusters(), writing.inodes.free_inodes()))
     }
 
-    /// Promises clusters to writes that are delayed; so many that are spared stay free beside them.
+    /// Promises clusters to writes that are delayed; `spared` clusters stay free beside them.
     ///
     /// # Errors
     /// [`Error::NoSpace`]: fewer are free and not promised.

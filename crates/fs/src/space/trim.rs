@@ -2,7 +2,7 @@
 //!
 //! Owns: finding them, group by group, and holding them. Excludes the device. What a run is free of is the engines' own
 //! word: space that was freed and still waits for its commit is in use there, and so is what is set aside for growing
-//! files. No bitmap changes. Whoever finds no space while some is held waits for it ([`Space::await_held`]).
+//! files. No bitmap changes. A verb that finds no space while some is held waits for it ([`Space::await_held`]).
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -60,7 +60,7 @@ impl Drop for Held<'_> {
     fn drop(&mut self) {
         let count = self.run().count;
         self.grant = None;
-        // It is free once more: whoever found none looks again.
+        // It is free once more: those that found none look again.
         self.writing.holding.end(count, Some(&self.writing.settlements));
     }
 }
@@ -174,7 +174,7 @@ impl Space {
 
     /// Holds a run, if all of it is free and nobody was promised so much.
     fn hold<'s>(&self, writing: &'s Writing, run: ClusterRun) -> Result<Option<Held<'s>>> {
-        // Before it is taken: whoever then finds no space must see that some is held.
+        // Before it is taken: a verb that then finds no space must see that some is held.
         writing.holding.begin(run.count);
         let wrong = match writing.blocks.take_exact(run) {
             Ok(grant) if self.refuse_own(writing, run).is_ok() => {

@@ -55,7 +55,7 @@ pub struct Shared {
     /// Held by each verb that changes something, and by a sync while it collects what there is to be
     /// written: an update in flight is never synced.
     writer: Mutex<()>,
-    /// Who may write metadata to the device, and what the device was told.
+    /// The right to write metadata to the device, and how far syncs have come.
     syncs: Syncs,
     recovery: Option<Recovery>,
     /// In which order changes reach the device.
@@ -142,7 +142,7 @@ impl Volume {
     /// # Errors
     /// A broken descriptor or bitmap; the device's failure.
     pub fn block_bitmap(&self, group: Group) -> Result<Vec<u8>> {
-        self.steady(SPACE, || self.space.block_bitmap(&*self.cache, &self.format, group))
+        self.steady(SPACE, |view| self.space.block_bitmap(view.blocks, &self.format, group))
     }
 
     /// The volume as a reader sees it.

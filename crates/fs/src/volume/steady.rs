@@ -2,13 +2,15 @@
 //!
 //! A reader notes the version of an inode, reads what it needs through the cache, and looks at the version
 //! again. If it has changed, what was read may be a mix of before and after, or come from a block that
-//! was freed; an error that was met may be a consequence of that. Then it begins anew (I20).
+//! was freed; an error that was met may be a consequence of that. Then it begins again (I20).
 
 use ondisk::units::InodeNumber;
 
+use super::Volume;
+use crate::cache::{Blocks, Reading, Role};
 use crate::error::Result;
 use crate::locks::lock;
-use crate::volume::Volume;
+use crate::tx::View;
 
 /// Looks before a reader keeps writers out. An update is published in microseconds, so that only an inode
 /// that is changed all the time, or one in many blocks that were not in memory, comes this far.
@@ -16,10 +18,14 @@ const TRIES: u32 = 64;
 
 impl Volume {
     /// What `read` finds of an inode and the blocks that it leads to, as of one moment. It may be called
-    /// several times.
-    pub(crate) fn steady<T>(&self, number: InodeNumber, mut read: impl FnMut() -> Result<T>) -> Result<T> {
+    /// several times, and reads by the view that it gets.
+    pub(crate) fn steady<T>(
+        &self,
+        number: InodeNumber,
+        mut read: impl FnMut(View<'_>) -> Result<T>,
+    ) -> Result<T> {
         if !self.space.is_writable() {
-            return read();
+            return read(self.view());
         }
         let versions = self.cache.versions();
         for _ in 0..TRIES {
@@ -27,12 +33,22 @@ impl Volume {
                 std::thread::yield_now();
                 continue;
             };
-            let found = read();
+            let found = read(self.view());
             if versions.is_still(number, version) {
                 return found;
             }
         }
+        for _ in 0..TRIES {
+            // Nobody changes anything now, so that all who do would wait for the device with this reader.
+            let reading = Reading::new(&self.cache, false);
+            let found = {
+                let _writing = lock(&self.writer);
+                read(View::new(&reading, &self.format, &self.space))
+            };
+            let Some(missing) = reading.missing() else { return found };
+            let _ = self.cache.read(missing, Role::Plain);
+        }
         let _writing = lock(&self.writer);
-        read()
+        read(self.view())
     }
 }
