@@ -220,7 +220,7 @@ impl Facts {
     pub(super) fn explains_lack(&self, inode: InodeNumber, names: u16) -> bool {
         let take = |left: u64| left.checked_sub(u64::from(names));
         self.relinked.contains(u64::from(inode.index()))
-            || self.names_lost.try_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+            || self.names_lost.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
     }
 
     pub(super) fn file_type(&self, inode: InodeNumber) -> Option<FileType> {

@@ -32,7 +32,7 @@ impl Budget {
 
     fn take(&self, bytes: u64) -> bool {
         let taken =
-            self.left.try_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes));
+            self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes));
         if taken.is_err() {
             self.over.store(true, Ordering::Relaxed);
         }
@@ -248,7 +248,7 @@ impl Nibbles {
     /// Changes a value unless that gives none; whether it did.
     fn update(&self, number: u64, change: impl Fn(u8) -> Option<u8>) -> bool {
         let (shift, Some(cell)) = (Self::shift(number), self.0.cell(number >> 1)) else { return false };
-        let changed = cell.try_update(Ordering::Relaxed, Ordering::Relaxed, |both| {
+        let changed = cell.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |both| {
             let value = change(both >> shift & Self::MAX)? & Self::MAX;
             Some(both & !(Self::MAX << shift) | value << shift)
         });
@@ -298,7 +298,7 @@ impl Counters {
         if !self.low.update(number, one_more)
             && let Some(cell) = self.high.cell(number)
         {
-            let _ = cell.try_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_add(1));
+            let _ = cell.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_add(1));
         }
     }
 

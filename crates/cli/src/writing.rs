@@ -6,16 +6,19 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use clap::Args;
 use ondisk::inode::{FileType, Timestamp};
 use ondisk::units::InodeNumber;
 use platfs::{Error, OpenOptions, Volume, Walk};
 
+use crate::check::before;
 use crate::console::{Console, Failure};
+use crate::door;
 use crate::image;
 use crate::reading::{OpenImage, no_superblock};
 use crate::text::Shown;
 
-/// The time as the host tells it.
+/// The time by the host's clock.
 #[must_use]
 pub fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -31,17 +34,36 @@ pub struct Place<'p> {
     pub name: &'p [u8],
 }
 
+/// The image that a command changes.
+#[derive(Args, Debug)]
+pub struct Target {
+    /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`.
+    image: OsString,
+    /// Checks the whole volume first, and changes nothing if it is not sound: an image made to deceive can have the
+    /// change overwrite other files.
+    #[arg(long)]
+    check_first: bool,
+}
+
+impl Target {
+    /// The image as it was named.
+    #[must_use]
+    pub fn name(&self) -> &OsStr {
+        &self.image
+    }
+}
+
 /// Opens an image alone for writing, does something with it, and closes it again: whatever was done
 /// before a failure is brought to disk in order, each change whole or not at all.
 ///
 /// # Errors
-/// An image that can't be written or is in use; what `work` says; a failed write.
+/// An image that can't be written or is in use; one that was to be sound and is not; what `work` says; a failed write.
 pub fn change(
-    name: &OsStr,
+    target: &Target,
     console: &mut Console<'_>,
     work: impl FnOnce(&OpenImage, &mut Console<'_>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let image = open(name)?;
+    let image = open(target)?;
     let done = work(&image, console);
     let OpenImage { volume, name } = image;
     volume.space().damage().iter().for_each(|wrong| console.warn(format_args!("{name}: {wrong}")));
@@ -49,17 +71,17 @@ pub fn change(
     done.and(closed)
 }
 
-/// As [`change`], one path after the other: the failure of one is told, and the others go on.
+/// As [`change`], one path after the other: the failure of one is reported, and the others go on.
 ///
 /// # Errors
 /// As [`change`]; the output.
 pub fn change_each(
-    name: &OsStr,
+    target: &Target,
     paths: &[OsString],
     console: &mut Console<'_>,
     work: impl Fn(&OpenImage, &OsStr) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    change(name, console, |image, console| {
+    change(target, console, |image, console| {
         for path in paths {
             if let Err(failure) = work(image, path) {
                 console.complain(failure)?;
@@ -75,7 +97,7 @@ pub fn change_each(
 /// # Errors
 /// As [`change_each`]; fewer than two paths; several for what is no directory.
 pub fn change_towards(
-    name: &OsStr,
+    image: &Target,
     paths: &[OsString],
     console: &mut Console<'_>,
     work: impl Fn(&OpenImage, &OsString, &OsString) -> Result<(), Failure>,
@@ -83,7 +105,7 @@ pub fn change_towards(
     let [sources @ .., target] = paths else {
         return Err(Failure::Usage("a path is missing".into()));
     };
-    change(name, console, |image, console| {
+    change(image, console, |image, console| {
         if sources.len() > 1 && !is_directory(image, target) {
             let subject = format!("{}: {}", image.name, Shown(target.as_bytes()));
             return Err(Failure::about(subject, "several files need an existing directory to go to"));
@@ -97,10 +119,13 @@ pub fn change_towards(
     })
 }
 
-fn open(name: &OsStr) -> Result<OpenImage, Failure> {
-    let shown = image::shown(name).to_string();
-    let device = image::open_write(name).map_err(|error| Failure::about(&shown, error))?;
+fn open(target: &Target) -> Result<OpenImage, Failure> {
+    let shown = image::shown(target.name()).to_string();
+    let device = door::open_write(target.name()).map_err(|error| Failure::about(&shown, error))?;
     let now = now();
+    if target.check_first {
+        before::sound(&device, &shown, now).map_err(|why| Failure::about(&shown, why))?;
+    }
     let seed = now.seconds.cast_unsigned().rotate_left(32) ^ u64::from(now.nanoseconds);
     // A journal on another device can't be written; without it the image is marked until it is in order again.
     let elsewhere = platfs::read_superblock(&*device).is_ok_and(|raw| raw.s_journal_inum.get() == 0);

@@ -10,7 +10,7 @@ use std::path::Path;
 use support::build;
 use testkit::scratch::Scratch;
 use testkit::view::seen;
-use testkit::{mount, tool};
+use testkit::{fsck, mount, tool};
 
 /// Files of sizes as in a root file system, a few large ones among them.
 fn sized_tree(root: &Path) {
@@ -108,6 +108,38 @@ fn directories_have_one_extent_and_free_space_as_few_as_can_be() {
         let (least, ..) = counted(&theirs);
         assert!(free <= least, "{options:?} {size}: {free} free extents, mke2fs {least}");
         fs::remove_file(&image).unwrap();
+    }
+}
+
+/// Blocks of an indirect map lie before the data that they lead to, in the run of the file: the order in which e2fsck
+/// counts. With files of all depths of the map, and directories that have indirect blocks.
+#[test]
+fn files_and_directories_of_ext2_and_ext3_lie_in_one_piece() {
+    let test = "one piece with block pointers";
+    if !tool::have_tools(test, &["e2fsck", "e2freefrag"]) {
+        return;
+    }
+    let scratch = Scratch::new("pointers");
+    let tree = scratch.join("tree");
+    fs::create_dir(&tree).unwrap();
+    tree_of_directories(&tree);
+    // At the edges of what the inode, one and two indirections reach with blocks of 1 KiB.
+    for blocks in [12, 13, 268, 269, 524, 525, 2000] {
+        for (name, more) in [("less", 0), ("more", 1)] {
+            let bytes = vec![4; blocks * 1024 + more];
+            fs::write(tree.join(format!("{blocks}-{name}")), bytes).unwrap();
+        }
+    }
+    sized_tree(&tree);
+    let image = scratch.join("image");
+    for (kind, block) in [("ext2", "1024"), ("ext3", "1024"), ("ext2", "4096"), ("ext3", "4096")] {
+        for size in ["auto", "400M", "min"] {
+            build(&tree, &image, &["-t", kind, "-b", block, "--size", size]);
+            let (_, files, directories) = counted(&image);
+            assert_eq!((files, directories), (0, 0), "{kind}, blocks of {block}, {size}");
+            fsck::assert_clean(&image);
+            fs::remove_file(&image).unwrap();
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 use ondisk::corrupt::Place;
 use ondisk::features::RoCompat;
 use ondisk::inode::{Inode, InodeFlags};
-use ondisk::units::{Block, FileBlock, low_u32};
+use ondisk::units::{Block, BlockRun, FileBlock, low_u32};
 
 use crate::cache::Role;
 use crate::error::{Error, Result};
@@ -162,6 +162,55 @@ pub(crate) struct Ahead {
     reserved: Option<Reserved>,
 }
 
+/// File blocks that are a hole and are to get their places.
+#[derive(Clone, Copy)]
+pub(crate) struct Unplaced<'a> {
+    pub(crate) logical: FileBlock,
+    pub(crate) count: u32,
+    pub(crate) unwritten: bool,
+    /// What to ask the volume for when nothing is reserved.
+    pub(crate) ask: &'a dyn Fn(&Tx<'_>, &Inode) -> Result<DataRequest>,
+}
+
+impl Ahead {
+    /// Maps (the front of) a hole. Blocks of an indirect map come from the same run as the data, each before the data
+    /// that it leads to: so the file is one piece in the order in which it is read.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]; a broken map.
+    pub(crate) fn map(&mut self, tx: &mut Tx<'_>, inode: &mut Inode, hole: Unplaced<'_>) -> Result<BlockRun> {
+        let Unplaced { logical, unwritten, .. } = hole;
+        let mut given = Vec::new();
+        for _ in 0..tx.view().map(inode).leaders(logical)? {
+            given.push(self.take(tx, inode, Unplaced { count: 1, ..hole })?.start);
+        }
+        let reach = tx.map(inode).lead(logical, &given)?;
+        let run = self.take(tx, inode, Unplaced { count: hole.count.min(reach), ..hole })?;
+        tx.map(inode).insert(NewRun { logical, start: run.start, count: run.count, unwritten })?;
+        Ok(run)
+    }
+
+    /// Takes blocks from what is reserved, and charges them.
+    fn take(
+        &mut self,
+        tx: &mut Tx<'_>,
+        inode: &mut Inode,
+        Unplaced { logical, count, ask, .. }: Unplaced<'_>,
+    ) -> Result<BlockRun> {
+        if !self.reserved.as_mut().is_some_and(|reserved| reserved.align_to(logical)) {
+            let mut request = ask(tx, inode)?;
+            let among = tx.view().map(inode).leaders_among(logical, request.count)?;
+            request.count = request.count.saturating_add(among);
+            self.reserved = Some(tx.space.reserve_data(tx, &request)?);
+        }
+        let Some(reserved) = &mut self.reserved else { return Err(Error::NoSpace) };
+        let (run, clusters) = reserved.take(tx.space, tx, count);
+        let blocks = u64::from(clusters) << tx.format.geometry.cluster_log2;
+        tx.map(inode).charge(blocks);
+        Ok(run)
+    }
+}
+
 /// What a write needs to know beyond the bytes.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct WriteHint {
@@ -201,6 +250,31 @@ fn wanted_at_once(format: &Format, blocks: u64) -> u32 {
     const PIECE: u64 = 8192;
     let whole = u64::from(format.geometry.blocks_per_group);
     low_u32(if blocks <= whole { blocks.max(1) } else { PIECE.min(whole) })
+}
+
+/// What to ask for where a hole and what will follow it get space.
+fn request(tx: &Tx<'_>, inode: &Inode, hole: Segment, hint: &WriteHint) -> Result<DataRequest> {
+    let behind = tx.format.geometry.block_size.blocks_for(hint.end);
+    let hinted = behind.saturating_sub(u64::from(hole.logical.0)).max(hole.count);
+    Ok(DataRequest {
+        goal: goal(tx, inode, hole.logical)?,
+        logical: hole.logical,
+        count: wanted_at_once(tx.format, hinted),
+        owner: inode.number(),
+        directory: tx.session.handles.directory_of(inode.number()),
+        growing: hint.growing && !tx.session.is_loading(),
+    })
+}
+
+/// Where new data would best begin: behind the block before it, else in the inode's group.
+fn goal(tx: &Tx<'_>, inode: &Inode, logical: FileBlock) -> Result<Block> {
+    if let Some(before) = logical.0.checked_sub(1)
+        && let State::Mapped(block) | State::Unwritten(block) =
+            tx.view().map(inode).lookup(FileBlock(before))?.state
+    {
+        return Ok(Block(block.0 + 1));
+    }
+    Ok(tx.space.contents_home(tx.format, inode.number()))
 }
 
 impl ContentsMut<'_, '_> {
@@ -333,7 +407,6 @@ impl ContentsMut<'_, '_> {
         hint: &WriteHint,
         unwritten: bool,
     ) -> Result<(Block, u64)> {
-        let format = self.tx.format;
         let hole = Segment { count: self.up_to_shared(hole)?, ..hole };
         let most = low_u32(hole.count.min(u64::from(u32::MAX)));
         let logical = hole.logical;
@@ -341,43 +414,9 @@ impl ContentsMut<'_, '_> {
             self.tx.map(self.inode).insert(NewRun { logical, start, count, unwritten })?;
             return Ok((start, u64::from(count)));
         }
-        if !ahead.reserved.as_mut().is_some_and(|reserved| reserved.align_to(logical)) {
-            ahead.reserved = Some(self.reserve(hole, hint)?);
-        }
-        let Some(reserved) = &mut ahead.reserved else { return Err(Error::NoSpace) };
-        let (run, clusters) = reserved.take(self.tx.space, self.tx, most);
-        let mut map = self.tx.map(self.inode);
-        map.charge(u64::from(clusters) << format.geometry.cluster_log2);
-        map.insert(NewRun { logical, start: run.start, count: run.count, unwritten })?;
+        let ask = |tx: &Tx<'_>, inode: &Inode| request(tx, inode, hole, hint);
+        let run = ahead.map(self.tx, self.inode, Unplaced { logical, count: most, unwritten, ask: &ask })?;
         Ok((run.start, u64::from(run.count)))
-    }
-
-    /// Takes space for a hole and what will follow it.
-    fn reserve(&self, hole: Segment, hint: &WriteHint) -> Result<Reserved> {
-        let format = self.tx.format;
-        let behind = format.geometry.block_size.blocks_for(hint.end);
-        let hinted = behind.saturating_sub(u64::from(hole.logical.0)).max(hole.count);
-        let session = self.tx.session;
-        let request = DataRequest {
-            goal: self.goal(hole.logical)?,
-            logical: hole.logical,
-            count: wanted_at_once(format, hinted),
-            owner: self.inode.number(),
-            directory: session.handles.directory_of(self.inode.number()),
-            growing: hint.growing && !session.is_loading(),
-        };
-        self.tx.space.reserve_data(self.tx, &request)
-    }
-
-    /// Where new data would best begin: behind the block before it, else in the inode's group.
-    fn goal(&self, logical: FileBlock) -> Result<Block> {
-        if let Some(before) = logical.0.checked_sub(1)
-            && let State::Mapped(block) | State::Unwritten(block) =
-                self.view().map(self.inode).lookup(FileBlock(before))?.state
-        {
-            return Ok(Block(block.0 + 1));
-        }
-        Ok(self.tx.space.contents_home(self.tx.format, self.inode.number()))
     }
 
     /// Blocks of a hole before the cluster in which it ends, if that one already serves blocks behind the

@@ -81,8 +81,9 @@ pub use map::{Segment, State};
 pub use ondisk;
 pub use ondisk::units::InodeNumber;
 pub use ops::{
-    AccessTimes, Allocate, AttributeChange, Attributes, File, FileMap, Inherited, Kind, Metadata, NewInode,
-    Pin, Reclaimed, Replace, Seek, Times, Walk, Wanted, WriteOptions, Writer, rules,
+    AccessTimes, Allocate, AttributeChange, Attributes, File, FileMap, Inherited, Kind, Leftovers, Loader,
+    Metadata, NewInode, Node, Pin, Reclaimed, Replace, Seek, Times, Walk, Wanted, WriteOptions, Writer,
+    rules,
 };
 pub use options::{DataMode, OpenOptions, Ordering};
 pub use placement;

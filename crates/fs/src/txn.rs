@@ -8,6 +8,7 @@
 //! Published blocks reach the device with the next sync, as the volume's order wants it (`order`).
 
 use std::cell::Cell;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -147,7 +148,15 @@ impl<'v> Update<'v> {
     pub fn create(&mut self, block: Block, role: Role) -> &mut [u8] {
         let bytes: Arc<[u8]> = vec![0; self.cache().block_len()].into();
         let before = self.staged.get(&block.0).and_then(|staged| staged.before.clone());
-        let staged = self.staged.entry(block.0).insert_entry(Staged { role, bytes, before }).into_mut();
+        let new = Staged { role, bytes, before };
+        let staged = match self.staged.entry(block.0) {
+            Entry::Vacant(place) => place.insert(new),
+            Entry::Occupied(place) => {
+                let staged = place.into_mut();
+                *staged = new;
+                staged
+            }
+        };
         Arc::make_mut(&mut staged.bytes)
     }
 

@@ -63,19 +63,17 @@ pub(super) const LADDERS: &[Ladder] = &[
     Ladder {
         path: "crates/placement",
         rungs: "
-            inode
-            engine residency
+            inode residency
+            engine
+            bound
             policy
             view
             index promise trace
-            events layout quarantine stats
-            cluster request sync
+            events layout stats strays
+            request sync
         ",
-        knots: &[(
-            "engine residency",
-            "a grant holds what the engine shares, and dropping it may need a bitmap that is not in memory",
-        )],
-        long_lists: 7,
+        knots: &[],
+        long_lists: 0,
     },
     Ladder {
         path: "crates/fs",
@@ -101,13 +99,13 @@ pub(super) const LADDERS: &[Ladder] = &[
         rungs: "
             session
             by_ring
-            by_device by_fuser
+            by_device
             dispatch
             wire
             attach service
         ",
         knots: &[],
-        long_lists: 23,
+        long_lists: 3,
     },
     Ladder {
         path: "crates/chart",
@@ -118,48 +116,58 @@ pub(super) const LADDERS: &[Ladder] = &[
         long_lists: 0,
     },
     Ladder {
+        path: "crates/image",
+        rungs: "
+            builder export
+            source
+            archive output
+            text watch
+        ",
+        knots: &[],
+        long_lists: 0,
+    },
+    Ladder {
         path: "crates/cli",
         rungs: "
             commands
-            check
             format mount
-            build writing
-            export reading source
-            archive door image usage
-            console size text
+            writing
+            check
+            reading
+            door
+            image usage
+            console owner signals size text
         ",
-        knots: &[(
-            "door image",
-            "the door opens what the names of an image lead to, and an image is opened by the door only",
-        )],
-        long_lists: 12,
+        knots: &[],
+        long_lists: 5,
     },
     Ladder {
         path: "crates/crash",
         rungs: "
             faults
             campaign
-            ace calls deep e2fsck judge oracle random reclaim record states workload
+            runs
+            judge reclaim
+            ace deep oracle random record
+            calls e2fsck states
+            run
+            workload
             model order
         ",
-        knots: &[(
-            "ace calls deep e2fsck judge oracle random reclaim record states workload",
-            "the vocabulary of a run (calls, promises, names) lies in the modules that use it",
-        )],
+        knots: &[],
         long_lists: 0,
     },
     Ladder {
         path: "crates/lab",
         rungs: "
-            keeping peers report
-            founding matrix plot replay scenario
-            layout series work
-            measure workload
-            counters crashes jobs system verdict volume
-            drive numbers output results table tar tree
+            matrix peers report run
+            experiment replay work
+            crashes layout plan plot workload
+            counters jobs measure system table
+            drive file numbers output results summary tape tar tree
         ",
-        knots: &[("replay scenario", "a trace is replayed as a scenario, and scenarios record traces")],
-        long_lists: 2,
+        knots: &[],
+        long_lists: 0,
     },
     Ladder {
         path: "crates/testkit",

@@ -288,7 +288,7 @@ impl Directory<'_, '_> {
     fn repeated(&mut self, voice: &mut Voice<'_, '_>) {
         let seen = &mut *self.examiner.seen;
         seen.sort_unstable();
-        if voice.is_silent() && seen.array_windows().any(|[a, b]| a == b) {
+        if voice.is_silent() && seen.windows(2).any(|pair| pair.first() == pair.last()) {
             voice.found(&ENTRY_DUPLICATE, || Finding::new(Place::default(), "", ""));
         }
         seen.clear();

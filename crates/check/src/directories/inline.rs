@@ -79,7 +79,7 @@ pub(super) fn examine(
     }
     examiner.whole.rebuild = false;
     examiner.seen.sort_unstable();
-    if voice.is_silent() && examiner.seen.array_windows().any(|[a, b]| a == b) {
+    if voice.is_silent() && examiner.seen.windows(2).any(|pair| pair.first() == pair.last()) {
         voice.found(&ENTRY_DUPLICATE, || Finding::new(Place::default(), "", ""));
     }
     if changed {

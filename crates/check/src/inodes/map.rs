@@ -32,7 +32,7 @@ impl Examination<'_, '_, '_, '_> {
     /// Whether one more node of a map may be read.
     pub(super) fn may_read_node(&self) -> bool {
         let take = |left: u64| left.checked_sub(1);
-        self.pass.nodes.try_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+        self.pass.nodes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
     }
 
     /// Whether a node can't be this map's own, as something sound has it: it must not be written.

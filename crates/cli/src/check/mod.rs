@@ -2,6 +2,7 @@
 //! as fsck(8) calls its helpers. What is wrong and how it is repaired is the library's.
 
 pub mod ask;
+pub mod before;
 pub mod e2fsck;
 pub mod examine;
 pub mod explain;

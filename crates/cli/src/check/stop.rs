@@ -5,7 +5,7 @@
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::fsck;
-use crate::mount::daemon::StopSignals;
+use crate::signals::StopSignals;
 
 static BUSY: Mutex<()> = Mutex::new(());
 static WATCHER: OnceLock<bool> = OnceLock::new();

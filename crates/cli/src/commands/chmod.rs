@@ -9,13 +9,13 @@ use ondisk::units::InodeNumber;
 
 use crate::console::{Console, Failure};
 use crate::reading::OpenImage;
-use crate::writing;
+use crate::writing::{self, Target};
 
 /// Arguments of `plat chmod`.
 #[derive(Args, Debug)]
 pub struct Chmod {
-    /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`.
-    image: OsString,
+    #[command(flatten)]
+    image: Target,
     /// Octal digits, or changes as chmod(1) takes them: `u+x,go-w,a=rX`.
     #[arg(value_parser = parse, allow_hyphen_values = true)]
     mode: Mode,
@@ -147,7 +147,7 @@ impl Chmod {
                 return Ok(());
             }
             let mode = self.mode.apply(facts.permissions, facts.file_type == FileType::Directory);
-            image.volume.set_permissions(inode, mode)
+            image.volume.inode(inode).set_permissions(mode)
         });
         done.map_err(|error| image.failure(path, &error))
     }

@@ -9,13 +9,13 @@ use platfs::rules;
 
 use crate::console::{Console, Failure};
 use crate::reading::OpenImage;
-use crate::writing;
+use crate::writing::{self, Target};
 
 /// Arguments of `plat chown`.
 #[derive(Args, Debug)]
 pub struct Chown {
-    /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`.
-    image: OsString,
+    #[command(flatten)]
+    image: Target,
     /// `UID`, `UID:GID` or `:GID`, as numbers: names mean nothing to an image.
     #[arg(value_name = "UID:GID", value_parser = parse)]
     owner: Owner,
@@ -66,7 +66,7 @@ impl Chown {
     }
 
     fn one(&self, image: &OpenImage, path: &[u8], inode: ondisk::units::InodeNumber) -> Result<(), Failure> {
-        let changed = image.volume.set_owner(inode, self.owner.uid, self.owner.gid);
+        let changed = image.volume.inode(inode).set_owner(self.owner.uid, self.owner.gid);
         changed.map_err(|error| image.failure(path, &error))
     }
 }

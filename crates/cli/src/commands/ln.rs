@@ -7,13 +7,13 @@ use clap::Args;
 use platfs::{Attributes, Kind, NewInode, Times};
 
 use crate::console::{Console, Failure};
-use crate::writing::{self, Place};
+use crate::writing::{self, Place, Target};
 
 /// Arguments of `plat ln`.
 #[derive(Args, Debug)]
 pub struct Ln {
-    /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`.
-    image: OsString,
+    #[command(flatten)]
+    image: Target,
     /// The file that gets another name; with `--symbolic` the text of the link.
     target: OsString,
     /// The new name, or a directory to have it.

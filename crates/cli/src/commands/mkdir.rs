@@ -8,15 +8,15 @@ use ondisk::inode::FileType;
 use platfs::{Error, Kind, NewInode, Wanted};
 
 use crate::console::{Console, Failure};
+use crate::owner::parse_owner;
 use crate::reading::OpenImage;
-use crate::source::filter::parse_owner;
-use crate::writing::{self, Place};
+use crate::writing::{self, Place, Target};
 
 /// Arguments of `plat mkdir`.
 #[derive(Args, Debug)]
 pub struct Mkdir {
-    /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`.
-    image: OsString,
+    #[command(flatten)]
+    image: Target,
     /// Directories to make.
     #[arg(required = true)]
     paths: Vec<OsString>,

@@ -8,13 +8,13 @@ use platfs::Replace;
 
 use crate::console::{Console, Failure};
 use crate::reading::OpenImage;
-use crate::writing::{self, Place};
+use crate::writing::{self, Place, Target};
 
 /// Arguments of `plat mv`.
 #[derive(Args, Debug)]
 pub struct Mv {
-    /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`.
-    image: OsString,
+    #[command(flatten)]
+    image: Target,
     /// Files, and behind them where they go: a directory, or the new name of a single one.
     #[arg(required = true, num_args = 2.., value_name = "PATH... TARGET")]
     paths: Vec<OsString>,

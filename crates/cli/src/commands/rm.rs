@@ -10,13 +10,13 @@ use platfs::{DirEntry, Error, Walk};
 
 use crate::console::{Console, Failure};
 use crate::reading::{OpenImage, joined};
-use crate::writing::{self, Place};
+use crate::writing::{self, Place, Target};
 
 /// Arguments of `plat rm`.
 #[derive(Args, Debug)]
 pub struct Rm {
-    /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`.
-    image: OsString,
+    #[command(flatten)]
+    image: Target,
     /// Files to remove. A symbolic link goes itself.
     #[arg(required = true)]
     paths: Vec<OsString>,
@@ -111,7 +111,7 @@ impl<'i> Removal<'i> {
             let problem = format!("calls inode {up} its parent, and stands in inode {parent}");
             return Err(failed(&Error::corrupt(ondisk::corrupt::Place::Directory(inode), problem)));
         }
-        // The walk begins with the path as it was given, so that it is told so.
+        // The walk begins with the path as it was given, so that messages show it so.
         let entered = if self.levels.is_empty() { shown } else { name };
         let more = match self.walk.enter(entered, inode) {
             Ok(None) => false,

@@ -10,13 +10,13 @@ use super::json::Array;
 use crate::console::{Console, Failure};
 use crate::reading::OpenImage;
 use crate::text::{Shown, hex, put_bytes};
-use crate::writing;
+use crate::writing::{self, Target};
 
 /// Arguments of `plat xattr`.
 #[derive(Args, Debug)]
 pub struct Xattr {
-    /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`.
-    image: OsString,
+    #[command(flatten)]
+    image: Target,
     /// Files in the image. A symbolic link is meant itself.
     #[arg(required = true)]
     paths: Vec<OsString>,
@@ -71,11 +71,11 @@ impl Xattr {
     }
 
     fn show(&self, console: &mut Console<'_>) -> Result<(), Failure> {
-        let image = OpenImage::open(&self.image, console)?;
+        let image = OpenImage::open(self.image.name(), console)?;
         let mut array = Array::default();
         for path in &self.paths {
             let found = image.find(path, false).and_then(|inode| {
-                image.volume.xattrs(inode).map_err(|error| image.failure(path.as_bytes(), &error))
+                image.volume.inode(inode).xattrs().map_err(|error| image.failure(path.as_bytes(), &error))
             });
             let found = match found {
                 Ok(found) => found,
@@ -117,8 +117,8 @@ fn change_one(image: &OpenImage, path: &OsStr, changes: &[Change]) -> Result<(),
     let inode = image.find(path, false)?;
     for change in changes {
         let done = match change {
-            Change::Set(name, value) => image.volume.set_xattr(inode, name, value),
-            Change::Remove(name) => image.volume.remove_xattr(inode, name),
+            Change::Set(name, value) => image.volume.inode(inode).set_xattr(name, value),
+            Change::Remove(name) => image.volume.inode(inode).remove_xattr(name),
         };
         done.map_err(|error| image.failure(path.as_bytes(), &error))?;
     }

@@ -8,7 +8,7 @@ use platfs::Error;
 pub fn of(error: &Error) -> Errno {
     match error {
         Error::Io { source, .. } => source.raw_os_error().map_or(Errno::IO, |code| match code {
-            // Of the device, not of the file: these would tell the program something untrue.
+            // Of the device, not of the file: these would mislead the program.
             code if code == Errno::NOENT.raw_os_error() || code == Errno::ACCESS.raw_os_error() => Errno::IO,
             code => Errno::from_raw_os_error(code),
         }),
@@ -33,7 +33,7 @@ pub fn of(error: &Error) -> Errno {
     }
 }
 
-/// Whether an error is the image's or the device's fault, and must be told beside the number.
+/// Whether an error is the image's or the device's fault, and must be logged beside the number.
 #[must_use]
 pub fn is_damage(error: &Error) -> bool {
     matches!(error, Error::Io { .. } | Error::Corrupt(_) | Error::WriteFailed)

@@ -26,8 +26,8 @@ use testkit::tool;
 use crate::plant::{Image, ready};
 use crate::support::mounted::{Mounted, have_fuse, unmount_with};
 use crate::support::plat;
-use owners::DATA;
-use trial::{Bench, Finding, judge};
+use owners::{DATA, Owner, Owners};
+use trial::{Bench, Finding, judge, judge_strictly};
 use work::Work;
 
 /// Bytes of zeros that an image does not hold on disk.
@@ -83,8 +83,8 @@ fn nearly_all_free(image: &Image) -> u64 {
     (bytes - bytes / 20).min(image.bytes.len() as u64)
 }
 
-/// Lets commands work on the image of a number.
-fn by_commands(bench: &mut Bench, number: u64) -> Option<Finding> {
+/// Lets commands work on the image of a number, each with further options.
+fn by_commands(bench: &mut Bench, number: u64, further: &[&str]) -> Option<Finding> {
     let mut random = Random(number);
     let trial = bench.trial(&mut random)?;
     let scratch = Scratch::new("lying");
@@ -101,7 +101,7 @@ fn by_commands(bench: &mut Bench, number: u64) -> Option<Finding> {
         });
         let inside = inside.iter().map(|path| if path.len() > 1 { path.trim_end_matches('/') } else { path });
         let mut ran = plat(&[command]);
-        ran.args(*options).arg(&image).args(before).args(inside);
+        ran.args(*options).args(further).arg(&image).args(before).args(inside);
         let output = ran.output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(matches!(output.status.code(), Some(0 | 1)), "{number}: {ran:?}: {said}");
@@ -115,15 +115,16 @@ fn by_commands(bench: &mut Bench, number: u64) -> Option<Finding> {
     Some(if after == trial.image.bytes { trial.refused(&after) } else { trial.end(after, touched, true) })
 }
 
-/// Works on the image of a number through a mount.
-fn by_a_mount(bench: &mut Bench, number: u64) -> Option<Finding> {
+/// Works on the image of a number through a mount with further options.
+fn by_a_mount(bench: &mut Bench, number: u64, further: &str) -> Option<Finding> {
     let mut random = Random(number);
     let trial = bench.trial(&mut random)?;
     let scratch = Scratch::new("lying");
     let image = scratch.join("image");
     write_sparse(&image, &trial.image.bytes).unwrap();
     let options = random.pick(&["rw", "rw,nodelalloc", "rw,async,noatime", "rw,normal", "rw,softdep"])?;
-    let Ok(mut mounted) = Mounted::new(&image, &["-o", options]) else {
+    let options = format!("{options}{further}");
+    let Ok(mut mounted) = Mounted::new(&image, &["-o", &options]) else {
         return Some(trial.refused(&fs::read(&image).unwrap()));
     };
     let fill = random.one_in(3).then(|| nearly_all_free(&trial.image));
@@ -139,7 +140,7 @@ fn by_a_mount(bench: &mut Bench, number: u64) -> Option<Finding> {
 #[test]
 fn commands_harm_no_volume_that_lies() {
     if ready("commands_harm_no_volume_that_lies") {
-        judge(2_000_000, 30, by_commands);
+        judge(2_000_000, 30, |bench, number| by_commands(bench, number, &[]));
     }
 }
 
@@ -147,6 +148,60 @@ fn commands_harm_no_volume_that_lies() {
 fn mounts_harm_no_volume_that_lies() {
     const TEST: &str = "mounts_harm_no_volume_that_lies";
     if ready(TEST) && have_fuse(TEST) && tool::have_root(TEST) {
-        judge(3_000_000, 12, by_a_mount);
+        judge(3_000_000, 12, |bench, number| by_a_mount(bench, number, ""));
     }
+}
+
+/// A bitmap that calls blocks of a file free, and maps that share blocks, are found by a check of all owners only.
+#[test]
+fn commands_that_check_first_harm_no_file() {
+    if ready("commands_that_check_first_harm_no_file") {
+        judge_strictly(4_000_000, 40, |bench, number| by_commands(bench, number, &["--check-first"]));
+    }
+}
+
+#[test]
+fn mounts_that_check_first_harm_no_file() {
+    const TEST: &str = "mounts_that_check_first_harm_no_file";
+    if ready(TEST) && have_fuse(TEST) && tool::have_root(TEST) {
+        judge_strictly(5_000_000, 20, |bench, number| by_a_mount(bench, number, ",check"));
+    }
+}
+
+/// What is wrong and the remedy are told, nothing is written, and after the remedy the work is done.
+#[test]
+fn a_file_whose_blocks_a_bitmap_calls_free_is_told_first() {
+    const TEST: &str = "a_file_whose_blocks_a_bitmap_calls_free_is_told_first";
+    if !ready(TEST) {
+        return;
+    }
+    let scratch = Scratch::new("told-first");
+    let path = scratch.join("image");
+    let mut image = Image::of("ext4");
+    let owners = Owners::of(&mut image);
+    let is_of_a_file = |(block, owner): (&u64, &Owner)| match owner {
+        Owner::File(number) if *number > 11 => Some(*block),
+        _ => None,
+    };
+    let block = owners.blocks.iter().find_map(is_of_a_file).unwrap();
+    lie::free_block(&mut image, block);
+    write_sparse(&path, &image.bytes).unwrap();
+    let mkdir = || {
+        let output = plat(&["mkdir", "--check-first"]).arg(&path).arg("/new").output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, said) = mkdir();
+    assert_eq!(code, Some(1), "{said}");
+    let shown = path.display();
+    for part in [
+        "not sound, and nothing was changed: a block bitmap is wrong",
+        &format!("block {block}"),
+        &format!("`plat check -y {shown}`"),
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert!(fs::read(&path).unwrap() == image.bytes, "nothing was written");
+    let repaired = plat(&["check", "-y"]).arg(&path).output().unwrap();
+    assert_eq!(repaired.status.code(), Some(1), "{repaired:?}");
+    assert_eq!(mkdir(), (Some(0), String::new()));
 }

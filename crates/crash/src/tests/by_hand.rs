@@ -6,12 +6,12 @@ use std::sync::Arc;
 use platfs::device::MemoryDevice;
 use platfs::{Attributes, InodeNumber, Kind, NewInode, OpenOptions, Volume};
 
-use crate::calls::ATTRIBUTE;
 use crate::faults::phased;
 use crate::judge::{Depth, enumerate};
-use crate::model::{Contents, Model, Node};
+use crate::model::{ATTRIBUTE, Contents, Model, Node};
 use crate::order::Order;
-use crate::record::{Run, record_on};
+use crate::record::record_on;
+use crate::run::Run;
 use crate::workload::{Workload, workload};
 
 fn ext2() -> Workload {
@@ -35,7 +35,7 @@ fn with_a_shared_block(count: u32) -> (MemoryDevice, Model, Vec<InodeNumber>) {
     for id in 1..=count {
         let name = format!("f{id}");
         let number = volume.create(InodeNumber::ROOT, name.as_bytes(), &new).unwrap();
-        volume.set_xattr(number, ATTRIBUTE, &[5; 300]).unwrap();
+        volume.inode(number).set_xattr(ATTRIBUTE, &[5; 300]).unwrap();
         model.names.insert(format!("/{name}").into_bytes(), Node::File(id));
         model.files.insert(id, Contents { attribute: Some(vec![5; 300]), ..Contents::default() });
         inodes.push(number);

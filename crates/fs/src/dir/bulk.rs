@@ -10,13 +10,14 @@ use ondisk::dirent::{self, Layout, Name, Record};
 use ondisk::dirhash::HashVersion;
 use ondisk::features::{Compat, Features, Incompat};
 use ondisk::htree::{self as index, IndexEntry, Kind};
-use ondisk::inode::{FileType, InodeFlags};
+use ondisk::inode::{FileType, Inode, InodeFlags};
 use ondisk::units::{Block, BlockSize, FileBlock, InodeNumber, low_u32};
 
 use super::{DirMut, SMALL_DIR_MAX, htree};
 use crate::error::{Error, Result};
-use crate::map::NewRun;
+use crate::file::{Ahead, Unplaced};
 use crate::space::DataRequest;
+use crate::tx::Tx;
 
 /// Bytes of `.` and `..`.
 const DOTS: u64 = 24;
@@ -234,25 +235,24 @@ fn allocate(writer: &mut DirMut<'_, '_>, count: u64) -> Result<Vec<Block>> {
     }
     let count = low_u32(count);
     let mut blocks = Vec::with_capacity(count as usize);
+    let mut ahead = Ahead::default();
     loop {
         let at = low_u32(blocks.len() as u64);
         if at >= count {
             break;
         }
-        let request = DataRequest {
-            goal: writer.tx.space.home(format, writer.dir.number()),
-            logical: FileBlock(at),
-            count: count - at,
-            owner: writer.dir.number(),
-            directory: None,
-            growing: false,
+        let ask = |tx: &Tx<'_>, dir: &Inode| {
+            Ok(DataRequest {
+                goal: tx.space.home(format, dir.number()),
+                logical: FileBlock(at),
+                count: count - at,
+                owner: dir.number(),
+                directory: None,
+                growing: false,
+            })
         };
-        let mut reserved = writer.tx.space.reserve_data(writer.tx, &request)?;
-        let (run, clusters) = reserved.take(writer.tx.space, writer.tx, count - at);
-        let new = NewRun { logical: FileBlock(at), start: run.start, count: run.count, unwritten: false };
-        let mut map = writer.tx.map(writer.dir);
-        map.charge(u64::from(clusters) << format.geometry.cluster_log2);
-        map.insert(new)?;
+        let hole = Unplaced { logical: FileBlock(at), count: count - at, unwritten: false, ask: &ask };
+        let run = ahead.map(writer.tx, writer.dir, hole)?;
         blocks.extend((run.start.0..).map(Block).take(run.count as usize));
     }
     writer.dir.set_size(bytes);

@@ -124,10 +124,10 @@ fn insert_piece(map: &mut MapMut<'_, '_>, at: FileBlock, start: Block, most: u32
         }
         return Ok(count);
     }
-    let goal = Block(start.0 + u64::from(most));
-    let leaf = leaf_block(map, &path, goal)?;
+    let mut source = Source::Near(Block(start.0 + u64::from(most)));
+    let leaf = leaf_block(map, &path, &mut source)?;
     let slot = path.slots.get(path.depth as usize - 1).copied().unwrap_or(0);
-    let count = most.min(block_map::pointers_per_block(map.block_size()) - slot);
+    let count = most.min(left_in_leaf(map.block_size(), &path));
     let bytes = map.tx.edit(leaf, Role::Plain)?;
     for offset in 0..count {
         set_pointer(bytes, slot + offset, Block(start.0 + u64::from(offset)));
@@ -135,12 +135,61 @@ fn insert_piece(map: &mut MapMut<'_, '_>, at: FileBlock, start: Block, most: u32
     Ok(count)
 }
 
-/// The innermost indirect block of a path, with every missing one on the way allocated.
-fn leaf_block(map: &mut MapMut<'_, '_>, path: &Path, goal: Block) -> Result<Block> {
+/// Where missing indirect blocks come from.
+enum Source<'s> {
+    /// They are allocated near a block, and charged to the inode.
+    Near(Block),
+    /// The caller has taken and charged them, outermost first.
+    Given(std::slice::Iter<'s, Block>),
+}
+
+/// Pointers from the one at the end of a path to the end of the block, or of the part of the inode, that holds it.
+fn left_in_leaf(size: BlockSize, path: &Path) -> u32 {
+    match (path.depth as usize).checked_sub(1) {
+        None => block_map::DIRECT - path.root,
+        Some(innermost) => {
+            let slot = path.slots.get(innermost).copied().unwrap_or(0);
+            block_map::pointers_per_block(size) - slot
+        }
+    }
+}
+
+/// File blocks from `at` on to which the same indirect block leads, or the inode itself.
+pub(super) fn reach_of_leaf(size: BlockSize, at: FileBlock) -> Result<u32> {
+    Ok(left_in_leaf(size, &reach(size, at)?))
+}
+
+/// Indirect blocks that are missing on the way to a file block.
+pub(super) fn missing(map: Map<'_>, at: FileBlock) -> Result<u32> {
+    let path = reach(map.block_size(), at)?;
+    let mut next = pointer(&map.inode.raw().i_block, path.root);
+    for (level, slot) in (0..path.depth).zip(path.slots) {
+        if next == 0 {
+            return Ok(path.depth - level);
+        }
+        if level + 1 < path.depth {
+            next = pointer(&map.blocks.read(checked(map, next)?, Role::Plain)?, slot);
+        }
+    }
+    Ok(0)
+}
+
+/// Makes the indirect blocks that are missing on the way to a file block: of blocks that the caller has taken and
+/// charged, outermost first.
+pub(super) fn lead(map: &mut MapMut<'_, '_>, at: FileBlock, given: &[Block]) -> Result<()> {
+    let path = reach(map.block_size(), at)?;
+    if path.depth > 0 {
+        leaf_block(map, &path, &mut Source::Given(given.iter()))?;
+    }
+    Ok(())
+}
+
+/// The innermost indirect block of a path, with every missing one on the way made.
+fn leaf_block(map: &mut MapMut<'_, '_>, path: &Path, source: &mut Source<'_>) -> Result<Block> {
     debug_assert!((path.root as usize) < ROOT_SLOTS);
     let mut here = match pointer(&map.inode.raw().i_block, path.root) {
         0 => {
-            let block = new_block(map, goal)?;
+            let block = new_block(map, source)?;
             set_pointer(&mut map.inode.raw_mut().i_block, path.root, block);
             block
         }
@@ -154,7 +203,7 @@ fn leaf_block(map: &mut MapMut<'_, '_>, path: &Path, goal: Block) -> Result<Bloc
     for slot in path.slots.iter().take(path.depth as usize - 1) {
         here = match pointer(&map.tx.read(here, Role::Plain)?, *slot) {
             0 => {
-                let block = new_block(map, goal)?;
+                let block = new_block(map, source)?;
                 set_pointer(map.tx.edit(here, Role::Plain)?, *slot, block);
                 block
             }
@@ -184,8 +233,11 @@ fn own(map: &mut MapMut<'_, '_>, block: Block) -> Result<Block> {
     Ok(new)
 }
 
-fn new_block(map: &mut MapMut<'_, '_>, goal: Block) -> Result<Block> {
-    let block = map.take_block(goal)?;
+fn new_block(map: &mut MapMut<'_, '_>, source: &mut Source<'_>) -> Result<Block> {
+    let block = match source {
+        Source::Near(goal) => map.take_block(*goal)?,
+        Source::Given(blocks) => blocks.next().copied().ok_or(Error::NoSpace)?,
+    };
     map.tx.create(block, Role::Plain);
     Ok(block)
 }

@@ -155,6 +155,35 @@ impl<'a> Map<'a> {
         blocks.div_ceil(half) + runs + 2 + u64::from(extents::depth(self.inode))
     }
 
+    /// Whether the blocks of the map lie among the data, each before the data that it leads to. That is the order in
+    /// which an indirect map is read and in which a check counts pieces; extent trees keep their nodes elsewhere, and
+    /// with clusters a block of the map would take one of its own.
+    fn lies_among_data(self) -> bool {
+        !is_tree(self.inode) && self.format.geometry.cluster_log2 == 0
+    }
+
+    /// Blocks of the map itself that belong before a file block and are not there yet.
+    ///
+    /// # Errors
+    /// As [`Map::lookup`]; a file block behind the reach of the map.
+    pub(crate) fn leaders(self, at: FileBlock) -> Result<u32> {
+        if self.lies_among_data() { indirect::missing(self, at) } else { Ok(0) }
+    }
+
+    /// Blocks of the map itself that belong before or among `count` file blocks, if none of those has its place yet.
+    ///
+    /// # Errors
+    /// As [`Map::leaders`].
+    pub(crate) fn leaders_among(self, at: FileBlock, count: u32) -> Result<u32> {
+        if !self.lies_among_data() {
+            return Ok(0);
+        }
+        let all = |end: u64| ondisk::block_map::indirect_blocks(self.block_size(), end);
+        let (first, end) = (u64::from(at.0) + 1, u64::from(at.0) + u64::from(count.max(1)));
+        let later = all(end).saturating_sub(all(first));
+        Ok(indirect::missing(self, at)?.saturating_add(low_u32(later)))
+    }
+
     /// The inode's number.
     pub(crate) fn number(self) -> InodeNumber {
         self.inode.number()
@@ -227,6 +256,19 @@ impl MapMut<'_, '_> {
         if is_tree(self.inode) { extents::insert(self, run) } else { indirect::insert(self, run) }
     }
 
+    /// Makes the blocks of the map that [`Map::leaders`] counts, of blocks that the caller has taken and charged, and
+    /// says how many file blocks they lead to: the next one needs another.
+    ///
+    /// # Errors
+    /// As [`MapMut::insert`].
+    pub(crate) fn lead(&mut self, at: FileBlock, given: &[Block]) -> Result<u32> {
+        if !self.view().lies_among_data() {
+            return Ok(u32::MAX);
+        }
+        indirect::lead(self, at, given)?;
+        indirect::reach_of_leaf(self.block_size(), at)
+    }
+
     /// Makes file blocks a hole: what they hold is freed, and map blocks that become empty.
     ///
     /// # Errors
@@ -280,7 +322,17 @@ impl MapMut<'_, '_> {
         let ratio = self.tx.format.geometry.blocks_per_cluster();
         let block = match before {
             Some(before) if !logical.0.is_multiple_of(ratio) => Block(before.0 + 1),
-            _ => self.take_block(before.map_or_else(|| self.home(), |before| Block(before.0 + 1)))?,
+            _ => {
+                let mut goal = before.map_or_else(|| self.home(), |before| Block(before.0 + 1));
+                let mut given = Vec::new();
+                for _ in 0..self.view().leaders(logical)? {
+                    let leader = self.take_block(goal)?;
+                    given.push(leader);
+                    goal = Block(leader.0 + 1);
+                }
+                self.lead(logical, &given)?;
+                self.take_block(goal)?
+            }
         };
         self.insert(NewRun { logical, start: block, count: 1, unwritten: false })?;
         Ok(block)

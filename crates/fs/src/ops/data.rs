@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::file;
 use crate::map::Segment;
 use crate::ranges::in_parts;
-use crate::volume::Volume;
+use crate::volume::{Seen, Volume};
 
 /// An open file, to read.
 ///
@@ -67,7 +67,7 @@ impl<'v> File<'v> {
     pub fn segments(&self) -> FileMap<'v> {
         let end = self.volume.format.blocks_for(self.size);
         let inode = self.volume.written_back(self.inode.number()).unwrap_or_else(|| self.inode.clone());
-        FileMap::new(self.volume, inode, end)
+        FileMap::new(Seen::of(self.volume, inode), end)
     }
 
     /// The flags of its inode.
@@ -199,7 +199,7 @@ impl Volume {
     pub fn open_file(&self, number: InodeNumber) -> Result<File<'_>> {
         let _pin = self.pin(number)?;
         let size = self.metadata(number)?.size;
-        let inode = self.load(number)?;
+        let inode = self.view().inode(number)?;
         match file_type(&inode)? {
             FileType::Regular => Ok(File { volume: self, inode, size, position: 0, _pin }),
             FileType::Directory => Err(Error::IsDirectory),
@@ -217,7 +217,7 @@ impl Volume {
             return Err(Error::ReadOnly);
         }
         let _pin = self.pin(number)?;
-        let inode = self.load(number)?;
+        let inode = self.view().inode(number)?;
         if file_type(&inode)? != FileType::Regular {
             return Err(Error::Invalid("only regular files can be written".into()));
         }
@@ -232,12 +232,11 @@ impl Volume {
     /// # Errors
     /// Not a symbolic link; a target longer than a block allows; a broken map.
     pub fn read_link(&self, number: InodeNumber) -> Result<Vec<u8>> {
-        self.steady(number, |view| {
-            let inode = view.inode(number)?;
-            if file_type(&inode)? != FileType::Symlink {
+        self.see(number)?.steady(|view, inode| {
+            if file_type(inode)? != FileType::Symlink {
                 return Err(Error::Invalid("not a symbolic link".into()));
             }
-            view.contents(&inode).link_target()
+            view.contents(inode).link_target()
         })
     }
 }

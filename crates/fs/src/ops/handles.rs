@@ -99,7 +99,7 @@ impl Volume {
         if !self.session.handles.doom(number) {
             return Ok(());
         }
-        let cut = self.load(number).and_then(|node| {
+        let cut = self.view().inode(number).and_then(|node| {
             let kept = if node.links() == 0 { 0 } else { node.size() };
             self.cut_in_steps(number, self.format.blocks_for(kept))
         });

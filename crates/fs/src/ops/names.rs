@@ -10,7 +10,7 @@ use super::rules::{self, Deed};
 use crate::cache::Role;
 use crate::dir::DirEntry;
 use crate::error::{Error, Result};
-use crate::tx::{Tx, View};
+use crate::tx::Tx;
 use crate::volume::Volume;
 
 /// Longest name in bytes.
@@ -84,17 +84,18 @@ pub(super) fn check_name(name: &[u8]) -> Result<()> {
     }
 }
 
-impl Volume {
-    pub(super) fn load_directory(&self, number: InodeNumber) -> Result<Inode> {
-        directory_of(self.view(), number)
-    }
+/// An inode that must be a directory.
+pub(super) fn directory_only(inode: &Inode) -> Result<&Inode> {
+    if file_type(inode)? == FileType::Directory { Ok(inode) } else { Err(Error::NotDirectory) }
+}
 
+impl Volume {
     /// The inode behind a name of a directory.
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDirectory`]; a broken directory; the device's failure.
     pub fn lookup(&self, directory: InodeNumber, name: &[u8]) -> Result<InodeNumber> {
-        let found = self.steady(directory, |view| view.dir(&directory_of(view, directory)?).lookup(name))?;
+        let found = self.see(directory)?.steady(|view, node| view.dir(directory_only(node)?).lookup(name))?;
         found.map(|(found, _)| found).ok_or(Error::NotFound)
     }
 
@@ -127,7 +128,7 @@ impl Volume {
         let mut followed = 0;
         while let Some(name) = left.pop() {
             let next = self.lookup(here, &name)?;
-            let is_link = self.load(next)?.file_type() == Some(FileType::Symlink);
+            let is_link = self.view().inode(next)?.file_type() == Some(FileType::Symlink);
             if !is_link || (left.is_empty() && !follow_last) {
                 here = next;
                 continue;
@@ -150,7 +151,7 @@ impl Volume {
     /// # Errors
     /// Not a directory. Broken blocks are told by the iterator, which then ends.
     pub fn read_dir(&self, directory: InodeNumber) -> Result<impl Iterator<Item = Result<DirEntry>> + '_> {
-        self.load_directory(directory)?;
+        directory_only(&self.view().inode(directory)?)?;
         let mut listing = Listing { volume: self, directory, position: 0, batch: Vec::new().into_iter() };
         Ok(std::iter::from_fn(move || listing.next()).fuse())
     }
@@ -162,7 +163,7 @@ impl Volume {
     /// # Errors
     /// Not a directory. Damage is told once all names before it were listed.
     pub fn read_dir_from(&self, directory: InodeNumber, position: u64) -> Result<Vec<(DirEntry, u64)>> {
-        self.steady(directory, |view| view.dir(&directory_of(view, directory)?).entries_from(position))
+        self.see(directory)?.steady(|view, node| view.dir(directory_only(node)?).entries_from(position))
     }
 
     /// Creates an inode and names it.
@@ -403,10 +404,4 @@ fn check_device(major: u32, minor: u32) -> Result<()> {
 /// A number that differs between names (FNV-1a); only spreads top-level directories.
 fn name_number(name: &[u8]) -> u32 {
     name.iter().fold(0x811C_9DC5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
-}
-
-/// The record of a directory.
-pub(super) fn directory_of(view: View<'_>, number: InodeNumber) -> Result<Inode> {
-    let inode = view.inode(number)?;
-    if file_type(&inode)? == FileType::Directory { Ok(inode) } else { Err(Error::NotDirectory) }
 }

@@ -20,11 +20,6 @@ use crate::{file, inline};
 const TRIES: u32 = 32;
 
 /// Where bytes of a file lie, as of one moment.
-struct Plan {
-    node: Inode,
-    place: Place,
-}
-
 enum Place {
     Inside(Vec<u8>),
     Mapped(Vec<Segment>),
@@ -54,17 +49,15 @@ impl Volume {
     }
 
     fn read_once(&self, number: InodeNumber, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        let plan = self.steady(number, |view| {
-            let node = view.inode(number)?;
-            match file_type(&node)? {
-                FileType::Regular => plan(view, node, offset, buffer.len()),
-                FileType::Directory => Err(Error::IsDirectory),
-                _ => Err(Error::Invalid("only regular files can be read".into())),
-            }
+        let mut seen = self.see(number)?;
+        let place = seen.steady(|view, node| match file_type(node)? {
+            FileType::Regular => place(view, node, offset, buffer.len()),
+            FileType::Directory => Err(Error::IsDirectory),
+            _ => Err(Error::Invalid("only regular files can be read".into())),
         })?;
-        let left = usize::try_from(plan.node.size().saturating_sub(offset)).unwrap_or(usize::MAX);
+        let left = usize::try_from(seen.node().size().saturating_sub(offset)).unwrap_or(usize::MAX);
         let stored = left.min(buffer.len());
-        self.fetch(&plan, offset, buffer.get_mut(..stored).unwrap_or_default())?;
+        self.fetch(seen.node(), &place, offset, buffer.get_mut(..stored).unwrap_or_default())?;
         let Some(file) = self.session.delayed.find(number) else { return Ok(stored) };
         let state = file.state();
         let left = usize::try_from(state.pages.end().saturating_sub(offset)).unwrap_or(usize::MAX);
@@ -74,29 +67,28 @@ impl Volume {
         Ok(len)
     }
 
-    fn fetch(&self, plan: &Plan, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        match &plan.place {
+    fn fetch(&self, node: &Inode, place: &Place, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        match place {
             Place::Inside(contents) => {
                 file::fill(buffer, contents, offset);
                 Ok(())
             }
             Place::Mapped(segments) => {
-                let contents = self.view().contents(&plan.node);
+                let contents = self.view().contents(node);
                 contents.read_segments(segments.iter().copied().map(Ok), offset, buffer)
             }
         }
     }
 }
 
-/// Where the bytes of a read stand.
-fn plan(view: View<'_>, node: Inode, offset: u64, len: usize) -> Result<Plan> {
+/// Where bytes of an inode lie.
+fn place(view: View<'_>, node: &Inode, offset: u64, len: usize) -> Result<Place> {
     let end = node.size().min(offset.saturating_add(len as u64));
     if node.flags().contains(InodeFlags::INLINE_DATA) && offset < end {
-        let place = Place::Inside(inline::contents(&node)?);
-        return Ok(Plan { node, place });
+        return Ok(Place::Inside(inline::contents(node)?));
     }
     let blocks = ByteRange::new(offset, end.max(offset)).outer(view.format.geometry.block_size);
     let segments =
-        if offset < end { view.map(&node).segments(blocks).collect::<Result<_>>()? } else { Vec::new() };
-    Ok(Plan { node, place: Place::Mapped(segments) })
+        if offset < end { view.map(node).segments(blocks).collect::<Result<_>>()? } else { Vec::new() };
+    Ok(Place::Mapped(segments))
 }

@@ -76,7 +76,7 @@ impl Volume {
         }
         drop(state);
         self.space.truncated(number);
-        if was_longer { self.note_write(number, WriteOptions::default()) } else { Ok(()) }
+        if was_longer { self.see(number)?.note_write(WriteOptions::default()) } else { Ok(()) }
     }
 
     /// Cuts a file of which more goes than one transaction can free: its size changes at once.
@@ -164,10 +164,10 @@ impl Volume {
 
     /// Before the contents of a file change: whether they may, and what the change takes from it.
     fn may_reshape(&self, number: InodeNumber, deed: Deed, options: WriteOptions) -> Result<()> {
-        let node = self.load(number)?;
-        rules::may(&node, deed)?;
-        if file_type(&node)? == FileType::Regular && self.space.is_writable() {
-            self.lose_privileges_first(number, options.drop_special_bits)?;
+        let mut seen = self.see(number)?;
+        rules::may(seen.node(), deed)?;
+        if file_type(seen.node())? == FileType::Regular && self.space.is_writable() {
+            seen.lose_privileges(options.drop_special_bits)?;
         }
         Ok(())
     }
@@ -205,7 +205,7 @@ impl Volume {
     /// Not a regular file; an offset behind its end; a broken map.
     pub fn seek(&self, number: InodeNumber, offset: u64, what: Seek) -> Result<Option<u64>> {
         self.flush_inode(number)?;
-        self.steady(number, |view| seek_once(view, number, offset, what))
+        self.see(number)?.steady(|view, node| seek_in(view, node, offset, what))
     }
 
     /// Maps a regular file by an extent tree, or by block pointers; its data stays where it is.
@@ -254,6 +254,29 @@ impl Volume {
             tx.store(&mut node)
         })
     }
+}
+
+/// As [`Volume::seek`], in an inode.
+fn seek_in(view: View<'_>, node: &Inode, offset: u64, what: Seek) -> Result<Option<u64>> {
+    if file_type(node)? != FileType::Regular {
+        return Err(Error::Invalid("only regular files have holes".into()));
+    }
+    let size = node.size();
+    if offset >= size {
+        return Ok(None);
+    }
+    if node.flags().contains(InodeFlags::INLINE_DATA) {
+        return Ok(Some(if what == Seek::Data { offset } else { size }));
+    }
+    let block_size = view.format.geometry.block_size;
+    for segment in view.map(node).segments(ByteRange::new(offset, size).outer(block_size)) {
+        let segment = segment?;
+        let is_data = matches!(segment.state, State::Mapped(_));
+        if is_data == (what == Seek::Data) {
+            return Ok(Some(offset.max(u64::from(segment.logical.0) << block_size.log2())));
+        }
+    }
+    Ok((what == Seek::Hole).then_some(size))
 }
 
 impl<'v> Tx<'v> {
@@ -390,27 +413,4 @@ impl<'v> Tx<'v> {
         node.set_size(size);
         Ok(())
     }
-}
-
-fn seek_once(view: View<'_>, number: InodeNumber, offset: u64, what: Seek) -> Result<Option<u64>> {
-    let node = view.inode(number)?;
-    if file_type(&node)? != FileType::Regular {
-        return Err(Error::Invalid("only regular files have holes".into()));
-    }
-    let size = node.size();
-    if offset >= size {
-        return Ok(None);
-    }
-    if node.flags().contains(InodeFlags::INLINE_DATA) {
-        return Ok(Some(if what == Seek::Data { offset } else { size }));
-    }
-    let block_size = view.format.geometry.block_size;
-    for segment in view.map(&node).segments(ByteRange::new(offset, size).outer(block_size)) {
-        let segment = segment?;
-        let is_data = matches!(segment.state, State::Mapped(_));
-        if is_data == (what == Seek::Data) {
-            return Ok(Some(offset.max(u64::from(segment.logical.0) << block_size.log2())));
-        }
-    }
-    Ok((what == Seek::Hole).then_some(size))
 }

@@ -9,8 +9,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ondisk::corrupt::{Corrupt, Place};
+use ondisk::group::GroupFlags;
 use ondisk::inode::Inode;
-use ondisk::units::{ClusterRun, Group, InodeNumber};
+use ondisk::units::{Block, ClusterRun, Group, InodeNumber};
 
 use super::{Space, Writing, groups};
 use crate::cache::{Blocks, Role};
@@ -223,6 +224,39 @@ impl Space {
         let links = record.links();
         let problem = format!("says that inode {number} is free, which has {links} names by its record");
         Err(self.retire_inodes(writing, group, problem))
+    }
+
+    /// Refuses a block of an inode table that the descriptor calls never used if a record in it says that its inode has
+    /// names: the descriptor lies, and clearing the block would take the file away. A table that nobody has cleared
+    /// since the volume was made may hold records of an older volume; there only a right checksum, which depends on
+    /// the volume's UUID, makes a record count.
+    pub(super) fn refuse_records(
+        &self,
+        writing: &Writing,
+        blocks: &dyn Blocks,
+        group: Group,
+        at: u32,
+    ) -> Result<()> {
+        let format = &writing.format;
+        let raw = self.descriptors().get(format, group)?;
+        let was_cleared = raw.flags().contains(GroupFlags::INODE_ZEROED);
+        if !was_cleared && !format.sealer.covers_metadata() {
+            return Ok(());
+        }
+        let table = blocks.read(Block(raw.inode_table().0 + u64::from(at)), Role::Plain)?;
+        let geometry = &format.geometry;
+        let first = at.saturating_mul(geometry.inodes_per_block());
+        for (index, bytes) in (first..).zip(table.chunks_exact(usize::from(geometry.inode_size))) {
+            let Some(number) = geometry.inode_at(group, index) else { break };
+            let Ok(record) = Inode::parse(number, bytes) else { continue };
+            if record.links() > 0 && (was_cleared || format.sealer.inode_is_right(&record)) {
+                let links = record.links();
+                let problem =
+                    format!("counts inode {number} as never used, which has {links} names by its record");
+                return Err(self.retire_inodes(writing, group, problem));
+            }
+        }
+        Ok(())
     }
 }
 

@@ -224,10 +224,7 @@ impl Space {
     pub fn settle(&self, work: &Work) -> Result<()> {
         let writing = self.writing()?;
         let mut ledger = lock(&writing.ledger);
-        for run in &work.freed {
-            writing.blocks.quarantine(*run, 0);
-        }
-        writing.blocks.release(0).map_err(denied)?;
+        writing.blocks.free_all(work.freed.iter().copied()).map_err(denied)?;
         for (index, directory) in &work.freed_inodes {
             writing.inodes.free(*index, *directory).map_err(denied)?;
         }

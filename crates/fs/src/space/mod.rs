@@ -419,8 +419,8 @@ impl Space {
                 }
             };
             let number = InodeNumber::new(grant.index() + 1).ok_or(Error::NoInodes)?;
-            self.prepare_table(writing, update, number)?;
-            match self.refuse_in_use(writing, &*update, number) {
+            let prepared = self.prepare_table(writing, update, number);
+            match prepared.and_then(|()| self.refuse_in_use(writing, &*update, number)) {
                 Err(Error::Corrupt(_)) => continue,
                 done => done?,
             }
@@ -439,6 +439,9 @@ impl Space {
 
     /// Fills the blocks of the inode table that were never used, up to that of a new inode, with
     /// zeros: what a lazily initialised table holds there is anybody's guess.
+    ///
+    /// # Errors
+    /// A record there is in use: the group is out of service then, and nothing was cleared.
     fn prepare_table(&self, writing: &Writing, update: &mut Update<'_>, number: InodeNumber) -> Result<()> {
         let geometry = &writing.format.geometry;
         let Some((group, index)) = geometry.locate_inode(number) else { return Ok(()) };
@@ -449,14 +452,19 @@ impl Space {
         let used =
             groups::used_inodes(&writing.format, &descriptor).max(lock(&writing.ledger).reached(group));
         let per_block = geometry.inodes_per_block();
-        let table = descriptor.inode_table();
-        for at in used.div_ceil(per_block)..=index / per_block {
-            let block = Block(table.0 + u64::from(at));
-            let role = geometry.inode_at(group, at * per_block).map_or(Role::Plain, Role::Inodes);
-            // One update may take several inodes; the second must not wipe the first.
-            if !update.holds(block) {
-                update.create(block, role);
+        let block = |at: u32| Block(descriptor.inode_table().0 + u64::from(at));
+        // One update may take several inodes; the second must not wipe the first.
+        let unused = used.div_ceil(per_block)..=index / per_block;
+        let unused: Vec<u32> = unused.filter(|at| !update.holds(block(*at))).collect();
+        // A loader fills a table that it has just made.
+        if writing.front.is_none() {
+            for at in &unused {
+                self.refuse_records(writing, &*update, group, *at)?;
             }
+        }
+        for at in unused {
+            let role = geometry.inode_at(group, at * per_block).map_or(Role::Plain, Role::Inodes);
+            update.create(block(at), role);
         }
         Ok(())
     }

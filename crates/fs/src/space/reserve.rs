@@ -21,6 +21,5 @@ pub(super) fn shorten(engine: &Engine, request: &mut Request, spared: u64) -> Re
         return Err(Error::NoSpace);
     }
     request.want = request.want.min(most);
-    request.max = request.max.min(most);
     Ok(())
 }

@@ -26,6 +26,7 @@ use crate::session::Session;
 use crate::space::Space;
 use crate::tx::View;
 use crate::versions::SPACE;
+pub(crate) use steady::Seen;
 use sync::Syncs;
 
 /// An open ext2, ext3 or ext4 volume. Verbs take `&self` and may be called from many threads.
@@ -142,7 +143,7 @@ impl Volume {
     /// # Errors
     /// A broken descriptor or bitmap; the device's failure.
     pub fn block_bitmap(&self, group: Group) -> Result<Vec<u8>> {
-        self.steady(SPACE, |view| self.space.block_bitmap(view.blocks, &self.format, group))
+        self.steady(SPACE, || self.space.block_bitmap(&*self.cache, &self.format, group))
     }
 
     /// The volume as a reader sees it.

@@ -19,7 +19,7 @@ use platfs::{
 };
 
 use super::directory::pieces;
-use super::{Client, Op, Slot, System};
+use super::{Client, Modelled, Op, Slot, System};
 use crate::drive::{Drive, Figures, ModelDevice};
 
 /// How long bytes wait at most, and how often the clock looks: Linux's 30 and 5 seconds.
@@ -121,7 +121,7 @@ fn time(now: u64) -> Timestamp {
     Timestamp { seconds, nanoseconds: u32::try_from(now % 1_000_000_000).unwrap_or(0) }
 }
 
-/// What is around a volume: who keeps the time, and what is told of files.
+/// What is around a volume: it keeps the time, and learns what happens to files.
 pub(crate) trait Host: Send + Sync {
     /// The time for the volume.
     fn time(&self) -> Timestamp;
@@ -276,10 +276,6 @@ impl Library {
         &self.device
     }
 
-    pub(crate) fn figures(&self) -> Figures {
-        self.device.figures()
-    }
-
     /// The host's own thread writes back ahead of need, in time of its own: from half of what may wait on, as that of
     /// `plat mount` does and as the page cache of the model.
     fn write_ahead(&self, now: u64) -> Result<(), String> {
@@ -292,12 +288,23 @@ impl Library {
         *busy = self.device.now();
         Ok(())
     }
+}
 
-    /// What the clock and the host's own thread do until a moment: it takes the device's time, not that of clients.
-    ///
-    /// # Errors
-    /// The volume's.
-    pub(crate) fn tick(&self, until: u64) -> Result<(), String> {
+impl Modelled for Library {
+    fn now(&self) -> u64 {
+        self.device.now()
+    }
+
+    fn set_now(&self, now: u64) {
+        self.device.set_now(now);
+    }
+
+    fn figures(&self) -> Figures {
+        self.device.figures()
+    }
+
+    /// The clock and the host's own thread: what they do takes the device's time, not that of clients.
+    fn tick(&self, until: u64) -> Result<(), String> {
         self.write_ahead(until)?;
         let mut due = lock(&self.due);
         while *due <= until {
@@ -558,7 +565,7 @@ impl<H: Host> Program<'_, H> {
             Op::Rename(from, to) => {
                 let ((from, name), (to, new_name)) = (library.place(from)?, library.place(to)?);
                 volume.rename(from, name, to, new_name, Replace::Yes)?;
-                // Paths below a renamed directory are looked up anew.
+                // Paths below a renamed directory are looked up again.
                 lock(&library.directories).clear();
             }
             Op::Link(from, to) => {
@@ -629,7 +636,7 @@ impl<H: Host> Drop for Program<'_, H> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Name;
+    use super::super::{Modelled, Name};
     use super::*;
 
     #[test]

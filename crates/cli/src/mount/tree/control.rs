@@ -82,15 +82,15 @@ impl Tree {
 }
 
 impl Altering<'_> {
-    /// Tells the device of free space, as `fstrim` asks: where it begins, how long it is, the shortest run. The answer
-    /// has in the place of the length what was told.
+    /// Discards free space, as `fstrim` asks: where it begins, how long it is, the shortest run. In the answer the
+    /// discarded bytes stand in the place of the length.
     pub(super) fn trim(&self, caller: Caller, argument: &[u8]) -> Result<Vec<u8>, Failed> {
         if caller.uid != 0 {
             return Err(Errno::PERM.into());
         }
         let (start, len, min) = (long(argument, 0)?, long(argument, 1)?, long(argument, 2)?);
-        let told = self.volume.trim(start..start.saturating_add(len), min)?;
-        Ok([start, told, min].iter().flat_map(|word| word.to_ne_bytes()).collect())
+        let discarded = self.volume.trim(start..start.saturating_add(len), min)?;
+        Ok([start, discarded, min].iter().flat_map(|word| word.to_ne_bytes()).collect())
     }
 
     /// Does what an ioctl says. The kernel has checked who may set flags, but not generations.
@@ -123,7 +123,7 @@ impl Altering<'_> {
                 set(false).for_each(|(flag, _)| wanted.remove(*flag));
                 self.set_flags(number, &metadata, wanted)?;
                 if project != metadata.project {
-                    self.volume.set_project(number, project)?;
+                    self.volume.inode(number).set_project(project)?;
                 }
                 Ok(())
             }
@@ -131,7 +131,7 @@ impl Altering<'_> {
                 if caller.uid != 0 && caller.uid != metadata.uid {
                     return Err(Errno::PERM.into());
                 }
-                match self.volume.set_generation(number, word(argument, 0)?) {
+                match self.volume.inode(number).set_generation(word(argument, 0)?) {
                     // As Linux has it.
                     Err(Error::Unsupported(_)) => Err(Errno::NOTTY.into()),
                     done => Ok(done?),
@@ -142,7 +142,7 @@ impl Altering<'_> {
 
     /// Sets the flags that users may set; of the others, only how a file is mapped can be chosen.
     fn set_flags(&self, number: InodeNumber, metadata: &Metadata, wanted: InodeFlags) -> Result<(), Failed> {
-        let settable = Volume::settable_flags();
+        let settable = platfs::rules::SETTABLE;
         let changed = (metadata.flags ^ wanted) & InodeFlags::from_bits_retain(visible(InodeFlags::all()));
         if changed.contains(InodeFlags::EXTENTS) && metadata.file_type == FileType::Regular {
             self.volume.set_mapping(number, wanted.contains(InodeFlags::EXTENTS))?;
@@ -161,6 +161,6 @@ impl Altering<'_> {
             // Before it is so: from then on what is not among these is refused.
             self.flagged().insert(number);
         }
-        Ok(self.volume.set_flags(number, flags)?)
+        Ok(self.volume.inode(number).set_flags(flags)?)
     }
 }

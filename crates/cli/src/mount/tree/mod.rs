@@ -112,7 +112,7 @@ impl Tree {
         Ok(Tree { volume, log, room, first_inode, terms, stopped, counts, flagged, transport })
     }
 
-    /// Hears how requests come, to tell it among what is counted.
+    /// Notes how requests come, for the statistics.
     pub fn served_by(&self, transport: &'static str) {
         let _ = self.transport.set(transport);
     }
@@ -132,7 +132,7 @@ impl Tree {
     /// Makes everything stable that was written so far.
     ///
     /// # Errors
-    /// As [`Volume::sync`]; it is told in the log too.
+    /// As [`Volume::sync`]; it is logged too.
     pub fn settle(&self) -> fuse::Result<()> {
         if !self.is_writable() {
             return Ok(());
@@ -146,25 +146,25 @@ impl Tree {
             && self.volume.keeps_order()
             && let Err(error) = self.volume_now().commit()
         {
-            self.heed(&error);
+            self.after_damage(&error);
             self.log.complain(error);
         }
     }
 
-    /// Sends what was written so long ago to the device. What fails is told to whoever syncs it.
+    /// Writes back what is older than `age`. A failure is reported to the next sync of that file.
     pub fn write_back(&self, age: Duration) {
         if self.is_writable() {
             let mut before = now();
             before.seconds -= i64::try_from(age.as_secs()).unwrap_or(0);
             if let Err(error) = self.volume_now().write_back(Some(before)) {
-                self.heed(&error);
+                self.after_damage(&error);
                 self.log.complain(error);
             }
         }
     }
 
-    /// Waits a moment for much to be delayed, and sends the oldest of it to the device. What fails is told
-    /// to whoever syncs it.
+    /// Waits up to `patience` until much is dirty, and writes back the oldest of it. A failure is reported to
+    /// the next sync of that file.
     pub fn write_back_ahead(&self, patience: Duration) {
         if !self.is_writable() || self.volume_now().write_back_ahead(patience).is_err() {
             std::thread::sleep(patience);
@@ -176,17 +176,17 @@ impl Tree {
         if !self.is_writable() {
             return false;
         }
-        let was_pending = self.volume.reclaiming().is_some();
-        match self.volume_now().reclaim_some() {
+        let was_pending = self.volume.leftovers().left().is_some();
+        match self.volume_now().leftovers().reclaim_some() {
             Ok(true) => return true,
             Ok(false) if was_pending => {
-                let Reclaimed { inodes, blocks, .. } = self.volume.reclaimed();
-                let told = format!("reclaimed what a crash left: {inodes} inodes, {blocks} blocks");
-                self.log.say(Detail::Lifecycle, told);
+                let Reclaimed { inodes, blocks, .. } = self.volume.leftovers().reclaimed();
+                let reclaimed = format!("reclaimed what a crash left: {inodes} inodes, {blocks} blocks");
+                self.log.say(Detail::Lifecycle, reclaimed);
             }
             Ok(false) => {}
             Err(error) => {
-                self.heed(&error);
+                self.after_damage(&error);
                 self.log.complain(format!("reclaiming what a crash left: {error}"));
             }
         }
@@ -205,7 +205,7 @@ impl Tree {
         self.volume.release_all();
         let begun = Instant::now();
         while begun.elapsed() < RECLAIMING && self.reclaim_some() {}
-        self.volume.stop_reclaiming();
+        self.volume.leftovers().stop();
         self.volume_now().put_in_order()
     }
 
@@ -219,7 +219,7 @@ impl Tree {
     }
 
     /// What it counts, for `plat stats`.
-    fn told(&self) -> Value {
+    fn statistics_now(&self) -> Value {
         let room = room::now(&self.volume, self.room);
         json!({
             "requests": self.counts.requests(),
@@ -242,8 +242,8 @@ impl Tree {
 
     /// What was reclaimed after a crash, and whether that goes on.
     fn reclaimed(&self) -> Value {
-        let Reclaimed { seen, total, inodes, blocks } = self.volume.reclaimed();
-        let is_over = self.volume.reclaiming().is_none();
+        let Reclaimed { seen, total, inodes, blocks } = self.volume.leftovers().reclaimed();
+        let is_over = self.volume.leftovers().left().is_none();
         json!({ "seen": seen, "of": total, "inodes": inodes, "blocks": blocks, "done": is_over })
     }
 
@@ -253,7 +253,7 @@ impl Tree {
         Value::Object(counts.iter().map(|(name, count)| (name.to_owned(), count.into())).collect())
     }
 
-    /// Does, counts and tells a request, and turns its error into a number; damage is told in words too.
+    /// Does, counts and logs a request, and turns its error into a number; damage is logged in words too.
     fn answer<T>(
         &self,
         verb: Verb,
@@ -272,7 +272,7 @@ impl Tree {
             }
         });
         self.counts.took(verb, begun.elapsed(), done.is_err());
-        if self.log.tells(Detail::Requests) {
+        if self.log.covers(Detail::Requests) {
             let outcome = done.as_ref().err().map_or(Cow::Borrowed("done"), |error| error.to_string().into());
             self.log.say(Detail::Requests, format!("{} {node} {}: {outcome}", verb.name(), Shown(name)));
         }
@@ -303,11 +303,11 @@ impl Tree {
             let altering = Altering { tree: self, volume: self.volume_now() };
             let done = work(&altering);
             if let Err(Failed::Error(error)) = &done {
-                self.heed(error);
+                self.after_damage(error);
             }
             // What was met and gone around is damage too.
             if let Some(wrong) = self.volume.space().damage().into_iter().next() {
-                self.heed(&wrong.into());
+                self.after_damage(&wrong.into());
             }
             let stable = self.terms.sync || self.terms.sync_names && what == Changed::Names;
             if stable && done.is_ok() {
@@ -318,7 +318,7 @@ impl Tree {
     }
 
     /// After damage that was met while writing, a check is due; and nothing more is written, if so asked.
-    fn heed(&self, error: &Error) {
+    fn after_damage(&self, error: &Error) {
         if !matches!(error, Error::Corrupt(_)) {
             return;
         }
@@ -332,7 +332,7 @@ impl Tree {
     fn stable(&self, work: impl FnOnce() -> Result<(), Failed>) -> Result<(), Failed> {
         let done = work();
         if let Err(Failed::Error(error)) = &done {
-            self.heed(error);
+            self.after_damage(error);
         }
         done
     }
@@ -511,8 +511,8 @@ impl Service for Tree {
 
     fn seek(&self, node: u64, offset: u64, what: Seek) -> fuse::Result<u64> {
         self.answer(Verb::Lseek, node, b"", || {
-            // The kernel asks without handing over its pages first: what it holds would pass for a hole,
-            // and copies that skip holes would lose it. Told so, it takes files for data from end to end.
+            // The kernel asks without handing over its pages first: what it holds would look like a hole,
+            // and copies that skip holes would lose it. After NOSYS it takes files for data from end to end.
             if self.terms.writable {
                 return Err(Errno::NOSYS.into());
             }

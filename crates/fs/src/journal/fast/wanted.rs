@@ -140,7 +140,7 @@ pub(super) fn plan(device: &Arc<Overlay>, records: Records) -> Result<Wanted> {
         raw.s_orphan_file_inum,
     ];
     let own = own.iter().map(|number| number.get()).collect();
-    let orphans = volume.orphans()?;
+    let orphans = volume.orphan_lists().all()?;
     let mut planning = Planning {
         volume,
         orphans,

@@ -131,7 +131,7 @@ impl Lie {
     }
 }
 
-fn free_block(image: &mut Image, block: u64) {
+pub fn free_block(image: &mut Image, block: u64) {
     let geometry = image.format.geometry;
     let group = geometry.group_of_block(Block(block)).unwrap_or(Group(0));
     let cluster = geometry.cluster_of(Block(block)).0;

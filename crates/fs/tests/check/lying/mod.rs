@@ -12,6 +12,7 @@ mod trial;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use ondisk::group::GroupFlags;
 use platfs::device::{Device, MemoryDevice};
 use platfs::{Attributes, InodeNumber, Kind, NewInode, OpenOptions, Replace, Volume, WriteOptions};
 use testkit::random::Random;
@@ -19,7 +20,7 @@ use testkit::random::Random;
 use owners::DATA;
 use trial::{Bench, Finding, judge};
 
-use crate::plant::ready;
+use crate::plant::{Image, ready};
 
 fn bytes_of(device: &MemoryDevice) -> Vec<u8> {
     let mut bytes = vec![0; device.size() as usize];
@@ -63,7 +64,7 @@ impl Work<'_> {
             for at in [0, 9000, 40_000, 300_000] {
                 let _ = self.volume.write_at(file, at, &[DATA; 5000], WriteOptions::default());
             }
-            let _ = self.volume.set_xattr(file, b"user.work", &[DATA; 700]);
+            let _ = self.volume.inode(file).set_xattr(b"user.work", &[DATA; 700]);
         }
         if let Some(file) = self.touch(cut) {
             let _ = self.volume.truncate(file, 10);
@@ -131,6 +132,45 @@ fn look(bench: &mut Bench, number: u64) -> Option<Finding> {
 fn some_lies_harm_no_volume() {
     if ready("some_lies_harm_no_volume") {
         judge(0, 80, look);
+    }
+}
+
+/// A descriptor that calls a table never used would have it cleared for the next new inode, with the files in it. The
+/// record of one counts by its checksum, or by the mark that the table was cleared when the volume was made.
+#[test]
+fn a_table_called_unused_is_not_cleared_over_a_record_with_names() {
+    if !ready("a_table_called_unused_is_not_cleared_over_a_record_with_names") {
+        return;
+    }
+    for (sealed, cleared, kept) in [(true, false, true), (false, true, true), (false, false, false)] {
+        let mut image = Image::of("ext4");
+        let per_group = image.format.geometry.inodes_per_group;
+        let number = InodeNumber::new(per_group + 3).unwrap();
+        image.inode(number, |inode| {
+            inode.raw_mut().i_mode.set(0o100_644);
+            inode.raw_mut().i_links_count.set(1);
+        });
+        let (at, len) = (image.inode_at(number), usize::from(image.format.geometry.inode_size));
+        image.bytes[at + 20] ^= u8::from(!sealed);
+        image.descriptor(1, |raw| {
+            let flags = raw.flags().difference(GroupFlags::INODE_ZEROED) | GroupFlags::INODE_UNINIT;
+            raw.set_flags(if cleared { flags | GroupFlags::INODE_ZEROED } else { flags });
+            raw.set_free_inodes(per_group);
+            raw.set_unused_inodes(per_group);
+        });
+        let device = Arc::new(MemoryDevice::from_bytes(&image.bytes));
+        let options = OpenOptions::new().write(true);
+        let volume = Volume::open(Arc::clone(&device) as Arc<dyn Device>, &options).unwrap();
+        let mut work = Work { volume: &volume, touched: BTreeSet::new() };
+        // More than two groups have.
+        (0..2 * per_group).for_each(|index| work.new_file(InodeNumber::ROOT, &format!("i{index}"), 0));
+        let told = volume.space().damage().iter().any(|wrong| {
+            wrong.to_string().contains(&format!("counts inode {number} as never used, which has 1 names"))
+        });
+        volume.close().unwrap();
+        let after = bytes_of(&device);
+        assert_eq!(after[at..at + len] == image.bytes[at..at + len], kept, "{sealed} {cleared}");
+        assert_eq!(told, kept, "{sealed} {cleared}");
     }
 }
 
