@@ -1,7 +1,7 @@
 //! What becomes of each inode that the records of fast commits speak of: its record, its contents, its links, and the
 //! blocks that change their owner. Excludes names and which inodes are concerned ([`super::wanted`]).
 
-use ondisk::inode::{FileType, Inode, InodeFlags};
+use ondisk::inode::{Inode, InodeFlags};
 use ondisk::units::{ClusterRun, Group, InodeNumber};
 
 use super::super::bad;
