@@ -16,9 +16,6 @@ pub(super) struct Ladder {
     pub(super) long_lists: usize,
 }
 
-/// Most modules in all knots together.
-pub(super) const IN_KNOTS: usize = 0;
-
 /// The ladder of each crate.
 pub(super) const LADDERS: &[Ladder] = &[
     Ladder {

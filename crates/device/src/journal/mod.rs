@@ -29,7 +29,7 @@ pub use replay::Replay;
 /// What brings the records of fast commits into a volume.
 ///
 /// A record says which name, inode or extent there is now, and a file system must follow: it takes blocks, adds names,
-/// counts links. That is a writer's work, so the caller of a replay passes one.
+/// counts links. That is a writer's work, so the caller of a replay gives one.
 pub trait FastCommits {
     /// Brings the records into a volume that is as its log left it, and that has no other user. The inner result says
     /// what speaks against them; then nothing of them counts.

@@ -8,6 +8,7 @@ use ondisk::units::InodeNumber;
 use super::attrs::file_type;
 use super::extents::FileMap;
 use super::handles::Pin;
+use super::resize::Reshape;
 use super::rules::{self, Deed};
 use crate::error::{Error, Result};
 use crate::file;
@@ -66,7 +67,8 @@ impl<'v> File<'v> {
     #[must_use]
     pub fn segments(&self) -> FileMap<'v> {
         let end = self.volume.format.blocks_for(self.size);
-        let inode = self.volume.written_back(self.inode.number()).unwrap_or_else(|| self.inode.clone());
+        let inode =
+            self.volume.flusher().written_back(self.inode.number()).unwrap_or_else(|| self.inode.clone());
         FileMap::new(Seen::of(self.volume, inode), end)
     }
 
@@ -133,7 +135,7 @@ impl Writer<'_> {
         let volume = self.volume;
         let block = u64::from(volume.format.geometry.block_size.bytes());
         let end = offset.saturating_add(data.len() as u64);
-        volume.alone(self.inode, || {
+        Reshape::of(volume, self.inode).alone(|| {
             in_parts(offset..end, block, u64::MAX, |part| {
                 let inside = |place: u64| usize::try_from(place - offset).unwrap_or(usize::MAX);
                 self.write_alone(

@@ -81,7 +81,7 @@ impl<'v> OrphanLists<'v> {
             tx.finish_orphan(node)
         });
         match done {
-            Err(Error::TooLargeForLog { .. }) => self.volume.finish_in_steps(number, leave),
+            Err(Error::TooLargeForLog { .. }) => self.volume.orphans().finish_in_steps(number, leave),
             done => done,
         }
     }

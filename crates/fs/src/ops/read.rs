@@ -57,7 +57,7 @@ impl Volume {
         })?;
         let left = usize::try_from(seen.node().size().saturating_sub(offset)).unwrap_or(usize::MAX);
         let stored = left.min(buffer.len());
-        self.fetch(seen.node(), &place, offset, buffer.get_mut(..stored).unwrap_or_default())?;
+        fetch(self.view(), seen.node(), &place, offset, buffer.get_mut(..stored).unwrap_or_default())?;
         let Some(file) = self.session.delayed.find(number) else { return Ok(stored) };
         let state = file.state();
         let left = usize::try_from(state.pages.end().saturating_sub(offset)).unwrap_or(usize::MAX);
@@ -65,19 +65,6 @@ impl Volume {
         buffer.get_mut(stored..len).unwrap_or_default().fill(0);
         state.pages.read(offset, buffer.get_mut(..len).unwrap_or_default());
         Ok(len)
-    }
-
-    fn fetch(&self, node: &Inode, place: &Place, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        match place {
-            Place::Inside(contents) => {
-                file::fill(buffer, contents, offset);
-                Ok(())
-            }
-            Place::Mapped(segments) => {
-                let contents = self.view().contents(node);
-                contents.read_segments(segments.iter().copied().map(Ok), offset, buffer)
-            }
-        }
     }
 }
 
@@ -91,4 +78,18 @@ fn place(view: View<'_>, node: &Inode, offset: u64, len: usize) -> Result<Place>
     let segments =
         if offset < end { view.map(node).segments(blocks).collect::<Result<_>>()? } else { Vec::new() };
     Ok(Place::Mapped(segments))
+}
+
+/// Reads what was found.
+fn fetch(view: View<'_>, node: &Inode, place: &Place, offset: u64, buffer: &mut [u8]) -> Result<()> {
+    match place {
+        Place::Inside(contents) => {
+            file::fill(buffer, contents, offset);
+            Ok(())
+        }
+        Place::Mapped(segments) => {
+            let contents = view.contents(node);
+            contents.read_segments(segments.iter().copied().map(Ok), offset, buffer)
+        }
+    }
 }

@@ -81,7 +81,7 @@ impl Volume {
         }
         if self.session.delayed.is_on() && self.session.delayed.is_over() {
             // The bytes of this write are taken; failures of other files are reported when those are synced.
-            let _ = self.write_back_bytes(self.session.delayed.excess());
+            let _ = self.flusher().bytes(self.session.delayed.excess());
         }
         Ok(())
     }
@@ -119,7 +119,7 @@ impl Volume {
         if let Some(file) = self.session.delayed.find(number) {
             let done = {
                 let _shared = file.share();
-                self.flush_shared(&file, Reason::Asked)
+                self.flusher().file(&file, Reason::Asked)
             };
             match done {
                 Ok(()) => {}
@@ -155,7 +155,7 @@ impl Volume {
         (0..times).for_each(|_| last |= self.session.handles.unpin(number));
         if last {
             if self.session.delayed.end(number) {
-                self.written_back(number);
+                self.flusher().written_back(number);
             }
             self.space.closed(number);
         }
@@ -208,7 +208,7 @@ impl Write<'_> {
         let volume = self.volume;
         volume.space.await_held(settlements);
         // What fails here is reported when that file is synced.
-        let _ = volume.write_back_bytes(u64::MAX);
+        let _ = volume.flusher().bytes(u64::MAX);
         volume.leftovers().reclaim_for_space()?;
         // What other files could not write back is not this write's failure.
         if volume.space.holds_freed() { volume.sync_metadata() } else { Ok(()) }
@@ -238,7 +238,7 @@ impl Write<'_> {
             if self.volume.session.delayed.is_on() {
                 Ok(())
             } else {
-                self.volume.flush_shared(self.file, Reason::Asked)
+                self.volume.flusher().file(self.file, Reason::Asked)
             }
         }
     }
@@ -260,9 +260,9 @@ impl Write<'_> {
     /// Writes without a promise: what was dirty is written back first, so that bytes for which there
     /// is no space can be dropped and nothing else.
     fn through(&mut self) -> Result<()> {
-        self.volume.flush_shared(self.file, Reason::Asked)?;
+        self.volume.flusher().file(self.file, Reason::Asked)?;
         self.hold(false)?;
-        let done = self.volume.flush_shared(self.file, Reason::Asked);
+        let done = self.volume.flusher().file(self.file, Reason::Asked);
         if done.is_err() {
             self.volume.session.delayed.drop_bytes(self.file);
         }

@@ -190,7 +190,7 @@ impl Volume {
         if !self.session.options.loading && !self.syncs.marked.load(Ordering::Acquire) {
             return Ok(());
         }
-        self.reap()?;
+        self.orphans().reap()?;
         self.tidy_maps();
         let begun = self.syncs.begun.load(Ordering::Acquire);
         self.sync_after(begun)

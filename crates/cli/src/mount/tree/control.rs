@@ -3,7 +3,7 @@
 use fuse::{Caller, Errno};
 use ondisk::inode::{FileType, InodeFlags};
 use ondisk::units::InodeNumber;
-use platfs::{Error, Metadata, Volume};
+use platfs::{Error, Metadata};
 
 use super::{Altering, Failed, Tree};
 
