@@ -87,7 +87,7 @@ impl Drop for Held<'_> {
     fn drop(&mut self) {
         let count = self.run().count;
         self.grant = None;
-        // It is free once more: whoever found none looks again.
+        // It is free once more: those that found none look again.
         self.writing.holding.end(count, Some(&self.writing.settlements));
     }
 }
@@ -201,7 +201,7 @@ impl Space {
 
     /// Holds a run, if all of it is free and nobody was promised so much.
     fn hold<'s>(&self, writing: &'s Writing, run: ClusterRun) -> Result<Option<Held<'s>>> {
-        // Before it is taken: whoever then finds no space must see that some is held.
+        // Before it is taken: a verb that then finds no space must see that some is held.
         writing.holding.begin(run.count);
         let wrong = match writing.blocks.take_exact(run) {
             Ok(grant) if self.refuse_own(writing, run).is_ok() => {
