@@ -20,7 +20,7 @@ use testkit::random::Random;
 use owners::DATA;
 use trial::{Bench, Finding, judge};
 
-use crate::plant::ready;
+use crate::plant::{Image, ready};
 
 fn bytes_of(device: &MemoryDevice) -> Vec<u8> {
     let mut bytes = vec![0; device.size() as usize];
