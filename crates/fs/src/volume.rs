@@ -256,12 +256,6 @@ impl Volume {
         *lock(&self.superblock)
     }
 
-    /// Group descriptors and free counts.
-    #[must_use]
-    pub fn space(&self) -> &Space {
-        &self.space
-    }
-
     /// Whether the journal may hold changes that were not brought to their places, because the volume was
     /// opened so ([`OpenOptions::noload`]): reading shows it without them.
     #[must_use]

@@ -54,6 +54,7 @@ pub(super) const LADDERS: &[Ladder] = &[
     Ladder {
         path: "crates/fs",
         rungs: "
+            front
             quota steady trim
             cache check dir file inline inode journal map ops phased space sync txn volume xattr
             admission
@@ -150,7 +151,7 @@ pub(super) const LADDERS: &[Ladder] = &[
     Ladder {
         path: "xtask",
         rungs: "
-            tidy
+            api tidy
         ",
         knots: &[],
         long_lists: 0,
