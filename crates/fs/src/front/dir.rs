@@ -281,7 +281,7 @@ impl Dir {
         self.volume().write_at(file.inode(), 0, contents.as_ref(), WriteOptions::default())
     }
 
-    /// What is known of a file; symbolic links are followed.
+    /// The metadata of a file. Symbolic links are followed.
     ///
     /// ```
     /// # let image = platfs::Image::in_memory(8 << 20)?;
@@ -297,7 +297,7 @@ impl Dir {
         self.volume().metadata(self.resolve(path.as_ref(), true)?)
     }
 
-    /// What is known of a file; of a symbolic link itself.
+    /// The metadata of a file. A symbolic link at the end of the path is not followed.
     ///
     /// ```
     /// # let image = platfs::Image::in_memory(8 << 20)?;
@@ -325,7 +325,8 @@ impl Dir {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotDirectory`]; as [`Dir::inode_of`]. Blocks that can't be read are told by the iterator, which then ends.
+    /// [`Error::NotDirectory`]; as [`Dir::inode_of`]. The iterator reports a block that can't be read, and then
+    /// ends.
     pub fn read_dir(&self, path: impl AsRef<[u8]>) -> Result<ReadDir<'_>> {
         ReadDir::new(self.shared(), self.resolve(path.as_ref(), true)?)
     }
@@ -344,7 +345,7 @@ impl Dir {
     /// ```
     ///
     /// # Errors
-    /// As [`Dir::read_dir`]. What is met on the way is told by the iterator, which goes on with the rest.
+    /// As [`Dir::read_dir`]. The iterator reports what can't be read, and goes on with the rest.
     pub fn walk(&self, path: impl AsRef<[u8]>) -> Result<Tree<'_>> {
         Tree::new(self.shared(), self.resolve(path.as_ref(), true)?)
     }
@@ -425,7 +426,7 @@ impl Dir {
         self.volume().read_link(self.resolve(path.as_ref(), false)?)
     }
 
-    /// Gives a file that is no directory another name. A symbolic link gets it itself.
+    /// Gives a file that is no directory another name. A symbolic link is not followed.
     ///
     /// ```
     /// # let image = platfs::Image::in_memory(8 << 20)?;
@@ -462,7 +463,7 @@ impl Dir {
         self.volume().rename(directory, name, new_directory, new_name, Replace::Yes)
     }
 
-    /// Takes away a name of a file that is no directory, and the file with the last of them.
+    /// Removes a name of a file that is no directory. A file without names goes when the last handle of it is dropped.
     ///
     /// ```
     /// # let image = platfs::Image::in_memory(8 << 20)?;
@@ -508,8 +509,8 @@ impl Dir {
     /// ```
     ///
     /// # Errors
-    /// As [`Dir::remove_dir`]; what was removed before stays removed. [`Error::Corrupt`] for a directory that belongs
-    /// elsewhere by its own word.
+    /// As [`Dir::remove_dir`]; what was removed before stays removed. [`Error::Corrupt`] for a directory whose `..` leads
+    /// elsewhere.
     pub fn remove_dir_all(&self, path: impl AsRef<[u8]>) -> Result<()> {
         let (directory, name) = self.place(path.as_ref())?;
         let volume = self.volume();
@@ -551,7 +552,8 @@ impl Dir {
         self.volume().set_permissions(self.resolve(path.as_ref(), true)?, permissions)
     }
 
-    /// Sets owner and group; of all but directories the set-id bits and capabilities go. A symbolic link is meant itself.
+    /// Sets owner and group. Files other than directories lose their set-id bits and capabilities. A symbolic link is not
+    /// followed.
     ///
     /// ```
     /// # let image = platfs::Image::in_memory(8 << 20)?;
@@ -567,7 +569,7 @@ impl Dir {
         self.volume().set_owner(self.resolve(path.as_ref(), false)?, Some(uid), Some(gid))
     }
 
-    /// Sets the times of access and modification. A symbolic link is meant itself.
+    /// Sets the times of access and modification. A symbolic link is not followed.
     ///
     /// ```
     /// use platfs::Timestamp;
@@ -587,7 +589,7 @@ impl Dir {
         self.volume().set_times(number, Some(access), Some(modify))
     }
 
-    /// The value of an extended attribute by its full name; `None` where there is none. A symbolic link is meant itself.
+    /// The value of an extended attribute by its full name; `None` where there is none. A symbolic link is not followed.
     ///
     /// ```
     /// # let image = platfs::Image::in_memory(8 << 20)?;
@@ -603,7 +605,7 @@ impl Dir {
         self.volume().xattr(self.resolve(path.as_ref(), false)?, name.as_ref())
     }
 
-    /// The full names of all extended attributes. A symbolic link is meant itself.
+    /// The full names of all extended attributes. A symbolic link is not followed.
     ///
     /// ```
     /// # let image = platfs::Image::in_memory(8 << 20)?;
@@ -619,7 +621,7 @@ impl Dir {
         self.volume().xattr_names(self.resolve(path.as_ref(), false)?)
     }
 
-    /// Sets an extended attribute by its full name, new or not. A symbolic link is meant itself.
+    /// Sets an extended attribute by its full name, new or not. A symbolic link is not followed.
     ///
     /// ```
     /// # let image = platfs::Image::in_memory(8 << 20)?;
@@ -640,7 +642,7 @@ impl Dir {
         self.volume().set_xattr(number, name.as_ref(), value.as_ref())
     }
 
-    /// Removes an extended attribute by its full name. A symbolic link is meant itself.
+    /// Removes an extended attribute by its full name. A symbolic link is not followed.
     ///
     /// ```
     /// # let image = platfs::Image::in_memory(8 << 20)?;

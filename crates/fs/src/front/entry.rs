@@ -17,7 +17,7 @@ use crate::ops::{Metadata, Walk};
 pub struct Entry {
     shared: Arc<Shared>,
     entry: DirEntry,
-    /// Slash-ended path of the directory from where the listing began; empty there.
+    /// The path from where the listing began to the directory of the name, with a slash at its end; empty there.
     above: Vec<u8>,
 }
 
@@ -63,7 +63,7 @@ impl Entry {
         self.entry.inode
     }
 
-    /// What it names: from the entry itself, where the volume stores it there.
+    /// The type of the inode. It is read from the directory entry if the volume stores it there.
     ///
     /// ```
     /// use platfs::FileType;
@@ -78,7 +78,7 @@ impl Entry {
         self.shared.volume().entry_type(&self.entry)
     }
 
-    /// What is known of it; of a symbolic link itself.
+    /// The metadata of the inode. A symbolic link is not followed.
     ///
     /// ```
     /// # let image = platfs::Image::in_memory(8 << 20)?;

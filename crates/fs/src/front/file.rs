@@ -58,7 +58,7 @@ impl File {
         self.node.number()
     }
 
-    /// What is known of it.
+    /// Its metadata.
     ///
     /// ```
     /// # let image = platfs::Image::in_memory(8 << 20)?;

@@ -17,10 +17,10 @@ use crate::mkfs::{FsType, Options as FormatOptions, Plan};
 use crate::options::OpenOptions;
 use crate::volume::Volume;
 
-/// An open image. It is used as its root directory: all that [`Dir`] does is done by paths from the root here.
+/// An open image. It is used as its root directory: all methods of [`Dir`] work here, with paths from the root.
 ///
-/// It can be cloned, and used from several threads. When the last clone and the last file and directory of it are dropped, a
-/// volume that was written is put in order; [`Image::close`] does that too, and tells what went wrong.
+/// An image can be cloned and used by several threads. A volume that was written is closed cleanly when the last clone
+/// and the last open file and directory are dropped. [`Image::close`] does the same and reports failures.
 ///
 /// ```no_run
 /// let image = platfs::Image::open("disk.img")?;
@@ -70,7 +70,7 @@ impl Image {
         Ok(Image { root: Dir::new(root) })
     }
 
-    /// Makes an empty volume on a device, as large as that, and opens it for writing.
+    /// Makes an empty volume on a device, of the device's size, and opens it for writing.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -203,8 +203,8 @@ impl Image {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Invalid`] while others hold the image, or files or directories of it: the last of them puts the volume in
-    /// order then. As [`Volume::sync`].
+    /// [`Error::Invalid`] while clones of the image, or files or directories of it, are open: the last of them closes the
+    /// volume. As [`Volume::sync`].
     pub fn close(self) -> Result<()> {
         let shared = Arc::clone(self.root.shared());
         drop(self);
@@ -212,7 +212,7 @@ impl Image {
     }
 }
 
-/// What paths do is done by paths from the root.
+/// The methods of [`Dir`], with paths from the root.
 impl Deref for Image {
     type Target = Dir;
 
@@ -222,8 +222,9 @@ impl Deref for Image {
 }
 
 impl OpenOptions {
-    /// Opens an image file or a block device. For writing it is locked (`flock`) against others that do so, the command
-    /// `plat` and its mounts among them; what the kernel has mounted is not noticed.
+    /// Opens an image file or a block device. An image that is opened for writing is locked (`flock`), so that no second
+    /// writer can open it: another program with this library, the command `plat`, its mounts. A mount by the kernel is not
+    /// noticed.
     ///
     /// ```no_run
     /// use platfs::{OpenOptions, Timestamp};
@@ -237,7 +238,7 @@ impl OpenOptions {
     /// ```
     ///
     /// # Errors
-    /// A file that can't be opened, or that somebody else has open for writing; as [`Volume::open`].
+    /// A file that can't be opened, or that another writer has locked; as [`Volume::open`].
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Image> {
         let path = path.as_ref();
         let opened = fs::File::options().read(true).write(self.write).open(path);

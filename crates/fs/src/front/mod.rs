@@ -1,8 +1,8 @@
 //! The front door: an image as a tree of files, in the shape of `std::fs`.
 //!
 //! Owns: paths, handles that keep their file, and the ways to open and to make an image. Excludes: everything that a volume
-//! does; each call here is one or a few verbs of [`Volume`], which name files by inode number. Who wants more (holes,
-//! preallocation, flags, the map of a file) finds it there: [`Image::volume`], [`Dir::inode_of`], [`File::inode`].
+//! does. Each call here is one or a few verbs of [`Volume`], which name files by inode number. Holes, preallocation, flags
+//! and the map of a file are to be had there: [`Image::volume`], [`Dir::inode_of`], [`File::inode`].
 //!
 //! | module | owns |
 //! | --- | --- |
@@ -12,11 +12,11 @@
 //! | `file` | one open file |
 //! | `handle` | how long volume and inode live |
 //! | `metadata` | the questions of `std::fs::Metadata` |
-//! | `space` | what a volume tells of its space |
+//! | `space` | free space, group descriptors, damage |
 //! | `errno` | errors as the system's numbers and as `std::io::Error` |
 //!
-//! Paths are bytes, as in the image: `"/etc/passwd"`, `b"\xFF"`, `String`, `Vec<u8>`. They begin at the directory that is
-//! asked, with a slash in front at the root of the image. Symbolic links stay inside of the image.
+//! Paths are bytes, as in the image: `"/etc/passwd"`, `b"\xFF"`, `String`, `Vec<u8>`. A path begins at the directory whose
+//! method is called, or at the root of the image if it begins with a slash. Symbolic links never lead out of the image.
 
 mod dir;
 mod entry;
@@ -36,7 +36,7 @@ pub use space::FreeSpace;
 #[cfg(doc)]
 use crate::Volume;
 
-/// Handles go from thread to thread, and are used by several at once.
+/// Handles can be sent to other threads and shared between them.
 const fn is_shared<T: Send + Sync + 'static>() {}
 const _: () = {
     is_shared::<Image>();

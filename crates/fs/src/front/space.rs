@@ -1,4 +1,4 @@
-//! What a volume tells of its space: how much is free, what its groups say, what of it can't be believed.
+//! The space of a volume, to look at: free counts, group descriptors, damage.
 
 use ondisk::corrupt::Corrupt;
 use ondisk::group::RawGroupDescriptor;
@@ -9,7 +9,7 @@ use crate::format::Format;
 use crate::space::Space;
 use crate::volume::Volume;
 
-/// The space of a volume, as [`Volume::space`] gives it to look at.
+/// The space of a volume, to look at; see [`Volume::space`].
 ///
 /// ```
 /// let image = platfs::Image::in_memory(8 << 20)?;
