@@ -129,6 +129,8 @@ pub(crate) fn size_limit(format: &Format, inode: &Inode) -> u64 {
 #[derive(Default)]
 pub(crate) struct Ahead {
     reserved: Option<Reserved>,
+    /// The block of the map that was taken last for the data that comes next, which best lies behind it.
+    leader: Option<Block>,
 }
 
 /// File blocks that are a hole and are to get their places.
@@ -156,8 +158,11 @@ impl Ahead {
     ) -> Result<BlockRun> {
         let Unplaced { logical, unwritten, .. } = hole;
         let mut given = Vec::new();
+        self.leader = None;
         for _ in 0..map::leaders(&*update, &volume.format, inode, logical)? {
-            given.push(self.take(volume, update, inode, Unplaced { count: 1, ..hole })?.start);
+            let leader = self.take(volume, update, inode, Unplaced { count: 1, ..hole })?.start;
+            self.leader = Some(leader);
+            given.push(leader);
         }
         let reach = map::lead(&volume.format, &volume.space, update, inode, (logical, &given))?;
         let run = self.take(volume, update, inode, Unplaced { count: hole.count.min(reach), ..hole })?;
@@ -179,6 +184,9 @@ impl Ahead {
             let mut request = ask(update, inode)?;
             let among = map::leaders_among(&*update, format, inode, (logical, request.count))?;
             request.count = request.count.saturating_add(among);
+            if let Some(leader) = self.leader {
+                request.goal = Block(leader.0 + 1);
+            }
             self.reserved = Some(volume.space.reserve_data(&request, update.account())?);
         }
         let Some(reserved) = &mut self.reserved else { return Err(Error::NoSpace) };
