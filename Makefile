@@ -4,8 +4,9 @@ CARGO ?= cargo
 FUZZ_SECONDS ?= 60
 CRASH_STATES ?= 100000
 CRASHES ?= 1000
+MINUTES ?= 60
 
-.PHONY: all build test crash crash-kernel models demo bench setup fmt lint docs deny fuzz images tidy
+.PHONY: all build test crash crash-kernel models demo bench soak coverage packages setup fmt lint docs deny fuzz images tidy
 
 all: build
 
@@ -29,6 +30,14 @@ crash:
 # The lock protocol of the placement engine under many interleavings (shuttle); SHUTTLE_ITERATIONS raises the number for each model.
 models:
 	RUSTFLAGS="--cfg shuttle" $(CARGO) test --target-dir target/models -p platfs-placement --lib models
+
+# Random tests with new seeds until MINUTES are over; a failure prints how to repeat it.
+soak: setup
+	scripts/soak.sh $(MINUTES)
+
+# How much of the code the tests run, crate by crate, and the ten files with the least of it.
+coverage:
+	scripts/coverage.sh
 
 # From a Debian root file system to a checked image, in one minute.
 demo: setup build
@@ -66,6 +75,10 @@ fuzz:
 # Golden images by the reference tools, in the cache.
 images:
 	$(CARGO) run -q -p xtask -- images
+
+# The archives of all packages that are published, in target/package.
+packages:
+	$(CARGO) package --no-verify $(shell grep -L '^publish = false' crates/*/Cargo.toml | xargs sed -n 's/^name = "\(platfs[a-z-]*\)"$$/-p \1/p')
 
 # The rules of the source tree.
 tidy:

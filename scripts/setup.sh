@@ -22,6 +22,7 @@ setfattr    attr         the odd tree
 setcap      libcap2-bin  the odd tree
 mkfs.xfs    xfsprogs     the file systems of the kernel beside ours
 mkfs.btrfs  btrfs-progs  the file systems of the kernel beside ours
+sqlite3     sqlite3      a database killed with its mount
 strace      strace       recording calls for a replay
 zstd        zstd         compressed tar archives
 xz          xz-utils     compressed tar archives

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use plat_cli::archive::Reader;
+use platfs_image::archive::Reader;
 
 fuzz_target!(|bytes: &[u8]| {
     let mut bytes = bytes.to_vec();

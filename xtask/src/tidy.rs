@@ -1,8 +1,9 @@
 //! The rules of the source tree, each with its remedy in the message. Reads files only; runs as a test, too.
 
-mod invariants;
+mod citations;
 mod ladder;
 mod modules;
+mod packages;
 mod parameters;
 mod paths;
 mod rungs;
@@ -10,28 +11,42 @@ mod source;
 #[cfg(test)]
 mod tests;
 
+use citations::Cited;
 use modules::{Modules, Unit, without_tests};
-use rungs::{IN_KNOTS, LADDERS};
-use std::collections::BTreeSet;
+use rungs::LADDERS;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A crate, and the workspace crates that it may use outside of its tests.
-const ARROWS: [(&str, &[&str]); 10] = [
+const ARROWS: [(&str, &[&str]); 13] = [
     ("crates/ondisk", &[]),
+    ("crates/device", &["ondisk"]),
+    ("crates/check", &["ondisk", "platfs_device"]),
     ("crates/placement", &["ondisk"]),
-    ("crates/fs", &["ondisk", "placement"]),
+    ("crates/fs", &["ondisk", "placement", "platfs_device", "platfs_check"]),
     ("crates/fuse", &[]),
     ("crates/chart", &[]),
-    ("crates/cli", &["ondisk", "platfs", "fuse", "chart"]),
+    ("crates/image", &["ondisk", "platfs"]),
+    ("crates/cli", &["ondisk", "platfs", "platfs_image", "fuse", "chart"]),
     ("crates/crash", &["platfs", "testkit"]),
-    ("crates/lab", &["ondisk", "placement", "platfs", "chart", "crash"]),
+    ("crates/lab", &["ondisk", "placement", "platfs", "platfs_image", "chart", "crash"]),
     ("crates/testkit", &[]),
     ("xtask", &["testkit"]),
 ];
 
 /// The workspace's libraries, as `Cargo.toml` and `use` name them.
-const OURS: [&str; 7] = ["ondisk", "placement", "platfs", "fuse", "chart", "crash", "testkit"];
+const OURS: [&str; 10] = [
+    "ondisk",
+    "placement",
+    "platfs",
+    "platfs_device",
+    "platfs_check",
+    "platfs_image",
+    "fuse",
+    "chart",
+    "crash",
+    "testkit",
+];
 
 /// Names that say nothing, and what to say instead.
 const BANNED: [(&str, &str); 9] = [
@@ -63,9 +78,15 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
         let shown = shown(root, &file);
         check_file(&shown, &bytes, &mut found);
     }
-    match fs::read_to_string(root.join("docs/invariants.md")) {
-        Ok(document) => invariants::check(&document, &cited(root), invariants::UNCITED, &mut found),
-        Err(_) => found.push("docs/invariants.md: cannot be read".into()),
+    let cited = cited(root);
+    if let Some(document) = document(root, "docs/invariants.md", &mut found) {
+        citations::check_invariants(&document, &cited, citations::UNCITED, &mut found);
+    }
+    if let Some(document) = document(root, "docs/spec.md", &mut found) {
+        citations::check_sections(&document, &cited, &mut found);
+    }
+    for path in crates(root) {
+        packages::check(root, &path, &mut found);
     }
     ladders(root, &mut found);
     found
@@ -76,13 +97,6 @@ fn ladders(root: &Path, found: &mut Vec<String>) {
     for path in crates(root).iter().filter(|path| !LADDERS.iter().any(|ladder| ladder.path == *path)) {
         found.push(format!(
             "{path}: has no ladder in xtask/src/tidy/rungs.rs; `cargo xtask figures` prints it"
-        ));
-    }
-    let in_knots: usize =
-        LADDERS.iter().flat_map(|ladder| ladder.knots).map(|(knot, _)| knot.split_whitespace().count()).sum();
-    if in_knots > IN_KNOTS {
-        found.push(format!(
-            "xtask/src/tidy/rungs.rs: {in_knots} modules in knots, at most {IN_KNOTS}; cut the circle"
         ));
     }
     for ladder in LADDERS {
@@ -104,29 +118,31 @@ fn ladders(root: &Path, found: &mut Vec<String>) {
 /// Bounds of the tables that are wider than the code needs, so that something could grow back.
 pub(crate) fn slack(root: &Path) -> Vec<String> {
     let mut found = Vec::new();
-    let mut in_knots = 0;
     for ladder in LADDERS {
         let units = units(root, ladder.path);
         let modules = Modules::of(&units);
         ladder::slack(ladder, &modules, &mut found);
-        in_knots += modules.knots().iter().map(Vec::len).sum::<usize>();
         let long = long_lists(&units).len();
         if long < ladder.long_lists {
             found.push(format!("{}: long_lists is {}, {long} will do", ladder.path, ladder.long_lists));
         }
     }
-    invariants::slack(&cited(root), &mut found);
-    if in_knots < IN_KNOTS {
-        found.push(format!("IN_KNOTS is {IN_KNOTS}, {in_knots} will do"));
-    }
+    citations::slack(&cited(root), &mut found);
     found
 }
 
-/// The invariants that sources cite, tests included; but the rules themselves name numbers that are none.
-fn cited(root: &Path) -> BTreeSet<u16> {
-    let texts = sources(root).into_iter().filter(|file| !file.starts_with(root.join("xtask")));
-    let texts = texts.filter_map(|file| fs::read_to_string(file).ok());
-    texts.flat_map(|text| invariants::citations(&text).collect::<Vec<u16>>()).collect()
+fn document(root: &Path, name: &str, found: &mut Vec<String>) -> Option<String> {
+    let text = fs::read_to_string(root.join(name));
+    text.map_err(|error| found.push(format!("{name}: {error}"))).ok()
+}
+
+/// What sources cite, tests included; but the rules themselves name what is not there.
+fn cited(root: &Path) -> Cited {
+    let mut cited = Cited::default();
+    for file in sources(root).iter().filter(|file| !file.starts_with(root.join("xtask"))) {
+        cited.add(&fs::read_to_string(file).unwrap_or_default());
+    }
+    cited
 }
 
 /// What the rules count, crate by crate, and the rungs as the code has them.
@@ -255,8 +271,8 @@ fn manifest_arrows(root: &Path, crate_path: &str, allowed: &[&str], found: &mut 
         if line.starts_with('[') {
             section = line;
         }
-        let name = line.split(['.', ' ', '=']).next().unwrap_or("");
-        if section == "[dependencies]" && OURS.contains(&name) && !allowed.contains(&name) {
+        let name = line.split(['.', ' ', '=']).next().unwrap_or("").replace('-', "_");
+        if section == "[dependencies]" && OURS.contains(&&*name) && !allowed.contains(&&*name) {
             found.push(format!(
                 "{crate_path}/Cargo.toml: depends on {name}; arrows go cli -> fs -> placement -> ondisk"
             ));
@@ -298,14 +314,21 @@ fn names_crate(line: &str, name: &str) -> bool {
 /// Only the door makes a device of a file that exists, so that no command writes to what is in use.
 fn door(shown: &str, text: &str, found: &mut Vec<String>) {
     const MAKERS: [&str; 3] =
-        ["crates/cli/src/door/", "crates/cli/src/image/mod.rs", "crates/cli/src/build/output.rs"];
-    if !shown.starts_with("crates/cli/src/") || MAKERS.iter().any(|maker| shown.starts_with(maker)) {
+        ["crates/cli/src/door/", "crates/cli/src/image/mod.rs", "crates/image/src/output.rs"];
+    const REPLACERS: [&str; 2] = ["::replacing(", ".overwrite("];
+    let is_bound = shown.starts_with("crates/cli/src/") || shown.starts_with("crates/image/src/");
+    if !is_bound || MAKERS.iter().any(|maker| shown.starts_with(maker)) {
         return;
     }
     for (number, line) in code_lines(text) {
         if line.contains("FileDevice::new") || line.contains("open_file(&") {
             found.push(format!(
-                "{shown}:{number}: opens an image by itself; use `image::open_read`, `image::open_write` or `door`"
+                "{shown}:{number}: opens an image by itself; use `image::open_read`, `door::open_write` or `door`"
+            ));
+        }
+        if shown.starts_with("crates/cli/") && REPLACERS.iter().any(|word| line.contains(word)) {
+            found.push(format!(
+                "{shown}:{number}: may replace an image in use; use `door::output` or `door::build_file`"
             ));
         }
     }

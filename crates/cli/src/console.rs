@@ -14,8 +14,8 @@ pub enum Failure {
     /// It failed: exit code 1. The text is one line, `SUBJECT: what, where, remedy`.
     Failed(String),
     /// Another process failed with this code, and said why.
-    Told(u8),
-    /// The reader of the output went away: nothing is wrong, and nobody is there to be told.
+    Reported(u8),
+    /// The reader of the output went away: nothing is wrong, and nobody reads on.
     OutputClosed,
 }
 
@@ -53,7 +53,7 @@ impl<'a> Console<'a> {
 
     /// Says something that does not make the command fail.
     pub fn warn(&mut self, text: impl Display) {
-        // Standard error is the last resort: when it is gone, so is whoever would be told.
+        // Standard error is the last resort: when it is gone, so is its reader.
         let _ = self.out.flush();
         let _ = writeln!(self.err, "plat: warning: {}", one_line(&text.to_string()));
     }
@@ -78,7 +78,7 @@ impl<'a> Console<'a> {
         let _ = writeln!(self.err, "plat: {}", one_line(text));
     }
 
-    /// Tells the failure, if there is one, and turns all that happened into the exit code.
+    /// Prints the failure, if there is one, and turns all that happened into the exit code.
     pub fn finish(&mut self, done: Result<(), Failure>) -> ExitCode {
         match done {
             Ok(()) if self.failed => ExitCode::FAILURE,
@@ -87,10 +87,10 @@ impl<'a> Console<'a> {
                 self.say_failed(&text);
                 ExitCode::FAILURE
             }
-            Err(Failure::Told(code)) => ExitCode::from(code),
+            Err(Failure::Reported(code)) => ExitCode::from(code),
             Err(Failure::Usage(text)) => {
                 let (text, command) = (one_line(&text), &self.command);
-                let _ = writeln!(self.err, "plat: {text}\nplat: `{command} --help` tells the usage");
+                let _ = writeln!(self.err, "plat: {text}\nplat: `{command} --help` shows the usage");
                 ExitCode::from(2)
             }
         }

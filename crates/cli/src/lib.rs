@@ -1,20 +1,17 @@
 //! Everything behind the `plat` command: the library half exists so that tests and fuzz targets can
-//! reach the adapters. It is no public interface; programs use the crate `platfs`.
+//! reach it. It is no public interface; programs use the crates `platfs` and `platfs-image`.
 
-pub mod archive;
-pub mod build;
 pub mod check;
 pub mod commands;
 pub mod console;
 pub mod door;
-pub mod export;
 pub mod format;
 pub mod image;
 pub mod mount;
+pub mod owner;
 pub mod reading;
 pub mod signals;
 pub mod size;
-pub mod source;
 pub mod text;
 mod usage;
 pub mod writing;

@@ -1,42 +1,10 @@
-//! Facts of a volume as text: names, modes, times, flags.
-//!
-//! A name may hold any byte but `/` and NUL. As text it is shown as it is where that is harmless and
-//! unambiguous, with `\xHH` and the like for all else, so that no image can play with a terminal and
-//! two names never look the same.
-
-use std::fmt;
+//! Facts of a volume as text: modes, times, flags. How names are shown is decided by [`platfs_image::text`].
 
 use ondisk::acl::{Acl, Subject};
 use ondisk::inode::{FileType, InodeFlags, Timestamp};
 use serde_json::{Map, Value};
 
-/// Bytes as text: control characters, backslashes and what is not UTF-8 escaped.
-#[derive(Clone, Copy, Debug)]
-pub struct Shown<'a>(pub &'a [u8]);
-
-impl fmt::Display for Shown<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for chunk in self.0.utf8_chunks() {
-            for c in chunk.valid().chars() {
-                match c {
-                    '\\' => f.write_str("\\\\")?,
-                    c if is_unseen(c) => write!(f, "{}", c.escape_default())?,
-                    c => fmt::Write::write_char(f, c)?,
-                }
-            }
-            for byte in chunk.invalid() {
-                write!(f, "\\x{byte:02x}")?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Controls, and the marks that turn the direction of what follows or can't be seen at all.
-fn is_unseen(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
-}
+pub use platfs_image::text::Shown;
 
 /// Puts bytes into a JSON object: `key` holds the text, with U+FFFD where it is none; then
 /// `key_hex` holds all bytes exactly.
@@ -218,16 +186,6 @@ pub fn acl(list: &Acl) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_are_shown_harmless_and_different() {
-        let shown = |bytes: &[u8]| Shown(bytes).to_string();
-        assert_eq!(shown("na\u{ef}ve name".as_bytes()), "na\u{ef}ve name");
-        assert_eq!(shown(b"a\nb\x1b[2J"), "a\\nb\\u{1b}[2J");
-        assert_eq!(shown(b"\xffx"), "\\xffx");
-        assert_eq!(shown(b"\\xff"), "\\\\xff");
-        assert_eq!(shown("\u{202e}".as_bytes()), "\\u{202e}");
-    }
 
     #[test]
     fn times_of_all_centuries() {

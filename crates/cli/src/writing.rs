@@ -13,11 +13,12 @@ use platfs::{Error, OpenOptions, Volume, Walk};
 
 use crate::check::before;
 use crate::console::{Console, Failure};
+use crate::door;
 use crate::image;
 use crate::reading::{OpenImage, no_superblock};
 use crate::text::Shown;
 
-/// The time as the host tells it.
+/// The time by the host's clock.
 #[must_use]
 pub fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -70,7 +71,7 @@ pub fn change(
     done.and(closed)
 }
 
-/// As [`change`], one path after the other: the failure of one is told, and the others go on.
+/// As [`change`], one path after the other: the failure of one is reported, and the others go on.
 ///
 /// # Errors
 /// As [`change`]; the output.
@@ -120,7 +121,7 @@ pub fn change_towards(
 
 fn open(target: &Target) -> Result<OpenImage, Failure> {
     let shown = image::shown(target.name()).to_string();
-    let device = image::open_write(target.name()).map_err(|error| Failure::about(&shown, error))?;
+    let device = door::open_write(target.name()).map_err(|error| Failure::about(&shown, error))?;
     let now = now();
     if target.check_first {
         before::sound(&device, &shown, now).map_err(|why| Failure::about(&shown, why))?;

@@ -98,6 +98,7 @@ fn assert_reclaimed(image: &Path) {
 
 fn killed_once(seed: u64) {
     let (options, mount_options) = KINDS[usize::try_from(seed).unwrap() % KINDS.len()];
+    println!("PLATFS_SEED={seed} PLATFS_STEPS=1 {options}, {mount_options}");
     let scratch = Scratch::new("killed");
     let image = scratch.join("disk.img");
     tool::run(tool::command("mke2fs").args(["-q", "-F"]).args(options.split(' ')).arg(&image).arg("48M"));
@@ -153,11 +154,13 @@ fn a_killed_server_loses_nothing_that_was_synced() {
     }
 }
 
-/// `cargo test -p platfs-cli --test killed -- --ignored --nocapture`
+/// `cargo test -p platfs-cli --test killed -- --ignored --nocapture`; others than these fifty with `PLATFS_SEED` and `PLATFS_STEPS`.
 #[test]
 #[ignore = "takes minutes"]
 fn fifty_killed_servers() {
     if able("fifty_killed_servers") {
-        (100..150).for_each(killed_once);
+        let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
+        let first = number("PLATFS_SEED").unwrap_or(100);
+        (first..first + number("PLATFS_STEPS").unwrap_or(50)).for_each(killed_once);
     }
 }

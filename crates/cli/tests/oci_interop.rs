@@ -4,7 +4,8 @@
 
 mod trees;
 
-use plat_cli::source::{Catalogue, Options, open};
+use platfs_image::Source;
+use platfs_image::source::Catalogue;
 use std::fs;
 use std::path::Path;
 use testkit::scratch::Scratch;
@@ -59,9 +60,7 @@ fn layouts_and_docker_archives_are_what_umoci_unpacks() {
             .arg(format!("oci:{}:t", scratch.join("layout").display()));
         tool::run(command.arg(format!("{form}:{}:name:tag", out.display())));
         assert_same(&unpacked, &read(&out), rules);
-        let named = Options { image: Some("name:tag".into()), ..Options::default() };
-        assert!(open(&out, named).is_ok());
-        let other = Options { image: Some("other".into()), ..Options::default() };
-        assert!(open(&out, other).unwrap_err().to_string().contains("name:tag"));
+        assert!(Source::options().image("name:tag").open(&out).is_ok());
+        assert!(Source::options().image("other").open(&out).unwrap_err().to_string().contains("name:tag"));
     }
 }

@@ -4,7 +4,7 @@
 
 mod trees;
 
-use plat_cli::source::NodeKind;
+use platfs_image::source::NodeKind;
 use std::fs;
 use std::path::Path;
 use std::process::Command;

@@ -5,9 +5,9 @@
 
 mod trees;
 
-use plat_cli::archive::{Entry, EntryKind, Run, Times, Writer, writer};
-use plat_cli::source::catalogue::Stamps;
-use plat_cli::source::{Catalogue, NodeId, NodeKind};
+use platfs_image::archive::{Entry, EntryKind, Run, Times, Writer, writer};
+use platfs_image::source::catalogue::Stamps;
+use platfs_image::source::{Catalogue, NodeId, NodeKind};
 use std::collections::HashMap;
 use std::fs;
 use std::path::Path;

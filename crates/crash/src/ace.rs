@@ -174,7 +174,7 @@ pub(crate) fn run(caller: &mut Caller<'_>, calls: &[(usize, usize)]) -> Option<(
         let id = CALLS[*call](caller)?;
         match sync {
             0 => {}
-            1 | 2 if id > 0 => caller.fsync(id, *sync == 2),
+            1 | 2 if id > 0 => caller.fsync(id),
             _ => caller.sync(),
         }
     }

@@ -7,18 +7,10 @@ use platfs::ondisk::features::Incompat;
 use platfs::ondisk::units::InodeNumber;
 use platfs::{Allocate, Attributes, Error, Kind, NewInode, Replace, Volume, WriteOptions};
 
-use crate::model::{Contents, Model, Node, PIECE, Piece, ROOT, bytes_of};
+use crate::model::{ATTRIBUTE, Contents, Model, Node, PIECE, Piece, ROOT, bytes_of};
 use crate::order::Promise;
-use crate::states::{OF_FILE, PROMISED};
+use crate::run::Mark;
 use crate::workload::Workload;
-
-/// The mark of what is promised up to a call where bytes may wait in memory: names, and what this file holds.
-fn of_file(id: u32, call: u64) -> u64 {
-    PROMISED | OF_FILE | u64::from(id) << 32 | call
-}
-
-/// The only attribute of files.
-pub(crate) const ATTRIBUTE: &[u8] = b"user.value";
 
 /// Makes calls on a volume, and keeps the models by call.
 pub(crate) struct Caller<'v> {
@@ -111,7 +103,7 @@ impl<'v> Caller<'v> {
         verb: impl FnOnce(&Volume) -> Result<(), Error>,
         change: impl FnOnce(&mut Model),
     ) {
-        self.recorder.mark(self.history.len() as u64);
+        self.mark(Mark::Begun(self.history.len() as u64));
         let mut next = self.model.clone();
         change(&mut next);
         // The state in which it is done counts from here: a crash may come inside the call.
@@ -133,12 +125,22 @@ impl<'v> Caller<'v> {
         }
     }
 
-    fn promised_of(&self, id: u32) {
-        self.recorder.mark(of_file(id, self.history.len() as u64 - 1));
+    fn mark(&self, mark: Mark) {
+        self.recorder.mark(mark.word());
+    }
+
+    /// The last call that was made.
+    fn last(&self) -> u64 {
+        self.history.len() as u64 - 1
+    }
+
+    /// Names are promised, and of the bytes that may wait in memory those of one file.
+    fn promised_of(&self, file: u32) {
+        self.mark(Mark::PromisedOf { file, call: self.last() });
     }
 
     fn promised(&self) {
-        self.recorder.mark(PROMISED | (self.history.len() as u64 - 1));
+        self.mark(Mark::Promised(self.last()));
     }
 
     pub(crate) fn sync(&mut self) {
@@ -147,8 +149,8 @@ impl<'v> Caller<'v> {
     }
 
     /// A sync of one file promises all that was changed before, but for bytes of others that wait.
-    pub(crate) fn fsync(&mut self, id: u32, data_only: bool) {
-        self.volume.sync_inode(self.inodes[&id], data_only).unwrap();
+    pub(crate) fn fsync(&mut self, id: u32) {
+        self.volume.sync_inode(self.inodes[&id]).unwrap();
         if self.delayed { self.promised_of(id) } else { self.promised() }
     }
 
@@ -319,7 +321,7 @@ impl<'v> Caller<'v> {
         }
     }
 
-    /// Takes all space but so many blocks, with a file that is left alone.
+    /// Takes all space but `left` blocks, with a file that no call touches later.
     pub(crate) fn fill_up(&mut self, left: u64) {
         self.create(b"/filler");
         let number = self.inodes[&(self.next - 1)];

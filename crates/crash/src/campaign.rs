@@ -7,7 +7,8 @@ use std::thread;
 
 use crate::ace::SEQUENCES;
 use crate::judge::{Depth, Looked, Wrong, enumerate, judge_one, safely};
-use crate::record::{Run, record};
+use crate::run::Run;
+use crate::runs::record;
 use crate::workload::{Calls, Workload};
 
 /// A state that does not hold what was promised, or shows damage.
@@ -87,9 +88,9 @@ impl Tally {
     }
 }
 
-/// So many that are wrong tell enough.
+/// Wrong states after which a campaign ends.
 const ENOUGH_WRONG: usize = 10;
-/// What a run that goes on is counted for where the next one is chosen.
+/// States that a run in progress counts for, where the next run is chosen.
 const OF_A_RUN: u64 = 1000;
 
 /// What the threads share.
@@ -103,7 +104,7 @@ struct Progress {
 
 struct Campaign<'c> {
     limits: &'c Limits,
-    told: &'c (dyn Fn(u64) + Sync),
+    on_progress: &'c (dyn Fn(u64) + Sync),
     progress: Mutex<Progress>,
 }
 
@@ -141,7 +142,7 @@ impl Campaign<'_> {
         let mut progress = self.progress();
         if progress.seen.insert(identity) {
             progress.tallies[at].distinct += 1;
-            (self.told)(progress.seen.len() as u64);
+            (self.on_progress)(progress.seen.len() as u64);
         }
         !self.is_over(&progress)
     }
@@ -170,16 +171,16 @@ fn recorded(workload: &Workload, seed: u64) -> Result<Option<Run>, Wrong> {
     run.map_err(|what| Wrong { number: 0, name: "without a crash".into(), what })
 }
 
-/// Goes through the states of runs of some workloads, which get about as many each. `told` hears how many different
-/// ones there are so far.
-pub fn explore(workloads: &[Workload], limits: &Limits, told: &(dyn Fn(u64) + Sync)) -> Vec<Tally> {
+/// Goes through the states of runs of some workloads, which get about as many each. `on_progress` gets the number of
+/// different states so far.
+pub fn explore(workloads: &[Workload], limits: &Limits, on_progress: &(dyn Fn(u64) + Sync)) -> Vec<Tally> {
     let progress = Progress {
         tallies: workloads.iter().copied().map(Tally::new).collect(),
         running: vec![0; workloads.len()],
         begun: vec![0; workloads.len()],
         seen: HashSet::new(),
     };
-    let campaign = Campaign { limits, told, progress: Mutex::new(progress) };
+    let campaign = Campaign { limits, on_progress, progress: Mutex::new(progress) };
     thread::scope(|scope| {
         for _ in 0..limits.jobs.max(1) {
             scope.spawn(|| campaign.work());

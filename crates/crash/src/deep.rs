@@ -36,7 +36,7 @@ impl Deep<'_, '_> {
         }
     }
 
-    /// So many random calls, the last a sync.
+    /// Random calls, the last a sync.
     pub(crate) fn run(&mut self, calls: u64) {
         for _ in 0..calls {
             let choice = self.random.below(40);
@@ -133,7 +133,7 @@ impl Deep<'_, '_> {
         self.random.pick(&files).cloned()
     }
 
-    /// A directory whose path is longer than so many bytes.
+    /// A directory whose path is longer than `longer` bytes.
     fn a_directory(&mut self, longer: usize) -> Option<Vec<u8>> {
         let all = self.caller.model.directories().map(|(path, _)| path.to_vec());
         let all: Vec<_> = all.filter(|path| path.len() > longer).collect();
@@ -167,7 +167,7 @@ impl Deep<'_, '_> {
         Some(())
     }
 
-    /// Every other block, so that each takes an extent of its own.
+    /// Writes every other block, so that each takes an extent of its own.
     fn write_apart(&mut self, id: u32) {
         let mut from = self.random.below(LONGEST / 2);
         for _ in 0..12 {

@@ -7,7 +7,7 @@ use platfs::device::{Device, MemoryDevice};
 use testkit::scratch::Scratch;
 use testkit::{fsck, tool};
 
-use crate::record::bytes_of;
+use crate::run::image_of;
 
 /// Whether it is installed.
 #[must_use]
@@ -25,7 +25,7 @@ fn said(output: &Output) -> String {
 
 fn written(device: &dyn Device, scratch: &Scratch) -> PathBuf {
     let image = scratch.join("state.img");
-    std::fs::write(&image, bytes_of(device)).unwrap();
+    std::fs::write(&image, image_of(device)).unwrap();
     image
 }
 

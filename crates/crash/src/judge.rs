@@ -5,16 +5,14 @@ use std::sync::Arc;
 
 use platfs::Volume;
 use platfs::device::{Device, Event, Overlay, Recorder};
-use platfs::ondisk::units::BlockSize;
 use testkit::scratch::Scratch;
 
 use crate::e2fsck;
 use crate::oracle::{self, journal, phased};
-use crate::record::{Run, bytes_of, copy};
+use crate::run::{Run, image_of};
 use crate::states::{State, States};
 
-/// What is done with a state beside recovering it and comparing it with what was promised: each so manieth of them,
-/// none if it is 0.
+/// What is done beside recovering each state and comparing it with what was promised: with every n-th state; 0: never.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Depth {
     /// Given to e2fsck.
@@ -28,7 +26,7 @@ pub struct Depth {
 }
 
 impl Depth {
-    /// Nothing else.
+    /// Nothing beside.
     pub const PLAIN: Depth = Depth { e2fsck: 0, check: 0, twice: 0, most: 3000 };
 }
 
@@ -91,8 +89,8 @@ impl Judge<'_> {
         let repaired = e2fsck::repairs(&*state.again(), &self.scratch)?;
         let volume = Volume::open(Arc::new(repaired), &platfs::OpenOptions::new())
             .map_err(|error| error.to_string())?;
-        let told = |what| format!("after e2fsck -fy: {what}");
-        oracle::tree(&volume).and_then(|tree| phased::judge(&tree, self.run, state)).map_err(told)
+        let context = |what| format!("after e2fsck -fy: {what}");
+        oracle::tree(&volume).and_then(|tree| phased::judge(&tree, self.run, state)).map_err(context)
     }
 
     /// Recovers a state by opening it for writing, and compares it with what was promised.
@@ -125,19 +123,19 @@ impl Judge<'_> {
                     device.write_at(*offset, data).unwrap();
                 }
             }
-            let told = |what| format!("recovery cut off behind {count} writes: {what}");
-            self.recovered(state, device).map_err(told)?;
+            let context = |what| format!("recovery cut off behind {count} writes: {what}");
+            self.recovered(state, device).map_err(context)?;
         }
         Ok(())
     }
 
-    /// As `look`; a panic is told as what is wrong.
+    /// As `look`; a panic counts as what is wrong.
     fn look_safely(&mut self, state: &State<'_>, count: u64) -> Result<(), String> {
         safely(|| self.look(state, count)).and_then(|done| done)
     }
 }
 
-/// Tells a panic as what is wrong.
+/// Runs something; a panic becomes what is wrong.
 pub(crate) fn safely<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
         let owned = panic.downcast_ref::<String>().map(String::as_str);
@@ -146,20 +144,12 @@ pub(crate) fn safely<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     })
 }
 
-/// The states of a run.
-pub(crate) fn states(run: &Run) -> States {
-    let size = BlockSize::from_bytes(u64::from(run.workload.shape.block_size)).unwrap();
-    let states = States::new(Arc::new(copy(&run.base)), run.events.clone(), size, run.seed);
-    // Blocks of directories are counted on to be written whole.
-    if run.workload.order.is_phased() { states.in_whole_writes() } else { states }
-}
-
 /// Goes through the states of a run, to the first that is wrong. `see` gets what each holds, as a number, and says
 /// whether more are wanted.
 pub(crate) fn enumerate(run: &Run, depth: Depth, see: impl Fn(u64) -> bool) -> Looked {
     let mut judge = Judge { run, depth, scratch: Scratch::new("crash"), by_e2fsck: 0 };
     let mut looked = Looked::default();
-    looked.met = states(run).all(|state| {
+    looked.met = States::of(run).all(|state| {
         looked.judged += 1;
         // Runs are short: not always the same ones of their states are due.
         if let Err(what) = judge.look_safely(state, looked.judged + run.seed.wrapping_mul(61)) {
@@ -177,12 +167,12 @@ pub(crate) fn judge_one(run: &Run, number: u64, e2fsck: bool, see: impl FnOnce(&
     let depth = Depth { e2fsck: u64::from(e2fsck), check: 1, twice: 1, most: u64::MAX };
     let mut judge = Judge { run, depth, scratch: Scratch::new("crash"), by_e2fsck: 0 };
     let (mut see, mut found) = (Some(see), None);
-    states(run).all(|state| {
+    States::of(run).all(|state| {
         if state.number < number {
             return true;
         }
         if let Some(see) = see.take() {
-            see(&bytes_of(&*state.again()));
+            see(&image_of(&*state.again()));
         }
         let done = judge.look_safely(state, 1).err();
         let wrong = done.map(|what| Wrong { number, name: state.name.clone(), what });

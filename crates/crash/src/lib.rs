@@ -8,7 +8,7 @@
 //!
 //! [`explore`] goes through many, [`replay`] through one again, [`faults()`] shows that what is wrong is found.
 
-#![allow(clippy::unwrap_used, reason = "what the harness does not expect ends it")]
+#![allow(clippy::unwrap_used, reason = "the harness ends at what it does not expect")]
 
 mod ace;
 mod calls;
@@ -23,6 +23,8 @@ mod order;
 mod random;
 mod reclaim;
 mod record;
+mod run;
+mod runs;
 mod states;
 mod workload;
 
@@ -34,5 +36,4 @@ pub use e2fsck::is_installed as has_e2fsck;
 pub use faults::{Fault, faults};
 pub use judge::Depth;
 pub use order::Order;
-pub use random::Taste;
-pub use workload::{Calls, Shape, Workload, workload, workloads};
+pub use workload::{Calls, Shape, Taste, Workload, workload, workloads};

@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 /// Bytes of which a write is made; each piece says whose it is.
 pub(crate) const PIECE: usize = 512;
 
+/// The only attribute of files.
+pub(crate) const ATTRIBUTE: &[u8] = b"user.value";
+
 /// The root directory; other directories and files have numbers from 1 on, none twice.
 pub(crate) const ROOT: u32 = 0;
 

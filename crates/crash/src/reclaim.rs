@@ -8,23 +8,28 @@ use platfs::ondisk::inode::FileType;
 use platfs::{InodeNumber, Volume};
 use testkit::random::Random;
 
-use crate::judge::states;
 use crate::model::{Contents, Model, Node, PIECE, Piece, ROOT};
 use crate::oracle::{self, Found, Tree};
-use crate::random::{Chooser, Taste};
-use crate::record::{Run, copy, record, record_on};
-use crate::workload::{Calls, Workload};
+use crate::random::Chooser;
+use crate::record::record_on;
+use crate::run::{Run, copy};
+use crate::states::States;
+use crate::workload::{Calls, Taste, Workload};
 
 /// Calls of the run that crashes first.
-const CALLS_BEFORE: u64 = 120;
-/// States of it that are passed over between two that are looked at.
+pub(crate) const COUNT_BEFORE: u64 = 120;
+/// Every n-th state of it is looked at.
 const STEP: u64 = 13;
+const TASTE: Taste = Taste { crowded: false, room: None };
 
-/// Records a run of so many calls on what a crash left. `None` where no crash left anything.
-pub(crate) fn record_reclaiming(workload: &Workload, deep: bool, seed: u64, calls: u64) -> Option<Run> {
-    let taste = Taste { crowded: false, room: None };
-    let before = Workload { calls: if deep { Calls::Deep } else { Calls::Random(taste) }, ..*workload };
-    let base = left_by(&record(&before, seed, CALLS_BEFORE)?)?;
+/// What is done in the run that crashes first.
+pub(crate) fn calls_before(deep: bool) -> Calls {
+    if deep { Calls::Deep } else { Calls::Random(TASTE) }
+}
+
+/// Records a run of this many calls on what a crash of another run left. `None` where no crash of it left anything.
+pub(crate) fn record(workload: &Workload, crashed: &Run, calls: u64) -> Option<Run> {
+    let (base, seed) = (left_by(crashed)?, crashed.seed);
     let (at_first, in_the_end) = trees(workload, &base);
     let mut models = Models::default();
     let (first, model) = (models.model(&at_first), models.model(&in_the_end));
@@ -32,7 +37,7 @@ pub(crate) fn record_reclaiming(workload: &Workload, deep: bool, seed: u64, call
         caller.resume(model, models.inodes, models.version);
         // A directory that was on its way has both names, until all is reclaimed.
         caller.history = vec![first];
-        let mut chooser = Chooser { caller, random: Random(seed), taste };
+        let mut chooser = Chooser { caller, random: Random(seed), taste: TASTE };
         for _ in 0..calls {
             if chooser.random.one_in(3) {
                 chooser.caller.reclaim_some();
@@ -50,7 +55,7 @@ pub(crate) fn record_reclaiming(workload: &Workload, deep: bool, seed: u64, call
 fn left_by(run: &Run) -> Option<MemoryDevice> {
     let (mut left, mut count) = (None, 0);
     let first = STEP * (1 + run.seed % 40);
-    states(run).all(|state| {
+    States::of(run).all(|state| {
         count += 1;
         if count >= first && count % STEP == 0 {
             let volume = Volume::open(state.device.clone(), &run.workload.options()).unwrap();

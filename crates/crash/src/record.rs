@@ -1,87 +1,18 @@
-//! Recording runs.
+//! Recording a run: calls are made on a volume while its device keeps writes, flushes and marks.
+//!
+//! Excludes which calls are made (`runs`).
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use platfs::Volume;
-use platfs::device::{Device, Event, MemoryDevice, Recorder};
-use platfs::ondisk::units::InodeNumber;
-use testkit::random::Random;
+use platfs::device::{Event, MemoryDevice, Recorder};
 
-use crate::ace;
 use crate::calls::Caller;
-use crate::deep::Deep;
-use crate::model::Model;
-use crate::random::Chooser;
-use crate::reclaim::record_reclaiming;
-use crate::states::States;
-use crate::workload::{Calls, Workload};
-
-/// What was recorded of a run.
-pub(crate) struct Run {
-    pub(crate) workload: Workload,
-    pub(crate) seed: u64,
-    pub(crate) base: MemoryDevice,
-    pub(crate) events: Vec<Event>,
-    /// The models by call.
-    pub(crate) history: Vec<Model>,
-    /// Which inode each file and directory of the models is.
-    pub(crate) inodes: BTreeMap<u32, InodeNumber>,
-}
-
-pub(crate) fn copy(device: &dyn Device) -> MemoryDevice {
-    MemoryDevice::from_bytes(&bytes_of(device))
-}
-
-/// All that a device holds.
-pub(crate) fn bytes_of(device: &dyn Device) -> Vec<u8> {
-    let mut bytes = vec![0; usize::try_from(device.size()).unwrap()];
-    device.read_at(0, &mut bytes).unwrap();
-    bytes
-}
-
-/// Records a run of so many calls on a volume where others were made before; for random ones these decide where in
-/// the log it begins. `None` if one of a sequence can't be made.
-pub(crate) fn record(workload: &Workload, seed: u64, calls: u64) -> Option<Run> {
-    if let Calls::Reclaiming { deep } = workload.calls {
-        return record_reclaiming(workload, deep, seed, calls);
-    }
-    record_on(workload, workload.made(), seed, |caller, begin| {
-        match workload.calls {
-            Calls::Reclaiming { .. } => {}
-            Calls::Random(taste) => {
-                let mut chooser = Chooser { caller, random: Random(seed), taste };
-                chooser.prepare();
-                let before = if seed % 2 == 1 { 0 } else { chooser.random.below(500) };
-                chooser.run(before);
-                begin(chooser.caller);
-                chooser.run(calls);
-            }
-            Calls::Deep => {
-                let mut chooser = Deep { caller, random: Random(seed) };
-                // Half of the runs begin with an empty volume.
-                let is_empty = seed % 2 == 1;
-                if is_empty {
-                    begin(chooser.caller);
-                }
-                chooser.prepare();
-                if !is_empty {
-                    begin(chooser.caller);
-                }
-                chooser.run(calls);
-            }
-            Calls::Sequences => {
-                ace::prepare(caller);
-                begin(caller);
-                ace::run(caller, &ace::sequence(usize::try_from(seed).unwrap()))?;
-            }
-        }
-        Some(())
-    })
-}
+use crate::run::{Run, apply, copy};
+use crate::workload::Workload;
 
 /// Records the calls that `make` makes on a volume. It says when the run begins: what it did before is there, and
-/// promised.
+/// promised. `None` if a call can't be made.
 pub(crate) fn record_on(
     workload: &Workload,
     base: MemoryDevice,
@@ -93,7 +24,8 @@ pub(crate) fn record_on(
     let mut caller = Caller::new(&volume, &recorder, workload);
     let begin = |caller: &mut Caller<'_>| {
         caller.begin_here();
-        States::apply(&base, recorder.take());
+        apply(&base, recorder.take());
+        // Behind what was taken: the first mark of the run promises what is there.
         caller.sync();
     };
     make(&mut caller, &begin)?;

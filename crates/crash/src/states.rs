@@ -10,20 +10,15 @@ use platfs::device::{Device, Event, MemoryDevice, Overlay};
 use platfs::ondisk::units::BlockSize;
 use testkit::random::Random;
 
-use crate::record::bytes_of;
-
-/// Set in a mark: all calls up to its number are promised.
-pub(crate) const PROMISED: u64 = 1 << 63;
-/// Set in the mark of a promise that is of one file, whose number stands above the call's.
-pub(crate) const OF_FILE: u64 = 1 << 62;
+use crate::run::{Mark, Run, copy, image_of};
 
 const SECTOR: usize = 512;
 /// Where the superblock of a volume would be torn. Its flags and its checksum stand in different sectors: all that
 /// read or write ext4 count on the device to write both or none.
 const TORN_SUPERBLOCK: u64 = 1536;
-/// Epochs of so few writes are taken apart in every way.
+/// Most writes of an epoch of which every subset is tried.
 const WHOLE: usize = 6;
-/// Ways in which a larger one is taken apart, beside the regular ones.
+/// Random subsets of a larger one, beside the regular ones.
 const SAMPLES: u64 = 12;
 
 /// A write since the last flush.
@@ -31,7 +26,7 @@ pub(crate) type Write = (u64, Arc<[u8]>);
 
 /// What the device holds after a crash.
 pub(crate) struct State<'r> {
-    /// It.
+    /// The device as it is before recovery.
     pub(crate) device: Arc<Overlay>,
     /// The last call that was begun before the crash.
     pub(crate) begun: u64,
@@ -43,9 +38,9 @@ pub(crate) struct State<'r> {
     pub(crate) files: &'r BTreeMap<u32, u64>,
     /// Words that name it.
     pub(crate) name: String,
-    /// What it holds, as a number: states with the same, of any run, hold the same.
+    /// A hash of what it holds: two states of any runs with the same hold the same.
     pub(crate) identity: u64,
-    /// How many were told of before it in its run.
+    /// Its place among the states of its run.
     pub(crate) number: u64,
     base: &'r Arc<MemoryDevice>,
     kept: &'r [Write],
@@ -57,7 +52,7 @@ impl State<'_> {
         self.files.get(&id).copied().unwrap_or(0).max(self.settled)
     }
 
-    /// The same state anew, as if nobody had recovered it.
+    /// The same state once more, as if it had not been recovered.
     pub(crate) fn again(&self) -> Arc<Overlay> {
         laid_over(self.base, self.kept, self.device.block_size())
     }
@@ -94,7 +89,15 @@ pub(crate) struct States {
 }
 
 impl States {
-    /// Of what was recorded on a device that began as `base`, which is used up.
+    /// The states of a run.
+    pub(crate) fn of(run: &Run) -> Self {
+        let size = BlockSize::from_bytes(u64::from(run.workload.shape.block_size)).unwrap();
+        let states = States::new(Arc::new(copy(&run.base)), run.events.clone(), size, run.seed);
+        // Soft updates count on blocks of directories being written whole: their writes are not torn.
+        States { tears: !run.workload.order.is_phased(), ..states }
+    }
+
+    /// Those of what was recorded on a device that began as `base`, which is used up.
     pub(crate) fn new(base: Arc<MemoryDevice>, events: Vec<Event>, block_size: BlockSize, seed: u64) -> Self {
         States {
             base,
@@ -114,15 +117,6 @@ impl States {
         }
     }
 
-    /// Brings a device to what it is when all that was recorded is done.
-    pub(crate) fn apply(device: &MemoryDevice, events: Vec<Event>) {
-        for event in events {
-            if let Event::Write { offset, data } = event {
-                device.write_at(offset, &data).unwrap();
-            }
-        }
-    }
-
     /// The states after each of the writes, in order, to `judge`, until it says that it is enough.
     #[cfg(test)]
     pub(crate) fn prefixes(mut self, mut judge: impl FnMut(&State<'_>) -> bool) {
@@ -137,11 +131,6 @@ impl States {
         }
     }
 
-    /// Only states with whole writes.
-    pub(crate) fn in_whole_writes(self) -> Self {
-        States { tears: false, ..self }
-    }
-
     /// Every state once, to `judge`, until it says that it is enough. How many were met, the same ones more than
     /// once.
     pub(crate) fn all(mut self, mut judge: impl FnMut(&State<'_>) -> bool) -> u64 {
@@ -149,14 +138,11 @@ impl States {
         let mut epoch: Vec<Write> = Vec::new();
         for event in std::mem::take(&mut self.events) {
             let goes_on = match event {
-                Event::Mark(word) if word & PROMISED != 0 => {
-                    self.promise(word & !PROMISED);
-                    self.tell(&epoch, "after a promise".into(), &mut judge)
-                }
-                Event::Mark(word) => {
-                    self.begun = word;
-                    true
-                }
+                Event::Mark(word) => match self.note(Mark::of(word)) {
+                    // A promise asks more of what is there already.
+                    true => self.tell(&epoch, "after a promise".into(), &mut judge),
+                    false => true,
+                },
                 Event::Write { offset, data } => {
                     epoch.push((offset, data));
                     self.at_write(&epoch, &mut judge)
@@ -235,14 +221,21 @@ impl States {
         true
     }
 
-    fn promise(&mut self, word: u64) {
-        self.promises += 1;
-        self.promised = word & u64::from(u32::MAX);
-        if word & OF_FILE == 0 {
-            self.settled = self.promised;
-        } else {
-            self.files.insert(u32::try_from((word & !OF_FILE) >> 32).unwrap(), self.promised);
+    /// Whether it is a promise.
+    fn note(&mut self, mark: Mark) -> bool {
+        match mark {
+            Mark::Begun(call) => {
+                self.begun = call;
+                return false;
+            }
+            Mark::Promised(call) => (self.promised, self.settled) = (call, call),
+            Mark::PromisedOf { file, call } => {
+                self.promised = call;
+                self.files.insert(file, call);
+            }
         }
+        self.promises += 1;
+        true
     }
 
     /// The sum of all sectors with some writes made: each counts with its place and its bytes.
@@ -276,7 +269,7 @@ impl States {
 
 /// The sum of all sectors of a device.
 fn sum_of(device: &MemoryDevice) -> u64 {
-    let bytes = bytes_of(device);
+    let bytes = image_of(device);
     (0..).zip(bytes.chunks(SECTOR)).fold(0, |sum, (sector, bytes)| sum.wrapping_add(hash_of(sector, bytes)))
 }
 

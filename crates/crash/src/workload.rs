@@ -8,7 +8,6 @@ use platfs::mkfs::{FsType, Options, Plan, parse_features};
 use platfs::ondisk::inode::Timestamp;
 
 use crate::order::Order;
-use crate::random::Taste;
 
 /// Calls on a volume that is written in some order.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +55,15 @@ pub enum Calls {
     },
     /// Each sequence of one and two calls, with each kind of sync behind each; a seed is the number of one.
     Sequences,
+}
+
+/// What random runs on a kind of volume are like.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Taste {
+    /// Names are long and many, so that directories get blocks and indexes.
+    pub crowded: bool,
+    /// Blocks that are left free at the beginning.
+    pub room: Option<u64>,
 }
 
 impl Calls {

@@ -3,10 +3,10 @@
 use ondisk::corrupt::Place;
 use ondisk::features::{Compat, Features, Incompat, RoCompat};
 use ondisk::mmp::RawMmp;
-use ondisk::superblock::{RawSuperblock, STATE_ERROR, STATE_VALID, SUPERBLOCK_LEN, SUPERBLOCK_OFFSET};
+use ondisk::superblock::{RawSuperblock, STATE_ERROR, STATE_VALID};
 use ondisk::units::Block;
 
-use crate::device::Device;
+use crate::device::{self, Device};
 use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::options::OpenOptions;
@@ -16,30 +16,12 @@ use crate::options::OpenOptions;
 /// # Errors
 /// The device's failure, or bytes that are no superblock.
 pub fn read_superblock(device: &dyn Device) -> Result<RawSuperblock> {
-    if device.size() < SUPERBLOCK_OFFSET + SUPERBLOCK_LEN as u64 {
-        return Err(Error::corrupt(
-            Place::Superblock,
-            format!("the device ends before it, after {} bytes", device.size()),
-        ));
-    }
-    let mut bytes = [0; SUPERBLOCK_LEN];
-    device
-        .read_at(SUPERBLOCK_OFFSET, &mut bytes)
-        .map_err(|source| Error::io("reading the superblock", source))?;
-    Ok(RawSuperblock::parse(&bytes)?)
+    Ok(device::read_superblock(device)?)
 }
 
 /// Refuses volumes that can't even be read.
 pub(crate) fn refuse_unreadable(features: Features) -> Result<()> {
-    let unknown = features.unreadable();
-    if unknown.contains(Incompat::JOURNAL_DEV) {
-        return Err(Error::Unsupported("this is an external journal, not a file system".into()));
-    }
-    if unknown.is_empty() {
-        return Ok(());
-    }
-    let names = Features { incompat: unknown, ..Features::default() }.names().join(", ");
-    Err(Error::Unsupported(format!("the volume uses features that can't be read: {names}")))
+    Ok(device::refuse_unreadable(features)?)
 }
 
 /// Refuses volumes that must not be written, or not in this way.

@@ -2,22 +2,21 @@
 //!
 //! Owns: one copy of each block in use, whether it must be written, and its role, which tells how
 //! its checksum is verified when it comes and written when it leaves; the versions of inodes. Excludes:
-//! what blocks mean, and when changed ones may go out (the rung above decides).
+//! what blocks mean, and when and in which order changed ones may go out (`order` and `sync` decide).
 //!
 //! Blocks are handed out as shared snapshots: a reader keeps the bytes it began with, takes no lock
 //! while it looks at them, and a change makes a new copy only if somebody still holds the old one.
 //! No lock is held while the device is waited for.
 
-mod haste;
-mod role;
+mod reading;
 mod shard;
 #[cfg(test)]
 mod tests;
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use ondisk::corrupt::Place;
 use ondisk::seal::Sealer;
@@ -25,10 +24,10 @@ use ondisk::units::{Block, BlockRun, BlockSize};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::phased::Epoch;
+use crate::locks::lock;
+pub use crate::role::Role;
 use crate::versions::Versions;
-pub(crate) use haste::in_haste;
-pub use role::Role;
+pub(crate) use reading::Reading;
 use shard::{Change, Shard, State};
 
 /// Where metadata blocks can be read from: the cache, or an update that sees its own changes.
@@ -38,6 +37,13 @@ pub trait Blocks {
     /// # Errors
     /// The device's failure, a block behind the end, or a wrong checksum.
     fn read(&self, block: Block, role: Role) -> Result<Arc<[u8]>>;
+
+    /// Reads bytes of a file from its blocks, which lie in a row on the device. Where the journal has the bytes
+    /// of files, memory is asked first: what leaves it after that is in its place.
+    ///
+    /// # Errors
+    /// The device's failure.
+    fn read_data(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
 }
 
 /// Blocks on their way to the device, as they were when they were collected, in the order of their
@@ -45,7 +51,7 @@ pub trait Blocks {
 #[derive(Default)]
 pub struct Outgoing {
     blocks: Vec<(u64, Role, Arc<[u8]>)>,
-    /// What the device has of those that are not new, where order counts.
+    /// What the device has of those that are not new, where that is kept.
     before: HashMap<u64, Arc<[u8]>>,
 }
 
@@ -59,6 +65,15 @@ impl Outgoing {
     pub(crate) fn before(&self, block: u64) -> Option<&Arc<[u8]>> {
         self.before.get(&block)
     }
+}
+
+/// What is kept beside the blocks as they are now, for the order in which changes reach the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Keep {
+    /// What the device has of blocks that were changed.
+    pub(crate) before: bool,
+    /// Bytes of files that wait in a journal.
+    pub(crate) data: bool,
 }
 
 /// Parts of the cache with locks of their own; a power of two.
@@ -82,13 +97,7 @@ pub struct Cache {
     /// Clean blocks are dropped from a shard when it holds more than this many.
     capacity: usize,
     versions: Versions,
-    /// Whether a journal has to be told of blocks that stop being metadata.
-    journaled: AtomicBool,
-    /// Whether the bytes of files go through it too.
-    journals_data: AtomicBool,
-    forgotten: Mutex<Vec<BlockRun>>,
-    /// What is known of the order of changes, where it counts.
-    epoch: OnceLock<Epoch>,
+    keep: Keep,
 }
 
 impl Cache {
@@ -103,10 +112,7 @@ impl Cache {
             changed: AtomicUsize::new(0),
             capacity: 1,
             versions: Versions::new(),
-            journaled: AtomicBool::new(false),
-            journals_data: AtomicBool::new(false),
-            forgotten: Mutex::default(),
-            epoch: OnceLock::new(),
+            keep: Keep::default(),
         };
         cache.bounded(CACHE_BYTES)
     }
@@ -117,6 +123,12 @@ impl Cache {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         self.capacity = (bytes / self.block_size.bytes_usize() / SHARDS).max(1);
         self
+    }
+
+    /// As new, keeping more than the blocks.
+    #[must_use]
+    pub(crate) fn keeping(self, keep: Keep) -> Self {
+        Cache { keep, ..self }
     }
 
     /// Bytes of a block.
@@ -135,14 +147,14 @@ impl Cache {
     }
 
     fn shards(&self) -> impl Iterator<Item = MutexGuard<'_, Shard>> {
-        self.shards.iter().map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner))
+        self.shards.iter().map(lock)
     }
 
     /// Neighbours lie in different shards.
     #[expect(clippy::indexing_slicing, reason = "the remainder is below the number of shards")]
     fn shard(&self, block: u64) -> MutexGuard<'_, Shard> {
         let index = usize::try_from(block % SHARDS as u64).unwrap_or(0);
-        self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.shards[index])
     }
 
     fn load(&self, block: Block, role: Role) -> Result<Arc<[u8]>> {
@@ -180,23 +192,12 @@ impl Cache {
         &self,
         changed: impl IntoIterator<Item = (Block, Role, Arc<[u8]>, Option<Arc<[u8]>>)>,
     ) {
-        let ordered = self.epoch().is_some();
         for (block, role, bytes, before) in changed {
-            let change = Change { bytes, before: before.filter(|_| ordered) };
+            let change = Change { bytes, before: before.filter(|_| self.keep.before) };
             let mut shard = self.shard(block.0);
             // Counted under its lock: who collects it must find it counted.
             self.changed.fetch_add(shard.change(block.0, role, change, self.capacity), Ordering::Relaxed);
         }
-    }
-
-    /// From now on changes reach the device in an order that lets no crash do harm.
-    pub(crate) fn keep_order(&self) {
-        let _ = self.epoch.set(Epoch::default());
-    }
-
-    /// What is known of the order of changes, where it counts.
-    pub(crate) fn epoch(&self) -> Option<&Epoch> {
-        self.epoch.get()
     }
 
     /// Whether a block is changed, and the device has nothing that leads to it.
@@ -212,69 +213,17 @@ impl Cache {
         if entry.state == State::Changed { entry.before.clone() } else { Some(Arc::clone(&entry.bytes)) }
     }
 
-    /// Drops blocks that no longer are metadata, unwritten changes included.
-    pub(crate) fn forget(&self, run: BlockRun) {
+    /// Drops blocks that no longer are metadata, unwritten changes included; of each that has such, and that the
+    /// device leads to, `dropped` gets what it was.
+    pub(crate) fn forget(&self, run: BlockRun, mut dropped: impl FnMut(u64, Role, Arc<[u8]>)) {
         for block in run.start.0..run.start.0 + u64::from(run.count) {
             let mut shard = self.shard(block);
-            let Some(dropped) = shard.drop_block(block) else { continue };
+            let Some(entry) = shard.drop_block(block) else { continue };
             self.changed.fetch_sub(1, Ordering::Relaxed);
-            if let Some(epoch) = self.epoch()
-                && dropped.before.is_some()
-            {
-                epoch.note_dropped(block, dropped.role, dropped.bytes);
+            if entry.before.is_some() {
+                dropped(block, entry.role, entry.bytes);
             }
         }
-        if self.journaled.load(Ordering::Relaxed) {
-            self.forgotten.lock().unwrap_or_else(PoisonError::into_inner).push(run);
-        }
-    }
-
-    /// From now on the blocks that stop being metadata are noted, until they are asked for.
-    pub(crate) fn note_forgotten(&self) {
-        self.journaled.store(true, Ordering::Relaxed);
-    }
-
-    /// From now on the bytes of files go through the journal.
-    pub(crate) fn journal_data(&self) {
-        self.journals_data.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether the bytes of files go through the journal.
-    pub(crate) fn journals_data(&self) -> bool {
-        self.journals_data.load(Ordering::Relaxed)
-    }
-
-    /// Reads bytes of a file from its blocks, which lie in a row on the device. Where the journal has the bytes
-    /// of files, memory is asked first: what leaves it after that is in its place.
-    pub(crate) fn read_data(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        if !self.journals_data() {
-            return self.device.read_at(offset, buffer);
-        }
-        let log2 = self.block_size.log2();
-        let end = offset + buffer.len() as u64;
-        let mut held = Vec::new();
-        for block in offset >> log2..end.div_ceil(1 << log2) {
-            if let Some(entry) = self.shard(block).find(block) {
-                held.push((block << log2, Arc::clone(&entry.bytes)));
-            }
-        }
-        self.device.read_at(offset, buffer)?;
-        for (start, bytes) in held {
-            let (low, high) = (start.max(offset), (start + bytes.len() as u64).min(end));
-            let part = |base: u64| {
-                let at = |place: u64| usize::try_from(place - base).unwrap_or(usize::MAX);
-                at(low)..at(high)
-            };
-            if let (Some(to), Some(from)) = (buffer.get_mut(part(offset)), bytes.get(part(start))) {
-                to.copy_from_slice(from);
-            }
-        }
-        Ok(())
-    }
-
-    /// The blocks that stopped being metadata since the last time.
-    pub(crate) fn take_forgotten(&self) -> Vec<BlockRun> {
-        std::mem::take(&mut *self.forgotten.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Changed blocks that are not on their way to the device.
@@ -422,7 +371,47 @@ enum Found {
     Missing(u64),
 }
 
+impl Cache {
+    /// A block that is in memory, verified for its role; `None` if it is not there. Never waits for the device.
+    ///
+    /// # Errors
+    /// A wrong checksum.
+    pub(crate) fn held(&self, block: Block, role: Role) -> Result<Option<Arc<[u8]>>> {
+        match self.find(block, role) {
+            Found::Held(bytes) => Ok(Some(bytes)),
+            Found::Unverified(bytes) => self.specify(block, role, bytes).map(Some),
+            Found::Missing(_) => Ok(None),
+        }
+    }
+}
+
 impl Blocks for Cache {
+    fn read_data(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        if !self.keep.data {
+            return self.device.read_at(offset, buffer);
+        }
+        let log2 = self.block_size.log2();
+        let end = offset + buffer.len() as u64;
+        let mut held = Vec::new();
+        for block in offset >> log2..end.div_ceil(1 << log2) {
+            if let Some(entry) = self.shard(block).find(block) {
+                held.push((block << log2, Arc::clone(&entry.bytes)));
+            }
+        }
+        self.device.read_at(offset, buffer)?;
+        for (start, bytes) in held {
+            let (low, high) = (start.max(offset), (start + bytes.len() as u64).min(end));
+            let part = |base: u64| {
+                let at = |place: u64| usize::try_from(place - base).unwrap_or(usize::MAX);
+                at(low)..at(high)
+            };
+            if let (Some(to), Some(from)) = (buffer.get_mut(part(offset)), bytes.get(part(start))) {
+                to.copy_from_slice(from);
+            }
+        }
+        Ok(())
+    }
+
     fn read(&self, block: Block, role: Role) -> Result<Arc<[u8]>> {
         let mut left = RELOADS;
         loop {
@@ -431,9 +420,6 @@ impl Blocks for Cache {
                 Found::Unverified(bytes) => return self.specify(block, role, bytes),
                 Found::Missing(departures) => departures,
             };
-            if haste::is_on() {
-                return Err(Error::NotCached(block.0));
-            }
             let bytes = self.load(block, role)?;
             let mut shard = self.shard(block.0);
             if shard.find(block.0).is_some() {

@@ -3,6 +3,9 @@
 use std::io;
 
 use ondisk::corrupt::{Corrupt, Place};
+use ondisk::units::Block;
+
+use crate::device;
 
 /// Any failure of the library.
 #[derive(Debug, thiserror::Error)]
@@ -81,14 +84,6 @@ pub enum Error {
         /// The value, and what is wrong with it.
         problem: String,
     },
-    /// A block is not in memory, and this is no time to wait for it. Never leaves the library.
-    #[doc(hidden)]
-    #[error("block {0} is not in memory")]
-    NotCached(u64),
-    /// The running transaction has no room for this change. Never leaves the library.
-    #[doc(hidden)]
-    #[error("the journal has no room for this change now")]
-    LogFull,
     /// The change is larger than the journal, and of a kind that is made as a whole or not at all.
     #[error("unsupported: one change of {blocks} blocks, at most {most} have room in the journal")]
     TooLargeForLog {
@@ -122,5 +117,48 @@ impl Error {
     /// A device failure while doing `action`.
     pub fn io(action: impl Into<String>, source: io::Error) -> Self {
         Error::Io { action: action.into(), source }
+    }
+}
+
+/// Why an attempt at a verb came to no end.
+#[derive(Debug)]
+pub(crate) enum Flow {
+    /// A block was not in memory, and the attempt may not wait for the device: it is begun again once the block is there.
+    Missing(Block),
+    /// There is no room for its changes before what was changed so far is committed: then it is begun again.
+    Full,
+    /// It can't be done.
+    Failed(Error),
+}
+
+impl From<Error> for Flow {
+    fn from(error: Error) -> Self {
+        Flow::Failed(error)
+    }
+}
+
+impl Flow {
+    /// What is said of an attempt that is not made again.
+    pub(crate) fn into_error(self) -> Error {
+        match self {
+            Flow::Failed(error) => error,
+            Flow::Missing(block) => {
+                Error::io(format!("reading block {block}"), io::ErrorKind::WouldBlock.into())
+            }
+            Flow::Full => Error::io("waiting for a commit", io::ErrorKind::WouldBlock.into()),
+        }
+    }
+}
+
+impl From<device::Error> for Error {
+    fn from(error: device::Error) -> Self {
+        match error {
+            device::Error::Io { action, source } => Error::Io { action, source },
+            device::Error::Corrupt(corrupt) => Error::Corrupt(corrupt),
+            device::Error::Unsupported(problem) => Error::Unsupported(problem),
+            device::Error::Invalid(problem) => Error::Invalid(problem),
+            // Fast commits stop nobody who has a writer.
+            other => Error::Unsupported(other.to_string()),
+        }
     }
 }

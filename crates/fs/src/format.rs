@@ -5,10 +5,12 @@ use ondisk::geometry::Geometry;
 use ondisk::seal::{InodeSeed, Sealer};
 use ondisk::superblock::{FLAG_UNSIGNED_HASH, RawSuperblock};
 
-use ondisk::corrupt::Corrupt;
+use ondisk::corrupt::{Corrupt, Place};
 use ondisk::inode::Inode;
+use ondisk::units::{Block, Group, InodeNumber};
 
-use crate::zone::Zone;
+use crate::error::{Error, Result};
+use crate::zone::{BAD_BLOCKS, Zone};
 
 /// Facts of the superblock that every rung needs.
 #[derive(Clone, Debug)]
@@ -53,6 +55,11 @@ impl Format {
         self.sealer.inode_seed(inode.number(), inode.generation())
     }
 
+    /// Blocks that hold so many bytes.
+    pub(crate) fn blocks_for(&self, bytes: u64) -> u64 {
+        self.geometry.block_size.blocks_for(bytes)
+    }
+
     /// Whether the incompatible feature is on.
     #[must_use]
     pub fn has_incompat(&self, feature: Incompat) -> bool {
@@ -63,5 +70,38 @@ impl Format {
     #[must_use]
     pub fn has_ro_compat(&self, feature: RoCompat) -> bool {
         self.features.ro_compat.contains(feature)
+    }
+
+    /// Refuses blocks to which an inode leads if they lie outside the volume or are not for files.
+    ///
+    /// # Errors
+    /// Damage to the inode's map, with what it leads to.
+    pub(crate) fn refuse_foreign(&self, inode: InodeNumber, start: Block, count: u64) -> Result<()> {
+        let problem = if self.geometry.contains(start, count) {
+            // The list of bad blocks and the room for descriptors to come lie where structures do.
+            if inode == BAD_BLOCKS || inode == InodeNumber::RESIZE {
+                return Ok(());
+            }
+            let Some(met) = self.zone.met(&self.geometry, inode, start, count) else { return Ok(()) };
+            met
+        } else {
+            format!("{count} blocks at {start} lie outside the volume")
+        };
+        Err(Error::corrupt(Place::Map(inode), problem))
+    }
+
+    /// Whether a group has inodes that the volume keeps for itself.
+    pub(crate) fn has_own_inodes(&self, group: Group) -> bool {
+        let in_group =
+            |number: &InodeNumber| self.geometry.locate_inode(*number).is_some_and(|(of, _)| of == group);
+        group.0 == 0 || self.zone.files().iter().any(in_group)
+    }
+
+    /// Whether an inode is one that the volume keeps for itself, so that no name leads to it. A journal that was added
+    /// later has one.
+    pub(crate) fn is_kept(&self, number: InodeNumber) -> bool {
+        let reserved = number.get() < self.geometry.first_inode && number != InodeNumber::ROOT;
+        let journal = self.zone.journal();
+        reserved || self.zone.files().contains(&number) && journal != Some(number)
     }
 }

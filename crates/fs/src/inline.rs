@@ -11,9 +11,10 @@ use ondisk::inode::{I_BLOCK_LEN, Inode, InodeFlags};
 use ondisk::xattr::{self, Entry, NameIndex, Value};
 
 use crate::error::{Error, Result};
-use crate::format::Format;
-use crate::map;
-use crate::xattr::INLINE_NAME;
+use crate::tx::Tx;
+
+/// The name of the attribute behind [`NameIndex::SYSTEM`] that holds inline contents.
+pub(crate) const INLINE_NAME: &[u8] = b"data";
 
 fn is_inline_data(entry: &Entry<'_>) -> bool {
     entry.index == NameIndex::SYSTEM && entry.name == INLINE_NAME
@@ -62,54 +63,56 @@ fn has_blocks(inode: &Inode) -> bool {
     }
 }
 
-/// Turns an inline file into an empty mapped one and returns its contents, for it to outgrow the
-/// inode. The inode is changed in memory only.
-///
-/// # Errors
-/// As [`contents`].
-pub(crate) fn take(format: &Format, inode: &mut Inode) -> Result<Vec<u8>> {
-    let bytes = contents(inode)?;
-    let before = inode.clone();
-    let mut entries = xattr::in_inode(&before)?;
-    entries.retain(|entry| !is_inline_data(entry));
-    // Fewer entries than were there: they fit.
-    xattr::store_in_inode(inode, &entries)
-        .map_err(|problem| Error::corrupt(Place::Xattrs(before.number()), problem.to_string()))?;
-    inode.raw_mut().i_block = [0; I_BLOCK_LEN];
-    inode.set_flags(inode.flags().difference(InodeFlags::INLINE_DATA));
-    inode.set_size(0);
-    map::init(format, inode);
-    Ok(bytes)
-}
+impl Tx<'_> {
+    /// Turns an inline file into an empty mapped one and returns its contents, for it to outgrow the
+    /// inode. The inode is changed in memory only.
+    ///
+    /// # Errors
+    /// As [`contents`].
+    pub(crate) fn take_inline(&mut self, inode: &mut Inode) -> Result<Vec<u8>> {
+        let bytes = contents(inode)?;
+        let before = inode.clone();
+        let mut entries = xattr::in_inode(&before)?;
+        entries.retain(|entry| !is_inline_data(entry));
+        // Fewer entries than were there: they fit.
+        xattr::store_in_inode(inode, &entries)
+            .map_err(|problem| Error::corrupt(Place::Xattrs(before.number()), problem.to_string()))?;
+        inode.raw_mut().i_block = [0; I_BLOCK_LEN];
+        inode.set_flags(inode.flags().difference(InodeFlags::INLINE_DATA));
+        inode.set_size(0);
+        self.map(inode).init();
+        Ok(bytes)
+    }
 
-/// Keeps the contents of a new regular file in its inode, if the volume does so and they fit beside
-/// the attributes; sets its size then. Says whether it was done; an inode that has blocks, or whose
-/// contents do not fit, is unchanged. Empty files need nothing and stay mapped, as Linux
-/// makes them.
-///
-/// # Errors
-/// Attributes that break the format's rules.
-pub(crate) fn store(format: &Format, inode: &mut Inode, bytes: &[u8]) -> Result<bool> {
-    if !format.has_incompat(Incompat::INLINE_DATA) || bytes.is_empty() || has_blocks(inode) {
-        return Ok(false);
+    /// Keeps the contents of a new regular file in its inode, if the volume does so and they fit beside
+    /// the attributes; sets its size then. Says whether it was done; an inode that has blocks, or whose
+    /// contents do not fit, is unchanged. Empty files need nothing and stay mapped, as Linux
+    /// makes them.
+    ///
+    /// # Errors
+    /// Attributes that break the format's rules.
+    pub(crate) fn store_inline(&self, inode: &mut Inode, bytes: &[u8]) -> Result<bool> {
+        if !self.format.has_incompat(Incompat::INLINE_DATA) || bytes.is_empty() || has_blocks(inode) {
+            return Ok(false);
+        }
+        let (first, rest) = bytes.split_at(bytes.len().min(I_BLOCK_LEN));
+        // Linux looks for the attribute even if it is empty.
+        let data = Entry::here(NameIndex::SYSTEM, INLINE_NAME, rest);
+        let before = inode.clone();
+        let others = xattr::in_inode(&before)?.into_iter().filter(|entry| !is_inline_data(entry));
+        let entries: Vec<Entry<'_>> = std::iter::once(data).chain(others).collect();
+        if xattr::store_in_inode(inode, &entries).is_err() {
+            return Ok(false);
+        }
+        let map = &mut inode.raw_mut().i_block;
+        *map = [0; I_BLOCK_LEN];
+        if let Some(to) = map.get_mut(..first.len()) {
+            to.copy_from_slice(first);
+        }
+        inode.set_flags(inode.flags().difference(InodeFlags::EXTENTS) | InodeFlags::INLINE_DATA);
+        inode.set_size(bytes.len() as u64);
+        Ok(true)
     }
-    let (first, rest) = bytes.split_at(bytes.len().min(I_BLOCK_LEN));
-    // Linux looks for the attribute even if it is empty.
-    let data = Entry::here(NameIndex::SYSTEM, INLINE_NAME, rest);
-    let before = inode.clone();
-    let others = xattr::in_inode(&before)?.into_iter().filter(|entry| !is_inline_data(entry));
-    let entries: Vec<Entry<'_>> = std::iter::once(data).chain(others).collect();
-    if xattr::store_in_inode(inode, &entries).is_err() {
-        return Ok(false);
-    }
-    let map = &mut inode.raw_mut().i_block;
-    *map = [0; I_BLOCK_LEN];
-    if let Some(to) = map.get_mut(..first.len()) {
-        to.copy_from_slice(first);
-    }
-    inode.set_flags(inode.flags().difference(InodeFlags::EXTENTS) | InodeFlags::INLINE_DATA);
-    inode.set_size(bytes.len() as u64);
-    Ok(true)
 }
 
 /// Puts both parts of inline contents back, as long as they were.

@@ -3,57 +3,96 @@
 //! Owns: where a record stands and its checksum. Excludes: which numbers are in use (`space`).
 
 use ondisk::corrupt::Place;
-use ondisk::inode::Inode;
-use ondisk::units::InodeNumber;
+use ondisk::inode::{FileType, Inode};
+use ondisk::units::{Block, InodeNumber};
 
-use crate::cache::{Blocks, Role};
+use crate::cache::Role;
 use crate::error::{Error, Result};
-use crate::format::Format;
-use crate::phased::{self, Tally};
-use crate::space::Space;
-use crate::txn::Update;
+use crate::order::{self, Facts, Tally};
+use crate::tx::{Tx, View};
 
-/// What the block of an inode's record is.
-pub(crate) fn table_role(format: &Format, number: InodeNumber) -> Role {
-    let inside = format.geometry.locate_inode(number).map_or(0, |(_, index)| index);
-    let first = number.get() - inside % format.geometry.inodes_per_block();
-    InodeNumber::new(first).map_or(Role::Plain, Role::Inodes)
+impl View<'_> {
+    /// The block of an inode's record, what that block is, and the record's offset in it.
+    fn record(self, number: InodeNumber) -> Result<(Block, Role, usize)> {
+        let (block, offset) = self.space.inode_place(self.format, number)?;
+        let geometry = &self.format.geometry;
+        let inside = geometry.locate_inode(number).map_or(0, |(_, index)| index);
+        let first = number.get() - inside % geometry.inodes_per_block();
+        Ok((block, InodeNumber::new(first).map_or(Role::Plain, Role::Inodes), offset))
+    }
+
+    /// Reads an inode's record and verifies its checksum. Whether the inode is in use is for the caller
+    /// to judge.
+    ///
+    /// # Errors
+    /// A number behind the last inode, a wrong checksum, an impossible record; the device's failure.
+    pub(crate) fn inode(self, number: InodeNumber) -> Result<Inode> {
+        let (block, role, offset) = self.record(number)?;
+        let table = self.blocks.read(block, role)?;
+        let size = usize::from(self.format.geometry.inode_size);
+        let inode = Inode::parse(number, table.get(offset..offset + size).unwrap_or_default())?;
+        if !self.format.sealer.inode_is_right(&inode) {
+            return Err(Error::corrupt(Place::Inode(number), "checksum is wrong"));
+        }
+        Ok(inode)
+    }
 }
 
-/// Reads an inode's record and verifies its checksum. Whether the inode is in use is for the caller
-/// to judge.
-///
-/// # Errors
-/// A number behind the last inode, a wrong checksum, an impossible record; the device's failure.
-pub fn load(blocks: &dyn Blocks, format: &Format, space: &Space, number: InodeNumber) -> Result<Inode> {
-    let (block, offset) = space.inode_place(format, number)?;
-    let table = blocks.read(block, table_role(format, number))?;
-    let size = usize::from(format.geometry.inode_size);
-    let bytes = table.get(offset..offset + size).unwrap_or_default();
-    let inode = Inode::parse(number, bytes)?;
-    if !format.sealer.inode_is_right(&inode) {
-        return Err(Error::corrupt(Place::Inode(number), "checksum is wrong"));
+impl Tx<'_> {
+    /// An inode as this update leaves it.
+    ///
+    /// # Errors
+    /// As [`View::inode`].
+    pub(crate) fn inode(&self, number: InodeNumber) -> Result<Inode> {
+        self.view().inode(number)
     }
-    Ok(inode)
-}
 
-/// Seals an inode's record and puts it into the table.
-///
-/// # Errors
-/// The device's failure.
-pub fn store(update: &mut Update<'_>, format: &Format, space: &Space, inode: &mut Inode) -> Result<()> {
-    format.sealer.seal_inode(inode);
-    update.note_changed(inode.number());
-    let (block, offset) = space.inode_place(format, inode.number())?;
-    let role = table_role(format, inode.number());
-    let is_ordered = update.is_ordered();
-    let table = update.edit(block, role)?;
-    let Some(record) = table.get_mut(offset..offset + inode.bytes().len()) else { return Ok(()) };
-    let was = if is_ordered { phased::facts(record) } else { phased::Facts::default() };
-    record.copy_from_slice(inode.bytes());
-    let (inode, is) = (inode.number(), phased::facts(inode.bytes()));
-    if was != is {
-        update.note(|notes| notes.tally(Tally::Record { inode, was, is }));
+    /// Seals an inode's record and puts it into the table.
+    ///
+    /// # Errors
+    /// The device's failure.
+    pub(crate) fn store(&mut self, inode: &mut Inode) -> Result<()> {
+        self.format.sealer.seal_inode(inode);
+        self.note_changed(inode.number());
+        let (block, role, offset) = self.view().record(inode.number())?;
+        let takes_notes = self.order().takes_notes();
+        let table = self.edit(block, role)?;
+        let Some(record) = table.get_mut(offset..offset + inode.bytes().len()) else { return Ok(()) };
+        let was = if takes_notes { order::facts(record) } else { Facts::default() };
+        record.copy_from_slice(inode.bytes());
+        let (inode, is) = (inode.number(), order::facts(inode.bytes()));
+        if was != is {
+            self.note(|notes| notes.tally(Tally::Record { inode, was, is }));
+        }
+        Ok(())
     }
-    Ok(())
+
+    /// Whether the device knows an inode as one in use, whatever the changes that are not committed do to it.
+    ///
+    /// # Errors
+    /// A number behind the last inode; the device's failure.
+    pub(crate) fn was_in_use(&self, number: InodeNumber) -> Result<bool> {
+        let (block, role, offset) = self.view().record(number)?;
+        let before = self.before(block, role)?;
+        let size = usize::from(self.format.geometry.inode_size);
+        let record = |before: &[u8]| order::is_used(before.get(offset..offset + size).unwrap_or_default());
+        Ok(before.is_some_and(|before| record(&before)))
+    }
+
+    /// Frees an inode that has nothing left. Its record keeps the generation and the time.
+    ///
+    /// # Errors
+    /// A broken bitmap; the device's failure.
+    pub(crate) fn free_inode(&mut self, node: &Inode, file_type: FileType) -> Result<()> {
+        let geometry = &self.format.geometry;
+        let mut gone = Inode::blank(node.number(), geometry.inode_size);
+        // A time as low as an inode number would be taken for a link of the orphan list.
+        let written = self.session.superblock().times().written;
+        let least = written.max(u64::from(geometry.inodes()) + 1);
+        let now = u64::try_from(self.context.now.seconds).unwrap_or(0).max(least);
+        gone.raw_mut().i_generation = node.raw().i_generation;
+        gone.raw_mut().i_dtime.set(u32::try_from(now).unwrap_or(u32::MAX));
+        self.store(&mut gone)?;
+        self.space.free_inode(self, node.number(), file_type)
+    }
 }

@@ -38,17 +38,6 @@ pub enum Ordering {
     Async,
 }
 
-impl Ordering {
-    pub(crate) fn is_phased(self) -> bool {
-        matches!(self, Ordering::Softdep | Ordering::Normal | Ordering::Sync)
-    }
-
-    /// Whether each change is stable when it returns.
-    pub(crate) fn is_each(self) -> bool {
-        matches!(self, Ordering::Normal | Ordering::Sync)
-    }
-}
-
 /// Makes a block policy of the caller's own.
 #[derive(Clone)]
 pub(crate) struct OwnPolicy(Arc<dyn Fn() -> Box<dyn BlockPolicy> + Send + Sync>);
@@ -60,7 +49,7 @@ impl fmt::Debug for OwnPolicy {
 }
 
 /// How to open a volume.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct OpenOptions {
     pub(crate) write: bool,
     pub(crate) policy: BlockPolicyKind,
@@ -69,7 +58,7 @@ pub struct OpenOptions {
     pub(crate) directories: DirectoryPolicyKind,
     pub(crate) loading: bool,
     pub(crate) replaying: bool,
-    pub(crate) closes_untold: bool,
+    pub(crate) expect_closes: bool,
     pub(crate) delay: u64,
     pub(crate) cache: Option<u64>,
     pub(crate) bitmaps: Option<u64>,
@@ -80,6 +69,31 @@ pub struct OpenOptions {
     pub(crate) discard: bool,
     pub(crate) now: Timestamp,
     pub(crate) seed: u64,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        OpenOptions {
+            write: false,
+            policy: BlockPolicyKind::default(),
+            own_policy: None,
+            tunables: Vec::new(),
+            directories: DirectoryPolicyKind::default(),
+            loading: false,
+            replaying: false,
+            expect_closes: true,
+            delay: 0,
+            cache: None,
+            bitmaps: None,
+            ordering: Ordering::default(),
+            force: false,
+            noload: false,
+            data: DataMode::default(),
+            discard: false,
+            now: Timestamp::default(),
+            seed: 0,
+        }
+    }
 }
 
 impl OpenOptions {
@@ -134,11 +148,11 @@ impl OpenOptions {
         self
     }
 
-    /// The caller does not tell when files are closed: what it retains ([`Volume::retain`](crate::Volume::retain)) is
-    /// not what is open. Whether a file still grows is judged by the rhythm of its writes then.
+    /// Whether the caller reports when files are closed, by [`Volume::release`](crate::Volume::release); so it is if
+    /// not said. Where it does not, whether a file still grows is judged by the rhythm of its writes.
     #[must_use]
-    pub fn closes_untold(mut self, untold: bool) -> Self {
-        self.closes_untold = untold;
+    pub fn expect_closes(mut self, expect: bool) -> Self {
+        self.expect_closes = expect;
         self
     }
 
@@ -151,11 +165,10 @@ impl OpenOptions {
         self
     }
 
-    /// What may well wait in memory on a machine with so many bytes of it, for [`OpenOptions::delay`]: a part of 32,
-    /// from 32 to 320 MiB, so that a mount stays small and gives most of it back. Files that grow side by
-    /// side are whole where all of them wait until they are done.
+    /// A good value of [`OpenOptions::delay`] on a machine with `memory` bytes: 1/32 of them, between 32 and
+    /// 320 MiB. Files that grow side by side stay in one piece as long as all of them fit.
     #[must_use]
-    pub fn delay_with(memory: u64) -> u64 {
+    pub fn suggested_delay(memory: u64) -> u64 {
         (memory / 32).clamp(32 << 20, 320 << 20)
     }
 

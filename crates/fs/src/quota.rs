@@ -13,8 +13,8 @@ use ondisk::superblock::RawSuperblock;
 use ondisk::units::{Group, InodeNumber};
 
 use crate::error::Result;
+use crate::file::{Ahead, WriteHint};
 use crate::volume::Volume;
-use crate::{file, inode, xattr};
 
 type UsageTable = BTreeMap<u32, Usage>;
 
@@ -67,12 +67,12 @@ fn count(volume: &Volume) -> Result<[UsageTable; 3]> {
 }
 
 fn add(volume: &Volume, number: InodeNumber, tables: &mut [UsageTable; 3]) -> Result<()> {
-    let inode = volume.load(number)?;
+    let inode = volume.view().inode(number)?;
     // Values in inodes of their own count for those that refer to them, and are part of their blocks.
     if inode.flags().contains(InodeFlags::EA_INODE) {
         return Ok(());
     }
-    let inodes = 1 + xattr::value_inodes(volume, &inode)?;
+    let inodes = 1 + volume.view().xattrs(&inode).value_inodes()?;
     let bytes = inode.sectors(volume.format.geometry.block_size) * 512;
     for (table, id) in tables.iter_mut().zip([inode.uid(), inode.gid(), inode.project()]) {
         let usage = table.entry(id).or_default();
@@ -83,10 +83,10 @@ fn add(volume: &Volume, number: InodeNumber, tables: &mut [UsageTable; 3]) -> Re
 }
 
 fn store(volume: &Volume, number: InodeNumber, contents: &[u8]) -> Result<()> {
-    volume.change(|update| {
-        let mut node = volume.load(number)?;
-        let hint = file::WriteHint { end: contents.len() as u64, growing: false };
-        file::write_at(volume, update, &mut node, &mut file::Ahead::default(), 0, contents, &hint)?;
-        inode::store(update, &volume.format, &volume.space, &mut node)
+    volume.change(|tx| {
+        let mut node = tx.inode(number)?;
+        let hint = WriteHint { end: contents.len() as u64, growing: false };
+        tx.contents(&mut node).write(&mut Ahead::default(), 0, contents, &hint)?;
+        tx.store(&mut node)
     })
 }

@@ -5,18 +5,22 @@
 //! committed leaves blocks and free space as they were (invariant I8). So a verb can fail at any
 //! point, for lack of space or over a corrupt block, without undoing anything by hand.
 //!
-//! Published blocks reach the device with the next sync: as one transaction of the journal where there is one
-//! (`journal`), in phases (`phased`), else in any order.
+//! Published blocks reach the device with the next sync, as the volume's order wants it (`order`).
 
+use std::cell::Cell;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::sync::{Arc, Mutex};
 
 use ondisk::units::{Block, BlockRun, Group, InodeNumber};
 use placement::Promise;
 
-use crate::cache::{Blocks, Cache, Role};
-use crate::error::{Error, Result};
-use crate::phased::{Epoch, Notes};
+use crate::cache::{Blocks, Cache, Reading, Role};
+use crate::context::Context;
+use crate::device::Device;
+use crate::error::{Error, Flow, Result};
+use crate::order::{Notes, Order};
 
 struct Staged {
     role: Role,
@@ -43,11 +47,14 @@ impl<F: FnOnce()> Claim for OnCommit<F> {
 
 /// The changes of one verb, not yet visible to others.
 pub struct Update<'v> {
-    cache: &'v Cache,
+    reading: Reading<'v>,
+    order: &'v Order,
     staged: BTreeMap<u64, Staged>,
     claims: Vec<Box<dyn Claim + Send + 'v>>,
     forgotten: Vec<BlockRun>,
     account: Option<Account>,
+    /// Clusters that must stay free.
+    spared: u64,
     changed: Vec<InodeNumber>,
     moved: Vec<InodeNumber>,
     groups: BTreeSet<Group>,
@@ -55,6 +62,8 @@ pub struct Update<'v> {
     /// Blocks in use that hold nothing, for the map where nothing is free.
     lent: Option<BlockRun>,
     notes: Notes,
+    /// It needs that what was changed so far is committed first.
+    needs_commit: Cell<bool>,
 }
 
 /// Space promised beforehand, from which an update may take. What a dropped update took from it is
@@ -62,10 +71,12 @@ pub struct Update<'v> {
 pub type Account = Arc<Mutex<Promise>>;
 
 impl<'v> Update<'v> {
-    /// An update without changes.
-    pub fn new(cache: &'v Cache) -> Self {
+    /// An update without changes. One that may not wait for the device ends with [`Flow::Missing`] where it would.
+    pub(crate) fn new(cache: &'v Cache, order: &'v Order, context: Context) -> Self {
         Update {
-            cache,
+            reading: Reading::new(cache, context.may_wait),
+            order,
+            spared: context.spared,
             staged: BTreeMap::new(),
             claims: Vec::new(),
             forgotten: Vec::new(),
@@ -76,7 +87,36 @@ impl<'v> Update<'v> {
             postponing: false,
             lent: None,
             notes: Notes::default(),
+            needs_commit: Cell::new(false),
         }
+    }
+
+    fn cache(&self) -> &'v Cache {
+        self.reading.cache()
+    }
+
+    /// The order in which changes reach the device.
+    pub(crate) fn order(&self) -> &'v Order {
+        self.order
+    }
+
+    /// How an attempt ended in which this update was made. What interrupted it counts whatever became of it on the way
+    /// up: an error may have been passed over.
+    pub(crate) fn ended<T>(&self, done: Result<T>) -> Result<T, Flow> {
+        match self.reading.missing() {
+            Some(block) => Err(Flow::Missing(block)),
+            None if self.needs_commit.get() => Err(Flow::Full),
+            None => Ok(done?),
+        }
+    }
+
+    /// Ends the attempt: what was changed so far has to be committed before this change is made.
+    ///
+    /// # Errors
+    /// Always; it says nothing by itself ([`Update::ended`]).
+    pub(crate) fn wait_for_commit<T>(&self) -> Result<T> {
+        self.needs_commit.set(true);
+        Err(Error::io("waiting for a commit", io::ErrorKind::WouldBlock.into()))
     }
 
     /// What loses its last name with this update is destroyed later: as a whole it was too much for one
@@ -95,7 +135,7 @@ impl<'v> Update<'v> {
     /// # Errors
     /// As [`Blocks::read`].
     pub fn edit(&mut self, block: Block, role: Role) -> Result<&mut [u8]> {
-        let bytes = if self.holds(block) { None } else { Some(self.cache.read(block, role)?) };
+        let bytes = if self.holds(block) { None } else { Some(self.reading.read(block, role)?) };
         let staged = self.staged.entry(block.0).or_insert_with(|| {
             let bytes = bytes.unwrap_or_default();
             Staged { role, before: Some(Arc::clone(&bytes)), bytes }
@@ -106,9 +146,17 @@ impl<'v> Update<'v> {
 
     /// A block whose old contents do not matter, as zeros, to fill.
     pub fn create(&mut self, block: Block, role: Role) -> &mut [u8] {
-        let bytes: Arc<[u8]> = vec![0; self.cache.block_len()].into();
+        let bytes: Arc<[u8]> = vec![0; self.cache().block_len()].into();
         let before = self.staged.get(&block.0).and_then(|staged| staged.before.clone());
-        let staged = self.staged.entry(block.0).insert_entry(Staged { role, bytes, before }).into_mut();
+        let new = Staged { role, bytes, before };
+        let staged = match self.staged.entry(block.0) {
+            Entry::Vacant(place) => place.insert(new),
+            Entry::Occupied(place) => {
+                let staged = place.into_mut();
+                *staged = new;
+                staged
+            }
+        };
         Arc::make_mut(&mut staged.bytes)
     }
 
@@ -137,6 +185,11 @@ impl<'v> Update<'v> {
     #[must_use]
     pub fn account(&self) -> Option<&Account> {
         self.account.as_ref()
+    }
+
+    /// Clusters that must stay free, whatever it wants.
+    pub(crate) fn spared(&self) -> u64 {
+        self.spared
     }
 
     /// Blocks that are in use, hold nothing, and are led to by nothing from this update on: blocks of metadata
@@ -186,14 +239,9 @@ impl<'v> Update<'v> {
         self.groups.insert(group);
     }
 
-    /// The groups of which something is taken or freed.
-    pub(crate) fn groups(&self) -> &BTreeSet<Group> {
-        &self.groups
-    }
-
     /// Whether the bytes of files are part of updates.
     pub(crate) fn journals_data(&self) -> bool {
-        self.cache.journals_data()
+        self.order.journals_data()
     }
 
     /// Bytes of a file for its blocks, which lie in a row on the device: part of the update where the journal
@@ -203,10 +251,10 @@ impl<'v> Update<'v> {
     /// The device's failure.
     pub(crate) fn put_data(&mut self, number: InodeNumber, offset: u64, data: &[u8]) -> Result<()> {
         if !self.journals_data() {
-            let written = self.cache.device().write_at(offset, data);
+            let written = self.cache().device().write_at(offset, data);
             return written.map_err(|source| Error::io(format!("writing inode {number}"), source));
         }
-        let len = self.cache.block_len();
+        let len = self.cache().block_len();
         let (mut at, mut rest) = (offset, data);
         while !rest.is_empty() {
             let block = Block(at / len as u64);
@@ -225,21 +273,16 @@ impl<'v> Update<'v> {
         Ok(())
     }
 
-    /// Blocks that the update changes.
-    pub(crate) fn staged(&self) -> usize {
-        self.staged.len()
-    }
-
-    /// Whether the order counts in which changes reach the device.
-    pub(crate) fn is_ordered(&self) -> bool {
-        self.cache.epoch().is_some()
+    /// The device, for bytes that no journal has.
+    pub(crate) fn device(&self) -> &'v dyn Device {
+        &**self.cache().device()
     }
 
     /// Whether nothing on the device leads to a block yet, so that it may be changed in place. Where order
     /// does not count every block may.
     pub(crate) fn is_own(&self, block: Block) -> bool {
         let created = self.staged.get(&block.0).is_some_and(|staged| staged.before.is_none());
-        !self.is_ordered() || created || self.cache.is_new(block)
+        self.order.changes_in_place() || created || self.cache().is_new(block)
     }
 
     /// What the device has of a block before this epoch's changes; `None` of a new one.
@@ -250,27 +293,37 @@ impl<'v> Update<'v> {
         if self.is_own(block) {
             return Ok(None);
         }
-        match self.cache.before(block).or_else(|| self.staged.get(&block.0)?.before.clone()) {
+        match self.cache().before(block).or_else(|| self.staged.get(&block.0)?.before.clone()) {
             Some(before) => Ok(Some(before)),
-            None => self.cache.read(block, role).map(Some),
+            None => self.reading.read(block, role).map(Some),
         }
     }
 
-    /// What the epoch that this update would belong to knows of the order of changes, where it counts.
-    pub(crate) fn epoch(&self) -> Option<&'v Epoch> {
-        self.cache.epoch()
-    }
-
-    /// Adds something to that, where order counts.
+    /// Notes something of the order that changes need, where that counts.
     pub(crate) fn note(&mut self, what: impl FnOnce(&mut Notes)) {
-        if self.is_ordered() {
+        if self.order.takes_notes() {
             what(&mut self.notes);
         }
     }
 
-    /// What this update added so far.
-    pub(crate) fn noted(&self) -> &Notes {
-        &self.notes
+    /// Refuses, until a commit, to change a directory block in which the place of a name that left must stay free.
+    ///
+    /// # Errors
+    /// As [`Update::wait_for_commit`].
+    pub(crate) fn refuse_kept(&self, block: Block) -> Result<()> {
+        if self.order.has_kept(block.0) { self.wait_for_commit() } else { Ok(()) }
+    }
+
+    /// Whether a name that left a directory block has to stay there for a while.
+    pub(crate) fn has_kept(&self, block: Block) -> bool {
+        !self.notes.kept(block.0).is_empty() || self.order.has_kept(block.0)
+    }
+
+    /// Whether an inode may have no name on the device but those that it had before and those that come with the next
+    /// commit; or is a directory out of which such an inode was moved.
+    pub(crate) fn awaits_names(&self, number: InodeNumber) -> bool {
+        let noted = self.notes.names_of(number) > 0 || self.notes.is_left(number);
+        noted || self.order.awaits_names(number)
     }
 
     /// Notes that blocks stop being metadata: staged and cached copies are dropped on commit.
@@ -286,18 +339,25 @@ impl<'v> Update<'v> {
         }
     }
 
+    /// Takes the update into what is committed next.
+    ///
+    /// # Errors
+    /// As [`Order::admit`].
+    pub(crate) fn admit(&self) -> Result<(), Flow> {
+        self.order.admit(self.staged.len(), &self.groups)
+    }
+
     /// Makes all changes visible and all claims permanent.
     pub fn commit(self) {
-        let Update { cache, staged, claims, forgotten, changed, moved, notes, .. } = self;
+        let Update { reading, order, staged, claims, forgotten, changed, moved, notes, .. } = self;
+        let cache = reading.cache();
         cache.versions().during(&changed, &moved, || {
-            forgotten.into_iter().for_each(|run| cache.forget(run));
+            forgotten.into_iter().for_each(|run| order.forget(cache, run));
             let staged = staged.into_iter();
             cache.publish(
                 staged.map(|(block, staged)| (Block(block), staged.role, staged.bytes, staged.before)),
             );
-            if let Some(epoch) = cache.epoch() {
-                epoch.take_in(notes);
-            }
+            order.take_in(notes);
             for claim in claims {
                 claim.keep();
             }
@@ -309,7 +369,11 @@ impl Blocks for Update<'_> {
     fn read(&self, block: Block, role: Role) -> Result<Arc<[u8]>> {
         match self.staged.get(&block.0) {
             Some(staged) => Ok(Arc::clone(&staged.bytes)),
-            None => self.cache.read(block, role),
+            None => self.reading.read(block, role),
         }
+    }
+
+    fn read_data(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.reading.read_data(offset, buffer)
     }
 }

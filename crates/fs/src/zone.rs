@@ -19,7 +19,6 @@ use ondisk::superblock::RawSuperblock;
 use ondisk::units::{Block, BlockRun, Cluster, ClusterRun, Group, InodeNumber, low_u32};
 
 use crate::error::{Error, Result};
-use crate::format::Format;
 
 /// What a part of the zone is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -254,7 +253,13 @@ impl Zone {
     }
 
     /// What of the zone lies in blocks to which an inode leads, and is not its own; in words.
-    fn met(&self, geometry: &Geometry, inode: InodeNumber, start: Block, count: u64) -> Option<String> {
+    pub(crate) fn met(
+        &self,
+        geometry: &Geometry,
+        inode: InodeNumber,
+        start: Block,
+        count: u64,
+    ) -> Option<String> {
         let known = self.0.as_ref()?;
         let ratio = u64::from(geometry.blocks_per_cluster());
         let from = geometry.cluster_start(geometry.cluster_of(start)).0;
@@ -300,44 +305,14 @@ impl Zone {
         part.is_some_and(|part| part.start < end) || kept.is_some_and(|run| run.start < end)
     }
 
+    /// The journal, if it is a file among them.
+    pub(crate) fn journal(&self) -> Option<InodeNumber> {
+        self.0.as_ref().and_then(|known| known.journal)
+    }
+
     /// The files that the volume keeps for itself, by the superblock's word.
     pub(crate) fn files(&self) -> &[InodeNumber] {
         self.0.as_ref().map(|known| &known.files[..]).unwrap_or_default()
-    }
-}
-
-impl Format {
-    /// Refuses blocks to which an inode leads if they lie outside the volume or are not for files.
-    ///
-    /// # Errors
-    /// Damage to the inode's map, with what it leads to.
-    pub(crate) fn refuse_foreign(&self, inode: InodeNumber, start: Block, count: u64) -> Result<()> {
-        let problem = if self.geometry.contains(start, count) {
-            // The list of bad blocks and the room for descriptors to come lie where structures do.
-            if inode == BAD_BLOCKS || inode == InodeNumber::RESIZE {
-                return Ok(());
-            }
-            let Some(met) = self.zone.met(&self.geometry, inode, start, count) else { return Ok(()) };
-            met
-        } else {
-            format!("{count} blocks at {start} lie outside the volume")
-        };
-        Err(Error::corrupt(Place::Map(inode), problem))
-    }
-
-    /// Whether a group has inodes that the volume keeps for itself.
-    pub(crate) fn has_own_inodes(&self, group: Group) -> bool {
-        let in_group =
-            |number: &InodeNumber| self.geometry.locate_inode(*number).is_some_and(|(of, _)| of == group);
-        group.0 == 0 || self.zone.files().iter().any(in_group)
-    }
-
-    /// Whether an inode is one that the volume keeps for itself, so that no name leads to it. A journal that was added
-    /// later has one.
-    pub(crate) fn is_kept(&self, number: InodeNumber) -> bool {
-        let reserved = number.get() < self.geometry.first_inode && number != InodeNumber::ROOT;
-        let journal = self.zone.0.as_ref().and_then(|known| known.journal);
-        reserved || self.zone.files().contains(&number) && journal != Some(number)
     }
 }
 

@@ -80,7 +80,7 @@ fn appended_in_turn(delay: u64, sync_each: bool) -> Vec<usize> {
         for file in &files {
             write(&volume, *file, piece * 8192, &[7; 8192]);
             if sync_each {
-                volume.sync_inode(*file, false).unwrap();
+                volume.sync_inode(*file).unwrap();
             }
         }
     }
@@ -190,7 +190,7 @@ fn files_that_are_closed_before_all_has_its_place_go_on_where_they_are() {
     }
     volume.release(files[0], 1);
     write(&volume, files[1], 0, &vec![7; 1 << 20]);
-    volume.sync_inode(files[1], false).unwrap();
+    volume.sync_inode(files[1]).unwrap();
     volume.sync().unwrap();
     assert_eq!(files.map(|file| extents(&volume, file)), [1, 1]);
 }
@@ -230,7 +230,7 @@ fn what_grows_waits_for_its_end_while_other_bytes_can_be_written_back() {
 fn untold(delay: u64) -> Volume {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(64 << 20));
     plan(FsType::Ext4, 4096, "^has_journal", 64 << 20).write(&*device).unwrap();
-    Volume::open(device, &options().delay(delay).closes_untold(true)).unwrap()
+    Volume::open(device, &options().delay(delay).expect_closes(false)).unwrap()
 }
 
 #[test]
@@ -278,7 +278,7 @@ fn files_that_nobody_tells_of_give_up_their_room_after_some_commits() {
     for (at, file) in files.into_iter().enumerate() {
         write(&volume, file, 0, &[7; 65_536]);
         write(&volume, file, 65_536, &[7; 65_536]);
-        volume.sync_inode(file, false).unwrap();
+        volume.sync_inode(file).unwrap();
         if at > 0 {
             (0..6).for_each(|_| volume.commit().unwrap());
         }
@@ -470,7 +470,7 @@ fn files_that_were_closed_leave_no_gaps_behind_them() {
             // Each sync finds a file that grows, and room for more is set aside.
             write(&volume, file, part * 65_536, &[7; 32_768]);
             write(&volume, file, part * 65_536 + 32_768, &[7; 32_768]);
-            volume.sync_inode(file, false).unwrap();
+            volume.sync_inode(file).unwrap();
         }
         if name % 2 == 0 {
             write(&volume, file, 6 * 65_536, &[7; 32_768]);

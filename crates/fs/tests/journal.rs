@@ -46,10 +46,10 @@ fn a_thousand_files_and_one_sync_of_a_file_take_three_flushes_at_most() {
         last =
             volume.create(InodeNumber::ROOT, format!("file {number}").as_bytes(), &new(Kind::File)).unwrap();
     }
-    volume.sync_inode(last, false).unwrap();
+    volume.sync_inode(last).unwrap();
     assert!(recorder.flushes() <= 3, "{} flushes", recorder.flushes());
     let before = recorder.flushes();
-    volume.sync_inode(last, false).unwrap();
+    volume.sync_inode(last).unwrap();
     assert!(recorder.flushes() <= before + 1, "a sync without changes is one flush");
 }
 
@@ -87,7 +87,7 @@ fn many_syncs_share_a_commit() {
                     let name = format!("{thread}-{round}");
                     let file = volume.create(InodeNumber::ROOT, name.as_bytes(), &new(Kind::File)).unwrap();
                     volume.write_at(file, 0, name.as_bytes(), WriteOptions::default()).unwrap();
-                    volume.sync_inode(file, false).unwrap();
+                    volume.sync_inode(file).unwrap();
                     syncs.fetch_add(1, Ordering::Relaxed);
                 }
             });
@@ -121,7 +121,7 @@ fn churn(volume: &Volume, rounds: u32) {
                         let bytes = vec![thread.to_le_bytes()[0]; 700 * file];
                         volume.write_at(number, 0, &bytes, WriteOptions::default()).unwrap();
                         if file % 16 == 7 {
-                            volume.sync_inode(number, false).unwrap();
+                            volume.sync_inode(number).unwrap();
                         }
                     }
                     for file in 0..40 {

@@ -206,7 +206,7 @@ fn a_sync_of_little_takes_few_flushes() {
     let flushes = |work: &dyn Fn()| {
         drop(recorder.take());
         work();
-        volume.sync_inode(file, false).unwrap();
+        volume.sync_inode(file).unwrap();
         recorder.flushes()
     };
     let write = || volume.write_at(file, 0, &[7; 3000], WriteOptions::default()).unwrap();

@@ -66,9 +66,9 @@ fn reserve(delay: u64) {
     assert!(reserved > 1000);
     let volume = open(&device, OpenOptions::new().delay(delay));
     let number = file(&volume, b"file");
-    let left = volume.on_behalf_of(1000, 1000, || fill_up(&volume, number));
+    let left = fill_up(&volume.on_behalf_of(1000, 1000), number);
     assert!((reserved..reserved + 16).contains(&left), "{left} of {reserved}");
-    assert!(volume.on_behalf_of(0, 0, || fill_up(&volume, number)) < 4);
+    assert!(fill_up(&volume.on_behalf_of(0, 0), number) < 4);
     volume.close().unwrap();
     fsck::assert_clean(&image);
 }

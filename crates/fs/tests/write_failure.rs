@@ -158,7 +158,7 @@ fn work(volume: &Volume) -> Vec<String> {
         }
         match round % 4 {
             0 | 1 => {
-                if volume.sync_inode(number, false).is_ok() {
+                if volume.sync_inode(number).is_ok() {
                     promised.push(name);
                 }
             }
@@ -285,21 +285,21 @@ fn each_open_file_hears_once_of_bytes_that_were_lost() {
     let device = Arc::new(Failing::new(made(8 << 20, FsType::Ext4), u64::MAX, Fault::Once));
     let volume = Volume::open(device.clone(), &options(DataMode::Ordered, 1 << 20)).unwrap();
     let number = volume.create(InodeNumber::ROOT, b"file", &new()).unwrap();
-    let (mut one, mut other) = (volume.heard(number), volume.heard(number));
+    let (mut one, mut other) = (volume.error_cursor(number), volume.error_cursor(number));
     volume.sync().unwrap();
     volume.write_at(number, 0, &[7; 5000], WriteOptions::default()).unwrap();
     device.left.store(0, Ordering::SeqCst);
     assert!(volume.write_back(None).is_err());
-    let mut later = volume.heard(number);
+    let mut later = volume.error_cursor(number);
     for heard in [&mut one, &mut other] {
-        assert!(matches!(volume.sync_opened(number, false, heard), Err(Error::Io { .. })));
-        volume.sync_opened(number, false, heard).unwrap();
+        assert!(matches!(volume.sync_opened(number, heard), Err(Error::Io { .. })));
+        volume.sync_opened(number, heard).unwrap();
     }
     // It was opened when nobody had heard.
-    assert!(volume.sync_opened(number, false, &mut later).is_err());
-    let mut last = volume.heard(number);
-    volume.sync_opened(number, false, &mut last).unwrap();
-    volume.sync_inode(number, false).unwrap();
+    assert!(volume.sync_opened(number, &mut later).is_err());
+    let mut last = volume.error_cursor(number);
+    volume.sync_opened(number, &mut last).unwrap();
+    volume.sync_inode(number).unwrap();
     let mut bytes = [1; 5000];
     volume.read_at(number, 0, &mut bytes).unwrap();
     assert_eq!(bytes, [0; 5000], "they are lost, and what others left does not show");

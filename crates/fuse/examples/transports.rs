@@ -110,8 +110,7 @@ fn main() {
     let mut arguments = std::env::args().skip(1);
     let rounds: usize = arguments.next().map_or(3, |word| word.parse().unwrap());
     let named: Vec<String> = arguments.collect();
-    let mut contenders =
-        vec![("fuser", Transport::Fuser), ("device", Transport::Device), ("ring", Transport::Ring)];
+    let mut contenders = vec![("device", Transport::Device), ("ring", Transport::Ring)];
     if !named.is_empty() {
         contenders.retain(|(name, _)| named.iter().any(|wanted| wanted == name));
     }

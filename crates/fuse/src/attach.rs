@@ -24,11 +24,9 @@ pub enum Transport {
     /// The best one that works here.
     #[default]
     Auto,
-    /// The crate `fuser`.
-    Fuser,
-    /// `/dev/fuse`, by this crate.
+    /// `/dev/fuse`.
     Device,
-    /// io_uring, by this crate; where it can't be had, as `Device`.
+    /// io_uring; where it can't be had, as `Device`.
     Ring,
 }
 

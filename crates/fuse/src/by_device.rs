@@ -47,7 +47,7 @@ impl Serving {
         let mut done = Ok(());
         for thread in self.threads {
             let ended = thread.join().map_err(|_panic| io::Error::other("a serving thread panicked"));
-            done = done.and(ended.flatten());
+            done = done.and(ended.unwrap_or_else(Err));
         }
         done
     }

@@ -10,7 +10,6 @@
 
 mod attach;
 mod by_device;
-mod by_fuser;
 mod by_ring;
 mod dispatch;
 mod service;

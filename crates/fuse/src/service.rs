@@ -255,7 +255,7 @@ pub enum Replace {
 /// not. Nodes stay valid until the kernel has forgotten them as often as it was given them.
 #[expect(clippy::missing_errors_doc, reason = "every verb gives the errors that Linux documents for it")]
 pub trait Service: Send + Sync {
-    /// Hears who asks, on the thread that then asks one of the others. The transport `fuser` does not tell.
+    /// Hears who asks, on the thread that then asks one of the others.
     fn begin(&self, caller: Caller) {
         let _ = caller;
     }

@@ -5,18 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::attach::{self, Options, Transport};
+use crate::by_device::Serving;
 use crate::service::Service;
-use crate::{by_device, by_fuser, by_ring};
+use crate::{by_device, by_ring};
 
 /// A file system that is mounted and being served.
 pub struct Session {
     directory: PathBuf,
     serving: Serving,
-}
-
-enum Serving {
-    Fuser(by_fuser::Serving),
-    Own(by_device::Serving),
 }
 
 impl Session {
@@ -27,11 +23,8 @@ impl Session {
     pub fn start(service: Arc<dyn Service>, directory: &Path, options: &Options) -> io::Result<Self> {
         let connection = attach::mount(directory, options)?;
         let serving = match options.transport {
-            Transport::Fuser => by_fuser::serve(service, connection, options).map(Serving::Fuser),
-            Transport::Device => by_device::serve(service, connection, options).map(Serving::Own),
-            Transport::Auto | Transport::Ring => {
-                by_ring::serve(service, connection, options).map(Serving::Own)
-            }
+            Transport::Device => by_device::serve(service, connection, options),
+            Transport::Auto | Transport::Ring => by_ring::serve(service, connection, options),
         };
         match serving {
             Ok(serving) => Ok(Session { directory: directory.to_owned(), serving }),
@@ -53,10 +46,7 @@ impl Session {
     /// How requests come; never `Auto`.
     #[must_use]
     pub fn transport(&self) -> Transport {
-        match &self.serving {
-            Serving::Fuser(_) => Transport::Fuser,
-            Serving::Own(serving) => serving.transport,
-        }
+        self.serving.transport
     }
 
     /// Serves until the file system is unmounted, by whomever.
@@ -64,9 +54,6 @@ impl Session {
     /// # Errors
     /// The connection to the kernel broke.
     pub fn wait(self) -> io::Result<()> {
-        match self.serving {
-            Serving::Fuser(serving) => serving.wait(),
-            Serving::Own(serving) => serving.wait(),
-        }
+        self.serving.wait()
     }
 }

@@ -1,112 +1,69 @@
-//! The engines' counters at the end of each run, printed in the shape of the kernel's `mb_stats`.
+//! The counters of an engine, as lines of results, and printed in the shape of the kernel's `mb_stats`.
+
+use std::fmt::Write;
+
+use placement::stats::{Criterion, CriterionStats, Stats};
 
 use crate::numbers::float;
-use crate::results::Criteria;
-use placement::stats::{Criterion, CriterionStats, Stats};
-use placement::{BlockPolicyKind, Engine};
-use std::fmt::Write;
-use std::sync::{Arc, Mutex, PoisonError};
+use crate::results::{Criteria, Figures};
 
-/// Counters of one run.
-#[derive(Clone, Debug)]
-struct Kept {
-    case: String,
-    policy: &'static str,
-    stats: Stats,
-}
-
-/// Where scenarios leave counters, if anybody wants them.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Ledger {
-    kept: Option<Arc<Mutex<Vec<Kept>>>>,
-}
-
-impl Ledger {
-    /// One that keeps what it is given.
-    pub(crate) fn keeping() -> Ledger {
-        Ledger { kept: Some(Arc::default()) }
-    }
-
-    /// Keeps the counters of an engine.
-    pub(crate) fn note(&self, case: &str, policy: BlockPolicyKind, engine: &Engine) {
-        if let Some(kept) = &self.kept {
-            let run = Kept { case: case.into(), policy: policy.name(), stats: engine.stats() };
-            kept.lock().unwrap_or_else(PoisonError::into_inner).push(run);
-        }
-    }
-
-    /// All that was kept, as text; it is forgotten.
-    pub(crate) fn text(&self) -> String {
-        let Some(kept) = &self.kept else { return String::new() };
-        let kept = std::mem::take(&mut *kept.lock().unwrap_or_else(PoisonError::into_inner));
-        kept.iter().map(one).collect()
-    }
-
-    /// What the criteria did, of policies that have any, as lines of a file of results.
-    pub(crate) fn criteria(&self, table: &str) -> Vec<Criteria> {
-        let has_any = |run: &Kept| Criterion::ALL.iter().any(|c| run.stats.criterion(*c).hits > 0);
-        let of = |run: &Kept, count: fn(&CriterionStats) -> u64| {
-            Criterion::ALL.iter().map(|c| (c.name(), float(count(&run.stats.criterion(*c))))).collect()
+impl Criteria {
+    /// What an engine counted.
+    pub(crate) fn of(stats: &Stats) -> Criteria {
+        let by = |count: fn(&CriterionStats) -> u64| -> Figures {
+            Criterion::ALL.iter().map(|c| (c.name(), float(count(&stats.criterion(*c))))).collect()
         };
-        let line = |run: &Kept| Criteria {
-            table: table.into(),
-            case: run.case.clone(),
-            system: run.policy.into(),
-            hits: of(run, |c| c.hits),
-            scanned: of(run, |c| c.extents_scanned),
+        Criteria {
+            hits: by(|c| c.hits),
+            scanned: by(|c| c.extents_scanned),
+            considered: by(|c| c.groups_considered),
+            useless: by(|c| c.useless_loops),
+            counters: stats.iter().map(|(name, count)| (name, float(count))).collect(),
             ..Criteria::default()
-        };
-        let Some(kept) = &self.kept else { return Vec::new() };
-        let kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.iter().filter(|run| has_any(run)).map(line).collect()
-    }
-}
-
-/// Writing to a string can't fail.
-fn one(Kept { case, policy, stats }: &Kept) -> String {
-    let mut out = format!("{case}, {policy}:\n");
-    for (counter, count) in stats.iter() {
-        let _ = writeln!(out, "\t{counter}: {count}");
-    }
-    for criterion in Criterion::ALL {
-        let counts = stats.criterion(criterion);
-        let _ = writeln!(out, "\tcr_{}_stats:", criterion.name());
-        let figures = [
-            ("hits", counts.hits),
-            ("groups_considered", counts.groups_considered),
-            ("extents_scanned", counts.extents_scanned),
-            ("useless_loops", counts.useless_loops),
-        ];
-        for (figure, count) in figures {
-            let _ = writeln!(out, "\t\t{figure}: {count}");
         }
     }
-    out
+
+    /// Whether the policy has criteria, and any was met.
+    pub(crate) fn has_hits(&self) -> bool {
+        self.hits.0.iter().any(|(_, hits)| *hits > 0.0)
+    }
+
+    /// The counters under the names of `mb_stats`.
+    pub(crate) fn text(&self) -> String {
+        let mut out = format!("{}, {}:\n", self.case, self.system);
+        // Writing to a string can't fail.
+        for (counter, count) in &self.counters.0 {
+            let _ = writeln!(out, "\t{counter}: {count}");
+        }
+        for (criterion, hits) in &self.hits.0 {
+            let of = |figures: &Figures| figures.get(criterion).unwrap_or(0.0);
+            let _ = writeln!(out, "\tcr_{criterion}_stats:");
+            let _ = writeln!(out, "\t\thits: {hits}");
+            let _ = writeln!(out, "\t\tgroups_considered: {}", of(&self.considered));
+            let _ = writeln!(out, "\t\textents_scanned: {}", of(&self.scanned));
+            let _ = writeln!(out, "\t\tuseless_loops: {}", of(&self.useless));
+        }
+        out
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::scenario::{SCENARIOS, Setup};
-    use crate::table::Rows;
-
-    fn run(ledger: super::Ledger) -> Rows {
-        let scenario = SCENARIOS.iter().find(|scenario| scenario.name == "nine-writers").unwrap();
-        let policies = vec!["mballoc".into()];
-        (scenario.run)(&Setup { quick: true, seed: 1, policies, counters: ledger, ..Setup::default() })
-    }
+    use super::*;
+    use crate::experiment::{EXPERIMENTS, records};
+    use crate::plan::Plan;
+    use crate::results::Record;
 
     #[test]
-    fn counters_are_told_under_the_kernels_names() {
-        let ledger = super::Ledger::keeping();
-        run(ledger.clone());
-        let text = ledger.text();
+    fn counters_stand_under_the_kernels_names() {
+        let experiment = EXPERIMENTS.iter().find(|experiment| experiment.name == "nine-writers").unwrap();
+        let plan = Plan { quick: true, seed: 1, policies: vec!["mballoc".into()], ..Plan::default() };
+        let criteria = |record| if let Record::Criteria(criteria) = record { Some(criteria) } else { None };
+        let found: Vec<Criteria> = records(experiment, &plan).into_iter().filter_map(criteria).collect();
+        let text: String = found.iter().map(Criteria::text).collect();
         assert!(text.starts_with("9 x 20 MB at once, mballoc:\n\treqs: "), "{text}");
         assert!(text.contains("\tcr_best_avail_stats:\n\t\thits: "));
-        assert_eq!(ledger.text(), "");
-        run(ledger.clone());
-        let lines = ledger.criteria("t");
-        assert!(lines.iter().all(|line| line.table == "t" && line.system == "mballoc"));
-        assert!(lines.iter().any(|line| line.hits.0.iter().any(|(_, hits)| *hits > 0.0)));
-        run(super::Ledger::default());
+        assert!(found.iter().all(|line| line.table == "nine-writers" && line.system == "mballoc"));
+        assert!(found.iter().any(Criteria::has_hits));
     }
 }

@@ -36,10 +36,10 @@ pub(crate) struct Options {
     /// Writes the image of the state to this file, as it is before recovery.
     #[arg(long, value_name = "FILE", requires = "state")]
     keep: Option<PathBuf>,
-    /// Gives each so manieth state to e2fsck, or none.
+    /// Gives every n-th state to e2fsck, or none.
     #[arg(long, value_name = "N|none", default_value = "200", value_parser = every)]
     e2fsck: u64,
-    /// Runs that are gone through side by side; as many as there are processors if it is not said.
+    /// Runs that are gone through side by side; by default as many as there are processors.
     #[arg(long)]
     jobs: Option<usize>,
     /// One JSON value per order.

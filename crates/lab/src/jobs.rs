@@ -1,6 +1,5 @@
-//! Running many cells side by side within a memory bound, going on where an earlier run was cut off, and
-//! telling how far it is. What a cell is, its job knows; results come in the order of the jobs, whoever
-//! ends first.
+//! Runs many cells side by side within a memory bound, goes on where an earlier run was cut off, and shows how far
+//! it is. What a cell is, its job knows. Results come in the order of the jobs, whichever ends first.
 
 use serde_json::{Map, Value};
 use std::collections::VecDeque;
@@ -134,7 +133,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a job found, with its place among the jobs: so its reader need not go by who ended first.
+/// What a job found, with its place among the jobs: readers need not depend on which job ended first.
 fn numbered(mut found: Found, at: usize) -> Found {
     for record in &mut found {
         if let Record::Cell(cell) = record {

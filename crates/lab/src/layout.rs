@@ -7,8 +7,8 @@ use ondisk::inode::FileType;
 use ondisk::units::{Block, Cluster, ClusterRun, Group};
 use platfs::{InodeNumber, State, Volume, Walk};
 
+use crate::file::File;
 use crate::measure;
-use crate::volume::File;
 
 /// Measures of files and of free space.
 ///

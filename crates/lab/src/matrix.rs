@@ -1,25 +1,25 @@
 //! `plat-lab matrix FILE`: every combination of what a file lists, on whole file systems in model time.
 //!
 //! The file says what varies and over which seeds; each combination of it is a cell (docs/lab.md). What can't
-//! be had together (soft updates of a volume that can't have them, clusters without extents) is told and left
+//! be had together (soft updates of a volume that can't have them, clusters without extents) is reported and left
 //! out. Tables give statistics over the seeds, and say where noise hides a difference.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use platfs::placement::BlockPolicyKind;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use crate::experiment::cells;
 use crate::jobs::{Bounds, Found, Job, Key};
 use crate::numbers::float;
 use crate::results::{Cell, Figures, Record, Results, Skipped};
 use crate::system::{Library, Mounting, Named};
-use crate::table::{Summary, align, show};
+use crate::table;
 use crate::workload::{Scale, Workload, in_model_time};
 
-/// What `plat-lab matrix` is told.
+/// Options of `plat-lab matrix`.
 #[derive(clap::Args)]
 pub(crate) struct MatrixOptions {
     /// The matrix, in TOML.
@@ -27,7 +27,7 @@ pub(crate) struct MatrixOptions {
     /// Appends what is found to this file; what an earlier run left there is not measured again.
     #[arg(long, value_name = "FILE")]
     results: Option<PathBuf>,
-    /// Cells at once; one for each processor if not told.
+    /// Cells at once; by default one for each processor.
     #[arg(long)]
     jobs: Option<usize>,
     /// Memory in MiB.
@@ -122,27 +122,26 @@ pub(crate) fn run(options: &MatrixOptions) -> Result<(), String> {
     let text = std::fs::read_to_string(&options.file).map_err(|error| told(&error))?;
     let matrix: Matrix = toml::from_str(&text).map_err(|error| told(&error))?;
     let combinations = matrix.combinations().map_err(|error| told(&error))?;
-    let (cells, skipped): (Vec<_>, Vec<_>) =
+    let (possible, skipped): (Vec<_>, Vec<_>) =
         combinations.into_iter().partition(|combination| combination.refused.is_none());
     for Combination { key, refused } in &skipped {
         println!("left out: {}, {}: {}", key.case, key.system, refused.as_deref().unwrap_or_default());
     }
     if options.count {
-        println!("{} cells", cells.len());
+        println!("{} cells", possible.len());
         return Ok(());
     }
-    let found = measured(&matrix, cells, &skipped, options)?;
-    print!("{}", text_of(&found));
+    print!("{}", table::statistics(&measured(&matrix, possible, &skipped, options)?));
     Ok(())
 }
 
 fn measured(
     matrix: &Matrix,
-    cells: Vec<Combination>,
+    possible: Vec<Combination>,
     skipped: &[Combination],
     options: &MatrixOptions,
 ) -> Result<Vec<Cell>, String> {
-    let earlier = earlier(options.results.as_deref())?;
+    let earlier = crate::results::earlier(options.results.as_deref())?;
     let results = options.results.as_deref().map(Results::append).transpose()?;
     let keep = |found: &[Record]| match &results {
         Some(results) => found.iter().try_for_each(|record| results.add(record.clone())),
@@ -155,27 +154,12 @@ fn measured(
     });
     keep(&left_out.map(Record::from).collect::<Vec<_>>())?;
     let jobs =
-        cells.into_iter().map(|combination| matrix.job(combination.key)).collect::<Result<Vec<_>, _>>()?;
+        possible.into_iter().map(|combination| matrix.job(combination.key)).collect::<Result<Vec<_>, _>>()?;
     let default = Bounds::default();
     let bounds =
         Bounds { jobs: options.jobs.unwrap_or(default.jobs), memory: options.memory.saturating_mul(1 << 20) };
     let found = crate::jobs::run(jobs, bounds, &earlier, &keep)?;
-    let cell = |record| match record {
-        Record::Cell(cell) => Some(cell),
-        _ => None,
-    };
-    Ok(found.into_iter().flatten().filter_map(cell).collect())
-}
-
-/// What stands in a file of results, if there is one.
-///
-/// # Errors
-/// It can't be read, or holds something else.
-pub(crate) fn earlier(path: Option<&Path>) -> Result<Vec<Record>, String> {
-    match path {
-        Some(path) if path.exists() => crate::results::read(&[path.to_owned()]),
-        _ => Ok(Vec::new()),
-    }
+    Ok(cells(found.into_iter().flatten()))
 }
 
 /// A cell, and why it can't be.
@@ -344,66 +328,6 @@ fn measure(workload: &Workload, scale: &Scale, mounting: &Mounting, key: &Key) -
     Ok(vec![Cell { figures: Figures(figures), ..key.cell() }.into()])
 }
 
-/// A line per case, figure and system: statistics, and the ratio to the first system of the case.
-fn text_of(cells: &[Cell]) -> String {
-    let head = ["case", "figure", "system", "N", "Min", "Max", "Median", "Avg", "Stddev", "ratio", ""];
-    let mut lines = vec![head.map(String::from).to_vec()];
-    let mut noisy = 0;
-    for case in in_order(cells.iter().map(|cell| &*cell.case)) {
-        let own: Vec<&Cell> = cells.iter().filter(|cell| cell.case == case).collect();
-        let systems = in_order(own.iter().map(|cell| &*cell.system));
-        for figure in in_order(own.iter().flat_map(|cell| cell.figures.0.iter().map(|(name, _)| &**name))) {
-            let of = |system: &str| summary(&own, system, figure);
-            let Some(first) = systems.first().and_then(|system| of(system)) else { continue };
-            for (at, system) in systems.iter().enumerate() {
-                let Some(summary) = of(system) else { continue };
-                let note = if at == 0 { "" } else { compared(&summary, &first) };
-                noisy += usize::from(note == NOISE);
-                let ratio =
-                    if first.avg == 0.0 { String::new() } else { format!("{:.3}", summary.avg / first.avg) };
-                let figures =
-                    [summary.min, summary.max, summary.median, summary.avg, summary.stddev].map(show);
-                let mut line =
-                    vec![case.to_string(), figure.to_string(), (*system).to_string(), summary.n.to_string()];
-                line.extend(figures);
-                line.extend([ratio, note.to_string()]);
-                lines.push(line);
-            }
-        }
-    }
-    let mut out = align(&lines);
-    if noisy > 0 {
-        // Writing to a string can't fail.
-        let _ = writeln!(out, "{noisy} differences are within the noise: more seeds would tell");
-    }
-    out
-}
-
-const NOISE: &str = "within noise";
-
-fn compared(own: &Summary, first: &Summary) -> &'static str {
-    if own.differs(first) {
-        "differs (95 %)"
-    } else if own.avg.to_bits() == first.avg.to_bits() {
-        "same"
-    } else {
-        NOISE
-    }
-}
-
-fn summary(cells: &[&Cell], system: &str, figure: &str) -> Option<Summary> {
-    let own = cells.iter().filter(|cell| cell.system == system);
-    let value =
-        |cell: &&Cell| cell.figures.0.iter().find(|(name, _)| name == figure).map(|(_, value)| *value);
-    Summary::of(&own.filter_map(value).collect::<Vec<_>>())
-}
-
-/// Each name once, in the order of its first appearance.
-fn in_order<'n>(names: impl Iterator<Item = &'n str>) -> Vec<&'n str> {
-    let mut seen = BTreeSet::new();
-    names.filter(|name| seen.insert(*name)).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -441,11 +365,11 @@ mod tests {
         let matrix = read(SMALL).unwrap();
         let cells = found(&matrix);
         assert_eq!(cells.len(), 16);
-        let systems = in_order(cells.iter().map(|cell| &*cell.system));
+        let systems = table::systems(&cells);
         assert_eq!(systems.len(), 8);
         assert!(systems.contains(&"single, softdep, nodelalloc"), "{systems:?}");
         assert_eq!(cells, found(&matrix));
-        let text = text_of(&cells);
+        let text = table::statistics(&cells);
         let of = |system: &str| {
             text.lines().find(|line| line.contains("extents/file") && line.contains(system)).unwrap()
         };

@@ -1,10 +1,11 @@
 //! Measures of fragmentation, all independent of the machine: of files, and of free space. Never
 //! one without the other, since they trade against each other.
 
+use crate::file::File;
 use crate::numbers::float;
 use crate::results::Extents;
-use crate::volume::{File, Volume};
 use ondisk::units::{ClusterRun, Group};
+use placement::{Engine, Layout};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,11 +46,6 @@ pub(crate) fn files<'a>(files: impl Iterator<Item = &'a File>) -> Vec<(&'static 
 
 /// Measures of free space: runs, their mean, the share of free clusters in runs of at least 64,
 /// 512 and 2,048, and in completely free aligned chunks of 512.
-pub(crate) fn free_space(volume: &Volume) -> Vec<(&'static str, f64)> {
-    free_runs(volume.engine.free_runs())
-}
-
-/// The same, of runs that come from elsewhere.
 pub(crate) fn free_runs(runs: impl Iterator<Item = ClusterRun>) -> Vec<(&'static str, f64)> {
     let runs: Vec<ClusterRun> = runs.collect();
     let free: u64 = runs.iter().map(|run| u64::from(run.count)).sum();
@@ -70,9 +66,9 @@ pub(crate) fn free_runs(runs: impl Iterator<Item = ClusterRun>) -> Vec<(&'static
 
 /// Free clusters by the length of their run: element `n` counts those in runs of 2^n to
 /// 2^(n+1) - 1, the bins of e2freefrag. Ends with the longest that occur.
-pub(crate) fn histogram(volume: &Volume) -> Vec<u64> {
+pub(crate) fn histogram(engine: &Engine) -> Vec<u64> {
     let mut bins = Vec::new();
-    for run in volume.engine.free_runs() {
+    for run in engine.free_runs() {
         let bin = run.count.checked_ilog2().unwrap_or(0) as usize;
         if bins.len() <= bin {
             bins.resize(bin + 1, 0);
@@ -86,11 +82,11 @@ pub(crate) fn histogram(volume: &Volume) -> Vec<u64> {
 
 /// Share in use of each group, 255 for all of it; a group in which anything is in use is never 0, and
 /// one in which anything is free never 255.
-pub(crate) fn groups(volume: &Volume) -> Vec<u8> {
-    let layout = *volume.engine.layout();
+pub(crate) fn groups(engine: &Engine) -> Vec<u8> {
+    let layout = *engine.layout();
     let share = |group: Group| {
         let all = layout.clusters_of(group);
-        let used = all.saturating_sub(volume.engine.group_free(group));
+        let used = all.saturating_sub(engine.group_free(group));
         let share = (u64::from(used) * 255).checked_div(u64::from(all)).unwrap_or(255);
         u8::try_from(if used > 0 { share.max(1) } else { share }).unwrap_or(255)
     };
@@ -112,7 +108,7 @@ pub(crate) fn worst<'a>(files: impl Iterator<Item = &'a File>) -> Vec<Extents> {
 /// dynamic layout score of Conway et al. (FAST 2017; share of clusters that follow the one read
 /// before), clusters the head travels per file, and block groups a directory's files touch.
 pub(crate) fn reading<'a>(
-    volume: &Volume,
+    layout: &Layout,
     files: impl Iterator<Item = &'a File>,
 ) -> Vec<(&'static str, f64)> {
     let mut directories: BTreeMap<u64, Vec<&ClusterRun>> = BTreeMap::new();
@@ -129,7 +125,6 @@ pub(crate) fn reading<'a>(
             clusters += u64::from(run.count);
             at = run.end();
         }
-        let layout = volume.engine.layout();
         groups += runs.iter().map(|run| layout.group_of(run.start)).collect::<BTreeSet<_>>().len();
     }
     vec![

@@ -1,7 +1,7 @@
 //! Standard output for everything in this crate: `print!` and `println!` here are these.
 //!
 //! Those of the standard library panic when nobody reads (`plat-lab ... | head`) or the disk is full. A run goes on
-//! here, since its results may go to a file too; what went wrong is told at its end, but for a reader who left.
+//! here, since its results may go to a file too; an error is reported at its end, except that a reader left.
 
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, Write};
@@ -29,10 +29,10 @@ fn attempt(write: impl FnOnce() -> io::Result<()>) {
     }
 }
 
-/// Brings all to whoever reads.
+/// Writes out all that is buffered.
 ///
 /// # Errors
-/// Something could not be written, though somebody is there to read it.
+/// Something could not be written, though there is a reader.
 pub(crate) fn end() -> Result<(), String> {
     attempt(|| io::stdout().flush());
     let failed = FAILED.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -1,85 +1,51 @@
-//! Recording a scenario's requests, and replaying a trace under any policy with the same counters
-//! and measures for each.
+//! Replaying a trace under any policy, with the same counters and measures for each.
 
+use crate::file::File;
 use crate::measure;
 use crate::numbers::float;
-use crate::scenario::Setup;
-use crate::table::Row;
-use crate::volume::{File, Volume};
+use crate::plan::{Plan, Setting};
+use crate::results::Cell;
+use crate::table;
 use ondisk::units::{Cluster, ClusterRun, Group};
-use placement::trace::{Ask, Goal, Name, Reader, Record, Recorder, TraceError};
-use placement::{BlockPolicyKind, Engine, EventSink, GroupContent, Layout, Promise, Request};
+use placement::trace::{Ask, Goal, Name, Reader, Record, TraceError};
+use placement::{BlockPolicyKind, Engine, GroupContent, Promise, Request};
 use std::collections::BTreeMap;
-use std::io::{BufReader, Write};
-use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
 
-/// Takes the bytes of a trace.
-type Writing = Box<dyn FnMut(&[u8]) + Send>;
-
-/// Where the requests of a run go, if they are recorded.
-#[derive(Clone, Default)]
-pub(crate) struct Tape(Option<Arc<Mutex<State>>>);
-
-struct State {
-    file: std::fs::File,
-    recorder: Option<Arc<Recorder<Writing>>>,
-    engines: u32,
-    failed: Arc<Mutex<Option<std::io::Error>>>,
+#[derive(clap::Args)]
+pub(crate) struct ReplayOptions {
+    /// The trace.
+    trace: PathBuf,
+    /// Policies, separated by commas; all if none is named.
+    #[arg(long, value_delimiter = ',')]
+    policies: Vec<String>,
+    /// Sets a tunable, as for `run`.
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = Setting::read)]
+    sets: Vec<Setting>,
+    /// One line per figure.
+    #[arg(long)]
+    csv: bool,
 }
 
-impl std::fmt::Debug for Tape {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Tape").field(&self.0.is_some()).finish()
+/// Replays a trace under each policy and prints the figures of all.
+///
+/// # Errors
+/// What is wrong with the options or the trace.
+pub(crate) fn run(options: &ReplayOptions) -> Result<(), String> {
+    let plan = Plan { policies: options.policies.clone(), sets: options.sets.clone(), ..Plan::default() };
+    let unknown = options.policies.iter().find(|name| BlockPolicyKind::named(name).is_none());
+    if let Some(name) = unknown {
+        return Err(format!("no policy is called {name}; `plat-lab list` names them"));
     }
-}
-
-impl Tape {
-    /// A tape in a new file.
-    ///
-    /// # Errors
-    /// What the file system says.
-    pub(crate) fn create(path: &Path) -> std::io::Result<Tape> {
-        let file = std::fs::File::create(path)?;
-        let state = State { file, recorder: None, engines: 0, failed: Arc::default() };
-        Ok(Tape(Some(Arc::new(Mutex::new(state)))))
-    }
-
-    /// The sink for a new engine: the first one of a run is recorded.
-    pub(crate) fn sink(&self, layout: &Layout) -> Option<Arc<dyn EventSink>> {
-        let mut state = self.0.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
-        state.engines += 1;
-        if state.engines > 1 {
-            return None;
-        }
-        let (mut file, failed) = (state.file.try_clone().ok()?, Arc::clone(&state.failed));
-        let write: Writing = Box::new(move |part: &[u8]| {
-            if let Err(error) = file.write_all(part) {
-                failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-            }
-        });
-        let recorder = Arc::new(Recorder::new(layout, write));
-        state.recorder = Some(Arc::clone(&recorder));
-        Some(recorder)
-    }
-
-    /// Ends the recording.
-    ///
-    /// # Errors
-    /// What went wrong: no volume or several, or the file system.
-    pub(crate) fn finish(&self) -> Result<(), String> {
-        let Some(state) = &self.0 else { return Ok(()) };
-        let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-        match (state.engines, state.recorder.take()) {
-            (1, Some(recorder)) => recorder.flush(),
-            (0, _) => return Err("nothing was recorded: no case or policy of this name".into()),
-            (n, _) => {
-                return Err(format!("the run has {n} volumes; choose one with --case and --policy"));
-            }
-        };
-        let failed = state.failed.lock().unwrap_or_else(PoisonError::into_inner).take();
-        failed.map_or(Ok(()), |error| Err(error.to_string()))
-    }
+    let all: Vec<_> = placement::policy::POLICIES.iter().map(|row| row.kind).collect();
+    let cells = plan.policies(&all).into_iter().map(|policy| replay(&options.trace, policy, &plan));
+    let cells = cells.collect::<Result<Vec<_>, _>>()?;
+    print!(
+        "{}",
+        if options.csv { table::csv(&cells) } else { table::columns(&cells, "replay", ["figure", ""]) }
+    );
+    Ok(())
 }
 
 /// A volume on which a trace is replayed.
@@ -129,8 +95,6 @@ impl Replay {
                 goal: self.goal(ask, at),
                 min: ask.min.min(count),
                 want: count,
-                max: ask.max.max(count),
-                align: ask.align,
                 kind: ask.kind,
                 stream: ask.stream,
                 owner: ask.owner,
@@ -190,7 +154,7 @@ impl Replay {
             Record::Refused(ask) => {
                 let before = self.gap(ask.name, ask.at, ask.at + u64::from(ask.want));
                 self.refused += u64::from(!self.allocate(ask));
-                // It was refused when it was recorded, and nobody will free it.
+                // It was refused when it was recorded: no later record frees it.
                 if let Some((at, count)) = before {
                     self.free(ask.name, at, u64::from(count));
                 }
@@ -244,15 +208,15 @@ impl Replay {
 ///
 /// # Errors
 /// What is wrong with the trace, or with its file.
-pub(crate) fn replay(path: &Path, policy: BlockPolicyKind, setup: &Setup) -> Result<Row, String> {
+fn replay(path: &Path, policy: BlockPolicyKind, plan: &Plan) -> Result<Cell, String> {
     let shown = path.display();
-    let told = |error: TraceError| format!("{shown}: {error}");
+    let named = |error: TraceError| format!("{shown}: {error}");
     let file = std::fs::File::open(path).map_err(|error| format!("{shown}: {error}"))?;
-    let mut reader = Reader::new(BufReader::new(file)).map_err(told)?;
-    let engine = setup.engine(*reader.layout(), policy, &[]).ok_or("the engine refuses the geometry")?;
+    let mut reader = Reader::new(BufReader::new(file)).map_err(named)?;
+    let engine = plan.engine(*reader.layout(), policy, &[])?;
     let mut replay = Replay { engine, files: BTreeMap::new(), promised: None, refused: 0 };
     let mut records = 0u64;
-    while let Some(record) = reader.record().map_err(told)? {
+    while let Some(record) = reader.record().map_err(named)? {
         replay.apply(&record).map_err(|error| format!("{shown}: {error}"))?;
         records += 1;
     }
@@ -262,36 +226,43 @@ pub(crate) fn replay(path: &Path, policy: BlockPolicyKind, setup: &Setup) -> Res
     let stats = replay.engine.stats();
     let mut values = vec![("records", float(records)), ("refused", float(replay.refused))];
     values.extend(measure::files(files.iter()));
-    values.extend(measure::free_space(&Volume::on(replay.engine)));
+    values.extend(measure::free_runs(replay.engine.free_runs()));
     values.extend(stats.iter().map(|(name, count)| (name, float(count))));
-    Ok(Row { case: "replay".into(), policy: policy.name().into(), values })
+    let (table, system) = ("replay".into(), policy.name().into());
+    Ok(Cell {
+        case: "replay".into(),
+        table,
+        system,
+        figures: values.into_iter().collect(),
+        ..Cell::default()
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::SCENARIOS;
+    use crate::experiment::{Experiment, cells, records};
+    use crate::tape::Tape;
 
     #[test]
     fn a_recorded_run_replays_to_the_same_counters_and_drives_other_policies() {
         let path = std::env::temp_dir().join(format!("plat-lab-replay-{}", std::process::id()));
         let tape = Tape::create(&path).unwrap();
-        let setup = Setup {
+        let plan = Plan {
             seed: 1,
             quick: true,
             policies: vec!["lease".into()],
             case: "4 clients".into(),
             tape: tape.clone(),
-            ..Setup::default()
+            ..Plan::default()
         };
-        let scenario = SCENARIOS.iter().find(|scenario| scenario.name == "windows").unwrap();
-        let rows = (scenario.run)(&setup);
+        let recorded = cells(records(Experiment::named("windows").unwrap(), &plan));
         tape.finish().unwrap();
-        let again = |policy| replay(&path, policy, &Setup::default()).unwrap();
-        let value = |row: &Row, name: &str| row.values.iter().find(|(n, _)| *n == name).unwrap().1;
+        let again = |policy| replay(&path, policy, &Plan::default()).unwrap();
+        let value = |cell: &Cell, name: &str| cell.figures.get(name).unwrap();
         let lease = again(BlockPolicyKind::Lease);
         assert_eq!(value(&lease, "refused"), 0.0);
-        assert_eq!(value(&lease, "extents_scanned"), value(&rows[0], "scanned"));
+        assert_eq!(value(&lease, "extents_scanned"), value(&recorded[0], "scanned"));
         assert!(value(&lease, "free runs") >= 1.0 && value(&lease, "records") > 20_000.0);
         let single = again(BlockPolicyKind::Single);
         assert!(value(&single, "extents/file") > value(&lease, "extents/file"));

@@ -1,5 +1,5 @@
 //! The file of results: JSON lines, only ever appended to, one value per line (docs/lab.md). Owns its shape, and what
-//! becomes of a run that was cut off; what the figures mean is left to who writes them and to the report.
+//! becomes of a run that was cut off; what the figures mean is left to their writers and to the report.
 
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::ser::{SerializeMap, Serializer};
@@ -132,7 +132,7 @@ pub(crate) struct Extents {
     pub(crate) runs: Vec<(u64, u64)>,
 }
 
-/// What mballoc's criteria did.
+/// What an engine counted: what mballoc's criteria did, and everything else.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Criteria {
@@ -144,6 +144,14 @@ pub(crate) struct Criteria {
     pub(crate) hits: Figures,
     /// Extents scanned by criterion.
     pub(crate) scanned: Figures,
+    /// Groups considered, and searches that found nothing, by criterion.
+    #[serde(skip_serializing_if = "Figures::is_empty")]
+    pub(crate) considered: Figures,
+    #[serde(skip_serializing_if = "Figures::is_empty")]
+    pub(crate) useless: Figures,
+    /// Every counter of the engine.
+    #[serde(skip_serializing_if = "Figures::is_empty")]
+    pub(crate) counters: Figures,
 }
 
 /// What could not run, and why.
@@ -162,6 +170,11 @@ pub(crate) struct Figures(pub(crate) Vec<(String, f64)>);
 impl Figures {
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// The figure of this name.
+    pub(crate) fn get(&self, name: &str) -> Option<f64> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
     }
 }
 
@@ -291,6 +304,17 @@ pub(crate) fn read(paths: &[PathBuf]) -> Result<Vec<Record>, String> {
         }
     }
     Ok(records)
+}
+
+/// What stands in a file of results, if there is one.
+///
+/// # Errors
+/// It can't be read, or holds something else.
+pub(crate) fn earlier(path: Option<&Path>) -> Result<Vec<Record>, String> {
+    match path {
+        Some(path) if path.exists() => read(&[path.to_owned()]),
+        _ => Ok(Vec::new()),
+    }
 }
 
 impl Session {

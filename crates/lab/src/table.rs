@@ -1,18 +1,12 @@
-//! What scenarios return, and how it is printed: text, CSV, JSON; over seeds with statistics.
+//! Cells as tables: text, CSV, JSON; over seeds with statistics; what was published beside what was measured.
 
-use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
-/// Figures of one policy in one case.
-#[derive(Clone, Debug)]
-pub(crate) struct Row {
-    pub(crate) case: String,
-    pub(crate) policy: String,
-    pub(crate) values: Vec<(&'static str, f64)>,
-}
+use serde_json::{Value, json};
 
-/// Rows of one scenario under one seed.
-pub(crate) type Rows = Vec<Row>;
+use crate::results::{Cell, Verdict};
+use crate::summary::Summary;
 
 /// Prints a number without noise: whole ones plain, others with four significant digits.
 pub(crate) fn show(value: f64) -> String {
@@ -29,52 +23,13 @@ pub(crate) fn show(value: f64) -> String {
     format!("{value:.digits$}")
 }
 
-/// A text table with a line per row.
-pub(crate) fn text(rows: &Rows) -> String {
-    let mut lines: Vec<Vec<String>> = Vec::new();
-    let mut out = String::new();
-    let mut names: Vec<&str> = Vec::new();
-    for row in rows {
-        let own: Vec<&str> = row.values.iter().map(|(name, _)| *name).collect();
-        if own != names {
-            flush(&mut lines, &mut out);
-            names = own;
-            let head = ["case", "policy"].into_iter().chain(names.iter().copied());
-            lines.push(head.map(String::from).collect());
-        }
-        let cells = [row.case.clone(), row.policy.clone()].into_iter();
-        lines.push(cells.chain(row.values.iter().map(|(_, value)| show(*value))).collect());
-    }
-    flush(&mut lines, &mut out);
-    out
-}
-
-/// A text table with a column per row and a line per figure, for many figures of few policies.
-pub(crate) fn columns(rows: &Rows) -> String {
-    let Some(first) = rows.first() else { return String::new() };
-    let head = ["figure".to_string(), String::new()].into_iter();
-    let mut lines = vec![head.chain(rows.iter().map(|row| row.policy.clone())).collect::<Vec<_>>()];
-    for (at, (name, _)) in first.values.iter().enumerate() {
-        let cells = rows.iter().map(|row| row.values.get(at).map_or_else(String::new, |(_, v)| show(*v)));
-        lines.push([(*name).to_string(), String::new()].into_iter().chain(cells).collect());
-    }
-    let mut out = String::new();
-    flush(&mut lines, &mut out);
-    out
-}
-
-fn flush(lines: &mut Vec<Vec<String>>, out: &mut String) {
-    out.push_str(&align(lines));
-    lines.clear();
-}
-
 /// Lines of cells as text: two columns to the left, the others to the right.
 pub(crate) fn align(lines: &[Vec<String>]) -> String {
     let mut out = String::new();
     let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
     let width = |at: usize| lines.iter().filter_map(|line| line.get(at)).map(String::len).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns).map(width).collect();
-    for line in lines.iter() {
+    for line in lines {
         for (at, (cell, width)) in line.iter().zip(&widths).enumerate() {
             // Writing to a string can't fail.
             let _ = if at < 2 { write!(out, "{cell:width$}  ") } else { write!(out, "{cell:>width$}  ") };
@@ -85,132 +40,193 @@ pub(crate) fn align(lines: &[Vec<String>]) -> String {
     out
 }
 
-/// One line per figure.
-pub(crate) fn csv(scenario: &str, seed: u64, rows: &Rows) -> String {
+/// Each name once, in the order of its first appearance.
+pub(crate) fn in_order<'n>(names: impl Iterator<Item = &'n str>) -> Vec<&'n str> {
+    let mut seen = BTreeSet::new();
+    names.filter(|name| seen.insert(*name)).collect()
+}
+
+/// Names of the cases of cells.
+pub(crate) fn cases(cells: &[Cell]) -> Vec<&str> {
+    in_order(cells.iter().map(|cell| &*cell.case))
+}
+
+/// Names of the systems of cells.
+pub(crate) fn systems(cells: &[Cell]) -> Vec<&str> {
+    in_order(cells.iter().map(|cell| &*cell.system))
+}
+
+/// Names of the figures of a case.
+fn figures<'c>(cells: &'c [Cell], case: &str) -> Vec<&'c str> {
+    let own = cells.iter().filter(|cell| cell.case == case);
+    in_order(own.flat_map(|cell| cell.figures.0.iter().map(|(name, _)| &**name)))
+}
+
+/// Statistics of a figure over the seeds of a case and a system.
+pub(crate) fn summary(cells: &[Cell], case: &str, system: &str, figure: &str) -> Option<Summary> {
+    let own = cells.iter().filter(|cell| cell.case == case && cell.system == system);
+    Summary::of(&own.filter_map(|cell| cell.figures.get(figure)).collect::<Vec<_>>())
+}
+
+/// The mean of a figure over the seeds of a case and a system.
+pub(crate) fn mean(cells: &[Cell], case: &str, system: &str, figure: &str) -> Option<f64> {
+    summary(cells, case, system, figure).map(|summary| summary.avg)
+}
+
+/// What was published for a case and a system.
+pub(crate) fn published(cells: &[Cell], case: &str, system: &str, figure: &str) -> Option<f64> {
+    cells.iter().find(|cell| cell.case == case && cell.system == system)?.published.get(figure)
+}
+
+/// The table of some cells: what was published of them beside what was measured; else statistics, if there are several
+/// seeds; else a line per cell. `order` names the figures that published tables show.
+pub(crate) fn text(cells: &[Cell], order: &[&str]) -> String {
+    let seeds: BTreeSet<u64> = cells.iter().map(|cell| cell.seed).collect();
+    if cells.iter().any(|cell| !cell.published.is_empty()) {
+        beside_published(cells, order)
+    } else if seeds.len() > 1 {
+        statistics(cells)
+    } else {
+        rows(cells)
+    }
+}
+
+/// A line per cell, with a head wherever the figures are others.
+fn rows(cells: &[Cell]) -> String {
+    let mut lines: Vec<Vec<String>> = Vec::new();
     let mut out = String::new();
-    for row in rows {
-        for (name, value) in &row.values {
-            let _ = writeln!(out, "{scenario},{seed},{},{},{name},{value}", row.case, row.policy);
+    let mut names: Vec<&str> = Vec::new();
+    for cell in cells {
+        let own: Vec<&str> = cell.figures.0.iter().map(|(name, _)| &**name).collect();
+        if own != names {
+            out.push_str(&align(&std::mem::take(&mut lines)));
+            names = own;
+            let head = ["case", "system"].into_iter().chain(names.iter().copied());
+            lines.push(head.map(String::from).collect());
+        }
+        let line = [cell.case.clone(), cell.system.clone()].into_iter();
+        lines.push(line.chain(cell.figures.0.iter().map(|(_, value)| show(*value))).collect());
+    }
+    out.push_str(&align(&lines));
+    out
+}
+
+/// A line per figure and a column per system, for many figures of one case: means over seeds.
+pub(crate) fn columns(cells: &[Cell], case: &str, head: [&str; 2]) -> String {
+    let systems = systems(cells);
+    let head = head.into_iter().chain(systems.iter().copied());
+    let mut lines: Vec<Vec<String>> = vec![head.map(String::from).collect()];
+    for figure in figures(cells, case) {
+        let value = |system: &&str| mean(cells, case, system, figure).map_or_else(String::new, show);
+        let names = if lines[0][0] == "figure" { [figure, ""] } else { ["", figure] };
+        lines.push(names.map(String::from).into_iter().chain(systems.iter().map(value)).collect());
+    }
+    align(&lines)
+}
+
+/// A line per case and figure, two columns per system: published, and the mean of what was measured.
+fn beside_published(cells: &[Cell], order: &[&str]) -> String {
+    let systems = systems(cells);
+    let head = systems.iter().flat_map(|name| [format!("{name}: published"), "reproduced".into()]);
+    let mut lines = vec![["case".to_string(), "figure".to_string()].into_iter().chain(head).collect()];
+    for case in cases(cells) {
+        for figure in order {
+            let columns = systems.iter().flat_map(|system| {
+                let was = published(cells, case, system, figure);
+                [was, mean(cells, case, system, figure)].map(|value| value.map_or_else(String::new, show))
+            });
+            let line: Vec<String> =
+                [case.to_string(), (*figure).to_string()].into_iter().chain(columns).collect();
+            if line.iter().skip(2).any(|cell| !cell.is_empty()) {
+                lines.push(line);
+            }
+        }
+    }
+    align(&lines)
+}
+
+/// A line per case, figure and system: statistics over seeds, and the ratio to the first system of the case.
+pub(crate) fn statistics(cells: &[Cell]) -> String {
+    let mut lines = vec![head(["case", "figure", "system"])];
+    for case in cases(cells) {
+        for figure in figures(cells, case) {
+            lines.extend(compared(cells, case, figure).into_iter().map(|line| {
+                [case.to_string(), figure.to_string()].into_iter().chain(line).collect::<Vec<_>>()
+            }));
+        }
+    }
+    let mut out = align(&lines);
+    let noisy = lines.iter().filter(|line| line.last().is_some_and(|note| note == NOISE)).count();
+    if noisy > 0 {
+        // Writing to a string can't fail.
+        let _ = writeln!(out, "{noisy} differences are within the noise: more seeds would show more");
+    }
+    out
+}
+
+/// The head of a table of statistics, behind names.
+pub(crate) fn head<const N: usize>(names: [&str; N]) -> Vec<String> {
+    let rest = ["N", "Min", "Max", "Median", "Avg", "Stddev", "ratio", "+-", ""];
+    names.into_iter().chain(rest).map(String::from).collect()
+}
+
+const NOISE: &str = "noise exceeds the effect";
+
+/// A line per system: its name, statistics of a figure, and how it compares with the first system that has the figure.
+pub(crate) fn compared(cells: &[Cell], case: &str, figure: &str) -> Vec<Vec<String>> {
+    let all: Vec<(&str, Summary)> = systems(cells)
+        .into_iter()
+        .filter_map(|system| Some((system, summary(cells, case, system, figure)?)))
+        .collect();
+    let Some((_, first)) = all.first().copied() else { return Vec::new() };
+    let line = |(at, (system, own)): (usize, &(&str, Summary))| {
+        let (ratio, half) = own.ratio(&first).unzip();
+        let note = match () {
+            () if at == 0 => "",
+            () if own.avg.to_bits() == first.avg.to_bits() => "same",
+            () if own.n < 2 || first.n < 2 => "one run: no confidence",
+            () if own.differs(&first) => "differs (95 %)",
+            () => NOISE,
+        };
+        let figures = [own.min, own.max, own.median, own.avg, own.stddev].map(Some);
+        let figures = figures.into_iter().chain([ratio, half]);
+        let names = [(*system).to_string(), own.n.to_string()].into_iter();
+        let figures = figures.map(|value| value.map_or_else(String::new, show));
+        names.chain(figures).chain([note.to_string()]).collect()
+    };
+    all.iter().enumerate().map(line).collect()
+}
+
+/// A line for each verdict.
+pub(crate) fn verdicts(verdicts: &[Verdict]) -> String {
+    let mut out = String::new();
+    for verdict in verdicts {
+        let holds = if verdict.holds { "holds" } else { "DOES NOT HOLD" };
+        // Writing to a string can't fail.
+        let _ = writeln!(out, "  {holds}: {} ({})", verdict.text, verdict.detail);
+    }
+    out
+}
+
+/// One line per figure.
+pub(crate) fn csv(cells: &[Cell]) -> String {
+    let mut out = String::new();
+    for Cell { table, case, system, seed, figures, .. } in cells {
+        for (name, value) in &figures.0 {
+            let _ = writeln!(out, "{table},{seed},{case},{system},{name},{value}");
         }
     }
     out
 }
 
-/// The rows as a JSON value.
-pub(crate) fn json(scenario: &str, seed: u64, rows: &Rows) -> Value {
-    let figures = |row: &Row| row.values.iter().map(|(n, v)| ((*n).to_string(), json!(v))).collect();
-    let row = |row: &Row| {
-        let figures: serde_json::Map<String, Value> = figures(row);
-        json!({ "case": row.case, "policy": row.policy, "figures": figures })
-    };
-    json!({ "scenario": scenario, "seed": seed, "rows": rows.iter().map(row).collect::<Vec<_>>() })
-}
-
-/// Statistics of one figure over seeds.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Summary {
-    pub(crate) n: usize,
-    pub(crate) min: f64,
-    pub(crate) max: f64,
-    pub(crate) median: f64,
-    pub(crate) avg: f64,
-    pub(crate) stddev: f64,
-}
-
-impl Summary {
-    pub(crate) fn of(values: &[f64]) -> Option<Summary> {
-        let mut sorted = values.to_vec();
-        sorted.sort_by(f64::total_cmp);
-        let n = sorted.len();
-        let (min, max) = (*sorted.first()?, *sorted.last()?);
-        let middle = |at: usize| sorted.get(at).copied().unwrap_or(min);
-        let median = if n % 2 == 1 { middle(n / 2) } else { (middle(n / 2 - 1) + middle(n / 2)) / 2.0 };
-        let count = f64::from(u32::try_from(n).unwrap_or(u32::MAX));
-        let avg = sorted.iter().sum::<f64>() / count;
-        let squares: f64 = sorted.iter().map(|v| (v - avg).powi(2)).sum();
-        let stddev = if n > 1 { (squares / (count - 1.0)).sqrt() } else { 0.0 };
-        Some(Summary { n, min, max, median, avg, stddev })
-    }
-
-    /// Whether the means differ significantly at 95 % by Welch's t test.
-    pub(crate) fn differs(&self, other: &Summary) -> bool {
-        let (a, b) = (self.variance(), other.variance());
-        if self.n < 2 || other.n < 2 || a + b == 0.0 {
-            return self.avg.to_bits() != other.avg.to_bits();
-        }
-        (self.avg - other.avg).abs() / (a + b).sqrt() > t95(freedom(self, other, (a, b)))
-    }
-
-    /// Ratio of the means, and the half of its interval of 95 % (by the delta method; zero where nothing
-    /// varies). None if there is nothing to divide by.
-    pub(crate) fn ratio(&self, other: &Summary) -> Option<(f64, f64)> {
-        let ratio = self.avg / other.avg;
-        if other.avg == 0.0 || !ratio.is_finite() {
-            return None;
-        }
-        let (a, b) =
-            (self.variance() / other.avg.powi(2), other.variance() * ratio.powi(2) / other.avg.powi(2));
-        if self.n < 2 || other.n < 2 || a + b == 0.0 {
-            return Some((ratio, 0.0));
-        }
-        Some((ratio, t95(freedom(self, other, (a, b))) * (a + b).sqrt()))
-    }
-
-    fn count(&self) -> f64 {
-        f64::from(u32::try_from(self.n).unwrap_or(u32::MAX))
-    }
-
-    /// Of the mean.
-    fn variance(&self) -> f64 {
-        self.stddev.powi(2) / self.count()
-    }
-}
-
-/// Degrees of freedom of a difference of two means of these variances (Welch and Satterthwaite).
-fn freedom(one: &Summary, other: &Summary, (a, b): (f64, f64)) -> f64 {
-    (a + b).powi(2) / (a.powi(2) / (one.count() - 1.0) + b.powi(2) / (other.count() - 1.0))
-}
-
-/// Two-sided 95 % quantile of Student's distribution, by the expansion of Cornish and Fisher.
-fn t95(freedom: f64) -> f64 {
-    const Z: f64 = 1.959_964;
-    let v = freedom.max(1.0);
-    if v < 2.0 {
-        return 12.706;
-    }
-    Z + (Z.powi(3) + Z) / (4.0 * v) + (5.0 * Z.powi(5) + 16.0 * Z.powi(3) + 3.0 * Z) / (96.0 * v * v)
-}
-
-/// A table of statistics: for each case and figure, each policy over all seeds, with a mark where
-/// it differs significantly from the first policy of the case.
-pub(crate) fn summarise(runs: &[Rows]) -> String {
-    let mut lines = vec![
-        ["case", "figure", "policy", "N", "Min", "Max", "Median", "Avg", "Stddev", ""]
-            .map(String::from)
-            .to_vec(),
-    ];
-    let Some(first) = runs.first() else { return String::new() };
-    for (index, row) in first.iter().enumerate() {
-        let lead = first.iter().position(|other| other.case == row.case).unwrap_or(index);
-        for (figure, (name, _)) in row.values.iter().enumerate() {
-            let column = |at: usize| -> Vec<f64> {
-                let cell = |rows: &Rows| rows.get(at)?.values.get(figure).map(|(_, value)| *value);
-                runs.iter().filter_map(cell).collect()
-            };
-            let (Some(own), Some(reference)) = (Summary::of(&column(index)), Summary::of(&column(lead)))
-            else {
-                continue;
-            };
-            let mark = if lead != index && own.differs(&reference) { "differs (95 %)" } else { "" };
-            let figures = [own.min, own.max, own.median, own.avg, own.stddev].map(show);
-            let mut line = vec![row.case.clone(), (*name).to_string(), row.policy.clone(), own.n.to_string()];
-            line.extend(figures);
-            line.push(mark.to_string());
-            lines.push(line);
-        }
-    }
+/// The cells of a table as JSON, a line per seed.
+pub(crate) fn json(table: &str, cells: &[Cell]) -> String {
     let mut out = String::new();
-    flush(&mut lines, &mut out);
+    for seed in cells.iter().map(|cell| cell.seed).collect::<BTreeSet<_>>() {
+        let row = |cell: &Cell| json!({ "case": cell.case, "policy": cell.system, "figures": cell.figures });
+        let rows: Vec<Value> = cells.iter().filter(|cell| cell.seed == seed).map(row).collect();
+        let _ = writeln!(out, "{}", json!({ "scenario": table, "seed": seed, "rows": rows }));
+    }
     out
 }
 
@@ -218,31 +234,46 @@ pub(crate) fn summarise(runs: &[Rows]) -> String {
 mod tests {
     use super::*;
 
-    #[test]
-    fn statistics_are_those_of_ministat() {
-        let a = Summary::of(&[350.0, 720.0, 570.0, 130.0, 10.0]).unwrap();
-        assert_eq!((a.n, a.min, a.max, a.median, a.avg), (5, 10.0, 720.0, 350.0, 356.0));
-        assert!((a.stddev - 296.0).abs() < 1.0, "{}", a.stddev);
-        let b = Summary::of(&[970.0, 1360.0, 750.0, 840.0, 800.0]).unwrap();
-        assert!(a.differs(&b));
-        assert!(!a.differs(&a));
-        let (ratio, half) = b.ratio(&a).unwrap();
-        // By hand: standard error 1.033, 4.8 degrees of freedom.
-        assert!((ratio - b.avg / a.avg).abs() < 1e-12 && (half - 2.69).abs() < 0.1, "{ratio} {half}");
-        let zero = Summary { avg: 0.0, ..a };
-        assert_eq!((a.ratio(&zero), a.ratio(&Summary { n: 1, ..a })), (None, Some((1.0, 0.0))));
-        assert!((t95(8.0) - 2.306).abs() < 0.01);
+    fn cell(system: &str, seed: u64, value: f64) -> Cell {
+        let figures = [("extents", value)].into_iter().collect();
+        Cell { table: "s".into(), case: "x".into(), system: system.into(), seed, figures, ..Cell::default() }
     }
 
     #[test]
     fn tables_line_up() {
-        let row = |policy: &str, value| Row {
-            case: "x".into(),
-            policy: policy.into(),
-            values: vec![("extents", value)],
-        };
-        let rows = vec![row("lease", 1.0), row("single", 12.345)];
-        assert_eq!(text(&rows), "case  policy  extents\nx     lease         1\nx     single    12.35\n");
-        assert_eq!(csv("s", 3, &rows), "s,3,x,lease,extents,1\ns,3,x,single,extents,12.345\n");
+        let cells = [cell("lease", 3, 1.0), cell("single", 3, 12.345)];
+        assert_eq!(
+            text(&cells, &[]),
+            "case  system  extents\nx     lease         1\nx     single    12.35\n"
+        );
+        assert_eq!(csv(&cells), "s,3,x,lease,extents,1\ns,3,x,single,extents,12.345\n");
+        assert_eq!(
+            columns(&cells, "x", ["figure", ""]),
+            "figure     lease  single\nextents        1   12.35\n"
+        );
+        let value: Value = serde_json::from_str(&json("s", &cells)).unwrap();
+        assert_eq!(value["rows"][1]["figures"]["extents"], 12.345);
+    }
+
+    #[test]
+    fn several_seeds_give_statistics_and_published_figures_stand_beside() {
+        let mut cells = vec![cell("lease", 1, 1.0), cell("single", 1, 3.0)];
+        cells.extend([
+            cell("lease", 2, 1.0),
+            cell("single", 2, 3.5),
+            cell("xfs", 1, 1.0),
+            cell("xfs", 2, 1.0),
+        ]);
+        cells.extend([cell("noisy", 1, 0.5), cell("noisy", 2, 2.5)]);
+        let shown = text(&cells, &[]);
+        let line = |system: &str| shown.lines().find(|line| line.contains(system)).unwrap();
+        assert!(line("single").contains("3.2500") && line("single").ends_with("differs (95 %)"), "{shown}");
+        assert!(line("xfs").ends_with("same") && line("noisy").ends_with(NOISE), "{shown}");
+        assert!(
+            shown.ends_with("1 differences are within the noise: more seeds would show more\n"),
+            "{shown}"
+        );
+        cells[0].published = [("extents", 9.0)].into_iter().collect();
+        assert!(text(&cells, &["extents"]).contains("lease: published"));
     }
 }

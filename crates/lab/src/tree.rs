@@ -52,7 +52,8 @@ impl Tree {
     }
 
     /// Directories, this one included, and files.
-    pub(crate) fn counts(&self) -> (u32, u32) {
+    #[cfg(test)]
+    fn counts(&self) -> (u32, u32) {
         self.entries.iter().fold((1, 0), |(dirs, files), entry| match entry {
             Entry::File(..) => (dirs, files + 1),
             Entry::Directory(tree) => {
@@ -63,7 +64,7 @@ impl Tree {
     }
 }
 
-/// The tree; with `part` above 1 only one port in so many.
+/// The tree; with `part` above 1 only every n-th port.
 pub(crate) fn ports(part: u32) -> Tree {
     let mut root = Tree::checked_out("ports", &[MAKEFILE]);
     for category in 0..CATEGORIES {

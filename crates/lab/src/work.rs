@@ -7,7 +7,7 @@ use crate::numbers::float;
 use crate::system::{Directory, Library, Mounting, Named};
 use crate::workload::{Outcome, Scale, WORKLOADS, Workload, in_model_time, in_real_time};
 
-/// What `plat-lab work` is told.
+/// Options of `plat-lab work`.
 #[derive(clap::Args)]
 pub(crate) struct WorkOptions {
     /// Name of the workload; `list` names workloads and drives.

@@ -1,26 +1,27 @@
 //! The block engine: asks the policy, verifies, takes.
 //!
 //! Owns the free space of a volume as the allocator sees it: what is used, what policies have
-//! claimed for later, what is promised to delayed writes, and what was freed but may not be used
-//! yet. Excludes I/O: where a bitmap is needed the caller is told which, loads it and asks again.
-//! Excludes durability: what a grant means on disk, and when a freed run may be reused, the
-//! caller decides.
+//! claimed for later, and what is promised to delayed writes. Excludes I/O: where a bitmap is needed
+//! the caller is told which, loads it and asks again. Excludes durability: what a grant means on disk,
+//! and when a run that is no longer used may be freed here, the caller decides. The engine alone takes
+//! what a policy chose (I15).
 
+use crate::bound::{Bound, Holders};
 use crate::events::{Account, Event, EventSink};
 use crate::index::Scan;
 use crate::index::groups::GroupContent;
-use crate::index::map::FreeMap;
+use crate::index::map::{FreeMap, Need};
 use crate::layout::Layout;
 use crate::policy::{self, BlockPolicy, BlockPolicyKind, Choice, Source};
 use crate::promise::{Ledger, Promise};
-use crate::quarantine::Quarantine;
 use crate::request::{Contradiction, Denial, Refusal, Request};
-use crate::residency::Bound;
 use crate::stats::{Counter, Counters, Stats};
+use crate::strays::Strays;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{SLOTS, slot, yield_now};
 use crate::view::View;
 use ondisk::units::{Cluster, ClusterRun, Group};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Races in a row after which a request is refused rather than tried again.
@@ -48,7 +49,7 @@ pub(crate) struct Shared {
     pub(crate) map: FreeMap,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) policy: Box<dyn BlockPolicy>,
-    pub(crate) quarantine: Quarantine,
+    pub(crate) strays: Strays,
     pub(crate) counters: Counters,
     pub(crate) bound: Bound,
     audit: AtomicBool,
@@ -88,7 +89,7 @@ impl Engine {
             map: FreeMap::new(layout),
             ledger: Arc::new(Ledger::new(account.clone())),
             policy,
-            quarantine: Quarantine::default(),
+            strays: Strays::default(),
             counters: Counters::default(),
             bound: Bound::default(),
             audit: AtomicBool::new(false),
@@ -140,7 +141,7 @@ impl Engine {
     /// promised.
     pub fn allocate(&self, request: &Request) -> Result<Grant, Refusal> {
         let asked = request.ordered(self.layout().clusters);
-        let count = self.shared.ledger.take_up_to(asked.min, asked.max);
+        let count = self.shared.ledger.take_up_to(asked.min, asked.want);
         let found = count.ok_or(Refusal::NoSpace).and_then(|count| {
             let found = self.shared.find(&asked.at_most(count));
             let used = found.map_or(0, |run| run.count);
@@ -175,8 +176,7 @@ impl Engine {
     /// Promises clusters to a write that is delayed: they can't be granted to anyone else.
     ///
     /// # Errors
-    /// [`Refusal::NoSpace`] if fewer are free and not promised yet. Space that is in quarantine
-    /// does not count: make its frees durable, release it and ask again.
+    /// [`Refusal::NoSpace`] if fewer are free and not promised yet.
     pub fn promise(&self, count: u64) -> Result<Promise, Refusal> {
         if !self.shared.ledger.take(count) {
             return Err(Refusal::NoSpace);
@@ -225,8 +225,8 @@ impl Engine {
         Ok(self.grant(run))
     }
 
-    /// Whether all of a run is in use (or set aside for growing files), so that it can be freed or
-    /// put into quarantine. False where a group is not loaded; true where it is out of service.
+    /// Whether all of a run is in use (or set aside for growing files), so that it can be freed.
+    /// False where a group is not loaded; true where it is out of service.
     #[must_use]
     pub fn is_used(&self, run: ClusterRun) -> bool {
         self.shared.map.is_used(run)
@@ -241,36 +241,19 @@ impl Engine {
         self.shared.free(run)
     }
 
-    /// Sets a freed run aside until the commit with this number is durable: it stays used here.
-    /// Whether it is really used is verified at release.
-    pub fn quarantine(&self, run: ClusterRun, commit: u64) {
-        self.shared.quarantine.add(run, commit);
-        self.tell(|| Event::Quarantined { run, commit });
-    }
-
-    /// Frees all that was set aside for commits up to this one, joined to the longest runs.
+    /// Gives runs back as [`Engine::free`] does, neighbours joined to the longest, so that policies see what became free
+    /// as it is.
     ///
     /// # Errors
-    /// The first run that could not be freed (a group not loaded, or a run that was free); it and
-    /// the ones behind it stay in quarantine.
-    pub fn release(&self, commit: u64) -> Result<(), Denial> {
-        let runs = self.shared.quarantine.take(commit);
-        for (index, run) in runs.iter().enumerate() {
-            if let Err(denial) = self.free(*run) {
-                for run in runs.iter().skip(index) {
-                    self.shared.quarantine.add(*run, commit);
-                }
-                return Err(denial);
-            }
-        }
-        self.tell(|| Event::Released { commit });
-        Ok(())
+    /// The first run that could not be freed; it and those behind it stay in use.
+    pub fn free_all(&self, runs: impl IntoIterator<Item = ClusterRun>) -> Result<(), Denial> {
+        joined(runs.into_iter().collect()).into_iter().try_for_each(|run| self.free(run))
     }
 
-    /// Clusters in quarantine: free as soon as their commits are durable.
+    /// Runs of grants that were dropped while their bitmap was not in memory: in use until it is loaded again.
     #[must_use]
-    pub fn quarantined(&self) -> u64 {
-        self.shared.quarantine.clusters()
+    pub fn strays(&self) -> Vec<ClusterRun> {
+        self.shared.strays.within(0, u64::MAX)
     }
 
     /// Free clusters of the volume, exact: unknown groups count with what their descriptors say,
@@ -338,7 +321,7 @@ impl Engine {
     /// The group whose bitmap must be loaded to know.
     pub fn run_from(&self, from: Cluster, count: u32, most: u32) -> Result<Option<ClusterRun>, Group> {
         let map = &self.shared.map;
-        let Some(start) = map.next_fit(from, count.max(1), 1, true, &mut Scan::default())? else {
+        let Some(start) = map.next_fit(from, Need::of(count.max(1)), &mut Scan::default())? else {
             return Ok(None);
         };
         let reach = map.reach(start, most);
@@ -346,12 +329,6 @@ impl Engine {
             Some(group) if reach.len < most => Err(group),
             _ => Ok(Some(ClusterRun { start, count: reach.len })),
         }
-    }
-
-    /// Maximal free runs of one group, counted per region of 32,768 clusters.
-    #[must_use]
-    pub fn group_fragments(&self, group: Group) -> u32 {
-        self.shared.map.fragments(group)
     }
 
     /// From now on, counts grants which are shorter than wanted although a sufficient run was
@@ -374,6 +351,25 @@ impl Shared {
         View { map: &self.map, counters: &self.counters }
     }
 
+    pub(crate) fn holders(&self) -> Holders<'_> {
+        Holders { map: &self.map, policy: &*self.policy, counters: &self.counters }
+    }
+
+    /// Drops bitmaps if their bound is exceeded.
+    pub(crate) fn keep_bound(&self) {
+        self.bound.keep(self.holders());
+    }
+
+    /// Frees what dropped grants left among these clusters, as far as the bitmaps are known.
+    pub(crate) fn give_strays_back(&self, clusters: Range<u64>) {
+        for run in self.strays.take(clusters.start, clusters.end) {
+            // Any other denial means that someone freed them by address: then they are free already.
+            if let Err(Denial::NeedBitmap(_)) = self.free(run) {
+                self.strays.add(run);
+            }
+        }
+    }
+
     fn find(&self, request: &Request) -> Result<ClusterRun, Refusal> {
         self.counters.add(Counter::Reqs, 1);
         let found = self.find_and_take(request);
@@ -389,7 +385,7 @@ impl Shared {
         // thread moves them, from one region to another past this search, or into or out of a
         // claim. Longer runs may not be there; but the claims that a policy wanted back may have been
         // given up by others meanwhile, so that one more look is due.
-        let mut missed = if request.min == 1 && request.align == 1 { 0 } else { MAX_MISSED - 1 };
+        let mut missed = if request.min == 1 { 0 } else { MAX_MISSED - 1 };
         for _ in 0..MAX_LOST {
             let choice = match self.policy.choose(&self.view(), request) {
                 Err(Refusal::NoSpace) if self.reclaim(policy::Event::Pressure) => continue,
@@ -496,6 +492,21 @@ impl Shared {
     }
 }
 
+/// Sorts runs and joins neighbours.
+fn joined(mut runs: Vec<ClusterRun>) -> Vec<ClusterRun> {
+    runs.sort_unstable_by_key(|run| run.start);
+    let mut joined: Vec<ClusterRun> = Vec::new();
+    for run in runs {
+        match joined.last_mut() {
+            Some(last) if last.end() == run.start.0 && last.count.checked_add(run.count).is_some() => {
+                last.count += run.count;
+            }
+            _ => joined.push(run),
+        }
+    }
+    joined
+}
+
 /// What a sink is told of a request.
 fn answered(request: Request, found: Result<ClusterRun, Refusal>, promised: bool) -> Event {
     match found {
@@ -548,10 +559,12 @@ impl Grant {
 impl Drop for Grant {
     fn drop(&mut self) {
         if self.run.count > 0 {
-            // A bitmap dropped meanwhile says used; they are freed with the next release. Any other
-            // failure means that someone freed them by address: then they are free already.
-            if let Err(Denial::NeedBitmap(_)) = self.handle.0.free(self.run) {
-                self.handle.0.quarantine.add(self.run, 0);
+            // A bitmap dropped meanwhile says used, and is loaded by somebody else: at once after this
+            // attempt, maybe, so that there is a second one.
+            let shared = &self.handle.0;
+            if let Err(Denial::NeedBitmap(_)) = shared.free(self.run) {
+                shared.strays.add(self.run);
+                shared.give_strays_back(self.run.start.0..self.run.end());
             }
         }
     }

@@ -60,18 +60,6 @@ pub enum Event {
     Promised(u64),
     /// What was left of a promise was given back.
     PromiseEnded(u64),
-    /// A freed run waits for its commit.
-    Quarantined {
-        /// The run.
-        run: ClusterRun,
-        /// The commit.
-        commit: u64,
-    },
-    /// All that waited for commits up to this one was freed (each run tells so itself).
-    Released {
-        /// The commit.
-        commit: u64,
-    },
     /// The last writer of a file is gone.
     Closed(u64),
     /// A file was cut or removed.

@@ -32,7 +32,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-pub mod cluster;
+mod bound;
 pub mod engine;
 pub mod events;
 mod index;
@@ -42,10 +42,10 @@ pub mod layout;
 mod models;
 pub mod policy;
 pub mod promise;
-mod quarantine;
 pub mod request;
 pub mod residency;
 pub mod stats;
+mod strays;
 mod sync;
 pub mod trace;
 mod view;
@@ -60,8 +60,3 @@ pub use promise::Promise;
 pub use request::{Contradiction, Denial, Kind, Refusal, Request};
 pub use stats::{Counter, Criterion, CriterionStats, Stats};
 pub use view::View;
-
-/// The tutorial's program runs with the other tests.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/tutorial.md")]
-struct Tutorial;

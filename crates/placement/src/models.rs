@@ -52,7 +52,7 @@ fn request(owner: u64, want: u32) -> Request {
 /// What a thread of a volume may do; returns what it still owns.
 fn live(engine: &Engine, name: &str, owner: u64, steps: u32) -> Vec<ClusterRun> {
     let mut owned: Vec<ClusterRun> = Vec::new();
-    for step in 0..steps {
+    for _ in 0..steps {
         let want = thread_rng().gen_range(1..12);
         match thread_rng().gen_range(0..7) {
             0..=2 => owned.extend(engine.allocate(&request(owner, want)).map(crate::Grant::keep)),
@@ -69,8 +69,7 @@ fn live(engine: &Engine, name: &str, owner: u64, steps: u32) -> Vec<ClusterRun> 
             }
             5 => {
                 if let Some(run) = owned.pop() {
-                    engine.quarantine(run, u64::from(step));
-                    engine.release(u64::from(step)).expect("only owned runs are released");
+                    engine.free_all([run]).expect("only owned runs are freed");
                 }
             }
             _ => {

@@ -17,8 +17,7 @@ pub enum Kind {
 /// A request for one run of clusters. Lengths are counted in clusters.
 ///
 /// The grant has `want` clusters whenever a free run of that length is known; otherwise it is the
-/// longest the policy can find, never under `min`. `max` is only of interest to policies which give
-/// more than was wanted (none of ours does).
+/// longest the policy can find, never under `min`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// Where the run would best begin: the cluster after the file's last one, or the start of the
@@ -28,10 +27,6 @@ pub struct Request {
     pub min: u32,
     /// Length that is wanted.
     pub want: u32,
-    /// Longest run that may be granted.
-    pub max: u32,
-    /// The run begins at a multiple of this; 0 and 1 mean no alignment.
-    pub align: u32,
     /// What the clusters are for.
     pub kind: Kind,
     /// Loading in order, as an image builder does: the run is taken at the goal if it is long
@@ -67,8 +62,6 @@ impl Request {
             goal,
             min: 1,
             want: count,
-            max: count,
-            align: 1,
             kind: Kind::Data,
             stream: false,
             owner: 0,
@@ -91,7 +84,6 @@ impl Request {
     #[must_use]
     pub(crate) fn at_most(mut self, count: u32) -> Self {
         self.want = self.want.min(count);
-        self.max = self.max.min(count);
         self
     }
 
@@ -100,8 +92,6 @@ impl Request {
     pub(crate) fn ordered(mut self, clusters: u64) -> Self {
         self.want = self.want.max(1);
         self.min = self.min.clamp(1, self.want);
-        self.max = self.max.max(self.want);
-        self.align = self.align.max(1);
         if self.goal.0 >= clusters {
             self.goal = Cluster(0);
         }
@@ -188,9 +178,6 @@ pub enum Contradiction {
         /// Stated by the descriptor.
         described: u32,
     },
-    /// The group was taken out of service before; it stays so until it is described again.
-    #[error("group {0} is out of service")]
-    OutOfService(Group),
     /// A used run of the description lies outside its group.
     #[error("group {group}: a used run lies outside the group")]
     UsedOutside {

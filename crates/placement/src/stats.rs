@@ -75,8 +75,6 @@ counters! {
     BitmapsEvicted = "bitmaps_evicted",
     /// Grants that had to wait for bitmaps; all others found what they needed.
     BitmapWaits = "bitmap_waits",
-    /// Groups that were not what their bitmap said, and were indexed anew.
-    StaleIndex = "stale_index",
 }
 
 /// The kernel's allocation criteria, with its names.

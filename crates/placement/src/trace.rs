@@ -20,7 +20,7 @@ use crate::request::Kind;
 /// What a trace begins with.
 pub const MAGIC: [u8; 8] = *b"PLATTRC\n";
 /// Version of the format that is written, and the only one that is read.
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;
 
 /// Name of a run of allocations: a file, or a grant that belongs to none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -55,10 +55,6 @@ pub struct Ask {
     pub min: u32,
     /// Length that is wanted.
     pub want: u32,
-    /// Longest run that may be granted.
-    pub max: u32,
-    /// Alignment; 1 means none.
-    pub align: u32,
     /// What it is for.
     pub kind: Kind,
     /// Loading in order.
@@ -155,7 +151,7 @@ fn put_ask(out: &mut Vec<u8>, ask: &Ask) {
             put(out, at);
         }
     }
-    for number in [ask.min, ask.want, ask.max, ask.align] {
+    for number in [ask.min, ask.want] {
         put(out, u64::from(number));
     }
     for number in [ask.owner, ask.offset, ask.size, ask.directory] {

@@ -3,7 +3,7 @@
 //! Every search counts the free runs it looked at, under the kernel's name for it.
 
 use crate::index::Scan;
-use crate::index::map::FreeMap;
+use crate::index::map::{FreeMap, Need};
 use crate::index::region::{CHUNK, Lengths};
 use crate::layout::Layout;
 use crate::request::{Refusal, Request};
@@ -75,12 +75,6 @@ impl View<'_> {
     /// [`Refusal::NeedBitmap`] if the goal's group, or the one the run would go on in, is unknown
     /// and the request still has patience.
     pub fn fits_at_goal(&self, request: &Request) -> Result<bool, Refusal> {
-        if request.align > 1 && !request.goal.0.is_multiple_of(u64::from(request.align)) {
-            return match self.map.unknown_at(request.goal) {
-                Some(group) if self.may_ask(request) => Err(Refusal::NeedBitmap(group)),
-                _ => Ok(false),
-            };
-        }
         let reach = self.map.reach(request.goal, request.want);
         match reach.unknown {
             _ if reach.len >= request.want => Ok(true),
@@ -126,8 +120,21 @@ impl View<'_> {
     /// # Errors
     /// [`Refusal::NeedBitmap`] if an unknown group comes first.
     pub fn next_fit(&self, request: &Request, from: Cluster) -> Result<Option<Cluster>, Refusal> {
+        self.next(from, Need::of(request.want))
+    }
+
+    /// First place at or after `from` that is a completely free byte of a bitmap: eight clusters from
+    /// a multiple of eight on; does not wrap.
+    ///
+    /// # Errors
+    /// [`Refusal::NeedBitmap`] if an unknown group comes first.
+    pub fn next_byte(&self, from: Cluster) -> Result<Option<Cluster>, Refusal> {
+        self.next(from, Need { count: 8, align: 8 })
+    }
+
+    fn next(&self, from: Cluster, need: Need) -> Result<Option<Cluster>, Refusal> {
         let mut scan = Scan::default();
-        let found = self.map.next_fit(from, request.want, request.align, true, &mut scan);
+        let found = self.map.next_fit(from, need, &mut scan);
         self.scanned(scan);
         found.map_err(Refusal::NeedBitmap)
     }
@@ -144,7 +151,7 @@ impl View<'_> {
     #[must_use]
     pub fn near_fit_below(&self, request: &Request, below: u32) -> Option<Cluster> {
         let mut scan = Scan::default();
-        let found = self.map.near_fit(request.goal, request.want, below, request.align, &mut scan);
+        let found = self.map.near_fit(request.goal, request.want, below, &mut scan);
         self.scanned(scan);
         found
     }
@@ -152,7 +159,7 @@ impl View<'_> {
     /// A place at the ragged end of a run of at least [`View::CHUNK`] and less than `below`
     /// clusters, near the goal. A request under a chunk gets one only where it costs no completely
     /// free chunk; a longer one where it costs the fewest, in a run at most a quarter longer than
-    /// itself. Not for aligned requests.
+    /// itself.
     #[must_use]
     pub fn ragged_fit(&self, request: &Request, below: u32) -> Option<Cluster> {
         let small = request.want < CHUNK;

@@ -36,8 +36,10 @@ struct Model {
     /// Bitmaps on their way to the disk.
     writing: Vec<(Group, Vec<u8>)>,
     kept: Vec<ClusterRun>,
-    /// Freed runs whose commit is not durable yet, and the number of that commit.
+    /// Runs that are no longer used, but freed only when their commit is durable, and the number of that commit.
     waiting: Vec<(ClusterRun, u64)>,
+    /// Runs of dropped grants whose bitmap is not there: they are freed when it is loaded.
+    strays: Vec<ClusterRun>,
     commit: u64,
     held: Vec<Grant>,
     /// Whether the policy promises to find every sufficient run.
@@ -106,6 +108,7 @@ impl Model {
             writing: Vec::new(),
             kept: Vec::new(),
             waiting: Vec::new(),
+            strays: Vec::new(),
             commit: 1,
             held: Vec::new(),
             complete,
@@ -117,14 +120,14 @@ impl Model {
     }
 
     /// Gives the bitmap of a group as the disk has it: an older state than the engine's only where
-    /// runs wait for their commit, which are free there at times.
+    /// dropped grants were, which are free there at times.
     fn load(&mut self, group: Group) {
         assert!(self.engine.needs_bitmap(group), "asked for a bitmap that is there");
         let mut bitmap = self.disk[group.0 as usize].clone();
         let start = self.engine.layout().group_start(group).0;
         let size = u64::from(self.engine.layout().clusters_of(group));
         if self.commit.is_multiple_of(2) {
-            for (run, _) in &self.waiting {
+            for run in &self.strays {
                 for at in run.start.0.max(start)..run.end().min(start + size) {
                     let bit = usize::try_from(at - start).unwrap();
                     bitmap[bit / 8] &= !(1 << (bit % 8));
@@ -136,6 +139,19 @@ impl Model {
         } else {
             self.engine.load_group(group, &bitmap).unwrap();
         }
+        self.look_for_strays();
+    }
+
+    /// What is no stray any more is free.
+    fn look_for_strays(&mut self) {
+        let mut left = self.engine.strays();
+        for run in std::mem::take(&mut self.strays) {
+            match left.iter().position(|stray| *stray == run) {
+                Some(at) => self.strays.push(left.swap_remove(at)),
+                None => self.flags[Self::range(run)].fill(false),
+            }
+        }
+        assert!(left.is_empty(), "{left:?} were never granted");
     }
 
     /// Which regions are known: each group is cut into such of 32,768 clusters.
@@ -157,12 +173,12 @@ impl Model {
         self.flags.iter().enumerate().map(|(at, used)| *used || hidden(at)).collect()
     }
 
-    /// First aligned place with `count` free clusters.
-    fn place(unusable: &[bool], count: u32, align: u32) -> bool {
+    /// Whether there is a place with `count` free clusters.
+    fn place(unusable: &[bool], count: u32) -> bool {
         let (mut start, mut at) = (0, 0);
         while at < unusable.len() {
             if unusable[at] {
-                start = (at + 1).next_multiple_of(align.max(1) as usize);
+                start = at + 1;
             } else if at >= start && at + 1 - start >= count as usize {
                 return true;
             }
@@ -205,45 +221,18 @@ impl Model {
     fn commit(&mut self, numbers: &mut Numbers) {
         if numbers.below(3) > 0 && !self.kept.is_empty() {
             let run = self.kept.swap_remove(usize::try_from(numbers.below(self.kept.len() as u64)).unwrap());
-            self.engine.quarantine(run, self.commit);
             self.waiting.push((run, self.commit));
             return;
         }
         let done = self.commit - numbers.below(2);
         self.commit += 1;
-        while let Err(denial) = self.engine.release(done) {
-            let Denial::NeedBitmap(group) = denial else { panic!("{denial}") };
-            self.load(group);
+        let (durable, waiting) =
+            std::mem::take(&mut self.waiting).into_iter().partition(|(_, commit)| *commit <= done);
+        self.waiting = waiting;
+        // One at a time: each may need several bitmaps, which must be there together.
+        for (run, _) in durable {
+            self.free(run);
         }
-        for (run, commit) in std::mem::take(&mut self.waiting) {
-            if commit <= done {
-                self.flags[Self::range(run)].fill(false);
-            } else {
-                self.waiting.push((run, commit));
-            }
-        }
-        assert_eq!(self.engine.quarantined(), self.waiting.iter().map(|(run, _)| u64::from(run.count)).sum());
-    }
-
-    /// Compares a group with the truth, at times after somebody else has used a part of it.
-    fn refresh(&mut self, numbers: &mut Numbers) {
-        let layout = *self.engine.layout();
-        let group = Group(numbers.below32(layout.groups));
-        let (start, size) = (layout.group_start(group).0, layout.clusters_of(group));
-        let known = !self.engine.needs_bitmap(group);
-        let at = Cluster(start + u64::from(numbers.below32(size)));
-        let other = ClusterRun { start: at, count: 1 };
-        let strange = numbers.below(2) == 0 && !self.flags[Self::range(other)][0];
-        if strange {
-            self.flags[Self::range(other)].fill(true);
-            self.kept.push(other);
-        }
-        let flags = &self.flags[Self::range(ClusterRun { start: Cluster(start), count: size })];
-        let free = u32::try_from(flags.iter().filter(|used| !**used).count()).unwrap();
-        let bitmap = bytes_of(flags);
-        assert_eq!(self.engine.refresh_group(group, free, &bitmap), Ok(strange && known));
-        self.writing.retain(|(other, _)| *other != group);
-        self.disk[group.0 as usize] = bitmap;
     }
 
     fn allocate(&mut self, request: Request) {
@@ -258,13 +247,12 @@ impl Model {
             }
         };
         let Ok(grant) = grant else {
-            let fits = Self::place(&self.flags, request.min, request.align);
+            let fits = Self::place(&self.flags, request.min);
             assert!(!fits, "refused {request:?}, but it fits");
             return;
         };
         let run = grant.run();
-        assert!(run.count >= request.min && run.count <= request.max, "{request:?} got {run:?}");
-        assert_eq!(run.start.0 % u64::from(request.align.max(1)), 0);
+        assert!(run.count >= request.min && run.count <= request.want, "{request:?} got {run:?}");
         for flag in &mut self.flags[Self::range(run)] {
             assert!(!*flag, "double allocation in {run:?}");
             *flag = true;
@@ -277,7 +265,7 @@ impl Model {
             }
             // Put it back for a moment: the known space must not have held the whole.
             self.flags[Self::range(run)].fill(false);
-            let fits = Self::place(&self.unusable(), request.want, request.align);
+            let fits = Self::place(&self.unusable(), request.want);
             assert!(!fits, "{request:?} trimmed to {run:?}");
             self.flags[Self::range(run)].fill(true);
         }
@@ -286,7 +274,10 @@ impl Model {
 
     fn free(&mut self, run: ClusterRun) {
         loop {
-            match self.engine.free(run) {
+            // Neighbours are joined by the one, not by the other; the outcome is the same.
+            let freed =
+                if run.count.is_multiple_of(2) { self.engine.free(run) } else { self.engine.free_all([run]) };
+            match freed {
                 Err(Denial::NeedBitmap(group)) => self.load(group),
                 other => break other.unwrap(),
             }
@@ -300,14 +291,9 @@ impl Model {
         let (first, second) = grant.split(cut);
         for grant in [first, second] {
             if numbers.below(3) == 0 {
-                let (run, before) = (grant.run(), self.engine.quarantined());
+                self.strays.extend(Some(grant.run()).filter(|run| run.count > 0));
                 drop(grant);
-                if self.engine.quarantined() > before {
-                    // Its bitmap was dropped: it is freed with the next release.
-                    self.waiting.push((run, 0));
-                } else {
-                    self.flags[Self::range(run)].fill(false);
-                }
+                self.look_for_strays();
             } else if grant.run().count > 0 {
                 self.kept.push(grant.keep());
             }
@@ -370,14 +356,12 @@ fn exercise(layout: Layout, policy: BlockPolicyKind, seed: u64, steps: u32) {
                 let want = length(&mut numbers, layout.clusters);
                 let goal = Cluster(numbers.below(layout.clusters));
                 let min = 1 + numbers.below32(want);
-                let align = if numbers.below(4) == 0 { 1 + numbers.below32(64) } else { 1 };
                 let stream = numbers.below(3) == 0;
                 let kind = if numbers.below(3) == 0 { Kind::Metadata } else { Kind::Data };
                 let owner = numbers.below(6);
                 let offset = numbers.below(3) * numbers.below(5_000);
                 let request = Request {
                     min,
-                    align,
                     stream,
                     kind,
                     owner,
@@ -393,8 +377,7 @@ fn exercise(layout: Layout, policy: BlockPolicyKind, seed: u64, steps: u32) {
             5..=7 => model.settle(&mut numbers),
             8 => model.engine.closed(numbers.below(6)),
             11 | 12 => model.write(&mut numbers),
-            13 | 14 => model.commit(&mut numbers),
-            15 => model.refresh(&mut numbers),
+            13..=15 => model.commit(&mut numbers),
             9 if !model.kept.is_empty() => {
                 let index = usize::try_from(numbers.below(model.kept.len() as u64)).unwrap();
                 let run = model.kept.swap_remove(index);

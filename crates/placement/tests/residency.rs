@@ -3,7 +3,7 @@
 
 use ondisk::units::{Cluster, ClusterRun, Group};
 use placement::policy::POLICIES;
-use placement::{BlockPolicyKind, Contradiction, Counter, Engine, GroupContent, Layout, Refusal, Request};
+use placement::{BlockPolicyKind, Counter, Engine, GroupContent, Layout, Refusal, Request};
 use proptest::prelude::*;
 
 fn layout(clusters_per_group: u32, groups: u32) -> Layout {
@@ -97,22 +97,44 @@ fn loaded_neighbours_are_preferred_when_memory_is_short() {
 }
 
 #[test]
-fn a_stale_group_is_indexed_anew_and_a_broken_one_stays_out() {
+fn a_group_out_of_service_stays_out_until_it_is_described() {
     let engine = Engine::new(layout(8_192, 3), BlockPolicyKind::Lease).unwrap();
     let mut bitmap = striped(&engine);
-    assert_eq!(engine.refresh_group(Group(1), 4_096, &bitmap), Ok(false));
-    bitmap[0] = 0xFF;
-    assert_eq!(engine.refresh_group(Group(1), 4_092, &bitmap), Ok(true));
-    assert_eq!(engine.stats().get(Counter::StaleIndex), 1);
-    assert_eq!(engine.free_clusters(), 3 * 4_096 - 4);
-    assert_eq!(engine.available_clusters(), 3 * 4_096 - 4);
-    assert!(engine.refresh_group(Group(1), 17, &[0; 1_024]).is_err());
+    engine.retire_group(Group(1));
     assert_eq!(engine.group_free(Group(1)), 0);
-    let refused = engine.refresh_group(Group(1), 4_092, &bitmap);
-    assert_eq!(refused, Err(Contradiction::OutOfService(Group(1))));
+    assert_eq!((engine.free_clusters(), engine.available_clusters()), (2 * 4_096, 2 * 4_096));
+    bitmap[0] = 0xFF;
+    engine.load_group(Group(1), &bitmap).unwrap();
+    assert_eq!(engine.group_free(Group(1)), 0);
     engine.describe_group(Group(1), 4_092, GroupContent::Unknown).unwrap();
     engine.load_group(Group(1), &bitmap).unwrap();
     assert_eq!(engine.free_clusters(), 3 * 4_096 - 4);
+    assert_eq!(engine.available_clusters(), 3 * 4_096 - 4);
+}
+
+/// A grant is dropped while its bitmap is not there: it is free once the bitmap is loaded, whatever that says of it.
+#[test]
+fn what_a_dropped_grant_held_is_free_when_its_bitmap_comes() {
+    for says_used in [true, false] {
+        let engine = Engine::new(layout(8_192, 3), BlockPolicyKind::Lease).unwrap();
+        let mut bitmap = striped(&engine);
+        let first = u64::from(bitmap[0].trailing_ones());
+        let run = ClusterRun { start: Cluster(8_192 + first), count: 1 };
+        let grant = engine.take_exact(run).unwrap();
+        bitmap[0] |= 1 << first;
+        assert!(engine.written(Group(1), &bitmap));
+        engine.shrink_to(0);
+        assert!(engine.needs_bitmap(Group(1)));
+        drop(grant);
+        assert_eq!((engine.strays(), engine.free_clusters()), (vec![run], 3 * 4_096 - 1));
+        if !says_used {
+            bitmap[0] &= !(1 << first);
+        }
+        engine.load_group(Group(1), &bitmap).unwrap();
+        assert_eq!((engine.strays(), engine.free_clusters()), (Vec::new(), 3 * 4_096));
+        assert_eq!(engine.available_clusters(), 3 * 4_096);
+        assert_eq!(engine.is_free(run.start), Some(true));
+    }
 }
 
 /// 1 EiB as 64 KiB blocks (2^25 groups of 16 regions) and as clusters of 1 MiB.
@@ -174,11 +196,10 @@ proptest! {
                     let _ = engine.describe_group(group, free, GroupContent::Uninitialised { used: &used });
                 }
                 2 | 3 => { let _ = engine.load_group(group, &bitmap); },
-                4 => { let _ = engine.refresh_group(group, free, &bitmap); },
+                4 => engine.retire_group(group),
                 5 => { let _ = engine.free(run); },
                 6 => held.extend(engine.take_exact(run)),
-                7 => engine.quarantine(run, seed % 5),
-                8 => { let _ = engine.release(seed % 5); },
+                7 | 8 => { let _ = engine.free_all([run, ClusterRun { start: Cluster(run.end()), count: 3 }]); },
                 9 => drop(held.pop()),
                 10 => {
                     engine.written(group, &bitmap);

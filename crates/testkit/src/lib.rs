@@ -30,3 +30,9 @@ pub mod snapshot;
 pub mod tool;
 pub mod unclean;
 pub mod view;
+
+/// The tutorial's program runs with the other tests. It stands here because a published package can't include what lies
+/// outside of its directory.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/tutorial.md")]
+struct Tutorial;

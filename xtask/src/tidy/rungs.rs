@@ -16,9 +16,6 @@ pub(super) struct Ladder {
     pub(super) long_lists: usize,
 }
 
-/// Most modules in all knots together.
-pub(super) const IN_KNOTS: usize = 34;
-
 /// The ladder of each crate.
 pub(super) const LADDERS: &[Ladder] = &[
     Ladder {
@@ -35,56 +32,78 @@ pub(super) const LADDERS: &[Ladder] = &[
         long_lists: 1,
     },
     Ladder {
+        path: "crates/device",
+        rungs: "
+            journal
+            groups
+            superblock
+            error file map memory overlay record window write_behind
+        ",
+        knots: &[],
+        long_lists: 0,
+    },
+    Ladder {
+        path: "crates/check",
+        rungs: "
+            shared
+            inodes
+            connect links opening orphans quota space
+            descriptors lost_found named paths resize
+            directories fields log places protection superblock
+            bitmap contents facts parts voice
+            apply issue policies subject
+            crew kinds paged plausible staged
+        ",
+        knots: &[],
+        long_lists: 0,
+    },
+    Ladder {
         path: "crates/placement",
         rungs: "
-            inode
-            engine residency
+            inode residency
+            engine
+            bound
             policy
             view
             index promise trace
-            events layout quarantine stats
-            cluster request sync
+            events layout stats strays
+            request sync
         ",
-        knots: &[(
-            "engine residency",
-            "a grant holds what the engine shares, and dropping it may need a bitmap that is not in memory",
-        )],
-        long_lists: 7,
+        knots: &[],
+        long_lists: 0,
     },
     Ladder {
         path: "crates/fs",
         rungs: "
             front
-            quota steady trim
-            cache check dir file inline inode journal map ops phased space sync txn volume xattr
-            admission
-            dirty format mkfs options zone
-            bits device error handles versions
+            check mkfs opening
+            admission journal ops quota trim
+            dir xattr
+            file
+            inline inode map volume
+            reclaiming tx
+            space
+            txn
+            order session
+            cache dirty format handles options
+            bits context locks ranges role versions zone
+            error
         ",
-        knots: &[
-            (
-                "format zone",
-                "the zones of a volume are computed from its format, which asks them whether a block is its own",
-            ),
-            (
-                "cache check dir file inline inode journal map ops phased space sync txn volume xattr",
-                "issue 17: an update, its order and the cache name each other until `Tx` and `Order` part them",
-            ),
-        ],
-        long_lists: 52,
+        knots: &[],
+        long_lists: 5,
     },
     Ladder {
         path: "crates/fuse",
         rungs: "
             session
             by_ring
-            by_device by_fuser
+            by_device
             dispatch
             wire
             attach service
         ",
         knots: &[],
-        long_lists: 23,
+        long_lists: 3,
     },
     Ladder {
         path: "crates/chart",
@@ -95,48 +114,58 @@ pub(super) const LADDERS: &[Ladder] = &[
         long_lists: 0,
     },
     Ladder {
+        path: "crates/image",
+        rungs: "
+            builder export
+            source
+            archive output
+            text watch
+        ",
+        knots: &[],
+        long_lists: 0,
+    },
+    Ladder {
         path: "crates/cli",
         rungs: "
             commands
             format mount
-            build writing
-            check export source
+            writing
+            check
             reading
-            archive door image usage
-            console signals size text
+            door
+            image usage
+            console owner signals size text
         ",
-        knots: &[(
-            "door image",
-            "the door opens what the names of an image lead to, and an image is opened by the door only",
-        )],
-        long_lists: 12,
+        knots: &[],
+        long_lists: 5,
     },
     Ladder {
         path: "crates/crash",
         rungs: "
             faults
             campaign
-            ace calls deep e2fsck judge oracle random reclaim record states workload
+            runs
+            judge reclaim
+            ace deep oracle random record
+            calls e2fsck states
+            run
+            workload
             model order
         ",
-        knots: &[(
-            "ace calls deep e2fsck judge oracle random reclaim record states workload",
-            "the vocabulary of a run (calls, promises, names) lies in the modules that use it",
-        )],
+        knots: &[],
         long_lists: 0,
     },
     Ladder {
         path: "crates/lab",
         rungs: "
-            keeping peers report
-            founding matrix plot replay scenario
-            layout series work
-            measure workload
-            counters crashes jobs system verdict volume
-            drive numbers output results table tar tree
+            matrix peers report run
+            experiment replay work
+            crashes layout plan plot workload
+            counters jobs measure system table
+            drive file numbers output results summary tape tar tree
         ",
-        knots: &[("replay scenario", "a trace is replayed as a scenario, and scenarios record traces")],
-        long_lists: 2,
+        knots: &[],
+        long_lists: 0,
     },
     Ladder {
         path: "crates/testkit",

@@ -1,6 +1,7 @@
+use super::citations::{Cited, check_invariants, check_sections};
 use super::modules::{Modules, Unit, without_tests};
 use super::rungs::Ladder;
-use super::{check, check_file, invariants, ladder, long_lists, slack};
+use super::{check, check_file, ladder, long_lists, packages, slack};
 use std::path::Path;
 
 fn told(file: &str, text: &str) -> Vec<String> {
@@ -34,6 +35,8 @@ fn each_rule_is_told() {
         ("crates/cli/src/ls.rs", "//! x\nfn get_block() {}\n", "getter"),
         ("crates/cli/src/ls.rs", "use std::io;\n", "//!"),
         ("crates/cli/src/ls.rs", "//! x\nfn f() { FileDevice::new(file) }\n", "open_write"),
+        ("crates/cli/src/ls.rs", "//! x\nfn f() { builder.overwrite(true) }\n", "build_file"),
+        ("crates/image/src/ls.rs", "//! x\nfn f() { FileDevice::new(file) }\n", "open_write"),
         ("crates/cli/src/ls.rs", &format!("//! x\n{}", "\n".repeat(1000)), "lines"),
     ];
     for (file, text, expected) in cases {
@@ -164,8 +167,9 @@ fn tests(a: u8, b: u8, c: u8, d: u8, e: u8, f: u8) {}
 #[test]
 fn invariants_and_citations_fit_each_other() {
     let of = |document: &str, source: &str| {
-        let mut found = Vec::new();
-        invariants::check(document, &invariants::citations(source).collect(), &[], &mut found);
+        let (mut cited, mut found) = (Cited::default(), Vec::new());
+        cited.add(source);
+        check_invariants(document, &cited, &[], &mut found);
         found
     };
     let document = "- **I901** a rule, see I902.\n- **I902** another\n";
@@ -174,4 +178,46 @@ fn invariants_and_citations_fit_each_other() {
     assert!(found.len() == 1 && found[0].contains("no code cites I901"), "{found:?}");
     let found = of(document, "// I901 I902 I903");
     assert!(found.len() == 1 && found[0].contains("cites I903"), "{found:?}");
+}
+
+#[test]
+fn sections_and_citations_fit_each_other() {
+    let of = |source: &str| {
+        let (mut cited, mut found) = (Cited::default(), Vec::new());
+        cited.add(source);
+        check_sections(
+            "# Bytes\n\n## sb: superblock\n\n## ea-inode: values\n\n## Other\n",
+            &cited,
+            &mut found,
+        );
+        found
+    };
+    assert_eq!(of("// spec: sb, ea-inode: why, and how\n"), Vec::<String>::new());
+    assert_eq!(
+        of("//! ends so (spec:\n//! ea-inode).\n    // spec: sb: a reason, too\n"),
+        Vec::<String>::new()
+    );
+    let found = of("fn open(spec: sb) {}\n// spec: ea-inode\n");
+    assert!(found.len() == 1 && found[0].contains("no code cites `spec: sb`"), "{found:?}");
+    let found = of("// spec: sb, ea-inode\n// spec: gone\n");
+    assert!(found.len() == 1 && found[0].contains("`spec: gone`"), "{found:?}");
+}
+
+#[test]
+fn what_a_package_lacks_is_told() {
+    let whole = "description = \"x\"\nrepository.workspace = true\nkeywords = []\ncategories = []\nrust-version = \"1\"\n\
+                 [package.metadata.docs.rs]\n";
+    let of = |manifest: &str| {
+        let mut found = Vec::new();
+        packages::keys("crates/x", manifest, &mut found);
+        found.len()
+    };
+    assert_eq!((of(whole), of(&whole.replace("keywords", "words"))), (0, 1));
+    let included = |text: &str, depth| {
+        let mut found = Vec::new();
+        packages::includes("a.rs", text, depth, &mut found);
+        found.len()
+    };
+    assert_eq!(included("#[doc = include_str!(\"../README.md\")]", 1), 0);
+    assert_eq!(included("x(include_str!(\"../../docs/a.md\"))", 1), 1);
 }

@@ -90,7 +90,7 @@ impl<'q> Questions<'q> {
         Questions { input, out, rest: None, cancelled: false }
     }
 
-    /// Asks whether an issue, told as `text`, is to be repaired.
+    /// Asks whether an issue, described by `text`, is to be repaired.
     pub fn about(&mut self, issue: &Issue, text: &str) -> Decision {
         if let Some(decision) = self.rest {
             return decision;
@@ -101,7 +101,7 @@ impl<'q> Questions<'q> {
             return Decision::Leave;
         }
         let risk =
-            if issue.kind.safe { "" } else { "    this can take something away; --explain tells what\n" };
+            if issue.kind.safe { "" } else { "    this can take something away; --explain says what\n" };
         let question = format!("{text}{risk}    Repair? [y]es; [n]o; [a]ll from here on; [q]uit: ");
         let known = [('y', About::Yes), ('n', About::No), ('a', About::Rest), ('q', About::Quit)];
         match answer(self.input, self.out, &question, &known) {

@@ -27,7 +27,7 @@ pub struct Options {
     /// Set the list of bad blocks: refused.
     #[arg(short = 'L', hide = true, value_name = "FILE")]
     set: Option<OsString>,
-    /// Tell the time that the check took.
+    /// Print the time that the check took.
     #[arg(short = 't', hide = true, action = ArgAction::Count)]
     timing: u8,
     /// Extended options.
@@ -89,7 +89,7 @@ impl Options {
         }
     }
 
-    /// Whether to tell the time.
+    /// Whether to print the time.
     #[must_use]
     pub fn times(&self) -> bool {
         self.timing > 0

@@ -17,7 +17,7 @@ const ROUNDS: usize = 5;
 
 /// A check that was made, with its repairs in memory.
 pub struct Made {
-    /// What was told.
+    /// What was found.
     pub findings: Findings,
     /// Paths of what it is about.
     pub names: Names,

@@ -83,9 +83,9 @@ mod tests {
         all(&mut listed).unwrap();
         assert_eq!(String::from_utf8(listed).unwrap().lines().count(), kinds().count());
         for kind in kinds() {
-            let mut told = Vec::new();
-            one(&mut told, kind).unwrap();
-            assert!(String::from_utf8(told).unwrap().contains(kind.title));
+            let mut text = Vec::new();
+            one(&mut text, kind).unwrap();
+            assert!(String::from_utf8(text).unwrap().contains(kind.title));
         }
     }
 }

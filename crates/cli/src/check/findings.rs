@@ -1,4 +1,4 @@
-//! What a check told, kept for a report: everything is counted, and of each kind the first are kept.
+//! What a check found, kept for a report: everything is counted, and of each kind the first are kept.
 //! Excludes how it is shown.
 
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ pub const KEPT_MAX: usize = 2000;
 /// Most inodes that lose something whose paths are looked for.
 const LOSERS_NAMED: usize = 100_000;
 
-/// Who decides what becomes of an issue.
+/// How it is decided what becomes of an issue.
 pub enum Policy<'p> {
     /// Nothing is repaired. What could be is noted.
     Look,
@@ -49,12 +49,12 @@ pub struct OfKind {
 /// The kind of work that every mount does, too: by itself it is no problem.
 const REPLAY: &str = "journal-needs-replay";
 
-/// All that was told.
+/// Everything that was found.
 #[derive(Default)]
 pub struct Findings {
     /// What waits in the journal and can be replayed. It is none of the problems.
     pub replay: Option<String>,
-    /// By kind, in the order in which each kind was first told of.
+    /// By kind, in the order in which each kind was first found.
     pub kinds: Vec<OfKind>,
     /// Inodes that a repair takes something from.
     pub losers: BTreeSet<InodeNumber>,
@@ -137,7 +137,7 @@ impl Findings {
     }
 }
 
-/// Hears what a check finds, decides by a policy, and shows how far it is.
+/// Receives what a check finds, decides by a policy, and shows how far it is.
 pub struct Listener<'p, 'm> {
     policy: Policy<'p>,
     meter: &'m mut Meter,

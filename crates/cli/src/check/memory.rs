@@ -10,7 +10,7 @@ pub fn bound() -> u64 {
     total(&text).map_or(LEAST, |bytes| (bytes / 4 * 3).max(LEAST))
 }
 
-/// All memory, in bytes, as Linux tells it.
+/// All memory, in bytes, as Linux reports it.
 fn total(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)

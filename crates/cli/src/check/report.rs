@@ -14,7 +14,7 @@ const SHOWN: usize = 10;
 /// Files that are named as losing something, unless more is asked for.
 const NAMED: usize = 50;
 
-/// How much is told.
+/// How much is printed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Detail {
     /// The first of each kind.

@@ -70,7 +70,7 @@ pub fn save(path: &Path, repaired: &Staged) -> io::Result<()> {
 /// # Errors
 /// Why it can't be, to be put behind the names of both.
 pub fn restore(path: &Path, device: &dyn Device) -> Result<u64, String> {
-    let told = |error: io::Error| error.to_string();
+    let failed = |error: io::Error| error.to_string();
     whole(path, device.size())?;
     let mut superblock: Option<[bool; 2]> = None;
     for_each(path, |record| {
@@ -89,9 +89,9 @@ pub fn restore(path: &Path, device: &dyn Device) -> Result<u64, String> {
     let mut written = 0;
     for_each(path, |record| {
         written += record.old.len() as u64;
-        device.write_at(record.offset, &record.old).map_err(told)
+        device.write_at(record.offset, &record.old).map_err(failed)
     })?;
-    device.flush().map_err(told)?;
+    device.flush().map_err(failed)?;
     Ok(written)
 }
 
@@ -125,7 +125,7 @@ fn halves(piece: &[u8]) -> [&[u8]; 2] {
     [first, second]
 }
 
-/// Enough of a SHA-256 to tell a sector from what it was by accident or another program.
+/// Enough of a SHA-256 to recognise a sector that was changed by accident or by another program.
 fn digest(bytes: &[u8]) -> [u8; 8] {
     let mut out = [0; 8];
     out.copy_from_slice(&Sha256::digest(bytes)[..8]);
@@ -160,9 +160,9 @@ impl Record {
 }
 
 fn open(path: &Path) -> Result<(BufReader<File>, u64), String> {
-    let told = |error: io::Error| error.to_string();
-    let file = File::open(path).map_err(told)?;
-    let len = file.metadata().map_err(told)?.len();
+    let failed = |error: io::Error| error.to_string();
+    let file = File::open(path).map_err(failed)?;
+    let len = file.metadata().map_err(failed)?.len();
     Ok((BufReader::with_capacity(1 << 20, file), len))
 }
 

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::io::{IsTerminal, stdin};
 use std::num::NonZeroUsize;
+use std::ops::ControlFlow;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,20 +11,18 @@ use std::sync::Arc;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use platfs::device::Device;
-use platfs::mkfs::Storage;
+use platfs_image::builder::Summary;
+use platfs_image::builder::identity::{Identity, Stated};
+use platfs_image::output::followed;
+use platfs_image::source::{FilterError, IdRange, Owner};
+use platfs_image::{BuildError, Builder, Progress, Size, Source, SourceError, Stage, Watch};
 use serde::Serialize;
 
-use crate::build::identity::{self, Identity, Stated};
-use crate::build::output::followed;
-use crate::build::{BuildError, Progress, Settings, Size, Summary, build_device, build_file, fit};
 use crate::console::{Console, Failure};
 use crate::door;
-use crate::format::{self, FormatArgs, UuidChoice};
+use crate::format::{self, Format, FormatArgs, UuidChoice};
 use crate::image::{self, ImageSpec, Part};
 use crate::size::{human, parse_size};
-use crate::source::catalogue::Catalogue;
-use crate::source::filter::{Excludes, IdRange, OwnerId, parse_named_owner, parse_platform};
-use crate::source::{self, Options as SourceOptions, SourceError, owners};
 
 /// Arguments of `plat build`.
 #[derive(Args, Debug)]
@@ -47,15 +46,15 @@ pub struct Build {
     /// Leave out what matches the pattern (`*`, `?`, `[..]`, `**`); can be given several times.
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<String>,
-    /// Owner of everything, whatever the source says: numbers, or names that the source's own /etc/passwd and
-    /// /etc/group tell, never those of this machine.
-    #[arg(long, value_name = "USER:GROUP", value_parser = parse_named_owner)]
-    owner: Option<(OwnerId, OwnerId)>,
+    /// Owner of everything, whatever the source says: numbers, or names from the source's own /etc/passwd and
+    /// /etc/group, never from those of this machine.
+    #[arg(long, value_name = "USER:GROUP")]
+    owner: Option<Owner>,
     /// Moves a range of users: FROM:TO:COUNT; can be given several times, for ranges that do not overlap in FROM.
-    #[arg(long, value_name = "RANGE", value_parser = IdRange::parse)]
+    #[arg(long, value_name = "RANGE")]
     map_uid: Vec<IdRange>,
     /// Moves a range of groups.
-    #[arg(long, value_name = "RANGE", value_parser = IdRange::parse)]
+    #[arg(long, value_name = "RANGE")]
     map_gid: Vec<IdRange>,
     /// Directory of the image under which everything is put.
     #[arg(long, value_name = "PATH")]
@@ -94,6 +93,10 @@ fn parse_tag(text: &str) -> Result<String, String> {
     if text.is_empty() { Err("a tag is missing".into()) } else { Ok(text.to_owned()) }
 }
 
+fn parse_platform(text: &str) -> Result<String, FilterError> {
+    Source::options().platform(text).map(|_| text.to_owned())
+}
+
 fn failed(error: impl std::fmt::Display) -> Failure {
     Failure::Failed(error.to_string())
 }
@@ -104,23 +107,28 @@ impl Build {
         let epoch = format::source_date_epoch()?;
         // Before the source is read, which may take a while.
         self.format.check()?;
-        let (mut catalogue, warnings) = self.read_source(epoch)?;
-        for warning in warnings {
+        let source = self.read_source(epoch)?;
+        for warning in source.warnings() {
             console.warn(warning);
         }
-        if let Some(owner) = &self.owner {
-            let ids = owners::resolve(owner, &catalogue, self.prefix.as_deref()).map_err(source_failure)?;
-            catalogue.own_all(ids);
-        }
-        let settings = self.settings(&catalogue, epoch, &target)?;
-        let mut bar = Bar::new(&catalogue, self.quiet || self.json);
+        let asked = self.asked()?;
+        let bar = Bar::new(&source, self.quiet || self.json);
+        let builder = Builder::new(&source)
+            .size(self.size)
+            .identity(self.identity(&asked, epoch)?)
+            // Reading a directory changes its times of access, and nobody can set those of change.
+            .keep_times(!self.reproducible && !self.source.is_dir())
+            .sync(self.sync)
+            .zeroed(asked.prezeroed)
+            .format(asked.options)
+            .watch(bar.watch());
         let built = match target {
-            Target::File(path) => build_file(&catalogue, &path, &settings, &mut bar),
-            Target::Device(device) => build_device(&catalogue, device, &settings, &mut bar),
+            Target::File(path) => door::build_file(builder, &path, self.force),
+            Target::Device(device) => builder.build_on(device),
         };
         bar.finish();
         let summary = built.map_err(|error| self.build_failure(error))?;
-        self.warn_of(&summary, &settings, console);
+        self.warn_of(&summary, console);
         match (self.json, self.quiet) {
             (true, _) => self.print_json(console, &summary),
             (false, true) => Ok(()),
@@ -128,13 +136,20 @@ impl Build {
         }
     }
 
-    /// What the library says of options that can't be is wrong usage.
+    /// What the library says of options that can't be is wrong usage; of sizes it does not know our option.
     fn build_failure(&self, error: BuildError) -> Failure {
+        let shown = image::shown(&self.image);
         match error {
+            BuildError::Source(error) => source_failure(error),
             BuildError::Volume(error @ platfs::Error::BadOption { .. }) => Failure::Usage(error.to_string()),
-            error @ (BuildError::DeviceTooSmall { .. } | BuildError::NoRoom { .. }) => {
-                Failure::about(image::shown(&self.image), error)
-            }
+            BuildError::TooSmall { given, automatic, error } => failed(format!(
+                "{error}: {given} bytes are too small for the contents; --size auto makes {automatic}"
+            )),
+            BuildError::NoRoom { given, room } => Failure::about(
+                shown,
+                format!("it has {room} bytes, and --size asks for {given}; nothing was written"),
+            ),
+            error @ BuildError::DeviceTooSmall { .. } => Failure::about(shown, error),
             error => failed(error),
         }
     }
@@ -153,43 +168,56 @@ impl Build {
             door::replace(&followed(&spec.path)).map_err(|error| Failure::about(shown, error))?;
             return Ok(Target::File(spec.path));
         }
-        let device = image::open_write(&self.image).map_err(|error| Failure::about(shown, error))?;
+        let device = door::open_write(&self.image).map_err(|error| Failure::about(shown, error))?;
         Ok(Target::Device(device))
     }
 
-    fn read_source(&self, epoch: Option<u64>) -> Result<source::Opened, Failure> {
+    fn read_source(&self, epoch: Option<u64>) -> Result<Source, Failure> {
         let spec = ImageSpec::parse(&self.image);
-        let beside = spec.path.parent().filter(|parent| !parent.as_os_str().is_empty() && parent.is_dir());
+        let wrong = |error: FilterError| Failure::Usage(wrong_option(&error));
+        let mut options = Source::options().exclude(&self.exclude).map_err(wrong)?;
+        options = self.map_uid.iter().fold(options, |options, range| options.map_uid(*range));
+        options = self.map_gid.iter().fold(options, |options, range| options.map_gid(*range));
+        if let Some(owner) = &self.owner {
+            options = options.owner(owner.clone());
+        }
+        if let Some(prefix) = &self.prefix {
+            options = options.prefix(prefix);
+        }
+        if let Some(seconds) = epoch {
+            options = options.latest(i64::try_from(seconds).unwrap_or(i64::MAX));
+        }
+        if let Some(platform) = &self.platform {
+            options = options.platform(platform).map_err(wrong)?;
+        }
+        if let Some(tag) = &self.tag {
+            options = options.image(tag);
+        }
+        if let Some(count) = self.jobs {
+            options = options.threads(count);
+        }
         // Beside a block device there is only memory.
         let is_block = std::fs::metadata(&spec.path).is_ok_and(|found| found.file_type().is_block_device());
-        let options = SourceOptions {
-            exclude: Excludes::new(&self.exclude).map_err(|error| Failure::Usage(error.to_string()))?,
-            // Names are known once the source is read.
-            owner: None,
-            map_uid: self.map_uid.clone(),
-            map_gid: self.map_gid.clone(),
-            prefix: self.prefix.clone(),
-            latest: epoch.map(|seconds| i64::try_from(seconds).unwrap_or(i64::MAX)),
-            platform: self.platform.clone(),
-            image: self.tag.clone(),
-            jobs: self.jobs,
-            spool: (!is_block).then(|| beside.unwrap_or(Path::new(".")).to_owned()),
-        };
-        let opened = if self.source.as_os_str() == "-" {
-            source::open_stream(stdin().lock(), "standard input", options)
-        } else {
-            source::open(&self.source, options)
+        if !is_block {
+            let beside =
+                spec.path.parent().filter(|parent| !parent.as_os_str().is_empty() && parent.is_dir());
+            options = options.spool(beside.unwrap_or(Path::new(".")));
+        }
+        let opened = match self.source.as_os_str() == "-" {
+            true => options.read(stdin().lock(), "standard input"),
+            false => options.open(&self.source),
         };
         opened.map_err(source_failure)
     }
 
-    fn warn_of(&self, summary: &Summary, settings: &Settings, console: &mut Console<'_>) {
+    fn warn_of(&self, summary: &Summary, console: &mut Console<'_>) {
         let shown = image::shown(&self.image);
         if summary.clamped > 0 {
+            let is_small = self.format.parse().is_ok_and(|asked| asked.options.inode_size == Some(128));
+            let hint = if is_small { " (from 1901 to 2038); -I 256 holds times up to 2446" } else { "" };
             console.warn(format!(
-                "{shown}: {} files have a time that its inodes can't hold, and got the nearest that they can{}",
+                "{shown}: {} files have a time that its inodes can't hold, and got the nearest that they can{hint}",
                 summary.clamped,
-                if settings.format.inode_size == Some(128) { " (from 1901 to 2038); -I 256 holds times up to 2446" } else { "" },
             ));
         }
         if summary.counts_usage {
@@ -197,33 +225,26 @@ impl Build {
         }
     }
 
-    fn settings(
-        &self,
-        catalogue: &Catalogue,
-        epoch: Option<u64>,
-        target: &Target,
-    ) -> Result<Settings, Failure> {
+    /// The format that is asked for.
+    fn asked(&self) -> Result<Format, Failure> {
         let asked = self.format.parse()?;
         if asked.offset != 0 {
             return Err(Failure::Usage("-E offset: name the image IMAGE@OFFSET instead".into()));
         }
-        let mut options = asked.options;
+        Ok(asked)
+    }
+
+    /// What is said of identifiers and time; of an image that need not be reproducible the rest is drawn.
+    fn identity(&self, asked: &Format, epoch: Option<u64>) -> Result<Stated, Failure> {
         let time = format::now()?;
         let uuid = asked.uuid.map(|choice| choice.bytes(time)).transpose()?;
         let hash_seed = asked.hash_seed.map(|choice| choice.bytes(time)).transpose()?;
         let stated = Stated { time: epoch, uuid, hash_seed };
-        if matches!(target, Target::Device(_)) && !asked.prezeroed {
-            options.storage = Storage::Unknown;
+        if self.reproducible {
+            return Ok(stated);
         }
-        let rest = if self.reproducible { identity::derived(catalogue) } else { drawn(time)? };
-        Ok(Settings {
-            format: fit::fitted(catalogue, options),
-            identity: stated.or(rest),
-            size: self.size,
-            // Reading a directory changes its times of access, and nobody can set those of change.
-            settle_times: self.reproducible || self.source.is_dir(),
-            sync: self.sync,
-        })
+        let drawn = drawn(time)?;
+        Ok(stated.or_else(|| drawn).into())
     }
 
     fn print(&self, console: &mut Console<'_>, summary: &Summary) -> Result<(), Failure> {
@@ -254,8 +275,17 @@ impl Build {
 
 fn source_failure(error: SourceError) -> Failure {
     match error {
-        SourceError::Filter(error) => Failure::Usage(error.to_string()),
+        SourceError::Filter(error) => Failure::Usage(wrong_option(&error)),
         error => failed(error),
+    }
+}
+
+/// A complaint of the library about an option of a source, with the name that the option has here.
+fn wrong_option(error: &FilterError) -> String {
+    match error.option() {
+        Some("image") => format!("--tag: {error}"),
+        Some(option) => format!("--{}: {error}", option.replace('_', "-")),
+        None => error.to_string(),
     }
 }
 
@@ -276,11 +306,11 @@ fn drawn(time: u64) -> Result<Identity, Failure> {
 struct Bar(ProgressBar);
 
 impl Bar {
-    fn new(catalogue: &Catalogue, silent: bool) -> Self {
+    fn new(source: &Source, silent: bool) -> Self {
         if silent || !std::io::stderr().is_terminal() {
             return Bar(ProgressBar::hidden());
         }
-        let bar = ProgressBar::new(catalogue.summary().data_bytes);
+        let bar = ProgressBar::new(source.catalogue().summary().data_bytes);
         let style = ProgressStyle::with_template("{bar:40} {bytes} of {total_bytes}, {bytes_per_sec}");
         if let Ok(style) = style {
             bar.set_style(style);
@@ -288,14 +318,19 @@ impl Bar {
         Bar(bar)
     }
 
+    /// Moves the bar as data are copied; all else takes no time that could be seen.
+    fn watch(&self) -> Watch {
+        let bar = self.0.clone();
+        Watch::new(move |progress: &Progress| {
+            if progress.stage == Stage::Data {
+                bar.set_position(progress.bytes);
+            }
+            ControlFlow::Continue(())
+        })
+    }
+
     fn finish(&self) {
         self.0.finish_and_clear();
-    }
-}
-
-impl Progress for Bar {
-    fn advance(&mut self, bytes: u64) {
-        self.0.inc(bytes);
     }
 }
 

@@ -57,10 +57,10 @@ pub struct Check {
     /// Size of a block, for -b; without it each size is tried.
     #[arg(short = 'B', value_name = "BYTES", requires = "superblock", value_parser = block_size)]
     block_size: Option<u32>,
-    /// Tell every issue, and what the volume holds.
+    /// Print every issue, and what the volume holds.
     #[arg(short, long)]
     verbose: bool,
-    /// Tell the version.
+    /// Print the version.
     #[arg(short = 'V', long)]
     version: bool,
     /// Write progress to an open file, as `PASS DONE OF IMAGE`; 0 is a bar, and what is below shows none.
@@ -69,7 +69,7 @@ pub struct Check {
     /// One JSON object.
     #[arg(long)]
     json: bool,
-    /// Tell what a kind of issue means and risks; all kinds without ID.
+    /// Explain what a kind of issue means and risks; all kinds without ID.
     #[arg(long, value_name = "ID", num_args = 0..=1)]
     explain: Option<Option<String>>,
     /// Before anything is written, save what it was to a new file.
@@ -103,6 +103,14 @@ enum Mode {
     Ask,
 }
 
+/// How a check ended.
+struct Ending {
+    /// The exit code.
+    code: u8,
+    /// Something was written.
+    written: bool,
+}
+
 /// An image, open for a check.
 struct Held {
     name: String,
@@ -125,7 +133,7 @@ impl Check {
             }
             Err(other) => return Err(other),
         };
-        if code == fsck::SOUND { Ok(()) } else { Err(Failure::Told(code)) }
+        if code == fsck::SOUND { Ok(()) } else { Err(Failure::Reported(code)) }
     }
 
     fn work(&self, console: &mut Console<'_>) -> Result<u8, Failure> {
@@ -218,7 +226,7 @@ impl Check {
                 }
             };
         }
-        let opened = image::open_write(&image).map_err(|error| error.to_string());
+        let opened = door::open_write(&image).map_err(|error| error.to_string());
         let opened = opened.map(|device| Held { name: name.clone(), device, mode, _lock: None });
         match opened {
             Err(why) if mode == Mode::Ask => {
@@ -259,8 +267,8 @@ impl Check {
     fn meter(&self, name: &str) -> Result<Meter, Failure> {
         match self.progress {
             Some(descriptor) if descriptor > 0 => {
-                let told = |error| Failure::Usage(format!("-C {descriptor}: {error}"));
-                Meter::to_descriptor(descriptor.unsigned_abs(), name).map_err(told)
+                let failed = |error| Failure::Usage(format!("-C {descriptor}: {error}"));
+                Meter::to_descriptor(descriptor.unsigned_abs(), name).map_err(failed)
             }
             Some(0) => Ok(Meter::bar()),
             Some(_) => Ok(Meter::silent()),
@@ -281,14 +289,14 @@ impl Check {
         examine(&held.device, &held.name, &options, policy, &mut meter)
     }
 
-    /// Tells what was found, repairs as far as the mode allows, and says how it ended.
+    /// Prints what was found, repairs as far as the mode allows, and says how it ended.
     fn conclude(&self, console: &mut Console<'_>, held: &Held, mut made: Made) -> Result<u8, Failure> {
         let detail = if self.verbose { Detail::All } else { Detail::Some };
         let mut written = false;
         let mut cancelled = false;
-        let mut told = Ok(());
+        let mut shown = Ok(());
         if made.findings.count() > 0 && !self.json {
-            told = tell(console, &made, held, detail, self.fsck);
+            shown = show(console, &made, held, detail, self.fsck);
         }
         let mut undo = self.undo().cloned();
         let has_work = made.findings.count() > 0 || made.findings.replay.is_some();
@@ -321,8 +329,8 @@ impl Check {
             () if written && made.left == 0 => fsck::REPAIRED,
             () => fsck::UNSOUND,
         };
-        told = told.and_then(|()| self.end(console, held, &made, code, written));
-        match told {
+        shown = shown.and_then(|()| self.end(console, held, &made, Ending { code, written }));
+        match shown {
             // What was to be done is done; that nobody reads of it changes nothing about the volume.
             Ok(()) | Err(Failure::OutputClosed) => Ok(code),
             Err(other) => Err(other),
@@ -356,10 +364,10 @@ impl Check {
         let failed = |what: String| Failure::about(&held.name, what);
         let _busy = stop::busy();
         if let Some(path) = undo {
-            let told = |error| {
+            let reason = |error| {
                 format!("nothing was written: {}: {error}", Shown(path.as_os_str().as_encoded_bytes()))
             };
-            undo::save(path, &made.outcome.repaired).map_err(|error| failed(told(error)))?;
+            undo::save(path, &made.outcome.repaired).map_err(|error| failed(reason(error)))?;
         }
         made.outcome.repaired.apply().map_err(|error| {
             let back = if undo.is_some() { ", or bring it back with --undo-from" } else { "" };
@@ -372,8 +380,7 @@ impl Check {
         console: &mut Console<'_>,
         held: &Held,
         made: &Made,
-        code: u8,
-        written: bool,
+        Ending { code, written }: Ending,
     ) -> Result<(), Failure> {
         let (name, findings, summary) = (&held.name, &made.findings, &made.outcome.summary);
         if self.json {
@@ -417,7 +424,7 @@ impl Check {
                     counted(left, "problem")
                 ),
             };
-            writeln!(console.out, "{how}; `plat check --explain ID` tells more.")?;
+            writeln!(console.out, "{how}; `plat check --explain ID` says more.")?;
         }
         Ok(())
     }
@@ -425,7 +432,7 @@ impl Check {
     fn bring_back(&self, console: &mut Console<'_>, path: &std::path::Path) -> Result<u8, Failure> {
         let (name, image) = (self.name(), self.image.clone().unwrap_or_default());
         let failed = |what: String| Failure::about(&name, what);
-        let device = image::open_write(&image).map_err(|error| Failure::about(&name, error))?;
+        let device = door::open_write(&image).map_err(|error| Failure::about(&name, error))?;
         let shown = Shown(path.as_os_str().as_encoded_bytes()).to_string();
         let written = undo::restore(path, &*device).map_err(|why| failed(format!("{shown}: {why}")))?;
         if !self.json {
@@ -435,7 +442,7 @@ impl Check {
     }
 }
 
-fn tell(
+fn show(
     console: &mut Console<'_>,
     made: &Made,
     held: &Held,

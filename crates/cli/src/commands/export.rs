@@ -1,24 +1,21 @@
 //! `plat export`: an image to an archive or a directory.
 
 use std::ffi::OsString;
-use std::io::{self, BufWriter, Write};
+use std::fs::File;
+use std::io::{self, BufWriter};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use ondisk::units::InodeNumber;
+use platfs_image::archive::WriteError;
+use platfs_image::export::Losses;
+use platfs_image::{ExportError, Exporter, Packing};
 
-use crate::archive::WriteError;
-use crate::build::output::Output;
 use crate::console::{Console, Failure};
-use crate::export::archive::ArchiveSink;
-use crate::export::directory::DirectorySink;
-use crate::export::{ExportError, Losses, export};
+use crate::door::output::Output;
 use crate::reading::OpenImage;
 use crate::text::Shown;
-
-/// The level at which zstd's speed is still that of writing, and its gain most of what there is.
-const ZSTD_LEVEL: i32 = 3;
 
 /// Arguments of `plat export`.
 #[derive(Args, Debug)]
@@ -40,9 +37,7 @@ pub struct Export {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Form {
     Stdout,
-    Tar,
-    Gzip,
-    Zstd,
+    Archive(Packing),
     Directory,
 }
 
@@ -88,14 +83,9 @@ impl Form {
     }
 
     fn by_ending(out: &Path) -> Self {
-        let name = out.as_os_str().as_bytes();
-        let ends = |suffixes: &[&[u8]]| suffixes.iter().any(|suffix| name.ends_with(suffix));
-        match name {
+        match out.as_os_str().as_bytes() {
             b"-" => Self::Stdout,
-            _ if ends(&[b".tar"]) => Self::Tar,
-            _ if ends(&[b".tar.gz", b".tgz"]) => Self::Gzip,
-            _ if ends(&[b".tar.zst", b".tzst"]) => Self::Zstd,
-            _ => Self::Directory,
+            name => Packing::of_name(name).map_or(Self::Directory, Self::Archive),
         }
     }
 }
@@ -108,83 +98,46 @@ impl Export {
         }
         let image = OpenImage::open(&self.image, console)?;
         let from = image.find(&self.from, true)?;
+        let exporter = Exporter::new(&image.volume).from(from);
         let out = (form != Form::Stdout).then_some(&*self.out);
-        let tree = Tree { image: &image, from, out };
+        let failed = |error| failure(&image, out, error);
         let losses = match form {
-            Form::Stdout => tree.to_archive(&mut *console.out)?.1,
-            Form::Directory => make_directory(&self.out, |place| tree.to_directory(place))?,
-            Form::Tar | Form::Gzip | Form::Zstd => self.to_file(&tree, form)?,
+            Form::Stdout => exporter.to_archive(&mut *console.out, Packing::Plain).map_err(failed)?,
+            Form::Directory => exporter.to_directory(&self.out).map_err(failed)?,
+            Form::Archive(packing) => {
+                self.to_output(|file| exporter.to_archive(file, packing).map_err(failed))?
+            }
         };
         losses.lines().for_each(|line| console.warn(line));
         Ok(())
     }
 
     /// Writes beside the target, and gives it the name when it is whole.
-    fn to_file(&self, tree: &Tree<'_>, form: Form) -> Result<Losses, Failure> {
+    fn to_output(
+        &self,
+        write: impl FnOnce(BufWriter<File>) -> Result<Losses, Failure>,
+    ) -> Result<Losses, Failure> {
         let failed = |error: io::Error| Failure::about(self.out.display(), error);
         let output = Output::through(&self.out, 0).map_err(failed)?;
-        let file = BufWriter::with_capacity(1 << 20, output.file().map_err(failed)?);
-        let losses = match form {
-            Form::Gzip => {
-                let packer = flate2::write::GzEncoder::new(file, flate2::Compression::default());
-                let (packer, losses) = tree.to_archive(packer)?;
-                flushed(packer.finish()).map_err(failed)?;
-                losses
-            }
-            Form::Zstd => {
-                let packer = zstd::Encoder::new(file, ZSTD_LEVEL).map_err(failed)?;
-                let (packer, losses) = tree.to_archive(packer)?;
-                flushed(packer.finish()).map_err(failed)?;
-                losses
-            }
-            Form::Tar | Form::Stdout | Form::Directory => {
-                let (file, losses) = tree.to_archive(file)?;
-                flushed(Ok(file)).map_err(failed)?;
-                losses
-            }
-        };
+        let losses = write(BufWriter::with_capacity(1 << 20, output.file().map_err(failed)?))?;
         output.finish().map_err(failed)?;
         Ok(losses)
     }
 }
 
-/// What is exported.
-struct Tree<'i> {
-    image: &'i OpenImage,
-    from: InodeNumber,
-    /// What it goes to, for messages; standard output if nothing.
-    out: Option<&'i Path>,
-}
-
-impl Tree<'_> {
-    /// Writes an archive to `out`, and gives it back.
-    fn to_archive<W: Write>(&self, out: W) -> Result<(W, Losses), Failure> {
-        let mut sink = ArchiveSink::new(out);
-        let done = export(&self.image.volume, self.from, &mut sink).and_then(|()| sink.finish());
-        done.map_err(|error| self.failure(error))
-    }
-
-    /// Fills the directory `place`.
-    fn to_directory(&self, place: &Path) -> Result<Losses, Failure> {
-        let done = DirectorySink::new(place).and_then(|mut sink| {
-            export(&self.image.volume, self.from, &mut sink)?;
-            Ok(sink.losses().clone())
-        });
-        done.map_err(|error| self.failure(error))
-    }
-
-    /// An error of the walk as a failure: about the image, the output or the host, as it is. A reader of standard
-    /// output that went away is none.
-    fn failure(&self, error: ExportError) -> Failure {
-        match (error, self.out) {
-            (ExportError::Image { path, error }, _) => self.image.failure(&path, &error),
-            (ExportError::Archive { error: WriteError::Io(error), .. }, Some(out)) => {
-                Failure::about(out.display(), error)
-            }
-            (ExportError::Archive { error: WriteError::Io(error), .. }, None) => Failure::from(error),
-            (error @ ExportError::Host { .. }, _) => Failure::Failed(error.to_string()),
-            (error, _) => Failure::about(&self.image.name, error),
+/// An error of an export as a failure: about the image, the output or the host, as it is. A reader of standard
+/// output, which `out` is if it is nothing, that went away is none.
+fn failure(image: &OpenImage, out: Option<&Path>, error: ExportError) -> Failure {
+    match (error, out) {
+        (ExportError::Image { path, error }, _) => image.failure(&path, &error),
+        (ExportError::Archive { error: WriteError::Io(error), .. }, Some(out)) => {
+            Failure::about(out.display(), error)
         }
+        (ExportError::Archive { error: WriteError::Io(error), .. }, None) => Failure::from(error),
+        (error @ (ExportError::Host { .. } | ExportError::Output { .. }), _) => {
+            Failure::Failed(error.to_string())
+        }
+        (error, _) => Failure::about(&image.name, error),
     }
 }
 
@@ -194,11 +147,8 @@ pub(super) fn tree_to_directory(
     from: InodeNumber,
     target: &Path,
 ) -> Result<Losses, Failure> {
-    make_directory(target, |place| Tree { image, from, out: Some(target) }.to_directory(place))
-}
-
-fn flushed<W: Write>(out: io::Result<W>) -> io::Result<()> {
-    out?.flush()
+    let done = Exporter::new(&image.volume).from(from).to_directory(target);
+    done.map_err(|error| failure(image, Some(target), error))
 }
 
 /// Fails if the output exists, unless it may be replaced. An empty directory counts as none.
@@ -216,23 +166,4 @@ fn refuse_existing(out: &Path, force: bool, is_directory: bool) -> Result<(), Fa
         return Ok(());
     }
     Err(Failure::about(out.display(), "exists; --force replaces a file"))
-}
-
-/// Makes a directory beside the target, fills it, and gives it the target's name when it is whole.
-fn make_directory(
-    target: &Path,
-    fill: impl FnOnce(&Path) -> Result<Losses, Failure>,
-) -> Result<Losses, Failure> {
-    let failed = |error: io::Error| Failure::about(target.display(), error);
-    let temporary = tempfile::Builder::new().prefix(".plat-").tempdir_in(parent(target)).map_err(failed)?;
-    let losses = fill(temporary.path())?;
-    std::fs::rename(temporary.path(), target).map_err(failed)?;
-    // The name is gone: there is nothing left to remove.
-    let _ = temporary.keep();
-    Ok(losses)
-}
-
-/// The directory that holds a path.
-fn parent(path: &Path) -> &Path {
-    path.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."))
 }

@@ -26,7 +26,7 @@ pub struct Frag {
     /// Every file with its extents.
     #[arg(short, long)]
     verbose: bool,
-    /// So many of the most fragmented files are named.
+    /// How many of the most fragmented files are named.
     #[arg(long, value_name = "COUNT", default_value_t = 10)]
     worst: u16,
     /// One JSON object.
@@ -53,9 +53,9 @@ impl Frag {
 /// What all files together come to.
 #[derive(Default)]
 pub(super) struct Totals {
-    /// So many of the most fragmented are named.
+    /// How many of the most fragmented are named.
     named: usize,
-    /// Each is told.
+    /// Each is listed.
     verbose: bool,
     pub(super) files: u64,
     pub(super) mapped: u64,

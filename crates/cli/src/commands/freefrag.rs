@@ -1,6 +1,6 @@
 //! `plat freefrag`: how free space is cut up, with the figures and bins of e2freefrag(8).
 //!
-//! On volumes with clusters, where e2freefrag tells nothing, runs are those of clusters.
+//! On volumes with clusters, where e2freefrag reports nothing, runs are those of clusters.
 
 use std::ffi::OsString;
 

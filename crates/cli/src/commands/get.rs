@@ -14,8 +14,8 @@ use ondisk::units::InodeNumber;
 use platfs::{Metadata, Reader, State};
 
 use super::export;
-use crate::build::output::Output;
 use crate::console::{Console, Failure};
+use crate::door::output::Output;
 use crate::reading::OpenImage;
 use crate::text::Shown;
 
@@ -71,7 +71,11 @@ impl Get {
         let inode = image.find(source, true)?;
         let facts = image.volume.metadata(inode).map_err(|error| failed(&error))?;
         if facts.file_type == FileType::Directory {
-            return self.directory(console, image, source, inode, target);
+            if !self.recursive {
+                let subject = format!("{}: {}", image.name, Shown(source.as_bytes()));
+                return Err(Failure::about(subject, "is a directory; --recursive copies it"));
+            }
+            return directory(console, image, inode, target);
         }
         if !self.force && fs::symlink_metadata(target).is_ok() {
             return Err(outside(target, "exists; --force replaces it"));
@@ -84,27 +88,19 @@ impl Get {
     }
 }
 
-impl Get {
-    /// A directory, by the code of `export`: names of the image never lead out of the target.
-    fn directory(
-        &self,
-        console: &mut Console<'_>,
-        image: &OpenImage,
-        source: &OsStr,
-        inode: InodeNumber,
-        target: &Path,
-    ) -> Result<(), Failure> {
-        if !self.recursive {
-            let subject = format!("{}: {}", image.name, Shown(source.as_bytes()));
-            return Err(Failure::about(subject, "is a directory; --recursive copies it"));
-        }
-        if fs::symlink_metadata(target).is_ok() {
-            return Err(outside(target, "exists; directories are not replaced"));
-        }
-        let losses = export::tree_to_directory(image, inode, target)?;
-        losses.lines().for_each(|line| console.warn(line));
-        Ok(())
+/// A directory, by the code of `export`: names of the image never lead out of the target.
+fn directory(
+    console: &mut Console<'_>,
+    image: &OpenImage,
+    inode: InodeNumber,
+    target: &Path,
+) -> Result<(), Failure> {
+    if fs::symlink_metadata(target).is_ok() {
+        return Err(outside(target, "exists; directories are not replaced"));
     }
+    let losses = export::tree_to_directory(image, inode, target)?;
+    losses.lines().for_each(|line| console.warn(line));
+    Ok(())
 }
 
 fn outside(target: &Path, what: impl std::fmt::Display) -> Failure {

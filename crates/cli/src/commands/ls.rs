@@ -59,7 +59,9 @@ impl Ls {
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let image = OpenImage::open(&self.image, console)?;
         let paths = paths_or_root(&self.paths);
-        let mut listing = Listing { ls: self, image: &image, array: Array::default(), silent: true };
+        let titled = paths.len() > 1 || self.recursive;
+        let array = Array::default();
+        let mut listing = Listing { ls: self, image: &image, titled, array, silent: true };
         for path in &paths {
             // As everywhere: a link is shown by -l and -d, and else followed.
             let follow = !self.long && !self.directory;
@@ -78,6 +80,8 @@ impl Ls {
 struct Listing<'a> {
     ls: &'a Ls,
     image: &'a OpenImage,
+    /// Each directory is named before what is in it.
+    titled: bool,
     array: Array,
     /// Nothing was printed yet.
     silent: bool,
@@ -102,7 +106,7 @@ impl Listing<'_> {
             return self.unsorted(console, path, inode, several);
         }
         let mut walk = Walk::new(&self.image.volume);
-        self.enter(console, &mut walk, &absolute(path), inode, several || self.ls.recursive)?;
+        self.enter(console, &mut walk, &absolute(path), inode)?;
         while self.ls.recursive && walk.depth() > 0 {
             let Some(entry) = walk.next_entry() else {
                 walk.leave();
@@ -113,7 +117,7 @@ impl Listing<'_> {
                 continue;
             }
             match walk.is_directory(&entry) {
-                Ok(true) => self.enter(console, &mut walk, &entry.name, entry.inode, true)?,
+                Ok(true) => self.enter(console, &mut walk, &entry.name, entry.inode)?,
                 Ok(false) => {}
                 Err(error) => {
                     console.complain(self.image.failure(&joined(walk.path(), &entry.name), &error))?;
@@ -130,7 +134,6 @@ impl Listing<'_> {
         walk: &mut Walk<'_>,
         name: &[u8],
         directory: InodeNumber,
-        title: bool,
     ) -> Result<(), Failure> {
         let complaint = match walk.enter(name, directory) {
             Ok(complaint) => complaint,
@@ -138,7 +141,7 @@ impl Listing<'_> {
                 return console.complain(self.image.failure(&joined(walk.path(), name), &error));
             }
         };
-        if title {
+        if self.titled {
             self.title(console, walk.path())?;
         }
         let ls = self.ls;
@@ -203,8 +206,8 @@ impl Listing<'_> {
         self.line_end(console.out)
     }
 
-    /// Prints one name with the facts of its inode; a broken inode is told and its name printed all
-    /// the same.
+    /// Prints one name with the facts of its inode; a broken inode is reported, and its name is
+    /// printed all the same.
     fn name(
         &mut self,
         console: &mut Console<'_>,

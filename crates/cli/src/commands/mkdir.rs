@@ -8,8 +8,8 @@ use ondisk::inode::FileType;
 use platfs::{Error, Kind, NewInode, Wanted};
 
 use crate::console::{Console, Failure};
+use crate::owner::parse_owner;
 use crate::reading::OpenImage;
-use crate::source::filter::parse_owner;
 use crate::writing::{self, Place, Target};
 
 /// Arguments of `plat mkdir`.

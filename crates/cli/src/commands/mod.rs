@@ -80,7 +80,7 @@ pub enum Command {
     Export(export::Export),
     /// Mounts a volume on a directory.
     Mount(mount::Mount),
-    /// Tells what a mount has done, and how long it took.
+    /// Shows what a mount has done, and how long it took.
     Stats(stats::Stats),
     /// Unmounts, and waits until the image is free.
     Umount(umount::Umount),

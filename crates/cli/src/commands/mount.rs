@@ -42,14 +42,14 @@ pub struct Mount {
     /// Stays in the foreground.
     #[arg(short, long)]
     foreground: bool,
-    /// Tells what happens; twice: every request.
+    /// Logs what happens; twice: every request.
     #[arg(short, long, action = clap::ArgAction::Count)]
     verbose: u8,
     /// Where the log goes; else to standard error, or from the background to the system's log.
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
     /// Writes the calls that it answers to this file, a line each; implies `-o nowriteback_cache`,
-    /// so that each write is told as it was made, unless `-o writeback_cache` is given.
+    /// so that each write appears as it was made, unless `-o writeback_cache` is given.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// Threads that serve requests.
@@ -143,8 +143,8 @@ impl Mount {
     fn remount(&self, console: &mut Console<'_>, directory: &Path) -> Result<(), Failure> {
         let about = |what: String| Failure::about(Shown(directory.as_os_str().as_bytes()), what);
         let words = self.options.iter().flat_map(|words| words.split(',')).filter(|word| !word.is_empty());
-        if let Some(told) = remount::remount(directory, words).map_err(about)? {
-            console.warn(format!("{}: {told}", Shown(directory.as_os_str().as_bytes())));
+        if let Some(warning) = remount::remount(directory, words).map_err(about)? {
+            console.warn(format!("{}: {warning}", Shown(directory.as_os_str().as_bytes())));
         }
         Ok(())
     }
@@ -175,7 +175,7 @@ impl Mount {
         match daemon::launch(&arguments).map_err(io)? {
             None => Ok(()),
             Some(status) => {
-                Err(Failure::Told(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
+                Err(Failure::Reported(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
             }
         }
     }
@@ -243,7 +243,7 @@ impl Mount {
         if self.background
             && let Ok(terminal) = Log::to_stderr(Detail::from_count(self.verbose))
         {
-            // Whoever asked is still there to read it.
+            // The caller is still there to read it.
             terminal.say(Detail::Lifecycle, begun);
         }
         let every = Duration::from_secs(u64::from(options.commit));

@@ -1,4 +1,4 @@
-//! Goes through files and tells the runs of each, and how many pieces they make.
+//! Goes through files and reports the runs of each, and how many pieces they make.
 
 use std::collections::HashSet;
 
@@ -10,9 +10,9 @@ use super::runs::{PieceCount, Run, Runs};
 use crate::console::{Console, Failure};
 use crate::reading::{OpenImage, joined};
 
-/// Who is told. Of each file `begin`, then its runs, then `file`; one that can't be read to its end has no `file`.
+/// Receives the runs: of each file `begin`, then its runs, then `file`, which is missing if it can't be read to its end.
 pub(super) trait Listener {
-    /// A file begins; what was told of the one before counts only if it ended.
+    /// A file begins; the runs of the one before count only if it ended.
     fn begin(&mut self) {}
     /// The next run of the file.
     fn run(&mut self, _run: &Run) {}
@@ -31,7 +31,7 @@ pub(super) trait Listener {
 pub(super) struct Files<'i> {
     image: &'i OpenImage,
     directories: bool,
-    /// Files of several names that were told.
+    /// Files of several names that were reported.
     seen: HashSet<InodeNumber>,
 }
 
@@ -111,7 +111,7 @@ impl<'i> Files<'i> {
         }
     }
 
-    /// The pieces of a file that was not told before.
+    /// The pieces of a file that was not reported before.
     fn count(
         &mut self,
         inode: InodeNumber,

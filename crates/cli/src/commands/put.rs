@@ -16,8 +16,8 @@ use ondisk::units::InodeNumber;
 use platfs::{Attributes, Error, Kind, NewInode, Replace, Times, Volume};
 
 use crate::console::{Console, Failure};
+use crate::owner::parse_owner;
 use crate::reading::OpenImage;
-use crate::source::filter::parse_owner;
 use crate::text::Shown;
 use crate::writing::{self, Place, Target};
 
@@ -62,50 +62,8 @@ impl Put {
             }
             let to = writing::target(image, source, target);
             let Place { directory, name } = writing::place(image, &to)?;
-            self.one(image, source, directory, name, &to, 0)
+            Copies { put: self, image }.one(source, &To { directory, name, path: &to }, 0)
         })
-    }
-
-    fn one(
-        &self,
-        image: &OpenImage,
-        source: &OsStr,
-        directory: InodeNumber,
-        name: &[u8],
-        to: &OsStr,
-        depth: usize,
-    ) -> Result<(), Failure> {
-        if source == "-" && depth == 0 {
-            let attributes = self.attributes(0o644, image.volume.now(), image.volume.now());
-            return self.file(image, (source, &mut io::stdin().lock()), attributes, 0, (directory, name, to));
-        }
-        let facts = fs::symlink_metadata(source).map_err(|error| host(source, error))?;
-        let time = |seconds, nanoseconds: i64| Timestamp {
-            seconds,
-            nanoseconds: u32::try_from(nanoseconds).unwrap_or(0),
-        };
-        let modified = time(facts.mtime(), facts.mtime_nsec());
-        let permissions = u16::try_from(facts.mode() & 0o7777).unwrap_or(0o644);
-        let attributes = self.attributes(permissions, time(facts.atime(), facts.atime_nsec()), modified);
-        let kind = facts.file_type();
-        if kind.is_file() {
-            let mut file = File::open(source).map_err(|error| host(source, error))?;
-            return self.file(image, (source, &mut file), attributes, facts.len(), (directory, name, to));
-        }
-        if kind.is_dir() {
-            return self.directory(image, source, attributes, (directory, name, to), depth);
-        }
-        let target = if kind.is_symlink() { fs::read_link(source).ok() } else { None };
-        let made = match target.as_deref().map(Path::as_os_str) {
-            Some(target) => Kind::Symlink(target.as_bytes()),
-            None if kind.is_fifo() => Kind::Fifo,
-            None => return Err(host(source, "is neither a file, a directory nor a symbolic link")),
-        };
-        let new = NewInode { kind: made, attributes, xattrs: &[] };
-        let done = self
-            .clear(&image.volume, directory, name)
-            .and_then(|()| image.volume.create(directory, name, &new));
-        done.map(|_| ()).map_err(|error| self.refused(image, to, &error))
     }
 
     fn attributes(&self, permissions: u16, access: Timestamp, modify: Timestamp) -> Attributes {
@@ -124,27 +82,82 @@ impl Put {
             done => done,
         }
     }
+}
 
-    fn refused(&self, image: &OpenImage, to: &OsStr, error: &Error) -> Failure {
-        if matches!(error, Error::Exists) && !self.force {
-            let subject = format!("{}: {}", image.name, Shown(to.as_bytes()));
-            return Failure::about(subject, "exists; --force replaces it");
+/// Where a copy goes.
+struct To<'a> {
+    directory: InodeNumber,
+    name: &'a [u8],
+    /// All of it, for messages.
+    path: &'a OsStr,
+}
+
+/// The contents of a copy.
+struct Contents<'a> {
+    /// What messages call it.
+    source: &'a OsStr,
+    data: &'a mut dyn Read,
+    /// Bytes, as far as is known.
+    size: u64,
+}
+
+/// What copies have in common.
+struct Copies<'a> {
+    put: &'a Put,
+    image: &'a OpenImage,
+}
+
+impl Copies<'_> {
+    fn one(&self, source: &OsStr, to: &To<'_>, depth: usize) -> Result<(), Failure> {
+        let Copies { put, image } = self;
+        if source == "-" && depth == 0 {
+            let attributes = put.attributes(0o644, image.volume.now(), image.volume.now());
+            return self.file(Contents { source, data: &mut io::stdin().lock(), size: 0 }, attributes, to);
         }
-        image.failure(to.as_bytes(), error)
+        let facts = fs::symlink_metadata(source).map_err(|error| host(source, error))?;
+        let time = |seconds, nanoseconds: i64| Timestamp {
+            seconds,
+            nanoseconds: u32::try_from(nanoseconds).unwrap_or(0),
+        };
+        let modified = time(facts.mtime(), facts.mtime_nsec());
+        let permissions = u16::try_from(facts.mode() & 0o7777).unwrap_or(0o644);
+        let attributes = put.attributes(permissions, time(facts.atime(), facts.atime_nsec()), modified);
+        let kind = facts.file_type();
+        if kind.is_file() {
+            let mut file = File::open(source).map_err(|error| host(source, error))?;
+            return self.file(Contents { source, data: &mut file, size: facts.len() }, attributes, to);
+        }
+        if kind.is_dir() {
+            return self.directory(source, attributes, to, depth);
+        }
+        let target = if kind.is_symlink() { fs::read_link(source).ok() } else { None };
+        let made = match target.as_deref().map(Path::as_os_str) {
+            Some(target) => Kind::Symlink(target.as_bytes()),
+            None if kind.is_fifo() => Kind::Fifo,
+            None => return Err(host(source, "is neither a file, a directory nor a symbolic link")),
+        };
+        let new = NewInode { kind: made, attributes, xattrs: &[] };
+        let done = put
+            .clear(&image.volume, to.directory, to.name)
+            .and_then(|()| image.volume.create(to.directory, to.name, &new));
+        done.map(|_| ()).map_err(|error| self.refused(to, &error))
     }
 
-    fn file(
-        &self,
-        image: &OpenImage,
-        (source, data): (&OsStr, &mut dyn Read),
-        attributes: Attributes,
-        size: u64,
-        (directory, name, to): (InodeNumber, &[u8], &OsStr),
-    ) -> Result<(), Failure> {
-        let volume = &image.volume;
-        let failed = |error: &Error| self.refused(image, to, error);
+    fn refused(&self, to: &To<'_>, error: &Error) -> Failure {
+        let path = to.path.as_bytes();
+        if matches!(error, Error::Exists) && !self.put.force {
+            let subject = format!("{}: {}", self.image.name, Shown(path));
+            return Failure::about(subject, "exists; --force replaces it");
+        }
+        self.image.failure(path, error)
+    }
+
+    fn file(&self, contents: Contents<'_>, attributes: Attributes, to: &To<'_>) -> Result<(), Failure> {
+        let Contents { source, data, size } = contents;
+        let (volume, directory, name) = (&self.image.volume, to.directory, to.name);
+        let failed = |error: &Error| self.refused(to, error);
         match volume.lookup(directory, name) {
-            Ok(_) if !self.force => return Err(failed(&Error::Exists)),
+            Ok(_) if !self.put.force => return Err(failed(&Error::Exists)),
             Ok(_) | Err(Error::NotFound) => {}
             // A directory that can't be read takes no name: nothing is written for it.
             Err(error) => return Err(failed(&error)),
@@ -163,28 +176,26 @@ impl Put {
         drop(writer);
         let times = attributes.times;
         volume.set_times(number, Some(times.access), Some(times.modify)).map_err(|error| failed(&error))?;
-        name_it(volume, number, directory, name, self.force).map_err(|error| failed(&error))
+        name_it(volume, number, directory, name, self.put.force).map_err(|error| failed(&error))
     }
 
     fn directory(
         &self,
-        image: &OpenImage,
         source: &OsStr,
         attributes: Attributes,
-        (directory, name, to): (InodeNumber, &[u8], &OsStr),
+        to: &To<'_>,
         depth: usize,
     ) -> Result<(), Failure> {
-        if !self.recursive {
+        if !self.put.recursive {
             return Err(host(source, "is a directory; --recursive copies it"));
         }
         if depth >= DEPTH_MAX {
             return Err(host(source, "lies too deep"));
         }
         let new = NewInode { kind: Kind::Directory, attributes, xattrs: &[] };
-        let made = image
-            .volume
-            .create(directory, name, &new)
-            .map_err(|error| image.failure(to.as_bytes(), &error))?;
+        let (volume, path) = (&self.image.volume, to.path.as_bytes());
+        let failed = |error: &Error| self.image.failure(path, error);
+        let made = volume.create(to.directory, to.name, &new).map_err(|error| failed(&error))?;
         let mut names: Vec<OsString> = Vec::new();
         for entry in fs::read_dir(source).map_err(|error| host(source, error))? {
             names.push(entry.map_err(|error| host(source, error))?.file_name());
@@ -192,13 +203,13 @@ impl Put {
         names.sort();
         for name in names {
             let below = Path::new(source).join(&name);
-            let inside = crate::reading::joined(to.as_bytes(), name.as_bytes());
-            let inside = OsStr::from_bytes(&inside);
-            self.one(image, below.as_os_str(), made, name.as_bytes(), inside, depth + 1)?;
+            let inside = crate::reading::joined(path, name.as_bytes());
+            let to = To { directory: made, name: name.as_bytes(), path: OsStr::from_bytes(&inside) };
+            self.one(below.as_os_str(), &to, depth + 1)?;
         }
         let times = attributes.times;
-        let done = image.volume.set_times(made, Some(times.access), Some(times.modify));
-        done.map_err(|error| image.failure(to.as_bytes(), &error))
+        let done = volume.set_times(made, Some(times.access), Some(times.modify));
+        done.map_err(|error| failed(&error))
     }
 }
 

@@ -111,7 +111,7 @@ impl<'i> Removal<'i> {
             let problem = format!("calls inode {up} its parent, and stands in inode {parent}");
             return Err(failed(&Error::corrupt(ondisk::corrupt::Place::Directory(inode), problem)));
         }
-        // The walk begins with the path as it was given, so that it is told so.
+        // The walk begins with the path as it was given, so that messages show it so.
         let entered = if self.levels.is_empty() { shown } else { name };
         let more = match self.walk.enter(entered, inode) {
             Ok(None) => false,

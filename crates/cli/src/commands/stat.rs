@@ -83,8 +83,12 @@ impl One<'_> {
         self.image.failure(self.path, error)
     }
 
-    /// A part that could not be read is told; the rest is shown all the same.
-    fn told<T>(&self, console: &mut Console<'_>, part: platfs::Result<T>) -> Result<Option<T>, Failure> {
+    /// A part that could not be read is reported; the rest is shown all the same.
+    fn or_complain<T>(
+        &self,
+        console: &mut Console<'_>,
+        part: platfs::Result<T>,
+    ) -> Result<Option<T>, Failure> {
         match part {
             Ok(part) => Ok(Some(part)),
             Err(error) => {
@@ -96,7 +100,7 @@ impl One<'_> {
 
     fn target(&self, console: &mut Console<'_>) -> Result<Option<Vec<u8>>, Failure> {
         let target = facts::target(&self.image.volume, self.facts.file_type, self.facts.inode);
-        Ok(self.told(console, target)?.flatten())
+        Ok(self.or_complain(console, target)?.flatten())
     }
 
     fn text(&self, console: &mut Console<'_>) -> Result<(), Failure> {
@@ -130,7 +134,7 @@ impl One<'_> {
         if let Some(block) = self.facts.attribute_block {
             writeln!(console.out, "Attribute block: {block}")?;
         }
-        let attributes = self.told(console, self.image.volume.xattrs(self.facts.inode))?;
+        let attributes = self.or_complain(console, self.image.volume.xattrs(self.facts.inode))?;
         for (name, value) in attributes.unwrap_or_default() {
             let value = acl_of(&name, &value).unwrap_or_else(|| quoted(&value));
             writeln!(console.out, "Attribute: {} = {value}", Shown(&name))?;
@@ -140,11 +144,11 @@ impl One<'_> {
 
     fn map_text(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         writeln!(console.out, "Layout: {}", layout(&self.facts))?;
-        let Some(runs) = self.told(console, Runs::of(&self.image.volume, self.facts.inode))? else {
+        let Some(runs) = self.or_complain(console, Runs::of(&self.image.volume, self.facts.inode))? else {
             return Ok(());
         };
         for (index, run) in runs.enumerate() {
-            let Some(run) = self.told(console, run)? else { return Ok(()) };
+            let Some(run) = self.or_complain(console, run)? else { return Ok(()) };
             if index == 0 {
                 writeln!(console.out, "    file blocks            disk blocks            count")?;
             }
@@ -175,19 +179,20 @@ impl One<'_> {
         put("flags", text::flag_names(facts.flags).into());
         put("attribute_block", facts.attribute_block.map(|block| block.0).into());
         put("layout", layout(facts).into());
-        let attributes = self.told(console, self.image.volume.xattrs(facts.inode))?.unwrap_or_default();
+        let attributes =
+            self.or_complain(console, self.image.volume.xattrs(facts.inode))?.unwrap_or_default();
         put("attributes", attributes.iter().map(attribute).collect::<Vec<_>>().into());
         put("runs", self.runs(console)?.into());
         Ok(array.push(console.out, object)?)
     }
 
     fn runs(&self, console: &mut Console<'_>) -> Result<Vec<Value>, Failure> {
-        let Some(runs) = self.told(console, Runs::of(&self.image.volume, self.facts.inode))? else {
+        let Some(runs) = self.or_complain(console, Runs::of(&self.image.volume, self.facts.inode))? else {
             return Ok(Vec::new());
         };
         let mut all = Vec::new();
         for run in runs {
-            let Some(run) = self.told(console, run)? else { break };
+            let Some(run) = self.or_complain(console, run)? else { break };
             all.push(json!({
                 "file_block": run.logical,
                 "disk_block": run.start.0,

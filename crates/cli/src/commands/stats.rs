@@ -36,24 +36,24 @@ impl Stats {
                 error => std::io::Error::from(error).to_string(),
             })
         })?;
-        let told = serde_json::from_slice(text.get(..len).unwrap_or_default());
-        let Ok(Value::Object(told)) = told else {
-            return Err(failed("what the mount tells can't be understood".into()));
+        let statistics = serde_json::from_slice(text.get(..len).unwrap_or_default());
+        let Ok(Value::Object(statistics)) = statistics else {
+            return Err(failed("the statistics of the mount can't be understood".into()));
         };
         if self.json {
-            json::print(console.out, told)?;
+            json::print(console.out, statistics)?;
         } else {
-            show(console.out, &told)?;
+            show(console.out, &statistics)?;
         }
         Ok(())
     }
 }
 
-fn show(out: &mut dyn Write, told: &Map<String, Value>) -> std::io::Result<()> {
+fn show(out: &mut dyn Write, statistics: &Map<String, Value>) -> std::io::Result<()> {
     let empty = Map::new();
-    let part = |name: &str| told.get(name).and_then(Value::as_object).unwrap_or(&empty);
+    let part = |name: &str| statistics.get(name).and_then(Value::as_object).unwrap_or(&empty);
     let number = |of: &Map<String, Value>, name: &str| of.get(name).and_then(Value::as_u64).unwrap_or(0);
-    if let Some(transport) = told.get("transport").and_then(Value::as_str) {
+    if let Some(transport) = statistics.get("transport").and_then(Value::as_str) {
         writeln!(out, "transport {transport}\n")?;
     }
     let columns = ["count", "failed", "mean_ns", "p50_ns", "p90_ns", "p99_ns"];

@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
 use ondisk::inode::FileType;
+use ondisk::units::InodeNumber;
 use platfs::{DirEntry, Walk};
 use serde_json::{Map, Value};
 
@@ -71,6 +72,15 @@ impl Tree {
     }
 }
 
+/// A name, and what is shown of it.
+struct Line<'a> {
+    name: &'a [u8],
+    inode: InodeNumber,
+    path: &'a [u8],
+    file_type: Option<FileType>,
+    depth: usize,
+}
+
 struct Drawing<'a> {
     tree: &'a Tree,
     image: &'a OpenImage,
@@ -114,7 +124,10 @@ impl Drawing<'_> {
         };
         let is_directory = file_type == Some(FileType::Directory);
         self.counts[usize::from(!is_directory)] += 1;
-        self.print(console, &entry, &path, file_type, walk.depth())?;
+        self.print(
+            console,
+            &Line { name: &entry.name, inode: entry.inode, path: &path, file_type, depth: walk.depth() },
+        )?;
         let deeper = self.tree.levels.is_none_or(|levels| walk.depth() < levels as usize);
         if is_directory && deeper {
             match walk.enter(&entry.name, entry.inode) {
@@ -130,16 +143,10 @@ impl Drawing<'_> {
         Ok(())
     }
 
-    fn print(
-        &mut self,
-        console: &mut Console<'_>,
-        entry: &DirEntry,
-        path: &[u8],
-        file_type: Option<FileType>,
-        depth: usize,
-    ) -> Result<(), Failure> {
-        let target = file_type
-            .and_then(|file_type| facts::target(&self.image.volume, file_type, entry.inode).transpose());
+    fn print(&mut self, console: &mut Console<'_>, line: &Line<'_>) -> Result<(), Failure> {
+        let Line { name, inode, path, file_type, depth } = line;
+        let target =
+            file_type.and_then(|file_type| facts::target(&self.image.volume, file_type, *inode).transpose());
         let target = match target {
             Some(Err(error)) => {
                 console.complain(self.image.failure(path, &error))?;
@@ -152,7 +159,7 @@ impl Drawing<'_> {
             let mut object: Map<String, Value> = Map::new();
             put_bytes(&mut object, "path", path);
             object.insert("type".into(), file_type.map(type_name).into());
-            object.insert("depth".into(), depth.into());
+            object.insert("depth".into(), (*depth).into());
             if let Some(target) = target {
                 put_bytes(&mut object, "target", &target);
             }
@@ -164,7 +171,7 @@ impl Drawing<'_> {
             console.out.write_all(if *left > 0 { more } else { none }.as_bytes())?;
         }
         console.out.write_all(if *here > 0 { branch } else { last }.as_bytes())?;
-        Ok(writeln!(console.out, "{}{}", Shown(&entry.name), facts::arrow(target.as_deref()))?)
+        Ok(writeln!(console.out, "{}{}", Shown(name), facts::arrow(target.as_deref()))?)
     }
 
     fn end(self, console: &mut Console<'_>) -> Result<(), Failure> {

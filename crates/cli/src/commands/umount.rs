@@ -11,7 +11,7 @@ use crate::console::{Console, Failure};
 use crate::door;
 use crate::text::Shown;
 
-/// How long the process behind the mount may take to end before its image is told to be in use still.
+/// How long the process behind the mount may take to end before its image is reported as still in use.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Arguments of `plat umount`.
@@ -39,7 +39,7 @@ impl Umount {
         fuse::unmount(&directory, self.lazy).map_err(|error| {
             let hint = if error.kind() == std::io::ErrorKind::ResourceBusy {
                 format!(
-                    "; files of it are open, or it is some process's working directory (`fuser -m` tells \
+                    "; files of it are open, or it is some process's working directory (`fuser -m` shows \
                      which); `plat umount -l {}` takes it out of sight now",
                     Shown(self.directory.as_os_str().as_bytes())
                 )

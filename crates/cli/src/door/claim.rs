@@ -17,8 +17,8 @@ use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 
 use super::ground::{self, Ground, Layer, Node};
-use super::users::{self, User};
-use crate::image::ImageError;
+use super::users;
+use crate::image::{ImageError, User};
 
 /// How a range is locked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -105,7 +105,7 @@ pub(super) fn lock(file: &File, ground: &Ground, kind: Kind) -> Result<Vec<File>
     Ok(held)
 }
 
-/// Who has a lock that would be in the way.
+/// The holder of a lock that would be in the way.
 pub(super) fn holder(file: &File, ground: &Ground, kind: Kind) -> Option<User> {
     let (first, below) = ground.layers().split_first()?;
     let files = || below.iter().filter(|layer| matches!(layer.node, Node::File { .. }));
@@ -140,7 +140,7 @@ fn exclusive(path: &Path, write: bool) -> Option<std::io::Result<File>> {
     }
 }
 
-/// Who has taken a block device for itself. What can't be opened tells nothing.
+/// The holder of a block device that was opened exclusively. What can't be opened says nothing.
 pub(super) fn taken(block: u64, path: PathBuf) -> Option<User> {
     let free = patiently(|| exclusive(&path, false).is_some());
     (!free).then(|| User::Claimed { device: path, holders: ground::holders(block) })

@@ -168,7 +168,7 @@ pub(super) fn partition_at(block: u64, start: u64, size: u64) -> Option<PathBuf>
     all.find(|found| (found.0, found.1) == (start, size)).map(|found| found.2)
 }
 
-/// Who took a block device for itself, by name: RAID, LVM and the like.
+/// The exclusive holders of a block device, by name: RAID, LVM and the like.
 pub(super) fn holders(block: u64) -> Vec<String> {
     let names = fs::read_dir(facts_of(block).join("holders")).into_iter().flatten().flatten();
     names.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()

@@ -7,15 +7,17 @@
 //! | `mounts` | the kernel's table of mounts |
 //! | `users` | what the kernel does with those bytes, and how that is said |
 //! | `claim` | the locks |
+//! | [`output`] | new files that take the place of others |
 //!
 //! [`Alone`] is for changing an image in place, [`share`] for reading one that must not change meanwhile,
-//! [`replace`] for a file that takes the name of another, [`writer_of`] tells readers that somebody writes.
+//! [`replace`] for a file that takes the name of another, [`writer_of`] warns readers of a writer.
 //! Files are known by device and inode, never by the text of a path. What can't be seen from here is not
 //! excluded: a file behind a loop device that was opened by a name that is gone, other machines.
 
 mod claim;
 mod ground;
 mod mounts;
+pub mod output;
 mod users;
 
 use std::ffi::OsStr;
@@ -27,12 +29,12 @@ use std::sync::Arc;
 
 use platfs::device::{Device, FileDevice, Window};
 
-use crate::image::{ImageError, ImageSpec, Part, open_file};
+use crate::image::{ImageError, ImageSpec, Part, User, open_file};
 use claim::Kind;
 use ground::Ground;
 pub use mounts::mounted_on;
+pub use output::build_file;
 use users::Purpose;
-pub use users::User;
 
 /// A file or block device that is open, and which bytes of it are meant.
 struct Found {
@@ -158,9 +160,18 @@ impl Alone {
     }
 }
 
+/// Opens an existing image, or a part of one, to be written in place; others are kept off as long as the
+/// device lives.
+///
+/// # Errors
+/// See [`ImageError`].
+pub fn open_write(name: &OsStr) -> Result<Arc<dyn Device>, ImageError> {
+    Ok(Alone::open(name)?.into_device()?)
+}
+
 /// A device whose users are kept off while it lives.
 struct Kept {
-    // Goes first: that the lock of `inner` is free tells that all of it is.
+    // Dropped first: when the lock of `inner` is free, everything is.
     _held: Vec<File>,
     inner: Arc<dyn Device>,
 }
@@ -215,7 +226,7 @@ pub fn share(name: &OsStr) -> Result<Shared, ImageError> {
     Ok(Shared { _held: held })
 }
 
-/// Who may be changing an image that is only read, if anybody is.
+/// The user that may be changing an image that is only read, if there is one.
 #[must_use]
 pub fn writer_of(name: &OsStr) -> Option<User> {
     let found = Found::new(name, false).ok()?;
@@ -241,7 +252,7 @@ pub struct Replacing {
 /// Asks for it. A name that is not taken is free.
 ///
 /// # Errors
-/// Who uses the file that has the name.
+/// The user of the file that has the name.
 pub fn replace(target: &Path) -> io::Result<Replacing> {
     let is_file = fs::symlink_metadata(target).is_ok_and(|facts| facts.is_file());
     if !is_file {

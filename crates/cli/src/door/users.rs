@@ -1,14 +1,13 @@
-//! Who uses an image beside us, and what frees it. Locks are another matter.
+//! Finds out who uses an image beside us. Locks are another matter.
 //!
-//! A volume that the kernel has mounted read-only counts for whoever writes: the kernel keeps what it read,
-//! and would mix it with what is new. Those who only read may share it.
+//! A volume that the kernel has mounted read-only is in the way of a writer: the kernel keeps what it read,
+//! and would mix it with what is new. Readers may share it.
 
-use std::fmt;
 use std::path::PathBuf;
 
 use super::ground::{self, Ground};
 use super::mounts::{self, Mount};
-use crate::text::Shown;
+use crate::image::User;
 
 /// What an image is wanted for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,74 +16,13 @@ pub(super) enum Purpose {
     Read,
     /// Changes in place.
     Write,
-    /// Another file takes its name: whoever has it open would go on with the old one.
+    /// Another file takes its name: programs that have it open would go on with the old one.
     Replace,
 }
 
-/// Who uses an image.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum User {
-    /// A mount of the kernel's, or of another program by FUSE.
-    Mount {
-        /// Where.
-        directory: PathBuf,
-        /// The type of file system.
-        kind: String,
-        /// The volume is not written.
-        read_only: bool,
-    },
-    /// A loop device stands on the file.
-    Loop(PathBuf),
-    /// Something took the block device for itself: another mount, or what is named.
-    Claimed {
-        /// The block device.
-        device: PathBuf,
-        /// RAID, LVM or the like.
-        holders: Vec<String>,
-    },
-    /// A program that uses this door, or locks what it writes.
-    Program,
-}
-
-fn shown(path: &std::path::Path) -> Shown<'_> {
-    Shown(path.as_os_str().as_encoded_bytes())
-}
-
-impl fmt::Display for User {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            User::Mount { directory, kind, read_only } => {
-                let plat = kind == "fuse.plat";
-                let who = match kind.as_str() {
-                    "fuse.plat" => "plat has it".to_owned(),
-                    other if other.starts_with("fuse.") => format!("{other} has it"),
-                    _ => "the kernel has it".to_owned(),
-                };
-                let how = if *read_only { " read-only" } else { "" };
-                let directory = shown(directory);
-                let remedy = if plat { "plat umount" } else { "umount" };
-                write!(f, "{who} mounted{how} on {directory}; `{remedy} {directory}` frees it")
-            }
-            User::Loop(device) => {
-                let device = shown(device);
-                write!(f, "{device} stands on it; `losetup -d {device}` frees it")
-            }
-            User::Claimed { device, holders } if holders.is_empty() => write!(
-                f,
-                "{} is taken: it is mounted where this process can't see it, or another program has it for itself",
-                shown(device)
-            ),
-            User::Claimed { device, holders } => {
-                write!(f, "{} is part of {}; take that apart first", shown(device), holders.join(", "))
-            }
-            User::Program => write!(f, "another program changes it, or reads it and keeps others off"),
-        }
-    }
-}
-
-/// Who uses these bytes in a way that is in the way of the purpose, as far as the kernel tells.
+/// The user of these bytes that is in the way of the purpose, as far as the kernel says.
 pub(super) fn find(wanted: &Ground, purpose: Purpose) -> Option<User> {
-    // Whether another program's FUSE mount writes can't be told: fuse2fs does not pass its `ro` on.
+    // Whether another program's FUSE mount writes is unknown: fuse2fs does not pass its `ro` on.
     let may_write = |mount: &Mount| !mount.read_only && !mount.kind.starts_with("fuse.");
     let in_the_way = |mount: &Mount| purpose != Purpose::Read || may_write(mount);
     let mounts = mounts::all().into_iter().filter(|mount| mount.kind != "fuse.plat" && in_the_way(mount));

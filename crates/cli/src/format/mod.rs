@@ -18,7 +18,7 @@ pub use uuid::{UuidChoice, now, source_date_epoch};
 pub const ENVIRONMENT: &str = "Environment:\n  SOURCE_DATE_EPOCH  \
      Seconds since 1970 that are taken for the time of making; with `plat build` no file's time is later";
 
-/// What whoever makes a volume with quota files is told.
+/// The note about a new volume with quota files.
 pub const QUOTA_NOTE: &str = "the feature quota: plat reads such a volume and does not change it or mount it for writing, \
      since it does not keep the counts of usage; Linux does (without them: -O ^quota)";
 
@@ -41,7 +41,7 @@ pub struct FormatArgs {
     /// Size of an inode record in bytes.
     #[arg(short = 'I', value_name = "SIZE")]
     inode_size: Option<String>,
-    /// One inode for so many bytes.
+    /// Bytes for each inode.
     #[arg(short = 'i', value_name = "BYTES")]
     inode_ratio: Option<String>,
     /// Number of inodes.

@@ -2,7 +2,8 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::build::identity::version_4;
+use platfs_image::builder::identity::version_4;
+
 use crate::console::Failure;
 
 /// Which UUID.

@@ -47,7 +47,7 @@ fn backup(device: &dyn Device) -> Option<(u64, u64)> {
     })
 }
 
-/// What a device without a superblock holds, if it can be told.
+/// What a device without a superblock holds, if it is recognised.
 #[must_use]
 pub fn lookalike(device: &dyn Device, name: &str) -> Option<String> {
     if let Some((_, _, what)) = OTHERS.iter().find(|(at, magic, _)| has_magic(device, *at, magic)) {

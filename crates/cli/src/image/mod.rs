@@ -2,10 +2,11 @@
 //!
 //! `disk.img` is all of it, `disk.img@part2` its second partition, `disk.img@part:root` the one that the GPT
 //! calls `root`, `disk.img@1M` or `disk.img@0x100000` what begins at that byte. A file whose name really has
-//! an `@` is meant by it. Excludes what is on the device, and opening it to write: that is [`crate::door`]'s.
+//! an `@` is meant by it. Excludes what is on the device, and opening it to write: that is the door's.
 
 mod lookalike;
 mod partitions;
+mod user;
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -17,12 +18,12 @@ use std::sync::Arc;
 
 use platfs::device::{Device, FileDevice, Window};
 
-use crate::door::{Alone, User};
 use crate::size::parse_size;
 use crate::text::Shown;
 
 pub use lookalike::lookalike;
 pub use partitions::{Partition, TableError, partitions};
+pub use user::User;
 
 /// Which part of a file or block device is meant.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -225,15 +226,6 @@ pub fn open_read(name: &OsStr) -> Result<Arc<dyn Device>, ImageError> {
         return Ok(whole);
     }
     Ok(Arc::new(Window::new(whole, start, len)?))
-}
-
-/// Opens an existing image, or a part of one, to be written in place; others are kept off as long as the
-/// device lives.
-///
-/// # Errors
-/// See [`ImageError`].
-pub fn open_write(name: &OsStr) -> Result<Arc<dyn Device>, ImageError> {
-    Ok(Alone::open(name)?.into_device()?)
 }
 
 /// An image's name for messages.

@@ -26,7 +26,7 @@ pub struct Partition {
     pub name: Option<String>,
 }
 
-/// Why partitions can't be told.
+/// Why partitions can't be found.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TableError {
@@ -41,7 +41,7 @@ pub enum TableError {
     Broken(String),
 }
 
-/// Sector sizes that disks have, as a GPT does not tell it; the usual one first. An MBR counts 512.
+/// Sector sizes that disks have, as a GPT does not say it; the usual one first. An MBR counts 512.
 const SECTORS: [u64; 2] = [512, 4096];
 /// Most entries of a GPT that are looked at; 128 are usual.
 const GPT_ENTRIES_MAX: u32 = 4096;

@@ -9,10 +9,10 @@ use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitStatus, Stdio};
 
-/// glibc keeps memory that was freed, in as many places as there are threads, so that a server that held
-/// much once holds it for good. These make it give back what it can; other allocators pass over them.
-/// Without the pad, what it asks of the system for a small block holds no room for the bytes of files, which
-/// would lie among the small blocks that stay (with 192 MiB that may wait, after an untar 73 MiB in place of 141).
+/// glibc keeps freed memory, in as many arenas as there are threads, so a server that once used much keeps
+/// it for good. These settings make glibc give back what it can; other allocators ignore them. Without the
+/// pad, glibc takes no room beside a small block in which bytes of files would lie among small blocks that
+/// stay (with 192 MiB of delayed data, 73 MiB after an untar in place of 141).
 const MEMORY: [(&str, &str); 4] = [
     ("MALLOC_ARENA_MAX", "2"),
     ("MALLOC_TRIM_THRESHOLD_", "1048576"),
@@ -36,14 +36,14 @@ pub fn launch(arguments: &[OsString]) -> io::Result<Option<ExitStatus>> {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()?;
-    let mut told = Vec::new();
+    let mut answer = Vec::new();
     if let Some(output) = &mut child.stdout {
-        output.take(READY.len() as u64).read_to_end(&mut told)?;
+        output.take(READY.len() as u64).read_to_end(&mut answer)?;
     }
-    if told == READY { Ok(None) } else { child.wait().map(Some) }
+    if answer == READY { Ok(None) } else { child.wait().map(Some) }
 }
 
-/// Leaves the terminal and the directory that this was started in, and tells [`launch`] that the mount
+/// Leaves the terminal and the directory that this was started in, and reports to [`launch`] that the mount
 /// stands. Standard input, output and error lead nowhere from then on.
 ///
 /// # Errors

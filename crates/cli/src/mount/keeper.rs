@@ -15,7 +15,7 @@ const STABLE: Duration = Duration::from_secs(30);
 /// How long write-back waits for something to do before it looks whether it is to end.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// Whether it is to end, and the news of that.
+/// Whether the threads are to end, and how they learn of it.
 type Stop = Arc<(Mutex<bool>, Condvar)>;
 
 /// The threads; they end with this value.
@@ -68,19 +68,19 @@ impl Keeper {
 
 /// Waits; whether it was cut short by the end.
 fn waited(stop: &Stop, time: Duration) -> bool {
-    let (ended, news) = &**stop;
+    let (ended, changed) = &**stop;
     let ended = ended.lock().unwrap_or_else(PoisonError::into_inner);
-    let waited = news.wait_timeout_while(ended, time, |ended| !*ended);
+    let waited = changed.wait_timeout_while(ended, time, |ended| !*ended);
     *waited.unwrap_or_else(PoisonError::into_inner).0
 }
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        let (ended, news) = &*self.stop;
+        let (ended, changed) = &*self.stop;
         *ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        news.notify_all();
+        changed.notify_all();
         for thread in self.threads.drain(..) {
-            // Its panic has been told; what it held is whole.
+            // Its panic was printed already; what it held is whole.
             let _ = thread.join();
         }
     }

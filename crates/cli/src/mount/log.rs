@@ -9,7 +9,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-/// Complaints that are remembered so as to be told once. A hostile image could make any number.
+/// Complaints that are remembered, so that each is logged once. A hostile image could make any number.
 const REMEMBERED_MAX: usize = 4096;
 /// `daemon.warning` and `daemon.info` of syslog(3).
 const WARNING: u8 = 28;
@@ -21,7 +21,7 @@ enum To {
     Nowhere,
 }
 
-/// How much is told.
+/// How much is logged.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum Detail {
     /// Complaints.
@@ -49,16 +49,16 @@ impl Detail {
 pub struct Log {
     to: To,
     detail: Detail,
-    told: Mutex<HashSet<String>>,
+    complaints: Mutex<HashSet<String>>,
 }
 
 impl Log {
     fn new(to: To, detail: Detail) -> Self {
-        Log { to, detail, told: Mutex::default() }
+        Log { to, detail, complaints: Mutex::default() }
     }
 
-    /// To standard error, by a descriptor of its own: whoever runs a command holds the lock of the
-    /// usual one, and threads would wait for it for ever.
+    /// To standard error, by a descriptor of its own: the thread of the command holds the lock of the
+    /// usual one, and other threads would wait for it for ever.
     ///
     /// # Errors
     /// There is none.
@@ -86,34 +86,34 @@ impl Log {
         Self::new(socket.map_or(To::Nowhere, To::System), detail)
     }
 
-    /// Whether this much is told.
+    /// Whether this much is logged.
     #[must_use]
-    pub fn tells(&self, detail: Detail) -> bool {
+    pub fn covers(&self, detail: Detail) -> bool {
         self.detail >= detail
     }
 
-    /// Tells something of the given detail.
+    /// Logs something of the given detail.
     pub fn say(&self, detail: Detail, text: impl Display) {
-        if self.tells(detail) {
+        if self.covers(detail) {
             self.put(INFO, &text.to_string());
         }
     }
 
-    /// Tells what is wrong, the same once.
+    /// Logs what is wrong, each text once.
     pub fn complain(&self, text: impl Display) {
         let text = text.to_string();
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.len() >= REMEMBERED_MAX || !told.insert(text.clone()) {
+        let mut complaints = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
+        if complaints.len() >= REMEMBERED_MAX || !complaints.insert(text.clone()) {
             return;
         }
-        if told.len() == REMEMBERED_MAX {
-            self.put(WARNING, "this was told of 4096 things: nothing more is");
+        if complaints.len() == REMEMBERED_MAX {
+            self.put(WARNING, "4096 different complaints were logged: no more are");
         } else {
             self.put(WARNING, &text);
         }
     }
 
-    /// Nobody is left to be told when telling fails.
+    /// A failure has nowhere to be reported.
     fn put(&self, priority: u8, text: &str) {
         let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         match &self.to {

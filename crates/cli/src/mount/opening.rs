@@ -1,5 +1,5 @@
 //! Opening the image of a mount: for writing where it was asked for or is possible, else for reading,
-//! and what is to be told then.
+//! and the warnings that go with it.
 
 use std::ffi::OsStr;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ fn open_to_write(name: &OsStr, options: &MountOptions) -> Result<Volume, NotWrit
     if options.noload {
         return Err(NotWritten::Else("`noload` is for reading".into()));
     }
-    let device = image::open_write(name).map_err(|error| match error {
+    let device = door::open_write(name).map_err(|error| match error {
         ImageError::InUse(_) => NotWritten::InUse(error),
         error => NotWritten::Else(error.to_string()),
     })?;
@@ -77,10 +77,10 @@ fn open_to_write(name: &OsStr, options: &MountOptions) -> Result<Volume, NotWrit
         before::sound(&device, &shown, now).map_err(NotWritten::Else)?;
     }
     let seed = now.seconds.cast_unsigned().rotate_left(32) ^ u64::from(now.nanoseconds);
-    let delay = if options.delay { OpenOptions::delay_with(memory()) } else { 0 };
+    let delay = if options.delay { OpenOptions::suggested_delay(memory()) } else { 0 };
     let mut how = OpenOptions::new().write(true).now(now).seed(seed).ordering(order(&*device, options));
-    // The kernel sends no request when a file is closed: it was told that opening one needs none.
-    how = how.closes_untold(true).delay(delay).discard(options.discard).data(options.data);
+    // The kernel sends no request when a file is closed, since opening one needs none.
+    how = how.expect_closes(false).delay(delay).discard(options.discard).data(options.data);
     if let Some(policy) = options.policy {
         how = how.policy(policy);
     }
@@ -132,19 +132,19 @@ fn what_to_know(volume: &Volume) -> Vec<String> {
     let raw = volume.superblock();
     let mut warnings = Vec::new();
     if let Some(recovery) = volume.recovery() {
-        let told = match recovery.missing() {
+        let warning = match recovery.missing() {
             Some(missing) => format!("{missing}; what that says is not seen"),
             None => format!("was not cleanly unmounted; its journal is replayed in memory: {recovery}"),
         };
-        warnings.push(told);
+        warnings.push(warning);
     }
     if volume.needs_recovery() {
         warnings.push("mounted without what its journal holds: files may be old or damaged".into());
     }
     if raw.s_state.get() & STATE_ERROR != 0 {
-        warnings.push("marked as having errors; `plat check -n` tells more".into());
+        warnings.push("marked as having errors; `plat check -n` shows more".into());
     } else if raw.s_state.get() & STATE_VALID == 0 && !volume.needs_recovery() {
-        warnings.push("was not cleanly unmounted; `plat check -n` tells more".into());
+        warnings.push("was not cleanly unmounted; `plat check -n` shows more".into());
     }
     let orphans = raw.s_last_orphan.get() != 0 || volume.format().has_ro_compat(RoCompat::ORPHAN_PRESENT);
     if orphans && !volume.needs_recovery() {

@@ -7,12 +7,8 @@ use platfs::{AccessTimes, DataMode, Ordering};
 use super::remount;
 
 /// Ways that requests may come, by their names.
-const TRANSPORTS: [(&str, Transport); 4] = [
-    ("auto", Transport::Auto),
-    ("uring", Transport::Ring),
-    ("device", Transport::Device),
-    ("fuser", Transport::Fuser),
-];
+const TRANSPORTS: [(&str, Transport); 3] =
+    [("auto", Transport::Auto), ("uring", Transport::Ring), ("device", Transport::Device)];
 
 /// The name of a transport.
 #[must_use]
@@ -58,7 +54,7 @@ pub struct MountOptions {
     pub delay: bool,
     /// The kernel may keep what programs write in its pages for a while.
     pub writeback: bool,
-    /// The device is told of space that becomes free.
+    /// Freed space is reported to the device.
     pub discard: bool,
     /// The whole volume is checked before it is opened for writing.
     pub check: bool,
@@ -161,8 +157,8 @@ pub fn is_as_it_is(word: &str) -> bool {
 /// Words about writing that change nothing as yet; each asks for less work or for better layout.
 const WITHOUT_EFFECT: &[&str] = &["lazytime", "nobarrier", "auto_da_alloc", "noauto_da_alloc", "nodiratime"];
 
-/// ext4's words, without what is behind `=`, that ask for nothing a volume holds: about how the kernel's driver
-/// works inside, or removed from it. They are taken, and told to have no effect.
+/// ext4's words, without `=` and its value, that ask for nothing a volume holds: about how the kernel's driver
+/// works inside, or removed from it. They are accepted, with a warning that they have no effect.
 const OF_THE_DRIVER: &[&str] = &[
     "bh",
     "block_validity",
@@ -206,7 +202,7 @@ const INSTEAD: &[(&str, &str)] = &[
 const REFUSED: &[(&str, &str)] = &[
     ("abort", "it is for tests of the kernel's driver"),
     ("bsdgroups", "the set-group-id bit of a directory gives its group to new files"),
-    ("data_err", "bytes that can't be written are told by fsync; only `data_err=ignore` is known"),
+    ("data_err", "bytes that can't be written are reported by fsync; only `data_err=ignore` is known"),
     ("dax", "an image is no memory"),
     ("fc_debug_force", "fast commits are not written"),
     ("grpid", "the set-group-id bit of a directory gives its group to new files"),
@@ -276,7 +272,7 @@ impl MountOptions {
         Ok(passes)
     }
 
-    /// What is to be told of the words without effect.
+    /// The warnings about words without effect.
     pub fn warnings(&self) -> impl Iterator<Item = String> + '_ {
         self.without_effect.iter().map(|word| {
             let name = word.split_once('=').map_or(&word[..], |(name, _)| name);
@@ -439,10 +435,13 @@ mod tests {
         let options = MountOptions::parse([words], false).unwrap();
         assert_eq!(options.directories, Some(DirectoryPolicyKind::Orlov));
         assert!(options.remount);
-        let told: Vec<String> = options.warnings().collect();
-        assert_eq!(told.len(), 3, "{told:?}");
-        assert!(told[0].contains("alloc=window") && told[1].contains("alloc=mballoc"), "{told:?}");
-        assert_eq!(told[2], "mount option `dioread_nolock` is for the kernel's driver and has no effect");
+        let warnings: Vec<String> = options.warnings().collect();
+        assert_eq!(warnings.len(), 3, "{warnings:?}");
+        assert!(
+            warnings[0].contains("alloc=window") && warnings[1].contains("alloc=mballoc"),
+            "{warnings:?}"
+        );
+        assert_eq!(warnings[2], "mount option `dioread_nolock` is for the kernel's driver and has no effect");
         let names = |row: &(&str, &str)| row.0.to_owned();
         for name in REFUSED.iter().map(names).chain(OF_THE_DRIVER.iter().map(|name| (*name).to_owned())) {
             assert!(!is_as_it_is(&name), "{name} has one meaning");
@@ -462,7 +461,7 @@ mod tests {
         assert!(error("data_err=abort").contains("fsync") && error("dax").contains("dax"));
         assert_eq!(error("commit=soon"), "mount option `commit` takes a number, not `soon`");
         assert!(error("data=ordred").contains("one of ordered, writeback, journal"));
-        assert!(error("transport=pigeon").contains("one of auto, uring, device, fuser"));
+        assert!(error("transport=pigeon").contains("one of auto, uring, device"));
         assert!(error("alloc=best").contains("lease"));
         assert!(MountOptions::parse(["frobnicate"], true).is_ok());
     }

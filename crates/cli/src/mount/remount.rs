@@ -19,14 +19,14 @@ const ROOM: usize = 1 << 16;
 /// Words of a mount by FUSE, which mount(8) says again when it remounts.
 const OF_FUSE: &[&str] = &["user_id", "group_id", "rootmode", "fd", "max_read", "subtype", "allow_other"];
 
-/// Whether a word tells how FUSE has mounted.
+/// Whether a word describes how FUSE has mounted.
 pub(super) fn is_of_fuse(word: &str) -> bool {
     let name = word.split_once('=').map_or(word, |(name, _)| name);
     OF_FUSE.contains(&name)
 }
 
-/// The words that a remount heeds, each with the flag it sets (`true`) or clears.
-const HEEDED: [(&str, MountFlags, bool); 8] = [
+/// The words that a remount acts on, each with the flag it sets (`true`) or clears.
+const CHANGEABLE: [(&str, MountFlags, bool); 8] = [
     ("ro", MountFlags::RDONLY, true),
     ("rw", MountFlags::RDONLY, false),
     ("nosuid", MountFlags::NOSUID, true),
@@ -41,14 +41,14 @@ const HEEDED: [(&str, MountFlags, bool); 8] = [
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Plan {
     flags: MountFlags,
-    /// Words that it does not heed.
+    /// Words that it does not act on.
     passed_over: Vec<String>,
 }
 
 fn plan<'a>(mut flags: MountFlags, words: impl IntoIterator<Item = &'a str>) -> Plan {
     let mut passed_over = Vec::new();
     for word in words {
-        if let Some((_, flag, on)) = HEEDED.iter().find(|(heeded, ..)| *heeded == word) {
+        if let Some((_, flag, on)) = CHANGEABLE.iter().find(|(known, ..)| *known == word) {
             flags.set(*flag, *on);
         } else if word != "remount" && !is_of_fuse(word) && !super::options::is_as_it_is(word) {
             passed_over.push(word.to_owned());
@@ -57,7 +57,7 @@ fn plan<'a>(mut flags: MountFlags, words: impl IntoIterator<Item = &'a str>) -> 
     Plan { flags, passed_over }
 }
 
-/// Remounts what is mounted on a directory; what is to be told then.
+/// Remounts what is mounted on a directory; returns the warning, if there is one.
 ///
 /// # Errors
 /// Why it can't be done, without the directory's name.
@@ -105,8 +105,8 @@ pub fn remount<'a>(
 fn can_be_written(directory: &Path) -> bool {
     let mut text = vec![0; ROOM];
     let Ok(len) = rustix::fs::getxattr(directory, STATISTICS, &mut text[..]) else { return true };
-    let told = serde_json::from_slice::<Value>(text.get(..len).unwrap_or_default());
-    told.is_ok_and(|told| told.get("writable").and_then(Value::as_bool).unwrap_or(true))
+    let statistics = serde_json::from_slice::<Value>(text.get(..len).unwrap_or_default());
+    statistics.is_ok_and(|all| all.get("writable").and_then(Value::as_bool).unwrap_or(true))
 }
 
 #[cfg(test)]

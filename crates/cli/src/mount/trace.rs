@@ -1,8 +1,8 @@
 //! `plat mount --trace`: the calls that a mount answers, a line each (docs/trace.md).
 //!
-//! Who answers a call only hands over what it was; a thread of its own finds paths and writes. Excludes what calls
-//! do: they go on to the service behind. A trace that can't be written never fails a call: it ends there, which
-//! is told at the end.
+//! The thread that answers a call only hands it over; a thread of its own finds paths and writes. Excludes what
+//! calls do: they go on to the service. A trace that can't be written never fails a call: the trace ends there,
+//! and the unmount reports it.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ use fuse::{
 
 /// The first line of a trace.
 const HEAD: &str = "PLATCALLS 1\n";
-/// Calls that may wait to be written: so much memory a slow disk can cost before calls wait for it.
+/// Calls that may wait to be written: the memory that a slow disk can cost before calls wait for it.
 const WAITING: usize = 1 << 14;
 /// Bytes that are written at once.
 const BUFFER: usize = 1 << 18;
@@ -33,7 +33,7 @@ type Place = (u64, Name);
 
 /// What was done, by nodes.
 enum What {
-    /// A node has this name, whoever gave it: no line.
+    /// A node has this name, from whatever call: no line.
     Known(Place, u64),
     Made(&'static str, Place, u64, Name),
     Link(u64, Place),
@@ -83,28 +83,28 @@ impl Traced {
     /// Ends the trace: all of it is in the file then.
     ///
     /// # Errors
-    /// What the system said of the first line that could not be written; those behind it are missing.
+    /// What the system said of the first line that could not be written; the later ones are missing.
     pub fn end(&self) -> io::Result<()> {
         drop(self.sender.lock().unwrap_or_else(PoisonError::into_inner).take());
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let told = || io::Error::other("the thread that writes it panicked");
-        writer.map_or(Ok(()), |writer| writer.join().unwrap_or_else(|_| Err(told())))
+        let panicked = || io::Error::other("the thread that writes it panicked");
+        writer.map_or(Ok(()), |writer| writer.join().unwrap_or_else(|_| Err(panicked())))
     }
 
-    fn tell(&self, what: What) {
+    fn hand_over(&self, what: What) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let nanoseconds = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
         let event = Event { nanoseconds, process: PROCESS.get(), what };
         if let Some(sender) = &*self.sender.lock().unwrap_or_else(PoisonError::into_inner) {
-            // Nobody listens after a panic of the writer, which is told at the end.
+            // Nobody listens after a panic of the writer, which the unmount reports.
             let _ = sender.send(event);
         }
     }
 
-    /// Tells of a call that succeeded.
+    /// Hands over a call that succeeded.
     fn done<T>(&self, done: Result<T>, what: impl FnOnce(&T) -> What) -> Result<T> {
         if let Ok(answer) = &done {
-            self.tell(what(answer));
+            self.hand_over(what(answer));
         }
         done
     }
@@ -305,14 +305,14 @@ impl Service for Traced {
         with_entries: bool,
         take: &mut dyn FnMut(&Listed<'_>) -> bool,
     ) -> Result<()> {
-        let mut heard = |listed: &Listed<'_>| {
+        let mut seen = |listed: &Listed<'_>| {
             let took = take(listed);
             if let Some(entry) = listed.entry.filter(|_| took) {
-                self.tell(What::Known(place(node, listed.name), entry.node));
+                self.hand_over(What::Known(place(node, listed.name), entry.node));
             }
             took
         };
-        let done = self.service.list(node, position, with_entries, &mut heard);
+        let done = self.service.list(node, position, with_entries, &mut seen);
         if position > 0 { done } else { self.on(done, "list", node, [None; 3]) }
     }
 

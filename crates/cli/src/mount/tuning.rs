@@ -14,7 +14,7 @@ const READ_AHEAD: u32 = 1024;
 /// reason; -15 is as good here (`docs/mount-internals.md`).
 const NICE: i32 = -15;
 
-/// Raises the priority of this thread and of those that it starts: whoever asks waits for them, and on a busy
+/// Raises the priority of this thread and of those that it starts: the caller waits for them, and on a busy
 /// machine would wait for the turn of others first, often with a lock of the kernel in hand.
 pub fn come_first() {
     let _ = rustix::process::nice(NICE);

@@ -1,7 +1,7 @@
 //! A build chooses a format that holds the contents, says what one that was asked for can't hold, and keeps what the source
 //! says of its files.
 
-use plat_cli::archive::{Device, Entry, EntryKind, Times, Writer, Xattr};
+use platfs_image::archive::{Device, Entry, EntryKind, Times, Writer, Xattr};
 
 use super::support::{build, fail, plat, succeed};
 use std::fs::{self, File};

@@ -23,7 +23,6 @@ impl Excuse {
 
 const NO_FLAGS: &str =
     "the kernel does not know the flags of inodes behind FUSE: access(2) and fcntl(2) are not asked of us";
-const NO_TMPFILE: &str = "the transport of the crate fuser knows no files without a name";
 const NO_HOLES: &str =
     "while a volume can be written its holes are not shown: the kernel asks without handing over its pages";
 const NO_MOVING: &str = "the kernel's FUSE passes on no COLLAPSE_RANGE and INSERT_RANGE";
@@ -55,16 +54,6 @@ pub const EXCUSES: &[Excuse] = &[
         "2000000",
         "direct access (dax) is nothing that we could do",
     ),
-    excuse("attributes-default_lists_are_inherited", "TMPFILE", NO_TMPFILE),
-    excuse("attributes-default_lists_are_inherited", "fstat", NO_TMPFILE),
-    excuse("attributes-immutable_directories", "TMPFILE", NO_TMPFILE),
-    excuse("creating-group_of_directory_is_inherited", "TMPFILE", NO_TMPFILE),
-    excuse("creating-group_of_directory_is_inherited", "fstat", NO_TMPFILE),
-    excuse("creating-in_a_removed_directory", "unnamed", NO_TMPFILE),
-    excuse("opening-unnamed_file", "", NO_TMPFILE),
-    excuse("times-rules_of_names", "TMPFILE", NO_TMPFILE),
-    excuse("listing-inode_numbers_agree", "\".\"", "the crate fuser names no inode of `.` and `..`"),
-    excuse("times-birth_time_stays", "told of", "the crate fuser does not ask for times of creation"),
     excuse("ranges-collapse", "", NO_MOVING),
     excuse("ranges-insert", "", NO_MOVING),
     excuse("ranges-ranges_of_many_extents", "", NO_MOVING),

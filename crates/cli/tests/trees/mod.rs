@@ -2,7 +2,8 @@
 
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "shared by tests that each use a part")]
 
-use plat_cli::source::{Catalogue, NodeId, NodeKind, Options, open};
+use platfs_image::Source;
+use platfs_image::source::{Catalogue, NodeId, NodeKind};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
@@ -101,8 +102,7 @@ pub fn digest(catalogue: &Catalogue, node: NodeId) -> u64 {
 }
 
 pub fn read(path: &Path) -> Catalogue {
-    let (catalogue, _) = open(path, Options::default()).unwrap_or_else(|error| panic!("{error}"));
-    catalogue
+    Source::open(path).unwrap_or_else(|error| panic!("{error}")).into_catalogue()
 }
 
 #[track_caller]

@@ -54,7 +54,7 @@ pub(crate) const FAULTS: &[(Order, &str, &str, Change)] = &[
     (
         Order::Ordered,
         "early-reuse",
-        "blocks are used anew before what freed them is committed",
+        "blocks are used again before what freed them is committed",
         |events, _| used_early(events),
     ),
 ];

@@ -6,7 +6,8 @@ pub(crate) mod phased;
 use crate::campaign::Violation;
 use crate::judge::{Depth, enumerate};
 use crate::order::Order;
-use crate::record::{Run, record};
+use crate::run::Run;
+use crate::runs::record;
 use crate::workload::{Workload, workload};
 
 /// A fault that a writer could have.

@@ -9,8 +9,7 @@ use platfs::device::{Event, MemoryDevice};
 use platfs::ondisk::units::Group;
 use platfs::{OpenOptions, Volume};
 
-use crate::record::copy;
-use crate::states::PROMISED;
+use crate::run::{Mark, copy};
 
 /// Where the volume keeps what the faults tell apart; in bytes.
 pub(crate) struct Places {
@@ -108,7 +107,7 @@ pub(crate) const FAULTS: &[(&str, &str, Change)] = &[
         let bytes = move_out(&mut phases[0], is_of_a_file);
         phases.last_mut().unwrap().extend(bytes);
     }),
-    ("early-reuse-in-phases", "blocks are used anew before what freed them is stable", |_, phases, next| {
+    ("early-reuse-in-phases", "blocks are used again before what freed them is stable", |_, phases, next| {
         let bytes = move_out(next, is_of_a_file);
         phases[0].extend(bytes);
     }),
@@ -174,7 +173,9 @@ pub(crate) fn promise_early(events: Vec<Event>) -> Vec<Event> {
     for event in events {
         let flush = put.iter().rposition(|event| *event == Event::Flush);
         match (&event, flush) {
-            (Event::Mark(word), Some(flush)) if word & PROMISED != 0 => put.insert(flush, event),
+            (Event::Mark(word), Some(flush)) if !matches!(Mark::of(*word), Mark::Begun(_)) => {
+                put.insert(flush, event);
+            }
             _ => put.push(event),
         }
     }

@@ -9,7 +9,7 @@ use platfs::{InodeNumber, Volume};
 use super::{Tree, allowed};
 use crate::model::{Model, Node, PIECE, bytes_of};
 use crate::order::Rule;
-use crate::record::Run;
+use crate::run::Run;
 use crate::states::State;
 
 /// The models of which the bytes of a file may be.

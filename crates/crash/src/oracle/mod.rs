@@ -14,8 +14,7 @@ use platfs::device::Device;
 use platfs::ondisk::inode::FileType;
 use platfs::{InodeNumber, Volume};
 
-use crate::calls::ATTRIBUTE;
-use crate::model::{Contents, Model, Piece};
+use crate::model::{ATTRIBUTE, Contents, Model, Piece};
 
 /// What a name leads to.
 pub(crate) struct Found {
@@ -43,24 +42,25 @@ pub(crate) fn tree(volume: &Volume) -> Result<Tree, String> {
 }
 
 fn walk(volume: &Volume, directory: InodeNumber, path: &[u8], tree: &mut Tree) -> Result<(), String> {
-    let told = |what: &str, error: platfs::Error| format!("{}: {what}: {error}", path.escape_ascii());
-    for entry in volume.read_dir(directory).map_err(|error| told("listing", error))? {
-        let entry = entry.map_err(|error| told("listing", error))?;
+    let context = |what: &str, error: platfs::Error| format!("{}: {what}: {error}", path.escape_ascii());
+    for entry in volume.read_dir(directory).map_err(|error| context("listing", error))? {
+        let entry = entry.map_err(|error| context("listing", error))?;
         let below = [path, b"/", &entry.name].concat();
-        let facts = volume.metadata(entry.inode).map_err(|error| told("an inode", error))?;
+        let facts = volume.metadata(entry.inode).map_err(|error| context("an inode", error))?;
         if below.len() > LONGEST || facts.size > LARGEST {
             return Err(format!("{}: a path too long, or {} bytes", path.escape_ascii(), facts.size));
         }
         let bytes = match facts.file_type {
             FileType::Regular => {
                 let mut bytes = vec![0xEE; usize::try_from(facts.size).unwrap()];
-                volume.read_at(entry.inode, 0, &mut bytes).map_err(|error| told("reading", error))?;
+                volume.read_at(entry.inode, 0, &mut bytes).map_err(|error| context("reading", error))?;
                 bytes
             }
-            FileType::Symlink => volume.read_link(entry.inode).map_err(|error| told("a link", error))?,
+            FileType::Symlink => volume.read_link(entry.inode).map_err(|error| context("a link", error))?,
             _ => Vec::new(),
         };
-        let attribute = volume.xattr(entry.inode, ATTRIBUTE).map_err(|error| told("an attribute", error))?;
+        let attribute =
+            volume.xattr(entry.inode, ATTRIBUTE).map_err(|error| context("an attribute", error))?;
         let (file_type, links, inode) = (facts.file_type, u32::from(facts.links), entry.inode);
         tree.insert(below.clone(), Found { file_type, bytes, links, inode, directory, attribute });
         if facts.file_type == FileType::Directory {

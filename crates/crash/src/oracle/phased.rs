@@ -11,7 +11,7 @@ use platfs::ondisk::inode::FileType;
 
 use super::{Found, Tree, allowed, check_finds};
 use crate::model::{Model, Node, PIECE, ROOT, bytes_of};
-use crate::record::Run;
+use crate::run::Run;
 use crate::states::State;
 
 /// What a check may tell of: too much in use, no name, too many links, checksums of bitmaps.
@@ -106,12 +106,12 @@ impl Promises<'_> {
         // Which directories of the models each may be. A path stands before those below it.
         let mut ids = BTreeMap::from([(InodeNumber::ROOT, BTreeSet::from([ROOT]))]);
         for (path, found) in tree.iter().filter(|(path, _)| !path.starts_with(b"/lost+found")) {
-            let told = |what| format!("{} ({:?}): {what}", path.escape_ascii(), found.inode);
+            let context = |what| format!("{} ({:?}): {what}", path.escape_ascii(), found.inode);
             let directories = ids.get(&found.directory).cloned().unwrap_or_default();
-            let may_be = self.may_be(&directories, name(path), found).map_err(told)?;
+            let may_be = self.may_be(&directories, name(path), found).map_err(context)?;
             ids.entry(found.inode).or_default().extend(may_be);
             if found.file_type == FileType::Regular && names_of(tree, found.inode) > found.links {
-                return Err(told(format!("{} links", found.links)));
+                return Err(context(format!("{} links", found.links)));
             }
         }
         Ok(())

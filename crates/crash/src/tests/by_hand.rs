@@ -6,12 +6,12 @@ use std::sync::Arc;
 use platfs::device::MemoryDevice;
 use platfs::{Attributes, InodeNumber, Kind, NewInode, OpenOptions, Volume};
 
-use crate::calls::ATTRIBUTE;
 use crate::faults::phased;
 use crate::judge::{Depth, enumerate};
-use crate::model::{Contents, Model, Node};
+use crate::model::{ATTRIBUTE, Contents, Model, Node};
 use crate::order::Order;
-use crate::record::{Run, record_on};
+use crate::record::record_on;
+use crate::run::Run;
 use crate::workload::{Workload, workload};
 
 fn ext2() -> Workload {

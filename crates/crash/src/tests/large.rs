@@ -15,6 +15,7 @@ use platfs::{
 use zerocopy::IntoBytes;
 
 use crate::oracle::is_clean;
+use crate::run::apply;
 use crate::states::States;
 
 const BLOCK_LEN: usize = 1024;
@@ -64,7 +65,7 @@ fn survives(
     volume.write_at(number, 0, &[7; KEPT_LEN], WriteOptions::default()).unwrap();
     volume.sync().unwrap();
     let base = Arc::new(made());
-    States::apply(&base, recorder.take());
+    apply(&base, recorder.take());
     change(&volume, number);
     let groups = volume.format().geometry.groups;
     assert!(
@@ -187,7 +188,7 @@ fn the_orphan_file_is_worked_off_one_by_one() {
     volume.close().unwrap();
     name_in_file(&recorder, &numbers);
     let base = Arc::new(made());
-    States::apply(&base, recorder.take());
+    apply(&base, recorder.take());
     Volume::open(recorder.clone(), &writing()).unwrap().close().unwrap();
     let events = recorder.take();
     assert!(events.iter().filter(|event| **event == Event::Flush).count() > 6, "it went in one transaction");

@@ -1,6 +1,6 @@
 //! A run is a function of its seed: what a campaign finds can be looked at again.
 
-use crate::record::record;
+use crate::runs::record;
 use crate::{Order, workloads};
 
 #[test]

@@ -6,7 +6,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use super::Outgoing;
-use super::role::Role;
+use crate::role::Role;
 
 /// New bytes of a block, and what they were made of: nothing, if the block is new or order does not count.
 pub(super) struct Change {

@@ -55,7 +55,7 @@ fn what_changes_while_it_is_written_is_written_again() {
     cache.publish([(Block(1), Role::Plain, filled(1), None), (Block(2), Role::Plain, filled(2), None)]);
     let first = cache.collect();
     cache.publish([(Block(2), Role::Plain, filled(3), None)]);
-    cache.forget(BlockRun { start: Block(1), count: 1 });
+    cache.forget(BlockRun { start: Block(1), count: 1 }, |_, _, _| {});
     cache.write_out(&first).unwrap();
     assert_eq!((on_disk(1), on_disk(2)), (1, 2));
     let second = cache.collect();

@@ -13,12 +13,11 @@ use ondisk::htree::{self as index, IndexEntry, Kind};
 use ondisk::inode::{FileType, Inode, InodeFlags};
 use ondisk::units::{Block, BlockSize, FileBlock, InodeNumber, low_u32};
 
-use super::{SMALL_DIR_MAX, Writer, htree};
+use super::{DirMut, SMALL_DIR_MAX, htree};
 use crate::error::{Error, Result};
 use crate::file::{Ahead, Unplaced};
 use crate::space::DataRequest;
-use crate::txn::Update;
-use crate::volume::Volume;
+use crate::tx::Tx;
 
 /// Bytes of `.` and `..`.
 const DOTS: u64 = 24;
@@ -86,42 +85,38 @@ fn index_blocks(leaves: u64, block_size: BlockSize, features: &Features) -> Opti
     (reachable && levels <= index::max_levels(large)).then_some(blocks)
 }
 
-/// Gives a new directory all its names. It has no block yet, or those of an empty one, which are kept if the names fit the
-/// first. The inode is changed in memory only.
-///
-/// # Errors
-/// [`Error::DirectoryFull`], [`Error::NoSpace`]; a name that can't be one.
-pub(crate) fn write_whole(
-    volume: &Volume,
-    update: &mut Update<'_>,
-    dir: &mut Inode,
-    parent: InodeNumber,
-    names: &[DirName<'_>],
-) -> Result<()> {
-    let mut writer = Writer::new(update, &volume.format, dir, volume);
-    let layout = writer.layout;
-    let dots = dirent::dots(layout, writer.dir.number(), parent);
-    let mut records = dots.to_vec();
-    for name in names {
-        let checked = Name::new(name.name).map_err(|bad| Error::Invalid(bad.to_string()))?;
-        records.push(Record::new(checked, name.inode, name.file_type, layout));
-    }
-    let size: usize = records.iter().map(Record::needs).sum();
-    if size <= layout.leaf_space() && writer.dir.size() > 0 {
-        let block = writer.reader().block_at(FileBlock(0))?;
-        return writer.refill_leaf(FileBlock(0), block, records);
-    }
-    let version = HashVersion::from_raw(volume.format.hash_version);
-    let indexed = size > layout.leaf_space() && volume.format.features.compat.contains(Compat::DIR_INDEX);
-    match version.filter(|_| indexed) {
-        Some(version) => write_indexed(volume, &mut writer, parent, version, records.split_off(2)),
-        None => write_linear(volume, &mut writer, &records),
+impl DirMut<'_, '_> {
+    /// Gives a new directory all its names. It has no block yet, or those of an empty one, which are kept if the names
+    /// fit the first.
+    ///
+    /// # Errors
+    /// [`Error::DirectoryFull`], [`Error::NoSpace`]; a name that can't be one.
+    pub(crate) fn write_whole(&mut self, parent: InodeNumber, names: &[DirName<'_>]) -> Result<()> {
+        let layout = self.layout;
+        let dots = dirent::dots(layout, self.dir.number(), parent);
+        let mut records = dots.to_vec();
+        for name in names {
+            let checked = Name::new(name.name).map_err(|bad| Error::Invalid(bad.to_string()))?;
+            records.push(Record::new(checked, name.inode, name.file_type, layout));
+        }
+        let size: usize = records.iter().map(Record::needs).sum();
+        if size <= layout.leaf_space() && self.dir.size() > 0 {
+            let block = self.reader().block_at(FileBlock(0))?;
+            return self.refill_leaf(FileBlock(0), block, records);
+        }
+        let format = self.tx.format;
+        let version = HashVersion::from_raw(format.hash_version);
+        let indexed = size > layout.leaf_space() && format.features.compat.contains(Compat::DIR_INDEX);
+        match version.filter(|_| indexed) {
+            Some(version) => write_indexed(self, parent, version, records.split_off(2)),
+            None => write_linear(self, &records),
+        }
     }
 }
 
-fn write_linear(volume: &Volume, writer: &mut Writer<'_, '_>, records: &[Record<'_>]) -> Result<()> {
+fn write_linear(writer: &mut DirMut<'_, '_>, records: &[Record<'_>]) -> Result<()> {
     let pieces = divide(records.iter().map(Record::needs), writer.layout.leaf_space());
-    let blocks = allocate(volume, writer, pieces.len() as u64)?;
+    let blocks = allocate(writer, pieces.len() as u64)?;
     for (at, (piece, block)) in (0..).zip(pieces.into_iter().zip(blocks)) {
         let inside = records.get(piece).unwrap_or_default();
         writer.fill_leaf(FileBlock(at), block, inside.iter().copied())?;
@@ -130,20 +125,18 @@ fn write_linear(volume: &Volume, writer: &mut Writer<'_, '_>, records: &[Record<
 }
 
 fn write_indexed(
-    volume: &Volume,
-    writer: &mut Writer<'_, '_>,
+    writer: &mut DirMut<'_, '_>,
     parent: InodeNumber,
     version: HashVersion,
     records: Vec<Record<'_>>,
 ) -> Result<()> {
-    let hasher = htree::hasher(writer.format, version);
+    let hasher = htree::hasher(writer.tx.format, version);
     let mut hashed: Vec<_> = records.into_iter().map(|record| (hasher.hash(record.name()), record)).collect();
     hashed.sort_unstable_by(|(a, left), (b, right)| (a, left.name()).cmp(&(b, right.name())));
-    let space = writer.layout.leaf_space();
+    let (format, space) = (writer.tx.format, writer.layout.leaf_space());
     let divided = |fill| {
         let pieces = divide(hashed.iter().map(|(_, record)| record.needs()), fill);
-        let geometry = &volume.format.geometry;
-        let nodes = index_blocks(pieces.len() as u64, geometry.block_size, &volume.format.features)?;
+        let nodes = index_blocks(pieces.len() as u64, format.geometry.block_size, &format.features)?;
         Some((pieces, nodes))
     };
     let Some((pieces, nodes)) = divided(space / 4 * 3).or_else(|| divided(space)) else {
@@ -152,7 +145,7 @@ fn write_indexed(
             hashed.len()
         )));
     };
-    let blocks = allocate(volume, writer, pieces.len() as u64 + nodes)?;
+    let blocks = allocate(writer, pieces.len() as u64 + nodes)?;
     writer.dir.set_flags(writer.dir.flags() | InodeFlags::INDEX);
     let mut entries = Vec::with_capacity(pieces.len());
     let mut before = None;
@@ -174,7 +167,7 @@ fn write_indexed(
 
 /// Nodes behind the leaves, level by level, and the root over the last.
 fn write_index(
-    writer: &mut Writer<'_, '_>,
+    writer: &mut DirMut<'_, '_>,
     parent: InodeNumber,
     version: HashVersion,
     mut level: Vec<IndexEntry>,
@@ -187,8 +180,8 @@ fn write_index(
         let mut above = Vec::new();
         for entries in level.chunks(usize::from(Kind::Node.limit(layout))) {
             let block = at_file_block(blocks, at)?;
-            writer.veil(block)?;
-            index::init_node(writer.update.create(block, role), layout, entries.iter().copied());
+            writer.hide_until_link(block)?;
+            index::init_node(writer.tx.create(block, role), layout, entries.iter().copied());
             let hash = entries.first().map_or(0, |entry| entry.hash);
             above.push(IndexEntry { hash, block: FileBlock(at) });
             at += 1;
@@ -200,8 +193,8 @@ fn write_index(
     let first = level.first().map_or(FileBlock(1), |entry| entry.block);
     let own = writer.dir.number();
     let root = at_file_block(blocks, 0)?;
-    writer.veil(root)?;
-    let bytes = writer.update.create(root, role);
+    writer.hide_until_link(root)?;
+    let bytes = writer.tx.create(root, role);
     index::init_root(bytes, layout, (own, parent), version, first);
     index::raise_root(bytes, layout, levels, first);
     for (position, entry) in level.iter().skip(1).enumerate() {
@@ -231,14 +224,14 @@ fn divide(sizes: impl Iterator<Item = usize>, most: usize) -> Vec<Range<usize>> 
 }
 
 /// Takes all blocks of the directory, in one run where there is one, instead of those that it has.
-fn allocate(volume: &Volume, writer: &mut Writer<'_, '_>, count: u64) -> Result<Vec<Block>> {
-    let format = &volume.format;
+fn allocate(writer: &mut DirMut<'_, '_>, count: u64) -> Result<Vec<Block>> {
+    let format = writer.tx.format;
     let bytes = count << format.geometry.block_size.log2();
     if bytes >= SMALL_DIR_MAX && !format.has_incompat(Incompat::LARGEDIR) {
         return Err(Error::DirectoryFull(format!("it would take {bytes} bytes")));
     }
     if writer.dir.size() > 0 {
-        writer.growth.cut(writer.update, writer.dir, FileBlock(0))?;
+        writer.growth.cut(writer.tx, writer.dir, FileBlock(0))?;
     }
     let count = low_u32(count);
     let mut blocks = Vec::with_capacity(count as usize);
@@ -248,9 +241,9 @@ fn allocate(volume: &Volume, writer: &mut Writer<'_, '_>, count: u64) -> Result<
         if at >= count {
             break;
         }
-        let ask = |_: &Update<'_>, dir: &Inode| {
+        let ask = |tx: &Tx<'_>, dir: &Inode| {
             Ok(DataRequest {
-                goal: volume.space.home(format, dir.number()),
+                goal: tx.space.home(format, dir.number()),
                 logical: FileBlock(at),
                 count: count - at,
                 owner: dir.number(),
@@ -259,7 +252,7 @@ fn allocate(volume: &Volume, writer: &mut Writer<'_, '_>, count: u64) -> Result<
             })
         };
         let hole = Unplaced { logical: FileBlock(at), count: count - at, unwritten: false, ask: &ask };
-        let run = ahead.map(volume, writer.update, writer.dir, hole)?;
+        let run = ahead.map(writer.tx, writer.dir, hole)?;
         blocks.extend((run.start.0..).map(Block).take(run.count as usize));
     }
     writer.dir.set_size(bytes);

@@ -5,10 +5,11 @@ use ondisk::dirent::{self, Layout};
 use ondisk::inode::{FileType, Inode, InodeFlags};
 use ondisk::units::{Block, FileBlock, InodeNumber};
 
-use super::{Reader, Writer, htree, linear};
+use super::{Dir, DirMut, htree, linear};
 use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};
-use crate::{inline, phased};
+use crate::inline;
+use crate::order::Kept;
 
 /// Where an entry stands, and where it leads.
 #[derive(Clone, Copy)]
@@ -23,7 +24,7 @@ pub(super) struct Spot {
 }
 
 /// The entry with a name, in a directory of blocks.
-pub(super) fn locate(reader: &Reader<'_>, name: &[u8]) -> Result<Option<Spot>> {
+pub(super) fn locate(reader: &Dir<'_>, name: &[u8]) -> Result<Option<Spot>> {
     if reader.is_indexed() && !matches!(name, b"." | b"..") {
         match htree::locate(reader, name) {
             // Every block can be searched without the index.
@@ -35,12 +36,12 @@ pub(super) fn locate(reader: &Reader<'_>, name: &[u8]) -> Result<Option<Spot>> {
 }
 
 /// Takes a name out and returns where it led; `None` if there is no such name.
-pub(super) fn remove(writer: &mut Writer<'_, '_>, name: &[u8]) -> Result<Option<InodeNumber>> {
+pub(super) fn remove(writer: &mut DirMut<'_, '_>, name: &[u8]) -> Result<Option<InodeNumber>> {
     if writer.dir.flags().contains(InodeFlags::INLINE_DATA) {
         return change_inline(writer, name, dirent::remove);
     }
     let Some(spot) = locate(&writer.reader(), name)? else { return Ok(None) };
-    let bytes = writer.update.edit(spot.block, spot.role)?;
+    let bytes = writer.tx.edit(spot.block, spot.role)?;
     let removed = dirent::remove(bytes, spot.layout, spot.offset);
     done(writer, spot.at, removed)?;
     keep_if_it_matters(writer, &spot, name)?;
@@ -50,7 +51,7 @@ pub(super) fn remove(writer: &mut Writer<'_, '_>, name: &[u8]) -> Result<Option<
 
 /// Lets a name lead to another inode; returns where it led, `None` if there is no such name.
 pub(super) fn retarget(
-    writer: &mut Writer<'_, '_>,
+    writer: &mut DirMut<'_, '_>,
     name: &[u8],
     to: InodeNumber,
     file_type: FileType,
@@ -64,16 +65,15 @@ pub(super) fn retarget(
         });
     }
     let Some(spot) = locate(&writer.reader(), name)? else { return Ok(None) };
-    phased::refuse_left(writer.update, spot.block.0)?;
-    let epoch = writer.update.epoch();
-    let matters = epoch.is_some_and(|epoch| epoch.names_of(spot.inode) > 0 || epoch.is_left(spot.inode));
-    if matters && name != b".." && writer.growth.was_in_use(writer.update, spot.inode)? {
+    writer.tx.refuse_kept(spot.block)?;
+    let matters = writer.tx.order().awaits_names(spot.inode);
+    if matters && name != b".." && writer.growth.was_in_use(writer.tx, spot.inode)? {
         // The one that loses this name, or what was moved out of it, may have no other on the device; and it can't
         // be kept beside the new.
-        return Err(Error::LogFull);
+        return writer.tx.wait_for_commit();
     }
-    writer.update.note(|notes| notes.add(spot.block.0));
-    let bytes = writer.update.edit(spot.block, spot.role)?;
+    writer.tx.note(|notes| notes.add(spot.block.0));
+    let bytes = writer.tx.edit(spot.block, spot.role)?;
     let changed = dirent::retarget(bytes, spot.layout, spot.offset, to, file_type);
     done(writer, spot.at, changed)?;
     Ok(Some(spot.inode))
@@ -81,28 +81,28 @@ pub(super) fn retarget(
 
 /// Notes a name that has to stay on the device for a while, because those that its inode has got are not there
 /// yet. Others in the same block appear as it vanishes.
-fn keep_if_it_matters(writer: &mut Writer<'_, '_>, spot: &Spot, name: &[u8]) -> Result<()> {
+fn keep_if_it_matters(writer: &mut DirMut<'_, '_>, spot: &Spot, name: &[u8]) -> Result<()> {
     let directory = writer.dir.number();
     let Spot { inode, file_type, .. } = *spot;
-    let leaving = phased::Leaving { block: spot.block.0, directory, name, inode, file_type };
-    if !leaving.matters(writer.update) {
+    if !writer.tx.awaits_names(inode) {
         return Ok(());
     }
-    let bytes = writer.update.read(spot.block, spot.role)?;
+    let bytes = writer.tx.read(spot.block, spot.role)?;
     let is_there =
         dirent::entries(&bytes, spot.layout).any(|entry| entry.is_ok_and(|entry| entry.inode == Some(inode)));
     if is_there
-        || !writer.growth.was_in_use(writer.update, inode)?
-        || !writer.growth.was_in_use(writer.update, directory)?
+        || !writer.growth.was_in_use(writer.tx, inode)?
+        || !writer.growth.was_in_use(writer.tx, directory)?
     {
         return Ok(());
     }
-    leaving.keep(writer.update);
+    let kept = Kept { name: name.to_vec(), inode, file_type };
+    writer.tx.note(|notes| notes.keep(spot.block.0, directory, kept));
     Ok(())
 }
 
 fn done(
-    writer: &Writer<'_, '_>,
+    writer: &DirMut<'_, '_>,
     at: FileBlock,
     changed: std::result::Result<bool, dirent::BrokenEntry>,
 ) -> Result<()> {
@@ -115,7 +115,7 @@ fn done(
 
 /// Frees the blocks at the end of a directory without an index that hold no entry, once one there
 /// lost its last.
-fn drop_empty_tail(writer: &mut Writer<'_, '_>, at: FileBlock) -> Result<()> {
+fn drop_empty_tail(writer: &mut DirMut<'_, '_>, at: FileBlock) -> Result<()> {
     let count = writer.reader().count()?;
     if writer.dir.flags().contains(InodeFlags::INDEX) || at.0 + 1 != count {
         return Ok(());
@@ -124,7 +124,7 @@ fn drop_empty_tail(writer: &mut Writer<'_, '_>, at: FileBlock) -> Result<()> {
     while keep > 1 {
         let reader = writer.reader();
         let (block, bytes) = reader.leaf(FileBlock(keep - 1))?;
-        if phased::is_left(writer.update, block.0) {
+        if writer.tx.has_kept(block) {
             break;
         }
         if dirent::entries(&bytes, reader.layout).any(|entry| !entry.is_ok_and(|entry| entry.inode.is_none()))
@@ -136,7 +136,7 @@ fn drop_empty_tail(writer: &mut Writer<'_, '_>, at: FileBlock) -> Result<()> {
     if keep == count {
         return Ok(());
     }
-    writer.growth.cut(writer.update, writer.dir, FileBlock(keep))?;
+    writer.growth.cut(writer.tx, writer.dir, FileBlock(keep))?;
     writer.dir.set_size(u64::from(keep) * u64::from(writer.layout.block_size.bytes()));
     Ok(())
 }
@@ -152,7 +152,7 @@ fn set_inline_parent(dir: &mut Inode, to: InodeNumber) -> Result<InodeNumber> {
 
 /// Changes the entry with a name in either part of an inline directory.
 fn change_inline(
-    writer: &mut Writer<'_, '_>,
+    writer: &mut DirMut<'_, '_>,
     name: &[u8],
     change: impl Fn(&mut [u8], Layout, usize) -> std::result::Result<bool, dirent::BrokenEntry>,
 ) -> Result<Option<InodeNumber>> {
@@ -190,12 +190,12 @@ fn find_in(
 }
 
 /// Moves the entries of an inline directory to a block of its own.
-pub(super) fn grow_out(writer: &mut Writer<'_, '_>) -> Result<()> {
+pub(super) fn grow_out(writer: &mut DirMut<'_, '_>) -> Result<()> {
     let parts = inline::parts(writer.dir)?;
     let parent = dirent::inline_parent(parts.0);
-    let all = linear::inline_entries(writer.format, writer.dir, parts)?;
+    let all = linear::inline_entries(writer.tx.format, writer.dir, parts)?;
     let Some(parent) = parent else { return Ok(()) };
-    inline::take(writer.format, writer.dir)?;
+    writer.tx.take_inline(writer.dir)?;
     writer.init(parent)?;
     for entry in all.iter().filter(|entry| !matches!(&entry.name[..], b"." | b"..")) {
         let name = dirent::Name::new(&entry.name);

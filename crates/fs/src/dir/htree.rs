@@ -16,7 +16,7 @@ use ondisk::inode::{FileType, InodeFlags};
 use ondisk::units::{Block, FileBlock, InodeNumber};
 
 use super::change::Spot;
-use super::{Reader, Writer, linear, position_u16};
+use super::{Dir, DirMut, linear, position_u16};
 use crate::error::{Error, Result};
 use crate::format::Format;
 
@@ -55,17 +55,17 @@ fn has_large_dirs(format: &Format) -> bool {
 }
 
 /// Reads an index block.
-fn read_index(reader: &Reader<'_>, at: FileBlock, kind: Kind) -> Result<(Block, Arc<[u8]>)> {
+fn read_index(reader: &Dir<'_>, at: FileBlock, kind: Kind) -> Result<(Block, Arc<[u8]>)> {
     let block = reader.block_at(at)?;
     Ok((block, reader.blocks.read(block, reader.index_role(kind))?))
 }
 
-fn parse_index<'b>(reader: &Reader<'_>, at: FileBlock, kind: Kind, bytes: &'b [u8]) -> Result<Index<'b>> {
+fn parse_index<'b>(reader: &Dir<'_>, at: FileBlock, kind: Kind, bytes: &'b [u8]) -> Result<Index<'b>> {
     Index::parse(bytes, kind, reader.layout).map_err(|broken| reader.broken(at, broken))
 }
 
 /// The file block that an entry leads to: never the root, and inside the directory.
-fn child(reader: &Reader<'_>, at: FileBlock, entries: &Index<'_>, position: usize) -> Result<FileBlock> {
+fn child(reader: &Dir<'_>, at: FileBlock, entries: &Index<'_>, position: usize) -> Result<FileBlock> {
     let child = entries.get(position).map_or(FileBlock(0), |entry| entry.block);
     if child.0 == 0 || child.0 >= reader.count()? {
         return Err(reader.broken(at, format!("index entry {position} leads to file block {child}")));
@@ -73,7 +73,7 @@ fn child(reader: &Reader<'_>, at: FileBlock, entries: &Index<'_>, position: usiz
     Ok(child)
 }
 
-fn find_path(reader: &Reader<'_>, name: &[u8]) -> Result<Path> {
+fn find_path(reader: &Dir<'_>, name: &[u8]) -> Result<Path> {
     let (mut at, mut kind) = (FileBlock(0), Kind::Root);
     let (mut block, mut bytes) = read_index(reader, at, kind)?;
     let root = Root::parse(&bytes, reader.layout, has_large_dirs(reader.format));
@@ -94,7 +94,7 @@ fn find_path(reader: &Reader<'_>, name: &[u8]) -> Result<Path> {
 }
 
 /// Moves a path on to the next leaf; `false` unless that leaf goes on with the same hash.
-fn advance(reader: &Reader<'_>, path: &mut Path) -> Result<bool> {
+fn advance(reader: &Dir<'_>, path: &mut Path) -> Result<bool> {
     let levels = path.frames.len();
     let Some(level) = path.frames.iter().rposition(|frame| frame.position + 1 < frame.len) else {
         return Ok(false);
@@ -119,7 +119,7 @@ fn advance(reader: &Reader<'_>, path: &mut Path) -> Result<bool> {
 }
 
 /// Searches the leaves that may hold a name's hash.
-pub(super) fn locate(reader: &Reader<'_>, name: &[u8]) -> Result<Option<Spot>> {
+pub(super) fn locate(reader: &Dir<'_>, name: &[u8]) -> Result<Option<Spot>> {
     let mut path = find_path(reader, name)?;
     for _ in 0..reader.count()? {
         let (block, bytes) = reader.leaf(path.leaf)?;
@@ -137,12 +137,12 @@ pub(super) fn locate(reader: &Reader<'_>, name: &[u8]) -> Result<Option<Spot>> {
 }
 
 /// As [`locate`], but tells only where the name leads.
-pub(super) fn lookup(reader: &Reader<'_>, name: &[u8]) -> Result<Option<(InodeNumber, Option<FileType>)>> {
+pub(super) fn lookup(reader: &Dir<'_>, name: &[u8]) -> Result<Option<(InodeNumber, Option<FileType>)>> {
     Ok(locate(reader, name)?.map(|spot| (spot.inode, spot.file_type)))
 }
 
 /// Adds an entry to the leaf of its hash, making room where there is none.
-pub(super) fn insert(writer: &mut Writer<'_, '_>, record: &Record<'_>) -> Result<()> {
+pub(super) fn insert(writer: &mut DirMut<'_, '_>, record: &Record<'_>) -> Result<()> {
     let mut path = find_path(&writer.reader(), record.name())?;
     let (block, bytes) = writer.reader().leaf(path.leaf)?;
     if linear::insert_into_block(writer, path.leaf, block, &bytes, record)? {
@@ -160,7 +160,7 @@ pub(super) fn insert(writer: &mut Writer<'_, '_>, record: &Record<'_>) -> Result
     let block = own_path(writer, &mut path)?;
     make_index_room(writer, &mut path)?;
     let (new_leaf, new_block) = writer.append()?;
-    let halves = split::halve(records, writer.layout.leaf_space(), hasher(writer.format, path.version));
+    let halves = split::halve(records, writer.layout.leaf_space(), hasher(writer.tx.format, path.version));
     let entry = IndexEntry { hash: halves.hash, block: new_leaf };
     writer.refill_leaf(path.leaf, block, halves.low)?;
     writer.fill_leaf(new_leaf, new_block, halves.high)?;
@@ -171,7 +171,7 @@ pub(super) fn insert(writer: &mut Writer<'_, '_>, record: &Record<'_>) -> Result
 }
 
 /// Sees to it that the blocks of a path may be rewritten; the leaf's block as it is then.
-fn own_path(writer: &mut Writer<'_, '_>, path: &mut Path) -> Result<Block> {
+fn own_path(writer: &mut DirMut<'_, '_>, path: &mut Path) -> Result<Block> {
     for frame in &path.frames {
         writer.own(frame.at)?;
     }
@@ -183,9 +183,9 @@ fn own_path(writer: &mut Writer<'_, '_>, path: &mut Path) -> Result<Block> {
 }
 
 /// Adds an entry behind the one that a path followed.
-fn add_entry(writer: &mut Writer<'_, '_>, frame: &Frame, entry: IndexEntry) -> Result<()> {
+fn add_entry(writer: &mut DirMut<'_, '_>, frame: &Frame, entry: IndexEntry) -> Result<()> {
     let role = writer.reader().index_role(frame.kind);
-    let bytes = writer.update.edit(frame.block, role)?;
+    let bytes = writer.tx.edit(frame.block, role)?;
     if index::insert_after(bytes, frame.kind, writer.layout, frame.position, entry) {
         Ok(())
     } else {
@@ -195,7 +195,7 @@ fn add_entry(writer: &mut Writer<'_, '_>, frame: &Frame, entry: IndexEntry) -> R
 
 /// Sees to it that the lowest index block of a path has room for one more entry: every full block
 /// from there up is split; when the root is full too, the index grows by a level.
-fn make_index_room(writer: &mut Writer<'_, '_>, path: &mut Path) -> Result<()> {
+fn make_index_room(writer: &mut DirMut<'_, '_>, path: &mut Path) -> Result<()> {
     let is_full = |frame: &Frame| frame.len >= usize::from(frame.kind.limit(writer.layout));
     if path.frames.iter().all(is_full) {
         raise(writer, path)?;
@@ -210,8 +210,8 @@ fn make_index_room(writer: &mut Writer<'_, '_>, path: &mut Path) -> Result<()> {
 
 /// Gives the index a level more: a node that takes over the root's entries. Nodes hold three
 /// entries more than the root, so this one has room.
-fn raise(writer: &mut Writer<'_, '_>, path: &mut Path) -> Result<()> {
-    let most = index::max_levels(has_large_dirs(writer.format));
+fn raise(writer: &mut DirMut<'_, '_>, path: &mut Path) -> Result<()> {
+    let most = index::max_levels(has_large_dirs(writer.tx.format));
     let levels = path.frames.len() + 1;
     let root = path.frames[0];
     if levels > usize::from(most) {
@@ -220,16 +220,16 @@ fn raise(writer: &mut Writer<'_, '_>, path: &mut Path) -> Result<()> {
     let entries = index_entries(writer, &root)?;
     let (at, block) = writer.append()?;
     let role = writer.reader().index_role(Kind::Node);
-    index::init_node(writer.update.create(block, role), writer.layout, entries);
+    index::init_node(writer.tx.create(block, role), writer.layout, entries);
     let role = writer.reader().index_role(Kind::Root);
     let levels = u8::try_from(levels).unwrap_or(most);
-    index::raise_root(writer.update.edit(root.block, role)?, writer.layout, levels, at);
+    index::raise_root(writer.tx.edit(root.block, role)?, writer.layout, levels, at);
     path.frames[0] = Frame { position: 0, len: 1, ..root };
     path.frames.insert(1, Frame { at, block, kind: Kind::Node, ..root });
     Ok(())
 }
 
-fn index_entries(writer: &Writer<'_, '_>, frame: &Frame) -> Result<Vec<IndexEntry>> {
+fn index_entries(writer: &DirMut<'_, '_>, frame: &Frame) -> Result<Vec<IndexEntry>> {
     let reader = writer.reader();
     let bytes = reader.blocks.read(frame.block, reader.index_role(frame.kind))?;
     Ok(parse_index(&reader, frame.at, frame.kind, &bytes)?.iter().collect())
@@ -237,7 +237,7 @@ fn index_entries(writer: &Writer<'_, '_>, frame: &Frame) -> Result<Vec<IndexEntr
 
 /// Moves the upper half of a full node to a new one, whose entry goes to the level above, which
 /// has room.
-fn split_node(writer: &mut Writer<'_, '_>, path: &mut Path, level: usize) -> Result<()> {
+fn split_node(writer: &mut DirMut<'_, '_>, path: &mut Path, level: usize) -> Result<()> {
     let node = path.frames[level];
     let mut entries = index_entries(writer, &node)?;
     let high = entries.split_off(entries.len() / 2);
@@ -246,8 +246,8 @@ fn split_node(writer: &mut Writer<'_, '_>, path: &mut Path, level: usize) -> Res
     let kept = entries.len();
     let moved = high.len();
     let role = writer.reader().index_role(Kind::Node);
-    index::init_node(writer.update.create(block, role), writer.layout, high);
-    let bytes = writer.update.edit(node.block, role)?;
+    index::init_node(writer.tx.create(block, role), writer.layout, high);
+    let bytes = writer.tx.edit(node.block, role)?;
     index::truncate(bytes, Kind::Node, writer.layout, position_u16(kept));
     let parent = path.frames[level - 1];
     add_entry(writer, &parent, IndexEntry { hash, block: at })?;
@@ -262,7 +262,7 @@ fn split_node(writer: &mut Writer<'_, '_>, path: &mut Path, level: usize) -> Res
 }
 
 /// Turns a directory of one full block into an indexed one with two leaves.
-pub(super) fn convert(writer: &mut Writer<'_, '_>, record: &Record<'_>) -> Result<()> {
+pub(super) fn convert(writer: &mut DirMut<'_, '_>, record: &Record<'_>) -> Result<()> {
     let first = FileBlock(0);
     let (_, bytes) = writer.reader().leaf(first)?;
     let mut records = vec![*record];
@@ -275,7 +275,7 @@ pub(super) fn convert(writer: &mut Writer<'_, '_>, record: &Record<'_>) -> Resul
             _ => records.extend(entry.record()),
         }
     }
-    let (&[own, parent], Some(version)) = (&dots[..], HashVersion::from_raw(writer.format.hash_version))
+    let (&[own, parent], Some(version)) = (&dots[..], HashVersion::from_raw(writer.tx.format.hash_version))
     else {
         return Err(writer.reader().broken(first, "does not begin with `.` and `..`"));
     };
@@ -283,12 +283,12 @@ pub(super) fn convert(writer: &mut Writer<'_, '_>, record: &Record<'_>) -> Resul
     let block = writer.reader().block_at(first)?;
     let (low, low_block) = writer.append()?;
     let (high, high_block) = writer.append()?;
-    let halves = split::halve(records, writer.layout.leaf_space(), hasher(writer.format, version));
+    let halves = split::halve(records, writer.layout.leaf_space(), hasher(writer.tx.format, version));
     let entry = IndexEntry { hash: halves.hash, block: high };
     writer.fill_leaf(low, low_block, halves.low)?;
     writer.fill_leaf(high, high_block, halves.high)?;
     let role = writer.reader().index_role(Kind::Root);
-    let root = writer.update.rewrite(block, role)?;
+    let root = writer.tx.rewrite(block, role)?;
     index::init_root(root, writer.layout, (own, parent), version, low);
     index::insert_after(root, Kind::Root, writer.layout, 0, entry);
     writer.dir.set_flags(writer.dir.flags() | InodeFlags::INDEX);

@@ -10,17 +10,17 @@ use ondisk::inode::{FileType, Inode, InodeFlags};
 use ondisk::units::{Block, FileBlock, InodeNumber};
 
 use super::change::Spot;
-use super::{BlockMap, DirEntry, Reader, Writer, htree, listed};
+use super::{BlockMap, Dir, DirEntry, DirMut, htree, listed};
 use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};
 use crate::format::Format;
-use crate::{inline, phased};
+use crate::inline;
 
 /// A block as a list of entries; `None` for an index node, which has none. Which of the three kinds
 /// a block of an indexed directory is shows only when it is read. The entries of a root reach to
 /// the end of the block, where Linux may leave the shape of a leaf's tail behind: the layout says
 /// that there is none.
-pub(super) fn list_block(reader: &Reader<'_>, at: FileBlock) -> Result<Option<(Arc<[u8]>, Layout)>> {
+pub(super) fn list_block(reader: &Dir<'_>, at: FileBlock) -> Result<Option<(Arc<[u8]>, Layout)>> {
     let block = reader.block_at(at)?;
     let leaf = || Ok(Some((reader.blocks.read(block, reader.leaf_role())?, reader.layout)));
     if !reader.dir.flags().contains(InodeFlags::INDEX) {
@@ -39,7 +39,7 @@ pub(super) fn list_block(reader: &Reader<'_>, at: FileBlock) -> Result<Option<(A
 }
 
 /// Searches every block.
-pub(super) fn lookup(reader: &Reader<'_>, name: &[u8]) -> Result<Option<(InodeNumber, Option<FileType>)>> {
+pub(super) fn lookup(reader: &Dir<'_>, name: &[u8]) -> Result<Option<(InodeNumber, Option<FileType>)>> {
     for at in (0..reader.count()?).map(FileBlock) {
         let Some((bytes, layout)) = list_block(reader, at)? else { continue };
         let found = dirent::find(&bytes, layout, name).map_err(|broken| reader.broken(at, broken))?;
@@ -51,7 +51,7 @@ pub(super) fn lookup(reader: &Reader<'_>, name: &[u8]) -> Result<Option<(InodeNu
 }
 
 /// As [`lookup`], but tells where the entry stands.
-pub(super) fn locate(reader: &Reader<'_>, name: &[u8]) -> Result<Option<Spot>> {
+pub(super) fn locate(reader: &Dir<'_>, name: &[u8]) -> Result<Option<Spot>> {
     for at in (0..reader.count()?).map(FileBlock) {
         let Some((bytes, layout)) = list_block(reader, at)? else { continue };
         let found = dirent::find(&bytes, layout, name).map_err(|broken| reader.broken(at, broken))?;
@@ -66,7 +66,7 @@ pub(super) fn locate(reader: &Reader<'_>, name: &[u8]) -> Result<Option<Spot>> {
 }
 
 /// Shows every name to `see`.
-pub(super) fn visit(reader: &Reader<'_>, mut see: impl FnMut(&[u8])) -> Result<()> {
+pub(super) fn visit(reader: &Dir<'_>, mut see: impl FnMut(&[u8])) -> Result<()> {
     for at in (0..reader.count()?).map(FileBlock) {
         let Some((bytes, layout)) = list_block(reader, at)? else { continue };
         for entry in dirent::entries(&bytes, layout) {
@@ -139,7 +139,7 @@ impl<'a> Listing<'a> {
             let parts = inline::parts(&listing.dir)?;
             listing.batch = inline_entries(format, &listing.dir, parts)?.into_iter();
         } else {
-            listing.count = Reader::new(blocks, format, &listing.dir, map).count()?;
+            listing.count = Dir::new(blocks, format, &listing.dir, map).count()?;
         }
         Ok(listing)
     }
@@ -153,7 +153,7 @@ impl<'a> Listing<'a> {
     fn load(&mut self) -> Result<()> {
         let at = FileBlock(self.next);
         self.next += 1;
-        let reader = Reader::new(self.blocks, self.format, &self.dir, self.map);
+        let reader = Dir::new(self.blocks, self.format, &self.dir, self.map);
         let Some((bytes, layout)) = list_block(&reader, at)? else { return Ok(()) };
         let mut batch = Vec::new();
         for entry in dirent::entries(&bytes, layout) {
@@ -194,14 +194,14 @@ impl Iterator for Listing<'_> {
 
 /// Adds an entry: to the last block, which has room most often; else, if it is the only one, by
 /// turning to an index; else to the first block with room; else to a new one.
-pub(super) fn insert(writer: &mut Writer<'_, '_>, record: &Record<'_>) -> Result<()> {
+pub(super) fn insert(writer: &mut DirMut<'_, '_>, record: &Record<'_>) -> Result<()> {
     let last = writer.reader().count()? - 1;
     if insert_into(writer, FileBlock(last), record)? {
         return Ok(());
     }
     if last == 0
-        && writer.format.features.compat.contains(Compat::DIR_INDEX)
-        && htree::is_known(writer.format)
+        && writer.tx.format.features.compat.contains(Compat::DIR_INDEX)
+        && htree::is_known(writer.tx.format)
     {
         return htree::convert(writer, record);
     }
@@ -215,7 +215,7 @@ pub(super) fn insert(writer: &mut Writer<'_, '_>, record: &Record<'_>) -> Result
 }
 
 /// Adds an entry to a leaf; `false` if it has no room.
-pub(super) fn insert_into(writer: &mut Writer<'_, '_>, at: FileBlock, record: &Record<'_>) -> Result<bool> {
+pub(super) fn insert_into(writer: &mut DirMut<'_, '_>, at: FileBlock, record: &Record<'_>) -> Result<bool> {
     let reader = writer.reader();
     let (block, bytes) = reader.leaf(at)?;
     insert_into_block(writer, at, block, &bytes, record)
@@ -223,18 +223,18 @@ pub(super) fn insert_into(writer: &mut Writer<'_, '_>, at: FileBlock, record: &R
 
 /// As [`insert_into`], for a leaf that was read already.
 pub(super) fn insert_into_block(
-    writer: &mut Writer<'_, '_>,
+    writer: &mut DirMut<'_, '_>,
     at: FileBlock,
     block: Block,
     bytes: &[u8],
     record: &Record<'_>,
 ) -> Result<bool> {
-    phased::refuse_left(writer.update, block.0)?;
+    writer.tx.refuse_kept(block)?;
     let reader = writer.reader();
     let room = dirent::find_room(bytes, reader.layout, record.needs());
     let Some(room) = room.map_err(|broken| reader.broken(at, broken))? else { return Ok(false) };
     let role = reader.leaf_role();
-    writer.update.note(|notes| notes.add(block.0));
-    dirent::insert_at(writer.update.edit(block, role)?, writer.layout, room, record);
+    writer.tx.note(|notes| notes.add(block.0));
+    dirent::insert_at(writer.tx.edit(block, role)?, writer.layout, room, record);
     Ok(true)
 }

@@ -10,14 +10,12 @@
 mod bulk;
 mod change;
 mod htree;
-mod known;
 mod linear;
 mod position;
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
-use std::ops::Range;
 use std::sync::Arc;
 
 use ondisk::corrupt::Place;
@@ -31,15 +29,14 @@ use ondisk::units::{Block, FileBlock, InodeNumber, low_u32};
 use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};
 use crate::format::Format;
-use crate::phased::Tally;
-use crate::txn::Update;
-use crate::volume::Volume;
-use crate::{inline, map, phased};
+use crate::inline;
+use crate::map::{Map, State};
+use crate::order::Tally;
+use crate::ranges::FileBlocks;
+use crate::session::{KnownNames, Names, WORTH};
+use crate::tx::{Tx, View};
 
-pub(crate) use bulk::write_whole;
 pub use bulk::{DirName, NameSizes};
-pub(crate) use known::KnownNames;
-pub(crate) use position::entries_from;
 
 /// Largest directory without the feature `largedir`: its size has no high half.
 const SMALL_DIR_MAX: u64 = 1 << 31;
@@ -59,241 +56,84 @@ pub struct DirEntry {
 /// Where the file blocks of a directory lie.
 pub(crate) trait BlockMap {
     /// The disk block behind a file block, which must exist.
-    fn block_at(&self, blocks: &dyn Blocks, dir: &Inode, at: FileBlock) -> Result<Block>;
+    fn block_at(&self, map: Map<'_>, at: FileBlock) -> Result<Block>;
 }
 
 /// How a directory grows.
 pub(crate) trait Growth: BlockMap {
     /// Allocates, maps and charges file block `at`, the one behind the last.
-    fn append(&self, update: &mut Update<'_>, dir: &mut Inode, at: FileBlock) -> Result<Block>;
+    fn append(&self, tx: &mut Tx<'_>, dir: &mut Inode, at: FileBlock) -> Result<Block>;
 
     /// Moves file blocks to new disk blocks, the first of which it returns; their contents are the caller's.
-    fn renew(&self, update: &mut Update<'_>, dir: &mut Inode, blocks: Range<u32>) -> Result<Block>;
+    fn renew(&self, tx: &mut Tx<'_>, dir: &mut Inode, blocks: FileBlocks) -> Result<Block>;
 
     /// Whether the device knows an inode as one in use.
-    fn was_in_use(&self, update: &Update<'_>, number: InodeNumber) -> Result<bool>;
+    fn was_in_use(&self, tx: &Tx<'_>, number: InodeNumber) -> Result<bool>;
 
     /// Frees the blocks from `at` on.
-    fn cut(&self, update: &mut Update<'_>, dir: &mut Inode, at: FileBlock) -> Result<()>;
+    fn cut(&self, tx: &mut Tx<'_>, dir: &mut Inode, at: FileBlock) -> Result<()>;
 }
 
-/// The disk block behind a file block: unlike those of files, those of directories are never holes.
-fn block_of_directory(blocks: &dyn Blocks, format: &Format, dir: &Inode, at: FileBlock) -> Result<Block> {
-    match map::lookup(blocks, format, dir, at)?.state {
-        map::State::Mapped(block) => Ok(block),
-        _ => {
-            let problem = format!("its block {at} lies nowhere on disk; check the volume");
-            Err(Error::corrupt(Place::Directory(dir.number()), problem))
+/// Directories whose blocks lie where their maps say.
+struct Mapped;
+
+impl BlockMap for Mapped {
+    fn block_at(&self, map: Map<'_>, at: FileBlock) -> Result<Block> {
+        // Unlike those of files, blocks of directories are never holes.
+        match map.lookup(at)?.state {
+            State::Mapped(block) => Ok(block),
+            _ => {
+                let problem = format!("its block {at} lies nowhere on disk; check the volume");
+                Err(Error::corrupt(Place::Directory(map.number()), problem))
+            }
         }
     }
 }
 
-impl BlockMap for Format {
-    fn block_at(&self, blocks: &dyn Blocks, dir: &Inode, at: FileBlock) -> Result<Block> {
-        block_of_directory(blocks, self, dir, at)
+impl Growth for Mapped {
+    fn append(&self, tx: &mut Tx<'_>, dir: &mut Inode, at: FileBlock) -> Result<Block> {
+        tx.map(dir).append_block(at)
+    }
+
+    fn renew(&self, tx: &mut Tx<'_>, dir: &mut Inode, blocks: FileBlocks) -> Result<Block> {
+        tx.map(dir).renew(blocks)
+    }
+
+    fn was_in_use(&self, tx: &Tx<'_>, number: InodeNumber) -> Result<bool> {
+        tx.was_in_use(number)
+    }
+
+    fn cut(&self, tx: &mut Tx<'_>, dir: &mut Inode, at: FileBlock) -> Result<()> {
+        tx.map(dir).unmap(FileBlocks::behind(u64::from(at.0)))
     }
 }
 
-impl BlockMap for Volume {
-    fn block_at(&self, blocks: &dyn Blocks, dir: &Inode, at: FileBlock) -> Result<Block> {
-        block_of_directory(blocks, &self.format, dir, at)
+impl<'a> View<'a> {
+    /// A directory.
+    pub(crate) fn dir(self, dir: &'a Inode) -> Dir<'a> {
+        Dir::new(self.blocks, self.format, dir, &Mapped)
+    }
+
+    /// The entries of a directory but `.` and `..`, in the order in which they are stored. One block is
+    /// held at a time. A broken block ends the listing with its complaint.
+    ///
+    /// # Errors
+    /// A directory larger than the volume; contents in the inode that are broken.
+    pub(crate) fn entries(self, dir: Inode) -> Result<linear::Listing<'a>> {
+        linear::Listing::new(self.blocks, self.format, &Mapped, dir)
     }
 }
 
-impl Growth for Volume {
-    fn append(&self, update: &mut Update<'_>, dir: &mut Inode, at: FileBlock) -> Result<Block> {
-        map::append_block(&self.format, &self.space, update, dir, at)
-    }
-
-    fn renew(&self, update: &mut Update<'_>, dir: &mut Inode, blocks: Range<u32>) -> Result<Block> {
-        map::renew(&self.format, &self.space, update, dir, blocks)
-    }
-
-    fn was_in_use(&self, update: &Update<'_>, number: InodeNumber) -> Result<bool> {
-        phased::was_in_use(update, &self.format, &self.space, number)
-    }
-
-    fn cut(&self, update: &mut Update<'_>, dir: &mut Inode, at: FileBlock) -> Result<()> {
-        map::unmap(&self.format, &self.space, update, dir, u64::from(at.0), 1 << 32)
+impl<'v> Tx<'v> {
+    /// A directory, to change.
+    pub(crate) fn dir<'t>(&'t mut self, dir: &'t mut Inode) -> DirMut<'t, 'v> {
+        DirMut::new(self, dir, &Mapped)
     }
 }
 
-/// The inode behind a name, and its type where the volume stores types. `.` and `..` are found as
-/// they are stored. A broken index is passed over by reading every block.
-///
-/// # Errors
-/// A broken directory, a name of an inode that the volume keeps for itself; the device's failure.
-pub(crate) fn lookup(
-    blocks: &dyn Blocks,
-    format: &Format,
-    dir: &Inode,
-    name: &[u8],
-) -> Result<Option<(InodeNumber, Option<FileType>)>> {
-    let found = stored(blocks, format, dir, name)?;
-    match found.filter(|(number, _)| format.is_kept(*number)) {
-        None => Ok(found),
-        Some((number, _)) => {
-            let name = String::from_utf8_lossy(name);
-            let problem = format!("'{name}' leads to inode {number}, which the volume keeps for itself");
-            Err(Error::corrupt(Place::Directory(dir.number()), problem))
-        }
-    }
-}
-
-/// What stands behind a name, wherever it leads.
-fn stored(
-    blocks: &dyn Blocks,
-    format: &Format,
-    dir: &Inode,
-    name: &[u8],
-) -> Result<Option<(InodeNumber, Option<FileType>)>> {
-    if dir.flags().contains(InodeFlags::INLINE_DATA) {
-        let entries = linear::inline_entries(format, dir, inline::parts(dir)?)?;
-        let found = entries.into_iter().find(|entry| entry.name == name);
-        return Ok(found.map(|entry| (entry.inode, entry.file_type)));
-    }
-    Reader::new(blocks, format, dir, format).lookup(name)
-}
-
-/// Whether a name exists, for a verb that is about to add it if not.
-///
-/// # Errors
-/// As [`lookup`].
-pub(crate) fn exists(volume: &Volume, blocks: &dyn Blocks, dir: &Inode, name: &[u8]) -> Result<bool> {
-    if dir.flags().intersects(InodeFlags::INLINE_DATA | InodeFlags::INDEX)
-        || !known::WORTH.contains(&dir.size())
-    {
-        return Ok(lookup(blocks, &volume.format, dir, name)?.is_some());
-    }
-    Reader::new(blocks, &volume.format, dir, volume).exists(&volume.known_names, name)
-}
-
-/// The entries of a directory but `.` and `..`, in the order in which they are stored. One block is
-/// held at a time. A broken block ends the listing with its complaint.
-///
-/// # Errors
-/// A directory larger than the volume; contents in the inode that are broken.
-pub(crate) fn entries(volume: &Volume, dir: Inode) -> Result<linear::Listing<'_>> {
-    linear::Listing::new(&*volume.cache, &volume.format, volume, dir)
-}
-
-/// Adds a name that the caller knows to be absent. The inode is changed in memory only.
-///
-/// # Errors
-/// [`Error::DirectoryFull`], [`Error::NoSpace`]; [`Error::Unsupported`] for directories whose
-/// contents this code must not write; a broken directory.
-pub(crate) fn insert(
-    volume: &Volume,
-    update: &mut Update<'_>,
-    dir: &mut Inode,
-    name: &[u8],
-    child: InodeNumber,
-    file_type: FileType,
-) -> Result<()> {
-    volume.known_names.add(dir.number(), name);
-    let tally = Tally::Name { directory: dir.number(), inode: child, appears: true };
-    update.note(|notes| {
-        notes.name(child);
-        notes.tally(tally);
-    });
-    Writer::new(update, &volume.format, dir, volume).insert(name, child, file_type)
-}
-
-/// Takes a name out of a directory; returns where it led. The inode is changed in memory only.
-///
-/// # Errors
-/// [`Error::NotFound`]; a broken directory.
-pub(crate) fn remove(
-    volume: &Volume,
-    update: &mut Update<'_>,
-    dir: &mut Inode,
-    name: &[u8],
-) -> Result<InodeNumber> {
-    let removed = change::remove(&mut Writer::new(update, &volume.format, dir, volume), name)?;
-    let inode = removed.ok_or(Error::NotFound)?;
-    update.note(|notes| notes.tally(Tally::Name { directory: dir.number(), inode, appears: false }));
-    Ok(inode)
-}
-
-/// Lets a name that exists (also `..`) lead to another inode; returns where it led. The inode is
-/// changed in memory only.
-///
-/// # Errors
-/// [`Error::NotFound`]; a broken directory.
-pub(crate) fn retarget(
-    volume: &Volume,
-    update: &mut Update<'_>,
-    dir: &mut Inode,
-    name: &[u8],
-    to: InodeNumber,
-    file_type: FileType,
-) -> Result<InodeNumber> {
-    update.note(|notes| notes.name(to));
-    let mut writer = Writer::new(update, &volume.format, dir, volume);
-    let from = change::retarget(&mut writer, name, to, file_type)?.ok_or(Error::NotFound)?;
-    if name != b".." {
-        let directory = dir.number();
-        update.note(|notes| {
-            notes.tally(Tally::Name { directory, inode: from, appears: false });
-            notes.tally(Tally::Name { directory, inode: to, appears: true });
-        });
-    }
-    Ok(from)
-}
-
-/// The block in which a name stands; none if it stands in the directory's record.
-///
-/// # Errors
-/// [`Error::NotFound`]; a broken directory.
-pub(crate) fn block_of(
-    blocks: &dyn Blocks,
-    format: &Format,
-    dir: &Inode,
-    name: &[u8],
-) -> Result<Option<Block>> {
-    if dir.flags().contains(InodeFlags::INLINE_DATA) {
-        return Ok(None);
-    }
-    let spot = change::locate(&Reader::new(blocks, format, dir, format), name)?;
-    spot.map(|spot| Some(spot.block)).ok_or(Error::NotFound)
-}
-
-/// Sees to it that what changes in the block of a name comes to be with the directory's record. The inode is changed in
-/// memory only.
-///
-/// # Errors
-/// [`Error::NoSpace`]; a broken directory.
-pub(crate) fn own(volume: &Volume, update: &mut Update<'_>, dir: &mut Inode, name: &[u8]) -> Result<()> {
-    let mut writer = Writer::new(update, &volume.format, dir, volume);
-    let spot = change::locate(&writer.reader(), name)?;
-    spot.map_or(Ok(()), |spot| writer.own(spot.at))
-}
-
-/// What the first block of a directory is.
-pub(crate) fn first_role(format: &Format, dir: &Inode) -> Role {
-    match dir.flags().contains(InodeFlags::INDEX) {
-        true => Role::IndexNode(format.seed_of(dir), Kind::Root.entries_offset()),
-        false => Role::DirectoryLeaf(format.seed_of(dir)),
-    }
-}
-
-/// Gives a new directory, which has an empty map, its first block.
-///
-/// # Errors
-/// [`Error::NoSpace`].
-pub(crate) fn init(
-    volume: &Volume,
-    update: &mut Update<'_>,
-    dir: &mut Inode,
-    parent: InodeNumber,
-) -> Result<()> {
-    update.note(|notes| notes.name(parent));
-    Writer::new(update, &volume.format, dir, volume).init(parent)
-}
-
-/// What a directory's blocks need to be read.
+/// A directory, to read.
 #[derive(Clone, Copy)]
-struct Reader<'a> {
+pub(crate) struct Dir<'a> {
     blocks: &'a dyn Blocks,
     format: &'a Format,
     dir: &'a Inode,
@@ -302,10 +142,10 @@ struct Reader<'a> {
     seed: InodeSeed,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> Dir<'a> {
     fn new(blocks: &'a dyn Blocks, format: &'a Format, dir: &'a Inode, map: &'a dyn BlockMap) -> Self {
         let layout = Layout::new(format.geometry.block_size, &format.features);
-        Reader { blocks, format, dir, map, layout, seed: format.seed_of(dir) }
+        Dir { blocks, format, dir, map, layout, seed: format.seed_of(dir) }
     }
 
     /// A complaint about one of its blocks.
@@ -335,7 +175,7 @@ impl<'a> Reader<'a> {
     }
 
     fn block_at(&self, at: FileBlock) -> Result<Block> {
-        self.map.block_at(self.blocks, self.dir, at)
+        self.map.block_at(Map::new(self.blocks, self.format, self.dir), at)
     }
 
     fn leaf_role(&self) -> Role {
@@ -360,7 +200,54 @@ impl<'a> Reader<'a> {
             && !flags.contains(InodeFlags::CASEFOLD)
     }
 
-    fn lookup(&self, name: &[u8]) -> Result<Option<(InodeNumber, Option<FileType>)>> {
+    /// The inode behind a name, and its type where the volume stores types. `.` and `..` are found as
+    /// they are stored. A broken index is passed over by reading every block.
+    ///
+    /// # Errors
+    /// A broken directory, a name of an inode that the volume keeps for itself; the device's failure.
+    pub(crate) fn lookup(&self, name: &[u8]) -> Result<Option<(InodeNumber, Option<FileType>)>> {
+        let found = self.stored(name)?;
+        match found.filter(|(number, _)| self.format.is_kept(*number)) {
+            None => Ok(found),
+            Some((number, _)) => {
+                let name = String::from_utf8_lossy(name);
+                let problem = format!("'{name}' leads to inode {number}, which the volume keeps for itself");
+                Err(Error::corrupt(Place::Directory(self.dir.number()), problem))
+            }
+        }
+    }
+
+    /// What stands behind a name, wherever it leads.
+    fn stored(&self, name: &[u8]) -> Result<Option<(InodeNumber, Option<FileType>)>> {
+        if self.dir.flags().contains(InodeFlags::INLINE_DATA) {
+            let entries = linear::inline_entries(self.format, self.dir, inline::parts(self.dir)?)?;
+            let found = entries.into_iter().find(|entry| entry.name == name);
+            return Ok(found.map(|entry| (entry.inode, entry.file_type)));
+        }
+        self.search(name)
+    }
+
+    /// The block in which a name stands; none if it stands in the directory's record.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; a broken directory.
+    pub(crate) fn block_of(&self, name: &[u8]) -> Result<Option<Block>> {
+        if self.dir.flags().contains(InodeFlags::INLINE_DATA) {
+            return Ok(None);
+        }
+        let spot = change::locate(self, name)?;
+        spot.map(|spot| Some(spot.block)).ok_or(Error::NotFound)
+    }
+
+    /// What the first block is.
+    pub(crate) fn first_role(&self) -> Role {
+        match self.dir.flags().contains(InodeFlags::INDEX) {
+            true => self.index_role(Kind::Root),
+            false => self.leaf_role(),
+        }
+    }
+
+    fn search(&self, name: &[u8]) -> Result<Option<(InodeNumber, Option<FileType>)>> {
         if self.is_indexed() && !matches!(name, b"." | b"..") {
             match htree::lookup(self, name) {
                 // A reader can do without the index.
@@ -371,43 +258,116 @@ impl<'a> Reader<'a> {
         linear::lookup(self, name)
     }
 
-    /// Whether a name exists, learning all names of the directory on the way.
-    fn exists(&self, known: &KnownNames, name: &[u8]) -> Result<bool> {
+    /// Whether a name exists, for a verb that is about to add it if not. Of long directories without an index all
+    /// names are learned on the way.
+    ///
+    /// # Errors
+    /// As [`Dir::lookup`].
+    pub(crate) fn exists(&self, known: &KnownNames, name: &[u8]) -> Result<bool> {
+        if self.dir.flags().intersects(InodeFlags::INLINE_DATA | InodeFlags::INDEX)
+            || !WORTH.contains(&self.dir.size())
+        {
+            return Ok(self.lookup(name)?.is_some());
+        }
+        self.is_known(known, name)
+    }
+
+    fn is_known(&self, known: &KnownNames, name: &[u8]) -> Result<bool> {
         match known.may_hold(self.dir.number(), name) {
             Some(false) => Ok(false),
-            Some(true) => Ok(self.lookup(name)?.is_some()),
+            Some(true) => Ok(self.search(name)?.is_some()),
             None => {
-                let mut names = known::Names::new(self.dir.number());
+                let mut names = Names::new(self.dir.number());
                 linear::visit(self, |entry| names.add(entry))?;
                 known.keep(names);
-                Ok(self.lookup(name)?.is_some())
+                Ok(self.search(name)?.is_some())
             }
         }
     }
 }
 
-/// What a directory's blocks need to be changed.
-struct Writer<'a, 'v> {
-    update: &'a mut Update<'v>,
-    format: &'a Format,
+/// A directory, to change. Its inode is changed in memory only.
+pub(crate) struct DirMut<'a, 'v> {
+    tx: &'a mut Tx<'v>,
     dir: &'a mut Inode,
     growth: &'a dyn Growth,
     layout: Layout,
 }
 
-impl<'a, 'v> Writer<'a, 'v> {
-    fn new(
-        update: &'a mut Update<'v>,
-        format: &'a Format,
-        dir: &'a mut Inode,
-        growth: &'a dyn Growth,
-    ) -> Self {
-        let layout = Layout::new(format.geometry.block_size, &format.features);
-        Writer { update, format, dir, growth, layout }
+impl<'a, 'v> DirMut<'a, 'v> {
+    fn new(tx: &'a mut Tx<'v>, dir: &'a mut Inode, growth: &'a dyn Growth) -> Self {
+        let layout = Layout::new(tx.format.geometry.block_size, &tx.format.features);
+        DirMut { tx, dir, growth, layout }
     }
 
-    fn reader(&self) -> Reader<'_> {
-        Reader::new(&*self.update, self.format, self.dir, self.growth)
+    fn reader(&self) -> Dir<'_> {
+        Dir::new(&*self.tx, self.tx.format, self.dir, self.growth)
+    }
+
+    /// Adds a name that the caller knows to be absent.
+    ///
+    /// # Errors
+    /// [`Error::DirectoryFull`], [`Error::NoSpace`]; [`Error::Unsupported`] for directories whose
+    /// contents this code must not write; a broken directory.
+    pub(crate) fn add(&mut self, name: &[u8], child: InodeNumber, file_type: FileType) -> Result<()> {
+        self.tx.session.known_names.add(self.dir.number(), name);
+        let tally = Tally::Name { directory: self.dir.number(), inode: child, appears: true };
+        self.tx.note(|notes| {
+            notes.name(child);
+            notes.tally(tally);
+        });
+        self.insert(name, child, file_type)
+    }
+
+    /// Takes a name out of the directory; returns where it led.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; a broken directory.
+    pub(crate) fn remove(&mut self, name: &[u8]) -> Result<InodeNumber> {
+        let inode = change::remove(self, name)?.ok_or(Error::NotFound)?;
+        let directory = self.dir.number();
+        self.tx.note(|notes| notes.tally(Tally::Name { directory, inode, appears: false }));
+        Ok(inode)
+    }
+
+    /// Lets a name that exists (also `..`) lead to another inode; returns where it led.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; a broken directory.
+    pub(crate) fn retarget(
+        &mut self,
+        name: &[u8],
+        to: InodeNumber,
+        file_type: FileType,
+    ) -> Result<InodeNumber> {
+        self.tx.note(|notes| notes.name(to));
+        let from = change::retarget(self, name, to, file_type)?.ok_or(Error::NotFound)?;
+        if name != b".." {
+            let directory = self.dir.number();
+            self.tx.note(|notes| {
+                notes.tally(Tally::Name { directory, inode: from, appears: false });
+                notes.tally(Tally::Name { directory, inode: to, appears: true });
+            });
+        }
+        Ok(from)
+    }
+
+    /// Sees to it that what changes in the block of a name comes to be with the directory's record.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]; a broken directory.
+    pub(crate) fn own_block_of(&mut self, name: &[u8]) -> Result<()> {
+        let spot = change::locate(&self.reader(), name)?;
+        spot.map_or(Ok(()), |spot| self.own(spot.at))
+    }
+
+    /// Gives a new directory, which has an empty map, its first block.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`].
+    pub(crate) fn begin(&mut self, parent: InodeNumber) -> Result<()> {
+        self.tx.note(|notes| notes.name(parent));
+        self.init(parent)
     }
 
     /// Makes room for one more block; the caller creates its contents.
@@ -415,21 +375,21 @@ impl<'a, 'v> Writer<'a, 'v> {
         let at = self.reader().len()?;
         let size = self.dir.size() + u64::from(self.layout.block_size.bytes());
         if at >= ondisk::htree::MAX_BLOCKS
-            || size >= SMALL_DIR_MAX && !self.format.has_incompat(Incompat::LARGEDIR)
+            || size >= SMALL_DIR_MAX && !self.tx.format.has_incompat(Incompat::LARGEDIR)
         {
             return Err(Error::DirectoryFull(format!("it can't grow to {size} bytes")));
         }
-        let block = self.growth.append(self.update, self.dir, FileBlock(at))?;
+        let block = self.growth.append(self.tx, self.dir, FileBlock(at))?;
         self.dir.set_size(size);
         Ok((FileBlock(at), block))
     }
 
     fn init(&mut self, parent: InodeNumber) -> Result<()> {
         let (_, block) = self.append()?;
-        self.veil(block)?;
+        self.hide_until_link(block)?;
         let role = self.reader().leaf_role();
         let own = self.dir.number();
-        ondisk::dirent::init_directory(self.update.create(block, role), self.layout, own, parent);
+        ondisk::dirent::init_directory(self.tx.create(block, role), self.layout, own, parent);
         Ok(())
     }
 
@@ -473,9 +433,9 @@ impl<'a, 'v> Writer<'a, 'v> {
     }
 
     /// Notes a block of a directory that is new itself: its names wait for what they lead to.
-    fn veil(&mut self, block: Block) -> Result<()> {
-        if self.update.is_ordered() && !self.growth.was_in_use(self.update, self.dir.number())? {
-            self.update.note(|notes| notes.veil(block.0));
+    fn hide_until_link(&mut self, block: Block) -> Result<()> {
+        if self.tx.order().takes_notes() && !self.growth.was_in_use(self.tx, self.dir.number())? {
+            self.tx.note(|notes| notes.hide_until_link(block.0));
         }
         Ok(())
     }
@@ -494,22 +454,23 @@ impl<'a, 'v> Writer<'a, 'v> {
     /// cluster, to a new place, so that names go from block to block all at once, with the directory's record.
     /// Blocks found before may have moved.
     fn own(&mut self, at: FileBlock) -> Result<()> {
-        if self.update.is_own(self.reader().block_at(at)?) {
+        if self.tx.is_own(self.reader().block_at(at)?) {
             return Ok(());
         }
-        let ratio = self.format.geometry.blocks_per_cluster();
+        let ratio = self.tx.format.geometry.blocks_per_cluster();
         let first = at.0 - at.0 % ratio;
         let all = first..self.reader().count()?.min(first + ratio);
+        let blocks = FileBlocks::new(u64::from(all.start), u64::from(all.end));
         let mut contents = Vec::with_capacity(all.len());
-        for at in all.clone().map(FileBlock) {
+        for at in all.map(FileBlock) {
             let block = self.reader().block_at(at)?;
-            phased::refuse_left(self.update, block.0)?;
-            let bytes = self.update.read(block, Role::Plain)?;
+            self.tx.refuse_kept(block)?;
+            let bytes = self.tx.read(block, Role::Plain)?;
             contents.push((self.role_of(at, &bytes), bytes));
         }
-        let start = self.growth.renew(self.update, self.dir, all)?;
+        let start = self.growth.renew(self.tx, self.dir, blocks)?;
         for (block, (role, bytes)) in (start.0..).map(Block).zip(contents) {
-            self.update.create(block, role).copy_from_slice(&bytes);
+            self.tx.create(block, role).copy_from_slice(&bytes);
         }
         Ok(())
     }
@@ -522,8 +483,8 @@ impl<'a, 'v> Writer<'a, 'v> {
         records: impl IntoIterator<Item = Record<'r>>,
     ) -> Result<()> {
         let role = self.reader().leaf_role();
-        self.update.note(|notes| notes.add(block.0));
-        if ondisk::dirent::fill(self.update.rewrite(block, role)?, self.layout, records) {
+        self.tx.note(|notes| notes.add(block.0));
+        if ondisk::dirent::fill(self.tx.rewrite(block, role)?, self.layout, records) {
             Ok(())
         } else {
             Err(self.reader().broken(at, "entries take more than a block"))
@@ -538,8 +499,8 @@ impl<'a, 'v> Writer<'a, 'v> {
         records: impl IntoIterator<Item = Record<'r>>,
     ) -> Result<()> {
         let role = self.reader().leaf_role();
-        self.veil(block)?;
-        if ondisk::dirent::fill(self.update.create(block, role), self.layout, records) {
+        self.hide_until_link(block)?;
+        if ondisk::dirent::fill(self.tx.create(block, role), self.layout, records) {
             Ok(())
         } else {
             Err(self.reader().broken(at, "entries take more than a block"))

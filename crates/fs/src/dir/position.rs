@@ -7,40 +7,40 @@
 //! that is under way may then show one of them twice or not at all.
 
 use ondisk::dirent;
-use ondisk::inode::{Inode, InodeFlags};
+use ondisk::inode::InodeFlags;
 use ondisk::units::FileBlock;
 
-use super::{DirEntry, Reader, linear, listed};
+use super::{Dir, DirEntry, linear, listed};
 use crate::error::Result;
 use crate::inline;
-use crate::volume::Volume;
 
-/// The entries of the first block that has any from `position` on, each with the position behind it;
-/// none at the end. `.` and `..` are among them.
-///
-/// # Errors
-/// A broken directory, once all entries before the damage were listed; the device's failure.
-pub(crate) fn entries_from(volume: &Volume, dir: &Inode, position: u64) -> Result<Vec<(DirEntry, u64)>> {
-    if dir.flags().contains(InodeFlags::INLINE_DATA) {
-        let all = linear::inline_entries(&volume.format, dir, inline::parts(dir)?)?;
-        let skipped = usize::try_from(position).unwrap_or(usize::MAX);
-        return Ok(all.into_iter().zip(1..).skip(skipped).collect());
-    }
-    let reader = Reader::new(&*volume.cache, &volume.format, dir, &volume.format);
-    let log2 = volume.format.geometry.block_size.log2();
-    let count = reader.count()?;
-    let Ok(first) = u32::try_from(position >> log2) else { return Ok(Vec::new()) };
-    for at in first..count {
-        let block_start = u64::from(at) << log2;
-        let batch = block_from(&reader, FileBlock(at), block_start, position)?;
-        if !batch.is_empty() {
-            return Ok(batch);
+impl Dir<'_> {
+    /// The entries of the first block that has any from `position` on, each with the position behind it;
+    /// none at the end. `.` and `..` are among them.
+    ///
+    /// # Errors
+    /// A broken directory, once all entries before the damage were listed; the device's failure.
+    pub(crate) fn entries_from(&self, position: u64) -> Result<Vec<(DirEntry, u64)>> {
+        if self.dir.flags().contains(InodeFlags::INLINE_DATA) {
+            let all = linear::inline_entries(self.format, self.dir, inline::parts(self.dir)?)?;
+            let skipped = usize::try_from(position).unwrap_or(usize::MAX);
+            return Ok(all.into_iter().zip(1..).skip(skipped).collect());
         }
+        let log2 = self.format.geometry.block_size.log2();
+        let count = self.count()?;
+        let Ok(first) = u32::try_from(position >> log2) else { return Ok(Vec::new()) };
+        for at in first..count {
+            let block_start = u64::from(at) << log2;
+            let batch = block_from(self, FileBlock(at), block_start, position)?;
+            if !batch.is_empty() {
+                return Ok(batch);
+            }
+        }
+        Ok(Vec::new())
     }
-    Ok(Vec::new())
 }
 
-fn block_from(reader: &Reader<'_>, at: FileBlock, start: u64, position: u64) -> Result<Vec<(DirEntry, u64)>> {
+fn block_from(reader: &Dir<'_>, at: FileBlock, start: u64, position: u64) -> Result<Vec<(DirEntry, u64)>> {
     let mut batch = Vec::new();
     let Some((bytes, layout)) = linear::list_block(reader, at)? else { return Ok(batch) };
     for entry in dirent::entries(&bytes, layout) {

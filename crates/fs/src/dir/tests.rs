@@ -8,13 +8,21 @@ use ondisk::dirent;
 use ondisk::features::{Features, RoCompat};
 use ondisk::geometry::{BackupRule, Geometry};
 use ondisk::htree::Root;
+use ondisk::inode::Timestamp;
 use ondisk::seal::Sealer;
+use ondisk::superblock::RawSuperblock;
 use ondisk::units::BlockSize;
 use proptest::prelude::*;
+use zerocopy::FromZeros;
 
 use super::*;
 use crate::cache::Cache;
+use crate::context::Context;
 use crate::device::MemoryDevice;
+use crate::options::OpenOptions;
+use crate::order::Order;
+use crate::session::Session;
+use crate::space::Space;
 
 /// Block `n` of a directory lies at block `FIRST + n` of the device.
 const FIRST: u64 = 16;
@@ -22,25 +30,25 @@ const FIRST: u64 = 16;
 struct Row;
 
 impl BlockMap for Row {
-    fn block_at(&self, _: &dyn Blocks, _: &Inode, at: FileBlock) -> Result<Block> {
+    fn block_at(&self, _: Map<'_>, at: FileBlock) -> Result<Block> {
         Ok(Block(FIRST + u64::from(at.0)))
     }
 }
 
 impl Growth for Row {
-    fn renew(&self, _: &mut Update<'_>, _: &mut Inode, _: std::ops::Range<u32>) -> Result<Block> {
+    fn renew(&self, _: &mut Tx<'_>, _: &mut Inode, _: FileBlocks) -> Result<Block> {
         Err(Error::NoSpace)
     }
 
-    fn was_in_use(&self, _: &Update<'_>, _: InodeNumber) -> Result<bool> {
+    fn was_in_use(&self, _: &Tx<'_>, _: InodeNumber) -> Result<bool> {
         Ok(true)
     }
 
-    fn append(&self, _: &mut Update<'_>, _: &mut Inode, at: FileBlock) -> Result<Block> {
+    fn append(&self, _: &mut Tx<'_>, _: &mut Inode, at: FileBlock) -> Result<Block> {
         Ok(Block(FIRST + u64::from(at.0)))
     }
 
-    fn cut(&self, _: &mut Update<'_>, _: &mut Inode, _: FileBlock) -> Result<()> {
+    fn cut(&self, _: &mut Tx<'_>, _: &mut Inode, _: FileBlock) -> Result<()> {
         Ok(())
     }
 }
@@ -114,6 +122,9 @@ fn geometry(block_size: BlockSize) -> Geometry {
 struct Bench {
     format: Format,
     cache: Cache,
+    space: Space,
+    session: Session,
+    order: Order,
     dir: Inode,
 }
 
@@ -124,20 +135,32 @@ fn inode(number: u32) -> InodeNumber {
 impl Bench {
     fn new(setup: Setup) -> Self {
         let format = setup.format();
-        let device = Arc::new(MemoryDevice::new(1 << 34));
-        let cache = Cache::new(device, setup.block_size, format.sealer);
+        let cache = Cache::new(Arc::new(MemoryDevice::new(1 << 34)), setup.block_size, format.sealer);
         let mut dir = Inode::blank(inode(12), 256);
         dir.raw_mut().i_mode.set(0x41ED);
-        let mut bench = Bench { format, cache, dir };
+        let mut bench = Bench::of(format, cache, dir);
         bench.change(|writer| writer.init(InodeNumber::ROOT)).unwrap();
         bench
     }
 
-    fn change<T>(&mut self, change: impl FnOnce(&mut Writer<'_, '_>) -> Result<T>) -> Result<T> {
-        let mut update = Update::new(&self.cache);
+    fn of(format: Format, cache: Cache, dir: Inode) -> Self {
+        // Nothing here takes space.
+        let one_group = Format { geometry: Geometry { groups: 1, ..format.geometry }, ..format.clone() };
+        let space = Space::for_reading(&**cache.device(), &one_group).unwrap();
+        let session = Session::new(&OpenOptions::new(), RawSuperblock::new_zeroed(), 10);
+        Bench { format, cache, space, session, order: Order::default(), dir }
+    }
+
+    fn tx(&self) -> Tx<'_> {
+        let context = Context::new(Timestamp::default());
+        Tx::new(&self.cache, &self.order, &self.format, &self.space, &self.session, context)
+    }
+
+    fn change<T>(&mut self, change: impl FnOnce(&mut DirMut<'_, '_>) -> Result<T>) -> Result<T> {
+        let mut tx = self.tx();
         let mut dir = self.dir.clone();
-        let done = change(&mut Writer::new(&mut update, &self.format, &mut dir, &Row))?;
-        update.commit();
+        let done = change(&mut DirMut::new(&mut tx, &mut dir, &Row))?;
+        tx.commit();
         self.dir = dir;
         Ok(done)
     }
@@ -146,12 +169,12 @@ impl Bench {
         self.change(|writer| writer.insert(name, inode(number), FileType::Regular))
     }
 
-    fn reader(&self) -> Reader<'_> {
-        Reader::new(&self.cache, &self.format, &self.dir, &Row)
+    fn reader(&self) -> Dir<'_> {
+        Dir::new(&self.cache, &self.format, &self.dir, &Row)
     }
 
     fn lookup(&self, name: &[u8]) -> Option<u32> {
-        self.reader().lookup(name).unwrap().map(|(found, _)| found.get())
+        self.reader().search(name).unwrap().map(|(found, _)| found.get())
     }
 
     fn listing(&self) -> Result<Vec<DirEntry>> {
@@ -163,7 +186,7 @@ impl Bench {
         self.cache.write_back().unwrap();
         let cache =
             Cache::new(Arc::clone(self.cache.device()), self.format.geometry.block_size, self.format.sealer);
-        Bench { format: self.format.clone(), cache, dir: self.dir.clone() }
+        Bench::of(self.format.clone(), cache, self.dir.clone())
     }
 
     fn levels(&self) -> u8 {
@@ -299,9 +322,9 @@ fn remove(bench: &mut Bench, name: &[u8]) {
     for block in leaves.collect::<Vec<_>>() {
         let bytes = bench.cache.read(block, role).unwrap();
         if let Some(entry) = dirent::find(&bytes, layout, name).unwrap() {
-            let mut update = Update::new(&bench.cache);
-            assert!(dirent::remove(update.edit(block, role).unwrap(), layout, entry.offset).unwrap());
-            update.commit();
+            let mut tx = bench.tx();
+            assert!(dirent::remove(tx.edit(block, role).unwrap(), layout, entry.offset).unwrap());
+            tx.commit();
             return;
         }
     }
@@ -400,7 +423,7 @@ fn broken_entries_end_the_listing_with_their_place() {
     assert_eq!((names.len(), errors.len()), (63, 1));
     let told = errors[0].as_ref().unwrap_err().to_string();
     assert_eq!(told, "directory inode 12: file block 1: entry at byte 16: length 7 is below 12");
-    assert!(damaged.reader().lookup(b"name0199").is_err());
+    assert!(damaged.reader().search(b"name0199").is_err());
 }
 
 #[test]
@@ -417,16 +440,16 @@ fn names_are_learned_once_and_never_taken_for_absent() {
     let mut bench = Bench::new(Setup { indexed: false, ..Setup::small() });
     let model = fill(&mut bench, 500, |number| format!("name{number:04}"));
     let known = KnownNames::default();
-    assert!(bench.reader().exists(&known, b"name0007").unwrap());
-    assert!(model.keys().all(|name| bench.reader().exists(&known, name).unwrap()));
+    assert!(bench.reader().is_known(&known, b"name0007").unwrap());
+    assert!(model.keys().all(|name| bench.reader().is_known(&known, name).unwrap()));
     // With all names known, an absent one is told without reading a block.
     let damaged = bench.reopened();
     damaged.damage(3, 0, &[0xFF; 16]);
-    assert!(!damaged.reader().exists(&known, b"absent").unwrap());
-    assert!(damaged.reader().exists(&known, b"name0499").is_err());
+    assert!(!damaged.reader().is_known(&known, b"absent").unwrap());
+    assert!(damaged.reader().is_known(&known, b"name0499").is_err());
     // A name of an update that was dropped is kept, and the blocks decide.
     known.add(inode(12), b"dropped");
-    assert!(!bench.reader().exists(&known, b"dropped").unwrap());
+    assert!(!bench.reader().is_known(&known, b"dropped").unwrap());
     known.add(inode(13), b"elsewhere");
     assert_eq!(known.may_hold(inode(12), b"elsewhere"), Some(false));
     assert_eq!(known.may_hold(inode(13), b"elsewhere"), None);
@@ -438,9 +461,9 @@ fn what_linux_leaves_in_a_root_is_no_tail() {
     let model = fill(&mut bench, 300, |number| format!("name{number:04}"));
     // Turning a leaf into a root, Linux keeps the middle of the tail: 12, 0, 0, 0xDE.
     let role = bench.reader().index_role(Kind::Root);
-    let mut update = Update::new(&bench.cache);
-    update.edit(Block(FIRST), role).unwrap()[1016..1020].copy_from_slice(&[12, 0, 0, 0xDE]);
-    update.commit();
+    let mut tx = bench.tx();
+    tx.edit(Block(FIRST), role).unwrap()[1016..1020].copy_from_slice(&[12, 0, 0, 0xDE]);
+    tx.commit();
     assert_holds(&bench.reopened(), &model);
 }
 
@@ -456,7 +479,7 @@ fn directories_that_would_be_damaged_are_refused() {
     bench.format.features.compat.set(Compat::DIR_INDEX, false);
     assert!(matches!(bench.insert(b"x", 5), Err(Error::Unsupported(_))));
     bench.dir.set_size(1 << 50);
-    assert!(bench.reader().lookup(b"x").is_err(), "larger than the volume");
+    assert!(bench.reader().search(b"x").is_err(), "larger than the volume");
     for (name, expected) in [(vec![b'x'; 256], "name too long"), (vec![], "invalid"), (vec![b'/'], "invalid")]
     {
         let told = Bench::new(Setup::small()).insert(&name, 5).unwrap_err().to_string();
@@ -529,7 +552,7 @@ proptest! {
         assert_holds(&bench, &model);
         let reopened = bench.reopened();
         assert_holds(&reopened, &model);
-        let dot = reopened.reader().lookup(b".").unwrap().unwrap();
+        let dot = reopened.reader().search(b".").unwrap().unwrap();
         prop_assert_eq!(dot, (inode(12), setup.file_types.then_some(FileType::Directory)));
     }
 
@@ -548,7 +571,7 @@ proptest! {
         let mut bench = bench.reopened();
         let _ = bench.listing();
         for number in 0..20 {
-            let _ = bench.reader().lookup(format!("name{number:04}").as_bytes());
+            let _ = bench.reader().search(format!("name{number:04}").as_bytes());
             let _ = bench.insert(format!("new{number:04}").as_bytes(), 5);
         }
     }
@@ -570,7 +593,7 @@ proptest! {
         }
         let mut bench = bench.reopened();
         let _ = bench.listing();
-        let _ = bench.reader().lookup(b"name");
+        let _ = bench.reader().search(b"name");
         let _ = bench.insert(b"name", 5);
         let _ = linear::inline_entries(&bench.format, &bench.dir, blocks[0].split_at(60));
     }

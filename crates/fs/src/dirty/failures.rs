@@ -1,28 +1,28 @@
-//! Write-backs of a file that failed: each failure is told to everybody who has the file open, once.
+//! Write-back errors of a file: each is reported once by every open file, as errseq does in Linux.
 //!
-//! As in Linux: one that nobody has heard of yet is also told to who opens the file later.
+//! An error that no open file has reported yet is also reported by files that are opened later.
 
 use std::io;
 
 use crate::error::Error;
 
-/// What an open file has heard of write-backs that failed ([`Volume::heard`](crate::Volume::heard)).
+/// Up to which write-back error an open file has reported ([`Volume::error_cursor`](crate::Volume::error_cursor)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Heard(u64);
+pub struct ErrorCursor(u64);
 
-/// The failures of one file.
+/// The write-back errors of one file.
 #[derive(Default)]
 pub(crate) struct Failures {
     count: u64,
-    /// Somebody has heard of the last one.
-    told: bool,
+    /// Somebody has reported the last one.
+    reported: bool,
     last: Option<Error>,
 }
 
 impl Failures {
     pub(crate) fn note(&mut self, error: &Error) {
         self.count += 1;
-        self.told = false;
+        self.reported = false;
         self.last = Some(again(error));
     }
 
@@ -30,25 +30,25 @@ impl Failures {
         self.count > 0
     }
 
-    /// What a file that is opened now is to be taken to have heard.
-    pub(crate) fn heard(&self) -> Heard {
-        Heard(if self.told { self.count } else { 0 })
+    /// Where a file that is opened now begins.
+    pub(crate) fn cursor(&self) -> ErrorCursor {
+        ErrorCursor(if self.reported { self.count } else { 0 })
     }
 
-    /// What an open file has not heard.
-    pub(crate) fn tell(&mut self, heard: &mut Heard) -> Option<Error> {
-        if *heard == Heard(self.count) {
+    /// What an open file has not reported; it has then.
+    pub(crate) fn report(&mut self, cursor: &mut ErrorCursor) -> Option<Error> {
+        if *cursor == ErrorCursor(self.count) {
             return None;
         }
-        *heard = Heard(self.count);
-        self.told = true;
+        *cursor = ErrorCursor(self.count);
+        self.reported = true;
         self.last.as_ref().map(again)
     }
 
-    /// What nobody has heard.
-    pub(crate) fn tell_anybody(&mut self) -> Option<Error> {
-        let mut heard = Heard(if self.told { self.count } else { 0 });
-        self.tell(&mut heard)
+    /// What nobody has reported.
+    pub(crate) fn take_unreported(&mut self) -> Option<Error> {
+        let mut cursor = self.cursor();
+        self.report(&mut cursor)
     }
 }
 

@@ -24,8 +24,9 @@ use ondisk::inode::Timestamp;
 use ondisk::units::InodeNumber;
 use placement::Promise;
 
+use crate::ranges::FileBlocks;
+pub use failures::ErrorCursor;
 pub(crate) use failures::Failures;
-pub use failures::Heard;
 pub(crate) use growth::{Growth, Reason};
 pub(crate) use pages::{Pages, Run};
 
@@ -49,7 +50,7 @@ pub(crate) struct State {
     /// How often bytes stopped being dirty: who reads around a write must see the same before and after.
     pub(crate) settled: u64,
     /// Stretches of file blocks that a write-back under way is giving up: what the map says of them does not count.
-    pub(crate) leaving: Vec<(u64, u64)>,
+    pub(crate) leaving: Vec<FileBlocks>,
     /// How the file grows.
     pub(crate) growth: Growth,
     /// Write-backs that failed.
@@ -72,9 +73,9 @@ impl State {
         self.growth.ended && self.pages.is_empty()
     }
 
-    /// Whether any of the file blocks `from..end` are being given up.
-    pub(crate) fn is_leaving(&self, from: u64, end: u64) -> bool {
-        self.leaving.iter().any(|(first, last)| *first < end && from < *last)
+    /// Whether any of some file blocks are being given up.
+    pub(crate) fn is_leaving(&self, blocks: FileBlocks) -> bool {
+        self.leaving.iter().any(|leaving| !leaving.within(blocks).is_empty())
     }
 }
 

@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::ranges::FileBlocks;
+
 /// Bytes of a run: one large write of the device. A longer run would be copied whole when a part of
 /// it changes during its write-back.
 const RUN_MAX: u64 = 1 << 20;
@@ -81,27 +83,28 @@ impl Pages {
         self.run_of(block).is_some()
     }
 
-    /// The parts of the blocks `from..end` that are not dirty, in order.
-    pub(crate) fn clean_parts(&self, from: u64, end: u64) -> Vec<Range<u64>> {
+    /// The parts of some blocks that are not dirty, in order.
+    pub(crate) fn clean_parts(&self, blocks: FileBlocks) -> Vec<FileBlocks> {
+        let FileBlocks { start: from, end } = blocks;
         let mut parts = Vec::new();
         let mut next = from;
         let before = self.runs.range(..=from).next_back().map_or(from, |(first, _)| *first);
         for (first, data) in self.runs.range(before..end) {
             if *first > next {
-                parts.push(next..*first);
+                parts.push(FileBlocks::new(next, *first));
             }
             next = next.max(first + self.blocks_of(data));
         }
         if next < end {
-            parts.push(next..end);
+            parts.push(FileBlocks::new(next, end));
         }
         parts
     }
 
-    /// Dirty blocks among `from..end`.
-    pub(crate) fn dirty_blocks(&self, from: u64, end: u64) -> u64 {
-        let clean: u64 = self.clean_parts(from, end).iter().map(|part| part.end - part.start).sum();
-        end.saturating_sub(from) - clean
+    /// Dirty blocks among some.
+    pub(crate) fn dirty_blocks(&self, blocks: FileBlocks) -> u64 {
+        let clean: u64 = self.clean_parts(blocks).iter().map(|part| part.len()).sum();
+        blocks.len() - clean
     }
 
     /// Blocks at the edges of a write that it changes only in part and that are not dirty: their old
@@ -320,7 +323,7 @@ mod tests {
             assert!(ends.windows(2).all(|pair| pair[0].1 <= pair[1].0), "{ends:?}");
             assert!(self.pages.runs.values().all(|data| !data.is_empty()));
             let dirty = ends.iter().map(|(from, end)| end - from).sum::<u64>();
-            assert_eq!(self.pages.dirty_blocks(0, 100), dirty);
+            assert_eq!(self.pages.dirty_blocks(FileBlocks::new(0, 100)), dirty);
         }
     }
 

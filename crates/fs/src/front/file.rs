@@ -1,12 +1,12 @@
 //! One open file: reads, writes and seeks.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 use ondisk::units::InodeNumber;
 
 use super::handle::Node;
-use crate::dirty::Heard;
+use crate::dirty::ErrorCursor;
 use crate::error::Result;
 use crate::ops::{Metadata, WriteOptions};
 use crate::volume::Volume;
@@ -29,15 +29,15 @@ use crate::volume::Volume;
 pub struct File {
     node: Node,
     position: u64,
-    /// Which failed write-backs it was told of.
-    heard: Mutex<Heard>,
+    /// Up to which failed write-back it has reported.
+    reported: Mutex<ErrorCursor>,
 }
 
 impl File {
     /// Of an inode that is a regular file.
     pub(super) fn new(node: Node) -> Self {
-        let heard = Mutex::new(node.volume().heard(node.number()));
-        File { node, position: 0, heard }
+        let reported = Mutex::new(node.volume().error_cursor(node.number()));
+        File { node, position: 0, reported }
     }
 
     fn volume(&self) -> &Volume {
@@ -133,10 +133,10 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// The device's failure, also an earlier one by which bytes of this file were lost; each handle is told of it once.
+    /// The device's failure, also an earlier one by which bytes of this file were lost; each handle reports it once.
     pub fn sync_all(&self) -> Result<()> {
-        let mut heard = self.heard.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        self.volume().sync_opened(self.inode(), false, &mut heard)
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        self.volume().sync_opened(self.inode(), &mut reported)
     }
 }
 

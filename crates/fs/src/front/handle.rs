@@ -3,29 +3,21 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use ondisk::inode::Timestamp;
 use ondisk::units::InodeNumber;
 
 use crate::error::{Error, Result};
 use crate::volume::Volume;
 
-/// A volume that handles share. The last of them puts it in order.
-pub(super) struct Shared {
+/// The life of an open volume. Its end closes the volume.
+struct Life {
     volume: Volume,
     is_closed: AtomicBool,
 }
 
-impl Shared {
-    pub(super) fn new(volume: Volume) -> Arc<Self> {
-        let is_writable = volume.options.write;
-        Arc::new(Shared { volume, is_closed: AtomicBool::new(!is_writable) })
-    }
-
-    pub(super) fn volume(&self) -> &Volume {
-        &self.volume
-    }
-
+impl Life {
     /// Makes everything stable and marks the volume as closed cleanly, once.
-    pub(super) fn close(&self) -> Result<()> {
+    fn close(&self) -> Result<()> {
         if self.is_closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
@@ -34,10 +26,42 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for Life {
     fn drop(&mut self) {
-        // Whoever wants to know calls `Image::close` or syncs first: as with files of the system.
+        // A caller that wants to know syncs first, or calls `Image::close`: as with files of the system.
         let _ = self.close();
+    }
+}
+
+/// A volume as some handles share it: their changes get one time.
+pub(super) struct Shared {
+    volume: Volume,
+    life: Arc<Life>,
+}
+
+impl Shared {
+    pub(super) fn new(volume: Volume) -> Arc<Self> {
+        let is_closed = AtomicBool::new(!volume.space.is_writable());
+        let own = volume.at_time(volume.now());
+        Arc::new(Shared { volume: own, life: Arc::new(Life { volume, is_closed }) })
+    }
+
+    /// The same volume at another time.
+    pub(super) fn at_time(&self, now: Timestamp) -> Arc<Self> {
+        Arc::new(Shared { volume: self.volume.at_time(now), life: Arc::clone(&self.life) })
+    }
+
+    pub(super) fn volume(&self) -> &Volume {
+        &self.volume
+    }
+}
+
+/// Closes a volume, if nobody else has a handle of it.
+pub(super) fn close(shared: &Arc<Shared>) -> Result<()> {
+    let others = Arc::strong_count(shared) + Arc::strong_count(&shared.life) - 2;
+    match others {
+        0 => shared.life.close(),
+        _ => Err(Error::Invalid(format!("{others} files or directories of the image are still open"))),
     }
 }
 
@@ -69,15 +93,5 @@ impl Node {
 impl Drop for Node {
     fn drop(&mut self) {
         self.shared.volume.release(self.number, 1);
-    }
-}
-
-/// The volume, once nobody else has it.
-pub(super) fn alone(shared: Arc<Shared>) -> Result<Arc<Shared>> {
-    match Arc::strong_count(&shared) {
-        1 => Ok(shared),
-        count => {
-            Err(Error::Invalid(format!("{} files or directories of the image are still open", count - 1)))
-        }
     }
 }

@@ -10,7 +10,7 @@ use ondisk::inode::Timestamp;
 use ondisk::units::InodeNumber;
 
 use super::dir::Dir;
-use super::handle::{Node, Shared, alone};
+use super::handle::{Node, Shared, close};
 use crate::device::{Device, FileDevice, MemoryDevice};
 use crate::error::{Error, Result};
 use crate::mkfs::{FsType, Options as FormatOptions, Plan};
@@ -163,19 +163,24 @@ impl Image {
         self.root.clone()
     }
 
-    /// Sets the time that changes get from now on: the library reads no clock.
+    /// The same image at another time: changes made by it, and by files and directories opened from it, get this time. The
+    /// library reads no clock.
     ///
     /// ```
     /// use platfs::Timestamp;
     ///
     /// let image = platfs::Image::in_memory(8 << 20)?;
-    /// image.set_now(Timestamp::from_seconds(1_700_000_000));
-    /// image.write("/a", b"")?;
+    /// let later = image.at_time(Timestamp::from_seconds(1_700_000_000))?;
+    /// later.write("/a", b"")?;
     /// assert_eq!(image.metadata("/a")?.times.modify.seconds, 1_700_000_000);
     /// # Ok::<(), platfs::Error>(())
     /// ```
-    pub fn set_now(&self, now: Timestamp) {
-        self.volume().set_now(now);
+    ///
+    /// # Errors
+    /// None on an image that is open.
+    pub fn at_time(&self, now: Timestamp) -> Result<Self> {
+        let shared = self.root.shared().at_time(now);
+        Ok(Image { root: Dir::new(Node::new(&shared, InodeNumber::ROOT)?) })
     }
 
     /// Makes everything stable.
@@ -208,7 +213,7 @@ impl Image {
     pub fn close(self) -> Result<()> {
         let shared = Arc::clone(self.root.shared());
         drop(self);
-        alone(shared)?.close()
+        close(&shared)
     }
 }
 

@@ -1,13 +1,16 @@
+use ondisk::features::Incompat;
 use ondisk::journal::log::{CommitTime, Tag, escape};
 use ondisk::journal::{JournalIncompat, RawJournalSuperblock};
 use ondisk::superblock::{STATE_ERROR, SUPERBLOCK_OFFSET};
 use ondisk::units::InodeNumber;
 use zerocopy::IntoBytes;
 
+use platfs_device::journal::Log;
+
 use super::*;
 use crate::device::MemoryDevice;
 use crate::mkfs::{FsType, Options, Plan};
-use crate::{Error, OpenOptions, Volume, check};
+use crate::{Format, OpenOptions, Volume, check, read_superblock};
 
 /// A volume with a log that is written by hand, from its first block on.
 struct Written {
@@ -45,7 +48,7 @@ impl Written {
         raw.set_features(features_of);
         format.sealer.seal_superblock(&mut raw);
         device.write_at(SUPERBLOCK_OFFSET, raw.as_bytes()).unwrap();
-        let mut log = Log::find(&shared, &raw, &format).unwrap();
+        let mut log = Log::find(&shared, &raw).unwrap();
         log.superblock.s_feature_incompat.set(features.bits());
         log.superblock.s_checksum_type = ondisk::journal::JOURNAL_CHECKSUM_CRC32C;
         log.superblock.s_start.set(1);
@@ -170,7 +173,7 @@ fn replay_on_the_device_empties_the_log_and_tells_of_recorded_errors() {
     assert_eq!(replay(&device).unwrap().recorded_error, Some(5));
     let raw = read_superblock(&*device).unwrap();
     assert!(!is_pending(&raw) && raw.s_state.get() & STATE_ERROR != 0);
-    let log = Log::find(&device, &raw, &Format::from_superblock(&raw).unwrap()).unwrap();
+    let log = Log::find(&device, &raw).unwrap();
     assert!(log.superblock.is_clean() && log.superblock.s_errno.get() == 0);
     assert_eq!(log.superblock.s_sequence.get(), written.sequence.wrapping_add(1));
     assert_eq!(replay(&device).unwrap(), Recovery::default());

@@ -12,12 +12,8 @@ use ondisk::extent::{self, Child, Entries, Extent, MAX_UNWRITTEN, MAX_WRITTEN, N
 use ondisk::inode::{I_BLOCK_LEN, Inode};
 use ondisk::units::{Block, FileBlock};
 
-use super::{NewRun, Segment, State, charge, uncharge};
-use crate::cache::{Blocks, Role};
+use super::{Map, MapMut, NewRun, Segment, State};
 use crate::error::{Error, Result};
-use crate::format::Format;
-use crate::space::Space;
-use crate::txn::Update;
 
 /// File blocks end here.
 const LOGICAL_END: u64 = 1 << 32;
@@ -59,16 +55,16 @@ fn root(inode: &Inode) -> Result<Node> {
     Node::parse(&inode.raw().i_block).map_err(|problem| broken(inode, format!("extent root: {problem}")))
 }
 
-fn child(blocks: &dyn Blocks, format: &Format, inode: &Inode, parent: &Node, at: Child) -> Result<Node> {
-    format.refuse_foreign(inode.number(), at.node, 1)?;
-    let bytes = blocks.read(at.node, Role::ExtentNode(format.seed_of(inode)))?;
+fn child(map: Map<'_>, parent: &Node, at: Child) -> Result<Node> {
+    map.refuse_foreign(at.node, 1)?;
+    let bytes = map.blocks.read(at.node, map.node_role())?;
     let node = Node::parse(&bytes);
     let node =
-        node.map_err(|problem| broken(inode, format!("extent node in block {}: {problem}", at.node)))?;
+        node.map_err(|problem| broken(map.inode, format!("extent node in block {}: {problem}", at.node)))?;
     if node.depth + 1 != parent.depth {
         let (found, wanted) = (node.depth, parent.depth - 1);
         return Err(broken(
-            inode,
+            map.inode,
             format!("extent node in block {} has depth {found}, not {wanted}", at.node),
         ));
     }
@@ -84,8 +80,8 @@ fn position(node: &Node, at: FileBlock) -> usize {
 }
 
 /// The way from the root to the leaf that holds or would hold a file block.
-fn descend(blocks: &dyn Blocks, format: &Format, inode: &Inode, at: FileBlock) -> Result<Vec<Step>> {
-    let node = root(inode)?;
+fn descend(map: Map<'_>, at: FileBlock) -> Result<Vec<Step>> {
+    let node = root(map.inode)?;
     let position_here = position(&node, at);
     let mut path = vec![Step { block: None, node, position: position_here }];
     while let Some(Step { node, position: here, .. }) = path.last()
@@ -93,9 +89,9 @@ fn descend(blocks: &dyn Blocks, format: &Format, inode: &Inode, at: FileBlock) -
     {
         // Before the first child lies a hole; it belongs to the first leaf.
         let Some(taken) = children.get(here.saturating_sub(1)).copied() else {
-            return Err(broken(inode, "extent index node is empty"));
+            return Err(broken(map.inode, "extent index node is empty"));
         };
-        let node = child(blocks, format, inode, node, taken)?;
+        let node = child(map, node, taken)?;
         let position = position(&node, at);
         path.push(Step { block: Some(taken.node), node, position });
     }
@@ -111,14 +107,14 @@ fn next_key(path: &[Step]) -> u64 {
     path.iter().rev().find_map(right).map_or(LOGICAL_END, |logical| u64::from(logical.0))
 }
 
-pub(super) fn lookup(blocks: &dyn Blocks, format: &Format, inode: &Inode, at: FileBlock) -> Result<Segment> {
-    let path = descend(blocks, format, inode, at)?;
+pub(super) fn lookup(map: Map<'_>, at: FileBlock) -> Result<Segment> {
+    let path = descend(map, at)?;
     let leaf = path.last().map(|step| (&step.node.entries, step.position));
     if let Some((Entries::Leaf(extents), position)) = leaf
         && let Some(extent) = position.checked_sub(1).and_then(|index| extents.get(index))
         && extent.logical_end() > u64::from(at.0)
     {
-        format.refuse_foreign(inode.number(), extent.start, u64::from(extent.count))?;
+        map.refuse_foreign(extent.start, u64::from(extent.count))?;
         let skipped = at.0 - extent.logical.0;
         let start = Block(extent.start.0 + u64::from(skipped));
         let state = if extent.unwritten { State::Unwritten(start) } else { State::Mapped(start) };
@@ -127,7 +123,7 @@ pub(super) fn lookup(blocks: &dyn Blocks, format: &Format, inode: &Inode, at: Fi
     // An index whose next key lies at or before the block would make no progress.
     let count = next_key(&path).saturating_sub(u64::from(at.0));
     if count == 0 {
-        return Err(broken(inode, format!("extent index is out of order at file block {at}")));
+        return Err(broken(map.inode, format!("extent index is out of order at file block {at}")));
     }
     Ok(Segment { logical: at, count, state: State::Hole })
 }
@@ -171,19 +167,13 @@ fn place(extents: &mut Vec<Extent>, position: usize, new: Extent, capacity: usiz
     true
 }
 
-pub(super) fn insert(
-    format: &Format,
-    space: &Space,
-    update: &mut Update<'_>,
-    inode: &mut Inode,
-    run: NewRun,
-) -> Result<()> {
+pub(super) fn insert(map: &mut MapMut<'_, '_>, run: NewRun) -> Result<()> {
     let mut rest = run;
     while rest.count > 0 {
         let mut new =
             Extent { logical: rest.logical, start: rest.start, count: rest.count, unwritten: rest.unwritten };
         new.count = new.count.min(longest(&new));
-        insert_one(format, space, update, inode, new)?;
+        insert_one(map, new)?;
         rest.count -= new.count;
         rest.start = Block(rest.start.0 + u64::from(new.count));
         // Wraps only with a count of zero left: the caller checked the end.
@@ -192,31 +182,25 @@ pub(super) fn insert(
     Ok(())
 }
 
-fn insert_one(
-    format: &Format,
-    space: &Space,
-    update: &mut Update<'_>,
-    inode: &mut Inode,
-    new: Extent,
-) -> Result<()> {
+fn insert_one(map: &mut MapMut<'_, '_>, new: Extent) -> Result<()> {
     // Each round without a place splits one node or adds one level, and leaves room behind it: at
     // most two rounds for each level.
     for _ in 0..=2 * (extent::MAX_DEPTH + 1) {
-        let mut path = descend(&*update, format, inode, new.logical)?;
-        own(format, space, update, inode, &mut path)?;
+        let mut path = descend(map.view(), new.logical)?;
+        own(map, &mut path)?;
         let Some(leaf) = path.last_mut() else { break };
         let capacity = usize::from(leaf.node.capacity);
         let Entries::Leaf(extents) = &mut leaf.node.entries else { break };
         if place(extents, leaf.position, new, capacity) {
-            return store_path(format, update, inode, &mut path);
+            return store_path(map, &mut path);
         }
         let full = |step: &Step| entry_count(&step.node) >= usize::from(step.node.capacity);
         match path.iter().rposition(|step| !full(step)) {
-            Some(roomy) => split(format, space, update, inode, &mut path, roomy)?,
-            None => grow(format, space, update, inode, new.start)?,
+            Some(roomy) => split(map, &mut path, roomy)?,
+            None => grow(map, new.start)?,
         }
     }
-    Err(broken(inode, "extent tree finds no room for another extent"))
+    Err(broken(map.inode, "extent tree finds no room for another extent"))
 }
 
 fn entry_count(node: &Node) -> usize {
@@ -234,9 +218,9 @@ fn first_key(node: &Node) -> Option<FileBlock> {
 }
 
 /// Stores the last node of a path, and the keys above it as far as its first key changed.
-fn store_path(format: &Format, update: &mut Update<'_>, inode: &mut Inode, path: &mut [Step]) -> Result<()> {
+fn store_path(map: &mut MapMut<'_, '_>, path: &mut [Step]) -> Result<()> {
     for level in (0..path.len()).rev() {
-        store(format, update, inode, &path[level])?;
+        store(map, &path[level])?;
         let key = first_key(&path[level].node);
         let Some(parent) = level.checked_sub(1).and_then(|above| path.get_mut(above)) else { break };
         let taken = parent.position.saturating_sub(1);
@@ -249,44 +233,31 @@ fn store_path(format: &Format, update: &mut Update<'_>, inode: &mut Inode, path:
     Ok(())
 }
 
-fn store(format: &Format, update: &mut Update<'_>, inode: &mut Inode, step: &Step) -> Result<()> {
+fn store(map: &mut MapMut<'_, '_>, step: &Step) -> Result<()> {
     match step.block {
-        None => step.node.store(&mut inode.raw_mut().i_block),
+        None => step.node.store(&mut map.inode.raw_mut().i_block),
         Some(block) => {
-            let role = Role::ExtentNode(format.seed_of(inode));
-            step.node.store(update.edit(block, role)?);
+            let role = map.view().node_role();
+            step.node.store(map.tx.edit(block, role)?);
         }
     }
     Ok(())
 }
 
-fn new_node(
-    format: &Format,
-    space: &Space,
-    update: &mut Update<'_>,
-    inode: &mut Inode,
-    goal: Block,
-    node: &Node,
-) -> Result<Block> {
-    let (block, charged) = space.allocate_metadata(update, goal)?;
-    charge(format, inode, charged);
-    node.store(update.create(block, Role::ExtentNode(format.seed_of(inode))));
+fn new_node(map: &mut MapMut<'_, '_>, goal: Block, node: &Node) -> Result<Block> {
+    let block = map.take_block(goal)?;
+    let role = map.view().node_role();
+    node.store(map.tx.create(block, role));
     Ok(block)
 }
 
 /// Moves the nodes of a path that the device leads to to new blocks: the tree switches with the inode's record.
-fn own(
-    format: &Format,
-    space: &Space,
-    update: &mut Update<'_>,
-    inode: &mut Inode,
-    path: &mut [Step],
-) -> Result<()> {
+fn own(map: &mut MapMut<'_, '_>, path: &mut [Step]) -> Result<()> {
     for level in 1..path.len() {
         let (above, below) = path.split_at_mut(level);
         let (Some(parent), Some(step)) = (above.last_mut(), below.first_mut()) else { break };
-        let Some(block) = step.block.filter(|block| !update.is_own(*block)) else { continue };
-        let new = moved_node(format, space, update, inode, block, &step.node)?;
+        let Some(block) = step.block.filter(|block| !map.tx.is_own(*block)) else { continue };
+        let new = moved_node(map, block, &step.node)?;
         let taken = parent.position.saturating_sub(1);
         if let Entries::Index(children) = &mut parent.node.entries
             && let Some(child) = children.get_mut(taken)
@@ -294,47 +265,33 @@ fn own(
             child.node = new;
         }
         step.block = Some(new);
-        store(format, update, inode, parent)?;
+        store(map, parent)?;
     }
     Ok(())
 }
 
 /// Puts a node into a new block, in place of the one it had.
-fn moved_node(
-    format: &Format,
-    space: &Space,
-    update: &mut Update<'_>,
-    inode: &mut Inode,
-    from: Block,
-    node: &Node,
-) -> Result<Block> {
-    let new = new_node(format, space, update, inode, from, node)?;
-    let freed = space.free_metadata(update, from)?;
-    uncharge(format, inode, freed);
+fn moved_node(map: &mut MapMut<'_, '_>, from: Block, node: &Node) -> Result<Block> {
+    let new = new_node(map, from, node)?;
+    map.give_block(from)?;
     Ok(new)
 }
 
 /// Adds a level: the root's contents move to a block of their own.
-fn grow(
-    format: &Format,
-    space: &Space,
-    update: &mut Update<'_>,
-    inode: &mut Inode,
-    goal: Block,
-) -> Result<()> {
-    let old = root(inode)?;
+fn grow(map: &mut MapMut<'_, '_>, goal: Block) -> Result<()> {
+    let old = root(map.inode)?;
     let (Some(logical), true) = (first_key(&old), old.depth < extent::MAX_DEPTH) else {
-        return Err(broken(inode, "extent tree can't grow deeper"));
+        return Err(broken(map.inode, "extent tree can't grow deeper"));
     };
     let mut moved = old.clone();
-    moved.capacity = extent::capacity(format.geometry.block_size.bytes_usize());
-    let node = new_node(format, space, update, inode, goal, &moved)?;
+    moved.capacity = extent::capacity(map.block_size().bytes_usize());
+    let node = new_node(map, goal, &moved)?;
     let new_root = Node {
         depth: old.depth + 1,
         capacity: old.capacity,
         entries: Entries::Index(vec![Child { logical, node }]),
     };
-    new_root.store(&mut inode.raw_mut().i_block);
+    new_root.store(&mut map.inode.raw_mut().i_block);
     Ok(())
 }
 
@@ -345,17 +302,10 @@ fn cut(position: usize, count: usize) -> usize {
 }
 
 /// Splits the full node below `roomy`, whose parent has room for one more child.
-fn split(
-    format: &Format,
-    space: &Space,
-    update: &mut Update<'_>,
-    inode: &mut Inode,
-    path: &mut [Step],
-    roomy: usize,
-) -> Result<()> {
+fn split(map: &mut MapMut<'_, '_>, path: &mut [Step], roomy: usize) -> Result<()> {
     let (above, below) = path.split_at_mut(roomy + 1);
     let (Some(parent), Some(full)) = (above.last_mut(), below.first_mut()) else {
-        return Err(broken(inode, "extent tree finds no room for another extent"));
+        return Err(broken(map.inode, "extent tree finds no room for another extent"));
     };
     let at = cut(full.position, entry_count(&full.node));
     let moved = match &mut full.node.entries {
@@ -364,12 +314,12 @@ fn split(
     };
     let right = Node { depth: full.node.depth, capacity: full.node.capacity, entries: moved };
     let (Some(logical), Some(goal)) = (first_key(&right), full.block) else {
-        return Err(broken(inode, "extent node can't be split"));
+        return Err(broken(map.inode, "extent node can't be split"));
     };
-    let node = new_node(format, space, update, inode, goal, &right)?;
+    let node = new_node(map, goal, &right)?;
     if let Entries::Index(children) = &mut parent.node.entries {
         children.insert(parent.position.max(1), Child { logical, node });
     }
-    store(format, update, inode, full)?;
-    store(format, update, inode, parent)
+    store(map, full)?;
+    store(map, parent)
 }

@@ -5,11 +5,9 @@ use ondisk::block_map::{DIRECT, POINTER_LEN};
 use ondisk::inode::Inode;
 use ondisk::units::{Block, BlockRun, InodeNumber};
 
-use crate::cache::Blocks;
 use crate::error::Result;
 use crate::format::Format;
-use crate::inode;
-use crate::space::Space;
+use crate::tx::View;
 use crate::zone::BAD_BLOCKS;
 
 /// The slot of the doubly indirect block, the only one that the resize inode uses.
@@ -19,26 +17,22 @@ const DOUBLY: usize = DIRECT as usize + 1;
 ///
 /// # Errors
 /// A file that the superblock names and that has a broken inode or map; the device's failure.
-pub(crate) fn kept(
-    blocks: &dyn Blocks,
-    format: &Format,
-    space: &Space,
-) -> Result<Vec<(InodeNumber, Vec<BlockRun>)>> {
+pub(crate) fn kept(view: View<'_>) -> Result<Vec<(InodeNumber, Vec<BlockRun>)>> {
     let mut all = Vec::new();
-    for number in format.zone.files() {
-        let inode = inode::load(blocks, format, space, *number)?;
+    for number in view.format.zone.files() {
+        let inode = view.inode(*number)?;
         if inode.has_map() && all.iter().all(|(known, _)| known != number) {
-            all.push((*number, super::taken(blocks, format, &inode)?));
+            all.push((*number, view.map(&inode).taken()?));
         }
     }
     // No volume is in use by these two alone: one without them may have nothing in their records.
-    if let Ok(inode) = inode::load(blocks, format, space, BAD_BLOCKS)
+    if let Ok(inode) = view.inode(BAD_BLOCKS)
         && inode.has_map()
     {
-        all.push((BAD_BLOCKS, super::taken(blocks, format, &inode)?));
+        all.push((BAD_BLOCKS, view.map(&inode).taken()?));
     }
-    if let Ok(inode) = inode::load(blocks, format, space, InodeNumber::RESIZE) {
-        all.extend(doubly_indirect(format, &inode).map(|run| (InodeNumber::RESIZE, vec![run])));
+    if let Ok(inode) = view.inode(InodeNumber::RESIZE) {
+        all.extend(doubly_indirect(view.format, &inode).map(|run| (InodeNumber::RESIZE, vec![run])));
     }
     Ok(all)
 }

@@ -8,11 +8,12 @@ use ondisk::inode::{FileType, Inode};
 use ondisk::units::{Block, FileBlock, InodeNumber};
 use proptest::prelude::*;
 
-use super::{NewRun, Segments, State, init, insert, lookup};
+use super::{NewRun, State};
 use crate::device::{Device, MemoryDevice};
 use crate::mkfs::{FsType, Options, Plan};
 use crate::options::OpenOptions;
-use crate::txn::Update;
+use crate::ranges::FileBlocks;
+use crate::tx::Tx;
 use crate::volume::Volume;
 
 /// By file block: disk block, and whether it is unwritten.
@@ -26,19 +27,19 @@ fn volume(fs_type: FsType, block_size: u32) -> Volume {
     Plan::new(&options, bytes).unwrap().write(&*device).unwrap();
     let mut volume = Volume::open(device, &OpenOptions::new().write(true).unordered(true)).unwrap();
     // The places of these tests are made up.
-    volume.format.zone = crate::zone::Zone::default();
+    Arc::get_mut(&mut volume.shared).unwrap().format.zone = crate::zone::Zone::default();
     volume
 }
 
 fn file(volume: &Volume) -> Inode {
     let mut inode = Inode::blank(InodeNumber::constant(12), volume.format.geometry.inode_size);
     inode.raw_mut().i_mode.set(FileType::Regular.mode_bits());
-    init(&volume.format, &mut inode);
+    volume.tx(volume.context()).map(&mut inode).init();
     inode
 }
 
 /// Inserts what of a run is still a hole in the model, in both.
-fn add(volume: &Volume, update: &mut Update<'_>, inode: &mut Inode, model: &mut Model, run: NewRun) {
+fn add(tx: &mut Tx<'_>, inode: &mut Inode, model: &mut Model, run: NewRun) {
     let mut left = run.count;
     while left > 0 {
         let done = run.count - left;
@@ -48,16 +49,16 @@ fn add(volume: &Volume, update: &mut Update<'_>, inode: &mut Inode, model: &mut 
         if free > 0 {
             let start = Block(run.start.0 + u64::from(done));
             let piece = NewRun { logical: FileBlock(at), start, count: free, unwritten: run.unwritten };
-            insert(&volume.format, &volume.space, update, inode, piece).unwrap();
+            tx.map(inode).insert(piece).unwrap();
             model.extend((0..free).map(|n| (at + n, (start.0 + u64::from(n), run.unwritten))));
         }
         left -= free.max(1);
     }
 }
 
-fn verify(volume: &Volume, update: &Update<'_>, inode: &Inode, model: &Model, end: u64) {
+fn verify(tx: &Tx<'_>, inode: &Inode, model: &Model, end: u64) {
     let mut covered = 0;
-    for segment in Segments::new(update, &volume.format, inode, 0, end) {
+    for segment in tx.view().map(inode).segments(FileBlocks::new(0, end)) {
         let segment = segment.unwrap();
         assert_eq!(u64::from(segment.logical.0), covered, "no gap and no overlap");
         covered += segment.count;
@@ -87,28 +88,28 @@ proptest! {
     fn extents(runs in runs()) {
         let volume = volume(FsType::Ext4, 1024);
         let mut inode = file(&volume);
-        let mut update = Update::new(&volume.cache);
+        let mut tx = volume.tx(volume.context());
         let mut model = Model::new();
         for (logical, start, count, unwritten) in runs {
             let run = NewRun { logical: FileBlock(logical), start: Block(start), count, unwritten };
-            add(&volume, &mut update, &mut inode, &mut model, run);
+            add(&mut tx, &mut inode, &mut model, run);
         }
-        verify(&volume, &update, &inode, &model, 4200);
+        verify(&tx, &inode, &model, 4200);
     }
 
     #[test]
     fn block_pointers(runs in runs()) {
         let volume = volume(FsType::Ext2, 1024);
         let mut inode = file(&volume);
-        let mut update = Update::new(&volume.cache);
+        let mut tx = volume.tx(volume.context());
         let mut model = Model::new();
         for (logical, start, count, _) in runs {
             // Across the borders of the inode, one, two and three levels.
             let logical = FileBlock(if logical % 3 == 0 { logical } else { logical % 600 });
             let run = NewRun { logical, start: Block(start), count, unwritten: false };
-            add(&volume, &mut update, &mut inode, &mut model, run);
+            add(&mut tx, &mut inode, &mut model, run);
         }
-        verify(&volume, &update, &inode, &model, 4200);
+        verify(&tx, &inode, &model, 4200);
     }
 }
 
@@ -117,18 +118,18 @@ fn a_tree_of_three_levels_grows_from_both_ends() {
     let volume = volume(FsType::Ext4, 1024);
     for rising in [true, false] {
         let mut inode = file(&volume);
-        let mut update = Update::new(&volume.cache);
+        let mut tx = volume.tx(volume.context());
         let mut model = Model::new();
         for step in 0..10_000_u32 {
             let at = if rising { step } else { 9999 - step };
             let start = Block(9000 + u64::from(at) * 2);
             let run = NewRun { logical: FileBlock(2 * at), start, count: 1, unwritten: false };
-            add(&volume, &mut update, &mut inode, &mut model, run);
+            add(&mut tx, &mut inode, &mut model, run);
         }
         // 84 entries fit a node of 1 KiB: 10,000 extents need leaves, a level above them, and the root.
         let depth = u16::from_le_bytes([inode.raw().i_block[6], inode.raw().i_block[7]]);
         assert!(depth >= 2, "depth {depth}");
-        verify(&volume, &update, &inode, &model, 20_000);
+        verify(&tx, &inode, &model, 20_000);
     }
 }
 
@@ -136,15 +137,15 @@ fn a_tree_of_three_levels_grows_from_both_ends() {
 fn the_last_block_of_a_triple_indirection_is_reached() {
     let volume = volume(FsType::Ext2, 1024);
     let mut inode = file(&volume);
-    let mut update = Update::new(&volume.cache);
+    let mut tx = volume.tx(volume.context());
     let limit = block_map::limit(volume.format.geometry.block_size);
     let last = FileBlock(u32::try_from(limit - 1).unwrap());
     let run = NewRun { logical: last, start: Block(9000), count: 1, unwritten: false };
-    insert(&volume.format, &volume.space, &mut update, &mut inode, run).unwrap();
-    let found = lookup(&update, &volume.format, &inode, last).unwrap();
+    tx.map(&mut inode).insert(run).unwrap();
+    let found = tx.view().map(&inode).lookup(last).unwrap();
     assert_eq!((found.count, found.state), (1, State::Mapped(Block(9000))));
     // The hole before it is crossed in few steps, not block by block.
-    assert!(Segments::new(&update, &volume.format, &inode, 0, limit).count() < 20);
+    assert!(tx.view().map(&inode).segments(FileBlocks::new(0, limit)).count() < 20);
     let behind = NewRun { count: 2, ..run };
-    assert!(insert(&volume.format, &volume.space, &mut update, &mut inode, behind).is_err());
+    assert!(tx.map(&mut inode).insert(behind).is_err());
 }

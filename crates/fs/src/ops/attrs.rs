@@ -6,9 +6,8 @@ use ondisk::units::{Block, InodeNumber};
 
 use super::rules::{self, Deed};
 use crate::error::{Error, Result};
-use crate::txn::Update;
+use crate::tx::Tx;
 use crate::volume::Volume;
-use crate::{inode, xattr};
 
 /// The four times of an inode; creation is `None` where the record has no room for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -98,7 +97,7 @@ pub struct Metadata {
 impl Volume {
     /// Reads an inode that must be in use.
     pub(crate) fn load(&self, number: InodeNumber) -> Result<Inode> {
-        inode::load(&*self.cache, &self.format, &self.space, number)
+        self.view().inode(number)
     }
 
     /// What an inode says of itself.
@@ -108,7 +107,7 @@ impl Volume {
     /// failure.
     pub fn metadata(&self, number: InodeNumber) -> Result<Metadata> {
         // Before the inode is looked at: what is written back meanwhile is counted there then.
-        let delayed = self.delayed.find(number).map(|file| {
+        let delayed = self.session.delayed.find(number).map(|file| {
             let state = file.state();
             (state.pages.end(), state.clusters << self.format.geometry.cluster_log2)
         });
@@ -146,7 +145,7 @@ impl Volume {
     /// # Errors
     /// Broken attributes; the device's failure.
     pub fn xattrs(&self, number: InodeNumber) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        self.steady(number, || xattr::all(&*self.cache, self, &self.load(number)?))
+        self.steady(number, || self.view().xattrs(&self.load(number)?).all())
     }
 
     /// The full names of all extended attributes, without reading values kept elsewhere.
@@ -154,7 +153,7 @@ impl Volume {
     /// # Errors
     /// As [`Volume::xattrs`].
     pub fn xattr_names(&self, number: InodeNumber) -> Result<Vec<Vec<u8>>> {
-        self.steady(number, || xattr::names(&*self.cache, self, &self.load(number)?))
+        self.steady(number, || self.view().xattrs(&self.load(number)?).names())
     }
 
     /// The value of an extended attribute by its full name; `None` where there is none.
@@ -162,7 +161,7 @@ impl Volume {
     /// # Errors
     /// As [`Volume::xattrs`].
     pub fn xattr(&self, number: InodeNumber, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.steady(number, || xattr::value(&*self.cache, self, &self.load(number)?, name))
+        self.steady(number, || self.view().xattrs(&self.load(number)?).value(name))
     }
 
     /// Sets one extended attribute, new or not, by its full name.
@@ -171,10 +170,10 @@ impl Volume {
     /// [`Error::NotPermitted`] for those of users on what is neither a regular file nor a directory;
     /// capabilities in no form that Linux takes; as [`Volume::set_xattrs`].
     pub fn set_xattr(&self, number: InodeNumber, name: &[u8], value: &[u8]) -> Result<()> {
-        self.change_xattrs(number, |update, inode| {
+        self.change_xattrs(number, |tx, inode| {
             rules::may_have_attribute(file_type(inode)?, name, Some(value))?;
-            xattr::set(self, update, inode, name, value)?;
-            self.follow_list(update, inode, name)
+            tx.xattrs(inode).set(name, value)?;
+            tx.follow_list(inode, name)
         })
     }
 
@@ -183,9 +182,9 @@ impl Volume {
     /// # Errors
     /// [`Error::NotFound`] where there is none; as [`Volume::set_xattrs`].
     pub fn remove_xattr(&self, number: InodeNumber, name: &[u8]) -> Result<()> {
-        self.change_xattrs(number, |update, inode| {
+        self.change_xattrs(number, |tx, inode| {
             rules::may_have_attribute(file_type(inode)?, name, None)?;
-            xattr::remove(self, update, inode, name)
+            tx.xattrs(inode).remove(name)
         })
     }
 
@@ -194,20 +193,20 @@ impl Volume {
     /// # Errors
     /// A name without a known prefix, a value that does not fit, no space.
     pub fn set_xattrs(&self, number: InodeNumber, attributes: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
-        self.change_xattrs(number, |update, inode| xattr::set_all(self, update, inode, attributes))
+        self.change_xattrs(number, |tx, inode| tx.xattrs(inode).set_all(attributes))
     }
 
     fn change_xattrs(
         &self,
         number: InodeNumber,
-        change: impl Fn(&mut Update<'_>, &mut Inode) -> Result<()>,
+        change: impl Fn(&mut Tx<'_>, &mut Inode) -> Result<()>,
     ) -> Result<()> {
-        self.change(|update| {
-            let mut inode = self.load(number)?;
+        self.change(|tx| {
+            let mut inode = tx.inode(number)?;
             rules::may(&inode, Deed::Attributes)?;
-            change(update, &mut inode)?;
-            self.touch(&mut inode, &[TimeField::Change]);
-            inode::store(update, &self.format, &self.space, &mut inode)
+            change(tx, &mut inode)?;
+            tx.touch(&mut inode, &[TimeField::Change]);
+            tx.store(&mut inode)
         })
     }
 
@@ -216,20 +215,22 @@ impl Volume {
     /// # Errors
     /// [`Error::NotPermitted`]; a broken record; the device's failure.
     pub fn set_attributes(&self, number: InodeNumber, attributes: &Attributes) -> Result<()> {
-        self.change(|update| {
-            let mut inode = self.load(number)?;
-            if !self.options.loading {
+        self.change(|tx| {
+            let mut inode = tx.inode(number)?;
+            if !self.session.is_loading() {
                 rules::may(&inode, Deed::Attributes)?;
             }
             attributes.store(&mut inode);
-            inode::store(update, &self.format, &self.space, &mut inode)
+            tx.store(&mut inode)
         })
     }
+}
 
+impl<'v> Tx<'v> {
     /// Files over 2 GiB are announced by a feature of the volume.
     pub(crate) fn note_size(&self, size: u64) {
         if size > i32::MAX as u64 && !self.format.has_ro_compat(RoCompat::LARGE_FILE) {
-            self.edit_superblock(|raw| {
+            self.session.edit_superblock(|raw| {
                 let mut features = raw.features();
                 features.ro_compat |= RoCompat::LARGE_FILE;
                 raw.set_features(features);

@@ -10,7 +10,6 @@ use super::attrs::file_type;
 use super::permissions::store_permissions;
 use super::rules::{self, Deed};
 use crate::error::{Error, Result};
-use crate::inode;
 use crate::volume::Volume;
 
 /// Attributes to change together; `None` leaves one as it is.
@@ -52,20 +51,20 @@ impl Volume {
     /// access control list. Then nothing has changed.
     pub fn change_attributes(&self, number: InodeNumber, wanted: &AttributeChange) -> Result<()> {
         rules::may_own(wanted.uid, wanted.gid)?;
-        self.change(|update| {
-            let mut node = self.load(number)?;
+        self.change(|tx| {
+            let mut node = tx.inode(number)?;
             if !wanted.is_news_of_writes() {
                 rules::may(&node, if wanted.touch { Deed::Touch } else { Deed::Attributes })?;
             }
             if let Some(permissions) = wanted.permissions {
                 store_permissions(&mut node, permissions);
-                self.lead_list(update, &mut node, permissions)?;
+                tx.lead_list(&mut node, permissions)?;
             }
             if wanted.uid.is_some() || wanted.gid.is_some() {
-                self.own(update, &mut node, wanted.uid, wanted.gid)?;
+                tx.give_to(&mut node, wanted.uid, wanted.gid)?;
             }
             if wanted.drop_privileges && file_type(&node)? == FileType::Regular {
-                self.lose_privileges(update, &mut node, true)?;
+                tx.lose_privileges(&mut node, true)?;
             }
             let times = [(TimeField::Access, wanted.access), (TimeField::Modify, wanted.modify)];
             for (field, time) in times {
@@ -73,8 +72,8 @@ impl Volume {
                     node.set_time(field, time);
                 }
             }
-            node.set_time(TimeField::Change, wanted.change.unwrap_or_else(|| self.now()));
-            inode::store(update, &self.format, &self.space, &mut node)
+            node.set_time(TimeField::Change, wanted.change.unwrap_or(tx.context.now));
+            tx.store(&mut node)
         })
     }
 
@@ -87,12 +86,12 @@ impl Volume {
             // The blocks of a file are sealed with it.
             return Err(Error::Unsupported("on a volume with checksums generations are fixed".into()));
         }
-        self.change(|update| {
-            let mut node = self.load(number)?;
+        self.change(|tx| {
+            let mut node = tx.inode(number)?;
             rules::may(&node, Deed::Attributes)?;
             node.raw_mut().i_generation.set(generation);
-            self.touch(&mut node, &[TimeField::Change]);
-            inode::store(update, &self.format, &self.space, &mut node)
+            tx.touch(&mut node, &[TimeField::Change]);
+            tx.store(&mut node)
         })
     }
 
@@ -101,17 +100,17 @@ impl Volume {
     /// # Errors
     /// The device's failure.
     pub fn clear_away(&self) -> Result<()> {
-        if self.handles.has_doomed() { self.change(|_| Ok(())) } else { Ok(()) }
+        if self.session.handles.has_doomed() { self.change(|_| Ok(())) } else { Ok(()) }
     }
 
     /// Ends all uses by [`Volume::retain`], for a caller that will not tell of each.
     pub fn release_all(&self) {
-        self.handles.unpin_all();
+        self.session.handles.unpin_all();
     }
 
     /// Notes that structures of the volume are damaged: a check is due, and until then it is not opened
     /// for writing again.
     pub fn note_damage(&self) {
-        self.edit_superblock(|raw| raw.s_state.set(raw.s_state.get() | STATE_ERROR));
+        self.session.edit_superblock(|raw| raw.s_state.set(raw.s_state.get() | STATE_ERROR));
     }
 }

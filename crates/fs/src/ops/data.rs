@@ -8,12 +8,12 @@ use ondisk::units::InodeNumber;
 use super::attrs::file_type;
 use super::extents::FileMap;
 use super::handles::Pin;
-use super::resize::in_parts;
 use super::rules::{self, Deed};
 use crate::error::{Error, Result};
+use crate::file;
 use crate::map::Segment;
+use crate::ranges::in_parts;
 use crate::volume::Volume;
-use crate::{file, inode};
 
 /// A file, open to read.
 ///
@@ -50,7 +50,7 @@ impl<'v> Reader<'v> {
             // The file may have changed since it was opened.
             return self.volume.read_at(self.inode.number(), offset, buffer);
         }
-        file::read_at(self.volume, &self.inode, offset, buffer)
+        self.volume.view().contents(&self.inode).read(offset, buffer)
     }
 
     /// First byte and number of bytes of a stretch of this file, cut at the file's end.
@@ -65,7 +65,7 @@ impl<'v> Reader<'v> {
     /// have none.
     #[must_use]
     pub fn segments(&self) -> FileMap<'v> {
-        let end = file::blocks_of(&self.volume.format, self.size);
+        let end = self.volume.format.blocks_for(self.size);
         let inode = self.volume.written_back(self.inode.number()).unwrap_or_else(|| self.inode.clone());
         FileMap::new(self.volume, inode, end)
     }
@@ -127,16 +127,19 @@ impl Writer<'_> {
     /// No space, a file larger than its map can hold, a broken map, the device's failure. The file
     /// is then as before, but for data in blocks that it already had.
     pub fn write_all_at(&mut self, offset: u64, data: &[u8]) -> Result<()> {
-        if self.volume.options.loading {
+        if self.volume.session.is_loading() {
             return self.write_alone(offset, data);
         }
         let volume = self.volume;
         let block = u64::from(volume.format.geometry.block_size.bytes());
         let end = offset.saturating_add(data.len() as u64);
         volume.alone(self.inode, || {
-            in_parts((offset, end), block, u64::MAX, |(from, to)| {
+            in_parts(offset..end, block, u64::MAX, |part| {
                 let inside = |place: u64| usize::try_from(place - offset).unwrap_or(usize::MAX);
-                self.write_alone(from, data.get(inside(from)..inside(to)).unwrap_or_default())
+                self.write_alone(
+                    part.start,
+                    data.get(inside(part.start)..inside(part.end)).unwrap_or_default(),
+                )
             })
         })
     }
@@ -147,22 +150,22 @@ impl Writer<'_> {
         let hint = file::WriteHint { end: self.stretch.max(end), growing: end > announced };
         let ahead = &mut self.ahead;
         let mut again = false;
-        volume.change(|update| {
+        volume.change(|tx| {
             if std::mem::replace(&mut again, true) {
                 // What the dropped update used of it is free again, and the best place.
                 *ahead = file::Ahead::default();
             }
-            let mut node = volume.load(number)?;
+            let mut node = tx.inode(number)?;
             rules::may(&node, Deed::Write { offset })?;
-            if !volume.options.loading {
-                volume.lose_privileges(update, &mut node, false)?;
+            if !volume.session.is_loading() {
+                tx.lose_privileges(&mut node, false)?;
             }
             let complete = offset == 0 && node.size() == 0 && end >= announced;
-            file::write_at_any(volume, update, &mut node, ahead, (offset, data), &hint, complete)?;
-            volume.touch(&mut node, &[TimeField::Modify, TimeField::Change]);
-            volume.note_size(node.size());
-            volume.note_map(&node);
-            inode::store(update, &volume.format, &volume.space, &mut node)
+            tx.contents(&mut node).write_any(ahead, (offset, data), &hint, complete)?;
+            tx.touch(&mut node, &[TimeField::Modify, TimeField::Change]);
+            tx.note_size(node.size());
+            tx.note_map(&node);
+            tx.store(&mut node)
         })
     }
 }
@@ -170,7 +173,7 @@ impl Writer<'_> {
 impl Drop for Writer<'_> {
     fn drop(&mut self) {
         self.ahead = file::Ahead::default();
-        if self.volume.handles.forget_writer(self.inode) {
+        if self.volume.session.handles.forget_writer(self.inode) {
             self.volume.space.closed(self.inode);
         }
     }
@@ -220,7 +223,7 @@ impl Volume {
         }
         rules::may(&inode, Deed::Open { append: true })?;
         let ahead = file::Ahead::default();
-        self.handles.add_writer(number);
+        self.session.handles.add_writer(number);
         Ok(Writer { volume: self, inode: number, announced, stretch: announced, ahead, position: 0, _pin })
     }
 
@@ -234,7 +237,7 @@ impl Volume {
             if file_type(&inode)? != FileType::Symlink {
                 return Err(Error::Invalid("not a symbolic link".into()));
             }
-            file::link_target(self, &inode)
+            self.view().contents(&inode).link_target()
         })
     }
 }

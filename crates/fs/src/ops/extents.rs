@@ -6,7 +6,7 @@ use ondisk::inode::Inode;
 use ondisk::units::{FileBlock, InodeNumber, low_u32};
 
 use crate::error::{Error, Result};
-use crate::map::{self, Segment, State};
+use crate::map::{Segment, State};
 use crate::volume::Volume;
 
 /// The stretches of an inode's map in file order.
@@ -50,7 +50,7 @@ impl<'v> FileMap<'v> {
                 self.inode = volume.load(self.inode.number())?;
             }
             if self.inode.has_map() {
-                return map::lookup(&*volume.cache, &volume.format, &self.inode, at);
+                return volume.view().map(&self.inode).lookup(at);
             }
             Ok(Segment { logical: at, count: self.end - self.at, state: State::Hole })
         })?;

@@ -48,7 +48,7 @@ impl Volume {
         };
         let mut function = [0; 32];
         function[..WHERE.len()].copy_from_slice(WHERE);
-        self.edit_superblock(|raw| {
+        self.session.edit_superblock(|raw| {
             raw.s_state.set(raw.s_state.get() | STATE_ERROR);
             if raw.s_error_count.get() == 0 {
                 raw.s_first_error_time.set(low_u32(now));

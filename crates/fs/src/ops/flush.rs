@@ -10,27 +10,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ondisk::inode::{Inode, Timestamp};
-use ondisk::units::{Block, FileBlock, InodeNumber, low_u32};
+use ondisk::units::{Block, InodeNumber};
 
-use super::resize::in_parts;
+use crate::context::Context;
 use crate::dirty::{DirtyFile, Reason, Run};
-use crate::error::{Error, Result};
-use crate::journal::Journal;
-use crate::map::{self, Segment, State};
-use crate::phased::Epoch;
-use crate::space::leaving;
-use crate::txn::{Account, Update};
+use crate::error::{Error, Flow, Result};
+use crate::file;
+use crate::map::{Segment, State};
+use crate::ranges::{FileBlocks, in_parts};
+use crate::tx::Tx;
+use crate::txn::Account;
 use crate::volume::Volume;
-use crate::{file, inode};
 
 /// After so long it is looked again whether files that grow are complete, or what failed is tried again.
 const RECONSIDER: Duration = Duration::from_millis(10);
 
 /// Where a stretch of file blocks goes.
 struct Place {
-    /// The first of them.
-    from: u64,
-    count: u64,
+    blocks: FileBlocks,
     /// The disk block of the first.
     start: Block,
     /// What they were before.
@@ -64,19 +61,19 @@ impl Volume {
     /// No space that was not promised; the device's failure. Other files were written back all the same.
     pub fn write_back(&self, before: Option<Timestamp>) -> Result<()> {
         let reason = if before.is_some() { Reason::Age } else { Reason::All };
-        self.write_back_files(&self.delayed.oldest(before), reason)
+        self.write_back_files(&self.session.delayed.oldest(before), reason)
     }
 
-    /// Writes back ahead of need, for a thread that does nothing else: waits, but no longer than so, until
-    /// much of what may be delayed is, and writes back what need not wait. Writers then need not do it.
+    /// Blocks up to `patience` until half the delay budget is dirty, then writes back files that stopped growing. For
+    /// a thread that does nothing else: writers then need not do it.
     ///
     /// # Errors
     /// As [`Volume::write_back`].
     pub fn write_back_ahead(&self, patience: Duration) -> Result<()> {
-        self.delayed.wait_until_filling(patience);
-        let files = self.delayed.ahead();
+        self.session.delayed.wait_until_filling(patience);
+        let files = self.session.delayed.ahead();
         let done = self.write_back_files(&files, Reason::Pressure);
-        if (files.is_empty() || done.is_err()) && self.delayed.is_filling() {
+        if (files.is_empty() || done.is_err()) && self.session.delayed.is_filling() {
             std::thread::sleep(patience.min(RECONSIDER));
         }
         done
@@ -84,15 +81,16 @@ impl Volume {
 
     /// Writes back so many bytes, for lack of memory or space.
     pub(crate) fn write_back_bytes(&self, bytes: u64) -> Result<()> {
-        self.write_back_files(&self.delayed.best(bytes, true), Reason::Pressure)
+        self.write_back_files(&self.session.delayed.best(bytes, true), Reason::Pressure)
     }
 
     fn write_back_files(&self, files: &[Arc<DirtyFile>], reason: Reason) -> Result<()> {
+        // Whoever happens to do it, it is not done on their behalf: the bytes were promised their space.
+        let entitled = self.with(Context { spared: 0, ..self.context() });
         let mut first = Ok(());
         for file in files {
             let _shared = file.share();
-            // Whoever happens to do it, it is not done on their behalf.
-            if let Err(error) = leaving(0, || self.flush_shared(file, reason)) {
+            if let Err(error) = entitled.flush_shared(file, reason) {
                 // Told here, and once more to whoever syncs that file.
                 let what = format!("writing back inode {}", file.number());
                 let again = Error::io(what, io::Error::other(error.to_string()));
@@ -106,24 +104,24 @@ impl Volume {
     /// Dirty bytes of all files.
     #[must_use]
     pub fn dirty_bytes(&self) -> u64 {
-        self.delayed.bytes()
+        self.session.delayed.bytes()
     }
 
     /// Writes back one file, if anything of it is dirty.
     pub(crate) fn flush_inode(&self, number: InodeNumber) -> Result<()> {
-        let Some(file) = self.delayed.find(number) else { return Ok(()) };
+        let Some(file) = self.session.delayed.find(number) else { return Ok(()) };
         let _shared = file.share();
         self.flush_shared(&file, Reason::Asked)
     }
 
     /// An inode after its write-back, if anything of it was dirty. A failure is told to whoever syncs it.
     pub(crate) fn written_back(&self, number: InodeNumber) -> Option<Inode> {
-        let file = self.delayed.find(number)?;
+        let file = self.session.delayed.find(number)?;
         let _shared = file.share();
         if let Err(error) = self.flush_shared(&file, Reason::Asked) {
             file.state().failures.note(&error);
         }
-        self.load(number).ok()
+        self.view().inode(number).ok()
     }
 
     /// Writes back a file whose gate the caller holds.
@@ -158,7 +156,9 @@ impl Volume {
         let mut state = file.state();
         // Readers that missed the bytes on the device must not miss them here too (I20).
         self.cache.versions().note_moved(file.number());
-        self.delayed.change(file, &mut state, Timestamp::default(), |pages| pages.settle(&flight.runs));
+        self.session
+            .delayed
+            .change(file, &mut state, Timestamp::default(), |pages| pages.settle(&flight.runs));
         state.settled += 1;
         let complete = state.is_complete();
         drop(state);
@@ -174,7 +174,7 @@ impl Volume {
         if state.pages.is_empty() {
             return None;
         }
-        let growing = self.delayed.may_grow(&mut state, reason);
+        let growing = self.session.delayed.may_grow(&mut state, reason);
         let account = state.promise.take().map(|promise| Arc::new(Mutex::new(promise)));
         let clusters = std::mem::take(&mut state.clusters);
         Some(Flight {
@@ -192,43 +192,45 @@ impl Volume {
         self.mark_changed()?;
         self.reap()?;
         let dirty = stretches(&flight.runs, self.format.geometry.block_size.log2());
-        let count = dirty.iter().map(|(from, end)| end - from).sum();
-        let most = self.journal.as_ref().map_or(u64::MAX, Journal::blocks_at_once);
-        in_parts((0, count), 1, most, |(from, to)| {
-            self.fly_part(file, flight, (nth(&dirty, from), nth(&dirty, to - 1) + 1))
+        let count = dirty.iter().map(|stretch| stretch.len()).sum();
+        let most = self.order.blocks_at_once();
+        in_parts(0..count, 1, most, |part| {
+            self.fly_part(
+                file,
+                flight,
+                FileBlocks::new(nth(&dirty, part.start), nth(&dirty, part.end - 1) + 1),
+            )
         })?;
         self.relieve()
     }
 
     /// What of a flight belongs to a range of file blocks.
-    fn fly_part(&self, file: &DirtyFile, flight: &Flight, range: (u64, u64)) -> Result<()> {
+    fn fly_part(&self, file: &DirtyFile, flight: &Flight, blocks: FileBlocks) -> Result<()> {
         loop {
-            match self.fly_once(file, flight, range) {
-                Err(Error::LogFull) => self.commit_full()?,
-                done => return done,
+            match self.fly_once(file, flight, blocks) {
+                Err(Flow::Full) => self.commit_full()?,
+                Err(flow) => return Err(flow.into_error()),
+                Ok(()) => return Ok(()),
             }
         }
     }
 
-    fn fly_once(&self, file: &DirtyFile, flight: &Flight, range: (u64, u64)) -> Result<()> {
-        let _flying = self.journal.as_ref().and_then(Journal::fly);
-        let _ordered = self.cache.epoch().map(Epoch::fly);
+    fn fly_once(&self, file: &DirtyFile, flight: &Flight, blocks: FileBlocks) -> Result<(), Flow> {
+        let _write = self.order.begin_data_write();
         let mut places = Vec::new();
-        let mut map = |update: &mut Update<'_>| {
+        let mut map = |tx: &mut Tx<'_>| {
             places.clear();
             if let Some(account) = &flight.account {
-                update.draw_on(account);
+                tx.draw_on(account);
             }
-            self.map_flight(update, file, flight, range, &mut places)?;
-            if !update.journals_data() {
+            tx.map_flight(file, flight, blocks, &mut places)?;
+            if !tx.journals_data() {
                 return Ok(());
             }
-            self.each_piece(&flight.runs, &places, |place, piece| {
-                update.put_data(file.number(), place, piece)
-            })
+            self.each_piece(&flight.runs, &places, |place, piece| tx.put_data(file.number(), place, piece))
         };
-        self.attempt(&mut map, false)?;
-        if self.cache.journals_data() {
+        self.attempt(&mut map, true)?;
+        if self.order.journals_data() {
             return Ok(());
         }
         let done = self.each_piece(&flight.runs, &places, |place, piece| {
@@ -240,98 +242,28 @@ impl Volume {
             let gone = self.take_back(file.number(), &places);
             self.or_fail(gone)?;
         }
-        done
+        Ok(done?)
     }
 
     /// Makes blocks that did not get their bytes what they were before, as part of the same transaction.
     fn take_back(&self, number: InodeNumber, places: &[Place]) -> Result<()> {
-        let mut undo = |update: &mut Update<'_>| {
-            let mut node = self.load_in(update, number)?;
+        let mut undo = |tx: &mut Tx<'_>| {
+            let mut node = tx.inode(number)?;
             for place in places {
-                let range = (place.from, place.from + place.count);
                 match place.was {
                     Was::Mapped => {}
                     Was::Unwritten => {
-                        map::set_unwritten(&self.format, &self.space, update, &mut node, range, true)?;
+                        tx.map(&mut node).set_unwritten(place.blocks, true)?;
                     }
                     Was::Hole => {
-                        map::unmap(&self.format, &self.space, update, &mut node, range.0, range.1)?;
+                        tx.map(&mut node).unmap(place.blocks)?;
                     }
                 }
             }
-            inode::store(update, &self.format, &self.space, &mut node)
+            tx.store(&mut node)
         };
-        self.attempt_at_once(&self.begin()?, &mut undo, false)
-    }
-
-    fn map_flight(
-        &self,
-        update: &mut Update<'_>,
-        file: &DirtyFile,
-        flight: &Flight,
-        (low, high): (u64, u64),
-        places: &mut Vec<Place>,
-    ) -> Result<()> {
-        let mut node = self.load(file.number())?;
-        file::grow_out(self, update, &mut node)?;
-        let log2 = self.format.geometry.block_size.log2();
-        file::zero_behind_end(self, update, &node, (low << log2).max(node.size()))?;
-        for (from, end) in stretches(&flight.runs, log2) {
-            self.map_stretch(update, &mut node, (from.max(low), end.min(high)), (file, flight), places)?;
-        }
-        // What zeros were written to belongs to the file with this part.
-        let end = if flight.sparing { flight.end } else { flight.end.min(high << log2) };
-        if end > node.size() {
-            node.set_size(end);
-        }
-        self.note_size(node.size());
-        self.note_map(&node);
-        inode::store(update, &self.format, &self.space, &mut node)
-    }
-
-    /// Gives each block of a dirty stretch its place.
-    fn map_stretch(
-        &self,
-        update: &mut Update<'_>,
-        node: &mut Inode,
-        (from, end): (u64, u64),
-        (file, flight): (&DirtyFile, &Flight),
-        places: &mut Vec<Place>,
-    ) -> Result<()> {
-        let log2 = self.format.geometry.block_size.log2();
-        let mut at = from;
-        let mut ahead = file::Ahead::default();
-        let mut hole_end = 0;
-        while at < end {
-            let found = map::lookup(&*update, &self.format, node, FileBlock(low_u32(at)))?;
-            let count = found.count.min(end - at);
-            let (start, count, was) = match found.state {
-                State::Mapped(block) => (block, count, Was::Mapped),
-                State::Unwritten(block) => {
-                    let written = (at, at + count);
-                    if flight.sparing {
-                        let limit = file::blocks_of(&self.format, flight.end.max(node.size()));
-                        self.set_written_sparing(update, node, file, written, limit)?;
-                    } else {
-                        map::set_unwritten(&self.format, &self.space, update, node, written, false)?;
-                    }
-                    (block, count, Was::Unwritten)
-                }
-                State::Hole => {
-                    if at >= hole_end {
-                        ahead = file::Ahead::default();
-                        hole_end = at + count;
-                    }
-                    let hint = file::WriteHint { end: hole_end << log2, growing: flight.growing };
-                    let hole = Segment { count, ..found };
-                    let (start, count) = file::map_hole(self, update, node, &mut ahead, hole, &hint, false)?;
-                    (start, count, Was::Hole)
-                }
-            };
-            places.push(Place { from: at, count, start, was });
-            at += count;
-        }
-        Ok(())
+        let done = self.attempt_at_once(&self.begin()?, &mut undo, true);
+        done.map_err(Flow::into_error)
     }
 
     /// The bytes of runs for their places, the last block of each filled up with zeros.
@@ -343,16 +275,15 @@ impl Volume {
     ) -> Result<()> {
         let size = self.format.geometry.block_size;
         let mut runs = runs.iter().peekable();
-        for Place { from, count, start, .. } in places {
-            let stop = from + count;
+        for Place { blocks, start, .. } in places {
             while let Some((first, data)) = runs.peek() {
                 let run_end = first + size.blocks_for(data.len() as u64);
-                let (low, high) = ((*from).max(*first), stop.min(run_end));
+                let (low, high) = (blocks.start.max(*first), blocks.end.min(run_end));
                 if low < high {
                     let bytes =
                         |block: u64| usize::try_from((block - first) << size.log2()).unwrap_or(usize::MAX);
                     let piece = data.get(bytes(low)..bytes(high).min(data.len())).unwrap_or_default();
-                    let place = self.format.geometry.byte_offset(Block(start.0 + (low - from)));
+                    let place = self.format.geometry.byte_offset(Block(start.0 + (low - blocks.start)));
                     let len = bytes(high) - bytes(low);
                     if piece.len() == len {
                         write(place, piece)?;
@@ -360,11 +291,81 @@ impl Volume {
                         write(place, &filled_up(piece, len))?;
                     }
                 }
-                if run_end > stop {
+                if run_end > blocks.end {
                     break;
                 }
                 runs.next();
             }
+        }
+        Ok(())
+    }
+}
+
+impl<'v> Tx<'v> {
+    fn map_flight(
+        &mut self,
+        file: &DirtyFile,
+        flight: &Flight,
+        part: FileBlocks,
+        places: &mut Vec<Place>,
+    ) -> Result<()> {
+        let mut node = self.inode(file.number())?;
+        let bytes = part.bytes(self.format.geometry.block_size);
+        let mut contents = self.contents(&mut node);
+        contents.grow_out()?;
+        contents.zero_behind_end(bytes.start.max(contents.size()))?;
+        for stretch in stretches(&flight.runs, self.format.geometry.block_size.log2()) {
+            self.map_stretch(&mut node, stretch.within(part), (file, flight), places)?;
+        }
+        // What zeros were written to belongs to the file with this part.
+        let end = if flight.sparing { flight.end } else { flight.end.min(bytes.end) };
+        if end > node.size() {
+            node.set_size(end);
+        }
+        self.note_size(node.size());
+        self.note_map(&node);
+        self.store(&mut node)
+    }
+
+    /// Gives each block of a dirty stretch its place.
+    fn map_stretch(
+        &mut self,
+        node: &mut Inode,
+        mut left: FileBlocks,
+        (file, flight): (&DirtyFile, &Flight),
+        places: &mut Vec<Place>,
+    ) -> Result<()> {
+        let log2 = self.format.geometry.block_size.log2();
+        let mut ahead = file::Ahead::default();
+        let mut hole_end = 0;
+        while !left.is_empty() {
+            let found = self.view().map(node).lookup(left.first())?;
+            let mut blocks = FileBlocks::from_count(found.logical, found.count).within(left);
+            let (start, was) = match found.state {
+                State::Mapped(block) => (block, Was::Mapped),
+                State::Unwritten(block) => {
+                    if flight.sparing {
+                        let limit = self.format.blocks_for(flight.end.max(node.size()));
+                        self.set_written_sparing(node, file, blocks, limit)?;
+                    } else {
+                        self.map(node).set_unwritten(blocks, false)?;
+                    }
+                    (block, Was::Unwritten)
+                }
+                State::Hole => {
+                    if blocks.start >= hole_end {
+                        ahead = file::Ahead::default();
+                        hole_end = blocks.end;
+                    }
+                    let hint = file::WriteHint { end: hole_end << log2, growing: flight.growing };
+                    let hole = Segment { count: blocks.len(), ..found };
+                    let (start, count) = self.contents(node).map_hole(&mut ahead, hole, &hint, false)?;
+                    blocks.end = blocks.start + count;
+                    (start, Was::Hole)
+                }
+            };
+            places.push(Place { blocks, start, was });
+            left.start = blocks.end;
         }
         Ok(())
     }
@@ -391,24 +392,24 @@ fn put_back(file: &DirtyFile, flight: Flight) {
 }
 
 /// The n-th block of some stretches.
-fn nth(stretches: &[(u64, u64)], mut n: u64) -> u64 {
-    for (from, end) in stretches {
-        if n < end - from {
-            return from + n;
+fn nth(stretches: &[FileBlocks], mut n: u64) -> u64 {
+    for stretch in stretches {
+        if n < stretch.len() {
+            return stretch.start + n;
         }
-        n -= end - from;
+        n -= stretch.len();
     }
     0
 }
 
-/// Runs joined where they touch, as ranges of file blocks.
-fn stretches(runs: &[Run], log2: u32) -> Vec<(u64, u64)> {
-    let mut joined: Vec<(u64, u64)> = Vec::new();
+/// Runs joined where they touch.
+fn stretches(runs: &[Run], log2: u32) -> Vec<FileBlocks> {
+    let mut joined: Vec<FileBlocks> = Vec::new();
     for (first, data) in runs {
         let end = first + (data.len() as u64).div_ceil(1 << log2);
         match joined.last_mut() {
-            Some((_, last)) if last == first => *last = end,
-            _ => joined.push((*first, end)),
+            Some(last) if last.end == *first => last.end = end,
+            _ => joined.push(FileBlocks::new(*first, end)),
         }
     }
     joined

@@ -9,14 +9,13 @@ use ondisk::units::{ClusterRun, InodeNumber};
 
 use super::attrs::file_type;
 use super::names::{Begun, NewInode, check_name};
-use crate::dir::{self, DirName};
+use crate::dir::DirName;
 use crate::error::{Error, Result};
-use crate::inode;
 use crate::volume::Volume;
 
 impl Volume {
     fn refuse_unless_loading(&self) -> Result<()> {
-        if self.options.loading {
+        if self.session.is_loading() {
             return Ok(());
         }
         Err(Error::Unsupported("inodes without a name, on a volume that was not opened for loading".into()))
@@ -30,12 +29,12 @@ impl Volume {
     pub fn load_inode(&self, directory: InodeNumber, name: &[u8], new: &NewInode<'_>) -> Result<InodeNumber> {
         self.refuse_unless_loading()?;
         check_name(name)?;
-        self.change(|update| {
-            let mut parent = self.load_directory(directory)?;
-            let (number, mut child) = self.new_child(update, &mut parent, name, new, Begun::Later)?;
-            inode::store(update, &self.format, &self.space, &mut child)?;
+        self.change(|tx| {
+            let mut parent = tx.directory(directory)?;
+            let (number, mut child) = tx.new_child(&mut parent, name, new, Begun::Later)?;
+            tx.store(&mut child)?;
             if new.kind.file_type() == FileType::Directory {
-                inode::store(update, &self.format, &self.space, &mut parent)?;
+                tx.store(&mut parent)?;
             }
             Ok(number)
         })
@@ -47,17 +46,17 @@ impl Volume {
     /// As [`Volume::link`], but for what concerns the directory.
     pub fn load_link(&self, number: InodeNumber) -> Result<()> {
         self.refuse_unless_loading()?;
-        self.change(|update| {
-            let mut child = self.load(number)?;
+        self.change(|tx| {
+            let mut child = tx.inode(number)?;
             if file_type(&child)? == FileType::Directory {
                 return Err(Error::IsDirectory);
             }
-            if child.links() >= self.links_max() {
+            if child.links() >= tx.links_max() {
                 return Err(Error::TooManyLinks);
             }
             let links = child.links() + 1;
             child.raw_mut().i_links_count.set(links);
-            inode::store(update, &self.format, &self.space, &mut child)
+            tx.store(&mut child)
         })
     }
 
@@ -72,10 +71,10 @@ impl Volume {
         names: &[DirName<'_>],
     ) -> Result<()> {
         self.refuse_unless_loading()?;
-        self.change(|update| {
-            let mut node = self.load_directory(directory)?;
-            dir::write_whole(self, update, &mut node, parent, names)?;
-            inode::store(update, &self.format, &self.space, &mut node)
+        self.change(|tx| {
+            let mut node = tx.directory(directory)?;
+            tx.dir(&mut node).write_whole(parent, names)?;
+            tx.store(&mut node)
         })
     }
 

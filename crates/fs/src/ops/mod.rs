@@ -33,7 +33,6 @@ pub use handles::Pin;
 pub use names::{Kind, NewInode};
 pub use permissions::{AccessTimes, Inherited, Wanted};
 pub use reclaim::Reclaimed;
-pub(crate) use reclaim::Reclaiming;
 pub use rename::Replace;
 pub use resize::{Allocate, Seek};
 pub use walk::Walk;

@@ -1,21 +1,17 @@
 //! Names: looking up, walking paths, listing directories, creating and linking.
 
-use std::sync::atomic::Ordering;
-
 use ondisk::features::RoCompat;
 use ondisk::inode::{FileType, I_BLOCK_LEN, Inode, InodeFlags, LINKS_MAX, TimeField};
-use ondisk::units::{Block, FileBlock, InodeNumber, low_u32};
+use ondisk::units::{Block, FileBlock, InodeNumber};
 use placement::InodeRequest;
 
 use super::attrs::{Attributes, file_type};
 use super::rules::{self, Deed};
 use crate::cache::Role;
-use crate::dir::{self, DirEntry};
+use crate::dir::DirEntry;
 use crate::error::{Error, Result};
-use crate::map;
-use crate::txn::Update;
+use crate::tx::Tx;
 use crate::volume::Volume;
-use crate::{inode, xattr};
 
 /// Longest name in bytes.
 pub const NAME_MAX: usize = 255;
@@ -99,9 +95,8 @@ impl Volume {
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDirectory`]; a broken directory; the device's failure.
     pub fn lookup(&self, directory: InodeNumber, name: &[u8]) -> Result<InodeNumber> {
-        let found = self.steady(directory, || {
-            dir::lookup(&*self.cache, &self.format, &self.load_directory(directory)?, name)
-        })?;
+        let found =
+            self.steady(directory, || self.view().dir(&self.load_directory(directory)?).lookup(name))?;
         found.map(|(found, _)| found).ok_or(Error::NotFound)
     }
 
@@ -175,7 +170,7 @@ impl Volume {
     /// # Errors
     /// Not a directory. Damage is told once all names before it were listed.
     pub fn read_dir_from(&self, directory: InodeNumber, position: u64) -> Result<Vec<(DirEntry, u64)>> {
-        self.steady(directory, || dir::entries_from(self, &self.load_directory(directory)?, position))
+        self.steady(directory, || self.view().dir(&self.load_directory(directory)?).entries_from(position))
     }
 
     /// Creates an inode and names it.
@@ -185,32 +180,37 @@ impl Volume {
     /// that can't be one; broken structures on the way. Then nothing has changed.
     pub fn create(&self, directory: InodeNumber, name: &[u8], new: &NewInode<'_>) -> Result<InodeNumber> {
         check_name(name)?;
-        self.change(|update| self.create_in(update, directory, name, new))
+        self.change(|tx| tx.create_in(directory, name, new))
     }
 
-    fn create_in(
-        &self,
-        update: &mut Update<'_>,
-        directory: InodeNumber,
-        name: &[u8],
-        new: &NewInode<'_>,
-    ) -> Result<InodeNumber> {
-        let mut parent = self.load_directory(directory)?;
+    /// Gives an inode that is not a directory another name.
+    ///
+    /// # Errors
+    /// [`Error::Exists`], [`Error::IsDirectory`], [`Error::TooManyLinks`], [`Error::NoSpace`]. Then
+    /// nothing has changed.
+    pub fn link(&self, number: InodeNumber, directory: InodeNumber, name: &[u8]) -> Result<()> {
+        check_name(name)?;
+        self.change(|tx| tx.link_in(number, directory, name))
+    }
+}
+
+impl<'v> Tx<'v> {
+    fn create_in(&mut self, directory: InodeNumber, name: &[u8], new: &NewInode<'_>) -> Result<InodeNumber> {
+        let mut parent = self.directory(directory)?;
         rules::may(&parent, Deed::AddName)?;
-        if dir::exists(self, update, &parent, name)? {
+        if self.has_name(&parent, name)? {
             return Err(Error::Exists);
         }
-        let (number, mut child) = self.new_child(update, &mut parent, name, new, Begun::Now)?;
-        dir::insert(self, update, &mut parent, name, number, new.kind.file_type())?;
-        inode::store(update, &self.format, &self.space, &mut child)?;
-        self.store_parent(update, &mut parent)?;
+        let (number, mut child) = self.new_child(&mut parent, name, new, Begun::Now)?;
+        self.dir(&mut parent).add(name, number, new.kind.file_type())?;
+        self.store(&mut child)?;
+        self.store_parent(&mut parent)?;
         Ok(number)
     }
 
     /// A new inode for a directory, whole but for its name.
     pub(super) fn new_child(
-        &self,
-        update: &mut Update<'_>,
+        &mut self,
         parent: &mut Inode,
         name: &[u8],
         new: &NewInode<'_>,
@@ -223,15 +223,15 @@ impl Volume {
             is_directory: file_type == FileType::Directory,
             top_level: directory == InodeNumber::ROOT || parent.flags().contains(InodeFlags::TOPDIR),
             name_hash: name_number(name),
-            sequential: self.options.loading,
+            sequential: self.session.is_loading(),
         };
-        let number = self.space.allocate_inode(update, &request, file_type)?;
+        let number = self.space.allocate_inode(self, &request, file_type)?;
         let mut child = self.blank(number, new)?;
-        if !self.options.loading {
+        if !self.session.is_loading() {
             self.inherit_flags(&mut child, parent, file_type);
         }
-        self.fill(update, &mut child, parent, new, begun)?;
-        self.handles.made_in(number, directory);
+        self.fill(&mut child, parent, new, begun)?;
+        self.session.handles.made_in(number, directory);
         Ok((number, child))
     }
 
@@ -251,51 +251,39 @@ impl Volume {
         let raw = inode.raw_mut();
         raw.i_mode.set(file_type.mode_bits());
         raw.i_links_count.set(if file_type == FileType::Directory { 2 } else { 1 });
-        raw.i_generation.set(self.generation(number));
+        raw.i_generation.set(self.session.generation(number));
         new.attributes.store(&mut inode);
         Ok(inode)
     }
 
-    /// Generations differ between uses of a number because the seed differs between openings, and
-    /// because every new inode but a loader's is another step. Mixing function: SplitMix64.
-    fn generation(&self, number: InodeNumber) -> u32 {
-        let step = if self.options.loading { 0 } else { self.created.fetch_add(1, Ordering::Relaxed) };
-        let seed = self.options.seed.wrapping_add(step.rotate_left(32));
-        let mut mixed = seed.wrapping_add(u64::from(number.get()).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        low_u32(mixed ^ mixed >> 31)
-    }
-
     fn fill(
-        &self,
-        update: &mut Update<'_>,
+        &mut self,
         child: &mut Inode,
         parent: &mut Inode,
         new: &NewInode<'_>,
         begun: Begun,
     ) -> Result<()> {
         match new.kind {
-            Kind::File => map::init(&self.format, child),
+            Kind::File => self.map(child).init(),
             Kind::Directory => {
                 self.raise_links(parent)?;
-                map::init(&self.format, child);
+                self.map(child).init();
                 if begun == Begun::Now {
-                    dir::init(self, update, child, parent.number())?;
+                    self.dir(child).begin(parent.number())?;
                 }
             }
-            Kind::Symlink(target) => self.store_target(update, child, target)?,
+            Kind::Symlink(target) => self.store_target(child, target)?,
             Kind::CharDevice(major, minor) | Kind::BlockDevice(major, minor) => {
                 check_device(major, minor)?;
                 child.set_device(major, minor);
             }
             Kind::Fifo | Kind::Socket => {}
         }
-        if new.xattrs.is_empty() { Ok(()) } else { xattr::set_all(self, update, child, new.xattrs) }
+        if new.xattrs.is_empty() { Ok(()) } else { self.xattrs(child).set_all(new.xattrs) }
     }
 
     /// Short targets stand in the inode, long ones in a block of their own.
-    fn store_target(&self, update: &mut Update<'_>, child: &mut Inode, target: &[u8]) -> Result<()> {
+    fn store_target(&mut self, child: &mut Inode, target: &[u8]) -> Result<()> {
         let block_len = self.format.geometry.block_size.bytes_usize();
         if target.len() >= block_len {
             return Err(Error::LinkTooLong(target.len(), block_len - 1));
@@ -314,17 +302,17 @@ impl Volume {
             }
             return Ok(());
         }
-        map::init(&self.format, child);
-        let block = self.metadata_block(update, child)?;
-        if let Some(to) = update.create(block, Role::Plain).get_mut(..target.len()) {
+        self.map(child).init();
+        let block = self.metadata_block(child)?;
+        if let Some(to) = self.create(block, Role::Plain).get_mut(..target.len()) {
             to.copy_from_slice(target);
         }
         Ok(())
     }
 
     /// Gives an inode without blocks its first one.
-    fn metadata_block(&self, update: &mut Update<'_>, inode: &mut Inode) -> Result<Block> {
-        map::append_block(&self.format, &self.space, update, inode, FileBlock(0))
+    fn metadata_block(&mut self, inode: &mut Inode) -> Result<Block> {
+        self.map(inode).append_block(FileBlock(0))
     }
 
     pub(super) fn links_max(&self) -> u16 {
@@ -346,24 +334,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Gives an inode that is not a directory another name.
-    ///
-    /// # Errors
-    /// [`Error::Exists`], [`Error::IsDirectory`], [`Error::TooManyLinks`], [`Error::NoSpace`]. Then
-    /// nothing has changed.
-    pub fn link(&self, number: InodeNumber, directory: InodeNumber, name: &[u8]) -> Result<()> {
-        check_name(name)?;
-        self.change(|update| self.link_in(update, number, directory, name))
-    }
-
-    fn link_in<'v>(
-        &'v self,
-        update: &mut Update<'v>,
-        number: InodeNumber,
-        directory: InodeNumber,
-        name: &[u8],
-    ) -> Result<()> {
-        let mut child = self.load(number)?;
+    fn link_in(&mut self, number: InodeNumber, directory: InodeNumber, name: &[u8]) -> Result<()> {
+        let mut child = self.inode(number)?;
         let file_type = file_type(&child)?;
         if file_type == FileType::Directory {
             return Err(Error::IsDirectory);
@@ -372,29 +344,29 @@ impl Volume {
         if child.links() >= self.links_max() {
             return Err(Error::TooManyLinks);
         }
-        let mut parent = self.load_directory(directory)?;
+        let mut parent = self.directory(directory)?;
         rules::may(&parent, Deed::AddName)?;
         if parent.flags().contains(InodeFlags::PROJINHERIT) && parent.project() != child.project() {
             return Err(Error::CrossProject);
         }
-        if dir::exists(self, update, &parent, name)? {
+        if self.has_name(&parent, name)? {
             return Err(Error::Exists);
         }
         let links = child.links() + 1;
         if links == 1 {
-            self.revive(update, &mut child)?;
+            self.revive(&mut child)?;
         }
         child.raw_mut().i_links_count.set(links);
-        dir::insert(self, update, &mut parent, name, number, file_type)?;
+        self.dir(&mut parent).add(name, number, file_type)?;
         self.touch(&mut child, &[TimeField::Change]);
-        inode::store(update, &self.format, &self.space, &mut child)?;
-        self.store_parent(update, &mut parent)
+        self.store(&mut child)?;
+        self.store_parent(&mut parent)
     }
 
     /// Stores a directory whose names changed. A loader states the times of directories itself.
-    pub(super) fn store_parent(&self, update: &mut Update<'_>, parent: &mut Inode) -> Result<()> {
+    pub(super) fn store_parent(&mut self, parent: &mut Inode) -> Result<()> {
         self.touch(parent, &[TimeField::Modify, TimeField::Change]);
-        inode::store(update, &self.format, &self.space, parent)
+        self.store(parent)
     }
 }
 

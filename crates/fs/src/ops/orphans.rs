@@ -15,10 +15,10 @@ use ondisk::units::{Block, InodeNumber};
 use super::attrs::file_type;
 use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};
-use crate::map::{Segments, State};
-use crate::txn::Update;
+use crate::map::State;
+use crate::ranges::FileBlocks;
+use crate::tx::Tx;
 use crate::volume::Volume;
-use crate::{file, inode};
 
 /// Longest orphan file that is read, in blocks; mke2fs makes at most 512.
 const FILE_MAX: u64 = 1 << 16;
@@ -32,15 +32,15 @@ impl Volume {
         if listed.is_empty() && !present {
             return Ok(());
         }
-        self.handles.adopt_orphans(&listed);
+        self.session.handles.adopt_orphans(&listed);
         let in_file = file.iter().flat_map(|(_, numbers)| numbers.iter().copied());
         let mut left: BTreeSet<InodeNumber> = in_file.clone().collect();
         let later: Vec<_> = in_file.filter(|number| !listed.contains(number)).collect();
         for number in listed.into_iter().chain(later) {
             left.remove(&number);
-            self.finish_found(number, &|update, node| {
-                self.leave_orphans(update, node)?;
-                self.leave_orphan_file(update, &file, number, &left)
+            self.finish_found(number, &|tx, node| {
+                tx.leave_orphans(node)?;
+                tx.leave_orphan_file(&file, number, &left)
             })?;
         }
         self.empty_orphan_file(&file)?;
@@ -60,36 +60,17 @@ impl Volume {
     fn finish_found<'v>(
         &'v self,
         number: InodeNumber,
-        leave: &dyn Fn(&mut Update<'v>, &Inode) -> Result<()>,
+        leave: &dyn Fn(&mut Tx<'v>, &Inode) -> Result<()>,
     ) -> Result<()> {
-        let done = self.change(|update| {
-            let node = self.load_in(update, number)?;
-            leave(update, &node)?;
-            self.finish_orphan(update, node)
+        let done = self.change(|tx| {
+            let node = tx.inode(number)?;
+            leave(tx, &node)?;
+            tx.finish_orphan(node)
         });
         match done {
             Err(Error::TooLargeForLog { .. }) => self.finish_in_steps(number, leave),
             done => done,
         }
-    }
-
-    /// Takes an inode out of the block of the orphan file that names it; the others in it are those that are
-    /// left. Else a crash would leave an inode named that is used anew.
-    fn leave_orphan_file(
-        &self,
-        update: &mut Update<'_>,
-        blocks: &[(Block, Vec<InodeNumber>)],
-        number: InodeNumber,
-        left: &BTreeSet<InodeNumber>,
-    ) -> Result<()> {
-        let Some((block, entries)) = blocks.iter().find(|(_, entries)| entries.contains(&number)) else {
-            return Ok(());
-        };
-        let Some(file) = InodeNumber::new(self.superblock().s_orphan_file_inum.get()) else { return Ok(()) };
-        let seed = self.format.seed_of(&self.load_in(update, file)?);
-        let entries: Vec<_> = entries.iter().copied().filter(|entry| left.contains(entry)).collect();
-        orphan_file::write(seed, *block, &entries, update.create(*block, Role::Plain));
-        Ok(())
     }
 
     /// The list that begins in the superblock.
@@ -129,13 +110,13 @@ impl Volume {
             return Ok(Vec::new());
         }
         let node = self.load(number)?;
-        let count = file::blocks_of(&self.format, node.size());
+        let count = self.format.blocks_for(node.size());
         if count > FILE_MAX || !node.has_map() {
             let problem = format!("an orphan file of {count} blocks");
             return Err(Error::corrupt(Place::Inode(number), problem));
         }
         let mut found = Vec::new();
-        for segment in Segments::new(&*self.cache, &self.format, &node, 0, count) {
+        for segment in self.view().map(&node).segments(FileBlocks::new(0, count)) {
             let segment = segment?;
             let State::Mapped(start) = segment.state else {
                 return Err(Error::corrupt(Place::Inode(number), "the orphan file has holes"));
@@ -150,29 +131,16 @@ impl Volume {
         Ok(found)
     }
 
-    /// Destroys an inode without names, and cuts one with names to its size.
-    pub(super) fn finish_orphan<'v>(&'v self, update: &mut Update<'v>, mut node: Inode) -> Result<()> {
-        if node.links() == 0 {
-            return self.destroy(update, node);
-        }
-        node.raw_mut().i_dtime.set(0);
-        if file_type(&node)? == FileType::Regular {
-            let size = node.size();
-            self.resize(update, &mut node, size)?;
-        }
-        inode::store(update, &self.format, &self.space, &mut node)
-    }
-
     fn empty_orphan_file(&self, blocks: &[(Block, Vec<InodeNumber>)]) -> Result<()> {
-        self.change(|update| {
+        self.change(|tx| {
             if let Some(number) = InodeNumber::new(self.superblock().s_orphan_file_inum.get()) {
-                let seed = self.format.seed_of(&self.load_in(update, number)?);
+                let seed = self.format.seed_of(&tx.inode(number)?);
                 for (block, _) in blocks {
-                    orphan_file::write(seed, *block, &[], update.create(*block, Role::Plain));
+                    orphan_file::write(seed, *block, &[], tx.create(*block, Role::Plain));
                 }
             }
-            update.on_commit(|| {
-                self.edit_superblock(|raw| {
+            tx.on_commit(|| {
+                self.session.edit_superblock(|raw| {
                     let mut features = raw.features();
                     features.ro_compat = features.ro_compat.difference(RoCompat::ORPHAN_PRESENT);
                     raw.set_features(features);
@@ -180,5 +148,40 @@ impl Volume {
             });
             Ok(())
         })
+    }
+}
+
+impl<'v> Tx<'v> {
+    /// Takes an inode out of the block of the orphan file that names it; the others in it are those that are
+    /// left. Else a crash would leave an inode named that is used anew.
+    fn leave_orphan_file(
+        &mut self,
+        blocks: &[(Block, Vec<InodeNumber>)],
+        number: InodeNumber,
+        left: &BTreeSet<InodeNumber>,
+    ) -> Result<()> {
+        let Some((block, entries)) = blocks.iter().find(|(_, entries)| entries.contains(&number)) else {
+            return Ok(());
+        };
+        let Some(file) = InodeNumber::new(self.session.superblock().s_orphan_file_inum.get()) else {
+            return Ok(());
+        };
+        let seed = self.format.seed_of(&self.inode(file)?);
+        let entries: Vec<_> = entries.iter().copied().filter(|entry| left.contains(entry)).collect();
+        orphan_file::write(seed, *block, &entries, self.create(*block, Role::Plain));
+        Ok(())
+    }
+
+    /// Destroys an inode without names, and cuts one with names to its size.
+    pub(super) fn finish_orphan(&mut self, mut node: Inode) -> Result<()> {
+        if node.links() == 0 {
+            return self.destroy(node);
+        }
+        node.raw_mut().i_dtime.set(0);
+        if file_type(&node)? == FileType::Regular {
+            let size = node.size();
+            self.resize(&mut node, size)?;
+        }
+        self.store(&mut node)
     }
 }

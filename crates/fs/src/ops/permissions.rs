@@ -9,9 +9,8 @@ use ondisk::units::InodeNumber;
 use super::attrs::{Attributes, Times, file_type};
 use super::rules::{self, CAPABILITIES, Deed};
 use crate::error::{Error, Result};
-use crate::txn::Update;
+use crate::tx::{Tx, View};
 use crate::volume::Volume;
-use crate::{inode, xattr};
 
 const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 const DEFAULT_LIST: &[u8] = b"system.posix_acl_default";
@@ -92,9 +91,9 @@ impl Volume {
     /// # Errors
     /// [`Error::NotPermitted`]; broken structures; no space for a changed list.
     pub fn set_permissions(&self, number: InodeNumber, permissions: u16) -> Result<()> {
-        self.change_inode(number, |update, node| {
+        self.change_inode(number, |tx, node| {
             store_permissions(node, permissions);
-            self.lead_list(update, node, permissions)
+            tx.lead_list(node, permissions)
         })
     }
 
@@ -105,53 +104,21 @@ impl Volume {
     /// The number that stands for nobody; as [`Volume::set_permissions`].
     pub fn set_owner(&self, number: InodeNumber, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
         rules::may_own(uid, gid)?;
-        self.change_inode(number, |update, node| self.own(update, node, uid, gid))
+        self.change_inode(number, |tx, node| tx.give_to(node, uid, gid))
     }
 
-    /// Gives a file to an owner.
-    pub(super) fn own(
-        &self,
-        update: &mut Update<'_>,
-        node: &mut Inode,
-        uid: Option<u32>,
-        gid: Option<u32>,
-    ) -> Result<()> {
-        node.set_owner(uid.unwrap_or(node.uid()), gid.unwrap_or(node.gid()));
-        if file_type(node)? == FileType::Directory {
-            return Ok(());
-        }
-        self.lose_privileges(update, node, true)
-    }
-
-    /// Takes from a file what running it lends: its capabilities, and with `bits` the special bits.
-    pub(super) fn lose_privileges(
-        &self,
-        update: &mut Update<'_>,
-        node: &mut Inode,
-        bits: bool,
-    ) -> Result<()> {
-        if bits {
-            let kept = rules::without_special_bits(node.mode());
-            store_permissions(node, kept);
-        }
-        match xattr::remove(self, update, node, CAPABILITIES) {
-            Ok(()) | Err(Error::NotFound) => Ok(()),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// As [`Volume::lose_privileges`], before contents of a file change, where it has any.
+    /// As [`Tx::lose_privileges`], before contents of a file change, where it has any.
     pub(super) fn lose_privileges_first(&self, number: InodeNumber, bits: bool) -> Result<()> {
         let mode = self.load(number)?.mode();
         let has_bits = bits && rules::without_special_bits(mode) != mode;
         if !has_bits && self.xattr(number, CAPABILITIES)?.is_none() {
             return Ok(());
         }
-        self.change(|update| {
-            let mut node = self.load(number)?;
-            self.lose_privileges(update, &mut node, bits)?;
-            self.touch(&mut node, &[TimeField::Change]);
-            inode::store(update, &self.format, &self.space, &mut node)
+        self.change(|tx| {
+            let mut node = tx.inode(number)?;
+            tx.lose_privileges(&mut node, bits)?;
+            tx.touch(&mut node, &[TimeField::Change]);
+            tx.store(&mut node)
         })
     }
 
@@ -193,10 +160,10 @@ impl Volume {
         if !self.space.is_writable() || !mode.due(&facts.times, facts.flags, self.now()) {
             return Ok(());
         }
-        self.change(|update| {
-            let mut node = self.load(number)?;
-            node.set_time(TimeField::Access, self.now());
-            inode::store(update, &self.format, &self.space, &mut node)
+        self.change(|tx| {
+            let mut node = tx.inode(number)?;
+            node.set_time(TimeField::Access, tx.context.now);
+            tx.store(&mut node)
         })
     }
 
@@ -212,8 +179,8 @@ impl Volume {
     /// A flag that is not a user's to change; [`Error::NotPermitted`] for other flags of a file that stays
     /// immutable; broken structures.
     pub fn set_flags(&self, number: InodeNumber, flags: InodeFlags) -> Result<()> {
-        self.change(|update| {
-            let mut node = self.load(number)?;
+        self.change(|tx| {
+            let mut node = tx.inode(number)?;
             rules::may_set_flags(&node, flags)?;
             let changed = flags.symmetric_difference(node.flags()).difference(SETTABLE);
             if !changed.is_empty() {
@@ -224,8 +191,8 @@ impl Volume {
                 return Err(Error::Invalid("only directories can have these flags".into()));
             }
             node.set_flags(flags);
-            self.touch(&mut node, &[TimeField::Change]);
-            inode::store(update, &self.format, &self.space, &mut node)
+            tx.touch(&mut node, &[TimeField::Change]);
+            tx.store(&mut node)
         })
     }
 
@@ -251,7 +218,7 @@ impl Volume {
     pub fn inherit(&self, directory: InodeNumber, wanted: &Wanted) -> Result<Inherited> {
         let (parent, default) = self.steady(directory, || {
             let parent = self.load_directory(directory)?;
-            let default = self.list(&Update::new(&self.cache), &parent, DEFAULT_LIST)?;
+            let default = list(self.view(), &parent, DEFAULT_LIST)?;
             Ok((parent, default))
         })?;
         let (permissions, gid) =
@@ -274,52 +241,69 @@ impl Volume {
         Ok(Inherited { attributes, xattrs: lists })
     }
 
-    /// An access control list as an update sees it.
-    fn list(&self, update: &Update<'_>, node: &Inode, name: &[u8]) -> Result<Option<Acl>> {
-        // No list without attributes, which most inodes lack.
-        let Some(value) = xattr::value(update, self, node, name)? else { return Ok(None) };
-        let list = Acl::from_xattr(&value);
-        list.map(Some).map_err(|problem| {
-            Error::corrupt(ondisk::corrupt::Place::Xattrs(node.number()), problem.to_string())
+    fn change_inode(
+        &self,
+        number: InodeNumber,
+        verb: impl Fn(&mut Tx<'_>, &mut Inode) -> Result<()>,
+    ) -> Result<()> {
+        self.change(|tx| {
+            let mut node = tx.inode(number)?;
+            rules::may(&node, Deed::Attributes)?;
+            verb(tx, &mut node)?;
+            tx.touch(&mut node, &[TimeField::Change]);
+            tx.store(&mut node)
         })
+    }
+}
+
+impl<'v> Tx<'v> {
+    /// Gives a file to an owner.
+    pub(super) fn give_to(&mut self, node: &mut Inode, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+        node.set_owner(uid.unwrap_or(node.uid()), gid.unwrap_or(node.gid()));
+        if file_type(node)? == FileType::Directory {
+            return Ok(());
+        }
+        self.lose_privileges(node, true)
+    }
+
+    /// Takes from a file what running it lends: its capabilities, and with `bits` the special bits.
+    pub(super) fn lose_privileges(&mut self, node: &mut Inode, bits: bool) -> Result<()> {
+        if bits {
+            let kept = rules::without_special_bits(node.mode());
+            store_permissions(node, kept);
+        }
+        match self.xattrs(node).remove(CAPABILITIES) {
+            Ok(()) | Err(Error::NotFound) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Makes the access control list, where there is one, follow the mode.
-    pub(super) fn lead_list(
-        &self,
-        update: &mut Update<'_>,
-        node: &mut Inode,
-        permissions: u16,
-    ) -> Result<()> {
-        let Some(list) = self.list(update, node, ACCESS_LIST)? else { return Ok(()) };
+    pub(super) fn lead_list(&mut self, node: &mut Inode, permissions: u16) -> Result<()> {
+        let Some(list) = list(self.view(), node, ACCESS_LIST)? else { return Ok(()) };
         let list = list.with_mode(permissions).to_xattr();
-        xattr::set(self, update, node, ACCESS_LIST, &list)
+        self.xattrs(node).set(ACCESS_LIST, &list)
     }
 
     /// Sets an access control list as Linux does: the mode follows it, and one that says no more than the
     /// mode is not kept.
-    pub(super) fn follow_list(&self, update: &mut Update<'_>, node: &mut Inode, name: &[u8]) -> Result<()> {
-        if name != ACCESS_LIST || self.options.loading {
+    pub(super) fn follow_list(&mut self, node: &mut Inode, name: &[u8]) -> Result<()> {
+        if name != ACCESS_LIST || self.session.is_loading() {
             return Ok(());
         }
-        let Some(list) = self.list(update, node, ACCESS_LIST)? else { return Ok(()) };
+        let Some(list) = list(self.view(), node, ACCESS_LIST)? else { return Ok(()) };
         store_permissions(node, node.mode() & 0o7000 | list.mode());
-        if list.is_just_a_mode() { xattr::remove(self, update, node, ACCESS_LIST) } else { Ok(()) }
+        if list.is_just_a_mode() { self.xattrs(node).remove(ACCESS_LIST) } else { Ok(()) }
     }
+}
 
-    fn change_inode(
-        &self,
-        number: InodeNumber,
-        verb: impl Fn(&mut Update<'_>, &mut Inode) -> Result<()>,
-    ) -> Result<()> {
-        self.change(|update| {
-            let mut node = self.load(number)?;
-            rules::may(&node, Deed::Attributes)?;
-            verb(update, &mut node)?;
-            self.touch(&mut node, &[TimeField::Change]);
-            inode::store(update, &self.format, &self.space, &mut node)
-        })
-    }
+/// An access control list of an inode.
+fn list(view: View<'_>, node: &Inode, name: &[u8]) -> Result<Option<Acl>> {
+    // No list without attributes, which most inodes lack.
+    let Some(value) = view.xattrs(node).value(name)? else { return Ok(None) };
+    let list = Acl::from_xattr(&value);
+    list.map(Some)
+        .map_err(|problem| Error::corrupt(ondisk::corrupt::Place::Xattrs(node.number()), problem.to_string()))
 }
 
 pub(super) fn store_permissions(node: &mut Inode, permissions: u16) {

@@ -10,7 +10,8 @@ use ondisk::units::InodeNumber;
 
 use super::attrs::file_type;
 use crate::error::{Error, Result};
-use crate::map::{Segment, Segments, State};
+use crate::map::Segment;
+use crate::ranges::ByteRange;
 use crate::volume::Volume;
 use crate::{file, inline};
 
@@ -19,8 +20,7 @@ const TRIES: u32 = 32;
 
 /// Where bytes of a file lie, as of one moment.
 struct Plan {
-    /// Bytes of the file.
-    size: u64,
+    node: Inode,
     place: Place,
 }
 
@@ -47,7 +47,7 @@ impl Volume {
                 return done;
             }
         }
-        let file = self.delayed.enter(number);
+        let file = self.session.delayed.enter(number);
         let _alone = file.close();
         self.read_once(number, offset, buffer)
     }
@@ -56,15 +56,15 @@ impl Volume {
         let plan = self.steady(number, || {
             let node = self.load(number)?;
             match file_type(&node)? {
-                FileType::Regular => self.plan(&node, offset, buffer.len()),
+                FileType::Regular => self.plan(node, offset, buffer.len()),
                 FileType::Directory => Err(Error::IsDirectory),
                 _ => Err(Error::Invalid("only regular files can be read".into())),
             }
         })?;
-        let left = usize::try_from(plan.size.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let left = usize::try_from(plan.node.size().saturating_sub(offset)).unwrap_or(usize::MAX);
         let stored = left.min(buffer.len());
-        self.fetch(number, &plan, offset, buffer.get_mut(..stored).unwrap_or_default())?;
-        let Some(file) = self.delayed.find(number) else { return Ok(stored) };
+        self.fetch(&plan, offset, buffer.get_mut(..stored).unwrap_or_default())?;
+        let Some(file) = self.session.delayed.find(number) else { return Ok(stored) };
         let state = file.state();
         let left = usize::try_from(state.pages.end().saturating_sub(offset)).unwrap_or(usize::MAX);
         let len = stored.max(left.min(buffer.len()));
@@ -73,52 +73,31 @@ impl Volume {
         Ok(len)
     }
 
-    fn plan(&self, node: &Inode, offset: u64, len: usize) -> Result<Plan> {
-        let size = node.size();
-        let end = size.min(offset.saturating_add(len as u64));
+    fn plan(&self, node: Inode, offset: u64, len: usize) -> Result<Plan> {
+        let end = node.size().min(offset.saturating_add(len as u64));
         if node.flags().contains(InodeFlags::INLINE_DATA) && offset < end {
-            return Ok(Plan { size, place: Place::Inside(inline::contents(node)?) });
+            let place = Place::Inside(inline::contents(&node)?);
+            return Ok(Plan { node, place });
         }
-        let log2 = self.format.geometry.block_size.log2();
+        let blocks = ByteRange::new(offset, end.max(offset)).outer(self.format.geometry.block_size);
         let segments = if offset < end {
-            let last = ((end - 1) >> log2) + 1;
-            Segments::new(&*self.cache, &self.format, node, offset >> log2, last).collect::<Result<_>>()?
+            self.view().map(&node).segments(blocks).collect::<Result<_>>()?
         } else {
             Vec::new()
         };
-        Ok(Plan { size, place: Place::Mapped(segments) })
+        Ok(Plan { node, place: Place::Mapped(segments) })
     }
 
-    fn fetch(&self, number: InodeNumber, plan: &Plan, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        let segments = match &plan.place {
+    fn fetch(&self, plan: &Plan, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        match &plan.place {
             Place::Inside(contents) => {
                 file::fill(buffer, contents, offset);
-                return Ok(());
+                Ok(())
             }
-            Place::Mapped(segments) => segments,
-        };
-        let log2 = self.format.geometry.block_size.log2();
-        let end = offset + buffer.len() as u64;
-        let mut rest = buffer;
-        let mut at = offset;
-        for segment in segments {
-            let start = u64::from(segment.logical.0) << log2;
-            let stop = (start + (segment.count << log2)).min(end);
-            let len = usize::try_from(stop - at).unwrap_or(usize::MAX).min(rest.len());
-            let (piece, later) = rest.split_at_mut(len);
-            match segment.state {
-                State::Hole | State::Unwritten(_) => piece.fill(0),
-                State::Mapped(block) => {
-                    let place = self.format.geometry.byte_offset(block) + (at - start);
-                    let read = self.cache.read_data(place, piece);
-                    read.map_err(|source| Error::io(format!("reading inode {number} at {at}"), source))?;
-                }
+            Place::Mapped(segments) => {
+                let contents = self.view().contents(&plan.node);
+                contents.read_segments(segments.iter().copied().map(Ok), offset, buffer)
             }
-            rest = later;
-            at = stop;
         }
-        // Behind the last block a map can hold nothing was ever written.
-        rest.fill(0);
-        Ok(())
     }
 }

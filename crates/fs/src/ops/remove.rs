@@ -7,31 +7,11 @@ use super::attrs::file_type;
 use super::handles::Pin;
 use super::names::{Begun, Kind, NewInode, check_name};
 use super::rules::{self, Deed};
-use crate::dir;
 use crate::error::{Error, Result};
-use crate::inode;
-use crate::txn::Update;
+use crate::tx::Tx;
 use crate::volume::Volume;
 
 impl Volume {
-    /// The record of an inode as an update sees it.
-    pub(super) fn load_in(&self, update: &Update<'_>, number: InodeNumber) -> Result<Inode> {
-        inode::load(update, &self.format, &self.space, number)
-    }
-
-    /// The record of a directory as an update sees it.
-    pub(super) fn load_directory_in(&self, update: &Update<'_>, number: InodeNumber) -> Result<Inode> {
-        let inode = self.load_in(update, number)?;
-        if file_type(&inode)? == FileType::Directory { Ok(inode) } else { Err(Error::NotDirectory) }
-    }
-
-    /// The record behind a name as an update sees it.
-    pub(super) fn child_in(&self, update: &Update<'_>, directory: &Inode, name: &[u8]) -> Result<Inode> {
-        let found = dir::lookup(update, &self.format, directory, name)?;
-        let (number, _) = found.ok_or(Error::NotFound)?;
-        self.load_in(update, number)
-    }
-
     /// Takes a name from a file that is no directory. With its last name the file goes, or lives on
     /// as long as somebody has it open.
     ///
@@ -40,16 +20,16 @@ impl Volume {
     /// nothing has changed.
     pub fn unlink(&self, directory: InodeNumber, name: &[u8]) -> Result<()> {
         check_name(name)?;
-        self.change(|update| {
-            let mut parent = self.load_directory_in(update, directory)?;
-            let child = self.child_in(update, &parent, name)?;
+        self.change(|tx| {
+            let mut parent = tx.directory(directory)?;
+            let child = tx.child(&parent, name)?;
             rules::may_remove_name(&parent, &child)?;
             if file_type(&child)? == FileType::Directory {
                 return Err(Error::IsDirectory);
             }
-            dir::remove(self, update, &mut parent, name)?;
-            self.store_parent(update, &mut parent)?;
-            self.lose_name(update, child)
+            tx.dir(&mut parent).remove(name)?;
+            tx.store_parent(&mut parent)?;
+            tx.lose_name(child)
         })
     }
 
@@ -65,15 +45,15 @@ impl Volume {
             _ => check_name(name)?,
         }
         self.settle_directory(directory, name)?;
-        self.change(|update| {
-            let mut parent = self.load_directory_in(update, directory)?;
-            let child = self.child_in(update, &parent, name)?;
+        self.change(|tx| {
+            let mut parent = tx.directory(directory)?;
+            let child = tx.child(&parent, name)?;
             rules::may_remove_name(&parent, &child)?;
-            self.must_be_empty(&child)?;
-            dir::remove(self, update, &mut parent, name)?;
+            tx.must_be_empty(&child)?;
+            tx.dir(&mut parent).remove(name)?;
             lower_links(&mut parent);
-            self.store_parent(update, &mut parent)?;
-            self.lose_directory(update, child)
+            tx.store_parent(&mut parent)?;
+            tx.lose_directory(child)
         })
     }
 
@@ -90,24 +70,44 @@ impl Volume {
         if new.kind != Kind::File {
             return Err(Error::Invalid("only regular files can be without a name".into()));
         }
-        let number = self.change(|update| {
-            let mut parent = self.load_directory_in(update, directory)?;
+        let number = self.change(|tx| {
+            let mut parent = tx.directory(directory)?;
             rules::may(&parent, Deed::AddName)?;
-            let (number, mut child) = self.new_child(update, &mut parent, b"", new, Begun::Now)?;
+            let (number, mut child) = tx.new_child(&mut parent, b"", new, Begun::Now)?;
             child.raw_mut().i_links_count.set(0);
-            self.join_orphans(update, &mut child);
-            inode::store(update, &self.format, &self.space, &mut child)?;
+            tx.join_orphans(&mut child);
+            tx.store(&mut child)?;
             // From inside the update: afterwards somebody else could see it unused.
-            if self.handles.pin(number) { Ok(number) } else { Err(Error::NotFound) }
+            if self.session.handles.pin(number) { Ok(number) } else { Err(Error::NotFound) }
         })?;
         Ok((number, Pin::held(self, number)))
+    }
+}
+
+impl<'v> Tx<'v> {
+    /// A directory as this update leaves it.
+    pub(super) fn directory(&self, number: InodeNumber) -> Result<Inode> {
+        let inode = self.inode(number)?;
+        if file_type(&inode)? == FileType::Directory { Ok(inode) } else { Err(Error::NotDirectory) }
+    }
+
+    /// The inode behind a name as this update leaves it.
+    pub(super) fn child(&self, directory: &Inode, name: &[u8]) -> Result<Inode> {
+        let found = self.view().dir(directory).lookup(name)?;
+        let (number, _) = found.ok_or(Error::NotFound)?;
+        self.inode(number)
+    }
+
+    /// Whether a name exists in a directory, to which it is to be added if not.
+    pub(super) fn has_name(&self, directory: &Inode, name: &[u8]) -> Result<bool> {
+        self.view().dir(directory).exists(&self.session.known_names, name)
     }
 
     pub(super) fn must_be_empty(&self, child: &Inode) -> Result<()> {
         if file_type(child)? != FileType::Directory {
             return Err(Error::NotDirectory);
         }
-        match dir::entries(self, child.clone())?.next() {
+        match self.view().entries(child.clone())?.next() {
             None => Ok(()),
             Some(Ok(_)) => Err(Error::NotEmpty),
             Some(Err(error)) => Err(error),
@@ -115,21 +115,21 @@ impl Volume {
     }
 
     /// A file lost one name; with the last it goes.
-    pub(super) fn lose_name<'v>(&'v self, update: &mut Update<'v>, mut child: Inode) -> Result<()> {
+    pub(super) fn lose_name(&mut self, mut child: Inode) -> Result<()> {
         let links = child.links().saturating_sub(1);
         child.raw_mut().i_links_count.set(links);
         self.touch(&mut child, &[TimeField::Change]);
         if links == 0 {
-            return self.bury(update, child);
+            return self.bury(child);
         }
-        inode::store(update, &self.format, &self.space, &mut child)
+        self.store(&mut child)
     }
 
     /// An empty directory lost its name.
-    pub(super) fn lose_directory<'v>(&'v self, update: &mut Update<'v>, mut child: Inode) -> Result<()> {
+    pub(super) fn lose_directory(&mut self, mut child: Inode) -> Result<()> {
         child.raw_mut().i_links_count.set(0);
         self.touch(&mut child, &[TimeField::Change]);
-        self.bury(update, child)
+        self.bury(child)
     }
 }
 

@@ -10,10 +10,8 @@ use super::attrs::{Attributes, file_type};
 use super::names::{Begun, Kind, NewInode, check_name};
 use super::remove::lower_links;
 use super::rules::{self, Deed};
-use crate::dir;
 use crate::error::{Error, Result};
-use crate::inode;
-use crate::txn::Update;
+use crate::tx::Tx;
 use crate::volume::Volume;
 
 /// What becomes of a file that has the new name already.
@@ -87,16 +85,16 @@ impl Volume {
         check_name(new_name)?;
         // Programs that write a file anew and rename it over the old one count on the new contents. A sync
         // may bring the name at any moment: they come first.
-        let may_come_first = self.journal.is_some() || self.cache.epoch().is_some();
+        let may_come_first = self.order.survives_crashes();
         if may_come_first && self.lookup(new_directory, new_name).is_ok() {
             self.lookup(directory, name).and_then(|number| self.flush_inode(number))?;
         }
         self.settle_directory(directory, name)?;
         self.settle_directory(new_directory, new_name)?;
         let replacing = self.rename_name(from, to, replace, whiteout)?;
-        if let Some(number) = replacing.filter(|number| self.handles.pin(*number)) {
+        if let Some(number) = replacing.filter(|number| self.session.handles.pin(*number)) {
             self.written_back(number);
-            self.handles.unpin(number);
+            self.session.handles.unpin(number);
         }
         Ok(())
     }
@@ -109,13 +107,13 @@ impl Volume {
         replace: Replace,
         whiteout: Option<Attributes>,
     ) -> Result<Option<InodeNumber>> {
-        self.change(|update| {
-            let parent = self.load_directory_in(update, from.directory)?;
-            let child = self.child_in(update, &parent, from.name)?;
+        self.change(|tx| {
+            let parent = tx.directory(from.directory)?;
+            let child = tx.child(&parent, from.name)?;
             rules::may_remove_name(&parent, &child)?;
-            let target = self.load_directory_in(update, to.directory)?;
-            let found = dir::lookup(&*update, &self.format, &target, to.name)?;
-            let other = found.map(|(number, _)| self.load_in(update, number)).transpose()?;
+            let target = tx.directory(to.directory)?;
+            let found = tx.view().dir(&target).lookup(to.name)?;
+            let other = found.map(|(number, _)| tx.inode(number)).transpose()?;
             if other.is_some() && replace == Replace::No {
                 return Err(Error::Exists);
             }
@@ -123,20 +121,21 @@ impl Volume {
                 // Two names of one file: nothing is to be done, says POSIX.
                 Some(other) if other.number() == child.number() => Ok(None),
                 Some(other) if replace == Replace::Exchange => {
-                    self.exchange(update, from, to, child, other).map(|()| None)
+                    tx.exchange(from, to, child, other).map(|()| None)
                 }
                 None if replace == Replace::Exchange => Err(Error::NotFound),
                 other => {
                     let replacing = other.is_some().then_some(child.number());
-                    self.move_name(update, (from, to), child, other, whiteout).map(|()| replacing)
+                    tx.move_name((from, to), child, other, whiteout).map(|()| replacing)
                 }
             }
         })
     }
+}
 
-    fn move_name<'v>(
-        &'v self,
-        update: &mut Update<'v>,
+impl<'v> Tx<'v> {
+    fn move_name(
+        &mut self,
         (from, to): (Name<'_>, Name<'_>),
         mut child: Inode,
         other: Option<Inode>,
@@ -144,12 +143,12 @@ impl Volume {
     ) -> Result<()> {
         let kind = file_type(&child)?;
         let is_directory = kind == FileType::Directory;
-        let mut target = self.load_directory_in(update, to.directory)?;
-        self.may_come_to(update, &target, &child, from, to)?;
+        let mut target = self.directory(to.directory)?;
+        self.may_come_to(&target, &child, from, to)?;
         match &other {
             None => {
                 rules::may(&target, Deed::AddName)?;
-                dir::insert(self, update, &mut target, to.name, child.number(), kind)?;
+                self.dir(&mut target).add(to.name, child.number(), kind)?;
                 if is_directory && from.directory != to.directory {
                     self.raise_links(&mut target)?;
                 }
@@ -157,70 +156,57 @@ impl Volume {
             Some(other) => {
                 rules::may_remove_name(&target, other)?;
                 self.may_replace(&child, other)?;
-                dir::retarget(self, update, &mut target, to.name, child.number(), kind)?;
+                self.dir(&mut target).retarget(to.name, child.number(), kind)?;
                 if is_directory && from.directory == to.directory {
                     lower_links(&mut target);
                 }
             }
         }
-        self.store_parent(update, &mut target)?;
-        if whiteout.is_some() && update.is_ordered() {
-            self.bring_together(update, from, to)?;
+        self.store_parent(&mut target)?;
+        if whiteout.is_some() && !self.order().switches_names_across_blocks() {
+            self.bring_together(from, to)?;
         }
-        let mut parent = self.load_directory_in(update, from.directory)?;
+        let mut parent = self.directory(from.directory)?;
         match whiteout {
-            None => drop(dir::remove(self, update, &mut parent, from.name)?),
-            Some(attributes) => self.leave_whiteout(update, &mut parent, from.name, attributes)?,
+            None => drop(self.dir(&mut parent).remove(from.name)?),
+            Some(attributes) => self.leave_whiteout(&mut parent, from.name, attributes)?,
         }
         if is_directory && from.directory != to.directory {
             lower_links(&mut parent);
-            self.set_parent(update, &mut child, to.directory)?;
+            self.set_parent(&mut child, to.directory)?;
         }
-        self.store_parent(update, &mut parent)?;
+        self.store_parent(&mut parent)?;
         self.touch(&mut child, &[TimeField::Change]);
-        inode::store(update, &self.format, &self.space, &mut child)?;
+        self.store(&mut child)?;
         match other {
             None => Ok(()),
-            Some(other) if is_directory => self.lose_directory(update, other),
-            Some(other) => self.lose_name(update, other),
+            Some(other) if is_directory => self.lose_directory(other),
+            Some(other) => self.lose_name(other),
         }
     }
 
     /// Lets a name that exists lead to a new whiteout.
-    fn leave_whiteout(
-        &self,
-        update: &mut Update<'_>,
-        parent: &mut Inode,
-        name: &[u8],
-        attributes: Attributes,
-    ) -> Result<()> {
+    fn leave_whiteout(&mut self, parent: &mut Inode, name: &[u8], attributes: Attributes) -> Result<()> {
         rules::may(parent, Deed::AddName)?;
         let new = NewInode { kind: Kind::CharDevice(0, 0), attributes, xattrs: &[] };
-        let (number, mut node) = self.new_child(update, parent, name, &new, Begun::Now)?;
-        inode::store(update, &self.format, &self.space, &mut node)?;
-        dir::retarget(self, update, parent, name, number, FileType::CharDevice).map(drop)
+        let (number, mut node) = self.new_child(parent, name, &new, Begun::Now)?;
+        self.store(&mut node)?;
+        self.dir(parent).retarget(name, number, FileType::CharDevice).map(drop)
     }
 
-    fn exchange<'v>(
-        &'v self,
-        update: &mut Update<'v>,
-        from: Name<'_>,
-        to: Name<'_>,
-        child: Inode,
-        other: Inode,
-    ) -> Result<()> {
-        let target = self.load_directory_in(update, to.directory)?;
+    fn exchange(&mut self, from: Name<'_>, to: Name<'_>, child: Inode, other: Inode) -> Result<()> {
+        let target = self.directory(to.directory)?;
         rules::may_remove_name(&target, &other)?;
-        self.may_come_to(update, &target, &child, from, to)?;
-        let parent = self.load_directory_in(update, from.directory)?;
-        self.may_come_to(update, &parent, &other, to, from)?;
-        if update.is_ordered() {
-            self.bring_together(update, from, to)?;
+        self.may_come_to(&target, &child, from, to)?;
+        let parent = self.directory(from.directory)?;
+        self.may_come_to(&parent, &other, to, from)?;
+        if !self.order().switches_names_across_blocks() {
+            self.bring_together(from, to)?;
         }
         for (place, comes, goes) in [(to, &child, &other), (from, &other, &child)] {
             let kind = file_type(comes)?;
-            let mut directory = self.load_directory_in(update, place.directory)?;
-            dir::retarget(self, update, &mut directory, place.name, comes.number(), kind)?;
+            let mut directory = self.directory(place.directory)?;
+            self.dir(&mut directory).retarget(place.name, comes.number(), kind)?;
             if from.directory != to.directory {
                 match (kind == FileType::Directory, file_type(goes)? == FileType::Directory) {
                     (true, false) => self.raise_links(&mut directory)?,
@@ -228,57 +214,50 @@ impl Volume {
                     _ => {}
                 }
             }
-            self.store_parent(update, &mut directory)?;
+            self.store_parent(&mut directory)?;
         }
         for (mut moved, place) in [(child, to), (other, from)] {
             if file_type(&moved)? == FileType::Directory && from.directory != to.directory {
-                self.set_parent(update, &mut moved, place.directory)?;
+                self.set_parent(&mut moved, place.directory)?;
             }
             self.touch(&mut moved, &[TimeField::Change]);
-            inode::store(update, &self.format, &self.space, &mut moved)?;
+            self.store(&mut moved)?;
         }
         Ok(())
     }
 
     /// Where order counts: sees to it that two names switch at once. Two blocks can't, and one after the other would
     /// leave a file without a name in between; but both switch with the record of a directory that they move in.
-    fn bring_together(&self, update: &mut Update<'_>, one: Name<'_>, other: Name<'_>) -> Result<()> {
+    fn bring_together(&mut self, one: Name<'_>, other: Name<'_>) -> Result<()> {
         if one.directory != other.directory {
             let problem = "soft updates can't exchange names of two directories, or leave a whiteout in another one: no single write switches both, \
                            and a crash between two would leave a file without a name";
             return Err(Error::Unsupported(problem.into()));
         }
-        let mut directory = self.load_directory_in(update, one.directory)?;
-        let block = |name| dir::block_of(&*update, &self.format, &directory, name);
+        let mut directory = self.directory(one.directory)?;
+        let block = |name| self.view().dir(&directory).block_of(name);
         if block(one.name)? == block(other.name)? {
             return Ok(());
         }
-        dir::own(self, update, &mut directory, one.name)?;
-        dir::own(self, update, &mut directory, other.name)?;
-        inode::store(update, &self.format, &self.space, &mut directory)
+        self.dir(&mut directory).own_block_of(one.name)?;
+        self.dir(&mut directory).own_block_of(other.name)?;
+        self.store(&mut directory)
     }
 
-    fn set_parent(&self, update: &mut Update<'_>, child: &mut Inode, parent: InodeNumber) -> Result<()> {
-        dir::retarget(self, update, child, b"..", parent, FileType::Directory).map(|_| ())
+    fn set_parent(&mut self, child: &mut Inode, parent: InodeNumber) -> Result<()> {
+        self.dir(child).retarget(b"..", parent, FileType::Directory).map(|_| ())
     }
 
     /// Whether a file may move from one directory to another: a directory not into itself, and nothing
     /// into a tree of another project.
-    fn may_come_to(
-        &self,
-        update: &Update<'_>,
-        target: &Inode,
-        child: &Inode,
-        from: Name<'_>,
-        to: Name<'_>,
-    ) -> Result<()> {
+    fn may_come_to(&self, target: &Inode, child: &Inode, from: Name<'_>, to: Name<'_>) -> Result<()> {
         if from.directory == to.directory {
             return Ok(());
         }
         if target.flags().contains(InodeFlags::PROJINHERIT) && target.project() != child.project() {
             return Err(Error::CrossProject);
         }
-        if file_type(child)? == FileType::Directory && self.is_below(update, to.directory, child.number())? {
+        if file_type(child)? == FileType::Directory && self.is_below(to.directory, child.number())? {
             return Err(Error::Invalid("a directory can't be moved into itself".into()));
         }
         Ok(())
@@ -295,7 +274,7 @@ impl Volume {
     }
 
     /// Whether a directory is another one or lies below it, by the `..` up to the root.
-    fn is_below(&self, update: &Update<'_>, directory: InodeNumber, top: InodeNumber) -> Result<bool> {
+    fn is_below(&self, directory: InodeNumber, top: InodeNumber) -> Result<bool> {
         let mut seen = HashSet::new();
         let mut here = directory;
         while here != InodeNumber::ROOT {
@@ -305,8 +284,8 @@ impl Volume {
             if !seen.insert(here) {
                 return Err(Error::corrupt(Place::Directory(here), "is its own ancestor"));
             }
-            let inode = self.load_directory_in(update, here)?;
-            let parent = dir::lookup(update, &self.format, &inode, b"..")?;
+            let inode = self.directory(here)?;
+            let parent = self.view().dir(&inode).lookup(b"..")?;
             here = parent.ok_or_else(|| Error::corrupt(Place::Directory(here), "has no `..`"))?.0;
         }
         Ok(here == top)

@@ -2,7 +2,7 @@
 
 use ondisk::superblock::RawSuperblock;
 
-use crate::space::leaving;
+use crate::context::Context;
 use crate::volume::Volume;
 
 /// Whether a user, or a member of a group, may use up the reserve.
@@ -14,11 +14,15 @@ fn may_take_all(raw: &RawSuperblock, uid: u32, gid: u32) -> bool {
 }
 
 impl Volume {
-    /// Does verbs on behalf of a user: those without a right to the blocks that the superblock reserves
-    /// find the volume full when no others are left. Verbs outside of this may take all.
-    pub fn on_behalf_of<T>(&self, uid: u32, gid: u32, verbs: impl FnOnce() -> T) -> T {
-        let raw = self.superblock();
-        let reserved = raw.reserved_blocks_count() >> self.format.geometry.cluster_log2;
-        leaving(if may_take_all(&raw, uid, gid) { 0 } else { reserved }, verbs)
+    /// The same volume, its verbs done on behalf of a user: one without a right to the blocks that the superblock
+    /// reserves finds the volume full when no others are left.
+    #[must_use]
+    pub fn on_behalf_of(&self, uid: u32, gid: u32) -> Volume {
+        let reserved = |raw: RawSuperblock| {
+            let reserved = raw.reserved_blocks_count() >> self.format.geometry.cluster_log2;
+            if may_take_all(&raw, uid, gid) { 0 } else { reserved }
+        };
+        let spared = if uid == 0 { 0 } else { reserved(self.superblock()) };
+        self.with(Context { spared, ..self.context() })
     }
 }

@@ -3,18 +3,21 @@
 //! The rules are those of Linux: ranges are bytes; whole blocks change in the map, the parts of
 //! blocks at both edges get zeros.
 
+use std::ops::Range;
+
 use ondisk::inode::{FileType, Inode, InodeFlags, TimeField};
-use ondisk::units::{FileBlock, InodeNumber, low_u32};
+use ondisk::units::InodeNumber;
 
 use super::attrs::file_type;
 use super::rules::{self, Deed};
 use super::write::WriteOptions;
 use crate::dirty::{Growth, Reason};
 use crate::error::{Error, Result};
-use crate::map::{self, Segment, Segments, State};
-use crate::txn::Update;
+use crate::map::{Segment, State};
+use crate::ranges::{ByteRange, FileBlocks, in_parts};
+use crate::tx::Tx;
 use crate::volume::Volume;
-use crate::{file, inline, inode};
+use crate::{file, inline};
 
 /// What is done to a range of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,30 +47,6 @@ pub enum Seek {
     Hole,
 }
 
-/// Does something to a range, from front to back, in parts of at most so much: as large as the journal has
-/// room for, cut at multiples of a unit. What fits is tried twice as long next: ranges may be mostly empty.
-pub(super) fn in_parts(
-    (mut at, end): (u64, u64),
-    unit: u64,
-    most: u64,
-    mut part: impl FnMut((u64, u64)) -> Result<()>,
-) -> Result<()> {
-    let mut len = most;
-    while at < end {
-        let cut = at.saturating_add(len) / unit * unit;
-        let stop = cut.max((at / unit + 1) * unit).min(end);
-        match part((at, stop)) {
-            Err(Error::TooLargeForLog { .. }) if stop - at > unit => len = (stop - at) / 2,
-            done => {
-                done?;
-                at = stop;
-                len = len.saturating_mul(2).min(most);
-            }
-        }
-    }
-    Ok(())
-}
-
 /// Space that is taken by less at once behind the end of a file will be followed by more.
 const LITTLE: u64 = 1 << 20;
 
@@ -79,11 +58,11 @@ impl Volume {
     /// structures; the device's failure.
     pub fn truncate(&self, number: InodeNumber, size: u64) -> Result<()> {
         self.may_reshape(number, Deed::Truncate, WriteOptions::default())?;
-        let file = self.delayed.enter(number);
+        let file = self.session.delayed.enter(number);
         let _alone = file.close();
-        let done = self.change_file(number, |update, node| {
+        let done = self.change_file(number, |tx, node| {
             rules::may(node, Deed::Truncate)?;
-            self.resize(update, node, size)
+            tx.resize(node, size)
         });
         match done {
             Err(Error::TooLargeForLog { .. }) => self.truncate_in_steps(number, size)?,
@@ -91,7 +70,7 @@ impl Volume {
         }
         let mut state = file.state();
         let was_longer = state.pages.end() > size;
-        self.delayed.change(&file, &mut state, self.now(), |pages| pages.cut(size));
+        self.session.delayed.change(&file, &mut state, self.now(), |pages| pages.cut(size));
         if state.pages.is_empty() {
             (state.promise, state.clusters, state.growth) = (None, 0, Growth::default());
         }
@@ -104,25 +83,25 @@ impl Volume {
     fn truncate_in_steps(&self, number: InodeNumber, size: u64) -> Result<()> {
         // Or it would be finished, and taken off the list, by others meanwhile.
         let _pin = self.pin(number)?;
-        self.change_file(number, |update, node| {
-            self.join_orphans(update, node);
-            self.set_end(update, node, size)
+        self.change_file(number, |tx, node| {
+            tx.join_orphans(node);
+            tx.set_end(node, size)
         })?;
-        self.cut_in_steps(number, file::blocks_of(&self.format, size))?;
-        self.change(|update| {
-            let mut node = self.load(number)?;
+        self.cut_in_steps(number, self.format.blocks_for(size))?;
+        self.change(|tx| {
+            let mut node = tx.inode(number)?;
             if node.links() == 0 {
                 return Ok(());
             }
-            self.leave_orphans(update, &node)?;
+            tx.leave_orphans(&node)?;
             node.raw_mut().i_dtime.set(0);
-            inode::store(update, &self.format, &self.space, &mut node)
+            tx.store(&mut node)
         })
     }
 
     /// Keeps a file to the caller, with nothing of it delayed.
     pub(super) fn alone<T>(&self, number: InodeNumber, verb: impl FnOnce() -> Result<T>) -> Result<T> {
-        let file = self.delayed.enter(number);
+        let file = self.session.delayed.enter(number);
         let _alone = file.close();
         self.flush_shared(&file, Reason::Asked)?;
         verb()
@@ -135,12 +114,12 @@ impl Volume {
     pub fn extend(&self, number: InodeNumber, size: u64) -> Result<()> {
         self.may_reshape(number, Deed::Truncate, WriteOptions::default())?;
         self.alone(number, || {
-            self.change_file(number, |update, node| {
+            self.change_file(number, |tx, node| {
                 rules::may(node, Deed::Truncate)?;
                 if size < node.size() {
                     return Err(Error::Invalid("this only makes a file longer".into()));
                 }
-                if size == node.size() { Ok(()) } else { self.resize(update, node, size) }
+                if size == node.size() { Ok(()) } else { tx.resize(node, size) }
             })
         })
     }
@@ -173,13 +152,13 @@ impl Volume {
         let end = end.ok_or_else(|| Error::Invalid("an empty range, or one beyond all files".into()))?;
         self.may_reshape(number, Deed::Allocate(mode), options)?;
         self.alone(number, || {
-            let part = |range| self.allocate_alone(number, mode, range);
+            let part = |range: Range<u64>| self.allocate_alone(number, mode, range.into());
             if matches!(mode, Allocate::CollapseRange | Allocate::InsertRange) {
-                return part((offset, end));
+                return part(offset..end);
             }
             let geometry = &self.format.geometry;
             let unit = u64::from(geometry.blocks_per_cluster()) << geometry.block_size.log2();
-            in_parts((offset, end), unit, u64::MAX, part)
+            in_parts(offset..end, unit, u64::MAX, part)
         })
     }
 
@@ -193,29 +172,27 @@ impl Volume {
         Ok(())
     }
 
-    fn allocate_alone(&self, number: InodeNumber, mode: Allocate, (offset, end): (u64, u64)) -> Result<()> {
-        self.change_file(number, |update, node| {
+    fn allocate_alone(&self, number: InodeNumber, mode: Allocate, range: ByteRange) -> Result<()> {
+        self.change_file(number, |tx, node| {
             rules::may(node, Deed::Allocate(mode))?;
-            if end > file::size_limit(&self.format, node) && mode != Allocate::PunchHole {
-                return Err(Error::FileTooLarge(format!(
-                    "at most {} bytes",
-                    file::size_limit(&self.format, node)
-                )));
+            let limit = file::size_limit(&self.format, node);
+            if range.end > limit && mode != Allocate::PunchHole {
+                return Err(Error::FileTooLarge(format!("at most {limit} bytes")));
             }
-            file::grow_out(self, update, node)?;
+            tx.contents(node).grow_out()?;
             if !node.flags().contains(InodeFlags::EXTENTS) && mode != Allocate::PunchHole {
                 return Err(Error::Unsupported("only files mapped by extents can do that".into()));
             }
             match mode {
-                Allocate::Extend | Allocate::KeepSize => self.preallocate(update, node, offset, end)?,
-                Allocate::PunchHole => self.punch(update, node, offset, end)?,
-                Allocate::ZeroRange | Allocate::ZeroRangeKeepSize => self.zero(update, node, offset, end)?,
-                Allocate::CollapseRange => self.collapse(update, node, offset, end)?,
-                Allocate::InsertRange => self.spread(update, node, offset, end - offset)?,
+                Allocate::Extend | Allocate::KeepSize => tx.preallocate(node, range)?,
+                Allocate::PunchHole => tx.punch(node, range)?,
+                Allocate::ZeroRange | Allocate::ZeroRangeKeepSize => tx.zero(node, range)?,
+                Allocate::CollapseRange => tx.collapse(node, range)?,
+                Allocate::InsertRange => tx.spread(node, range)?,
             }
-            if matches!(mode, Allocate::Extend | Allocate::ZeroRange) && end > node.size() {
-                file::zero_behind_end(self, update, node, end)?;
-                node.set_size(end);
+            if matches!(mode, Allocate::Extend | Allocate::ZeroRange) && range.end > node.size() {
+                tx.contents(node).zero_behind_end(range.end)?;
+                node.set_size(range.end);
             }
             Ok(())
         })
@@ -243,13 +220,12 @@ impl Volume {
         if node.flags().contains(InodeFlags::INLINE_DATA) {
             return Ok(Some(if what == Seek::Data { offset } else { size }));
         }
-        let log2 = self.format.geometry.block_size.log2();
-        let end = file::blocks_of(&self.format, size);
-        for segment in Segments::new(&*self.cache, &self.format, &node, offset >> log2, end) {
+        let block_size = self.format.geometry.block_size;
+        for segment in self.view().map(&node).segments(ByteRange::new(offset, size).outer(block_size)) {
             let segment = segment?;
             let is_data = matches!(segment.state, State::Mapped(_));
             if is_data == (what == Seek::Data) {
-                return Ok(Some(offset.max(u64::from(segment.logical.0) << log2)));
+                return Ok(Some(offset.max(u64::from(segment.logical.0) << block_size.log2())));
             }
         }
         Ok((what == Seek::Hole).then_some(size))
@@ -268,13 +244,13 @@ impl Volume {
     }
 
     fn map_alone(&self, number: InodeNumber, extents: bool) -> Result<()> {
-        self.change_file(number, |update, node| {
+        self.change_file(number, |tx, node| {
             rules::may(node, Deed::Remap)?;
-            file::grow_out(self, update, node)?;
+            tx.contents(node).grow_out()?;
             if !extents && node.size() > u64::from(u32::MAX) << 9 {
                 return Err(Error::FileTooLarge("for block pointers".into()));
             }
-            map::switch(&self.format, &self.space, update, node, extents)
+            tx.map(node).switch(extents)
         })
     }
 
@@ -282,29 +258,31 @@ impl Volume {
     fn change_file<'v>(
         &'v self,
         number: InodeNumber,
-        verb: impl Fn(&mut Update<'v>, &mut Inode) -> Result<()>,
+        verb: impl Fn(&mut Tx<'v>, &mut Inode) -> Result<()>,
     ) -> Result<()> {
-        self.change(|update| {
-            let mut node = self.load(number)?;
+        self.change(|tx| {
+            let mut node = tx.inode(number)?;
             match file_type(&node)? {
                 FileType::Regular => {}
                 FileType::Directory => return Err(Error::IsDirectory),
                 _ => return Err(Error::Invalid("only regular files have a size to change".into())),
             }
             let before = node.clone();
-            verb(update, &mut node)?;
+            verb(tx, &mut node)?;
             if node != before {
-                self.touch(&mut node, &[TimeField::Modify, TimeField::Change]);
+                tx.touch(&mut node, &[TimeField::Modify, TimeField::Change]);
             }
-            self.note_size(node.size());
-            self.note_map(&node);
-            inode::store(update, &self.format, &self.space, &mut node)
+            tx.note_size(node.size());
+            tx.note_map(&node);
+            tx.store(&mut node)
         })
     }
+}
 
+impl<'v> Tx<'v> {
     /// Cuts or lengthens a file. The bytes that its last block holds behind its end become zeros.
-    pub(super) fn resize(&self, update: &mut Update<'_>, node: &mut Inode, size: u64) -> Result<()> {
-        let limit = file::size_limit(&self.format, node);
+    pub(super) fn resize(&mut self, node: &mut Inode, size: u64) -> Result<()> {
+        let limit = file::size_limit(self.format, node);
         if size > limit {
             return Err(Error::FileTooLarge(format!("{size} bytes, at most {limit}")));
         }
@@ -312,27 +290,27 @@ impl Volume {
             if self.resize_inline(node, size)? {
                 return Ok(());
             }
-            file::grow_out(self, update, node)?;
+            self.contents(node).grow_out()?;
         }
         if size >= node.size() {
-            file::zero_behind_end(self, update, node, size)?;
+            self.contents(node).zero_behind_end(size)?;
         }
-        let first = file::blocks_of(&self.format, size);
-        map::unmap(&self.format, &self.space, update, node, first, 1 << 32)?;
-        self.set_end(update, node, size)
+        let first = self.format.blocks_for(size);
+        self.map(node).unmap(FileBlocks::behind(first))?;
+        self.set_end(node, size)
     }
 
     /// Sets the size of a file whose blocks behind it are gone, or go soon.
-    fn set_end(&self, update: &mut Update<'_>, node: &mut Inode, size: u64) -> Result<()> {
+    fn set_end(&mut self, node: &mut Inode, size: u64) -> Result<()> {
         if size < node.size() {
             let block = u64::from(self.format.geometry.block_size.bytes());
-            file::zero_mapped(self, update, node, size, size.next_multiple_of(block))?;
+            self.contents(node).zero_mapped(ByteRange::new(size, size.next_multiple_of(block)))?;
         }
         node.set_size(size);
         Ok(())
     }
 
-    fn resize_inline(&self, node: &mut Inode, size: u64) -> Result<bool> {
+    fn resize_inline(&mut self, node: &mut Inode, size: u64) -> Result<bool> {
         let Some(len) = usize::try_from(size).ok().filter(|len| *len <= inline::capacity_max(node)) else {
             return Ok(false);
         };
@@ -340,34 +318,26 @@ impl Volume {
         contents.resize(len, 0);
         if contents.is_empty() {
             // As a new file: without contents, mapped.
-            inline::take(&self.format, node)?;
+            self.take_inline(node)?;
             return Ok(true);
         }
-        inline::store(&self.format, node, &contents)
-    }
-
-    /// Whole blocks inside a range, and those that it touches.
-    fn blocks_in(&self, offset: u64, end: u64) -> ((u64, u64), (u64, u64)) {
-        let log2 = self.format.geometry.block_size.log2();
-        let inner = (file::blocks_of(&self.format, offset), end >> log2);
-        let outer = (offset >> log2, file::blocks_of(&self.format, end));
-        (inner, outer)
+        self.store_inline(node, &contents)
     }
 
     /// Takes space for the holes of a range. Little by little behind the end is how a file grows; who knows its
     /// size says it at once.
-    fn preallocate(&self, update: &mut Update<'_>, node: &mut Inode, offset: u64, end: u64) -> Result<()> {
-        let (_, (mut at, stop)) = self.blocks_in(offset, end);
+    fn preallocate(&mut self, node: &mut Inode, range: ByteRange) -> Result<()> {
+        let mut left = range.outer(self.format.geometry.block_size);
         let mut ahead = file::Ahead::default();
-        let growing = offset == node.size() && end - offset < LITTLE;
-        let hint = file::WriteHint { end, growing };
-        while at < stop {
-            let found = map::lookup(&*update, &self.format, node, FileBlock(low_u32(at)))?;
-            let count = found.count.min(stop - at);
-            at += match found.state {
+        let growing = range.start == node.size() && range.len() < LITTLE;
+        let hint = file::WriteHint { end: range.end, growing };
+        while !left.is_empty() {
+            let found = self.view().map(node).lookup(left.first())?;
+            let count = found.count.min(left.len());
+            left.start += match found.state {
                 State::Hole => {
                     let hole = Segment { count, ..found };
-                    file::map_hole(self, update, node, &mut ahead, hole, &hint, true)?.1
+                    self.contents(node).map_hole(&mut ahead, hole, &hint, true)?.1
                 }
                 _ => count,
             };
@@ -375,68 +345,71 @@ impl Volume {
         Ok(())
     }
 
-    fn punch(&self, update: &mut Update<'_>, node: &mut Inode, offset: u64, end: u64) -> Result<()> {
-        let block = u64::from(self.format.geometry.block_size.bytes());
-        let end = end.min(node.size().next_multiple_of(block));
-        if offset >= end {
+    fn punch(&mut self, node: &mut Inode, range: ByteRange) -> Result<()> {
+        let size = self.format.geometry.block_size;
+        let end = range.end.min(node.size().next_multiple_of(u64::from(size.bytes())));
+        let range = ByteRange { end, ..range };
+        if range.is_empty() {
             return Ok(());
         }
-        let ((from, to), _) = self.blocks_in(offset, end);
-        if from < to {
-            map::unmap(&self.format, &self.space, update, node, from, to)?;
+        let inner = range.inner(size);
+        if !inner.is_empty() {
+            self.map(node).unmap(inner)?;
         }
-        self.zero_edges(update, node, offset, end)
+        self.zero_edges(node, range)
     }
 
-    fn zero(&self, update: &mut Update<'_>, node: &mut Inode, offset: u64, end: u64) -> Result<()> {
-        self.preallocate(update, node, offset, end)?;
-        let (inner, _) = self.blocks_in(offset, end);
-        if inner.0 < inner.1 {
-            map::set_unwritten(&self.format, &self.space, update, node, inner, true)?;
+    fn zero(&mut self, node: &mut Inode, range: ByteRange) -> Result<()> {
+        self.preallocate(node, range)?;
+        let inner = range.inner(self.format.geometry.block_size);
+        if !inner.is_empty() {
+            self.map(node).set_unwritten(inner, true)?;
         }
-        self.zero_edges(update, node, offset, end)
+        self.zero_edges(node, range)
     }
 
     /// Zeros in the parts of blocks at both ends of a range.
-    fn zero_edges(&self, update: &mut Update<'_>, node: &Inode, offset: u64, end: u64) -> Result<()> {
-        let log2 = self.format.geometry.block_size.log2();
-        let ((from, to), _) = self.blocks_in(offset, end);
-        if from > to {
-            return file::zero_mapped(self, update, node, offset, end);
+    fn zero_edges(&mut self, node: &mut Inode, range: ByteRange) -> Result<()> {
+        let size = self.format.geometry.block_size;
+        let inner = range.inner(size);
+        let mut contents = self.contents(node);
+        if inner.start > inner.end {
+            return contents.zero_mapped(range);
         }
-        file::zero_mapped(self, update, node, offset, from << log2)?;
-        file::zero_mapped(self, update, node, to << log2, end)
+        let whole = inner.bytes(size);
+        contents.zero_mapped(ByteRange { end: whole.start, ..range })?;
+        contents.zero_mapped(ByteRange { start: whole.end, ..range })
     }
 
-    /// The unit in which ranges can be moved: a cluster.
-    fn whole_units(&self, offset: u64, len: u64) -> Result<(u64, u64)> {
+    /// The blocks of a range that can be moved: one of whole clusters.
+    fn whole_units(&self, range: ByteRange) -> Result<FileBlocks> {
         let geometry = &self.format.geometry;
-        let log2 = geometry.block_size.log2();
-        let unit = u64::from(geometry.blocks_per_cluster()) << log2;
-        if !offset.is_multiple_of(unit) || !len.is_multiple_of(unit) {
+        let unit = u64::from(geometry.blocks_per_cluster()) << geometry.block_size.log2();
+        if !range.start.is_multiple_of(unit) || !range.len().is_multiple_of(unit) {
             return Err(Error::Invalid(format!("the range has to be made of whole units of {unit} bytes")));
         }
-        Ok((offset >> log2, len >> log2))
+        Ok(range.outer(geometry.block_size))
     }
 
-    fn collapse(&self, update: &mut Update<'_>, node: &mut Inode, offset: u64, end: u64) -> Result<()> {
-        let (from, count) = self.whole_units(offset, end - offset)?;
-        if end >= node.size() {
+    fn collapse(&mut self, node: &mut Inode, range: ByteRange) -> Result<()> {
+        let blocks = self.whole_units(range)?;
+        if range.end >= node.size() {
             return Err(Error::Invalid("the range reaches the end of the file: truncate it instead".into()));
         }
-        map::collapse(&self.format, &self.space, update, node, from, from + count)?;
-        node.set_size(node.size() - (end - offset));
+        self.map(node).collapse(blocks)?;
+        node.set_size(node.size() - range.len());
         Ok(())
     }
 
-    fn spread(&self, update: &mut Update<'_>, node: &mut Inode, offset: u64, len: u64) -> Result<()> {
-        let (from, count) = self.whole_units(offset, len)?;
-        if offset >= node.size() {
+    fn spread(&mut self, node: &mut Inode, range: ByteRange) -> Result<()> {
+        let blocks = self.whole_units(range)?;
+        if range.start >= node.size() {
             return Err(Error::Invalid("the range begins behind the end of the file".into()));
         }
-        let size = node.size().checked_add(len).filter(|size| *size <= file::size_limit(&self.format, node));
-        let size = size.ok_or_else(|| Error::FileTooLarge(format!("{len} bytes more")))?;
-        map::spread(&self.format, &self.space, update, node, from, count)?;
+        let limit = file::size_limit(self.format, node);
+        let size = node.size().checked_add(range.len()).filter(|size| *size <= limit);
+        let size = size.ok_or_else(|| Error::FileTooLarge(format!("{} bytes more", range.len())))?;
+        self.map(node).spread(blocks)?;
         node.set_size(size);
         Ok(())
     }

@@ -7,30 +7,34 @@
 //! would have no size. What is left of an extent that ends a little behind the file is freed.
 
 use ondisk::inode::Inode;
-use ondisk::units::{Block, BlockRun, FileBlock, low_u32};
+use ondisk::units::{Block, BlockRun, low_u32};
 
 use crate::dirty::DirtyFile;
 use crate::error::{Error, Result};
-use crate::file;
-use crate::map::{self, Segments, State};
-use crate::txn::Update;
-use crate::volume::Volume;
+use crate::map::{self, State};
+use crate::ranges::{ByteRange, FileBlocks};
+use crate::tx::Tx;
 
 /// An unwritten extent: its file blocks, and the disk block of the first.
 #[derive(Clone, Copy)]
 struct Unwritten {
-    first: u64,
-    last: u64,
+    blocks: FileBlocks,
     start: Block,
 }
 
 impl Unwritten {
     fn place(&self, block: u64) -> Block {
-        Block(self.start.0 + (block - self.first))
+        Block(self.start.0 + (block - self.blocks.start))
+    }
+
+    /// Its blocks from one on: the file blocks, and where they lie.
+    fn tail(&self, from: u64) -> (FileBlocks, BlockRun) {
+        let blocks = FileBlocks { start: from, ..self.blocks };
+        (blocks, BlockRun { start: self.place(from), count: low_u32(blocks.len()) })
     }
 }
 
-impl Volume {
+impl Tx<'_> {
     /// Makes the file blocks `written` of a preallocated extent written without taking space. The file ends
     /// before block `limit`.
     ///
@@ -38,95 +42,101 @@ impl Volume {
     /// [`Error::NoSpace`] where somebody writes to what would be given up: the next write-back takes it
     /// along. A broken map; the device's failure.
     pub(super) fn set_written_sparing(
-        &self,
-        update: &mut Update<'_>,
+        &mut self,
         node: &mut Inode,
         file: &DirtyFile,
-        written: (u64, u64),
+        written: FileBlocks,
         limit: u64,
     ) -> Result<()> {
-        let Some(extent) = self.extent_around(update, node, written.0)? else {
-            return map::set_unwritten(&self.format, &self.space, update, node, written, false);
+        let Some(extent) = self.extent_around(node, written.start)? else {
+            return self.map(node).set_unwritten(written, false);
         };
-        let stop = extent.last.min(limit.max(written.1));
+        let last = extent.blocks.end;
+        let stop = last.min(limit.max(written.end));
         let most = map::blocks_to_split_at_most(node);
         let whole_blocks = self.format.geometry.cluster_log2 == 0;
         // A journal that has the bytes of files may revoke them in this very transaction.
-        let lends = whole_blocks && !update.journals_data();
-        if lends && extent.last - stop > most {
-            return self.split_on_loan(update, node, file, (extent, extent.last - most), written);
+        let lends = whole_blocks && !self.journals_data();
+        if lends && last - stop > most {
+            let lent = extent.tail(last - most);
+            keep_off(file, lent.0)?;
+            return self.split_on_loan(node, lent, written);
         }
-        self.zero_around(node, extent, written, stop)?;
-        if stop < extent.last {
-            keep_off(file, (stop, extent.last))?;
+        let kept = FileBlocks { end: stop, ..extent.blocks };
+        self.zero_around(node, extent, written, kept)?;
+        if stop < last {
+            let lent = extent.tail(stop);
+            keep_off(file, lent.0)?;
             if lends {
-                return self.cut_on_loan(update, node, (extent, stop));
+                return self.cut_on_loan(node, lent, kept);
             }
-            map::unmap(&self.format, &self.space, update, node, stop, extent.last)?;
+            self.map(node).unmap(lent.0)?;
         }
-        map::set_unwritten(&self.format, &self.space, update, node, (extent.first, stop), false)
+        self.map(node).set_unwritten(kept, false)
     }
 
-    /// Splits an extent, whose blocks from `from` on the map may take for that. Those it did not take come back.
+    /// Splits an extent, whose last blocks the map may take for that. Those it did not take come back.
     fn split_on_loan(
-        &self,
-        update: &mut Update<'_>,
+        &mut self,
         node: &mut Inode,
-        file: &DirtyFile,
-        (extent, from): (Unwritten, u64),
-        written: (u64, u64),
+        (lent, run): (FileBlocks, BlockRun),
+        written: FileBlocks,
     ) -> Result<()> {
-        keep_off(file, (from, extent.last))?;
-        let lent = BlockRun { start: extent.place(from), count: low_u32(extent.last - from) };
-        map::lend(&self.format, &self.space, update, node, (from, lent))?;
-        map::set_unwritten(&self.format, &self.space, update, node, written, false)?;
-        let left = update.end_loan();
-        map::take_back(&self.format, &self.space, update, node, (FileBlock(low_u32(from)), left))
+        self.map(node).lend(lent.first(), run)?;
+        self.map(node).set_unwritten(written, false)?;
+        let left = self.end_loan();
+        self.map(node).take_back(lent.first(), left)
     }
 
-    /// Makes an extent that reaches a little behind the file written up to `stop`. The map may take the rest; what it
-    /// does not take is freed.
+    /// Makes what is kept of an extent that reaches a little behind the file written. The map may take the rest; what
+    /// it does not take is freed.
     fn cut_on_loan(
-        &self,
-        update: &mut Update<'_>,
+        &mut self,
         node: &mut Inode,
-        (extent, stop): (Unwritten, u64),
+        (lent, run): (FileBlocks, BlockRun),
+        kept: FileBlocks,
     ) -> Result<()> {
-        let lent = BlockRun { start: extent.place(stop), count: low_u32(extent.last - stop) };
-        map::lend(&self.format, &self.space, update, node, (stop, lent))?;
-        map::set_unwritten(&self.format, &self.space, update, node, (extent.first, stop), false)?;
-        let left = update.end_loan();
-        map::give_up(&self.format, &self.space, update, left)
+        self.map(node).lend(lent.first(), run)?;
+        self.map(node).set_unwritten(kept, false)?;
+        let left = self.end_loan();
+        self.map(node).give_up(left)
     }
 
     /// The unwritten extent that holds a file block.
-    fn extent_around(&self, update: &Update<'_>, node: &Inode, block: u64) -> Result<Option<Unwritten>> {
+    fn extent_around(&self, node: &Inode, block: u64) -> Result<Option<Unwritten>> {
         let before = block.saturating_sub(u64::from(ondisk::extent::MAX_UNWRITTEN));
-        for segment in Segments::new(update, &self.format, node, before, 1 << 32) {
+        for segment in self.view().map(node).segments(FileBlocks::behind(before)) {
             let segment = segment?;
-            let first = u64::from(segment.logical.0);
-            let last = first + segment.count;
-            if last > block {
+            let blocks = FileBlocks::from_count(segment.logical, segment.count);
+            if blocks.end > block {
                 let State::Unwritten(start) = segment.state else { break };
-                return Ok(Some(Unwritten { first, last, start }));
+                return Ok(Some(Unwritten { blocks, start }));
             }
         }
         Ok(None)
     }
 
-    /// Zeros on the device for the blocks of an extent before `stop` that get no bytes now.
-    fn zero_around(&self, node: &Inode, extent: Unwritten, written: (u64, u64), stop: u64) -> Result<()> {
+    /// Zeros on the device for those blocks kept of an extent that get no bytes now.
+    fn zero_around(
+        &mut self,
+        node: &mut Inode,
+        extent: Unwritten,
+        written: FileBlocks,
+        kept: FileBlocks,
+    ) -> Result<()> {
         let at = |block: u64| self.format.geometry.byte_offset(extent.place(block));
-        file::write_zeros(self, node, at(extent.first), at(written.0))?;
-        file::write_zeros(self, node, at(written.1), at(stop))
+        let before = ByteRange::new(at(kept.start), at(written.start));
+        let behind = ByteRange::new(at(written.end), at(kept.end));
+        self.contents(node).write_zeros(before)?;
+        self.contents(node).write_zeros(behind)
     }
 }
 
 /// Sees to it that nobody's bytes go to file blocks that are about to be given up: who wants to write there waits
 /// for the end of this write-back, and looks at the map again.
-fn keep_off(file: &DirtyFile, blocks: (u64, u64)) -> Result<()> {
+fn keep_off(file: &DirtyFile, blocks: FileBlocks) -> Result<()> {
     let mut state = file.state();
-    if state.pages.dirty_blocks(blocks.0, blocks.1) > 0 {
+    if state.pages.dirty_blocks(blocks) > 0 {
         return Err(Error::NoSpace);
     }
     state.leaving.push(blocks);

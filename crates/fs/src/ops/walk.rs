@@ -6,7 +6,7 @@ use ondisk::corrupt::Place;
 use ondisk::inode::FileType;
 use ondisk::units::InodeNumber;
 
-use crate::dir::{self, DirEntry};
+use crate::dir::DirEntry;
 use crate::error::{Error, Result};
 use crate::volume::Volume;
 
@@ -119,7 +119,7 @@ impl<'v> Walk<'v> {
 
     fn read(&mut self, directory: InodeNumber) -> Result<(Vec<DirEntry>, Option<Error>)> {
         let (names, complaint, blocks) = self.volume.steady(directory, || {
-            let mut listing = dir::entries(self.volume, self.volume.load(directory)?)?;
+            let mut listing = self.volume.view().entries(self.volume.load(directory)?)?;
             let (mut names, mut complaint) = (Vec::new(), None);
             for entry in &mut listing {
                 match entry {

@@ -5,12 +5,12 @@ use ondisk::units::InodeNumber;
 
 use super::attrs::file_type;
 use super::rules::{self, Deed};
-use crate::dirty::{DirtyFile, Failures, Heard, Reason, State};
+use crate::dirty::{DirtyFile, ErrorCursor, Failures, Reason, State};
 use crate::error::{Error, Result};
-use crate::map::{self, Segments};
-use crate::options::Ordering;
+use crate::map::State as Mapping;
+use crate::ranges::{ByteRange, FileBlocks};
 use crate::volume::Volume;
-use crate::{file, inline, inode};
+use crate::{file, inline};
 
 /// Tries to get space for a write while write-back and sync may yet find some.
 const TRIES: u32 = 3;
@@ -58,7 +58,7 @@ impl Volume {
         if !options.taken && !data.is_empty() {
             self.lose_privileges_first(number, options.drop_special_bits)?;
         }
-        let file = self.delayed.enter(number);
+        let file = self.session.delayed.enter(number);
         let mut tried = 1;
         loop {
             let settlements = self.space.settlements();
@@ -69,12 +69,12 @@ impl Volume {
             tried += 1;
         }
         self.note_write(number, options)?;
-        if self.options.ordering == Ordering::Sync {
-            return self.sync_inode(number, false);
+        if self.order.syncs_data() {
+            return self.sync_inode(number);
         }
-        if self.delayed.is_on() && self.delayed.is_over() {
+        if self.session.delayed.is_on() && self.session.delayed.is_over() {
             // The bytes of this write are taken; other files' troubles are told to whoever syncs them.
-            let _ = self.write_back_bytes(self.delayed.excess());
+            let _ = self.write_back_bytes(self.session.delayed.excess());
         }
         Ok(())
     }
@@ -105,10 +105,10 @@ impl Volume {
         if options.keep_times || is_touched {
             return Ok(());
         }
-        self.change(|update| {
-            let mut node = self.load(number)?;
-            self.touch(&mut node, &[TimeField::Modify, TimeField::Change]);
-            inode::store(update, &self.format, &self.space, &mut node)
+        self.change(|tx| {
+            let mut node = tx.inode(number)?;
+            tx.touch(&mut node, &[TimeField::Modify, TimeField::Change]);
+            tx.store(&mut node)
         })
     }
 
@@ -134,7 +134,7 @@ impl Volume {
         } else {
             let _shared = file.share();
             self.hold(file, offset, data, true)?;
-            if self.delayed.is_on() { Ok(()) } else { self.flush_shared(file, Reason::Asked) }
+            if self.session.delayed.is_on() { Ok(()) } else { self.flush_shared(file, Reason::Asked) }
         }
     }
 
@@ -148,13 +148,13 @@ impl Volume {
 
     fn write_inside(&self, number: InodeNumber, offset: u64, data: &[u8]) -> Result<()> {
         let hint = file::WriteHint { end: offset + data.len() as u64, growing: true };
-        self.change(|update| {
-            let mut node = self.load(number)?;
+        self.change(|tx| {
+            let mut node = tx.inode(number)?;
             let complete = offset == 0 && node.size() == 0;
             let mut ahead = file::Ahead::default();
-            file::write_at_any(self, update, &mut node, &mut ahead, (offset, data), &hint, complete)?;
-            self.note_size(node.size());
-            inode::store(update, &self.format, &self.space, &mut node)
+            tx.contents(&mut node).write_any(&mut ahead, (offset, data), &hint, complete)?;
+            tx.note_size(node.size());
+            tx.store(&mut node)
         })
     }
 
@@ -165,15 +165,15 @@ impl Volume {
         self.hold(file, offset, data, false)?;
         let done = self.flush_shared(file, Reason::Asked);
         if done.is_err() {
-            self.delayed.drop_bytes(file);
+            self.session.delayed.drop_bytes(file);
         }
         done
     }
 
     /// Takes bytes into memory, and has space promised for blocks that have none.
     fn hold(&self, file: &DirtyFile, offset: u64, data: &[u8], promised: bool) -> Result<()> {
-        let log2 = self.format.geometry.block_size.log2();
-        let (from, end) = (offset >> log2, file::blocks_of(&self.format, offset + data.len() as u64));
+        let bytes = ByteRange::new(offset, offset + data.len() as u64);
+        let blocks = bytes.outer(self.format.geometry.block_size);
         loop {
             let (edges, settled) = {
                 let state = file.state();
@@ -186,7 +186,7 @@ impl Volume {
                 for block in &edges {
                     old.push((*block, self.old_contents(&node, *block)?));
                 }
-                let holes = if promised { self.holes(&node, from, end)? } else { Vec::new() };
+                let holes = if promised { self.holes(&node, blocks)? } else { Vec::new() };
                 Ok((node, old, holes))
             })?;
             let mut state = file.state();
@@ -194,7 +194,7 @@ impl Volume {
                 // A write-back ended meanwhile: what was read may be older than what it wrote.
                 continue;
             }
-            if state.is_leaving(from, end) {
+            if state.is_leaving(blocks) {
                 drop(state);
                 drop(file.flush_alone());
                 continue;
@@ -203,8 +203,8 @@ impl Volume {
                 self.promise_space(&mut state, &node, &holes)?;
             }
             let extends = offset + data.len() as u64 > node.size().max(state.pages.end());
-            self.delayed.note_write(&mut state, data.len() as u64, extends);
-            self.delayed.change(file, &mut state, self.now(), |pages| {
+            self.session.delayed.note_write(&mut state, data.len() as u64, extends);
+            self.session.delayed.change(file, &mut state, self.now(), |pages| {
                 for (block, contents) in &old {
                     pages.fill(*block, contents);
                 }
@@ -220,44 +220,45 @@ impl Volume {
         let start = block << size.log2();
         let len = node.size().saturating_sub(start).min(u64::from(size.bytes()));
         let mut contents = vec![0; usize::try_from(len).unwrap_or(0)];
-        file::read_at(self, node, start, &mut contents)?;
+        self.view().contents(node).read(start, &mut contents)?;
         Ok(contents)
     }
 
-    /// The holes among the file blocks `from..end`.
-    fn holes(&self, node: &Inode, from: u64, end: u64) -> Result<Vec<(u64, u64)>> {
+    /// The holes among some file blocks.
+    fn holes(&self, node: &Inode, blocks: FileBlocks) -> Result<Vec<FileBlocks>> {
         let mut holes = Vec::new();
-        for segment in Segments::new(&*self.cache, &self.format, node, from, end) {
+        for segment in self.view().map(node).segments(blocks) {
             let segment = segment?;
-            if segment.state == map::State::Hole {
-                let start = u64::from(segment.logical.0);
-                holes.push((start, start + segment.count));
+            if segment.state == Mapping::Hole {
+                holes.push(FileBlocks::from_count(segment.logical, segment.count));
             }
         }
         Ok(holes)
     }
 
     /// Promises clusters for the clean blocks of holes, and what their map may need in the worst case.
-    fn promise_space(&self, state: &mut State, node: &Inode, holes: &[(u64, u64)]) -> Result<()> {
+    fn promise_space(&self, state: &mut State, node: &Inode, holes: &[FileBlocks]) -> Result<()> {
         let log2 = self.format.geometry.cluster_log2;
         let mut clusters = 0;
-        for (from, end) in holes {
-            for part in state.pages.clean_parts(*from, *end) {
+        for hole in holes {
+            for part in state.pages.clean_parts(*hole) {
                 let (first, last) = (part.start >> log2, (part.end - 1) >> log2);
                 clusters += last - first + 1;
                 // A cluster that has dirty blocks already has its promise, or a place.
                 let is_begun = |cluster: u64| {
-                    log2 > 0 && state.pages.dirty_blocks(cluster << log2, (cluster + 1) << log2) > 0
+                    log2 > 0
+                        && state.pages.dirty_blocks(FileBlocks::new(cluster << log2, (cluster + 1) << log2))
+                            > 0
                 };
                 clusters -= u64::from(is_begun(first)) + u64::from(last > first && is_begun(last));
             }
         }
         let blocks = (state.clusters + clusters) << log2;
         let runs = state.pages.runs() as u64 + 1;
-        let wanted = state.clusters + clusters + map::blocks_needed_at_most(&self.format, node, blocks, runs);
+        let wanted = state.clusters + clusters + self.view().map(node).blocks_needed_at_most(blocks, runs);
         let held = state.promise.as_ref().map_or(0, placement::Promise::count);
         if clusters > 0 && wanted > held {
-            let more = self.space.promise(wanted - held)?;
+            let more = self.space.promise(wanted - held, self.context().spared)?;
             match &mut state.promise {
                 Some(promise) => promise.join(more),
                 none => *none = Some(more),
@@ -267,36 +268,37 @@ impl Volume {
         Ok(())
     }
 
-    /// Makes a file stable. `data_only` may leave out what is not needed to read the bytes again; it
-    /// makes no difference yet.
+    /// Makes a file stable: its bytes and all that is needed to read them again.
     ///
     /// # Errors
     /// As [`Volume::sync`]; a write-back that failed earlier, once.
-    pub fn sync_inode(&self, number: InodeNumber, _data_only: bool) -> Result<()> {
-        self.sync_and_tell(number, |failures| failures.tell_anybody())
+    pub fn sync_inode(&self, number: InodeNumber) -> Result<()> {
+        self.sync_reporting(number, |failures| failures.take_unreported())
     }
 
-    /// What a file that is opened now has heard of write-backs that failed, for [`Volume::sync_opened`].
+    /// Where a file that is opened now stands among the write-back errors of its inode, for
+    /// [`Volume::sync_opened`].
     #[must_use]
-    pub fn heard(&self, number: InodeNumber) -> Heard {
-        self.delayed.find(number).map_or_else(Heard::default, |file| file.state().failures.heard())
+    pub fn error_cursor(&self, number: InodeNumber) -> ErrorCursor {
+        let file = self.session.delayed.find(number);
+        file.map_or_else(ErrorCursor::default, |file| file.state().failures.cursor())
     }
 
-    /// Makes an open file stable. Bytes that were taken and could not be written back are told as lost to each
-    /// who has the file open, once.
+    /// Makes an open file stable. An earlier write-back error is reported once by each open file, as fsync does in
+    /// Linux.
     ///
     /// # Errors
     /// As [`Volume::sync`]; a write-back that failed.
-    pub fn sync_opened(&self, number: InodeNumber, _data_only: bool, heard: &mut Heard) -> Result<()> {
-        self.sync_and_tell(number, |failures| failures.tell(heard))
+    pub fn sync_opened(&self, number: InodeNumber, cursor: &mut ErrorCursor) -> Result<()> {
+        self.sync_reporting(number, |failures| failures.report(cursor))
     }
 
-    fn sync_and_tell(
+    fn sync_reporting(
         &self,
         number: InodeNumber,
-        tell: impl FnOnce(&mut Failures) -> Option<Error>,
+        report: impl FnOnce(&mut Failures) -> Option<Error>,
     ) -> Result<()> {
-        if let Some(file) = self.delayed.find(number) {
+        if let Some(file) = self.session.delayed.find(number) {
             let done = {
                 let _shared = file.share();
                 self.flush_shared(&file, Reason::Asked)
@@ -308,14 +310,14 @@ impl Volume {
                 Err(error) => {
                     let mut state = file.state();
                     state.failures.note(&error);
-                    drop(tell(&mut state.failures));
+                    drop(report(&mut state.failures));
                     return Err(error);
                 }
             }
-            let failed = tell(&mut file.state().failures);
+            let failed = report(&mut file.state().failures);
             failed.map_or(Ok(()), Err)?;
         }
-        let all_at_once = self.journal.is_some() || self.cache.epoch().is_some();
+        let all_at_once = self.order.survives_crashes();
         if all_at_once { self.sync_metadata() } else { self.sync() }
     }
 
@@ -325,16 +327,16 @@ impl Volume {
     /// # Errors
     /// As [`Volume::pin`].
     pub fn retain(&self, number: InodeNumber) -> Result<()> {
-        if self.handles.pin(number) { Ok(()) } else { Err(Error::NotFound) }
+        if self.session.handles.pin(number) { Ok(()) } else { Err(Error::NotFound) }
     }
 
     /// So many users of an inode less. What was set aside for a file to grow into is free again after the last; bytes
     /// that wait take their places in it first. If they can't, who syncs the file is told. Says whether it was the last.
     pub fn release(&self, number: InodeNumber, times: u64) -> bool {
         let mut last = false;
-        (0..times).for_each(|_| last |= self.handles.unpin(number));
+        (0..times).for_each(|_| last |= self.session.handles.unpin(number));
         if last {
-            if self.delayed.end(number) {
+            if self.session.delayed.end(number) {
                 self.written_back(number);
             }
             self.space.closed(number);

@@ -13,10 +13,11 @@ use ondisk::group::GroupFlags;
 use ondisk::inode::Inode;
 use ondisk::units::{Block, ClusterRun, Group, InodeNumber};
 
-use super::{Space, Writing, groups, lock};
+use super::{Space, Writing, groups};
 use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};
 use crate::format::Format;
+use crate::locks::lock;
 
 /// Damage that was met, by group.
 #[derive(Default)]
@@ -133,10 +134,15 @@ impl Space {
     ///
     /// # Errors
     /// One that can't be believed: the group is out of service then. The device's failure.
-    pub(super) fn load_block_bitmap(&self, writing: &Writing, group: Group) -> Result<()> {
+    pub(super) fn load_block_bitmap(
+        &self,
+        writing: &Writing,
+        blocks: &dyn Blocks,
+        group: Group,
+    ) -> Result<()> {
         self.refuse_damaged(writing, group)?;
         let format = &writing.format;
-        let read = groups::read_block_bitmap(&*writing.cache, format, &self.descriptors(), group);
+        let read = groups::read_block_bitmap(blocks, format, &self.descriptors(), group);
         let bitmap = match read {
             Err(Error::Corrupt(wrong)) => {
                 return Err(self.retire_blocks(writing, group, wrong.problem().to_owned()));
@@ -154,14 +160,19 @@ impl Space {
     ///
     /// # Errors
     /// As [`Space::load_block_bitmap`].
-    pub(super) fn load_inode_bitmap(&self, writing: &Writing, group: Group) -> Result<()> {
+    pub(super) fn load_inode_bitmap(
+        &self,
+        writing: &Writing,
+        blocks: &dyn Blocks,
+        group: Group,
+    ) -> Result<()> {
         if let Some(wrong) = lock(&writing.damage.inodes).get(&group.0) {
             return Err(wrong.clone().into());
         }
         let format = &writing.format;
         let (read, raw) = {
             let descriptors = self.descriptors();
-            let read = groups::read_inode_bitmap(&*writing.cache, format, &descriptors, group);
+            let read = groups::read_inode_bitmap(blocks, format, &descriptors, group);
             (read, descriptors.get(format, group)?)
         };
         let bitmap = match read {

@@ -14,8 +14,10 @@ use ondisk::units::{Block, BlockRun, ClusterRun, Group, InodeNumber};
 use placement::Denial;
 
 use super::ledger::{Ledger, Work};
-use super::{Space, Writing, groups, lock};
+use super::{Space, Writing, groups};
+use crate::cache::Blocks;
 use crate::error::{Error, Result};
+use crate::locks::lock;
 use crate::txn::{Claim, Update};
 
 /// Part of a volume that is worth a sync of its own once it waits for one.
@@ -90,7 +92,7 @@ impl Space {
             return wrong("hold structures of the volume");
         }
         {
-            let mut ledger = self.with_known(writing, run)?;
+            let mut ledger = self.with_known(writing, &*update, run)?;
             if !writing.blocks.is_used(run) {
                 return wrong("are not in use");
             }
@@ -119,10 +121,15 @@ impl Space {
 
     /// The ledger, once the bitmaps of the groups of a run are known: as long as it is locked nothing settles, so that what
     /// stops leaving is free at the same moment, and no bitmap is dropped.
-    fn with_known<'w>(&self, writing: &'w Writing, run: ClusterRun) -> Result<MutexGuard<'w, Ledger>> {
+    fn with_known<'w>(
+        &self,
+        writing: &'w Writing,
+        blocks: &dyn Blocks,
+        run: ClusterRun,
+    ) -> Result<MutexGuard<'w, Ledger>> {
         loop {
             for group in groups::groups_in(&writing.format.geometry, run) {
-                self.know_group(writing, group)?;
+                self.know_group(writing, blocks, group)?;
             }
             let ledger = lock(&writing.ledger);
             let loaded = lock(&writing.loaded);
@@ -133,12 +140,12 @@ impl Space {
     }
 
     /// The bitmap of a group must be known before anything in it is freed.
-    fn know_group(&self, writing: &Writing, group: Group) -> Result<()> {
+    fn know_group(&self, writing: &Writing, blocks: &dyn Blocks, group: Group) -> Result<()> {
         self.refuse_damaged(writing, group)?;
         if lock(&writing.loaded).contains(&group.0) {
             return Ok(());
         }
-        self.load_block_bitmap(writing, group)?;
+        self.load_block_bitmap(writing, blocks, group)?;
         lock(&writing.loaded).insert(group.0);
         Ok(())
     }
@@ -161,7 +168,7 @@ impl Space {
             return Err(Error::corrupt(Place::Inode(number), "is not one that can be freed"));
         };
         if writing.inodes.is_used(index).is_none() {
-            self.load_inode_bitmap(writing, group)?;
+            self.load_inode_bitmap(writing, &*update, group)?;
         }
         let mut ledger = lock(&writing.ledger);
         if writing.inodes.is_used(index) != Some(true) || !ledger.leave_inode(index) {
@@ -216,10 +223,7 @@ impl Space {
     pub fn settle(&self, work: &Work) -> Result<()> {
         let writing = self.writing()?;
         let mut ledger = lock(&writing.ledger);
-        for run in &work.freed {
-            writing.blocks.quarantine(*run, 0);
-        }
-        writing.blocks.release(0).map_err(denied)?;
+        writing.blocks.free_all(work.freed.iter().copied()).map_err(denied)?;
         for (index, directory) in &work.freed_inodes {
             writing.inodes.free(*index, *directory).map_err(denied)?;
         }

@@ -20,7 +20,7 @@ impl Space {
         for _ in 0..=writing.format.geometry.groups {
             match writing.blocks.run_from(front, count, most) {
                 Ok(run) => return Ok(run),
-                Err(group) => self.load_block_bitmap(writing, group)?,
+                Err(group) => self.load_block_bitmap(writing, &*writing.cache, group)?,
             }
         }
         Ok(None)

@@ -10,8 +10,8 @@
 
 mod damage;
 mod descriptors;
-mod drawn;
 mod freeing;
+mod grant;
 mod groups;
 mod ledger;
 mod loading;
@@ -23,7 +23,7 @@ mod trim;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
 
 use ondisk::corrupt::Place;
 use ondisk::inode::FileType;
@@ -38,20 +38,16 @@ use crate::cache::{Blocks, Cache, Role};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::format::Format;
-use crate::txn::{Account, Claim, Update};
+use crate::locks::{self, lock};
+use crate::txn::{Claim, Update};
 use damage::Damage;
 pub use descriptors::Descriptors;
-use drawn::Drawn;
+use grant::UncommittedGrant;
 use ledger::Ledger;
 pub use ledger::Work;
 pub(crate) use rebook::{Bookings, clusters, rebook};
 pub(crate) use reseal::{Marked, reseal};
-pub(crate) use reserve::leaving;
 pub(crate) use trim::Trimmed;
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Free space of one volume.
 pub struct Space {
@@ -101,7 +97,7 @@ pub struct DataRequest {
 
 /// Blocks taken for a file's data and not yet in its map. Dropping it gives back what was not used.
 pub struct Reserved {
-    grant: Option<Drawn>,
+    grant: Option<UncommittedGrant>,
     next: Block,
     left: u32,
     cluster_log2: u32,
@@ -145,7 +141,7 @@ impl Reserved {
 }
 
 struct TakenBlocks {
-    grant: Drawn,
+    grant: UncommittedGrant,
     ledger: Arc<Mutex<Ledger>>,
 }
 
@@ -249,8 +245,8 @@ impl Space {
     }
 
     /// The descriptors, to read.
-    pub fn descriptors(&self) -> std::sync::RwLockReadGuard<'_, Descriptors> {
-        self.descriptors.read().unwrap_or_else(PoisonError::into_inner)
+    pub fn descriptors(&self) -> RwLockReadGuard<'_, Descriptors> {
+        locks::read(&self.descriptors)
     }
 
     /// The block of an inode's record and the record's offset in it.
@@ -267,17 +263,17 @@ impl Space {
         self.writing.as_ref().map(|writing| (writing.blocks.free_clusters(), writing.inodes.free_inodes()))
     }
 
-    /// Promises clusters to writes that are delayed.
+    /// Promises clusters to writes that are delayed; so many that are spared stay free beside them.
     ///
     /// # Errors
     /// [`Error::NoSpace`]: fewer are free and not promised.
-    pub fn promise(&self, clusters: u64) -> Result<Promise> {
+    pub(crate) fn promise(&self, clusters: u64, spared: u64) -> Result<Promise> {
         let engine = &self.writing()?.blocks;
-        reserve::refuse(engine, clusters)?;
+        reserve::refuse(engine, clusters, spared)?;
         engine.promise(clusters).map_err(|_| Error::NoSpace)
     }
 
-    fn claim(&self, update: &mut Update<'_>, grant: Drawn) {
+    fn claim(&self, update: &mut Update<'_>, grant: UncommittedGrant) {
         if let Some(writing) = &self.writing {
             let geometry = &writing.format.geometry;
             groups::groups_in(geometry, grant.run()).for_each(|group| update.note_group(group));
@@ -289,7 +285,7 @@ impl Space {
     ///
     /// # Errors
     /// [`Error::NoSpace`]; a bitmap that can't be read.
-    pub fn reserve_data(&self, request: &DataRequest, account: Option<&Account>) -> Result<Reserved> {
+    pub fn reserve_data(&self, update: &Update<'_>, request: &DataRequest) -> Result<Reserved> {
         let writing = self.writing()?;
         let geometry = &writing.format.geometry;
         let inside = request.logical.0 % geometry.blocks_per_cluster();
@@ -301,7 +297,7 @@ impl Space {
         wanted.size = wanted.offset + u64::from(clusters);
         wanted.directory = request.directory.map_or(0, |directory| u64::from(directory.get()));
         wanted.growing = request.growing;
-        let grant = self.allocate(writing, wanted, account)?;
+        let grant = self.allocate(writing, update, wanted)?;
         let run = grant.run();
         let start = geometry.cluster_start(run.start);
         let granted = u64::from(run.count) << geometry.cluster_log2;
@@ -326,7 +322,7 @@ impl Space {
         let geometry = &writing.format.geometry;
         let wanted = Request::metadata(geometry.cluster_of(goal), 1);
         let charged = u64::from(geometry.blocks_per_cluster());
-        let grant = match self.allocate(writing, wanted, update.account()) {
+        let grant = match self.allocate(writing, update, wanted) {
             Err(Error::NoSpace) => {
                 return update.take_lent().map(|block| (block, charged)).ok_or(Error::NoSpace);
             }
@@ -337,12 +333,17 @@ impl Space {
         Ok((block, charged))
     }
 
-    fn allocate(&self, writing: &Writing, mut request: Request, account: Option<&Account>) -> Result<Drawn> {
+    fn allocate(
+        &self,
+        writing: &Writing,
+        update: &Update<'_>,
+        mut request: Request,
+    ) -> Result<UncommittedGrant> {
         if let Some(front) = &writing.front {
             request.goal = Cluster(front.load(Ordering::Relaxed));
             request.stream = true;
         }
-        let grant = self.allocate_loaded(writing, request, account)?;
+        let grant = self.allocate_loaded(writing, update, request)?;
         if let Some(front) = &writing.front {
             front.store(grant.run().end(), Ordering::Relaxed);
         }
@@ -353,15 +354,16 @@ impl Space {
     fn allocate_loaded(
         &self,
         writing: &Writing,
+        update: &Update<'_>,
         mut request: Request,
-        account: Option<&Account>,
-    ) -> Result<Drawn> {
+    ) -> Result<UncommittedGrant> {
+        let account = update.account();
         if account.is_none() {
-            reserve::shorten(&writing.blocks, &mut request)?;
+            reserve::shorten(&writing.blocks, &mut request, update.spared())?;
         }
         // Each round loads one more bitmap or loses a group, so the groups bound the rounds.
         for _ in 0..=2 * u64::from(writing.format.geometry.groups) {
-            match Drawn::take(&writing.blocks, account, &request) {
+            match UncommittedGrant::take(&writing.blocks, account, &request) {
                 Ok(grant) => match self.refuse_own(writing, grant.run()) {
                     Ok(()) => return Ok(grant),
                     Err(_) => {
@@ -370,7 +372,7 @@ impl Space {
                     }
                 },
                 Err(Refusal::NoSpace) => return Err(Error::NoSpace),
-                Err(Refusal::NeedBitmap(group)) => match self.load_block_bitmap(writing, group) {
+                Err(Refusal::NeedBitmap(group)) => match self.load_block_bitmap(writing, update, group) {
                     // The group is out of service from now on, and others may have space.
                     Err(Error::Corrupt(_)) => {}
                     done => done?,
@@ -396,11 +398,13 @@ impl Space {
             let grant = match writing.inodes.allocate(request) {
                 Ok(grant) => grant,
                 Err(InodeRefusal::NoInodes) => return Err(self.lack_of_inodes(writing)),
-                Err(InodeRefusal::NeedBitmap(group)) => match self.load_inode_bitmap(writing, group) {
-                    // The group is out of service from now on, and others may have inodes.
-                    Ok(()) | Err(Error::Corrupt(_)) => continue,
-                    Err(error) => return Err(error),
-                },
+                Err(InodeRefusal::NeedBitmap(group)) => {
+                    match self.load_inode_bitmap(writing, &*update, group) {
+                        // The group is out of service from now on, and others may have inodes.
+                        Ok(()) | Err(Error::Corrupt(_)) => continue,
+                        Err(error) => return Err(error),
+                    }
+                }
             };
             let number = InodeNumber::new(grant.index() + 1).ok_or(Error::NoInodes)?;
             let prepared = self.prepare_table(writing, update, number);
@@ -497,7 +501,7 @@ impl Space {
     pub fn write_back(&self, update: &mut Update<'_>) -> Result<(Change, Work)> {
         let writing = self.writing()?;
         let work = lock(&writing.ledger).take();
-        let mut descriptors = self.descriptors.write().unwrap_or_else(PoisonError::into_inner);
+        let mut descriptors = locks::write(&self.descriptors);
         let change = groups::apply(&writing.format, &mut descriptors, update, &work)?;
         Ok((change, work))
     }
@@ -523,7 +527,7 @@ impl Space {
     pub fn load_bitmaps(&self) -> Result<()> {
         let writing = self.writing()?;
         let mut groups = (0..writing.format.geometry.groups).map(Group);
-        groups.try_for_each(|group| match self.load_block_bitmap(writing, group) {
+        groups.try_for_each(|group| match self.load_block_bitmap(writing, &*writing.cache, group) {
             Err(Error::Corrupt(_)) => Ok(()),
             done => done,
         })
@@ -572,7 +576,7 @@ mod tests {
         Plan::new(&Options::new(FsType::Ext4), device.size()).unwrap().write(&*device).unwrap();
         let volume = Volume::open(device, &OpenOptions::new().write(true)).unwrap();
         let (free, _) = volume.space.free().unwrap();
-        let promise = volume.space.promise(free - 5).unwrap();
+        let promise = volume.space.promise(free - 5, 0).unwrap();
         let account = Arc::new(Mutex::new(promise));
         for taken in [1, 20, u32::MAX] {
             let dropped: Result<()> = volume.perform(&mut |update| {
@@ -586,14 +590,14 @@ mod tests {
                     directory: None,
                     growing: false,
                 };
-                let mut reserved = volume.space.reserve_data(&request, update.account())?;
+                let mut reserved = volume.space.reserve_data(update, &request)?;
                 reserved.take(&volume.space, update, taken);
                 Err(Error::NotFound)
             });
             assert!(matches!(dropped, Err(Error::NotFound)));
             assert_eq!(lock(&account).count(), free - 5);
             assert_eq!(volume.space.free_after_sync().unwrap().0, 5);
-            assert!(volume.space.promise(6).is_err());
+            assert!(volume.space.promise(6, 0).is_err());
         }
         drop(account);
         assert_eq!(volume.space.free_after_sync().unwrap().0, free);

@@ -3,14 +3,17 @@
 
 use ondisk::corrupt::Place;
 use ondisk::geometry::Geometry;
+use ondisk::inode::Timestamp;
 use ondisk::units::{Block, BlockRun, Cluster, ClusterRun, Group};
 
 use super::descriptors::Descriptors;
 use super::groups;
 use super::ledger::Work;
 use crate::cache::{Cache, Role};
+use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::format::Format;
+use crate::order::Order;
 use crate::txn::Update;
 
 /// What is to be booked; runs of clusters in any order.
@@ -36,7 +39,8 @@ pub(crate) fn rebook(
     format: &Format,
     all: Bookings,
 ) -> Result<()> {
-    let mut update = Update::new(cache);
+    let order = Order::default();
+    let mut update = Update::new(cache, &order, Context::new(Timestamp::default()));
     let freed = disjoint(all.freed)?;
     judge(&update, format, descriptors, &freed, true)?;
     groups::apply(format, descriptors, &mut update, &Work { freed, ..Work::default() })?;

@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex};
 use ondisk::inode::FileType;
 use ondisk::units::{Cluster, ClusterRun, Group, InodeNumber};
 
+use super::Space;
 use super::ledger::Ledger;
-use super::{Space, lock};
 use crate::error::Result;
+use crate::locks::lock;
 use crate::txn::{Claim, Update};
 
 /// By how much the descriptor of a group counts too few directories; put right by an update.
@@ -77,7 +78,7 @@ impl Space {
         if writing.inodes.is_used(index).is_none()
             && let Some((group, _)) = writing.format.geometry.locate_inode(number)
         {
-            self.load_inode_bitmap(writing, group)?;
+            self.load_inode_bitmap(writing, &*update, group)?;
         }
         if writing.inodes.is_used(index) != Some(true) || lock(&writing.ledger).is_leaving_inode(index) {
             return Ok(false);

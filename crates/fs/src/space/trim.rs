@@ -11,8 +11,9 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use ondisk::units::{Cluster, ClusterRun, Group, low_u32};
 use placement::{Denial, Grant};
 
-use super::{Space, Writing, groups, lock};
+use super::{Space, Writing, groups};
 use crate::error::{Error, Result};
+use crate::locks::lock;
 
 /// Part of what is available that is held at most at a time.
 const SHARE: u64 = 16;
@@ -159,10 +160,12 @@ impl Space {
             match found {
                 Ok(Some(run)) if run.start.0 < range.end => return Ok(Ok(run)),
                 Ok(_) => return Ok(Err(range.end)),
-                Err(unknown) if unknown == group => match self.load_block_bitmap(writing, group) {
-                    Err(Error::Corrupt(_)) => return Ok(Err(range.end)),
-                    done => done?,
-                },
+                Err(unknown) if unknown == group => {
+                    match self.load_block_bitmap(writing, &*writing.cache, group) {
+                        Err(Error::Corrupt(_)) => return Ok(Err(range.end)),
+                        done => done?,
+                    }
+                }
                 Err(unknown) => return Ok(Err(u64::from(unknown.0) * per_group)),
             }
         }
@@ -186,10 +189,12 @@ impl Space {
         };
         writing.holding.end(run.count, None);
         match wrong {
-            Some(Denial::NeedBitmap(group)) => match self.load_block_bitmap(writing, group) {
-                Ok(()) | Err(Error::Corrupt(_)) => Ok(None),
-                Err(error) => Err(error),
-            },
+            Some(Denial::NeedBitmap(group)) => {
+                match self.load_block_bitmap(writing, &*writing.cache, group) {
+                    Ok(()) | Err(Error::Corrupt(_)) => Ok(None),
+                    Err(error) => Err(error),
+                }
+            }
             _ => Ok(None),
         }
     }

@@ -8,7 +8,6 @@
 //! `system.data` holds inline contents; it belongs to [`crate::inline`] and is never listed.
 
 mod layout;
-mod shared;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -21,18 +20,13 @@ use ondisk::inode::Inode;
 use ondisk::units::{Block, InodeNumber};
 use ondisk::xattr::{self, Entry, NameIndex, Value};
 
-use crate::cache::{Blocks, Role};
+use crate::cache::Role;
 use crate::error::{Error, Result};
 use crate::format::Format;
-use crate::volume::Volume;
+use crate::inline::INLINE_NAME;
+use crate::tx::{Tx, View};
 
-pub(crate) use shared::AttributeBlocks;
-pub(crate) use store::{release_all, remove, set, set_all};
-
-/// The name of the attribute behind [`NameIndex::SYSTEM`] that holds inline contents.
-pub(crate) const INLINE_NAME: &[u8] = b"data";
-
-/// Most bytes of values that [`all`] gathers: an inode can refer to thousands of value inodes, and a
+/// Most bytes of values that [`Xattrs::all`] gathers: an inode can refer to thousands of value inodes, and a
 /// hostile one would by that turn one block into hundreds of megabytes.
 const ALL_VALUES_MAX: usize = 32 << 20;
 
@@ -99,86 +93,110 @@ pub(crate) fn attribute_block(format: &Format, inode: &Inode) -> Result<Option<B
     Ok(Some(block))
 }
 
-/// Every attribute of an inode, inline contents included, without the values in other inodes.
-fn stored(blocks: &dyn Blocks, volume: &Volume, inode: &Inode) -> Result<Vec<Stored>> {
-    let mut found: Vec<Stored> = xattr::in_inode(inode)?.iter().map(Stored::of).collect();
-    if let Some(block) = attribute_block(&volume.format, inode)? {
-        let bytes = blocks.read(block, Role::Attributes)?;
-        let (_, entries) = xattr::in_block(block, &bytes)?;
-        found.extend(entries.iter().map(Stored::of));
+/// The extended attributes of an inode, to read.
+#[derive(Clone, Copy)]
+pub(crate) struct Xattrs<'a> {
+    view: View<'a>,
+    inode: &'a Inode,
+}
+
+/// The extended attributes of an inode, to change. The inode is changed in memory only, blocks in the update.
+pub(crate) struct XattrsMut<'t, 'v> {
+    tx: &'t mut Tx<'v>,
+    inode: &'t mut Inode,
+}
+
+impl<'a> View<'a> {
+    /// The extended attributes of an inode.
+    pub(crate) fn xattrs(self, inode: &'a Inode) -> Xattrs<'a> {
+        Xattrs { view: self, inode }
     }
-    Ok(found)
 }
 
-fn listed(blocks: &dyn Blocks, volume: &Volume, inode: &Inode) -> Result<Vec<Stored>> {
-    let mut found = stored(blocks, volume, inode)?;
-    found.retain(|attribute| !attribute.is_inline_data());
-    Ok(found)
-}
-
-fn value_of(volume: &Volume, inode: &Inode, attribute: &Stored) -> Result<Vec<u8>> {
-    let raw = match &attribute.value {
-        StoredValue::Here(bytes) => bytes.clone(),
-        StoredValue::Inode { .. } => value_inode::read(volume, inode, &attribute.entry())?,
-    };
-    if !attribute.index.is_posix_acl() {
-        return Ok(raw);
+impl<'v> Tx<'v> {
+    /// The extended attributes of an inode, to change.
+    pub(crate) fn xattrs<'t>(&'t mut self, inode: &'t mut Inode) -> XattrsMut<'t, 'v> {
+        XattrsMut { tx: self, inode }
     }
-    let acl = Acl::from_disk(&raw);
-    let acl = acl.map_err(|problem| Error::corrupt(Place::Xattrs(inode.number()), problem.to_string()))?;
-    Ok(acl.to_xattr())
 }
 
-/// Attributes of an inode whose values are in inodes of their own.
-///
-/// # Errors
-/// As [`names`].
-pub(crate) fn value_inodes(volume: &Volume, inode: &Inode) -> Result<u64> {
-    if !volume.format.has_incompat(Incompat::EA_INODE) {
-        return Ok(0);
-    }
-    let found = stored(&*volume.cache, volume, inode)?;
-    Ok(found.iter().filter(|attribute| matches!(attribute.value, StoredValue::Inode { .. })).count() as u64)
-}
-
-/// The whole names of an inode's attributes, in stored order. Names whose prefix has no meaning
-/// begin with `unknown-INDEX.`.
-///
-/// # Errors
-/// Attributes that break the format's rules; the device's failure.
-pub(crate) fn names(blocks: &dyn Blocks, volume: &Volume, inode: &Inode) -> Result<Vec<Vec<u8>>> {
-    Ok(listed(blocks, volume, inode)?.iter().map(Stored::full_name).collect())
-}
-
-/// The value of an attribute by its whole name, or `None` where the inode has no such attribute.
-///
-/// # Errors
-/// As [`names`], and a value inode that is not one or whose hash does not fit.
-pub(crate) fn value(
-    blocks: &dyn Blocks,
-    volume: &Volume,
-    inode: &Inode,
-    name: &[u8],
-) -> Result<Option<Vec<u8>>> {
-    let found = listed(blocks, volume, inode)?.into_iter().find(|attribute| attribute.full_name() == name);
-    found.map(|attribute| value_of(volume, inode, &attribute)).transpose()
-}
-
-/// Whole names and values of all attributes of an inode, sorted by name.
-///
-/// # Errors
-/// As [`value`]; values of more than 32 MiB together.
-pub(crate) fn all(blocks: &dyn Blocks, volume: &Volume, inode: &Inode) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-    let mut sum = 0_usize;
-    let mut found = Vec::new();
-    for attribute in listed(blocks, volume, inode)? {
-        sum = sum.saturating_add(attribute.entry().value.len());
-        if sum > ALL_VALUES_MAX {
-            let text = format!("extended attributes of inode {} of more than 32 MiB", inode.number());
-            return Err(Error::Unsupported(text));
+impl Xattrs<'_> {
+    /// Every attribute, inline contents included, without the values in other inodes.
+    fn stored(self) -> Result<Vec<Stored>> {
+        let mut found: Vec<Stored> = xattr::in_inode(self.inode)?.iter().map(Stored::of).collect();
+        if let Some(block) = attribute_block(self.view.format, self.inode)? {
+            let bytes = self.view.blocks.read(block, Role::Attributes)?;
+            let (_, entries) = xattr::in_block(block, &bytes)?;
+            found.extend(entries.iter().map(Stored::of));
         }
-        found.push((attribute.full_name(), value_of(volume, inode, &attribute)?));
+        Ok(found)
     }
-    found.sort_unstable();
-    Ok(found)
+
+    fn listed(self) -> Result<Vec<Stored>> {
+        let mut found = self.stored()?;
+        found.retain(|attribute| !attribute.is_inline_data());
+        Ok(found)
+    }
+
+    fn value_of(self, attribute: &Stored) -> Result<Vec<u8>> {
+        let raw = match &attribute.value {
+            StoredValue::Here(bytes) => bytes.clone(),
+            StoredValue::Inode { .. } => value_inode::read(self.view, self.inode, &attribute.entry())?,
+        };
+        if !attribute.index.is_posix_acl() {
+            return Ok(raw);
+        }
+        let acl = Acl::from_disk(&raw);
+        let place = Place::Xattrs(self.inode.number());
+        Ok(acl.map_err(|problem| Error::corrupt(place, problem.to_string()))?.to_xattr())
+    }
+
+    /// Attributes whose values are in inodes of their own.
+    ///
+    /// # Errors
+    /// As [`Xattrs::names`].
+    pub(crate) fn value_inodes(self) -> Result<u64> {
+        if !self.view.format.has_incompat(Incompat::EA_INODE) {
+            return Ok(0);
+        }
+        let is_elsewhere = |attribute: &&Stored| matches!(attribute.value, StoredValue::Inode { .. });
+        Ok(self.stored()?.iter().filter(is_elsewhere).count() as u64)
+    }
+
+    /// The whole names, in stored order. Names whose prefix has no meaning begin with `unknown-INDEX.`.
+    ///
+    /// # Errors
+    /// Attributes that break the format's rules; the device's failure.
+    pub(crate) fn names(self) -> Result<Vec<Vec<u8>>> {
+        Ok(self.listed()?.iter().map(Stored::full_name).collect())
+    }
+
+    /// The value of an attribute by its whole name, or `None` where the inode has no such attribute.
+    ///
+    /// # Errors
+    /// As [`Xattrs::names`], and a value inode that is not one or whose hash does not fit.
+    pub(crate) fn value(self, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        let found = self.listed()?.into_iter().find(|attribute| attribute.full_name() == name);
+        found.map(|attribute| self.value_of(&attribute)).transpose()
+    }
+
+    /// Whole names and values of all attributes, sorted by name.
+    ///
+    /// # Errors
+    /// As [`Xattrs::value`]; values of more than 32 MiB together.
+    pub(crate) fn all(self) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let mut sum = 0_usize;
+        let mut found = Vec::new();
+        for attribute in self.listed()? {
+            sum = sum.saturating_add(attribute.entry().value.len());
+            if sum > ALL_VALUES_MAX {
+                let number = self.inode.number();
+                let text = format!("extended attributes of inode {number} of more than 32 MiB");
+                return Err(Error::Unsupported(text));
+            }
+            found.push((attribute.full_name(), self.value_of(&attribute)?));
+        }
+        found.sort_unstable();
+        Ok(found)
+    }
 }

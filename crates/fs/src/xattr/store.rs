@@ -1,18 +1,18 @@
-//! Storing attributes: names and values checked, laid out, and written with an update.
+//! Storing attributes: names and values checked, laid out, and written with an tx.
 
 use ondisk::acl::Acl;
 use ondisk::features::{Compat, Incompat};
+use ondisk::geometry::Geometry;
 use ondisk::inode::Inode;
 use ondisk::units::{Block, InodeNumber, low_u32};
 use ondisk::xattr::{self, Entry, NameIndex, NameProblem, VALUE_MAX, Value};
 
 use super::layout::{Choice, Item, Rooms, Spot, layout};
-use super::{Stored, StoredValue, stored, value_inode};
+use super::{Stored, StoredValue, Xattrs, XattrsMut, attribute_block, value_inode};
 use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};
 use crate::format::Format;
-use crate::txn::Update;
-use crate::volume::Volume;
+use crate::tx::Tx;
 
 /// Checks a whole name and a value, and brings them into the form of the disk. `None` for an access
 /// control list without entries, which stands for none.
@@ -47,69 +47,167 @@ fn is_settable(attribute: &Stored) -> bool {
     xattr::split_name(&attribute.full_name()).is_ok()
 }
 
-/// Gives an inode exactly these attributes, by whole names, of two with the same name the later;
-/// those that can't be set by name (inline contents, encryption contexts) stay. The inode is changed
-/// in memory only, blocks in the update.
-///
-/// # Errors
-/// A name or value that the format can't hold; [`Error::XattrsTooLarge`]; no space.
-pub(crate) fn set_all(
-    volume: &Volume,
-    update: &mut Update<'_>,
-    inode: &mut Inode,
-    attributes: &[(Vec<u8>, Vec<u8>)],
-) -> Result<()> {
-    let old = stored(&*update, volume, inode)?;
-    if attributes.is_empty() && old.iter().all(|attribute| !is_settable(attribute)) {
-        return Ok(());
+impl XattrsMut<'_, '_> {
+    fn view(&self) -> Xattrs<'_> {
+        self.tx.view().xattrs(self.inode)
     }
-    let mut wanted: Vec<Stored> = Vec::with_capacity(attributes.len());
-    for (name, value) in attributes {
-        if let Some(new) = checked(name, value)? {
-            replace(&mut wanted, new);
+
+    /// Gives the inode exactly these attributes, by whole names, of two with the same name the later;
+    /// those that can't be set by name (inline contents, encryption contexts) stay.
+    ///
+    /// # Errors
+    /// A name or value that the format can't hold; [`Error::XattrsTooLarge`]; no space.
+    pub(crate) fn set_all(&mut self, attributes: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
+        let old = self.view().stored()?;
+        if attributes.is_empty() && old.iter().all(|attribute| !is_settable(attribute)) {
+            return Ok(());
         }
+        let mut wanted: Vec<Stored> = Vec::with_capacity(attributes.len());
+        for (name, value) in attributes {
+            if let Some(new) = checked(name, value)? {
+                replace(&mut wanted, new);
+            }
+        }
+        let mut list: Vec<Stored> = old.iter().filter(|kept| !is_settable(kept)).cloned().collect();
+        list.append(&mut wanted);
+        self.write(&old, list)
     }
-    let mut list: Vec<Stored> = old.iter().filter(|kept| !is_settable(kept)).cloned().collect();
-    list.append(&mut wanted);
-    write(volume, update, inode, &old, list)
-}
 
-/// Gives an inode one attribute, by its whole name, in addition to those it has or in place of one
-/// of that name. The inode is changed in memory only.
-///
-/// # Errors
-/// As [`set_all`].
-pub(crate) fn set(
-    volume: &Volume,
-    update: &mut Update<'_>,
-    inode: &mut Inode,
-    name: &[u8],
-    value: &[u8],
-) -> Result<()> {
-    let Some(new) = checked(name, value)? else {
-        return match remove(volume, update, inode, name) {
-            Err(Error::NotFound) => Ok(()),
-            other => other,
+    /// Gives the inode one attribute, by its whole name, in addition to those it has or in place of one
+    /// of that name.
+    ///
+    /// # Errors
+    /// As [`XattrsMut::set_all`].
+    pub(crate) fn set(&mut self, name: &[u8], value: &[u8]) -> Result<()> {
+        let Some(new) = checked(name, value)? else {
+            return match self.remove(name) {
+                Err(Error::NotFound) => Ok(()),
+                other => other,
+            };
         };
-    };
-    let old = stored(&*update, volume, inode)?;
-    let mut list = old.clone();
-    replace(&mut list, new);
-    write(volume, update, inode, &old, list)
+        let old = self.view().stored()?;
+        let mut list = old.clone();
+        replace(&mut list, new);
+        self.write(&old, list)
+    }
+
+    /// Takes an attribute from the inode, by its whole name.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; names that can't be set; otherwise as [`XattrsMut::set_all`].
+    pub(crate) fn remove(&mut self, name: &[u8]) -> Result<()> {
+        let old = self.view().stored()?;
+        let mut list = old.clone();
+        list.retain(|attribute| attribute.full_name() != name || !is_settable(attribute));
+        if list.len() == old.len() {
+            return Err(Error::NotFound);
+        }
+        self.write(&old, list)
+    }
+
+    fn write(&mut self, old: &[Stored], mut list: Vec<Stored>) -> Result<()> {
+        let format = self.tx.format;
+        if !format.features.compat.contains(Compat::EXT_ATTR) {
+            let text = "extended attributes on a volume without the feature ext_attr";
+            return Err(Error::Unsupported(text.into()));
+        }
+        let lost = lost_values(self.tx, self.inode, &list)?;
+        let choices = choose(format, self.inode, &list)?;
+        for (attribute, choice) in list.iter_mut().zip(&choices) {
+            if let (true, StoredValue::Here(value)) = (choice.own_inode, &attribute.value) {
+                let size = low_u32(value.len() as u64);
+                let (number, value_hash) = value_inode::create(self.tx, self.inode, value)?;
+                let entry = Entry::in_value_inode(attribute.index, &attribute.name, number, size, value_hash);
+                attribute.value = StoredValue::Inode { number, size, hash: entry.hash };
+            }
+        }
+        let at = |spot: Spot| -> Vec<Entry<'_>> {
+            let chosen = list.iter().zip(&choices).filter(|(_, choice)| choice.spot == spot);
+            chosen.map(|(attribute, _)| attribute.entry()).collect()
+        };
+        xattr::store_in_inode(self.inode, &at(Spot::Inode)).map_err(|_| misfit("the inode"))?;
+        let charged = charge_of(&format.geometry, self.inode, old);
+        self.write_block(&at(Spot::Block))?;
+        let size = format.geometry.block_size;
+        let others = self.inode.sectors(size).saturating_sub(charged);
+        self.inode.set_sectors(others.saturating_add(charge_of(&format.geometry, self.inode, &list)), size);
+        lost.into_iter().try_for_each(|number| value_inode::drop_reference(self.tx, number))
+    }
+
+    /// Brings the attributes that did not fit into the inode into a block: the one it has, where nobody
+    /// shares it; an equal one; or a new one.
+    fn write_block(&mut self, entries: &[Entry<'_>]) -> Result<()> {
+        let old = attribute_block(self.tx.format, self.inode)?;
+        if entries.is_empty() && old.is_none() {
+            return Ok(());
+        }
+        let mut fresh = vec![0; self.tx.format.geometry.block_size.bytes_usize()];
+        xattr::store_in_block(&mut fresh, entries, 1).map_err(|_| misfit("the block"))?;
+        if let Some(block) = old
+            && self.is_kept(block, entries, &fresh)?
+        {
+            return Ok(());
+        }
+        if entries.is_empty() {
+            self.inode.set_attribute_block(Block(0));
+            return Ok(());
+        }
+        let may_share = self.tx.order().shares_attribute_blocks();
+        let shared = if may_share { share(self.tx, &fresh)? } else { None };
+        let block = match shared {
+            Some(block) => block,
+            None => {
+                let home = self.tx.space.home(self.tx.format, self.inode.number());
+                let (block, _) = self.tx.allocate_metadata(home)?;
+                self.tx.create(block, Role::Attributes).copy_from_slice(&fresh);
+                remember(self.tx, block, &fresh);
+                block
+            }
+        };
+        self.inode.set_attribute_block(block);
+        Ok(())
+    }
+
+    /// Whether the block that the inode has serves for its entries, or goes as it has none; else it is left to its other
+    /// users.
+    fn is_kept(&mut self, block: Block, entries: &[Entry<'_>], fresh: &[u8]) -> Result<bool> {
+        let bytes = self.tx.read(block, Role::Attributes)?;
+        let references = xattr::in_block(block, &bytes)?.0.h_refcount.get();
+        if entries.is_empty() && references == 1 {
+            self.inode.set_attribute_block(Block(0));
+            return leave_block(self.tx, block).map(|()| true);
+        }
+        if references == 1 && self.tx.is_own(block) {
+            self.tx.edit(block, Role::Attributes)?.copy_from_slice(fresh);
+            remember(self.tx, block, fresh);
+            return Ok(true);
+        }
+        if bytes.get(xattr::HEADER_LEN..) == fresh.get(xattr::HEADER_LEN..) {
+            return Ok(true);
+        }
+        leave_block(self.tx, block)?;
+        // A block counts once as user of a value inode, however many share it.
+        for kept in xattr::in_block(block, &bytes)?.1 {
+            if let (Value::Inode { number, .. }, true) = (kept.value, holds(self.inode, entries, &kept)?) {
+                value_inode::add_reference(self.tx, number)?;
+            }
+        }
+        Ok(false)
+    }
 }
 
-/// Takes an attribute from an inode, by its whole name. The inode is changed in memory only.
-///
-/// # Errors
-/// [`Error::NotFound`]; names that can't be set; otherwise as [`set_all`].
-pub(crate) fn remove(volume: &Volume, update: &mut Update<'_>, inode: &mut Inode, name: &[u8]) -> Result<()> {
-    let old = stored(&*update, volume, inode)?;
-    let mut list = old.clone();
-    list.retain(|attribute| attribute.full_name() != name || !is_settable(attribute));
-    if list.len() == old.len() {
-        return Err(Error::NotFound);
+impl Tx<'_> {
+    /// Frees what the attributes of an inode take outside of it, for an inode that goes.
+    ///
+    /// # Errors
+    /// Attributes that break the format's rules; blocks that are not theirs to free.
+    pub(crate) fn release_xattrs(&mut self, inode: &Inode) -> Result<()> {
+        let lost = lost_values(self, inode, &[])?;
+        if let Some(block) = attribute_block(self.format, inode)? {
+            leave_block(self, block)?;
+        }
+        lost.into_iter().try_for_each(|number| value_inode::drop_reference(self, number))
     }
-    write(volume, update, inode, &old, list)
 }
 
 fn replace(list: &mut Vec<Stored>, new: Stored) {
@@ -158,51 +256,12 @@ fn choose(format: &Format, inode: &Inode, list: &[Stored]) -> Result<Vec<Choice>
     })
 }
 
-fn write(
-    volume: &Volume,
-    update: &mut Update<'_>,
-    inode: &mut Inode,
-    old: &[Stored],
-    mut list: Vec<Stored>,
-) -> Result<()> {
-    if !volume.format.features.compat.contains(Compat::EXT_ATTR) {
-        let text = "extended attributes on a volume without the feature ext_attr";
-        return Err(Error::Unsupported(text.into()));
-    }
-    let lost = lost_values(volume, update, inode, &list)?;
-    let choices = choose(&volume.format, inode, &list)?;
-    for (attribute, choice) in list.iter_mut().zip(&choices) {
-        if let (true, StoredValue::Here(value)) = (choice.own_inode, &attribute.value) {
-            let size = low_u32(value.len() as u64);
-            let (number, value_hash) = value_inode::create(volume, update, inode, value)?;
-            let entry = Entry::in_value_inode(attribute.index, &attribute.name, number, size, value_hash);
-            attribute.value = StoredValue::Inode { number, size, hash: entry.hash };
-        }
-    }
-    let at = |spot: Spot| -> Vec<Entry<'_>> {
-        let chosen = list.iter().zip(&choices).filter(|(_, choice)| choice.spot == spot);
-        chosen.map(|(attribute, _)| attribute.entry()).collect()
-    };
-    xattr::store_in_inode(inode, &at(Spot::Inode)).map_err(|_| misfit("the inode"))?;
-    let charged = charge_of(volume, inode, old);
-    write_block(volume, update, inode, &at(Spot::Block))?;
-    let size = volume.format.geometry.block_size;
-    let others = inode.sectors(size).saturating_sub(charged);
-    inode.set_sectors(others.saturating_add(charge_of(volume, inode, &list)), size);
-    lost.into_iter().try_for_each(|number| value_inode::drop_reference(volume, update, number))
-}
-
 /// The value inodes that an inode refers to by itself or by a block of its own, and no longer will. A
 /// shared block keeps its references.
-fn lost_values(
-    volume: &Volume,
-    update: &Update<'_>,
-    inode: &Inode,
-    list: &[Stored],
-) -> Result<Vec<InodeNumber>> {
+fn lost_values(tx: &Tx<'_>, inode: &Inode, list: &[Stored]) -> Result<Vec<InodeNumber>> {
     let mut own: Vec<Stored> = xattr::in_inode(inode)?.iter().map(Stored::of).collect();
-    if let Some(block) = super::attribute_block(&volume.format, inode)? {
-        let bytes = update.read(block, Role::Attributes)?;
+    if let Some(block) = attribute_block(tx.format, inode)? {
+        let bytes = tx.read(block, Role::Attributes)?;
         let (header, entries) = xattr::in_block(block, &bytes)?;
         if header.h_refcount.get() == 1 {
             own.extend(entries.iter().map(Stored::of));
@@ -215,35 +274,22 @@ fn lost_values(
     Ok(own.into_iter().filter_map(lost).collect())
 }
 
-/// Frees what the attributes of an inode take outside of it, for an inode that goes.
-///
-/// # Errors
-/// Attributes that break the format's rules; blocks that are not theirs to free.
-pub(crate) fn release_all(volume: &Volume, update: &mut Update<'_>, inode: &Inode) -> Result<()> {
-    let lost = lost_values(volume, update, inode, &[])?;
-    if let Some(block) = super::attribute_block(&volume.format, inode)? {
-        leave_block(volume, update, block)?;
-    }
-    lost.into_iter().try_for_each(|number| value_inode::drop_reference(volume, update, number))
-}
-
 /// One user less of an attribute block; the last frees it.
-fn leave_block(volume: &Volume, update: &mut Update<'_>, block: Block) -> Result<()> {
-    let bytes = update.read(block, Role::Attributes)?;
+fn leave_block(tx: &mut Tx<'_>, block: Block) -> Result<()> {
+    let bytes = tx.read(block, Role::Attributes)?;
     let references = xattr::in_block(block, &bytes)?.0.h_refcount.get();
     if references > 1 {
-        xattr::set_references(update.edit(block, Role::Attributes)?, references - 1);
+        xattr::set_references(tx.edit(block, Role::Attributes)?, references - 1);
         return Ok(());
     }
-    volume.attribute_blocks.forget(block);
-    volume.space.free_metadata(update, block)?;
+    tx.session.attribute_blocks.forget(block);
+    tx.free_metadata(block)?;
     Ok(())
 }
 
 /// Sectors charged to an inode for its attributes: a cluster for the block, shared or not, and every
 /// value in an inode of its own, rounded up to clusters.
-fn charge_of(volume: &Volume, inode: &Inode, list: &[Stored]) -> u64 {
-    let geometry = &volume.format.geometry;
+fn charge_of(geometry: &Geometry, inode: &Inode, list: &[Stored]) -> u64 {
     let sectors_log2 = geometry.block_size.log2() + geometry.cluster_log2 - 9;
     let clusters_of = |attribute: &Stored| match attribute.value {
         StoredValue::Inode { size, .. } => u64::from(size).div_ceil(512 << sectors_log2),
@@ -259,65 +305,28 @@ fn misfit(place: &str) -> Error {
     Error::XattrsTooLarge(format!("the layout for {place} did not hold"))
 }
 
-/// Brings the attributes that did not fit into the inode into a block: the one it has, where nobody
-/// shares it; an equal one; or a new one.
-fn write_block(
-    volume: &Volume,
-    update: &mut Update<'_>,
-    inode: &mut Inode,
-    entries: &[Entry<'_>],
-) -> Result<()> {
-    let old = super::attribute_block(&volume.format, inode)?;
-    if entries.is_empty() && old.is_none() {
-        return Ok(());
-    }
-    let mut fresh = vec![0; volume.format.geometry.block_size.bytes_usize()];
-    xattr::store_in_block(&mut fresh, entries, 1).map_err(|_| misfit("the block"))?;
-    if let Some(block) = old {
-        let bytes = update.read(block, Role::Attributes)?;
-        let references = xattr::in_block(block, &bytes)?.0.h_refcount.get();
-        if entries.is_empty() && references == 1 {
-            inode.set_attribute_block(Block(0));
-            return leave_block(volume, update, block);
-        }
-        if references == 1 && update.is_own(block) {
-            update.edit(block, Role::Attributes)?.copy_from_slice(&fresh);
-            volume.attribute_blocks.remember(update, block, &fresh);
-            return Ok(());
-        }
-        if bytes.get(xattr::HEADER_LEN..) == fresh.get(xattr::HEADER_LEN..) {
-            return Ok(());
-        }
-        leave_block(volume, update, block)?;
-        // A block counts once as user of a value inode, however many share it.
-        for kept in xattr::in_block(block, &bytes)?.1 {
-            if let (Value::Inode { number, .. }, true) = (kept.value, holds(inode, entries, &kept)?) {
-                value_inode::add_reference(volume, update, number)?;
-            }
-        }
-    }
-    if entries.is_empty() {
-        inode.set_attribute_block(Block(0));
-        return Ok(());
-    }
-    // What the device has of a block that another inode uses can't change together with that inode's record.
-    let shared = if update.is_ordered() { None } else { volume.attribute_blocks.share(update, &fresh)? };
-    let block = match shared {
-        Some(block) => block,
-        None => {
-            let (block, _) =
-                volume.space.allocate_metadata(update, volume.space.home(&volume.format, inode.number()))?;
-            update.create(block, Role::Attributes).copy_from_slice(&fresh);
-            volume.attribute_blocks.remember(update, block, &fresh);
-            block
-        }
-    };
-    inode.set_attribute_block(block);
-    Ok(())
-}
-
 /// Whether an entry of a former block is now in the inode or among the entries of the next block.
 fn holds(inode: &Inode, entries: &[Entry<'_>], kept: &Entry<'_>) -> Result<bool> {
     let same = |entry: &Entry<'_>| entry.value == kept.value;
     Ok(entries.iter().any(same) || xattr::in_inode(inode)?.iter().any(same))
+}
+
+/// Takes one more reference to a known block with the same entries as `fresh`.
+fn share(tx: &mut Tx<'_>, fresh: &[u8]) -> Result<Option<Block>> {
+    let Some(block) = tx.session.attribute_blocks.like(fresh) else { return Ok(None) };
+    let bytes = tx.read(block, Role::Attributes)?;
+    let references = xattr::in_block(block, &bytes)?.0.h_refcount.get();
+    let equal = bytes.get(xattr::HEADER_LEN..) == fresh.get(xattr::HEADER_LEN..);
+    if !equal || references >= xattr::REFERENCES_MAX {
+        return Ok(None);
+    }
+    xattr::set_references(tx.edit(block, Role::Attributes)?, references + 1);
+    Ok(Some(block))
+}
+
+/// Remembers a block that this update fills with `fresh`, once it is committed.
+fn remember(tx: &mut Tx<'_>, block: Block, fresh: &[u8]) {
+    let known = &tx.session.attribute_blocks;
+    known.forget(block);
+    tx.on_commit(known.remember(block, fresh));
 }

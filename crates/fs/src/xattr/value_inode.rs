@@ -12,16 +12,15 @@ use ondisk::xattr::{Entry, VALUE_MAX, Value};
 use placement::InodeRequest;
 
 use crate::error::{Error, Result};
-use crate::file::{self, Ahead, WriteHint};
-use crate::map;
-use crate::txn::Update;
-use crate::volume::Volume;
+use crate::file::{Ahead, WriteHint};
+use crate::ranges::FileBlocks;
+use crate::tx::{Tx, View};
 
 /// Permissions of value inodes, as Linux makes them: nobody opens them by name.
 const MODE: u16 = 0o600;
 
 /// Reads the value of an entry that refers to an inode, and verifies it as Linux does.
-pub(super) fn read(volume: &Volume, owner: &Inode, entry: &Entry<'_>) -> Result<Vec<u8>> {
+pub(super) fn read(view: View<'_>, owner: &Inode, entry: &Entry<'_>) -> Result<Vec<u8>> {
     let Value::Inode { number, size } = entry.value else { return Ok(Vec::new()) };
     let bad = |problem: String| {
         let text = format!("value in inode {number}: {problem}");
@@ -30,15 +29,15 @@ pub(super) fn read(volume: &Volume, owner: &Inode, entry: &Entry<'_>) -> Result<
     if size as usize > VALUE_MAX {
         return Err(bad(format!("{size} bytes, at most {VALUE_MAX}")));
     }
-    let inode = volume.load(number)?;
+    let inode = view.inode(number)?;
     if !inode.flags().contains(InodeFlags::EA_INODE) || inode.file_type() != Some(FileType::Regular) {
         return Err(bad("not an inode for values".into()));
     }
     if inode.size() != u64::from(size) || inode.flags().contains(InodeFlags::INLINE_DATA) {
         return Err(bad(format!("holds {} bytes instead of {size}", inode.size())));
     }
-    let bytes = file::read_all(volume, &inode, VALUE_MAX as u64)?;
-    let hash = volume.format.sealer.attribute_value_hash(&bytes);
+    let bytes = view.contents(&inode).read_all(VALUE_MAX as u64)?;
+    let hash = view.format.sealer.attribute_value_hash(&bytes);
     let right = inode.raw().i_atime.get() == hash && entry.agrees_with_value_inode(hash);
     if right || is_of_lustre(owner, &inode) { Ok(bytes) } else { Err(bad("the hash does not fit".into())) }
 }
@@ -49,13 +48,7 @@ fn is_of_lustre(owner: &Inode, inode: &Inode) -> bool {
 }
 
 /// Puts a value into a new inode with one reference; returns the inode and the hash of the value.
-pub(super) fn create(
-    volume: &Volume,
-    update: &mut Update<'_>,
-    owner: &Inode,
-    value: &[u8],
-) -> Result<(InodeNumber, u32)> {
-    let (format, space) = (&volume.format, &volume.space);
+pub(super) fn create(tx: &mut Tx<'_>, owner: &Inode, value: &[u8]) -> Result<(InodeNumber, u32)> {
     let request = InodeRequest {
         parent: owner.number().index(),
         is_directory: false,
@@ -63,9 +56,9 @@ pub(super) fn create(
         name_hash: 0,
         sequential: true,
     };
-    let number = space.allocate_inode(update, &request, FileType::Regular)?;
-    let hash = format.sealer.attribute_value_hash(value);
-    let mut inode = Inode::blank(number, format.geometry.inode_size);
+    let number = tx.space.allocate_inode(tx, &request, FileType::Regular)?;
+    let hash = tx.format.sealer.attribute_value_hash(value);
+    let mut inode = Inode::blank(number, tx.format.geometry.inode_size);
     let raw = inode.raw_mut();
     raw.i_mode.set(FileType::Regular.mode_bits() | MODE);
     raw.i_links_count.set(1);
@@ -73,26 +66,26 @@ pub(super) fn create(
     raw.i_atime.set(hash);
     inode.set_owner(owner.uid(), owner.gid());
     inode.set_flags(InodeFlags::EA_INODE);
-    map::init(format, &mut inode);
+    tx.map(&mut inode).init();
     let hint = WriteHint { end: value.len() as u64, growing: false };
-    file::write_at(volume, update, &mut inode, &mut Ahead::default(), 0, value, &hint)?;
-    crate::inode::store(update, format, space, &mut inode)?;
+    tx.contents(&mut inode).write(&mut Ahead::default(), 0, value, &hint)?;
+    tx.store(&mut inode)?;
     Ok((number, hash))
 }
 
 /// Counts one more attribute that refers to a value inode.
-pub(super) fn add_reference(volume: &Volume, update: &mut Update<'_>, number: InodeNumber) -> Result<()> {
-    let mut inode = crate::inode::load(&*update, &volume.format, &volume.space, number)?;
+pub(super) fn add_reference(tx: &mut Tx<'_>, number: InodeNumber) -> Result<()> {
+    let mut inode = tx.inode(number)?;
     let raw = inode.raw_mut();
     let references = join_u64(raw.i_ctime.get(), raw.i_version_lo.get()).saturating_add(1);
     raw.i_ctime.set(high_u32(references));
     raw.i_version_lo.set(low_u32(references));
-    crate::inode::store(update, &volume.format, &volume.space, &mut inode)
+    tx.store(&mut inode)
 }
 
 /// Counts one attribute less that refers to a value inode; the last one frees it.
-pub(super) fn drop_reference(volume: &Volume, update: &mut Update<'_>, number: InodeNumber) -> Result<()> {
-    let mut inode = crate::inode::load(&*update, &volume.format, &volume.space, number)?;
+pub(super) fn drop_reference(tx: &mut Tx<'_>, number: InodeNumber) -> Result<()> {
+    let mut inode = tx.inode(number)?;
     if !inode.flags().contains(InodeFlags::EA_INODE) || inode.file_type() != Some(FileType::Regular) {
         let text = format!("value in inode {number}: not an inode for values");
         return Err(Error::corrupt(Place::Xattrs(number), text));
@@ -102,8 +95,8 @@ pub(super) fn drop_reference(volume: &Volume, update: &mut Update<'_>, number: I
     raw.i_ctime.set(high_u32(references));
     raw.i_version_lo.set(low_u32(references));
     if references > 0 {
-        return crate::inode::store(update, &volume.format, &volume.space, &mut inode);
+        return tx.store(&mut inode);
     }
-    map::unmap(&volume.format, &volume.space, update, &mut inode, 0, 1 << 32)?;
-    volume.free_inode(update, &inode, FileType::Regular)
+    tx.map(&mut inode).unmap(FileBlocks::ALL)?;
+    tx.free_inode(&inode, FileType::Regular)
 }

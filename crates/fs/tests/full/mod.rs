@@ -39,7 +39,7 @@ impl Bench {
                 Err(Error::NoSpace) => len /= 4,
                 Err(error) => panic!("{error}"),
             }
-            let _ = self.volume.sync_inode(inode, false);
+            let _ = self.volume.sync_inode(inode);
         }
     }
 
@@ -80,18 +80,18 @@ fn a_write_behind_the_end_of_a_file_on_a_full_volume_leaves_it_sound() {
         let file = create(&bench.volume, "f");
         for block in [0, 10, 20] {
             write(&bench.volume, file, block * B, &[b'a'; B as usize]);
-            bench.volume.sync_inode(file, false).unwrap();
+            bench.volume.sync_inode(file).unwrap();
         }
         bench.volume.allocate(file, Allocate::KeepSize, 40 * B, 40 * B).unwrap();
         let filler = create(&bench.volume, "g");
         bench.volume.sync().unwrap();
         bench.fill(filler);
         write(&bench.volume, file, 50 * B, &[b'c'; B as usize]);
-        bench.volume.sync_inode(file, false).unwrap();
+        bench.volume.sync_inode(file).unwrap();
         // What is left of the space is the file's still: all but a few blocks, that its map took.
         for block in 51..72 {
             write(&bench.volume, file, block * B, &[b'd'; B as usize]);
-            bench.volume.sync_inode(file, false).unwrap();
+            bench.volume.sync_inode(file).unwrap();
         }
         let mut expected = vec![0; 72 * B as usize];
         for (block, byte) in [(0, b'a'), (10, b'a'), (20, b'a'), (50, b'c')] {
@@ -150,7 +150,7 @@ impl Model {
                 }
             }
             7 => {
-                let _ = volume.sync_inode(self.inode, false);
+                let _ = volume.sync_inode(self.inode);
             }
             _ => {
                 let len = 1 + random.below(3 * block) as usize;
@@ -221,8 +221,8 @@ fn mixes_on_full_volumes_lose_nothing_and_leave_them_sound() {
         bench.volume.sync().unwrap();
         for model in &models {
             // The first may tell of a write-back that failed while the volume was full.
-            let _ = bench.volume.sync_inode(model.inode, false);
-            let synced = bench.volume.sync_inode(model.inode, false);
+            let _ = bench.volume.sync_inode(model.inode);
+            let synced = bench.volume.sync_inode(model.inode);
             assert!(synced.is_ok(), "{what}: {synced:?}, free {:?}", bench.volume.space().free());
             assert!(bench.read(model.inode) == model.bytes, "{what}");
         }

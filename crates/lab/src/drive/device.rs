@@ -1,13 +1,13 @@
 //! The device of a volume in virtual time: a clock, a buffer cache, a queue of writes with an elevator,
 //! and the mechanism. It is driven by one thread, which says whose time it is.
 //!
-//! Bytes of files wait in the page cache ([`Pages`]). Once half as many do as may, or somebody asks for them, the
-//! host's own thread moves them on; who writes while more wait than may is stopped until they don't. From there,
-//! and metadata at once, they go through a queue of [`QUEUE`] requests, neighbours joined, which is served from
-//! their arrival on while nothing else needs the drive, nearest behind the arm first and round again (C-LOOK).
-//! Who finds it full waits. A read that misses the cache goes before them. A flush waits for all in the queue,
-//! unless the drive's word is taken for it ([`Drive::flushes`]). Where the host sends each write as a command of
-//! its own, one after the other ([`Drive::command`]), a write arrives once those before it are sent.
+//! Bytes of files wait in the page cache ([`Pages`]). From half of the dirty limit on, or when asked, the host's own
+//! thread writes them back; a writer over the dirty limit blocks until it falls below. Written-back bytes, and metadata
+//! at once, go through a queue of [`QUEUE`] requests. Neighbours in it are joined. While nothing else needs the drive,
+//! it serves the nearest request behind the arm first and goes round (C-LOOK). A writer that finds the queue full
+//! blocks. A read that misses the cache goes before the queue. A flush waits for the whole queue, unless the host takes
+//! the drive's cache for stable ([`Drive::flushes`]). Where the host sends each write as a command of its own, one
+//! after the other ([`Drive::command`]), a write arrives once those before it are sent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -61,7 +61,7 @@ pub(crate) struct ModelDevice {
 }
 
 struct State {
-    /// Time of whoever is served.
+    /// Time of the client that is served.
     now: u64,
     /// When each processor has done what it was given.
     processors: Vec<u64>,
@@ -144,18 +144,18 @@ impl ModelDevice {
         self.state().buffers.drop_all();
     }
 
-    /// The time of whoever was served last.
+    /// The time of the client that was served last.
     pub(crate) fn now(&self) -> u64 {
         self.state().now
     }
 
-    /// Whoever comes next has this time.
+    /// The next client has this time.
     pub(crate) fn set_now(&self, now: u64) {
         self.state().now = now;
     }
 
-    /// A processor computes, as soon as one is free. To be called before a client waits for anything else in a
-    /// call, since what comes later is served later.
+    /// A processor computes, as soon as one is free. A client calls this before it waits for anything else in a
+    /// call: what comes later is served later.
     pub(crate) fn compute(&self, time: u64) {
         let mut state = self.state();
         let state = &mut *state;
@@ -172,12 +172,12 @@ impl ModelDevice {
         self.state().file = file;
     }
 
-    /// What is written from now on stays in the buffer cache, until [`ModelDevice::let_go`]; or does no longer.
+    /// Whether what is written from now on stays in the buffer cache, until [`ModelDevice::let_go`].
     pub(crate) fn hold(&self, holding: bool) {
         self.state().holding = holding;
     }
 
-    /// Sends what the buffer cache holds back on its way.
+    /// Queues what the buffer cache has held back.
     pub(crate) fn let_go(&self) {
         let mut state = self.state();
         let held: Vec<_> =
@@ -208,8 +208,7 @@ impl ModelDevice {
         state.asked = state.asked.min(state.pages.bytes());
     }
 
-    /// Sends the bytes of one file on their way, which the caller waits for where the queue is full; or has
-    /// those of all moved.
+    /// Queues the bytes of one file, and blocks while the queue is full; or has the host's thread write back all.
     pub(crate) fn write_back(&self, file: Option<u64>) {
         let mut state = self.state();
         match file {
@@ -334,7 +333,7 @@ impl State {
         self.queue.insert(from, (to, since));
     }
 
-    /// Queues ranges; who brings them waits while the queue is full.
+    /// Queues ranges; the caller blocks while the queue is full.
     fn send(&mut self, ranges: &[(u64, u64)], drive: &Drive) {
         for (offset, len) in commands(ranges, drive) {
             self.catch_up(drive);
@@ -346,7 +345,7 @@ impl State {
         }
     }
 
-    /// When a command is with the drive, if commands take time. Who has it sent waits for the oldest of [`QUEUE`].
+    /// When a command is with the drive, if commands take time. The sender waits for the oldest of [`QUEUE`].
     fn command(&mut self, drive: &Drive) -> u64 {
         if drive.command == 0 {
             return self.now;

@@ -10,6 +10,22 @@ use super::{Mechanism, Request, transfer};
 /// Zones of tracks with the same number of sectors.
 const ZONES: u64 = 16;
 
+/// What turns, and what moves over it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Platters {
+    /// Turns in a minute.
+    pub(crate) rpm: u32,
+    /// Nanoseconds to the next track, over a third of the tracks, and over all.
+    pub(crate) seek: [u64; 3],
+    /// Bytes a second on the outermost and the innermost track.
+    pub(crate) rate: [u64; 2],
+    /// Tracks on one side of a platter, and sides.
+    pub(crate) tracks: u32,
+    pub(crate) sides: u32,
+    /// Bytes that are read ahead of need into the drive's own memory.
+    pub(crate) buffer: u64,
+}
+
 /// A disk of any size with the tracks of its family.
 pub(crate) struct Disk {
     size: u64,
@@ -30,21 +46,15 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    /// `seek`: next cylinder, a third of all, all; `rate`: outside, inside; `tracks`: on a side, and sides.
-    pub(crate) fn new(
-        size: u64,
-        rpm: u32,
-        seek: [u64; 3],
-        rate: [u64; 2],
-        tracks: (u32, u32),
-        buffer: u64,
-    ) -> Self {
+    /// A disk on which a volume of `size` bytes lies.
+    pub(crate) fn new(size: u64, platters: Platters) -> Self {
+        let Platters { rpm, seek, rate, tracks, sides, buffer } = platters;
         let turn = 60_000_000_000 / u64::from(rpm.max(1));
         // The volume's tracks are those that its size takes at the mean rate; the drive may have more.
-        let track = (rate[0] + rate[1]) / 2 * turn / 1_000_000_000 * u64::from(tracks.1);
-        let cylinders = (size / track.max(1)).clamp(1, u64::from(tracks.0));
-        let capacity = size.max(track * u64::from(tracks.0));
-        let seek = scaled(seek, cylinders, u64::from(tracks.0));
+        let track = (rate[0] + rate[1]) / 2 * turn / 1_000_000_000 * u64::from(sides);
+        let cylinders = (size / track.max(1)).clamp(1, u64::from(tracks));
+        let capacity = size.max(track * u64::from(tracks));
+        let seek = scaled(seek, cylinders, u64::from(tracks));
         Disk { size, capacity, seek, rate, turn, cylinders, buffer, arm: 0, last: (0, 0), ahead: None }
     }
 
@@ -161,14 +171,9 @@ mod tests {
     use super::*;
 
     fn disk() -> Disk {
-        Disk::new(
-            40_000_000_000,
-            7_200,
-            [MS, 8 * MS, 16 * MS],
-            [40_000_000, 20_000_000],
-            (30_000, 10),
-            1 << 19,
-        )
+        let (seek, rate) = ([MS, 8 * MS, 16 * MS], [40_000_000, 20_000_000]);
+        let platters = Platters { rpm: 7_200, seek, rate, tracks: 30_000, sides: 10, buffer: 1 << 19 };
+        Disk::new(40_000_000_000, platters)
     }
 
     fn read(offset: u64, len: u64) -> Request {

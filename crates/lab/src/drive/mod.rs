@@ -13,7 +13,7 @@ mod store;
 
 pub(crate) use device::{Figures, ModelDevice};
 
-use disk::Disk;
+use disk::{Disk, Platters};
 use flash::Flash;
 
 /// Nanoseconds of a millisecond.
@@ -37,20 +37,7 @@ pub(crate) trait Mechanism: Send {
 /// What moves, or doesn't.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Medium {
-    /// Platters.
-    Disk {
-        /// Turns in a minute.
-        rpm: u32,
-        /// Nanoseconds to the next track, over a third of the tracks, and over all.
-        seek: [u64; 3],
-        /// Bytes a second on the outermost and the innermost track.
-        rate: [u64; 2],
-        /// Tracks on one side of a platter, and sides.
-        tracks: u32,
-        sides: u32,
-        /// Bytes that are read ahead of need into the drive's own memory.
-        buffer: u64,
-    },
+    Disk(Platters),
     /// Flash.
     Flash {
         /// Nanoseconds of a read and of a write, beside the transfer.
@@ -94,14 +81,14 @@ pub(crate) const DRIVES: &[Drive] = &[
         summary: "7,200 rpm IDE disk of 2000, 128 MiB of memory",
         source: "data sheet of the IBM Deskstar 75GXP (2000): 8.5 ms average seek, 1.2 ms to the next track, 37 MB/s at most; its write buffer is on, which FreeBSD 4 and Linux 2.4 never had emptied; \
                  buffers take a quarter of the memory and are written from a quarter of them on, as in FreeBSD 4",
-        medium: Medium::Disk {
+        medium: Medium::Disk(Platters {
             rpm: 7_200,
             seek: [1_200_000, 8_500_000, 15 * MS],
             rate: [37_000_000, 20_000_000],
             tracks: 27_000,
             sides: 10,
             buffer: 512 << 10,
-        },
+        }),
         cpus: 1,
         call: 30_000,
         page: 25_000,
@@ -116,14 +103,14 @@ pub(crate) const DRIVES: &[Drive] = &[
         name: "scsi-2004",
         summary: "10,000 rpm SCSI disk of 32 GB, about 20 MB/s, 1 GiB of memory",
         source: "S0's machine is not named; seek times as in data sheets of 10,000 rpm disks of 2000 to 2004, rate fitted to its single dd, memory to its dbench, which on ext3 is as fast with 32 clients as with 16",
-        medium: Medium::Disk {
+        medium: Medium::Disk(Platters {
             rpm: 10_000,
             seek: [600_000, 5_200_000, 11 * MS],
             rate: [20_000_000, 14_000_000],
             tracks: 40_000,
             sides: 8,
             buffer: 1 << 20,
-        },
+        }),
         cpus: 2,
         call: 8_000,
         page: 6_000,
@@ -181,14 +168,14 @@ const SATA_2010: Drive = Drive {
     name: "sata-2010",
     summary: "7,200 rpm SATA disk of 250 GB, 2010, 2 GiB of memory",
     source: "data sheet of the Seagate Barracuda 7200.12 ST3250318AS (2009): 8.5 ms average seek, 125 MB/s at most",
-    medium: Medium::Disk {
+    medium: Medium::Disk(Platters {
         rpm: 7_200,
         seek: [MS, 8_500_000, 18 * MS],
         rate: [125_000_000, 60_000_000],
         tracks: 150_000,
         sides: 1,
         buffer: 2 << 20,
-    },
+    }),
     cpus: 2,
     call: 3_000,
     page: 1_500,
@@ -214,9 +201,7 @@ impl Drive {
     /// Its mechanism, for a device of `size` bytes.
     fn mechanism(&self, size: u64) -> Box<dyn Mechanism> {
         match self.medium {
-            Medium::Disk { rpm, seek, rate, tracks, sides, buffer } => {
-                Box::new(Disk::new(size, rpm, seek, rate, (tracks, sides), buffer))
-            }
+            Medium::Disk(platters) => Box::new(Disk::new(size, platters)),
             Medium::Flash { latency, rate } => Box::new(Flash { latency, rate }),
         }
     }

@@ -71,7 +71,7 @@ impl FreeRuns {
 }
 
 impl Census {
-    /// Of an ext image that nobody has open.
+    /// Of an ext image that is not open anywhere.
     ///
     /// # Errors
     /// It can't be read.

@@ -1,23 +1,16 @@
 //! Figures of the systems side by side: ratios with their interval, statistics over rounds, a warning where noise
 //! exceeds the effect, and whether ours are at least as good as the better of the two kernels.
 
-use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use super::TABLE;
-use crate::founding::{summary, verdict};
+use crate::experiment::verdict;
 use crate::results::{Cell, Verdict};
-use crate::table::{align, show};
+use crate::table::{self, align, mean, show};
 
 /// What is judged: figures of which less is better, and of which more is.
 const LESS: &[&str] = &["extents/file", "most extents", "runs added"];
 const MORE: &[&str] = &["largest left %", ">=512 %", ">=2048 %"];
-
-/// Names in the order in which they come.
-fn in_order<'c>(names: impl Iterator<Item = &'c str>) -> Vec<&'c str> {
-    let mut seen = BTreeSet::new();
-    names.filter(|name| seen.insert(*name)).collect()
-}
 
 fn base(system: &str) -> &str {
     system.split(':').next().unwrap_or(system)
@@ -35,8 +28,8 @@ fn is_measure(system: &str) -> bool {
 /// For each case, each of ours and each figure that is judged: whether it is at least as good as the better kernel.
 pub(super) fn verdicts(cells: &[Cell]) -> Vec<Verdict> {
     let mut all = Vec::new();
-    let systems = in_order(cells.iter().map(|cell| &*cell.system));
-    for case in in_order(cells.iter().map(|cell| &*cell.case)) {
+    let systems = table::systems(cells);
+    for case in table::cases(cells) {
         for &own in systems.iter().filter(|system| is_ours(system)) {
             for figure in LESS.iter().chain(MORE) {
                 all.extend(judged(cells, case, own, figure, &systems));
@@ -47,10 +40,10 @@ pub(super) fn verdicts(cells: &[Cell]) -> Vec<Verdict> {
 }
 
 fn judged(cells: &[Cell], case: &str, own: &str, figure: &str, systems: &[&str]) -> Option<Verdict> {
-    let mine = summary(cells, case, own, figure)?.avg;
+    let mine = mean(cells, case, own, figure)?;
     let sign = if LESS.contains(&figure) { -1.0 } else { 1.0 };
     let rivals = systems.iter().filter(|system| is_measure(system));
-    let rivals = rivals.filter_map(|&system| Some((summary(cells, case, system, figure)?.avg, system)));
+    let rivals = rivals.filter_map(|&system| Some((mean(cells, case, system, figure)?, system)));
     let (best, rival) = rivals.max_by(|a, b| (sign * a.0).total_cmp(&(sign * b.0)))?;
     let holds = sign * mine >= sign * best;
     let detail = format!("{} against {} of {rival}", show(mine), show(best));
@@ -62,13 +55,19 @@ fn judged(cells: &[Cell], case: &str, own: &str, figure: &str, systems: &[&str])
     ))
 }
 
-/// A table per case: a line per figure, a column per system; times as ratios to ours; statistics where there are
-/// rounds; and the rows that ours lose.
+/// A table per case: a line per figure, a column per system; statistics of times, with ratios to the first system;
+/// and the rows that ours lose.
 pub(super) fn text(cells: &[Cell]) -> String {
     let mut out = String::new();
-    let systems = in_order(cells.iter().map(|cell| &*cell.system));
-    for case in in_order(cells.iter().map(|cell| &*cell.case)) {
-        out.push_str(&one(cells, case, &systems));
+    for case in table::cases(cells) {
+        out.push_str(&table::columns(cells, case, [case, "figure"]));
+        let mut times = vec![table::head(["seconds", ""])];
+        let lines = table::compared(cells, case, "seconds");
+        times.extend(
+            lines.into_iter().map(|line| [String::new()].into_iter().chain(line).collect::<Vec<_>>()),
+        );
+        out.push_str(&align(&times));
+        out.push('\n');
     }
     let verdicts = verdicts(cells);
     let lost: Vec<_> = verdicts.iter().filter(|verdict| !verdict.holds).collect();
@@ -77,52 +76,6 @@ pub(super) fn text(cells: &[Cell]) -> String {
     for verdict in lost {
         let _ = writeln!(out, "  DOES NOT HOLD: {} ({})", verdict.text, verdict.detail);
     }
-    out
-}
-
-fn one(cells: &[Cell], case: &str, systems: &[&str]) -> String {
-    let own: Vec<&Cell> = cells.iter().filter(|cell| cell.case == case).collect();
-    let figures = in_order(own.iter().flat_map(|cell| cell.figures.0.iter().map(|(name, _)| &**name)));
-    let head = [case, "figure"].into_iter().chain(systems.iter().copied());
-    let mut lines: Vec<Vec<String>> = vec![head.map(String::from).collect()];
-    for figure in figures {
-        let mean =
-            |system: &&str| summary(cells, case, system, figure).map_or_else(String::new, |s| show(s.avg));
-        let line = [String::new(), figure.to_owned()].into_iter().chain(systems.iter().map(mean));
-        lines.push(line.collect());
-    }
-    let mut out = align(&lines);
-    out.push_str(&times(cells, case, systems));
-    out.push('\n');
-    out
-}
-
-/// Times of the others in units of the first system's.
-fn times(cells: &[Cell], case: &str, systems: &[&str]) -> String {
-    let mut out = String::new();
-    let time = |system: &str| summary(cells, case, system, "seconds");
-    let Some((first, own)) = systems.iter().find_map(|&system| Some((system, time(system)?))) else {
-        return out;
-    };
-    let head = ["seconds", "", "N", "Min", "Max", "Median", "Avg", "Stddev", "ratio", "+-", ""];
-    let mut lines: Vec<Vec<String>> = vec![head.map(String::from).to_vec()];
-    for (system, other) in systems.iter().filter_map(|&system| Some((system, time(system)?))) {
-        let Some((ratio, half)) = other.ratio(&own) else { continue };
-        let mark = match () {
-            () if system == first => String::new(),
-            () if own.n < 2 => "one round: no confidence".into(),
-            () if !other.differs(&own) => {
-                format!("noise exceeds the effect (no difference from {first} at 95 %)")
-            }
-            () => "differs (95 %)".into(),
-        };
-        let figures = [other.min, other.max, other.median, other.avg, other.stddev, ratio, half].map(show);
-        let mut line = vec![String::new(), system.to_owned(), other.n.to_string()];
-        line.extend(figures);
-        line.push(mark);
-        lines.push(line);
-    }
-    let _ = write!(out, "{}", align(&lines));
     out
 }
 

@@ -12,7 +12,7 @@ use platfs::{Allocate, Attributes, Error, InodeNumber, Kind, NewInode, OpenOptio
 
 use super::place::{Mounted, Place};
 use super::tool;
-use crate::founding::verdict;
+use crate::experiment::verdict;
 use crate::numbers::{Numbers, float};
 use crate::results::{Criteria, Record, Results, Skipped};
 use crate::system::{Computer, Directory, Library, Op, Phase, Stream, System};
@@ -21,7 +21,7 @@ use crate::workload::in_real_time;
 
 const TABLE: &str = "mb_stats";
 
-/// What `plat-lab peers mbstats` is told.
+/// Options of `plat-lab peers mbstats`.
 #[derive(clap::Args)]
 pub(super) struct MbstatsOptions {
     /// Size of the volume in GiB; it is sparse.
@@ -98,7 +98,7 @@ type Counts = BTreeMap<String, u64>;
 /// Runs every case on both and prints the counters side by side.
 ///
 /// # Errors
-/// The first that failed. That the kernel can't be asked is no error, but told.
+/// The first that failed. That the kernel can't be asked is no error; it is reported.
 pub(super) fn run(options: &MbstatsOptions) -> Result<(), String> {
     let results = options.results.as_deref().map(Results::append).transpose()?;
     let keep = |record: Record| results.as_ref().map_or(Ok(()), |results| results.add(record));
@@ -376,6 +376,7 @@ fn criteria(case: &Case, system: &str, seed: u64, counts: &Counts) -> Criteria {
         seed,
         hits: of("hits"),
         scanned: of("extents_scanned"),
+        ..Criteria::default()
     }
 }
 

@@ -25,7 +25,7 @@ use crate::workload::{Scale, Workload};
 /// The name of the table in results.
 const TABLE: &str = "peers";
 
-/// What `plat-lab peers` is told.
+/// Options of `plat-lab peers`.
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct PeersOptions {
@@ -159,7 +159,7 @@ fn compare_all(options: &CompareOptions, cases: &[Case]) -> Result<Vec<Cell>, St
     Ok(cells)
 }
 
-/// The systems that can run here; of the others it is told why not.
+/// The systems that can run here; for the others the reason is reported.
 fn able(options: &CompareOptions, results: Option<&Results>) -> Result<Vec<Peer>, String> {
     let plat = options.plat.clone().or_else(beside);
     let mut peers = Vec::new();
@@ -212,7 +212,16 @@ fn one(
         let name = format!("{}: {}", case.name, phase.name);
         let outcome = peer.run(place, phase)?;
         let census = peer.census(place)?;
-        cells.push(cell(options, name, peer, seed, &outcome, (&new, &census)));
+        let figures = std::iter::once(("seconds", outcome.seconds())).chain(census.figures(&new));
+        cells.push(Cell {
+            table: TABLE.into(),
+            case: name,
+            system: peer.name.clone(),
+            seed,
+            parameters: parameters(options, &census),
+            figures: figures.collect(),
+            ..Cell::default()
+        });
     }
     remove(&place.image())?;
     Ok(cells)
@@ -223,28 +232,12 @@ fn remove(image: &Path) -> Result<(), String> {
     std::fs::remove_file(image).map_err(|error| format!("{}: {error}", image.display()))
 }
 
-fn cell(
-    options: &CompareOptions,
-    case: String,
-    peer: &Peer,
-    seed: u64,
-    outcome: &crate::workload::Outcome,
-    (new, census): (&Census, &Census),
-) -> Cell {
+fn parameters(options: &CompareOptions, census: &Census) -> serde_json::Map<String, serde_json::Value> {
     let mut parameters = serde_json::Map::new();
     parameters.insert("size_mib".into(), options.size.into());
     parameters.insert("free_bins".into(), census.bins().into());
     if options.quick {
         parameters.insert("quick".into(), true.into());
     }
-    let figures = std::iter::once(("seconds", outcome.seconds())).chain(census.figures(new));
-    Cell {
-        table: TABLE.into(),
-        case,
-        system: peer.name.clone(),
-        seed,
-        parameters,
-        figures: figures.collect(),
-        ..Cell::default()
-    }
+    parameters
 }

@@ -89,7 +89,7 @@ impl Peer {
         }
     }
 
-    /// Makes a volume of so many bytes. All of the ext family begin with the same.
+    /// Makes a volume of a size in bytes. All of the ext family begin with the same.
     ///
     /// # Errors
     /// What mkfs says.
@@ -150,7 +150,7 @@ impl Peer {
         }
     }
 
-    /// How things lie on the volume, which nobody has mounted.
+    /// How things lie on the volume, while it is not mounted.
     ///
     /// # Errors
     /// It can't be read.

@@ -80,7 +80,7 @@ impl Place {
         self.root.join("log")
     }
 
-    /// Makes the image anew: nothing but a hole.
+    /// Makes an empty image: one hole.
     ///
     /// # Errors
     /// What the file system says.
@@ -93,7 +93,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         drop(self.sweeper.stdin.take());
-        // It ends by itself; there is nobody to tell if not.
+        // It ends by itself; an error could not be reported to anything.
         let _ = self.sweeper.wait();
     }
 }

@@ -1,5 +1,5 @@
 //! Lines of results as tables: for each table its cases, figures and systems, each in the order in which they first occur,
-//! where lines tell of jobs in the order of those: it does not depend on who ended first.
+//! and cells in the order of their jobs: it does not depend on which ended first.
 //! What a later run of the command repeats takes the place of what an earlier one said.
 
 use crate::results::{Aging, Cell, Criteria, Curve, Record, Session, Skipped, Verdict};

@@ -2,9 +2,9 @@
 
 use super::digest::{Case, Column, Digest, Figure, Table, founding};
 use super::plots::{self, Plot};
-use crate::founding::TABLES;
-use crate::scenario::SCENARIOS;
-use crate::table::{Summary, align, show};
+use crate::experiment::Experiment;
+use crate::summary::Summary;
+use crate::table::{align, show};
 use chart::escape;
 use chart::page::color;
 use serde_json::Value;
@@ -154,11 +154,9 @@ impl Text {
 
     fn section(&mut self, digest: &Digest, number: usize, table: &Table, aging: Option<Plot>) {
         self.put(&format!("<section id=\"t{number}\"><h2>{}</h2>", escape(&table.name)));
-        let scenario =
-            SCENARIOS.iter().find(|scenario| scenario.name == table.name).map(|scenario| scenario.summary);
         let document = founding(&table.name).and_then(|number| FOUNDING.get(usize::try_from(number).ok()?));
-        let made = TABLES.iter().find(|made| made.name == table.name).map(|made| made.about);
-        for about in document.copied().into_iter().chain(scenario).chain(made) {
+        let made = Experiment::named(&table.name).map(|made| made.about);
+        for about in document.copied().into_iter().chain(made) {
             self.put(&format!("<p>{}</p>", escape(about)));
         }
         if !table.verdicts.is_empty() {
@@ -268,7 +266,7 @@ impl Text {
         self.put(&(row + "</tr>"));
     }
 
-    /// Everything, for who wants to know exactly.
+    /// Every figure of the table.
     fn all_figures(&mut self, digest: &Digest, table: &Table) {
         let text = statistics(digest, table);
         if text.is_empty() {
@@ -373,7 +371,7 @@ fn cell(column: &Column, first: Option<Summary>, ratios: bool) -> String {
 
 /// The figures that a table shows: those that were published, then those that it is printed with or that tell most.
 fn telling(table: &Table) -> Vec<String> {
-    let made = TABLES.iter().find(|made| made.name == table.name);
+    let made = Experiment::named(&table.name);
     let mut names: Vec<(usize, &str)> = Vec::new();
     for figure in table.cases.iter().flat_map(|case| &case.figures) {
         let own = made.and_then(|made| made.figures.iter().position(|name| *name == figure.name));

@@ -2,7 +2,7 @@
 
 use super::digest::{Digest, Figure, Run, Table};
 use crate::results::{Aging, Extents};
-use crate::table::Summary;
+use crate::summary::Summary;
 use serde_json::{Value, json};
 
 /// Bytes that all aging runs together may take.
@@ -14,7 +14,7 @@ const POINTS: usize = 300;
 /// Places along a strip.
 const PLACES: u64 = 1_024;
 
-/// How closely aging runs are told: frames of each, files in each.
+/// Levels of detail of aging runs: frames of each, files in each.
 const DETAILS: [(usize, usize); 7] = [(48, 14), (32, 12), (24, 10), (16, 8), (12, 6), (8, 4), (4, 0)];
 
 /// A drawing: what it shows, and its data.

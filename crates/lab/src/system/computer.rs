@@ -44,7 +44,7 @@ impl Computer {
     pub(crate) fn mounting() -> OpenOptions {
         let known = rustix::system::sysinfo();
         let memory = known.totalram.saturating_mul(u64::from(known.mem_unit));
-        OpenOptions::new().delay(OpenOptions::delay_with(memory))
+        OpenOptions::new().delay(OpenOptions::suggested_delay(memory))
     }
 }
 
@@ -94,17 +94,13 @@ impl Library<Computer> {
         while !waited(ended, EVERY) {
             looks += 1;
             let now = self.host().time();
-            self.volume().set_now(now);
+            let volume = self.volume().at_time(now);
             let done = if looks.is_multiple_of(STABLE) {
-                self.volume().sync()
+                volume.sync()
             } else {
                 let before = Timestamp { seconds: now.seconds - 5, ..now };
-                let written = self.volume().write_back(Some(before));
-                if self.volume().keeps_order() {
-                    written.and_then(|()| self.volume().commit())
-                } else {
-                    written
-                }
+                let written = volume.write_back(Some(before));
+                if volume.keeps_order() { written.and_then(|()| volume.commit()) } else { written }
             };
             done.map_err(|error| error.to_string())?;
         }

@@ -19,7 +19,7 @@ use platfs::{
 };
 
 use super::directory::pieces;
-use super::{Client, Op, Slot, System};
+use super::{Client, Modelled, Op, Slot, System};
 use crate::drive::{Drive, Figures, ModelDevice};
 
 /// How long bytes wait at most, and how often the clock looks: Linux's 30 and 5 seconds.
@@ -121,7 +121,7 @@ fn time(now: u64) -> Timestamp {
     Timestamp { seconds, nanoseconds: u32::try_from(now % 1_000_000_000).unwrap_or(0) }
 }
 
-/// What is around a volume: who keeps the time, and what is told of files.
+/// What is around a volume: it keeps the time, and learns what happens to files.
 pub(crate) trait Host: Send + Sync {
     /// The time for the volume.
     fn time(&self) -> Timestamp;
@@ -254,7 +254,7 @@ impl Library {
     pub(crate) fn remount(self, mounting: &Mounting) -> Result<Library, String> {
         let device = self.close()?;
         let now = device.now();
-        let library = Self::open(device, mounting)?;
+        let mut library = Self::open(device, mounting)?;
         *lock(&library.due) = now + EVERY;
         library.volume.set_now(time(now));
         Ok(library)
@@ -276,10 +276,6 @@ impl Library {
         &self.device
     }
 
-    pub(crate) fn figures(&self) -> Figures {
-        self.device.figures()
-    }
-
     /// The host's own thread writes back ahead of need, in time of its own: from half of what may wait on, as that of
     /// `plat mount` does and as the page cache of the model.
     fn write_ahead(&self, now: u64) -> Result<(), String> {
@@ -288,33 +284,44 @@ impl Library {
             return Ok(());
         }
         self.device.set_now(now);
-        self.volume.write_back_ahead(Duration::ZERO).map_err(|error| error.to_string())?;
+        self.volume.at_time(time(now)).write_back_ahead(Duration::ZERO).map_err(|error| error.to_string())?;
         *busy = self.device.now();
         Ok(())
     }
+}
 
-    /// What the clock and the host's own thread do until a moment: it takes the device's time, not that of clients.
-    ///
-    /// # Errors
-    /// The volume's.
-    pub(crate) fn tick(&self, until: u64) -> Result<(), String> {
+impl Modelled for Library {
+    fn now(&self) -> u64 {
+        self.device.now()
+    }
+
+    fn set_now(&self, now: u64) {
+        self.device.set_now(now);
+    }
+
+    fn figures(&self) -> Figures {
+        self.device.figures()
+    }
+
+    /// The clock and the host's own thread: what they do takes the device's time, not that of clients.
+    fn tick(&self, until: u64) -> Result<(), String> {
         self.write_ahead(until)?;
         let mut due = lock(&self.due);
         while *due <= until {
             self.device.set_now(*due);
-            self.volume.set_now(time(*due));
+            let volume = self.volume.at_time(time(*due));
             let mut before = time(*due);
             before.seconds -= i64::try_from(OLD).unwrap_or(0);
-            self.volume.write_back(Some(before)).map_err(|error| error.to_string())?;
+            volume.write_back(Some(before)).map_err(|error| error.to_string())?;
             let all_old = (*due / EVERY).is_multiple_of(OLD * 1_000_000_000 / EVERY);
             if self.ordered || all_old {
                 self.device.write_back(None);
             }
-            if self.volume.keeps_order() {
-                self.volume.commit().map_err(|error| error.to_string())?;
+            if volume.keeps_order() {
+                volume.commit().map_err(|error| error.to_string())?;
             } else if all_old {
                 // Metadata that nothing orders waits as long as bytes of files do.
-                self.volume.sync().map_err(|error| error.to_string())?;
+                volume.sync().map_err(|error| error.to_string())?;
             }
             if all_old {
                 self.device.let_go();
@@ -383,7 +390,7 @@ impl<H: Host> Library<H> {
 impl<H: Host> System for Library<H> {
     fn client(&self) -> Box<dyn Client + '_> {
         let piece = usize::try_from(PIECE).unwrap_or(0);
-        Box::new(Program { library: self, open: Vec::new(), bytes: vec![0; piece] })
+        Box::new(Program { library: self, now: self.volume.now(), open: Vec::new(), bytes: vec![0; piece] })
     }
 }
 
@@ -398,11 +405,18 @@ struct Opened {
 
 struct Program<'l, H: Host> {
     library: &'l Library<H>,
+    /// When the current call began: all that it changes gets this time.
+    now: Timestamp,
     open: Vec<Option<Opened>>,
     bytes: Vec<u8>,
 }
 
 impl<H: Host> Program<'_, H> {
+    /// The volume at the time of the current call.
+    fn volume(&self) -> Volume {
+        self.library.volume.at_time(self.now)
+    }
+
     fn file(&mut self, slot: Slot) -> platfs::Result<&mut Opened> {
         let file = self.open.get_mut(slot as usize).and_then(Option::as_mut);
         file.ok_or_else(|| platfs::Error::Invalid("no file is open in this slot".into()))
@@ -410,12 +424,12 @@ impl<H: Host> Program<'_, H> {
 
     fn close(&mut self, slot: Slot) {
         if let Some(opened) = self.open.get_mut(slot as usize).and_then(Option::take) {
-            self.library.volume.release(opened.number, 1);
+            self.volume().release(opened.number, 1);
         }
     }
 
     fn open(&mut self, slot: Slot, path: &str, create: bool) -> platfs::Result<()> {
-        let volume = &self.library.volume;
+        let volume = &self.volume();
         let (directory, name) = self.library.place(path)?;
         let number = match volume.lookup(directory, name) {
             Ok(number) => {
@@ -446,7 +460,7 @@ impl<H: Host> Program<'_, H> {
             self.bytes[..step].fill(0);
             let file = (self.library.delay == 0).then_some((u64::from(number.0.get()), at));
             self.library.device.writing(file);
-            let done = self.library.volume.write_at(number, at, &self.bytes[..step], WriteOptions::default());
+            let done = self.volume().write_at(number, at, &self.bytes[..step], WriteOptions::default());
             self.library.device.writing(None);
             done?;
         }
@@ -471,7 +485,7 @@ impl<H: Host> Program<'_, H> {
             offset + len
         };
         for (at, step) in pieces(offset, end - offset, PIECE) {
-            if self.library.volume.read_at(number, at, &mut self.bytes[..step])? < step {
+            if self.volume().read_at(number, at, &mut self.bytes[..step])? < step {
                 break;
             }
         }
@@ -481,7 +495,7 @@ impl<H: Host> Program<'_, H> {
     /// Delayed bytes go with those of a write, all of them.
     fn direct(&mut self, slot: Slot, offset: u64, len: u64, write: bool) -> platfs::Result<u64> {
         let number = self.file(slot)?.number;
-        let volume = &self.library.volume;
+        let volume = &self.volume();
         if write {
             self.bytes.fill(0);
         }
@@ -500,16 +514,16 @@ impl<H: Host> Program<'_, H> {
     }
 
     fn commit_names(&self) -> platfs::Result<()> {
-        let Library { device, volume, names, .. } = self.library;
+        let Library { device, names, .. } = self.library;
         device.hold(*names == Names::Buffered);
-        let done = volume.commit();
+        let done = self.volume().commit();
         device.hold(false);
         done
     }
 
     fn call(&mut self, op: &Op) -> platfs::Result<u64> {
         let library = self.library;
-        let volume = &library.volume;
+        let volume = &self.volume();
         library.device.call(copied(op));
         match op {
             Op::MakeDirectory(path) => {
@@ -521,11 +535,11 @@ impl<H: Host> Program<'_, H> {
             Op::Write { slot, offset, len } => return self.write(*slot, *offset, *len),
             Op::Read { slot, offset, len } => return self.read(*slot, *offset, *len),
             Op::Direct { slot, offset, len, write } => return self.direct(*slot, *offset, *len, *write),
-            Op::Sync { slot, data_only } => {
+            Op::Sync { slot, .. } => {
                 let number = self.file(*slot)?.number;
                 // What the commit holds of other files goes with it, where bytes go before commits.
                 library.device.write_back((!library.ordered).then_some(u64::from(number.0.get())));
-                volume.sync_inode(number, *data_only)?;
+                volume.sync_inode(number)?;
             }
             Op::Truncate { slot, len } => volume.truncate(self.file(*slot)?.number, *len)?,
             Op::Reserve { slot, offset, len } => {
@@ -551,7 +565,7 @@ impl<H: Host> Program<'_, H> {
             Op::Rename(from, to) => {
                 let ((from, name), (to, new_name)) = (library.place(from)?, library.place(to)?);
                 volume.rename(from, name, to, new_name, Replace::Yes)?;
-                // Paths below a renamed directory are looked up anew.
+                // Paths below a renamed directory are looked up again.
                 lock(&library.directories).clear();
             }
             Op::Link(from, to) => {
@@ -606,7 +620,7 @@ fn new(kind: Kind<'_>) -> NewInode<'_> {
 
 impl<H: Host> Client for Program<'_, H> {
     fn perform(&mut self, op: &Op) -> Result<u64, String> {
-        self.library.volume.set_now(self.library.device.time());
+        self.now = self.library.device.time();
         let done = self.call(op);
         let named = op.changes_names() && self.library.names != Names::Wait;
         let done = done.and_then(|bytes| if named { self.commit_names().map(|()| bytes) } else { Ok(bytes) });
@@ -622,7 +636,7 @@ impl<H: Host> Drop for Program<'_, H> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Name;
+    use super::super::{Modelled, Name};
     use super::*;
 
     #[test]

@@ -3,13 +3,17 @@
 
 mod computer;
 mod directory;
+mod engine;
 mod library;
 mod named;
 
 pub(crate) use computer::Computer;
 pub(crate) use directory::Directory;
+pub(crate) use engine::{EngineAlone, Writing, cut, describe_empty, extend, layout};
 pub(crate) use library::{Library, Mounting, Names};
 pub(crate) use named::{Named, order};
+
+use crate::drive::Figures;
 
 /// A path from the root of the file system, without a leading slash; empty for the root itself.
 pub(crate) type Name = Box<str>;
@@ -21,7 +25,7 @@ pub(crate) type Slot = u32;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
     MakeDirectory(Name),
-    /// Opens a file, made anew and empty where `create` says so.
+    /// Opens a file; with `create` it is made, or emptied.
     Open {
         slot: Slot,
         path: Name,
@@ -148,7 +152,7 @@ impl Phase {
         Phase { name: name.into(), clients, limit: None }
     }
 
-    /// No call is begun after so many nanoseconds.
+    /// No call is begun after `limit` nanoseconds.
     pub(crate) fn within(self, limit: u64) -> Self {
         Phase { limit: Some(limit), ..self }
     }
@@ -167,4 +171,19 @@ pub(crate) trait Client: Send {
 pub(crate) trait System: Sync {
     /// A new client, with no file open.
     fn client(&self) -> Box<dyn Client + '_>;
+}
+
+/// A file system whose time follows from its calls.
+pub(crate) trait Modelled: System {
+    /// The time of the client that was served last.
+    fn now(&self) -> u64;
+    /// The client that is served next has this time.
+    fn set_now(&self, now: u64);
+    /// Does what is due until a moment beside the clients' calls.
+    ///
+    /// # Errors
+    /// The file system's.
+    fn tick(&self, until: u64) -> Result<(), String>;
+    /// What the drive did so far.
+    fn figures(&self) -> Figures;
 }

@@ -20,7 +20,7 @@ pub(super) const SETTINGS: &[(&str, &str)] = &[
     ("over", "percent of these bytes that are written again and again behind that"),
     ("clients", "clients at once"),
     ("directories", "directories of each"),
-    ("sync", "fsync before so many in a hundred closes"),
+    ("sync", "percent of the closes that have an fsync before them"),
     ("settle", "bytes a client writes from one sync of all to its next: what passes as time; 0: none"),
 ];
 
@@ -161,7 +161,7 @@ impl Churn {
         self.files[at].blocks = blocks;
     }
 
-    /// Deletes files until so many blocks fit in.
+    /// Deletes files until `blocks` more fit in.
     fn make_room(&mut self, blocks: u64) {
         while self.used + blocks > self.share && !self.files.is_empty() {
             let len = self.files.len();

@@ -7,7 +7,7 @@ pub(super) const SETTINGS: &[(&str, &str)] = &[
     ("files", "files at once"),
     ("size", "bytes of each"),
     ("append", "bytes of an append"),
-    ("sync", "fsync after so many appends; 0: never"),
+    ("sync", "fsync after every n-th append; 0: never"),
     ("reserve", "1: fallocate instead of writes"),
 ];
 

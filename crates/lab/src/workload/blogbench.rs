@@ -82,7 +82,7 @@ fn rewrite(blogs: u64, number: u64, numbers: &mut Numbers) -> Vec<Op> {
     calls
 }
 
-/// Comments are files beside the article; each is written anew with the next.
+/// Comments are files beside the article; each is written again with the next.
 fn comment(blogs: u64, numbers: &mut Numbers) -> Vec<Op> {
     let path: Box<str> = format!("{}.comment.{}", article(blogs, numbers), numbers.below(8)).into();
     let len = 1 + numbers.below(PIECE);

@@ -1,5 +1,5 @@
 //! A database: every transaction appends to a log that is made stable; changed pages are written in place at
-//! checkpoints, in random places, made stable, and the log begins anew under its old blocks. Each client is a database.
+//! checkpoints, in random places, made stable, and the log begins again under its old blocks. Each client is a database.
 
 use std::collections::BTreeSet;
 

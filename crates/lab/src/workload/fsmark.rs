@@ -35,6 +35,7 @@ struct Thread {
     size: u64,
     /// Bytes of a write.
     block: u64,
+    /// Files of a directory; 0: all are in the root.
     per_directory: u64,
     sync: Sync,
 }
@@ -46,7 +47,7 @@ pub(super) fn phases(scale: &Scale) -> Result<Vec<Phase>, String> {
         files: scale.number("files", 10_000, 100)? / threads,
         size: scale.number("size", 51_200, 10_240)?,
         block: scale.number("block", 16_384, 16_384)?.max(1),
-        per_directory: scale.number("per-directory", 1_000, 20)?.max(1),
+        per_directory: scale.number("per-directory", 1_000, 20)?,
         sync: Sync::named(scale.settings.get("sync").map_or("each", String::as_str))?,
     };
     let writers = (0..threads).map(|number| Thread { number, ..thread }.calls()).collect();
@@ -56,20 +57,24 @@ pub(super) fn phases(scale: &Scale) -> Result<Vec<Phase>, String> {
 
 impl Thread {
     fn calls(self) -> Stream {
-        let root = Op::MakeDirectory(format!("mark.{}", self.number).into());
+        let root =
+            (self.per_directory > 0).then(|| Op::MakeDirectory(format!("mark.{}", self.number).into()));
         let written = (0..self.files).flat_map(move |file| self.file(file));
         let behind = (0..self.files).flat_map(move |index| self.behind(index));
-        Box::new(std::iter::once(root).chain(written).chain(behind))
+        Box::new(root.into_iter().chain(written).chain(behind))
     }
 
     fn path(self, file: u64) -> String {
-        format!("mark.{}/{:04}/{file:08}", self.number, file / self.per_directory)
+        match file.checked_div(self.per_directory) {
+            Some(directory) => format!("mark.{}/{directory:04}/{file:08}", self.number),
+            None => format!("mark.{}.{file:08}", self.number),
+        }
     }
 
     fn file(self, file: u64) -> impl Iterator<Item = Op> {
         let path = self.path(file);
         let directory = path.rsplit_once('/').map_or("", |(directory, _)| directory);
-        let first = file.is_multiple_of(self.per_directory);
+        let first = self.per_directory > 0 && file.is_multiple_of(self.per_directory);
         let begin = first.then(|| Op::MakeDirectory(directory.into())).into_iter();
         let open = Op::Open { slot: 0, path: path.into(), create: true };
         let writes = (0..self.size.div_ceil(self.block)).map(move |i| {

@@ -1,5 +1,5 @@
 //! A history that is checked out commit by commit, as git does it: loose objects under temporary names, files of the
-//! work tree removed and written anew, index and reference by renaming a lock, packs and pruning from time to time.
+//! work tree removed and written again, index and reference by renaming a lock, packs and pruning from time to time.
 
 use super::Scale;
 use crate::numbers::{Numbers, count};
@@ -11,7 +11,7 @@ pub(super) const SETTINGS: &[(&str, &str)] = &[
     ("gc", "commits between packs"),
 ];
 
-/// Directories of the work tree for so many files.
+/// Directories of the work tree for a number of files.
 const FILES: u64 = 20;
 
 pub(super) fn phases(scale: &Scale) -> Result<Vec<Phase>, String> {

@@ -15,12 +15,14 @@ mod fsmark;
 mod git;
 mod layers;
 mod mail;
+mod profile;
 mod replay;
 mod run;
 mod service;
 mod strace;
 mod tiobench;
 mod tree;
+mod windows;
 
 pub(crate) use run::{Kinds, Outcome, Timing, in_model_time, in_real_time};
 
@@ -132,7 +134,7 @@ pub(crate) const WORKLOADS: &[Workload] = &[
             ("files", "files of all threads"),
             ("size", "bytes of each"),
             ("block", "bytes of a write"),
-            ("per-directory", "files of a directory"),
+            ("per-directory", "files of a directory; 0: all are in the root"),
             (
                 "sync",
                 "none, each, behind or backwards: fsync of each file before its close, or of all behind the last",
@@ -159,8 +161,14 @@ pub(crate) const WORKLOADS: &[Workload] = &[
         phases: mail::phases,
     },
     Workload {
+        name: "profile",
+        summary: "ageing by the profiles of published studies: sizes, victims, bursts",
+        settings: profile::SETTINGS,
+        phases: profile::phases,
+    },
+    Workload {
         name: "replay",
-        summary: "what programs did, as strace told it",
+        summary: "what programs did, as strace recorded it",
         settings: replay::SETTINGS,
         phases: replay::phases,
     },
@@ -175,6 +183,12 @@ pub(crate) const WORKLOADS: &[Workload] = &[
         summary: "tar xf and rm -rf of a tree: the ports collection of 2001, or any archive",
         settings: &[("tar", "an archive to take names and lengths from")],
         phases: tree::phases,
+    },
+    Workload {
+        name: "windows",
+        summary: "clients that write files one after the other, a block at a time, and delete older ones",
+        settings: windows::SETTINGS,
+        phases: windows::phases,
     },
 ];
 

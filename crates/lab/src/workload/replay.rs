@@ -1,4 +1,4 @@
-//! Replay of what programs did, as `strace -f -ttt -y -e trace=file,desc` told it: the calls that succeeded, in the order in
+//! Replay of what programs did, as `strace -f -ttt -y -e trace=file,desc` recorded it: the calls that succeeded, in the order in
 //! which they ended, by one client, on paths below a directory that becomes the root.
 //!
 //! What a trace uses but does not make was there before: a phase of its own makes it, directories and files of the lengths that
@@ -16,7 +16,7 @@ use crate::system::{Op, Phase, Slot, Stream};
 
 pub(super) const SETTINGS: &[(&str, &str)] = &[
     ("trace", "what strace -f -ttt -y -e trace=file,desc wrote, or plat mount --trace"),
-    ("root", "the directory that becomes the root; / if not told"),
+    ("root", "the directory that becomes the root; / by default"),
     ("think", "1: the time between calls passes too"),
 ];
 
@@ -199,7 +199,7 @@ impl Replay {
     fn open(&mut self, call: &Call) {
         let Some(path) = call.path(0).and_then(|path| self.below(&path)) else { return };
         let how = if call.name == "creat" { "O_CREAT|O_TRUNC" } else { call.flags() };
-        // What a link leads to is told with the result; a directory is no file to be opened here.
+        // What a link leads to comes with the result; a directory is no file to be opened here.
         let Some(path) = call.opened().map_or(Some(path), |path| self.below(path)) else { return };
         if how.contains("O_DIRECTORY") || how.contains("O_PATH") || how.contains("O_TMPFILE") {
             return;
@@ -269,7 +269,7 @@ impl Replay {
         self.move_bytes(call, 0, write, placed.then(|| call.number(3)));
     }
 
-    /// Bytes from one file to another; places that are told stand in memory and are not known.
+    /// Bytes from one file to another; places given by pointers are in memory and not known.
     fn copy(&mut self, call: &Call) {
         let [from, to] = if call.name == "sendfile" || call.name == "sendfile64" { [1, 0] } else { [0, 2] };
         self.move_bytes(call, from, false, None);
@@ -284,7 +284,7 @@ impl Replay {
         self.reach(&handle.path, stop, write);
         let (slot, len) = (handle.slot, call.result);
         self.calls.push(if write { Op::Write { slot, offset, len } } else { Op::Read { slot, offset, len } });
-        // Who has it from somebody else moves on with him.
+        // Handles that share a description share its position.
         for other in self.handles.values_mut().filter(|other| place.is_none() && other.slot == slot) {
             other.at = stop;
         }

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use crate::drive::Figures;
-use crate::system::{Client, Library, Op, Phase, System};
+use crate::system::{Client, Modelled, Op, Phase, System};
 
 /// What slow is: S3 counts calls that take longer.
 const SLOW: u64 = 100_000_000;
@@ -74,34 +74,33 @@ impl Outcome {
     }
 }
 
-/// Runs a phase in model time: whoever is earliest is next, one call each, so that the same comes out
+/// Runs a phase in model time: the client with the earliest time is next, one call each, so that the same comes out
 /// everywhere.
 ///
 /// # Errors
 /// The first call that failed.
-pub(crate) fn in_model_time(library: &Library, phase: Phase) -> Result<Outcome, String> {
-    let device = library.device();
-    let (begun, before) = (device.now(), library.figures());
-    let mut clients: Vec<_> = phase.clients.into_iter().map(|calls| (library.client(), calls)).collect();
+pub(crate) fn in_model_time(system: &dyn Modelled, phase: Phase) -> Result<Outcome, String> {
+    let (begun, before) = (system.now(), system.figures());
+    let mut clients: Vec<_> = phase.clients.into_iter().map(|calls| (system.client(), calls)).collect();
     let mut turns: BinaryHeap<_> = (0..clients.len()).map(|client| Reverse((begun, client))).collect();
     let (mut kinds, mut end) = (Kinds::new(), begun);
     while let Some(Reverse((now, index))) = turns.pop() {
-        library.tick(now)?;
-        device.set_now(now);
+        system.tick(now)?;
+        system.set_now(now);
         let (client, calls) = &mut clients[index];
         let in_time = phase.limit.is_none_or(|limit| now - begun < limit);
         let Some(op) = in_time.then(|| calls.next()).flatten() else {
             end = end.max(now);
             continue;
         };
-        let reads = library.figures().reads;
+        let reads = system.figures().reads;
         let bytes = client.perform(&op).map_err(|error| format!("{}: {error}", phase.name))?;
-        let after = device.now();
-        kinds.entry(op.kind()).or_default().note(bytes, after - now, library.figures().reads - reads);
+        let after = system.now();
+        kinds.entry(op.kind()).or_default().note(bytes, after - now, system.figures().reads - reads);
         turns.push(Reverse((after, index)));
     }
-    device.set_now(end);
-    Ok(Outcome { name: phase.name, time: end - begun, kinds, drive: library.figures().since(before) })
+    system.set_now(end);
+    Ok(Outcome { name: phase.name, time: end - begun, kinds, drive: system.figures().since(before) })
 }
 
 /// Runs a phase in real time, a thread for each client.

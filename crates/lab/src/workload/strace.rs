@@ -13,7 +13,7 @@ pub(super) struct Call {
     /// Nanoseconds.
     pub(super) time: u64,
     pub(super) name: String,
-    /// All arguments as told.
+    /// All arguments as recorded.
     pub(super) text: String,
     pub(super) result: u64,
     arguments: Vec<String>,
@@ -44,7 +44,7 @@ pub(super) fn calls(text: &str) -> Vec<Call> {
         };
         let Some(mut call) = call(&whole) else { continue };
         (call.process, call.time) = (process, time);
-        // A process begins where the one that made it works; of that nothing is told but by later calls.
+        // A process begins where the one that made it works; only later calls show it.
         let place = places.entry(process).or_insert_with(|| last.clone());
         let told = call.arguments.iter().find_map(|argument| handle(argument.strip_prefix("AT_FDCWD")?));
         if let Some(told) = told {
@@ -225,7 +225,7 @@ impl Call {
         self.joined(&self.directory, at)
     }
 
-    /// A path from a directory that is told by its handle.
+    /// A path from a directory that is known by its handle.
     fn within(&self, directory: usize, at: usize) -> Option<String> {
         let directory = self.file(directory)?;
         self.joined(&directory, at)

@@ -243,45 +243,6 @@ impl FreeMap {
         }
     }
 
-    /// Makes what is known of a group what this bitmap says; true if it was anything else.
-    pub(crate) fn refresh(
-        &self,
-        group: Group,
-        free: u32,
-        bitmap: &[u8],
-        held: &[ClusterRun],
-    ) -> Result<bool, Contradiction> {
-        self.check_bitmap(group, bitmap)?;
-        let mut locked = self.lock_group(group);
-        if locked.regions.clone().any(|region| locked.state(region) == State::Broken) {
-            return Err(Contradiction::OutOfService(group));
-        }
-        let maps: Vec<(u32, RunMap)> =
-            locked.regions.clone().map(|region| (region, self.map_of(region, bitmap, held))).collect();
-        let counted = maps.iter().map(|(_, map)| map.free()).sum();
-        let known = !locked.any_unknown();
-        let stale = known && maps.iter().any(|(region, map)| !self.agrees(&mut locked, *region, map));
-        if known && !stale {
-            return Ok(false);
-        }
-        self.no_longer_unknown(group, &locked);
-        if counted != free {
-            self.retire(group, &mut locked);
-            return Err(Contradiction::FreeCount { group, counted, described: free });
-        }
-        self.set_group_free(group, free);
-        self.install(&mut locked, maps);
-        Ok(stale)
-    }
-
-    fn agrees(&self, locked: &mut LockedGroup<'_>, region: u32, map: &RunMap) -> bool {
-        let words = (0u32..).zip(map.words());
-        let len = self.grid.len(region);
-        locked
-            .body(region)
-            .is_some_and(|body| words.clone().all(|(at, &word)| tail(body.look().word(at), at, len) == word))
-    }
-
     /// States that this bitmap is on disk. Where it is what is known here, but for what is
     /// claimed, the region may be dropped from memory; true if that is so for the whole group.
     pub(crate) fn written(&self, group: Group, bitmap: &[u8], claims: &[ClusterRun]) -> bool {

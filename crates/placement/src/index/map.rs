@@ -371,14 +371,12 @@ impl FreeMap {
         Fit { base: if align > 1 { self.grid.start(region) } else { 0 }, align }
     }
 
-    /// First place at or after `from` with `count` free clusters; does not wrap. With `ask`, the
-    /// group of an unknown bitmap that comes before any such place is the error.
+    /// First place at or after `from` that has what is needed; does not wrap. The group of an
+    /// unknown bitmap that comes before any such place is the error.
     pub(crate) fn next_fit(
         &self,
         from: Cluster,
-        count: u32,
-        align: u32,
-        ask: bool,
+        need: Need,
         scan: &mut Scan,
     ) -> Result<Option<Cluster>, Group> {
         let Some((mut region, mut offset)) = self.grid.locate(from) else { return Ok(None) };
@@ -386,17 +384,20 @@ impl FreeMap {
             if let Some(body) = self.lock(region) {
                 if body.look().is_unknown() {
                     drop(body);
-                    if let Some(group) = self.worth_loading(region).filter(|_| ask) {
+                    if let Some(group) = self.worth_loading(region) {
                         return Err(group);
                     }
-                } else if let Some(at) = body.look().first_fit(offset, count, self.fit(region, align), scan) {
-                    return Ok(Some(Cluster(self.grid.start(region) + u64::from(at))));
+                } else {
+                    let fit = self.fit(region, need.align);
+                    if let Some(at) = body.look().first_fit(offset, need.count, fit, scan) {
+                        return Ok(Some(Cluster(self.grid.start(region) + u64::from(at))));
+                    }
                 }
             }
-            if let Some(at) = self.spanning(region, offset, count, align, ask)? {
+            if let Some(at) = self.spanning(region, offset, need, true)? {
                 return Ok(Some(at));
             }
-            match self.next_candidate(region + 1, count, ask) {
+            match self.next_candidate(region + 1, need.count) {
                 Some(next) => (region, offset) = (next, 0),
                 None => return Ok(None),
             }
@@ -404,11 +405,10 @@ impl FreeMap {
     }
 
     /// Next region in which a run of `count` may begin.
-    fn next_candidate(&self, from: u32, count: u32, ask: bool) -> Option<u32> {
+    fn next_candidate(&self, from: u32, count: u32) -> Option<u32> {
         let inside = if count <= REGION { self.runs.next(from, classes_from(count)) } else { None };
         let over = self.joins.next(from, self.join_classes(count));
-        let unknown = if ask { self.next_unknown(from) } else { None };
-        [inside, over, unknown].into_iter().flatten().min()
+        [inside, over, self.next_unknown(from)].into_iter().flatten().min()
     }
 
     /// Next region with an unknown bitmap, or the first region of a group that has one.
@@ -427,29 +427,23 @@ impl FreeMap {
         u32::MAX << octave(count.min(self.grid.shortest_inner_region()))
     }
 
-    /// A run of `count` that begins at `offset` or later in `region` and crosses its end.
-    fn spanning(
-        &self,
-        region: u32,
-        offset: u32,
-        count: u32,
-        align: u32,
-        ask: bool,
-    ) -> Result<Option<Cluster>, Group> {
+    /// A run as needed that begins at `offset` or later in `region` and crosses its end. With `ask`,
+    /// a group that must be known to tell is the error.
+    fn spanning(&self, region: u32, offset: u32, need: Need, ask: bool) -> Result<Option<Cluster>, Group> {
         let len = self.grid.len(region);
         if self.store.edge(region).is_none_or(|edge| edge.load(Ordering::Acquire) >> 16 == 0) {
             return Ok(None);
         }
         let last = len.checked_sub(1).and_then(|at| self.lock(region)?.look().run_at(at));
         let Some((low, high)) = last else { return Ok(None) };
-        let fit = self.fit(region, align);
+        let fit = self.fit(region, need.align);
         let Some(start) = fit.place((low.max(offset), high), 0).filter(|&start| start < high) else {
             return Ok(None);
         };
         let begin = Cluster(self.grid.start(region) + u64::from(start));
-        let reach = self.reach(begin, count);
+        let reach = self.reach(begin, need.count);
         match reach.unknown {
-            _ if reach.len >= count => Ok(Some(begin)),
+            _ if reach.len >= need.count => Ok(Some(begin)),
             Some(group) if ask => Err(group),
             _ => Ok(None),
         }
@@ -458,18 +452,11 @@ impl FreeMap {
     /// A place for `count` clusters in a run below `below`: the tightest class within 64 regions
     /// of the goal, then within 64 times as many, and so on; in each class the region nearest to
     /// the goal. With no bound, finds a run if one is known.
-    pub(crate) fn near_fit(
-        &self,
-        goal: Cluster,
-        count: u32,
-        below: u32,
-        align: u32,
-        scan: &mut Scan,
-    ) -> Option<Cluster> {
+    pub(crate) fn near_fit(&self, goal: Cluster, count: u32, below: u32, scan: &mut Scan) -> Option<Cluster> {
         let (home, offset) = self.grid.locate(goal)?;
         let bounded = below < u32::MAX;
         if count > REGION {
-            return if bounded { None } else { self.far_fit(goal, count, align) };
+            return if bounded { None } else { self.far_fit(goal, count) };
         }
         if count >= below {
             return None;
@@ -478,7 +465,7 @@ impl FreeMap {
         if bounded && self.present(classes_from(count) & allowed) == 0 {
             return None;
         }
-        let here = Wanted { home, offset, count, below, align };
+        let here = Wanted { home, offset, count, below };
         for scope in 1..=self.runs.scopes() {
             let mut classes = self.runs.classes_around(home, scope) & classes_from(count) & allowed;
             while classes != 0 {
@@ -491,13 +478,12 @@ impl FreeMap {
             }
         }
         let any = self.any_fit(here, allowed, scan);
-        if bounded { any } else { any.or_else(|| self.far_fit(goal, count, align)) }
+        if bounded { any } else { any.or_else(|| self.far_fit(goal, count)) }
     }
 
     fn fit_in(&self, region: u32, wanted: Wanted, scan: &mut Scan) -> Option<Cluster> {
         let near = wanted.near(region);
-        let fit = self.fit(region, wanted.align);
-        let at = self.lock(region)?.look().best_fit(near, wanted.count, wanted.below, fit, scan)?;
+        let at = self.lock(region)?.look().best_fit(near, wanted.count, wanted.below, scan)?;
         Some(Cluster(self.grid.start(region) + u64::from(at)))
     }
 
@@ -531,8 +517,7 @@ impl FreeMap {
         Some((Cluster(self.grid.start(region) + u64::from(spare.start)), spare.lost))
     }
 
-    /// Visits every region that may hold a run of `count`: those of its own class need not, and
-    /// alignment may spoil others.
+    /// Visits every region that may hold a run of `count`: those of its own class need not.
     fn any_fit(&self, wanted: Wanted, allowed: u32, scan: &mut Scan) -> Option<Cluster> {
         let classes = classes_from(wanted.count) & allowed;
         for (from, upto) in [(wanted.home, u32::MAX), (0, wanted.home)] {
@@ -553,19 +538,19 @@ impl FreeMap {
         let (home, offset) = self.grid.locate(goal)?;
         let around = self.runs.classes_around(home, self.runs.scopes()) & !classes_from(below);
         let region = self.runs.nearest(home, 1 << around.checked_ilog2()?)?;
-        let near = Wanted { home, offset, count: 0, below, align: 1 }.near(region);
+        let near = Wanted { home, offset, count: 0, below }.near(region);
         let (low, high) = self.lock(region)?.look().longest_below(near, below)?;
         let start = Cluster(self.grid.start(region) + u64::from(low));
         Some(ClusterRun { start, count: (high - low).min(limit) })
     }
 
     /// A run of `count` over region edges, the first after the goal, else the first.
-    fn far_fit(&self, goal: Cluster, count: u32, align: u32) -> Option<Cluster> {
+    fn far_fit(&self, goal: Cluster, count: u32) -> Option<Cluster> {
         let (home, _) = self.grid.locate(goal)?;
         for (from, upto) in [(home, u32::MAX), (0, home)] {
             let mut at = from;
             while let Some(region) = self.joins.next(at, self.join_classes(count)).filter(|&r| r < upto) {
-                if let Ok(Some(found)) = self.spanning(region, 0, count, align, false) {
+                if let Ok(Some(found)) = self.spanning(region, 0, Need::of(count), false) {
                     return Some(found);
                 }
                 at = region + 1;
@@ -644,11 +629,21 @@ impl FreeMap {
             (region, offset) = (self.runs.next(region + 1, ALL)?, 0);
         }
     }
+}
 
-    /// Maximal free runs of `group`, clipped to regions, and its longest (statistics only).
-    pub(crate) fn fragments(&self, group: Group) -> u32 {
-        let regions = self.grid.regions_of(group);
-        regions.filter_map(|region| Some(self.lock(region)?.look().runs())).sum()
+/// What a search is for.
+#[derive(Clone, Copy)]
+pub(crate) struct Need {
+    /// Free clusters in a row.
+    pub(crate) count: u32,
+    /// They begin at a multiple of this.
+    pub(crate) align: u32,
+}
+
+impl Need {
+    /// So many clusters, anywhere.
+    pub(crate) fn of(count: u32) -> Self {
+        Need { count, align: 1 }
     }
 }
 
@@ -659,7 +654,6 @@ struct Wanted {
     offset: u32,
     count: u32,
     below: u32,
-    align: u32,
 }
 
 impl Wanted {

@@ -364,8 +364,8 @@ impl RunMap {
         set
     }
 
-    /// First place at or after `from` where `count` clusters are free and `align`ed (see
-    /// [`aligned`]), counting visited runs in `scan`.
+    /// First place at or after `from` where `count` clusters are free and begin where they may
+    /// ([`Fit`]), counting visited runs in `scan`.
     pub(crate) fn first_fit(&self, from: u32, count: u32, fit: Fit, scan: &mut Scan) -> Option<u32> {
         if from >= self.len() || count > self.len() {
             return None;
@@ -398,14 +398,7 @@ impl RunMap {
     /// A run of at least `count` and less than `below` clusters: from the chunks whose longest run
     /// is up to one and a half times as long, else from any that has one; nearest to `near`, and
     /// there the tightest run.
-    pub(crate) fn best_fit(
-        &self,
-        near: u32,
-        count: u32,
-        below: u32,
-        fit: Fit,
-        scan: &mut Scan,
-    ) -> Option<u32> {
+    pub(crate) fn best_fit(&self, near: u32, count: u32, below: u32, scan: &mut Scan) -> Option<u32> {
         if count > self.len() {
             return None;
         }
@@ -417,7 +410,7 @@ impl RunMap {
             while chunks != 0 {
                 let chunk = nearest_bit(chunks, (near / CHUNK).min(63));
                 chunks &= !(1 << chunk);
-                if let Some(start) = self.tightest_in(chunk, count, below, fit, scan) {
+                if let Some(start) = self.tightest_in(chunk, count, below, scan) {
                     return Some(start);
                 }
             }
@@ -425,23 +418,20 @@ impl RunMap {
         None
     }
 
-    fn tightest_in(&self, chunk: u32, count: u32, below: u32, fit: Fit, scan: &mut Scan) -> Option<u32> {
+    fn tightest_in(&self, chunk: u32, count: u32, below: u32, scan: &mut Scan) -> Option<u32> {
         scan.bytes += Scan::CHUNK;
         if count >= CHUNK {
             scan.runs += 1;
             let run = self.long_run_in(chunk);
-            return if run.1 - run.0 < below { fit.snug(run, count) } else { None };
+            let length = run.1 - run.0;
+            return (length >= count && length < below).then(|| snug(run, count));
         }
         let mut best: Option<(u32, u32)> = None;
         for run in self.starting_in(chunk) {
             scan.runs += 1;
             let length = run.1 - run.0;
-            if length >= count
-                && length < below
-                && best.is_none_or(|(shortest, _)| length < shortest)
-                && let Some(start) = fit.snug(run, count)
-            {
-                best = Some((length, start));
+            if length >= count && length < below && best.is_none_or(|(shortest, _)| length < shortest) {
+                best = Some((length, snug(run, count)));
                 if length == count {
                     break;
                 }
@@ -561,17 +551,14 @@ impl Fit {
         }
         (run.1 >= start && run.1 - start >= count).then_some(start)
     }
+}
 
-    /// A start in `run` that leaves `count` clusters: the run's own, or the one that ends with it
-    /// if that leaves more whole aligned chunks of 512 free.
-    fn snug(self, run: Span, count: u32) -> Option<u32> {
-        let first = self.place(run, count)?;
-        if self.align > 1 || run.1 - run.0 < CHUNK {
-            return Some(first);
-        }
-        let last = run.1 - count;
-        Some(if whole_chunks(run.0, last) > whole_chunks(first + count, run.1) { last } else { first })
-    }
+/// A start in a run of at least `count` clusters: the run's own, or the one that ends with it if that
+/// leaves more whole aligned chunks of 512 free.
+fn snug(run: Span, count: u32) -> u32 {
+    let (first, last) = (run.0, run.1 - count);
+    let is_long = run.1 - run.0 >= CHUNK;
+    if is_long && whole_chunks(first, last) > whole_chunks(first + count, run.1) { last } else { first }
 }
 
 /// Lengths of runs a search may use: less than `below`, at most `limit`.

@@ -141,21 +141,15 @@ impl Look<'_> {
     }
 
     /// See [`RunMap::best_fit`].
-    pub(crate) fn best_fit(
-        self,
-        near: u32,
-        count: u32,
-        below: u32,
-        fit: Fit,
-        scan: &mut Scan,
-    ) -> Option<u32> {
+    pub(crate) fn best_fit(self, near: u32, count: u32, below: u32, scan: &mut Scan) -> Option<u32> {
         match self {
             Look::Unknown => None,
             Look::Plain(run) => {
                 scan.runs += u64::from(run.0 < run.1);
-                if run.1 - run.0 < below { fit.place(run, count) } else { None }
+                let length = run.1 - run.0;
+                (length >= count && length < below).then_some(run.0)
             }
-            Look::Mapped(map) => map.best_fit(near, count, below, fit, scan),
+            Look::Mapped(map) => map.best_fit(near, count, below, scan),
         }
     }
 
@@ -186,15 +180,6 @@ impl Look<'_> {
             Look::Unknown => None,
             Look::Plain(run) => (run.0 < run.1).then_some(run),
             Look::Mapped(map) => map.longest(near),
-        }
-    }
-
-    /// Number of maximal free runs.
-    pub(crate) fn runs(self) -> u32 {
-        match self {
-            Look::Unknown => 0,
-            Look::Plain(run) => u32::from(run.0 < run.1),
-            Look::Mapped(map) => map.runs(),
         }
     }
 

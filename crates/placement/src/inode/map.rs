@@ -322,17 +322,6 @@ impl InodeMap {
         }
     }
 
-    pub(crate) fn unused_tail(&self, group: Group) -> Result<u32, Denial> {
-        let size = self.per_group();
-        let Some(bits) = self.lock(group) else { return Ok(0) };
-        match &*bits {
-            Bits::Unknown => Err(Denial::NeedBitmap(group)),
-            Bits::Broken => Ok(0),
-            Bits::Prefix(used) => Ok(size.saturating_sub(*used)),
-            Bits::Mapped { words, .. } => Ok(size - last_used(words, size)),
-        }
-    }
-
     pub(crate) fn render(&self, group: Group, out: &mut [u8]) -> Result<(), Denial> {
         let size = self.per_group();
         out.fill(0xFF);
@@ -427,16 +416,4 @@ fn next_set(words: impl Iterator<Item = u64>, from: u32) -> u32 {
         mask = u64::MAX;
     }
     u32::MAX
-}
-
-/// One past the last used bit below `size`.
-fn last_used(words: &[u64], size: u32) -> u32 {
-    for (index, word) in (0u32..).zip(words.iter()).collect::<Vec<_>>().into_iter().rev() {
-        let bits = size.saturating_sub(index * 64).min(64);
-        let used = if bits == 0 { 0 } else { word & (u64::MAX >> (64 - bits)) };
-        if used != 0 {
-            return index * 64 + 64 - used.leading_zeros();
-        }
-    }
-    0
 }

@@ -189,14 +189,6 @@ impl InodeEngine {
         area.min(self.layout().clusters_of(group) / 16)
     }
 
-    /// Free inodes at the end of the group's table: what `bg_itable_unused` may at most say.
-    ///
-    /// # Errors
-    /// [`Denial::NeedBitmap`] for a group whose bitmap was never loaded.
-    pub fn group_unused_tail(&self, group: Group) -> Result<u32, Denial> {
-        self.shared.map.unused_tail(group)
-    }
-
     /// Writes the group's inode bitmap into `out`; all bits past the group's end are set.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! Block policies and their registry.
 //!
 //! A policy sees a read-only [`View`] and returns a choice; the engine verifies and takes it. To
-//! write a new one, copy a file of this directory and add a row to [`POLICIES`].
+//! write a new one, copy a file of this directory and add a row to the table below ([`POLICIES`]).
 
 mod lease;
 pub mod mballoc;
@@ -14,7 +14,7 @@ mod xfs;
 use crate::request::{Refusal, Request};
 use crate::view::View;
 use mballoc::{Generation, Mballoc, Tunables};
-use ondisk::units::{Cluster, ClusterRun, Group};
+use ondisk::units::{Cluster, ClusterRun};
 use tunable::{Settings, Tunable};
 
 /// Decides which run answers a request.
@@ -23,7 +23,7 @@ use tunable::{Settings, Tunable};
 /// and keeps account of them until it uses them or gives them up in [`BlockPolicy::event`].
 /// Claimed clusters are used for every search and free for every counter.
 pub trait BlockPolicy: Send + Sync {
-    /// Chooses a run of at least `request.min` and at most `request.max` clusters.
+    /// Chooses a run of at least `request.min` and at most `request.want` clusters.
     ///
     /// # Errors
     /// [`Refusal`] if there is none, or a bitmap must be loaded to tell.
@@ -42,9 +42,6 @@ pub trait BlockPolicy: Send + Sync {
     /// Clusters became used or free other than by a choice of this policy, or claims that it gave
     /// up are free now.
     fn changed(&self, _view: &View<'_>, _run: ClusterRun, _used: bool) {}
-
-    /// A group is no longer what it was known as: nothing remembered of its bitmap holds.
-    fn refreshed(&self, _view: &View<'_>, _group: Group) {}
 
     /// Gives up claims: those of a file, or all of them.
     fn event(&self, _view: &View<'_>, _event: Event) -> Vec<ClusterRun> {
@@ -96,30 +93,6 @@ pub enum Event {
     Pressure,
 }
 
-/// Names the block policies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub enum BlockPolicyKind {
-    /// Ours: exact search by run length near the goal.
-    #[default]
-    Lease,
-    /// ext4's multi-block allocator as of 6.17.
-    Mballoc,
-    /// ext4's multi-block allocator as of 6.5 to 6.16.
-    Mballoc65,
-    /// ext4's multi-block allocator up to 6.4.
-    Mballoc64,
-    /// Reservation windows of 8 clusters, as ext3 had.
-    Window,
-    /// Reservation windows that double while they are used.
-    WindowDynamic,
-    /// Eight blocks at a time for each file, as old ext2 did.
-    Prealloc8,
-    /// One block at a time from a goal, as ext2 and ext3 did.
-    Single,
-    /// After XFS: search by offset, then by length, and room behind growing files that doubles.
-    Xfs,
-}
-
 /// A row of the registry.
 pub struct PolicyRow {
     /// What the row is for.
@@ -134,72 +107,83 @@ pub struct PolicyRow {
     pub make: fn(&Settings) -> Box<dyn BlockPolicy>,
 }
 
-/// All block policies.
-pub const POLICIES: &[PolicyRow] = &[
-    PolicyRow {
-        kind: BlockPolicyKind::Lease,
-        name: "lease",
-        summary: "ours: exact run search, shelves for small files, windows, a reserve of long runs",
-        tunables: &[],
-        make: |_| Box::new(lease::Lease::default()),
-    },
-    PolicyRow {
-        kind: BlockPolicyKind::Mballoc,
-        name: "mballoc",
-        summary: "ext4 6.17: buddy orders, several stream goals, best available length",
-        tunables: mballoc::TUNABLES,
-        make: |settings| Box::new(Mballoc::new(Tunables::tuned(Generation::From617, settings))),
-    },
-    PolicyRow {
-        kind: BlockPolicyKind::Mballoc65,
-        name: "mballoc-6.5",
-        summary: "ext4 6.5 to 6.16: best available length",
-        tunables: mballoc::TUNABLES,
-        make: |settings| Box::new(Mballoc::new(Tunables::tuned(Generation::From65, settings))),
-    },
-    PolicyRow {
-        kind: BlockPolicyKind::Mballoc64,
-        name: "mballoc-6.4",
-        summary: "ext4 up to 6.4: no trimming before the slow criteria",
-        tunables: mballoc::TUNABLES,
-        make: |settings| Box::new(Mballoc::new(Tunables::tuned(Generation::UpTo64, settings))),
-    },
-    PolicyRow {
-        kind: BlockPolicyKind::Window,
-        name: "window",
-        summary: "reservation windows of 8 clusters in memory (ext3)",
-        tunables: window::FIXED,
-        make: |settings| Box::new(window::ReservationWindow::fixed(settings)),
-    },
-    PolicyRow {
-        kind: BlockPolicyKind::WindowDynamic,
-        name: "window-dynamic",
-        summary: "reservation windows that double up to 1,024 clusters while used (2010)",
-        tunables: window::DYNAMIC,
-        make: |settings| Box::new(window::ReservationWindow::dynamic(settings)),
-    },
-    PolicyRow {
-        kind: BlockPolicyKind::Prealloc8,
-        name: "prealloc8",
-        summary: "eight blocks at a time for each file (old ext2)",
-        tunables: &[],
-        make: |_| Box::new(prealloc8::Prealloc8::default()),
-    },
-    PolicyRow {
-        kind: BlockPolicyKind::Single,
-        name: "single",
-        summary: "one block at a time from a goal (ext2, ext3)",
-        tunables: single::TUNABLES,
-        make: |settings| Box::new(single::Single::new(settings)),
-    },
-    PolicyRow {
-        kind: BlockPolicyKind::Xfs,
-        name: "xfs",
-        summary: "after XFS: by offset in the goal's group, by length elsewhere, room ahead that doubles",
-        tunables: xfs::TUNABLES,
-        make: |settings| Box::new(xfs::Xfs::new(settings)),
-    },
-];
+/// Writes the registry and the names of its rows from one table.
+macro_rules! registry {
+    ($($(#[$default:meta])? $kind:ident($name:literal, $summary:literal, $tunables:expr, $make:expr))*) => {
+        /// Names the block policies.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+        pub enum BlockPolicyKind {
+            $($(#[$default])? #[doc = $summary] $kind,)*
+        }
+
+        /// All block policies.
+        pub const POLICIES: &[PolicyRow] = &[$(PolicyRow {
+            kind: BlockPolicyKind::$kind,
+            name: $name,
+            summary: $summary,
+            tunables: $tunables,
+            make: $make,
+        },)*];
+    };
+}
+
+registry! {
+    #[default]
+    Lease(
+        "lease",
+        "ours: exact run search, shelves for small files, windows, a reserve of long runs",
+        &[],
+        |_| Box::new(lease::Lease::default())
+    )
+    Mballoc(
+        "mballoc",
+        "ext4 6.17: buddy orders, several stream goals, best available length",
+        mballoc::TUNABLES,
+        |settings| Box::new(Mballoc::new(Tunables::tuned(Generation::From617, settings)))
+    )
+    Mballoc65(
+        "mballoc-6.5",
+        "ext4 6.5 to 6.16: best available length",
+        mballoc::TUNABLES,
+        |settings| Box::new(Mballoc::new(Tunables::tuned(Generation::From65, settings)))
+    )
+    Mballoc64(
+        "mballoc-6.4",
+        "ext4 up to 6.4: no trimming before the slow criteria",
+        mballoc::TUNABLES,
+        |settings| Box::new(Mballoc::new(Tunables::tuned(Generation::UpTo64, settings)))
+    )
+    Window(
+        "window",
+        "reservation windows of 8 clusters in memory (ext3)",
+        window::FIXED,
+        |settings| Box::new(window::ReservationWindow::fixed(settings))
+    )
+    WindowDynamic(
+        "window-dynamic",
+        "reservation windows that double up to 1,024 clusters while used (2010)",
+        window::DYNAMIC,
+        |settings| Box::new(window::ReservationWindow::dynamic(settings))
+    )
+    Prealloc8(
+        "prealloc8",
+        "eight blocks at a time for each file (old ext2)",
+        &[],
+        |_| Box::new(prealloc8::Prealloc8::default())
+    )
+    Single(
+        "single",
+        "one block at a time from a goal (ext2, ext3)",
+        single::TUNABLES,
+        |settings| Box::new(single::Single::new(settings))
+    )
+    Xfs(
+        "xfs",
+        "after XFS: by offset in the goal's group, by length elsewhere, room ahead that doubles",
+        xfs::TUNABLES,
+        |settings| Box::new(xfs::Xfs::new(settings))
+    )
+}
 
 impl BlockPolicyKind {
     /// The policy of this name; `None` if there is none.

@@ -26,7 +26,7 @@ pub(crate) struct Prealloc8 {
 
 impl BlockPolicy for Prealloc8 {
     fn choose(&self, view: &View<'_>, request: &Request) -> Result<Choice, Refusal> {
-        let plain = request.min > 1 || request.align > 1 || request.kind == Kind::Metadata;
+        let plain = request.min > 1 || request.kind == Kind::Metadata;
         if plain || request.owner == 0 {
             return Single::default().choose(view, request);
         }

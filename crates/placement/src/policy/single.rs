@@ -61,10 +61,10 @@ impl BlockPolicy for Single {
             return view.next_fit(&one, Cluster(0))?.map(run).ok_or(Refusal::NoSpace);
         };
         let near = one.goal.0.next_multiple_of(64).max(one.goal.0 + 1);
-        if first.0 < near || one.want > 8 || one.align > 1 {
+        if first.0 < near || one.want > 8 {
             return Ok(run(first));
         }
-        let byte = view.next_fit(&Request { want: 8, align: 8, ..one }, one.goal)?;
+        let byte = view.next_byte(one.goal)?;
         let group = view.layout().group_of(first);
         let inside = byte.filter(|at| view.layout().group_of(*at) == group);
         Ok(run(inside.map_or(first, |at| back(view, at, first))))
@@ -106,18 +106,22 @@ fn by_bytes(view: &View<'_>, request: &Request) -> Result<Option<Cluster>, Refus
     let start = layout.group_start(group);
     let end = Cluster(start.0 + u64::from(layout.clusters_of(group)));
     let byte = Cluster(request.goal.0 - (request.goal.0 - start.0) % 8);
-    let whole = Request { want: 8, align: 8, ..*request };
-    for (wanted, from) in [(&whole, byte), (&whole, start), (request, byte), (request, start)] {
-        if let Some(found) = view.next_fit(wanted, from)?.filter(|at| *at < end) {
+    let inside = |found: Option<Cluster>| found.filter(|at| *at < end);
+    for from in [byte, start] {
+        if let Some(found) = inside(view.next_byte(from)?) {
             return Ok(Some(found));
         }
     }
-    for (wanted, from) in [(&whole, end), (request, end)] {
-        if let Some(found) = view.next_fit(wanted, from)? {
+    for from in [byte, start] {
+        if let Some(found) = inside(view.next_fit(request, from)?) {
             return Ok(Some(found));
         }
     }
-    view.next_fit(request, Cluster(0))
+    if let Some(found) = view.next_byte(end)? {
+        return Ok(Some(found));
+    }
+    let behind = view.next_fit(request, end)?;
+    if behind.is_some() { Ok(behind) } else { view.next_fit(request, Cluster(0)) }
 }
 
 /// Up to seven free blocks before a free byte, none of them before `first`.

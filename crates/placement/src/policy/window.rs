@@ -122,7 +122,7 @@ impl Windows {
 
 impl BlockPolicy for ReservationWindow {
     fn choose(&self, view: &View<'_>, request: &Request) -> Result<Choice, Refusal> {
-        let plain = request.min > 1 || request.align > 1 || request.kind == Kind::Metadata;
+        let plain = request.min > 1 || request.kind == Kind::Metadata;
         if plain || request.owner == 0 {
             return any(view, request);
         }
@@ -218,7 +218,7 @@ fn any(view: &View<'_>, request: &Request) -> Result<Choice, Refusal> {
         found = view.next_fit(&least, Cluster(0))?;
     }
     let start = found.ok_or(Refusal::NoSpace)?;
-    let count = if request.align > 1 { request.min } else { view.reach(start, request.want) };
+    let count = view.reach(start, request.want);
     Ok(Choice::free(start, count.max(request.min)))
 }
 

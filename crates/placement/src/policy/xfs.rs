@@ -69,7 +69,7 @@ impl Xfs {
 
     /// Clusters that a file is to have behind its end.
     fn surplus(&self, view: &View<'_>, request: &Request) -> u32 {
-        let own = request.growing && request.owner != 0 && request.kind == Kind::Data && request.align <= 1;
+        let own = request.growing && request.owner != 0 && request.kind == Kind::Data;
         if !own || request.stream {
             return 0;
         }
@@ -117,7 +117,7 @@ impl BlockPolicy for Xfs {
         if let Some(start) = self.fit(view, request)? {
             return Ok(Choice::free(start, request.want));
         }
-        let longest = view.longest(request).filter(|run| run.count >= request.min && request.align <= 1);
+        let longest = view.longest(request).filter(|run| run.count >= request.min);
         if let Some(run) = longest {
             return Ok(Choice::free(run.start, run.count));
         }

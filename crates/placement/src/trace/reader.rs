@@ -144,8 +144,6 @@ impl<R: Read> Reader<R> {
             goal,
             min: self.short()?,
             want: self.short()?,
-            max: self.short()?,
-            align: self.short()?,
             kind: if flag(0) { Kind::Metadata } else { Kind::Data },
             stream: flag(1),
             extends: flag(2),

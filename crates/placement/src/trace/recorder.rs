@@ -122,8 +122,6 @@ impl<W: FnMut(&[u8])> State<W> {
             goal: self.goal(request.goal.0),
             min: request.min,
             want: request.want,
-            max: request.max,
-            align: request.align,
             kind: request.kind,
             stream: request.stream,
             extends: request.extends,

@@ -28,8 +28,8 @@ fn ask() -> impl Strategy<Value = Ask> {
         (name(), any::<u64>()).prop_map(|(name, at)| Goal::Behind(name, at)),
     ];
     let places = (0..u64::MAX - u64::from(u32::MAX), 0..u64::MAX - u64::from(u32::MAX), any::<u64>());
-    (name(), goal, any::<[u32; 4]>(), any::<[bool; 5]>(), places, any::<[u64; 2]>()).prop_map(
-        |(name, goal, [min, want, max, align], flags, (at, offset, size), [owner, directory])| {
+    (name(), goal, any::<[u32; 2]>(), any::<[bool; 5]>(), places, any::<[u64; 2]>()).prop_map(
+        |(name, goal, [min, want], flags, (at, offset, size), [owner, directory])| {
             let [metadata, stream, extends, growing, promised] = flags;
             let kind = if metadata { Kind::Metadata } else { Kind::Data };
             Ask {
@@ -38,8 +38,6 @@ fn ask() -> impl Strategy<Value = Ask> {
                 goal,
                 min,
                 want,
-                max,
-                align,
                 kind,
                 stream,
                 extends,
@@ -112,8 +110,8 @@ proptest! {
 #[test]
 fn heads_are_checked() {
     assert!(matches!(read_all(b"PLAT"), Err(TraceError::Magic)));
-    assert!(matches!(read_all(b"PLATTRC\n\x02"), Err(TraceError::Version(2))));
-    assert!(matches!(read_all(b"PLATTRC\n\x01\x00\x00\x00\x00\x00"), Err(TraceError::Layout(_))));
+    assert!(matches!(read_all(b"PLATTRC\n\x01"), Err(TraceError::Version(1))));
+    assert!(matches!(read_all(b"PLATTRC\n\x02\x00\x00\x00\x00\x00"), Err(TraceError::Layout(_))));
     assert!(matches!(read_all(b"PLATTRC\n\x80\x00"), Err(TraceError::Field { .. })));
 }
 

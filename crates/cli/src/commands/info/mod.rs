@@ -47,7 +47,7 @@ struct Fact {
 }
 
 impl Fact {
-    /// A fact whose JSON value is a number and whose text is it, too, unless told otherwise.
+    /// A fact whose JSON value is a number and whose text is it, too, by default.
     fn new(key: &'static str, label: &'static str, value: impl Into<Value>) -> Self {
         let value = value.into();
         let text = match &value {
@@ -76,7 +76,7 @@ struct Findings {
 impl Findings {
     fn of(device: Arc<dyn Device>, raw: RawSuperblock) -> Self {
         let mut findings = Findings { raw, volume: None, journal: None, problems: Vec::new() };
-        // Everything is told as it stands on the device.
+        // Everything is shown as it stands on the device.
         match Volume::open(device, &OpenOptions::new().noload(true)) {
             Ok(volume) => {
                 match journal(&volume, &findings.raw) {

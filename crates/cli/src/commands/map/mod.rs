@@ -14,8 +14,8 @@ use clap::{Args, ValueEnum};
 use serde_json::{Map as Object, Value, json};
 
 use super::json as output;
-use crate::build::output::Output;
 use crate::console::{Console, Failure};
+use crate::door::output::Output;
 use crate::reading::OpenImage;
 use crate::text::{Shown, put_bytes};
 use chart::svg::map::{Map as Drawing, Strip};
@@ -92,7 +92,7 @@ impl Map {
     fn form(&self, path: &Path) -> Result<Form, Failure> {
         let form = Form::of(path).ok_or_else(|| {
             Failure::Usage(format!(
-                "{}: what to write is told by .html, .svg or .txt at the end of the name",
+                "{}: the name must end in .html, .svg or .txt, which says what to write",
                 path.display()
             ))
         })?;

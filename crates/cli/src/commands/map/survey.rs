@@ -22,7 +22,7 @@ const CELLS: u32 = 4_096;
 pub(super) const PLACES: u64 = 2_048;
 /// Most runs of places that are kept of a file.
 const RUNS: usize = 512;
-/// Files that are kept: so many in the most pieces, and so many of the largest.
+/// Files that are kept: this many in the most pieces, and as many of the largest.
 const KEPT: usize = 48;
 
 /// How a volume is divided: some cells to a group, or some groups to a cell.
@@ -171,7 +171,7 @@ fn count(grid: &Grid, cells: &mut [Cell], group: Group, count: u32, bitmap: &[u8
     }
 }
 
-/// Adds what descriptors tell: inodes, directories, and where metadata lie.
+/// Adds what descriptors hold: inodes, directories, and where metadata lie.
 fn groups(image: &OpenImage, geometry: &Geometry, grid: &Grid, cells: &mut [Cell]) -> platfs::Result<()> {
     let space = image.volume.space();
     for group in (0..geometry.groups).map(Group) {
@@ -203,14 +203,14 @@ fn groups(image: &OpenImage, geometry: &Geometry, grid: &Grid, cells: &mut [Cell
     Ok(())
 }
 
-/// Tells the blocks of a run cell by cell.
-fn spread(geometry: &Geometry, grid: &Grid, start: Block, count: u64, mut tell: impl FnMut(usize, u64)) {
+/// Hands over the blocks of a run cell by cell.
+fn spread(geometry: &Geometry, grid: &Grid, start: Block, count: u64, mut take: impl FnMut(usize, u64)) {
     let (mut at, end) = (start.0, start.0.saturating_add(count));
     while at < end {
         let cluster = geometry.cluster_of(Block(at));
         let (cell, left) = grid.place(cluster.0);
         let behind = geometry.cluster_start(ondisk::units::Cluster(cluster.0 + left)).0.max(at + 1);
-        tell(cell, behind.min(end) - at);
+        take(cell, behind.min(end) - at);
         at = behind;
     }
 }
@@ -224,7 +224,7 @@ struct Gathering<'g> {
     by_pieces: Vec<u64>,
     fragmented: BinaryHeap<Reverse<Kept>>,
     largest: BinaryHeap<Reverse<Kept>>,
-    /// Of the file that is being told: its blocks by cell, in the order of its runs, ...
+    /// Of the file in progress: its blocks by cell, in the order of its runs, ...
     touched: Vec<(usize, u64)>,
     /// ... its places ...
     places: Vec<(u64, u64)>,

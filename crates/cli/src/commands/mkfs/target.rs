@@ -13,9 +13,9 @@ use platfs::mkfs::Storage;
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 
-use crate::build::output::Output;
 use crate::console::Failure;
 use crate::door::Alone;
+use crate::door::output::Output;
 use crate::image::{ImageSpec, Part, shown};
 
 /// Bytes at the start of a device that are looked at for an older content.

@@ -5,7 +5,7 @@ use ondisk::inode::{FileType, InodeFlags};
 use ondisk::units::InodeNumber;
 use platfs::{Error, Metadata, Volume};
 
-use super::{Failed, Tree};
+use super::{Altering, Failed, Tree};
 
 /// Numbers of the ioctls that are answered; those of this kernel's word size.
 const GET_FLAGS: u32 = 0x8008_6601;
@@ -61,17 +61,6 @@ fn long(argument: &[u8], at: usize) -> Result<u64, Failed> {
 }
 
 impl Tree {
-    /// Tells the device of free space, as `fstrim` asks: where it begins, how long it is, the shortest run. The answer
-    /// has in the place of the length what was told.
-    pub(super) fn trim(&self, caller: Caller, argument: &[u8]) -> Result<Vec<u8>, Failed> {
-        if caller.uid != 0 {
-            return Err(Errno::PERM.into());
-        }
-        let (start, len, min) = (long(argument, 0)?, long(argument, 1)?, long(argument, 2)?);
-        let told = self.volume.trim(start..start.saturating_add(len), min)?;
-        Ok([start, told, min].iter().flat_map(|word| word.to_ne_bytes()).collect())
-    }
-
     /// What an ioctl asks.
     pub(super) fn answer_control(&self, node: u64, command: u32) -> Result<Vec<u8>, Failed> {
         let metadata = self.volume.metadata(self.inode(node)?)?;
@@ -89,6 +78,19 @@ impl Tree {
             }
             _ => return Err(Errno::NOTTY.into()),
         })
+    }
+}
+
+impl Altering<'_> {
+    /// Discards free space, as `fstrim` asks: where it begins, how long it is, the shortest run. In the answer the
+    /// discarded bytes stand in the place of the length.
+    pub(super) fn trim(&self, caller: Caller, argument: &[u8]) -> Result<Vec<u8>, Failed> {
+        if caller.uid != 0 {
+            return Err(Errno::PERM.into());
+        }
+        let (start, len, min) = (long(argument, 0)?, long(argument, 1)?, long(argument, 2)?);
+        let discarded = self.volume.trim(start..start.saturating_add(len), min)?;
+        Ok([start, discarded, min].iter().flat_map(|word| word.to_ne_bytes()).collect())
     }
 
     /// Does what an ioctl says. The kernel has checked who may set flags, but not generations.

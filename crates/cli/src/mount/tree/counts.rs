@@ -142,10 +142,10 @@ impl Counts {
     #[must_use]
     pub fn requests(&self) -> Value {
         let kinds = Verb::ALL.iter().zip(&self.kinds);
-        let told = kinds.filter_map(|(verb, kind)| {
+        let requests = kinds.filter_map(|(verb, kind)| {
             let counts: Vec<u64> = kind.classes.iter().map(of).collect();
             let count: u64 = counts.iter().sum();
-            let told = json!({
+            let counted = json!({
                 "count": count,
                 "failed": of(&kind.failed),
                 "mean_ns": of(&kind.nanoseconds).checked_div(count)?,
@@ -153,9 +153,9 @@ impl Counts {
                 "p90_ns": percentile(&counts, count, 90),
                 "p99_ns": percentile(&counts, count, 99),
             });
-            Some((verb.name().to_owned(), told))
+            Some((verb.name().to_owned(), counted))
         });
-        Value::Object(told.collect::<Map<_, _>>())
+        Value::Object(requests.collect::<Map<_, _>>())
     }
 
     /// Bytes and names.
@@ -192,12 +192,12 @@ mod tests {
         }
         counts.took(Verb::Read, Duration::from_micros(100), false);
         counts.took(Verb::Read, Duration::from_secs(3600), true);
-        let told = counts.requests();
-        assert_eq!(told["read"]["count"], 100);
-        assert_eq!(told["read"]["failed"], 1);
-        assert_eq!(told["read"]["p50_ns"], 1024);
-        assert_eq!(told["read"]["p99_ns"], 131_072);
-        assert!(told.get("write").is_none());
+        let requests = counts.requests();
+        assert_eq!(requests["read"]["count"], 100);
+        assert_eq!(requests["read"]["failed"], 1);
+        assert_eq!(requests["read"]["p50_ns"], 1024);
+        assert_eq!(requests["read"]["p99_ns"], 131_072);
+        assert!(requests.get("write").is_none());
         assert_eq!(class(0), 0);
         assert_eq!(class(127), 0);
         assert_eq!(class(128), 1);

@@ -12,6 +12,7 @@ mod write;
 
 use std::borrow::Cow;
 use std::collections::HashSet;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -50,6 +51,20 @@ pub struct Tree {
     flagged: Mutex<HashSet<InodeNumber>>,
     /// How requests come; known once it is served.
     transport: OnceLock<&'static str>,
+}
+
+/// A request that changes something: the tree, and its volume at the time of the request.
+struct Altering<'t> {
+    tree: &'t Tree,
+    volume: Volume,
+}
+
+impl Deref for Altering<'_> {
+    type Target = Tree;
+
+    fn deref(&self) -> &Tree {
+        self.tree
+    }
 }
 
 /// How to serve a volume.
@@ -97,7 +112,7 @@ impl Tree {
         Ok(Tree { volume, log, room, first_inode, terms, stopped, counts, flagged, transport })
     }
 
-    /// Hears how requests come, to tell it among what is counted.
+    /// Notes how requests come, for the statistics.
     pub fn served_by(&self, transport: &'static str) {
         let _ = self.transport.set(transport);
     }
@@ -117,42 +132,41 @@ impl Tree {
     /// Makes everything stable that was written so far.
     ///
     /// # Errors
-    /// As [`Volume::sync`]; it is told in the log too.
+    /// As [`Volume::sync`]; it is logged too.
     pub fn settle(&self) -> fuse::Result<()> {
         if !self.is_writable() {
             return Ok(());
         }
-        self.volume.set_now(now());
-        self.answer(Verb::SyncFs, fuse::ROOT, b"", || self.stable(|| Ok(self.volume.sync()?)))
+        self.answer(Verb::SyncFs, fuse::ROOT, b"", || self.stable(|| Ok(self.volume_now().sync()?)))
     }
 
     /// Commits what was changed, where that is more than to hope for.
     pub fn commit(&self) {
         if self.is_writable()
             && self.volume.keeps_order()
-            && let Err(error) = self.volume.commit()
+            && let Err(error) = self.volume_now().commit()
         {
-            self.heed(&error);
+            self.after_damage(&error);
             self.log.complain(error);
         }
     }
 
-    /// Sends what was written so long ago to the device. What fails is told to whoever syncs it.
+    /// Writes back what is older than `age`. A failure is reported to the next sync of that file.
     pub fn write_back(&self, age: Duration) {
         if self.is_writable() {
             let mut before = now();
             before.seconds -= i64::try_from(age.as_secs()).unwrap_or(0);
-            if let Err(error) = self.volume.write_back(Some(before)) {
-                self.heed(&error);
+            if let Err(error) = self.volume_now().write_back(Some(before)) {
+                self.after_damage(&error);
                 self.log.complain(error);
             }
         }
     }
 
-    /// Waits a moment for much to be delayed, and sends the oldest of it to the device. What fails is told
-    /// to whoever syncs it.
+    /// Waits up to `patience` until much is dirty, and writes back the oldest of it. A failure is reported to
+    /// the next sync of that file.
     pub fn write_back_ahead(&self, patience: Duration) {
-        if !self.is_writable() || self.volume.write_back_ahead(patience).is_err() {
+        if !self.is_writable() || self.volume_now().write_back_ahead(patience).is_err() {
             std::thread::sleep(patience);
         }
     }
@@ -162,18 +176,17 @@ impl Tree {
         if !self.is_writable() {
             return false;
         }
-        self.volume.set_now(now());
         let was_pending = self.volume.reclaiming().is_some();
-        match self.volume.reclaim_some() {
+        match self.volume_now().reclaim_some() {
             Ok(true) => return true,
             Ok(false) if was_pending => {
                 let Reclaimed { inodes, blocks, .. } = self.volume.reclaimed();
-                let told = format!("reclaimed what a crash left: {inodes} inodes, {blocks} blocks");
-                self.log.say(Detail::Lifecycle, told);
+                let reclaimed = format!("reclaimed what a crash left: {inodes} inodes, {blocks} blocks");
+                self.log.say(Detail::Lifecycle, reclaimed);
             }
             Ok(false) => {}
             Err(error) => {
-                self.heed(&error);
+                self.after_damage(&error);
                 self.log.complain(format!("reclaiming what a crash left: {error}"));
             }
         }
@@ -189,12 +202,16 @@ impl Tree {
         if !self.terms.writable {
             return Ok(());
         }
-        self.volume.set_now(now());
         self.volume.release_all();
         let begun = Instant::now();
         while begun.elapsed() < RECLAIMING && self.reclaim_some() {}
         self.volume.stop_reclaiming();
-        self.volume.put_in_order()
+        self.volume_now().put_in_order()
+    }
+
+    /// The volume at this moment: what is done with it gets the time of now.
+    fn volume_now(&self) -> Volume {
+        self.volume.at_time(now())
     }
 
     fn is_writable(&self) -> bool {
@@ -202,7 +219,7 @@ impl Tree {
     }
 
     /// What it counts, for `plat stats`.
-    fn told(&self) -> Value {
+    fn statistics_now(&self) -> Value {
         let room = room::now(&self.volume, self.room);
         json!({
             "requests": self.counts.requests(),
@@ -236,7 +253,7 @@ impl Tree {
         Value::Object(counts.iter().map(|(name, count)| (name.to_owned(), count.into())).collect())
     }
 
-    /// Does, counts and tells a request, and turns its error into a number; damage is told in words too.
+    /// Does, counts and logs a request, and turns its error into a number; damage is logged in words too.
     fn answer<T>(
         &self,
         verb: Verb,
@@ -255,7 +272,7 @@ impl Tree {
             }
         });
         self.counts.took(verb, begun.elapsed(), done.is_err());
-        if self.log.tells(Detail::Requests) {
+        if self.log.covers(Detail::Requests) {
             let outcome = done.as_ref().err().map_or(Cow::Borrowed("done"), |error| error.to_string().into());
             self.log.say(Detail::Requests, format!("{} {node} {}: {outcome}", verb.name(), Shown(name)));
         }
@@ -277,31 +294,31 @@ impl Tree {
         verb: Verb,
         (node, name): (u64, &[u8]),
         what: Changed,
-        work: impl FnOnce() -> Result<T, Failed>,
+        work: impl FnOnce(&Altering<'_>) -> Result<T, Failed>,
     ) -> fuse::Result<T> {
         self.answer(verb, node, name, || {
             if !self.is_writable() {
                 return Err(Errno::ROFS.into());
             }
-            self.volume.set_now(now());
-            let done = work();
+            let altering = Altering { tree: self, volume: self.volume_now() };
+            let done = work(&altering);
             if let Err(Failed::Error(error)) = &done {
-                self.heed(error);
+                self.after_damage(error);
             }
             // What was met and gone around is damage too.
             if let Some(wrong) = self.volume.space().damage().into_iter().next() {
-                self.heed(&wrong.into());
+                self.after_damage(&wrong.into());
             }
             let stable = self.terms.sync || self.terms.sync_names && what == Changed::Names;
             if stable && done.is_ok() {
-                self.volume.sync()?;
+                altering.volume.sync()?;
             }
             done
         })
     }
 
     /// After damage that was met while writing, a check is due; and nothing more is written, if so asked.
-    fn heed(&self, error: &Error) {
+    fn after_damage(&self, error: &Error) {
         if !matches!(error, Error::Corrupt(_)) {
             return;
         }
@@ -315,7 +332,7 @@ impl Tree {
     fn stable(&self, work: impl FnOnce() -> Result<(), Failed>) -> Result<(), Failed> {
         let done = work();
         if let Err(Failed::Error(error)) = &done {
-            self.heed(error);
+            self.after_damage(error);
         }
         done
     }
@@ -373,7 +390,7 @@ impl Tree {
     fn take_back(&self, node: u64, times: u64) {
         if self.terms.writable
             && let Ok(number) = self.inode(node)
-            && self.volume.release(number, times)
+            && self.volume_now().release(number, times)
         {
             self.flagged().remove(&number);
         }
@@ -474,7 +491,7 @@ impl Service for Tree {
     fn statistics(&self) -> fuse::Result<Statistics> {
         self.answer(Verb::StatFs, fuse::ROOT, b"", || {
             if self.is_writable() {
-                self.volume.clear_away()?;
+                self.volume_now().clear_away()?;
             }
             Ok(room::now(&self.volume, self.room))
         })
@@ -494,8 +511,8 @@ impl Service for Tree {
 
     fn seek(&self, node: u64, offset: u64, what: Seek) -> fuse::Result<u64> {
         self.answer(Verb::Lseek, node, b"", || {
-            // The kernel asks without handing over its pages first: what it holds would pass for a hole,
-            // and copies that skip holes would lose it. Told so, it takes files for data from end to end.
+            // The kernel asks without handing over its pages first: what it holds would look like a hole,
+            // and copies that skip holes would lose it. After NOSYS it takes files for data from end to end.
             if self.terms.writable {
                 return Err(Errno::NOSYS.into());
             }
@@ -512,12 +529,12 @@ impl Service for Tree {
         room: usize,
     ) -> fuse::Result<Vec<u8>> {
         if control::changes(command) {
-            return self.alter(Verb::Ioctl, (node, b""), Changed::Inode, || {
-                self.do_control(caller, node, command, argument).map(|()| Vec::new())
+            return self.alter(Verb::Ioctl, (node, b""), Changed::Inode, |at| {
+                at.do_control(caller, node, command, argument).map(|()| Vec::new())
             });
         }
         if command == control::TRIM {
-            return self.alter(Verb::Ioctl, (node, b""), Changed::Inode, || self.trim(caller, argument));
+            return self.alter(Verb::Ioctl, (node, b""), Changed::Inode, |at| at.trim(caller, argument));
         }
         self.answer(Verb::Ioctl, node, b"", || {
             let answer = self.answer_control(node, command)?;
@@ -526,26 +543,26 @@ impl Service for Tree {
     }
 
     fn create(&self, caller: Caller, parent: u64, name: &[u8], new: &NewNode<'_>) -> fuse::Result<Entry> {
-        self.alter(Verb::Create, (parent, name), Changed::Names, || self.make(caller, parent, name, new))
+        self.alter(Verb::Create, (parent, name), Changed::Names, |at| at.make(caller, parent, name, new))
     }
 
     fn create_unnamed(&self, caller: Caller, parent: u64, new: &NewNode<'_>) -> fuse::Result<Entry> {
-        self.alter(Verb::TmpFile, (parent, b""), Changed::Inode, || self.make_unnamed(caller, parent, new))
+        self.alter(Verb::TmpFile, (parent, b""), Changed::Inode, |at| at.make_unnamed(caller, parent, new))
     }
 
     fn link(&self, node: u64, parent: u64, name: &[u8]) -> fuse::Result<Entry> {
-        self.alter(Verb::Link, (parent, name), Changed::Names, || self.give_name(node, parent, name))
+        self.alter(Verb::Link, (parent, name), Changed::Names, |at| at.give_name(node, parent, name))
     }
 
     fn unlink(&self, parent: u64, name: &[u8]) -> fuse::Result<()> {
-        self.alter(Verb::Unlink, (parent, name), Changed::Names, || {
-            Ok(self.volume.unlink(self.inode(parent)?, name)?)
+        self.alter(Verb::Unlink, (parent, name), Changed::Names, |at| {
+            Ok(at.volume.unlink(self.inode(parent)?, name)?)
         })
     }
 
     fn remove_directory(&self, parent: u64, name: &[u8]) -> fuse::Result<()> {
-        self.alter(Verb::RmDir, (parent, name), Changed::Names, || {
-            Ok(self.volume.rmdir(self.inode(parent)?, name)?)
+        self.alter(Verb::RmDir, (parent, name), Changed::Names, |at| {
+            Ok(at.volume.rmdir(self.inode(parent)?, name)?)
         })
     }
 
@@ -556,34 +573,34 @@ impl Service for Tree {
         to: (u64, &[u8]),
         replace: Replace,
     ) -> fuse::Result<()> {
-        self.alter(Verb::Rename, from, Changed::Names, || self.move_name(caller, from, to, replace))
+        self.alter(Verb::Rename, from, Changed::Names, |at| at.move_name(caller, from, to, replace))
     }
 
     fn change(&self, _caller: Caller, node: u64, change: &Change) -> fuse::Result<Attributes> {
-        let work = || self.change_attributes(node, change);
+        let work = |at: &Altering<'_>| at.change_attributes(node, change);
         self.alter(Verb::SetAttr, (node, b""), Changed::Inode, work)
     }
 
     fn write(&self, node: u64, offset: u64, data: &[u8], flags: WriteFlags) -> fuse::Result<Known> {
-        self.alter(Verb::Write, (node, b""), Changed::Inode, || self.write_from(node, offset, data, flags))
+        self.alter(Verb::Write, (node, b""), Changed::Inode, |at| at.write_from(node, offset, data, flags))
     }
 
     fn allocate(&self, caller: Caller, node: u64, mode: u32, range: (u64, u64)) -> fuse::Result<Known> {
-        let work = || self.change_space(caller, node, mode, range);
+        let work = |at: &Altering<'_>| at.change_space(caller, node, mode, range);
         self.alter(Verb::Fallocate, (node, b""), Changed::Inode, work)
     }
 
     fn copy(&self, caller: Caller, from: (u64, u64), to: (u64, u64), len: u64) -> fuse::Result<(u64, Known)> {
-        let work = || self.copy_range(caller, from, to, len);
+        let work = |at: &Altering<'_>| at.copy_range(caller, from, to, len);
         self.alter(Verb::CopyRange, (to.0, b""), Changed::Inode, work)
     }
 
-    fn sync(&self, node: u64, data_only: bool) -> fuse::Result<()> {
+    fn sync(&self, node: u64, _data_only: bool) -> fuse::Result<()> {
         self.answer(Verb::Fsync, node, b"", || {
             if !self.terms.writable {
                 return Ok(());
             }
-            self.stable(|| Ok(self.volume.sync_inode(self.inode(node)?, data_only)?))
+            self.stable(|| Ok(self.volume_now().sync_inode(self.inode(node)?)?))
         })
     }
 
@@ -599,12 +616,12 @@ impl Service for Tree {
         value: &[u8],
         flags: u32,
     ) -> fuse::Result<()> {
-        let work = || self.set_attribute(node, name, value, flags);
+        let work = |at: &Altering<'_>| at.set_attribute(node, name, value, flags);
         self.alter(Verb::SetXattr, (node, name), Changed::Inode, work)
     }
 
     fn remove_xattr(&self, _caller: Caller, node: u64, name: &[u8]) -> fuse::Result<()> {
-        let work = || self.remove_attribute(node, name);
+        let work = |at: &Altering<'_>| at.remove_attribute(node, name);
         self.alter(Verb::RemoveXattr, (node, name), Changed::Inode, work)
     }
 }

@@ -10,7 +10,7 @@ use super::counts::add;
 use super::{Failed, Tree, type_of};
 use crate::text::Shown;
 
-/// The attribute by which a mount tells what it counts; it is not listed.
+/// The attribute by which a mount reports what it counts; it is not listed.
 pub const STATISTICS: &[u8] = b"system.plat.statistics";
 /// Longest name.
 const NAME_MAX: usize = 255;
@@ -56,7 +56,7 @@ impl Tree {
         let mut taken = 0;
         'all: loop {
             let batch = match self.volume.read_dir_from(directory, position) {
-                // What was taken is told first; the next call meets the damage again.
+                // The names found so far are returned first; the next call meets the damage again.
                 Err(_) if taken > 0 => break,
                 batch => batch?,
             };
@@ -92,7 +92,7 @@ impl Tree {
         take: &mut dyn FnMut(&Listed<'_>) -> bool,
     ) -> bool {
         let is_dots = matches!(&found.name[..], b"." | b"..");
-        // A name whose inode is damaged is a name still; a look at it tells.
+        // A name whose inode is damaged is still listed; a look at it gives the error.
         let entry = if is_dots || !with_entry {
             None
         } else {
@@ -139,8 +139,7 @@ impl Tree {
         let now = super::now();
         let due = facts.is_none_or(|facts| self.terms.access_times.due(&facts.times, facts.flags, now));
         if due {
-            self.volume.set_now(now);
-            let _ = self.volume.note_access(number, self.terms.access_times);
+            let _ = self.volume.at_time(now).note_access(number, self.terms.access_times);
         }
     }
 
@@ -185,17 +184,17 @@ impl Tree {
 
     pub(super) fn attribute(&self, node: u64, name: &[u8]) -> Result<Vec<u8>, Failed> {
         if name == STATISTICS {
-            return Ok(self.told().to_string().into_bytes());
+            return Ok(self.statistics_now().to_string().into_bytes());
         }
         let number = self.inode(node)?;
         self.must_be_known(name)?;
         self.volume.xattr(number, name)?.ok_or(Failed::Errno(Errno::NODATA))
     }
 
-    /// How long the capabilities of a file are, as far as a write is concerned. The kernel takes a write by a file that
-    /// was opened before it became immutable into its pages without asking whether it may. But it asks for
-    /// this first: told that there are some it wants them gone, which an immutable file refuses, and so
-    /// the write is refused. Programs ask with room for the value, and are told the truth.
+    /// The length of a file's capabilities, as the kernel asks for it before a write. If a file was opened before
+    /// it became immutable, the kernel takes the write into its pages without asking whether it may. But it asks
+    /// for this first. If there are some, it wants them removed, which an immutable file refuses, and so the
+    /// write is refused. Programs ask with room for the value, and get the truth.
     pub(super) fn capabilities(&self, node: u64, attribute: &[u8]) -> Result<usize, Failed> {
         let is_immutable = || {
             let facts = self.volume.metadata(self.inode(node)?)?;

@@ -8,7 +8,7 @@ use ondisk::units::InodeNumber;
 use platfs::{Allocate, AttributeChange, Error, Inherited, Kind, NewInode, Wanted, WriteOptions};
 
 use super::counts::add;
-use super::{Failed, Tree};
+use super::{Altering, Failed, Tree};
 
 /// Most bytes that one request copies, and most at a time: others want their turn.
 const COPY_MAX: u64 = 8 << 20;
@@ -42,6 +42,19 @@ fn kind_of(kind: fuse::Kind<'_>) -> (Kind<'_>, FileType) {
 }
 
 impl Tree {
+    /// Which files are opened is asked for the sake of two flags alone, and only where something can be written.
+    pub(super) fn may_open(&self, node: u64, access: Access) -> Result<(), Failed> {
+        if !self.terms.writable {
+            return Err(Errno::NOSYS.into());
+        }
+        if access.write {
+            self.volume.may_open(self.inode(node)?, access.append)?;
+        }
+        Ok(())
+    }
+}
+
+impl Altering<'_> {
     /// What a new file gets of its directory.
     fn inherited(
         &self,
@@ -64,11 +77,6 @@ impl Tree {
         Ok(got)
     }
 
-    /// Does something on behalf of a user, who may have no right to the blocks kept for root.
-    fn as_user<T>(&self, uid: u32, gid: u32, work: impl FnOnce() -> T) -> T {
-        if uid == 0 { work() } else { self.volume.on_behalf_of(uid, gid, work) }
-    }
-
     pub(super) fn make(
         &self,
         caller: Caller,
@@ -85,7 +93,7 @@ impl Tree {
         }
         let got = self.inherited(caller, directory, file_type, new)?;
         let inode = NewInode { kind, attributes: got.attributes, xattrs: &got.xattrs };
-        let number = self.as_user(caller.uid, caller.gid, || self.volume.create(directory, name, &inode))?;
+        let number = self.volume.on_behalf_of(caller.uid, caller.gid).create(directory, name, &inode)?;
         // Nobody else knows it yet: its directory is locked by the kernel.
         self.hand_out(number, || Ok(self.volume.metadata(number)?))
     }
@@ -99,8 +107,8 @@ impl Tree {
         let directory = self.inode(parent)?;
         let got = self.inherited(caller, directory, FileType::Regular, new)?;
         let inode = NewInode { kind: Kind::File, attributes: got.attributes, xattrs: &got.xattrs };
-        let (number, _pin) =
-            self.as_user(caller.uid, caller.gid, || self.volume.create_unnamed(directory, &inode))?;
+        let volume = self.volume.on_behalf_of(caller.uid, caller.gid);
+        let (number, _pin) = volume.create_unnamed(directory, &inode)?;
         self.hand_out(number, || Ok(self.volume.metadata(number)?))
     }
 
@@ -112,17 +120,6 @@ impl Tree {
             done => done?,
         }
         self.hand_out(number, || Ok(self.volume.metadata(number)?))
-    }
-
-    /// Which files are opened is asked for the sake of two flags alone, and only where something can be written.
-    pub(super) fn may_open(&self, node: u64, access: Access) -> Result<(), Failed> {
-        if !self.terms.writable {
-            return Err(Errno::NOSYS.into());
-        }
-        if access.write {
-            self.volume.may_open(self.inode(node)?, access.append)?;
-        }
-        Ok(())
     }
 
     pub(super) fn move_name(
@@ -146,14 +143,9 @@ impl Tree {
         let new = NewNode { kind: fuse::Kind::CharDevice(0, 0), permissions: 0, umask: 0 };
         let Inherited { attributes, .. } = self.inherited(caller, directory, FileType::CharDevice, &new)?;
         let (from, to) = ((directory, from.1), (target, to.1));
-        Ok(self.as_user(caller.uid, caller.gid, || {
-            self.volume.rename_with_whiteout(
-                from,
-                to,
-                how,
-                platfs::Attributes { permissions: 0, ..attributes },
-            )
-        })?)
+        let attributes = platfs::Attributes { permissions: 0, ..attributes };
+        let volume = self.volume.on_behalf_of(caller.uid, caller.gid);
+        Ok(volume.rename_with_whiteout(from, to, how, attributes)?)
     }
 
     pub(super) fn change_attributes(&self, node: u64, change: &Change) -> Result<Attributes, Failed> {
@@ -216,12 +208,12 @@ impl Tree {
             (offset, data) = self.appended(number, facts.size, offset, data)?;
         }
         if !data.is_empty() {
-            // Who wrote into the kernel's pages is not known: the owner answers for the space.
-            self.as_user(facts.uid, facts.gid, || self.volume.write_at(number, offset, data, options))?;
+            // The writer into the kernel's pages is not known: the owner answers for the space.
+            self.volume.on_behalf_of(facts.uid, facts.gid).write_at(number, offset, data, options)?;
         }
         add(&self.counts.written, len);
         if flags.sync || facts.flags.contains(InodeFlags::SYNC) {
-            self.volume.sync_inode(number, true)?;
+            self.volume.sync_inode(number)?;
         }
         Ok(if drop_special_bits { Known::Stale } else { Known::Still })
     }

@@ -6,21 +6,20 @@ use ondisk::corrupt::Place;
 use ondisk::inode::{FileType, I_BLOCK_LEN, Inode, InodeFlags, LINKS_MAX, TimeField};
 use ondisk::units::InodeNumber;
 
-use super::super::place::bad;
+use super::super::bad;
 use super::wanted::{Contents, Name, Node, Wanted};
 use crate::device::{Device, Overlay};
 use crate::error::{Error, Result};
-use crate::map::{self, NewRun};
+use crate::map::NewRun;
 use crate::options::OpenOptions;
 use crate::space::{Descriptors, clusters, rebook};
-use crate::txn::Update;
+use crate::tx::Tx;
 use crate::volume::Volume;
-use crate::{dir, inline, inode, xattr};
 
 /// Brings all of it into a volume, which nobody else uses.
 ///
 /// # Errors
-/// As [`super::Found::apply`].
+/// As [`super::apply`].
 pub(super) fn apply(mut wanted: Wanted, device: &Arc<Overlay>) -> Result<()> {
     let device: Arc<dyn Device> = Arc::clone(device) as Arc<dyn Device>;
     let bookings = std::mem::take(&mut wanted.bookings);
@@ -32,53 +31,50 @@ pub(super) fn apply(mut wanted: Wanted, device: &Arc<Overlay>) -> Result<()> {
     }
     let volume = Volume::open(device, &OpenOptions::replaying(true))?;
     for node in wanted.nodes.values() {
-        volume.change(|update| store(&volume, update, node))?;
+        volume.change(|tx| store(tx, node))?;
     }
     for (parent, names) in &wanted.names {
         let subdirectories = wanted.subdirectories.get(parent).copied().unwrap_or(0);
         let is_new =
             wanted.nodes.get(parent).is_some_and(|node| matches!(node.contents, Contents::Directory { .. }));
-        volume.change(|update| rename(&volume, update, *parent, names, is_new, subdirectories))?;
+        volume.change(|tx| rename(tx, *parent, names, is_new, subdirectories))?;
     }
     for (number, _) in wanted.nodes.iter().filter(|(_, node)| node.links == 0 && !node.is_listed) {
-        let going = |update: &Update<'_>| inode::load(update, &volume.format, &volume.space, *number);
-        volume.change(|update| volume.destroy(update, going(update)?))?;
+        volume.change(|tx| {
+            let node = tx.inode(*number)?;
+            tx.destroy(node)
+        })?;
     }
     volume.close()
 }
 
-fn store<'v>(volume: &'v Volume, update: &mut Update<'v>, node: &Node) -> Result<()> {
+fn store(tx: &mut Tx<'_>, node: &Node) -> Result<()> {
     let mut inode = node.inode.clone();
     if let Some(former) = &node.former {
-        xattr::release_all(volume, update, former)?;
+        tx.release_xattrs(former)?;
     }
     if !node.is_listed && node.links > 0 {
         inode.raw_mut().i_dtime.set(0);
     }
     inode.raw_mut().i_links_count.set(node.links);
-    fill(volume, update, &mut inode, &node.contents)?;
+    fill(tx, &mut inode, &node.contents)?;
     if let Some(beside) = node.sectors_beside {
-        let format = &volume.format;
-        let taken = if inode.has_map() { map::taken(&*update, format, &inode)? } else { Vec::new() };
+        let format = tx.format;
+        let taken = if inode.has_map() { tx.view().map(&inode).taken()? } else { Vec::new() };
         let count: u64 = clusters(&format.geometry, &taken).iter().map(|run| u64::from(run.count)).sum();
         let size = format.geometry.block_size;
         let sectors = (count << format.geometry.cluster_log2) << (size.log2() - 9);
         inode.set_sectors(beside + sectors, size);
     }
-    inode::store(update, &volume.format, &volume.space, &mut inode)
+    tx.store(&mut inode)
 }
 
-fn fill<'v>(
-    volume: &'v Volume,
-    update: &mut Update<'v>,
-    inode: &mut Inode,
-    contents: &Contents,
-) -> Result<()> {
-    let format = &volume.format;
+fn fill(tx: &mut Tx<'_>, inode: &mut Inode, contents: &Contents) -> Result<()> {
+    let format = tx.format;
     match contents {
         Contents::Same | Contents::Inside => Ok(()),
         Contents::Mapped(extents) => {
-            empty_map(volume, inode)?;
+            empty_map(tx, inode)?;
             for extent in extents {
                 let run = NewRun {
                     logical: extent.logical,
@@ -86,48 +82,46 @@ fn fill<'v>(
                     count: extent.count,
                     unwritten: extent.unwritten,
                 };
-                map::insert(format, &volume.space, update, inode, run)?;
+                tx.map(inode).insert(run)?;
             }
             Ok(())
         }
         Contents::Directory { parent } => {
             if inode.flags().contains(InodeFlags::INLINE_DATA) {
-                inline::take(format, inode)?;
+                tx.take_inline(inode)?;
             }
             inode.set_flags(inode.flags().difference(InodeFlags::INDEX | InodeFlags::EXTENTS));
             inode.raw_mut().i_block = [0; I_BLOCK_LEN];
-            map::init(format, inode);
+            tx.map(inode).init();
             inode.set_size(0);
             inode.set_sectors(0, format.geometry.block_size);
-            dir::init(volume, update, inode, *parent)
+            tx.dir(inode).begin(*parent)
         }
     }
 }
 
 /// Gives an inode an empty map of the kind that it says.
-fn empty_map(volume: &Volume, inode: &mut Inode) -> Result<()> {
+fn empty_map(tx: &mut Tx<'_>, inode: &mut Inode) -> Result<()> {
     inode.raw_mut().i_block = [0; I_BLOCK_LEN];
     if inode.flags().contains(InodeFlags::EXTENTS) {
-        if !volume.format.has_incompat(ondisk::features::Incompat::EXTENTS) {
+        if !tx.format.has_incompat(ondisk::features::Incompat::EXTENTS) {
             let problem = "has extents, which the volume has not";
             return Err(Error::corrupt(Place::Inode(inode.number()), problem));
         }
-        map::init(&volume.format, inode);
+        tx.map(inode).init();
     }
     Ok(())
 }
 
 /// Brings a directory's names to what they are in the end.
-fn rename<'v>(
-    volume: &'v Volume,
-    update: &mut Update<'v>,
+fn rename(
+    tx: &mut Tx<'_>,
     parent: InodeNumber,
     names: &[Name],
     is_new: bool,
     subdirectories: i64,
 ) -> Result<()> {
-    let Volume { format, space, .. } = volume;
-    let mut directory = inode::load(update, format, space, parent)?;
+    let mut directory = tx.inode(parent)?;
     if directory.file_type() != Some(FileType::Directory) {
         return Err(bad(format!("fast commits change names in inode {parent}, which is no directory")));
     }
@@ -135,22 +129,22 @@ fn rename<'v>(
         let before = before.filter(|_| !is_new);
         let Some(after) = *after else {
             if before.is_some() {
-                dir::remove(volume, update, &mut directory, name)?;
+                tx.dir(&mut directory).remove(name)?;
             }
             continue;
         };
-        let child = inode::load(update, format, space, after)?;
+        let child = tx.inode(after)?;
         let Some(file_type) = child.file_type() else {
             return Err(bad(format!("a fast commit names inode {after} of mode {:o}", child.mode())));
         };
         match before {
-            Some(_) => drop(dir::retarget(volume, update, &mut directory, name, after, file_type)?),
-            None => dir::insert(volume, update, &mut directory, name, after, file_type)?,
+            Some(_) => drop(tx.dir(&mut directory).retarget(name, after, file_type)?),
+            None => tx.dir(&mut directory).add(name, after, file_type)?,
         }
         note_time(&mut directory, &child);
     }
     count_links(&mut directory, subdirectories);
-    inode::store(update, format, space, &mut directory)
+    tx.store(&mut directory)
 }
 
 /// Fast commits have no times of directories: a name that came is as old as the last change of what it names, which it

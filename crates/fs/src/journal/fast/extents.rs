@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 
 use ondisk::extent::{Extent, MAX_UNWRITTEN, MAX_WRITTEN};
-use ondisk::inode::Inode;
 use ondisk::units::{Block, BlockRun, FileBlock, low_u32};
 
-use super::super::place::bad;
-use super::records::Range;
-use crate::cache::Blocks;
+use platfs_device::journal::Range;
+
+use super::super::bad;
 use crate::error::Result;
 use crate::format::Format;
-use crate::map::{Segments, State};
+use crate::map::{Map, State};
+use crate::ranges::FileBlocks;
 
 /// Extents by their first file block; none overlap.
 #[derive(Default)]
@@ -22,9 +22,9 @@ impl Extents {
     ///
     /// # Errors
     /// A broken map; the device's failure.
-    pub(super) fn of(blocks: &dyn Blocks, format: &Format, inode: &Inode) -> Result<Self> {
+    pub(super) fn of(map: Map<'_>) -> Result<Self> {
         let mut extents = BTreeMap::new();
-        for segment in Segments::new(blocks, format, inode, 0, 1 << 32) {
+        for segment in map.segments(FileBlocks::ALL) {
             let segment = segment?;
             let (start, unwritten) = match segment.state {
                 State::Hole => continue,

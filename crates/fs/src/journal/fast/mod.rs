@@ -1,7 +1,8 @@
 //! Fast commits: what was promised since the last transaction of the log, in records instead of blocks.
 //!
 //! Owns: what the records come to, and the volume as it is with them. Excludes: their bytes
-//! ([`ondisk::journal::fast_commit`]), and how the result reaches a device ([`super::replay`]).
+//! ([`ondisk::journal::fast_commit`]), which of them count, and how the result reaches a device
+//! ([`platfs_device::journal`]).
 //!
 //! Linux does record by record to the volume in place what the record says. Here all of them are read first, and what
 //! they come to in the end is done once: which names there are, which inodes, which blocks each has. Counts (links,
@@ -10,42 +11,37 @@
 
 mod apply;
 mod extents;
-mod records;
 #[cfg(test)]
 mod tests;
 mod wanted;
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 
-use super::place::Log;
-use crate::device::Overlay;
-use crate::error::Result;
+use platfs_device::journal::{FastCommits, Records};
 
-/// Fast commits that count.
-pub(super) struct Found {
-    pub(super) commits: u32,
-    records: u64,
+use crate::device::{self, Overlay};
+use crate::error::{Error, Result};
+
+/// Brings in fast commits with the means of the verbs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ByVerbs;
+
+impl FastCommits for ByVerbs {
+    fn apply(&self, records: Records, volume: &Arc<Overlay>) -> device::Result<Result<(), String>> {
+        match apply(records, volume) {
+            Ok(()) => Ok(Ok(())),
+            // One that is too much for memory is the records' fault, not the device's.
+            Err(Error::Io { action, source }) if source.kind() != ErrorKind::OutOfMemory => {
+                Err(device::Error::Io { action, source })
+            }
+            Err(error) => Ok(Err(error.to_string())),
+        }
+    }
 }
 
-/// The fast commits that follow the last complete transaction; `None` if there are none.
-///
 /// # Errors
-/// The device's failure; unknown features.
-pub(super) fn find(log: &Log, transaction: u32) -> Result<Option<Found>> {
-    if log.superblock.fast_commit_area().is_empty() {
-        return Ok(None);
-    }
-    let scan = records::scan(log, transaction)?;
-    Ok((scan.commits() > 0).then(|| Found { commits: scan.commits(), records: scan.counted() }))
-}
-
-impl Found {
-    /// Brings them into a volume that is as its log left it.
-    ///
-    /// # Errors
-    /// Records that contradict the volume or each other; a broken volume; features that can't be written.
-    pub(super) fn apply(&self, log: &Log, volume: &Arc<Overlay>) -> Result<()> {
-        let records = records::gather(log, self.records)?;
-        apply::apply(wanted::plan(volume, records)?, volume)
-    }
+/// Records that contradict the volume or each other; a broken volume; features that can't be written.
+fn apply(records: Records, volume: &Arc<Overlay>) -> Result<()> {
+    apply::apply(wanted::plan(volume, records)?, volume)
 }

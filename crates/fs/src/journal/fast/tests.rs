@@ -9,7 +9,6 @@ use ondisk::units::InodeNumber;
 use proptest::prelude::*;
 use zerocopy::IntoBytes;
 
-use super::super::place::Log;
 use super::super::{replay, replayed};
 use crate::admission::read_superblock;
 use crate::check::{self, Decision, Issue, Sink};
@@ -17,6 +16,7 @@ use crate::device::{Device, Event, MemoryDevice, Recorder};
 use crate::format::Format;
 use crate::mkfs::{FsType, Options, Plan};
 use crate::{Attributes, Kind, NewInode, OpenOptions, State, Volume, WriteOptions};
+use platfs_device::journal::Log;
 use std::sync::Arc;
 
 const BLOCK: usize = 1024;
@@ -54,7 +54,7 @@ fn pend(device: &Arc<MemoryDevice>, area: &Area) {
     format.sealer.seal_superblock(&mut raw);
     device.write_at(SUPERBLOCK_OFFSET, raw.as_bytes()).unwrap();
     let shared: Arc<dyn Device> = device.clone();
-    let log = Log::find(&shared, &raw, &format).unwrap();
+    let log = Log::find(&shared, &raw).unwrap();
     let mut superblock = log.superblock;
     superblock.s_feature_incompat.set((JournalIncompat::FAST_COMMIT | JournalIncompat::CSUM_V3).bits());
     superblock.s_checksum_type = JOURNAL_CHECKSUM_CRC32C;
@@ -340,3 +340,16 @@ proptest! {
 
 /// What only records themselves say: how large a file is, and what a symbolic link or a pipe holds.
 const EXCUSED: [&str; 4] = ["inode-size", "inode-type", "symlink-flags", "symlink-target"];
+
+/// Who has no writer gets no verdict on a volume without what was promised to be in it.
+#[test]
+fn a_check_without_a_writer_refuses_fast_commits() {
+    let device = volume(&created());
+    let mut ears = Ears::default();
+    let refused = platfs_check::check(device.clone(), &check::Options::default(), &mut ears);
+    assert!(matches!(refused.err(), Some(platfs_check::Error::FastCommits(1))));
+    let before = bytes_of(&device);
+    let shared: Arc<dyn Device> = device.clone();
+    assert!(platfs_device::journal::replay(&shared, &platfs_device::journal::NoWriter).is_err());
+    assert!(bytes_of(&device) == before);
+}

@@ -9,15 +9,16 @@ use ondisk::inode::{FileType, Inode, InodeFlags};
 use ondisk::journal::fast_commit::{NameChange, is_name};
 use ondisk::units::{ClusterRun, Group, InodeNumber};
 
-use super::super::place::bad;
+use platfs_device::journal::{Changes, Records, generation};
+
+use super::super::bad;
 use super::extents::{self, Extents};
-use super::records::{Changes, Records, generation};
 use crate::device::{Device, Overlay};
 use crate::error::{Error, Result};
+use crate::map::{self, Map};
 use crate::options::OpenOptions;
 use crate::space::{Bookings, clusters};
-use crate::volume::Volume;
-use crate::{dir, inline, map};
+use crate::volume::{Shared, Volume};
 
 /// Most blocks of directories without an index that are looked through for names; a hostile journal could ask for
 /// each name of a large one.
@@ -126,7 +127,7 @@ struct Planning {
 /// Finds out what records come to on a volume that is as its log left it.
 ///
 /// # Errors
-/// As [`super::Found::apply`].
+/// As [`super::apply`].
 pub(super) fn plan(device: &Arc<Overlay>, records: Records) -> Result<Wanted> {
     let device: Arc<dyn Device> = Arc::clone(device) as Arc<dyn Device>;
     let volume = Volume::open(device, &OpenOptions::replaying(false))?;
@@ -204,11 +205,11 @@ impl Planning {
 
     /// The record of an inode in use.
     fn used(&self, number: InodeNumber) -> Result<Option<Inode>> {
-        let Volume { space, cache, format, .. } = &self.volume;
+        let Shared { space, cache, format, .. } = &*self.volume;
         if !space.is_used(&**cache, format, number)? {
             return Ok(None);
         }
-        crate::inode::load(&**cache, format, space, number).map(Some)
+        crate::tx::View::new(&**cache, format, space).inode(number).map(Some)
     }
 
     fn know(&self, number: InodeNumber, changes: Changes) -> Result<Known> {
@@ -330,8 +331,7 @@ impl Planning {
         let blocks = directory.size() >> format.geometry.block_size.log2();
         let is_indexed = directory.flags().contains(InodeFlags::INDEX);
         self.look_through(if is_indexed { blocks / INDEX_SHARE } else { blocks })?;
-        let format = &self.volume.format;
-        let found = dir::lookup(&*self.volume.cache, format, &directory, name)?;
+        let found = self.volume.view().dir(&directory).lookup(name)?;
         Ok(found.map(|(number, _)| number))
     }
 
@@ -455,7 +455,7 @@ impl Planning {
     /// All names of a directory that goes must have gone before.
     fn must_be_empty(&self, known: &Known, entries: &Entries) -> Result<()> {
         let Some(directory) = &known.before else { return Ok(()) };
-        for entry in dir::entries(&self.volume, directory.clone())? {
+        for entry in self.volume.view().entries(directory.clone())? {
             let entry = entry?;
             let change = entries.get(&(directory.number(), entry.name.clone()));
             if change.is_none_or(|(before, after)| before == after) {
@@ -487,7 +487,7 @@ impl Planning {
                 let mut before = before.clone();
                 let is_inline = |inode: &Inode| inode.flags().contains(InodeFlags::INLINE_DATA);
                 if is_inline(&before) && !is_inline(&inode) {
-                    inline::take(&self.volume.format, &mut before)?;
+                    self.volume.tx(self.volume.context()).take_inline(&mut before)?;
                 }
                 keep_own(&mut inode, &before, known.record.is_some());
                 if matches!(contents, Contents::Same) {
@@ -503,7 +503,7 @@ impl Planning {
     }
 
     fn contents(&self, known: &Known, inode: &Inode, parent: Option<InodeNumber>) -> Result<Contents> {
-        let Volume { cache, format, .. } = &self.volume;
+        let Shared { cache, format, .. } = &*self.volume;
         if known.is_fresh && known.is_directory() {
             let parent = parent.ok_or_else(|| bad("a fast commit makes a directory without a name"))?;
             return Ok(Contents::Directory { parent });
@@ -521,17 +521,17 @@ impl Planning {
             return Ok(Contents::Same);
         }
         let mut extents = match before {
-            Some(before) => Extents::of(&**cache, format, before)?,
+            Some(before) => Extents::of(Map::new(&**cache, format, before))?,
             None => Extents::default(),
         };
-        let limit = map::block_limit(format, inode);
+        let limit = map::limit(format.geometry.block_size, inode);
         known.changes.ranges.iter().try_for_each(|range| extents.change(format, limit, range))?;
         Ok(Contents::Mapped(extents.joined()))
     }
 
     /// Notes which blocks and inodes change their owner.
     fn book(&self, number: InodeNumber, known: &Known, node: &mut Node, wanted: &mut Wanted) -> Result<()> {
-        let Volume { cache, format, .. } = &self.volume;
+        let Shared { cache, format, .. } = &*self.volume;
         let geometry = &format.geometry;
         let bookings = &mut wanted.bookings;
         let mut had: Vec<ClusterRun> = Vec::new();
@@ -539,7 +539,7 @@ impl Planning {
             && before.has_map()
             && !matches!(node.contents, Contents::Same)
         {
-            had = clusters(geometry, &map::taken(&**cache, format, before)?);
+            had = clusters(geometry, &Map::new(&**cache, format, before).taken()?);
         }
         if !matches!(node.contents, Contents::Same) {
             let per_cluster = u64::from(geometry.blocks_per_cluster()) << (geometry.block_size.log2() - 9);

@@ -1,16 +1,11 @@
 //! A whole extent tree at once: listing it, packing it anew, telling when that is worth it.
 
 use ondisk::extent::{self, Child, Entries, Extent, Node};
-use ondisk::inode::Inode;
-use ondisk::units::{Block, BlockRun};
+use ondisk::units::{Block, BlockRun, BlockSize};
 
 use super::{broken, child, entry_count, init, joins, new_node, root};
-use crate::cache::Blocks;
 use crate::error::Result;
-use crate::format::Format;
-use crate::map::uncharge;
-use crate::space::Space;
-use crate::txn::Update;
+use crate::map::{Map, MapMut};
 
 /// What one level of a tree holds.
 #[derive(Clone, Copy, Default)]
@@ -29,9 +24,9 @@ struct Parts {
 }
 
 /// Walks a whole tree. More nodes than the volume has blocks are a knot.
-fn take_apart(blocks: &dyn Blocks, format: &Format, inode: &Inode) -> Result<Parts> {
+fn take_apart(map: Map<'_>) -> Result<Parts> {
     let mut parts = Parts::default();
-    let top = root(inode)?;
+    let top = root(map.inode)?;
     let depth = usize::from(top.depth);
     parts.levels = vec![Level::default(); depth + 1];
     let mut waiting = vec![top];
@@ -48,11 +43,11 @@ fn take_apart(blocks: &dyn Blocks, format: &Format, inode: &Inode) -> Result<Par
             Entries::Leaf(extents) => parts.extents.extend(extents),
             Entries::Index(children) => {
                 for taken in children.iter().rev() {
-                    waiting.push(child(blocks, format, inode, &node, *taken)?);
+                    waiting.push(child(map, &node, *taken)?);
                     parts.nodes.push(taken.node);
                 }
-                if parts.nodes.len() as u64 > format.geometry.blocks {
-                    return Err(broken(inode, "extent tree has more nodes than the volume has blocks"));
+                if parts.nodes.len() as u64 > map.format.geometry.blocks {
+                    return Err(broken(map.inode, "extent tree has more nodes than the volume has blocks"));
                 }
             }
         }
@@ -61,13 +56,13 @@ fn take_apart(blocks: &dyn Blocks, format: &Format, inode: &Inode) -> Result<Par
 }
 
 /// All extents in order.
-pub(in crate::map) fn list(blocks: &dyn Blocks, format: &Format, inode: &Inode) -> Result<Vec<Extent>> {
-    Ok(take_apart(blocks, format, inode)?.extents)
+pub(in crate::map) fn list(map: Map<'_>) -> Result<Vec<Extent>> {
+    Ok(take_apart(map)?.extents)
 }
 
 /// All blocks that a tree takes: those of the file, and its own.
-pub(in crate::map) fn taken(blocks: &dyn Blocks, format: &Format, inode: &Inode) -> Result<Vec<BlockRun>> {
-    let Parts { extents, nodes, .. } = take_apart(blocks, format, inode)?;
+pub(in crate::map) fn taken(map: Map<'_>) -> Result<Vec<BlockRun>> {
+    let Parts { extents, nodes, .. } = take_apart(map)?;
     let nodes = nodes.into_iter().map(|start| BlockRun { start, count: 1 });
     Ok(extents
         .iter()
@@ -77,25 +72,19 @@ pub(in crate::map) fn taken(blocks: &dyn Blocks, format: &Format, inode: &Inode)
 }
 
 /// Takes everything out of a tree, as [`super::cut::remove`] does, without changing a node that goes.
-pub(in crate::map) fn take(
-    format: &Format,
-    space: &Space,
-    update: &mut Update<'_>,
-    inode: &mut Inode,
-) -> Result<Vec<Extent>> {
-    let parts = take_apart(&*update, format, inode)?;
+pub(in crate::map) fn take(map: &mut MapMut<'_, '_>) -> Result<Vec<Extent>> {
+    let parts = take_apart(map.view())?;
     for node in &parts.nodes {
-        let freed = space.free_metadata(update, *node)?;
-        uncharge(format, inode, freed);
+        map.give_block(*node)?;
     }
-    init(inode);
+    init(map.inode);
     Ok(parts.extents)
 }
 
 /// Whether a check would call the tree wasteful: a level with more than a node's worth of free
 /// entries, or one that would fit into the level above.
-fn is_wasteful(format: &Format, levels: &[Level]) -> bool {
-    let node = u64::from(extent::capacity(format.geometry.block_size.bytes_usize()));
+fn is_wasteful(size: BlockSize, levels: &[Level]) -> bool {
+    let node = u64::from(extent::capacity(size.bytes_usize()));
     levels.iter().enumerate().any(|(at, level)| {
         let above = levels.get(..at).unwrap_or_default();
         level.room.saturating_sub(level.entries) > node
@@ -104,39 +93,27 @@ fn is_wasteful(format: &Format, levels: &[Level]) -> bool {
 }
 
 /// Packs a tree anew if a check would call it wasteful.
-pub(in crate::map) fn tidy(
-    format: &Format,
-    space: &Space,
-    update: &mut Update<'_>,
-    inode: &mut Inode,
-) -> Result<bool> {
-    if root(inode)?.depth == 0 {
+pub(in crate::map) fn tidy(map: &mut MapMut<'_, '_>) -> Result<bool> {
+    if root(map.inode)?.depth == 0 {
         return Ok(false);
     }
-    let parts = take_apart(&*update, format, inode)?;
-    if !is_wasteful(format, &parts.levels) {
+    let parts = take_apart(map.view())?;
+    if !is_wasteful(map.block_size(), &parts.levels) {
         return Ok(false);
     }
     for node in &parts.nodes {
-        let freed = space.free_metadata(update, *node)?;
-        uncharge(format, inode, freed);
+        map.give_block(*node)?;
     }
-    build(format, space, update, inode, &parts.extents)?;
+    build(map, &parts.extents)?;
     Ok(true)
 }
 
 /// Gives an inode without a map a tree of these extents, every node but the last of its level full.
-pub(in crate::map) fn build(
-    format: &Format,
-    space: &Space,
-    update: &mut Update<'_>,
-    inode: &mut Inode,
-    extents: &[Extent],
-) -> Result<()> {
-    init(inode);
-    let capacity = extent::capacity(format.geometry.block_size.bytes_usize());
-    let mut top = root(inode)?;
-    let mut goal = space.home(format, inode.number());
+pub(in crate::map) fn build(map: &mut MapMut<'_, '_>, extents: &[Extent]) -> Result<()> {
+    init(map.inode);
+    let capacity = extent::capacity(map.block_size().bytes_usize());
+    let mut top = root(map.inode)?;
+    let mut goal = map.home();
     let extents = joined(extents);
     top.entries = Entries::Leaf(extents);
     while entry_count(&top) > usize::from(top.capacity) {
@@ -148,13 +125,13 @@ pub(in crate::map) fn build(
         for entries in lower {
             let node = Node { depth: top.depth, capacity, entries };
             let Some(logical) = super::first_key(&node) else { continue };
-            let block = new_node(format, space, update, inode, goal, &node)?;
+            let block = new_node(map, goal, &node)?;
             goal = Block(block.0 + 1);
             children.push(Child { logical, node: block });
         }
         top = Node { depth: top.depth + 1, capacity: top.capacity, entries: Entries::Index(children) };
     }
-    top.store(&mut inode.raw_mut().i_block);
+    top.store(&mut map.inode.raw_mut().i_block);
     Ok(())
 }
 

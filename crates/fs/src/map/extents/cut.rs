@@ -5,7 +5,7 @@
 //! so are the ones above it that this empties; a tree that fits the inode moves back into it.
 
 use ondisk::extent::{Entries, Extent, Node};
-use ondisk::inode::{I_BLOCK_LEN, Inode};
+use ondisk::inode::I_BLOCK_LEN;
 use ondisk::units::{Block, FileBlock, low_u32};
 
 use super::{
@@ -13,47 +13,57 @@ use super::{
     store, store_path,
 };
 use crate::error::Result;
-use crate::format::Format;
-use crate::map::uncharge;
-use crate::space::Space;
-use crate::txn::Update;
+use crate::map::MapMut;
+use crate::ranges::FileBlocks;
 
-/// The part of an extent in the file blocks `from..end`, which overlap it.
-fn part(extent: &Extent, from: u64, end: u64) -> Extent {
-    let from = from.max(u64::from(extent.logical.0));
-    let end = end.min(extent.logical_end());
-    let skipped = from - u64::from(extent.logical.0);
+fn blocks_of(extent: &Extent) -> FileBlocks {
+    FileBlocks::new(u64::from(extent.logical.0), extent.logical_end())
+}
+
+/// The part of an extent in file blocks that overlap it.
+fn part(extent: &Extent, blocks: FileBlocks) -> Extent {
+    let inside = blocks_of(extent).within(blocks);
     Extent {
-        logical: FileBlock(low_u32(from)),
-        start: Block(extent.start.0 + skipped),
-        count: low_u32(end.saturating_sub(from)),
+        logical: inside.first(),
+        start: Block(extent.start.0 + (inside.start - u64::from(extent.logical.0))),
+        count: low_u32(inside.len()),
         unwritten: extent.unwritten,
     }
 }
 
-fn overlaps(extent: &Extent, from: u64, end: u64) -> bool {
-    u64::from(extent.logical.0) < end && extent.logical_end() > from
+/// The part of an extent before a file block.
+fn part_before(extent: &Extent, end: u64) -> Extent {
+    part(extent, FileBlocks::new(0, end))
 }
 
-/// Takes the file blocks `from..end` out of a leaf's list. Returns what is behind them of an extent
-/// that reaches over both ends: it needs an entry more.
-fn cut_list(extents: &mut Vec<Extent>, from: u64, end: u64, removed: &mut Vec<Extent>) -> Option<Extent> {
+/// The part of an extent from a file block on.
+fn part_from(extent: &Extent, start: u64) -> Extent {
+    part(extent, FileBlocks::behind(start))
+}
+
+fn overlaps(extent: &Extent, blocks: FileBlocks) -> bool {
+    !blocks_of(extent).within(blocks).is_empty()
+}
+
+/// Takes file blocks out of a leaf's list. Returns what is behind them of an extent that reaches over both
+/// ends: it needs an entry more.
+fn cut_list(extents: &mut Vec<Extent>, blocks: FileBlocks, removed: &mut Vec<Extent>) -> Option<Extent> {
     let mut rest = None;
     let mut kept = Vec::with_capacity(extents.len());
     for extent in extents.iter() {
-        if !overlaps(extent, from, end) {
+        if !overlaps(extent, blocks) {
             kept.push(*extent);
             continue;
         }
-        removed.push(part(extent, from, end));
-        let left = u64::from(extent.logical.0) < from;
-        let right = extent.logical_end() > end;
+        removed.push(part(extent, blocks));
+        let left = u64::from(extent.logical.0) < blocks.start;
+        let right = extent.logical_end() > blocks.end;
         if left {
-            kept.push(part(extent, 0, from));
+            kept.push(part_before(extent, blocks.start));
         }
         match (left, right) {
-            (true, true) => rest = Some(part(extent, end, LOGICAL_END)),
-            (false, true) => kept.push(part(extent, end, LOGICAL_END)),
+            (true, true) => rest = Some(part_from(extent, blocks.end)),
+            (false, true) => kept.push(part_from(extent, blocks.end)),
             _ => {}
         }
     }
@@ -61,70 +71,52 @@ fn cut_list(extents: &mut Vec<Extent>, from: u64, end: u64, removed: &mut Vec<Ex
     rest
 }
 
-/// Takes the file blocks `from..end` out of the tree and returns what was mapped there, in order. The
-/// blocks themselves stay in use; nodes that become empty are freed and no longer charged.
-pub(in crate::map) fn remove(
-    format: &Format,
-    space: &Space,
-    update: &mut Update<'_>,
-    inode: &mut Inode,
-    from: u64,
-    end: u64,
-) -> Result<Vec<Extent>> {
-    if from == 0 && end >= LOGICAL_END && update.is_ordered() {
-        return super::bulk::take(format, space, update, inode);
+/// Takes file blocks out of the tree and returns what was mapped there, in order. The blocks themselves stay in
+/// use; nodes that become empty are freed and no longer charged.
+pub(in crate::map) fn remove(map: &mut MapMut<'_, '_>, blocks: FileBlocks) -> Result<Vec<Extent>> {
+    if blocks.start == 0 && blocks.end >= LOGICAL_END && !map.tx.order().changes_in_place() {
+        return super::bulk::take(map);
     }
     let mut removed = Vec::new();
-    let mut at = from;
-    while at < end.min(LOGICAL_END) {
-        let mut path = descend(&*update, format, inode, FileBlock(low_u32(at)))?;
+    let mut at = blocks.start;
+    while at < blocks.end.min(LOGICAL_END) {
+        let mut path = descend(map.view(), FileBlock(low_u32(at)))?;
         let above = path.len() - 1;
         let next = next_key(path.get(..above).unwrap_or_default());
         if next <= at {
-            return Err(broken(inode, format!("extent index is out of order at file block {at}")));
+            return Err(broken(map.inode, format!("extent index is out of order at file block {at}")));
         }
         let overlap = match path.last().map(|step| &step.node.entries) {
-            Some(Entries::Leaf(extents)) => extents.iter().any(|extent| overlaps(extent, from, end)),
+            Some(Entries::Leaf(extents)) => extents.iter().any(|extent| overlaps(extent, blocks)),
             _ => false,
         };
         if overlap {
-            own(format, space, update, inode, &mut path)?;
+            own(map, &mut path)?;
         }
         let before = removed.len();
         let Some(Entries::Leaf(extents)) = path.last_mut().map(|step| &mut step.node.entries) else { break };
-        let rest = cut_list(extents, from, end, &mut removed);
+        let rest = cut_list(extents, blocks, &mut removed);
         let empty = extents.is_empty();
         if removed.len() > before {
-            if empty {
-                prune(format, space, update, inode, path)?
-            } else {
-                store_path(format, update, inode, &mut path)?
-            }
+            if empty { prune(map, path)? } else { store_path(map, &mut path)? }
         }
         if let Some(rest) = rest {
-            insert_one(format, space, update, inode, rest)?;
+            insert_one(map, rest)?;
         }
         at = next;
     }
-    fold(format, space, update, inode)?;
+    fold(map)?;
     Ok(removed)
 }
 
 /// Frees the empty leaf of a path, and every node above it that this empties.
-fn prune(
-    format: &Format,
-    space: &Space,
-    update: &mut Update<'_>,
-    inode: &mut Inode,
-    mut path: Vec<Step>,
-) -> Result<()> {
+fn prune(map: &mut MapMut<'_, '_>, mut path: Vec<Step>) -> Result<()> {
     while let Some(empty) = path.pop() {
         let Some(block) = empty.block else {
-            Node::empty(I_BLOCK_LEN).store(&mut inode.raw_mut().i_block);
+            Node::empty(I_BLOCK_LEN).store(&mut map.inode.raw_mut().i_block);
             return Ok(());
         };
-        let freed = space.free_metadata(update, block)?;
-        uncharge(format, inode, freed);
+        map.give_block(block)?;
         let Some(parent) = path.last_mut() else { break };
         let Entries::Index(children) = &mut parent.node.entries else { break };
         let taken = parent.position.saturating_sub(1);
@@ -132,74 +124,57 @@ fn prune(
             children.remove(taken);
         }
         if !children.is_empty() {
-            return store_path(format, update, inode, &mut path);
+            return store_path(map, &mut path);
         }
     }
     Ok(())
 }
 
 /// Moves a tree whose root has a single child into the inode, as long as it fits.
-fn fold(format: &Format, space: &Space, update: &mut Update<'_>, inode: &mut Inode) -> Result<()> {
+fn fold(map: &mut MapMut<'_, '_>) -> Result<()> {
     loop {
-        let top = root(inode)?;
+        let top = root(map.inode)?;
         let Entries::Index(children) = &top.entries else { return Ok(()) };
         let &[only] = children.as_slice() else { return Ok(()) };
-        let below = child(&*update, format, inode, &top, only)?;
+        let below = child(map.view(), &top, only)?;
         if super::entry_count(&below) > usize::from(top.capacity) {
             return Ok(());
         }
         let folded = Node { capacity: top.capacity, ..below };
-        folded.store(&mut inode.raw_mut().i_block);
-        let freed = space.free_metadata(update, only.node)?;
-        uncharge(format, inode, freed);
+        folded.store(&mut map.inode.raw_mut().i_block);
+        map.give_block(only.node)?;
     }
 }
 
-/// Gives the mapped blocks among the file blocks `from..end` a state: written, or reading as zeros.
-pub(in crate::map) fn set_state(
-    format: &Format,
-    space: &Space,
-    update: &mut Update<'_>,
-    inode: &mut Inode,
-    from: u64,
-    end: u64,
-    unwritten: bool,
-) -> Result<()> {
-    let mut at = from;
-    while at < end.min(LOGICAL_END) {
-        let path = descend(&*update, format, inode, FileBlock(low_u32(at)))?;
+/// Gives the mapped blocks among some file blocks a state: written, or reading as zeros.
+pub(in crate::map) fn set_state(map: &mut MapMut<'_, '_>, blocks: FileBlocks, unwritten: bool) -> Result<()> {
+    let mut at = blocks.start;
+    while at < blocks.end.min(LOGICAL_END) {
+        let path = descend(map.view(), FileBlock(low_u32(at)))?;
         let Some(Entries::Leaf(extents)) = path.last().map(|step| &step.node.entries) else { break };
-        let index = extents.iter().position(|extent| overlaps(extent, at, end));
+        let index = extents.iter().position(|extent| overlaps(extent, FileBlocks { start: at, ..blocks }));
         at = match index {
             None => next_key(path.get(..path.len() - 1).unwrap_or_default()).max(at + 1),
             Some(index) if extents[index].unwritten == unwritten => extents[index].logical_end(),
-            Some(index) => convert(format, space, update, inode, path, index, (at, end))?,
+            Some(index) => convert(map, path, index, FileBlocks { start: at, ..blocks })?,
         };
     }
     Ok(())
 }
 
 /// Changes the state of the part of one extent that lies in a range; returns where that part ends.
-fn convert(
-    format: &Format,
-    space: &Space,
-    update: &mut Update<'_>,
-    inode: &mut Inode,
-    mut path: Vec<Step>,
-    index: usize,
-    (from, end): (u64, u64),
-) -> Result<u64> {
-    own(format, space, update, inode, &mut path)?;
-    let Some(leaf) = path.last_mut() else { return Ok(end) };
+fn convert(map: &mut MapMut<'_, '_>, mut path: Vec<Step>, index: usize, blocks: FileBlocks) -> Result<u64> {
+    own(map, &mut path)?;
+    let Some(leaf) = path.last_mut() else { return Ok(blocks.end) };
     let capacity = usize::from(leaf.node.capacity);
-    let Entries::Leaf(extents) = &mut leaf.node.entries else { return Ok(end) };
+    let Entries::Leaf(extents) = &mut leaf.node.entries else { return Ok(blocks.end) };
     let whole = extents.remove(index);
-    let mut middle = part(&whole, from, end);
+    let mut middle = part(&whole, blocks);
     middle.unwritten = !whole.unwritten;
     middle.count = middle.count.min(longest(&middle));
     let (start, stop) = (u64::from(middle.logical.0), middle.logical_end());
-    let left = (u64::from(whole.logical.0) < start).then(|| part(&whole, 0, start));
-    let right = (whole.logical_end() > stop).then(|| part(&whole, stop, LOGICAL_END));
+    let left = (u64::from(whole.logical.0) < start).then(|| part_before(&whole, start));
+    let right = (whole.logical_end() > stop).then(|| part_from(&whole, stop));
     let mut later = Vec::new();
     for piece in [left, Some(middle), right].into_iter().flatten() {
         let position = extents.partition_point(|extent| extent.logical <= piece.logical);
@@ -207,26 +182,19 @@ fn convert(
             later.push(piece);
         }
     }
-    store_path(format, update, inode, &mut path)?;
+    store_path(map, &mut path)?;
     for piece in later {
-        insert_one(format, space, update, inode, piece)?;
+        insert_one(map, piece)?;
     }
     Ok(stop)
 }
 
 /// Moves everything from file block `from` on by a distance, in place. The caller has seen to it
 /// that nothing is in the way and no extent reaches over `from`.
-pub(in crate::map) fn shift(
-    format: &Format,
-    space: &Space,
-    update: &mut Update<'_>,
-    inode: &mut Inode,
-    from: u64,
-    distance: i64,
-) -> Result<()> {
-    let mut top = Step { block: None, node: root(inode)?, position: 0 };
-    shift_node(format, space, update, inode, &mut top, from, distance)?;
-    store(format, update, inode, &top)
+pub(in crate::map) fn shift(map: &mut MapMut<'_, '_>, from: u64, distance: i64) -> Result<()> {
+    let mut top = Step { block: None, node: root(map.inode)?, position: 0 };
+    shift_node(map, &mut top, from, distance)?;
+    store(map, &top)
 }
 
 fn moved(logical: FileBlock, from: u64, distance: i64) -> FileBlock {
@@ -237,15 +205,7 @@ fn moved(logical: FileBlock, from: u64, distance: i64) -> FileBlock {
 }
 
 /// As deep as the tree, which is at most five levels.
-fn shift_node(
-    format: &Format,
-    space: &Space,
-    update: &mut Update<'_>,
-    inode: &mut Inode,
-    step: &mut Step,
-    from: u64,
-    distance: i64,
-) -> Result<()> {
+fn shift_node(map: &mut MapMut<'_, '_>, step: &mut Step, from: u64, distance: i64) -> Result<()> {
     let parent = step.node.clone();
     match &mut step.node.entries {
         Entries::Leaf(extents) => {
@@ -258,13 +218,13 @@ fn shift_node(
             let first =
                 children.partition_point(|child| u64::from(child.logical.0) <= from).saturating_sub(1);
             for taken in children.iter_mut().skip(first) {
-                let node = child(&*update, format, inode, &parent, *taken)?;
+                let node = child(map.view(), &parent, *taken)?;
                 let mut below = Step { block: Some(taken.node), node, position: 0 };
-                shift_node(format, space, update, inode, &mut below, from, distance)?;
-                if update.is_own(taken.node) {
-                    store(format, update, inode, &below)?;
+                shift_node(map, &mut below, from, distance)?;
+                if map.tx.is_own(taken.node) {
+                    store(map, &below)?;
                 } else {
-                    taken.node = moved_node(format, space, update, inode, taken.node, &below.node)?;
+                    taken.node = moved_node(map, taken.node, &below.node)?;
                 }
                 taken.logical = moved(taken.logical, from, distance);
             }

@@ -5,12 +5,12 @@ use ondisk::inode::{FileType, Inode};
 use ondisk::units::{Block, Cluster, ClusterRun, InodeNumber, low_u32};
 use ondisk::xattr;
 
-use super::{Work, add};
+use super::add;
 use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};
-use crate::phased::{Sight, facts, is_used};
+use crate::order::{Sight, facts, is_used};
+use crate::reclaiming::Work;
 use crate::volume::Volume;
-use crate::{dir, map};
 
 /// Looks before writers are kept out meanwhile.
 const TRIES: u32 = 16;
@@ -71,7 +71,7 @@ impl Volume {
         }
         (look.sight.facts, look.sight.links) = (facts(node.bytes()), node.links());
         if node.has_map() || is_mapped {
-            for run in map::taken(&*self.cache, &self.format, &node)? {
+            for run in self.view().map(&node).taken()? {
                 look.clusters.push(self.clusters_of(run.start, run.count));
             }
         }
@@ -99,7 +99,7 @@ impl Volume {
     }
 
     fn look_at_names(&self, node: &Inode, sight: &mut Sight) -> Result<()> {
-        for entry in dir::entries(self, node.clone())? {
+        for entry in self.view().entries(node.clone())? {
             let entry = entry?;
             let is_directory = match entry.file_type {
                 Some(file_type) => file_type == FileType::Directory,
@@ -107,7 +107,7 @@ impl Volume {
             };
             sight.names.push((entry.inode, is_directory));
         }
-        let parent = dir::lookup(&*self.cache, &self.format, node, b"..")?;
+        let parent = self.view().dir(node).lookup(b"..")?;
         sight.parent = parent.map(|(parent, _)| parent);
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Reclaiming what a crash left of a volume that soft updates write, while the volume is in use (I32 to I34).
 //!
 //! Owns: the stages of it, each in small parts between which verbs go on; who needs its result helps it along.
-//! Excludes: what precedes the use of the volume (`phased::recovery`), and the counting (`phased::survey`).
+//! Excludes: what precedes the use of the volume (`opening`), and the counting (`order`).
 //!
 //! ```text
 //!  Survey       every inode that was marked in use at opening: what it leads to, names, links
@@ -19,86 +19,34 @@ mod look;
 mod nameless;
 mod stages;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ondisk::units::InodeNumber;
 
-use crate::bits::Bits;
 use crate::error::{Error, Result};
-use crate::phased::{Epoch, Survey, Unclean};
-use crate::txn::Update;
-use crate::volume::{Volume, lock};
-use stages::Stage;
-
-/// What is done of reclaiming, and what is left.
-struct Work {
-    stage: Stage,
-    /// Where the stage has come to.
-    at: u64,
-    /// Clusters that were marked at opening and not found to belong to anybody.
-    clusters: Bits,
-    /// Inodes that are marked and whose records say that they are not in use.
-    strays: Vec<InodeNumber>,
-    /// Directories without a name that are being emptied, each in the one before it.
-    nest: Vec<InodeNumber>,
-}
-
-/// Reclaiming, as the volume knows it.
-#[derive(Default)]
-pub(crate) struct Reclaiming {
-    work: Mutex<Option<Work>>,
-    /// Something is left to be done.
-    pending: AtomicBool,
-    /// It came upon damage, and ended: the volume stays marked as not in order.
-    failed: AtomicBool,
-    stopped: AtomicBool,
-    seen: AtomicU64,
-    total: AtomicU64,
-    blocks: AtomicU64,
-    inodes: AtomicU64,
-}
-
-/// How far reclaiming has come.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Reclaimed {
-    /// Inodes that were looked at.
-    pub seen: u64,
-    /// Inodes that are to be looked at.
-    pub total: u64,
-    /// Inodes freed that had no name, or were only marked.
-    pub inodes: u64,
-    /// Blocks freed that belonged to nobody.
-    pub blocks: u64,
-}
+use crate::locks::lock;
+use crate::order::Survey;
+pub use crate::reclaiming::Reclaimed;
+use crate::reclaiming::{Stage, Work};
+use crate::space::Marked;
+use crate::tx::Tx;
+use crate::volume::Volume;
 
 fn add(counter: &AtomicU64, by: u64) {
     counter.fetch_add(by, Ordering::Relaxed);
 }
 
-impl Reclaiming {
-    /// Whether anything is left.
-    pub(crate) fn is_pending(&self) -> bool {
-        self.pending.load(Ordering::Acquire)
-    }
-
-    /// Whether the volume must not be called in order.
-    pub(crate) fn is_unfinished(&self) -> bool {
-        self.is_pending() || self.failed.load(Ordering::Acquire)
-    }
-}
-
 impl Volume {
     /// Takes note of what has to be reclaimed, before the volume is used.
-    pub(crate) fn begin_reclaiming(&self, unclean: Unclean) {
-        let Some(epoch) = self.cache.epoch() else { return };
+    pub(crate) fn begin_reclaiming(&self, marked: Marked) {
+        let Some(mut held) = self.order.survey() else { return };
         let geometry = &self.format.geometry;
-        let survey = Survey::new(unclean.0.inodes, geometry.groups, geometry.inodes_per_group);
+        let survey = Survey::new(marked.inodes, geometry.groups, geometry.inodes_per_group);
         let state = &self.reclaiming;
         state.total.store(survey.total(), Ordering::Relaxed);
-        *epoch.survey() = Some(survey);
+        *held = Some(survey);
         self.space.watch(true);
-        let clusters = unclean.0.clusters;
+        let clusters = marked.clusters;
         *lock(&state.work) =
             Some(Work { stage: Stage::Survey, at: 0, clusters, strays: Vec::new(), nest: Vec::new() });
         state.pending.store(true, Ordering::Release);
@@ -124,7 +72,7 @@ impl Volume {
         if !state.is_pending() || state.stopped.load(Ordering::Acquire) {
             return Ok(false);
         }
-        let mut held = state.work.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = lock(&state.work);
         let Some(work) = held.as_mut() else { return Ok(false) };
         self.mark_changed()?;
         match self.advance(work) {
@@ -147,8 +95,8 @@ impl Volume {
     }
 
     fn end_reclaiming(&self) {
-        if let Some(epoch) = self.cache.epoch() {
-            *epoch.survey() = None;
+        if let Some(mut survey) = self.order.survey() {
+            *survey = None;
         }
         self.space.watch(false);
         self.reclaiming.pending.store(false, Ordering::Release);
@@ -194,13 +142,13 @@ impl Volume {
             return Ok(());
         }
         let Ok(number) = self.lookup(directory, name) else { return Ok(()) };
-        let knows = |epoch: &Epoch| epoch.survey().as_ref().is_some_and(|survey| survey.knows(number));
+        let knows = || self.surveyed(|survey| survey.knows(number));
         let is_directory = self.load(number)?.file_type() == Some(ondisk::inode::FileType::Directory);
-        if is_directory && self.cache.epoch().is_some_and(knows) { self.reclaim() } else { Ok(()) }
+        if is_directory && knows() { self.reclaim() } else { Ok(()) }
     }
 
     /// An update of reclaiming. What it needs may be what it has just freed.
-    fn reclaiming_update<'v>(&'v self, mut verb: impl FnMut(&mut Update<'v>) -> Result<()>) -> Result<()> {
+    fn reclaiming_update<'v>(&'v self, mut verb: impl FnMut(&mut Tx<'v>) -> Result<()>) -> Result<()> {
         match self.perform(&mut verb) {
             Err(Error::NoSpace) => {
                 self.sync_metadata()?;
@@ -212,7 +160,7 @@ impl Volume {
 
     /// Asks the survey, of which there is one as long as anything is left.
     fn surveyed<T: Default>(&self, ask: impl FnOnce(&mut Survey) -> T) -> T {
-        let mut survey = self.cache.epoch().map(Epoch::survey);
+        let mut survey = self.order.survey();
         survey.as_mut().and_then(|survey| survey.as_mut()).map(ask).unwrap_or_default()
     }
 }

@@ -9,14 +9,14 @@ use ondisk::corrupt::Place;
 use ondisk::inode::{FileType, Inode};
 use ondisk::units::InodeNumber;
 
-use super::{Work, add};
-use crate::dir::{self, DirEntry};
+use super::add;
+use crate::dir::DirEntry;
 use crate::error::{Error, Result};
-use crate::inode;
 use crate::ops::attrs::file_type;
 use crate::ops::remove::lower_links;
-use crate::phased::is_used;
-use crate::txn::Update;
+use crate::order::is_used;
+use crate::reclaiming::Work;
+use crate::tx::Tx;
 use crate::volume::Volume;
 
 /// Names of a directory that are taken out before others are looked for.
@@ -28,7 +28,7 @@ impl Volume {
         let number = node.number();
         is_used(node.bytes())
             && self.surveyed(|survey| survey.knows(number) && survey.names(number) == 0)
-            && self.handles.orphan(number).is_none()
+            && self.session.handles.orphan(number).is_none()
     }
 
     /// Begins to free an inode, if it has no name.
@@ -63,17 +63,17 @@ impl Volume {
 
     fn bury_nameless(&self, number: InodeNumber) -> Result<()> {
         let mut done = false;
-        self.reclaiming_update(|update| {
-            let mut node = self.load_in(update, number)?;
+        self.reclaiming_update(|tx| {
+            let mut node = tx.inode(number)?;
             done = self.is_nameless(&node);
             if !done {
                 return Ok(());
             }
             if file_type(&node)? == FileType::Directory {
-                self.must_be_empty(&node)?;
+                tx.must_be_empty(&node)?;
             }
             node.raw_mut().i_links_count.set(0);
-            self.bury(update, node)
+            tx.bury(node)
         })?;
         add(&self.reclaiming.inodes, u64::from(done));
         Ok(())
@@ -83,7 +83,7 @@ impl Volume {
     pub(super) fn empty_nest(&self, work: &mut Work) -> Result<()> {
         let Some(number) = work.nest.last().copied() else { return Ok(()) };
         let node = self.load(number)?;
-        let listed: Vec<DirEntry> = dir::entries(self, node)?.take(BATCH).collect::<Result<_>>()?;
+        let listed: Vec<DirEntry> = self.view().entries(node)?.take(BATCH).collect::<Result<_>>()?;
         if listed.is_empty() {
             work.nest.pop();
             // One with a name goes with that.
@@ -101,41 +101,42 @@ impl Volume {
     /// Takes a name out of a directory that is to go; `false` if it leads to a directory that has to be emptied first.
     fn take_out(&self, directory: InodeNumber, entry: &DirEntry) -> Result<bool> {
         let (mut is_free, mut goes) = (true, false);
-        self.reclaiming_update(|update| {
-            let child = self.load_in(update, entry.inode)?;
+        self.reclaiming_update(|tx| {
+            let child = tx.inode(entry.inode)?;
             if !is_used(child.bytes()) {
                 let problem = format!("has a name of inode {}, which is not in use", entry.inode);
                 return Err(Error::corrupt(Place::Directory(directory), problem));
             }
             let is_directory = file_type(&child)? == FileType::Directory;
             goes = self.surveyed(|survey| survey.names(entry.inode)) <= 1;
-            is_free = !(is_directory && goes) || dir::entries(self, child.clone())?.next().is_none();
-            if is_free { self.take_name(update, directory, &entry.name, child, goes) } else { Ok(()) }
+            is_free = !(is_directory && goes) || self.view().entries(child.clone())?.next().is_none();
+            if is_free { tx.take_name(directory, &entry.name, child, goes) } else { Ok(()) }
         })?;
         add(&self.reclaiming.inodes, u64::from(is_free && goes));
         Ok(is_free)
     }
+}
 
+impl<'v> Tx<'v> {
     /// Takes a name out of a directory, and its inode away if it has no other.
-    pub(super) fn take_name<'v>(
-        &'v self,
-        update: &mut Update<'v>,
+    pub(super) fn take_name(
+        &mut self,
         directory: InodeNumber,
         name: &[u8],
         child: Inode,
         goes: bool,
     ) -> Result<()> {
-        let mut parent = self.load_directory_in(update, directory)?;
-        dir::remove(self, update, &mut parent, name)?;
+        let mut parent = self.directory(directory)?;
+        self.dir(&mut parent).remove(name)?;
         let is_directory = file_type(&child)? == FileType::Directory;
         if is_directory {
             lower_links(&mut parent);
         }
-        inode::store(update, &self.format, &self.space, &mut parent)?;
+        self.store(&mut parent)?;
         match (is_directory, goes) {
-            (true, true) => self.lose_directory(update, child),
+            (true, true) => self.lose_directory(child),
             (true, false) => Ok(()),
-            (false, _) => self.lose_name(update, child),
+            (false, _) => self.lose_name(child),
         }
     }
 }

@@ -7,40 +7,20 @@ use ondisk::inode::FileType;
 use ondisk::units::{Block, Cluster, ClusterRun, Group, InodeNumber, low_u32};
 use ondisk::xattr;
 
-use super::{Work, add};
+use super::add;
 use crate::cache::{Blocks, Role};
-use crate::dir;
 use crate::error::{Error, Result};
-use crate::inode;
 use crate::ops::attrs::file_type;
 use crate::ops::remove::lower_links;
-use crate::phased::is_used;
-use crate::txn::Update;
+use crate::order::is_used;
+use crate::reclaiming::{Stage, Work};
+use crate::tx::Tx;
 use crate::volume::Volume;
-
-/// What is done now.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Stage {
-    Survey,
-    Clusters,
-    Inodes,
-    Links,
-    Nameless,
-    Directories,
-    Attributes,
-    Done,
-}
 
 /// Inodes that a part of a stage sees to.
 const INODES: usize = 32;
 /// Clusters that an update frees.
 const CLUSTERS: u32 = 1 << 15;
-
-impl Work {
-    fn enter(&mut self, stage: Stage) {
-        (self.stage, self.at) = (stage, 0);
-    }
-}
 
 impl Volume {
     /// A part of what is left; says whether anything is left behind it.
@@ -97,8 +77,8 @@ impl Volume {
         let count = (0..most).take_while(|ahead| work.clusters.has(start + ahead)).count() as u64;
         let run = ClusterRun { start: Cluster(start), count: low_u32(count) };
         let mut freed = 0;
-        self.reclaiming_update(|update| {
-            freed = self.space.free_stray_clusters(update, run)?;
+        self.reclaiming_update(|tx| {
+            freed = self.space.free_stray_clusters(tx, run)?;
             Ok(())
         })?;
         add(&self.reclaiming.blocks, freed << self.format.geometry.cluster_log2);
@@ -110,9 +90,9 @@ impl Volume {
         let rest = work.strays.len().saturating_sub(INODES);
         for number in work.strays.drain(rest..) {
             let mut is_stray = false;
-            self.reclaiming_update(|update| {
-                let is_taken = is_used(self.load_in(update, number)?.bytes());
-                is_stray = !is_taken && self.space.free_stray_inode(update, number)?;
+            self.reclaiming_update(|tx| {
+                let is_taken = is_used(tx.inode(number)?.bytes());
+                is_stray = !is_taken && self.space.free_stray_inode(tx, number)?;
                 Ok(())
             })?;
             add(&self.reclaiming.inodes, u64::from(is_stray));
@@ -124,8 +104,8 @@ impl Volume {
     fn correct_links(&self) -> Result<bool> {
         let linked: BTreeSet<_> = self.surveyed(|survey| std::mem::take(&mut survey.linked));
         for number in linked {
-            self.reclaiming_update(|update| {
-                let mut node = self.load_in(update, number)?;
+            self.reclaiming_update(|tx| {
+                let mut node = tx.inode(number)?;
                 let names = self.surveyed(|survey| survey.names(number));
                 let is_directory = node.file_type() == Some(FileType::Directory);
                 if !is_used(node.bytes()) || is_directory || names == 0 || node.links() == names {
@@ -136,7 +116,7 @@ impl Volume {
                     return Err(Error::corrupt(Place::Inode(number), problem));
                 }
                 node.raw_mut().i_links_count.set(names);
-                inode::store(update, &self.format, &self.space, &mut node)
+                tx.store(&mut node)
             })?;
         }
         Ok(true)
@@ -163,56 +143,72 @@ impl Volume {
         let mut astray = self.surveyed(|survey| std::mem::take(&mut survey.astray));
         for (number, parents) in twice {
             astray.remove(&number);
-            self.reclaiming_update(|update| self.keep_one_name(update, number, &parents))?;
+            self.reclaiming_update(|tx| tx.keep_one_name(number, &parents))?;
         }
         for number in astray {
             if let Some(parent) = self.surveyed(|survey| survey.parent(number)) {
-                self.reclaiming_update(|update| self.correct_parent(update, number, parent))?;
+                self.reclaiming_update(|tx| tx.correct_parent(number, parent))?;
             }
         }
         for (number, excess) in self.surveyed(|survey| std::mem::take(&mut survey.heavy)) {
-            self.reclaiming_update(|update| {
-                let mut node = self.load_in(update, number)?;
+            self.reclaiming_update(|tx| {
+                let mut node = tx.inode(number)?;
                 if file_type_if_used(&node) != Some(FileType::Directory) || node.links() <= excess + 1 {
                     return Ok(());
                 }
                 let needed = node.links() - excess;
                 node.raw_mut().i_links_count.set(needed);
-                inode::store(update, &self.format, &self.space, &mut node)
+                tx.store(&mut node)
             })?;
         }
         for group in (0..self.format.geometry.groups).map(Group) {
-            self.reclaiming_update(|update| {
+            self.reclaiming_update(|tx| {
                 let are = self.surveyed(|survey| survey.directories_of(group.0));
-                self.space.correct_directories(update, group, are)
+                self.space.correct_directories(tx, group, are)
             })?;
         }
         Ok(true)
     }
 
+    /// Blocks of attributes count the users that they have.
+    fn correct_attributes(&self) -> Result<bool> {
+        for block in self.surveyed(|survey| survey.attributes()) {
+            self.reclaiming_update(|tx| {
+                let users = self.surveyed(|survey| survey.users_of(block));
+                if users == 0 {
+                    return Ok(());
+                }
+                let bytes = tx.read(Block(block), Role::Attributes)?;
+                let counted = xattr::in_block(Block(block), &bytes)?.0.h_refcount.get();
+                if counted > users {
+                    xattr::set_references(tx.edit(Block(block), Role::Attributes)?, users);
+                }
+                Ok(())
+            })?;
+        }
+        Ok(true)
+    }
+}
+
+impl<'v> Tx<'v> {
     /// Of several names of a directory one stays: where its `..` leads, or the first.
-    fn keep_one_name<'v>(
-        &'v self,
-        update: &mut Update<'v>,
-        number: InodeNumber,
-        parents: &BTreeSet<InodeNumber>,
-    ) -> Result<()> {
-        let child = self.load_in(update, number)?;
+    fn keep_one_name(&mut self, number: InodeNumber, parents: &BTreeSet<InodeNumber>) -> Result<()> {
+        let child = self.inode(number)?;
         if file_type_if_used(&child) != Some(FileType::Directory) {
             return Ok(());
         }
         let mut names = Vec::new();
         for parent in parents {
-            let node = self.load_in(update, *parent)?;
+            let node = self.inode(*parent)?;
             if file_type_if_used(&node) != Some(FileType::Directory) {
                 continue;
             }
-            for entry in dir::entries(self, node)? {
+            for entry in self.view().entries(node)? {
                 let entry = entry?;
                 names.extend((entry.inode == number).then_some((*parent, entry.name)));
             }
         }
-        let up = dir::lookup(update, &self.format, &child, b"..")?.map(|(parent, _)| parent);
+        let up = self.view().dir(&child).lookup(b"..")?.map(|(parent, _)| parent);
         let kept = names.iter().position(|(parent, _)| Some(*parent) == up).unwrap_or(0);
         let Some((stays, _)) = names.get(kept).cloned() else { return Ok(()) };
         names.remove(kept);
@@ -221,53 +217,29 @@ impl Volume {
             if let Some(at) = left.iter().position(|other| *other == parent) {
                 left.remove(at);
             }
-            let mut node = self.load_directory_in(update, parent)?;
-            dir::remove(self, update, &mut node, &name)?;
+            let mut node = self.directory(parent)?;
+            self.dir(&mut node).remove(&name)?;
             // It counts once for all its names in a directory.
             if !left.contains(&parent) {
                 lower_links(&mut node);
             }
-            inode::store(update, &self.format, &self.space, &mut node)?;
+            self.store(&mut node)?;
         }
-        self.correct_parent(update, number, stays)
+        self.correct_parent(number, stays)
     }
 
     /// The `..` of a directory leads where its name is.
-    fn correct_parent(
-        &self,
-        update: &mut Update<'_>,
-        number: InodeNumber,
-        parent: InodeNumber,
-    ) -> Result<()> {
-        let mut child = self.load_in(update, number)?;
+    fn correct_parent(&mut self, number: InodeNumber, parent: InodeNumber) -> Result<()> {
+        let mut child = self.inode(number)?;
         if file_type_if_used(&child) != Some(FileType::Directory) {
             return Ok(());
         }
-        let up = dir::lookup(update, &self.format, &child, b"..")?.map(|(parent, _)| parent);
+        let up = self.view().dir(&child).lookup(b"..")?.map(|(parent, _)| parent);
         if up == Some(parent) {
             return Ok(());
         }
-        dir::retarget(self, update, &mut child, b"..", parent, FileType::Directory)?;
-        inode::store(update, &self.format, &self.space, &mut child)
-    }
-
-    /// Blocks of attributes count the users that they have.
-    fn correct_attributes(&self) -> Result<bool> {
-        for block in self.surveyed(|survey| survey.attributes()) {
-            self.reclaiming_update(|update| {
-                let users = self.surveyed(|survey| survey.users_of(block));
-                if users == 0 {
-                    return Ok(());
-                }
-                let bytes = update.read(Block(block), Role::Attributes)?;
-                let counted = xattr::in_block(Block(block), &bytes)?.0.h_refcount.get();
-                if counted > users {
-                    xattr::set_references(update.edit(Block(block), Role::Attributes)?, users);
-                }
-                Ok(())
-            })?;
-        }
-        Ok(true)
+        self.dir(&mut child).retarget(b"..", parent, FileType::Directory)?;
+        self.store(&mut child)
     }
 }
 

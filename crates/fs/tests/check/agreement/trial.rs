@@ -184,7 +184,8 @@ fn pattern(text: &str) -> String {
             out.push(c);
         }
     }
-    out.truncate(out.floor_char_boundary(110));
+    let end = (0..=out.len().min(110)).rev().find(|at| out.is_char_boundary(*at));
+    out.truncate(end.unwrap_or(0));
     out
 }
 

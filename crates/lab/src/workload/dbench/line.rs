@@ -35,7 +35,7 @@ pub(super) enum Call {
     Nothing,
 }
 
-/// The option of an open that says that it is for a directory, and the dispositions that make a file anew.
+/// The option of an open that says that it is for a directory, and the dispositions that make a new file.
 const DIRECTORY: u64 = 1;
 const ANEW: [u64; 3] = [0, 2, 5];
 

@@ -1,4 +1,4 @@
-//! A load of our own making in dbench's client format: somebody who works on documents. Large files are put
+//! A load of our own in dbench's client format: work on documents. Large files are put
 //! down first; then in each round documents are looked for, read in small pieces, saved under a temporary name
 //! in larger ones, renamed over the old, and temporary files come and go.
 //!

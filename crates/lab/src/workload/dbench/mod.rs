@@ -38,7 +38,7 @@ pub(super) fn phases(scale: &Scale) -> Result<Vec<Phase>, String> {
 struct Player {
     /// Its directory in place of that of the load file's client 1.
     own: String,
-    /// `Flush` is an fsync; dbench leaves it out unless told.
+    /// `Flush` is an fsync; dbench leaves it out by default.
     sync: bool,
     slots: BTreeMap<u32, Slot>,
     free: Vec<Slot>,

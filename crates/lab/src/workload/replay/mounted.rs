@@ -6,7 +6,7 @@ use crate::system::{Op, Slot};
 
 /// The first line.
 pub(super) const HEAD: &str = "PLATCALLS 1";
-/// Handles of this many files are kept: a mount is not told when files are closed.
+/// Handles of this many files are kept: a mount does not learn when files are closed.
 const OPEN: usize = 64;
 /// Longest path that is taken: the kernel's limit.
 const LONGEST: usize = 4096;
@@ -164,7 +164,7 @@ impl Replay {
     }
 
     fn mounted_file(&mut self, call: &Call<'_>, path: Option<String>) -> Result<(), String> {
-        // What is wrong is told also of a file without a name.
+        // Errors are reported for a file without a name, too.
         let (offset, len) = match call.verb {
             "read" | "write" => call.part(1)?,
             "allocate" => call.part(2)?,

@@ -48,7 +48,7 @@ impl BlockPolicy for Lease {
                 None => shortfall(view, request),
             };
         }
-        if request.growing && request.align == 1 && request.kind == Kind::Data {
+        if request.growing && request.kind == Kind::Data {
             // The reserve is for large files, and this one may become one.
             let large = request.offset >= u64::from(View::CHUNK) && !is_tight(view);
             let below = if large { u32::MAX } else { reserved(view) };
@@ -106,7 +106,7 @@ impl Lease {
             // Has the engine take the windows back and ask again.
             return Err(Refusal::NoSpace);
         }
-        if is_tight(view) && request.align == 1 {
+        if is_tight(view) {
             if let Some(group) = view.worth_asking(request) {
                 return Err(Refusal::NeedBitmap(group));
             }
@@ -130,7 +130,7 @@ impl Lease {
     /// A place that leaves completely free chunks whole: a hole shorter than a chunk, else the
     /// ragged end of a longer run. Requests too small to matter are left to the tightest fit.
     fn sparing(&self, view: &View<'_>, request: &Request, long: u32) -> Option<Cluster> {
-        if request.want <= SMALL || request.align > 1 {
+        if request.want <= SMALL {
             return None;
         }
         let hole = (request.want < View::CHUNK).then(|| view.near_fit_below(request, long.min(View::CHUNK)));
@@ -182,11 +182,11 @@ fn reserved(view: &View<'_>) -> u32 {
 }
 
 fn is_small(request: &Request) -> bool {
-    request.want <= SMALL && !request.extends && request.align == 1
+    request.want <= SMALL && !request.extends
 }
 
 fn shortfall(view: &View<'_>, request: &Request) -> Result<Choice, Refusal> {
-    let longest = if request.align > 1 { None } else { view.longest(request) };
+    let longest = view.longest(request);
     let known = longest.map_or(0, |run| run.count);
     if let Some(group) = view.unknown_with(request.goal, known.saturating_mul(2).max(1))
         && (known < request.min || view.may_ask(request))

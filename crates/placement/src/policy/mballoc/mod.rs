@@ -221,34 +221,27 @@ impl Mballoc {
             let stream = self.stream_key(&layout, request.owner);
             state.streams.insert(stream, layout.group_of(run.start).0);
         }
-        Ok(self.place(state, request, goal, mode, run))
-    }
-
-    /// Which part of the found run is granted; the rest becomes a preallocation.
-    fn place(
-        &self,
-        state: &mut State,
-        request: &Request,
-        goal: Goal,
-        mode: Mode,
-        whole: ClusterRun,
-    ) -> Choice {
-        if whole.count <= request.want || mode == Mode::Plain {
-            return Choice::free(whole.start, whole.count.min(request.want));
-        }
-        let logical =
-            if mode == Mode::Stream { window_start(request, goal, whole.count) } else { request.offset };
-        let skip = request.offset - logical;
-        let start = Cluster(whole.start.0 + skip);
-        let left = u64::from(whole.count) - skip;
-        let count = u32::try_from(left.min(u64::from(request.want))).unwrap_or(request.want);
-        state.pending.insert(request.owner, Goal { logical, ..goal });
-        Choice { run: ClusterRun { start, count }, source: Source::FreeWithSurplus(whole) }
+        Ok(place(state, request, goal, mode, run))
     }
 }
 
-/// The kernel knows neither a minimum over one cluster nor alignment: such requests get exactly
-/// their minimum from the run index.
+/// Which part of the found run is granted; the rest becomes a preallocation.
+fn place(state: &mut State, request: &Request, goal: Goal, mode: Mode, whole: ClusterRun) -> Choice {
+    if whole.count <= request.want || mode == Mode::Plain {
+        return Choice::free(whole.start, whole.count.min(request.want));
+    }
+    let logical =
+        if mode == Mode::Stream { window_start(request, goal, whole.count) } else { request.offset };
+    let skip = request.offset - logical;
+    let start = Cluster(whole.start.0 + skip);
+    let left = u64::from(whole.count) - skip;
+    let count = u32::try_from(left.min(u64::from(request.want))).unwrap_or(request.want);
+    state.pending.insert(request.owner, Goal { logical, ..goal });
+    Choice { run: ClusterRun { start, count }, source: Source::FreeWithSurplus(whole) }
+}
+
+/// The kernel knows no minimum over one cluster: such requests get exactly their minimum from the
+/// run index.
 fn minimum(view: &View<'_>, request: &Request) -> Result<Choice, Refusal> {
     if let Some(start) = view.near_fit(&Request { want: request.min, ..*request }) {
         return Ok(Choice::free(start, request.min));
@@ -283,7 +276,6 @@ impl BlockPolicy for Mballoc {
         let mut state = self.lock();
         state.prepare(view);
         let prepared = match self.mode(request) {
-            _ if request.align > 1 => None,
             Mode::Plain if request.kind == Kind::Metadata => None,
             Mode::Pool(cpu) => {
                 let own = state.preallocations.use_window(request);
@@ -294,9 +286,6 @@ impl BlockPolicy for Mballoc {
         if let Some(run) = prepared {
             view.note(Counter::WindowHits, 1);
             return Ok(Choice { run, source: Source::Claimed });
-        }
-        if request.align > 1 {
-            return minimum(view, request);
         }
         if request.kind == Kind::Data {
             view.note(Counter::WindowMisses, 1);
@@ -349,16 +338,6 @@ impl BlockPolicy for Mballoc {
 
     fn changed(&self, view: &View<'_>, run: ClusterRun, used: bool) {
         self.lock().mark(view.layout(), run, used);
-    }
-
-    fn refreshed(&self, view: &View<'_>, group: Group) {
-        let mut state = self.lock();
-        if state.buddies.remove(&group.0).is_some() {
-            state.means.place(group.0, None);
-            state.orders.place(group.0, None);
-            // In the sets again at once, if its bitmap is there.
-            let _ = state.load(view, group.0);
-        }
     }
 
     fn event(&self, view: &View<'_>, event: Event) -> Vec<ClusterRun> {

@@ -1,0 +1,394 @@
+//! What an inode is: its type against what it holds, and the types of inodes with a purpose.
+
+use ondisk::dirent;
+use ondisk::inode::{FileType, I_BLOCK_LEN, InodeFlags};
+use ondisk::units::{Block, FileBlock};
+
+use super::fields::{is_extent_head, word};
+use super::record::{Examination, Words};
+use super::special::Role;
+use crate::kinds::inodes::{
+    INODE_GARBAGE, INODE_RESERVED, INODE_ROOT, INODE_SPECIAL_FLAGS, INODE_SPECIAL_SIZE, INODE_TYPE,
+    INODE_VACANT, SYMLINK_FLAGS, SYMLINK_TARGET,
+};
+
+/// Flags with which nothing could be done to a special file or symbolic link any more.
+const FIXED: InodeFlags = InodeFlags::IMMUTABLE.union(InodeFlags::APPEND);
+
+impl Examination<'_, '_, '_, '_> {
+    /// Whether the record is no inode at all: its checksum is wrong, and most of its neighbours in the
+    /// same block are broken too, as when something else was written there.
+    pub(super) fn is_garbage(&mut self) -> bool {
+        if self.inode().links() == 0 || !self.is_among_broken() {
+            return false;
+        }
+        let mends = self.tell(&INODE_GARBAGE, |_| {
+            Words::new(
+                "most inodes in this block of the table are broken, this one too",
+                "the inode is cleared",
+            )
+        });
+        if mends {
+            self.clear();
+        }
+        mends
+    }
+
+    fn is_among_broken(&self) -> bool {
+        let (subject, number) = (self.subject(), self.inode().number());
+        let per_block = subject.geometry.inodes_per_block();
+        let Some(offset) = subject.inode_offset(number) else { return false };
+        if per_block < 2 {
+            return false;
+        }
+        let block_len = subject.block_len() as u64;
+        let size = usize::from(subject.geometry.inode_size);
+        let Ok(bytes) = subject.block(Block(offset / block_len)) else { return false };
+        let first = number.index() - number.index() % per_block;
+        let broken = bytes.chunks_exact(size).zip(first..).filter(|(record, index)| {
+            ondisk::units::InodeNumber::new(index + 1).is_some_and(|number| {
+                // Those that were cleared before this one count too.
+                self.pass.facts.altered.contains(u64::from(number.index()))
+                    || !subject.sealer.inode_is_right(&ondisk::inode::Inode::unjudged(number, record))
+            })
+        });
+        broken.count() > per_block as usize / 2
+    }
+
+    /// The root must be a directory.
+    pub(super) fn root_type(&mut self) {
+        if self.inode().file_type() == Some(FileType::Directory) {
+            return;
+        }
+        let is_dir = self.is_really_directory();
+        if self.tell(&INODE_ROOT, |inode| {
+            let repair = if is_dir {
+                "its contents are those of a directory: it becomes one again"
+            } else {
+                "it is cleared and made anew; what it led to goes to lost+found"
+            };
+            Words::new(format!("the root's mode is {:#o}", inode.mode()), repair)
+        }) {
+            if is_dir { self.set_type(FileType::Directory) } else { self.clear() }
+        }
+    }
+
+    pub(super) fn set_type(&mut self, file_type: FileType) {
+        let raw = self.scratch.inode.raw_mut();
+        let mode = raw.i_mode.get() & 0xFFF | file_type.mode_bits();
+        raw.i_mode.set(mode);
+        self.changed = true;
+        self.altered();
+    }
+
+    /// Hidden files are regular files, other reserved inodes nothing.
+    pub(super) fn reserved_type(&mut self, role: Role) {
+        let (mode, file_type) = (self.inode().mode(), self.inode().file_type());
+        let boot = self.inode().number().get() == 5;
+        let wrong = match role {
+            Role::Hidden => file_type != Some(FileType::Regular),
+            Role::Resize => mode != 0 && file_type != Some(FileType::Regular),
+            _ if boot => file_type == Some(FileType::Directory),
+            _ => mode != 0,
+        };
+        if wrong
+            && self.tell(&INODE_RESERVED, |_| {
+                Words::new(format!("a reserved inode with mode {mode:#o}"), "the mode is set right")
+            })
+        {
+            let mode = if role == Role::Hidden { FileType::Regular.mode_bits() } else { 0 };
+            self.scratch.inode.raw_mut().i_mode.set(mode);
+        }
+    }
+
+    /// Inodes for files that the volume does not have are empty.
+    pub(super) fn vacant(&mut self) {
+        let raw = self.inode().raw();
+        let empty = raw.i_links_count.get() == 0 && raw.i_blocks_lo.get() == 0 && word(&raw.i_block, 0) == 0;
+        if !empty
+            && self.tell(&INODE_VACANT, |_| {
+                Words::new("holds something, but nothing of the volume uses it", "the inode is emptied")
+            })
+        {
+            self.scratch.inode.bytes_mut().fill(0);
+            self.pass.facts.gave_up();
+        }
+    }
+
+    /// The list of bad blocks is no file.
+    pub(super) fn bad_blocks(&mut self) {
+        let raw = self.inode().raw();
+        let clean = raw.i_mode.get() == 0
+            && raw.i_uid.get() == 0
+            && raw.i_gid.get() == 0
+            && raw.i_links_count.get() == 0
+            && raw.i_file_acl_lo.get() == 0
+            && !self.has(InodeFlags::INLINE_DATA);
+        if !clean
+            && self.tell(&INODE_RESERVED, |_| {
+                Words::new(
+                    "the list of bad blocks has a mode, owner, links or attributes",
+                    "the list is emptied",
+                )
+            })
+        {
+            self.scratch.inode.bytes_mut().fill(0);
+            self.pass.facts.gave_up();
+        }
+        self.use_as(None, false);
+        let mapped = self.indirect();
+        if self.cut {
+            self.count_of_blocks(mapped.clusters);
+        }
+    }
+
+    /// The type that the contents speak for.
+    fn true_type(&self) -> Option<FileType> {
+        if self.is_really_directory() {
+            return Some(FileType::Directory);
+        }
+        let i_block = &self.inode().raw().i_block;
+        let inside = self.says_inline() && self.inline_len().is_some();
+        (inside || self.has(InodeFlags::EXTENTS) && is_extent_head(i_block)).then_some(FileType::Regular)
+    }
+
+    /// Whether the inode says that it holds contents itself: one flag alone may be a mistake.
+    fn says_inline(&self) -> bool {
+        self.has(InodeFlags::INLINE_DATA) && self.inode().size() > 0
+    }
+
+    /// Whether what stands in the inode is an inode's number, and entries to their end.
+    fn is_inline_directory(&self) -> bool {
+        let inodes = self.subject().geometry.inodes();
+        let (parent, entries) = self.inode().raw().i_block.split_at(4);
+        let inside = |number: u32| (1..=inodes).contains(&number);
+        inside(word(parent, 0))
+            && self.inline_len().is_some()
+            && dirent::entries_without_tail(entries, self.subject().layout())
+                .all(|entry| entry.is_ok_and(|entry| entry.inode.is_none_or(|inode| inside(inode.get()))))
+    }
+
+    /// Whether the first block begins like that of this directory, or the inode holds one.
+    fn is_really_directory(&self) -> bool {
+        let subject = self.subject();
+        let raw = self.inode().raw();
+        let pointers = (0..I_BLOCK_LEN).step_by(4).map(|at| u64::from(word(&raw.i_block, at)));
+        let first = if self.has(InodeFlags::INLINE_DATA) {
+            return self.is_inline_directory();
+        } else if self.has(InodeFlags::EXTENTS) {
+            let Some(block) = self.first_mapped() else { return false };
+            block
+        } else {
+            if pointers.clone().any(|block| block != 0 && !subject.geometry.contains(Block(block), 1)) {
+                return false;
+            }
+            let device =
+                matches!(self.inode().file_type(), Some(FileType::CharDevice | FileType::BlockDevice));
+            if device && raw.i_links_count.get() == 1 && pointers.skip(4).all(|block| block == 0) {
+                return false;
+            }
+            Block(u64::from(word(&raw.i_block, 0)))
+        };
+        first.0 != 0 && subject.block(first).is_ok_and(|bytes| self.begins_like_directory(&bytes))
+    }
+
+    fn begins_like_directory(&self, bytes: &[u8]) -> bool {
+        let at = |at: usize, len: usize| bytes.get(at..at + len).unwrap_or_default();
+        let short = |from: usize| at(from, 2).try_into().map_or(0, u16::from_le_bytes);
+        let first = usize::from(short(4));
+        let entry = |from: usize, name: &[u8]| {
+            let len = usize::from(short(from + 4));
+            at(from + 6, 1) == [u8::try_from(name.len()).unwrap_or(0)]
+                && at(from + 8, name.len()) == name
+                && len >= 12
+                && len.is_multiple_of(4)
+        };
+        word(bytes, 0) == self.inode().number().get()
+            && entry(0, b".")
+            && first + 12 < bytes.len()
+            && entry(first, b"..")
+    }
+
+    /// The block of file block 0 of a map of extents, as far as it is simple to find.
+    fn first_mapped(&self) -> Option<Block> {
+        let mut bytes = self.inode().raw().i_block.to_vec();
+        for _ in 0..=ondisk::extent::MAX_DEPTH {
+            match ondisk::extent::Node::parse(&bytes).ok()?.entries {
+                ondisk::extent::Entries::Leaf(extents) => {
+                    let first = extents.first()?;
+                    return (first.logical == FileBlock(0)).then_some(first.start);
+                }
+                ondisk::extent::Entries::Index(children) => {
+                    bytes = self.subject().block(children.first()?.node).ok()?;
+                }
+            }
+        }
+        None
+    }
+
+    /// The type against what the inode holds.
+    pub(super) fn file_type(&mut self) {
+        let file_type = self.inode().file_type();
+        let wrong = match file_type {
+            Some(FileType::Regular | FileType::Directory) => return,
+            Some(FileType::Symlink) => return self.symlink(),
+            Some(_) => {
+                self.has(InodeFlags::EXTENTS | InodeFlags::INDEX)
+                    || self.says_inline()
+                    || self.holds_more_than_a_device()
+            }
+            None => true,
+        };
+        let holds = word(&self.inode().raw().i_block, 0) != 0;
+        let wrong = wrong || holds && self.is_really_directory();
+        if !wrong {
+            return self.special_file();
+        }
+        let right = if self.voice.is_silent() { None } else { self.true_type() };
+        let flags_only = right.is_none() && file_type.is_some() && !self.holds_more_than_a_device();
+        if !self.tell(&INODE_TYPE, |inode| {
+            let repair = match right {
+                Some(FileType::Directory) => "its contents are those of a directory: it becomes one",
+                Some(_) => "it has contents: it becomes a regular file",
+                None if flags_only => "the flags of files with contents are cleared",
+                None => "the inode is cleared, names that lead to it go",
+            };
+            Words::new(format!("mode {:#o} does not suit what the inode holds", inode.mode()), repair)
+        }) {
+            return;
+        }
+        match right {
+            Some(right) => self.set_type(right),
+            None if flags_only => {
+                self.drop_flags(InodeFlags::EXTENTS | InodeFlags::INDEX | FIXED | InodeFlags::INLINE_DATA);
+                self.scratch.inode.set_size(0);
+            }
+            None => self.clear(),
+        }
+    }
+
+    /// Whether `i_block` holds more than device numbers, together with flags that devices can't get.
+    fn holds_more_than_a_device(&self) -> bool {
+        let i_block = &self.inode().raw().i_block;
+        self.has(FIXED) && i_block.iter().skip(16).any(|byte| *byte != 0)
+    }
+
+    /// Devices, pipes and sockets.
+    fn special_file(&mut self) {
+        let wrong = InodeFlags::INLINE_DATA | FIXED;
+        if self.has(wrong)
+            && self.tell(&INODE_SPECIAL_FLAGS, |inode| {
+                let bits = (inode.flags() & wrong).bits();
+                Words::new(format!("a special file with flags {bits:#x}"), "the flags are cleared")
+            })
+        {
+            self.drop_flags(wrong);
+        }
+        if self.inode().size() != 0
+            && self.tell(&INODE_SPECIAL_SIZE, |inode| {
+                Words::new(format!("a special file of {} bytes", inode.size()), "the size becomes 0")
+                    .expected(0)
+            })
+        {
+            self.scratch.inode.set_size(0);
+        }
+    }
+
+    fn symlink(&mut self) {
+        if self.has(InodeFlags::EXTENTS)
+            && !self.has_blocks()
+            && self.tell(&SYMLINK_FLAGS, |_| {
+                Words::new("the target is in the inode, the flag for extents is set", "the flag is cleared")
+            })
+        {
+            self.drop_flags(InodeFlags::EXTENTS);
+        }
+        if self.is_over() {
+            return;
+        }
+        if self.has(InodeFlags::INDEX)
+            && self.tell(&SYMLINK_FLAGS, |_| {
+                Words::new("the flag for indexed directories is set", "the flag is cleared")
+            })
+        {
+            self.drop_flags(InodeFlags::INDEX);
+        }
+        self.target();
+        if !self.is_over()
+            && self.has(FIXED)
+            && self.tell(&INODE_SPECIAL_FLAGS, |_| Words::new("can't be changed", "the flags are cleared"))
+        {
+            self.drop_flags(FIXED);
+        }
+    }
+
+    /// The length of the target is the size.
+    fn target(&mut self) {
+        let size = self.inode().size();
+        let found = self.target_len();
+        if found.is_some_and(|len| len == size && len > 0) {
+            return;
+        }
+        let keeps = found.filter(|len| *len > 0);
+        if !self.tell(&SYMLINK_TARGET, |_| match keeps {
+            Some(len) => {
+                Words::new(format!("{size} bytes long, the target has {len}"), "the size is set right")
+            }
+            None => Words::new("no target can be read", "the link is cleared, names that lead to it go"),
+        }) {
+            return;
+        }
+        match keeps {
+            Some(len) => self.scratch.inode.set_size(len),
+            None => self.clear(),
+        }
+    }
+
+    /// Bytes of the target; `None` where there is none, or none that ends.
+    fn target_len(&self) -> Option<u64> {
+        let inode = self.inode();
+        if self.has(InodeFlags::INLINE_DATA) {
+            if self.has(InodeFlags::EXTENTS) {
+                return None;
+            }
+            return self.inline_len();
+        }
+        let fast = inode.size() > 0 && inode.size() < I_BLOCK_LEN as u64;
+        let block;
+        let bytes: &[u8] = if fast {
+            if self.has(InodeFlags::EXTENTS) {
+                return None;
+            }
+            &inode.raw().i_block
+        } else {
+            block = self.subject().block(self.target_block()?).ok()?;
+            &block
+        };
+        let len = if self.has(InodeFlags::ENCRYPT) {
+            u64::from(u16::from_le_bytes([*bytes.first()?, *bytes.get(1)?])) + 2
+        } else {
+            bytes.iter().position(|byte| *byte == 0)? as u64
+        };
+        // A size that fits the inode would say that the target is there.
+        let least = if fast { 0 } else { I_BLOCK_LEN as u64 };
+        (least..bytes.len() as u64).contains(&len).then_some(len)
+    }
+
+    /// The one block of a long target.
+    fn target_block(&self) -> Option<Block> {
+        let i_block = &self.inode().raw().i_block;
+        let block = if self.has(InodeFlags::EXTENTS) {
+            match ondisk::extent::Node::parse(i_block).ok()?.entries {
+                ondisk::extent::Entries::Leaf(extents) => match extents.as_slice() {
+                    [one] if one.logical == FileBlock(0) && one.count == 1 => one.start,
+                    _ => return None,
+                },
+                ondisk::extent::Entries::Index(_) => return None,
+            }
+        } else {
+            let others = i_block.get(4..)?.iter().all(|byte| *byte == 0);
+            others.then(|| Block(u64::from(word(i_block, 0))))?
+        };
+        self.subject().geometry.contains(block, 1).then_some(block)
+    }
+}

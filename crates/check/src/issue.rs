@@ -1,0 +1,131 @@
+//! What a check tells: issues as values, progress, and the sums at the end.
+
+use ondisk::units::{Block, FileBlock, Group, InodeNumber};
+
+use super::kinds::Kind;
+
+/// Where an issue is, as far as it is known.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Place {
+    /// The block group.
+    pub group: Option<Group>,
+    /// The inode.
+    pub inode: Option<InodeNumber>,
+    /// The block of the volume.
+    pub block: Option<Block>,
+    /// The block of the inode's contents.
+    pub file_block: Option<FileBlock>,
+    /// The name in the directory that `inode` is.
+    pub name: Option<Vec<u8>>,
+}
+
+impl Place {
+    /// A place that is known as far as its inode.
+    #[must_use]
+    pub fn inode(inode: InodeNumber) -> Self {
+        Place { inode: Some(inode), ..Place::default() }
+    }
+
+    /// A place that is known as far as its group.
+    #[must_use]
+    pub fn group(group: Group) -> Self {
+        Place { group: Some(group), ..Place::default() }
+    }
+
+    /// The same place, with its block.
+    #[must_use]
+    pub fn at_block(self, block: Block) -> Self {
+        Place { block: Some(block), ..self }
+    }
+
+    /// The same place, with the block of the inode's contents.
+    #[must_use]
+    pub fn at_file_block(self, block: FileBlock) -> Self {
+        Place { file_block: Some(block), ..self }
+    }
+
+    /// The same place, with a name in the directory.
+    #[must_use]
+    pub fn named(self, name: &[u8]) -> Self {
+        Place { name: Some(name.to_vec()), ..self }
+    }
+}
+
+/// Something that is not as the format wants it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Issue {
+    /// Which rule is broken.
+    pub kind: &'static Kind,
+    /// Where.
+    pub place: Place,
+    /// What is there, with its value.
+    pub found: String,
+    /// What should be there; empty where the kind says it all.
+    pub expected: String,
+    /// What the repair does, with its consequences for contents; empty where there is none.
+    pub repair: String,
+}
+
+/// What is to be done about an issue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Decision {
+    /// Repair it, in memory.
+    Repair,
+    /// Leave it as it is; what depends on it may be reported too.
+    Leave,
+}
+
+/// How far a check is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Progress {
+    /// What is being looked at.
+    pub pass: &'static str,
+    /// Done of `of`, in units of the pass.
+    pub done: u64,
+    /// All there is to do in this pass.
+    pub of: u64,
+}
+
+/// Whoever hears what a check finds.
+pub trait Sink {
+    /// Hears of an issue, in an order that is the same for the same volume, and decides. The decision
+    /// on an issue without a repair makes no difference; nor does any behind one that leaves a bitmap or a table
+    /// of inodes at a place where it can't be.
+    fn issue(&mut self, issue: Issue) -> Decision;
+
+    /// Hears how far the check is, some times a second at most.
+    fn progress(&mut self, progress: Progress) {
+        let _ = progress;
+    }
+}
+
+/// Counts of a check.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Summary {
+    /// Issues found.
+    pub issues: u64,
+    /// Of these: repaired, in memory.
+    pub repaired: u64,
+    /// Inodes of the volume.
+    pub inodes: u64,
+    /// Inodes in use, reserved ones included.
+    pub inodes_used: u64,
+    /// Blocks of the volume.
+    pub blocks: u64,
+    /// Blocks in use (whole clusters).
+    pub blocks_used: u64,
+    /// Directories.
+    pub directories: u64,
+    /// Regular files.
+    pub files: u64,
+    /// Files and directories whose blocks lie in more than one piece.
+    pub fragmented: u64,
+}
+
+impl Summary {
+    /// Whether nothing is wrong, or nothing is any more.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.issues == self.repaired
+    }
+}

@@ -1,0 +1,83 @@
+//! Every rule that a check knows: identifier, severity, and what it means, in one table per pass.
+
+pub(super) mod directories;
+pub(super) mod inodes;
+pub(super) mod opening;
+pub(super) mod space;
+
+/// How bad an issue is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Severity {
+    /// Nothing is lost and nothing will be: a count or an optional field is off, or work is left over
+    /// that a mount would do.
+    Untidy,
+    /// The volume must not be written before it is repaired: what is there could be overwritten.
+    Wrong,
+    /// Something is lost already, or the repair takes something away.
+    Damage,
+    /// What the rest depends on.
+    Fatal,
+}
+
+/// One rule.
+#[derive(PartialEq, Eq, Debug)]
+pub struct Kind {
+    /// Stable, in kebab case, begins with what it is about: `inode-links`.
+    pub id: &'static str,
+    /// How bad it is.
+    pub severity: Severity,
+    /// Whether its repair loses nothing, so that it may be made without asking (`-p`).
+    pub safe: bool,
+    /// A line for people.
+    pub title: &'static str,
+    /// What the rule is for and how it comes to be broken, in sentences.
+    pub means: &'static str,
+    /// What the repair does, and what it risks.
+    pub risk: &'static str,
+}
+
+/// All kinds, in the order of the passes.
+pub fn all() -> impl Iterator<Item = &'static Kind> {
+    [opening::ALL, inodes::ALL, directories::ALL, space::ALL].into_iter().flatten().copied()
+}
+
+/// Declares a table of kinds: each becomes a `static` of its name, and all stand in `ALL`.
+macro_rules! kinds {
+    ($($name:ident = $id:literal, $severity:ident, $safe:ident: $title:literal, $means:literal, $risk:literal;)*) => {
+        $(
+            pub(crate) static $name: $crate::kinds::Kind = $crate::kinds::Kind {
+                id: $id,
+                severity: $crate::kinds::Severity::$severity,
+                safe: $crate::kinds::kinds!(@$safe),
+                title: $title,
+                means: $means,
+                risk: $risk,
+            };
+        )*
+        pub(crate) static ALL: &[&$crate::kinds::Kind] = &[$(&$name),*];
+    };
+    (@safe) => { true };
+    (@asks) => { false };
+}
+use kinds;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn identifiers_are_unique_and_every_kind_is_explained() {
+        let mut seen = HashSet::new();
+        for kind in all() {
+            assert!(seen.insert(kind.id), "{} stands twice", kind.id);
+            assert!(
+                kind.id.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'),
+                "{}",
+                kind.id
+            );
+            assert!(!kind.title.is_empty() && !kind.means.is_empty() && !kind.risk.is_empty(), "{}", kind.id);
+        }
+    }
+}

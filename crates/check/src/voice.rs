@@ -1,0 +1,117 @@
+//! How a pass reports what it finds: silently in parallel, aloud by one thread.
+
+use super::issue::{Decision, Issue, Place, Progress, Sink, Summary};
+use super::kinds::Kind;
+
+/// What a pass knows of an issue beside its kind; see [`Issue`].
+pub(super) struct Finding {
+    pub(super) place: Place,
+    pub(super) found: String,
+    pub(super) expected: String,
+    pub(super) repair: String,
+}
+
+impl Finding {
+    /// A finding whose kind says what is expected.
+    pub(super) fn new(place: Place, found: impl Into<String>, repair: impl Into<String>) -> Self {
+        Finding { place, found: found.into(), expected: String::new(), repair: repair.into() }
+    }
+
+    /// The same, with what should be there.
+    pub(super) fn expected(self, expected: impl Into<String>) -> Self {
+        Finding { expected: expected.into(), ..self }
+    }
+}
+
+/// The sink, with the issues reported to it so far.
+pub(super) struct Report<'s> {
+    sink: &'s mut dyn Sink,
+    pub(super) summary: Summary,
+    /// Whether nothing is repaired from now on.
+    held: bool,
+}
+
+impl<'s> Report<'s> {
+    pub(super) fn new(sink: &'s mut dyn Sink) -> Self {
+        Report { sink, summary: Summary::default(), held: false }
+    }
+
+    /// Reports an issue; whether it is to be repaired. An issue without a repair stays.
+    pub(super) fn found(&mut self, kind: &'static Kind, finding: Finding) -> bool {
+        let Finding { place, found, expected, repair } = finding;
+        let possible = !repair.is_empty();
+        self.summary.issues += 1;
+        let decision = self.sink.issue(Issue { kind, place, found, expected, repair });
+        let repairs = possible && !self.held && decision == Decision::Repair;
+        self.summary.repaired += u64::from(repairs);
+        repairs
+    }
+
+    /// Reports something that must not stay where anything behind it is repaired: whose place is doubtful, by
+    /// that others could be overwritten.
+    pub(super) fn found_first(&mut self, kind: &'static Kind, finding: Finding) -> bool {
+        let repairs = self.found(kind, finding);
+        self.held |= !repairs;
+        repairs
+    }
+
+    /// Whether everything that was found so far is to stay as it is: then nothing follows from repairs.
+    pub(super) fn all_stays(&self) -> bool {
+        self.held || self.summary.issues > 0 && self.summary.repaired == 0
+    }
+
+    pub(super) fn progress(&mut self, pass: &'static str, done: u64, of: u64) {
+        self.sink.progress(Progress { pass, done, of });
+    }
+
+    /// A voice that tells everything.
+    pub(super) fn aloud(&mut self) -> Voice<'_, 's> {
+        Voice::Aloud(self)
+    }
+}
+
+/// How the examination of one thing tells what it finds.
+pub(super) enum Voice<'r, 's> {
+    /// Remembers only that there was something, and mends nothing.
+    Silent {
+        /// Whether anything was found.
+        any: bool,
+    },
+    /// Tells the sink, which decides.
+    Aloud(&'r mut Report<'s>),
+}
+
+impl Voice<'_, '_> {
+    pub(super) fn silent() -> Self {
+        Voice::Silent { any: false }
+    }
+
+    /// Whether this is only about whether there is anything at all: who has found something may stop.
+    pub(super) fn is_silent(&self) -> bool {
+        matches!(self, Voice::Silent { .. })
+    }
+
+    /// Whether anything was found by a silent voice.
+    pub(super) fn any(&self) -> bool {
+        matches!(self, Voice::Silent { any: true })
+    }
+
+    /// Issues reported so far, of the whole check; none by a silent voice.
+    pub(super) fn told(&self) -> u64 {
+        match self {
+            Voice::Silent { .. } => 0,
+            Voice::Aloud(report) => report.summary.issues,
+        }
+    }
+
+    /// Reports an issue; whether it is to be mended now. A silent voice builds no words.
+    pub(super) fn found(&mut self, kind: &'static Kind, finding: impl FnOnce() -> Finding) -> bool {
+        match self {
+            Voice::Silent { any } => {
+                *any = true;
+                false
+            }
+            Voice::Aloud(report) => report.found(kind, finding()),
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! New files that take the place of what has their name: an image or archive in use is not replaced.
+//!
+//! How a file appears whole or not at all is [`platfs_image::output`]'s; here is who may be replaced.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use platfs::device::FileDevice;
+use platfs_image::builder::Summary;
+use platfs_image::output::{self, followed};
+use platfs_image::{BuildError, Builder};
+
+use super::{Replacing, replace};
+
+/// A file that is not there yet.
+pub struct Output {
+    new: output::Output,
+    /// What has the name now is no image that somebody uses.
+    _replacing: Replacing,
+}
+
+impl Output {
+    /// As [`Output::begin`], for a name that may be a symbolic link: the link stays, and what it leads to is
+    /// replaced.
+    ///
+    /// # Errors
+    /// As [`Output::begin`].
+    pub fn through(target: &Path, size: u64) -> io::Result<Self> {
+        Self::begin(&followed(target), size)
+    }
+
+    /// Begins a file of `size` bytes that shall get the name `target`.
+    ///
+    /// # Errors
+    /// If what has the name is an image in use, or no file can be created beside it.
+    pub fn begin(target: &Path, size: u64) -> io::Result<Self> {
+        let replacing = replace(target)?;
+        Ok(Output { new: output::Output::replacing(target, size)?, _replacing: replacing })
+    }
+
+    /// The open file.
+    ///
+    /// # Errors
+    /// If the handle can't be duplicated.
+    pub fn file(&self) -> io::Result<File> {
+        self.new.file()
+    }
+
+    /// The file as a device.
+    ///
+    /// # Errors
+    /// As [`Output::file`].
+    pub fn device(&self) -> io::Result<FileDevice> {
+        self.new.device()
+    }
+
+    /// Gives the file its name, replacing what had it.
+    ///
+    /// # Errors
+    /// If the file can't be named; then nothing of it is left.
+    pub fn finish(self) -> io::Result<()> {
+        self.new.finish()
+    }
+}
+
+/// Builds an image into a new file; with `force` it may take the place of another file that nobody uses.
+///
+/// # Errors
+/// As [`Builder::build`]; what has the name is an image in use.
+pub fn build_file(builder: Builder<'_>, target: &Path, force: bool) -> Result<Summary, BuildError> {
+    let _replacing = replace(&followed(target)).map_err(BuildError::output("create", target))?;
+    builder.overwrite(force).build(target)
+}

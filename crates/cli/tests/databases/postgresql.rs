@@ -1,0 +1,177 @@
+//! PostgreSQL: a cluster of its own on the volume, reached by a socket outside of it.
+
+use super::{Database, PATIENCE, comes, text};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use testkit::scratch::Scratch;
+use testkit::tool;
+
+/// More rows than any round waits for.
+const ROWS: u64 = 20_000;
+/// Whoever runs it: the server refuses to run as root. Nobody's number on every system we know.
+const USER: u32 = 65_534;
+
+/// A server and a client that inserts.
+pub struct Postgresql {
+    server: Server,
+    client: Child,
+    script: Option<std::thread::JoinHandle<()>>,
+}
+
+/// A running server.
+struct Server {
+    child: Child,
+    sockets: Scratch,
+}
+
+/// Skips with a message and says `false` where it is not installed.
+pub fn is_there(test: &str) -> bool {
+    let all = ["mke2fs", "e2fsck"].iter().all(|name| tool::find(name).is_some());
+    let own = ["initdb", "postgres", "psql"].iter().all(|name| program(name).is_some());
+    if !(all && own) {
+        tool::skip(test, "needs mke2fs, e2fsck and PostgreSQL (initdb, postgres, psql)");
+    }
+    all && own
+}
+
+/// A program of PostgreSQL: the newest of those that Debian keeps by version, else that of the path.
+fn program(name: &str) -> Option<PathBuf> {
+    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let mut found: Vec<PathBuf> = versions.map(|entry| entry.path().join("bin").join(name)).collect();
+    found.sort();
+    found.into_iter().rev().find(|path| path.is_file()).or_else(|| tool::find(name))
+}
+
+fn command(name: &str) -> Command {
+    let mut command = Command::new(program(name).unwrap());
+    command.uid(USER).gid(USER).env("LC_ALL", "C").current_dir("/").stdin(Stdio::null());
+    command
+}
+
+fn data(root: &Path) -> PathBuf {
+    root.join("cluster")
+}
+
+impl Server {
+    fn start(root: &Path) -> Self {
+        let sockets = Scratch::new("sockets");
+        fs::set_permissions(sockets.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        let mut command = command("postgres");
+        command.arg("-D").arg(data(root)).args(["-c", "listen_addresses=", "-c"]);
+        command.arg(format!("unix_socket_directories={}", sockets.path().display()));
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let server = Server { child, sockets };
+        assert!(comes(&server.sockets.join(".s.PGSQL.5432")), "the server makes no socket");
+        let begun = Instant::now();
+        while !server.psql().args(["-c", "SELECT 1"]).output().unwrap().status.success() {
+            assert!(begun.elapsed() < PATIENCE, "the server does not answer");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        server
+    }
+
+    fn psql(&self) -> Command {
+        let mut command = command("psql");
+        command
+            .arg("-h")
+            .arg(self.sockets.path())
+            .args(["-U", "owner", "-d", "postgres", "-X", "-q", "-A", "-t"]);
+        command.args(["-v", "ON_ERROR_STOP=1"]);
+        command
+    }
+
+    /// Its process and those that it began.
+    fn processes(&self) -> Vec<Pid> {
+        let own = self.child.id();
+        let children = fs::read_to_string(format!("/proc/{own}/task/{own}/children")).unwrap_or_default();
+        let children = children.split_whitespace().filter_map(|word| word.parse().ok());
+        std::iter::once(own.cast_signed()).chain(children).filter_map(Pid::from_raw).collect()
+    }
+
+    fn stop(mut self) {
+        // Fast shutdown.
+        kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
+        assert!(self.child.wait().unwrap().success(), "the server does not end well");
+    }
+}
+
+impl Database for Postgresql {
+    fn make(root: &Path, _seed: u64) {
+        fs::create_dir(data(root)).unwrap();
+        chown(data(root), Some(USER), Some(USER)).unwrap();
+        let mut make = command("initdb");
+        make.args(["-A", "trust", "-U", "owner", "-E", "UTF8", "--no-sync", "-D"]).arg(data(root));
+        tool::run(&mut make);
+        let server = Server::start(root);
+        let schema = "CREATE TABLE row(id INTEGER PRIMARY KEY, body TEXT); CREATE INDEX bodies ON row(body);";
+        tool::run(server.psql().args(["-c", schema]));
+        server.stop();
+    }
+
+    fn begin(root: &Path, _seed: u64) -> Self {
+        let server = Server::start(root);
+        let mut script = String::new();
+        for row in 1..=ROWS {
+            // A message goes to standard error, which is not buffered.
+            writeln!(script, "INSERT INTO row VALUES({row}, {});\n\\warn {row}", text(&row.to_string()))
+                .unwrap();
+        }
+        let mut command = server.psql();
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut client = command.spawn().unwrap();
+        let mut input = client.stdin.take().unwrap();
+        let script = std::thread::spawn(move || {
+            // It ends when the client does.
+            let _ = input.write_all(script.as_bytes());
+        });
+        Postgresql { server, client, script: Some(script) }
+    }
+
+    fn committed(&mut self) -> Box<dyn Read + Send> {
+        Box::new(self.client.stderr.take().unwrap())
+    }
+
+    fn kill(mut self) {
+        let processes = self.server.processes();
+        for process in &processes {
+            // One that has ended by itself is as good.
+            let _ = kill_process(*process, Signal::KILL);
+        }
+        let _ = self.server.child.wait();
+        let _ = self.client.kill();
+        let _ = self.client.wait();
+        self.script.take().unwrap().join().unwrap();
+        let begun = Instant::now();
+        let is_alive = |process: &Pid| Path::new(&format!("/proc/{}", process.as_raw_pid())).exists();
+        while processes.iter().any(is_alive) {
+            assert!(begun.elapsed() < PATIENCE, "a process of the server does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn judge(root: &Path, committed: u64) {
+        let server = Server::start(root);
+        let ask = |question: &str| {
+            let output = tool::run(server.psql().args(["-c", question]));
+            String::from_utf8_lossy(&output.stdout).trim().to_owned()
+        };
+        let rows = ask("SELECT count(*), max(id) FROM row");
+        let one_more = committed + 1;
+        let expected = [committed, one_more].map(|rows| format!("{rows}|{rows}"));
+        assert!(expected.contains(&rows), "{committed} rows were committed: {rows}");
+        let wrong = format!("SELECT count(*) FROM row WHERE body <> {}", text("id"));
+        assert_eq!(ask(&wrong), "0");
+        // All of the table by its index, too.
+        ask("REINDEX TABLE row");
+        let by_index = "SET enable_seqscan = off; SELECT count(*) FROM row WHERE body >= ''";
+        assert!(expected.iter().any(|all| all.starts_with(&format!("{}|", ask(by_index)))));
+        server.stop();
+    }
+}

@@ -1,0 +1,113 @@
+//! What stands below both the code that writes ext2/3/4 volumes and the check that judges them.
+//!
+//! Owns: the [`Device`] that a volume lives on and its kinds; reading the superblock; the log of a journal and its
+//! [replay](journal); a walk along a file's [map]. Excludes: everything that changes a volume, but for the replay of
+//! what was already committed.
+//!
+//! ```no_run
+//! use std::fs::File;
+//! use std::sync::Arc;
+//!
+//! use platfs_device::journal::{self, NoWriter};
+//! use platfs_device::{Device, FileDevice, read_superblock};
+//!
+//! let device: Arc<dyn Device> = Arc::new(FileDevice::new(File::open("disk.img")?)?);
+//! // As a mount would see it: what waits in the journal is laid over the device, which is only read.
+//! let (device, recovery) = journal::replayed(device, &NoWriter)?;
+//! println!("{recovery}; {} blocks", read_superblock(&*device)?.blocks_count());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod error;
+mod file;
+mod groups;
+pub mod journal;
+pub mod map;
+mod memory;
+mod overlay;
+mod record;
+mod superblock;
+mod window;
+mod write_behind;
+
+use std::io;
+
+pub use error::{Error, Result};
+
+pub use file::FileDevice;
+pub use memory::MemoryDevice;
+pub use overlay::Overlay;
+pub use record::{Event, Recorder};
+pub use superblock::{read_superblock, refuse_unreadable};
+pub use window::Window;
+pub use write_behind::WriteBehind;
+
+/// Storage addressed by byte offset.
+///
+/// Contract: reads see all earlier writes of the same process. A write may reach stable storage at
+/// any time and in any order until [`flush`](Device::flush) returns; what was written before a
+/// flush that succeeded is stable. Accesses behind [`size`](Device::size) fail.
+pub trait Device: Send + Sync {
+    /// Size in bytes.
+    fn size(&self) -> u64;
+
+    /// Fills `buffer` from `offset`; a short read is an error.
+    ///
+    /// # Errors
+    /// Whatever the storage says; `UnexpectedEof` behind the end.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
+
+    /// Writes all of `data` at `offset`.
+    ///
+    /// # Errors
+    /// Whatever the storage says; `WriteZero` behind the end.
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()>;
+
+    /// Makes everything written so far stable.
+    ///
+    /// # Errors
+    /// Whatever the storage says; data written since the last flush may then be lost.
+    fn flush(&self) -> io::Result<()>;
+
+    /// Says that nobody needs the bytes of a range any more; they read as anything then.
+    ///
+    /// # Errors
+    /// Whatever the storage says; its bytes may be as before.
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        let _ = (offset, len);
+        Ok(())
+    }
+
+    /// Bytes that a discard frees at least, where it begins and ends at multiples of them.
+    ///
+    /// # Errors
+    /// `Unsupported`: the storage keeps what it has.
+    fn discard_unit(&self) -> io::Result<u64> {
+        Ok(1)
+    }
+
+    /// Makes a range read as zeros, without storage behind it where possible.
+    ///
+    /// # Errors
+    /// Whatever the storage says.
+    fn write_zeros(&self, offset: u64, len: u64) -> io::Result<()> {
+        let zeros = [0; 64 * 1024];
+        let mut done = 0;
+        while done < len {
+            let step = usize::try_from(len - done).unwrap_or(usize::MAX).min(zeros.len());
+            self.write_at(offset + done, &zeros[..step])?;
+            done += step as u64;
+        }
+        Ok(())
+    }
+}
+
+/// `UnexpectedEof` or `WriteZero` unless the range lies inside `size`.
+fn check_range(size: u64, offset: u64, len: usize, kind: io::ErrorKind) -> io::Result<()> {
+    match offset.checked_add(len as u64) {
+        Some(end) if end <= size => Ok(()),
+        _ => Err(io::Error::new(kind, format!("{len} bytes at {offset} are behind the end ({size})"))),
+    }
+}

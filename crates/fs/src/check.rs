@@ -1,0 +1,26 @@
+//! The check of a whole volume and its repair, with the fast commits of its journal.
+//!
+//! Excludes all of the check itself, which is a crate of its own (`platfs-check`) and shares no code with what writes
+//! volumes here. Added is one thing: fast commits that wait in a journal are brought in with the verbs of this crate.
+
+use std::sync::Arc;
+
+pub use platfs_check::{
+    Change, Decision, Issue, Kind, Options, Outcome, PIECE_LEN, Place, Progress, Severity, Sink, Staged,
+    Summary, kinds,
+};
+
+use crate::device::Device;
+use crate::error::Result;
+use crate::journal::ByVerbs;
+
+/// Checks the volume on `device`, tells `sink` of every issue, and makes the repairs that it decides
+/// for in memory. The device is only read.
+///
+/// # Errors
+/// Only where there is nothing to check: no superblock or backup that could be one, a feature that
+/// is not known, a volume beyond the memory bound. Damage and failures of the device on the way
+/// are issues.
+pub fn check(device: Arc<dyn Device>, options: &Options, sink: &mut dyn Sink) -> Result<Outcome> {
+    Ok(platfs_check::check_with(device, options, &ByVerbs, sink)?)
+}

@@ -1,0 +1,24 @@
+//! On whose terms a verb is done: when, for whom, and whether it may wait.
+//!
+//! These are values that are handed down and never kept for a thread or a volume, so that what is done for one request
+//! can't be seen by another.
+
+use ondisk::inode::Timestamp;
+
+/// The terms of a verb.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Context {
+    /// The time that changes get.
+    pub(crate) now: Timestamp,
+    /// Clusters that must stay free: the reserve, if the verb is done for somebody who has no right to it.
+    pub(crate) spared: u64,
+    /// Whether metadata that is not in memory may be waited for.
+    pub(crate) may_wait: bool,
+}
+
+impl Context {
+    /// Of somebody who may take all space, and wait.
+    pub(crate) fn new(now: Timestamp) -> Self {
+        Context { now, spared: 0, may_wait: true }
+    }
+}

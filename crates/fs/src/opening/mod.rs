@@ -1,0 +1,207 @@
+//! Opening: the only door from an untrusted device to a usable volume.
+//!
+//! Owns: what must hold before anything of a volume is in memory, what a crash left being brought in first (the journal's
+//! replay, [`recovery`]), and putting the volume together. Excludes: what is reclaimed once it is in use (`ops::reclaim`).
+
+mod recovery;
+
+use std::sync::Arc;
+
+use ondisk::corrupt::Place;
+use ondisk::features::{Compat, Incompat, RoCompat};
+use ondisk::superblock::{RawSuperblock, STATE_ERROR, STATE_VALID};
+use platfs_device::journal::Log;
+
+use crate::admission::{read_superblock, refuse_unphased, refuse_unreadable, refuse_unwritable};
+use crate::cache::Cache;
+use crate::context::Context;
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::format::Format;
+use crate::journal::{self, Recovery};
+use crate::map;
+use crate::options::OpenOptions;
+use crate::order::{Choice, Journal, Order, mark};
+use crate::session::Session;
+use crate::space::{Marked, Space};
+use crate::tx::View;
+use crate::volume::{Opened, Volume};
+use crate::zone::Zone;
+
+/// The superblock of a device and the facts of its format, checked.
+fn readable(device: &dyn Device) -> Result<(RawSuperblock, Format)> {
+    let raw = read_superblock(device)?;
+    refuse_unreadable(raw.features())?;
+    let format = Format::from_superblock(&raw)?;
+    if !format.sealer.superblock_is_right(&raw) {
+        return Err(Error::corrupt(Place::Superblock, "checksum is wrong"));
+    }
+    let (blocks, log2) = (format.geometry.blocks, format.geometry.block_size.log2());
+    if blocks > device.size() >> log2 {
+        return Err(Error::corrupt(
+            Place::Superblock,
+            format!("the volume has {blocks} blocks, the device only {}", device.size() >> log2),
+        ));
+    }
+    Ok((raw, format))
+}
+
+/// A device with a volume that can be used: its journal replayed, if it has to be.
+struct Recovered {
+    device: Arc<dyn Device>,
+    recovery: Option<Recovery>,
+    /// What is to be reclaimed, where changes are kept in order without a journal.
+    unclean: Option<Marked>,
+}
+
+fn recovered(device: Arc<dyn Device>, options: &OpenOptions) -> Result<Recovered> {
+    if options.replaying {
+        return Ok(Recovered { device, recovery: None, unclean: None });
+    }
+    let (device, recovery) = replayed(device, options)?;
+    let is_phased = Choice::of(options, false) == Choice::Phased;
+    let unclean = if is_phased { unclean(&device, options)? } else { None };
+    Ok(Recovered { device, recovery, unclean })
+}
+
+/// What a crash left, if the volume was not closed cleanly. Lists of orphans are not kept in order
+/// either: those of other ways of writing go first.
+fn unclean(device: &Arc<dyn Device>, options: &OpenOptions) -> Result<Option<Marked>> {
+    let (raw, format) = readable(&**device)?;
+    let state = raw.s_state.get();
+    let has_orphans =
+        raw.s_last_orphan.get() != 0 || raw.features().ro_compat.contains(RoCompat::ORPHAN_PRESENT);
+    let unclean = state & STATE_VALID == 0 && !options.force;
+    if state & STATE_ERROR != 0 || !(unclean || has_orphans) {
+        return Ok(None);
+    }
+    refuse_unwritable(&raw, &**device, &format, &options.clone().force(true))?;
+    refuse_unphased(&format)?;
+    recovery::recover(device, options, has_orphans)
+}
+
+/// A device whose journal was replayed, if it has to be.
+fn replayed(device: Arc<dyn Device>, options: &OpenOptions) -> Result<(Arc<dyn Device>, Option<Recovery>)> {
+    let (raw, mut format) = readable(&*device)?;
+    if options.noload || !journal::is_pending(&raw) {
+        return Ok((device, None));
+    }
+    if !options.write {
+        let (device, recovery) = journal::replayed(device)?;
+        return Ok((device, Some(recovery)));
+    }
+    // What else speaks against writing is asked before the first write.
+    format.features.incompat.remove(Incompat::RECOVER);
+    refuse_unwritable(&raw, &*device, &format, options)?;
+    let replay = journal::plan(&device, &raw)?;
+    if let Some(missing) = replay.recovery.missing() {
+        return Err(Error::Unsupported(format!("the volume was not closed cleanly, and {missing}")));
+    }
+    replay.write(&*device)?;
+    Ok((device, Some(replay.recovery)))
+}
+
+/// The space of a volume, to read, once it is known what of it no map may lead to. Whoever will write needs to know
+/// all of that.
+fn zoned(
+    device: &dyn Device,
+    cache: &Cache,
+    raw: &RawSuperblock,
+    format: &mut Format,
+    write: bool,
+) -> Result<Space> {
+    let space = Space::for_reading(device, format)?;
+    let descriptor = |group| space.descriptors().get(format, group);
+    format.zone = Zone::of(&format.geometry, raw, descriptor, write)?;
+    if write {
+        format.zone = format.zone.keeping(map::kept(View::new(cache, format, &space))?)?;
+    }
+    Ok(space)
+}
+
+/// The space of a volume that will be written. Linux keeps the sums of the superblock up to date only when it closes a
+/// volume: what is taken and freed from now on is added to those of the groups.
+fn writable(
+    space: Space,
+    cache: &Arc<Cache>,
+    format: &Format,
+    raw: &mut RawSuperblock,
+    options: &OpenOptions,
+) -> Result<Space> {
+    let (policy, loading) = (options.block_policy()?, options.loading);
+    let space = space.for_writing(format, Arc::clone(cache), policy, options.directories, loading)?;
+    let sums = space.descriptors().sums(format)?;
+    raw.set_free_blocks_count(sums.blocks);
+    raw.s_free_inodes_count.set(sums.inodes);
+    Ok(match options.bitmaps {
+        Some(bytes) => space.bounded(bytes),
+        None => space,
+    })
+}
+
+/// The order in which changes will reach the device.
+fn order(
+    choice: Choice,
+    cache: &Arc<Cache>,
+    raw: &RawSuperblock,
+    format: &Format,
+    options: &OpenOptions,
+) -> Result<Order> {
+    let journal = match choice {
+        Choice::Journal(data) => {
+            let log = Log::find(cache.device(), raw)?;
+            Some(Journal::new(log, cache, format, raw, data)?)
+        }
+        Choice::Phased => {
+            refuse_unphased(format)?;
+            None
+        }
+        Choice::Any => None,
+    };
+    Ok(Order::new(choice, options.ordering, journal))
+}
+
+impl Volume {
+    /// Opens the volume on a device. A journal that was left with changes is replayed: in memory, the
+    /// device untouched, if the volume is only to be read, else on the device.
+    ///
+    /// # Errors
+    /// The device's failure; a superblock that is none, has a wrong checksum, contradicts itself or
+    /// describes more than the device holds; features that this code can't read or, when opened for
+    /// writing, can't write; a journal that can't be replayed, or for writing not wholly.
+    pub fn open(device: Arc<dyn Device>, options: &OpenOptions) -> Result<Self> {
+        let Recovered { device, recovery, unclean } = recovered(device, options)?;
+        let (mut raw, mut format) = readable(&*device)?;
+        if options.replaying {
+            // Its log is in place.
+            format.features.incompat.remove(Incompat::RECOVER);
+        }
+        let choice = Choice::of(options, format.features.compat.contains(Compat::HAS_JOURNAL));
+        let cache = Cache::new(Arc::clone(&device), format.geometry.block_size, format.sealer);
+        let cache = cache.keeping(choice.keep());
+        let cache = Arc::new(match options.cache {
+            Some(bytes) => cache.bounded(bytes),
+            None => cache,
+        });
+        let space = if options.write {
+            let is_seen_to = options.force || unclean.is_some();
+            refuse_unwritable(&raw, &*device, &format, &options.clone().force(is_seen_to))?;
+            mark::remove(&mut raw);
+            let space = zoned(&*device, &cache, &raw, &mut format, true)?;
+            writable(space, &cache, &format, &mut raw, options)?
+        } else {
+            zoned(&*device, &cache, &raw, &mut format, false)?
+        };
+        let order = order(choice, &cache, &raw, &format, options)?;
+        let session = Session::new(options, raw, format.geometry.block_size.log2());
+        let opened = Opened { format, cache, space, session, order, recovery };
+        let volume = Volume::new(opened, Context::new(options.now));
+        if let Some(unclean) = unclean {
+            volume.begin_reclaiming(unclean);
+        }
+        if options.write && !options.replaying {
+            volume.clean_orphans()?;
+        }
+        Ok(volume)
+    }
+}

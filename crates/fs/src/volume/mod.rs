@@ -1,0 +1,174 @@
+//! An open volume: the facts of its format, its metadata cache and its free space.
+//!
+//! Owns: what an open volume consists of, and the superblock in memory. Excludes: opening (`opening`), how changes are
+//! made (`attempt`), made stable (`sync`) and kept from readers (`steady`), and the verbs (`ops`).
+
+mod attempt;
+mod steady;
+mod sync;
+
+use std::ops::Deref;
+use std::sync::{Arc, Mutex};
+
+use ondisk::features::Incompat;
+use ondisk::inode::Timestamp;
+use ondisk::superblock::RawSuperblock;
+use ondisk::units::Group;
+use platfs_device::journal::Recovery;
+
+use crate::cache::Cache;
+use crate::context::Context;
+use crate::error::Result;
+use crate::format::Format;
+use crate::order::Order;
+use crate::reclaiming::Reclaiming;
+use crate::session::Session;
+use crate::space::Space;
+use crate::tx::View;
+use crate::versions::SPACE;
+use sync::Syncs;
+
+/// An open ext2, ext3 or ext4 volume. Verbs take `&self` and may be called from many threads.
+///
+/// This is a handle: others of the same volume ([`Volume::at_time`], [`Volume::on_behalf_of`]) share all but on whose terms
+/// their verbs are done, and cost next to nothing.
+pub struct Volume {
+    pub(crate) shared: Arc<Shared>,
+    context: Context,
+}
+
+impl Deref for Volume {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.shared
+    }
+}
+
+/// What all handles of an open volume share.
+#[doc(hidden)]
+#[expect(unnameable_types, reason = "what a handle leads to; it has no public part")]
+pub struct Shared {
+    pub(crate) format: Format,
+    pub(crate) cache: Arc<Cache>,
+    pub(crate) space: Space,
+    pub(crate) session: Session,
+    /// Held by each verb that changes something, and by a sync while it collects what there is to be
+    /// written: an update in flight is never synced.
+    writer: Mutex<()>,
+    /// Who may write metadata to the device, and what the device was told.
+    syncs: Syncs,
+    recovery: Option<Recovery>,
+    /// In which order changes reach the device.
+    pub(crate) order: Order,
+    /// What a crash left, and is to be reclaimed.
+    pub(crate) reclaiming: Reclaiming,
+}
+
+/// What opening finds of a volume.
+pub(crate) struct Opened {
+    pub(crate) format: Format,
+    pub(crate) cache: Arc<Cache>,
+    pub(crate) space: Space,
+    pub(crate) session: Session,
+    pub(crate) order: Order,
+    pub(crate) recovery: Option<Recovery>,
+}
+
+impl Volume {
+    /// What was opened, not used yet.
+    pub(crate) fn new(opened: Opened, context: Context) -> Self {
+        let Opened { format, cache, space, session, order, recovery } = opened;
+        let shared = Shared {
+            format,
+            cache,
+            space,
+            session,
+            writer: Mutex::default(),
+            syncs: Syncs::default(),
+            recovery,
+            order,
+            reclaiming: Reclaiming::default(),
+        };
+        Volume { shared: Arc::new(shared), context }
+    }
+
+    /// The facts of the volume's format.
+    #[must_use]
+    pub fn format(&self) -> &Format {
+        &self.format
+    }
+
+    /// The superblock as last read or written.
+    #[must_use]
+    pub fn superblock(&self) -> RawSuperblock {
+        self.session.superblock()
+    }
+
+    /// Whether the journal may hold changes that were not brought to their places, because the volume was
+    /// opened so ([`OpenOptions::noload`]): reading shows it without them.
+    #[must_use]
+    pub fn needs_recovery(&self) -> bool {
+        self.format.has_incompat(Incompat::RECOVER)
+    }
+
+    /// Whether changes go through a journal.
+    #[must_use]
+    pub fn uses_journal(&self) -> bool {
+        self.order.has_journal()
+    }
+
+    /// Whether a crash at any time leaves a volume that needs no person to repair it.
+    #[must_use]
+    pub fn keeps_order(&self) -> bool {
+        self.order.survives_crashes()
+    }
+
+    /// What replay of the journal did when the volume was opened, if there was need of it. A volume that
+    /// is only read was replayed in memory: the device is as it was.
+    #[must_use]
+    pub fn recovery(&self) -> Option<&Recovery> {
+        self.recovery.as_ref()
+    }
+
+    /// A group's block bitmap: bit `n` is cluster `n` of the group, set if in use; bits behind its last
+    /// cluster are set. Groups whose bitmap is not initialised are shown as if it were.
+    ///
+    /// # Errors
+    /// A broken descriptor or bitmap; the device's failure.
+    pub fn block_bitmap(&self, group: Group) -> Result<Vec<u8>> {
+        self.steady(SPACE, || self.space.block_bitmap(&*self.cache, &self.format, group))
+    }
+
+    /// The volume as a reader sees it.
+    pub(crate) fn view(&self) -> View<'_> {
+        View::new(&*self.cache, &self.format, &self.space)
+    }
+
+    /// The time that changes get by this handle; the library reads no clock.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.context.now
+    }
+
+    /// The same volume at another time.
+    #[must_use]
+    pub fn at_time(&self, now: Timestamp) -> Volume {
+        self.with(Context { now, ..self.context })
+    }
+
+    /// Another time for the changes that this handle makes.
+    pub fn set_now(&mut self, now: Timestamp) {
+        self.context.now = now;
+    }
+
+    /// On whose terms its verbs are done.
+    pub(crate) fn context(&self) -> Context {
+        self.context
+    }
+
+    /// The same volume on other terms.
+    pub(crate) fn with(&self, context: Context) -> Volume {
+        Volume { shared: Arc::clone(&self.shared), context }
+    }
+}

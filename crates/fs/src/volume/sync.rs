@@ -1,0 +1,323 @@
+//! Bringing changes to the device: syncs, the mark of a volume in use, relief of a crowded cache.
+//!
+//! Owns: when metadata is written. While anything is written verbs go on: the writer's lock is held only to collect what
+//! there is. Excludes: in which order it is written (`order`).
+//!
+//! Locks are taken in this order: `syncs.writing`, the gate of data writes (`order`), `writer`, what they protect.
+//! Nothing but `syncs.writing` is held while the device is waited for.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
+
+use ondisk::superblock::STATE_VALID;
+use ondisk::units::low_u32;
+
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::locks::lock;
+use crate::order::{Batch, Relief, Target};
+use crate::space::Work;
+use crate::txn::Update;
+use crate::versions::SPACE;
+use crate::volume::Volume;
+
+/// How far syncs have come.
+#[derive(Default)]
+pub(crate) struct Syncs {
+    /// Held by the one who writes metadata or the superblock.
+    writing: Mutex<()>,
+    /// Syncs begun so far.
+    begun: AtomicU64,
+    /// The last of them that came to its end.
+    done: AtomicU64,
+    /// Set by the first write that failed: what is on the device is then unknown, and writing on
+    /// could only make it worse (I17).
+    failed: AtomicBool,
+    /// Whether the disk says that the volume is not in order by itself.
+    marked: AtomicBool,
+    /// News that a sync has ended.
+    ended: (Mutex<()>, Condvar),
+}
+
+/// How long a sync waits before it looks again whether the device is free, which not everybody tells.
+const PATIENCE: Duration = Duration::from_millis(5);
+
+/// The right to write metadata to the device.
+struct DeviceLease<'v>(#[expect(dead_code, reason = "held for its drop")] MutexGuard<'v, ()>);
+
+/// All that a sync has to write, and the work that it makes durable.
+struct Collected {
+    batch: Batch,
+    work: Work,
+}
+
+impl Volume {
+    pub(crate) fn refuse_failed(&self) -> Result<()> {
+        if self.syncs.failed.load(Ordering::Acquire) { Err(Error::WriteFailed) } else { Ok(()) }
+    }
+
+    fn device(&self) -> Result<DeviceLease<'_>> {
+        let device = DeviceLease(lock(&self.syncs.writing));
+        self.refuse_failed()?;
+        Ok(device)
+    }
+
+    /// Nothing is written any more once something could not be (I17), but for a word of it in the journal.
+    pub(crate) fn or_fail<T>(&self, done: Result<T>) -> Result<T> {
+        if done.is_err() && !self.syncs.failed.swap(true, Ordering::AcqRel) {
+            self.order.note_failure();
+        }
+        done
+    }
+
+    /// Tells on disk, before the first change, that the volume is not in order by itself, as Linux does
+    /// while it is mounted. Images that are being built appear when they are whole, and need no mark.
+    pub(crate) fn mark_changed(&self) -> Result<()> {
+        if self.session.options.loading || self.syncs.marked.load(Ordering::Acquire) {
+            return self.refuse_failed();
+        }
+        if self.order.has_journal() {
+            // Its first transaction says so.
+            self.syncs.marked.store(true, Ordering::Release);
+            return self.refuse_failed();
+        }
+        self.mark(&self.device()?, false)
+    }
+
+    /// Whether the disk says that the volume is in use.
+    pub(crate) fn is_marked(&self) -> bool {
+        self.syncs.marked.load(Ordering::Acquire)
+    }
+
+    /// Says on disk that the volume is in order, if nothing of it waits to be written. The next change takes it
+    /// back before it is made.
+    pub(crate) fn mark_if_idle(&self) -> Result<()> {
+        let device = self.device()?;
+        let _written = self.order.wait_data_writes();
+        let _writing = lock(&self.writer);
+        if self.cache.changed() > 0 || self.space.has_work() || self.reclaiming.is_unfinished() {
+            return Ok(());
+        }
+        self.mark(&device, true)
+    }
+
+    fn mark(&self, _device: &DeviceLease<'_>, clean: bool) -> Result<()> {
+        if self.session.options.loading || self.syncs.marked.load(Ordering::Acquire) != clean {
+            return Ok(());
+        }
+        // Without a list of them they have to be looked for, when the volume is opened next.
+        if clean && !self.order.lists_orphans() && self.session.handles.has_orphans() {
+            return Ok(());
+        }
+        if !self.order.has_journal() {
+            self.session.edit_superblock(|raw| {
+                let state = raw.s_state.get();
+                raw.s_state.set(if clean { state | STATE_VALID } else { state & !STATE_VALID });
+            });
+        }
+        self.or_fail(self.order.mark(&self.target(), self.superblock(), clean))?;
+        self.syncs.marked.store(!clean, Ordering::Release);
+        Ok(())
+    }
+
+    /// Where changes go.
+    fn target(&self) -> Target<'_> {
+        Target { cache: &self.cache, format: &self.format, now: self.now() }
+    }
+
+    /// Commits the running transaction, which has no room for more, unless somebody else does.
+    pub(crate) fn commit_full(&self) -> Result<()> {
+        let begun = self.syncs.begun.load(Ordering::Acquire);
+        self.sync_after(begun)
+    }
+
+    /// Brings changes to the device when they take much memory, or most of the journal.
+    pub(crate) fn relieve(&self) -> Result<()> {
+        match self.order.relief(&self.cache) {
+            Relief::Needless => Ok(()),
+            Relief::WriteOut => self.write_out_some(),
+            Relief::Commit => self.commit_full(),
+        }
+    }
+
+    /// Writes changed blocks in any order, unless somebody else does.
+    fn write_out_some(&self) -> Result<()> {
+        let guard = match self.syncs.writing.try_lock() {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            // Somebody writes already. Memory is bounded all the same: changes come no faster then.
+            Err(TryLockError::WouldBlock) if self.cache.is_overfull() => lock(&self.syncs.writing),
+            Err(TryLockError::WouldBlock) => return Ok(()),
+        };
+        let _device = DeviceLease(guard);
+        self.refuse_failed()?;
+        if !self.cache.is_crowded() {
+            return Ok(());
+        }
+        self.or_fail(self.cache.write_out(&self.cache.collect()))
+    }
+
+    /// Makes everything written so far stable.
+    ///
+    /// # Errors
+    /// The device's failure; a bitmap or descriptor that contradicts what was allocated. After that
+    /// nothing more is written: every changing verb gives [`Error::WriteFailed`].
+    pub fn sync(&self) -> Result<()> {
+        if !self.space.is_writable() {
+            return Err(Error::ReadOnly);
+        }
+        self.write_back(None)?;
+        self.sync_metadata()
+    }
+
+    /// Makes stable all that was changed but for bytes that are still delayed: with a journal, commits the
+    /// running transaction. Where closes are untold, to be called at intervals: files that nobody wrote to for six of
+    /// them give up the room that was set aside for their growth.
+    ///
+    /// # Errors
+    /// As [`Volume::sync`].
+    pub fn commit(&self) -> Result<()> {
+        for idle in self.session.delayed.gone_idle() {
+            self.space.closed(idle);
+        }
+        if self.space.is_writable() { self.sync_metadata() } else { Err(Error::ReadOnly) }
+    }
+
+    /// Makes stable what is not delayed.
+    pub(crate) fn sync_metadata(&self) -> Result<()> {
+        self.refuse_failed()?;
+        if !self.session.options.loading && !self.syncs.marked.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.reap()?;
+        self.tidy_maps();
+        let begun = self.syncs.begun.load(Ordering::Acquire);
+        self.sync_after(begun)
+    }
+
+    /// Makes a sync, unless somebody makes one that begins after so many.
+    fn sync_after(&self, begun: u64) -> Result<()> {
+        let Some(device) = self.device_or_sync_after(begun) else { return Ok(()) };
+        let done = self.refuse_failed().and_then(|()| self.sync_alone(&device));
+        drop(device);
+        let _listening = lock(&self.syncs.ended.0);
+        self.syncs.ended.1.notify_all();
+        done
+    }
+
+    /// Waits for the device, or for a sync of somebody else that was begun after another and so brings
+    /// everything along: those who wait for the same need not wait for each other.
+    fn device_or_sync_after(&self, begun: u64) -> Option<DeviceLease<'_>> {
+        let (lock_of_news, news) = &self.syncs.ended;
+        let mut listening = lock(lock_of_news);
+        loop {
+            if self.syncs.done.load(Ordering::Acquire) > begun {
+                return None;
+            }
+            match self.syncs.writing.try_lock() {
+                Ok(guard) => return Some(DeviceLease(guard)),
+                Err(TryLockError::Poisoned(poisoned)) => return Some(DeviceLease(poisoned.into_inner())),
+                Err(TryLockError::WouldBlock) => {}
+            }
+            let waited = news.wait_timeout(listening, PATIENCE);
+            listening = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Makes what was freed usable, unless that has happened since `settlements`; says whether it is
+    /// worth looking again.
+    pub(crate) fn make_space(&self, settlements: u64) -> Result<bool> {
+        if self.space.await_held(settlements) {
+            return Ok(true);
+        }
+        if !self.space.holds_freed() {
+            return Ok(self.space.settlements() != settlements || self.reclaim_for_space()?);
+        }
+        let device = self.device()?;
+        if self.space.settlements() == settlements {
+            self.sync_alone(&device)?;
+        }
+        Ok(true)
+    }
+
+    fn sync_alone(&self, _device: &DeviceLease<'_>) -> Result<()> {
+        let number = self.syncs.begun.fetch_add(1, Ordering::AcqRel) + 1;
+        self.or_fail(self.try_sync())?;
+        self.syncs.done.store(number, Ordering::Release);
+        Ok(())
+    }
+
+    fn try_sync(&self) -> Result<()> {
+        self.space.warm_up()?;
+        let collected = self.collect()?;
+        self.order.commit(&self.target(), &collected.batch)?;
+        if self.session.options.discard {
+            // What is free for good and can't be in use again yet. It is advice: a device that can't take it keeps
+            // old bytes, and nobody minds.
+            for run in collected.work.freed_runs() {
+                let _ = self.discard(run);
+            }
+        }
+        self.space.settle(&collected.work)
+    }
+
+    /// Writes the superblock as it is now, without making it durable.
+    pub(crate) fn store_superblock(&self) -> Result<()> {
+        if self.order.has_journal() {
+            self.mark_changed()?;
+            return self.sync_metadata();
+        }
+        let _device = self.device()?;
+        self.or_fail(self.order.write_superblock(&self.target(), self.superblock()))
+    }
+
+    /// All that is to be written, as of one moment between two updates.
+    fn collect(&self) -> Result<Collected> {
+        let _written = self.order.wait_data_writes();
+        let _writing = lock(&self.writer);
+        let (change, work) = self.cache.versions().during(&[SPACE], &[], || {
+            let mut update = Update::new(&self.cache, &self.order, Context::new(self.now()));
+            let written_back = self.space.write_back(&mut update)?;
+            update.commit();
+            Ok::<_, Error>(written_back)
+        })?;
+        let raw = self.superblock();
+        let free_before = (raw.free_blocks_count(), raw.s_free_inodes_count.get());
+        self.session.edit_superblock(|raw| {
+            let blocks = change.clusters << self.format.geometry.cluster_log2;
+            raw.set_free_blocks_count(raw.free_blocks_count().saturating_add_signed(blocks));
+            let inodes = u64::from(raw.s_free_inodes_count.get()).saturating_add_signed(change.inodes);
+            raw.s_free_inodes_count.set(low_u32(inodes));
+        });
+        let batch = self.order.collect(&self.cache, self.superblock(), free_before);
+        Ok(Collected { batch, work })
+    }
+
+    /// Makes everything stable and says on disk that the volume is in order. A volume that was
+    /// changed and is only dropped counts as not closed cleanly: it must be checked before it is
+    /// written again. Does nothing to a volume that was only read.
+    ///
+    /// # Errors
+    /// As [`Volume::sync`].
+    pub fn close(self) -> Result<()> {
+        self.put_in_order()
+    }
+
+    /// As [`Volume::close`], for a volume that others still hold but do not change meanwhile: the
+    /// next change takes it back.
+    ///
+    /// # Errors
+    /// As [`Volume::sync`].
+    pub fn put_in_order(&self) -> Result<()> {
+        if !self.space.is_writable() {
+            return Ok(());
+        }
+        self.sync()?;
+        if self.reclaiming.is_pending() {
+            self.reclaim()?;
+            self.sync()?;
+        }
+        if self.reclaiming.is_unfinished() { Ok(()) } else { self.mark(&self.device()?, true) }
+    }
+}

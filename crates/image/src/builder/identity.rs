@@ -1,0 +1,133 @@
+//! What an image is called where nobody says: identifiers and times derived from the contents.
+
+use sha2::{Digest, Sha256};
+
+use crate::source::catalogue::Metadata;
+use crate::source::{Catalogue, NodeId};
+
+/// Identifiers and the time of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The volume's UUID.
+    pub uuid: [u8; 16],
+    /// Seed of directory hashes.
+    pub hash_seed: [u8; 16],
+    /// Seconds since 1970: when the volume was made.
+    pub time: u64,
+}
+
+impl Identity {
+    /// Where inode generations begin: bound to the UUID, so that stated identifiers leave nothing to
+    /// chance.
+    #[must_use]
+    pub fn generation_seed(&self) -> u64 {
+        self.uuid.iter().zip(&self.hash_seed).take(8).fold(0, |seed, (a, b)| seed << 8 | u64::from(a ^ b))
+    }
+}
+
+/// What the user says about the identity; the rest is derived or drawn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stated {
+    /// The UUID.
+    pub uuid: Option<[u8; 16]>,
+    /// Seed of directory hashes.
+    pub hash_seed: Option<[u8; 16]>,
+    /// The time.
+    pub time: Option<u64>,
+}
+
+impl Stated {
+    /// Fills what is not stated from another identity, which is asked for only if it is needed.
+    #[must_use]
+    pub fn or_else(self, rest: impl FnOnce() -> Identity) -> Identity {
+        if let Stated { uuid: Some(uuid), hash_seed: Some(hash_seed), time: Some(time) } = self {
+            return Identity { uuid, hash_seed, time };
+        }
+        let rest = rest();
+        Identity {
+            uuid: self.uuid.unwrap_or(rest.uuid),
+            hash_seed: self.hash_seed.unwrap_or(rest.hash_seed),
+            time: self.time.unwrap_or(rest.time),
+        }
+    }
+}
+
+impl From<Identity> for Stated {
+    fn from(identity: Identity) -> Self {
+        let Identity { uuid, hash_seed, time } = identity;
+        Stated { uuid: Some(uuid), hash_seed: Some(hash_seed), time: Some(time) }
+    }
+}
+
+/// Derives the identity from names, attributes, sizes and times: equal trees give equal images. Data
+/// do not count, since they are read only once, when the image's identifiers must be known already.
+#[must_use]
+pub fn derived(catalogue: &Catalogue) -> Identity {
+    let mut hash = Sha256::new();
+    let mut newest = i64::MIN;
+    let mut add = |name: &[u8], depth: usize, node: NodeId| {
+        let metadata = catalogue.metadata(node);
+        newest = newest.max(metadata.stamps.modified.seconds);
+        hash.update((depth as u64).to_le_bytes());
+        for part in [name, &record(&metadata), catalogue.target(node)] {
+            hash.update((part.len() as u64).to_le_bytes());
+            hash.update(part);
+        }
+        for xattr in catalogue.xattrs(node) {
+            for part in [&*xattr.name, &*xattr.value] {
+                hash.update((part.len() as u64).to_le_bytes());
+                hash.update(part);
+            }
+        }
+    };
+    add(b"", 0, catalogue.root());
+    for step in catalogue.walk() {
+        add(step.name, step.depth, step.node);
+    }
+    from_digest(hash.finalize().into(), u64::try_from(newest).unwrap_or(0))
+}
+
+fn record(metadata: &Metadata) -> Vec<u8> {
+    let time = metadata.stamps.modified;
+    let mut record = vec![metadata.kind as u8];
+    record.extend(metadata.mode.to_le_bytes());
+    record.extend(metadata.ids.uid.to_le_bytes());
+    record.extend(metadata.ids.gid.to_le_bytes());
+    record.extend(time.seconds.to_le_bytes());
+    record.extend(time.nanoseconds.to_le_bytes());
+    record.extend(metadata.size.to_le_bytes());
+    record.extend(metadata.links.to_le_bytes());
+    record.extend(metadata.device.major.to_le_bytes());
+    record.extend(metadata.device.minor.to_le_bytes());
+    record
+}
+
+fn from_digest(digest: [u8; 32], time: u64) -> Identity {
+    let (first, second) = digest.split_at(16);
+    let mut uuid = [0; 16];
+    uuid.copy_from_slice(first);
+    let mut hash_seed = [0; 16];
+    hash_seed.copy_from_slice(second);
+    Identity { uuid: version_4(uuid), hash_seed, time }
+}
+
+/// Marks sixteen bytes as a random UUID (RFC 9562, version 4, variant 10).
+#[must_use]
+pub fn version_4(mut bytes: [u8; 16]) -> [u8; 16] {
+    bytes[6] = bytes[6] & 0x0F | 0x40;
+    bytes[8] = bytes[8] & 0x3F | 0x80;
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_becomes_a_well_formed_uuid() {
+        let identity = from_digest([0xFF; 32], 7);
+        assert_eq!(identity.uuid[6], 0x4F);
+        assert_eq!(identity.uuid[8], 0xBF);
+        assert_eq!(identity.time, 7);
+    }
+}

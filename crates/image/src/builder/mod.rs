@@ -1,0 +1,250 @@
+//! A source becomes an image.
+//!
+//! ```
+//! use platfs_image::{Builder, Size, Source};
+//! # let directory = tempfile::tempdir()?;
+//! # std::fs::create_dir(directory.path().join("tree"))?;
+//! # std::fs::write(directory.path().join("tree/hello"), "hello")?;
+//! # let (tree, image) = (directory.path().join("tree"), directory.path().join("disk.img"));
+//!
+//! let source = Source::open(&tree)?;
+//! let built = Builder::new(&source).size(Size::Min).build(&image)?;
+//! assert_eq!((built.contents.files, built.bytes), (1, std::fs::metadata(&image)?.len()));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! | module | owns |
+//! | --- | --- |
+//! | `job` | one build: the format on a volume of a given size, and the writing of it |
+//! | `sizing` | which size the image gets |
+//! | `size` | what contents take on a volume |
+//! | `fit` | which blocks and features the contents need |
+//! | [`identity`] | identifiers and times where nobody states them |
+//! | `fill` | copying the catalogue into the volume |
+//! | `order` | which file's data come next, so that no free run ends in a gap |
+//! | `rehearsal` | that all fits a device, before anything is written to it |
+//! | `withheld` | that a device holds no half-written volume |
+//!
+//! That a file appears whole or not at all is [`crate::output`]'s.
+
+mod error;
+mod fill;
+mod fit;
+pub mod identity;
+mod job;
+mod order;
+mod rehearsal;
+mod size;
+mod sizing;
+mod withheld;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use platfs::device::{Device, Window};
+use platfs::mkfs::{FsType, Options as FormatOptions, Storage};
+
+use crate::output::{Output, followed};
+use crate::source::Source;
+use crate::source::catalogue::Summary as Contents;
+use crate::watch::{Meter, Stage, Watch};
+pub use error::BuildError;
+use identity::Stated;
+use job::Job;
+use withheld::Withheld;
+
+/// How often a smallest image is tried again one block larger: fragments of free space can cost a
+/// few blocks of map that nobody could foresee.
+const TRIES: u32 = 64;
+
+/// How large the image shall be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Size {
+    /// That many bytes.
+    Bytes(u64),
+    /// The contents and room to work with; on a device all of it.
+    #[default]
+    Auto,
+    /// The smallest volume that holds the contents.
+    Min,
+}
+
+/// What was built.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Summary {
+    /// Bytes of the volume.
+    pub bytes: u64,
+    /// Bytes of a block.
+    pub block_size: u32,
+    /// Free blocks.
+    pub free_blocks: u64,
+    /// Inodes.
+    pub inodes: u32,
+    /// Free inodes.
+    pub free_inodes: u64,
+    /// The UUID.
+    pub uuid: [u8; 16],
+    /// What it holds.
+    pub contents: Contents,
+    /// Files with a time that the volume can't hold, which became the nearest that it can.
+    pub clamped: u64,
+    /// The volume counts usage in quota files.
+    pub counts_usage: bool,
+}
+
+/// Builds an image of a [`Source`]: says what is wanted, and then builds into a new file or on a device.
+///
+/// Unless something else is said the image is ext4 of automatic size, and a function of the source alone: equal
+/// sources give equal images, byte for byte.
+#[derive(Clone, Debug)]
+#[must_use = "nothing is built before `build` or `build_on`"]
+pub struct Builder<'s> {
+    source: &'s Source,
+    format: FormatOptions,
+    size: Size,
+    identity: Stated,
+    keep_times: bool,
+    sync: bool,
+    overwrite: bool,
+    zeroed: bool,
+    watch: Watch,
+}
+
+impl<'s> Builder<'s> {
+    /// An image of `source`.
+    pub fn new(source: &'s Source) -> Self {
+        Builder {
+            source,
+            format: FormatOptions::new(FsType::Ext4),
+            size: Size::Auto,
+            identity: Stated::default(),
+            keep_times: false,
+            sync: false,
+            overwrite: false,
+            zeroed: false,
+            watch: Watch::default(),
+        }
+    }
+
+    /// The size; automatic if it is not said.
+    pub fn size(mut self, size: Size) -> Self {
+        self.size = size;
+        self
+    }
+
+    /// The format: type, block size, features and all else that mkfs takes; ext4 with the defaults of mke2fs if
+    /// it is not said. What it leaves open is chosen so that it holds the contents. Identifiers and time are
+    /// those of [`Builder::identity`].
+    pub fn format(mut self, format: FormatOptions) -> Self {
+        self.format = format;
+        self
+    }
+
+    /// Identifiers and time of the volume. What is not stated is derived from the contents, so that two images of
+    /// equal contents have the same UUID, too: one that shall be mounted beside its twin needs another.
+    pub fn identity(mut self, stated: Stated) -> Self {
+        self.identity = stated;
+        self
+    }
+
+    /// Keeps times of access, change and creation, where the source has them, in place of that of modification.
+    pub fn keep_times(mut self, keep: bool) -> Self {
+        self.keep_times = keep;
+        self
+    }
+
+    /// Waits until the image is on stable storage.
+    pub fn sync(mut self, sync: bool) -> Self {
+        self.sync = sync;
+        self
+    }
+
+    /// Lets the image take the place of a file that has its name; else that is an error. Whether somebody uses
+    /// that file is for the caller to know.
+    pub fn overwrite(mut self, overwrite: bool) -> Self {
+        self.overwrite = overwrite;
+        self
+    }
+
+    /// Says that the device of [`Builder::build_on`] reads as zeros, so that nothing has to be cleared.
+    pub fn zeroed(mut self, zeroed: bool) -> Self {
+        self.zeroed = zeroed;
+        self
+    }
+
+    /// Shows the progress to a closure, which can end the work.
+    pub fn watch(mut self, watch: Watch) -> Self {
+        self.watch = watch;
+        self
+    }
+
+    /// Builds the image into a new file. A symbolic link of that name stays, and what it leads to is made.
+    ///
+    /// # Errors
+    /// Any [`BuildError`]; then nothing of the file is left, and one that was to be overwritten is as it was.
+    pub fn build(&self, path: impl AsRef<Path>) -> Result<Summary, BuildError> {
+        let path = path.as_ref();
+        let begin = if self.overwrite { Output::replacing } else { Output::new };
+        let place = followed(path);
+        let job = self.job(self.format.clone());
+        let mut meter = self.meter()?;
+        let mut size = job.planned_size(&mut meter)?;
+        for _ in 0..TRIES {
+            let output = begin(&place, size).map_err(BuildError::output("create", path))?;
+            // It makes no promise before it has its name.
+            let device = output.device().map_err(BuildError::output("open", path))?.without_flush();
+            match job.write(Arc::new(device), &mut meter) {
+                Err(error) if self.size == Size::Min && error.is_lack_of_room() => {
+                    size += job.block_on(size)?;
+                }
+                Err(error) => return Err(job.too_small(size, error)),
+                Ok(summary) => return self.finish(output, path).map(|()| summary),
+            }
+        }
+        Err(BuildError::Volume(platfs::Error::NoSpace))
+    }
+
+    /// Builds the image on a device that is there already, all of it or what the size says. Before anything is
+    /// written it is known that all fits.
+    ///
+    /// # Errors
+    /// Any [`BuildError`]. Of lack of room or of what the format can't hold: then nothing was written. Of a source
+    /// or device that fails, or if the caller ends the work: the device then holds no volume that could be
+    /// mistaken for the image.
+    pub fn build_on(&self, device: Arc<dyn Device>) -> Result<Summary, BuildError> {
+        let mut format = self.format.clone();
+        format.storage = if self.zeroed { Storage::Zeroed } else { Storage::Unknown };
+        let job = self.job(format);
+        let mut meter = self.meter()?;
+        let size = job.size_on_device(device.size(), &mut meter)?;
+        let failed = |error| BuildError::Volume(platfs::Error::io("writing the superblock", error));
+        let part = Window::new(device, 0, size).map_err(failed)?;
+        let withheld = Arc::new(Withheld::new(Arc::new(part)).map_err(failed)?);
+        let summary = job.write(Arc::clone(&withheld) as Arc<dyn Device>, &mut meter)?;
+        withheld.release().map_err(failed)?;
+        Ok(summary)
+    }
+
+    fn finish(&self, output: Output, path: &Path) -> Result<(), BuildError> {
+        if self.sync {
+            let synced = output.file().and_then(|file| file.sync_all());
+            synced.map_err(BuildError::output("sync", path))?;
+        }
+        output.finish().map_err(BuildError::output("name", path))
+    }
+
+    fn meter(&self) -> Result<Meter, BuildError> {
+        let mut meter = Meter::new(self.watch.clone());
+        meter.begin(Stage::Planning, None, None)?;
+        Ok(meter)
+    }
+
+    fn job(&self, format: FormatOptions) -> Job<'s> {
+        let catalogue = self.source.catalogue();
+        let identity = self.identity.or_else(|| identity::derived(catalogue));
+        let mut format = fit::fitted(catalogue, format);
+        (format.uuid, format.hash_seed, format.time) = (identity.uuid, identity.hash_seed, identity.time);
+        Job { catalogue, format, identity, size: self.size, settle_times: !self.keep_times }
+    }
+}

@@ -1,0 +1,174 @@
+//! Which size the image gets: automatic, smallest, or what a device has room for. What contents take on a volume
+//! of a given shape is counted by `size`.
+
+use std::sync::Arc;
+
+use platfs::device::{Device, MemoryDevice};
+use platfs::mkfs::Plan;
+
+use super::error::BuildError;
+use super::fill::Filler;
+use super::job::Job;
+use super::rehearsal;
+use super::size::{self, Shape};
+use super::{Size, TRIES};
+use crate::watch::Meter;
+
+/// Room that an image of automatic size leaves: a tenth of the contents, and this much.
+const HEAD_ROOM: u64 = 4 << 20;
+/// Automatic sizes are whole multiples of this.
+const AUTO_STEP: u64 = 1 << 20;
+/// Strides beyond which a refused format is not tried again: 1 TiB in steps of 1 KiB.
+const STEPS_MAX: u64 = 1 << 30;
+/// Where the search for a size begins: no volume is smaller.
+const SMALLEST: u64 = 64 << 10;
+
+impl Job<'_> {
+    /// The size of a new image; that of a smallest one may still be a few blocks short.
+    pub(super) fn planned_size(&self, meter: &mut Meter) -> Result<u64, BuildError> {
+        match self.size {
+            Size::Bytes(bytes) => Ok(bytes),
+            Size::Auto => self.automatic_size(),
+            Size::Min => self.smallest_size(self.automatic_size()?, meter),
+        }
+    }
+
+    /// The size of a volume on a device of `room` bytes, on which all is known to fit.
+    pub(super) fn size_on_device(&self, room: u64, meter: &mut Meter) -> Result<u64, BuildError> {
+        let given = match self.size {
+            Size::Auto => room,
+            Size::Bytes(given) if given > room => return Err(BuildError::NoRoom { given, room }),
+            Size::Bytes(given) => given,
+            Size::Min => {
+                let least = self.smallest_that_fits(meter)?;
+                if least <= room {
+                    return Ok(least);
+                }
+                let error = Box::new(BuildError::Volume(platfs::Error::NoSpace));
+                return Err(BuildError::DeviceTooSmall { given: room, least, error });
+            }
+        };
+        let Err(error) = rehearsal::rehearse(self, given, meter) else { return Ok(given) };
+        if matches!(error, BuildError::Cancelled(_)) {
+            return Err(error);
+        }
+        match self.smallest_that_fits(meter) {
+            // Where a smaller volume would hold them it is for something else.
+            Ok(least) if least > given => {
+                Err(BuildError::DeviceTooSmall { given, least, error: Box::new(error) })
+            }
+            Err(cancelled @ BuildError::Cancelled(_)) => Err(cancelled),
+            _ => Err(error),
+        }
+    }
+
+    /// The size of the smallest volume that was seen to hold the contents.
+    fn smallest_that_fits(&self, meter: &mut Meter) -> Result<u64, BuildError> {
+        let smallest = Job { size: Size::Min, ..self.clone() };
+        let mut size = smallest.planned_size(meter)?;
+        for _ in 0..TRIES {
+            match rehearsal::rehearse(&smallest, size, meter) {
+                Err(error) if error.is_lack_of_room() => size += smallest.block_on(size)?,
+                done => return done.map(|()| size),
+            }
+        }
+        Err(BuildError::Volume(platfs::Error::NoSpace))
+    }
+
+    /// Bytes of a block on a volume of that size.
+    pub(super) fn block_on(&self, bytes: u64) -> Result<u64, BuildError> {
+        Ok(u64::from(self.plan(bytes)?.geometry().block_size.bytes()))
+    }
+
+    /// Says what size would do, where that is the trouble.
+    pub(super) fn too_small(&self, given: u64, error: BuildError) -> BuildError {
+        if !error.is_lack_of_room() {
+            return error;
+        }
+        match self.automatic_size() {
+            Ok(automatic) => BuildError::TooSmall { given, automatic, error: Box::new(error) },
+            Err(_) => error,
+        }
+    }
+
+    /// The size at which `wanted` clusters are free. A volume of `n` more blocks has at most `n` more free
+    /// ones, so that going up by what is missing never goes past the smallest answer.
+    fn size_with_free(&self, start: u64, wanted: impl Fn(&Plan, u64) -> u64) -> Result<u64, BuildError> {
+        let block = |plan: &Plan| u64::from(plan.geometry().block_size.bytes());
+        let mut bytes = self.smallest_accepted(start)?;
+        loop {
+            let plan = self.plan(bytes)?;
+            let missing = wanted(&plan, bytes).saturating_sub(plan.free_blocks());
+            if missing == 0 {
+                return Ok(bytes);
+            }
+            let more =
+                bytes.next_multiple_of(block(&plan)).saturating_add(missing.saturating_mul(block(&plan)));
+            bytes = self.smallest_accepted(more)?;
+        }
+    }
+
+    /// The smallest size from `start` on that has room for the structures of the volume itself, in steps of the
+    /// smallest block: found in strides that double, and then in halves.
+    fn smallest_accepted(&self, start: u64) -> Result<u64, BuildError> {
+        let unit = u64::from(self.format.block_size.unwrap_or(1024));
+        let accepts = |steps: u64| self.plan(start.saturating_add(steps * unit));
+        if accepts(0).is_ok() {
+            return Ok(start);
+        }
+        let (mut refused, mut accepted) = (0, 1);
+        while let Err(error) = accepts(accepted) {
+            // No volume needs so much for its structures: it is not for want of room.
+            if accepted > STEPS_MAX {
+                return Err(error.into());
+            }
+            (refused, accepted) = (accepted, accepted * 2);
+        }
+        while accepted - refused > 1 {
+            let middle = refused + (accepted - refused) / 2;
+            if accepts(middle).is_ok() { accepted = middle } else { refused = middle }
+        }
+        Ok(start + accepted * unit)
+    }
+
+    fn automatic_size(&self) -> Result<u64, BuildError> {
+        let wanted = |plan: &Plan, bytes: u64| {
+            let shape = Shape::of(plan);
+            let clusters =
+                size::data_clusters(self.catalogue, &shape) + size::name_clusters(self.catalogue, &shape);
+            let contents = clusters << plan.geometry().cluster_log2;
+            let room = HEAD_ROOM >> plan.geometry().block_size.log2();
+            contents + contents / 10 + room + (bytes % AUTO_STEP).min(1)
+        };
+        let start = self.catalogue.summary().data_bytes.max(SMALLEST).next_multiple_of(AUTO_STEP);
+        let bytes = self.size_with_free(start, wanted)?;
+        Ok(bytes.next_multiple_of(AUTO_STEP))
+    }
+
+    /// The smallest size: names, and files that may end up inside their inodes, are measured on a volume in
+    /// memory that surely holds them; other data and maps are counted.
+    fn smallest_size(&self, ample: u64, meter: &mut Meter) -> Result<u64, BuildError> {
+        let ample = self.plan(ample)?;
+        let names = self.measured_names(&ample, meter)?;
+        let shape = Shape::of(&ample);
+        let measured = size::clusters_of_maybe_inline(self.catalogue, &shape);
+        let clusters = names + size::data_clusters(self.catalogue, &shape).saturating_sub(measured);
+        let blocks = clusters << ample.geometry().cluster_log2;
+        let start = blocks << ample.geometry().block_size.log2();
+        self.size_with_free(start.max(SMALLEST), |_, _| blocks)
+    }
+
+    fn measured_names(&self, plan: &Plan, meter: &mut Meter) -> Result<u64, BuildError> {
+        let geometry = plan.geometry();
+        let bytes = geometry.blocks << geometry.block_size.log2();
+        let memory: Arc<dyn Device> = Arc::new(MemoryDevice::new(bytes));
+        plan.write(&*memory)?;
+        let volume = self.open(memory)?;
+        let free = || volume.space().free().map_or(0, |(clusters, _)| clusters);
+        let before = free();
+        let mut filler = Filler::new(self, &volume, meter);
+        filler.names()?;
+        filler.measure_inline(&Shape::of(plan))?;
+        Ok(before - free())
+    }
+}

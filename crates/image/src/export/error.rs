@@ -1,0 +1,80 @@
+//! Why an export ended, with the file.
+
+use crate::archive::WriteError;
+use crate::text::Shown;
+use crate::watch::Cancelled;
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+/// Why an export ended.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExportError {
+    /// Something in the image cannot be read.
+    #[error("{}: {error}", At(path))]
+    Image {
+        /// The path in the image.
+        path: Vec<u8>,
+        /// The library's words.
+        error: platfs::Error,
+    },
+    /// A name or target that nothing outside the image can have.
+    #[error(
+        "{}: {what} is empty, too long, or holds a slash or NUL; `plat check` shows more, and repairs it",
+        At(path)
+    )]
+    Name {
+        /// The path in the image.
+        path: Vec<u8>,
+        /// What it is.
+        what: &'static str,
+    },
+    /// The files of a damaged image claim more data than it has room for.
+    #[error(
+        "{}: the files hold more data than the volume: blocks are used twice; `plat check` shows more, and repairs it",
+        At(path)
+    )]
+    Budget {
+        /// The file at which the sum was exceeded.
+        path: Vec<u8>,
+    },
+    /// The archive cannot be written.
+    #[error("{}: {error}", At(path))]
+    Archive {
+        /// The path in the image.
+        path: Vec<u8>,
+        /// Why.
+        error: WriteError,
+    },
+    /// A file of the host cannot be made.
+    #[error("cannot {action} {}: {error}", path.display())]
+    Host {
+        /// What was tried.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        error: io::Error,
+    },
+    /// The output can't be made, or get its name.
+    #[error("{}: {error}", path.display())]
+    Output {
+        /// The output.
+        path: PathBuf,
+        /// The system's answer.
+        error: io::Error,
+    },
+    /// The caller ended the work.
+    #[error(transparent)]
+    Cancelled(#[from] Cancelled),
+}
+
+/// A path below the exported directory, which itself is a dot.
+struct At<'a>(&'a [u8]);
+
+impl fmt::Display for At<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Shown(if self.0.is_empty() { b"." } else { self.0 }).fmt(f)
+    }
+}

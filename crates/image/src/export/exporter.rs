@@ -1,0 +1,158 @@
+//! What is exported, and into what: a stream, a file, a directory.
+
+use super::archive::ArchiveSink;
+use super::directory::DirectorySink;
+use super::{ExportError, Losses, Sink, export};
+use crate::archive::WriteError;
+use crate::output::{Output, followed};
+use crate::watch::Watch;
+use ondisk::units::InodeNumber;
+use platfs::Volume;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+/// The level at which zstd's speed is still that of writing, and its gain most of what there is.
+const ZSTD_LEVEL: i32 = 3;
+/// Bytes written to a file at once.
+const BUFFER: usize = 1 << 20;
+
+/// How an archive is packed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Packing {
+    /// Not at all.
+    #[default]
+    Plain,
+    /// gzip.
+    Gzip,
+    /// Zstandard.
+    Zstd,
+}
+
+impl Packing {
+    /// What the ending of a file's name asks for: `.tar`, `.tar.gz`, `.tgz`, `.tar.zst`, `.tzst`; `None` for all others.
+    #[must_use]
+    pub fn of_name(name: &[u8]) -> Option<Self> {
+        let ends = |endings: &[&[u8]]| endings.iter().any(|ending| name.ends_with(ending));
+        match () {
+            () if ends(&[b".tar"]) => Some(Self::Plain),
+            () if ends(&[b".tar.gz", b".tgz"]) => Some(Self::Gzip),
+            () if ends(&[b".tar.zst", b".tzst"]) => Some(Self::Zstd),
+            () => None,
+        }
+    }
+}
+
+/// Exports the tree of a volume, or a part of it.
+///
+/// ```
+/// use platfs_image::{Builder, Exporter, Packing, Source};
+/// use platfs::{OpenOptions, Volume, device::FileDevice};
+/// use std::{fs::File, sync::Arc};
+/// # let directory = tempfile::tempdir()?;
+/// # let (image, archive) = (directory.path().join("disk.img"), directory.path().join("tree.tar"));
+/// # Builder::new(&Source::open("src/export")?).build(&image)?;
+///
+/// let device = FileDevice::new(File::open(&image)?)?;
+/// let volume = Volume::open(Arc::new(device), &OpenOptions::new())?;
+/// let losses = Exporter::new(&volume).to_file(&archive, Packing::Plain)?;
+/// assert!(losses.is_empty());
+/// assert!(Source::open(&archive)?.catalogue().find(b"mod.rs").is_some());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+#[must_use = "nothing is exported before one of the `to_` methods"]
+pub struct Exporter<'v> {
+    volume: &'v Volume,
+    from: InodeNumber,
+    watch: Watch,
+}
+
+impl<'v> Exporter<'v> {
+    /// All of a volume. An empty `lost+found` of the root, as mkfs makes it, is left out: a build makes it again.
+    pub fn new(volume: &'v Volume) -> Self {
+        Self { volume, from: InodeNumber::ROOT, watch: Watch::default() }
+    }
+
+    /// Only this directory and what is below it.
+    pub fn from(mut self, directory: InodeNumber) -> Self {
+        self.from = directory;
+        self
+    }
+
+    /// Shows the progress to a closure, which can end the work.
+    pub fn watch(mut self, watch: Watch) -> Self {
+        self.watch = watch;
+        self
+    }
+
+    /// Hands every file to `sink`.
+    ///
+    /// # Errors
+    /// Any [`ExportError`], at the first thing that cannot be exported.
+    pub fn to_sink(&self, sink: &mut dyn Sink) -> Result<(), ExportError> {
+        export(self.volume, self.from, sink, self.watch.clone())
+    }
+
+    /// Writes a tar archive to a stream, which should be buffered, and flushes it.
+    ///
+    /// # Errors
+    /// Any [`ExportError`].
+    pub fn to_archive(&self, mut out: impl Write, packing: Packing) -> Result<Losses, ExportError> {
+        let failed = |error| ExportError::Archive { path: Vec::new(), error: WriteError::Io(error) };
+        let losses = match packing {
+            Packing::Plain => self.tar(&mut out)?.1,
+            Packing::Gzip => {
+                let packer = flate2::write::GzEncoder::new(&mut out, flate2::Compression::default());
+                let (packer, losses) = self.tar(packer)?;
+                packer.finish().map_err(failed)?;
+                losses
+            }
+            Packing::Zstd => {
+                let packer = zstd::Encoder::new(&mut out, ZSTD_LEVEL).map_err(failed)?;
+                let (packer, losses) = self.tar(packer)?;
+                packer.finish().map_err(failed)?;
+                losses
+            }
+        };
+        out.flush().map_err(failed)?;
+        Ok(losses)
+    }
+
+    fn tar<W: Write>(&self, out: W) -> Result<(W, Losses), ExportError> {
+        let mut sink = ArchiveSink::new(out);
+        self.to_sink(&mut sink)?;
+        sink.finish()
+    }
+
+    /// Writes a tar archive into a new file, which appears when it is whole.
+    ///
+    /// # Errors
+    /// Any [`ExportError`]; then no file is left. A file that exists is not replaced.
+    pub fn to_file(&self, path: impl AsRef<Path>, packing: Packing) -> Result<Losses, ExportError> {
+        let path = path.as_ref();
+        let failed = |error: io::Error| ExportError::Output { path: path.to_owned(), error };
+        let output = Output::new(&followed(path), 0).map_err(failed)?;
+        let file = BufWriter::with_capacity(BUFFER, output.file().map_err(failed)?);
+        let losses = self.to_archive(file, packing)?;
+        output.finish().map_err(failed)?;
+        Ok(losses)
+    }
+
+    /// Makes the directory `path`, whole or not at all: it must not exist, or be empty.
+    ///
+    /// # Errors
+    /// Any [`ExportError`]; then no directory is left.
+    pub fn to_directory(&self, path: impl AsRef<Path>) -> Result<Losses, ExportError> {
+        let path = path.as_ref();
+        let failed = |error: io::Error| ExportError::Output { path: path.to_owned(), error };
+        let above = path.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
+        let temporary = tempfile::Builder::new().prefix(".plat-").tempdir_in(above).map_err(failed)?;
+        let mut sink = DirectorySink::new(temporary.path())?;
+        self.to_sink(&mut sink)?;
+        // An empty directory gives way, anything else does not.
+        std::fs::rename(temporary.path(), path).map_err(failed)?;
+        // The name is gone: there is nothing left to remove.
+        let _ = temporary.keep();
+        Ok(sink.losses().clone())
+    }
+}

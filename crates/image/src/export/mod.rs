@@ -1,0 +1,342 @@
+//! From an image to an archive or a directory: one walk, two places to put what it meets.
+//!
+//! An [`Exporter`] goes through a tree of the image in canonical order (a directory's files by name, then its
+//! subdirectories), which is the order in which a build lays data out, and hands each file to a [`Sink`]:
+//! `archive` writes a tar archive, `directory` makes files of the host.
+//!
+//! The image is not trusted: names that are no names are refused, a directory is entered once, and all
+//! files together hold no more data than the volume has room for, so that the output is bounded.
+//! What a sink cannot keep (a socket in an archive, an owner without privilege) is counted in [`Losses`].
+
+mod archive;
+mod directory;
+mod error;
+mod exporter;
+mod losses;
+
+pub use error::ExportError;
+pub use exporter::{Exporter, Packing};
+pub use losses::{Loss, Losses};
+
+use crate::archive::{Device, Run, Xattr, limits};
+use crate::watch::{Meter, Stage, Watch};
+use ondisk::features::RoCompat;
+use ondisk::inode::{FileType, InodeFlags};
+use ondisk::units::InodeNumber;
+use platfs::{DirEntry, Metadata, State, Volume, Walk};
+use std::collections::HashMap;
+
+/// Bytes read from the image at once.
+const CHUNK: usize = 1 << 20;
+
+/// A file met by the walk.
+#[derive(Debug)]
+pub struct Item<'a> {
+    /// The path below the exported directory, without a slash in front; empty for that directory itself.
+    pub path: &'a [u8],
+    /// The last name of the path.
+    pub name: &'a [u8],
+    /// What the image says about it.
+    pub metadata: &'a Metadata,
+    /// Extended attributes.
+    pub xattrs: Vec<Xattr>,
+    /// A symbolic link's target; else empty.
+    pub target: Vec<u8>,
+    /// A regular file's data; holes lie between.
+    pub runs: Vec<Run>,
+}
+
+impl Item<'_> {
+    /// The number of a device.
+    fn device(&self) -> Device {
+        let (major, minor) = self.metadata.device.unwrap_or_default();
+        Device { major, minor }
+    }
+}
+
+/// Where exported files go.
+pub trait Sink {
+    /// A directory, before what is in it.
+    ///
+    /// # Errors
+    /// Any [`ExportError`].
+    fn enter(&mut self, item: &Item<'_>) -> Result<(), ExportError>;
+
+    /// The directory entered last and not left, after all that is in it.
+    ///
+    /// # Errors
+    /// Any [`ExportError`].
+    fn leave(&mut self) -> Result<(), ExportError>;
+
+    /// Anything else, the first time it is met. `data` reads a regular file's contents.
+    ///
+    /// # Errors
+    /// Any [`ExportError`].
+    fn file(&mut self, item: &Item<'_>, data: &mut Contents<'_>) -> Result<(), ExportError>;
+
+    /// One more name of the file that was met at `first`.
+    ///
+    /// # Errors
+    /// Any [`ExportError`].
+    fn link(&mut self, item: &Item<'_>, first: &[u8]) -> Result<(), ExportError>;
+
+    /// Something of the image is not handed over.
+    fn lose(&mut self, loss: Loss, path: &[u8]);
+}
+
+/// Reads the runs of one file.
+pub struct Contents<'v> {
+    volume: &'v Volume,
+    inode: InodeNumber,
+    path: &'v [u8],
+    meter: &'v mut Meter,
+}
+
+impl Contents<'_> {
+    /// Hands out the data of `runs` piece by piece, each with its place in the file.
+    ///
+    /// # Errors
+    /// [`ExportError::Image`], and those of `each`.
+    pub fn pieces(
+        &mut self,
+        runs: &[Run],
+        mut each: impl FnMut(u64, &[u8]) -> Result<(), ExportError>,
+    ) -> Result<(), ExportError> {
+        if runs.is_empty() {
+            return Ok(());
+        }
+        let path = self.path;
+        let failed = |error| ExportError::Image { path: path.to_vec(), error };
+        let file = self.volume.open_file(self.inode).map_err(failed)?;
+        let mut buffer = vec![0; longest(runs).min(CHUNK)];
+        for run in runs {
+            let (mut at, end) = (run.file_offset, run.file_offset.saturating_add(run.len));
+            while at < end {
+                let want = usize::try_from(end - at).unwrap_or(CHUNK).min(buffer.len());
+                let piece = buffer.get_mut(..want).unwrap_or_default();
+                let count = file.read_at(at, piece).map_err(failed)?;
+                if count == 0 {
+                    break;
+                }
+                each(at, piece.get(..count).unwrap_or_default())?;
+                self.meter.bytes(count)?;
+                at += count as u64;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn longest(runs: &[Run]) -> usize {
+    let longest = runs.iter().map(|run| run.len).max().unwrap_or(0);
+    usize::try_from(longest).unwrap_or(CHUNK)
+}
+
+/// Hands all that is below the directory `from`, and itself, to `sink`.
+fn export(volume: &Volume, from: InodeNumber, sink: &mut dyn Sink, watch: Watch) -> Result<(), ExportError> {
+    let mut tree = Tree::new(volume, Meter::new(watch));
+    tree.meter.begin(Stage::Exporting, None, None)?;
+    tree.enter(b"", from, sink)?;
+    while tree.walk.depth() > 0 {
+        let Some(entry) = tree.walk.next_entry().cloned() else {
+            tree.walk.leave();
+            sink.leave()?;
+            continue;
+        };
+        if tree.is_directory(&entry)? && !tree.is_lost_and_found(&entry, from)? {
+            tree.enter(&entry.name, entry.inode, sink)?;
+        }
+    }
+    Ok(())
+}
+
+/// The state of one walk.
+struct Tree<'v> {
+    volume: &'v Volume,
+    walk: Walk<'v>,
+    /// The first path of files with several names.
+    firsts: HashMap<InodeNumber, Vec<u8>>,
+    /// Bytes of data that the volume may still hold.
+    budget: u64,
+    meter: Meter,
+}
+
+impl<'v> Tree<'v> {
+    fn new(volume: &'v Volume, meter: Meter) -> Self {
+        let geometry = &volume.format().geometry;
+        // Where blocks are shared on purpose, each file alone is bounded by the map's own limits.
+        let shared = volume.format().features.ro_compat.contains(RoCompat::SHARED_BLOCKS);
+        let bytes = geometry.blocks.saturating_mul(u64::from(geometry.block_size.bytes()));
+        let budget = if shared { u64::MAX } else { bytes };
+        Self { volume, walk: Walk::new(volume), firsts: HashMap::new(), budget, meter }
+    }
+
+    /// Hands a directory to the sink, and then all in it that is no directory.
+    fn enter(&mut self, name: &[u8], inode: InodeNumber, sink: &mut dyn Sink) -> Result<(), ExportError> {
+        let path = join(self.walk.path(), name);
+        let failed = |error| ExportError::Image { path: path.clone(), error };
+        check_name(&path, name, self.walk.depth() == 0)?;
+        let metadata = self.volume.metadata(inode).map_err(failed)?;
+        if is_encrypted(&metadata) {
+            return self.enter_locked(&path, name, &metadata, sink);
+        }
+        if let Some(error) = self.walk.enter(name, inode).map_err(failed)? {
+            return Err(failed(error));
+        }
+        let xattrs = self.xattrs(&path, inode)?;
+        let (target, runs) = (Vec::new(), Vec::new());
+        sink.enter(&Item { path: &path, name, metadata: &metadata, xattrs, target, runs })?;
+        let mut last: &[u8] = b"";
+        let entries = self.walk.entries().to_vec();
+        for entry in &entries {
+            let path = join(&path, &entry.name);
+            check_name(&path, &entry.name, false)?;
+            if entry.name == last {
+                let problem = "a name stands twice in its directory".to_owned();
+                return Err(ExportError::Image { path, error: platfs::Error::Invalid(problem) });
+            }
+            last = &entry.name;
+            if !self.is_directory(entry)? {
+                self.put(&path, &entry.name, entry.inode, sink)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands an encrypted directory to the sink, as an empty one: the names in it are no names without the key.
+    fn enter_locked(
+        &mut self,
+        path: &[u8],
+        name: &[u8],
+        metadata: &Metadata,
+        sink: &mut dyn Sink,
+    ) -> Result<(), ExportError> {
+        let xattrs = self.xattrs(path, metadata.inode)?;
+        sink.enter(&Item { path, name, metadata, xattrs, target: Vec::new(), runs: Vec::new() })?;
+        sink.lose(Loss::Encrypted, path);
+        sink.leave()
+    }
+
+    /// Hands something other than a directory to the sink.
+    fn put(
+        &mut self,
+        path: &[u8],
+        name: &[u8],
+        inode: InodeNumber,
+        sink: &mut dyn Sink,
+    ) -> Result<(), ExportError> {
+        self.meter.file()?;
+        let failed = |error| ExportError::Image { path: path.to_vec(), error };
+        let metadata = self.volume.metadata(inode).map_err(failed)?;
+        if is_encrypted(&metadata) {
+            sink.lose(Loss::Encrypted, path);
+            return Ok(());
+        }
+        let mut item = Item {
+            path,
+            name,
+            metadata: &metadata,
+            xattrs: Vec::new(),
+            target: Vec::new(),
+            runs: Vec::new(),
+        };
+        if let Some(first) = self.firsts.get(&inode) {
+            return sink.link(&item, first);
+        }
+        item.xattrs = self.xattrs(path, inode)?;
+        match metadata.file_type {
+            FileType::Symlink => {
+                item.target = self.volume.read_link(inode).map_err(failed)?;
+                let usable = !item.target.is_empty() && item.target.len() <= limits::TARGET_BYTES;
+                if !usable || item.target.contains(&0) {
+                    return Err(ExportError::Name { path: path.to_vec(), what: "the link's target" });
+                }
+            }
+            FileType::Regular => item.runs = self.runs(path, inode, metadata.size)?,
+            _ => {}
+        }
+        sink.file(&item, &mut Contents { volume: self.volume, inode, path, meter: &mut self.meter })?;
+        if metadata.links > 1 {
+            self.firsts.insert(inode, path.to_vec());
+        }
+        Ok(())
+    }
+
+    fn xattrs(&self, path: &[u8], inode: InodeNumber) -> Result<Vec<Xattr>, ExportError> {
+        let xattrs = self.volume.xattrs(inode);
+        let xattrs = xattrs.map_err(|error| ExportError::Image { path: path.to_vec(), error })?;
+        let boxed = |(name, value): (Vec<u8>, Vec<u8>)| Xattr { name: name.into(), value: value.into() };
+        Ok(xattrs.into_iter().map(boxed).collect())
+    }
+
+    /// The runs of a file's data. What is allocated but not written reads as zeros and counts as a hole.
+    fn runs(&mut self, path: &[u8], inode: InodeNumber, size: u64) -> Result<Vec<Run>, ExportError> {
+        let failed = |error| ExportError::Image { path: path.to_vec(), error };
+        let block = u64::from(self.volume.format().geometry.block_size.bytes());
+        let file = self.volume.open_file(inode).map_err(failed)?;
+        let mut runs: Vec<Run> = Vec::new();
+        let mut mapped = false;
+        for segment in file.segments() {
+            let segment = segment.map_err(failed)?;
+            mapped = true;
+            let start = u64::from(segment.logical.0).saturating_mul(block);
+            let end = start.saturating_add(segment.count.saturating_mul(block)).min(size);
+            if !matches!(segment.state, State::Mapped(_)) || start >= end {
+                continue;
+            }
+            self.spend(path, end - start)?;
+            match runs.last_mut() {
+                Some(last) if last.file_offset + last.len == start => last.len += end - start,
+                _ => runs.push(Run { file_offset: start, len: end - start, archive_offset: 0 }),
+            }
+            if runs.len() > limits::SPARSE_RUNS {
+                let error =
+                    platfs::Error::Unsupported(format!("more than {} runs of data", limits::SPARSE_RUNS));
+                return Err(failed(error));
+            }
+        }
+        // Contents kept in the inode have no map.
+        if !mapped && size > 0 {
+            runs.push(Run { file_offset: 0, len: size, archive_offset: 0 });
+        }
+        Ok(runs)
+    }
+
+    fn spend(&mut self, path: &[u8], bytes: u64) -> Result<(), ExportError> {
+        let left = self.budget.checked_sub(bytes);
+        self.budget = left.ok_or_else(|| ExportError::Budget { path: path.to_vec() })?;
+        Ok(())
+    }
+
+    fn is_directory(&self, entry: &DirEntry) -> Result<bool, ExportError> {
+        let path = || join(self.walk.path(), &entry.name);
+        self.walk.is_directory(entry).map_err(|error| ExportError::Image { path: path(), error })
+    }
+
+    fn is_lost_and_found(&self, entry: &DirEntry, from: InodeNumber) -> Result<bool, ExportError> {
+        if from != InodeNumber::ROOT || self.walk.depth() != 1 || entry.name != b"lost+found" {
+            return Ok(false);
+        }
+        let failed = |error| ExportError::Image { path: entry.name.clone(), error };
+        let metadata = self.volume.metadata(entry.inode).map_err(failed)?;
+        let plain = (metadata.uid, metadata.gid, metadata.permissions) == (0, 0, 0o700);
+        Ok(plain && self.volume.read_dir(entry.inode).map_err(failed)?.next().is_none())
+    }
+}
+
+fn is_encrypted(metadata: &Metadata) -> bool {
+    metadata.flags.contains(InodeFlags::ENCRYPT)
+}
+
+/// A name that can leave the image: one component, and none that leads elsewhere.
+fn check_name(path: &[u8], name: &[u8], is_top: bool) -> Result<(), ExportError> {
+    let plain = !name.is_empty() && name.len() <= limits::NAME_BYTES && !matches!(name, b"." | b"..");
+    if is_top || (plain && !name.contains(&b'/') && !name.contains(&0)) {
+        return Ok(());
+    }
+    Err(ExportError::Name { path: path.to_vec(), what: "the name" })
+}
+
+fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
+    if directory.is_empty() { name.to_vec() } else { [directory, name].join(&b'/') }
+}

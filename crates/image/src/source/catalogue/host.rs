@@ -1,0 +1,76 @@
+//! Entries from a directory of the host: parents are known by their nodes, no path is looked up.
+
+use super::builder::{CatalogueBuilder, NewNode};
+use super::error::CatalogueError;
+use super::node::{NodeId, Origin};
+use super::{HostDirectory, HostFile, Name};
+use crate::source::attributes::Attributes;
+use std::path::Path;
+
+impl CatalogueBuilder {
+    /// Begins a directory of the host as source: its own number, always 0.
+    pub(in crate::source) fn host_root(&mut self, root: &Path) -> u32 {
+        self.host_root = root.to_owned();
+        self.host_directories = vec![HostDirectory { parent: 0, name: Name { start: 0, len: 0 } }];
+        0
+    }
+
+    /// Puts a directory of the host into `parent` of the catalogue.
+    pub(in crate::source) fn put_host_directory(
+        &mut self,
+        (parent, host_parent): (NodeId, u32),
+        name: &[u8],
+        attributes: Attributes,
+    ) -> Result<(NodeId, u32), CatalogueError> {
+        let id = self.put_at(parent, name, attributes, NewNode::Directory)?;
+        let number = u32::try_from(self.host_directories.len()).map_err(|_| CatalogueError::TooMany)?;
+        let name = self.add_text(name)?;
+        self.host_directories.push(HostDirectory { parent: host_parent, name });
+        Ok((id, number))
+    }
+
+    /// Remembers a file of the host whose data are read later.
+    pub(in crate::source) fn add_host_file(
+        &mut self,
+        directory: u32,
+        name: &[u8],
+    ) -> Result<Origin, CatalogueError> {
+        let number = u32::try_from(self.host_files.len()).map_err(|_| CatalogueError::TooMany)?;
+        let name = self.add_text(name)?;
+        self.host_files.push(HostFile { directory, name });
+        Ok(Origin::Host(number))
+    }
+
+    /// Puts a new file into a directory known by its node.
+    pub(in crate::source) fn put_at(
+        &mut self,
+        parent: NodeId,
+        name: &[u8],
+        attributes: Attributes,
+        new: NewNode<'_>,
+    ) -> Result<NodeId, CatalogueError> {
+        let contents =
+            self.contents_of(parent).ok_or_else(|| CatalogueError::NotADirectory(name.to_vec()))?;
+        let node = self.make_node(attributes, new, None)?;
+        let id = self.push_node(node)?;
+        self.add_name(contents, name, id)?;
+        Ok(id)
+    }
+
+    /// Gives a file one more name in a directory known by its node.
+    pub(in crate::source) fn link_at(
+        &mut self,
+        parent: NodeId,
+        name: &[u8],
+        id: NodeId,
+    ) -> Result<(), CatalogueError> {
+        let contents =
+            self.contents_of(parent).ok_or_else(|| CatalogueError::NotADirectory(name.to_vec()))?;
+        self.add_name(contents, name, id)
+    }
+
+    /// The directory that the source's root becomes.
+    pub(in crate::source) fn base(&self) -> NodeId {
+        self.base
+    }
+}

@@ -1,0 +1,194 @@
+//! Recognises gzip, zstd and xz by content, undoes them, and spools what cannot be read at any place.
+//!
+//! Compressed archives and streams are written once, decompressed, into a file without a name that vanishes
+//! with its last user: memory stays bounded (one window of the decoder and one buffer), and data can then
+//! be read at known places like those of a plain archive. Runs of zeros stay holes of the spool.
+
+use super::error::SourceError;
+use super::input::Section;
+use super::reading::Reading;
+use crate::archive::header::Header;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// Memory that an xz file may demand for its dictionary: `xz -9` needs 64 MiB, the format allows 4 GiB.
+const XZ_MEMORY_KIB: u32 = 256 << 10;
+/// The largest window of a zstd frame, as a power of two: `zstd --ultra --long=27` needs 2^27.
+const ZSTD_WINDOW_LOG: u32 = 27;
+/// The buffer between decoder and spool. Pieces of zeros of this size become holes.
+const PIECE: usize = 64 << 10;
+
+/// How bytes are packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// Not at all.
+    Plain,
+    /// gzip (RFC 1952), one or more members.
+    Gzip,
+    /// Zstandard (RFC 8878), one or more frames.
+    Zstd,
+    /// xz, one or more streams.
+    Xz,
+}
+
+impl Format {
+    /// Recognises a format by the first bytes; six are enough.
+    pub(crate) fn detect(start: &[u8]) -> Self {
+        match start {
+            [0x1f, 0x8b, ..] => Self::Gzip,
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => Self::Zstd,
+            // A skippable frame may come first.
+            [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Self::Zstd,
+            [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Self::Xz,
+            _ => Self::Plain,
+        }
+    }
+
+    /// The format's name.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Gzip => "gzip",
+            Self::Zstd => "zstd",
+            Self::Xz => "xz",
+        }
+    }
+
+    /// A stream of the unpacked bytes of `packed`.
+    ///
+    /// # Errors
+    /// Those of the decoder's start.
+    pub(crate) fn unpack<'r>(self, packed: impl Read + 'r) -> io::Result<Box<dyn Read + 'r>> {
+        let packed = io::BufReader::with_capacity(PIECE, packed);
+        Ok(match self {
+            Self::Plain => Box::new(packed),
+            Self::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(packed)),
+            Self::Zstd => {
+                let mut decoder = zstd::stream::read::Decoder::with_buffer(packed)?;
+                decoder.window_log_max(ZSTD_WINDOW_LOG)?;
+                Box::new(decoder)
+            }
+            Self::Xz => Box::new(lzma_rust2::XzReader::new_mem_limit(packed, true, XZ_MEMORY_KIB)),
+        })
+    }
+}
+
+/// Makes an archive readable at any place: a plain one is taken as it lies, a packed one spooled.
+///
+/// # Errors
+/// [`SourceError::Compression`] if it cannot be unpacked, [`SourceError::Host`] if the spool cannot be written.
+pub(crate) fn unpacked(reading: &mut Reading, packed: Section, name: &str) -> Result<Section, SourceError> {
+    let mut start = [0; 6];
+    let len = usize::try_from(packed.bytes()).unwrap_or(usize::MAX).min(start.len());
+    let start = start.get_mut(..len).unwrap_or_default();
+    let read = crate::archive::Input::read_exact_at(&packed, 0, start);
+    read.map_err(|error| SourceError::host("read", name, error))?;
+    match Format::detect(start) {
+        Format::Plain => Ok(packed),
+        format => spool_from(reading, packed.stream(), format, name),
+    }
+}
+
+/// Unpacks a stream, recognised by its first bytes, into a spool.
+///
+/// # Errors
+/// As [`unpacked`].
+pub(crate) fn spool_stream(
+    reading: &mut Reading,
+    mut stream: impl Read,
+    name: &str,
+) -> Result<Section, SourceError> {
+    let mut start = Vec::new();
+    let read = stream.by_ref().take(6).read_to_end(&mut start);
+    read.map_err(|error| SourceError::host("read", name, error))?;
+    let format = Format::detect(&start);
+    spool_from(reading, start.as_slice().chain(stream), format, name)
+}
+
+fn spool_from(
+    reading: &mut Reading,
+    packed: impl Read,
+    format: Format,
+    name: &str,
+) -> Result<Section, SourceError> {
+    let broken = |error| SourceError::Compression { archive: name.to_owned(), format: format.name(), error };
+    let mut spool = Spool::new(&reading.spool)?;
+    let mut stream = format.unpack(packed).map_err(broken)?;
+    let mut piece = vec![0; PIECE];
+    let mut first = true;
+    loop {
+        let len = fill(&mut stream, &mut piece).map_err(broken)?;
+        if std::mem::take(&mut first) && len == PIECE && !may_be_archive(&piece) {
+            return Err(SourceError::NoArchive { stream: name.to_owned() });
+        }
+        spool.write_all(piece.get(..len).unwrap_or_default()).map_err(|error| spool.failed(error))?;
+        reading.meter.bytes(len)?;
+        if len < piece.len() {
+            return spool.finish();
+        }
+    }
+}
+
+/// Whether an archive begins so: what is none may have no end, and is not read to find that out.
+fn may_be_archive(start: &[u8]) -> bool {
+    start.first_chunk().is_some_and(|block| Header(block).checksum_holds())
+}
+
+/// Reads until `buf` is full or the stream ends.
+fn fill(stream: &mut dyn Read, buf: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while let Some(rest) = buf.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        match stream.read(rest) {
+            Ok(0) => break,
+            Ok(len) => filled += len,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
+/// A file without a name, written from front to back.
+pub(super) struct Spool {
+    file: File,
+    place: PathBuf,
+    len: u64,
+}
+
+impl Spool {
+    pub(super) fn new(place: &Path) -> Result<Self, SourceError> {
+        let file = tempfile::tempfile_in(place)
+            .map_err(|error| SourceError::host("make a spool in", place, error))?;
+        Ok(Self { file, place: place.to_owned(), len: 0 })
+    }
+
+    pub(super) fn failed(&self, error: io::Error) -> SourceError {
+        SourceError::host("write a spool in", &self.place, error)
+    }
+
+    /// Gives the spool its length, which a hole at its end has not yet done.
+    pub(super) fn finish(self) -> Result<Section, SourceError> {
+        self.file.set_len(self.len).map_err(|error| self.failed(error))?;
+        let place = self.place;
+        Section::whole(self.file).map_err(|error| SourceError::host("write a spool in", place, error))
+    }
+}
+
+impl Write for Spool {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if bytes.iter().any(|&b| b != 0) {
+            self.file.write_all_at(bytes, self.len)?;
+        }
+        self.len += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

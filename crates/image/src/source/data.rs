@@ -1,0 +1,251 @@
+//! Reads the contents of files, in large pieces and ahead of demand.
+//!
+//! A consumer walks the catalogue in canonical order and asks for each file's data from front to back.
+//! Where an archive has the same order, the next file's data lie just behind: one read of up to 4 MiB then
+//! serves hundreds of small files. Where it has not, reading ahead would copy what nobody asks for: the
+//! read-ahead doubles as long as demand moves forward within what was read or close behind, and starts again when
+//! it jumps.
+
+use super::catalogue::{Catalogue, Extent, NodeId, Origin};
+use super::error::SourceError;
+use super::input::Section;
+use ondisk::inode::InodeFlags;
+use rustix::fs::{Mode, OFlags};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+/// The most that is read at once.
+const WINDOW: usize = 4 << 20;
+/// What is read at once after a jump.
+const FIRST: usize = 64 << 10;
+/// A gap that still counts as moving forward: headers between the files of an archive.
+const GAP: u64 = 64 << 10;
+/// Directories of the host kept open.
+const DIRECTORIES: usize = 64;
+
+/// Reads data of one catalogue. Each thread has its own.
+pub struct DataReader<'c> {
+    catalogue: &'c Catalogue,
+    window: Vec<u8>,
+    /// Where the window's bytes lie.
+    origin: Option<Origin>,
+    offset: u64,
+    ahead: usize,
+    host: HostFiles<'c>,
+}
+
+impl Catalogue {
+    /// A reader for this catalogue's data.
+    #[must_use]
+    pub fn reader(&self) -> DataReader<'_> {
+        DataReader {
+            catalogue: self,
+            window: Vec::new(),
+            origin: None,
+            offset: 0,
+            ahead: FIRST,
+            host: HostFiles { catalogue: self, directories: HashMap::new(), file: None },
+        }
+    }
+}
+
+impl DataReader<'_> {
+    /// Returns data of `extent` from its byte `skip` on, without copying: at least one byte, at most `want`
+    /// and what the window holds (4 MiB). Small runs come whole. Empty past the end of the run.
+    ///
+    /// # Errors
+    /// [`SourceError::Host`] if the source cannot be read, or has become shorter.
+    pub fn window(&mut self, extent: &Extent, skip: u64, want: usize) -> Result<&[u8], SourceError> {
+        let left = usize::try_from(extent.len.saturating_sub(skip)).unwrap_or(usize::MAX);
+        let want = want.min(left).min(WINDOW);
+        let offset = extent.origin_offset.saturating_add(skip);
+        if want == 0 {
+            return Ok(&[]);
+        }
+        if self.held(extent.origin, offset, want).is_none() {
+            self.fill(extent, offset, want)?;
+        }
+        let start = self.held(extent.origin, offset, want).unwrap_or(self.window.len());
+        Ok(self.window.get(start..start + want).unwrap_or_default())
+    }
+
+    /// Fills `buf` with data of `extent` from its byte `skip` on. Large reads go straight into `buf`.
+    ///
+    /// # Errors
+    /// [`SourceError::Host`] if the source cannot be read or has become shorter; the same if the run is
+    /// shorter than what is asked for.
+    pub fn read(&mut self, extent: &Extent, skip: u64, buf: &mut [u8]) -> Result<(), SourceError> {
+        if extent.len.saturating_sub(skip) < buf.len() as u64 {
+            let error = io::Error::from(io::ErrorKind::UnexpectedEof);
+            return Err(SourceError::host("read", self.path(extent.origin), error));
+        }
+        let offset = extent.origin_offset.saturating_add(skip);
+        if buf.len() >= WINDOW / 4 && self.held(extent.origin, offset, buf.len()).is_none() {
+            return self.read_origin(extent.origin, offset, buf);
+        }
+        let mut done = 0;
+        while let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            let piece = self.window(extent, skip + done as u64, rest.len())?;
+            rest.iter_mut().zip(piece).for_each(|(slot, &byte)| *slot = byte);
+            done += piece.len();
+        }
+        Ok(())
+    }
+
+    /// Fills `buf` with the contents of a file from `file_offset` on, holes as zeros. Returns how many bytes
+    /// that were: fewer than asked for only at the file's end.
+    ///
+    /// # Errors
+    /// As [`DataReader::read`].
+    pub fn read_file(
+        &mut self,
+        node: NodeId,
+        file_offset: u64,
+        buf: &mut [u8],
+    ) -> Result<usize, SourceError> {
+        let size = self.catalogue.metadata(node).size;
+        let len = usize::try_from(size.saturating_sub(file_offset)).unwrap_or(usize::MAX).min(buf.len());
+        let buf = buf.get_mut(..len).unwrap_or_default();
+        buf.fill(0);
+        let end = file_offset.saturating_add(len as u64);
+        for extent in self.catalogue.extents(node) {
+            let from = extent.file_offset.max(file_offset);
+            let to = extent.file_offset.saturating_add(extent.len).min(end);
+            let place = |offset: u64| usize::try_from(offset.saturating_sub(file_offset)).unwrap_or(len);
+            if let Some(part) = buf.get_mut(place(from)..place(to)).filter(|part| !part.is_empty()) {
+                self.read(&extent, from - extent.file_offset, part)?;
+            }
+        }
+        Ok(len)
+    }
+
+    /// The flags of the file of the host whose data were read last.
+    #[must_use]
+    pub fn flags(&self) -> InodeFlags {
+        self.host.file.as_ref().map_or(InodeFlags::empty(), |(_, file)| super::directory::flags_of(file))
+    }
+
+    /// Where in the window `want` bytes of that place stand, if all of them do.
+    fn held(&self, origin: Origin, offset: u64, want: usize) -> Option<usize> {
+        let start = usize::try_from(offset.checked_sub(self.offset)?).ok()?;
+        let inside = start.checked_add(want)? <= self.window.len();
+        (self.origin == Some(origin) && inside).then_some(start)
+    }
+
+    fn fill(&mut self, extent: &Extent, offset: u64, want: usize) -> Result<(), SourceError> {
+        let end = self.offset.saturating_add(self.window.len() as u64);
+        let forward = (self.offset..end.saturating_add(GAP)).contains(&offset);
+        let forward = forward && self.origin == Some(extent.origin);
+        self.ahead = if forward { (2 * self.ahead).min(WINDOW) } else { FIRST };
+        // Within a file of the host nothing lies behind the run that is worth reading.
+        let bound = match extent.origin {
+            Origin::Section(number) => self.catalogue.section(number).map_or(0, Section::bytes),
+            Origin::Host(_) => extent.origin_offset.saturating_add(extent.len),
+        };
+        let room = usize::try_from(bound.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let len = want.max(self.ahead).min(room).max(want);
+        self.origin = None;
+        let mut window = std::mem::take(&mut self.window);
+        window.resize(len, 0);
+        let result = self.read_origin(extent.origin, offset, &mut window);
+        self.window = window;
+        if result.is_ok() {
+            (self.origin, self.offset) = (Some(extent.origin), offset);
+        }
+        result
+    }
+
+    fn read_origin(&mut self, origin: Origin, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
+        let result = match origin {
+            Origin::Section(number) => match self.catalogue.section(number) {
+                Some(section) => crate::archive::Input::read_exact_at(section, offset, buf),
+                None => Err(io::ErrorKind::NotFound.into()),
+            },
+            Origin::Host(number) => self.host.open(number).and_then(|file| file.read_exact_at(buf, offset)),
+        };
+        result.map_err(|error| {
+            let shorter = error.kind() == io::ErrorKind::UnexpectedEof;
+            let error = if shorter { io::Error::other("it became shorter while it was read") } else { error };
+            SourceError::host("read", self.path(origin), error)
+        })
+    }
+
+    /// How messages call an origin.
+    fn path(&self, origin: Origin) -> PathBuf {
+        match origin {
+            Origin::Section(_) => PathBuf::from("the archive"),
+            Origin::Host(number) => self.catalogue.host_path(number),
+        }
+    }
+}
+
+impl Catalogue {
+    /// The path of a file of the host, for messages.
+    fn host_path(&self, number: u32) -> PathBuf {
+        use std::os::unix::ffi::OsStrExt;
+        let Some((root, mut names)) = self.host_names(number) else { return PathBuf::new() };
+        names.reverse();
+        let names = names.into_iter().map(std::ffi::OsStr::from_bytes);
+        names.fold(root.clone(), |path, name| path.join(name))
+    }
+}
+
+/// Opens files of the host, name by name below the source's root, so that no symbolic link put there
+/// meanwhile leads out of it.
+struct HostFiles<'c> {
+    catalogue: &'c Catalogue,
+    directories: HashMap<u32, OwnedFd>,
+    file: Option<(u32, File)>,
+}
+
+impl HostFiles<'_> {
+    fn open(&mut self, number: u32) -> io::Result<&File> {
+        let held = self.file.take().filter(|(held, _)| *held == number);
+        let file = match held {
+            Some((_, file)) => file,
+            None => {
+                let catalogue = self.catalogue;
+                let (directory, name) = catalogue.host_directory(number).ok_or(io::ErrorKind::NotFound)?;
+                let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+                let file = rustix::fs::openat(self.directory(directory)?, name, flags, Mode::empty())?;
+                File::from(file)
+            }
+        };
+        Ok(&self.file.insert((number, file)).1)
+    }
+
+    fn directory(&mut self, number: u32) -> io::Result<&OwnedFd> {
+        let catalogue = self.catalogue;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        // Upwards to the first directory that is open, then down again.
+        let mut path = Vec::new();
+        let mut at = number;
+        while !self.directories.contains_key(&at) {
+            let Some((parent, name)) = catalogue.host_parent(at) else { break };
+            path.push((at, name));
+            at = parent;
+        }
+        if self.directories.len() + 1 > DIRECTORIES {
+            self.directories.retain(|&held, _| held == at);
+        }
+        if let Entry::Vacant(vacant) = self.directories.entry(at) {
+            vacant.insert(rustix::fs::open(catalogue.host_root(), flags, Mode::empty())?);
+        }
+        let mut above = at;
+        for (directory, name) in path.into_iter().rev() {
+            let parent = self.directories.get(&above).ok_or(io::ErrorKind::NotFound)?;
+            let opened = rustix::fs::openat(parent, name, flags | OFlags::NOFOLLOW, Mode::empty())?;
+            if self.directories.len() >= 2 * DIRECTORIES {
+                self.directories.clear();
+            }
+            self.directories.insert(directory, opened);
+            above = directory;
+        }
+        self.directories.get(&number).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+}

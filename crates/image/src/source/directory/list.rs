@@ -1,0 +1,174 @@
+//! Everything the host reports about the entries of one directory.
+
+use super::Failed;
+use crate::archive::{Run, Xattr};
+use crate::source::filter::Excludes;
+use ondisk::inode::InodeFlags;
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, SeekFrom, Stat};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// What Linux answers where a file system has no attributes.
+const NO_XATTRS: [Errno; 2] = [Errno::OPNOTSUPP, Errno::PERM];
+
+/// An entry as the host reports it.
+pub(super) struct Found {
+    pub(super) name: Vec<u8>,
+    pub(super) stat: Stat,
+    pub(super) xattrs: Vec<Xattr>,
+    /// A regular file's data.
+    pub(super) runs: Vec<Run>,
+    /// A symbolic link's target.
+    pub(super) target: Vec<u8>,
+    /// The flags of a regular file that nobody will open for its data.
+    pub(super) flags: InodeFlags,
+}
+
+/// Flags that a copy keeps: those that users set, with a meaning on every file system.
+const KEPT: InodeFlags = InodeFlags::SYNC
+    .union(InodeFlags::IMMUTABLE)
+    .union(InodeFlags::APPEND)
+    .union(InodeFlags::NODUMP)
+    .union(InodeFlags::NOATIME)
+    .union(InodeFlags::DIRSYNC)
+    .union(InodeFlags::TOPDIR);
+
+/// The flags of a file of the host as `lsattr` shows them; none where its file system has none.
+pub(in crate::source) fn flags_of(file: impl AsFd) -> InodeFlags {
+    let bits = rustix::fs::ioctl_getflags(file).map_or(0, |flags| flags.bits());
+    InodeFlags::from_bits_truncate(bits).intersection(KEPT)
+}
+
+/// Looks at entries, one thread's worth of it.
+pub(super) struct Lister<'a> {
+    exclude: &'a Excludes,
+    /// Room for one attribute's value, or the list of names: the most that Linux returns.
+    buffer: Vec<u8>,
+}
+
+impl<'a> Lister<'a> {
+    pub(super) fn new(exclude: &'a Excludes) -> Self {
+        Self { exclude, buffer: vec![0; 64 << 10] }
+    }
+
+    /// Lists the directory whose path below the root is `path`.
+    pub(super) fn list(&mut self, directory: &OwnedFd, path: &[u8]) -> Result<Vec<Found>, Failed> {
+        let listing = Dir::read_from(directory).map_err(|error| Failed::new("list", path, error))?;
+        let mut found = Vec::new();
+        for entry in listing {
+            let entry = entry.map_err(|error| Failed::new("list", path, error))?;
+            let name = entry.file_name().to_bytes();
+            if name == b"." || name == b".." {
+                continue;
+            }
+            let path = super::join(path, name);
+            if !self.exclude.matches(&path, name) {
+                found.push(self.look(directory.as_fd(), name, &path)?);
+            }
+        }
+        Ok(found)
+    }
+
+    fn look(&mut self, directory: BorrowedFd<'_>, name: &[u8], path: &[u8]) -> Result<Found, Failed> {
+        let failed = |action| move |error| Failed::new(action, path, error);
+        let stat =
+            rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed("look at"))?;
+        let xattrs = self.xattrs(directory, name, path)?;
+        let (mut runs, mut target, mut flags) = (Vec::new(), Vec::new(), InodeFlags::empty());
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => {
+                runs = file_runs(directory, name, &stat).map_err(failed("find the holes of"))?;
+                if runs.is_empty() {
+                    // One that may not be opened shows none.
+                    flags = open_file(directory, name).map_or(InodeFlags::empty(), flags_of);
+                }
+            }
+            FileType::Symlink => {
+                let read = rustix::fs::readlinkat(directory, name, Vec::new()).map_err(failed("read"))?;
+                target = read.into_bytes();
+            }
+            _ => {}
+        }
+        Ok(Found { name: name.to_vec(), stat, xattrs, runs, target, flags })
+    }
+
+    /// The attributes of `name` in `directory`, whatever its kind. They are asked for by a path through the
+    /// open directory: Linux before 6.13 has no call relative to one.
+    pub(super) fn xattrs(
+        &mut self,
+        directory: BorrowedFd<'_>,
+        name: &[u8],
+        path: &[u8],
+    ) -> Result<Vec<Xattr>, Failed> {
+        let mut by_path = format!("/proc/self/fd/{}/", directory.as_raw_fd()).into_bytes();
+        by_path.extend_from_slice(name);
+        let by_path = Path::new(OsStr::from_bytes(&by_path));
+        let len = match rustix::fs::llistxattr(by_path, self.buffer.as_mut_slice()) {
+            Ok(0) => return Ok(Vec::new()),
+            Ok(len) => len,
+            Err(error) if NO_XATTRS.contains(&error) => return Ok(Vec::new()),
+            Err(error) => return Err(Failed::new("list the attributes of", path, error)),
+        };
+        let list = self.buffer.get(..len).unwrap_or_default().to_vec();
+        let mut xattrs = Vec::new();
+        for name in list.split(|&b| b == 0).filter(|name| !name.is_empty()) {
+            let key = OsStr::from_bytes(name);
+            match rustix::fs::lgetxattr(by_path, key, self.buffer.as_mut_slice()) {
+                Ok(len) => xattrs.push(Xattr {
+                    name: name.into(),
+                    value: self.buffer.get(..len).unwrap_or_default().into(),
+                }),
+                // Listed, but gone or not for us: trusted attributes belong to the administrator.
+                Err(error) if error == Errno::NODATA || NO_XATTRS.contains(&error) => {}
+                Err(error) => return Err(Failed::new("read the attributes of", path, error)),
+            }
+        }
+        Ok(xattrs)
+    }
+}
+
+/// The runs of a file's data. Only a file with fewer blocks than its length needs is opened.
+fn file_runs(directory: BorrowedFd<'_>, name: &[u8], stat: &Stat) -> Result<Vec<Run>, Errno> {
+    let size = u64::try_from(stat.st_size).unwrap_or(0);
+    let allocated = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512);
+    if size == 0 {
+        return Ok(Vec::new());
+    }
+    if allocated >= size {
+        return Ok(vec![Run { file_offset: 0, len: size, archive_offset: 0 }]);
+    }
+    data_runs(open_file(directory, name)?.as_fd(), size)
+}
+
+fn open_file(directory: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    rustix::fs::openat(directory, name, flags, Mode::empty())
+}
+
+/// Asks the file system for the runs of data in the first `size` bytes of a file.
+fn data_runs(file: BorrowedFd<'_>, size: u64) -> Result<Vec<Run>, Errno> {
+    let mut runs: Vec<Run> = Vec::new();
+    let mut at = 0;
+    while at < size {
+        let start = match rustix::fs::seek(file, SeekFrom::Data(at)) {
+            Ok(start) => start,
+            // No data from here to the end.
+            Err(Errno::NXIO) => break,
+            // A file system that knows no holes.
+            Err(Errno::INVAL) if runs.is_empty() => {
+                return Ok(vec![Run { file_offset: 0, len: size, archive_offset: 0 }]);
+            }
+            Err(error) => return Err(error),
+        };
+        let end = rustix::fs::seek(file, SeekFrom::Hole(start))?.min(size);
+        if end <= start {
+            break;
+        }
+        runs.push(Run { file_offset: start, len: end - start, archive_offset: start });
+        at = end;
+    }
+    Ok(runs)
+}

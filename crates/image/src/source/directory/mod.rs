@@ -1,0 +1,242 @@
+//! A directory of the host into a catalogue.
+//!
+//! Every file is looked at through an open directory and without following symbolic links, so that a change
+//! of the tree meanwhile can't lead the walk out of it. Names of one file are found by device and
+//! inode number, holes are asked of the file system, attributes come with ACLs and capabilities. Contents are
+//! read later, by [`super::DataReader`].
+//!
+//! Asking takes longer than remembering: threads list directories, and the caller's puts what they found into the
+//! builder. The catalogue does not depend on their order.
+//!
+//! Times: only that of contents is taken; the others would make the image depend on who looked at the
+//! directory before.
+
+mod list;
+mod queue;
+
+pub(super) use list::flags_of;
+
+use super::attributes::{Attributes, Ids};
+use super::catalogue::{CatalogueBuilder, CatalogueError, NewNode, NodeId, Origin};
+use super::error::{SourceError, SourceWarning};
+use super::reading::Reading;
+use crate::archive::{Device, Times, Timestamp, Xattr};
+use list::{Found, Lister};
+use queue::{Job, Queue};
+use rustix::fs::{FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, mpsc};
+
+/// More threads than this wait for each other inside the kernel.
+const THREADS: usize = 4;
+/// Threads that can be asked for: each costs a stack and an open directory.
+const MOST_THREADS: usize = 64;
+/// Listings that may wait for the builder.
+const WAITING: usize = 64;
+
+/// What could not be done with a file of the host; its path counts from the source.
+struct Failed {
+    action: &'static str,
+    path: Vec<u8>,
+    error: Errno,
+}
+
+impl Failed {
+    fn new(action: &'static str, path: &[u8], error: Errno) -> Self {
+        Self { action, path: path.to_vec(), error }
+    }
+
+    fn below(self, root: &Path) -> SourceError {
+        let path: PathBuf = match self.path.is_empty() {
+            true => root.to_owned(),
+            false => root.join(OsStr::from_bytes(&self.path)),
+        };
+        SourceError::host(self.action, path, self.error)
+    }
+}
+
+/// Reads the directory `root` into `builder`.
+///
+/// # Errors
+/// [`SourceError::Host`] with a file that failed, [`SourceError::Tree`].
+pub(super) fn read(
+    reading: &mut Reading,
+    builder: &mut CatalogueBuilder,
+    root: &Path,
+) -> Result<(), SourceError> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(root, flags, Mode::empty());
+    let directory = opened.map_err(|error| SourceError::host("open", root, error))?;
+    let exclude = builder.options().exclude.clone();
+    let threads = builder.options().threads;
+    let host = builder.host_root(root);
+    let mut tree = Tree { reading, builder, root, links: HashMap::new() };
+    let mut lister = Lister::new(&exclude);
+    tree.put_root(&directory, &mut lister).map_err(|failed| failed.below(root))??;
+    let queue = Queue::default();
+    let top =
+        Job { parent: Arc::new(directory), name: None, path: Vec::new(), node: tree.builder.base(), host };
+    queue.push(vec![top]);
+    let threads = threads.map_or_else(default_threads, |count| count.get().min(MOST_THREADS));
+    let (send, receive) = mpsc::sync_channel(WAITING);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            let send = send.clone();
+            scope.spawn(|| queue.work(&mut Lister::new(&exclude), send));
+        }
+        drop(send);
+        let done = tree.take_all(&queue, &receive);
+        // Threads end when there is nothing to do, or no receiver left.
+        queue.close();
+        drop(receive);
+        done
+    })
+}
+
+/// Listing waits for the system more than it computes: more threads than these only get in its way.
+fn default_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from).min(THREADS)
+}
+
+/// The entries of one directory.
+struct Listing {
+    directory: Arc<OwnedFd>,
+    job: Job,
+    found: Vec<Found>,
+}
+
+/// Puts what was found into the builder.
+struct Tree<'a> {
+    reading: &'a mut Reading,
+    builder: &'a mut CatalogueBuilder,
+    root: &'a Path,
+    /// Files of several names met before.
+    links: HashMap<(u64, u64), NodeId>,
+}
+
+impl Tree<'_> {
+    fn put_root(
+        &mut self,
+        directory: &OwnedFd,
+        lister: &mut Lister<'_>,
+    ) -> Result<Result<(), SourceError>, Failed> {
+        let stat = rustix::fs::fstat(directory).map_err(|error| Failed::new("look at", b"", error))?;
+        let xattrs = lister.xattrs(directory.as_fd(), b".", b"")?;
+        let put = self.builder.put(b"", attributes(&stat, xattrs), NewNode::Directory);
+        Ok(put.map(|_| ()).map_err(|error| self.misplaced(error)))
+    }
+
+    /// Takes listings until no directory is left.
+    fn take_all(
+        &mut self,
+        queue: &Queue,
+        listings: &mpsc::Receiver<Result<Listing, Failed>>,
+    ) -> Result<(), SourceError> {
+        let mut due = 1_usize;
+        while due > 0 {
+            let Ok(listing) = listings.recv() else { break };
+            let jobs = self.take(listing.map_err(|failed| failed.below(self.root))?)?;
+            due = due + jobs.len() - 1;
+            queue.push(jobs);
+        }
+        Ok(())
+    }
+
+    /// Puts the entries of a directory; returns its subdirectories, to be listed.
+    fn take(&mut self, listing: Listing) -> Result<Vec<Job>, SourceError> {
+        let mut jobs = Vec::new();
+        let Listing { directory, job, found } = listing;
+        self.builder.set_flags(job.node, list::flags_of(&*directory));
+        for found in found {
+            self.reading.meter.file()?;
+            let path = join(&job.path, &found.name);
+            if let Some((node, host)) = self.put(&job, &path, &found)? {
+                let parent = Arc::clone(&directory);
+                jobs.push(Job { parent, name: Some(found.name), path, node, host });
+            }
+        }
+        Ok(jobs)
+    }
+
+    /// Puts one entry; a directory's node and number come back.
+    fn put(&mut self, job: &Job, path: &[u8], found: &Found) -> Result<Option<(NodeId, u32)>, SourceError> {
+        let stat = &found.stat;
+        let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+        let inode = (stat.st_dev, stat.st_ino);
+        let several = !is_directory && stat.st_nlink > 1;
+        if let Some(&node) = self.links.get(&inode).filter(|_| several) {
+            let linked = self.builder.link_at(job.node, &found.name, node);
+            return linked.map(|()| None).map_err(|error| self.misplaced(error));
+        }
+        if is_directory {
+            let attributes = attributes(stat, found.xattrs.clone());
+            let put = self.builder.put_host_directory((job.node, job.host), &found.name, attributes);
+            return put.map(Some).map_err(|error| self.misplaced(error));
+        }
+        let put = self.put_leaf(job, found).map_err(|error| self.misplaced(error))?;
+        match put {
+            Some(node) if several => drop(self.links.insert(inode, node)),
+            Some(_) => {}
+            None => {
+                let reason = "its kind is unknown";
+                self.reading.warnings.push(SourceWarning::LeftOut { path: path.to_vec(), reason });
+            }
+        }
+        Ok(None)
+    }
+
+    /// Puts a file that is no directory. `None` for a kind that no file system of ours has.
+    fn put_leaf(&mut self, job: &Job, found: &Found) -> Result<Option<NodeId>, CatalogueError> {
+        let stat = &found.stat;
+        let device =
+            Device { major: rustix::fs::major(stat.st_rdev), minor: rustix::fs::minor(stat.st_rdev) };
+        let new = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => NewNode::File {
+                size: u64::try_from(stat.st_size).unwrap_or(0),
+                runs: &found.runs,
+                origin: match found.runs.is_empty() {
+                    true => Origin::Section(0),
+                    false => self.builder.add_host_file(job.host, &found.name)?,
+                },
+            },
+            FileType::Symlink => NewNode::Symlink(&found.target),
+            FileType::CharacterDevice => NewNode::CharDevice(device),
+            FileType::BlockDevice => NewNode::BlockDevice(device),
+            FileType::Fifo => NewNode::Fifo,
+            FileType::Socket => NewNode::Socket,
+            FileType::Directory | FileType::Unknown => return Ok(None),
+        };
+        let attributes = attributes(stat, found.xattrs.clone());
+        let node = self.builder.put_at(job.node, &found.name, attributes, new)?;
+        self.builder.set_flags(node, found.flags);
+        Ok(Some(node))
+    }
+
+    fn misplaced(&self, error: CatalogueError) -> SourceError {
+        SourceError::Tree { archive: self.root.display().to_string(), error }
+    }
+}
+
+fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
+    if directory.is_empty() { name.to_vec() } else { [directory, name].join(&b'/') }
+}
+
+fn attributes(stat: &Stat, xattrs: Vec<Xattr>) -> Attributes {
+    // Linux keeps nanoseconds below 10^9.
+    let nanos = u32::try_from(stat.st_mtime_nsec).unwrap_or(0).min(999_999_999);
+    let modified = Timestamp { seconds: stat.st_mtime, nanoseconds: nanos };
+    Attributes {
+        mode: u16::try_from(stat.st_mode & 0o7777).unwrap_or(0),
+        ids: Ids { uid: stat.st_uid, gid: stat.st_gid },
+        times: Times { modified, ..Times::default() },
+        xattrs,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,102 @@
+use super::*;
+use crate::source::catalogue::{Catalogue, NodeKind};
+use crate::source::filter::Excludes;
+use crate::source::options::SourceOptions;
+use crate::source::reading::Reading;
+use std::fs;
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+
+fn catalogue(root: &Path, options: SourceOptions) -> Result<Catalogue, SourceError> {
+    let mut reading = Reading::new(&options)?;
+    let mut builder = CatalogueBuilder::new(options).unwrap();
+    read(&mut reading, &mut builder, root)?;
+    Ok(builder.finish())
+}
+
+#[test]
+fn a_tree_arrives_whole() {
+    let root = tempfile::tempdir().unwrap();
+    let path = |name: &str| root.path().join(name);
+    fs::create_dir_all(path("d/e")).unwrap();
+    fs::write(path("d/f"), b"hello").unwrap();
+    fs::set_permissions(path("d/f"), fs::Permissions::from_mode(0o4711)).unwrap();
+    fs::hard_link(path("d/f"), path("g")).unwrap();
+    symlink("d/f", path("s")).unwrap();
+    fs::write(path("empty"), b"").unwrap();
+    rustix::fs::mknodat(rustix::fs::CWD, path("fifo"), FileType::Fifo, Mode::RWXU, 0).unwrap();
+    let tagged = rustix::fs::setxattr(path("g"), "user.tag", b"v", rustix::fs::XattrFlags::empty()).is_ok();
+
+    let catalogue = catalogue(root.path(), SourceOptions::default()).unwrap();
+    let find = |path: &str| catalogue.find(path.as_bytes()).unwrap();
+    let node = find("g");
+    assert_eq!(node, find("d/f"));
+    let meta = catalogue.metadata(node);
+    assert_eq!((meta.kind, meta.mode, meta.links, meta.size), (NodeKind::File, 0o4711, 2, 5));
+    assert_eq!(catalogue.xattrs(node).len(), usize::from(tagged));
+    assert_eq!(catalogue.target(find("s")), b"d/f");
+    assert_eq!(catalogue.metadata(find("fifo")).kind, NodeKind::Fifo);
+    assert_eq!(catalogue.metadata(find("d")).links, 3);
+    let mut buf = [1; 9];
+    assert_eq!(catalogue.reader().read_file(node, 1, &mut buf).unwrap(), 4);
+    assert_eq!(buf, *b"ello\x01\x01\x01\x01\x01");
+}
+
+#[test]
+fn holes_stay_holes() {
+    let root = tempfile::tempdir().unwrap();
+    let file = fs::File::create(root.path().join("f")).unwrap();
+    file.set_len(1 << 20).unwrap();
+    file.write_all_at(b"end", (1 << 20) - 3).unwrap();
+    let catalogue = catalogue(root.path(), SourceOptions::default()).unwrap();
+    let node = catalogue.find(b"f").unwrap();
+    let data: u64 = catalogue.extents(node).map(|extent| extent.len).sum();
+    assert!(data < 1 << 18, "{data}");
+    let mut buf = vec![1; 2 << 20];
+    assert_eq!(catalogue.reader().read_file(node, 0, &mut buf).unwrap(), 1 << 20);
+    assert!(buf[..(1 << 20) - 3].iter().all(|&b| b == 0));
+    assert_eq!(buf[(1 << 20) - 3..1 << 20], *b"end");
+}
+
+#[test]
+fn what_is_left_out_is_not_entered() {
+    let root = tempfile::tempdir().unwrap();
+    fs::create_dir_all(root.path().join("skip/deep")).unwrap();
+    fs::write(root.path().join("kept"), b"").unwrap();
+    let options = SourceOptions { exclude: Excludes::new(&["/skip"]).unwrap(), ..SourceOptions::default() };
+    let catalogue = catalogue(root.path(), options).unwrap();
+    assert_eq!(catalogue.summary().names, 1);
+}
+
+#[test]
+fn failures_name_the_file() {
+    let root = tempfile::tempdir().unwrap();
+    fs::write(root.path().join("gone"), b"data").unwrap();
+    let before = catalogue(root.path(), SourceOptions::default()).unwrap();
+    let node = before.find(b"gone").unwrap();
+    fs::remove_file(root.path().join("gone")).unwrap();
+    let error = before.reader().read_file(node, 0, &mut [0; 4]).unwrap_err().to_string();
+    assert!(error.contains("gone") && error.contains("No such file"), "{error}");
+    symlink("/etc/passwd", root.path().join("gone")).unwrap();
+    assert!(before.reader().read_file(node, 0, &mut [0; 4]).is_err());
+    fs::remove_file(root.path().join("gone")).unwrap();
+    fs::write(root.path().join("gone"), b"x").unwrap();
+    let error = before.reader().read_file(node, 0, &mut [0; 4]).unwrap_err().to_string();
+    assert!(error.contains("shorter"), "{error}");
+    assert!(catalogue(&root.path().join("none"), SourceOptions::default()).is_err());
+}
+
+#[test]
+fn deep_trees_are_walked_and_read() {
+    let root = tempfile::tempdir().unwrap();
+    let deep = root.path().join(vec!["d"; 300].join("/"));
+    fs::create_dir_all(&deep).unwrap();
+    fs::write(deep.join("f"), b"deep").unwrap();
+    fs::write(root.path().join("d/near"), b"near").unwrap();
+    let catalogue = catalogue(root.path(), SourceOptions::default()).unwrap();
+    let mut reader = catalogue.reader();
+    for step in catalogue.walk().filter(|step| matches!(step.name, b"f" | b"near")) {
+        let mut buf = [0; 4];
+        reader.read_file(step.node, 0, &mut buf).unwrap();
+        assert_eq!(&buf, if step.name == b"f" { b"deep" } else { b"near" });
+    }
+}

@@ -1,0 +1,116 @@
+//! Why a source cannot become an image, and what about it is merely odd.
+
+use super::catalogue::CatalogueError;
+use super::filter::FilterError;
+use crate::archive::{TarError, TarWarning};
+use crate::text::Quoted;
+use crate::watch::Cancelled;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why a source cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SourceError {
+    /// A file or directory of the host failed.
+    #[error("cannot {action} {}: {error}", path.display())]
+    Host {
+        /// What was tried: "open", "read".
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        error: io::Error,
+    },
+    /// A stream that is no archive; it may have no end.
+    #[error("{stream}: is no tar archive: it does not begin with the header of an entry")]
+    NoArchive {
+        /// The stream, as given.
+        stream: String,
+    },
+    /// An archive is broken.
+    #[error("{archive}: {error}")]
+    Tar {
+        /// The archive, as given.
+        archive: String,
+        /// What and where.
+        error: TarError,
+    },
+    /// An entry cannot stand in a file system's tree.
+    #[error("{archive}: {error}")]
+    Tree {
+        /// The source, as given.
+        archive: String,
+        /// What and where.
+        error: CatalogueError,
+    },
+    /// Compressed data are broken.
+    #[error("{archive}: cannot decompress ({format}): {error}")]
+    Compression {
+        /// The archive, as given.
+        archive: String,
+        /// The format's name.
+        format: &'static str,
+        /// The decoder's answer.
+        error: io::Error,
+    },
+    /// An OCI layout or docker-save archive contradicts itself or asks for what is not there.
+    #[error("{image}: {problem}")]
+    Image {
+        /// The source, as given.
+        image: String,
+        /// What is wrong, and the remedy where there is one.
+        problem: String,
+    },
+    /// An option is wrong.
+    #[error(transparent)]
+    Filter(#[from] FilterError),
+    /// The caller ended the work.
+    #[error(transparent)]
+    Cancelled(#[from] Cancelled),
+}
+
+impl SourceError {
+    /// A failure of the host at `path`.
+    pub fn host(action: &'static str, path: impl AsRef<Path>, error: impl Into<io::Error>) -> Self {
+        Self::Host { action, path: path.as_ref().to_owned(), error: error.into() }
+    }
+}
+
+/// Something odd that did not keep a source from being used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SourceWarning {
+    /// About an archive.
+    Tar {
+        /// The archive, as given.
+        archive: String,
+        /// What.
+        warning: TarWarning,
+    },
+    /// A file of the host was left out: its kind or attributes cannot be read or kept.
+    LeftOut {
+        /// The file.
+        path: Vec<u8>,
+        /// Why.
+        reason: &'static str,
+    },
+    /// Extended attributes of other systems, whose names Linux does not know.
+    DroppedXattrs {
+        /// How many.
+        count: usize,
+    },
+}
+
+impl fmt::Display for SourceWarning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tar { archive, warning } => write!(f, "{archive}: {warning}"),
+            Self::LeftOut { path, reason } => write!(f, "{} is left out: {reason}", Quoted(path)),
+            Self::DroppedXattrs { count } => {
+                write!(f, "{count} extended attributes are left out: their namespaces are not those of Linux")
+            }
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Where images come from: directories, tar archives, OCI layouts and docker-save archives.
+//!
+//! Every source is read into one [`Catalogue`]: the merged tree that the image shall hold, with the
+//! place of each file's data but without the data. [`crate::builder`] walks it in canonical order and copies.
+//!
+//! | module | owns |
+//! | --- | --- |
+//! | [`catalogue`] | the tree, its construction and its canonical walk |
+//! | `attributes` | what is said of a file beside name, kind and contents |
+//! | `data` | reading the contents of files, with read-ahead |
+//! | `input` | archives at known places: files, spools, sections of them |
+//! | `compression` | recognising and undoing gzip, zstd, xz |
+//! | `tar` | archive entries into a catalogue; layers with whiteouts |
+//! | `directory` | a directory of the host into a catalogue |
+//! | `oci` | image layouts and docker-save archives: which layers, digests |
+//! | `options`, `filter` | what is left out, whose the files become, which times are allowed |
+//! | `owners` | names of owners, from the source itself |
+//! | `open` | what a source is, by its content |
+//! | `reading` | what goes along: the place of spools, progress, oddities |
+//!
+//! This module excludes the tar format itself ([`crate::archive`]) and everything about images.
+
+mod attributes;
+pub mod catalogue;
+mod compression;
+mod data;
+mod directory;
+mod error;
+mod filter;
+mod input;
+mod oci;
+mod open;
+mod options;
+mod owners;
+mod reading;
+mod tar;
+
+pub use catalogue::{Catalogue, CatalogueBuilder, NodeId, NodeKind};
+pub use data::DataReader;
+pub use error::{SourceError, SourceWarning};
+pub use filter::{FilterError, IdRange, Owner, OwnerId};
+pub use input::Section;
+pub use open::Source;
+pub use options::SourceOptions;

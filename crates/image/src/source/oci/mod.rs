@@ -1,0 +1,195 @@
+//! OCI image layouts and docker-save archives: which image, which layers, and whether their digests hold.
+//!
+//! After the OCI image specification 1.1 ("Image Layout", "Image Index", "Image Manifest", "Image Layer
+//! Filesystem Changeset"), and for docker-save the Docker image specification 1.2. Both may stand in a directory
+//! or in an archive: a [`Store`] hides which. Layers are applied in order by [`super::tar::read_layer`]; a
+//! plain layer inside an archive is read where it lies.
+
+mod choose;
+mod digest;
+mod store;
+
+pub(super) use store::Store;
+
+use super::catalogue::CatalogueBuilder;
+use super::compression;
+use super::error::SourceError;
+use super::reading::Reading;
+use super::tar;
+use digest::Digest;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// Indexes within indexes followed before an image is called broken.
+const MAX_NESTING: usize = 4;
+
+/// A reference to a blob.
+#[derive(Clone, Debug, Deserialize)]
+struct Descriptor {
+    digest: String,
+    size: u64,
+    #[serde(default)]
+    platform: Option<Platform>,
+    #[serde(default)]
+    annotations: Option<BTreeMap<String, String>>,
+}
+
+/// For which machines an image is.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+struct Platform {
+    os: String,
+    architecture: String,
+    #[serde(default)]
+    variant: Option<String>,
+}
+
+/// An index has `manifests`, an image manifest `layers`: media types are not always given.
+#[derive(Debug, Deserialize)]
+struct IndexOrManifest {
+    #[serde(default)]
+    manifests: Option<Vec<Descriptor>>,
+    #[serde(default)]
+    layers: Option<Vec<Descriptor>>,
+    #[serde(default)]
+    config: Option<Descriptor>,
+}
+
+/// One image of docker-save's `manifest.json`.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct DockerImage {
+    config: String,
+    #[serde(default)]
+    repo_tags: Option<Vec<String>>,
+    layers: Vec<String>,
+}
+
+/// What is needed of an image's configuration.
+#[derive(Debug, Deserialize)]
+struct Config {
+    rootfs: RootFs,
+}
+
+#[derive(Debug, Deserialize)]
+struct RootFs {
+    /// The digests of the unpacked layers.
+    diff_ids: Vec<String>,
+}
+
+/// Reads the image of an OCI layout that the builder's options ask for.
+///
+/// # Errors
+/// [`SourceError::Image`] for what contradicts itself, and those of its archives.
+pub(super) fn read(
+    reading: &mut Reading,
+    builder: &mut CatalogueBuilder,
+    store: &Store,
+) -> Result<(), SourceError> {
+    let index: IndexOrManifest = store.parse("index.json")?;
+    let (image, platform) = (builder.options().image.clone(), builder.options().platform.clone());
+    let mut found = index;
+    // Whether the index says for which platform the image is: then it was chosen by that.
+    let mut named = false;
+    let mut name = image.as_deref();
+    for _ in 0..MAX_NESTING {
+        if let Some(layers) = found.layers {
+            if let Some(wanted) = platform.as_ref().filter(|_| !named) {
+                check_platform(reading, store, found.config.as_ref(), wanted)?;
+            }
+            return read_layers(reading, builder, store, &layers);
+        }
+        let manifests = found.manifests.unwrap_or_default();
+        let chosen = choose::manifest(&manifests, name, platform.as_deref());
+        let chosen = chosen.map_err(|problem| store.problem(problem))?;
+        named = chosen.platform.is_some();
+        let blob = store.blob(reading, chosen)?;
+        found = store.parse_section(&blob, &chosen.digest)?;
+        // Only the outermost index knows names.
+        name = None;
+    }
+    Err(store.problem(format!("indexes are nested more than {MAX_NESTING} deep")))
+}
+
+/// What an image's configuration says of its platform.
+#[derive(Debug, Deserialize)]
+struct Machine {
+    #[serde(flatten)]
+    platform: Option<Platform>,
+}
+
+/// An index need not name the platforms of its images, and a single image is taken as it is. Its configuration says
+/// whether it is what was asked for.
+fn check_platform(
+    reading: &mut Reading,
+    store: &Store,
+    config: Option<&Descriptor>,
+    wanted: &str,
+) -> Result<(), SourceError> {
+    let machine = match config {
+        Some(config) => {
+            store.parse_section::<Machine>(&store.blob(reading, config)?, &config.digest)?.platform
+        }
+        None => None,
+    };
+    choose::refuse_other(machine.as_ref(), wanted).map_err(|problem| store.problem(problem))
+}
+
+fn read_layers(
+    reading: &mut Reading,
+    builder: &mut CatalogueBuilder,
+    store: &Store,
+    layers: &[Descriptor],
+) -> Result<(), SourceError> {
+    for layer in layers {
+        let blob = store.blob(reading, layer)?;
+        let unpacked = compression::unpacked(reading, blob, &layer.digest)?;
+        tar::read_layer(reading, builder, &unpacked, &layer.digest)?;
+    }
+    Ok(())
+}
+
+/// Whether `manifest.json` is docker-save's, and not just a file of that name.
+pub(super) fn is_docker_archive(store: &Store) -> bool {
+    let images: Result<Vec<DockerImage>, SourceError> = store.parse("manifest.json");
+    images.is_ok_and(|images| {
+        images.iter().any(|image| image.layers.iter().all(|layer| store.open(layer).is_ok()))
+    })
+}
+
+/// Reads the image of a docker-save archive that the builder's options ask for.
+///
+/// # Errors
+/// As [`read`].
+pub(super) fn read_docker_archive(
+    reading: &mut Reading,
+    builder: &mut CatalogueBuilder,
+    store: &Store,
+) -> Result<(), SourceError> {
+    let images: Vec<DockerImage> = store.parse("manifest.json")?;
+    let image = choose::docker_image(&images, builder.options().image.as_deref());
+    let image = image.map_err(|problem| store.problem(problem))?;
+    let config: Config = store.parse(&image.config)?;
+    if let Some(wanted) = &builder.options().platform {
+        let machine: Machine = store.parse(&image.config)?;
+        let right = choose::refuse_other(machine.platform.as_ref(), wanted);
+        right.map_err(|problem| store.problem(problem))?;
+    }
+    if config.rootfs.diff_ids.len() != image.layers.len() {
+        return Err(store.problem(format!(
+            "{} lists {} layers, manifest.json {}",
+            image.config,
+            config.rootfs.diff_ids.len(),
+            image.layers.len()
+        )));
+    }
+    for (layer, diff_id) in image.layers.iter().zip(&config.rootfs.diff_ids) {
+        let unpacked = compression::unpacked(reading, store.open(layer)?, layer)?;
+        let digest = Digest::parse(diff_id).map_err(|problem| store.problem(problem))?;
+        store.verify(reading, &digest, &unpacked, layer)?;
+        tar::read_layer(reading, builder, &unpacked, layer)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+//! Finds out what a source is, by its content, and reads it.
+
+use super::catalogue::{Catalogue, CatalogueBuilder, CatalogueError};
+use super::compression;
+use super::error::{SourceError, SourceWarning};
+use super::input::Section;
+use super::oci::{self, Store};
+use super::options::SourceOptions;
+use super::reading::Reading;
+use super::{directory, owners, tar};
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+/// A source that was read: the tree that an image of it holds, and what was odd about it.
+///
+/// Contents stay where they are: archives are open, files of a directory are opened again when they are copied. A
+/// program can also make the tree itself: see [`CatalogueBuilder`].
+#[derive(Debug)]
+pub struct Source {
+    catalogue: Catalogue,
+    warnings: Vec<SourceWarning>,
+}
+
+impl Source {
+    /// Reads the source at `path` as it is; see [`SourceOptions::open`].
+    ///
+    /// # Errors
+    /// Any [`SourceError`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, SourceError> {
+        SourceOptions::new().open(path)
+    }
+
+    /// Options, for what is not to be taken as it is.
+    pub fn options() -> SourceOptions {
+        SourceOptions::new()
+    }
+
+    /// The tree.
+    #[must_use]
+    pub fn catalogue(&self) -> &Catalogue {
+        &self.catalogue
+    }
+
+    /// The tree alone.
+    #[must_use]
+    pub fn into_catalogue(self) -> Catalogue {
+        self.catalogue
+    }
+
+    /// What was odd, and did not keep the source from being read.
+    #[must_use]
+    pub fn warnings(&self) -> &[SourceWarning] {
+        &self.warnings
+    }
+}
+
+impl From<Catalogue> for Source {
+    fn from(catalogue: Catalogue) -> Self {
+        Source { catalogue, warnings: Vec::new() }
+    }
+}
+
+impl SourceOptions {
+    /// Reads the source at `path`: an OCI image layout (a directory with the file `oci-layout`), any other
+    /// directory, or an archive; of archives, one that holds an OCI layout or docker-save's `manifest.json`
+    /// is an image whose layers are merged, any other the tree itself. Archives may be packed with gzip, zstd or
+    /// xz. What is no regular file (a pipe) is read once, from front to back.
+    ///
+    /// # Errors
+    /// Any [`SourceError`].
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Source, SourceError> {
+        let path = path.as_ref();
+        let metadata = std::fs::metadata(path).map_err(|error| SourceError::host("open", path, error))?;
+        if metadata.is_dir() {
+            return self.directory(path);
+        }
+        let file = File::open(path).map_err(|error| SourceError::host("open", path, error))?;
+        let name = path.display().to_string();
+        if !metadata.is_file() {
+            return self.read(file, &name);
+        }
+        let packed = Section::whole(file).map_err(|error| SourceError::host("open", path, error))?;
+        let mut reading = Reading::new(self)?;
+        let section = compression::unpacked(&mut reading, packed, &name)?;
+        self.archive(reading, &section, &name)
+    }
+
+    /// Reads an archive from a stream, such as standard input; `name` is how messages call it.
+    ///
+    /// # Errors
+    /// Any [`SourceError`].
+    pub fn read(&self, stream: impl Read, name: &str) -> Result<Source, SourceError> {
+        let mut reading = Reading::new(self)?;
+        let section = compression::spool_stream(&mut reading, stream, name)?;
+        self.archive(reading, &section, name)
+    }
+
+    fn directory(&self, path: &Path) -> Result<Source, SourceError> {
+        let mut reading = Reading::new(self)?;
+        let mut builder = CatalogueBuilder::new(self.clone())?;
+        if path.join("oci-layout").is_file() && path.join("index.json").is_file() {
+            oci::read(&mut reading, &mut builder, &Store::Directory(path.to_owned()))?;
+        } else {
+            self.refuse_image_options(&path.display().to_string())?;
+            directory::read(&mut reading, &mut builder, path)?;
+        }
+        self.finish(reading, builder)
+    }
+
+    fn archive(&self, mut reading: Reading, section: &Section, name: &str) -> Result<Source, SourceError> {
+        let mut builder = CatalogueBuilder::new(self.clone())?;
+        tar::read(&mut reading, &mut builder, section, name)?;
+        let tree = |error: CatalogueError| SourceError::Tree { archive: name.to_owned(), error };
+        let mut has = |path: &[u8]| builder.find(path).map(|found| found.is_some()).map_err(tree);
+        let is_layout = has(b"oci-layout")? && has(b"index.json")?;
+        if !is_layout && !has(b"manifest.json")? {
+            self.refuse_image_options(name)?;
+            return self.finish(reading, builder);
+        }
+        // The image's own files, whatever the options say about those of its layers. Its oddities are known.
+        let known = reading.warnings.len();
+        let mut inner = CatalogueBuilder::new(SourceOptions::new())?;
+        tar::read(&mut reading, &mut inner, section, name)?;
+        reading.warnings.truncate(known);
+        let store = Store::Archive { files: Box::new(inner.finish()), name: name.to_owned() };
+        if !is_layout && !oci::is_docker_archive(&store) {
+            self.refuse_image_options(name)?;
+            return self.finish(reading, builder);
+        }
+        let mut builder = CatalogueBuilder::new(self.clone())?;
+        match is_layout {
+            true => oci::read(&mut reading, &mut builder, &store)?,
+            false => oci::read_docker_archive(&mut reading, &mut builder, &store)?,
+        }
+        self.finish(reading, builder)
+    }
+
+    fn finish(&self, mut reading: Reading, builder: CatalogueBuilder) -> Result<Source, SourceError> {
+        if builder.dropped_xattrs > 0 {
+            reading.warnings.push(SourceWarning::DroppedXattrs { count: builder.dropped_xattrs });
+        }
+        let mut catalogue = builder.finish();
+        if let Some(owner) = &self.owner {
+            let ids = owners::resolve(owner, &catalogue, self.prefix.as_deref())?;
+            catalogue.own_all(ids);
+        }
+        Ok(Source { catalogue, warnings: reading.warnings })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,184 @@
+//! How a source is read: what is left out, whose the files become, which times are allowed, which image of several.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use super::attributes::{Ids, Stamps};
+use super::filter::{Excludes, FilterError, IdRange, Owner, check_platform, map};
+use crate::archive::acl::{self, Acl};
+use crate::archive::{Timestamp, Xattr};
+use crate::watch::Watch;
+
+/// How a source is read. The default takes everything as it is.
+///
+/// ```
+/// use platfs_image::{IdRange, Source};
+/// # let directory = tempfile::tempdir()?;
+/// # std::fs::write(directory.path().join("kept"), "")?;
+/// # std::fs::write(directory.path().join("main.o"), "")?;
+/// # let tree = directory.path();
+///
+/// let source = Source::options()
+///     .exclude(&["*.o", "/proc/*"])?
+///     .map_uid(IdRange::new(100_000, 0, 65_536)?)
+///     .open(tree)?;
+/// assert!(source.catalogue().find(b"kept").is_some());
+/// assert!(source.catalogue().find(b"main.o").is_none());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+#[must_use = "nothing is read before `open` or `read`"]
+pub struct SourceOptions {
+    pub(super) exclude: Excludes,
+    pub(super) owner: Option<Owner>,
+    pub(super) map_uid: Vec<IdRange>,
+    pub(super) map_gid: Vec<IdRange>,
+    pub(super) prefix: Option<PathBuf>,
+    pub(super) latest: Option<i64>,
+    pub(super) platform: Option<String>,
+    pub(super) image: Option<String>,
+    pub(super) threads: Option<NonZeroUsize>,
+    pub(super) spool: Option<PathBuf>,
+    pub(super) watch: Watch,
+}
+
+impl SourceOptions {
+    /// Everything is taken as it is.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Leaves out what matches one of the patterns; they take the place of those said before.
+    ///
+    /// `*` and `?` match within a name, `**` across names, `[a-z]` and `[!a-z]` one byte of a set, `\` takes the next
+    /// character as it is. A pattern without a slash is compared with every name; one with a slash with the whole
+    /// path from the source's root (a slash in front is not needed). A slash at the end is ignored. What matches is
+    /// left out with all that is below it.
+    ///
+    /// # Errors
+    /// [`FilterError::Pattern`].
+    pub fn exclude<S: AsRef<str>>(mut self, patterns: &[S]) -> Result<Self, FilterError> {
+        self.exclude = Excludes::new(patterns)?;
+        Ok(self)
+    }
+
+    /// Gives everything one owner, whatever the source says. Names are those of the source's own `/etc/passwd` and
+    /// `/etc/group`. Named entries of ACLs stay.
+    pub fn owner(mut self, owner: Owner) -> Self {
+        self.owner = Some(owner);
+        self
+    }
+
+    /// Moves a range of users' numbers, those of ACLs too; others stay. Can be said several times, for ranges that
+    /// do not overlap.
+    pub fn map_uid(mut self, range: IdRange) -> Self {
+        self.map_uid.push(range);
+        self
+    }
+
+    /// The same for groups.
+    pub fn map_gid(mut self, range: IdRange) -> Self {
+        self.map_gid.push(range);
+        self
+    }
+
+    /// Puts everything under this directory of the image.
+    pub fn prefix(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.prefix = Some(directory.into());
+        self
+    }
+
+    /// Brings later times down to this one, in seconds since 1970: what `SOURCE_DATE_EPOCH` asks for.
+    pub fn latest(mut self, seconds: i64) -> Self {
+        self.latest = Some(seconds);
+        self
+    }
+
+    /// Chooses the image for this platform, `OS/ARCHITECTURE[/VARIANT]`; that of this machine if it is not said.
+    ///
+    /// # Errors
+    /// [`FilterError::Platform`].
+    pub fn platform(mut self, platform: &str) -> Result<Self, FilterError> {
+        self.platform = Some(check_platform(platform)?);
+        Ok(self)
+    }
+
+    /// Chooses the image of this tag or reference name.
+    pub fn image(mut self, name: impl Into<String>) -> Self {
+        self.image = Some(name.into());
+        self
+    }
+
+    /// Lists a directory with this many threads; as many as help if it is not said.
+    pub fn threads(mut self, count: NonZeroUsize) -> Self {
+        self.threads = Some(count);
+        self
+    }
+
+    /// Makes spools, for what is compressed or a stream, in this directory: that of the image is a good place. Else in
+    /// the system's directory for temporary files.
+    pub fn spool(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.spool = Some(directory.into());
+        self
+    }
+
+    /// Shows the progress to a closure, which can end the reading.
+    pub fn watch(mut self, watch: Watch) -> Self {
+        self.watch = watch;
+        self
+    }
+
+    /// Applies the mappings.
+    pub(super) fn map_ids(&self, ids: Ids) -> Ids {
+        Ids { uid: map(&self.map_uid, ids.uid), gid: map(&self.map_gid, ids.gid) }
+    }
+
+    /// Refuses ranges that contradict each other. Several numbers may well become one.
+    pub(super) fn check_ranges(&self) -> Result<(), FilterError> {
+        for (option, ranges) in [("map_uid", &self.map_uid), ("map_gid", &self.map_gid)] {
+            for (at, first) in ranges.iter().enumerate() {
+                let others = ranges.iter().skip(at + 1);
+                if let Some(second) = others.into_iter().find(|second| first.overlaps(**second)) {
+                    return Err(FilterError::Overlap { option, first: *first, second: *second });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses options for images, once the source turned out to be none.
+    pub(super) fn refuse_image_options(&self, source_name: &str) -> Result<(), FilterError> {
+        let given = [("platform", self.platform.is_some()), ("image", self.image.is_some())];
+        match given.into_iter().find(|(_, given)| *given) {
+            Some((option, _)) => Err(FilterError::NoImage { option, source_name: source_name.to_owned() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether ACLs must be rewritten.
+    pub(super) fn maps_ids(&self) -> bool {
+        !self.map_uid.is_empty() || !self.map_gid.is_empty()
+    }
+
+    /// Applies the mappings to an ACL attribute; others stay as they are.
+    pub(super) fn map_xattr(&self, xattr: &mut Xattr) {
+        let is_acl = matches!(&*xattr.name, acl::ACCESS | acl::DEFAULT);
+        if let Some(acl) = is_acl.then(|| Acl::decode(&xattr.value).ok()).flatten() {
+            let mapped = acl.map_ids(|id| map(&self.map_uid, id), |id| map(&self.map_gid, id));
+            xattr.value = mapped.encode().into();
+        }
+    }
+
+    /// Brings times down to the latest allowed.
+    pub(super) fn clamp(&self, stamps: Stamps) -> Stamps {
+        let Some(latest) = self.latest.map(Timestamp::from_seconds) else {
+            return stamps;
+        };
+        Stamps {
+            modified: stamps.modified.min(latest),
+            accessed: stamps.accessed.min(latest),
+            changed: stamps.changed.min(latest),
+            created: stamps.created.min(latest),
+        }
+    }
+}

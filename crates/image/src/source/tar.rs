@@ -1,0 +1,139 @@
+//! Archive entries into a catalogue: whole archives, and layers whose whiteouts remove what lower ones made.
+
+use super::attributes::{Attributes, Ids};
+use super::catalogue::{CatalogueBuilder, CatalogueError, NewNode, Origin};
+use super::error::{SourceError, SourceWarning};
+use super::input::Section;
+use super::reading::Reading;
+use crate::archive::{Entry, EntryKind, Reader, TarError};
+use crate::text::Quoted;
+
+/// What begins the name of a whiteout.
+const WHITEOUT: &[u8] = b".wh.";
+/// What begins the names of AUFS's own files, of which one has a meaning for others.
+const AUFS: &[u8] = b".wh..wh.";
+/// The name that says: nothing of lower layers shows in this directory.
+const OPAQUE: &[u8] = b".wh..wh..opq";
+
+/// Reads an archive into `builder`. `name` is how messages call it.
+///
+/// # Errors
+/// [`SourceError::Tar`], [`SourceError::Tree`].
+pub(super) fn read(
+    reading: &mut Reading,
+    builder: &mut CatalogueBuilder,
+    section: &Section,
+    name: &str,
+) -> Result<(), SourceError> {
+    let origin = builder.add_section(section.clone());
+    let mut reader = Reader::new(section);
+    while let Some(entry) = next(&mut reader, name)? {
+        reading.meter.file()?;
+        put(builder, &entry, origin).map_err(|error| tree(name, error))?;
+    }
+    keep_warnings(reading, &reader, name);
+    Ok(())
+}
+
+/// Reads a layer over those already in `builder`, after the OCI image specification, "Image Layer Filesystem
+/// Changeset". Whiteouts act on lower layers only, wherever they stand in their own: the archive is gone
+/// through twice.
+///
+/// # Errors
+/// As [`read`].
+pub(super) fn read_layer(
+    reading: &mut Reading,
+    builder: &mut CatalogueBuilder,
+    section: &Section,
+    name: &str,
+) -> Result<(), SourceError> {
+    let mut reader = Reader::new(section);
+    let mut entries = false;
+    while let Some(entry) = next(&mut reader, name)? {
+        match split_name(&entry.path) {
+            (above, OPAQUE) => builder.clear(above),
+            (_, last) if last.starts_with(AUFS) => Ok(()),
+            (above, last) if last.starts_with(WHITEOUT) => {
+                let hidden = last.get(WHITEOUT.len()..).unwrap_or_default();
+                remove(builder, above, hidden)
+            }
+            _ => {
+                entries = true;
+                Ok(())
+            }
+        }
+        .map_err(|error| tree(name, error))?;
+    }
+    keep_warnings(reading, &reader, name);
+    if entries { read_without_whiteouts(reading, builder, section, name) } else { Ok(()) }
+}
+
+fn read_without_whiteouts(
+    reading: &mut Reading,
+    builder: &mut CatalogueBuilder,
+    section: &Section,
+    name: &str,
+) -> Result<(), SourceError> {
+    let origin = builder.add_section(section.clone());
+    let mut reader = Reader::new(section);
+    while let Some(entry) = next(&mut reader, name)? {
+        reading.meter.file()?;
+        if !split_name(&entry.path).1.starts_with(WHITEOUT) {
+            put(builder, &entry, origin).map_err(|error| tree(name, error))?;
+        }
+    }
+    Ok(())
+}
+
+/// A whiteout of nothing, of `.` or of `..` hides nothing.
+fn remove(builder: &mut CatalogueBuilder, above: &[u8], hidden: &[u8]) -> Result<(), CatalogueError> {
+    match hidden {
+        b"" | b"." | b".." => Ok(()),
+        _ => builder.remove(&[above, hidden].concat()),
+    }
+}
+
+/// What stands before the last name, with its slash, and the last name.
+fn split_name(path: &[u8]) -> (&[u8], &[u8]) {
+    let end = path.iter().rposition(|&b| b != b'/').map_or(0, |last| last + 1);
+    let path = path.get(..end).unwrap_or_default();
+    path.split_at(path.iter().rposition(|&b| b == b'/').map_or(0, |slash| slash + 1))
+}
+
+/// Puts one entry at its path.
+fn put(builder: &mut CatalogueBuilder, entry: &Entry, origin: Origin) -> Result<(), CatalogueError> {
+    let new = match entry.kind {
+        EntryKind::HardLink => return builder.link(&entry.path, &entry.target).map(|_| ()),
+        EntryKind::Directory => NewNode::Directory,
+        EntryKind::File => NewNode::File { size: entry.size, runs: &entry.runs, origin },
+        EntryKind::Symlink => NewNode::Symlink(&entry.target),
+        EntryKind::CharDevice => NewNode::CharDevice(entry.device),
+        EntryKind::BlockDevice => NewNode::BlockDevice(entry.device),
+        EntryKind::Fifo => NewNode::Fifo,
+    };
+    let attributes = Attributes {
+        mode: entry.mode,
+        ids: Ids { uid: entry.uid, gid: entry.gid },
+        times: entry.times,
+        xattrs: entry.xattrs.clone(),
+    };
+    builder.put(&entry.path, attributes, new).map(|_| ())
+}
+
+fn next(reader: &mut Reader<&Section>, name: &str) -> Result<Option<Entry>, SourceError> {
+    reader.next_entry().map_err(|error: TarError| SourceError::Tar { archive: name.to_owned(), error })
+}
+
+fn tree(name: &str, error: CatalogueError) -> SourceError {
+    SourceError::Tree { archive: name.to_owned(), error }
+}
+
+fn keep_warnings(reading: &mut Reading, reader: &Reader<&Section>, name: &str) {
+    let archive = || Quoted(name.as_bytes()).to_string();
+    let new =
+        reader.warnings().iter().cloned().map(|warning| SourceWarning::Tar { archive: archive(), warning });
+    reading.warnings.extend(new);
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,125 @@
+//! Volumes of 8 GiB that age by profiles, on the engine alone: each is filled to a level, written over four times, and
+//! then files and free space are measured. `open` is `agrawal` placed while the files are still open for writing, as
+//! without delayed allocation.
+
+use placement::policy::POLICIES;
+use placement::{BlockPolicyKind, Counter};
+
+use super::trial::{At, Case, Values, numbers};
+use super::{Experiment, Kind, best};
+use crate::jobs::Job;
+use crate::measure;
+use crate::numbers::float;
+use crate::plan::Plan;
+use crate::system::{EngineAlone, Writing};
+
+pub(super) const AGE: Experiment = Experiment {
+    name: "age",
+    also: "",
+    about: "create, append and delete until the volume is old: fragmentation of files and of free space",
+    figures: &[],
+    kind: Kind::Counts,
+    jobs,
+    judge: best::judge,
+};
+
+/// Name, profile, and how files are written.
+const PROFILES: [(&str, &str, Writing); 5] = [
+    ("agrawal", "agrawal", Writing::Whole),
+    ("open", "agrawal", Writing::Growing),
+    ("geriatrix", "geriatrix", Writing::Whole),
+    ("git", "git", Writing::Whole),
+    ("large", "large", Writing::Whole),
+];
+
+const FILLS: &[u64] = &[50, 70, 80, 90, 95];
+/// Percent of the used space that is written over after it is reached.
+const OVER: u64 = 400;
+/// Samples of a run, for plots.
+const SAMPLES: u32 = 48;
+
+fn jobs(plan: &Plan) -> Result<Vec<Job>, String> {
+    let own: Vec<BlockPolicyKind> = POLICIES.iter().map(|row| row.kind).collect();
+    let fills = if plan.quick { &[80][..] } else { FILLS };
+    let groups = if plan.quick { 16 } else { 64 };
+    let mut jobs = Vec::new();
+    for (name, profile, writing) in PROFILES {
+        for &fill in fills {
+            let mut settings = numbers([("volume", u64::from(groups) << 27), ("fill", fill), ("over", OVER)]);
+            settings.push(("profile", profile.into()));
+            let name = format!("{name} {fill} %");
+            let case = Case {
+                name,
+                workload: "profile",
+                settings,
+                weight: fill,
+                samples: SAMPLES,
+                ..Case::default()
+            };
+            for policy in plan.policies(&own).into_iter().filter(|_| plan.wants(&case.name)) {
+                for seed in plan.seeds(1) {
+                    let at = At { table: AGE.name, system: policy.name(), seed, plan };
+                    let plan = plan.clone();
+                    let make = move || plan.volume(groups, policy, &[], writing);
+                    jobs.push(case.clone().on_engine(at, make, figures)?);
+                }
+            }
+        }
+    }
+    Ok(jobs)
+}
+
+fn figures(alone: &EngineAlone) -> Values {
+    let (files, engine) = (alone.files(), alone.engine());
+    let stats = engine.stats();
+    let mut values = measure::files(files.iter());
+    values.push(("refused", float(alone.refused())));
+    values.push(("near %", measure::neighbours(files.iter())));
+    values.extend(measure::reading(engine.layout(), files.iter()));
+    values.extend(measure::free_runs(engine.free_runs()));
+    values
+        .push(("scanned/req", measure::ratio(stats.get(Counter::ExtentsScanned), stats.get(Counter::Reqs))));
+    values
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::records;
+    use crate::experiment::tests::measured;
+    use crate::results::Record;
+
+    /// One seed on a small volume; the figures over five seeds are in docs/placement-results.md.
+    #[test]
+    fn files_are_whole_and_free_space_is_in_longer_runs_than_mballoc_leaves() {
+        for case in ["geriatrix", "open", "large"] {
+            let cells = measured(&AGE, case, &["lease", "mballoc"]);
+            let [ours, kernels] = cells.as_slice() else { panic!("two cells") };
+            assert!(ours.figures.get("extents/file").unwrap() <= 1.02, "{case}");
+            for name in ["mean run", ">=512 %", ">=2048 %", "aligned %"] {
+                assert!(
+                    ours.figures.get(name).unwrap() >= kernels.figures.get(name).unwrap(),
+                    "{case}: {name}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn samples_come_along_the_way_and_only_where_they_are_wanted() {
+        for (samples, expected) in [(true, 48), (false, 0)] {
+            let policies = vec!["lease".into()];
+            let plan =
+                Plan { seed: 1, quick: true, case: "git".into(), policies, samples, ..Plan::default() };
+            let aging = |record| if let Record::Aging(aging) = record { Some(aging) } else { None };
+            let frames: Vec<_> = records(&AGE, &plan).into_iter().filter_map(aging).collect();
+            assert_eq!(frames.len(), expected);
+            assert!(frames.is_sorted_by(|a, b| a.step < b.step && a.operations < b.operations));
+            for frame in &frames {
+                let free: u64 = frame.free_bins.iter().sum();
+                let share = 1.0 - float(free) / float(frame.clusters);
+                assert!((share - frame.fullness).abs() < 1e-9 && frame.groups.len() == 16);
+            }
+        }
+    }
+}
