@@ -13,7 +13,7 @@ const USAGE: &str = "usage: cargo xtask tidy | figures | api [--write] | images 
   figures  what these rules count, crate by crate, and the ladders as the code has them
   api      how the public interfaces differ from docs/api; with --write the lists there are made anew
   images   makes the golden images (or those named) in the cache, and prints where they are
-  many     writes a tar archive of so many small files to standard output";
+  many     writes a tar archive of many small files to standard output";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -12,7 +12,6 @@ mod postgresql;
 mod sqlite;
 mod support;
 
-use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -123,16 +122,4 @@ fn postgresql_many_times() {
     if have_fuse(test) && tool::have_root(test) && postgresql::is_there(test) {
         rounds::<postgresql::Postgresql>(100, 10, "600M");
     }
-}
-
-/// Whether a file is there within the time that is allowed.
-fn comes(path: &Path) -> bool {
-    let begun = Instant::now();
-    while fs::symlink_metadata(path).is_err() {
-        if begun.elapsed() > PATIENCE {
-            return false;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    true
 }

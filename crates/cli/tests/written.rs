@@ -39,7 +39,7 @@ const RECIPES: &[(&str, &str)] = &[
     ("mkfs-ext4-no-flex", "mkfs -q -t ext4 -b 1024 -O ^flex_bg,^metadata_csum,^64bit IMAGE 24M"),
     ("build-ext4", "build -q --reproducible @ IMAGE"),
     ("build-ext4-min", "build -q --reproducible --size min @ IMAGE"),
-    ("build-ext4-1k", "build -q --reproducible -b 1024 @ IMAGE"),
+    ("build-ext4-4k", "build -q --reproducible -b 4096 @ IMAGE"),
     ("build-ext4-inline", "build -q --reproducible -O inline_data @ IMAGE"),
     ("build-ext4-bigalloc", "build -q --reproducible -O bigalloc -C 32768 @ IMAGE"),
     ("build-ext4-64k", "build -q --reproducible -b 65536 @ IMAGE"),

@@ -1,6 +1,6 @@
 //! PostgreSQL: a cluster of its own on the volume, reached by a socket outside of it.
 
-use super::{Database, PATIENCE, comes, text};
+use super::{Database, PATIENCE, text};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fmt::Write as _;
 use std::fs;
@@ -66,13 +66,18 @@ impl Server {
         let mut command = command("postgres");
         command.arg("-D").arg(data(root)).args(["-c", "listen_addresses=", "-c"]);
         command.arg(format!("unix_socket_directories={}", sockets.path().display()));
-        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let server = Server { child, sockets };
-        assert!(comes(&server.sockets.join(".s.PGSQL.5432")), "the server makes no socket");
+        let log = fs::File::create(sockets.join("log")).unwrap();
+        let child = command.stdout(Stdio::null()).stderr(log).spawn().unwrap();
+        let mut server = Server { child, sockets };
         let begun = Instant::now();
         while !server.psql().args(["-c", "SELECT 1"]).output().unwrap().status.success() {
-            assert!(begun.elapsed() < PATIENCE, "the server does not answer");
-            std::thread::sleep(Duration::from_millis(50));
+            let has_ended = server.child.try_wait().unwrap().is_some();
+            assert!(
+                !has_ended && begun.elapsed() < PATIENCE,
+                "the server does not answer:\n{}",
+                server.said()
+            );
+            std::thread::sleep(Duration::from_millis(100));
         }
         server
     }
@@ -87,6 +92,11 @@ impl Server {
         command
     }
 
+    /// What it logged.
+    fn said(&self) -> String {
+        fs::read_to_string(self.sockets.join("log")).unwrap_or_default()
+    }
+
     /// Its process and those that it began.
     fn processes(&self) -> Vec<Pid> {
         let own = self.child.id();
@@ -98,7 +108,8 @@ impl Server {
     fn stop(mut self) {
         // Fast shutdown.
         kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
-        assert!(self.child.wait().unwrap().success(), "the server does not end well");
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "the server does not end well: {}", self.said());
     }
 }
 
@@ -107,7 +118,7 @@ impl Database for Postgresql {
         fs::create_dir(data(root)).unwrap();
         chown(data(root), Some(USER), Some(USER)).unwrap();
         let mut make = command("initdb");
-        make.args(["-A", "trust", "-U", "owner", "-E", "UTF8", "--no-sync", "-D"]).arg(data(root));
+        make.args(["-A", "trust", "-U", "owner", "-E", "UTF8", "-D"]).arg(data(root));
         tool::run(&mut make);
         let server = Server::start(root);
         let schema = "CREATE TABLE row(id INTEGER PRIMARY KEY, body TEXT); CREATE INDEX bodies ON row(body);";

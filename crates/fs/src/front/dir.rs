@@ -547,9 +547,9 @@ impl Dir {
     /// ```
     ///
     /// # Errors
-    /// As [`Volume::set_permissions`] and [`Dir::inode_of`].
+    /// As [`Node::set_permissions`](crate::Node::set_permissions) and [`Dir::inode_of`].
     pub fn set_permissions(&self, path: impl AsRef<[u8]>, permissions: u16) -> Result<()> {
-        self.volume().set_permissions(self.resolve(path.as_ref(), true)?, permissions)
+        self.volume().inode(self.resolve(path.as_ref(), true)?).set_permissions(permissions)
     }
 
     /// Sets owner and group. Files other than directories lose their set-id bits and capabilities. A symbolic link is not
@@ -564,9 +564,9 @@ impl Dir {
     /// ```
     ///
     /// # Errors
-    /// As [`Volume::set_owner`] and [`Dir::inode_of`].
+    /// As [`Node::set_owner`](crate::Node::set_owner) and [`Dir::inode_of`].
     pub fn set_owner(&self, path: impl AsRef<[u8]>, uid: u32, gid: u32) -> Result<()> {
-        self.volume().set_owner(self.resolve(path.as_ref(), false)?, Some(uid), Some(gid))
+        self.volume().inode(self.resolve(path.as_ref(), false)?).set_owner(Some(uid), Some(gid))
     }
 
     /// Sets the times of access and modification. A symbolic link is not followed.
@@ -583,10 +583,10 @@ impl Dir {
     /// ```
     ///
     /// # Errors
-    /// As [`Volume::set_times`] and [`Dir::inode_of`].
+    /// As [`Node::set_times`](crate::Node::set_times) and [`Dir::inode_of`].
     pub fn set_times(&self, path: impl AsRef<[u8]>, access: Timestamp, modify: Timestamp) -> Result<()> {
         let number = self.resolve(path.as_ref(), false)?;
-        self.volume().set_times(number, Some(access), Some(modify))
+        self.volume().inode(number).set_times(Some(access), Some(modify))
     }
 
     /// The value of an extended attribute by its full name; `None` where there is none. A symbolic link is not followed.
@@ -602,7 +602,7 @@ impl Dir {
     /// # Errors
     /// Broken attributes; as [`Dir::inode_of`].
     pub fn xattr(&self, path: impl AsRef<[u8]>, name: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
-        self.volume().xattr(self.resolve(path.as_ref(), false)?, name.as_ref())
+        self.volume().inode(self.resolve(path.as_ref(), false)?).xattr(name.as_ref())
     }
 
     /// The full names of all extended attributes. A symbolic link is not followed.
@@ -618,7 +618,7 @@ impl Dir {
     /// # Errors
     /// As [`Dir::xattr`].
     pub fn xattr_names(&self, path: impl AsRef<[u8]>) -> Result<Vec<Vec<u8>>> {
-        self.volume().xattr_names(self.resolve(path.as_ref(), false)?)
+        self.volume().inode(self.resolve(path.as_ref(), false)?).xattr_names()
     }
 
     /// Sets an extended attribute by its full name, new or not. A symbolic link is not followed.
@@ -631,7 +631,7 @@ impl Dir {
     /// ```
     ///
     /// # Errors
-    /// As [`Volume::set_xattr`] and [`Dir::inode_of`].
+    /// As [`Node::set_xattr`](crate::Node::set_xattr) and [`Dir::inode_of`].
     pub fn set_xattr(
         &self,
         path: impl AsRef<[u8]>,
@@ -639,7 +639,7 @@ impl Dir {
         value: impl AsRef<[u8]>,
     ) -> Result<()> {
         let number = self.resolve(path.as_ref(), false)?;
-        self.volume().set_xattr(number, name.as_ref(), value.as_ref())
+        self.volume().inode(number).set_xattr(name.as_ref(), value.as_ref())
     }
 
     /// Removes an extended attribute by its full name. A symbolic link is not followed.
@@ -656,7 +656,7 @@ impl Dir {
     /// # Errors
     /// [`Error::NotFound`] where there is none; as [`Dir::set_xattr`].
     pub fn remove_xattr(&self, path: impl AsRef<[u8]>, name: impl AsRef<[u8]>) -> Result<()> {
-        self.volume().remove_xattr(self.resolve(path.as_ref(), false)?, name.as_ref())
+        self.volume().inode(self.resolve(path.as_ref(), false)?).remove_xattr(name.as_ref())
     }
 }
 

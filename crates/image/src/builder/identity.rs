@@ -1,4 +1,4 @@
-//! What an image is called where nobody says: identifiers and times derived from the contents.
+//! Identifiers and times of an image: stated, or derived from its contents.
 
 use sha2::{Digest, Sha256};
 
