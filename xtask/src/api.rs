@@ -13,7 +13,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Packages with an interface that is kept, and where their sources begin.
-const KEPT: [(&str, &str); 1] = [("platfs", "crates/fs/src/lib.rs")];
+const KEPT: [(&str, &str); 4] = [
+    ("platfs", "crates/fs/src/lib.rs"),
+    ("platfs-check", "crates/check/src/lib.rs"),
+    ("platfs-device", "crates/device/src/lib.rs"),
+    ("platfs-image", "crates/image/src/lib.rs"),
+];
 
 fn list(root: &Path, package: &str) -> PathBuf {
     root.join(format!("docs/api/{package}.txt"))

@@ -1,7 +1,6 @@
 //! An image: opening, making and closing it.
 
 use std::fs;
-use std::io;
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
@@ -117,7 +116,7 @@ impl Image {
         let made = fs::File::options().read(true).write(true).create_new(true).open(path);
         let device = made
             .and_then(|file| file.set_len(bytes).map(|()| file))
-            .and_then(|file| locked(file).and_then(FileDevice::new))
+            .and_then(FileDevice::locked)
             .map_err(|error| Error::io(format!("making {}", path.display()), error))?;
         Self::format(Arc::new(device), format, options)
     }
@@ -247,23 +246,9 @@ impl OpenOptions {
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Image> {
         let path = path.as_ref();
         let opened = fs::File::options().read(true).write(self.write).open(path);
-        let opened = opened.and_then(|file| if self.write { locked(file) } else { Ok(file) });
         let device = opened
-            .and_then(FileDevice::new)
+            .and_then(|file| if self.write { FileDevice::locked(file) } else { FileDevice::new(file) })
             .map_err(|error| Error::io(format!("opening {}", path.display()), error))?;
         Image::on(Arc::new(device), self)
-    }
-}
-
-/// A file that nobody else has locked. The lock ends with the file.
-fn locked(file: fs::File) -> io::Result<fs::File> {
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(fs::TryLockError::WouldBlock) => {
-            Err(io::Error::new(io::ErrorKind::ResourceBusy, "in use by another program"))
-        }
-        // Where the system has no locks, nobody else can have one.
-        Err(fs::TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => Ok(file),
-        Err(fs::TryLockError::Error(error)) => Err(error),
     }
 }
