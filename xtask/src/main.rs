@@ -1,15 +1,17 @@
-//! Chores of the source tree: `cargo xtask tidy | figures | images | many`.
+//! Chores of the source tree: `cargo xtask tidy | figures | api | images | many`.
 
+mod api;
 mod tidy;
 
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask tidy | figures | images [NAME...] | many FILES DIRECTORIES
+const USAGE: &str = "usage: cargo xtask tidy | figures | api [--write] | images [NAME...] | many FILES DIRECTORIES
   tidy     the rules of the source tree: arrows between crates, the ladders inside them, ASCII, names, lengths,
            invariants that no code cites
   figures  what these rules count, crate by crate, and the ladders as the code has them
+  api      how the public interfaces differ from docs/api; with --write the lists there are made anew
   images   makes the golden images (or those named) in the cache, and prints where they are
   many     writes a tar archive of many small files to standard output";
 
@@ -21,6 +23,8 @@ fn main() -> ExitCode {
             print!("{}", tidy::figures(&root()));
             ExitCode::SUCCESS
         }
+        Some((chore, [])) if chore == "api" => api(),
+        Some((chore, [word])) if chore == "api" && word == "--write" => written(api::write(&root())),
         Some((chore, names)) if chore == "images" => images(names),
         Some((chore, [files, directories])) if chore == "many" => many(files, directories),
         _ => {
@@ -44,6 +48,25 @@ fn tidy() -> ExitCode {
     for line in tidy::slack(&root()) {
         println!("tidy: could be tighter: {line}");
     }
+    if found.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn written(done: Result<(), String>) -> ExitCode {
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn api() -> ExitCode {
+    let found = match api::differences(&root()) {
+        Ok(found) => found,
+        Err(error) => return written(Err(error)),
+    };
+    found.iter().for_each(|line| println!("{line}"));
     if found.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

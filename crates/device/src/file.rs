@@ -24,12 +24,36 @@ impl FileDevice {
         Ok(FileDevice { file, size, flushes: true })
     }
 
+    /// As [`FileDevice::new`], of a file that nobody else has locked (flock, on Linux). The lock ends with the device.
+    ///
+    /// # Errors
+    /// `ResourceBusy`: another program has locked it. As [`FileDevice::new`].
+    pub fn locked(file: File) -> io::Result<Self> {
+        #[cfg(target_os = "linux")]
+        lock(&file)?;
+        Self::new(file)
+    }
+
     /// Flushing becomes a promise about nothing: for files that are not yet promised to anybody,
     /// where waiting for the disk would be wasted.
     #[must_use]
     pub fn without_flush(mut self) -> Self {
         self.flushes = false;
         self
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn lock(file: &File) -> io::Result<()> {
+    use rustix::fs::{FlockOperation, flock};
+    use rustix::io::Errno;
+    match flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => {
+            Err(io::Error::new(io::ErrorKind::ResourceBusy, "in use by another program"))
+        }
+        // Where the file system has no locks, nobody else can have one.
+        Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOLCK) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -160,6 +160,8 @@ pub(crate) fn size_limit(format: &Format, inode: &Inode) -> u64 {
 #[derive(Default)]
 pub(crate) struct Ahead {
     reserved: Option<Reserved>,
+    /// The block of the map that was taken last for the data that comes next, which best lies behind it.
+    leader: Option<Block>,
 }
 
 /// File blocks that are a hole and are to get their places.
@@ -181,8 +183,11 @@ impl Ahead {
     pub(crate) fn map(&mut self, tx: &mut Tx<'_>, inode: &mut Inode, hole: Unplaced<'_>) -> Result<BlockRun> {
         let Unplaced { logical, unwritten, .. } = hole;
         let mut given = Vec::new();
+        self.leader = None;
         for _ in 0..tx.view().map(inode).leaders(logical)? {
-            given.push(self.take(tx, inode, Unplaced { count: 1, ..hole })?.start);
+            let leader = self.take(tx, inode, Unplaced { count: 1, ..hole })?.start;
+            self.leader = Some(leader);
+            given.push(leader);
         }
         let reach = tx.map(inode).lead(logical, &given)?;
         let run = self.take(tx, inode, Unplaced { count: hole.count.min(reach), ..hole })?;
@@ -201,6 +206,9 @@ impl Ahead {
             let mut request = ask(tx, inode)?;
             let among = tx.view().map(inode).leaders_among(logical, request.count)?;
             request.count = request.count.saturating_add(among);
+            if let Some(leader) = self.leader {
+                request.goal = Block(leader.0 + 1);
+            }
             self.reserved = Some(tx.space.reserve_data(tx, &request)?);
         }
         let Some(reserved) = &mut self.reserved else { return Err(Error::NoSpace) };

@@ -1,5 +1,18 @@
 //! The ext2/3/4 file system in user space: verbs on a volume.
 //!
+//! The front door is in the shape of `std::fs`:
+//!
+//! ```no_run
+//! let image = platfs::Image::open("disk.img")?;
+//! for entry in image.read_dir("/etc")? {
+//!     println!("{}", String::from_utf8_lossy(entry?.name()));
+//! }
+//! println!("{}", image.read_to_string("/etc/os-release")?);
+//! # Ok::<(), platfs::Error>(())
+//! ```
+//!
+//! Behind it are the verbs of a [`Volume`], which name files by inode number, as a kernel does:
+//!
 //! ```no_run
 //! use std::io::Read;
 //! use std::sync::Arc;
@@ -8,18 +21,19 @@
 //!
 //! let device = FileDevice::new(std::fs::File::open("disk.img")?)?;
 //! let volume = Volume::open(Arc::new(device), &OpenOptions::new())?;
-//! for entry in volume.read_dir(volume.resolve(b"/etc")?)? {
-//!     println!("{}", String::from_utf8_lossy(&entry?.name));
-//! }
 //! let mut text = String::new();
 //! volume.open_file(volume.resolve(b"/etc/os-release")?)?.read_to_string(&mut text)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! The examples of this crate read an image, build one by verbs, check one, and put a volume on a device and under a
+//! policy of one's own.
+//!
 //! The modules form a ladder; each calls only those below it:
 //!
 //! | rung | owns |
 //! | --- | --- |
+//! | [`Image`], [`Dir`], [`File`] (`front`) | paths and handles |
 //! | `opening`, `ops` | opening, the verbs |
 //! | `file`, `dir`, `xattr`, `inline` | contents, names, attributes |
 //! | `map`, `inode` | file block to disk block; records in the tables |
@@ -40,6 +54,7 @@
 //! ([`OpenOptions`]): what it writes is a function of its inputs.
 
 #![forbid(unsafe_code)]
+#![warn(unnameable_types)]
 
 mod admission;
 mod bits;
@@ -51,6 +66,7 @@ mod dirty;
 mod error;
 mod file;
 mod format;
+mod front;
 mod handles;
 mod inline;
 mod inode;
@@ -81,13 +97,15 @@ pub use dir::{DirEntry, DirName, NameSizes};
 pub use dirty::ErrorCursor;
 pub use error::{Error, Result};
 pub use format::Format;
+pub use front::{Dir, Entry, File, FreeSpace, Image, ReadDir, Tree};
 pub use map::{Segment, State};
 pub use ondisk;
+pub use ondisk::inode::{FileType, InodeFlags, Timestamp};
 pub use ondisk::units::InodeNumber;
 pub use ops::{
-    AccessTimes, Allocate, AttributeChange, Attributes, File, FileMap, Inherited, Kind, Leftovers, Loader,
-    Metadata, NewInode, Node, Pin, Reclaimed, Replace, Seek, Times, Walk, Wanted, WriteOptions, Writer,
-    rules,
+    AccessTimes, Allocate, AttributeChange, Attributes, FileMap, Inherited, Kind, Leftovers, Loader,
+    Metadata, NewInode, Node, Pin, Reader, Reclaimed, Replace, Seek, Times, Walk, Wanted, WriteOptions,
+    Writer, rules,
 };
 pub use options::{DataMode, OpenOptions, Ordering};
 pub use placement;

@@ -1,5 +1,8 @@
 //! How to open a volume.
 
+use std::fmt;
+use std::sync::Arc;
+
 use ondisk::inode::Timestamp;
 use placement::policy::BlockPolicy;
 use placement::{BlockPolicyKind, DirectoryPolicyKind};
@@ -35,11 +38,22 @@ pub enum Ordering {
     Async,
 }
 
+/// Makes a block policy of the caller's own.
+#[derive(Clone)]
+pub(crate) struct OwnPolicy(Arc<dyn Fn() -> Box<dyn BlockPolicy> + Send + Sync>);
+
+impl fmt::Debug for OwnPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OwnPolicy")
+    }
+}
+
 /// How to open a volume.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
     pub(crate) write: bool,
     pub(crate) policy: BlockPolicyKind,
+    pub(crate) own_policy: Option<OwnPolicy>,
     pub(crate) tunables: Vec<(String, u32)>,
     pub(crate) directories: DirectoryPolicyKind,
     pub(crate) loading: bool,
@@ -62,6 +76,7 @@ impl Default for OpenOptions {
         OpenOptions {
             write: false,
             policy: BlockPolicyKind::default(),
+            own_policy: None,
             tunables: Vec::new(),
             directories: DirectoryPolicyKind::default(),
             loading: false,
@@ -102,6 +117,14 @@ impl OpenOptions {
         self
     }
 
+    /// A block allocation policy of the caller's own, in place of one of the library's; it has no tunables. The example
+    /// `policy` of this crate has one.
+    #[must_use]
+    pub fn own_policy(mut self, make: impl Fn() -> Box<dyn BlockPolicy> + Send + Sync + 'static) -> Self {
+        self.own_policy = Some(OwnPolicy(Arc::new(make)));
+        self
+    }
+
     /// Tunables of the block allocation policy, by name; opening fails for names and values that it
     /// doesn't have.
     #[must_use]
@@ -111,6 +134,9 @@ impl OpenOptions {
     }
 
     pub(crate) fn block_policy(&self) -> Result<Box<dyn BlockPolicy>> {
+        if let Some(OwnPolicy(make)) = &self.own_policy {
+            return Ok(make());
+        }
         let values: Vec<(&str, u32)> = self.tunables.iter().map(|(name, value)| (&**name, *value)).collect();
         self.policy.tuned(&values).map_err(|error| Error::Invalid(error.to_string()))
     }

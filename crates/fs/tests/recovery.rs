@@ -68,8 +68,7 @@ fn as_written(image: &Path, scratch: &Scratch) {
     journal::replay(&device(&written)).unwrap();
     let volume = Volume::open(device(&written), &OpenOptions::new()).unwrap();
     let (raw, groups) = (volume.superblock(), volume.format().geometry.groups);
-    let descriptors = volume.space().descriptors();
-    let of = |group| descriptors.get(volume.format(), Group(group)).unwrap();
+    let of = |group| volume.space().descriptor(Group(group)).unwrap();
     let (blocks, inodes) = (0..groups).map(of).fold((0, 0), |(blocks, inodes), group| {
         (blocks + u64::from(group.free_clusters()), inodes + group.free_inodes())
     });

@@ -75,6 +75,7 @@ pub(super) const LADDERS: &[Ladder] = &[
     Ladder {
         path: "crates/fs",
         rungs: "
+            front
             check mkfs opening
             admission journal ops quota trim
             dir xattr
@@ -179,7 +180,7 @@ pub(super) const LADDERS: &[Ladder] = &[
     Ladder {
         path: "xtask",
         rungs: "
-            tidy
+            api tidy
         ",
         knots: &[],
         long_lists: 0,

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use clap::Args;
 use ondisk::inode::{FileType, Timestamp};
 use ondisk::units::InodeNumber;
-use platfs::{File, Metadata, State};
+use platfs::{Metadata, Reader, State};
 
 use super::export;
 use crate::console::{Console, Failure};
@@ -134,7 +134,7 @@ impl From<io::Error> for Problem {
 
 /// Writes a copy beside its place, with holes, permissions and times, and moves it there when it is
 /// whole.
-fn copy_out(file: &File<'_>, facts: &Metadata, target: &Path) -> Result<(), Problem> {
+fn copy_out(file: &Reader<'_>, facts: &Metadata, target: &Path) -> Result<(), Problem> {
     let output = Output::begin(target, facts.size)?;
     let fresh = output.file()?;
     copy_data(file, &fresh)?;
@@ -163,7 +163,7 @@ fn host_time(time: Timestamp) -> SystemTime {
 const CHUNK: usize = 1 << 20;
 
 /// Copies what is mapped; all else stays a hole.
-fn copy_data(file: &File<'_>, to: &HostFile) -> Result<(), Problem> {
+fn copy_data(file: &Reader<'_>, to: &HostFile) -> Result<(), Problem> {
     let mut buffer = vec![0; CHUNK];
     let mut in_inode = true;
     for segment in file.segments() {
@@ -181,7 +181,7 @@ fn copy_data(file: &File<'_>, to: &HostFile) -> Result<(), Problem> {
 }
 
 fn copy_range(
-    file: &File<'_>,
+    file: &Reader<'_>,
     to: &HostFile,
     start: u64,
     end: u64,

@@ -195,7 +195,7 @@ fn a_file_whose_blocks_a_bitmap_calls_free_is_told_first() {
     let shown = path.display();
     for part in [
         "not sound, and nothing was changed: a block bitmap is wrong",
-        &format!("block {block}"),
+        &format!("blocks {block}"),
         &format!("`plat check -y {shown}`"),
     ] {
         assert!(said.contains(part), "{part}: {said}");

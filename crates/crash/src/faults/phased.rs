@@ -22,7 +22,7 @@ pub(crate) struct Places {
 pub(crate) fn places(device: &MemoryDevice) -> Places {
     let volume = Volume::open(Arc::new(copy(device)), &OpenOptions::new()).unwrap();
     let format = volume.format();
-    let raw = volume.space().descriptors().get(format, Group(0)).unwrap();
+    let raw = volume.space().descriptor(Group(0)).unwrap();
     let at = |block| format.geometry.byte_offset(block);
     let table = at(raw.inode_table());
     let len = u64::from(format.geometry.inode_table_blocks()) * u64::from(format.geometry.block_size.bytes());

@@ -1,4 +1,4 @@
-//! Contents of files: an open file to read, and a writer.
+//! Contents of files by inode number: a reader, and a writer that can be told the size.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
@@ -16,7 +16,7 @@ use crate::map::Segment;
 use crate::ranges::in_parts;
 use crate::volume::{Seen, Volume};
 
-/// An open file, to read.
+/// A file, open to read.
 ///
 /// ```
 /// # use platfs::{Volume, Result};
@@ -27,7 +27,7 @@ use crate::volume::{Seen, Volume};
 /// # Ok(())
 /// # }
 /// ```
-pub struct File<'v> {
+pub struct Reader<'v> {
     volume: &'v Volume,
     inode: Inode,
     size: u64,
@@ -35,7 +35,7 @@ pub struct File<'v> {
     _pin: Pin<'v>,
 }
 
-impl<'v> File<'v> {
+impl<'v> Reader<'v> {
     /// Bytes of contents, when the file was opened.
     #[must_use]
     pub fn size(&self) -> u64 {
@@ -79,15 +79,15 @@ impl<'v> File<'v> {
     }
 }
 
-impl Read for File<'_> {
+impl Read for Reader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.read_at(self.position, buffer).map_err(io::Error::other)?;
+        let count = self.read_at(self.position, buffer)?;
         self.position += count as u64;
         Ok(count)
     }
 }
 
-impl Seek for File<'_> {
+impl Seek for Reader<'_> {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         let target = match to {
             SeekFrom::Start(offset) => Some(offset),
@@ -183,7 +183,7 @@ impl Drop for Writer<'_> {
 
 impl Write for Writer<'_> {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        self.write_all_at(self.position, data).map_err(io::Error::other)?;
+        self.write_all_at(self.position, data)?;
         self.position += data.len() as u64;
         Ok(data.len())
     }
@@ -198,12 +198,12 @@ impl Volume {
     ///
     /// # Errors
     /// A directory, link or special file; a broken inode.
-    pub fn open_file(&self, number: InodeNumber) -> Result<File<'_>> {
+    pub fn open_file(&self, number: InodeNumber) -> Result<Reader<'_>> {
         let _pin = self.pin(number)?;
         let size = self.metadata(number)?.size;
         let inode = self.view().inode(number)?;
         match file_type(&inode)? {
-            FileType::Regular => Ok(File { volume: self, inode, size, position: 0, _pin }),
+            FileType::Regular => Ok(Reader { volume: self, inode, size, position: 0, _pin }),
             FileType::Directory => Err(Error::IsDirectory),
             _ => Err(Error::Invalid("only regular files can be read".into())),
         }

@@ -28,7 +28,7 @@ mod write;
 
 pub use attrs::{Attributes, Metadata, Times};
 pub use change::AttributeChange;
-pub use data::{File, Writer};
+pub use data::{Reader, Writer};
 pub use extents::FileMap;
 pub use handles::Pin;
 pub use load::Loader;

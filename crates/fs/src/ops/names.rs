@@ -49,7 +49,7 @@ pub(super) enum Begun {
 }
 
 impl Kind<'_> {
-    pub(super) fn file_type(self) -> FileType {
+    pub(crate) fn file_type(self) -> FileType {
         match self {
             Kind::File => FileType::Regular,
             Kind::Directory => FileType::Directory,
@@ -104,7 +104,7 @@ impl Volume {
     /// # Errors
     /// As [`Volume::lookup`]; [`Error::SymlinkLoop`].
     pub fn resolve(&self, path: &[u8]) -> Result<InodeNumber> {
-        self.walk(path, true)
+        self.resolve_from(InodeNumber::ROOT, path, true)
     }
 
     /// The inode behind a path from the root; a symbolic link in last place is not followed.
@@ -112,10 +112,16 @@ impl Volume {
     /// # Errors
     /// As [`Volume::resolve`].
     pub fn resolve_link(&self, path: &[u8]) -> Result<InodeNumber> {
-        self.walk(path, false)
+        self.resolve_from(InodeNumber::ROOT, path, false)
     }
 
-    fn walk(&self, path: &[u8], follow_last: bool) -> Result<InodeNumber> {
+    /// The inode behind a path from a directory; one that begins with a slash is from the root.
+    pub(crate) fn resolve_from(
+        &self,
+        directory: InodeNumber,
+        path: &[u8],
+        follow_last: bool,
+    ) -> Result<InodeNumber> {
         let split = |path: &[u8]| -> Vec<Vec<u8>> {
             path.split(|byte| *byte == b'/')
                 .rev()
@@ -124,7 +130,7 @@ impl Volume {
                 .collect()
         };
         let mut left = split(path);
-        let mut here = InodeNumber::ROOT;
+        let mut here = if path.first() == Some(&b'/') { InodeNumber::ROOT } else { directory };
         let mut followed = 0;
         while let Some(name) = left.pop() {
             let next = self.lookup(here, &name)?;

@@ -105,18 +105,6 @@ pub struct Reserved {
 }
 
 impl Reserved {
-    /// First block not yet used.
-    #[must_use]
-    pub fn next(&self) -> Block {
-        self.next
-    }
-
-    /// Blocks not yet used.
-    #[must_use]
-    pub fn left(&self) -> u32 {
-        self.left
-    }
-
     /// Moves the front to the next cluster not yet begun, and in it to the place that a file block
     /// must have: the rest of a begun cluster belongs to its neighbours in the file. Returns whether
     /// anything is left.

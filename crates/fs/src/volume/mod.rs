@@ -48,6 +48,7 @@ impl Deref for Volume {
 
 /// What all handles of an open volume share.
 #[doc(hidden)]
+#[expect(unnameable_types, reason = "what a handle leads to; it has no public part")]
 pub struct Shared {
     pub(crate) format: Format,
     pub(crate) cache: Arc<Cache>,
@@ -103,12 +104,6 @@ impl Volume {
     #[must_use]
     pub fn superblock(&self) -> RawSuperblock {
         self.session.superblock()
-    }
-
-    /// Group descriptors and free counts.
-    #[must_use]
-    pub fn space(&self) -> &Space {
-        &self.space
     }
 
     /// Whether the journal may hold changes that were not brought to their places, because the volume was

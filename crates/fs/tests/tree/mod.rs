@@ -79,7 +79,7 @@ impl Walk<'_> {
         Ok(entry)
     }
 
-    fn data_ranges(&self, file: &platfs::File<'_>) -> platfs::Result<Vec<Range<u64>>> {
+    fn data_ranges(&self, file: &platfs::Reader<'_>) -> platfs::Result<Vec<Range<u64>>> {
         let block = self.volume.format().geometry.block_size.bytes();
         let block = u64::from(block);
         let mut ranges: Vec<Range<u64>> = Vec::new();

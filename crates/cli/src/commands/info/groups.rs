@@ -19,7 +19,7 @@ fn flags(raw: &RawGroupDescriptor) -> Vec<&'static str> {
 
 fn all(volume: &Volume) -> impl Iterator<Item = (Group, platfs::Result<RawGroupDescriptor>)> {
     let groups = (0..volume.format().geometry.groups).map(Group);
-    groups.map(|group| (group, volume.space().descriptors().get(volume.format(), group)))
+    groups.map(|group| (group, volume.space().descriptor(group)))
 }
 
 pub(super) fn text(console: &mut Console<'_>, volume: &Volume) -> Result<(), Failure> {

@@ -173,10 +173,9 @@ fn count(grid: &Grid, cells: &mut [Cell], group: Group, count: u32, bitmap: &[u8
 
 /// Adds what descriptors hold: inodes, directories, and where metadata lie.
 fn groups(image: &OpenImage, geometry: &Geometry, grid: &Grid, cells: &mut [Cell]) -> platfs::Result<()> {
-    let format = image.volume.format();
-    let descriptors = image.volume.space().descriptors();
+    let space = image.volume.space();
     for group in (0..geometry.groups).map(Group) {
-        let raw = descriptors.get(format, group)?;
+        let raw = space.descriptor(group)?;
         let inodes = u64::from(geometry.inodes_per_group);
         let used = inodes.saturating_sub(raw.free_inodes().into());
         let first = grid.group(group.0);

@@ -15,13 +15,12 @@ pub(super) fn statistics(volume: &Volume) -> platfs::Result<Statistics> {
     let (format, raw) = (volume.format(), volume.superblock());
     let geometry = &format.geometry;
     let (mut free, mut free_inodes) = (0_u64, 0_u64);
-    let descriptors = volume.space().descriptors();
+    let space = volume.space();
     for group in (0..geometry.groups).map(Group) {
-        let descriptor = descriptors.get(format, group)?;
+        let descriptor = space.descriptor(group)?;
         free += u64::from(descriptor.free_clusters());
         free_inodes += u64::from(descriptor.free_inodes());
     }
-    drop(descriptors);
     let log2 = geometry.cluster_log2;
     let overhead = u64::from(raw.s_overhead_clusters.get());
     let overhead = if overhead > 0 { overhead << log2 } else { taken_by_format(volume) };

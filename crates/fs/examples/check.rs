@@ -1,0 +1,45 @@
+//! Checks an image, tells what is wrong with it, and writes nothing.
+//!
+//! `cargo run -p platfs --example check -- disk.img`
+
+use std::error::Error;
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+use platfs::check::{Decision, Issue, Options, Sink, Summary, check};
+use platfs::device::FileDevice;
+
+/// Hears of each issue. What it answers is done in memory, so that what is behind an issue is told of its causes only;
+/// the image stays as it is until somebody calls `Outcome::repaired.apply()`.
+#[derive(Default)]
+pub struct Listener {
+    /// A line for each issue.
+    pub lines: Vec<String>,
+}
+
+impl Sink for Listener {
+    fn issue(&mut self, issue: Issue) -> Decision {
+        self.lines.push(format!("{}: {}", issue.kind.id, issue.found));
+        Decision::Repair
+    }
+}
+
+/// Checks the image in a file.
+///
+/// # Errors
+/// There is nothing to check: no superblock, an unknown feature.
+pub fn examine(path: &Path, listener: &mut Listener) -> Result<Summary, Box<dyn Error>> {
+    let device = Arc::new(FileDevice::new(File::open(path)?)?);
+    let outcome = check(device, &Options::default(), listener)?;
+    Ok(outcome.summary)
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let path = std::env::args_os().nth(1).ok_or("usage: check IMAGE")?;
+    let mut listener = Listener::default();
+    let summary = examine(Path::new(&path), &mut listener)?;
+    listener.lines.iter().for_each(|line| println!("{line}"));
+    println!("{} issues, {} files in {} directories", summary.issues, summary.files, summary.directories);
+    Ok(())
+}

@@ -1,0 +1,82 @@
+//! The space of a volume, to look at: free counts, group descriptors, damage.
+
+use ondisk::corrupt::Corrupt;
+use ondisk::group::RawGroupDescriptor;
+use ondisk::units::Group;
+
+use crate::error::Result;
+use crate::format::Format;
+use crate::space::Space;
+use crate::volume::Volume;
+
+/// The space of a volume, to look at; see [`Volume::space`].
+///
+/// ```
+/// let image = platfs::Image::in_memory(8 << 20)?;
+/// let (clusters, inodes) = image.volume().space().free().unwrap_or_default();
+/// image.write("/file", vec![1; 1 << 20])?;
+/// let left = image.volume().space().free().unwrap_or_default();
+/// assert!(left.0 < clusters && left.1 == inodes - 1);
+/// # Ok::<(), platfs::Error>(())
+/// ```
+#[derive(Clone, Copy)]
+pub struct FreeSpace<'v> {
+    space: &'v Space,
+    format: &'v Format,
+}
+
+impl FreeSpace<'_> {
+    /// Clusters and inodes that can be taken now; `None` on a volume that is only read.
+    #[must_use]
+    pub fn free(self) -> Option<(u64, u64)> {
+        self.space.free()
+    }
+
+    /// The same with what the next sync makes free, and without what is promised to bytes that wait.
+    #[must_use]
+    pub fn free_after_sync(self) -> Option<(u64, u64)> {
+        self.space.free_after_sync()
+    }
+
+    /// Whether a sync makes space or inodes free.
+    #[must_use]
+    pub fn holds_freed(self) -> bool {
+        self.space.holds_freed()
+    }
+
+    /// A group's descriptor as of the last sync, its checksum verified and its pointers inside the volume.
+    ///
+    /// # Errors
+    /// A group behind the last, a wrong checksum, a pointer outside the volume.
+    pub fn descriptor(self, group: Group) -> Result<RawGroupDescriptor> {
+        self.space.descriptors().get(self.format, group)
+    }
+
+    /// What was found wrong with bitmaps so far. Groups with a wrong one are not used.
+    #[must_use]
+    pub fn damage(self) -> Vec<Corrupt> {
+        self.space.damage()
+    }
+
+    /// Reads the bitmaps of all groups, as Linux does behind a mount, so that placement knows all there is.
+    ///
+    /// # Errors
+    /// The device's failure; a volume that is only read.
+    pub fn load_bitmaps(self) -> Result<()> {
+        self.space.load_bitmaps()
+    }
+
+    /// What placement has counted; `None` on a volume that is only read.
+    #[must_use]
+    pub fn statistics(self) -> Option<placement::Stats> {
+        self.space.statistics()
+    }
+}
+
+impl Volume {
+    /// Its space: free counts, group descriptors, damage.
+    #[must_use]
+    pub fn space(&self) -> FreeSpace<'_> {
+        FreeSpace { space: &self.space, format: &self.format }
+    }
+}
