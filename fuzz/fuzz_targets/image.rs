@@ -19,7 +19,7 @@ fn walk(volume: &Volume) {
     let mut pending = vec![InodeNumber::ROOT];
     let mut buffer = [0; 5000];
     while let Some(number) = pending.pop() {
-        let _ = volume.xattrs(number);
+        let _ = volume.inode(number).xattrs();
         let Ok(metadata) = volume.metadata(number) else { continue };
         match metadata.file_type {
             FileType::Directory => {

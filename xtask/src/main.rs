@@ -11,7 +11,7 @@ const USAGE: &str = "usage: cargo xtask tidy | figures | images [NAME...] | many
            invariants that no code cites
   figures  what these rules count, crate by crate, and the ladders as the code has them
   images   makes the golden images (or those named) in the cache, and prints where they are
-  many     writes a tar archive of so many small files to standard output";
+  many     writes a tar archive of many small files to standard output";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -4,7 +4,7 @@
 //! | step | what is written | why then |
 //! | --- | --- | --- |
 //! | 1 | the superblock as it was, marked as having errors | a half-repaired volume does not pass for clean |
-//! | 2 | contents of blocks that nobody owned | what refers to them comes later |
+//! | 2 | contents of blocks without an owner | what refers to them comes later |
 //! | 3 | all the rest | |
 //! | 4 | the repaired superblock, a log that is empty now | they say that all is well |
 //!

@@ -60,9 +60,9 @@ impl Stored {
 /// How a bitmap differs from what was found in use.
 #[derive(Default)]
 pub(super) struct Compared {
-    /// Numbers in use that it calls free, nothing explains it.
+    /// Numbers in use that it calls free, without an explanation.
     pub(super) missing: Vec<u64>,
-    /// Numbers that nobody uses and it calls used, nothing explains it.
+    /// Numbers without a user that it calls used, without an explanation.
     pub(super) idle: Vec<u64>,
     /// Whether there are differences at all.
     pub(super) differs: bool,
@@ -76,7 +76,7 @@ pub(super) struct Compared {
 
 /// Compares `count` bits with the numbers of `found` from `base` on. `told` says which differences, of
 /// (in use, marked free) and (free, marked in use), are reported; it gets the first number of a word and
-/// its differing bits, and returns those to tell.
+/// its differing bits, and returns those to report.
 pub(super) fn compare(
     stored: &Stored,
     found: &Bits,

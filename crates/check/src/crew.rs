@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 /// Calls `work` with each of `0..pieces`, by up to `threads` threads that take the next piece
-/// whenever they are done with one. `told` hears, in this thread, how many are begun.
+/// whenever they are done with one. `told` is called in this thread with the number of pieces begun.
 pub(super) fn share(threads: usize, pieces: u64, mut told: impl FnMut(u64), work: impl Fn(u64) + Sync) {
     let next = AtomicU64::new(0);
     let take = || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|piece| *piece < pieces);

@@ -42,9 +42,9 @@ pub(super) struct Facts {
     pub(super) shared: Bits,
     /// Clusters that repairs took into use; they are claimed too.
     pub(super) taken: Bits,
-    /// Clusters that repairs gave up: until these are written somebody still refers to them.
+    /// Clusters that repairs gave up: something on the device refers to them until the repairs are written.
     given_up: Bits,
-    /// Whether a repair gave up blocks: of those whose bits are still set nobody knows whose they were.
+    /// Whether a repair gave up blocks whose numbers are not known: bits that are still set may be theirs.
     gave_up: AtomicBool,
     /// Inodes in use.
     pub(super) used: Bits,
@@ -62,8 +62,7 @@ pub(super) struct Facts {
     pub(super) links: Counters,
     /// Whether inodes could not be read, or parts of directories that are to stay: which names are there is not known.
     pub(super) unread: AtomicBool,
-    /// How many names repairs took away whose files are not known: so many files are without one because
-    /// of that.
+    /// Number of names that repairs took away from unknown files: as many files may lack a name for that reason.
     names_lost: AtomicU64,
     /// Directories without a `..`, which is to stay so.
     pub(super) dotdot_left: Bits,
@@ -147,7 +146,7 @@ impl Facts {
         self.gave_up.store(true, Ordering::Relaxed);
     }
 
-    /// Whether bits of blocks that nobody uses may only follow from repairs.
+    /// Whether repairs explain set bits of blocks without an owner.
     pub(super) fn has_given_up(&self) -> bool {
         self.gave_up.load(Ordering::Relaxed)
     }
@@ -166,7 +165,7 @@ impl Facts {
         }
     }
 
-    /// Takes a run of clusters that nobody claims, enough for `blocks`, for a repair; the search
+    /// Takes a run of clusters without a claim, enough for `blocks`, for a repair; the search
     /// begins at the cluster of `goal` and goes round. Only where all claims are known: behind the
     /// pass over inodes. The caller writes every block; the device has them before anything that refers to them.
     pub(super) fn allocate(&self, subject: &Subject, goal: Block, blocks: u64) -> Option<Block> {
@@ -188,7 +187,7 @@ impl Facts {
         Some(start)
     }
 
-    /// Gives back what [`Facts::allocate`] took and nobody wrote: as if it had not been taken.
+    /// Gives back what [`Facts::allocate`] took and was not written, as if it had not been taken.
     pub(super) fn put_back(&self, subject: &Subject, block: Block) {
         let cluster = subject.geometry.cluster_of(block).0;
         self.claimed.remove(cluster);
@@ -205,7 +204,7 @@ impl Facts {
         self.names_lost.fetch_add(NAMES_IN_A_LOST_BLOCK, Ordering::Relaxed);
     }
 
-    /// Says that there are names which can't be read and are to stay: nobody knows what has none.
+    /// Notes names that can't be read and are to stay: from now on no file can be called nameless.
     pub(super) fn names_unknown(&self) {
         self.unread.store(true, Ordering::Relaxed);
     }

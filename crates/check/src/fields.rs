@@ -15,7 +15,7 @@ const EXTRA_SIZE: u16 = ondisk::inode::EXTRA_SIZE;
 /// Extra bytes of inodes that have a whole checksum, the least there are.
 const LEAST_EXTRA: u16 = 4;
 
-/// The superblock under examination, and who hears of it.
+/// The superblock under examination, and where issues go.
 struct Fields<'a, 'r, 's> {
     raw: &'a mut RawSuperblock,
     report: &'r mut Report<'s>,

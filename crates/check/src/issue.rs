@@ -1,4 +1,4 @@
-//! What a check tells: issues as values, progress, and the sums at the end.
+//! What a check reports: issues as values, progress, and the sums at the end.
 
 use ondisk::units::{Block, FileBlock, Group, InodeNumber};
 

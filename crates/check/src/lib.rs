@@ -150,7 +150,7 @@ pub struct Outcome {
     facts: Facts,
 }
 
-/// Checks the volume on `device`, tells `sink` of every issue, and makes the repairs that it decides
+/// Checks the volume on `device`, gives `sink` every issue, and makes the repairs that it decides
 /// for in memory. The device is only read.
 ///
 /// # Errors

@@ -80,7 +80,7 @@ pub(super) fn open(
 /// by its own rules; the superblock to go on with.
 ///
 /// # Errors
-/// There are fast commits, and nobody to bring them in: whatever is repaired without them would lose them.
+/// There are fast commits and no writer to bring them in: any repair without them would lose them.
 fn replay(
     device: &Arc<Staged>,
     chosen: &Chosen,
@@ -213,7 +213,7 @@ fn begin_revision(raw: &mut RawSuperblock) {
 }
 
 /// Writes the superblock over its backups. They say neither that the volume was closed nor that a
-/// journal waits: whoever needs them can't know.
+/// journal waits, which are facts of another moment when a backup is used.
 fn write_backups(subject: &Subject) {
     let mut copy: RawSuperblock = subject.raw;
     copy.s_state.set(copy.s_state.get() & !STATE_VALID);

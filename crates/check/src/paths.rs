@@ -1,4 +1,4 @@
-//! The paths of inodes, found after a check: for those who tell people of issues.
+//! The paths of inodes, found after a check, for messages to people.
 
 use std::collections::{HashMap, HashSet};
 

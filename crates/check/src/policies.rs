@@ -11,7 +11,7 @@ use ondisk::units::InodeNumber;
 
 use super::paged::{Budget, Counters};
 
-/// Policies that are told apart; a volume with more has those behind judged alike.
+/// Most policies that are kept apart; beyond that all count as one.
 const MOST: usize = 60_000;
 
 /// A policy: the context of an inode without the number that only the inode has.
@@ -24,7 +24,7 @@ fn policy(context: &[u8]) -> &[u8] {
     context.get(..len).unwrap_or(context)
 }
 
-/// Policies and who has them.
+/// Policies and the inodes that have them.
 pub(super) struct Policies {
     known: Mutex<HashMap<Box<[u8]>, u16>>,
     of: Counters,

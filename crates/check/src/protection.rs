@@ -1,7 +1,7 @@
 //! The block of multiple mount protection: whether it is one, and where it is rewritten.
 //!
 //! Only the superblock says where it is, and a wrong field can name any block of any file. A block that is none is
-//! written behind the pass over inodes, when all owners are known: in its place if that belongs to nobody else, or in
+//! written behind the pass over inodes, when all owners are known: in its place if that has no other owner, or in
 //! a free block.
 
 use ondisk::features::Incompat;

@@ -1,7 +1,7 @@
 //! A pass: blocks that more than one owner claims.
 //!
 //! Nothing is to do where no cluster was claimed twice. Otherwise all claims are gathered once more,
-//! now with their owners; [`super::inodes::sharing`] says who keeps what.
+//! now with their owners; [`super::inodes::sharing`] decides which owner keeps what.
 
 use ondisk::features::RoCompat;
 

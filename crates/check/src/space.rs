@@ -165,7 +165,7 @@ impl Examined {
         }
     }
 
-    /// Whether there is nothing to tell or to mend; adds to the sums.
+    /// Whether there is nothing to report or to mend; adds to the sums.
     fn is_sound(&self, subject: &Subject, sums: &Sums) -> bool {
         sums.stated_clusters.fetch_add(u64::from(self.raw.free_clusters()), Ordering::Relaxed);
         sums.stated_inodes.fetch_add(u64::from(self.raw.free_inodes()), Ordering::Relaxed);
@@ -191,7 +191,7 @@ impl Examined {
     }
 }
 
-/// Takes all that bitmaps call used for used: nobody knows what inodes have that can't be read.
+/// Takes all that bitmaps call used for used, since inodes that can't be read may have it.
 pub(super) fn keep_marked(subject: &Subject, facts: &Facts) {
     for group in (0..subject.geometry.groups).map(Group) {
         let Some(raw) = subject.descriptor(group) else { continue };

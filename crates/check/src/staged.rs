@@ -22,7 +22,7 @@ pub(super) type Pieces = BTreeMap<u64, Box<[u8; PIECE]>>;
 pub struct Staged {
     pub(super) base: Arc<dyn Device>,
     pub(super) pieces: RwLock<Pieces>,
-    /// Pieces of blocks that nobody owned before; see [`Staged::note_fresh`].
+    /// Pieces of blocks that had no owner before; see [`Staged::note_fresh`].
     pub(super) fresh: RwLock<BTreeSet<u64>>,
     /// Pieces that say that all is well; see [`Staged::note_last`].
     pub(super) last: RwLock<BTreeSet<u64>>,
@@ -45,7 +45,7 @@ impl Staged {
         }
     }
 
-    /// Says that a range (of whole blocks) belonged to nobody before the repairs: what is staged there
+    /// Notes that a range (of whole blocks) had no owner before the repairs: what is staged there
     /// reaches the device before anything that refers to it.
     pub(super) fn note_fresh(&self, offset: u64, len: u64) {
         let mut fresh = self.fresh.write().unwrap_or_else(PoisonError::into_inner);

@@ -152,11 +152,11 @@ impl Subject {
         Ok(bytes)
     }
 
-    /// Stages new bytes of a block: the one way for all blocks but superblocks and tables of inodes. What two own,
-    /// because somebody wants it so, is left as it is, and reported by the next check.
+    /// Stages new bytes of a block: the one way for all blocks but superblocks and tables of inodes. A block that keeps
+    /// two owners, because the sink decided so, is left as it is; the next check reports it.
     ///
     /// # Errors
-    /// The device's, and that owners are not known yet: whoever asked would write where a damaged field leads.
+    /// The device's; a call before the owners are known, which would write where a damaged field leads.
     pub(super) fn write(&self, block: Block, bytes: &[u8]) -> io::Result<()> {
         if !self.owners_known.load(Ordering::Relaxed) {
             return Err(io::Error::other(format!("nobody knows yet to whom block {block} belongs")));

@@ -208,7 +208,7 @@ fn asked_for(device: &dyn Device, block: u64, size: Option<u32>) -> Result<Chose
     Err(last)
 }
 
-/// Only the checksum is wrong. A backup tells whether a field that never changes did it.
+/// Only the checksum is wrong. A backup shows whether a field that never changes is to blame.
 fn checksum(device: &dyn Device, raw: RawSuperblock, report: &mut Report<'_>) -> Result<Chosen> {
     let mut right = raw;
     let mut differing = Vec::new();

@@ -47,8 +47,8 @@ impl<'s> Report<'s> {
         repairs
     }
 
-    /// Reports something that must not stay where anything behind it is repaired: whose place is doubtful, by
-    /// that others could be overwritten.
+    /// Reports something whose place is doubtful. If it stays, nothing behind it is repaired: a repair could overwrite
+    /// what belongs to others.
     pub(super) fn found_first(&mut self, kind: &'static Kind, finding: Finding) -> bool {
         let repairs = self.found(kind, finding);
         self.held |= !repairs;
@@ -64,20 +64,20 @@ impl<'s> Report<'s> {
         self.sink.progress(Progress { pass, done, of });
     }
 
-    /// A voice that tells everything.
+    /// A voice that reports everything.
     pub(super) fn aloud(&mut self) -> Voice<'_, 's> {
         Voice::Aloud(self)
     }
 }
 
-/// How the examination of one thing tells what it finds.
+/// How the examination of one thing reports what it finds.
 pub(super) enum Voice<'r, 's> {
     /// Remembers only that there was something, and mends nothing.
     Silent {
         /// Whether anything was found.
         any: bool,
     },
-    /// Tells the sink, which decides.
+    /// Asks the sink, which decides.
     Aloud(&'r mut Report<'s>),
 }
 
@@ -86,7 +86,7 @@ impl Voice<'_, '_> {
         Voice::Silent { any: false }
     }
 
-    /// Whether this is only about whether there is anything at all: who has found something may stop.
+    /// Whether only the first finding matters: an examination may stop once it has one.
     pub(super) fn is_silent(&self) -> bool {
         matches!(self, Voice::Silent { .. })
     }

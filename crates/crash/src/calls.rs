@@ -77,12 +77,12 @@ impl<'v> Caller<'v> {
 
     /// Does a part of what a crash left to be reclaimed.
     pub(crate) fn reclaim_some(&self) {
-        self.volume.reclaim_some().unwrap();
+        self.volume.leftovers().reclaim_some().unwrap();
     }
 
     /// Does all of it.
     pub(crate) fn reclaim(&self) {
-        self.volume.reclaim().unwrap();
+        self.volume.leftovers().reclaim().unwrap();
     }
 
     /// Forgets how it came to this: what was recorded so far is the beginning.
@@ -297,7 +297,7 @@ impl<'v> Caller<'v> {
     pub(crate) fn set_value(&mut self, id: u32, value: &[u8]) {
         let number = self.inodes[&id];
         self.call(
-            |volume| volume.set_xattr(number, ATTRIBUTE, value),
+            |volume| volume.inode(number).set_xattr(ATTRIBUTE, value),
             |model| model.files.get_mut(&id).unwrap().attribute = Some(value.to_vec()),
         );
     }
@@ -305,7 +305,7 @@ impl<'v> Caller<'v> {
     pub(crate) fn remove_attribute(&mut self, id: u32) {
         let number = self.inodes[&id];
         self.call(
-            |volume| volume.remove_xattr(number, ATTRIBUTE),
+            |volume| volume.inode(number).remove_xattr(ATTRIBUTE),
             |model| model.files.get_mut(&id).unwrap().attribute = None,
         );
     }

@@ -100,7 +100,7 @@ impl Judge<'_> {
         let tree = oracle::tree(&volume)?;
         if self.run.workload.order.is_phased() {
             phased::judge_in_use(&tree, self.run, state).map_err(|what| format!("in use: {what}"))?;
-            volume.reclaim().map_err(|error| format!("reclaiming: {error}"))?;
+            volume.leftovers().reclaim().map_err(|error| format!("reclaiming: {error}"))?;
             phased::judge(&oracle::tree(&volume)?, self.run, state)?;
         } else {
             journal::judge(&volume, tree, self.run, state)?;

@@ -59,8 +59,8 @@ fn left_by(run: &Run) -> Option<MemoryDevice> {
         count += 1;
         if count >= first && count % STEP == 0 {
             let volume = Volume::open(state.device.clone(), &run.workload.options()).unwrap();
-            volume.reclaim().unwrap();
-            let reclaimed = volume.reclaimed();
+            volume.leftovers().reclaim().unwrap();
+            let reclaimed = volume.leftovers().reclaimed();
             left = (reclaimed.inodes + reclaimed.blocks > 0).then(|| copy(&*state.again()));
         }
         left.is_none()
@@ -72,7 +72,7 @@ fn left_by(run: &Run) -> Option<MemoryDevice> {
 fn trees(workload: &Workload, base: &MemoryDevice) -> (Tree, Tree) {
     let volume = Volume::open(Arc::new(copy(base)), &workload.options()).unwrap();
     let at_first = oracle::tree(&volume).unwrap();
-    volume.reclaim().unwrap();
+    volume.leftovers().reclaim().unwrap();
     (at_first, oracle::tree(&volume).unwrap())
 }
 

@@ -19,7 +19,7 @@ impl FileDevice {
     /// # Errors
     /// If the size can't be determined.
     pub fn new(mut file: File) -> io::Result<Self> {
-        // Seeking, unlike metadata, also tells the size of block devices.
+        // Seeking, unlike metadata, also gives the size of block devices.
         let size = file.seek(SeekFrom::End(0))?;
         Ok(FileDevice { file, size, flushes: true })
     }
@@ -76,14 +76,14 @@ mod positioned {
     }
 }
 
-/// What the kernel tells of the queue of a block device; a partition has that of its disk.
+/// What the kernel says of the queue of a block device; a partition has that of its disk.
 #[cfg(target_os = "linux")]
 fn queue_of(device: u64, what: &str) -> Option<u64> {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let own = format!("/sys/dev/block/{major}:{minor}");
     let read = |queue: String| std::fs::read_to_string(format!("{queue}/queue/{what}")).ok();
-    let told = read(own.clone()).or_else(|| read(format!("{own}/..")))?;
-    told.trim().parse().ok()
+    let text = read(own.clone()).or_else(|| read(format!("{own}/..")))?;
+    text.trim().parse().ok()
 }
 
 impl Device for FileDevice {
@@ -119,7 +119,7 @@ impl Device for FileDevice {
         }
         match queue_of(facts.rdev(), "discard_granularity") {
             Some(0) => Err(io::ErrorKind::Unsupported.into()),
-            told => Ok(told.unwrap_or(1)),
+            unit => Ok(unit.unwrap_or(1)),
         }
     }
 

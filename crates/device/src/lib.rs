@@ -71,7 +71,7 @@ pub trait Device: Send + Sync {
     /// Whatever the storage says; data written since the last flush may then be lost.
     fn flush(&self) -> io::Result<()>;
 
-    /// Says that nobody needs the bytes of a range any more; they read as anything then.
+    /// Gives up the bytes of a range; they read as anything then.
     ///
     /// # Errors
     /// Whatever the storage says; its bytes may be as before.

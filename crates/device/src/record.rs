@@ -1,4 +1,4 @@
-//! A device that remembers what was asked of it, to tell what a crash at any moment could leave.
+//! A device that remembers the calls on it, to find out what a crash at any moment could leave.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -115,7 +115,7 @@ fn write_all(
                 let _ = give_back.try_send(data);
             }
             Task::Barrier(done) => {
-                // The one who asked may have gone.
+                // The caller may have gone.
                 let _ = done.send(());
             }
         }
@@ -169,7 +169,7 @@ impl Device for WriteBehind {
 
 impl Drop for WriteBehind {
     fn drop(&mut self) {
-        // Without a flush nobody was promised anything, but what was written is not thrown away.
+        // Nothing is promised without a flush, but what was written is not thrown away.
         let _ = self.drain();
         self.tasks = None;
         if let Some(writer) = self.writer.take() {

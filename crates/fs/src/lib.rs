@@ -20,15 +20,19 @@
 //!
 //! | rung | owns |
 //! | --- | --- |
-//! | [`Volume`], `ops` | opening, sync, the verbs |
+//! | `opening`, `ops` | opening, the verbs |
 //! | `file`, `dir`, `xattr`, `inline` | contents, names, attributes |
-//! | `dirty` | written bytes that wait for their blocks |
-//! | `map` | file block to disk block |
-//! | `inode` | records in the tables |
+//! | `map`, `inode` | file block to disk block; records in the tables |
+//! | [`Volume`] | attempts at verbs, sync, steady readers |
+//! | `tx` | what a verb hands down: the volume, its changes, its context |
 //! | `space` | bitmaps, descriptors and the placement engines |
 //! | `txn` | updates: all or nothing |
-//! | `cache` | metadata blocks in memory, verified and sealed |
+//! | `order`, `session` | in which order changes reach the device; what is known in memory only |
+//! | `cache`, `dirty` | metadata blocks in memory, verified and sealed; written bytes that wait for their blocks |
 //! | [`device`] | bytes |
+//!
+//! A verb is a function of `Tx`; what it reads and changes are views of it: `tx.map(&mut inode).unmap(blocks)`,
+//! `tx.dir(&mut inode).add(name, ..)`, `tx.xattrs(..)`, `tx.contents(..)`. Readers have the same of a `View`.
 //!
 //! [`journal`] and [`mkfs`] stand beside the ladder; the latter uses only `device` and the format crate.
 //!
@@ -81,8 +85,9 @@ pub use map::{Segment, State};
 pub use ondisk;
 pub use ondisk::units::InodeNumber;
 pub use ops::{
-    AccessTimes, Allocate, AttributeChange, Attributes, File, FileMap, Inherited, Kind, Metadata, NewInode,
-    Pin, Reclaimed, Replace, Seek, Times, Walk, Wanted, WriteOptions, Writer, rules,
+    AccessTimes, Allocate, AttributeChange, Attributes, File, FileMap, Inherited, Kind, Leftovers, Loader,
+    Metadata, NewInode, Node, Pin, Reclaimed, Replace, Seek, Times, Walk, Wanted, WriteOptions, Writer,
+    rules,
 };
 pub use options::{DataMode, OpenOptions, Ordering};
 pub use placement;

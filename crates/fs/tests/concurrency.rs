@@ -331,7 +331,7 @@ fn look_at_something(volume: &Volume, dirs: &[InodeNumber], random: &mut Random)
                 assert_eq!(*owner.get_or_insert(found), found, "bytes of two files");
             }
         }
-        volume.xattrs(file).unwrap();
+        volume.inode(file).xattrs().unwrap();
         assert!(volume.map(file).unwrap().all(|segment| segment.is_ok()));
     }
 }

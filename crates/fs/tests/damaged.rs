@@ -86,7 +86,7 @@ fn read_everything(volume: &Volume) -> usize {
             continue;
         }
         let Ok(metadata) = volume.metadata(number) else { continue };
-        let _ = (volume.xattr_names(number), volume.xattrs(number));
+        let _ = (volume.inode(number).xattr_names(), volume.inode(number).xattrs());
         match metadata.file_type {
             FileType::Directory => {
                 let entries = volume.read_dir(number).into_iter().flatten();
@@ -121,13 +121,13 @@ fn write_a_little(volume: &Volume) {
         let Ok(number) = volume.create(InodeNumber::ROOT, name.as_bytes(), &new_inode(kind)) else {
             continue;
         };
-        let _ = volume.set_xattr(number, b"user.some", &[7; 300]);
+        let _ = volume.inode(number).set_xattr(b"user.some", &[7; 300]);
         if let Ok(mut writer) = volume.writer(number, 20_000) {
             let _ = writer.write_all_at(0, &[8; 20_000]);
         }
     }
     for number in (12..60).filter_map(InodeNumber::new) {
-        let _ = volume.set_xattr(number, b"user.other", &[9; 200]);
+        let _ = volume.inode(number).set_xattr(b"user.other", &[9; 200]);
         let _ = volume.writer(number, 0).map(|mut writer| writer.write_all_at(5000, b"later"));
     }
     let _ = volume.sync();

@@ -119,23 +119,27 @@ fn load(image: &Path, count: u32) -> BTreeSet<Vec<u8>> {
     let options = OpenOptions::new().write(true).unordered(true).loading(true);
     let volume = Volume::open(Arc::new(FileDevice::new(file).unwrap()), &options).unwrap();
     let root = InodeNumber::ROOT;
-    let dir = volume.load_inode(root, b"many", &new(Kind::Directory)).unwrap();
+    let dir = volume.loader().unwrap().create(root, b"many", &new(Kind::Directory)).unwrap();
     let names: BTreeSet<Vec<u8>> = (0..count).map(name).collect();
     let mut all: Vec<DirName<'_>> = Vec::new();
     for (number, name) in names.iter().enumerate() {
         let inode = match all.last().filter(|_| number % 16_000 != 0) {
             Some(last) => {
-                volume.load_link(last.inode).unwrap();
+                volume.loader().unwrap().link(last.inode).unwrap();
                 last.inode
             }
-            None => volume.load_inode(dir, name, &new(Kind::File)).unwrap(),
+            None => volume.loader().unwrap().create(dir, name, &new(Kind::File)).unwrap(),
         };
         all.push(DirName { name, inode, file_type: FileType::Regular });
     }
     let lost = volume.lookup(root, b"lost+found").unwrap();
     let entry = |name, inode| DirName { name, inode, file_type: FileType::Directory };
-    volume.load_names(root, root, &[entry(b"lost+found", lost), entry(b"many", dir)]).unwrap();
-    volume.load_names(dir, root, &all).unwrap();
+    volume
+        .loader()
+        .unwrap()
+        .write_names(root, root, &[entry(b"lost+found", lost), entry(b"many", dir)])
+        .unwrap();
+    volume.loader().unwrap().write_names(dir, root, &all).unwrap();
     volume.close().unwrap();
     names
 }

@@ -181,12 +181,12 @@ fn others_go_on(verb: impl Fn(&Volume)) -> u64 {
         Arc::into_inner(volume).unwrap().close().unwrap();
         let volume = open(&stage, 0);
         // All that the other verb needs is in memory; much that the first needs is not.
-        volume.set_permissions(ROOT, 0o700).unwrap();
+        volume.inode(ROOT).set_permissions(0o700).unwrap();
         let other = Arc::clone(&volume);
         stage.reads_first.store(reads, Ordering::SeqCst);
         let (done, is_done) = channel();
         set(&stage.before_read, move || {
-            std::thread::spawn(move || done.send(other.set_permissions(ROOT, 0o755)).unwrap());
+            std::thread::spawn(move || done.send(other.inode(ROOT).set_permissions(0o755)).unwrap());
             is_done.recv_timeout(Duration::from_secs(10)).expect("a verb that waits for nothing").unwrap();
         });
         verb(&volume);

@@ -114,10 +114,10 @@ fn a_nest_without_a_name_goes_in_one_pass() {
     let device = Arc::new(Counting(base, AtomicU64::new(0)));
     let volume = Volume::open(device.clone(), &options()).unwrap();
     let at_opening = device.read();
-    assert!(volume.reclaiming().is_some());
+    assert!(volume.leftovers().left().is_some());
     volume.create(InodeNumber::ROOT, b"at once", &new(NewKind::File)).unwrap();
-    volume.reclaim().unwrap();
-    let reclaimed = volume.reclaimed();
+    volume.leftovers().reclaim().unwrap();
+    let reclaimed = volume.leftovers().reclaimed();
     let in_all = device.read();
     println!("{at_opening} bytes read at opening, {in_all} by reclaiming, {reclaimed:?}");
     assert!(reclaimed.inodes >= 800, "{reclaimed:?}");
@@ -144,7 +144,7 @@ fn opening_reads_little() {
     let device = Arc::new(Counting(base, AtomicU64::new(0)));
     let volume = Volume::open(device.clone(), &options()).unwrap();
     let at_opening = device.read();
-    volume.reclaim().unwrap();
+    volume.leftovers().reclaim().unwrap();
     let by_reclaiming = device.read();
     println!("{at_opening} bytes read at opening, {by_reclaiming} by reclaiming");
     assert!(at_opening * 10 < by_reclaiming, "{at_opening} of {by_reclaiming} bytes");
@@ -194,10 +194,10 @@ fn a_full_volume_is_reclaimed_before_it_is_called_full() {
         let base = Arc::new(base);
         let again = Volume::open(base.clone(), &options().delay(delay)).unwrap();
         let (free, _) = again.space().free().unwrap();
-        assert!(free < 100 && again.reclaiming().is_some(), "{free} blocks are free");
+        assert!(free < 100 && again.leftovers().left().is_some(), "{free} blocks are free");
         let file = again.create(InodeNumber::ROOT, b"new", &new(NewKind::File)).unwrap();
         again.write_at(file, 0, &vec![9; 1 << 20], WriteOptions::default()).unwrap();
-        assert!(again.reclaiming().is_none(), "it was waited for");
+        assert!(again.leftovers().left().is_none(), "it was waited for");
         again.close().unwrap();
         assert_clean(base);
     }
@@ -226,7 +226,7 @@ fn verbs_go_on_beside_it() {
         let device = Arc::new(base);
         let volume = Volume::open(device.clone(), &options()).unwrap();
         thread::scope(|scope| {
-            scope.spawn(|| volume.reclaim().unwrap());
+            scope.spawn(|| volume.leftovers().reclaim().unwrap());
             for thread in 0..4_u64 {
                 let volume = &volume;
                 scope.spawn(move || {
@@ -303,14 +303,14 @@ fn stopped_it_goes_on_later() {
     });
     let device = Arc::new(base);
     let volume = Volume::open(device.clone(), &options()).unwrap();
-    assert!(volume.reclaim_some().unwrap());
+    assert!(volume.leftovers().reclaim_some().unwrap());
     volume.create(InodeNumber::ROOT, b"meanwhile", &new(NewKind::File)).unwrap();
-    volume.stop_reclaiming();
+    volume.leftovers().stop();
     volume.close().unwrap();
     assert_eq!(platfs::read_superblock(&*device).unwrap().s_state.get() & 1, 0, "it is not in order");
     let volume = Volume::open(device.clone(), &options()).unwrap();
-    assert!(volume.lookup(InodeNumber::ROOT, b"meanwhile").is_ok() && volume.reclaiming().is_some());
-    volume.reclaim().unwrap();
+    assert!(volume.lookup(InodeNumber::ROOT, b"meanwhile").is_ok() && volume.leftovers().left().is_some());
+    volume.leftovers().reclaim().unwrap();
     let raw = platfs::read_superblock(&*device).unwrap();
     assert_eq!((raw.s_state.get() & 1, raw.last_mounted()), (1, &b""[..]), "it is, as soon as it is done");
     volume.close().unwrap();

@@ -66,29 +66,29 @@ fn immutable_and_append_only_hold_for_every_verb() {
     let file = volume.create(dir, b"file", &new(Kind::File)).unwrap();
     write(&volume, file, 0, b"before").unwrap();
     let flags = volume.metadata(file).unwrap().flags;
-    volume.set_flags(file, flags | InodeFlags::IMMUTABLE).unwrap();
+    volume.inode(file).set_flags(flags | InodeFlags::IMMUTABLE).unwrap();
     is_refused(write(&volume, file, 6, b"after"));
     is_refused(volume.truncate(file, 0));
     is_refused(volume.allocate(file, Allocate::Extend, 0, 5000));
     is_refused(volume.unlink(dir, b"file"));
     is_refused(volume.rename(dir, b"file", ROOT, b"else", Replace::Yes));
     is_refused(volume.link(file, ROOT, b"more"));
-    is_refused(volume.set_permissions(file, 0o700));
-    is_refused(volume.set_xattr(file, b"user.a", b"b"));
-    volume.set_flags(file, flags | InodeFlags::APPEND).unwrap();
+    is_refused(volume.inode(file).set_permissions(0o700));
+    is_refused(volume.inode(file).set_xattr(b"user.a", b"b"));
+    volume.inode(file).set_flags(flags | InodeFlags::APPEND).unwrap();
     is_refused(write(&volume, file, 0, b"over"));
     is_refused(volume.truncate(file, 100));
     is_refused(volume.unlink(dir, b"file"));
     write(&volume, file, 6, b", after").unwrap();
     assert_eq!(volume.metadata(file).unwrap().size, 13);
-    volume.set_flags(file, flags).unwrap();
+    volume.inode(file).set_flags(flags).unwrap();
     let flags = volume.metadata(dir).unwrap().flags;
-    volume.set_flags(dir, flags | InodeFlags::APPEND).unwrap();
+    volume.inode(dir).set_flags(flags | InodeFlags::APPEND).unwrap();
     is_refused(volume.unlink(dir, b"file"));
     volume.create(dir, b"new", &new(Kind::File)).unwrap();
-    volume.set_flags(dir, flags | InodeFlags::IMMUTABLE).unwrap();
+    volume.inode(dir).set_flags(flags | InodeFlags::IMMUTABLE).unwrap();
     is_refused(volume.create(dir, b"newer", &new(Kind::File)));
-    assert!(volume.set_flags(file, InodeFlags::empty()).is_err(), "the map is not a user's flag");
+    assert!(volume.inode(file).set_flags(InodeFlags::empty()).is_err(), "the map is not a user's flag");
 }
 
 /// A list of owner 7, user 5: 6, group 5, mask 6, others 0, as system calls give it.
@@ -108,12 +108,12 @@ fn named_list() -> Vec<u8> {
 fn lists_and_modes_follow_each_other_and_are_inherited() {
     let volume = volume("");
     let dir = volume.create(ROOT, b"dir", &new(Kind::Directory)).unwrap();
-    volume.set_xattr(dir, b"system.posix_acl_access", &named_list()).unwrap();
+    volume.inode(dir).set_xattr(b"system.posix_acl_access", &named_list()).unwrap();
     assert_eq!(volume.metadata(dir).unwrap().permissions, 0o760, "the mask is the group's part of the mode");
-    volume.set_permissions(dir, 0o2710).unwrap();
-    let list = volume.xattr(dir, b"system.posix_acl_access").unwrap().unwrap();
+    volume.inode(dir).set_permissions(0o2710).unwrap();
+    let list = volume.inode(dir).xattr(b"system.posix_acl_access").unwrap().unwrap();
     assert_eq!((list[30], list[22]), (1, 5), "the mask follows the mode, the group does not");
-    volume.set_xattr(dir, b"system.posix_acl_default", &named_list()).unwrap();
+    volume.inode(dir).set_xattr(b"system.posix_acl_default", &named_list()).unwrap();
     let wanted = Wanted { file_type: FileType::Regular, permissions: 0o664, umask: 0o077, uid: 1, gid: 2 };
     let inherited = volume.inherit(dir, &wanted).unwrap();
     assert_eq!(inherited.attributes.permissions, 0o660, "the list takes the place of the umask");
@@ -136,18 +136,18 @@ fn times_follow_what_is_done() {
     write(&volume, file, 0, b"x").unwrap();
     assert_eq!((times().modify, times().change), (at(1_000_000_100), at(1_000_000_100)));
     let volume = volume.at_time(at(1_000_000_200));
-    volume.set_permissions(file, 0o600).unwrap();
+    volume.inode(file).set_permissions(0o600).unwrap();
     assert_eq!((times().modify, times().change), (at(1_000_000_100), at(1_000_000_200)));
-    volume.note_access(file, AccessTimes::Off).unwrap();
+    volume.inode(file).note_access(AccessTimes::Off).unwrap();
     assert_eq!(times().access, at(0));
-    volume.note_access(file, AccessTimes::Relative).unwrap();
+    volume.inode(file).note_access(AccessTimes::Relative).unwrap();
     assert_eq!(times().access, at(1_000_000_200));
     let volume = volume.at_time(at(1_000_000_300));
     volume.link(file, ROOT, b"other").unwrap();
     assert_eq!(times().change, at(1_000_000_300));
     assert_eq!(volume.metadata(ROOT).unwrap().times.modify, at(1_000_000_300));
     volume.unlink(ROOT, b"other").unwrap();
-    volume.set_times(file, Some(at(5)), None).unwrap();
+    volume.inode(file).set_times(Some(at(5)), None).unwrap();
     assert_eq!((times().access, times().modify), (at(5), at(1_000_000_100)));
 }
 
@@ -177,7 +177,7 @@ fn all_space_comes_back() {
         for number in 0..300 {
             let file = volume.create(dir, format!("file{number}").as_bytes(), &new(Kind::File)).unwrap();
             write(&volume, file, number * 3000, &vec![7; 9000]).unwrap();
-            volume.set_xattr(file, b"user.some", &vec![8; 600]).unwrap();
+            volume.inode(file).set_xattr(b"user.some", &vec![8; 600]).unwrap();
         }
         for number in 0..300 {
             volume.unlink(dir, format!("file{number}").as_bytes()).unwrap();

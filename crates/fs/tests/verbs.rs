@@ -180,7 +180,7 @@ fn verify(volume: &Volume, model: &Model, exact_times: bool) {
     for (number, node) in model {
         let found = volume.metadata(*number).expect("metadata");
         assert_eq!(found.links, node.links, "links of {number}");
-        assert_eq!(volume.xattrs(*number).expect("xattrs"), node.xattrs, "xattrs of {number}");
+        assert_eq!(volume.inode(*number).xattrs().expect("xattrs"), node.xattrs, "xattrs of {number}");
         if *number != InodeNumber::ROOT {
             assert_eq!((found.uid, found.gid), (node.attributes.uid, node.attributes.gid));
             assert_eq!(found.permissions, node.attributes.permissions);

@@ -44,7 +44,7 @@ fn assert_read_alike(image: &Path) {
     for (path, entry) in Snapshot::of(mounted.path()).unwrap().entries {
         let path = mounted.path().join(std::ffi::OsStr::from_bytes(&path));
         let inode = number(&path);
-        let ours: Attributes = volume.xattrs(inode).unwrap().into_iter().collect();
+        let ours: Attributes = volume.inode(inode).xattrs().unwrap().into_iter().collect();
         assert_eq!(ours, entry.xattrs, "{}", path.display());
         seen += ours.len();
         if path.is_symlink() {
@@ -178,7 +178,7 @@ fn the_kernel_and_e2fsck_take_what_is_written() {
         let numbers: Vec<InodeNumber> = (0..sets.len()).map(|index| inode_of(&image, index)).collect();
         let volume = open(&image, true);
         for (number, set) in numbers.iter().zip(&sets) {
-            volume.set_xattrs(*number, set).unwrap_or_else(|e| panic!("{}: {e}", case.name));
+            volume.inode(*number).set_xattrs(set).unwrap_or_else(|e| panic!("{}: {e}", case.name));
         }
         volume.sync().unwrap();
         let blocks: Vec<_> =
@@ -192,7 +192,7 @@ fn the_kernel_and_e2fsck_take_what_is_written() {
         let again = open(&image, false);
         for (number, set) in numbers.iter().zip(&sets) {
             let expected: Attributes = set.iter().cloned().collect();
-            let ours: Attributes = again.xattrs(*number).unwrap().into_iter().collect();
+            let ours: Attributes = again.inode(*number).xattrs().unwrap().into_iter().collect();
             assert_eq!(ours, expected, "{}", case.name);
         }
         if mounts {
@@ -218,26 +218,27 @@ fn single_changes_keep_the_rest_and_the_counts() {
     let volume = open(&image, true);
     let shared = list(&[("user.big", &[b'x'; 1000])]);
     for number in &numbers {
-        volume.set_xattrs(*number, &shared).unwrap();
+        volume.inode(*number).set_xattrs(&shared).unwrap();
     }
     // One leaves the shared block for one of its own, one for none.
-    volume.set_xattr(numbers[0], b"user.big", &[b'y'; 1000]).unwrap();
-    volume.set_xattr(numbers[0], b"user.more", b"in the inode").unwrap();
-    volume.remove_xattr(numbers[1], b"user.big").unwrap();
-    assert!(matches!(volume.remove_xattr(numbers[1], b"user.big"), Err(platfs::Error::NotFound)));
+    volume.inode(numbers[0]).set_xattr(b"user.big", &[b'y'; 1000]).unwrap();
+    volume.inode(numbers[0]).set_xattr(b"user.more", b"in the inode").unwrap();
+    volume.inode(numbers[1]).remove_xattr(b"user.big").unwrap();
+    assert!(matches!(volume.inode(numbers[1]).remove_xattr(b"user.big"), Err(platfs::Error::NotFound)));
     // The block of its own stays, empty.
-    volume.remove_xattr(numbers[0], b"user.big").unwrap();
-    volume.set_xattr(numbers[0], b"user.again", &[b'z'; 900]).unwrap();
+    volume.inode(numbers[0]).remove_xattr(b"user.big").unwrap();
+    volume.inode(numbers[0]).set_xattr(b"user.again", &[b'z'; 900]).unwrap();
     volume.close().unwrap();
     fsck::assert_clean(&image);
     let volume = open(&image, false);
-    let names =
-        |at: usize| volume.xattrs(numbers[at]).unwrap().into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    let names = |at: usize| {
+        volume.inode(numbers[at]).xattrs().unwrap().into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+    };
     assert_eq!(names(0), [b"user.again".to_vec(), b"user.more".to_vec()]);
     assert_eq!(names(1), Vec::<Vec<u8>>::new());
-    assert_eq!(volume.xattrs(numbers[2]).unwrap(), shared);
-    assert_eq!(volume.xattr(numbers[2], b"user.big").unwrap().unwrap().len(), 1000);
-    assert_eq!(volume.xattr(numbers[2], b"user.other").unwrap(), None);
+    assert_eq!(volume.inode(numbers[2]).xattrs().unwrap(), shared);
+    assert_eq!(volume.inode(numbers[2]).xattr(b"user.big").unwrap().unwrap().len(), 1000);
+    assert_eq!(volume.inode(numbers[2]).xattr(b"user.other").unwrap(), None);
     assert_eq!(volume.metadata(numbers[1]).unwrap().sectors, 0);
 }
 
@@ -251,7 +252,7 @@ fn what_does_not_fit_or_is_not_allowed_is_refused_and_changes_nothing() {
     let image = make(&scratch, &CASES[2], 1);
     let number = inode_of(&image, 0);
     let volume = open(&image, true);
-    volume.set_xattr(number, b"user.kept", b"kept").unwrap();
+    volume.inode(number).set_xattr(b"user.kept", b"kept").unwrap();
     let long = [b"user.".to_vec(), vec![b'n'; 251]].concat();
     for (name, value, said) in [
         (&b"user.large"[..], vec![0; 5000], "ea_inode"),
@@ -262,10 +263,10 @@ fn what_does_not_fit_or_is_not_allowed_is_refused_and_changes_nothing() {
         (&long, vec![0], "256 bytes"),
         (b"system.posix_acl_access", vec![1, 0, 0, 0], "version 1 instead of 2"),
     ] {
-        let error = volume.set_xattr(number, name, &value).unwrap_err().to_string();
+        let error = volume.inode(number).set_xattr(name, &value).unwrap_err().to_string();
         assert!(error.contains(said), "{error}");
     }
-    assert_eq!(volume.xattrs(number).unwrap(), list(&[("user.kept", b"kept")]));
+    assert_eq!(volume.inode(number).xattrs().unwrap(), list(&[("user.kept", b"kept")]));
     volume.close().unwrap();
     fsck::assert_clean(&image);
 }
@@ -284,11 +285,11 @@ fn inline_contents_are_written_and_outgrow_the_inode() {
     let volume = open(&image, true);
     // The inode has room for 60 bytes and 68 more; an attribute takes from that.
     let sizes = [1_usize, 59, 60, 61, 128, 129, 100, 100];
-    volume.set_xattrs(numbers[6], &list(&[("user.attribute", &[5; 40])])).unwrap();
+    volume.inode(numbers[6]).set_xattrs(&list(&[("user.attribute", &[5; 40])])).unwrap();
     for (number, size) in numbers.iter().zip(sizes) {
         volume.writer(*number, size as u64).unwrap().write_all_at(0, &vec![b'i'; size]).unwrap();
     }
-    volume.set_xattrs(numbers[1], &list(&[("user.later", &[6; 40])])).unwrap();
+    volume.inode(numbers[1]).set_xattrs(&list(&[("user.later", &[6; 40])])).unwrap();
     volume.writer(numbers[7], 0).unwrap().write_all_at(100, &[b'm'; 5000]).unwrap();
     let in_blocks = |at: usize| volume.metadata(numbers[at]).unwrap().sectors > 0;
     assert_eq!(
@@ -309,7 +310,7 @@ fn inline_contents_are_written_and_outgrow_the_inode() {
             assert_eq!(fs::read(mounted.path().join(format!("f{index:02}"))).unwrap(), expected);
         }
     }
-    assert_eq!(volume.xattrs(numbers[1]).unwrap().len(), 1);
+    assert_eq!(volume.inode(numbers[1]).xattrs().unwrap().len(), 1);
 }
 
 #[test]
@@ -334,9 +335,9 @@ fn attributes_leave_symbolic_links_readable() {
         let numbers: Vec<InodeNumber> = (0..targets.len()).map(|index| inode_of(&image, index)).collect();
         let volume = open(&image, true);
         for number in &numbers {
-            volume.set_xattr(*number, b"trusted.block", &[1; 400]).unwrap();
+            volume.inode(*number).set_xattr(b"trusted.block", &[1; 400]).unwrap();
             if let Some(size) = case.large {
-                volume.set_xattr(*number, b"trusted.large", &vec![2; size]).unwrap();
+                volume.inode(*number).set_xattr(b"trusted.large", &vec![2; size]).unwrap();
             }
         }
         volume.sync().unwrap();
@@ -369,8 +370,11 @@ fn quota_counts_values_for_their_owners() {
     let image = make(&scratch, &Case { name: "quota", options, large: None }, 3);
     let numbers: Vec<InodeNumber> = (0..3).map(|index| inode_of(&image, index)).collect();
     let volume = load(&image);
-    volume.set_xattr(numbers[0], b"user.large", &[2; 20_000]).unwrap();
-    volume.set_xattrs(numbers[1], &list(&[("user.large", &[3; 9000]), ("user.b", &[4; 5000])])).unwrap();
+    volume.inode(numbers[0]).set_xattr(b"user.large", &[2; 20_000]).unwrap();
+    volume
+        .inode(numbers[1])
+        .set_xattrs(&list(&[("user.large", &[3; 9000]), ("user.b", &[4; 5000])]))
+        .unwrap();
     platfs::quota::rebuild(&volume).unwrap();
     volume.close().unwrap();
     fsck::assert_clean(&image);

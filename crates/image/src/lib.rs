@@ -38,7 +38,7 @@
 //! [`CatalogueBuilder`]: source::CatalogueBuilder
 
 #![forbid(unsafe_code)]
-#![deny(missing_docs)]
+#![deny(missing_docs, unnameable_types)]
 
 pub mod archive;
 pub mod builder;
@@ -48,7 +48,26 @@ pub mod source;
 pub mod text;
 pub mod watch;
 
-pub use builder::{BuildError, Builder, Size};
+pub use builder::{BuildError, Builder, Built, Size};
 pub use export::{ExportError, Exporter, Packing};
 pub use source::{IdRange, Owner, Source, SourceError, SourceOptions};
 pub use watch::{Cancelled, Progress, Stage, Watch};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_shared<T: Send + Sync + 'static>() {}
+
+    #[test]
+    fn threads_may_share_what_a_program_keeps() {
+        is_shared::<Source>();
+        is_shared::<SourceOptions>();
+        is_shared::<Watch>();
+        is_shared::<SourceError>();
+        is_shared::<BuildError>();
+        is_shared::<ExportError>();
+        is_shared::<Builder<'static>>();
+        is_shared::<Exporter<'static>>();
+    }
+}

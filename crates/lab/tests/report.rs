@@ -132,7 +132,7 @@ fn nothing_is_wider_than_the_window() {
     for width in [1280, 400] {
         let metrics =
             serde_json::json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
-        browser.tell("Emulation.setDeviceMetricsOverride", &metrics);
+        browser.devtools("Emulation.setDeviceMetricsOverride", &metrics);
         browser.open(&page);
         browser.run("document.querySelectorAll('details').forEach((d) => d.open = true)");
         assert_eq!(browser.run("return innerWidth"), width);

@@ -1,4 +1,4 @@
-//! The block of multiple mount protection (`mmp`): who uses the volume now.
+//! The block of multiple mount protection (`mmp`): which machine uses the volume now.
 //!
 //! Source: the ext4 data structure documentation of Linux ("Multiple Mount Protection"). Its
 //! checksum stands in [`crate::seal`].

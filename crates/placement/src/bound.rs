@@ -74,7 +74,7 @@ impl Bound {
         self.next.store(next, Ordering::Relaxed);
     }
 
-    /// Drops bitmaps down to so many bytes, but none of those loaded last; how many it dropped.
+    /// Drops bitmaps down to `bytes`, but none of those loaded last; how many it dropped.
     pub(crate) fn evict(&self, bytes: u64, recent: u32, holders: Holders<'_>) -> u32 {
         let _serial = self.hold();
         let dropped = holders.map.evict(bytes, recent, &holders.policy.claims());

@@ -2,7 +2,7 @@
 //!
 //! Owns the free space of a volume as the allocator sees it: what is used, what policies have
 //! claimed for later, and what is promised to delayed writes. Excludes I/O: where a bitmap is needed
-//! the caller is told which, loads it and asks again. Excludes durability: what a grant means on disk,
+//! the caller learns which, loads it and asks again. Excludes durability: what a grant means on disk,
 //! and when a run that is no longer used may be freed here, the caller decides. The engine alone takes
 //! what a policy chose (I15).
 
@@ -99,8 +99,8 @@ impl Engine {
         Ok(Engine { shared, handles })
     }
 
-    fn tell(&self, event: impl FnOnce() -> Event) {
-        self.shared.account.tell(event);
+    fn report(&self, event: impl FnOnce() -> Event) {
+        self.shared.account.report(event);
     }
 
     /// Geometry of the volume.
@@ -126,7 +126,7 @@ impl Engine {
         let described = self.shared.map.describe(group, free_clusters, content);
         self.shared.ledger.adjust(before, self.shared.map.group_free(group));
         let known = matches!(content, GroupContent::Uninitialised { .. });
-        self.tell(|| match described {
+        self.report(|| match described {
             Ok(()) => Event::Described { group, free: free_clusters, known },
             Err(_) => Event::Broken(group),
         });
@@ -149,7 +149,7 @@ impl Engine {
             found
         });
         self.shared.keep_bound();
-        self.tell(|| answered(asked, found, false));
+        self.report(|| answered(asked, found, false));
         found.map(|run| self.grant(run))
     }
 
@@ -164,7 +164,7 @@ impl Engine {
         let found =
             if asked.min > left { Err(Refusal::NoSpace) } else { self.shared.find(&asked.at_most(left)) };
         promise.spend(found.map_or(0, |run| run.count));
-        self.tell(|| answered(asked, found, true));
+        self.report(|| answered(asked, found, true));
         found.map(|run| self.grant(run))
     }
 
@@ -181,26 +181,26 @@ impl Engine {
         if !self.shared.ledger.take(count) {
             return Err(Refusal::NoSpace);
         }
-        self.tell(|| Event::Promised(count));
+        self.report(|| Event::Promised(count));
         Ok(Promise::new(&self.shared.ledger, count))
     }
 
     /// The last writer of a file is gone: what was set aside for its growth is given up.
     pub fn closed(&self, owner: u64) {
         self.shared.reclaim(policy::Event::Closed(owner));
-        self.tell(|| Event::Closed(owner));
+        self.report(|| Event::Closed(owner));
     }
 
     /// A file was cut or removed: what was set aside for its growth is given up.
     pub fn truncated(&self, owner: u64) {
         self.shared.reclaim(policy::Event::Truncated(owner));
-        self.tell(|| Event::Truncated(owner));
+        self.report(|| Event::Truncated(owner));
     }
 
     /// Gives up all that policies have set aside, as at unmount.
     pub fn settle(&self) {
         self.shared.reclaim(policy::Event::Pressure);
-        self.tell(|| Event::Settled);
+        self.report(|| Event::Settled);
     }
 
     /// Takes exactly this run. If a part of it is set aside for growing files, all that is set
@@ -221,7 +221,7 @@ impl Engine {
             return Err(denial);
         }
         self.shared.policy.changed(&self.shared.view(), run, true);
-        self.tell(|| Event::TakenExact(run));
+        self.report(|| Event::TakenExact(run));
         Ok(self.grant(run))
     }
 
@@ -403,7 +403,7 @@ impl Shared {
                 Err(_) => {
                     self.counters.add(Counter::Lost, 1);
                     self.policy.lost(&self.view(), &choice);
-                    self.account.tell(|| Event::Lost(choice.run));
+                    self.account.report(|| Event::Lost(choice.run));
                 }
             }
         }
@@ -429,7 +429,7 @@ impl Shared {
     fn granted(&self, request: &Request, choice: &Choice) -> ClusterRun {
         let run = choice.run;
         if let Source::FreeWithSurplus(whole) = choice.source {
-            self.account.tell(|| Event::Claimed { owner: request.owner, run: whole });
+            self.account.report(|| Event::Claimed { owner: request.owner, run: whole });
         }
         let given_up = self.policy.taken(&self.view(), request, choice);
         self.give_up(given_up);
@@ -442,12 +442,12 @@ impl Shared {
             let audited = self.audit.load(Ordering::Relaxed);
             let avoidable = audited && self.view().near_fit(request).is_some();
             self.counters.add(Counter::FalseTrims, u64::from(avoidable));
-            self.account.tell(|| Event::Short { want: request.want, run, avoidable });
+            self.account.report(|| Event::Short { want: request.want, run, avoidable });
         }
         run
     }
 
-    /// Tells the policy of an event; what it gives up goes back to the free space. True if it
+    /// Reports an event to the policy; what it gives up goes back to the free space. True if it
     /// gave up anything.
     pub(crate) fn reclaim(&self, event: policy::Event) -> bool {
         self.give_up(self.policy.event(&self.view(), event))
@@ -459,7 +459,7 @@ impl Shared {
             given |= self.map.give_uncounted(run).is_ok();
             self.policy.changed(&self.view(), run, false);
             self.counters.add(Counter::Discarded, u64::from(run.count));
-            self.account.tell(|| Event::GivenUp(run));
+            self.account.report(|| Event::GivenUp(run));
         }
         given
     }
@@ -477,7 +477,7 @@ impl Shared {
         }
         self.give(run)?;
         promise.restore(run.count);
-        self.account.tell(|| Event::Promised(u64::from(run.count)));
+        self.account.report(|| Event::Promised(u64::from(run.count)));
         Ok(())
     }
 
@@ -487,7 +487,7 @@ impl Shared {
         self.bound.went_on(matches!(given, Err(Denial::NeedBitmap(_))));
         given?;
         self.policy.changed(&self.view(), run, false);
-        self.account.tell(|| Event::Freed(run));
+        self.account.report(|| Event::Freed(run));
         Ok(())
     }
 }
@@ -507,7 +507,7 @@ fn joined(mut runs: Vec<ClusterRun>) -> Vec<ClusterRun> {
     joined
 }
 
-/// What a sink is told of a request.
+/// The event for a request.
 fn answered(request: Request, found: Result<ClusterRun, Refusal>, promised: bool) -> Event {
     match found {
         Ok(run) => Event::Allocated { request, run, promised },

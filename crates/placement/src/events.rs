@@ -1,8 +1,8 @@
-//! What an engine tells of what it does, for traces, tests and debugging.
+//! What an engine reports of its work, for traces, tests and debugging.
 //!
 //! A sink is given when the engine is made. Without one an event costs a test of a field that never
 //! changes: it is not even put together. Events of one thread come in order; those of several
-//! threads in the order in which they reach the sink, each after what it tells of has happened.
+//! threads in the order in which they reach the sink, each after what it reports has happened.
 
 use crate::request::{Refusal, Request};
 use ondisk::units::{ClusterRun, Group};
@@ -64,7 +64,7 @@ pub enum Event {
     Closed(u64),
     /// A file was cut or removed.
     Truncated(u64),
-    /// Policies were told to give up what they hold for later.
+    /// Policies were asked to give up what they hold for later.
     Settled,
     /// A policy set a run aside for the growth of a file.
     Claimed {
@@ -93,9 +93,9 @@ impl Account {
         Account(sink)
     }
 
-    /// Tells of an event, which is put together only if someone listens.
+    /// Reports an event, which is put together only if someone listens.
     #[inline]
-    pub(crate) fn tell(&self, event: impl FnOnce() -> Event) {
+    pub(crate) fn report(&self, event: impl FnOnce() -> Event) {
         if let Some(sink) = &self.0 {
             sink.event(&event());
         }

@@ -21,7 +21,7 @@ pub(crate) struct Ledger {
     credits: Box<[Apart<AtomicU64>]>,
     /// Held while credits are called in, so that nobody concludes from half of them.
     call: Mutex<()>,
-    /// Who is told of promises.
+    /// The sink of events about promises.
     pub(crate) account: Account,
 }
 
@@ -110,7 +110,7 @@ impl Ledger {
         }
     }
 
-    /// The free count of a group was stated anew.
+    /// The free count of a group was stated again.
     pub(crate) fn adjust(&self, before: u32, after: u32) {
         if after >= before {
             self.common.0.fetch_add(u64::from(after - before), Ordering::AcqRel);
@@ -174,7 +174,7 @@ impl Drop for Promise {
     fn drop(&mut self) {
         self.ledger.give(self.count);
         if self.count > 0 {
-            self.ledger.account.tell(|| Event::PromiseEnded(self.count));
+            self.ledger.account.report(|| Event::PromiseEnded(self.count));
         }
     }
 }

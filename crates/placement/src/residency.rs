@@ -29,7 +29,7 @@ impl Engine {
         let before = self.shared.map.group_free(group);
         self.shared.map.retire_group(group);
         self.shared.ledger.adjust(before, self.shared.map.group_free(group));
-        self.shared.account.tell(|| Event::Broken(group));
+        self.shared.account.report(|| Event::Broken(group));
     }
 
     /// As [`Engine::load_group`], for a bitmap that was read ahead.
@@ -55,7 +55,7 @@ impl Engine {
         self.shared.counters.add(Counter::BitmapsLoaded, u64::from(loaded == Ok(true)));
         self.shared.give_strays_back(clusters);
         self.shared.keep_bound();
-        self.shared.account.tell(|| match loaded {
+        self.shared.account.report(|| match loaded {
             Ok(_) => Event::Loaded(group),
             Err(_) => Event::Broken(group),
         });
@@ -63,7 +63,7 @@ impl Engine {
     }
 
     /// States that this bitmap of the group is on disk, so that it may be dropped from memory. True
-    /// if it is what [`Engine::group_bitmap`] tells now; if not, the group stays.
+    /// if it is what [`Engine::group_bitmap`] gives now; if not, the group stays.
     pub fn written(&self, group: Group, bitmap: &[u8]) -> bool {
         let _still = self.shared.bound.hold();
         self.shared.map.written(group, bitmap, &self.shared.policy.claims())
@@ -79,7 +79,7 @@ impl Engine {
         self.shared.keep_bound();
     }
 
-    /// Drops bitmaps as [`Engine::set_memory_bound`] does, this once; tells how many.
+    /// Drops bitmaps as [`Engine::set_memory_bound`] does, this once; returns how many.
     pub fn shrink_to(&self, bytes: u64) -> u32 {
         self.shared.bound.evict(bytes, 0, self.shared.holders())
     }

@@ -1,8 +1,8 @@
 //! Traces: the requests of a workload in a compact form, so that one workload drives every policy.
 //!
 //! A trace names files and places in files, never places on the volume, so that a free replays
-//! under a policy that put the file elsewhere. [`Recorder`] is an event sink: whoever runs an engine
-//! with it, a laboratory or a file system, gets the trace of what it asked. [`Reader`] decodes one
+//! under a policy that put the file elsewhere. [`Recorder`] is an event sink: a program that runs
+//! an engine with it, a laboratory or a file system, gets the trace of its requests. [`Reader`] decodes one
 //! record at a time, in memory that does not grow with the trace, and trusts nothing. The format is
 //! described in `docs/trace.md`. Excludes replaying and files on disk.
 

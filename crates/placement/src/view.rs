@@ -177,7 +177,7 @@ impl View<'_> {
         self.map.long_runs(reserve)
     }
 
-    /// A run of the largest class below `below`, which [`View::long_runs`] told, cut at the wanted
+    /// A run of the largest class below `below`, which [`View::long_runs`] gave, cut at the wanted
     /// length.
     #[must_use]
     pub fn longest_below(&self, request: &Request, below: u32) -> Option<ClusterRun> {

@@ -133,14 +133,14 @@ impl Browser {
     ///
     /// # Panics
     /// When it fails.
-    pub fn tell(&self, command: &str, parameters: &Value) -> Value {
+    pub fn devtools(&self, command: &str, parameters: &Value) -> Value {
         self.command("goog/cdp/execute", &json!({ "cmd": command, "params": parameters }))
     }
 
     /// What the page would look like on a system set to dark colours, or light ones.
     pub fn prefer(&self, scheme: &str) {
         let feature = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
-        self.tell("Emulation.setEmulatedMedia", &json!({ "features": feature }));
+        self.devtools("Emulation.setEmulatedMedia", &json!({ "features": feature }));
     }
 
     /// What the page has said on its console since the last call, errors and warnings only.
@@ -163,7 +163,7 @@ fn port(driver: &mut Child) -> u16 {
         lines.find_map(|line| line.split_once("successfully on port ")?.1.trim_end_matches('.').parse().ok());
     // It may go on talking: somebody has to listen.
     std::thread::spawn(move || lines.for_each(drop));
-    port.expect("chromedriver tells its port")
+    port.expect("chromedriver prints its port")
 }
 
 fn capabilities(profile: &Path) -> Value {

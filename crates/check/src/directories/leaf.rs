@@ -1,6 +1,6 @@
 //! The entries of one block, or of one part of a directory inside its inode.
 //!
-//! The same walk serves threads that only want to know whether anything is wrong and the one that tells
+//! The same walk serves threads that only want to know whether anything is wrong and the one that reports
 //! of it and mends it. It excludes the index above the blocks ([`super::index`]), the blocks' checksums and
 //! where blocks are.
 
@@ -61,7 +61,7 @@ pub(super) struct Examiner<'a> {
     pub(super) found: &'a mut Found,
     /// Hashes of the names that this one may not repeat.
     pub(super) seen: &'a mut Vec<u64>,
-    /// The names themselves, while somebody listens.
+    /// The names themselves, unless the voice is silent.
     pub(super) known: HashMap<Vec<u8>, InodeNumber>,
     pub(super) whole: Whole,
     /// Whether `.` and `..` were looked at.
@@ -312,7 +312,7 @@ impl Examiner<'_> {
         changed
     }
 
-    /// Says whose name was removed. Where the number of the inode was to blame, that is not known.
+    /// Notes which file lost a name. Where the number of the inode was to blame, that is not known.
     fn lost(&self, kind: &'static Kind, seen: &Seen) {
         let facts = self.facts;
         let fits = self.unfit(seen.inode).is_none() && ![&ENTRY_SELF, &ENTRY_ROOT].contains(&kind);

@@ -52,8 +52,8 @@ struct Pass<'a> {
     large: AtomicBool,
     /// Whether claims are still being gathered, so that what is claimed has another owner.
     guards: bool,
-    /// Where structures of the volume lie, from the first to behind the last block of each, rising; known where
-    /// somebody asked.
+    /// Where structures of the volume lie, from the first to behind the last block of each, rising; computed at the
+    /// first use.
     structures: OnceLock<Vec<(u64, u64)>>,
     suspects: Mutex<Vec<InodeNumber>>,
 }

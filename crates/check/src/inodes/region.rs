@@ -14,7 +14,7 @@ const VALUE_MAX: usize = 1 << 24;
 pub(super) struct Region<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) in_inode: bool,
-    /// Whether empty values must lie in the region too: who looks for contents in it demands it.
+    /// Whether empty values must lie in the region too: needed where contents are looked for in it.
     pub(super) strict: bool,
 }
 

@@ -1,10 +1,9 @@
-//! Clusters with several owners: who keeps them, and copies for the others.
+//! Clusters with several owners: one owner keeps each of them, the others get copies.
 //!
-//! Nobody loses contents: whoever does not keep a cluster gets a copy of it and goes on reading what it
-//! read before. Structures of the volume keep what they have; then hidden files, blocks of
-//! attributes, nodes of maps, directories, files; among the same the lower inode. Only where the
-//! volume has no room for copies, a map loses the blocks; the journal, which was replayed before, is given up
-//! then, and no other loses to it.
+//! No file loses contents: it reads from its copies what it read before. Structures of the volume come first among
+//! owners, then hidden files, blocks of attributes, nodes of maps, directories, files; of two of a kind the lower inode.
+//! Only where the volume has no room for copies, a map loses the blocks. The journal, which was replayed before, is
+//! given up then, and no file loses to it.
 //!
 //! Memory: some 40 bytes for each shared cluster.
 
@@ -330,7 +329,7 @@ impl Plan<'_> {
             && self.subject.has_compat(Compat::HAS_JOURNAL)
     }
 
-    /// Takes back the claims of the journal's blocks that nobody shares; of the others its own are left.
+    /// Takes back the claims of the journal on blocks that only it has. Of shared blocks only its share goes.
     fn give_up_journal(&mut self, blocks: &[(Block, u64)]) {
         self.journal_gone = true;
         for (start, count) in blocks {

@@ -42,7 +42,7 @@ pub fn usage_code(arguments: &[OsString]) -> u8 {
     if arguments.get(1).is_some_and(|word| word == "check") { USAGE } else { 2 }
 }
 
-/// Why a volume is to be checked though nobody insists, in a few words; `None` for one that is marked
+/// Why a volume is to be checked without `-f`, in a few words; `None` for one that is marked
 /// clean and not due.
 #[must_use]
 pub fn why(raw: &RawSuperblock, now: Timestamp) -> Option<String> {

@@ -126,7 +126,7 @@ pub fn in_use(summary: &Summary) -> String {
     )
 }
 
-/// What a volume holds, for those who want to know more.
+/// What a volume holds, for `--verbose`.
 ///
 /// # Errors
 /// The output's.

@@ -27,7 +27,7 @@ const END_LEN: usize = 32;
 /// What storage writes whole: half a piece.
 const SECTOR: usize = PIECE_LEN / 2;
 
-/// Where a way back is kept if nobody says where: in the working directory, by the image's name.
+/// Where a way back is kept if no place is given: in the working directory, by the image's name.
 #[must_use]
 pub fn usual_path(image: &str) -> PathBuf {
     let name = Path::new(image).file_name().map_or_else(|| "volume".into(), |name| name.to_string_lossy());

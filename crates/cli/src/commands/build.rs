@@ -11,11 +11,10 @@ use std::sync::Arc;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use platfs::device::Device;
-use platfs_image::builder::Summary;
 use platfs_image::builder::identity::{Identity, Stated};
 use platfs_image::output::followed;
 use platfs_image::source::{FilterError, IdRange, Owner};
-use platfs_image::{BuildError, Builder, Progress, Size, Source, SourceError, Stage, Watch};
+use platfs_image::{BuildError, Builder, Built, Progress, Size, Source, SourceError, Stage, Watch};
 use serde::Serialize;
 
 use crate::console::{Console, Failure};
@@ -116,7 +115,7 @@ impl Build {
         let builder = Builder::new(&source)
             .size(self.size)
             .identity(self.identity(&asked, epoch)?)
-            // Reading a directory changes its times of access, and nobody can set those of change.
+            // Reading a directory changes its times of access, and those of change can't be set.
             .keep_times(!self.reproducible && !self.source.is_dir())
             .sync(self.sync)
             .zeroed(asked.prezeroed)
@@ -127,12 +126,12 @@ impl Build {
             Target::Device(device) => builder.build_on(device),
         };
         bar.finish();
-        let summary = built.map_err(|error| self.build_failure(error))?;
-        self.warn_of(&summary, console);
+        let built = built.map_err(|error| self.build_failure(error))?;
+        self.warn_of(&built, console);
         match (self.json, self.quiet) {
-            (true, _) => self.print_json(console, &summary),
+            (true, _) => self.print_json(console, &built),
             (false, true) => Ok(()),
-            (false, false) => self.print(console, &summary),
+            (false, false) => self.print(console, &built),
         }
     }
 
@@ -210,17 +209,17 @@ impl Build {
         opened.map_err(source_failure)
     }
 
-    fn warn_of(&self, summary: &Summary, console: &mut Console<'_>) {
+    fn warn_of(&self, built: &Built, console: &mut Console<'_>) {
         let shown = image::shown(&self.image);
-        if summary.clamped > 0 {
+        if built.clamped > 0 {
             let is_small = self.format.parse().is_ok_and(|asked| asked.options.inode_size == Some(128));
             let hint = if is_small { " (from 1901 to 2038); -I 256 holds times up to 2446" } else { "" };
             console.warn(format!(
                 "{shown}: {} files have a time that its inodes can't hold, and got the nearest that they can{hint}",
-                summary.clamped,
+                built.clamped,
             ));
         }
-        if summary.counts_usage {
+        if built.counts_usage {
             console.warn(format!("{shown}: {}", format::QUOTA_NOTE));
         }
     }
@@ -247,14 +246,14 @@ impl Build {
         Ok(stated.or_else(|| drawn).into())
     }
 
-    fn print(&self, console: &mut Console<'_>, summary: &Summary) -> Result<(), Failure> {
-        let contents = &summary.contents;
-        let free = summary.free_blocks * u64::from(summary.block_size);
+    fn print(&self, console: &mut Console<'_>, built: &Built) -> Result<(), Failure> {
+        let contents = &built.contents;
+        let free = built.free_blocks * u64::from(built.block_size);
         writeln!(
             console.out,
             "{}: {}, {} free; {} files with {}, {} directories, {} links, {} special files",
             image::shown(&self.image),
-            human(summary.bytes),
+            human(built.bytes),
             human(free),
             contents.files,
             human(contents.data_bytes),
@@ -265,8 +264,8 @@ impl Build {
         Ok(())
     }
 
-    fn print_json(&self, console: &mut Console<'_>, summary: &Summary) -> Result<(), Failure> {
-        let facts = Facts::of(summary);
+    fn print_json(&self, console: &mut Console<'_>, built: &Built) -> Result<(), Failure> {
+        let facts = Facts::of(built);
         serde_json::to_writer(&mut *console.out, &facts).map_err(failed)?;
         writeln!(console.out)?;
         Ok(())
@@ -297,7 +296,7 @@ enum Target {
     Device(Arc<dyn Device>),
 }
 
-/// An identity nobody else has.
+/// An identity that no other image has.
 fn drawn(time: u64) -> Result<Identity, Failure> {
     Ok(Identity { uuid: UuidChoice::Random.bytes(time)?, hash_seed: UuidChoice::Random.bytes(time)?, time })
 }
@@ -353,15 +352,15 @@ struct Facts {
 }
 
 impl Facts {
-    fn of(summary: &Summary) -> Self {
-        let contents = &summary.contents;
+    fn of(built: &Built) -> Self {
+        let contents = &built.contents;
         Facts {
-            bytes: summary.bytes,
-            block_size: summary.block_size,
-            free_blocks: summary.free_blocks,
-            inodes: summary.inodes,
-            free_inodes: summary.free_inodes,
-            uuid: crate::text::uuid(&summary.uuid),
+            bytes: built.bytes,
+            block_size: built.block_size,
+            free_blocks: built.free_blocks,
+            inodes: built.inodes,
+            free_inodes: built.free_inodes,
+            uuid: crate::text::uuid(&built.uuid),
             files: contents.files,
             directories: contents.directories,
             symlinks: contents.symlinks,

@@ -147,7 +147,7 @@ impl Chmod {
                 return Ok(());
             }
             let mode = self.mode.apply(facts.permissions, facts.file_type == FileType::Directory);
-            image.volume.set_permissions(inode, mode)
+            image.volume.inode(inode).set_permissions(mode)
         });
         done.map_err(|error| image.failure(path, &error))
     }

@@ -66,7 +66,7 @@ impl Chown {
     }
 
     fn one(&self, image: &OpenImage, path: &[u8], inode: ondisk::units::InodeNumber) -> Result<(), Failure> {
-        let changed = image.volume.set_owner(inode, self.owner.uid, self.owner.gid);
+        let changed = image.volume.inode(inode).set_owner(self.owner.uid, self.owner.gid);
         changed.map_err(|error| image.failure(path, &error))
     }
 }

@@ -41,7 +41,7 @@ enum Form {
     Directory,
 }
 
-/// Endings of archives that are not written here: nobody means a directory by them.
+/// Endings of archives that are not written here: no user means a directory by them.
 const NOT_WRITTEN: [&str; 20] = [
     ".tar.xz",
     ".txz",

@@ -175,7 +175,10 @@ impl Copies<'_> {
         }
         drop(writer);
         let times = attributes.times;
-        volume.set_times(number, Some(times.access), Some(times.modify)).map_err(|error| failed(&error))?;
+        volume
+            .inode(number)
+            .set_times(Some(times.access), Some(times.modify))
+            .map_err(|error| failed(&error))?;
         name_it(volume, number, directory, name, self.put.force).map_err(|error| failed(&error))
     }
 
@@ -208,7 +211,7 @@ impl Copies<'_> {
             self.one(below.as_os_str(), &to, depth + 1)?;
         }
         let times = attributes.times;
-        let done = volume.set_times(made, Some(times.access), Some(times.modify));
+        let done = volume.inode(made).set_times(Some(times.access), Some(times.modify));
         done.map_err(|error| failed(&error))
     }
 }

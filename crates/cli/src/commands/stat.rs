@@ -134,7 +134,7 @@ impl One<'_> {
         if let Some(block) = self.facts.attribute_block {
             writeln!(console.out, "Attribute block: {block}")?;
         }
-        let attributes = self.or_complain(console, self.image.volume.xattrs(self.facts.inode))?;
+        let attributes = self.or_complain(console, self.image.volume.inode(self.facts.inode).xattrs())?;
         for (name, value) in attributes.unwrap_or_default() {
             let value = acl_of(&name, &value).unwrap_or_else(|| quoted(&value));
             writeln!(console.out, "Attribute: {} = {value}", Shown(&name))?;
@@ -180,7 +180,7 @@ impl One<'_> {
         put("attribute_block", facts.attribute_block.map(|block| block.0).into());
         put("layout", layout(facts).into());
         let attributes =
-            self.or_complain(console, self.image.volume.xattrs(facts.inode))?.unwrap_or_default();
+            self.or_complain(console, self.image.volume.inode(facts.inode).xattrs())?.unwrap_or_default();
         put("attributes", attributes.iter().map(attribute).collect::<Vec<_>>().into());
         put("runs", self.runs(console)?.into());
         Ok(array.push(console.out, object)?)

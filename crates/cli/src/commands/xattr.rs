@@ -75,7 +75,7 @@ impl Xattr {
         let mut array = Array::default();
         for path in &self.paths {
             let found = image.find(path, false).and_then(|inode| {
-                image.volume.xattrs(inode).map_err(|error| image.failure(path.as_bytes(), &error))
+                image.volume.inode(inode).xattrs().map_err(|error| image.failure(path.as_bytes(), &error))
             });
             let found = match found {
                 Ok(found) => found,
@@ -117,8 +117,8 @@ fn change_one(image: &OpenImage, path: &OsStr, changes: &[Change]) -> Result<(),
     let inode = image.find(path, false)?;
     for change in changes {
         let done = match change {
-            Change::Set(name, value) => image.volume.set_xattr(inode, name, value),
-            Change::Remove(name) => image.volume.remove_xattr(inode, name),
+            Change::Set(name, value) => image.volume.inode(inode).set_xattr(name, value),
+            Change::Remove(name) => image.volume.inode(inode).remove_xattr(name),
         };
         done.map_err(|error| image.failure(path.as_bytes(), &error))?;
     }

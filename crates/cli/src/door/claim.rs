@@ -62,7 +62,7 @@ fn request(layer: &Layer, kind: Kind) -> libc::flock {
     }
 }
 
-/// Whether the range is ours now. Where the host can't lock, nobody else can either.
+/// Whether the range is ours now. Where the host can't lock, other programs can't either.
 fn take(file: &File, layer: &Layer, kind: Kind) -> bool {
     let done = fcntl(file, FcntlArg::F_OFD_SETLK(&request(layer, kind)));
     !matches!(done, Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EACCES))
@@ -129,7 +129,7 @@ fn beside(first: &Layer, below: &[Layer], kind: Kind) -> Option<()> {
     (on_disk || on_part).then_some(())
 }
 
-/// Opens a block device so that nobody else can who asks for the same, among them the kernel's mounts.
+/// Opens a block device exclusively: the kernel's mounts and other programs that ask for the same are refused.
 /// `None`: it is taken.
 fn exclusive(path: &Path, write: bool) -> Option<std::io::Result<File>> {
     let mut options = OpenOptions::new();

@@ -77,7 +77,7 @@ impl Found {
     }
 }
 
-/// An image, open for writing, that nobody else uses. It has no other maker than the door.
+/// An image that is open for writing and not in use otherwise. Only the door makes one.
 pub struct Alone {
     found: Found,
     held: Vec<File>,
@@ -206,13 +206,13 @@ impl Device for Kept {
     }
 }
 
-/// The promise that nobody writes an image through the door. It ends with this value, or with the process.
+/// Keeps an image from being written through the door. It ends with this value, or with the process.
 #[derive(Debug)]
 pub struct Shared {
     _held: Vec<File>,
 }
 
-/// Keeps writers off an image, together with others who only read.
+/// Keeps writers off an image; others may read it, too.
 ///
 /// # Errors
 /// See [`ImageError`]; that somebody writes is [`ImageError::InUse`].
@@ -234,7 +234,7 @@ pub fn writer_of(name: &OsStr) -> Option<User> {
         .or_else(|| users::find(&found.ground, Purpose::Read))
 }
 
-/// Whether nobody holds the lock that a mount holds.
+/// Whether the lock that a mount holds is free.
 ///
 /// # Errors
 /// The image can't be opened.
@@ -243,7 +243,7 @@ pub fn is_free(image: &Path) -> Result<bool, ImageError> {
     Ok(claim::holder(&found.file, &found.ground, Kind::Alone).is_none())
 }
 
-/// The right to let a new file take the name of another, which nobody uses as an image.
+/// The right to let a new file take the name of another, which is not in use as an image.
 #[derive(Debug)]
 pub struct Replacing {
     _held: Vec<File>,

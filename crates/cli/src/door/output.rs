@@ -1,15 +1,15 @@
 //! New files that take the place of what has their name: an image or archive in use is not replaced.
 //!
-//! How a file appears whole or not at all is [`platfs_image::output`]'s; here is who may be replaced.
+//! That a file appears whole or not at all is [`platfs_image::output`]'s. Here it is asked whether the file that has
+//! the name is an image in use.
 
 use std::fs::File;
 use std::io;
 use std::path::Path;
 
 use platfs::device::FileDevice;
-use platfs_image::builder::Summary;
 use platfs_image::output::{self, followed};
-use platfs_image::{BuildError, Builder};
+use platfs_image::{BuildError, Builder, Built};
 
 use super::{Replacing, replace};
 
@@ -64,11 +64,11 @@ impl Output {
     }
 }
 
-/// Builds an image into a new file; with `force` it may take the place of another file that nobody uses.
+/// Builds an image into a new file; with `force` it may take the place of another file that is not in use.
 ///
 /// # Errors
 /// As [`Builder::build`]; what has the name is an image in use.
-pub fn build_file(builder: Builder<'_>, target: &Path, force: bool) -> Result<Summary, BuildError> {
+pub fn build_file(builder: Builder<'_>, target: &Path, force: bool) -> Result<Built, BuildError> {
     let _replacing = replace(&followed(target)).map_err(BuildError::output("create", target))?;
     builder.overwrite(force).build(target)
 }

@@ -1,4 +1,4 @@
-//! Finds out who uses an image beside us. Locks are another matter.
+//! Finds the users of an image: mounts, loop devices, holders of block devices. Locks are `claim`'s.
 //!
 //! A volume that the kernel has mounted read-only is in the way of a writer: the kernel keeps what it read,
 //! and would mix it with what is new. Readers may share it.

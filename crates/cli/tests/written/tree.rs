@@ -67,7 +67,7 @@ fn facts(volume: &Volume, inode: platfs::InodeNumber) -> String {
         }
         _ => {}
     }
-    let mut attributes = volume.xattrs(inode).unwrap();
+    let mut attributes = volume.inode(inode).xattrs().unwrap();
     attributes.sort();
     for (name, value) in attributes {
         write!(facts, " {}={}", name.escape_ascii(), super::hex(&Sha256::digest(&value))).unwrap();

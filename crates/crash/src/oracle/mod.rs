@@ -60,7 +60,7 @@ fn walk(volume: &Volume, directory: InodeNumber, path: &[u8], tree: &mut Tree) -
             _ => Vec::new(),
         };
         let attribute =
-            volume.xattr(entry.inode, ATTRIBUTE).map_err(|error| context("an attribute", error))?;
+            volume.inode(entry.inode).xattr(ATTRIBUTE).map_err(|error| context("an attribute", error))?;
         let (file_type, links, inode) = (facts.file_type, u32::from(facts.links), entry.inode);
         tree.insert(below.clone(), Found { file_type, bytes, links, inode, directory, attribute });
         if facts.file_type == FileType::Directory {

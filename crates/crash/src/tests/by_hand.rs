@@ -35,7 +35,7 @@ fn with_a_shared_block(count: u32) -> (MemoryDevice, Model, Vec<InodeNumber>) {
     for id in 1..=count {
         let name = format!("f{id}");
         let number = volume.create(InodeNumber::ROOT, name.as_bytes(), &new).unwrap();
-        volume.set_xattr(number, ATTRIBUTE, &[5; 300]).unwrap();
+        volume.inode(number).set_xattr(ATTRIBUTE, &[5; 300]).unwrap();
         model.names.insert(format!("/{name}").into_bytes(), Node::File(id));
         model.files.insert(id, Contents { attribute: Some(vec![5; 300]), ..Contents::default() });
         inodes.push(number);

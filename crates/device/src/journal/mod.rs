@@ -29,9 +29,9 @@ pub use replay::Replay;
 /// What brings the records of fast commits into a volume.
 ///
 /// A record says which name, inode or extent there is now, and a file system must follow: it takes blocks, adds names,
-/// counts links. That is a writer's work, so whoever replays a journal gives one.
+/// counts links. That is a writer's work, so the caller of a replay gives one.
 pub trait FastCommits {
-    /// Brings the records into a volume that is as its log left it, and that nobody else uses. The inner result says
+    /// Brings the records into a volume that is as its log left it, and that has no other user. The inner result says
     /// what speaks against them; then nothing of them counts.
     ///
     /// # Errors
@@ -39,7 +39,7 @@ pub trait FastCommits {
     fn apply(&self, records: Records, volume: &Arc<Overlay>) -> Result<Result<(), String>>;
 }
 
-/// For those who have no writer: a journal with fast commits is refused, so that none is lost.
+/// For callers without a writer: a journal with fast commits is refused, so that none is lost.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoWriter;
 
@@ -58,7 +58,7 @@ pub struct Recovery {
     pub blocks: u64,
     /// Copies that were passed over because their block was revoked.
     pub revoked: u64,
-    /// An error that the file system had told the journal of, as a positive number of `errno`: the
+    /// An error that the file system had recorded in the journal, as a positive number of `errno`: the
     /// volume is marked as having errors.
     pub recorded_error: Option<u32>,
     /// Fast commits behind the log, which were brought in with it.

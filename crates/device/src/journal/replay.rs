@@ -210,7 +210,7 @@ impl Replay {
 }
 
 /// The log has copies of groups, but hardly ever one of the superblock: Linux writes its sums when it closes a volume.
-/// Where descriptors are damaged the sums stay, for a check to tell of both.
+/// Where descriptors are damaged the sums stay, for a check to report both.
 fn count(device: &dyn Device, format: &Format, raw: &mut RawSuperblock) {
     if let Ok(sums) = groups::sums(device, format) {
         raw.set_free_blocks_count(sums.blocks);

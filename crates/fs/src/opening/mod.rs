@@ -197,10 +197,10 @@ impl Volume {
         let opened = Opened { format, cache, space, session, order, recovery };
         let volume = Volume::new(opened, Context::new(options.now));
         if let Some(unclean) = unclean {
-            volume.begin_reclaiming(unclean);
+            volume.leftovers().begin(unclean);
         }
         if options.write && !options.replaying {
-            volume.clean_orphans()?;
+            volume.orphan_lists().clean()?;
         }
         Ok(volume)
     }

@@ -4,6 +4,7 @@ use ondisk::features::RoCompat;
 use ondisk::inode::{FileType, Inode, InodeFlags, TimeField, Timestamp};
 use ondisk::units::{Block, InodeNumber};
 
+use super::node::Node;
 use super::rules::{self, Deed};
 use crate::error::{Error, Result};
 use crate::tx::Tx;
@@ -95,11 +96,6 @@ pub struct Metadata {
 }
 
 impl Volume {
-    /// Reads an inode that must be in use.
-    pub(crate) fn load(&self, number: InodeNumber) -> Result<Inode> {
-        self.view().inode(number)
-    }
-
     /// What an inode says of itself.
     ///
     /// # Errors
@@ -112,7 +108,7 @@ impl Volume {
             (state.pages.end(), state.clusters << self.format.geometry.cluster_log2)
         });
         let (end, blocks) = delayed.unwrap_or_default();
-        let inode = self.load(number)?;
+        let inode = self.view().inode(number)?;
         let block_size = self.format.geometry.block_size;
         let file_type = file_type(&inode)?;
         let time = |field| inode.time(field).unwrap_or_default();
@@ -139,38 +135,40 @@ impl Volume {
             attribute_block: Some(inode.attribute_block()).filter(|block| block.0 != 0),
         })
     }
+}
 
+impl Node<'_> {
     /// All extended attributes as (full name, value), in name order.
     ///
     /// # Errors
     /// Broken attributes; the device's failure.
-    pub fn xattrs(&self, number: InodeNumber) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        self.steady(number, || self.view().xattrs(&self.load(number)?).all())
+    pub fn xattrs(&self) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        self.volume.see(self.number)?.steady(|view, node| view.xattrs(node).all())
     }
 
     /// The full names of all extended attributes, without reading values kept elsewhere.
     ///
     /// # Errors
-    /// As [`Volume::xattrs`].
-    pub fn xattr_names(&self, number: InodeNumber) -> Result<Vec<Vec<u8>>> {
-        self.steady(number, || self.view().xattrs(&self.load(number)?).names())
+    /// As [`Node::xattrs`].
+    pub fn xattr_names(&self) -> Result<Vec<Vec<u8>>> {
+        self.volume.see(self.number)?.steady(|view, node| view.xattrs(node).names())
     }
 
     /// The value of an extended attribute by its full name; `None` where there is none.
     ///
     /// # Errors
-    /// As [`Volume::xattrs`].
-    pub fn xattr(&self, number: InodeNumber, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.steady(number, || self.view().xattrs(&self.load(number)?).value(name))
+    /// As [`Node::xattrs`].
+    pub fn xattr(&self, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.volume.see(self.number)?.steady(|view, node| view.xattrs(node).value(name))
     }
 
     /// Sets one extended attribute, new or not, by its full name.
     ///
     /// # Errors
     /// [`Error::NotPermitted`] for those of users on what is neither a regular file nor a directory;
-    /// capabilities in no form that Linux takes; as [`Volume::set_xattrs`].
-    pub fn set_xattr(&self, number: InodeNumber, name: &[u8], value: &[u8]) -> Result<()> {
-        self.change_xattrs(number, |tx, inode| {
+    /// capabilities in no form that Linux takes; as [`Node::set_xattrs`].
+    pub fn set_xattr(&self, name: &[u8], value: &[u8]) -> Result<()> {
+        self.change_inode(|tx, inode| {
             rules::may_have_attribute(file_type(inode)?, name, Some(value))?;
             tx.xattrs(inode).set(name, value)?;
             tx.follow_list(inode, name)
@@ -180,9 +178,9 @@ impl Volume {
     /// Removes one extended attribute by its full name.
     ///
     /// # Errors
-    /// [`Error::NotFound`] where there is none; as [`Volume::set_xattrs`].
-    pub fn remove_xattr(&self, number: InodeNumber, name: &[u8]) -> Result<()> {
-        self.change_xattrs(number, |tx, inode| {
+    /// [`Error::NotFound`] where there is none; as [`Node::set_xattrs`].
+    pub fn remove_xattr(&self, name: &[u8]) -> Result<()> {
+        self.change_inode(|tx, inode| {
             rules::may_have_attribute(file_type(inode)?, name, None)?;
             tx.xattrs(inode).remove(name)
         })
@@ -192,32 +190,18 @@ impl Volume {
     ///
     /// # Errors
     /// A name without a known prefix, a value that does not fit, no space.
-    pub fn set_xattrs(&self, number: InodeNumber, attributes: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
-        self.change_xattrs(number, |tx, inode| tx.xattrs(inode).set_all(attributes))
-    }
-
-    fn change_xattrs(
-        &self,
-        number: InodeNumber,
-        change: impl Fn(&mut Tx<'_>, &mut Inode) -> Result<()>,
-    ) -> Result<()> {
-        self.change(|tx| {
-            let mut inode = tx.inode(number)?;
-            rules::may(&inode, Deed::Attributes)?;
-            change(tx, &mut inode)?;
-            tx.touch(&mut inode, &[TimeField::Change]);
-            tx.store(&mut inode)
-        })
+    pub fn set_xattrs(&self, attributes: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
+        self.change_inode(|tx, inode| tx.xattrs(inode).set_all(attributes))
     }
 
     /// Sets owner, permissions and all times of an inode.
     ///
     /// # Errors
     /// [`Error::NotPermitted`]; a broken record; the device's failure.
-    pub fn set_attributes(&self, number: InodeNumber, attributes: &Attributes) -> Result<()> {
-        self.change(|tx| {
-            let mut inode = tx.inode(number)?;
-            if !self.session.is_loading() {
+    pub fn set_attributes(&self, attributes: &Attributes) -> Result<()> {
+        self.volume.change(|tx| {
+            let mut inode = tx.inode(self.number)?;
+            if !self.volume.session.is_loading() {
                 rules::may(&inode, Deed::Attributes)?;
             }
             attributes.store(&mut inode);

@@ -4,9 +4,9 @@
 use ondisk::features::RoCompat;
 use ondisk::inode::{FileType, TimeField, Timestamp};
 use ondisk::superblock::STATE_ERROR;
-use ondisk::units::InodeNumber;
 
 use super::attrs::file_type;
+use super::node::Node;
 use super::permissions::store_permissions;
 use super::rules::{self, Deed};
 use crate::error::{Error, Result};
@@ -44,15 +44,36 @@ impl AttributeChange {
 }
 
 impl Volume {
+    /// Destroys what has lost its last name and its last user, which the next change would do too.
+    ///
+    /// # Errors
+    /// The device's failure.
+    pub fn clear_away(&self) -> Result<()> {
+        if self.session.handles.has_doomed() { self.change(|_| Ok(())) } else { Ok(()) }
+    }
+
+    /// Ends all uses by [`Volume::retain`], for a caller that will not tell of each.
+    pub fn release_all(&self) {
+        self.session.handles.unpin_all();
+    }
+
+    /// Notes that structures of the volume are damaged: a check is due, and until then it is not opened
+    /// for writing again.
+    pub fn note_damage(&self) {
+        self.session.edit_superblock(|raw| raw.s_state.set(raw.s_state.get() | STATE_ERROR));
+    }
+}
+
+impl Node<'_> {
     /// Changes attributes of an inode together.
     ///
     /// # Errors
     /// [`Error::NotPermitted`]; an owner that stands for nobody; broken structures; no space for a changed
     /// access control list. Then nothing has changed.
-    pub fn change_attributes(&self, number: InodeNumber, wanted: &AttributeChange) -> Result<()> {
+    pub fn change(&self, wanted: &AttributeChange) -> Result<()> {
         rules::may_own(wanted.uid, wanted.gid)?;
-        self.change(|tx| {
-            let mut node = tx.inode(number)?;
+        self.volume.change(|tx| {
+            let mut node = tx.inode(self.number)?;
             if !wanted.is_news_of_writes() {
                 rules::may(&node, if wanted.touch { Deed::Touch } else { Deed::Attributes })?;
             }
@@ -81,36 +102,17 @@ impl Volume {
     ///
     /// # Errors
     /// [`Error::NotPermitted`]; broken structures.
-    pub fn set_generation(&self, number: InodeNumber, generation: u32) -> Result<()> {
-        if self.format.has_ro_compat(RoCompat::METADATA_CSUM) {
+    pub fn set_generation(&self, generation: u32) -> Result<()> {
+        if self.volume.format.has_ro_compat(RoCompat::METADATA_CSUM) {
             // The blocks of a file are sealed with it.
             return Err(Error::Unsupported("on a volume with checksums generations are fixed".into()));
         }
-        self.change(|tx| {
-            let mut node = tx.inode(number)?;
+        self.volume.change(|tx| {
+            let mut node = tx.inode(self.number)?;
             rules::may(&node, Deed::Attributes)?;
             node.raw_mut().i_generation.set(generation);
             tx.touch(&mut node, &[TimeField::Change]);
             tx.store(&mut node)
         })
-    }
-
-    /// Destroys what has lost its last name and its last user, which the next change would do too.
-    ///
-    /// # Errors
-    /// The device's failure.
-    pub fn clear_away(&self) -> Result<()> {
-        if self.session.handles.has_doomed() { self.change(|_| Ok(())) } else { Ok(()) }
-    }
-
-    /// Ends all uses by [`Volume::retain`], for a caller that will not tell of each.
-    pub fn release_all(&self) {
-        self.session.handles.unpin_all();
-    }
-
-    /// Notes that structures of the volume are damaged: a check is due, and until then it is not opened
-    /// for writing again.
-    pub fn note_damage(&self) {
-        self.session.edit_superblock(|raw| raw.s_state.set(raw.s_state.get() | STATE_ERROR));
     }
 }

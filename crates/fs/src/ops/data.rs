@@ -8,12 +8,13 @@ use ondisk::units::InodeNumber;
 use super::attrs::file_type;
 use super::extents::FileMap;
 use super::handles::Pin;
+use super::resize::Reshape;
 use super::rules::{self, Deed};
 use crate::error::{Error, Result};
 use crate::file;
 use crate::map::Segment;
 use crate::ranges::in_parts;
-use crate::volume::Volume;
+use crate::volume::{Seen, Volume};
 
 /// An open file, to read.
 ///
@@ -66,8 +67,9 @@ impl<'v> File<'v> {
     #[must_use]
     pub fn segments(&self) -> FileMap<'v> {
         let end = self.volume.format.blocks_for(self.size);
-        let inode = self.volume.written_back(self.inode.number()).unwrap_or_else(|| self.inode.clone());
-        FileMap::new(self.volume, inode, end)
+        let inode =
+            self.volume.flusher().written_back(self.inode.number()).unwrap_or_else(|| self.inode.clone());
+        FileMap::new(Seen::of(self.volume, inode), end)
     }
 
     /// The flags of its inode.
@@ -133,7 +135,7 @@ impl Writer<'_> {
         let volume = self.volume;
         let block = u64::from(volume.format.geometry.block_size.bytes());
         let end = offset.saturating_add(data.len() as u64);
-        volume.alone(self.inode, || {
+        Reshape::of(volume, self.inode).alone(|| {
             in_parts(offset..end, block, u64::MAX, |part| {
                 let inside = |place: u64| usize::try_from(place - offset).unwrap_or(usize::MAX);
                 self.write_alone(
@@ -199,7 +201,7 @@ impl Volume {
     pub fn open_file(&self, number: InodeNumber) -> Result<File<'_>> {
         let _pin = self.pin(number)?;
         let size = self.metadata(number)?.size;
-        let inode = self.load(number)?;
+        let inode = self.view().inode(number)?;
         match file_type(&inode)? {
             FileType::Regular => Ok(File { volume: self, inode, size, position: 0, _pin }),
             FileType::Directory => Err(Error::IsDirectory),
@@ -217,7 +219,7 @@ impl Volume {
             return Err(Error::ReadOnly);
         }
         let _pin = self.pin(number)?;
-        let inode = self.load(number)?;
+        let inode = self.view().inode(number)?;
         if file_type(&inode)? != FileType::Regular {
             return Err(Error::Invalid("only regular files can be written".into()));
         }
@@ -232,12 +234,11 @@ impl Volume {
     /// # Errors
     /// Not a symbolic link; a target longer than a block allows; a broken map.
     pub fn read_link(&self, number: InodeNumber) -> Result<Vec<u8>> {
-        self.steady(number, || {
-            let inode = self.load(number)?;
-            if file_type(&inode)? != FileType::Symlink {
+        self.see(number)?.steady(|view, inode| {
+            if file_type(inode)? != FileType::Symlink {
                 return Err(Error::Invalid("not a symbolic link".into()));
             }
-            self.view().contents(&inode).link_target()
+            view.contents(inode).link_target()
         })
     }
 }

@@ -2,20 +2,18 @@
 
 use ondisk::corrupt::Place;
 use ondisk::features::RoCompat;
-use ondisk::inode::Inode;
 use ondisk::units::{FileBlock, InodeNumber, low_u32};
 
 use crate::error::{Error, Result};
 use crate::map::{Segment, State};
-use crate::volume::Volume;
+use crate::volume::{Seen, Volume};
 
 /// The stretches of an inode's map in file order.
 ///
 /// A map that holds more blocks than the volume has, as hostile images tie together from a few blocks,
 /// is told as corrupt, so that a walk is never longer than the volume is large.
 pub struct FileMap<'v> {
-    volume: &'v Volume,
-    inode: Inode,
+    seen: Seen<'v>,
     at: u64,
     end: u64,
     /// Blocks that may still come.
@@ -26,15 +24,15 @@ pub struct FileMap<'v> {
 
 impl<'v> FileMap<'v> {
     /// The stretches up to file block `end`; none if the contents are in the inode.
-    pub(super) fn new(volume: &'v Volume, inode: Inode, end: u64) -> Self {
-        let blocks = volume.format.geometry.blocks;
+    pub(super) fn new(seen: Seen<'v>, end: u64) -> Self {
+        let format = &seen.volume().format;
+        let blocks = format.geometry.blocks;
         // On volumes that deduplicate, blocks stand in many places.
-        let shared = volume.format.has_ro_compat(RoCompat::SHARED_BLOCKS);
+        let shared = format.has_ro_compat(RoCompat::SHARED_BLOCKS);
         FileMap {
-            volume,
             at: 0,
-            end: if inode.has_map() { end.min(1 << 32) } else { 0 },
-            inode,
+            end: if seen.node().has_map() { end.min(1 << 32) } else { 0 },
+            seen,
             blocks_left: if shared { u64::MAX } else { blocks },
             // A stretch is mapped, or a hole beside one that is, or cut by the edge of a map block.
             steps_left: if shared { u64::MAX } else { blocks.saturating_mul(4) + 16 },
@@ -43,23 +41,17 @@ impl<'v> FileMap<'v> {
 
     fn step(&mut self) -> Result<Segment> {
         let at = FileBlock(low_u32(self.at));
-        let volume = self.volume;
-        let mut segment = volume.steady(self.inode.number(), || {
-            if volume.space.is_writable() {
-                // Its map may have changed.
-                self.inode = volume.load(self.inode.number())?;
-            }
-            if self.inode.has_map() {
-                return volume.view().map(&self.inode).lookup(at);
-            }
-            Ok(Segment { logical: at, count: self.end - self.at, state: State::Hole })
+        let rest = Segment { logical: at, count: self.end - self.at, state: State::Hole };
+        let mut segment = self.seen.steady(|view, inode| match inode.has_map() {
+            true => view.map(inode).lookup(at),
+            false => Ok(rest),
         })?;
         segment.count = segment.count.min(self.end - self.at);
         let taken = if segment.state == State::Hole { 0 } else { segment.count };
         let left = self.blocks_left.checked_sub(taken).zip(self.steps_left.checked_sub(1));
         let Some((blocks, steps)) = left else {
             let problem = format!("more blocks than the volume has, at file block {at}");
-            return Err(Error::corrupt(Place::Map(self.inode.number()), problem));
+            return Err(Error::corrupt(Place::Map(self.seen.number()), problem));
         };
         (self.blocks_left, self.steps_left) = (blocks, steps);
         self.at += segment.count;
@@ -89,7 +81,6 @@ impl Volume {
     /// # Errors
     /// A broken inode; the device's failure. A broken map is told by the iterator, which then ends.
     pub fn map(&self, number: InodeNumber) -> Result<FileMap<'_>> {
-        let inode = self.load(number)?;
-        Ok(FileMap::new(self, inode, 1 << 32))
+        Ok(FileMap::new(self.see(number)?, 1 << 32))
     }
 }

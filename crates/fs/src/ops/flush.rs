@@ -61,7 +61,7 @@ impl Volume {
     /// No space that was not promised; the device's failure. Other files were written back all the same.
     pub fn write_back(&self, before: Option<Timestamp>) -> Result<()> {
         let reason = if before.is_some() { Reason::Age } else { Reason::All };
-        self.write_back_files(&self.session.delayed.oldest(before), reason)
+        self.flusher().files(&self.session.delayed.oldest(before), reason)
     }
 
     /// Blocks up to `patience` until half the delay budget is dirty, then writes back files that stopped growing. For
@@ -72,25 +72,46 @@ impl Volume {
     pub fn write_back_ahead(&self, patience: Duration) -> Result<()> {
         self.session.delayed.wait_until_filling(patience);
         let files = self.session.delayed.ahead();
-        let done = self.write_back_files(&files, Reason::Pressure);
+        let done = self.flusher().files(&files, Reason::Pressure);
         if (files.is_empty() || done.is_err()) && self.session.delayed.is_filling() {
             std::thread::sleep(patience.min(RECONSIDER));
         }
         done
     }
 
+    /// Dirty bytes of all files.
+    #[must_use]
+    pub fn dirty_bytes(&self) -> u64 {
+        self.session.delayed.bytes()
+    }
+}
+
+/// Write-back at work on a volume.
+#[derive(Clone, Copy)]
+pub(crate) struct WriteBack<'v> {
+    volume: &'v Volume,
+}
+
+impl Volume {
+    /// Write-back of delayed bytes, on this handle's terms.
+    pub(crate) fn flusher(&self) -> WriteBack<'_> {
+        WriteBack { volume: self }
+    }
+}
+
+impl WriteBack<'_> {
     /// Writes back so many bytes, for lack of memory or space.
-    pub(crate) fn write_back_bytes(&self, bytes: u64) -> Result<()> {
-        self.write_back_files(&self.session.delayed.best(bytes, true), Reason::Pressure)
+    pub(crate) fn bytes(&self, bytes: u64) -> Result<()> {
+        self.files(&self.volume.session.delayed.best(bytes, true), Reason::Pressure)
     }
 
-    fn write_back_files(&self, files: &[Arc<DirtyFile>], reason: Reason) -> Result<()> {
+    fn files(&self, files: &[Arc<DirtyFile>], reason: Reason) -> Result<()> {
         // Whoever happens to do it, it is not done on their behalf: the bytes were promised their space.
-        let entitled = self.with(Context { spared: 0, ..self.context() });
+        let entitled = self.volume.with(Context { spared: 0, ..self.volume.context() });
         let mut first = Ok(());
         for file in files {
             let _shared = file.share();
-            if let Err(error) = entitled.flush_shared(file, reason) {
+            if let Err(error) = entitled.flusher().file(file, reason) {
                 // Told here, and once more to whoever syncs that file.
                 let what = format!("writing back inode {}", file.number());
                 let again = Error::io(what, io::Error::other(error.to_string()));
@@ -101,51 +122,45 @@ impl Volume {
         first
     }
 
-    /// Dirty bytes of all files.
-    #[must_use]
-    pub fn dirty_bytes(&self) -> u64 {
-        self.session.delayed.bytes()
-    }
-
     /// Writes back one file, if anything of it is dirty.
-    pub(crate) fn flush_inode(&self, number: InodeNumber) -> Result<()> {
-        let Some(file) = self.session.delayed.find(number) else { return Ok(()) };
+    pub(crate) fn inode(&self, number: InodeNumber) -> Result<()> {
+        let Some(file) = self.volume.session.delayed.find(number) else { return Ok(()) };
         let _shared = file.share();
-        self.flush_shared(&file, Reason::Asked)
+        self.file(&file, Reason::Asked)
     }
 
     /// An inode after its write-back, if anything of it was dirty. A failure is told to whoever syncs it.
     pub(crate) fn written_back(&self, number: InodeNumber) -> Option<Inode> {
-        let file = self.session.delayed.find(number)?;
+        let file = self.volume.session.delayed.find(number)?;
         let _shared = file.share();
-        if let Err(error) = self.flush_shared(&file, Reason::Asked) {
+        if let Err(error) = self.file(&file, Reason::Asked) {
             file.state().failures.note(&error);
         }
-        self.view().inode(number).ok()
+        self.volume.view().inode(number).ok()
     }
 
     /// Writes back a file whose gate the caller holds.
-    pub(crate) fn flush_shared(&self, file: &DirtyFile, reason: Reason) -> Result<()> {
+    pub(crate) fn file(&self, file: &DirtyFile, reason: Reason) -> Result<()> {
         let _one = file.flush_alone();
         // First: what is taken off is then of an inode that lives until it is on the device. The number
         // of one that is gone may be another file's already, but its bytes are gone too.
-        let Ok(_pin) = self.pin(file.number()) else {
+        let Ok(_pin) = self.volume.pin(file.number()) else {
             // It is being destroyed, and its bytes go with it; or stay, if that fails.
             return Ok(());
         };
         let Some(mut flight) = self.take_off(file, reason) else { return Ok(()) };
-        if self.space.holds_most() {
+        if self.volume.space.holds_most() {
             // What can't be had so is no worse than before.
-            self.make_space(self.space.settlements())?;
+            self.volume.make_space(self.volume.space.settlements())?;
         }
-        let settlements = self.space.settlements();
-        let mut done = self.fly(file, &flight);
-        if matches!(done, Err(Error::NoSpace)) && self.make_space(settlements)? {
-            done = self.fly(file, &flight);
+        let settlements = self.volume.space.settlements();
+        let mut done = self.map_and_write(file, &flight);
+        if matches!(done, Err(Error::NoSpace)) && self.volume.make_space(settlements)? {
+            done = self.map_and_write(file, &flight);
         }
         if matches!(done, Err(Error::NoSpace)) {
             flight.sparing = true;
-            done = self.fly(file, &flight);
+            done = self.map_and_write(file, &flight);
             file.state().leaving.clear();
         }
         if matches!(done, Err(Error::NoSpace)) {
@@ -155,15 +170,16 @@ impl Volume {
         }
         let mut state = file.state();
         // Readers that missed the bytes on the device must not miss them here too (I20).
-        self.cache.versions().note_moved(file.number());
-        self.session
+        self.volume.cache.versions().note_moved(file.number());
+        self.volume
+            .session
             .delayed
             .change(file, &mut state, Timestamp::default(), |pages| pages.settle(&flight.runs));
         state.settled += 1;
         let complete = state.is_complete();
         drop(state);
         if complete || !flight.growing {
-            self.space.closed(file.number());
+            self.volume.space.closed(file.number());
         }
         done
     }
@@ -174,7 +190,7 @@ impl Volume {
         if state.pages.is_empty() {
             return None;
         }
-        let growing = self.session.delayed.may_grow(&mut state, reason);
+        let growing = self.volume.session.delayed.may_grow(&mut state, reason);
         let account = state.promise.take().map(|promise| Arc::new(Mutex::new(promise)));
         let clusters = std::mem::take(&mut state.clusters);
         Some(Flight {
@@ -188,35 +204,31 @@ impl Volume {
     }
 
     /// Maps what has no blocks, then writes the bytes.
-    fn fly(&self, file: &DirtyFile, flight: &Flight) -> Result<()> {
-        self.mark_changed()?;
-        self.reap()?;
-        let dirty = stretches(&flight.runs, self.format.geometry.block_size.log2());
+    fn map_and_write(&self, file: &DirtyFile, flight: &Flight) -> Result<()> {
+        self.volume.mark_changed()?;
+        self.volume.orphans().reap()?;
+        let dirty = stretches(&flight.runs, self.volume.format.geometry.block_size.log2());
         let count = dirty.iter().map(|stretch| stretch.len()).sum();
-        let most = self.order.blocks_at_once();
+        let most = self.volume.order.blocks_at_once();
         in_parts(0..count, 1, most, |part| {
-            self.fly_part(
-                file,
-                flight,
-                FileBlocks::new(nth(&dirty, part.start), nth(&dirty, part.end - 1) + 1),
-            )
+            self.part(file, flight, FileBlocks::new(nth(&dirty, part.start), nth(&dirty, part.end - 1) + 1))
         })?;
-        self.relieve()
+        self.volume.relieve()
     }
 
     /// What of a flight belongs to a range of file blocks.
-    fn fly_part(&self, file: &DirtyFile, flight: &Flight, blocks: FileBlocks) -> Result<()> {
+    fn part(&self, file: &DirtyFile, flight: &Flight, blocks: FileBlocks) -> Result<()> {
         loop {
-            match self.fly_once(file, flight, blocks) {
-                Err(Flow::Full) => self.commit_full()?,
+            match self.part_once(file, flight, blocks) {
+                Err(Flow::Full) => self.volume.commit_full()?,
                 Err(flow) => return Err(flow.into_error()),
                 Ok(()) => return Ok(()),
             }
         }
     }
 
-    fn fly_once(&self, file: &DirtyFile, flight: &Flight, blocks: FileBlocks) -> Result<(), Flow> {
-        let _write = self.order.begin_data_write();
+    fn part_once(&self, file: &DirtyFile, flight: &Flight, blocks: FileBlocks) -> Result<(), Flow> {
+        let _write = self.volume.order.begin_data_write();
         let mut places = Vec::new();
         let mut map = |tx: &mut Tx<'_>| {
             places.clear();
@@ -229,18 +241,18 @@ impl Volume {
             }
             self.each_piece(&flight.runs, &places, |place, piece| tx.put_data(file.number(), place, piece))
         };
-        self.attempt(&mut map, true)?;
-        if self.order.journals_data() {
+        self.volume.attempt(&mut map, true)?;
+        if self.volume.order.journals_data() {
             return Ok(());
         }
         let done = self.each_piece(&flight.runs, &places, |place, piece| {
-            let written = self.cache.device().write_at(place, piece);
+            let written = self.volume.cache.device().write_at(place, piece);
             written.map_err(|source| Error::io(format!("writing inode {}", file.number()), source))
         });
         if done.is_err() {
             // Else they would show what others left there.
             let gone = self.take_back(file.number(), &places);
-            self.or_fail(gone)?;
+            self.volume.or_fail(gone)?;
         }
         Ok(done?)
     }
@@ -262,7 +274,7 @@ impl Volume {
             }
             tx.store(&mut node)
         };
-        let done = self.attempt_at_once(&self.begin()?, &mut undo, true);
+        let done = self.volume.attempt_at_once(&self.volume.begin()?, &mut undo, true);
         done.map_err(Flow::into_error)
     }
 
@@ -273,7 +285,7 @@ impl Volume {
         places: &[Place],
         mut write: impl FnMut(u64, &[u8]) -> Result<()>,
     ) -> Result<()> {
-        let size = self.format.geometry.block_size;
+        let size = self.volume.format.geometry.block_size;
         let mut runs = runs.iter().peekable();
         for Place { blocks, start, .. } in places {
             while let Some((first, data)) = runs.peek() {
@@ -283,7 +295,8 @@ impl Volume {
                     let bytes =
                         |block: u64| usize::try_from((block - first) << size.log2()).unwrap_or(usize::MAX);
                     let piece = data.get(bytes(low)..bytes(high).min(data.len())).unwrap_or_default();
-                    let place = self.format.geometry.byte_offset(Block(start.0 + (low - blocks.start)));
+                    let place =
+                        self.volume.format.geometry.byte_offset(Block(start.0 + (low - blocks.start)));
                     let len = bytes(high) - bytes(low);
                     if piece.len() == len {
                         write(place, piece)?;

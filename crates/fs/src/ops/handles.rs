@@ -63,16 +63,46 @@ impl Volume {
         if self.session.handles.pin(number) { Ok(Pin { volume: self, number }) } else { Err(Error::NotFound) }
     }
 
+    /// Packs the maps that need it. It only saves space, so that a failure to do it is none.
+    pub(crate) fn tidy_maps(&self) {
+        for number in self.session.handles.take_untidy() {
+            let _ = self.perform(&mut |tx| {
+                let mut node = tx.inode(number)?;
+                if node.links() > 0 && tx.map(&mut node).tidy()? {
+                    tx.store(&mut node)?;
+                }
+                Ok(())
+            });
+        }
+    }
+}
+
+/// Inodes that have lost their last name, or are being cut.
+#[derive(Clone, Copy)]
+pub(crate) struct Orphans<'v> {
+    volume: &'v Volume,
+}
+
+impl Volume {
+    /// Inodes that have lost their last name, to be destroyed when nobody uses them.
+    pub(crate) fn orphans(&self) -> Orphans<'_> {
+        Orphans { volume: self }
+    }
+}
+
+impl<'v> Orphans<'v> {
     /// Destroys orphans that nobody uses any more. One that can't be destroyed stays on the list for
     /// the next check.
     pub(crate) fn reap(&self) -> Result<()> {
-        for number in self.session.handles.take_doomed() {
-            let mut done = self.perform(&mut |tx| {
+        for number in self.volume.session.handles.take_doomed() {
+            let mut done = self.volume.perform(&mut |tx| {
                 // Meanwhile it may have got a user, or a name.
-                if self.session.handles.orphan(number).is_none() || !self.session.handles.doom(number) {
+                if self.volume.session.handles.orphan(number).is_none()
+                    || !self.volume.session.handles.doom(number)
+                {
                     return Ok(());
                 }
-                let dying = Dying { handles: &self.session.handles, number };
+                let dying = Dying { handles: &self.volume.session.handles, number };
                 let node = tx.inode(number)?;
                 tx.leave_orphans(&node)?;
                 tx.finish_orphan(node)?;
@@ -91,29 +121,30 @@ impl Volume {
 
     /// Does with an orphan what [`Volume::finish_orphan`] does, in as many transactions as that takes; in the
     /// last it leaves the lists that it is on.
-    pub(super) fn finish_in_steps<'v>(
-        &'v self,
+    pub(super) fn finish_in_steps(
+        &self,
         number: InodeNumber,
         leave: &dyn Fn(&mut Tx<'v>, &Inode) -> Result<()>,
     ) -> Result<()> {
-        if !self.session.handles.doom(number) {
+        let handles = &self.volume.session.handles;
+        if !handles.doom(number) {
             return Ok(());
         }
-        let cut = self.load(number).and_then(|node| {
+        let cut = self.volume.view().inode(number).and_then(|node| {
             let kept = if node.links() == 0 { 0 } else { node.size() };
-            self.cut_in_steps(number, self.format.blocks_for(kept))
+            self.cut_in_steps(number, self.volume.format.blocks_for(kept))
         });
         let done = cut.and_then(|()| {
-            self.perform(&mut |tx| {
+            self.volume.perform(&mut |tx| {
                 let node = tx.inode(number)?;
                 leave(tx, &node)?;
                 tx.finish_orphan(node)?;
-                tx.on_commit(move || self.session.handles.spare(number));
+                tx.on_commit(move || handles.spare(number));
                 Ok(())
             })
         });
         if done.is_err() {
-            self.session.handles.spare(number);
+            self.volume.session.handles.spare(number);
         }
         done
     }
@@ -124,7 +155,7 @@ impl Volume {
         let (mut end, mut most) = (1_u64 << 32, 1_u64 << 32);
         while end > first {
             let from = end.saturating_sub(most).max(first);
-            let done = self.perform(&mut |tx| {
+            let done = self.volume.perform(&mut |tx| {
                 let mut node = tx.inode(number)?;
                 tx.join_orphans(&mut node);
                 tx.map(&mut node).unmap(FileBlocks::new(from, end))?;
@@ -140,19 +171,6 @@ impl Volume {
             }
         }
         Ok(())
-    }
-
-    /// Packs the maps that need it. It only saves space, so that a failure to do it is none.
-    pub(crate) fn tidy_maps(&self) {
-        for number in self.session.handles.take_untidy() {
-            let _ = self.perform(&mut |tx| {
-                let mut node = tx.inode(number)?;
-                if node.links() > 0 && tx.map(&mut node).tidy()? {
-                    tx.store(&mut node)?;
-                }
-                Ok(())
-            });
-        }
     }
 }
 

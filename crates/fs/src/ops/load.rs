@@ -13,23 +13,34 @@ use crate::dir::DirName;
 use crate::error::{Error, Result};
 use crate::volume::Volume;
 
+/// The verbs of a loader.
+#[derive(Clone, Copy)]
+pub struct Loader<'v> {
+    volume: &'v Volume,
+}
+
 impl Volume {
-    fn refuse_unless_loading(&self) -> Result<()> {
+    /// The verbs of a loader, on a volume that was opened for loading.
+    ///
+    /// # Errors
+    /// A volume that was not.
+    pub fn loader(&self) -> Result<Loader<'_>> {
         if self.session.is_loading() {
-            return Ok(());
+            return Ok(Loader { volume: self });
         }
         Err(Error::Unsupported("inodes without a name, on a volume that was not opened for loading".into()))
     }
+}
 
+impl Loader<'_> {
     /// Creates an inode of a directory, counted as if it had its name. The name, and of a new directory all blocks, come
-    /// with [`Volume::load_names`].
+    /// with [`Loader::write_names`].
     ///
     /// # Errors
     /// As [`Volume::create`], but for what concerns the directory's blocks.
-    pub fn load_inode(&self, directory: InodeNumber, name: &[u8], new: &NewInode<'_>) -> Result<InodeNumber> {
-        self.refuse_unless_loading()?;
+    pub fn create(&self, directory: InodeNumber, name: &[u8], new: &NewInode<'_>) -> Result<InodeNumber> {
         check_name(name)?;
-        self.change(|tx| {
+        self.volume.change(|tx| {
             let mut parent = tx.directory(directory)?;
             let (number, mut child) = tx.new_child(&mut parent, name, new, Begun::Later)?;
             tx.store(&mut child)?;
@@ -40,13 +51,12 @@ impl Volume {
         })
     }
 
-    /// Counts one more name of an inode that is no directory; the name comes with [`Volume::load_names`].
+    /// Counts one more name of an inode that is no directory; the name comes with [`Loader::write_names`].
     ///
     /// # Errors
     /// As [`Volume::link`], but for what concerns the directory.
-    pub fn load_link(&self, number: InodeNumber) -> Result<()> {
-        self.refuse_unless_loading()?;
-        self.change(|tx| {
+    pub fn link(&self, number: InodeNumber) -> Result<()> {
+        self.volume.change(|tx| {
             let mut child = tx.inode(number)?;
             if file_type(&child)? == FileType::Directory {
                 return Err(Error::IsDirectory);
@@ -64,14 +74,13 @@ impl Volume {
     ///
     /// # Errors
     /// [`Error::DirectoryFull`], [`Error::NoSpace`], [`Error::NotDirectory`]. Then nothing has changed.
-    pub fn load_names(
+    pub fn write_names(
         &self,
         directory: InodeNumber,
         parent: InodeNumber,
         names: &[DirName<'_>],
     ) -> Result<()> {
-        self.refuse_unless_loading()?;
-        self.change(|tx| {
+        self.volume.change(|tx| {
             let mut node = tx.directory(directory)?;
             tx.dir(&mut node).write_whole(parent, names)?;
             tx.store(&mut node)
@@ -84,21 +93,11 @@ impl Volume {
     /// # Errors
     /// A bitmap that can't be read; a volume that was not opened for loading.
     pub fn room_ahead(&self, most: u32) -> Result<Option<ClusterRun>> {
-        self.refuse_unless_loading()?;
-        self.space.room_ahead(1, most)
-    }
-
-    /// Whether so many clusters in a row are free where a loader's next blocks would lie, or behind.
-    ///
-    /// # Errors
-    /// As [`Volume::room_ahead`].
-    pub fn has_room_ahead(&self, clusters: u32) -> Result<bool> {
-        self.refuse_unless_loading()?;
-        Ok(self.space.room_ahead(clusters, clusters)?.is_some())
+        self.volume.space.room_ahead(1, most)
     }
 
     /// Has a loader's next blocks lie at a cluster, or behind it.
     pub fn go_on_at(&self, cluster: ondisk::units::Cluster) {
-        self.space.go_on_at(cluster);
+        self.volume.space.go_on_at(cluster);
     }
 }

@@ -84,19 +84,18 @@ pub(super) fn check_name(name: &[u8]) -> Result<()> {
     }
 }
 
-impl Volume {
-    pub(super) fn load_directory(&self, number: InodeNumber) -> Result<Inode> {
-        let inode = self.load(number)?;
-        if file_type(&inode)? == FileType::Directory { Ok(inode) } else { Err(Error::NotDirectory) }
-    }
+/// An inode that must be a directory.
+pub(super) fn directory_only(inode: &Inode) -> Result<&Inode> {
+    if file_type(inode)? == FileType::Directory { Ok(inode) } else { Err(Error::NotDirectory) }
+}
 
+impl Volume {
     /// The inode behind a name of a directory.
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDirectory`]; a broken directory; the device's failure.
     pub fn lookup(&self, directory: InodeNumber, name: &[u8]) -> Result<InodeNumber> {
-        let found =
-            self.steady(directory, || self.view().dir(&self.load_directory(directory)?).lookup(name))?;
+        let found = self.see(directory)?.steady(|view, node| view.dir(directory_only(node)?).lookup(name))?;
         found.map(|(found, _)| found).ok_or(Error::NotFound)
     }
 
@@ -129,7 +128,7 @@ impl Volume {
         let mut followed = 0;
         while let Some(name) = left.pop() {
             let next = self.lookup(here, &name)?;
-            let is_link = self.load(next)?.file_type() == Some(FileType::Symlink);
+            let is_link = self.view().inode(next)?.file_type() == Some(FileType::Symlink);
             if !is_link || (left.is_empty() && !follow_last) {
                 here = next;
                 continue;
@@ -152,7 +151,7 @@ impl Volume {
     /// # Errors
     /// Not a directory. Broken blocks are told by the iterator, which then ends.
     pub fn read_dir(&self, directory: InodeNumber) -> Result<impl Iterator<Item = Result<DirEntry>> + '_> {
-        self.load_directory(directory)?;
+        directory_only(&self.view().inode(directory)?)?;
         let mut listing = Listing { volume: self, directory, position: 0, batch: Vec::new().into_iter() };
         Ok(std::iter::from_fn(move || listing.next()).fuse())
     }
@@ -164,7 +163,7 @@ impl Volume {
     /// # Errors
     /// Not a directory. Damage is told once all names before it were listed.
     pub fn read_dir_from(&self, directory: InodeNumber, position: u64) -> Result<Vec<(DirEntry, u64)>> {
-        self.steady(directory, || self.view().dir(&self.load_directory(directory)?).entries_from(position))
+        self.see(directory)?.steady(|view, node| view.dir(directory_only(node)?).entries_from(position))
     }
 
     /// Creates an inode and names it.

@@ -23,16 +23,29 @@ use crate::volume::Volume;
 /// Longest orphan file that is read, in blocks; mke2fs makes at most 512.
 const FILE_MAX: u64 = 1 << 16;
 
+/// The lists of a volume that name orphans: that of the superblock, and the orphan file.
+#[derive(Clone, Copy)]
+pub(crate) struct OrphanLists<'v> {
+    volume: &'v Volume,
+}
+
 impl Volume {
+    /// The lists that name orphans.
+    pub(crate) fn orphan_lists(&self) -> OrphanLists<'_> {
+        OrphanLists { volume: self }
+    }
+}
+
+impl<'v> OrphanLists<'v> {
     /// Cleans up what a former use left behind. Nothing is changed if the lists are broken.
-    pub(crate) fn clean_orphans(&self) -> Result<()> {
+    pub(crate) fn clean(&self) -> Result<()> {
         let listed = self.listed_orphans()?;
         let file = self.orphan_file()?;
-        let present = self.superblock().features().ro_compat.contains(RoCompat::ORPHAN_PRESENT);
+        let present = self.volume.superblock().features().ro_compat.contains(RoCompat::ORPHAN_PRESENT);
         if listed.is_empty() && !present {
             return Ok(());
         }
-        self.session.handles.adopt_orphans(&listed);
+        self.volume.session.handles.adopt_orphans(&listed);
         let in_file = file.iter().flat_map(|(_, numbers)| numbers.iter().copied());
         let mut left: BTreeSet<InodeNumber> = in_file.clone().collect();
         let later: Vec<_> = in_file.filter(|number| !listed.contains(number)).collect();
@@ -44,31 +57,31 @@ impl Volume {
             })?;
         }
         self.empty_orphan_file(&file)?;
-        self.sync()
+        self.volume.sync()
     }
 
     /// The inodes that the lists name.
     ///
     /// # Errors
     /// A broken list; the device's failure.
-    pub(crate) fn orphans(&self) -> Result<BTreeSet<InodeNumber>> {
+    pub(crate) fn all(&self) -> Result<BTreeSet<InodeNumber>> {
         let in_file = self.orphan_file()?.into_iter().flat_map(|(_, numbers)| numbers);
         Ok(self.listed_orphans()?.into_iter().chain(in_file).collect())
     }
 
     /// Finishes an orphan that was found when the volume was opened.
-    fn finish_found<'v>(
-        &'v self,
+    fn finish_found(
+        &self,
         number: InodeNumber,
         leave: &dyn Fn(&mut Tx<'v>, &Inode) -> Result<()>,
     ) -> Result<()> {
-        let done = self.change(|tx| {
+        let done = self.volume.change(|tx| {
             let node = tx.inode(number)?;
             leave(tx, &node)?;
             tx.finish_orphan(node)
         });
         match done {
-            Err(Error::TooLargeForLog { .. }) => self.finish_in_steps(number, leave),
+            Err(Error::TooLargeForLog { .. }) => self.volume.orphans().finish_in_steps(number, leave),
             done => done,
         }
     }
@@ -77,7 +90,7 @@ impl Volume {
     fn listed_orphans(&self) -> Result<Vec<InodeNumber>> {
         let mut listed = Vec::new();
         let mut seen = HashSet::new();
-        let mut next = self.superblock().s_last_orphan.get();
+        let mut next = self.volume.superblock().s_last_orphan.get();
         while let Some(number) = InodeNumber::new(next) {
             if !seen.insert(number) {
                 return Err(Error::corrupt(Place::Inode(number), "the orphan list leads in a circle"));
@@ -90,40 +103,41 @@ impl Volume {
 
     /// An inode that a list names.
     fn orphan(&self, number: InodeNumber) -> Result<Inode> {
-        if number.get() < self.format.geometry.first_inode {
+        if number.get() < self.volume.format.geometry.first_inode {
             return Err(Error::corrupt(Place::Inode(number), "is reserved, and named as an orphan"));
         }
-        let node = self.load(number)?;
+        let node = self.volume.view().inode(number)?;
         file_type(&node)?;
         Ok(node)
     }
 
     /// The blocks of the orphan file that name any, with their entries.
     fn orphan_file(&self) -> Result<Vec<(Block, Vec<InodeNumber>)>> {
-        let raw = self.superblock();
+        let raw = self.volume.superblock();
         let number = InodeNumber::new(raw.s_orphan_file_inum.get());
-        let Some(number) = number.filter(|_| self.format.features.compat.contains(Compat::ORPHAN_FILE))
+        let Some(number) =
+            number.filter(|_| self.volume.format.features.compat.contains(Compat::ORPHAN_FILE))
         else {
             return Ok(Vec::new());
         };
         if !raw.features().ro_compat.contains(RoCompat::ORPHAN_PRESENT) {
             return Ok(Vec::new());
         }
-        let node = self.load(number)?;
-        let count = self.format.blocks_for(node.size());
+        let node = self.volume.view().inode(number)?;
+        let count = self.volume.format.blocks_for(node.size());
         if count > FILE_MAX || !node.has_map() {
             let problem = format!("an orphan file of {count} blocks");
             return Err(Error::corrupt(Place::Inode(number), problem));
         }
         let mut found = Vec::new();
-        for segment in self.view().map(&node).segments(FileBlocks::new(0, count)) {
+        for segment in self.volume.view().map(&node).segments(FileBlocks::new(0, count)) {
             let segment = segment?;
             let State::Mapped(start) = segment.state else {
                 return Err(Error::corrupt(Place::Inode(number), "the orphan file has holes"));
             };
             for block in (start.0..start.0 + segment.count).map(Block) {
-                let bytes = self.cache.read(block, Role::Plain)?;
-                let entries = orphan_file::entries(self.format.seed_of(&node), block, &bytes)?;
+                let bytes = self.volume.cache.read(block, Role::Plain)?;
+                let entries = orphan_file::entries(self.volume.format.seed_of(&node), block, &bytes)?;
                 entries.iter().try_for_each(|number| self.orphan(*number).map(|_| ()))?;
                 found.extend((!entries.is_empty()).then_some((block, entries)));
             }
@@ -132,15 +146,15 @@ impl Volume {
     }
 
     fn empty_orphan_file(&self, blocks: &[(Block, Vec<InodeNumber>)]) -> Result<()> {
-        self.change(|tx| {
-            if let Some(number) = InodeNumber::new(self.superblock().s_orphan_file_inum.get()) {
-                let seed = self.format.seed_of(&tx.inode(number)?);
+        self.volume.change(|tx| {
+            if let Some(number) = InodeNumber::new(self.volume.superblock().s_orphan_file_inum.get()) {
+                let seed = self.volume.format.seed_of(&tx.inode(number)?);
                 for (block, _) in blocks {
                     orphan_file::write(seed, *block, &[], tx.create(*block, Role::Plain));
                 }
             }
             tx.on_commit(|| {
-                self.session.edit_superblock(|raw| {
+                self.volume.session.edit_superblock(|raw| {
                     let mut features = raw.features();
                     features.ro_compat = features.ro_compat.difference(RoCompat::ORPHAN_PRESENT);
                     raw.set_features(features);

@@ -7,27 +7,15 @@ use ondisk::inode::{FileType, Inode, InodeFlags, TimeField, Timestamp};
 use ondisk::units::InodeNumber;
 
 use super::attrs::{Attributes, Times, file_type};
+use super::names::directory_only;
+use super::node::Node;
 use super::rules::{self, CAPABILITIES, Deed};
 use crate::error::{Error, Result};
 use crate::tx::{Tx, View};
-use crate::volume::Volume;
+use crate::volume::{Seen, Volume};
 
 const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 const DEFAULT_LIST: &[u8] = b"system.posix_acl_default";
-
-/// Flags that may be set and cleared on any inode; those left out are the volume's own business.
-const SETTABLE: InodeFlags = InodeFlags::SECRM
-    .union(InodeFlags::UNRM)
-    .union(InodeFlags::COMPR)
-    .union(InodeFlags::SYNC)
-    .union(InodeFlags::IMMUTABLE)
-    .union(InodeFlags::APPEND)
-    .union(InodeFlags::NODUMP)
-    .union(InodeFlags::NOATIME)
-    .union(InodeFlags::NOTAIL)
-    .union(InodeFlags::DIRSYNC)
-    .union(InodeFlags::TOPDIR)
-    .union(InodeFlags::PROJINHERIT);
 
 /// When reading changes the time of access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -86,141 +74,15 @@ pub struct Inherited {
 }
 
 impl Volume {
-    /// Sets the lower twelve mode bits; an access control list follows.
-    ///
-    /// # Errors
-    /// [`Error::NotPermitted`]; broken structures; no space for a changed list.
-    pub fn set_permissions(&self, number: InodeNumber, permissions: u16) -> Result<()> {
-        self.change_inode(number, |tx, node| {
-            store_permissions(node, permissions);
-            tx.lead_list(node, permissions)
-        })
-    }
-
-    /// Sets owner and group; `None` leaves one as it is. Of all but directories the special bits and the
-    /// capabilities go: they were lent by the owner before.
-    ///
-    /// # Errors
-    /// The number that stands for nobody; as [`Volume::set_permissions`].
-    pub fn set_owner(&self, number: InodeNumber, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
-        rules::may_own(uid, gid)?;
-        self.change_inode(number, |tx, node| tx.give_to(node, uid, gid))
-    }
-
-    /// As [`Tx::lose_privileges`], before contents of a file change, where it has any.
-    pub(super) fn lose_privileges_first(&self, number: InodeNumber, bits: bool) -> Result<()> {
-        let mode = self.load(number)?.mode();
-        let has_bits = bits && rules::without_special_bits(mode) != mode;
-        if !has_bits && self.xattr(number, CAPABILITIES)?.is_none() {
-            return Ok(());
-        }
-        self.change(|tx| {
-            let mut node = tx.inode(number)?;
-            tx.lose_privileges(&mut node, bits)?;
-            tx.touch(&mut node, &[TimeField::Change]);
-            tx.store(&mut node)
-        })
-    }
-
-    /// Whether the flags of a file allow to open it for writing; with `append`, only behind its end.
-    ///
-    /// # Errors
-    /// [`Error::NotPermitted`]; a broken record.
-    pub fn may_open(&self, number: InodeNumber, append: bool) -> Result<()> {
-        rules::may(&self.load(number)?, Deed::Open { append })
-    }
-
-    /// Sets the times of access and of the contents; `None` leaves one as it is.
-    ///
-    /// # Errors
-    /// As [`Volume::set_permissions`].
-    pub fn set_times(
-        &self,
-        number: InodeNumber,
-        access: Option<Timestamp>,
-        modify: Option<Timestamp>,
-    ) -> Result<()> {
-        self.change_inode(number, |_, node| {
-            if let Some(access) = access {
-                node.set_time(TimeField::Access, access);
-            }
-            if let Some(modify) = modify {
-                node.set_time(TimeField::Modify, modify);
-            }
-            Ok(())
-        })
-    }
-
-    /// Notes that a file was read, where its time of access is due.
-    ///
-    /// # Errors
-    /// A broken record; the device's failure.
-    pub fn note_access(&self, number: InodeNumber, mode: AccessTimes) -> Result<()> {
-        let facts = self.metadata(number)?;
-        if !self.space.is_writable() || !mode.due(&facts.times, facts.flags, self.now()) {
-            return Ok(());
-        }
-        self.change(|tx| {
-            let mut node = tx.inode(number)?;
-            node.set_time(TimeField::Access, tx.context.now);
-            tx.store(&mut node)
-        })
-    }
-
-    /// The flags that users may set with [`Volume::set_flags`].
-    #[must_use]
-    pub fn settable_flags() -> InodeFlags {
-        SETTABLE
-    }
-
-    /// Sets the flags that users may set (immutable, append only, no dump ...); the others stay.
-    ///
-    /// # Errors
-    /// A flag that is not a user's to change; [`Error::NotPermitted`] for other flags of a file that stays
-    /// immutable; broken structures.
-    pub fn set_flags(&self, number: InodeNumber, flags: InodeFlags) -> Result<()> {
-        self.change(|tx| {
-            let mut node = tx.inode(number)?;
-            rules::may_set_flags(&node, flags)?;
-            let changed = flags.symmetric_difference(node.flags()).difference(SETTABLE);
-            if !changed.is_empty() {
-                return Err(Error::Unsupported(format!("changing the flags {:#x}", changed.bits())));
-            }
-            let directory_only = InodeFlags::DIRSYNC | InodeFlags::TOPDIR;
-            if file_type(&node)? != FileType::Directory && flags.intersects(directory_only) {
-                return Err(Error::Invalid("only directories can have these flags".into()));
-            }
-            node.set_flags(flags);
-            tx.touch(&mut node, &[TimeField::Change]);
-            tx.store(&mut node)
-        })
-    }
-
-    /// Sets the project that a file belongs to.
-    ///
-    /// # Errors
-    /// A volume without projects; as [`Volume::set_permissions`].
-    pub fn set_project(&self, number: InodeNumber, project: u32) -> Result<()> {
-        if !self.format.has_ro_compat(RoCompat::PROJECT) {
-            return Err(Error::Unsupported("the volume has no projects".into()));
-        }
-        self.change_inode(number, |_, node| {
-            node.edit_extra(|extra| extra.i_projid.set(project));
-            Ok(())
-        })
-    }
-
     /// Attributes and extended attributes of a new file by the rules of Linux: the group of a directory
     /// with the set-group-id bit, the directory's default list in place of the umask.
     ///
     /// # Errors
     /// Not a directory; broken attributes.
     pub fn inherit(&self, directory: InodeNumber, wanted: &Wanted) -> Result<Inherited> {
-        let (parent, default) = self.steady(directory, || {
-            let parent = self.load_directory(directory)?;
-            let default = list(self.view(), &parent, DEFAULT_LIST)?;
-            Ok((parent, default))
-        })?;
+        let mut seen = self.see(directory)?;
+        let default = seen.steady(|view, node| list(view, directory_only(node)?, DEFAULT_LIST))?;
+        let parent = seen.node();
         let (permissions, gid) =
             rules::inherited(parent.mode(), parent.gid(), wanted.file_type, wanted.permissions, wanted.gid);
         let times = Times::all(self.now());
@@ -240,16 +102,130 @@ impl Volume {
         }
         Ok(Inherited { attributes, xattrs: lists })
     }
+}
 
-    fn change_inode(
-        &self,
-        number: InodeNumber,
-        verb: impl Fn(&mut Tx<'_>, &mut Inode) -> Result<()>,
-    ) -> Result<()> {
-        self.change(|tx| {
-            let mut node = tx.inode(number)?;
+impl Node<'_> {
+    /// Sets the lower twelve mode bits; an access control list follows.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`]; broken structures; no space for a changed list.
+    pub fn set_permissions(&self, permissions: u16) -> Result<()> {
+        self.change_inode(|tx, node| {
+            store_permissions(node, permissions);
+            tx.lead_list(node, permissions)
+        })
+    }
+
+    /// Sets owner and group; `None` leaves one as it is. Of all but directories the special bits and the
+    /// capabilities go: they were lent by the owner before.
+    ///
+    /// # Errors
+    /// The number that stands for nobody; as [`Node::set_permissions`].
+    pub fn set_owner(&self, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+        rules::may_own(uid, gid)?;
+        self.change_inode(|tx, node| tx.give_to(node, uid, gid))
+    }
+
+    /// Whether the flags of a file allow to open it for writing; with `append`, only behind its end.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`]; a broken record.
+    pub fn may_open(&self, append: bool) -> Result<()> {
+        rules::may(&self.volume.view().inode(self.number)?, Deed::Open { append })
+    }
+
+    /// Sets the times of access and of the contents; `None` leaves one as it is.
+    ///
+    /// # Errors
+    /// As [`Node::set_permissions`].
+    pub fn set_times(&self, access: Option<Timestamp>, modify: Option<Timestamp>) -> Result<()> {
+        self.change_inode(|_, node| {
+            if let Some(access) = access {
+                node.set_time(TimeField::Access, access);
+            }
+            if let Some(modify) = modify {
+                node.set_time(TimeField::Modify, modify);
+            }
+            Ok(())
+        })
+    }
+
+    /// Notes that a file was read, where its time of access is due.
+    ///
+    /// # Errors
+    /// A broken record; the device's failure.
+    pub fn note_access(&self, mode: AccessTimes) -> Result<()> {
+        let facts = self.volume.metadata(self.number)?;
+        if !self.volume.space.is_writable() || !mode.due(&facts.times, facts.flags, self.volume.now()) {
+            return Ok(());
+        }
+        self.volume.change(|tx| {
+            let mut node = tx.inode(self.number)?;
+            node.set_time(TimeField::Access, tx.context.now);
+            tx.store(&mut node)
+        })
+    }
+
+    /// Sets the flags that users may set (immutable, append only, no dump ...); the others stay.
+    ///
+    /// # Errors
+    /// A flag that is not a user's to change; [`Error::NotPermitted`] for other flags of a file that stays
+    /// immutable; broken structures.
+    pub fn set_flags(&self, flags: InodeFlags) -> Result<()> {
+        self.volume.change(|tx| {
+            let mut node = tx.inode(self.number)?;
+            rules::may_set_flags(&node, flags)?;
+            let changed = flags.symmetric_difference(node.flags()).difference(rules::SETTABLE);
+            if !changed.is_empty() {
+                return Err(Error::Unsupported(format!("changing the flags {:#x}", changed.bits())));
+            }
+            let directory_only = InodeFlags::DIRSYNC | InodeFlags::TOPDIR;
+            if file_type(&node)? != FileType::Directory && flags.intersects(directory_only) {
+                return Err(Error::Invalid("only directories can have these flags".into()));
+            }
+            node.set_flags(flags);
+            tx.touch(&mut node, &[TimeField::Change]);
+            tx.store(&mut node)
+        })
+    }
+
+    /// Sets the project that a file belongs to.
+    ///
+    /// # Errors
+    /// A volume without projects; as [`Node::set_permissions`].
+    pub fn set_project(&self, project: u32) -> Result<()> {
+        if !self.volume.format.has_ro_compat(RoCompat::PROJECT) {
+            return Err(Error::Unsupported("the volume has no projects".into()));
+        }
+        self.change_inode(|_, node| {
+            node.edit_extra(|extra| extra.i_projid.set(project));
+            Ok(())
+        })
+    }
+
+    pub(super) fn change_inode(&self, verb: impl Fn(&mut Tx<'_>, &mut Inode) -> Result<()>) -> Result<()> {
+        self.volume.change(|tx| {
+            let mut node = tx.inode(self.number)?;
             rules::may(&node, Deed::Attributes)?;
             verb(tx, &mut node)?;
+            tx.touch(&mut node, &[TimeField::Change]);
+            tx.store(&mut node)
+        })
+    }
+}
+
+impl Seen<'_> {
+    /// As [`Tx::lose_privileges`], before contents of a file change, where it has any.
+    pub(super) fn lose_privileges(&mut self, bits: bool) -> Result<()> {
+        let (volume, number) = (self.volume(), self.number());
+        let mode = self.node().mode();
+        let has_bits = bits && rules::without_special_bits(mode) != mode;
+        if !has_bits && self.steady(|view, node| view.xattrs(node).value(CAPABILITIES))?.is_none() {
+            return Ok(());
+        }
+        volume.change(|tx| {
+            let mut node = tx.inode(number)?;
+            tx.lose_privileges(&mut node, bits)?;
             tx.touch(&mut node, &[TimeField::Change]);
             tx.store(&mut node)
         })

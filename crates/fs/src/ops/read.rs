@@ -12,6 +12,7 @@ use super::attrs::file_type;
 use crate::error::{Error, Result};
 use crate::map::Segment;
 use crate::ranges::ByteRange;
+use crate::tx::View;
 use crate::volume::Volume;
 use crate::{file, inline};
 
@@ -19,11 +20,6 @@ use crate::{file, inline};
 const TRIES: u32 = 32;
 
 /// Where bytes of a file lie, as of one moment.
-struct Plan {
-    node: Inode,
-    place: Place,
-}
-
 enum Place {
     Inside(Vec<u8>),
     Mapped(Vec<Segment>),
@@ -53,17 +49,15 @@ impl Volume {
     }
 
     fn read_once(&self, number: InodeNumber, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        let plan = self.steady(number, || {
-            let node = self.load(number)?;
-            match file_type(&node)? {
-                FileType::Regular => self.plan(node, offset, buffer.len()),
-                FileType::Directory => Err(Error::IsDirectory),
-                _ => Err(Error::Invalid("only regular files can be read".into())),
-            }
+        let mut seen = self.see(number)?;
+        let place = seen.steady(|view, node| match file_type(node)? {
+            FileType::Regular => place(view, node, offset, buffer.len()),
+            FileType::Directory => Err(Error::IsDirectory),
+            _ => Err(Error::Invalid("only regular files can be read".into())),
         })?;
-        let left = usize::try_from(plan.node.size().saturating_sub(offset)).unwrap_or(usize::MAX);
+        let left = usize::try_from(seen.node().size().saturating_sub(offset)).unwrap_or(usize::MAX);
         let stored = left.min(buffer.len());
-        self.fetch(&plan, offset, buffer.get_mut(..stored).unwrap_or_default())?;
+        fetch(self.view(), seen.node(), &place, offset, buffer.get_mut(..stored).unwrap_or_default())?;
         let Some(file) = self.session.delayed.find(number) else { return Ok(stored) };
         let state = file.state();
         let left = usize::try_from(state.pages.end().saturating_sub(offset)).unwrap_or(usize::MAX);
@@ -72,32 +66,30 @@ impl Volume {
         state.pages.read(offset, buffer.get_mut(..len).unwrap_or_default());
         Ok(len)
     }
+}
 
-    fn plan(&self, node: Inode, offset: u64, len: usize) -> Result<Plan> {
-        let end = node.size().min(offset.saturating_add(len as u64));
-        if node.flags().contains(InodeFlags::INLINE_DATA) && offset < end {
-            let place = Place::Inside(inline::contents(&node)?);
-            return Ok(Plan { node, place });
-        }
-        let blocks = ByteRange::new(offset, end.max(offset)).outer(self.format.geometry.block_size);
-        let segments = if offset < end {
-            self.view().map(&node).segments(blocks).collect::<Result<_>>()?
-        } else {
-            Vec::new()
-        };
-        Ok(Plan { node, place: Place::Mapped(segments) })
+/// Where bytes of an inode lie.
+fn place(view: View<'_>, node: &Inode, offset: u64, len: usize) -> Result<Place> {
+    let end = node.size().min(offset.saturating_add(len as u64));
+    if node.flags().contains(InodeFlags::INLINE_DATA) && offset < end {
+        return Ok(Place::Inside(inline::contents(node)?));
     }
+    let blocks = ByteRange::new(offset, end.max(offset)).outer(view.format.geometry.block_size);
+    let segments =
+        if offset < end { view.map(node).segments(blocks).collect::<Result<_>>()? } else { Vec::new() };
+    Ok(Place::Mapped(segments))
+}
 
-    fn fetch(&self, plan: &Plan, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        match &plan.place {
-            Place::Inside(contents) => {
-                file::fill(buffer, contents, offset);
-                Ok(())
-            }
-            Place::Mapped(segments) => {
-                let contents = self.view().contents(&plan.node);
-                contents.read_segments(segments.iter().copied().map(Ok), offset, buffer)
-            }
+/// Reads what was found.
+fn fetch(view: View<'_>, node: &Inode, place: &Place, offset: u64, buffer: &mut [u8]) -> Result<()> {
+    match place {
+        Place::Inside(contents) => {
+            file::fill(buffer, contents, offset);
+            Ok(())
+        }
+        Place::Mapped(segments) => {
+            let contents = view.contents(node);
+            contents.read_segments(segments.iter().copied().map(Ok), offset, buffer)
         }
     }
 }

@@ -5,7 +5,7 @@ use ondisk::units::InodeNumber;
 
 use super::attrs::file_type;
 use super::handles::Pin;
-use super::names::{Begun, Kind, NewInode, check_name};
+use super::names::{Begun, Kind, NewInode, check_name, directory_only};
 use super::rules::{self, Deed};
 use crate::error::{Error, Result};
 use crate::tx::Tx;
@@ -44,7 +44,7 @@ impl Volume {
             b".." => return Err(Error::NotEmpty),
             _ => check_name(name)?,
         }
-        self.settle_directory(directory, name)?;
+        self.leftovers().settle_directory(directory, name)?;
         self.change(|tx| {
             let mut parent = tx.directory(directory)?;
             let child = tx.child(&parent, name)?;
@@ -88,7 +88,8 @@ impl<'v> Tx<'v> {
     /// A directory as this update leaves it.
     pub(super) fn directory(&self, number: InodeNumber) -> Result<Inode> {
         let inode = self.inode(number)?;
-        if file_type(&inode)? == FileType::Directory { Ok(inode) } else { Err(Error::NotDirectory) }
+        directory_only(&inode)?;
+        Ok(inode)
     }
 
     /// The inode behind a name as this update leaves it.

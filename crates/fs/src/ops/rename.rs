@@ -87,13 +87,13 @@ impl Volume {
         // may bring the name at any moment: they come first.
         let may_come_first = self.order.survives_crashes();
         if may_come_first && self.lookup(new_directory, new_name).is_ok() {
-            self.lookup(directory, name).and_then(|number| self.flush_inode(number))?;
+            self.lookup(directory, name).and_then(|number| self.flusher().inode(number))?;
         }
-        self.settle_directory(directory, name)?;
-        self.settle_directory(new_directory, new_name)?;
+        self.leftovers().settle_directory(directory, name)?;
+        self.leftovers().settle_directory(new_directory, new_name)?;
         let replacing = self.rename_name(from, to, replace, whiteout)?;
         if let Some(number) = replacing.filter(|number| self.session.handles.pin(*number)) {
-            self.written_back(number);
+            self.flusher().written_back(number);
             self.session.handles.unpin(number);
         }
         Ok(())

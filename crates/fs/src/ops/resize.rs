@@ -15,7 +15,7 @@ use crate::dirty::{Growth, Reason};
 use crate::error::{Error, Result};
 use crate::map::{Segment, State};
 use crate::ranges::{ByteRange, FileBlocks, in_parts};
-use crate::tx::Tx;
+use crate::tx::{Tx, View};
 use crate::volume::Volume;
 use crate::{file, inline};
 
@@ -57,15 +57,16 @@ impl Volume {
     /// Not a regular file, one that can't be changed, a size over what the map can hold; broken
     /// structures; the device's failure.
     pub fn truncate(&self, number: InodeNumber, size: u64) -> Result<()> {
-        self.may_reshape(number, Deed::Truncate, WriteOptions::default())?;
+        let reshape = Reshape::of(self, number);
+        reshape.may_reshape(Deed::Truncate, WriteOptions::default())?;
         let file = self.session.delayed.enter(number);
         let _alone = file.close();
-        let done = self.change_file(number, |tx, node| {
+        let done = reshape.change_file(|tx, node| {
             rules::may(node, Deed::Truncate)?;
             tx.resize(node, size)
         });
         match done {
-            Err(Error::TooLargeForLog { .. }) => self.truncate_in_steps(number, size)?,
+            Err(Error::TooLargeForLog { .. }) => reshape.truncate_in_steps(size)?,
             done => done?,
         }
         let mut state = file.state();
@@ -76,35 +77,7 @@ impl Volume {
         }
         drop(state);
         self.space.truncated(number);
-        if was_longer { self.note_write(number, WriteOptions::default()) } else { Ok(()) }
-    }
-
-    /// Cuts a file of which more goes than one transaction can free: its size changes at once.
-    fn truncate_in_steps(&self, number: InodeNumber, size: u64) -> Result<()> {
-        // Or it would be finished, and taken off the list, by others meanwhile.
-        let _pin = self.pin(number)?;
-        self.change_file(number, |tx, node| {
-            tx.join_orphans(node);
-            tx.set_end(node, size)
-        })?;
-        self.cut_in_steps(number, self.format.blocks_for(size))?;
-        self.change(|tx| {
-            let mut node = tx.inode(number)?;
-            if node.links() == 0 {
-                return Ok(());
-            }
-            tx.leave_orphans(&node)?;
-            node.raw_mut().i_dtime.set(0);
-            tx.store(&mut node)
-        })
-    }
-
-    /// Keeps a file to the caller, with nothing of it delayed.
-    pub(super) fn alone<T>(&self, number: InodeNumber, verb: impl FnOnce() -> Result<T>) -> Result<T> {
-        let file = self.session.delayed.enter(number);
-        let _alone = file.close();
-        self.flush_shared(&file, Reason::Asked)?;
-        verb()
+        if was_longer { self.see(number)?.note_write(WriteOptions::default()) } else { Ok(()) }
     }
 
     /// Makes a regular file longer: what is added is a hole.
@@ -112,9 +85,10 @@ impl Volume {
     /// # Errors
     /// A size below the present one, or over what the map can hold.
     pub fn extend(&self, number: InodeNumber, size: u64) -> Result<()> {
-        self.may_reshape(number, Deed::Truncate, WriteOptions::default())?;
-        self.alone(number, || {
-            self.change_file(number, |tx, node| {
+        let reshape = Reshape::of(self, number);
+        reshape.may_reshape(Deed::Truncate, WriteOptions::default())?;
+        reshape.alone(|| {
+            reshape.change_file(|tx, node| {
                 rules::may(node, Deed::Truncate)?;
                 if size < node.size() {
                     return Err(Error::Invalid("this only makes a file longer".into()));
@@ -150,9 +124,10 @@ impl Volume {
     ) -> Result<()> {
         let end = offset.checked_add(len).filter(|_| len > 0);
         let end = end.ok_or_else(|| Error::Invalid("an empty range, or one beyond all files".into()))?;
-        self.may_reshape(number, Deed::Allocate(mode), options)?;
-        self.alone(number, || {
-            let part = |range: Range<u64>| self.allocate_alone(number, mode, range.into());
+        let reshape = Reshape::of(self, number);
+        reshape.may_reshape(Deed::Allocate(mode), options)?;
+        reshape.alone(|| {
+            let part = |range: Range<u64>| reshape.allocate_alone(mode, range.into());
             if matches!(mode, Allocate::CollapseRange | Allocate::InsertRange) {
                 return part(offset..end);
             }
@@ -162,20 +137,83 @@ impl Volume {
         })
     }
 
+    /// The next place at or behind `offset` with data, or with none; `None` where none is left
+    /// before the end of the file.
+    ///
+    /// # Errors
+    /// Not a regular file; an offset behind its end; a broken map.
+    pub fn seek(&self, number: InodeNumber, offset: u64, what: Seek) -> Result<Option<u64>> {
+        self.flusher().inode(number)?;
+        self.see(number)?.steady(|view, node| seek_in(view, node, offset, what))
+    }
+
+    /// Maps a regular file by an extent tree, or by block pointers; its data stays where it is.
+    ///
+    /// # Errors
+    /// A volume without extents; towards block pointers: space that was never written, blocks out
+    /// of their reach, `bigalloc`.
+    pub fn set_mapping(&self, number: InodeNumber, extents: bool) -> Result<()> {
+        if extents && !self.format.has_incompat(ondisk::features::Incompat::EXTENTS) {
+            return Err(Error::Unsupported("the volume has no extents".into()));
+        }
+        Reshape::of(self, number).alone(|| Reshape::of(self, number).map_alone(extents))
+    }
+}
+
+/// A regular file whose size or space changes.
+#[derive(Clone, Copy)]
+pub(super) struct Reshape<'v> {
+    volume: &'v Volume,
+    number: InodeNumber,
+}
+
+impl<'v> Reshape<'v> {
+    pub(super) fn of(volume: &'v Volume, number: InodeNumber) -> Self {
+        Reshape { volume, number }
+    }
+
+    /// Cuts a file of which more goes than one transaction can free: its size changes at once.
+    fn truncate_in_steps(&self, size: u64) -> Result<()> {
+        // Or it would be finished, and taken off the list, by others meanwhile.
+        let _pin = self.volume.pin(self.number)?;
+        self.change_file(|tx, node| {
+            tx.join_orphans(node);
+            tx.set_end(node, size)
+        })?;
+        self.volume.orphans().cut_in_steps(self.number, self.volume.format.blocks_for(size))?;
+        self.volume.change(|tx| {
+            let mut node = tx.inode(self.number)?;
+            if node.links() == 0 {
+                return Ok(());
+            }
+            tx.leave_orphans(&node)?;
+            node.raw_mut().i_dtime.set(0);
+            tx.store(&mut node)
+        })
+    }
+
+    /// Keeps a file to the caller, with nothing of it delayed.
+    pub(super) fn alone<T>(&self, verb: impl FnOnce() -> Result<T>) -> Result<T> {
+        let file = self.volume.session.delayed.enter(self.number);
+        let _alone = file.close();
+        self.volume.flusher().file(&file, Reason::Asked)?;
+        verb()
+    }
+
     /// Before the contents of a file change: whether they may, and what the change takes from it.
-    fn may_reshape(&self, number: InodeNumber, deed: Deed, options: WriteOptions) -> Result<()> {
-        let node = self.load(number)?;
-        rules::may(&node, deed)?;
-        if file_type(&node)? == FileType::Regular && self.space.is_writable() {
-            self.lose_privileges_first(number, options.drop_special_bits)?;
+    fn may_reshape(&self, deed: Deed, options: WriteOptions) -> Result<()> {
+        let mut seen = self.volume.see(self.number)?;
+        rules::may(seen.node(), deed)?;
+        if file_type(seen.node())? == FileType::Regular && self.volume.space.is_writable() {
+            seen.lose_privileges(options.drop_special_bits)?;
         }
         Ok(())
     }
 
-    fn allocate_alone(&self, number: InodeNumber, mode: Allocate, range: ByteRange) -> Result<()> {
-        self.change_file(number, |tx, node| {
+    fn allocate_alone(&self, mode: Allocate, range: ByteRange) -> Result<()> {
+        self.change_file(|tx, node| {
             rules::may(node, Deed::Allocate(mode))?;
-            let limit = file::size_limit(&self.format, node);
+            let limit = file::size_limit(&self.volume.format, node);
             if range.end > limit && mode != Allocate::PunchHole {
                 return Err(Error::FileTooLarge(format!("at most {limit} bytes")));
             }
@@ -198,53 +236,8 @@ impl Volume {
         })
     }
 
-    /// The next place at or behind `offset` with data, or with none; `None` where none is left
-    /// before the end of the file.
-    ///
-    /// # Errors
-    /// Not a regular file; an offset behind its end; a broken map.
-    pub fn seek(&self, number: InodeNumber, offset: u64, what: Seek) -> Result<Option<u64>> {
-        self.flush_inode(number)?;
-        self.steady(number, || self.seek_once(number, offset, what))
-    }
-
-    fn seek_once(&self, number: InodeNumber, offset: u64, what: Seek) -> Result<Option<u64>> {
-        let node = self.load(number)?;
-        if file_type(&node)? != FileType::Regular {
-            return Err(Error::Invalid("only regular files have holes".into()));
-        }
-        let size = node.size();
-        if offset >= size {
-            return Ok(None);
-        }
-        if node.flags().contains(InodeFlags::INLINE_DATA) {
-            return Ok(Some(if what == Seek::Data { offset } else { size }));
-        }
-        let block_size = self.format.geometry.block_size;
-        for segment in self.view().map(&node).segments(ByteRange::new(offset, size).outer(block_size)) {
-            let segment = segment?;
-            let is_data = matches!(segment.state, State::Mapped(_));
-            if is_data == (what == Seek::Data) {
-                return Ok(Some(offset.max(u64::from(segment.logical.0) << block_size.log2())));
-            }
-        }
-        Ok((what == Seek::Hole).then_some(size))
-    }
-
-    /// Maps a regular file by an extent tree, or by block pointers; its data stays where it is.
-    ///
-    /// # Errors
-    /// A volume without extents; towards block pointers: space that was never written, blocks out
-    /// of their reach, `bigalloc`.
-    pub fn set_mapping(&self, number: InodeNumber, extents: bool) -> Result<()> {
-        if extents && !self.format.has_incompat(ondisk::features::Incompat::EXTENTS) {
-            return Err(Error::Unsupported("the volume has no extents".into()));
-        }
-        self.alone(number, || self.map_alone(number, extents))
-    }
-
-    fn map_alone(&self, number: InodeNumber, extents: bool) -> Result<()> {
-        self.change_file(number, |tx, node| {
+    fn map_alone(&self, extents: bool) -> Result<()> {
+        self.change_file(|tx, node| {
             rules::may(node, Deed::Remap)?;
             tx.contents(node).grow_out()?;
             if !extents && node.size() > u64::from(u32::MAX) << 9 {
@@ -255,13 +248,9 @@ impl Volume {
     }
 
     /// Changes a regular file's contents: with the times that brings, and stored.
-    fn change_file<'v>(
-        &'v self,
-        number: InodeNumber,
-        verb: impl Fn(&mut Tx<'v>, &mut Inode) -> Result<()>,
-    ) -> Result<()> {
-        self.change(|tx| {
-            let mut node = tx.inode(number)?;
+    fn change_file(&self, verb: impl Fn(&mut Tx<'v>, &mut Inode) -> Result<()>) -> Result<()> {
+        self.volume.change(|tx| {
+            let mut node = tx.inode(self.number)?;
             match file_type(&node)? {
                 FileType::Regular => {}
                 FileType::Directory => return Err(Error::IsDirectory),
@@ -277,6 +266,29 @@ impl Volume {
             tx.store(&mut node)
         })
     }
+}
+
+/// As [`Volume::seek`], in an inode.
+fn seek_in(view: View<'_>, node: &Inode, offset: u64, what: Seek) -> Result<Option<u64>> {
+    if file_type(node)? != FileType::Regular {
+        return Err(Error::Invalid("only regular files have holes".into()));
+    }
+    let size = node.size();
+    if offset >= size {
+        return Ok(None);
+    }
+    if node.flags().contains(InodeFlags::INLINE_DATA) {
+        return Ok(Some(if what == Seek::Data { offset } else { size }));
+    }
+    let block_size = view.format.geometry.block_size;
+    for segment in view.map(node).segments(ByteRange::new(offset, size).outer(block_size)) {
+        let segment = segment?;
+        let is_data = matches!(segment.state, State::Mapped(_));
+        if is_data == (what == Seek::Data) {
+            return Ok(Some(offset.max(u64::from(segment.logical.0) << block_size.log2())));
+        }
+    }
+    Ok((what == Seek::Hole).then_some(size))
 }
 
 impl<'v> Tx<'v> {

@@ -21,6 +21,21 @@ pub(super) const CAPABILITIES: &[u8] = b"security.capability";
 /// Execution by the group: without it the set-group-id bit once meant mandatory locking.
 const GROUP_EXECUTE: u16 = 0o0010;
 
+/// The flags that users may set and clear on any inode, by [`Node::set_flags`](crate::Node::set_flags); those left
+/// out are the volume's own business.
+pub const SETTABLE: InodeFlags = InodeFlags::SECRM
+    .union(InodeFlags::UNRM)
+    .union(InodeFlags::COMPR)
+    .union(InodeFlags::SYNC)
+    .union(InodeFlags::IMMUTABLE)
+    .union(InodeFlags::APPEND)
+    .union(InodeFlags::NODUMP)
+    .union(InodeFlags::NOATIME)
+    .union(InodeFlags::NOTAIL)
+    .union(InodeFlags::DIRSYNC)
+    .union(InodeFlags::TOPDIR)
+    .union(InodeFlags::PROJINHERIT);
+
 /// What is about to be done to an inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Deed {

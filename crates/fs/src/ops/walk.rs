@@ -118,8 +118,8 @@ impl<'v> Walk<'v> {
     }
 
     fn read(&mut self, directory: InodeNumber) -> Result<(Vec<DirEntry>, Option<Error>)> {
-        let (names, complaint, blocks) = self.volume.steady(directory, || {
-            let mut listing = self.volume.view().entries(self.volume.load(directory)?)?;
+        let (names, complaint, blocks) = self.volume.see(directory)?.steady(|view, node| {
+            let mut listing = view.entries(node.clone())?;
             let (mut names, mut complaint) = (Vec::new(), None);
             for entry in &mut listing {
                 match entry {

@@ -7,9 +7,11 @@ use super::attrs::file_type;
 use super::rules::{self, Deed};
 use crate::dirty::{DirtyFile, ErrorCursor, Failures, Reason, State};
 use crate::error::{Error, Result};
+use crate::format::Format;
 use crate::map::State as Mapping;
 use crate::ranges::{ByteRange, FileBlocks};
-use crate::volume::Volume;
+use crate::tx::View;
+use crate::volume::{Seen, Volume};
 use crate::{file, inline};
 
 /// Tries to get space for a write while write-back and sync may yet find some.
@@ -54,217 +56,33 @@ impl Volume {
             return Err(Error::ReadOnly);
         }
         let _pin = self.pin(number)?;
-        self.may_write(number, offset, options)?;
-        if !options.taken && !data.is_empty() {
-            self.lose_privileges_first(number, options.drop_special_bits)?;
+        let mut seen = self.see(number)?;
+        regular(seen.node(), "written")?;
+        if !options.taken {
+            rules::may(seen.node(), Deed::Write { offset })?;
+            if !data.is_empty() {
+                seen.lose_privileges(options.drop_special_bits)?;
+            }
         }
         let file = self.session.delayed.enter(number);
+        let mut write = Write { volume: self, file: &file, seen, offset, data };
         let mut tried = 1;
         loop {
             let settlements = self.space.settlements();
-            match self.write_once(&file, offset, data, tried == TRIES) {
-                Err(Error::NoSpace) if tried < TRIES => self.find_space(settlements)?,
+            match write.once(tried == TRIES) {
+                Err(Error::NoSpace) if tried < TRIES => write.find_space(settlements)?,
                 done => break done?,
             }
             tried += 1;
         }
-        self.note_write(number, options)?;
+        write.seen.note_write(options)?;
         if self.order.syncs_data() {
             return self.sync_inode(number);
         }
         if self.session.delayed.is_on() && self.session.delayed.is_over() {
-            // The bytes of this write are taken; other files' troubles are told to whoever syncs them.
-            let _ = self.write_back_bytes(self.session.delayed.excess());
+            // The bytes of this write are taken; failures of other files are reported when those are synced.
+            let _ = self.flusher().bytes(self.session.delayed.excess());
         }
-        Ok(())
-    }
-
-    fn may_write(&self, number: InodeNumber, offset: u64, options: WriteOptions) -> Result<()> {
-        let node = self.load(number)?;
-        regular(&node, "written")?;
-        if options.taken { Ok(()) } else { rules::may(&node, Deed::Write { offset }) }
-    }
-
-    /// All that may make space free is done: promises become blocks, what was freed can be used.
-    fn find_space(&self, settlements: u64) -> Result<()> {
-        self.space.await_held(settlements);
-        // What fails here is told to whoever syncs that file.
-        let _ = self.write_back_bytes(u64::MAX);
-        self.reclaim_for_space()?;
-        // What other files could not write back is not this write's failure.
-        if self.space.holds_freed() { self.sync_metadata() } else { Ok(()) }
-    }
-
-    /// The times of a file that was written to.
-    pub(super) fn note_write(&self, number: InodeNumber, options: WriteOptions) -> Result<()> {
-        let node = self.load(number)?;
-        let now = self.now();
-        let is_touched = [TimeField::Modify, TimeField::Change]
-            .iter()
-            .all(|field| node.time(*field).is_none_or(|time| time == now));
-        if options.keep_times || is_touched {
-            return Ok(());
-        }
-        self.change(|tx| {
-            let mut node = tx.inode(number)?;
-            tx.touch(&mut node, &[TimeField::Modify, TimeField::Change]);
-            tx.store(&mut node)
-        })
-    }
-
-    /// One try at a write. In the last one space is not promised but taken, to the last block.
-    fn write_once(&self, file: &DirtyFile, offset: u64, data: &[u8], last: bool) -> Result<()> {
-        let number = file.number();
-        let node = self.load(number)?;
-        let limit = file::size_limit(&self.format, &node);
-        let end = offset.checked_add(data.len() as u64).filter(|end| *end <= limit);
-        let Some(end) = end else { return Err(Error::FileTooLarge(format!("at most {limit} bytes"))) };
-        if data.is_empty() {
-            return Ok(());
-        }
-        if self.may_stay_inside(&node, end) {
-            let _alone = file.close();
-            if file.state().pages.is_empty() {
-                return self.write_inside(number, offset, data);
-            }
-        }
-        if last {
-            let _alone = file.close();
-            self.write_through(file, offset, data)
-        } else {
-            let _shared = file.share();
-            self.hold(file, offset, data, true)?;
-            if self.session.delayed.is_on() { Ok(()) } else { self.flush_shared(file, Reason::Asked) }
-        }
-    }
-
-    /// Whether contents are, or may come to stand, in the inode itself.
-    fn may_stay_inside(&self, node: &Inode, end: u64) -> bool {
-        use ondisk::features::Incompat;
-        let is_inside = node.flags().contains(InodeFlags::INLINE_DATA);
-        let small = self.format.has_incompat(Incompat::INLINE_DATA) && node.size() == 0;
-        is_inside || small && end <= inline::capacity_max(node) as u64
-    }
-
-    fn write_inside(&self, number: InodeNumber, offset: u64, data: &[u8]) -> Result<()> {
-        let hint = file::WriteHint { end: offset + data.len() as u64, growing: true };
-        self.change(|tx| {
-            let mut node = tx.inode(number)?;
-            let complete = offset == 0 && node.size() == 0;
-            let mut ahead = file::Ahead::default();
-            tx.contents(&mut node).write_any(&mut ahead, (offset, data), &hint, complete)?;
-            tx.note_size(node.size());
-            tx.store(&mut node)
-        })
-    }
-
-    /// Writes without a promise: what was dirty is written back first, so that bytes for which there
-    /// is no space can be dropped and nothing else.
-    fn write_through(&self, file: &DirtyFile, offset: u64, data: &[u8]) -> Result<()> {
-        self.flush_shared(file, Reason::Asked)?;
-        self.hold(file, offset, data, false)?;
-        let done = self.flush_shared(file, Reason::Asked);
-        if done.is_err() {
-            self.session.delayed.drop_bytes(file);
-        }
-        done
-    }
-
-    /// Takes bytes into memory, and has space promised for blocks that have none.
-    fn hold(&self, file: &DirtyFile, offset: u64, data: &[u8], promised: bool) -> Result<()> {
-        let bytes = ByteRange::new(offset, offset + data.len() as u64);
-        let blocks = bytes.outer(self.format.geometry.block_size);
-        loop {
-            let (edges, settled) = {
-                let state = file.state();
-                (state.pages.missing_edges(offset, data.len() as u64), state.settled)
-            };
-            // Before the promise: what is a hole now stays one, or is mapped by a write-back.
-            let (node, old, holes) = self.steady(file.number(), || {
-                let node = self.load(file.number())?;
-                let mut old = Vec::with_capacity(edges.len());
-                for block in &edges {
-                    old.push((*block, self.old_contents(&node, *block)?));
-                }
-                let holes = if promised { self.holes(&node, blocks)? } else { Vec::new() };
-                Ok((node, old, holes))
-            })?;
-            let mut state = file.state();
-            if state.settled != settled {
-                // A write-back ended meanwhile: what was read may be older than what it wrote.
-                continue;
-            }
-            if state.is_leaving(blocks) {
-                drop(state);
-                drop(file.flush_alone());
-                continue;
-            }
-            if promised {
-                self.promise_space(&mut state, &node, &holes)?;
-            }
-            let extends = offset + data.len() as u64 > node.size().max(state.pages.end());
-            self.session.delayed.note_write(&mut state, data.len() as u64, extends);
-            self.session.delayed.change(file, &mut state, self.now(), |pages| {
-                for (block, contents) in &old {
-                    pages.fill(*block, contents);
-                }
-                pages.write(offset, data);
-            });
-            return Ok(());
-        }
-    }
-
-    /// What a block of a file holds on the device, up to the file's end.
-    fn old_contents(&self, node: &Inode, block: u64) -> Result<Vec<u8>> {
-        let size = self.format.geometry.block_size;
-        let start = block << size.log2();
-        let len = node.size().saturating_sub(start).min(u64::from(size.bytes()));
-        let mut contents = vec![0; usize::try_from(len).unwrap_or(0)];
-        self.view().contents(node).read(start, &mut contents)?;
-        Ok(contents)
-    }
-
-    /// The holes among some file blocks.
-    fn holes(&self, node: &Inode, blocks: FileBlocks) -> Result<Vec<FileBlocks>> {
-        let mut holes = Vec::new();
-        for segment in self.view().map(node).segments(blocks) {
-            let segment = segment?;
-            if segment.state == Mapping::Hole {
-                holes.push(FileBlocks::from_count(segment.logical, segment.count));
-            }
-        }
-        Ok(holes)
-    }
-
-    /// Promises clusters for the clean blocks of holes, and what their map may need in the worst case.
-    fn promise_space(&self, state: &mut State, node: &Inode, holes: &[FileBlocks]) -> Result<()> {
-        let log2 = self.format.geometry.cluster_log2;
-        let mut clusters = 0;
-        for hole in holes {
-            for part in state.pages.clean_parts(*hole) {
-                let (first, last) = (part.start >> log2, (part.end - 1) >> log2);
-                clusters += last - first + 1;
-                // A cluster that has dirty blocks already has its promise, or a place.
-                let is_begun = |cluster: u64| {
-                    log2 > 0
-                        && state.pages.dirty_blocks(FileBlocks::new(cluster << log2, (cluster + 1) << log2))
-                            > 0
-                };
-                clusters -= u64::from(is_begun(first)) + u64::from(last > first && is_begun(last));
-            }
-        }
-        let blocks = (state.clusters + clusters) << log2;
-        let runs = state.pages.runs() as u64 + 1;
-        let wanted = state.clusters + clusters + self.view().map(node).blocks_needed_at_most(blocks, runs);
-        let held = state.promise.as_ref().map_or(0, placement::Promise::count);
-        if clusters > 0 && wanted > held {
-            let more = self.space.promise(wanted - held, self.context().spared)?;
-            match &mut state.promise {
-                Some(promise) => promise.join(more),
-                none => *none = Some(more),
-            }
-        }
-        state.clusters += clusters;
         Ok(())
     }
 
@@ -301,7 +119,7 @@ impl Volume {
         if let Some(file) = self.session.delayed.find(number) {
             let done = {
                 let _shared = file.share();
-                self.flush_shared(&file, Reason::Asked)
+                self.flusher().file(&file, Reason::Asked)
             };
             match done {
                 Ok(()) => {}
@@ -337,10 +155,220 @@ impl Volume {
         (0..times).for_each(|_| last |= self.session.handles.unpin(number));
         if last {
             if self.session.delayed.end(number) {
-                self.written_back(number);
+                self.flusher().written_back(number);
             }
             self.space.closed(number);
         }
         last
     }
+}
+
+impl Seen<'_> {
+    /// Sets the times of a file that was written to, unless they are those of now.
+    pub(super) fn note_write(&mut self, options: WriteOptions) -> Result<()> {
+        let (volume, number) = (self.volume(), self.number());
+        let (node, now) = (self.refreshed()?, volume.now());
+        let is_touched = [TimeField::Modify, TimeField::Change]
+            .iter()
+            .all(|field| node.time(*field).is_none_or(|time| time == now));
+        if options.keep_times || is_touched {
+            return Ok(());
+        }
+        volume.change(|tx| {
+            let mut node = tx.inode(number)?;
+            tx.touch(&mut node, &[TimeField::Modify, TimeField::Change]);
+            tx.store(&mut node)
+        })
+    }
+}
+
+/// Bytes on their way into a regular file.
+struct Write<'w> {
+    volume: &'w Volume,
+    file: &'w DirtyFile,
+    seen: Seen<'w>,
+    offset: u64,
+    data: &'w [u8],
+}
+
+/// What is known of a range before bytes go into it.
+struct Before {
+    /// Blocks that the bytes cover only in part, with what they hold.
+    edges: Vec<(u64, Vec<u8>)>,
+    holes: Vec<FileBlocks>,
+}
+
+impl Write<'_> {
+    fn range(&self) -> ByteRange {
+        ByteRange::new(self.offset, self.offset + self.data.len() as u64)
+    }
+
+    /// All that may make space free is done: promises become blocks, what was freed can be used.
+    fn find_space(&self, settlements: u64) -> Result<()> {
+        let volume = self.volume;
+        volume.space.await_held(settlements);
+        // What fails here is reported when that file is synced.
+        let _ = volume.flusher().bytes(u64::MAX);
+        volume.leftovers().reclaim_for_space()?;
+        // What other files could not write back is not this write's failure.
+        if volume.space.holds_freed() { volume.sync_metadata() } else { Ok(()) }
+    }
+
+    /// One try at a write. In the last one space is not promised but taken, to the last block.
+    fn once(&mut self, last: bool) -> Result<()> {
+        let node = self.seen.refreshed()?;
+        let limit = file::size_limit(&self.volume.format, node);
+        let end = self.offset.checked_add(self.data.len() as u64).filter(|end| *end <= limit);
+        let Some(end) = end else { return Err(Error::FileTooLarge(format!("at most {limit} bytes"))) };
+        if self.data.is_empty() {
+            return Ok(());
+        }
+        if may_stay_inside(&self.volume.format, node, end) {
+            let _alone = self.file.close();
+            if self.file.state().pages.is_empty() {
+                return self.inside();
+            }
+        }
+        if last {
+            let _alone = self.file.close();
+            self.through()
+        } else {
+            let _shared = self.file.share();
+            self.hold(true)?;
+            if self.volume.session.delayed.is_on() {
+                Ok(())
+            } else {
+                self.volume.flusher().file(self.file, Reason::Asked)
+            }
+        }
+    }
+
+    /// Writes contents that are, or may come to stand, in the inode itself.
+    fn inside(&self) -> Result<()> {
+        let (number, offset, data) = (self.file.number(), self.offset, self.data);
+        let hint = file::WriteHint { end: self.range().end, growing: true };
+        self.volume.change(|tx| {
+            let mut node = tx.inode(number)?;
+            let complete = offset == 0 && node.size() == 0;
+            let mut ahead = file::Ahead::default();
+            tx.contents(&mut node).write_any(&mut ahead, (offset, data), &hint, complete)?;
+            tx.note_size(node.size());
+            tx.store(&mut node)
+        })
+    }
+
+    /// Writes without a promise: what was dirty is written back first, so that bytes for which there
+    /// is no space can be dropped and nothing else.
+    fn through(&mut self) -> Result<()> {
+        self.volume.flusher().file(self.file, Reason::Asked)?;
+        self.hold(false)?;
+        let done = self.volume.flusher().file(self.file, Reason::Asked);
+        if done.is_err() {
+            self.volume.session.delayed.drop_bytes(self.file);
+        }
+        done
+    }
+
+    /// Takes bytes into memory, and has space promised for blocks that have none.
+    fn hold(&mut self, promised: bool) -> Result<()> {
+        let (volume, range) = (self.volume, self.range());
+        let blocks = range.outer(volume.format.geometry.block_size);
+        loop {
+            let (edges, settled) = {
+                let state = self.file.state();
+                (state.pages.missing_edges(range.start, range.len()), state.settled)
+            };
+            // Before the promise: what is a hole now stays one, or is mapped by a write-back.
+            let before = self.seen.steady(|view, node| {
+                let old = |block: u64| Ok((block, old_contents(view, node, block)?));
+                let edges = edges.iter().map(|block| old(*block)).collect::<Result<_>>()?;
+                let holes = if promised { holes(view, node, blocks)? } else { Vec::new() };
+                Ok(Before { edges, holes })
+            })?;
+            let mut state = self.file.state();
+            if state.settled != settled {
+                // A write-back ended meanwhile: what was read may be older than what it wrote.
+                continue;
+            }
+            if state.is_leaving(blocks) {
+                drop(state);
+                drop(self.file.flush_alone());
+                continue;
+            }
+            let node = self.seen.node();
+            if promised {
+                promise_space(volume, &mut state, node, &before.holes)?;
+            }
+            let extends = range.end > node.size().max(state.pages.end());
+            volume.session.delayed.note_write(&mut state, range.len(), extends);
+            volume.session.delayed.change(self.file, &mut state, volume.now(), |pages| {
+                for (block, contents) in &before.edges {
+                    pages.fill(*block, contents);
+                }
+                pages.write(self.offset, self.data);
+            });
+            return Ok(());
+        }
+    }
+}
+
+/// Whether contents are, or may come to stand, in the inode itself.
+fn may_stay_inside(format: &Format, node: &Inode, end: u64) -> bool {
+    use ondisk::features::Incompat;
+    let is_inside = node.flags().contains(InodeFlags::INLINE_DATA);
+    let small = format.has_incompat(Incompat::INLINE_DATA) && node.size() == 0;
+    is_inside || small && end <= inline::capacity_max(node) as u64
+}
+
+/// What a block of a file holds on the device, up to the file's end.
+fn old_contents(view: View<'_>, node: &Inode, block: u64) -> Result<Vec<u8>> {
+    let size = view.format.geometry.block_size;
+    let start = block << size.log2();
+    let len = node.size().saturating_sub(start).min(u64::from(size.bytes()));
+    let mut contents = vec![0; usize::try_from(len).unwrap_or(0)];
+    view.contents(node).read(start, &mut contents)?;
+    Ok(contents)
+}
+
+/// The holes among some file blocks.
+fn holes(view: View<'_>, node: &Inode, blocks: FileBlocks) -> Result<Vec<FileBlocks>> {
+    let mut holes = Vec::new();
+    for segment in view.map(node).segments(blocks) {
+        let segment = segment?;
+        if segment.state == Mapping::Hole {
+            holes.push(FileBlocks::from_count(segment.logical, segment.count));
+        }
+    }
+    Ok(holes)
+}
+
+/// Promises clusters for the clean blocks of holes, and what their map may need in the worst case.
+fn promise_space(volume: &Volume, state: &mut State, node: &Inode, holes: &[FileBlocks]) -> Result<()> {
+    let log2 = volume.format.geometry.cluster_log2;
+    let mut clusters = 0;
+    for hole in holes {
+        for part in state.pages.clean_parts(*hole) {
+            let (first, last) = (part.start >> log2, (part.end - 1) >> log2);
+            clusters += last - first + 1;
+            // A cluster that has dirty blocks already has its promise, or a place.
+            let is_begun = |cluster: u64| {
+                let inside = FileBlocks::new(cluster << log2, (cluster + 1) << log2);
+                log2 > 0 && state.pages.dirty_blocks(inside) > 0
+            };
+            clusters -= u64::from(is_begun(first)) + u64::from(last > first && is_begun(last));
+        }
+    }
+    let blocks = (state.clusters + clusters) << log2;
+    let runs = state.pages.runs() as u64 + 1;
+    let wanted = state.clusters + clusters + volume.view().map(node).blocks_needed_at_most(blocks, runs);
+    let held = state.promise.as_ref().map_or(0, placement::Promise::count);
+    if clusters > 0 && wanted > held {
+        let more = volume.space.promise(wanted - held, volume.context().spared)?;
+        match &mut state.promise {
+            Some(promise) => promise.join(more),
+            none => *none = Some(more),
+        }
+    }
+    state.clusters += clusters;
+    Ok(())
 }

@@ -54,7 +54,7 @@ impl Volume {
             return Err(Error::ReadOnly);
         }
         self.mark_changed()?;
-        self.reap()?;
+        self.orphans().reap()?;
         let mut left = SYNCS_FOR_SPACE;
         loop {
             let settlements = self.space.settlements();
@@ -99,7 +99,7 @@ impl Volume {
                 Ok(done) => {
                     if postponing {
                         // What fails here is met by the next change.
-                        let _ = self.reap();
+                        let _ = self.orphans().reap();
                     }
                     return Ok(done);
                 }

@@ -26,6 +26,7 @@ use crate::session::Session;
 use crate::space::Space;
 use crate::tx::View;
 use crate::versions::SPACE;
+pub(crate) use steady::Seen;
 use sync::Syncs;
 
 /// An open ext2, ext3 or ext4 volume. Verbs take `&self` and may be called from many threads.

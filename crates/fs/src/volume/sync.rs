@@ -190,7 +190,7 @@ impl Volume {
         if !self.session.options.loading && !self.syncs.marked.load(Ordering::Acquire) {
             return Ok(());
         }
-        self.reap()?;
+        self.orphans().reap()?;
         self.tidy_maps();
         let begun = self.syncs.begun.load(Ordering::Acquire);
         self.sync_after(begun)
@@ -232,7 +232,7 @@ impl Volume {
             return Ok(true);
         }
         if !self.space.holds_freed() {
-            return Ok(self.space.settlements() != settlements || self.reclaim_for_space()?);
+            return Ok(self.space.settlements() != settlements || self.leftovers().reclaim_for_space()?);
         }
         let device = self.device()?;
         if self.space.settlements() == settlements {
@@ -315,7 +315,7 @@ impl Volume {
         }
         self.sync()?;
         if self.reclaiming.is_pending() {
-            self.reclaim()?;
+            self.leftovers().reclaim()?;
             self.sync()?;
         }
         if self.reclaiming.is_unfinished() { Ok(()) } else { self.mark(&self.device()?, true) }

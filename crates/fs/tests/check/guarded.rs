@@ -233,8 +233,8 @@ fn indirect_blocks_and_attributes_do_not_lead_there_either() {
     let (device, volume) = open(&image);
     for done in [
         write(&volume, large, 20 << 10, b"behind the direct ones"),
-        volume.set_xattr(small, b"user.long", &[7; 900]),
-        volume.xattr_names(small).map(|_| ()),
+        volume.inode(small).set_xattr(b"user.long", &[7; 900]),
+        volume.inode(small).xattr_names().map(|_| ()),
     ] {
         let said = done.unwrap_err().to_string();
         assert!(said.contains("leads to block") && said.contains("inode table of group 0"), "{said}");

@@ -67,7 +67,7 @@ fn rename(theirs: &Theirs<'_>, from: &str, to: &str, flags: RenameFlags) -> io::
 }
 
 fn change(ours: &Ours<'_>, change: AttributeChange) -> platfs::Result<()> {
-    ours.volume.change_attributes(ours.file, &change)
+    ours.volume.inode(ours.file).change(&change)
 }
 
 const AT: Timestamp = Timestamp { seconds: 5, nanoseconds: 0 };
@@ -82,7 +82,7 @@ const TO_THE_FILE: &[Row] = &[
     (
         "append",
         |o| {
-            o.volume.may_open(o.file, true)?;
+            o.volume.inode(o.file).may_open(true)?;
             o.volume.write_at(o.file, SIZE, b"new", WriteOptions::default())
         },
         |t| OpenOptions::new().append(true).open(t.path("d/file"))?.write_all(b"new"),
@@ -94,7 +94,7 @@ const TO_THE_FILE: &[Row] = &[
     ),
     (
         "open",
-        |o| o.volume.may_open(o.file, false),
+        |o| o.volume.inode(o.file).may_open(false),
         |t| OpenOptions::new().write(true).open(t.path("d/file")).map(drop),
     ),
     ("truncate", |o| o.volume.truncate(o.file, 3), |t| t.opened.set_len(3)),
@@ -111,7 +111,7 @@ const TO_THE_FILE: &[Row] = &[
     ("insert", |o| allocate(o, Allocate::InsertRange), |t| fallocate(t, FallocateFlags::INSERT_RANGE)),
     (
         "chmod",
-        |o| o.volume.set_permissions(o.file, 0o600),
+        |o| o.volume.inode(o.file).set_permissions(0o600),
         |t| fs::set_permissions(t.path("d/file"), PermissionsExt::from_mode(0o600)),
     ),
     (
@@ -121,12 +121,12 @@ const TO_THE_FILE: &[Row] = &[
     ),
     (
         "chown",
-        |o| o.volume.set_owner(o.file, Some(7), None),
+        |o| o.volume.inode(o.file).set_owner(Some(7), None),
         |t| std::os::unix::fs::chown(t.path("d/file"), Some(7), None),
     ),
     (
         "set times",
-        |o| o.volume.set_times(o.file, Some(AT), Some(AT)),
+        |o| o.volume.inode(o.file).set_times(Some(AT), Some(AT)),
         |t| set_time(&t.path("d/file"), AT.seconds),
     ),
     (
@@ -140,12 +140,12 @@ const TO_THE_FILE: &[Row] = &[
     ),
     (
         "set an attribute",
-        |o| o.volume.set_xattr(o.file, b"user.new", b"v"),
+        |o| o.volume.inode(o.file).set_xattr(b"user.new", b"v"),
         |t| Ok(rustix::fs::setxattr(t.path("d/file"), "user.new", b"v", XattrFlags::empty())?),
     ),
     (
         "remove an attribute",
-        |o| o.volume.remove_xattr(o.file, b"user.old"),
+        |o| o.volume.inode(o.file).remove_xattr(b"user.old"),
         |t| Ok(rustix::fs::removexattr(t.path("d/file"), "user.old")?),
     ),
     ("link", |o| o.volume.link(o.file, o.top, b"more"), |t| fs::hard_link(t.path("d/file"), t.path("more"))),
@@ -177,7 +177,7 @@ const TO_THE_FILE: &[Row] = &[
         "set another flag",
         |o| {
             let flags = o.volume.metadata(o.file)?.flags;
-            o.volume.set_flags(o.file, flags | InodeFlags::NODUMP)
+            o.volume.inode(o.file).set_flags(flags | InodeFlags::NODUMP)
         },
         |t| {
             let flags = rustix::fs::ioctl_getflags(t.opened)?;
@@ -251,7 +251,7 @@ const TO_THE_DIRECTORY: &[Row] = &[
     ),
     (
         "chmod",
-        |o| o.volume.set_permissions(o.directory, 0o700),
+        |o| o.volume.inode(o.directory).set_permissions(0o700),
         |t| fs::set_permissions(t.path("d"), PermissionsExt::from_mode(0o700)),
     ),
 ];
@@ -278,10 +278,10 @@ fn run_ours(volume: &Volume, name: &str, on_file: bool, flag: InodeFlags, verb: 
     make(directory, "empty", Kind::Directory);
     make(top, "elsewhere", Kind::File);
     volume.writer(file, SIZE).unwrap().write_all_at(0, CONTENTS).unwrap();
-    volume.set_xattr(file, b"user.old", b"v").unwrap();
+    volume.inode(file).set_xattr(b"user.old", b"v").unwrap();
     for inode in if on_file { vec![file] } else { vec![directory, bare] } {
         let flags = volume.metadata(inode).unwrap().flags;
-        volume.set_flags(inode, flags | flag).unwrap();
+        volume.inode(inode).set_flags(flags | flag).unwrap();
     }
     of_ours(verb(&Ours { volume, top, directory, file, other }))
 }
@@ -383,9 +383,9 @@ fn new_contents_and_owners_take_capabilities_as_in_the_kernel() {
         let directory = volume.create(top, b"d", &new(Kind::Directory)).unwrap();
         let file = volume.create(directory, b"file", &new(Kind::File)).unwrap();
         volume.writer(file, SIZE).unwrap().write_all_at(0, CONTENTS).unwrap();
-        volume.set_xattr(file, NAME.as_bytes(), &capability()).unwrap();
+        volume.inode(file).set_xattr(NAME.as_bytes(), &capability()).unwrap();
         ours(&Ours { volume: &volume, top, directory, file, other: file }).unwrap();
-        let found = volume.xattr(file, NAME.as_bytes()).unwrap().is_some();
+        let found = volume.inode(file).xattr(NAME.as_bytes()).unwrap().is_some();
         assert_eq!((found, expected), (expected, kept.contains(verb)), "{verb}");
     }
 }
@@ -427,13 +427,13 @@ fn special_bits_go_with_the_owner_of_each_type_as_in_the_kernel() {
                 let expected = fs::symlink_metadata(&path).unwrap().permissions().mode() & 0o7777;
 
                 let by_owner = volume.create(ROOT, name.as_bytes(), &new(kind)).unwrap();
-                volume.set_permissions(by_owner, mode).unwrap();
-                volume.set_owner(by_owner, uid, gid).unwrap();
+                volume.inode(by_owner).set_permissions(mode).unwrap();
+                volume.inode(by_owner).set_owner(uid, gid).unwrap();
                 let found = volume.metadata(by_owner).unwrap().permissions;
                 assert_eq!(u32::from(found), expected, "{name}");
-                volume.set_permissions(by_owner, mode).unwrap();
+                volume.inode(by_owner).set_permissions(mode).unwrap();
                 let change = AttributeChange { uid, gid, ..AttributeChange::default() };
-                volume.change_attributes(by_owner, &change).unwrap();
+                volume.inode(by_owner).change(&change).unwrap();
                 assert_eq!(u32::from(volume.metadata(by_owner).unwrap().permissions), expected, "{name}");
             }
         }
@@ -447,31 +447,31 @@ fn owners_attributes_and_capabilities_that_make_no_sense_are_refused() {
     let link = volume.create(ROOT, b"link", &new(Kind::Symlink(b"x"))).unwrap();
     let file = volume.create(ROOT, b"file", &new(Kind::File)).unwrap();
     for inode in [pipe, link] {
-        assert!(matches!(volume.set_xattr(inode, b"user.a", b"b"), Err(Error::NotPermitted(_))));
-        volume.set_xattr(inode, b"trusted.a", b"b").unwrap();
+        assert!(matches!(volume.inode(inode).set_xattr(b"user.a", b"b"), Err(Error::NotPermitted(_))));
+        volume.inode(inode).set_xattr(b"trusted.a", b"b").unwrap();
     }
     let nobody = Some(u32::MAX);
-    assert!(matches!(volume.set_owner(file, nobody, None), Err(Error::Invalid(_))));
-    assert!(matches!(volume.set_owner(file, None, nobody), Err(Error::Invalid(_))));
+    assert!(matches!(volume.inode(file).set_owner(nobody, None), Err(Error::Invalid(_))));
+    assert!(matches!(volume.inode(file).set_owner(None, nobody), Err(Error::Invalid(_))));
     let change = AttributeChange { uid: nobody, ..AttributeChange::default() };
-    assert!(matches!(volume.change_attributes(file, &change), Err(Error::Invalid(_))));
-    let refused = volume.set_xattr(file, b"security.capability", b"abc");
+    assert!(matches!(volume.inode(file).change(&change), Err(Error::Invalid(_))));
+    let refused = volume.inode(file).set_xattr(b"security.capability", b"abc");
     assert!(matches!(refused, Err(Error::Invalid(text)) if text.contains("setcap")));
-    volume.set_xattr(file, b"security.capability", &capability()).unwrap();
+    volume.inode(file).set_xattr(b"security.capability", &capability()).unwrap();
 }
 
 #[test]
 fn bytes_that_were_taken_before_are_kept_whatever_the_flags_say_now() {
     let volume = volume("");
     let file = volume.create(ROOT, b"file", &new(Kind::File)).unwrap();
-    volume.set_xattr(file, b"security.capability", &capability()).unwrap();
+    volume.inode(file).set_xattr(b"security.capability", &capability()).unwrap();
     let flags = volume.metadata(file).unwrap().flags;
-    volume.set_flags(file, flags | InodeFlags::IMMUTABLE).unwrap();
+    volume.inode(file).set_flags(flags | InodeFlags::IMMUTABLE).unwrap();
     let taken = WriteOptions { taken: true, keep_times: true, ..WriteOptions::default() };
     assert!(volume.write_at(file, 0, b"bytes", WriteOptions::default()).is_err());
     volume.write_at(file, 0, b"bytes", taken).unwrap();
     let mut found = [0; 5];
     assert_eq!(volume.read_at(file, 0, &mut found).unwrap(), 5);
     assert_eq!(&found, b"bytes");
-    assert!(volume.xattr(file, b"security.capability").unwrap().is_some(), "it came after the bytes");
+    assert!(volume.inode(file).xattr(b"security.capability").unwrap().is_some(), "it came after the bytes");
 }

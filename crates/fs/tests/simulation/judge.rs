@@ -24,7 +24,7 @@ pub fn compare(volume: &Volume, model: &Model) {
             assert_eq!(found.permissions, node.permissions, "permissions of inode {}", node.inode);
             assert_eq!((found.uid, found.gid), node.owner, "owner of inode {}", node.inode);
         }
-        let xattrs: BTreeMap<_, _> = volume.xattrs(node.inode).unwrap().into_iter().collect();
+        let xattrs: BTreeMap<_, _> = volume.inode(node.inode).xattrs().unwrap().into_iter().collect();
         assert_eq!(xattrs, node.xattrs, "attributes of inode {}", node.inode);
         content(volume, model, node, &found);
     }

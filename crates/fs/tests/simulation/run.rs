@@ -487,7 +487,7 @@ impl Run {
         let key = format!("{namespace}.{}", self.random.below(4)).into_bytes();
         let inode = self.inode(id);
         if self.random.one_in(3) {
-            let done = self.volume().remove_xattr(inode, &key);
+            let done = self.volume().inode(inode).remove_xattr(&key);
             let known = self.model.node(id).xattrs.contains_key(&key);
             if self.agree("remove_xattr", &done, if known { Outcome::Done } else { Outcome::NotFound }) {
                 self.model.node_mut(id).xattrs.remove(&key);
@@ -497,7 +497,7 @@ impl Run {
         let large = self.profile.name == "value_inodes" && self.random.one_in(4);
         let length = if large { 5000 } else { self.random.below(150) };
         let value = if self.random.one_in(2) { vec![7; length as usize] } else { self.random.bytes(length) };
-        let done = self.volume().set_xattr(inode, &key, &value);
+        let done = self.volume().inode(inode).set_xattr(&key, &value);
         if matches!(done, Err(Error::XattrsTooLarge(_))) {
             return;
         }
@@ -510,7 +510,7 @@ impl Run {
         let all: Vec<Id> = self.model.nodes.keys().copied().filter(|id| *id != ROOT).collect();
         let Some(id) = self.random.pick(&all).copied() else { return };
         let attributes = self.new_attributes();
-        let done = self.volume().set_attributes(self.inode(id), &attributes);
+        let done = self.volume().inode(self.inode(id)).set_attributes(&attributes);
         if self.agree("set_attributes", &done, Outcome::Done) {
             let node = self.model.node_mut(id);
             node.permissions = attributes.permissions;

@@ -62,7 +62,7 @@ impl Walk<'_> {
             size: if facts.file_type == FileType::Directory { 0 } else { facts.size },
             digest: 0,
             data: Vec::new(),
-            xattrs: self.volume.xattrs(number)?.into_iter().collect(),
+            xattrs: self.volume.inode(number).xattrs()?.into_iter().collect(),
             link_of: None,
         };
         match facts.file_type {

@@ -151,7 +151,7 @@ impl<'a> Filler<'a> {
             }
             // Those that the volume has already and that get nothing stay as they are.
             if names.len() > own.len() || own.is_empty() {
-                self.volume.load_names(number, directory.parent, &names).map_err(failed)?;
+                self.volume.loader()?.write_names(number, directory.parent, &names).map_err(failed)?;
             }
             // The stack gives back the last one first.
             open[below..].reverse();
@@ -187,13 +187,13 @@ impl<'a> Filler<'a> {
             None => {}
         }
         if let Some(known) = self.inode(node) {
-            self.volume.load_link(known)?;
+            self.volume.loader()?.link(known)?;
             return Ok(known);
         }
         let xattrs = self.xattrs(node);
         let kind = self.kind(node, &metadata);
         let new = NewInode { kind, attributes: self.attributes(&metadata), xattrs: &xattrs };
-        let number = self.volume.load_inode(parent, name, &new)?;
+        let number = self.volume.loader()?.create(parent, name, &new)?;
         self.note(node, number, &metadata);
         Ok(number)
     }
@@ -224,10 +224,10 @@ impl<'a> Filler<'a> {
     /// Lets a directory of the source be one that the volume has already.
     fn adopt(&mut self, node: NodeId, number: InodeNumber) -> Result<(), platfs::Error> {
         let metadata = self.catalogue.metadata(node);
-        self.volume.set_attributes(number, &self.attributes(&metadata))?;
+        self.volume.inode(number).set_attributes(&self.attributes(&metadata))?;
         let xattrs = self.xattrs(node);
         if !xattrs.is_empty() {
-            self.volume.set_xattrs(number, &xattrs)?;
+            self.volume.inode(number).set_xattrs(&xattrs)?;
         }
         self.note(node, number, &metadata);
         Ok(())
@@ -331,7 +331,7 @@ impl<'a> Filler<'a> {
     pub(super) fn flags(&self) -> Result<(), BuildError> {
         for (number, flags) in &self.flags {
             let own = self.volume.metadata(*number)?.flags;
-            self.volume.set_flags(*number, own | *flags)?;
+            self.volume.inode(*number).set_flags(own | *flags)?;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What an image is called where nobody says: identifiers and times derived from the contents (I6).
+//! Identifiers and times of an image: stated, or derived from its contents (I6).
 
 use sha2::{Digest, Sha256};
 

@@ -12,7 +12,7 @@ use super::error::BuildError;
 use super::fill::Filler;
 use super::identity::Identity;
 use super::size::{self, Shape};
-use super::{Size, Summary};
+use super::{Built, Size};
 use crate::source::Catalogue;
 use crate::watch::{Meter, Stage};
 
@@ -33,7 +33,7 @@ pub(super) struct Job<'c> {
 
 impl Job<'_> {
     /// Writes the image on a device, all of it.
-    pub(super) fn write(&self, device: Arc<dyn Device>, meter: &mut Meter) -> Result<Summary, BuildError> {
+    pub(super) fn write(&self, device: Arc<dyn Device>, meter: &mut Meter) -> Result<Built, BuildError> {
         let plan = self.plan(device.size())?;
         self.refuse_few_inodes(&plan)?;
         plan.write(&*device)?;
@@ -51,7 +51,7 @@ impl Job<'_> {
         filler.meter.begin(Stage::Finishing, None, None)?;
         platfs::quota::rebuild(&volume)?;
         volume.sync()?;
-        Ok(Summary { clamped: filler.clamped(), ..self.summary(&volume) })
+        Ok(Built { clamped: filler.clamped(), ..self.built(&volume) })
     }
 
     /// Opens a fresh volume to be filled.
@@ -117,10 +117,10 @@ impl Job<'_> {
         Err(BuildError::TooFewInodes { option, free, wanted, remedy })
     }
 
-    fn summary(&self, volume: &Volume) -> Summary {
+    fn built(&self, volume: &Volume) -> Built {
         let superblock = volume.superblock();
         let geometry = &volume.format().geometry;
-        Summary {
+        Built {
             bytes: geometry.blocks << geometry.block_size.log2(),
             block_size: geometry.block_size.bytes(),
             free_blocks: superblock.free_blocks_count(),

@@ -19,7 +19,7 @@
 //! | `sizing` | which size the image gets |
 //! | `size` | what contents take on a volume |
 //! | `fit` | which blocks and features the contents need |
-//! | [`identity`] | identifiers and times where nobody states them |
+//! | [`identity`] | identifiers and times: stated, or derived from the contents |
 //! | `fill` | copying the catalogue into the volume |
 //! | `order` | which file's data come next, so that no free run ends in a gap |
 //! | `rehearsal` | that all fits a device, before anything is written to it |
@@ -46,7 +46,7 @@ use platfs::mkfs::{FsType, Options as FormatOptions, Storage};
 
 use crate::output::{Output, followed};
 use crate::source::Source;
-use crate::source::catalogue::Summary as Contents;
+use crate::source::catalogue::Summary;
 use crate::watch::{Meter, Stage, Watch};
 pub use error::BuildError;
 use identity::Stated;
@@ -54,7 +54,7 @@ use job::Job;
 use withheld::Withheld;
 
 /// How often a smallest image is tried again one block larger: fragments of free space can cost a
-/// few blocks of map that nobody could foresee.
+/// few blocks of map that can't be foreseen.
 const TRIES: u32 = 64;
 
 /// How large the image shall be.
@@ -72,7 +72,7 @@ pub enum Size {
 /// What was built.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub struct Summary {
+pub struct Built {
     /// Bytes of the volume.
     pub bytes: u64,
     /// Bytes of a block.
@@ -86,7 +86,7 @@ pub struct Summary {
     /// The UUID.
     pub uuid: [u8; 16],
     /// What it holds.
-    pub contents: Contents,
+    pub contents: Summary,
     /// Files with a time that the volume can't hold, which became the nearest that it can.
     pub clamped: u64,
     /// The volume counts usage in quota files.
@@ -183,7 +183,7 @@ impl<'s> Builder<'s> {
     ///
     /// # Errors
     /// Any [`BuildError`]; then nothing of the file is left, and one that was to be overwritten is as it was.
-    pub fn build(&self, path: impl AsRef<Path>) -> Result<Summary, BuildError> {
+    pub fn build(&self, path: impl AsRef<Path>) -> Result<Built, BuildError> {
         let path = path.as_ref();
         let begin = if self.overwrite { Output::replacing } else { Output::new };
         let place = followed(path);
@@ -199,7 +199,7 @@ impl<'s> Builder<'s> {
                     size += job.block_on(size)?;
                 }
                 Err(error) => return Err(job.too_small(size, error)),
-                Ok(summary) => return self.finish(output, path).map(|()| summary),
+                Ok(built) => return self.finish(output, path).map(|()| built),
             }
         }
         Err(BuildError::Volume(platfs::Error::NoSpace))
@@ -212,7 +212,7 @@ impl<'s> Builder<'s> {
     /// Any [`BuildError`]. Of lack of room or of what the format can't hold: then nothing was written. Of a source
     /// or device that fails, or if the caller ends the work: the device then holds no volume that could be
     /// mistaken for the image.
-    pub fn build_on(&self, device: Arc<dyn Device>) -> Result<Summary, BuildError> {
+    pub fn build_on(&self, device: Arc<dyn Device>) -> Result<Built, BuildError> {
         let mut format = self.format.clone();
         format.storage = if self.zeroed { Storage::Zeroed } else { Storage::Unknown };
         let job = self.job(format);
@@ -221,9 +221,9 @@ impl<'s> Builder<'s> {
         let failed = |error| BuildError::Volume(platfs::Error::io("writing the superblock", error));
         let part = Window::new(device, 0, size).map_err(failed)?;
         let withheld = Arc::new(Withheld::new(Arc::new(part)).map_err(failed)?);
-        let summary = job.write(Arc::clone(&withheld) as Arc<dyn Device>, &mut meter)?;
+        let built = job.write(Arc::clone(&withheld) as Arc<dyn Device>, &mut meter)?;
         withheld.release().map_err(failed)?;
-        Ok(summary)
+        Ok(built)
     }
 
     fn finish(&self, output: Output, path: &Path) -> Result<(), BuildError> {

@@ -66,7 +66,7 @@ impl Filler<'_> {
         // A file of holes takes none; counted as one it is copied somewhere.
         let mut waiting = Waiting::new(self.files.iter().map(|node| clusters(*node).max(1)).collect());
         // Directories may have left some of a run behind them.
-        self.volume.go_on_at(Cluster(0));
+        self.volume.loader()?.go_on_at(Cluster(0));
         let (mut from, mut room, mut end) = (0, 0, 0);
         while waiting.total > 0 {
             if let Some(at) = waiting.find(from, room) {
@@ -77,18 +77,18 @@ impl Filler<'_> {
             }
             // Files inside their inodes took nothing: there may be more room than was counted.
             let most = u32::try_from(waiting.total).unwrap_or(u32::MAX);
-            let Some(run) = self.volume.room_ahead(most)? else { break };
+            let Some(run) = self.volume.loader()?.room_ahead(most)? else { break };
             if run.start.0 >= end {
                 (from, room) = (waiting.first, run.count);
             } else if run.count != room {
                 room = run.count;
             } else {
-                self.volume.go_on_at(Cluster(run.end()));
+                self.volume.loader()?.go_on_at(Cluster(run.end()));
             }
             end = run.end();
         }
         // What no run holds is laid into those that are left.
-        self.volume.go_on_at(Cluster(0));
+        self.volume.loader()?.go_on_at(Cluster(0));
         while let Some(at) = waiting.find(waiting.first, u32::MAX) {
             self.file(contents, self.files[at])?;
             waiting.done(at);

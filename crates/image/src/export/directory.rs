@@ -150,7 +150,7 @@ impl DirectorySink {
             }
         }
         if item.metadata.file_type != FileType::Symlink {
-            // What was just made under this name is no link, and nobody else may write here.
+            // What was just made under this name is no link, and others may not write here.
             let mode = self.mode(item.path, item.metadata);
             let set = rustix::fs::chmodat(here, item.name, mode, AtFlags::empty());
             set.map_err(|error| self.failed("set the mode of", item.path, error))?;

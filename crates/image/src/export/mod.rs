@@ -263,7 +263,7 @@ impl<'v> Tree<'v> {
     }
 
     fn xattrs(&self, path: &[u8], inode: InodeNumber) -> Result<Vec<Xattr>, ExportError> {
-        let xattrs = self.volume.xattrs(inode);
+        let xattrs = self.volume.inode(inode).xattrs();
         let xattrs = xattrs.map_err(|error| ExportError::Image { path: path.to_vec(), error })?;
         let boxed = |(name, value): (Vec<u8>, Vec<u8>)| Xattr { name: name.into(), value: value.into() };
         Ok(xattrs.into_iter().map(boxed).collect())

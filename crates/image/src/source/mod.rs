@@ -18,6 +18,11 @@
 //! | `open` | what a source is, by its content |
 //! | `reading` | what goes along: the place of spools, progress, oddities |
 //!
+//! A new kind of source takes four steps: a module whose `read` puts entries into a [`CatalogueBuilder`] and counts
+//! them with the meter of `reading`; its recognition by content in `open`; its failures in [`SourceError`]; a case in
+//! `crates/cli/tests/build_sources.rs`. A program that has its tree in memory needs none of them: it fills a
+//! [`CatalogueBuilder`] and makes a [`Source`] of it.
+//!
 //! This module excludes the tar format itself ([`crate::archive`]) and everything about images.
 
 mod attributes;

@@ -3,8 +3,8 @@
 //!
 //! - `nine-writers`: nine files of 20 MB, with and without delayed allocation.
 //! - `stream-writers`: 1 GB in 4, 8, 16, 32 files, with and without delayed allocation.
-//! - `windows`: 1, 4, 8, 16 clients, each writing many files of a few to a few hundred blocks in a directory of its own
-//!   and deleting some again.
+//! - `windows`: 1, 4, 8, 16 clients, each writing many files of a few to a few hundred blocks into one directory and
+//!   deleting some again.
 //! - `appenders`: 64 files grown to 1 GiB by `fallocate` of 4 KiB on 200 GiB.
 
 use placement::{BlockPolicyKind, Counter};

@@ -4,7 +4,7 @@
 //! and metadata: a file has clusters from its first byte to its last, directories and symbolic links have none.
 //! Time is a count of calls, so that clients take turns.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -44,12 +44,12 @@ pub(crate) struct EngineAlone {
 
 /// What the calls have made.
 struct Held {
-    names: BTreeMap<Name, Entry>,
-    files: BTreeMap<u64, Known>,
+    names: HashMap<Name, Entry>,
+    files: HashMap<u64, Known>,
     directories: u64,
     next: u64,
     /// Where the last file that was made in each directory ends: the goal of its next.
-    ends: BTreeMap<u64, Cluster>,
+    ends: HashMap<u64, Cluster>,
     refused: u64,
 }
 
@@ -128,11 +128,11 @@ impl EngineAlone {
     /// A volume on an engine whose groups are described, in clusters of a number of bytes.
     pub(crate) fn new(engine: Engine, cluster: u64, writing: Writing) -> Self {
         let held = Held {
-            names: BTreeMap::new(),
-            files: BTreeMap::new(),
+            names: HashMap::new(),
+            files: HashMap::new(),
             directories: 0,
             next: BEFORE,
-            ends: BTreeMap::new(),
+            ends: HashMap::new(),
             refused: 0,
         };
         let cluster = cluster.max(1);
@@ -145,7 +145,9 @@ impl EngineAlone {
 
     /// All files, in the order in which they were made.
     pub(crate) fn files(&self) -> Vec<File> {
-        self.held().files.values().map(|known| known.file.clone()).collect()
+        let mut files: Vec<File> = self.held().files.values().map(|known| known.file.clone()).collect();
+        files.sort_unstable_by_key(|file| file.key);
+        files
     }
 
     /// Calls for which there was no room.
@@ -246,14 +248,14 @@ impl Held {
     fn rename(&mut self, from: &str, to: &str) -> Result<(), String> {
         let entry = self.names.remove(from).ok_or("not found")?;
         self.names.insert(to.into(), entry);
-        let begin = format!("{from}/");
-        let below =
-            self.names.range::<str, _>((std::ops::Bound::Included(&*begin), std::ops::Bound::Unbounded));
-        let below: Vec<Name> =
-            below.map(|(path, _)| path.clone()).take_while(|path| path.starts_with(&*begin)).collect();
-        for path in below {
-            if let Some(entry) = self.names.remove(&path) {
-                self.names.insert(format!("{to}/{}", &path[begin.len()..]).into(), entry);
+        if let Entry::Directory(_) = entry {
+            let begin = format!("{from}/");
+            let below: Vec<Name> =
+                self.names.keys().filter(|path| path.starts_with(&*begin)).cloned().collect();
+            for path in below {
+                if let Some(entry) = self.names.remove(&path) {
+                    self.names.insert(format!("{to}/{}", &path[begin.len()..]).into(), entry);
+                }
             }
         }
         Ok(())
@@ -262,7 +264,7 @@ impl Held {
 
 impl System for EngineAlone {
     fn client(&self) -> Box<dyn Client + '_> {
-        Box::new(Program { alone: self, open: BTreeMap::new() })
+        Box::new(Program { alone: self, open: HashMap::new() })
     }
 }
 
@@ -287,7 +289,7 @@ impl Modelled for EngineAlone {
 /// A client: its open files, and whether it made them.
 struct Program<'e> {
     alone: &'e EngineAlone,
-    open: BTreeMap<Slot, (u64, bool)>,
+    open: HashMap<Slot, (u64, bool)>,
 }
 
 impl Program<'_> {
@@ -368,7 +370,9 @@ impl Program<'_> {
             Op::Punch { .. } => return Err("an engine alone has no holes".into()),
             Op::Sync { slot, .. } => _ = alone.place_waiting(held, self.key(*slot)?),
             Op::SyncAll => {
-                let keys: Vec<u64> = held.files.keys().copied().collect();
+                let mut keys: Vec<u64> = held.files.keys().copied().collect();
+                // In the order in which they were made: a run must not depend on a hash.
+                keys.sort_unstable();
                 keys.into_iter().for_each(|key| _ = alone.place_waiting(held, key));
             }
             Op::Close(slot) => self.close(held, *slot)?,

@@ -1,5 +1,5 @@
-//! Clients that write one file after the other, a block at a time, each in a directory of its own, and delete older
-//! ones again: what windows of reserved blocks were made for (2004, 2010).
+//! Clients that write one file after the other, a block at a time, all in one directory, and delete older ones again:
+//! what windows of reserved blocks were made for (2004, 2010).
 
 use std::collections::VecDeque;
 
@@ -23,14 +23,14 @@ pub(super) fn phases(scale: &Scale) -> Result<Vec<Phase>, String> {
     let kept = usize::try_from(scale.number("kept", 50, 50)? / clients).unwrap_or(0).max(1);
     let writer = |client: u64| -> Stream {
         Box::new(Writer {
-            directory: format!("windows.{client}"),
+            client,
             blocks,
             largest,
             kept,
             next: 0,
             files: Vec::new(),
             numbers: Numbers::new(scale.seed.wrapping_mul(64).wrapping_add(client)),
-            calls: [Op::MakeDirectory(format!("windows.{client}").into())].into(),
+            calls: VecDeque::new(),
         })
     };
     let sync: Stream = Box::new(std::iter::once(Op::SyncAll));
@@ -38,7 +38,7 @@ pub(super) fn phases(scale: &Scale) -> Result<Vec<Phase>, String> {
 }
 
 struct Writer {
-    directory: String,
+    client: u64,
     /// Blocks that are not written yet.
     blocks: u64,
     largest: u32,
@@ -55,7 +55,7 @@ impl Writer {
         let size = count(self.numbers.log_uniform(1.0, f64::from(self.largest)), self.largest).max(1);
         let size = u64::from(size).min(self.blocks);
         self.blocks -= size;
-        let path: Name = format!("{}/{}", self.directory, self.next).into();
+        let path: Name = format!("windows.{}.{}", self.client, self.next).into();
         self.next += 1;
         self.calls.push_back(Op::Open { slot: 0, path: path.clone(), create: true });
         let write = |block| Op::Write { slot: 0, offset: block * BLOCK, len: BLOCK };

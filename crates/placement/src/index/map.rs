@@ -205,7 +205,7 @@ impl FreeMap {
         if joined_classes(old) == joined_classes(change(old)) {
             return;
         }
-        // The other half of the edge belongs to a neighbour under another lock: whoever has
+        // The other half of the edge belongs to a neighbour under another lock: the thread that
         // cleared a bit looks again, so that the last one leaves what is true.
         loop {
             let now = joined_classes(edge.load(Ordering::SeqCst));
@@ -286,7 +286,7 @@ impl FreeMap {
         }
     }
 
-    /// Applies to the part of a run that lies in its first region; tells the group and the length.
+    /// Applies to the part of a run that lies in its first region; returns the group and the length.
     fn apply_piece(&self, at: Cluster, count: u32, take: bool) -> Result<(Group, u32), Option<Denial>> {
         let (region, offset) = self.grid.locate(at).ok_or(None)?;
         let group = self.grid.group_of_region(region);
@@ -428,7 +428,7 @@ impl FreeMap {
     }
 
     /// A run as needed that begins at `offset` or later in `region` and crosses its end. With `ask`,
-    /// a group that must be known to tell is the error.
+    /// a group that must be known first is the error.
     fn spanning(&self, region: u32, offset: u32, need: Need, ask: bool) -> Result<Option<Cluster>, Group> {
         let len = self.grid.len(region);
         if self.store.edge(region).is_none_or(|edge| edge.load(Ordering::Acquire) >> 16 == 0) {
@@ -489,7 +489,7 @@ impl FreeMap {
 
     /// A place for `count` clusters in a run of at least a chunk, in one of the [`SPARING_REGIONS`]
     /// next regions that have one (fewer for small requests), where it costs the fewest completely
-    /// free chunks; of equals as [`Spare`] orders them. Tells the place and the number of chunks.
+    /// free chunks; of equals as [`Spare`] orders them. Returns the place and the number of chunks.
     pub(crate) fn sparing_fit(
         &self,
         goal: Cluster,
@@ -579,14 +579,14 @@ impl FreeMap {
     }
 
     /// Whether a known region among the 4,096 around `goal` has a run of `count`, as far as classes
-    /// tell.
+    /// show.
     pub(crate) fn has_near(&self, goal: Cluster, count: u32) -> bool {
         let Some((home, _)) = self.grid.locate(goal) else { return false };
         let scopes = 1..=self.runs.scopes().min(2);
         scopes.into_iter().any(|scope| self.runs.classes_around(home, scope) & guaranteed_from(count) != 0)
     }
 
-    /// Whether any known region has a run of `count`, as far as classes tell.
+    /// Whether any known region has a run of `count`, as far as classes show.
     pub(crate) fn has_any(&self, count: u32) -> bool {
         self.runs.classes_around(0, self.runs.scopes()) & guaranteed_from(count) != 0
     }
@@ -641,7 +641,7 @@ pub(crate) struct Need {
 }
 
 impl Need {
-    /// So many clusters, anywhere.
+    /// `count` clusters, anywhere.
     pub(crate) fn of(count: u32) -> Self {
         Need { count, align: 1 }
     }

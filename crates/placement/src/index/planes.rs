@@ -2,7 +2,7 @@
 //!
 //! A leaf block covers 64 regions with 32 words, one per class (four cache lines); a block of a
 //! higher level covers 64 blocks of the level below. A leaf bit is exact, since only the holder of
-//! its region's lock changes it. Bits of higher levels are hints: whoever clears one re-reads the
+//! its region's lock changes it. Bits of higher levels are hints: a thread that clears one re-reads the
 //! word below and sets it again if need be, so a stale 1 costs a probe and a stale 0 can't stay.
 //! A block is there from the first bit that is set in it.
 

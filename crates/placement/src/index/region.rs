@@ -43,7 +43,7 @@ impl RunMap {
         Self::counted(words, len).0
     }
 
-    /// Indexes `words`, and tells the free clusters by the class of their run.
+    /// Indexes `words`, and returns the free clusters by the class of their run.
     pub(crate) fn counted(mut words: Box<[u64]>, len: u32) -> (Self, Totals) {
         if !len.is_multiple_of(64)
             && let Some(last) = words.get_mut((len / 64) as usize)
@@ -219,7 +219,7 @@ impl RunMap {
         (at < self.len() && !self.is_used(at)).then(|| (self.run_start(at), self.next_used(at)))
     }
 
-    /// Takes `start..end` and tells the free run it was in; `None`, and nothing changed, unless all
+    /// Takes `start..end` and returns the free run it was in; `None`, and nothing changed, unless all
     /// of it is free.
     pub(crate) fn take(&mut self, start: u32, end: u32) -> Option<Span> {
         let (low, high) = self.run_at(start)?;
@@ -243,7 +243,7 @@ impl RunMap {
         Some((low, high))
     }
 
-    /// Gives `start..end` back and tells the free run it is in now; `None`, and nothing changed,
+    /// Gives `start..end` back and returns the free run it is in now; `None`, and nothing changed,
     /// unless all of it is used.
     pub(crate) fn give(&mut self, start: u32, end: u32) -> Option<Span> {
         if end > self.len() || end <= start || !self.all_used(start, end) {
@@ -286,7 +286,7 @@ impl RunMap {
         }
     }
 
-    /// Removes the maximal run `low..high`; `true` if its chunk's longest run must be found anew.
+    /// Removes the maximal run `low..high`; `true` if its chunk's longest run must be found again.
     fn remove(&mut self, low: u32, high: u32) -> bool {
         let length = high - low;
         let class = class_of(length);

@@ -3,7 +3,7 @@
 //!
 //! A lock guards a stripe: the regions whose numbers agree modulo the number of stripes. A volume
 //! of up to [`STRIPES`] regions (32 GiB at 4 KiB) thus has a lock for each region; in larger ones
-//! regions that share a lock lie far apart. Whoever holds one stripe takes no other; whoever needs
+//! regions that share a lock lie far apart. A thread that holds one stripe takes no other; one that needs
 //! all regions of a group takes their stripes in ascending order and no further one.
 
 use super::region::{RunMap, Span};
@@ -105,8 +105,8 @@ impl Store {
         self.leaves.get(region / 64)?.states.get((region % 64) as usize)
     }
 
-    /// Whether a region's bitmap is missing, without its lock. What is told may have changed when it
-    /// is used; whoever relies on it finds out under the lock.
+    /// Whether a region's bitmap is missing, without its lock. The answer may have changed when it
+    /// is used; the caller that relies on it finds out under the lock.
     pub(super) fn is_unknown(&self, region: u32) -> bool {
         self.state(region).is_some_and(|state| State::unpack(state.load(Ordering::Acquire)).is_unknown())
     }

@@ -31,7 +31,7 @@ fn sum(value: i64) -> u64 {
 }
 
 impl<const N: usize> Tally<N> {
-    /// Sums of things of which there are so many in all.
+    /// Sums of things of which there are `all`.
     pub(crate) fn of(all: u64) -> Self {
         let zeros = || Apart(std::array::from_fn(|_| AtomicI64::new(0)));
         let hold = signed((all / PART).min(HOLD));

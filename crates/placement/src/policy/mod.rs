@@ -26,7 +26,7 @@ pub trait BlockPolicy: Send + Sync {
     /// Chooses a run of at least `request.min` and at most `request.want` clusters.
     ///
     /// # Errors
-    /// [`Refusal`] if there is none, or a bitmap must be loaded to tell.
+    /// [`Refusal`] if there is none, or a bitmap must be loaded to find out.
     fn choose(&self, view: &View<'_>, request: &Request) -> Result<Choice, Refusal>;
 
     /// The choice was taken. Surplus of it is claimed from now on. Returns claims that are given
@@ -82,7 +82,7 @@ pub enum Source {
     Claimed,
 }
 
-/// What policies are told so that they give up claims.
+/// Events that are reported to policies so that they give up claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The last writer of this file is gone.

@@ -8,7 +8,7 @@
 //! nothing free, the search goes on at the first free cluster behind. The fixed window has 8
 //! clusters; the dynamic one doubles up to 1,024 whenever it is replaced and more than half of it
 //! was used. A longer request raises the size. Windows end with the last close or a truncation;
-//! under pressure they are ignored. With `rsv_kept` those of so many closed files stay until they are cut or removed, as
+//! under pressure they are ignored. With `rsv_kept` those of that many closed files stay until they are cut or removed, as
 //! in FreeBSD's ext2fs of 2010, whose windows lived as long as the inode was in memory: new files keep out of the small
 //! holes beside old ones.
 //!

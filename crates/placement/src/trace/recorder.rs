@@ -37,7 +37,7 @@ impl<W: FnMut(&[u8]) + Send> Recorder<W> {
         Recorder { state: Mutex::new(State { write, buffer, places, files, grants: 0, unknown: 0 }) }
     }
 
-    /// Hands on what was collected; tells how many clusters were freed or used as a goal which the
+    /// Hands on what was collected; returns how many clusters were freed or used as a goal which the
     /// trace does not know, because they were in use before it began.
     pub fn flush(&self) -> u64 {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);

@@ -3,7 +3,7 @@
 use fuse::{Caller, Errno};
 use ondisk::inode::{FileType, InodeFlags};
 use ondisk::units::InodeNumber;
-use platfs::{Error, Metadata, Volume};
+use platfs::{Error, Metadata};
 
 use super::{Altering, Failed, Tree};
 
@@ -123,7 +123,7 @@ impl Altering<'_> {
                 set(false).for_each(|(flag, _)| wanted.remove(*flag));
                 self.set_flags(number, &metadata, wanted)?;
                 if project != metadata.project {
-                    self.volume.set_project(number, project)?;
+                    self.volume.inode(number).set_project(project)?;
                 }
                 Ok(())
             }
@@ -131,7 +131,7 @@ impl Altering<'_> {
                 if caller.uid != 0 && caller.uid != metadata.uid {
                     return Err(Errno::PERM.into());
                 }
-                match self.volume.set_generation(number, word(argument, 0)?) {
+                match self.volume.inode(number).set_generation(word(argument, 0)?) {
                     // As Linux has it.
                     Err(Error::Unsupported(_)) => Err(Errno::NOTTY.into()),
                     done => Ok(done?),
@@ -142,7 +142,7 @@ impl Altering<'_> {
 
     /// Sets the flags that users may set; of the others, only how a file is mapped can be chosen.
     fn set_flags(&self, number: InodeNumber, metadata: &Metadata, wanted: InodeFlags) -> Result<(), Failed> {
-        let settable = Volume::settable_flags();
+        let settable = platfs::rules::SETTABLE;
         let changed = (metadata.flags ^ wanted) & InodeFlags::from_bits_retain(visible(InodeFlags::all()));
         if changed.contains(InodeFlags::EXTENTS) && metadata.file_type == FileType::Regular {
             self.volume.set_mapping(number, wanted.contains(InodeFlags::EXTENTS))?;
@@ -161,6 +161,6 @@ impl Altering<'_> {
             // Before it is so: from then on what is not among these is refused.
             self.flagged().insert(number);
         }
-        Ok(self.volume.set_flags(number, flags)?)
+        Ok(self.volume.inode(number).set_flags(flags)?)
     }
 }

@@ -176,11 +176,11 @@ impl Tree {
         if !self.is_writable() {
             return false;
         }
-        let was_pending = self.volume.reclaiming().is_some();
-        match self.volume_now().reclaim_some() {
+        let was_pending = self.volume.leftovers().left().is_some();
+        match self.volume_now().leftovers().reclaim_some() {
             Ok(true) => return true,
             Ok(false) if was_pending => {
-                let Reclaimed { inodes, blocks, .. } = self.volume.reclaimed();
+                let Reclaimed { inodes, blocks, .. } = self.volume.leftovers().reclaimed();
                 let reclaimed = format!("reclaimed what a crash left: {inodes} inodes, {blocks} blocks");
                 self.log.say(Detail::Lifecycle, reclaimed);
             }
@@ -205,7 +205,7 @@ impl Tree {
         self.volume.release_all();
         let begun = Instant::now();
         while begun.elapsed() < RECLAIMING && self.reclaim_some() {}
-        self.volume.stop_reclaiming();
+        self.volume.leftovers().stop();
         self.volume_now().put_in_order()
     }
 
@@ -242,8 +242,8 @@ impl Tree {
 
     /// What was reclaimed after a crash, and whether that goes on.
     fn reclaimed(&self) -> Value {
-        let Reclaimed { seen, total, inodes, blocks } = self.volume.reclaimed();
-        let is_over = self.volume.reclaiming().is_none();
+        let Reclaimed { seen, total, inodes, blocks } = self.volume.leftovers().reclaimed();
+        let is_over = self.volume.leftovers().left().is_none();
         json!({ "seen": seen, "of": total, "inodes": inodes, "blocks": blocks, "done": is_over })
     }
 

@@ -139,7 +139,7 @@ impl Tree {
         let now = super::now();
         let due = facts.is_none_or(|facts| self.terms.access_times.due(&facts.times, facts.flags, now));
         if due {
-            let _ = self.volume.at_time(now).note_access(number, self.terms.access_times);
+            let _ = self.volume.at_time(now).inode(number).note_access(self.terms.access_times);
         }
     }
 
@@ -188,7 +188,7 @@ impl Tree {
         }
         let number = self.inode(node)?;
         self.must_be_known(name)?;
-        self.volume.xattr(number, name)?.ok_or(Failed::Errno(Errno::NODATA))
+        self.volume.inode(number).xattr(name)?.ok_or(Failed::Errno(Errno::NODATA))
     }
 
     /// The length of a file's capabilities, as the kernel asks for it before a write. If a file was opened before
@@ -208,7 +208,7 @@ impl Tree {
     }
 
     pub(super) fn attribute_names(&self, caller: Caller, node: u64) -> Result<Vec<Vec<u8>>, Failed> {
-        let mut names = self.volume.xattr_names(self.inode(node)?)?;
+        let mut names = self.volume.inode(self.inode(node)?).xattr_names()?;
         names.retain(|name| !self.is_hidden(name) && (caller.uid == 0 || !name.starts_with(b"trusted.")));
         Ok(names)
     }

@@ -48,7 +48,7 @@ impl Tree {
             return Err(Errno::NOSYS.into());
         }
         if access.write {
-            self.volume.may_open(self.inode(node)?, access.append)?;
+            self.volume.inode(self.inode(node)?).may_open(access.append)?;
         }
         Ok(())
     }
@@ -179,7 +179,7 @@ impl Altering<'_> {
             wanted.drop_privileges = facts.file_type == FileType::Regular && facts.permissions & SPECIAL != 0;
         }
         if wanted != AttributeChange::default() {
-            self.volume.change_attributes(number, &wanted)?;
+            self.volume.inode(number).change(&wanted)?;
         }
         Ok(self.attributes_of(&self.volume.metadata(number)?))
     }
@@ -307,7 +307,7 @@ impl Altering<'_> {
         let number = self.inode(node)?;
         self.must_be_known(name)?;
         if flags & (XATTR_CREATE | XATTR_REPLACE) != 0 {
-            let exists = self.volume.xattr(number, name)?.is_some();
+            let exists = self.volume.inode(number).xattr(name)?.is_some();
             if exists && flags & XATTR_CREATE != 0 {
                 return Err(Errno::EXIST.into());
             }
@@ -315,13 +315,13 @@ impl Altering<'_> {
                 return Err(Errno::NODATA.into());
             }
         }
-        Ok(self.volume.set_xattr(number, name, value)?)
+        Ok(self.volume.inode(number).set_xattr(name, value)?)
     }
 
     pub(super) fn remove_attribute(&self, node: u64, name: &[u8]) -> Result<(), Failed> {
         let number = self.inode(node)?;
         self.must_be_known(name)?;
-        match self.volume.remove_xattr(number, name) {
+        match self.volume.inode(number).remove_xattr(name) {
             // A list that is not there is as good as one that was taken away.
             Err(Error::NotFound) if name.starts_with(b"system.posix_acl_") => Ok(()),
             Err(Error::NotFound) => Err(Errno::NODATA.into()),

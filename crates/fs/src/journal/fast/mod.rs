@@ -11,6 +11,7 @@
 
 mod apply;
 mod extents;
+mod settle;
 #[cfg(test)]
 mod tests;
 mod wanted;

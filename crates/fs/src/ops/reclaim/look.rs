@@ -5,12 +5,11 @@ use ondisk::inode::{FileType, Inode};
 use ondisk::units::{Block, Cluster, ClusterRun, InodeNumber, low_u32};
 use ondisk::xattr;
 
-use super::add;
+use super::{Leftovers, add};
 use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};
 use crate::order::{Sight, facts, is_used};
 use crate::reclaiming::Work;
-use crate::volume::Volume;
 
 /// Looks before writers are kept out meanwhile.
 const TRIES: u32 = 16;
@@ -23,15 +22,15 @@ struct Look {
     clusters: Vec<ClusterRun>,
 }
 
-impl Volume {
+impl<'v> Leftovers<'v> {
     /// Takes an inode into the survey.
     pub(super) fn survey_inode(&self, work: &mut Work, number: InodeNumber) -> Result<()> {
         let look = self.look_and_count(number)?;
-        add(&self.reclaiming.seen, 1);
+        add(&self.volume.reclaiming.seen, 1);
         if look.is_used {
             return self.claim(work, number, &look);
         }
-        if number.get() >= self.format.geometry.first_inode {
+        if number.get() >= self.volume.format.geometry.first_inode {
             work.strays.push(number);
         }
         Ok(())
@@ -39,7 +38,7 @@ impl Volume {
 
     /// Looks at an inode, and counts what is seen before anything of it changes (I33).
     fn look_and_count(&self, number: InodeNumber) -> Result<Look> {
-        let versions = self.cache.versions();
+        let versions = self.volume.cache.versions();
         let count = |look: &Look| self.surveyed(|survey| survey.count(number, &look.sight));
         for _ in 0..TRIES {
             let Some(version) = versions.changed(number) else {
@@ -47,23 +46,23 @@ impl Volume {
                 continue;
             };
             let found = self.look_at(number);
-            let _writing = self.begin()?;
+            let _writing = self.volume.begin()?;
             if versions.is_still(number, version) {
                 let look = found?;
                 count(&look);
                 return Ok(look);
             }
         }
-        let _writing = self.begin()?;
+        let _writing = self.volume.begin()?;
         let look = self.look_at(number)?;
         count(&look);
         Ok(look)
     }
 
     fn look_at(&self, number: InodeNumber) -> Result<Look> {
-        let node = self.load(number)?;
+        let node = self.volume.view().inode(number)?;
         let mut look = Look { is_used: is_used(node.bytes()), sight: Sight::default(), clusters: Vec::new() };
-        let is_reserved = number.get() < self.format.geometry.first_inode;
+        let is_reserved = number.get() < self.volume.format.geometry.first_inode;
         let is_mapped = is_reserved && node.raw().i_block.iter().any(|byte| *byte != 0);
         look.is_used |= is_mapped;
         if !look.is_used {
@@ -71,7 +70,7 @@ impl Volume {
         }
         (look.sight.facts, look.sight.links) = (facts(node.bytes()), node.links());
         if node.has_map() || is_mapped {
-            for run in self.view().map(&node).taken()? {
+            for run in self.volume.view().map(&node).taken()? {
                 look.clusters.push(self.clusters_of(run.start, run.count));
             }
         }
@@ -84,30 +83,30 @@ impl Volume {
     }
 
     fn clusters_of(&self, start: Block, count: u32) -> ClusterRun {
-        let geometry = &self.format.geometry;
+        let geometry = &self.volume.format.geometry;
         let first = geometry.cluster_of(start);
         let last = geometry.cluster_of(Block(start.0 + u64::from(count.max(1)) - 1));
         ClusterRun { start: first, count: low_u32(last.0 - first.0 + 1) }
     }
 
     fn look_at_attributes(&self, node: &Inode, look: &mut Look) -> Result<()> {
-        let Some(block) = crate::xattr::attribute_block(&self.format, node)? else { return Ok(()) };
-        let bytes = self.cache.read(block, Role::Attributes)?;
+        let Some(block) = crate::xattr::attribute_block(&self.volume.format, node)? else { return Ok(()) };
+        let bytes = self.volume.cache.read(block, Role::Attributes)?;
         look.sight.attribute_users = xattr::in_block(block, &bytes)?.0.h_refcount.get();
         look.clusters.push(self.clusters_of(block, 1));
         Ok(())
     }
 
     fn look_at_names(&self, node: &Inode, sight: &mut Sight) -> Result<()> {
-        for entry in self.view().entries(node.clone())? {
+        for entry in self.volume.view().entries(node.clone())? {
             let entry = entry?;
             let is_directory = match entry.file_type {
                 Some(file_type) => file_type == FileType::Directory,
-                None => self.load(entry.inode)?.file_type() == Some(FileType::Directory),
+                None => self.volume.view().inode(entry.inode)?.file_type() == Some(FileType::Directory),
             };
             sight.names.push((entry.inode, is_directory));
         }
-        let parent = self.view().dir(node).lookup(b"..")?;
+        let parent = self.volume.view().dir(node).lookup(b"..")?;
         sight.parent = parent.map(|(parent, _)| parent);
         Ok(())
     }
@@ -116,12 +115,12 @@ impl Volume {
     /// has any (I30).
     fn claim(&self, work: &mut Work, number: InodeNumber, look: &Look) -> Result<()> {
         let shares = look.sight.attribute_users > 1;
-        let is_reserved = number.get() < self.format.geometry.first_inode;
+        let is_reserved = number.get() < self.volume.format.geometry.first_inode;
         let mut reached = 0;
         for run in &look.clusters {
             for at in run.start.0.max(reached)..run.end() {
                 let is_known = work.clusters.take(at) || is_reserved || shares;
-                if !is_known && !self.space.was_touched(Cluster(at)) {
+                if !is_known && !self.volume.space.was_touched(Cluster(at)) {
                     let problem = format!("leads to block {}, which is another's", self.block_of(at));
                     return Err(Error::corrupt(Place::Inode(number), problem));
                 }
@@ -132,6 +131,6 @@ impl Volume {
     }
 
     fn block_of(&self, cluster: u64) -> Block {
-        self.format.geometry.cluster_start(Cluster(cluster))
+        self.volume.format.geometry.cluster_start(Cluster(cluster))
     }
 }

@@ -36,24 +36,38 @@ fn add(counter: &AtomicU64, by: u64) {
     counter.fetch_add(by, Ordering::Relaxed);
 }
 
+/// What a crash left of a volume that soft updates write: space and inodes in use that belong to nobody. They are
+/// reclaimed while the volume is in use.
+#[derive(Clone, Copy)]
+pub struct Leftovers<'v> {
+    volume: &'v Volume,
+}
+
 impl Volume {
+    /// What a crash left, to be reclaimed.
+    #[must_use]
+    pub fn leftovers(&self) -> Leftovers<'_> {
+        Leftovers { volume: self }
+    }
+}
+
+impl<'v> Leftovers<'v> {
     /// Takes note of what has to be reclaimed, before the volume is used.
-    pub(crate) fn begin_reclaiming(&self, marked: Marked) {
-        let Some(mut held) = self.order.survey() else { return };
-        let geometry = &self.format.geometry;
+    pub(crate) fn begin(&self, marked: Marked) {
+        let Some(mut held) = self.volume.order.survey() else { return };
+        let geometry = &self.volume.format.geometry;
         let survey = Survey::new(marked.inodes, geometry.groups, geometry.inodes_per_group);
-        let state = &self.reclaiming;
+        let state = &self.volume.reclaiming;
         state.total.store(survey.total(), Ordering::Relaxed);
         *held = Some(survey);
-        self.space.watch(true);
+        self.volume.space.watch(true);
         let clusters = marked.clusters;
         *lock(&state.work) =
             Some(Work { stage: Stage::Survey, at: 0, clusters, strays: Vec::new(), nest: Vec::new() });
         state.pending.store(true, Ordering::Release);
     }
 
-    /// Does what is left to be reclaimed after a crash, together with all others who do; nothing if nothing is, or if
-    /// it was stopped. To be called by a thread that has nothing else to do, while verbs go on.
+    /// Reclaims what is left, together with other threads that do; nothing if nothing is, or if it was stopped. To be called by a thread that has nothing else to do, while verbs go on.
     ///
     /// # Errors
     /// Damage that soft updates do not leave: reclaiming ends, and the volume stays marked as not in order. The
@@ -66,57 +80,57 @@ impl Volume {
     /// Does a small part of that; says whether anything is left.
     ///
     /// # Errors
-    /// As [`Volume::reclaim`].
+    /// As [`Leftovers::reclaim`].
     pub fn reclaim_some(&self) -> Result<bool> {
-        let state = &self.reclaiming;
+        let state = &self.volume.reclaiming;
         if !state.is_pending() || state.stopped.load(Ordering::Acquire) {
             return Ok(false);
         }
         let mut held = lock(&state.work);
         let Some(work) = held.as_mut() else { return Ok(false) };
-        self.mark_changed()?;
+        self.volume.mark_changed()?;
         match self.advance(work) {
             Ok(true) => return Ok(true),
             Ok(false) => {}
             Err(error @ (Error::Io { .. } | Error::WriteFailed | Error::NoSpace)) => return Err(error),
             Err(error) => {
                 state.failed.store(true, Ordering::Release);
-                self.end_reclaiming();
+                self.end();
                 *held = None;
                 return Err(error);
             }
         }
-        self.sync_metadata()?;
-        self.end_reclaiming();
+        self.volume.sync_metadata()?;
+        self.end();
         *held = None;
         drop(held);
-        self.mark_if_idle()?;
+        self.volume.mark_if_idle()?;
         Ok(false)
     }
 
-    fn end_reclaiming(&self) {
-        if let Some(mut survey) = self.order.survey() {
+    fn end(&self) {
+        if let Some(mut survey) = self.volume.order.survey() {
             *survey = None;
         }
-        self.space.watch(false);
-        self.reclaiming.pending.store(false, Ordering::Release);
+        self.volume.space.watch(false);
+        self.volume.reclaiming.pending.store(false, Ordering::Release);
     }
 
     /// Leaves the rest to the next use of the volume, which stays marked as not in order.
-    pub fn stop_reclaiming(&self) {
-        self.reclaiming.stopped.store(true, Ordering::Release);
+    pub fn stop(&self) {
+        self.volume.reclaiming.stopped.store(true, Ordering::Release);
     }
 
     /// How far reclaiming has come; nothing where nothing is left.
     #[must_use]
-    pub fn reclaiming(&self) -> Option<Reclaimed> {
-        self.reclaiming.is_pending().then(|| self.reclaimed())
+    pub fn left(&self) -> Option<Reclaimed> {
+        self.volume.reclaiming.is_pending().then(|| self.reclaimed())
     }
 
     /// What was reclaimed since the volume was opened.
     #[must_use]
     pub fn reclaimed(&self) -> Reclaimed {
-        let state = &self.reclaiming;
+        let state = &self.volume.reclaiming;
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Reclaimed {
             seen: of(&state.seen),
@@ -128,7 +142,7 @@ impl Volume {
 
     /// Space that is wanted may be what is left to be reclaimed: all of it is, and free then. Whether there was any.
     pub(crate) fn reclaim_for_space(&self) -> Result<bool> {
-        if !self.reclaiming.is_pending() || self.reclaiming.stopped.load(Ordering::Acquire) {
+        if !self.volume.reclaiming.is_pending() || self.volume.reclaiming.stopped.load(Ordering::Acquire) {
             return Ok(false);
         }
         self.reclaim()?;
@@ -138,21 +152,22 @@ impl Volume {
     /// Before a directory is moved or goes that was there when the volume was opened: it may have another name, until
     /// all is reclaimed.
     pub(super) fn settle_directory(&self, directory: InodeNumber, name: &[u8]) -> Result<()> {
-        if !self.reclaiming.is_pending() {
+        if !self.volume.reclaiming.is_pending() {
             return Ok(());
         }
-        let Ok(number) = self.lookup(directory, name) else { return Ok(()) };
+        let Ok(number) = self.volume.lookup(directory, name) else { return Ok(()) };
         let knows = || self.surveyed(|survey| survey.knows(number));
-        let is_directory = self.load(number)?.file_type() == Some(ondisk::inode::FileType::Directory);
+        let is_directory =
+            self.volume.view().inode(number)?.file_type() == Some(ondisk::inode::FileType::Directory);
         if is_directory && knows() { self.reclaim() } else { Ok(()) }
     }
 
     /// An update of reclaiming. What it needs may be what it has just freed.
-    fn reclaiming_update<'v>(&'v self, mut verb: impl FnMut(&mut Tx<'v>) -> Result<()>) -> Result<()> {
-        match self.perform(&mut verb) {
+    fn update(&self, mut verb: impl FnMut(&mut Tx<'v>) -> Result<()>) -> Result<()> {
+        match self.volume.perform(&mut verb) {
             Err(Error::NoSpace) => {
-                self.sync_metadata()?;
-                self.perform(&mut verb)
+                self.volume.sync_metadata()?;
+                self.volume.perform(&mut verb)
             }
             done => done,
         }
@@ -160,7 +175,7 @@ impl Volume {
 
     /// Asks the survey, of which there is one as long as anything is left.
     fn surveyed<T: Default>(&self, ask: impl FnOnce(&mut Survey) -> T) -> T {
-        let mut survey = self.order.survey();
+        let mut survey = self.volume.order.survey();
         survey.as_mut().and_then(|survey| survey.as_mut()).map(ask).unwrap_or_default()
     }
 }

@@ -9,7 +9,7 @@ use ondisk::corrupt::Place;
 use ondisk::inode::{FileType, Inode};
 use ondisk::units::InodeNumber;
 
-use super::add;
+use super::{Leftovers, add};
 use crate::dir::DirEntry;
 use crate::error::{Error, Result};
 use crate::ops::attrs::file_type;
@@ -17,18 +17,17 @@ use crate::ops::remove::lower_links;
 use crate::order::is_used;
 use crate::reclaiming::Work;
 use crate::tx::Tx;
-use crate::volume::Volume;
 
 /// Names of a directory that are taken out before others are looked for.
 const BATCH: usize = 256;
 
-impl Volume {
+impl<'v> Leftovers<'v> {
     /// Whether an inode is in use and nobody has it: neither a name nor a user that it outlives its last name for.
     fn is_nameless(&self, node: &Inode) -> bool {
         let number = node.number();
         is_used(node.bytes())
             && self.surveyed(|survey| survey.knows(number) && survey.names(number) == 0)
-            && self.session.handles.orphan(number).is_none()
+            && self.volume.session.handles.orphan(number).is_none()
     }
 
     /// Begins to free an inode, if it has no name.
@@ -36,7 +35,7 @@ impl Volume {
         if !self.surveyed(|survey| survey.names(number) == 0) || self.is_special(number) {
             return Ok(());
         }
-        let node = self.load(number)?;
+        let node = self.volume.view().inode(number)?;
         if !self.is_nameless(&node) {
             return Ok(());
         }
@@ -49,7 +48,7 @@ impl Volume {
 
     /// Inodes of the volume itself, which have no names.
     fn is_special(&self, number: InodeNumber) -> bool {
-        let raw = self.superblock();
+        let raw = self.volume.superblock();
         let theirs = [
             raw.s_journal_inum,
             raw.s_orphan_file_inum,
@@ -57,13 +56,13 @@ impl Volume {
             raw.s_grp_quota_inum,
             raw.s_prj_quota_inum,
         ];
-        number.get() < self.format.geometry.first_inode
+        number.get() < self.volume.format.geometry.first_inode
             || theirs.iter().any(|theirs| theirs.get() == number.get())
     }
 
     fn bury_nameless(&self, number: InodeNumber) -> Result<()> {
         let mut done = false;
-        self.reclaiming_update(|tx| {
+        self.update(|tx| {
             let mut node = tx.inode(number)?;
             done = self.is_nameless(&node);
             if !done {
@@ -75,15 +74,15 @@ impl Volume {
             node.raw_mut().i_links_count.set(0);
             tx.bury(node)
         })?;
-        add(&self.reclaiming.inodes, u64::from(done));
+        add(&self.volume.reclaiming.inodes, u64::from(done));
         Ok(())
     }
 
     /// Takes some names out of the innermost directory without a name, or frees it.
     pub(super) fn empty_nest(&self, work: &mut Work) -> Result<()> {
         let Some(number) = work.nest.last().copied() else { return Ok(()) };
-        let node = self.load(number)?;
-        let listed: Vec<DirEntry> = self.view().entries(node)?.take(BATCH).collect::<Result<_>>()?;
+        let node = self.volume.view().inode(number)?;
+        let listed: Vec<DirEntry> = self.volume.view().entries(node)?.take(BATCH).collect::<Result<_>>()?;
         if listed.is_empty() {
             work.nest.pop();
             // One with a name goes with that.
@@ -101,7 +100,7 @@ impl Volume {
     /// Takes a name out of a directory that is to go; `false` if it leads to a directory that has to be emptied first.
     fn take_out(&self, directory: InodeNumber, entry: &DirEntry) -> Result<bool> {
         let (mut is_free, mut goes) = (true, false);
-        self.reclaiming_update(|tx| {
+        self.update(|tx| {
             let child = tx.inode(entry.inode)?;
             if !is_used(child.bytes()) {
                 let problem = format!("has a name of inode {}, which is not in use", entry.inode);
@@ -109,10 +108,10 @@ impl Volume {
             }
             let is_directory = file_type(&child)? == FileType::Directory;
             goes = self.surveyed(|survey| survey.names(entry.inode)) <= 1;
-            is_free = !(is_directory && goes) || self.view().entries(child.clone())?.next().is_none();
+            is_free = !(is_directory && goes) || self.volume.view().entries(child.clone())?.next().is_none();
             if is_free { tx.take_name(directory, &entry.name, child, goes) } else { Ok(()) }
         })?;
-        add(&self.reclaiming.inodes, u64::from(is_free && goes));
+        add(&self.volume.reclaiming.inodes, u64::from(is_free && goes));
         Ok(is_free)
     }
 }

@@ -7,7 +7,7 @@ use ondisk::inode::FileType;
 use ondisk::units::{Block, Cluster, ClusterRun, Group, InodeNumber, low_u32};
 use ondisk::xattr;
 
-use super::add;
+use super::{Leftovers, add};
 use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};
 use crate::ops::attrs::file_type;
@@ -15,14 +15,13 @@ use crate::ops::remove::lower_links;
 use crate::order::is_used;
 use crate::reclaiming::{Stage, Work};
 use crate::tx::Tx;
-use crate::volume::Volume;
 
 /// Inodes that a part of a stage sees to.
 const INODES: usize = 32;
 /// Clusters that an update frees.
 const CLUSTERS: u32 = 1 << 15;
 
-impl Volume {
+impl<'v> Leftovers<'v> {
     /// A part of what is left; says whether anything is left behind it.
     pub(super) fn advance(&self, work: &mut Work) -> Result<bool> {
         let (is_over, next) = match work.stage {
@@ -61,10 +60,10 @@ impl Volume {
             self.survey_inode(work, *number)?;
             work.at = u64::from(number.index()) + 1;
         }
-        if some.is_empty() && self.format.has_incompat(ondisk::features::Incompat::MMP) {
+        if some.is_empty() && self.volume.format.has_incompat(ondisk::features::Incompat::MMP) {
             // It belongs to the volume.
-            let block = Block(self.superblock().s_mmp_block.get());
-            work.clusters.take(self.format.geometry.cluster_of(block).0);
+            let block = Block(self.volume.superblock().s_mmp_block.get());
+            work.clusters.take(self.volume.format.geometry.cluster_of(block).0);
         }
         Ok(some.is_empty())
     }
@@ -72,16 +71,16 @@ impl Volume {
     /// Frees the next clusters in a row that belong to nobody.
     fn free_clusters_in(&self, work: &mut Work) -> Result<bool> {
         let Some(start) = work.clusters.next(work.at) else { return Ok(true) };
-        let per_group = u64::from(self.format.geometry.clusters_per_group());
+        let per_group = u64::from(self.volume.format.geometry.clusters_per_group());
         let most = u64::from(CLUSTERS).min(per_group - start % per_group);
         let count = (0..most).take_while(|ahead| work.clusters.has(start + ahead)).count() as u64;
         let run = ClusterRun { start: Cluster(start), count: low_u32(count) };
         let mut freed = 0;
-        self.reclaiming_update(|tx| {
-            freed = self.space.free_stray_clusters(tx, run)?;
+        self.update(|tx| {
+            freed = self.volume.space.free_stray_clusters(tx, run)?;
             Ok(())
         })?;
-        add(&self.reclaiming.blocks, freed << self.format.geometry.cluster_log2);
+        add(&self.volume.reclaiming.blocks, freed << self.volume.format.geometry.cluster_log2);
         work.at = start + count;
         Ok(false)
     }
@@ -90,12 +89,12 @@ impl Volume {
         let rest = work.strays.len().saturating_sub(INODES);
         for number in work.strays.drain(rest..) {
             let mut is_stray = false;
-            self.reclaiming_update(|tx| {
+            self.update(|tx| {
                 let is_taken = is_used(tx.inode(number)?.bytes());
-                is_stray = !is_taken && self.space.free_stray_inode(tx, number)?;
+                is_stray = !is_taken && self.volume.space.free_stray_inode(tx, number)?;
                 Ok(())
             })?;
-            add(&self.reclaiming.inodes, u64::from(is_stray));
+            add(&self.volume.reclaiming.inodes, u64::from(is_stray));
         }
         Ok(work.strays.is_empty())
     }
@@ -104,7 +103,7 @@ impl Volume {
     fn correct_links(&self) -> Result<bool> {
         let linked: BTreeSet<_> = self.surveyed(|survey| std::mem::take(&mut survey.linked));
         for number in linked {
-            self.reclaiming_update(|tx| {
+            self.update(|tx| {
                 let mut node = tx.inode(number)?;
                 let names = self.surveyed(|survey| survey.names(number));
                 let is_directory = node.file_type() == Some(FileType::Directory);
@@ -143,15 +142,15 @@ impl Volume {
         let mut astray = self.surveyed(|survey| std::mem::take(&mut survey.astray));
         for (number, parents) in twice {
             astray.remove(&number);
-            self.reclaiming_update(|tx| tx.keep_one_name(number, &parents))?;
+            self.update(|tx| tx.keep_one_name(number, &parents))?;
         }
         for number in astray {
             if let Some(parent) = self.surveyed(|survey| survey.parent(number)) {
-                self.reclaiming_update(|tx| tx.correct_parent(number, parent))?;
+                self.update(|tx| tx.correct_parent(number, parent))?;
             }
         }
         for (number, excess) in self.surveyed(|survey| std::mem::take(&mut survey.heavy)) {
-            self.reclaiming_update(|tx| {
+            self.update(|tx| {
                 let mut node = tx.inode(number)?;
                 if file_type_if_used(&node) != Some(FileType::Directory) || node.links() <= excess + 1 {
                     return Ok(());
@@ -161,10 +160,10 @@ impl Volume {
                 tx.store(&mut node)
             })?;
         }
-        for group in (0..self.format.geometry.groups).map(Group) {
-            self.reclaiming_update(|tx| {
+        for group in (0..self.volume.format.geometry.groups).map(Group) {
+            self.update(|tx| {
                 let are = self.surveyed(|survey| survey.directories_of(group.0));
-                self.space.correct_directories(tx, group, are)
+                self.volume.space.correct_directories(tx, group, are)
             })?;
         }
         Ok(true)
@@ -173,7 +172,7 @@ impl Volume {
     /// Blocks of attributes count the users that they have.
     fn correct_attributes(&self) -> Result<bool> {
         for block in self.surveyed(|survey| survey.attributes()) {
-            self.reclaiming_update(|tx| {
+            self.update(|tx| {
                 let users = self.surveyed(|survey| survey.users_of(block));
                 if users == 0 {
                     return Ok(());

@@ -64,7 +64,7 @@ impl Work<'_> {
             for at in [0, 9000, 40_000, 300_000] {
                 let _ = self.volume.write_at(file, at, &[DATA; 5000], WriteOptions::default());
             }
-            let _ = self.volume.set_xattr(file, b"user.work", &[DATA; 700]);
+            let _ = self.volume.inode(file).set_xattr(b"user.work", &[DATA; 700]);
         }
         if let Some(file) = self.touch(cut) {
             let _ = self.volume.truncate(file, 10);

@@ -47,9 +47,9 @@ pub enum NewNode<'a> {
 
 /// Keys are hashes already.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Identity(u64);
+pub(super) struct Unhashed(u64);
 
-impl Hasher for Identity {
+impl Hasher for Unhashed {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -96,7 +96,7 @@ pub struct CatalogueBuilder {
     pub(super) sets: HashMap<Box<[Xattr]>, u32>,
     /// From the hash of contents and name to the first entry of the chain. The hash is keyed, so that no
     /// archive can be made to fill one chain.
-    index: HashMap<u64, u32, BuildHasherDefault<Identity>>,
+    index: HashMap<u64, u32, BuildHasherDefault<Unhashed>>,
     hasher: RandomState,
     /// Attributes left out because Linux has no place for them.
     pub(in crate::source) dropped_xattrs: usize,

@@ -23,7 +23,7 @@ pub(super) struct Found {
     pub(super) runs: Vec<Run>,
     /// A symbolic link's target.
     pub(super) target: Vec<u8>,
-    /// The flags of a regular file that nobody will open for its data.
+    /// The flags of a regular file without data, which is not opened later.
     pub(super) flags: InodeFlags,
 }
 

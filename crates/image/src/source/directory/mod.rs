@@ -8,8 +8,8 @@
 //! Asking takes longer than remembering: threads list directories, and the caller's puts what they found into the
 //! builder. The catalogue does not depend on their order.
 //!
-//! Times: only that of contents is taken; the others would make the image depend on who looked at the
-//! directory before.
+//! Times: only that of contents is taken; the others change when
+//! somebody looks at the directory.
 
 mod list;
 mod queue;

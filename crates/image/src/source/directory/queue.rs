@@ -48,7 +48,7 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Lists directories until the queue is closed, or nobody wants to know.
+    /// Lists directories until the queue is closed, or its results are no longer received.
     pub(super) fn work(&self, lister: &mut Lister<'_>, listings: SyncSender<Result<Listing, Failed>>) {
         while let Some(job) = self.next() {
             let listed = list(lister, job);

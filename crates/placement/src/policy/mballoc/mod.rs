@@ -325,7 +325,7 @@ impl BlockPolicy for Mballoc {
     }
 
     /// Changes of several threads reach the buddies in another order than the bitmap: a group they
-    /// are wrong about is generated anew when it is looked at next.
+    /// are wrong about is generated again when it is looked at next.
     fn lost(&self, view: &View<'_>, choice: &Choice) {
         let whole = if let Source::FreeWithSurplus(whole) = choice.source { whole } else { choice.run };
         let layout = view.layout();
