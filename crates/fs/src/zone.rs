@@ -166,8 +166,8 @@ impl Gathering {
     }
 }
 
-/// Sorts parts. Those that overlap are damage: told, or cut if they need only be known.
-fn sorted(mut parts: Vec<Part>, is_told: bool) -> Result<Vec<Part>> {
+/// Sorts parts. Those that overlap are damage: reported, or cut if they need only be known.
+fn sorted(mut parts: Vec<Part>, is_reported: bool) -> Result<Vec<Part>> {
     parts.sort_unstable_by_key(|part| part.start);
     let mut apart: Vec<Part> = Vec::with_capacity(parts.len());
     for part in parts {
@@ -176,7 +176,7 @@ fn sorted(mut parts: Vec<Part>, is_told: bool) -> Result<Vec<Part>> {
             apart.push(part);
             continue;
         }
-        if is_told && let Some(last) = apart.last() {
+        if is_reported && let Some(last) = apart.last() {
             let (one, other) = (last.at(part.start), part.at(part.start));
             let problem = format!("{other} and {one} share block {}; check the volume", part.start);
             return Err(Error::corrupt(Place::Descriptor(part.first), problem));

@@ -101,7 +101,7 @@ fn replayed(device: Arc<dyn Device>, options: &OpenOptions) -> Result<(Arc<dyn D
     Ok((device, Some(replay.recovery)))
 }
 
-/// The space of a volume, to read, once it is known what of it no map may lead to. Whoever will write needs to know
+/// The space of a volume, to read, once it is known what of it no map may lead to. A writer needs to know
 /// all of that.
 fn zoned(
     device: &dyn Device,

@@ -275,7 +275,7 @@ impl Space {
         self.writing.as_ref().map(|writing| (writing.blocks.free_clusters(), writing.inodes.free_inodes()))
     }
 
-    /// Promises clusters to writes that are delayed; so many that are spared stay free beside them.
+    /// Promises clusters to writes that are delayed; `spared` clusters stay free beside them.
     ///
     /// # Errors
     /// [`Error::NoSpace`]: fewer are free and not promised.

@@ -90,8 +90,8 @@ impl Journal {
         }
     }
 
-    /// Takes an update that changes so many blocks, and something in these groups, into the running transaction,
-    /// before it is published.
+    /// Takes an update into the running transaction, before it is published (I25): `staged` blocks, and something in
+    /// each of `groups`.
     ///
     /// # Errors
     /// [`Flow::Full`]: there is no room in this transaction; [`Error::TooLargeForLog`]: or in none.
