@@ -107,7 +107,7 @@ impl Volume {
     }
 
     /// Whether the journal may hold changes that were not brought to their places, because the volume was
-    /// opened so ([`OpenOptions::noload`]): reading shows it without them.
+    /// opened so ([`OpenOptions::noload`](crate::OpenOptions::noload)): reading shows it without them.
     #[must_use]
     pub fn needs_recovery(&self) -> bool {
         self.format.has_incompat(Incompat::RECOVER)
