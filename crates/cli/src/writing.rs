@@ -1,5 +1,5 @@
 //! What every command does first and last that changes an image in place: open it alone, find
-//! directories and names, bring everything to disk.
+//! directories and names, bring everything to disk (I19).
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;

@@ -44,8 +44,6 @@ const RECIPES: &[(&str, &str)] = &[
     ("build-ext4-bigalloc", "build -q --reproducible -O bigalloc -C 32768 @ IMAGE"),
     ("build-ext4-64k", "build -q --reproducible -b 65536 @ IMAGE"),
     ("build-ext4-journal", "build -q --reproducible -t ext4 -J size=4 --size 48M @ IMAGE"),
-    ("build-ext3", "build -q --reproducible -t ext3 --size 48M @ IMAGE"),
-    ("build-ext2-small-inodes", "build -q --reproducible -t ext2 -I 128 @ IMAGE"),
     ("build-identity", "build -q -U 01234567-89ab-cdef-0123-456789abcdef -L label @ IMAGE"),
 ];
 const UUID: &str = "11111111-2222-3333-4444-555555555555";

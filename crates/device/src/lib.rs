@@ -46,7 +46,7 @@ pub use write_behind::WriteBehind;
 
 /// Storage addressed by byte offset.
 ///
-/// Contract: reads see all earlier writes of the same process. A write may reach stable storage at
+/// Contract (I1, I2, I3): reads see all earlier writes of the same process. A write may reach stable storage at
 /// any time and in any order until [`flush`](Device::flush) returns; what was written before a
 /// flush that succeeded is stable. Accesses behind [`size`](Device::size) fail.
 pub trait Device: Send + Sync {

@@ -19,7 +19,7 @@ pub fn read_superblock(device: &dyn Device) -> Result<RawSuperblock> {
     Ok(device::read_superblock(device)?)
 }
 
-/// Refuses volumes that can't even be read.
+/// Refuses volumes that can't even be read (I13).
 pub(crate) fn refuse_unreadable(features: Features) -> Result<()> {
     Ok(device::refuse_unreadable(features)?)
 }

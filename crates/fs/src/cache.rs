@@ -1,7 +1,7 @@
 //! Metadata blocks in memory.
 //!
 //! Owns: one copy of each block in use, whether it must be written, and its role, which tells how
-//! its checksum is verified when it comes and written when it leaves; the versions of inodes. Excludes:
+//! its checksum is verified when it comes and sealed when it leaves (I9); the versions of inodes. Excludes:
 //! what blocks mean, and when and in which order changed ones may go out (`order` and `sync` decide).
 //!
 //! Blocks are handed out as shared snapshots: a reader keeps the bytes it began with, takes no lock
@@ -195,7 +195,7 @@ impl Cache {
         for (block, role, bytes, before) in changed {
             let change = Change { bytes, before: before.filter(|_| self.keep.before) };
             let mut shard = self.shard(block.0);
-            // Counted under its lock: who collects it must find it counted.
+            // Counted under its lock: when it is collected it must have been counted.
             self.changed.fetch_add(shard.change(block.0, role, change, self.capacity), Ordering::Relaxed);
         }
     }
@@ -263,7 +263,7 @@ impl Cache {
         self.capacity * SHARDS
     }
 
-    /// Whether so many blocks are changed that they should be on their way to the device.
+    /// Whether more than half of the capacity is changed: these blocks should be on their way to the device.
     pub(crate) fn is_crowded(&self) -> bool {
         self.changed() > self.capacity() / 2
     }
@@ -273,8 +273,7 @@ impl Cache {
         self.changed() > self.capacity()
     }
 
-    /// Every changed block as it is now. Whoever collects must write, before somebody collects
-    /// again: of two versions of a block the older could reach the device last.
+    /// Every changed block as it is now. What is collected must be written before the next collection: of two versions of a block the older could reach the device last.
     pub(crate) fn collect(&self) -> Outgoing {
         let mut all = Outgoing::default();
         for mut shard in self.shards() {
@@ -367,7 +366,7 @@ enum Found {
     Held(Arc<[u8]>),
     /// It was verified for another role.
     Unverified(Arc<[u8]>),
-    /// Nothing; so many blocks had left its shard.
+    /// Nothing; the number of blocks that had left its shard.
     Missing(u64),
 }
 

@@ -10,14 +10,14 @@ use ondisk::inode::Timestamp;
 pub(crate) struct Context {
     /// The time that changes get.
     pub(crate) now: Timestamp,
-    /// Clusters that must stay free: the reserve, if the verb is done for somebody who has no right to it.
+    /// Clusters that must stay free: the reserve, for a user without a right to it.
     pub(crate) spared: u64,
     /// Whether metadata that is not in memory may be waited for.
     pub(crate) may_wait: bool,
 }
 
 impl Context {
-    /// Of somebody who may take all space, and wait.
+    /// Of a verb that may take all space, and wait.
     pub(crate) fn new(now: Timestamp) -> Self {
         Context { now, spared: 0, may_wait: true }
     }

@@ -157,7 +157,7 @@ impl From<device::Error> for Error {
             device::Error::Corrupt(corrupt) => Error::Corrupt(corrupt),
             device::Error::Unsupported(problem) => Error::Unsupported(problem),
             device::Error::Invalid(problem) => Error::Invalid(problem),
-            // Fast commits stop nobody who has a writer.
+            // Fast commits are no obstacle where there is a writer.
             other => Error::Unsupported(other.to_string()),
         }
     }

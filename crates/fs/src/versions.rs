@@ -59,7 +59,7 @@ impl Versions {
         fence(Ordering::SeqCst);
     }
 
-    /// Does what changes inodes; those whose data changes its place are told apart. One thread at a
+    /// Does what changes inodes; those whose data changes its place are given apart. One thread at a
     /// time: the writer.
     pub(crate) fn during<T>(
         &self,

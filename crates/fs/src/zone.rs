@@ -1,8 +1,8 @@
-//! The zone of the volume's own structures, to which no map of a file may lead.
+//! The zone of the volume's own structures, to which no map of a file may lead (I36).
 //!
 //! Owns: where superblocks, descriptors, bitmaps and tables lie, and the blocks of the files that the volume keeps
-//! for itself; whether blocks that something leads to are among them. Excludes: whether two files claim one block,
-//! which only a check of the whole volume can tell.
+//! for itself; whether blocks that something leads to are among them. Excludes: whether two files claim one
+//! block (I11), which only a check of the whole volume can tell.
 //!
 //! It is made once, when a volume is opened, and descriptors never move while it is open. Structures of neighbouring
 //! groups that follow each other are one part, so that it takes a few bytes for a group in the usual layouts and
@@ -166,8 +166,8 @@ impl Gathering {
     }
 }
 
-/// Sorts parts. Those that overlap are damage: told, or cut if they need only be known.
-fn sorted(mut parts: Vec<Part>, is_told: bool) -> Result<Vec<Part>> {
+/// Sorts parts. Those that overlap are damage: reported, or cut if they need only be known.
+fn sorted(mut parts: Vec<Part>, is_reported: bool) -> Result<Vec<Part>> {
     parts.sort_unstable_by_key(|part| part.start);
     let mut apart: Vec<Part> = Vec::with_capacity(parts.len());
     for part in parts {
@@ -176,7 +176,7 @@ fn sorted(mut parts: Vec<Part>, is_told: bool) -> Result<Vec<Part>> {
             apart.push(part);
             continue;
         }
-        if is_told && let Some(last) = apart.last() {
+        if is_reported && let Some(last) = apart.last() {
             let (one, other) = (last.at(part.start), part.at(part.start));
             let problem = format!("{other} and {one} share block {}; check the volume", part.start);
             return Err(Error::corrupt(Place::Descriptor(part.first), problem));

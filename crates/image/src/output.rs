@@ -1,4 +1,4 @@
-//! New files: a file appears whole, under its name, or not at all.
+//! New files: a file appears whole, under its name, or not at all (I4).
 //!
 //! The file has no name until it is finished, so that whatever ends the process, an error or a
 //! signal, also ends the file. Where the file system can't do that, a name beside the target is

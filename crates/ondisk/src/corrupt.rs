@@ -1,6 +1,6 @@
 //! What is wrong with the bytes of a volume, and where.
 //!
-//! Decoders return [`Corrupt`]; they never panic and never repair. The reader of a structure adds
+//! Decoders return [`Corrupt`]; they never panic and never repair (I14). The reader of a structure adds
 //! the place it came from.
 
 use std::fmt;

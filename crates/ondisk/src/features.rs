@@ -1,4 +1,4 @@
-//! The three feature words, their names, and whether this code may read or write a volume.
+//! The three feature words, their names, and whether this code may read or write a volume (I13).
 //!
 //! Source: the ext4 data structure documentation of Linux ("Super Block"); names as mke2fs and
 //! dumpe2fs print them.

@@ -16,7 +16,7 @@
 //!
 //! Each structure comes in two layers: a raw struct with the kernel's field names that keeps every
 //! bit, and checked accessors with our names. Writing edits the raw struct, so bits that this code
-//! does not know survive.
+//! does not know survive (I12).
 
 #![forbid(unsafe_code)]
 

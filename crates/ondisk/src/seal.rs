@@ -1,4 +1,4 @@
-//! Every checksum of the format: its seed, its span, checking it and writing it.
+//! Every checksum of the format: its seed, its span, checking it and writing it (I9).
 //!
 //! Source: the ext4 data structure documentation of Linux ("Checksums"). Two schemes exist:
 //! `metadata_csum` (CRC-32C of every metadata structure) and the older `gdt_csum` (CRC-16 of group

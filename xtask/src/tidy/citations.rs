@@ -61,8 +61,7 @@ fn sections_cited(source: &str) -> impl Iterator<Item = String> + '_ {
 }
 
 /// Invariants that no line of code cites yet.
-pub(super) const UNCITED: &[u16] =
-    &[1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 14, 16, 19, 21, 22, 23, 24, 25, 26, 28, 35, 36, 37, 38];
+pub(super) const UNCITED: &[u16] = &[];
 
 /// What citations and document don't agree on. `cited` is what [`citations`] found in all sources.
 pub(super) fn check_invariants(document: &str, cited: &Cited, uncited: &[u16], found: &mut Vec<String>) {

@@ -1,5 +1,5 @@
 //! The door to every image that is written: nothing else in this crate opens what exists for writing, or
-//! lets a file take the place of another.
+//! lets a file take the place of another (I37).
 //!
 //! | module | owns |
 //! | --- | --- |

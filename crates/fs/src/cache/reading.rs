@@ -1,7 +1,7 @@
 //! Reading metadata with or without waiting for the device.
 //!
-//! Owns: the block that somebody who may not wait has missed. Excludes: what is done then: whatever was tried is
-//! dropped, the block is read, and the whole is tried again (`volume`, `steady`).
+//! Owns: which block was missed by a reader that may not wait. Excludes: what is done then (`volume`): the attempt is
+//! dropped, the block is read, and the whole is tried again.
 
 use std::cell::Cell;
 use std::io;
@@ -12,8 +12,8 @@ use ondisk::units::Block;
 use super::{Blocks, Cache, Role};
 use crate::error::{Error, Result};
 
-/// The cache as it is read by somebody who may, or may not, wait for the device: who holds the writer's lock should
-/// not.
+/// The cache as it is read by a verb that may, or may not, wait for the device. One that holds the writer's lock should
+/// not: all others that change something would wait with it.
 ///
 /// A read that would have to wait fails with [`io::ErrorKind::WouldBlock`]. What counts is [`Reading::missing`]: an
 /// error may be taken for something else on its way up, or passed over.

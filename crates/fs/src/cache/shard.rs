@@ -131,7 +131,7 @@ impl Shard {
     /// Hands out what was changed, which is on its way from now on.
     pub(super) fn collect(&mut self, into: &mut Outgoing) {
         for block in std::mem::take(&mut self.changed) {
-            // A block may have been dropped and changed anew: then it stands in the list twice.
+            // A block may have been dropped and changed again: then it stands in the list twice.
             if let Some(entry) = self.entries.get_mut(&block)
                 && entry.state == State::Changed
             {
@@ -155,7 +155,7 @@ impl Shard {
     /// What was in the journal is in its place, too.
     pub(super) fn in_place(&mut self, block: u64, bytes: &Arc<[u8]>) {
         self.pass(block, bytes, State::Logged, State::Clean);
-        // Bytes of files are better kept by who reads them.
+        // Bytes of files are better kept by the page cache of the reader.
         if self
             .entries
             .get(&block)
@@ -175,7 +175,7 @@ impl Shard {
         }
     }
 
-    /// Lets the hand go so many steps: what is clean and was not looked at since it last came goes.
+    /// Lets the hand go some steps: what is clean and was not looked at since it last came goes.
     pub(super) fn shrink(&mut self, capacity: usize, steps: usize) {
         for _ in 0..steps {
             if self.entries.len() <= capacity {

@@ -101,7 +101,7 @@ fn replayed(device: Arc<dyn Device>, options: &OpenOptions) -> Result<(Arc<dyn D
     Ok((device, Some(replay.recovery)))
 }
 
-/// The space of a volume, to read, once it is known what of it no map may lead to. Whoever will write needs to know
+/// The space of a volume, to read, once it is known what of it no map may lead to. A writer needs to know
 /// all of that.
 fn zoned(
     device: &dyn Device,
@@ -119,8 +119,8 @@ fn zoned(
     Ok(space)
 }
 
-/// The space of a volume that will be written. Linux keeps the sums of the superblock up to date only when it closes a
-/// volume: what is taken and freed from now on is added to those of the groups.
+/// The space of a volume that will be written (I35). Linux keeps the sums of the superblock up to date only when
+/// it closes a volume: what is taken and freed from now on is added to those of the groups.
 fn writable(
     space: Space,
     cache: &Arc<Cache>,

@@ -4,8 +4,8 @@
 //! too high, directories with two names, and checksums of bitmaps that fit those of another moment. Only the last has
 //! to be put right before the volume is used; the rest is reclaimed while it is (`ops::reclaim`).
 //!
-//! That goes for volumes that bear the mark of soft updates ([`mark`]). Others were left by who keeps no
-//! such order: a check looks at all of it first. What it finds and can't mend without loss is a person's concern,
+//! That goes for volumes that bear the mark of soft updates ([`mark`]). Others were left by programs that keep
+//! no such order: a check looks at all of it first. What it finds and can't mend without loss is a person's concern,
 //! but for inodes without a name, which are left to be reclaimed.
 
 use std::sync::Arc;
@@ -24,9 +24,9 @@ use crate::space::{Marked, reseal};
 
 /// Bytes of memory for what changes, and as many for what the check knows.
 const MEMORY: u64 = 1 << 30;
-/// What is told of inodes that have no name.
+/// Issues of inodes that have no name.
 const NAMELESS: [&str; 3] = ["directory-unconnected", "inode-unattached", "inode-unattached-empty"];
-/// What is told of a directory that was on its way to another: both have its name. It stays where it came
+/// Issues of a directory that was on its way to another: both have its name. It stays where it came
 /// first, or where `..` says.
 const ON_THE_WAY: [&str; 1] = ["directory-twice"];
 
@@ -52,7 +52,7 @@ impl Sink for Listener {
     }
 }
 
-/// Brings a volume that was not closed cleanly, or has lists of orphans, to where it can be used; tells what has to be
+/// Brings a volume that was not closed cleanly, or has lists of orphans, to where it can be used; returns what has to be
 /// reclaimed then.
 ///
 /// # Errors

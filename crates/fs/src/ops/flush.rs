@@ -155,6 +155,7 @@ impl WriteBack<'_> {
         }
         let settlements = self.volume.space.settlements();
         let mut done = self.map_and_write(file, &flight);
+        let _need = if matches!(done, Err(Error::NoSpace)) { self.volume.space.in_need() } else { None };
         if matches!(done, Err(Error::NoSpace)) && self.volume.make_space(settlements)? {
             done = self.map_and_write(file, &flight);
         }

@@ -66,11 +66,14 @@ impl Volume {
         }
         let file = self.session.delayed.enter(number);
         let mut write = Write { volume: self, file: &file, seen, offset, data };
-        let mut tried = 1;
+        let (mut tried, mut need) = (1, None);
         loop {
             let settlements = self.space.settlements();
             match write.once(tried == TRIES) {
-                Err(Error::NoSpace) if tried < TRIES => write.find_space(settlements)?,
+                Err(Error::NoSpace) if tried < TRIES => {
+                    need = need.or_else(|| self.space.in_need());
+                    write.find_space(settlements)?;
+                }
                 done => break done?,
             }
             tried += 1;

@@ -1,7 +1,7 @@
 //! File data on its way to blocks that a published map leads to already.
 //!
 //! Owns: the gate between those writes and a commit. Where a crash must not show what others had left in those blocks,
-//! a commit waits until every such write has ended. Excludes: the writes (`ops::flush`).
+//! a commit waits until every such write has ended (I23). Excludes: the writes (`ops::flush`).
 
 use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 

@@ -179,7 +179,7 @@ impl Order {
     }
 
     /// Whether a block that the device leads to may be changed where it is. Soft updates move maps and indexes
-    /// instead, so that all of one switches with its inode's record.
+    /// instead, so that all of one switches with its inode's record (I28).
     pub(crate) fn changes_in_place(&self) -> bool {
         self.epoch().is_none()
     }
@@ -232,7 +232,7 @@ impl Order {
         }
     }
 
-    /// Takes an update in, before it is published: so many blocks, and something in each of these groups.
+    /// Takes an update in, before it is published: `staged` blocks, and something in each of `groups`.
     ///
     /// # Errors
     /// [`Flow::Full`]: there is no room before a commit; [`Error::TooLargeForLog`]: nor after one.
@@ -277,7 +277,7 @@ impl Order {
         self.epoch().map(Epoch::survey)
     }
 
-    /// Begins to write the bytes of a file, where a commit must wait for them; to be held until they are written.
+    /// Begins to write the bytes of a file, where a commit must wait for them (I23); to be held until they are written.
     pub(crate) fn begin_data_write(&self) -> Option<DataWrite<'_>> {
         let is_awaited = match &self.how {
             How::Any => false,

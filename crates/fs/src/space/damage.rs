@@ -1,7 +1,7 @@
 //! Groups whose bitmaps can't be believed: they are out of service, and the rest of the volume is used.
 //!
 //! A bitmap is looked at once, when it is read first: a structure of the volume that it calls free would be given to a
-//! file. What is found is kept for whoever wants to tell of it; nothing in such a group is allocated or freed.
+//! file (I36). What is found is kept for reports; nothing in such a group is allocated or freed.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -97,6 +97,7 @@ impl Space {
                 return wrong("are not in use");
             }
             if !ledger.leave(run) {
+                // Two owners would get them (I11).
                 return wrong("belong to somebody else too");
             }
         }

@@ -68,7 +68,7 @@ impl Ledger {
         }
     }
 
-    /// From now on notes which of so many clusters are taken or freed; with none, no longer.
+    /// Begins to note which of the volume's clusters are taken or freed; with `None`, ends it.
     pub(super) fn watch(&mut self, clusters: Option<u64>) {
         self.touched = clusters.map(Bits::new);
     }
@@ -78,7 +78,7 @@ impl Ledger {
         self.touched.as_ref().is_some_and(|touched| touched.has(cluster))
     }
 
-    /// A group's descriptor counts so many directories too few.
+    /// A group's descriptor counts too few directories, by this number.
     pub(super) fn correct(&mut self, group: Group, directories: i64) {
         self.work.corrections.push((group, directories));
     }

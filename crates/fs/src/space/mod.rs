@@ -4,7 +4,7 @@
 //! bitmaps and descriptors, once per group and sync. Excludes: choosing (placement does), and what
 //! the space is for.
 //!
-//! Two views are kept apart. The engines know what is free *now*, claims of unfinished updates
+//! Two views are kept apart (I10). The engines know what is free *now*, claims of unfinished updates
 //! included. The disk's bitmaps change only by what committed updates allocated, gathered in a
 //! ledger until the next sync: an update that is dropped leaves no trace on disk.
 
@@ -263,7 +263,7 @@ impl Space {
         self.writing.as_ref().map(|writing| (writing.blocks.free_clusters(), writing.inodes.free_inodes()))
     }
 
-    /// Promises clusters to writes that are delayed; so many that are spared stay free beside them.
+    /// Promises clusters to writes that are delayed; `spared` clusters stay free beside them.
     ///
     /// # Errors
     /// [`Error::NoSpace`]: fewer are free and not promised.

@@ -2,7 +2,7 @@
 //!
 //! Bits are right, or set where nothing is in use (I27); so what descriptors say of them follows: how much is free,
 //! and checksums. Inodes behind the part of a table that was ever used are in use by nobody, whatever the bitmap
-//! says: records come before names, and that part grows with records. Cut off, this is done anew.
+//! says: records come before names, and that part grows with records. Cut off, this is done again.
 
 use ondisk::corrupt::Place;
 use ondisk::group::RawGroupDescriptor;
@@ -108,11 +108,11 @@ impl Resealing<'_> {
         let geometry = &self.format.geometry;
         let size = usize::from(geometry.inode_size);
         let table = geometry.byte_offset(raw.inode_table());
-        let told = |source| Error::io("emptying an inode that was never used", source);
+        let failed = |source| Error::io("emptying an inode that was never used", source);
         for bit in bits {
-            self.device.write_at(table + bit * size as u64, &vec![0; size]).map_err(told)?;
+            self.device.write_at(table + bit * size as u64, &vec![0; size]).map_err(failed)?;
         }
-        self.device.flush().map_err(told)
+        self.device.flush().map_err(failed)
     }
 
     fn inodes(&mut self, group: Group, raw: &mut RawGroupDescriptor) -> Result<()> {

@@ -1,16 +1,16 @@
-//! Space that verbs leave alone that are done for somebody without a right to it.
+//! The reserved blocks, which verbs of users without a right to them leave alone.
 
 use placement::{Engine, Request};
 
 use crate::error::{Error, Result};
 
-/// Refuses clusters of which so many must be spared.
+/// Refuses a number of clusters if fewer than `spared` would stay free.
 pub(super) fn refuse(engine: &Engine, clusters: u64, spared: u64) -> Result<()> {
     let is_there = spared == 0 || engine.available_clusters() >= clusters.saturating_add(spared);
     if is_there { Ok(()) } else { Err(Error::NoSpace) }
 }
 
-/// Makes a request no longer than what may be taken.
+/// Makes a request no longer than what leaves `spared` clusters free.
 pub(super) fn shorten(engine: &Engine, request: &mut Request, spared: u64) -> Result<()> {
     if spared == 0 {
         return Ok(());

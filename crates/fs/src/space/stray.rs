@@ -1,7 +1,7 @@
-//! What is marked as in use and belongs to nobody, as a crash leaves it: told apart from what is in use, and freed.
+//! What is marked as in use and belongs to nobody, as a crash leaves it: found among what is in use, and freed (I34).
 //!
 //! Clusters that were marked when the volume was opened may have been given away since; so it is noted which were
-//! taken or freed. All of this is asked by whoever holds the writer's lock: no update is in flight then.
+//! taken or freed. The caller holds the writer's lock, so that no update is in flight.
 
 use std::sync::{Arc, Mutex};
 
@@ -88,7 +88,7 @@ impl Space {
         Ok(true)
     }
 
-    /// Sees to it that a group counts so many directories: it may count too many, and too few where one was to go and
+    /// Corrects the number of directories that a group counts to `are`: it may count too many, and too few where one was to go and
     /// another to come.
     ///
     /// # Errors

@@ -2,11 +2,13 @@
 //!
 //! Owns: finding them, group by group, and holding them. Excludes the device. What a run is free of is the engines' own
 //! word: space that was freed and still waits for its commit is in use there, and so is what is set aside for growing
-//! files. No bitmap changes. Whoever finds no space while some is held waits for it ([`Space::await_held`]).
+//! files. No bitmap changes. A verb that finds no space while some is held waits for it ([`Space::await_held`]), and from
+//! then to its end nothing more is held ([`Space::in_need`]).
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use ondisk::units::{Cluster, ClusterRun, Group, low_u32};
 use placement::{Denial, Grant};
@@ -21,15 +23,29 @@ const SHARE: u64 = 16;
 /// How often a run is tried again that somebody else took a part of meanwhile.
 const TRIES: u32 = 4;
 
-/// How much is held, and news that something no longer is.
+/// How long the next piece waits for verbs in need. On a full volume one may follow the other without an end.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How much is held, and news that something no longer is, or that a verb in need has come to its end.
 #[derive(Default)]
 pub(super) struct Holding {
     clusters: AtomicU64,
+    in_need: AtomicU64,
     ended: (Mutex<()>, Condvar),
 }
 
 impl Holding {
+    /// Lets verbs in need go first. A verb looks for space a limited number of times, and each piece that is held could
+    /// make one look fail.
     fn begin(&self, clusters: u32) {
+        let mut listening = lock(&self.ended.0);
+        let begun = Instant::now();
+        while self.in_need.load(Ordering::Acquire) > 0
+            && let Some(rest) = PATIENCE.checked_sub(begun.elapsed())
+        {
+            let waited = self.ended.1.wait_timeout(listening, rest);
+            listening = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
         self.clusters.fetch_add(u64::from(clusters), Ordering::AcqRel);
     }
 
@@ -41,6 +57,17 @@ impl Holding {
             settlements.fetch_add(1, Ordering::Release);
         }
         self.ended.1.notify_all();
+    }
+}
+
+/// A verb that found no space: until this is dropped nothing more is held.
+pub(crate) struct InNeed<'s>(&'s Holding);
+
+impl Drop for InNeed<'_> {
+    fn drop(&mut self) {
+        let _listening = lock(&self.0.ended.0);
+        self.0.in_need.fetch_sub(1, Ordering::AcqRel);
+        self.0.ended.1.notify_all();
     }
 }
 
@@ -60,7 +87,7 @@ impl Drop for Held<'_> {
     fn drop(&mut self) {
         let count = self.run().count;
         self.grant = None;
-        // It is free once more: whoever found none looks again.
+        // It is free once more: those that found none look again.
         self.writing.holding.end(count, Some(&self.writing.settlements));
     }
 }
@@ -174,7 +201,7 @@ impl Space {
 
     /// Holds a run, if all of it is free and nobody was promised so much.
     fn hold<'s>(&self, writing: &'s Writing, run: ClusterRun) -> Result<Option<Held<'s>>> {
-        // Before it is taken: whoever then finds no space must see that some is held.
+        // Before it is taken: a verb that then finds no space must see that some is held.
         writing.holding.begin(run.count);
         let wrong = match writing.blocks.take_exact(run) {
             Ok(grant) if self.refuse_own(writing, run).is_ok() => {
@@ -197,6 +224,14 @@ impl Space {
             }
             _ => Ok(None),
         }
+    }
+
+    /// From now on nothing more is held, for a verb that found no space and looks again.
+    pub(crate) fn in_need(&self) -> Option<InNeed<'_>> {
+        let holding = &self.writing.as_ref()?.holding;
+        let _listening = lock(&holding.ended.0);
+        holding.in_need.fetch_add(1, Ordering::AcqRel);
+        Some(InNeed(holding))
     }
 
     /// Waits until something that is held is free again, unless that has happened since `settlements`; says whether it

@@ -55,10 +55,14 @@ impl Volume {
         }
         self.mark_changed()?;
         self.orphans().reap()?;
-        let mut left = SYNCS_FOR_SPACE;
+        let (mut left, mut need) = (SYNCS_FOR_SPACE, None);
         loop {
             let settlements = self.space.settlements();
-            match self.perform(&mut verb) {
+            let done = self.perform(&mut verb);
+            if need.is_none() && matches!(done, Err(Error::NoSpace | Error::NoInodes)) {
+                need = self.space.in_need();
+            }
+            match done {
                 Err(Error::NoSpace | Error::NoInodes) if left > 0 && self.make_space(settlements)? => {
                     left -= 1
                 }

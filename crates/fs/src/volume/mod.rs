@@ -57,7 +57,7 @@ pub struct Shared {
     /// Held by each verb that changes something, and by a sync while it collects what there is to be
     /// written: an update in flight is never synced.
     writer: Mutex<()>,
-    /// Who may write metadata to the device, and what the device was told.
+    /// The right to write metadata to the device, and how far syncs have come.
     syncs: Syncs,
     recovery: Option<Recovery>,
     /// In which order changes reach the device.

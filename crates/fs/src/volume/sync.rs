@@ -25,7 +25,7 @@ use crate::volume::Volume;
 /// How far syncs have come.
 #[derive(Default)]
 pub(crate) struct Syncs {
-    /// Held by the one who writes metadata or the superblock.
+    /// Held while metadata or the superblock is written.
     writing: Mutex<()>,
     /// Syncs begun so far.
     begun: AtomicU64,
@@ -40,7 +40,7 @@ pub(crate) struct Syncs {
     ended: (Mutex<()>, Condvar),
 }
 
-/// How long a sync waits before it looks again whether the device is free, which not everybody tells.
+/// How long a sync waits before it looks again whether the device is free: not every holder gives notice.
 const PATIENCE: Duration = Duration::from_millis(5);
 
 /// The right to write metadata to the device.
@@ -196,7 +196,7 @@ impl Volume {
         self.sync_after(begun)
     }
 
-    /// Makes a sync, unless somebody makes one that begins after so many.
+    /// Makes a sync, unless another one begins after the `begun`-th.
     fn sync_after(&self, begun: u64) -> Result<()> {
         let Some(device) = self.device_or_sync_after(begun) else { return Ok(()) };
         let done = self.refuse_failed().and_then(|()| self.sync_alone(&device));
@@ -207,7 +207,7 @@ impl Volume {
     }
 
     /// Waits for the device, or for a sync of somebody else that was begun after another and so brings
-    /// everything along: those who wait for the same need not wait for each other.
+    /// everything along: threads that wait for the same need not wait for each other.
     fn device_or_sync_after(&self, begun: u64) -> Option<DeviceLease<'_>> {
         let (lock_of_news, news) = &self.syncs.ended;
         let mut listening = lock(lock_of_news);
@@ -272,16 +272,20 @@ impl Volume {
         self.or_fail(self.order.write_superblock(&self.target(), self.superblock()))
     }
 
-    /// All that is to be written, as of one moment between two updates.
+    /// All that is to be written, as of one moment between two updates (I21).
     fn collect(&self) -> Result<Collected> {
+        // In this order: data writes take the writer's lock while they are in flight. Held together they make the
+        // moment: no update is between its first look and its commit, and no map leads to bytes that are not written.
         let _written = self.order.wait_data_writes();
         let _writing = lock(&self.writer);
+        // Readers of bitmaps and descriptors look again while these change (I20).
         let (change, work) = self.cache.versions().during(&[SPACE], &[], || {
             let mut update = Update::new(&self.cache, &self.order, Context::new(self.now()));
             let written_back = self.space.write_back(&mut update)?;
             update.commit();
             Ok::<_, Error>(written_back)
         })?;
+        // What the device calls free before this sync: soft updates never say that more is (I27).
         let raw = self.superblock();
         let free_before = (raw.free_blocks_count(), raw.s_free_inodes_count.get());
         self.session.edit_superblock(|raw| {

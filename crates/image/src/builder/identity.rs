@@ -1,4 +1,4 @@
-//! Identifiers and times of an image: stated, or derived from its contents.
+//! Identifiers and times of an image: stated, or derived from its contents (I6).
 
 use sha2::{Digest, Sha256};
 

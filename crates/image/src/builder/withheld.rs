@@ -1,4 +1,4 @@
-//! A device that gets its superblock last.
+//! A device that gets its superblock last (I5).
 //!
 //! A file appears whole by renaming; a block device or partition can't. Here the old superblock is
 //! wiped first and the new one is kept back until everything else is written, so that whatever ends

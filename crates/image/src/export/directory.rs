@@ -1,4 +1,4 @@
-//! Exported files into a directory of the host, and never outside it.
+//! Exported files into a directory of the host, and never outside it (I7).
 //!
 //! Every name is used relative to an open directory, one component at a time, and no symbolic link is ever
 //! followed: neither those of the image, nor those that somebody puts there meanwhile. Every file is

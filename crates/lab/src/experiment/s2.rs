@@ -187,7 +187,9 @@ mod tests {
             for work in ["untar", "untar seeks", "rm", "rm seeks"] {
                 let [near, dirpref, spread] =
                     ["near", "dirpref", "spread"].map(|rule| mean(&all, case, rule, work).unwrap());
-                assert!(dirpref < spread, "{case} {work}: {dirpref} {spread}");
+                // So small a tree stays in memory: where nothing waits for metadata, rm takes a processor's time only.
+                let is_better = if work == "rm" { dirpref <= spread } else { dirpref < spread };
+                assert!(is_better, "{case} {work}: {dirpref} {spread}");
                 assert!(near <= dirpref * AS_FAST, "{case} {work}: {near} {dirpref}");
             }
         }

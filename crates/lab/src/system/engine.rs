@@ -118,7 +118,8 @@ pub(crate) fn extend(engine: &Engine, file: &mut File, count: u32, goal: Cluster
 /// Frees a file's clusters from a place on.
 pub(crate) fn cut(engine: &Engine, file: &mut File, clusters: u64) {
     engine.truncated(file.key);
-    for run in file.cut(clusters) {
+    // From the first on: some policies remember what was freed last.
+    for run in file.cut(clusters).into_iter().rev() {
         // Fails only for runs that are not in use, and these are.
         let _ = engine.free(run);
     }

@@ -1,4 +1,5 @@
-//! The running transaction of a volume with a journal: how large it is, and when it may be committed.
+//! The running transaction of a volume with a journal: how large it is, and when it may be committed
+//! (I21, I25).
 //!
 //! Owns: the room that a transaction has, the blocks that stopped being metadata in it, and the log (`writer`). An
 //! update says what it changes before it is published, so that one that has no room in the running transaction is
@@ -89,8 +90,8 @@ impl Journal {
         }
     }
 
-    /// Takes an update that changes so many blocks, and something in these groups, into the running transaction,
-    /// before it is published.
+    /// Takes an update into the running transaction, before it is published (I25): `staged` blocks, and something in
+    /// each of `groups`.
     ///
     /// # Errors
     /// [`Flow::Full`]: there is no room in this transaction; [`Error::TooLargeForLog`]: or in none.

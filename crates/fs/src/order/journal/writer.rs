@@ -1,10 +1,10 @@
 //! Writing the log: transactions go in, and out to their places when there is need of room.
 //!
-//! Owns: the head and the tail of the log, what it holds that is not in place, which blocks it must revoke,
-//! and the order of all this with flushes. Excludes: what belongs to a transaction (`sync`), and how large one
+//! Owns: the head and the tail of the log, what it holds that is not in place, which blocks it must revoke
+//! (I24), and the order of all this with flushes (I22). Excludes: what belongs to a transaction (`sync`), and how large one
 //! may become before it must be committed (`super`).
 //!
-//! The order of a commit: revocations, descriptors and copies; flush, which also makes stable the data that
+//! The order of a commit (I22): revocations, descriptors and copies; flush, which also makes stable the data that
 //! was written before; the commit block; flush. Of a checkpoint: the blocks to their places; flush; the new
 //! beginning of the log; flush. Nothing is overwritten in the log before the latter.
 
@@ -118,6 +118,7 @@ fn marked(sealer: &Sealer, raw: &RawSuperblock, recover: bool, now: Timestamp) -
     times.written = times.written.max(u64::try_from(now.seconds).unwrap_or(0));
     raw.set_times(times);
     let mut features: Features = raw.features();
+    // Set from before the first commit is promised until all is in place (I26).
     features.incompat.set(Incompat::RECOVER, recover);
     raw.set_features(features);
     sealer.seal_superblock(&mut raw);
@@ -223,7 +224,7 @@ impl LogWriter {
     }
 
     /// The blocks that stopped being metadata and of which the log holds copies: replay must not bring them
-    /// back over what they will hold next.
+    /// back over what they will hold next (I24).
     fn revoked_by(&self, transaction: &Transaction<'_>) -> Vec<u64> {
         let ends = |run: &BlockRun| run.start.0..run.start.0 + u64::from(run.count);
         let mut revoked: Vec<u64> =
@@ -247,7 +248,7 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Says in both superblocks that the log is in use: first that of the volume, then, stable with the body of
+    /// Says in both superblocks that the log is in use (I26): first that of the volume, then, stable with the body of
     /// the first transaction, that of the journal.
     fn begin(&mut self, now: Timestamp) -> Result<()> {
         if !journal::is_pending(&self.placed) {
@@ -390,8 +391,9 @@ impl LogWriter {
         self.used = 0;
     }
 
-    /// Says in the journal that the volume could not be written, for whoever replays it. The rest of what its
-    /// superblock says holds whatever write failed: the log begins anew only when all of it is in place.
+    /// Notes in the journal's superblock that the volume could not be written, for the next replay (I17). The rest of
+    /// what that superblock says holds whatever write failed: the log gets a new beginning only when all of it is in
+    /// place.
     pub(crate) fn note_failure(&mut self) {
         const EIO: i32 = -5;
         if !journal::is_pending(&self.placed) {

@@ -1,8 +1,8 @@
 //! The mark in the superblock of a volume that soft updates write: that what a crash leaves is what they leave.
 //!
-//! A volume that was not closed cleanly may have been left by somebody who keeps no order. The mark stands in the
+//! A volume that was not closed cleanly may have been left by a program that keeps no order. The mark stands in the
 //! field that says where the volume was last mounted, which is there to be read by people, and names the time of the
-//! superblock's last write: whoever writes the volume after us changes one or the other.
+//! superblock's last write: any other writer of the volume changes one or the other.
 
 use ondisk::superblock::RawSuperblock;
 

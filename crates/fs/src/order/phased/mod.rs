@@ -8,7 +8,7 @@
 //! Between two phases the device is flushed. A block that holds changes of several phases goes out several
 //! times, each time with what is allowed so far: [`image`] makes that of what the device had before the epoch
 //! and what the block is to be. Two things can't be taken apart like that and are done by the verbs: maps and
-//! indexes are not changed in place but moved to new blocks, so that they switch with the record of their
+//! indexes are not changed in place but moved to new blocks (I28), so that they switch with the record of their
 //! inode (`Update::is_own`); and a directory block that a name has left takes no other until the epoch ends, so that
 //! the name has room there as long as it must.
 //!

@@ -1,7 +1,7 @@
-//! What is found, after a crash, of a volume that is in use meanwhile: who has names, and which inodes are directories.
+//! What is found, after a crash, of a volume that is in use meanwhile: names of inodes, and which are directories.
 //!
 //! All inodes that were marked as in use at opening are looked at in the order of their numbers, each as of one moment;
-//! what a directory holds belongs to the directory. Behind the place that the survey has come to, updates tell what
+//! what a directory holds belongs to the directory. Behind the place that the survey has come to, updates report what
 //! they change; before it they need not, since it will be seen. So what is counted is exact for the part that was
 //! surveyed, at any time; and for the volume, in the end (I33). Inodes that came into use since count as surveyed.
 

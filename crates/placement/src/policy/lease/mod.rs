@@ -1,7 +1,7 @@
 //! `lease`, the default: the exact run index decides.
 //!
 //! - **Loading in order**: at the goal, else the first sufficient run after it, around the volume.
-//! - **Size known**: behind the file's last cluster if enough is free there; small files then on
+//! - **Size known** (I16): behind the file's last cluster if enough is free there; small files then on
 //!   their directory's [`shelf`]; others in a hole shorter than a chunk, else at the end of a longer
 //!   run where that costs the fewest completely free chunks; then the tightest free run near the
 //!   goal that is not reserved.
