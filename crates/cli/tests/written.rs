@@ -44,6 +44,8 @@ const RECIPES: &[(&str, &str)] = &[
     ("build-ext4-bigalloc", "build -q --reproducible -O bigalloc -C 32768 @ IMAGE"),
     ("build-ext4-64k", "build -q --reproducible -b 65536 @ IMAGE"),
     ("build-ext4-journal", "build -q --reproducible -t ext4 -J size=4 --size 48M @ IMAGE"),
+    ("build-ext3", "build -q --reproducible -t ext3 --size 48M @ IMAGE"),
+    ("build-ext2-small-inodes", "build -q --reproducible -t ext2 -I 128 @ IMAGE"),
     ("build-identity", "build -q -U 01234567-89ab-cdef-0123-456789abcdef -L label @ IMAGE"),
 ];
 const UUID: &str = "11111111-2222-3333-4444-555555555555";
@@ -156,7 +158,10 @@ fn what_releases_wrote_is_read() {
     for line in table() {
         let place = kept(line.image);
         if !place.exists() {
-            missing.push(format!("{} of {}", line.recipe, line.release));
+            // Those of this release are being made, and read then.
+            if line.release != RELEASE {
+                missing.push(format!("{} of {}", line.recipe, line.release));
+            }
             continue;
         }
         assert_eq!(digest_of(&place), line.image, "{} in the cache is damaged", place.display());

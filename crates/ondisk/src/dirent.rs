@@ -26,8 +26,6 @@ pub use name::{BadName, MAX_NAME_LEN, Name};
 pub const HEADER_LEN: usize = 8;
 /// Least length of an entry: a header and a name of one character, rounded up.
 pub const MIN_ENTRY_LEN: usize = 12;
-/// Bytes of the longest entry that is needed: a name of 255 characters.
-pub const MAX_ENTRY_LEN: usize = 264;
 /// The file type that marks the checksum tail.
 const TAIL_TYPE: u8 = 0xDE;
 

@@ -6,7 +6,7 @@
 
 use crate::corrupt::{Corrupt, Place};
 use crate::features::{Compat, Features, Incompat, RoCompat};
-use crate::superblock::{RawSuperblock, SUPERBLOCK_LEN, SUPERBLOCK_OFFSET};
+use crate::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
 use crate::units::{Block, BlockRun, BlockSize, Cluster, Group, InodeNumber, low_u32};
 
 /// Blocks addressable by the 48-bit fields of extents and descriptors.
@@ -377,9 +377,6 @@ impl Geometry {
     pub fn groups_per_flex(&self) -> u32 {
         1 << self.flex_log2
     }
-
-    /// Smallest volume in bytes whose superblock can be read.
-    pub const SMALLEST_BYTES: u64 = SUPERBLOCK_OFFSET + SUPERBLOCK_LEN as u64;
 }
 
 fn sizes(raw: &RawSuperblock, features: Features) -> Result<(BlockSize, u32), Corrupt> {

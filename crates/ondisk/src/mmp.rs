@@ -13,8 +13,6 @@ use crate::units::Block;
 pub const MMP_MAGIC: u32 = 0x004D_4D50;
 /// `mmp_seq` of a volume that nobody uses.
 pub const MMP_CLEAN: u32 = 0xFF4D_4D50;
-/// `mmp_seq` of a volume under check.
-pub const MMP_CHECKING: u32 = 0xE24D_4D50;
 /// Seconds between updates where nothing else is asked for.
 pub const MMP_DEFAULT_INTERVAL: u16 = 5;
 /// Most seconds between updates.

@@ -21,8 +21,6 @@ pub const MAGIC: u16 = 0xEF53;
 pub const STATE_VALID: u16 = 1;
 /// `s_state`: the kernel found errors.
 pub const STATE_ERROR: u16 = 2;
-/// `s_state`: orphans are being recovered.
-pub const STATE_ORPHAN: u16 = 4;
 /// `s_jnl_backup_type`: the superblock keeps a copy of the map and the size of the journal's inode.
 pub const JOURNAL_MAP_COPIED: u8 = 1;
 
