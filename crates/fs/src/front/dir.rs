@@ -339,8 +339,11 @@ impl Dir {
     /// image.create_dir_all("/a/b")?;
     /// image.write("/a/b/c", b"")?;
     /// image.write("/a/d", b"")?;
-    /// let paths: Result<Vec<_>, _> = image.walk("/a")?.map(|entry| Ok(entry?.path())).collect();
-    /// assert_eq!(paths?, [&b"b"[..], b"b/c", b"d"]);
+    /// let mut paths = Vec::new();
+    /// for entry in image.walk("/a")? {
+    ///     paths.push(entry?.path());
+    /// }
+    /// assert_eq!(paths, [&b"b"[..], b"b/c", b"d"]);
     /// # Ok::<(), platfs::Error>(())
     /// ```
     ///

@@ -27,8 +27,11 @@ impl Entry {
     /// ```
     /// # let image = platfs::Image::in_memory(8 << 20)?;
     /// # image.write("/a", b"")?;
-    /// let names: Result<Vec<_>, _> = image.read_dir("/")?.map(|entry| Ok(entry?.name().to_vec())).collect();
-    /// assert_eq!(names?, [b"lost+found".to_vec(), b"a".to_vec()]);
+    /// let mut names = Vec::new();
+    /// for entry in image.read_dir("/")? {
+    ///     names.push(entry?.name().to_vec());
+    /// }
+    /// assert_eq!(names, [&b"lost+found"[..], b"a"]);
     /// # Ok::<(), platfs::Error>(())
     /// ```
     #[must_use]
