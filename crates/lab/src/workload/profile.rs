@@ -194,8 +194,9 @@ impl Ageing {
             if let Some(file) = self.files.get_mut(at).and_then(Option::take) {
                 break file;
             }
-            // Among the youngest third there may be none left.
-            if young && self.alive < len / 2 {
+            // Of the youngest third none may be left: then it would be looked for without an end.
+            let is_left = || self.files.iter().rev().take(third).any(Option::is_some);
+            if young && (self.alive < len / 2 || !is_left()) {
                 self.tidy();
             }
         };
