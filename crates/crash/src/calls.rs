@@ -314,10 +314,10 @@ impl<'v> Caller<'v> {
     pub(crate) fn hold(&mut self, id: u32) {
         let number = self.inodes[&id];
         if self.held.insert(id) {
-            self.volume.retain(number).unwrap();
+            self.volume.uses().retain(number).unwrap();
         } else {
             self.held.remove(&id);
-            self.volume.release(number, 1);
+            self.volume.uses().release(number, 1);
         }
     }
 

@@ -104,7 +104,7 @@ pub use ondisk::inode::{FileType, InodeFlags, Timestamp};
 pub use ondisk::units::InodeNumber;
 pub use ops::{
     AccessTimes, Allocate, AttributeChange, Attributes, FileMap, Inherited, Kind, Leftovers, Loader,
-    Metadata, NewInode, Node, Pin, Reader, Reclaimed, Replace, Seek, Times, Walk, Wanted, WriteOptions,
+    Metadata, NewInode, Node, Pin, Reader, Reclaimed, Replace, Seek, Times, Uses, Walk, Wanted, WriteOptions,
     Writer, rules,
 };
 pub use options::{DataMode, OpenOptions, Ordering};

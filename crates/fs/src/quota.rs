@@ -14,6 +14,7 @@ use ondisk::units::{Group, InodeNumber};
 
 use crate::error::Result;
 use crate::file::{Ahead, WriteHint};
+use crate::ops::change;
 use crate::volume::Volume;
 
 type UsageTable = BTreeMap<u32, Usage>;
@@ -83,7 +84,7 @@ fn add(volume: &Volume, number: InodeNumber, tables: &mut [UsageTable; 3]) -> Re
 }
 
 fn store(volume: &Volume, number: InodeNumber, contents: &[u8]) -> Result<()> {
-    volume.change(|tx| {
+    change(volume, |tx| {
         let mut node = tx.inode(number)?;
         let hint = WriteHint { end: contents.len() as u64, growing: false };
         tx.contents(&mut node).write(&mut Ahead::default(), 0, contents, &hint)?;

@@ -181,14 +181,14 @@ fn files_that_take_space_little_by_little_lie_together() {
 fn files_that_are_closed_before_all_has_its_place_go_on_where_they_are() {
     let volume = volume(64 << 20, 1 << 30);
     let files = ["closed", "other"].map(|name| create(&volume, name));
-    volume.retain(files[0]).unwrap();
+    volume.uses().retain(files[0]).unwrap();
     for part in 0..4 {
         write(&volume, files[0], part * 65_536, &[7; 65_536]);
         if part == 1 {
             volume.write_back(None).unwrap();
         }
     }
-    volume.release(files[0], 1);
+    volume.uses().release(files[0], 1);
     write(&volume, files[1], 0, &vec![7; 1 << 20]);
     volume.sync_inode(files[1]).unwrap();
     volume.sync().unwrap();
@@ -202,13 +202,13 @@ fn what_grows_waits_for_its_end_while_other_bytes_can_be_written_back() {
     let piece = vec![7; 65_536];
     let written = |name: &str, pieces: u64| {
         let file = create(&volume, name);
-        volume.retain(file).unwrap();
+        volume.uses().retain(file).unwrap();
         (0..pieces).for_each(|at| write(&volume, file, at * 65_536, &piece));
         file
     };
     let growing = ["one", "two", "three", "four"].map(|name| written(name, 24));
     let closed = written("closed", 48);
-    volume.release(closed, 1);
+    volume.uses().release(closed, 1);
     assert!(volume.dirty_bytes() > DELAY / 2);
     volume.write_back_ahead(Duration::ZERO).unwrap();
     assert_eq!(volume.dirty_bytes(), 4 * 24 * 65_536, "the closed one went");
@@ -465,7 +465,7 @@ fn files_that_were_closed_leave_no_gaps_behind_them() {
     let before = free_runs(&volume);
     for name in 0..40 {
         let file = create(&volume, &format!("{name}"));
-        volume.retain(file).unwrap();
+        volume.uses().retain(file).unwrap();
         for part in 0..6 {
             // Each sync finds a file that grows, and room for more is set aside.
             write(&volume, file, part * 65_536, &[7; 32_768]);
@@ -475,7 +475,7 @@ fn files_that_were_closed_leave_no_gaps_behind_them() {
         if name % 2 == 0 {
             write(&volume, file, 6 * 65_536, &[7; 32_768]);
         }
-        volume.release(file, 1);
+        volume.uses().release(file, 1);
     }
     volume.sync().unwrap();
     assert!(free_runs(&volume) <= before + 2, "{before} {}", free_runs(&volume));
@@ -490,10 +490,10 @@ fn gaps_between_small_files(options: &OpenOptions) -> usize {
     let mut files = Vec::new();
     for name in 0..600 {
         let file = create(&volume, &format!("{name}"));
-        volume.retain(file).unwrap();
+        volume.uses().retain(file).unwrap();
         write(&volume, file, 0, &[7; 2048]);
         write(&volume, file, 2048, &[7; 2048]);
-        volume.release(file, 1);
+        volume.uses().release(file, 1);
         files.push(file);
     }
     volume.sync().unwrap();

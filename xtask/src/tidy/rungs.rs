@@ -77,7 +77,8 @@ pub(super) const LADDERS: &[Ladder] = &[
         rungs: "
             front
             check mkfs opening
-            admission journal ops quota trim
+            journal quota
+            admission ops trim
             dir xattr
             file
             inline inode map volume

@@ -21,7 +21,7 @@ impl Life {
         if self.is_closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        self.volume.clear_away()?;
+        self.volume.uses().clear_away()?;
         self.volume.put_in_order()
     }
 }
@@ -73,7 +73,7 @@ pub(super) struct Node {
 
 impl Node {
     pub(super) fn new(shared: &Arc<Shared>, number: InodeNumber) -> Result<Self> {
-        shared.volume.retain(number)?;
+        shared.volume.uses().retain(number)?;
         Ok(Node { shared: Arc::clone(shared), number })
     }
 
@@ -92,6 +92,6 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        self.shared.volume.release(self.number, 1);
+        self.shared.volume.uses().release(self.number, 1);
     }
 }

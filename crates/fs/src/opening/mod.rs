@@ -195,12 +195,12 @@ impl Volume {
         let order = order(choice, &cache, &raw, &format, options)?;
         let session = Session::new(options, raw, format.geometry.block_size.log2());
         let opened = Opened { format, cache, space, session, order, recovery };
-        let volume = Volume::new(opened, Context::new(options.now));
+        let volume = opened.into_volume(Context::new(options.now));
         if let Some(unclean) = unclean {
             volume.leftovers().begin(unclean);
         }
         if options.write && !options.replaying {
-            volume.orphan_lists().clean()?;
+            volume.leftovers().orphan_lists().clean()?;
         }
         Ok(volume)
     }

@@ -81,6 +81,6 @@ impl Volume {
     /// # Errors
     /// A broken inode; the device's failure. A broken map is told by the iterator, which then ends.
     pub fn map(&self, number: InodeNumber) -> Result<FileMap<'_>> {
-        Ok(FileMap::new(self.see(number)?, 1 << 32))
+        Ok(FileMap::new(Seen::look(self, number)?, 1 << 32))
     }
 }

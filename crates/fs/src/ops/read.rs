@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::map::Segment;
 use crate::ranges::ByteRange;
 use crate::tx::View;
-use crate::volume::Volume;
+use crate::volume::{Seen, Volume};
 use crate::{file, inline};
 
 /// Looks before a reader keeps writers of the file out.
@@ -49,7 +49,7 @@ impl Volume {
     }
 
     fn read_once(&self, number: InodeNumber, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        let mut seen = self.see(number)?;
+        let mut seen = Seen::look(self, number)?;
         let place = seen.steady(|view, node| match file_type(node)? {
             FileType::Regular => place(view, node, offset, buffer.len()),
             FileType::Directory => Err(Error::IsDirectory),

@@ -4,6 +4,7 @@ use ondisk::inode::{FileType, Inode, TimeField};
 use ondisk::units::InodeNumber;
 
 use super::attrs::file_type;
+use super::changing::change;
 use super::handles::Pin;
 use super::names::{Begun, Kind, NewInode, check_name, directory_only};
 use super::rules::{self, Deed};
@@ -20,7 +21,7 @@ impl Volume {
     /// nothing has changed.
     pub fn unlink(&self, directory: InodeNumber, name: &[u8]) -> Result<()> {
         check_name(name)?;
-        self.change(|tx| {
+        change(self, |tx| {
             let mut parent = tx.directory(directory)?;
             let child = tx.child(&parent, name)?;
             rules::may_remove_name(&parent, &child)?;
@@ -45,7 +46,7 @@ impl Volume {
             _ => check_name(name)?,
         }
         self.leftovers().settle_directory(directory, name)?;
-        self.change(|tx| {
+        change(self, |tx| {
             let mut parent = tx.directory(directory)?;
             let child = tx.child(&parent, name)?;
             rules::may_remove_name(&parent, &child)?;
@@ -70,7 +71,7 @@ impl Volume {
         if new.kind != Kind::File {
             return Err(Error::Invalid("only regular files can be without a name".into()));
         }
-        let number = self.change(|tx| {
+        let number = change(self, |tx| {
             let mut parent = tx.directory(directory)?;
             rules::may(&parent, Deed::AddName)?;
             let (number, mut child) = tx.new_child(&mut parent, b"", new, Begun::Now)?;

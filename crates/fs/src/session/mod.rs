@@ -10,7 +10,7 @@ mod names;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use ondisk::superblock::RawSuperblock;
+use ondisk::superblock::{RawSuperblock, STATE_ERROR};
 use ondisk::units::{InodeNumber, low_u32};
 
 use crate::dirty::Delayed;
@@ -57,6 +57,11 @@ impl Session {
     /// Changes the superblock in memory; the next sync writes it.
     pub(crate) fn edit_superblock(&self, change: impl FnOnce(&mut RawSuperblock)) {
         change(&mut self.superblock.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Notes that structures of the volume are damaged.
+    pub(crate) fn note_damage(&self) {
+        self.edit_superblock(|raw| raw.s_state.set(raw.s_state.get() | STATE_ERROR));
     }
 
     /// Whether a whole tree is being loaded: layout and times are as the loader says.

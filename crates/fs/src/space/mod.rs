@@ -579,7 +579,7 @@ mod tests {
         let promise = volume.space.promise(free - 5, 0).unwrap();
         let account = Arc::new(Mutex::new(promise));
         for taken in [1, 20, u32::MAX] {
-            let dropped: Result<()> = volume.perform(&mut |update| {
+            let dropped: Result<()> = crate::ops::change(&volume, |update| {
                 update.draw_on(&account);
                 let (goal, _) = volume.space.allocate_metadata(update, Block(0))?;
                 let request = DataRequest {

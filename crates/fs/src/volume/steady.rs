@@ -11,13 +11,13 @@ use crate::cache::{Blocks, Reading, Role};
 use crate::error::Result;
 use crate::locks::lock;
 use crate::tx::View;
-use crate::volume::Volume;
+use crate::volume::{Core, Volume};
 
 /// Looks before a reader keeps writers out. An update is published in microseconds, so that only an inode
 /// that is changed all the time, or one in many blocks that were not in memory, comes this far.
 const TRIES: u32 = 64;
 
-impl Volume {
+impl Core {
     /// What `read` finds of an inode and the blocks that it leads to, as of one moment. It may be called
     /// several times.
     pub(crate) fn steady<T>(&self, number: InodeNumber, mut read: impl FnMut() -> Result<T>) -> Result<T> {
@@ -38,12 +38,6 @@ impl Volume {
         let _writing = lock(&self.writer);
         read()
     }
-
-    /// Reads an inode, for a verb that looks at it and at what it leads to.
-    pub(crate) fn see(&self, number: InodeNumber) -> Result<Seen<'_>> {
-        let version = self.cache.versions().changed(number);
-        Ok(Seen { volume: self, node: self.view().inode(number)?, version })
-    }
 }
 
 /// An inode as a verb has read it, and whether it still is so: it is read again only if it may have changed.
@@ -55,6 +49,12 @@ pub(crate) struct Seen<'v> {
 }
 
 impl<'v> Seen<'v> {
+    /// Reads an inode, for a verb that looks at it and at what it leads to.
+    pub(crate) fn look(volume: &'v Volume, number: InodeNumber) -> Result<Self> {
+        let version = volume.cache.versions().changed(number);
+        Ok(Seen { volume, node: volume.view().inode(number)?, version })
+    }
+
     /// An inode that was read before.
     pub(crate) fn of(volume: &'v Volume, node: Inode) -> Self {
         Seen { volume, node, version: None }

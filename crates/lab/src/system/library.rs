@@ -424,7 +424,7 @@ impl<H: Host> Program<'_, H> {
 
     fn close(&mut self, slot: Slot) {
         if let Some(opened) = self.open.get_mut(slot as usize).and_then(Option::take) {
-            self.volume().release(opened.number, 1);
+            self.volume().uses().release(opened.number, 1);
         }
     }
 
@@ -443,7 +443,7 @@ impl<H: Host> Program<'_, H> {
             Err(platfs::Error::NotFound) if create => volume.create(directory, name, &new(Kind::File))?,
             Err(error) => return Err(error),
         };
-        volume.retain(number)?;
+        volume.uses().retain(number)?;
         self.close(slot);
         let slot = slot as usize;
         if self.open.len() <= slot {

@@ -202,7 +202,7 @@ impl Tree {
         if !self.terms.writable {
             return Ok(());
         }
-        self.volume.release_all();
+        self.volume.uses().release_all();
         let begun = Instant::now();
         while begun.elapsed() < RECLAIMING && self.reclaim_some() {}
         self.volume.leftovers().stop();
@@ -373,7 +373,7 @@ impl Tree {
     ) -> Result<Entry, Failed> {
         let node = if number == InodeNumber::ROOT { fuse::ROOT } else { u64::from(number.get()) };
         if self.terms.writable {
-            self.volume.retain(number)?;
+            self.volume.uses().retain(number)?;
         }
         match facts() {
             Ok(facts) => {
@@ -390,7 +390,7 @@ impl Tree {
     fn take_back(&self, node: u64, times: u64) {
         if self.terms.writable
             && let Ok(number) = self.inode(node)
-            && self.volume_now().release(number, times)
+            && self.volume_now().uses().release(number, times)
         {
             self.flagged().remove(&number);
         }
@@ -491,7 +491,7 @@ impl Service for Tree {
     fn statistics(&self) -> fuse::Result<Statistics> {
         self.answer(Verb::StatFs, fuse::ROOT, b"", || {
             if self.is_writable() {
-                self.volume_now().clear_away()?;
+                self.volume_now().uses().clear_away()?;
             }
             Ok(room::now(&self.volume, self.room))
         })

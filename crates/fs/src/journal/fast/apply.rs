@@ -11,6 +11,7 @@ use super::wanted::{Contents, Name, Node, Wanted};
 use crate::device::{Device, Overlay};
 use crate::error::{Error, Result};
 use crate::map::NewRun;
+use crate::ops::change;
 use crate::options::OpenOptions;
 use crate::space::{Descriptors, clusters, rebook};
 use crate::tx::Tx;
@@ -31,16 +32,16 @@ pub(super) fn apply(mut wanted: Wanted, device: &Arc<Overlay>) -> Result<()> {
     }
     let volume = Volume::open(device, &OpenOptions::replaying(true))?;
     for node in wanted.nodes.values() {
-        volume.change(|tx| store(tx, node))?;
+        change(&volume, |tx| store(tx, node))?;
     }
     for (parent, names) in &wanted.names {
         let subdirectories = wanted.subdirectories.get(parent).copied().unwrap_or(0);
         let is_new =
             wanted.nodes.get(parent).is_some_and(|node| matches!(node.contents, Contents::Directory { .. }));
-        volume.change(|tx| rename(tx, *parent, names, is_new, subdirectories))?;
+        change(&volume, |tx| rename(tx, *parent, names, is_new, subdirectories))?;
     }
     for (number, _) in wanted.nodes.iter().filter(|(_, node)| node.links == 0 && !node.is_listed) {
-        volume.change(|tx| {
+        change(&volume, |tx| {
             let node = tx.inode(*number)?;
             tx.destroy(node)
         })?;

@@ -138,7 +138,7 @@ pub(super) fn plan(device: &Arc<Overlay>, records: Records) -> Result<Wanted> {
         raw.s_orphan_file_inum,
     ];
     let own = own.iter().map(|number| number.get()).collect();
-    let orphans = volume.orphan_lists().all()?;
+    let orphans = volume.leftovers().orphan_lists().all()?;
     let mut planning = Planning {
         volume,
         orphans,
@@ -203,7 +203,7 @@ impl Planning {
 
     /// The record of an inode in use.
     fn used(&self, number: InodeNumber) -> Result<Option<Inode>> {
-        let Shared { space, cache, format, .. } = &*self.volume;
+        let Shared { space, cache, format, .. } = &**self.volume;
         if !space.is_used(&**cache, format, number)? {
             return Ok(None);
         }

@@ -25,6 +25,9 @@ use ondisk::units::InodeNumber;
 
 use crate::error::{Error, Result};
 use crate::locks::lock;
+use crate::ops::changing::perform;
+use crate::ops::orphans::OrphanLists;
+use crate::ops::sync::sync_metadata;
 use crate::order::Survey;
 pub use crate::reclaiming::Reclaimed;
 use crate::reclaiming::{Stage, Work};
@@ -52,6 +55,11 @@ impl Volume {
 }
 
 impl<'v> Leftovers<'v> {
+    /// The lists that name orphans.
+    pub(crate) fn orphan_lists(&self) -> OrphanLists<'v> {
+        OrphanLists::of(self.volume)
+    }
+
     /// Takes note of what has to be reclaimed, before the volume is used.
     pub(crate) fn begin(&self, marked: Marked) {
         let Some(mut held) = self.volume.order.survey() else { return };
@@ -88,7 +96,7 @@ impl<'v> Leftovers<'v> {
         }
         let mut held = lock(&state.work);
         let Some(work) = held.as_mut() else { return Ok(false) };
-        self.volume.mark_changed()?;
+        self.volume.syncing().mark_changed()?;
         match self.advance(work) {
             Ok(true) => return Ok(true),
             Ok(false) => {}
@@ -100,11 +108,11 @@ impl<'v> Leftovers<'v> {
                 return Err(error);
             }
         }
-        self.volume.sync_metadata()?;
+        sync_metadata(self.volume)?;
         self.end();
         *held = None;
         drop(held);
-        self.volume.mark_if_idle()?;
+        self.volume.syncing().mark_if_idle()?;
         Ok(false)
     }
 
@@ -164,10 +172,10 @@ impl<'v> Leftovers<'v> {
 
     /// An update of reclaiming. What it needs may be what it has just freed.
     fn update(&self, mut verb: impl FnMut(&mut Tx<'v>) -> Result<()>) -> Result<()> {
-        match self.volume.perform(&mut verb) {
+        match perform(self.volume, &mut verb) {
             Err(Error::NoSpace) => {
-                self.volume.sync_metadata()?;
-                self.volume.perform(&mut verb)
+                sync_metadata(self.volume)?;
+                perform(self.volume, &mut verb)
             }
             done => done,
         }
