@@ -209,10 +209,10 @@ impl Ahead {
             if let Some(leader) = self.leader {
                 request.goal = Block(leader.0 + 1);
             }
-            self.reserved = Some(tx.space.reserve_data(tx, &request)?);
+            self.reserved = Some(tx.space_mut()?.reserve_data(&request)?);
         }
         let Some(reserved) = &mut self.reserved else { return Err(Error::NoSpace) };
-        let (run, clusters) = reserved.take(tx.space, tx, count);
+        let (run, clusters) = tx.space_mut()?.take(reserved, count);
         let blocks = u64::from(clusters) << tx.format.geometry.cluster_log2;
         tx.map(inode).charge(blocks);
         Ok(run)
@@ -282,7 +282,7 @@ fn goal(tx: &Tx<'_>, inode: &Inode, logical: FileBlock) -> Result<Block> {
     {
         return Ok(Block(block.0 + 1));
     }
-    Ok(tx.space.contents_home(tx.format, inode.number()))
+    Ok(tx.space.contents_home(inode.number()))
 }
 
 impl ContentsMut<'_, '_> {

@@ -55,6 +55,19 @@ impl Format {
         self.sealer.inode_seed(inode.number(), inode.generation())
     }
 
+    /// The same facts, without the zone.
+    pub(crate) fn without_zone(&self) -> Format {
+        Format {
+            geometry: self.geometry,
+            features: self.features,
+            sealer: self.sealer,
+            hash_seed: self.hash_seed,
+            hash_version: self.hash_version,
+            unsigned_hash: self.unsigned_hash,
+            zone: Zone::default(),
+        }
+    }
+
     /// Blocks that hold so many bytes.
     pub(crate) fn blocks_for(&self, bytes: u64) -> u64 {
         self.geometry.block_size.blocks_for(bytes)

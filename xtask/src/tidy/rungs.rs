@@ -91,7 +91,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             error
         ",
         knots: &[],
-        long_lists: 5,
+        long_lists: 4,
     },
     Ladder {
         path: "crates/fuse",

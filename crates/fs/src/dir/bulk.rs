@@ -243,7 +243,7 @@ fn allocate(writer: &mut DirMut<'_, '_>, count: u64) -> Result<Vec<Block>> {
         }
         let ask = |tx: &Tx<'_>, dir: &Inode| {
             Ok(DataRequest {
-                goal: tx.space.home(format, dir.number()),
+                goal: tx.space.home(dir.number()),
                 logical: FileBlock(at),
                 count: count - at,
                 owner: dir.number(),

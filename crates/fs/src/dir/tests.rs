@@ -23,6 +23,8 @@ use crate::options::OpenOptions;
 use crate::order::Order;
 use crate::session::Session;
 use crate::space::Space;
+use crate::tx::View;
+use crate::txn::Update;
 
 /// Block `n` of a directory lies at block `FIRST + n` of the device.
 const FIRST: u64 = 16;
@@ -153,7 +155,8 @@ impl Bench {
 
     fn tx(&self) -> Tx<'_> {
         let context = Context::new(Timestamp::default());
-        Tx::new(&self.cache, &self.order, &self.format, &self.space, &self.session, context)
+        let view = View { blocks: &self.cache, format: &self.format, space: &self.space };
+        Tx::new(view, &self.session, Update::new(&self.cache, &self.order, context))
     }
 
     fn change<T>(&mut self, change: impl FnOnce(&mut DirMut<'_, '_>) -> Result<T>) -> Result<T> {

@@ -498,7 +498,7 @@ impl MapMut<'_, '_> {
 
     /// Where blocks of the inode would best begin.
     fn home(&self) -> Block {
-        self.tx.space.home(self.tx.format, self.inode.number())
+        self.tx.space.home(self.inode.number())
     }
 
     fn block_size(&self) -> BlockSize {

@@ -223,7 +223,7 @@ impl<'v> Tx<'v> {
             name_hash: name_number(name),
             sequential: self.session.is_loading(),
         };
-        let number = self.space.allocate_inode(self, &request, file_type)?;
+        let number = self.space_mut()?.allocate_inode(&request, file_type)?;
         let mut child = self.blank(number, new)?;
         if !self.session.is_loading() {
             self.inherit_flags(&mut child, parent, file_type);

@@ -70,7 +70,7 @@ impl Volume {
     /// # Errors
     /// As [`Volume::sync`]; a write-back that failed earlier, once.
     pub fn sync_inode(&self, number: InodeNumber) -> Result<()> {
-        sync_reporting(self, number, |failures| failures.take_unreported())
+        self.inode(number).sync_reporting(|failures| failures.take_unreported())
     }
 }
 
@@ -89,36 +89,33 @@ impl Node<'_> {
     /// # Errors
     /// As [`Volume::sync`]; a write-back that failed.
     pub fn sync_opened(&self, cursor: &mut ErrorCursor) -> Result<()> {
-        sync_reporting(self.volume, self.number, |failures| failures.report(cursor))
+        self.sync_reporting(|failures| failures.report(cursor))
     }
-}
 
-fn sync_reporting(
-    volume: &Volume,
-    number: InodeNumber,
-    report: impl FnOnce(&mut Failures) -> Option<Error>,
-) -> Result<()> {
-    if let Some(file) = volume.session.delayed.find(number) {
-        let done = {
-            let _shared = file.share();
-            WriteBack::of(volume).file(&file, Reason::Asked)
-        };
-        match done {
-            Ok(()) => {}
-            // The bytes are not lost.
-            Err(Error::NoSpace) => return done,
-            Err(error) => {
-                let mut state = file.state();
-                state.failures.note(&error);
-                drop(report(&mut state.failures));
-                return Err(error);
+    fn sync_reporting(self, report: impl FnOnce(&mut Failures) -> Option<Error>) -> Result<()> {
+        let volume = self.volume;
+        if let Some(file) = volume.session.delayed.find(self.number) {
+            let done = {
+                let _shared = file.share();
+                WriteBack::of(volume).file(&file, Reason::Asked)
+            };
+            match done {
+                Ok(()) => {}
+                // The bytes are not lost.
+                Err(Error::NoSpace) => return done,
+                Err(error) => {
+                    let mut state = file.state();
+                    state.failures.note(&error);
+                    drop(report(&mut state.failures));
+                    return Err(error);
+                }
             }
+            let failed = report(&mut file.state().failures);
+            failed.map_or(Ok(()), Err)?;
         }
-        let failed = report(&mut file.state().failures);
-        failed.map_or(Ok(()), Err)?;
+        let all_at_once = volume.order.survives_crashes();
+        if all_at_once { sync_metadata(volume) } else { volume.sync() }
     }
-    let all_at_once = volume.order.survives_crashes();
-    if all_at_once { sync_metadata(volume) } else { volume.sync() }
 }
 
 /// Makes stable what is not delayed.

@@ -227,7 +227,7 @@ impl Write<'_> {
             }
             let node = self.seen.node();
             if promised {
-                promise_space(volume, &mut state, node, &before.holes)?;
+                self.promise_space(&mut state, &before.holes)?;
             }
             let extends = range.end > node.size().max(state.pages.end());
             volume.session.delayed.note_write(&mut state, range.len(), extends);
@@ -239,6 +239,38 @@ impl Write<'_> {
             });
             return Ok(());
         }
+    }
+
+    /// Promises clusters for the clean blocks of holes, and what their map may need in the worst case.
+    fn promise_space(&self, state: &mut State, holes: &[FileBlocks]) -> Result<()> {
+        let (volume, node) = (self.volume, self.seen.node());
+        let log2 = volume.format.geometry.cluster_log2;
+        let mut clusters = 0;
+        for hole in holes {
+            for part in state.pages.clean_parts(*hole) {
+                let (first, last) = (part.start >> log2, (part.end - 1) >> log2);
+                clusters += last - first + 1;
+                // A cluster that has dirty blocks already has its promise, or a place.
+                let is_begun = |cluster: u64| {
+                    let inside = FileBlocks::new(cluster << log2, (cluster + 1) << log2);
+                    log2 > 0 && state.pages.dirty_blocks(inside) > 0
+                };
+                clusters -= u64::from(is_begun(first)) + u64::from(last > first && is_begun(last));
+            }
+        }
+        let blocks = (state.clusters + clusters) << log2;
+        let runs = state.pages.runs() as u64 + 1;
+        let wanted = state.clusters + clusters + volume.view().map(node).blocks_needed_at_most(blocks, runs);
+        let held = state.promise.as_ref().map_or(0, placement::Promise::count);
+        if clusters > 0 && wanted > held {
+            let more = volume.space.promise(wanted - held, volume.context().spared)?;
+            match &mut state.promise {
+                Some(promise) => promise.join(more),
+                none => *none = Some(more),
+            }
+        }
+        state.clusters += clusters;
+        Ok(())
     }
 }
 
@@ -270,35 +302,4 @@ fn holes(view: View<'_>, node: &Inode, blocks: FileBlocks) -> Result<Vec<FileBlo
         }
     }
     Ok(holes)
-}
-
-/// Promises clusters for the clean blocks of holes, and what their map may need in the worst case.
-fn promise_space(volume: &Volume, state: &mut State, node: &Inode, holes: &[FileBlocks]) -> Result<()> {
-    let log2 = volume.format.geometry.cluster_log2;
-    let mut clusters = 0;
-    for hole in holes {
-        for part in state.pages.clean_parts(*hole) {
-            let (first, last) = (part.start >> log2, (part.end - 1) >> log2);
-            clusters += last - first + 1;
-            // A cluster that has dirty blocks already has its promise, or a place.
-            let is_begun = |cluster: u64| {
-                let inside = FileBlocks::new(cluster << log2, (cluster + 1) << log2);
-                log2 > 0 && state.pages.dirty_blocks(inside) > 0
-            };
-            clusters -= u64::from(is_begun(first)) + u64::from(last > first && is_begun(last));
-        }
-    }
-    let blocks = (state.clusters + clusters) << log2;
-    let runs = state.pages.runs() as u64 + 1;
-    let wanted = state.clusters + clusters + volume.view().map(node).blocks_needed_at_most(blocks, runs);
-    let held = state.promise.as_ref().map_or(0, placement::Promise::count);
-    if clusters > 0 && wanted > held {
-        let more = volume.space.promise(wanted - held, volume.context().spared)?;
-        match &mut state.promise {
-            Some(promise) => promise.join(more),
-            none => *none = Some(more),
-        }
-    }
-    state.clusters += clusters;
-    Ok(())
 }

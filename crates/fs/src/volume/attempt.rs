@@ -11,6 +11,7 @@ use crate::error::{Flow, Result};
 use crate::locks::lock;
 use crate::order::Relief;
 use crate::tx::Tx;
+use crate::txn::Update;
 use crate::volume::Core;
 
 /// Proof that the caller is the only one changing the volume.
@@ -19,7 +20,7 @@ pub(crate) struct Writing<'v>(#[expect(dead_code, reason = "held for its drop")]
 impl Core {
     /// A verb's access to the volume, without changes yet.
     pub(crate) fn tx(&self, context: Context) -> Tx<'_> {
-        Tx::new(&self.cache, &self.order, &self.format, &self.space, &self.session, context)
+        Tx::new(self.view(), &self.session, Update::new(&self.cache, &self.order, context))
     }
 
     /// Waits until nobody else changes the volume, and sees to it that it may be changed.

@@ -161,7 +161,7 @@ impl Volume {
     /// # Errors
     /// A broken descriptor or bitmap; the device's failure.
     pub fn block_bitmap(&self, group: Group) -> Result<Vec<u8>> {
-        self.steady(SPACE, || self.space.block_bitmap(&*self.cache, &self.format, group))
+        self.steady(SPACE, || self.space.block_bitmap(&*self.cache, group))
     }
 
     /// The time that changes get by this handle; the library reads no clock.
@@ -185,7 +185,7 @@ impl Volume {
 impl Core {
     /// The volume as a reader sees it.
     pub(crate) fn view(&self) -> View<'_> {
-        View::new(&*self.cache, &self.format, &self.space)
+        View { blocks: &*self.cache, format: &self.format, space: &self.space }
     }
 
     /// On whose terms verbs are done.

@@ -113,7 +113,7 @@ impl<'v> Seen<'v> {
             let found = {
                 let _writing = lock(&volume.writer);
                 self.read_again()?;
-                read(View::new(&reading, &volume.format, &volume.space), &self.node)
+                read(View { blocks: &reading, format: &volume.format, space: &volume.space }, &self.node)
             };
             let Some(missing) = reading.missing() else { return found };
             let _ = volume.cache.read(missing, Role::Plain);

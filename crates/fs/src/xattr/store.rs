@@ -157,7 +157,7 @@ impl XattrsMut<'_, '_> {
         let block = match shared {
             Some(block) => block,
             None => {
-                let home = self.tx.space.home(self.tx.format, self.inode.number());
+                let home = self.tx.space.home(self.inode.number());
                 let (block, _) = self.tx.allocate_metadata(home)?;
                 self.tx.create(block, Role::Attributes).copy_from_slice(&fresh);
                 remember(self.tx, block, &fresh);

@@ -56,7 +56,7 @@ pub(super) fn create(tx: &mut Tx<'_>, owner: &Inode, value: &[u8]) -> Result<(In
         name_hash: 0,
         sequential: true,
     };
-    let number = tx.space.allocate_inode(tx, &request, FileType::Regular)?;
+    let number = tx.space_mut()?.allocate_inode(&request, FileType::Regular)?;
     let hash = tx.format.sealer.attribute_value_hash(value);
     let mut inode = Inode::blank(number, tx.format.geometry.inode_size);
     let raw = inode.raw_mut();

@@ -204,10 +204,10 @@ impl Planning {
     /// The record of an inode in use.
     fn used(&self, number: InodeNumber) -> Result<Option<Inode>> {
         let Shared { space, cache, format, .. } = &**self.volume;
-        if !space.is_used(&**cache, format, number)? {
+        if !space.is_used(&**cache, number)? {
             return Ok(None);
         }
-        crate::tx::View::new(&**cache, format, space).inode(number).map(Some)
+        crate::tx::View { blocks: &**cache, format, space }.inode(number).map(Some)
     }
 
     fn know(&self, number: InodeNumber, changes: Changes) -> Result<Known> {
