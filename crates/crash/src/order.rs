@@ -1,6 +1,6 @@
 //! Orders in which changes reach a device, and what each promises.
 
-use platfs::{DataMode, OpenOptions, Ordering};
+use platfs::{DataMode, OpenOptions, WriteOrder};
 
 /// In which order changes reach the device.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -83,9 +83,9 @@ impl Order {
             Order::Ordered => options.data(DataMode::Ordered),
             Order::Writeback => options.data(DataMode::Writeback),
             Order::Journal => options.data(DataMode::Journal),
-            Order::Softdep => options.ordering(Ordering::Softdep),
-            Order::Normal => options.ordering(Ordering::Normal),
-            Order::Sync => options.ordering(Ordering::Sync),
+            Order::Softdep => options.ordering(WriteOrder::Softdep),
+            Order::Normal => options.ordering(WriteOrder::Normal),
+            Order::Sync => options.ordering(WriteOrder::Sync),
         }
     }
 

@@ -107,7 +107,7 @@ pub use ops::{
     Metadata, NewInode, Node, Pin, Reader, Reclaimed, Replace, Seek, Times, Uses, Walk, Wanted, WriteOptions,
     Writer, rules,
 };
-pub use options::{DataMode, OpenOptions, Ordering};
+pub use options::{DataMode, OpenOptions, WriteOrder};
 pub use placement;
 pub use platfs_device as device;
 pub use volume::Volume;

@@ -23,7 +23,7 @@ pub enum DataMode {
 
 /// In which order changes reach the device, and when: what a crash leaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Ordering {
+pub enum WriteOrder {
     /// Through the journal, where there is one; else in any order.
     #[default]
     Journal,
@@ -62,7 +62,7 @@ pub struct OpenOptions {
     pub(crate) delay: u64,
     pub(crate) cache: Option<u64>,
     pub(crate) bitmaps: Option<u64>,
-    pub(crate) ordering: Ordering,
+    pub(crate) ordering: WriteOrder,
     pub(crate) force: bool,
     pub(crate) noload: bool,
     pub(crate) data: DataMode,
@@ -85,7 +85,7 @@ impl Default for OpenOptions {
             delay: 0,
             cache: None,
             bitmaps: None,
-            ordering: Ordering::default(),
+            ordering: WriteOrder::default(),
             force: false,
             noload: false,
             data: DataMode::default(),
@@ -219,7 +219,7 @@ impl OpenOptions {
 
     /// In which order changes reach the device.
     #[must_use]
-    pub fn ordering(mut self, ordering: Ordering) -> Self {
+    pub fn ordering(mut self, ordering: WriteOrder) -> Self {
         self.ordering = ordering;
         self
     }
@@ -228,8 +228,8 @@ impl OpenOptions {
     #[must_use]
     pub fn unordered(mut self, unordered: bool) -> Self {
         match (unordered, self.ordering) {
-            (true, _) => self.ordering = Ordering::Async,
-            (false, Ordering::Async) => self.ordering = Ordering::Journal,
+            (true, _) => self.ordering = WriteOrder::Async,
+            (false, WriteOrder::Async) => self.ordering = WriteOrder::Journal,
             (false, _) => {}
         }
         self
@@ -243,7 +243,7 @@ impl OpenOptions {
     }
 
     pub(crate) fn uses_journal(&self) -> bool {
-        self.ordering == Ordering::Journal
+        self.ordering == WriteOrder::Journal
     }
 
     /// Writes volumes that were not closed cleanly, or are marked as having errors, too: the caller

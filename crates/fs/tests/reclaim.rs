@@ -15,7 +15,7 @@ use platfs::mkfs::{FsType, Options, Plan, parse_features};
 use platfs::{Attributes, InodeNumber, Kind as NewKind, NewInode, OpenOptions, Volume, WriteOptions};
 
 fn options() -> OpenOptions {
-    OpenOptions::new().write(true).ordering(platfs::Ordering::Softdep)
+    OpenOptions::new().write(true).ordering(platfs::WriteOrder::Softdep)
 }
 
 fn new(kind: NewKind<'_>) -> NewInode<'_> {

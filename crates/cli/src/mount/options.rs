@@ -2,7 +2,7 @@
 
 use fuse::Transport;
 use platfs::placement::{BlockPolicyKind, DirectoryPolicyKind};
-use platfs::{AccessTimes, DataMode, Ordering};
+use platfs::{AccessTimes, DataMode, WriteOrder};
 
 use super::remount;
 
@@ -37,7 +37,7 @@ pub struct MountOptions {
     /// `rw` was asked for.
     pub read_write: bool,
     /// In which order changes reach the image.
-    pub ordering: Ordering,
+    pub ordering: WriteOrder,
     /// What a journal says of contents.
     pub data: DataMode,
     /// Each change is stable when it is answered.
@@ -91,7 +91,7 @@ impl Default for MountOptions {
         MountOptions {
             read_only: false,
             read_write: false,
-            ordering: Ordering::default(),
+            ordering: WriteOrder::default(),
             data: DataMode::default(),
             sync: false,
             sync_names: false,
@@ -304,11 +304,11 @@ impl MountOptions {
             "nodev" => self.dev = false,
             "exec" => self.exec = true,
             "noexec" => self.exec = false,
-            "async" => (self.ordering, self.sync) = (Ordering::Async, false),
+            "async" => (self.ordering, self.sync) = (WriteOrder::Async, false),
             // mount(8) keeps `async` to itself.
-            "unordered" => self.ordering = Ordering::Async,
-            "softdep" => self.ordering = Ordering::Softdep,
-            "normal" => self.ordering = Ordering::Normal,
+            "unordered" => self.ordering = WriteOrder::Async,
+            "softdep" => self.ordering = WriteOrder::Softdep,
+            "normal" => self.ordering = WriteOrder::Normal,
             "sync" => self.sync = true,
             "delalloc" => self.delay = true,
             "nodelalloc" => self.delay = false,
@@ -424,7 +424,7 @@ mod tests {
         let options = parsed.unwrap();
         assert_eq!((options.commit, options.access_times), (5, AccessTimes::Off));
         assert_eq!(options.without_effect, ["nobarrier", "stripe=8"]);
-        assert_eq!(options.ordering, Ordering::Softdep);
+        assert_eq!(options.ordering, WriteOrder::Softdep);
         assert!(options.read_only && !options.read_write && options.noload && !options.acl);
         assert!(options.user_xattr && options.exec && !options.suid && !options.dev);
     }

@@ -35,9 +35,6 @@ const CACHED_READS: &str =
 const NO_CALLER: &str = "the kernel does not tell that the caller may not keep the bits: of chown to nobody, and of set-group-id \
                          without the right of the group to run, which lends nothing";
 
-const UNNAMED: &str =
-    "files without a name are made in directories that were removed, too: they are in nobody's way";
-
 const SPLIT: &str = "a name may be listed twice when its block of the directory is split meanwhile";
 
 const fn excuse(case: &'static str, line: &'static str, reason: &'static str) -> Excuse {
@@ -57,7 +54,6 @@ pub const EXCUSES: &[Excuse] = &[
         "2000000",
         "direct access (dax) is nothing that we could do",
     ),
-    excuse("creating-in_a_removed_directory", "unnamed", UNNAMED),
     excuse("ranges-collapse", "", NO_MOVING),
     excuse("ranges-insert", "", NO_MOVING),
     excuse("ranges-ranges_of_many_extents", "", NO_MOVING),

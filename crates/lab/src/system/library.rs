@@ -14,8 +14,8 @@ use platfs::device::Device;
 use platfs::mkfs::{FsType, Options, Plan};
 use platfs::placement::{BlockPolicyKind, DirectoryPolicyKind, Stats};
 use platfs::{
-    Allocate, Attributes, DataMode, InodeNumber, Kind, NewInode, OpenOptions, Ordering, Replace, Volume,
-    WriteOptions,
+    Allocate, Attributes, DataMode, InodeNumber, Kind, NewInode, OpenOptions, Replace, Volume, WriteOptions,
+    WriteOrder,
 };
 
 use super::directory::pieces;
@@ -61,7 +61,7 @@ pub(crate) struct Mounting {
     pub(crate) policy: BlockPolicyKind,
     pub(crate) tunables: Vec<(String, u32)>,
     pub(crate) directories: DirectoryPolicyKind,
-    pub(crate) ordering: Ordering,
+    pub(crate) ordering: WriteOrder,
     pub(crate) data: DataMode,
     pub(crate) names: Names,
     /// All bitmaps are known from the start, as Linux has read them behind a mount by the time it is used
@@ -82,7 +82,7 @@ impl Mounting {
             policy: BlockPolicyKind::default(),
             tunables: Vec::new(),
             directories: DirectoryPolicyKind::default(),
-            ordering: if fs_type == FsType::Ext2 { Ordering::Async } else { Ordering::Journal },
+            ordering: if fs_type == FsType::Ext2 { WriteOrder::Async } else { WriteOrder::Journal },
             data: DataMode::Ordered,
             names: Names::Wait,
             prefetched: false,
