@@ -2,8 +2,8 @@
 //!
 //! `cargo run -p platfs --example build -- new.img`
 //!
-//! Without the clock and with a stated UUID, two runs write the same bytes. Whoever has a tar or a directory wants the
-//! image builder instead, which also lays files out in order.
+//! Without the clock and with a stated UUID, two runs write the same bytes. For a tar or a directory,
+//! `platfs-image` is the better way: it also lays files out in order.
 
 use std::error::Error;
 use std::io::Write;

@@ -84,14 +84,14 @@ pub(crate) struct Orphans<'v> {
 }
 
 impl Volume {
-    /// Inodes that have lost their last name, to be destroyed when nobody uses them.
+    /// Inodes that have lost their last name, to be destroyed when they are no longer in use.
     pub(crate) fn orphans(&self) -> Orphans<'_> {
         Orphans { volume: self }
     }
 }
 
 impl<'v> Orphans<'v> {
-    /// Destroys orphans that nobody uses any more. One that can't be destroyed stays on the list for
+    /// Destroys orphans that are no longer in use. One that can't be destroyed stays on the list for
     /// the next check.
     pub(crate) fn reap(&self) -> Result<()> {
         for number in self.volume.session.handles.take_doomed() {
@@ -266,7 +266,7 @@ impl<'v> Tx<'v> {
         Ok(())
     }
 
-    /// A file without a name gets one, as long as somebody still has it.
+    /// A file without a name gets one, while it is still in use.
     pub(super) fn revive(&mut self, node: &mut Inode) -> Result<()> {
         if self.session.handles.orphan(node.number()).is_none() {
             return Err(Error::NotFound);

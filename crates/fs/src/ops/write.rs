@@ -25,7 +25,7 @@ pub struct WriteOptions {
     /// Set-user-id and set-group-id bits go, as the rules for changed files say.
     pub drop_special_bits: bool,
     /// The bytes were taken from their writer before, when the rules allowed it and took what they take:
-    /// the file may have become immutable since, and got its privileges anew.
+    /// the file may have become immutable since, and got its privileges back.
     pub taken: bool,
 }
 
@@ -151,8 +151,9 @@ impl Volume {
         if self.session.handles.pin(number) { Ok(()) } else { Err(Error::NotFound) }
     }
 
-    /// So many users of an inode less. What was set aside for a file to grow into is free again after the last; bytes
-    /// that wait take their places in it first. If they can't, who syncs the file is told. Says whether it was the last.
+    /// Ends `times` uses of an inode. What was set aside for a file to grow into is free again after the last; bytes
+    /// that wait take their places in it first. If they can't, a sync of the file reports it. Says whether it was the
+    /// last.
     pub fn release(&self, number: InodeNumber, times: u64) -> bool {
         let mut last = false;
         (0..times).for_each(|_| last |= self.session.handles.unpin(number));

@@ -120,7 +120,7 @@ impl Space {
         Ok(u64::from(geometry.blocks_per_cluster()))
     }
 
-    /// The ledger, once the bitmaps of the groups of a run are known: as long as it is locked nothing settles, so that what
+    /// The ledger, once the bitmaps of the groups of a run are known: while it is locked nothing settles, so that what
     /// stops leaving is free at the same moment, and no bitmap is dropped.
     fn with_known<'w>(
         &self,

@@ -110,7 +110,7 @@ pub(super) fn within<'a>(
     })
 }
 
-/// Tells the engines what each descriptor says.
+/// Gives the engines what each descriptor says.
 pub(super) fn describe_all(
     format: &Format,
     descriptors: &Descriptors,
@@ -283,7 +283,7 @@ fn counted(group: Group, what: &str, free: u32, change: i64, most: u32) -> Resul
     })
 }
 
-/// Stores a bitmap. What the disk has in the place of one that was not initialised is nobody's concern.
+/// Stores a bitmap. What the disk has in the place of one that was not initialised does not matter.
 fn store_bitmap(update: &mut Update<'_>, block: Block, is_new: bool, bitmap: &[u8]) -> Result<()> {
     let bytes = if is_new { update.create(block, Role::Bitmap) } else { update.edit(block, Role::Bitmap)? };
     bytes.copy_from_slice(bitmap);

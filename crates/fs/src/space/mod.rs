@@ -71,7 +71,7 @@ struct Writing {
     damage: Damage,
     /// How often freed space became free.
     settlements: AtomicU64,
-    /// Free space that nobody can take for a moment.
+    /// Free space that no verb can take for a moment.
     holding: trim::Holding,
     /// Bytes of what is known of groups that are kept.
     bound: Option<u64>,
@@ -281,7 +281,7 @@ impl Space {
         }
     }
 
-    /// Takes a run of blocks for data, as long as wanted or as long as can be had.
+    /// Takes a run of blocks for data, of the wanted length or the longest there is.
     ///
     /// # Errors
     /// [`Error::NoSpace`]; a bitmap that can't be read.
@@ -367,7 +367,7 @@ impl Space {
                 Ok(grant) => match self.refuse_own(writing, grant.run()) {
                     Ok(()) => return Ok(grant),
                     Err(_) => {
-                        // Nobody may ever have it: it stays taken.
+                        // It must never be given out: it stays taken.
                         grant.keep();
                     }
                 },
@@ -426,7 +426,7 @@ impl Space {
     }
 
     /// Fills the blocks of the inode table that were never used, up to that of a new inode, with
-    /// zeros: what a lazily initialised table holds there is anybody's guess.
+    /// zeros: what a lazily initialised table holds there is not known.
     ///
     /// # Errors
     /// A record there is in use: the group is out of service then, and nothing was cleared.
@@ -568,8 +568,8 @@ mod tests {
     use crate::mkfs::{FsType, Options, Plan};
     use crate::{OpenOptions, Volume};
 
-    /// What an update took on account of a promise is promised still when the update is dropped: nobody else can have
-    /// it before the next try.
+    /// What an update took on account of a promise is still promised when the update is dropped: no other update can
+    /// take it before the next try.
     #[test]
     fn a_dropped_update_gives_back_what_was_promised() {
         let device = Arc::new(MemoryDevice::new(8 << 20));

@@ -32,7 +32,7 @@ pub(crate) struct Bookings {
 /// Books all of it; the cache writes it.
 ///
 /// # Errors
-/// Clusters that are free already, or in use by somebody else; broken bitmaps or descriptors.
+/// Clusters that are free already, or in use by another owner; broken bitmaps or descriptors.
 pub(crate) fn rebook(
     cache: &Cache,
     descriptors: &mut Descriptors,
@@ -66,7 +66,7 @@ pub(crate) fn clusters(geometry: &Geometry, runs: &[BlockRun]) -> Vec<ClusterRun
 }
 
 /// Fills the blocks of a table that were never used, up to that of an inode, with zeros: what a lazily initialised
-/// table holds there is anybody's guess.
+/// table holds there is not known.
 fn empty_table(
     update: &mut Update<'_>,
     format: &Format,
@@ -98,7 +98,7 @@ fn disjoint(mut runs: Vec<ClusterRun>) -> Result<Vec<ClusterRun>> {
     }
 }
 
-/// Refuses clusters that are not as they must be: in use by whom they are taken from, or free.
+/// Refuses clusters that are not as they must be: in use by the owner that they are taken from, or free.
 fn judge(
     update: &Update<'_>,
     format: &Format,

@@ -1,4 +1,4 @@
-//! What is marked as in use and belongs to nobody, as a crash leaves it: found among what is in use, and freed (I34).
+//! What is marked as in use and has no owner, as a crash leaves it: found among what is in use, and freed (I34).
 //!
 //! Clusters that were marked when the volume was opened may have been given away since; so it is noted which were
 //! taken or freed. The caller holds the writer's lock, so that no update is in flight.
@@ -45,7 +45,7 @@ impl Space {
         self.writing.as_ref().is_some_and(|writing| lock(&writing.ledger).was_touched(cluster.0))
     }
 
-    /// Frees what of some clusters, that belonged to nobody when the volume was opened, still does; how many that is.
+    /// Frees those of some clusters without an owner at opening that still have none; returns how many that is.
     ///
     /// # Errors
     /// As [`Space::free_clusters`].

@@ -28,14 +28,15 @@ impl Volume {
         Tx::new(&self.cache, &self.order, &self.format, &self.space, &self.session, context)
     }
 
-    /// Waits until nobody else changes the volume, and sees to it that it may be changed.
+    /// Waits until no other thread changes the volume, and makes sure that it may be changed.
     pub(crate) fn begin(&self) -> Result<Writing<'_>> {
         let writing = Writing(lock(&self.writer));
         self.refuse_failed()?;
         Ok(writing)
     }
 
-    /// The same once the disk says that the volume is in use. Somebody may call it in order at any moment before.
+    /// The same once the disk says that the volume is in use. Until then another thread may mark it as in order at any
+    /// moment.
     fn begin_marked(&self) -> Result<Writing<'_>> {
         loop {
             self.mark_changed()?;
@@ -79,8 +80,8 @@ impl Volume {
     }
 
     /// Does a verb as one update, whatever space it finds. Where it would wait for the device, it is dropped, the block
-    /// read with nobody kept waiting, and the verb begun again. What is too large for the journal is tried once more
-    /// without what can be done later.
+    /// read while no other verb waits for it, and the verb begun again. What is too large for the journal is tried once
+    /// more without what can be done later.
     pub(crate) fn perform<'v, T>(&'v self, verb: &mut impl FnMut(&mut Tx<'v>) -> Result<T>) -> Result<T> {
         let mut left = if self.session.options.loading { 0 } else { MISSES };
         let mut postponing = false;
