@@ -48,7 +48,7 @@ pub fn build(path: &Path) -> Result<(), Box<dyn Error>> {
     let null = NewInode { kind: Kind::CharDevice(1, 3), attributes, xattrs: &[] };
     image.make("/dev/null", &null)?;
 
-    // An image is closed once nobody holds a part of it.
+    // An image is closed once no handle of a part of it is left.
     drop((hosts, etc));
     image.close()?;
     Ok(())

@@ -20,7 +20,7 @@ fn last_clear(bitmap: &[u8], count: u32) -> usize {
     (0..count as usize).rev().find(|at| bitmap[at / 8] >> (at % 8) & 1 == 0).unwrap()
 }
 
-/// Faults in every pass, in the order in which they are told.
+/// Faults in every pass, in the order in which they are reported.
 fn plant(image: &mut Image) {
     let geometry = image.format.geometry;
     let inode = |image: &Image, path| image.inode_of(path);
