@@ -112,8 +112,8 @@ fn a_full_volume_has_room_for_what_was_removed() {
     volume.close().unwrap();
 }
 
-/// Many threads remove files of a volume that is nearly full, and another thread writes at the same time: no call is
-/// told that it is full, and what waits in memory stays bounded. The most memory that the process had, in MiB, after
+/// Many threads remove files of a volume that is nearly full, and another thread writes at the same time: no call
+/// fails for lack of space, and what waits in memory stays bounded. The most memory that the process had, in MiB, after
 /// the files were made and after they were removed.
 fn remove_by_threads(files: u64, directories: u64, threads: u64, ordering: Ordering) -> (u64, u64) {
     let scratch = Scratch::new("softdep");

@@ -69,7 +69,7 @@ impl Leaving {
 /// How often each block may be read as a node: to find owners, and some times to rewrite a map.
 const NODE_READS: u64 = 8;
 
-/// Hears nothing and leaves all as it is.
+/// Passes on no issue and leaves all as it is.
 struct Mute;
 
 impl Sink for Mute {

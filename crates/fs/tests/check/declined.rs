@@ -1,5 +1,5 @@
-//! Repairs that are agreed to in part: what was declined stays and is told again, nothing else is; who agrees to
-//! the rest later has a sound volume.
+//! Repairs that are agreed to in part: what was declined stays and is reported again, nothing else is; after
+//! the rest is repaired later the volume is sound.
 
 use ondisk::group::GroupFlags;
 use ondisk::units::Group;
