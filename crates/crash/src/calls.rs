@@ -20,7 +20,7 @@ pub(crate) struct Caller<'v> {
     pub(crate) history: Vec<Model>,
     /// Which inode each file and directory is.
     pub(crate) inodes: BTreeMap<u32, InodeNumber>,
-    /// Files that somebody has open.
+    /// Open files.
     pub(crate) held: BTreeSet<u32>,
     next: u32,
     version: u32,

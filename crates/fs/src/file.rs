@@ -234,7 +234,7 @@ pub(crate) struct WriteHint {
 struct Target {
     start: Block,
     count: u64,
-    /// What they hold is nobody's: what gets no bytes becomes zero.
+    /// Their old contents belong to no file: what gets no bytes becomes zero.
     fresh: bool,
 }
 
@@ -465,7 +465,7 @@ impl ContentsMut<'_, '_> {
         Ok(None)
     }
 
-    /// Writes bytes into a file whose contents may be in its inode, where they stay as long as they fit.
+    /// Writes bytes into a file whose contents may be in its inode, where they stay while they fit.
     /// Contents that are `complete` may move there.
     ///
     /// # Errors

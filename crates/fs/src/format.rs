@@ -24,7 +24,7 @@ pub struct Format {
     /// Seed of directory hashes; four zero words mean the fixed default seed.
     pub hash_seed: [u32; 4],
     /// Hash version of new directory indexes: 0 legacy, 1 half-MD4, 2 TEA; the unsigned variants
-    /// are told by [`Format::unsigned_hash`].
+    /// are given by [`Format::unsigned_hash`].
     pub hash_version: u8,
     /// Whether directory hashes treat characters as unsigned.
     pub unsigned_hash: bool,
@@ -68,7 +68,7 @@ impl Format {
         }
     }
 
-    /// Blocks that hold so many bytes.
+    /// Blocks that hold a number of bytes.
     pub(crate) fn blocks_for(&self, bytes: u64) -> u64 {
         self.geometry.block_size.blocks_for(bytes)
     }

@@ -166,7 +166,7 @@ impl OpenOptions {
     }
 
     /// A good value of [`OpenOptions::delay`] on a machine with `memory` bytes: 1/32 of them, between 32 and
-    /// 320 MiB. Files that grow side by side stay in one piece as long as all of them fit.
+    /// 320 MiB. Files that grow side by side stay in one piece while all of them fit.
     #[must_use]
     pub fn suggested_delay(memory: u64) -> u64 {
         (memory / 32).clamp(32 << 20, 320 << 20)
@@ -262,7 +262,7 @@ impl OpenOptions {
         self
     }
 
-    /// Tells the device of space that becomes free.
+    /// Discards space that becomes free.
     #[must_use]
     pub fn discard(mut self, discard: bool) -> Self {
         self.discard = discard;

@@ -28,7 +28,7 @@ pub fn rebuild(volume: &Volume) -> Result<()> {
     if !volume.format.has_ro_compat(RoCompat::QUOTA) {
         return Ok(());
     }
-    // Bitmaps on disk tell which inodes are in use.
+    // Bitmaps on disk say which inodes are in use.
     volume.sync()?;
     let tables = Count::of_all(volume)?;
     let superblock = volume.superblock();

@@ -1,4 +1,4 @@
-//! Telling the device which space nobody needs: what a sync made free, and all that is free.
+//! Discards: the device learns which space is not needed: what a sync made free, and all that is free.
 
 use std::io;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use crate::space::Trimmed;
 use crate::volume::Volume;
 
 impl Volume {
-    /// Tells the device of free space in a range of bytes of the volume, in runs of at least `min` bytes, and returns
+    /// Discards free space in a range of bytes of the volume, in runs of at least `min` bytes, and returns
     /// how much that was. Space that was freed and is not committed yet is left alone. Others can go on meanwhile: little
     /// is kept from them at a time.
     ///

@@ -1,6 +1,6 @@
 //! A verb at work: what it reads, what it changes, and on whose terms.
 //!
-//! Owns: [`Tx`], the one thing that a verb hands down, and [`View`], the same for those who only read. The rungs
+//! Owns: [`Tx`], the one thing that a verb hands down, and [`View`], the same for verbs that only read. The rungs
 //! above are views of them: `tx.map(&mut inode)`, `tx.dir(&mut inode)`, `view.attributes(&inode)` stand with the
 //! module whose view they are. Leaves to others: staging and publishing blocks (`txn`), choosing space (`space`).
 

@@ -226,7 +226,7 @@ fn what_grows_waits_for_its_end_while_other_bytes_can_be_written_back() {
     }
 }
 
-/// As a mount opens it: nobody releases anything while the kernel remembers it.
+/// As a mount opens it: nothing is released while the kernel remembers it.
 fn untold(delay: u64) -> Volume {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(64 << 20));
     plan(FsType::Ext4, 4096, "^has_journal", 64 << 20).write(&*device).unwrap();
@@ -387,7 +387,7 @@ fn what_is_delayed_is_seen() {
     assert_eq!(volume.seek(inode, 0, platfs::Seek::Data).unwrap(), Some(16384));
 }
 
-/// Each block of a shared file says who wrote it last, and how often; writers own blocks of their own,
+/// Each block of a shared file names its last writer, and how often it wrote; writers own blocks of their own,
 /// cut across the block size, so that they meet in the same blocks.
 #[test]
 fn writers_readers_and_write_back_side_by_side() {
@@ -546,7 +546,7 @@ fn a_sync_reads_no_bitmap_that_it_leaves_alone_or_that_was_never_initialised() {
     let reads = grow(&first, file, 0);
     assert!(reads <= 6, "{reads} reads");
     first.close().unwrap();
-    // Anew: the group with the end of the file has a bitmap now, and its inode bitmap is nobody's concern.
+    // Once more: the group with the end of the file has a bitmap now, and its inode bitmap does not matter.
     let again = open();
     let reads = grow(&again, file, 100 << 20);
     assert!(reads <= 6, "{reads} reads");

@@ -1,4 +1,4 @@
-//! Devices that fail: the failure is told, nothing is written afterwards, and what was promised is there when the
+//! Devices that fail: the failure is reported, nothing is written afterwards, and what was promised is there when the
 //! device works again.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -26,7 +26,7 @@ enum Fault {
     Short,
 }
 
-/// Takes so many writes and flushes.
+/// Takes a number of writes and flushes.
 struct Failing {
     memory: MemoryDevice,
     left: AtomicU64,
@@ -126,7 +126,7 @@ fn made(bytes: u64, fs_type: FsType) -> MemoryDevice {
     options.journal.size = Some(1 << 20);
     options.inodes = Some(64);
     Plan::new(&options, bytes).unwrap().write(&memory).unwrap();
-    // What others left, which nobody must see.
+    // Bytes of other files, which no reader must see.
     let memory = Arc::new(memory);
     let volume = Volume::open(memory.clone(), &OpenOptions::new()).unwrap();
     let geometry = &volume.format().geometry;

@@ -1,6 +1,6 @@
 //! What may differ between the kernel's ext4 and a mount through FUSE, each with its reason.
 //!
-//! Most are of the kernel's own making: what it does not ask us, or does not tell us.
+//! Most are of the kernel's own making: requests that it does not make, and facts that it does not pass on.
 
 /// A difference with a reason.
 pub struct Excuse {
@@ -27,12 +27,12 @@ const NO_HOLES: &str =
     "while a volume can be written its holes are not shown: the kernel asks without handing over its pages";
 const NO_MOVING: &str = "the kernel's FUSE passes on no COLLAPSE_RANGE and INSERT_RANGE";
 const LATE: &str = "the kernel keeps the bytes of a write: what is wrong with it is found when they are written back, \
-                    and told by fsync, close or syncfs";
+                    and reported by fsync, close or syncfs";
 const OWN_TIMES: &str =
     "the kernel keeps the times of files that it has pages of, without clamping them to what is stored";
 const CACHED_READS: &str =
     "what is read from the kernel's pages does not come to us, so that no time of access follows";
-const NO_CALLER: &str = "the kernel does not tell that the caller may not keep the bits: of chown to nobody, and of set-group-id \
+const NO_CALLER: &str = "the kernel does not report that the caller may not keep the bits: of chown to nobody, and of set-group-id \
                          without the right of the group to run, which lends nothing";
 
 const SPLIT: &str = "a name may be listed twice when its block of the directory is split meanwhile";

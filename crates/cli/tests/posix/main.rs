@@ -1,11 +1,11 @@
-//! The same calls on the kernel's ext4 and on `plat mount`: some hundreds of small cases, each of which tells what every call
-//! answered. Both must tell the same; what may differ stands in `excuses`, with the reason.
+//! The same calls on the kernel's ext4 and on `plat mount`: some hundreds of small cases, each of which records what
+//! every call answered. Both must answer the same; what may differ stands in `excuses`, with the reason.
 //!
 //! Each side runs in a process of its own (the ignored test `worker` of this program), so that a mount that hangs is found out, and
-//! working directory, mask and credentials are nobody else's.
+//! working directory, mask and credentials belong to no other.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
-#![allow(clippy::option_map_unit_fn, reason = "what could not be opened was told of already")]
+#![allow(clippy::option_map_unit_fn, reason = "what could not be opened was recorded already")]
 
 mod attributes;
 mod contents;
@@ -55,9 +55,9 @@ fn all() -> impl Iterator<Item = &'static Case> {
     modules.into_iter().flatten()
 }
 
-/// Where a worker works, and where it tells what it saw.
+/// Where a worker works, and where it writes the answers.
 const ROOT: &str = "PLATFS_POSIX_ROOT";
-const TOLD: &str = "PLATFS_POSIX_TOLD";
+const ANSWERS: &str = "PLATFS_POSIX_ANSWERS";
 /// Only cases whose name has this in it.
 const ONLY: &str = "PLATFS_POSIX_ONLY";
 
@@ -65,24 +65,24 @@ const ONLY: &str = "PLATFS_POSIX_ONLY";
 #[test]
 #[ignore = "the other tests start it"]
 fn worker() {
-    let (Ok(root), Ok(told)) = (std::env::var(ROOT), std::env::var(TOLD)) else { return };
+    let (Ok(root), Ok(answers)) = (std::env::var(ROOT), std::env::var(ANSWERS)) else { return };
     let only = std::env::var(ONLY).unwrap_or_default();
-    let mut told = File::create(told).unwrap();
+    let mut answers = File::create(answers).unwrap();
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     for case in all().filter(|case| case.name.contains(&only)) {
         let name = case.name.trim_start_matches("posix::").replace("::", "-");
-        writeln!(told, "case {name}").unwrap();
+        writeln!(answers, "case {name}").unwrap();
         let place = Path::new(&root).join(&name);
         fs::create_dir(&place).unwrap();
         std::env::set_current_dir(&place).unwrap();
         let mut transcript = Transcript::default();
         (case.run)(&mut transcript);
         for line in transcript.lines {
-            writeln!(told, "  {}", line.replace(&root, "ROOT").replace('\n', "\\n")).unwrap();
+            writeln!(answers, "  {}", line.replace(&root, "ROOT").replace('\n', "\\n")).unwrap();
         }
     }
     std::env::set_current_dir("/").unwrap();
-    writeln!(told, "end").unwrap();
+    writeln!(answers, "end").unwrap();
 }
 
 /// Size of the volumes.
@@ -112,9 +112,9 @@ fn kernel_against_plat(test: &str, profile: &Profile) {
     let images = [profile.make(&scratch, "theirs", SIZE), profile.make(&scratch, "ours", SIZE)];
     let run = |who, image| {
         let view = View::new(who, image, profile.options);
-        let told = run_side(test, &view);
+        let answers = run_side(test, &view);
         view.end();
-        told
+        answers
     };
     let [theirs, ours] = std::thread::scope(|scope| {
         let theirs = scope.spawn(|| run(Who::Kernel, &images[0]));

@@ -81,7 +81,7 @@ impl Profile {
     }
 }
 
-/// Who shows an image.
+/// The driver that mounts an image.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Who {
     Kernel,

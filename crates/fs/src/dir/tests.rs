@@ -445,7 +445,7 @@ fn names_are_learned_once_and_never_taken_for_absent() {
     let known = KnownNames::default();
     assert!(bench.reader().is_known(&known, b"name0007").unwrap());
     assert!(model.keys().all(|name| bench.reader().is_known(&known, name).unwrap()));
-    // With all names known, an absent one is told without reading a block.
+    // With all names known, an absent one is known without reading a block.
     let damaged = bench.reopened();
     damaged.damage(3, 0, &[0xFF; 16]);
     assert!(!damaged.reader().is_known(&known, b"absent").unwrap());

@@ -1,4 +1,4 @@
-//! How long things live: the volume as long as any handle of it, an inode as long as a handle of the file.
+//! Lifetimes: the volume lives until its last handle goes, an inode until the last handle of the file goes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,7 +56,7 @@ impl Shared {
     }
 }
 
-/// Closes a volume, if nobody else has a handle of it.
+/// Closes a volume, if there is no other handle of it.
 pub(super) fn close(shared: &Arc<Shared>) -> Result<()> {
     let others = Arc::strong_count(shared) + Arc::strong_count(&shared.life) - 2;
     match others {

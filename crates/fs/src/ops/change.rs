@@ -30,7 +30,7 @@ pub struct AttributeChange {
     /// Set-user-id and set-group-id bits and capabilities go, as the rules for changed files say. A new
     /// owner takes them anyway.
     pub drop_privileges: bool,
-    /// Both times are those of now, and nothing else changes: who may write may do that.
+    /// Both times are those of now, and nothing else changes: the right to write is enough for that.
     pub touch: bool,
 }
 
@@ -55,7 +55,7 @@ impl Node<'_> {
     /// Changes attributes of an inode together.
     ///
     /// # Errors
-    /// [`Error::NotPermitted`]; an owner that stands for nobody; broken structures; no space for a changed
+    /// [`Error::NotPermitted`]; an owner that stands for no user; broken structures; no space for a changed
     /// access control list. Then nothing has changed.
     pub fn change(&self, wanted: &AttributeChange) -> Result<()> {
         rules::may_own(wanted.uid, wanted.gid)?;

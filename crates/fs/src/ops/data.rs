@@ -1,4 +1,4 @@
-//! Contents of files by inode number: a reader, and a writer that can be told the size.
+//! Contents of files by inode number: a reader, and a writer to which the size can be given.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
 

@@ -99,19 +99,19 @@ impl<'v> WriteBack<'v> {
         WriteBack { volume }
     }
 
-    /// Writes back so many bytes, for lack of memory or space.
+    /// Writes back `bytes` bytes, for lack of memory or space.
     pub(crate) fn bytes(&self, bytes: u64) -> Result<()> {
         self.files(&self.volume.session.delayed.best(bytes, true), Reason::Pressure)
     }
 
     fn files(&self, files: &[Arc<DirtyFile>], reason: Reason) -> Result<()> {
-        // Whoever happens to do it, it is not done on their behalf: the bytes were promised their space.
+        // The limits of this thread's caller do not apply: the bytes were promised their space.
         let entitled = self.volume.with(Context { spared: 0, ..self.volume.context() });
         let mut first = Ok(());
         for file in files {
             let _shared = file.share();
             if let Err(error) = WriteBack::of(&entitled).file(file, reason) {
-                // Told here, and once more to whoever syncs that file.
+                // Returned here, and once more by a sync of that file.
                 let what = format!("writing back inode {}", file.number());
                 let again = Error::io(what, io::Error::other(error.to_string()));
                 file.state().failures.note(&error);
@@ -128,7 +128,7 @@ impl<'v> WriteBack<'v> {
         self.file(&file, Reason::Asked)
     }
 
-    /// An inode after its write-back, if anything of it was dirty. A failure is told to whoever syncs it.
+    /// An inode after its write-back, if anything of it was dirty. A failure is reported by a sync of the file.
     pub(crate) fn written_back(&self, number: InodeNumber) -> Option<Inode> {
         let file = self.volume.session.delayed.find(number)?;
         let _shared = file.share();

@@ -305,7 +305,7 @@ impl<'v> Tx<'v> {
         Ok(())
     }
 
-    /// A file without a name gets one, as long as somebody still has it.
+    /// A file without a name gets one, while it is still in use.
     pub(super) fn revive(&mut self, node: &mut Inode) -> Result<()> {
         if self.session.handles.orphan(node.number()).is_none() {
             return Err(Error::NotFound);

@@ -120,7 +120,7 @@ impl Volume {
     /// The names in a directory, `.` and `..` left out, in the order in which they are stored.
     ///
     /// # Errors
-    /// Not a directory. Broken blocks are told by the iterator, which then ends.
+    /// Not a directory. Broken blocks are an error of the iterator, which then ends.
     pub fn read_dir(&self, directory: InodeNumber) -> Result<impl Iterator<Item = Result<DirEntry>> + '_> {
         directory_only(&self.view().inode(directory)?)?;
         let mut listing = Listing { volume: self, directory, position: 0, batch: Vec::new().into_iter() };
@@ -132,7 +132,7 @@ impl Volume {
     /// listed as they are stored.
     ///
     /// # Errors
-    /// Not a directory. Damage is told once all names before it were listed.
+    /// Not a directory. Damage is reported once all names before it were listed.
     pub fn read_dir_from(&self, directory: InodeNumber, position: u64) -> Result<Vec<(DirEntry, u64)>> {
         Seen::look(self, directory)?
             .steady(|view, node| view.dir(directory_only(node)?).entries_from(position))

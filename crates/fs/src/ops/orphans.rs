@@ -165,7 +165,7 @@ impl<'v> OrphanLists<'v> {
 
 impl<'v> Tx<'v> {
     /// Takes an inode out of the block of the orphan file that names it; the others in it are those that are
-    /// left. Else a crash would leave an inode named that is used anew.
+    /// left. Else a crash would leave an inode named that is in use again.
     fn leave_orphan_file(
         &mut self,
         blocks: &[(Block, Vec<InodeNumber>)],

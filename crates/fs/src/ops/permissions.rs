@@ -121,7 +121,7 @@ impl Node<'_> {
     /// capabilities go: they were lent by the owner before.
     ///
     /// # Errors
-    /// The number that stands for nobody; as [`Node::set_permissions`].
+    /// The number that stands for no user; as [`Node::set_permissions`].
     pub fn set_owner(&self, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
         rules::may_own(uid, gid)?;
         self.change_inode(|tx, node| tx.give_to(node, uid, gid))

@@ -1,9 +1,9 @@
 //! Reading the contents of files while they are written, moved and cut.
 //!
 //! Three things are looked at, in this order: the map, the device, what is dirty in memory. A version
-//! tells whether blocks that the map named left the file meanwhile (they may hold bytes of another file
+//! shows whether blocks that the map named left the file meanwhile (they may hold bytes of another file
 //! by then), or whether bytes went from memory to the device behind the reader's back; then it begins
-//! anew (I20).
+//! again (I20).
 
 use ondisk::inode::{FileType, Inode, InodeFlags};
 use ondisk::units::InodeNumber;

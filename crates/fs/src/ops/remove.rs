@@ -14,7 +14,7 @@ use crate::volume::Volume;
 
 impl Volume {
     /// Takes a name from a file that is no directory. With its last name the file goes, or lives on
-    /// as long as somebody has it open.
+    /// while it is open.
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::IsDirectory`], [`Error::NotPermitted`]; broken structures. Then
@@ -81,7 +81,7 @@ impl Volume {
             child.raw_mut().i_links_count.set(0);
             tx.join_orphans(&mut child);
             tx.store(&mut child)?;
-            // From inside the update: afterwards somebody else could see it unused.
+            // From inside the update: afterwards another thread could see it unused.
             if self.session.handles.pin(number) { Ok(number) } else { Err(Error::NotFound) }
         })?;
         Ok((number, Pin::held(self, number)))

@@ -85,7 +85,7 @@ impl Volume {
         let (Name { directory, name }, Name { directory: new_directory, name: new_name }) = (from, to);
         check_name(name)?;
         check_name(new_name)?;
-        // Programs that write a file anew and rename it over the old one count on the new contents. A sync
+        // Programs that write a new file and rename it over the old one count on the new contents. A sync
         // may bring the name at any moment: they come first.
         let may_come_first = self.order.survives_crashes();
         if may_come_first && self.lookup(new_directory, new_name).is_ok() {

@@ -112,7 +112,7 @@ impl Volume {
         self.allocate_as(number, mode, offset, len, WriteOptions::default())
     }
 
-    /// As [`Volume::allocate`], on behalf of somebody who may not keep the special bits of the file.
+    /// As [`Volume::allocate`], on behalf of a user who may not keep the special bits of the file.
     ///
     /// # Errors
     /// As [`Volume::allocate`].
@@ -338,8 +338,8 @@ impl<'v> Tx<'v> {
         self.store_inline(node, &contents)
     }
 
-    /// Takes space for the holes of a range. Little by little behind the end is how a file grows; who knows its
-    /// size says it at once.
+    /// Takes space for the holes of a range. A file that grows takes a little behind its end each time; a caller that
+    /// knows the size takes all of it at once.
     fn preallocate(&mut self, node: &mut Inode, range: ByteRange) -> Result<()> {
         let mut left = range.outer(self.format.geometry.block_size);
         let mut ahead = file::Ahead::default();

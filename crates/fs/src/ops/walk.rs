@@ -139,8 +139,8 @@ impl<'v> Walk<'v> {
         Ok((names, complaint))
     }
 
-    /// Reads the names of the directory the walk is in once more, for whoever has removed those it had: there may be
-    /// more than could be held at once.
+    /// Reads the names of the directory the walk is in once more, for a caller that has removed those it had: there may
+    /// be more than could be held at once.
     ///
     /// # Errors
     /// As [`Walk::enter`].

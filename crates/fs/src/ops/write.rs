@@ -28,7 +28,7 @@ pub struct WriteOptions {
     /// Set-user-id and set-group-id bits go, as the rules for changed files say.
     pub drop_special_bits: bool,
     /// The bytes were taken from their writer before, when the rules allowed it and took what they take:
-    /// the file may have become immutable since, and got its privileges anew.
+    /// the file may have become immutable since, and got its privileges back.
     pub taken: bool,
 }
 

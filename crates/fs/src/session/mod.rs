@@ -1,6 +1,6 @@
 //! What is known of a volume between opening and closing, beside its blocks.
 //!
-//! Owns: how it was opened, the superblock in memory, who uses which inode, bytes that wait for their blocks, and
+//! Owns: how it was opened, the superblock in memory, the users of inodes, bytes that wait for their blocks, and
 //! hints that save searching. Leaves to others: the blocks (`cache`), free space (`space`), and what is done with
 //! any of it.
 
@@ -23,7 +23,7 @@ pub(crate) use names::{KnownNames, Names, WORTH};
 pub(crate) struct Session {
     /// How the volume was opened.
     pub(crate) options: OpenOptions,
-    /// Who uses which inode.
+    /// The users of inodes.
     pub(crate) handles: Handles,
     /// What was written and has no blocks yet.
     pub(crate) delayed: Delayed,

@@ -23,7 +23,7 @@ use crate::locks::lock;
 pub(super) struct Damage {
     blocks: Mutex<BTreeMap<u32, Corrupt>>,
     inodes: Mutex<BTreeMap<u32, Corrupt>>,
-    /// Some was met since somebody asked.
+    /// Some was met since the last question.
     is_news: AtomicBool,
 }
 
@@ -228,7 +228,7 @@ impl Space {
     }
 
     /// Refuses a block of an inode table that the descriptor calls never used if a record in it says that its inode has
-    /// names: the descriptor lies, and clearing the block would take the file away. A table that nobody has cleared
+    /// names: the descriptor lies, and clearing the block would take the file away. A table that was not cleared
     /// since the volume was made may hold records of an older volume; there only a right checksum, which depends on
     /// the volume's UUID, makes a record count.
     pub(super) fn refuse_records(

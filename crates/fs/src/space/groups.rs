@@ -168,7 +168,7 @@ pub(super) fn within<'a>(
     })
 }
 
-/// Tells the engines what each descriptor says.
+/// Gives the engines what each descriptor says.
 pub(super) fn describe_all(
     format: &Format,
     descriptors: &Descriptors,

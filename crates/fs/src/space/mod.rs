@@ -70,7 +70,7 @@ struct Writing {
     damage: Damage,
     /// How often freed space became free.
     settlements: AtomicU64,
-    /// Free space that nobody can take for a moment.
+    /// Free space that no verb can take for a moment.
     holding: trim::Holding,
     /// Bytes of what is known of groups that are kept.
     bound: Option<u64>,
@@ -294,8 +294,8 @@ mod tests {
     use crate::mkfs::{FsType, Options, Plan};
     use crate::{OpenOptions, Volume};
 
-    /// What an update took on account of a promise is promised still when the update is dropped: nobody else can have
-    /// it before the next try.
+    /// What an update took on account of a promise is still promised when the update is dropped: no other update can
+    /// take it before the next try.
     #[test]
     fn a_dropped_update_gives_back_what_was_promised() {
         let device = Arc::new(MemoryDevice::new(8 << 20));

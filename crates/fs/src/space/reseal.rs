@@ -1,7 +1,7 @@
 //! Bitmaps and descriptors of a volume that was cut off in an epoch of soft updates, made to fit each other.
 //!
 //! Bits are right, or set where nothing is in use (I27); so what descriptors say of them follows: how much is free,
-//! and checksums. Inodes behind the part of a table that was ever used are in use by nobody, whatever the bitmap
+//! and checksums. Inodes behind the part of a table that was ever used are not in use, whatever the bitmap
 //! says: records come before names, and that part grows with records. Cut off, this is done again.
 
 use ondisk::corrupt::Place;

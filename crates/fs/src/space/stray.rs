@@ -1,4 +1,4 @@
-//! What is marked as in use and belongs to nobody, as a crash leaves it: found among what is in use, and freed (I34).
+//! What is marked as in use and has no owner, as a crash leaves it: found among what is in use, and freed (I34).
 //!
 //! Clusters that were marked when the volume was opened may have been given away since; so it is noted which were
 //! taken or freed. The caller holds the writer's lock, so that no update is in flight.

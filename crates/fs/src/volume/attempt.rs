@@ -23,14 +23,15 @@ impl Core {
         Tx::new(self.view(), &self.session, Update::new(&self.cache, &self.order, context))
     }
 
-    /// Waits until nobody else changes the volume, and sees to it that it may be changed.
+    /// Waits until no other thread changes the volume, and makes sure that it may be changed.
     pub(crate) fn begin(&self) -> Result<Writing<'_>> {
         let writing = Writing(lock(&self.writer));
         self.syncing().refuse_failed()?;
         Ok(writing)
     }
 
-    /// The same once the disk says that the volume is in use. Somebody may call it in order at any moment before.
+    /// The same once the disk says that the volume is in use. Until then another thread may mark it as in order at any
+    /// moment.
     fn begin_marked(&self) -> Result<Writing<'_>> {
         loop {
             self.syncing().mark_changed()?;

@@ -108,7 +108,7 @@ impl<'v> Seen<'v> {
             std::thread::yield_now();
         }
         for _ in 0..TRIES {
-            // Nobody changes anything now, so that all who do would wait for the device with this reader.
+            // The writer is locked now, so all verbs that change something would wait for the device with this reader.
             let reading = Reading::new(&volume.cache, false);
             let found = {
                 let _writing = lock(&volume.writer);

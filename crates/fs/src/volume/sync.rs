@@ -97,7 +97,7 @@ impl<'v> Syncing<'v> {
         done
     }
 
-    /// Tells on disk, before the first change, that the volume is not in order by itself, as Linux does
+    /// Marks the volume on disk as not in order, before the first change, as Linux does
     /// while it is mounted. Images that are being built appear when they are whole, and need no mark.
     pub(crate) fn mark_changed(&self) -> Result<()> {
         if self.session.options.loading || self.syncs.marked.load(Ordering::Acquire) {
@@ -177,12 +177,12 @@ impl<'v> Syncing<'v> {
         }
     }
 
-    /// Writes changed blocks in any order, unless somebody else does.
+    /// Writes changed blocks in any order, unless another thread does.
     fn write_out_some(&self) -> Result<()> {
         let guard = match self.syncs.writing.try_lock() {
             Ok(guard) => guard,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // Somebody writes already. Memory is bounded all the same: changes come no faster then.
+            // Another thread writes already. Memory is bounded all the same: changes come no faster then.
             Err(TryLockError::WouldBlock) if self.cache.is_overfull() => lock(&self.syncs.writing),
             Err(TryLockError::WouldBlock) => return Ok(()),
         };
@@ -204,7 +204,7 @@ impl<'v> Syncing<'v> {
         done
     }
 
-    /// Waits for the device, or for a sync of somebody else that was begun after another and so brings
+    /// Waits for the device, or for a sync of another thread that was begun after another and so brings
     /// everything along: threads that wait for the same need not wait for each other.
     fn device_or_sync_after(&self, begun: u64) -> Option<DeviceLease<'v>> {
         let (lock_of_news, news) = &self.syncs.ended;
@@ -242,7 +242,7 @@ impl<'v> Syncing<'v> {
         self.order.commit(&self.target(), &collected.batch)?;
         if self.session.options.discard {
             // What is free for good and can't be in use again yet. It is advice: a device that can't take it keeps
-            // old bytes, and nobody minds.
+            // old bytes, which does no harm.
             for run in collected.work.freed_runs() {
                 let _ = self.discard(run);
             }

@@ -134,7 +134,7 @@ impl XattrsMut<'_, '_> {
         lost.into_iter().try_for_each(|number| value_inode::drop_reference(self.tx, number))
     }
 
-    /// Brings the attributes that did not fit into the inode into a block: the one it has, where nobody
+    /// Brings the attributes that did not fit into the inode into a block: the one it has, where no other inode
     /// shares it; an equal one; or a new one.
     fn write_block(&mut self, entries: &[Entry<'_>]) -> Result<()> {
         let old = attribute_block(self.tx.format, self.inode)?;

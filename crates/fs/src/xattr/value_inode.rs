@@ -16,7 +16,7 @@ use crate::file::{Ahead, WriteHint};
 use crate::ranges::FileBlocks;
 use crate::tx::{Tx, View};
 
-/// Permissions of value inodes, as Linux makes them: nobody opens them by name.
+/// Permissions of value inodes, as Linux makes them: no program opens them by name.
 const MODE: u16 = 0o600;
 
 /// Reads the value of an entry that refers to an inode, and verifies it as Linux does.

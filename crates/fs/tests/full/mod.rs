@@ -49,7 +49,7 @@ impl Bench {
         bytes
     }
 
-    /// Closes the volume: e2fsck is silent, and who opens it reads the same.
+    /// Closes the volume: e2fsck is silent, and after opening it again the same is read.
     fn judge(self, files: &[(InodeNumber, Vec<u8>)], what: &str) {
         self.volume.close().unwrap();
         let mut bytes = vec![0; self.device.size() as usize];
@@ -222,7 +222,7 @@ fn mixes_on_full_volumes_lose_nothing_and_leave_them_sound() {
         bench.volume.unlink(InodeNumber::ROOT, b"filler").unwrap();
         bench.volume.sync().unwrap();
         for model in &models {
-            // The first may tell of a write-back that failed while the volume was full.
+            // The first may report a write-back that failed while the volume was full.
             let _ = bench.volume.sync_inode(model.inode);
             let synced = bench.volume.sync_inode(model.inode);
             assert!(synced.is_ok(), "{what}: {synced:?}, free {:?}", bench.volume.space().free());

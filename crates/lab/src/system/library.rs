@@ -222,8 +222,8 @@ impl Library {
     /// Formats that can't be, tunables that the policy doesn't have.
     pub(crate) fn new(mounting: &Mounting) -> Result<Library, String> {
         let device = Arc::new(ModelDevice::new(mounting.size, mounting.drive));
-        let told = |error: platfs::Error| error.to_string();
-        Plan::new(&mounting.format, mounting.size).map_err(told)?.write(&*device).map_err(told)?;
+        let failure = |error: platfs::Error| error.to_string();
+        Plan::new(&mounting.format, mounting.size).map_err(failure)?.write(&*device).map_err(failure)?;
         Self::open(device, mounting)
     }
 
@@ -320,7 +320,7 @@ impl Modelled for Library {
             if volume.keeps_order() {
                 volume.commit().map_err(|error| error.to_string())?;
             } else if all_old {
-                // Metadata that nothing orders waits as long as bytes of files do.
+                // Metadata in any order waits for as long as the bytes of files do.
                 volume.sync().map_err(|error| error.to_string())?;
             }
             if all_old {

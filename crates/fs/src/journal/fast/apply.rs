@@ -17,7 +17,7 @@ use crate::space::{Descriptors, clusters, rebook};
 use crate::tx::Tx;
 use crate::volume::Volume;
 
-/// Brings all of it into a volume, which nobody else uses.
+/// Brings all of it into a volume, which has no other user.
 ///
 /// # Errors
 /// As [`super::apply`].

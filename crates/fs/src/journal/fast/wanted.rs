@@ -237,7 +237,7 @@ impl Planning {
         Ok(Known { before, record, is_fresh, changes, names: 0 })
     }
 
-    /// The record in a fast commit, as long as one of the volume.
+    /// The record in a fast commit, of the length of the volume's records.
     fn record(&self, number: InodeNumber, bytes: &[u8]) -> Result<Inode> {
         let size = usize::from(self.volume.format.geometry.inode_size);
         if bytes.len() > size {

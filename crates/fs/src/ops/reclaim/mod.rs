@@ -1,11 +1,11 @@
 //! Reclaiming what a crash left of a volume that soft updates write, while the volume is in use (I32 to I34).
 //!
-//! Owns: the stages of it, each in small parts between which verbs go on; who needs its result helps it along.
+//! Owns: the stages of it, each in small parts between which verbs go on; a verb that needs its result helps it along.
 //! Excludes: what precedes the use of the volume (`opening`), and the counting (`order`).
 //!
 //! ```text
 //!  Survey       every inode that was marked in use at opening: what it leads to, names, links
-//!  Clusters     that were marked at opening, belong to nobody, and were not given away since
+//!  Clusters     that were marked at opening, have no owner, and were not given away since
 //!  Inodes       that are marked, and whose records say that they are not in use
 //!  Links        of files with fewer names
 //!  Nameless     inodes, with all that has its only name below them
@@ -39,7 +39,7 @@ fn add(counter: &AtomicU64, by: u64) {
     counter.fetch_add(by, Ordering::Relaxed);
 }
 
-/// What a crash left of a volume that soft updates write: space and inodes in use that belong to nobody. They are
+/// What a crash left of a volume that soft updates write: space and inodes in use that have no owner. They are
 /// reclaimed while the volume is in use.
 #[derive(Clone, Copy)]
 pub struct Leftovers<'v> {
@@ -181,7 +181,7 @@ impl<'v> Leftovers<'v> {
         }
     }
 
-    /// Asks the survey, of which there is one as long as anything is left.
+    /// Asks the survey, of which there is one while anything is left.
     fn surveyed<T: Default>(&self, ask: impl FnOnce(&mut Survey) -> T) -> T {
         let mut survey = self.volume.order.survey();
         survey.as_mut().and_then(|survey| survey.as_mut()).map(ask).unwrap_or_default()

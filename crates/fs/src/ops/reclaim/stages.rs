@@ -68,7 +68,7 @@ impl<'v> Leftovers<'v> {
         Ok(some.is_empty())
     }
 
-    /// Frees the next clusters in a row that belong to nobody.
+    /// Frees the next clusters in a row that have no owner.
     fn free_clusters_in(&self, work: &mut Work) -> Result<bool> {
         let Some(start) = work.clusters.next(work.at) else { return Ok(true) };
         let per_group = u64::from(self.volume.format.geometry.clusters_per_group());
