@@ -19,6 +19,7 @@ use memory::Memory;
 struct Mounted {
     directory: PathBuf,
     session: Option<Session>,
+    memory: Arc<Memory>,
     scheduling: Scheduling,
     _alone: MutexGuard<'static, ()>,
 }
@@ -55,9 +56,10 @@ impl Mounted {
             give_way,
             threads: 4,
         };
-        let session = Session::start(Arc::new(Memory::default()), &directory, &options).unwrap();
+        let memory = Arc::new(Memory::default());
+        let session = Session::start(Arc::clone(&memory) as Arc<_>, &directory, &options).unwrap();
         let scheduling = session.scheduling();
-        Some(Mounted { directory, session: Some(session), scheduling, _alone: alone })
+        Some(Mounted { directory, session: Some(session), memory, scheduling, _alone: alone })
     }
 }
 
@@ -150,7 +152,11 @@ fn busy_loops_do_not_starve_threads_that_give_way() {
         let is_over = AtomicBool::new(false);
         let took = thread::scope(|scope| {
             for _ in 0..8 {
-                scope.spawn(|| while !is_over.load(Ordering::Relaxed) {});
+                scope.spawn(|| {
+                    while !is_over.load(Ordering::Relaxed) {
+                        std::hint::spin_loop()
+                    }
+                });
             }
             let begun = Instant::now();
             churn(&mounted.directory, FILES);
@@ -212,5 +218,20 @@ fn room_is_counted_after_everything_was_forgotten() {
             fs::remove_file(mounted.directory.join(number.to_string())).unwrap();
         }
         assert_eq!(free(), before);
+    }
+}
+
+#[test]
+fn nodes_without_names_take_no_room_from_new_ones() {
+    const FILES: usize = 20;
+    let Some(mounted) = Mounted::new("full", GiveWay::Never) else { return };
+    // With the root it is full after these.
+    mounted.memory.limit.store(FILES + 1, Ordering::Relaxed);
+    let path = |number: usize| mounted.directory.join(number.to_string());
+    for _ in 0..20 {
+        (0..FILES).for_each(|number| fs::write(path(number), "x").unwrap());
+        let error = fs::write(path(FILES), "x").unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(fuse::Errno::NOSPC.raw_os_error()));
+        (0..FILES).for_each(|number| fs::remove_file(path(number)).unwrap());
     }
 }
