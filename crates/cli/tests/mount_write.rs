@@ -632,6 +632,12 @@ fn statistics_are_told() {
     let stats: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(stats["requests"]["create"]["count"], 1);
     assert_eq!(stats["amounts"]["bytes_written"], 100_000);
+    let scheduling = &stats["scheduling"];
+    assert!(
+        scheduling["requests"].as_u64() > Some(3) && scheduling["ran_ns"].as_u64() > Some(0),
+        "{scheduling}"
+    );
+    assert!(scheduling["gives_way"].is_boolean() && scheduling["starved"].is_number(), "{scheduling}");
     let text = support::succeed(support::plat(&["stats"]).arg(mounted.path().join("file")));
     assert!(String::from_utf8(text.stdout).unwrap().contains("create"));
     let refused = support::fail(support::plat(&["stats"]).arg(scratch.path()));

@@ -30,6 +30,19 @@ pub enum Transport {
     Ring,
 }
 
+/// Whether threads that serve a ring give way to the programs they answer (`SCHED_IDLE`), so that the kernel leaves
+/// these on their processors. Nothing changes where the process may not take it back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum GiveWay {
+    /// While processors are idle, where processors share a cache.
+    #[default]
+    Auto,
+    /// Never.
+    Never,
+    /// Whenever requests come close together, until a thread has to wait. For measuring.
+    Always,
+}
+
 /// How to mount.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
@@ -53,6 +66,8 @@ pub struct Options {
     pub writeback: bool,
     /// How requests come and answers go.
     pub transport: Transport,
+    /// Whether the threads give way.
+    pub give_way: GiveWay,
     /// Threads that serve requests.
     pub threads: usize,
 }

@@ -137,7 +137,7 @@ impl Mount {
                 log.complain(format!("{name}: {warning}"));
             }
         }
-        self.serve(opened, log, &options, &directory)
+        self.serve(console, (opened, log), &options, &directory)
     }
 
     fn remount(&self, console: &mut Console<'_>, directory: &Path) -> Result<(), Failure> {
@@ -192,8 +192,8 @@ impl Mount {
 
     fn serve(
         &self,
-        opened: Opened,
-        log: Arc<Log>,
+        console: &mut Console<'_>,
+        (opened, log): (Opened, Arc<Log>),
         options: &MountOptions,
         directory: &Path,
     ) -> Result<(), Failure> {
@@ -229,12 +229,17 @@ impl Mount {
             // What is to be stable at once must not wait in the kernel.
             writeback: writable && options.writeback && !options.sync,
             transport: options.transport,
+            give_way: options.give_way,
             threads,
         };
         tuning::come_first();
         let session = Session::start(service, directory, &how).map_err(|error| failed(&error))?;
         let transport = transport_name(session.transport());
-        tree.served_by(transport);
+        tree.served_by(transport, session.scheduling());
+        if let Some(advice) = tuning::advice(options.transport, session.transport()) {
+            // Not in the log: it is the same at each mount.
+            console.warn(advice);
+        }
         let begun = format!(
             "{whole} mounted on {} with {threads} threads, transport {transport}",
             directory.display()

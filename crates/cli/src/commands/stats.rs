@@ -69,7 +69,7 @@ fn show(out: &mut dyn Write, statistics: &Map<String, Value>) -> std::io::Result
         }
         writeln!(out)?;
     }
-    for name in ["amounts", "memory", "placement", "reclaimed", "space"] {
+    for name in ["amounts", "memory", "placement", "reclaimed", "scheduling", "space"] {
         if part(name).is_empty() {
             continue;
         }

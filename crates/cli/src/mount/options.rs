@@ -1,6 +1,6 @@
 //! The words behind `-o`: ext4's names where ext4 has them, the kernel's for all mounts, FUSE's, ours.
 
-use fuse::Transport;
+use fuse::{GiveWay, Transport};
 use platfs::placement::{BlockPolicyKind, DirectoryPolicyKind};
 use platfs::{AccessTimes, DataMode, WriteOrder};
 
@@ -9,6 +9,10 @@ use super::remount;
 /// Ways that requests may come, by their names.
 const TRANSPORTS: [(&str, Transport); 3] =
     [("auto", Transport::Auto), ("uring", Transport::Ring), ("device", Transport::Device)];
+
+/// When serving threads give way, by the words for it.
+const GIVING_WAY: [(&str, GiveWay); 3] =
+    [("auto", GiveWay::Auto), ("never", GiveWay::Never), ("always", GiveWay::Always)];
 
 /// The name of a transport.
 #[must_use]
@@ -82,6 +86,8 @@ pub struct MountOptions {
     pub source: Option<String>,
     /// How requests come from the kernel.
     pub transport: Transport,
+    /// When the threads that serve give way to the programs they answer.
+    pub give_way: GiveWay,
     /// What is mounted already changes.
     pub remount: bool,
 }
@@ -114,6 +120,7 @@ impl Default for MountOptions {
             exec: true,
             source: None,
             transport: Transport::Auto,
+            give_way: GiveWay::Auto,
             remount: false,
         }
     }
@@ -366,6 +373,12 @@ impl MountOptions {
                 self.transport = named.map(|(_, transport)| *transport).unwrap_or_default();
                 Ok(true)
             }
+            "giveway" => {
+                one_of(&GIVING_WAY.map(|(name, _)| name))?;
+                let named = GIVING_WAY.iter().find(|(name, _)| *name == value);
+                self.give_way = named.map(|(_, give_way)| *give_way).unwrap_or_default();
+                Ok(true)
+            }
             "data" => {
                 one_of(&["ordered", "writeback", "journal"])?;
                 match value {
@@ -462,6 +475,7 @@ mod tests {
         assert_eq!(error("commit=soon"), "mount option `commit` takes a number, not `soon`");
         assert!(error("data=ordred").contains("one of ordered, writeback, journal"));
         assert!(error("transport=pigeon").contains("one of auto, uring, device"));
+        assert!(error("giveway=sometimes").contains("one of auto, never, always"));
         assert!(error("alloc=best").contains("lease"));
         assert!(MountOptions::parse(["frobnicate"], true).is_ok());
     }

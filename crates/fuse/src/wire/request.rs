@@ -302,6 +302,11 @@ pub(crate) fn may_answer_at_length(number: u32) -> bool {
         .contains(&number)
 }
 
+/// Whether an operation asks how much room there is.
+pub(crate) fn is_about_room(number: u32) -> bool {
+    number == operation::STATFS
+}
+
 fn forget_many(body: Body<'_>) -> Result<Request<'_>, Malformed> {
     let (mut fixed, rest) = body.split(8)?;
     Ok(Request::ForgetMany(Forgets { fields: rest, left: fixed.u32()? }))

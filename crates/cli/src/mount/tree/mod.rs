@@ -18,8 +18,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use fuse::{
-    Access, Attributes, Caller, Change, Entry, Errno, Known, Listed, NewNode, Replace, Seek, Service,
-    Statistics, WriteFlags,
+    Access, Attributes, Caller, Change, Entry, Errno, Known, Listed, NewNode, Replace, Scheduling, Seek,
+    Service, Statistics, WriteFlags,
 };
 use ondisk::inode::{FileType, Timestamp};
 use ondisk::units::InodeNumber;
@@ -49,8 +49,8 @@ pub struct Tree {
     /// Files that have become immutable or append-only since the kernel knows them: it may have pages of them that were
     /// written before.
     flagged: Mutex<HashSet<InodeNumber>>,
-    /// How requests come; known once it is served.
-    transport: OnceLock<&'static str>,
+    /// How requests come, and what serves them; known once it is served.
+    served_by: OnceLock<(&'static str, Scheduling)>,
 }
 
 /// A request that changes something: the tree, and its volume at the time of the request.
@@ -108,13 +108,13 @@ impl Tree {
         let room = room::statistics(&volume)?;
         let first_inode = volume.format().geometry.first_inode;
         let (stopped, counts) = (AtomicBool::new(false), Counts::default());
-        let (flagged, transport) = (Mutex::default(), OnceLock::new());
-        Ok(Tree { volume, log, room, first_inode, terms, stopped, counts, flagged, transport })
+        let (flagged, served_by) = (Mutex::default(), OnceLock::new());
+        Ok(Tree { volume, log, room, first_inode, terms, stopped, counts, flagged, served_by })
     }
 
-    /// Notes how requests come, for the statistics.
-    pub fn served_by(&self, transport: &'static str) {
-        let _ = self.transport.set(transport);
+    /// Notes how requests come and what serves them, for the statistics.
+    pub fn served_by(&self, transport: &'static str, scheduling: Scheduling) {
+        let _ = self.served_by.set((transport, scheduling));
     }
 
     /// The log.
@@ -236,7 +236,8 @@ impl Tree {
             "memory": { "dirty_bytes": self.volume.dirty_bytes() },
             "placement": self.placement(),
             "writable": self.is_writable(),
-            "transport": self.transport.get(),
+            "transport": self.served_by.get().map(|(transport, _)| transport),
+            "scheduling": self.served_by.get().map(|(_, scheduling)| counts::scheduled(&scheduling.now())),
         })
     }
 
