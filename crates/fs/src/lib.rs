@@ -105,7 +105,7 @@ pub use ondisk::units::InodeNumber;
 pub use ops::{
     AccessTimes, Allocate, AttributeChange, Attributes, FileMap, Inherited, Kind, Leftovers, Loader,
     Metadata, NewInode, Node, Pin, Reader, Reclaimed, Replace, Seek, Times, Walk, Wanted, WriteOptions,
-    Writer, rules,
+    Writer, rights, rules,
 };
 pub use options::{DataMode, OpenOptions, Ordering};
 pub use placement;

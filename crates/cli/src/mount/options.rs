@@ -28,6 +28,18 @@ pub enum OnDamage {
     Stop,
 }
 
+/// Who checks permissions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Permissions {
+    /// The mount where only root comes in, else the kernel.
+    #[default]
+    Auto,
+    /// The mount.
+    Own,
+    /// The kernel.
+    Kernel,
+}
+
 /// What a mount was asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a word of the command line")]
@@ -72,6 +84,8 @@ pub struct MountOptions {
     pub on_damage: OnDamage,
     /// Others may look.
     pub allow_other: bool,
+    /// Who checks permissions.
+    pub permissions: Permissions,
     /// Set-user-id bits count.
     pub suid: bool,
     /// Device nodes work.
@@ -109,6 +123,7 @@ impl Default for MountOptions {
             user_xattr: true,
             on_damage: OnDamage::default(),
             allow_other: false,
+            permissions: Permissions::Auto,
             suid: false,
             dev: false,
             exec: true,
@@ -137,7 +152,6 @@ const AS_IT_IS: &[&str] = &[
     "diratime",
     "nolazytime",
     "barrier",
-    "default_permissions",
     "silent",
     "loud",
     "loop",
@@ -225,6 +239,8 @@ const REFUSED: &[(&str, &str)] = &[
     ("usrjquota", NO_QUOTA),
     ("usrquota", NO_QUOTA),
 ];
+const OWN_FOR_OTHERS: &str = "mount option `own_permissions` can't be had with `allow_other`: the kernel passes names \
+     that it has cached without asking whether a user may";
 const NO_QUOTA: &str = "quota is not kept yet";
 const NO_KEYS: &str = "encrypted files are not decrypted";
 const NO_DEVICE: &str = "journals on another device can't be used yet";
@@ -255,6 +271,9 @@ impl MountOptions {
             if !known && !sloppy {
                 return Err(format!("unknown mount option `{word}`"));
             }
+        }
+        if options.allow_other && options.permissions == Permissions::Own {
+            return Err(OWN_FOR_OTHERS.to_owned());
         }
         Ok(options)
     }
@@ -298,6 +317,8 @@ impl MountOptions {
             "user_xattr" => self.user_xattr = true,
             "nouser_xattr" => self.user_xattr = false,
             "allow_other" => self.allow_other = true,
+            "default_permissions" => self.permissions = Permissions::Kernel,
+            "own_permissions" => self.permissions = Permissions::Own,
             "suid" => self.suid = true,
             "nosuid" => self.suid = false,
             "dev" => self.dev = true,
@@ -463,6 +484,7 @@ mod tests {
         assert!(error("data=ordred").contains("one of ordered, writeback, journal"));
         assert!(error("transport=pigeon").contains("one of auto, uring, device"));
         assert!(error("alloc=best").contains("lease"));
+        assert!(error("own_permissions,allow_other").contains("without asking"));
         assert!(MountOptions::parse(["frobnicate"], true).is_ok());
     }
 }

@@ -17,7 +17,8 @@ use crate::door;
 const ROOM: usize = 1 << 16;
 
 /// Words of a mount by FUSE, which mount(8) says again when it remounts.
-const OF_FUSE: &[&str] = &["user_id", "group_id", "rootmode", "fd", "max_read", "subtype", "allow_other"];
+const OF_FUSE: &[&str] =
+    &["user_id", "group_id", "rootmode", "fd", "max_read", "subtype", "allow_other", "default_permissions"];
 
 /// Whether a word describes how FUSE has mounted.
 pub(super) fn is_of_fuse(word: &str) -> bool {

@@ -3,6 +3,7 @@
 //! Most are of the kernel's own making: what it does not ask us, or does not tell us.
 
 /// A difference with a reason.
+#[derive(Clone, Copy)]
 pub struct Excuse {
     /// The case it is in.
     pub case: &'static str,
@@ -99,3 +100,6 @@ pub const EXCUSES: &[Excuse] = &[
     excuse("modes-truncate_clears_bits", "767", NO_CALLER),
     excuse("modes-write_clears_bits", "767", NO_CALLER),
 ];
+
+/// Those of a mount that checks permissions itself.
+pub const OWN_EXCUSES: &[Excuse] = &[];

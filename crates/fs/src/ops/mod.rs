@@ -21,6 +21,7 @@ mod remove;
 mod rename;
 mod reserve;
 mod resize;
+pub mod rights;
 pub mod rules;
 mod sparing;
 mod walk;

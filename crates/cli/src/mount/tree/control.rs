@@ -128,7 +128,7 @@ impl Altering<'_> {
                 Ok(())
             }
             _ => {
-                if caller.uid != 0 && caller.uid != metadata.uid {
+                if !self.is_owner(caller, &metadata) {
                     return Err(Errno::PERM.into());
                 }
                 match self.volume.inode(number).set_generation(word(argument, 0)?) {

@@ -4,8 +4,10 @@
 //! the kernel is given is a user of its inode until the kernel forgets it, so that an inode without a
 //! name lives as long as somebody has it open.
 
+mod callers;
 mod control;
 mod counts;
+mod guard;
 mod read;
 mod room;
 mod write;
@@ -23,10 +25,12 @@ use fuse::{
 };
 use ondisk::inode::{FileType, Timestamp};
 use ondisk::units::InodeNumber;
+use platfs::rights::READ;
 use platfs::{AccessTimes, Error, Metadata, Reclaimed, Volume};
 use serde_json::{Value, json};
 
 use self::counts::{Counts, Verb};
+pub use self::guard::Guard;
 pub use self::read::STATISTICS;
 use super::errno;
 use super::log::{Detail, Log};
@@ -43,6 +47,8 @@ pub struct Tree {
     room: Statistics,
     first_inode: u32,
     terms: Terms,
+    /// Checks permissions, where the kernel does not.
+    guard: Option<Guard>,
     /// Nothing is written any more: damage was met.
     stopped: AtomicBool,
     counts: Counts,
@@ -109,7 +115,14 @@ impl Tree {
         let first_inode = volume.format().geometry.first_inode;
         let (stopped, counts) = (AtomicBool::new(false), Counts::default());
         let (flagged, transport) = (Mutex::default(), OnceLock::new());
-        Ok(Tree { volume, log, room, first_inode, terms, stopped, counts, flagged, transport })
+        let guard = None;
+        Ok(Tree { volume, log, room, first_inode, terms, guard, stopped, counts, flagged, transport })
+    }
+
+    /// Lets it check permissions; without a guard the kernel does.
+    #[must_use]
+    pub fn guarded(self, guard: Option<Guard>) -> Self {
+        Tree { guard, ..self }
     }
 
     /// Notes how requests come, for the statistics.
@@ -236,6 +249,7 @@ impl Tree {
             "memory": { "dirty_bytes": self.volume.dirty_bytes() },
             "placement": self.placement(),
             "writable": self.is_writable(),
+            "own_permissions": self.guard.is_some(),
             "transport": self.transport.get(),
         })
     }
@@ -440,6 +454,12 @@ fn time(time: Timestamp) -> fuse::Time {
 }
 
 impl Service for Tree {
+    fn begin(&self, caller: Caller) {
+        if let Some(guard) = &self.guard {
+            guard.begin(caller);
+        }
+    }
+
     fn lookup(&self, parent: u64, name: &[u8]) -> fuse::Result<Entry> {
         self.answer(Verb::Lookup, parent, name, || self.find(parent, name))
     }
@@ -458,6 +478,21 @@ impl Service for Tree {
 
     fn open(&self, node: u64, access: Access) -> fuse::Result<()> {
         self.answer(Verb::Open, node, b"", || self.may_open(node, access))
+    }
+
+    fn open_directory(&self, node: u64) -> fuse::Result<()> {
+        if self.guard.is_none() {
+            return Err(Errno::NOSYS);
+        }
+        self.answer(Verb::OpenDir, node, b"", || self.guard(self.inode(node)?, READ))
+    }
+
+    fn rights(&self, _caller: Caller, node: u64, wanted: u16) -> fuse::Result<()> {
+        self.answer(Verb::Access, node, b"", || self.answer_access(node, wanted))
+    }
+
+    fn keeps_names(&self, parent: u64) -> bool {
+        self.is_open(parent)
     }
 
     fn create_open(
@@ -556,13 +591,17 @@ impl Service for Tree {
 
     fn unlink(&self, parent: u64, name: &[u8]) -> fuse::Result<()> {
         self.alter(Verb::Unlink, (parent, name), Changed::Names, |at| {
-            Ok(at.volume.unlink(self.inode(parent)?, name)?)
+            let directory = self.inode(parent)?;
+            self.guard_removal(directory, name)?;
+            Ok(at.volume.unlink(directory, name)?)
         })
     }
 
     fn remove_directory(&self, parent: u64, name: &[u8]) -> fuse::Result<()> {
         self.alter(Verb::RmDir, (parent, name), Changed::Names, |at| {
-            Ok(at.volume.rmdir(self.inode(parent)?, name)?)
+            let directory = self.inode(parent)?;
+            self.guard_removal(directory, name)?;
+            Ok(at.volume.rmdir(directory, name)?)
         })
     }
 

@@ -4,6 +4,7 @@ use fuse::{Caller, Entry, Errno, Listed, Seek};
 use ondisk::corrupt::Place;
 use ondisk::inode::{FileType, InodeFlags};
 use ondisk::units::InodeNumber;
+use platfs::rights::READ;
 use platfs::{AccessTimes, Error, Metadata};
 
 use super::counts::add;
@@ -37,6 +38,9 @@ impl Tree {
                 Ok(metadata) if metadata.links > 0 => Ok(metadata),
                 _ => Err(Failed::Errno(Errno::STALE)),
             });
+        }
+        if name != b".." {
+            self.guard_search(directory)?;
         }
         if name.len() > NAME_MAX {
             return Err(Errno::NAMETOOLONG.into());
@@ -188,6 +192,7 @@ impl Tree {
         }
         let number = self.inode(node)?;
         self.must_be_known(name)?;
+        self.guard_attribute(number, name, READ)?;
         self.volume.inode(number).xattr(name)?.ok_or(Failed::Errno(Errno::NODATA))
     }
 
