@@ -54,7 +54,9 @@ fn show(out: &mut dyn Write, statistics: &Map<String, Value>) -> std::io::Result
     let part = |name: &str| statistics.get(name).and_then(Value::as_object).unwrap_or(&empty);
     let number = |of: &Map<String, Value>, name: &str| of.get(name).and_then(Value::as_u64).unwrap_or(0);
     if let Some(transport) = statistics.get("transport").and_then(Value::as_str) {
-        writeln!(out, "transport {transport}\n")?;
+        writeln!(out, "transport {transport}")?;
+        let own = statistics.get("own_permissions").and_then(Value::as_bool).unwrap_or(false);
+        writeln!(out, "permissions checked by {}\n", if own { "the mount" } else { "the kernel" })?;
     }
     let columns = ["count", "failed", "mean_ns", "p50_ns", "p90_ns", "p99_ns"];
     write!(out, "{:<18}", "request")?;

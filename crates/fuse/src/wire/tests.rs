@@ -186,8 +186,11 @@ fn the_other_requests_have_their_fields() {
         create.starts_with("Ok(CreateOpen") && create.contains("permissions: 416, umask: 18"),
         "{create}"
     );
-    // Flushing, opening directories, locks, `access`, what is not there yet.
-    for operation in [25, 27, 31, 34, 37, 40, 48, 999] {
+    assert!(open(0o40).contains("read: false, write: false, append: false, execute: true"));
+    assert_eq!(decoded(27, &u32s(&[0, 0]), b""), "Ok(OpenDirectory)");
+    assert_eq!(decoded(34, &u32s(&[0o26, 0]), b""), "Ok(Rights { wanted: 6 })");
+    // Flushing, locks, what is not there yet.
+    for operation in [25, 31, 37, 40, 48, 999] {
         assert_eq!(decoded(operation, &[], b""), "Ok(Unknown)");
     }
 }
