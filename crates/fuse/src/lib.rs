@@ -8,6 +8,7 @@
 
 #![deny(unsafe_code)]
 
+mod ask;
 mod attach;
 mod by_device;
 mod by_ring;
@@ -16,6 +17,7 @@ mod service;
 mod session;
 mod wire;
 
+pub use ask::ask;
 pub use attach::{Options, Transport, mount_point, unmount};
 pub use rustix::io::Errno;
 pub use service::{

@@ -100,7 +100,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             by_device
             dispatch
             wire
-            attach service
+            ask attach service
         ",
         knots: &[],
         long_lists: 3,

@@ -5,16 +5,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use clap::Args;
-use rustix::io::Errno;
 use serde_json::{Map, Value};
 
 use super::json;
 use crate::console::{Console, Failure};
-use crate::mount::tree::STATISTICS;
+use crate::mount::statistics;
 use crate::text::Shown;
-
-/// What an attribute can hold at most.
-const ROOM: usize = 1 << 16;
 
 /// Arguments of `plat stats`.
 #[derive(Args, Debug)]
@@ -29,17 +25,7 @@ pub struct Stats {
 impl Stats {
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let failed = |what: String| Failure::about(Shown(self.directory.as_os_str().as_bytes()), what);
-        let mut text = vec![0; ROOM];
-        let len = rustix::fs::getxattr(&self.directory, STATISTICS, &mut text[..]).map_err(|error| {
-            failed(match error {
-                Errno::OPNOTSUPP | Errno::NODATA => "not in a mount by `plat mount`".into(),
-                error => std::io::Error::from(error).to_string(),
-            })
-        })?;
-        let statistics = serde_json::from_slice(text.get(..len).unwrap_or_default());
-        let Ok(Value::Object(statistics)) = statistics else {
-            return Err(failed("the statistics of the mount can't be understood".into()));
-        };
+        let statistics = statistics::of(&self.directory).map_err(failed)?;
         if self.json {
             json::print(console.out, statistics)?;
         } else {

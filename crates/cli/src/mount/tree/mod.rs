@@ -5,7 +5,7 @@
 //! name lives as long as somebody has it open.
 
 mod callers;
-mod control;
+pub(super) mod control;
 mod counts;
 mod guard;
 mod read;
@@ -31,7 +31,6 @@ use serde_json::{Value, json};
 
 use self::counts::{Counts, Verb};
 pub use self::guard::Guard;
-pub use self::read::STATISTICS;
 use super::errno;
 use super::log::{Detail, Log};
 use super::options::OnDamage;

@@ -11,8 +11,6 @@ use super::counts::add;
 use super::{Failed, Tree, type_of};
 use crate::text::Shown;
 
-/// The attribute by which a mount reports what it counts; it is not listed.
-pub const STATISTICS: &[u8] = b"system.plat.statistics";
 /// Longest name.
 const NAME_MAX: usize = 255;
 
@@ -187,9 +185,6 @@ impl Tree {
     }
 
     pub(super) fn attribute(&self, node: u64, name: &[u8]) -> Result<Vec<u8>, Failed> {
-        if name == STATISTICS {
-            return Ok(self.statistics_now().to_string().into_bytes());
-        }
         let number = self.inode(node)?;
         self.must_be_known(name)?;
         self.guard_attribute(number, name, READ)?;
