@@ -105,3 +105,8 @@ fn checks_of_the_kernel_cost_a_request_for_each_file() {
         [9.5, 5.5, 3.2],
     );
 }
+
+#[test]
+fn without_attributes_nobody_asks_for_them() {
+    assert_at_most("without_attributes_nobody_asks_for_them", "rw,noxattr", [6.5, 3.4, 2.2]);
+}

@@ -205,6 +205,7 @@ impl Mount {
         let terms = Terms {
             acl: options.acl,
             user_xattr: options.user_xattr,
+            xattr: options.xattr,
             on_damage: options.on_damage,
             writable,
             access_times: options.access_times,

@@ -80,6 +80,8 @@ pub struct MountOptions {
     pub acl: bool,
     /// Attributes of users are shown.
     pub user_xattr: bool,
+    /// There are extended attributes.
+    pub xattr: bool,
     /// What happens on damage.
     pub on_damage: OnDamage,
     /// Others may look.
@@ -121,6 +123,7 @@ impl Default for MountOptions {
             noload: false,
             acl: true,
             user_xattr: true,
+            xattr: true,
             on_damage: OnDamage::default(),
             allow_other: false,
             permissions: Permissions::Auto,
@@ -275,6 +278,9 @@ impl MountOptions {
         if options.allow_other && options.permissions == Permissions::Own {
             return Err(OWN_FOR_OTHERS.to_owned());
         }
+        // Lists are attributes.
+        options.acl &= options.xattr;
+        options.user_xattr &= options.xattr;
         Ok(options)
     }
 
@@ -316,6 +322,8 @@ impl MountOptions {
             "noacl" => self.acl = false,
             "user_xattr" => self.user_xattr = true,
             "nouser_xattr" => self.user_xattr = false,
+            "xattr" => self.xattr = true,
+            "noxattr" => self.xattr = false,
             "allow_other" => self.allow_other = true,
             "default_permissions" => self.permissions = Permissions::Kernel,
             "own_permissions" => self.permissions = Permissions::Own,
@@ -447,7 +455,18 @@ mod tests {
         assert_eq!(options.without_effect, ["nobarrier", "stripe=8"]);
         assert_eq!(options.ordering, Ordering::Softdep);
         assert!(options.read_only && !options.read_write && options.noload && !options.acl);
-        assert!(options.user_xattr && options.exec && !options.suid && !options.dev);
+        assert!(options.user_xattr && options.xattr && options.exec && !options.suid && !options.dev);
+    }
+
+    #[test]
+    fn without_attributes_there_are_no_lists() {
+        let of = |words: &str| {
+            let options = MountOptions::parse([words], false).unwrap();
+            (options.xattr, options.acl, options.user_xattr)
+        };
+        assert_eq!(of("noxattr"), (false, false, false));
+        assert_eq!(of("noxattr,acl,user_xattr"), (false, false, false));
+        assert_eq!(of("noxattr,xattr"), (true, true, true));
     }
 
     #[test]

@@ -79,6 +79,8 @@ pub struct Terms {
     pub acl: bool,
     /// Attributes of users are shown.
     pub user_xattr: bool,
+    /// There are extended attributes. Where not, the kernel asks for none after the first answer.
+    pub xattr: bool,
     /// What happens on damage.
     pub on_damage: OnDamage,
     /// It can be written.
@@ -532,15 +534,24 @@ impl Service for Tree {
     }
 
     fn xattr(&self, node: u64, name: &[u8]) -> fuse::Result<Vec<u8>> {
-        self.answer(Verb::GetXattr, node, name, || self.attribute(node, name))
+        self.answer(Verb::GetXattr, node, name, || {
+            self.must_have_attributes()?;
+            self.attribute(node, name)
+        })
     }
 
     fn has_capabilities(&self, node: u64, attribute: &[u8]) -> fuse::Result<usize> {
-        self.answer(Verb::GetXattr, node, attribute, || self.capabilities(node, attribute))
+        self.answer(Verb::GetXattr, node, attribute, || {
+            self.must_have_attributes()?;
+            self.capabilities(node, attribute)
+        })
     }
 
     fn xattr_names(&self, caller: Caller, node: u64) -> fuse::Result<Vec<Vec<u8>>> {
-        self.answer(Verb::ListXattr, node, b"", || self.attribute_names(caller, node))
+        self.answer(Verb::ListXattr, node, b"", || {
+            self.must_have_attributes()?;
+            self.attribute_names(caller, node)
+        })
     }
 
     fn seek(&self, node: u64, offset: u64, what: Seek) -> fuse::Result<u64> {

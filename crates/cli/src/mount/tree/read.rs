@@ -172,6 +172,11 @@ impl Tree {
             || !self.terms.user_xattr && name.starts_with(b"user.")
     }
 
+    /// Where attributes are left out, the answer to the first request for each kind makes the kernel stop asking.
+    pub(super) fn must_have_attributes(&self) -> Result<(), Failed> {
+        if self.terms.xattr { Ok(()) } else { Err(Errno::NOSYS.into()) }
+    }
+
     /// The attributes that can be asked for by name.
     pub(super) fn must_be_known(&self, name: &[u8]) -> Result<(), Failed> {
         let known = [&b"user."[..], b"trusted.", b"security.", b"system.posix_acl_"];

@@ -19,6 +19,8 @@ const COPY_PIECE: usize = 1 << 20;
 const SPECIAL: u16 = 0o6000;
 /// The attribute that is a file's access control list.
 const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
+/// The attribute that holds the capabilities of a program.
+const CAPABILITIES: &[u8] = b"security.capability";
 /// Flags of `setxattr`.
 const XATTR_CREATE: u32 = 1;
 const XATTR_REPLACE: u32 = 2;
@@ -214,6 +216,9 @@ impl Altering<'_> {
         if facts.flags.contains(InodeFlags::ENCRYPT) || is_immutable && !is_late() {
             return Err(Errno::PERM.into());
         }
+        if flags.cached && !self.terms.xattr {
+            self.take_capabilities(number)?;
+        }
         let (mut offset, mut data, len) = (offset, data, data.len() as u64);
         let is_append_only = flags.cached && facts.flags.contains(InodeFlags::APPEND);
         if is_append_only && offset < facts.size && !is_late() {
@@ -228,6 +233,15 @@ impl Altering<'_> {
             self.volume.sync_inode(number)?;
         }
         Ok(if drop_special_bits { Known::Stale } else { Known::Still })
+    }
+
+    /// Takes the capabilities of a file whose contents change, where the kernel does not ask whether there are any.
+    fn take_capabilities(&self, number: InodeNumber) -> Result<(), Failed> {
+        let file = self.volume.inode(number);
+        if file.xattr(CAPABILITIES)?.is_some() {
+            file.remove_xattr(CAPABILITIES)?;
+        }
+        Ok(())
     }
 
     /// What becomes of the special bits of a file when somebody changes its contents by a call of which the
@@ -316,6 +330,7 @@ impl Altering<'_> {
         value: &[u8],
         flags: u32,
     ) -> Result<(), Failed> {
+        self.must_have_attributes()?;
         let number = self.inode(node)?;
         self.must_be_known(name)?;
         self.guard_attribute(number, name, WRITE)?;
@@ -337,6 +352,7 @@ impl Altering<'_> {
     }
 
     pub(super) fn remove_attribute(&self, node: u64, name: &[u8]) -> Result<(), Failed> {
+        self.must_have_attributes()?;
         let number = self.inode(node)?;
         self.must_be_known(name)?;
         self.guard_attribute(number, name, WRITE)?;
