@@ -320,3 +320,32 @@ fn without_attributes_files_lose_their_capabilities_and_nothing_else() {
     assert_eq!(fs::read(mounted.path().join("written")).unwrap(), b"written, more");
     judge(mounted, &image, &Rules::default());
 }
+
+#[test]
+fn a_file_gets_its_times_with_its_name() {
+    let test = "a_file_gets_its_times_with_its_name";
+    if !have(test, &["mke2fs", "e2fsck"]) {
+        return;
+    }
+    let scratch = Scratch::new(test);
+    let image = ext4(&scratch);
+    let mounted = Mounted::new(&image, WRITE).unwrap();
+    let root = File::open(mounted.path()).unwrap();
+    let unnamed = rustix::fs::openat(&root, ".", OFlags::TMPFILE | OFlags::RDWR, Mode::RUSR).unwrap();
+    let mut file = File::from(unnamed);
+    file.write_all(b"contents").unwrap();
+    // That of the contents alone, as a change that is not stored while the file has no name.
+    let modify = rustix::fs::Timespec { tv_sec: 1_000_000_000, tv_nsec: 5 };
+    let access = rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };
+    let times = rustix::fs::Timestamps { last_access: access, last_modification: modify };
+    rustix::fs::futimens(&file, &times).unwrap();
+    let itself = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
+    let follow = rustix::fs::AtFlags::SYMLINK_FOLLOW;
+    rustix::fs::linkat(rustix::fs::CWD, itself, &root, "named", follow).unwrap();
+    drop((file, root));
+    mounted.unmount();
+    let mounted = Mounted::new(&image, &["-o", "ro"]).unwrap();
+    let found = fs::metadata(mounted.path().join("named")).unwrap();
+    assert_eq!((found.mtime(), found.mtime_nsec(), found.len()), (1_000_000_000, 5, 8));
+    judge(mounted, &image, &Rules::default());
+}

@@ -626,7 +626,10 @@ impl Service for Tree {
     }
 
     fn change(&self, _caller: Caller, node: u64, change: &Change) -> fuse::Result<Attributes> {
-        let work = |at: &Altering<'_>| at.change_attributes(node, change);
+        let work = |at: &Altering<'_>| match at.times_of_unnamed(node, change)? {
+            Some(unchanged) => Ok(unchanged),
+            None => at.change_attributes(node, change),
+        };
         self.alter(Verb::SetAttr, (node, b""), Changed::Inode, work)
     }
 

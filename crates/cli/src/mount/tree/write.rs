@@ -61,6 +61,22 @@ impl Tree {
         }
         Ok(())
     }
+
+    /// The answer to a change of nothing but the times of contents and inode, of a file without a name; `None` for all
+    /// other changes. The kernel sends it with each name that is the last one of a file. Nobody else can see such a file,
+    /// and the kernel keeps its times: should it get a name after all, they come again. So nothing is stored.
+    pub(super) fn times_of_unnamed(&self, node: u64, change: &Change) -> Result<Option<Attributes>, Failed> {
+        let (Some(SetTime::To(modify)), Some(changed)) = (change.modify, change.change) else {
+            return Ok(None);
+        };
+        let rest = Change { modify: None, change: None, by_handle: false, ..*change };
+        if rest != Change::default() {
+            return Ok(None);
+        }
+        let facts = self.volume.metadata(self.inode(node)?)?;
+        let kept = facts.links == 0 && facts.file_type == FileType::Regular;
+        Ok(kept.then(|| Attributes { modify, change: changed, ..self.attributes_of(&facts) }))
+    }
 }
 
 impl Altering<'_> {
