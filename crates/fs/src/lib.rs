@@ -105,7 +105,7 @@ pub use ondisk::units::InodeNumber;
 pub use ops::{
     AccessTimes, Allocate, AttributeChange, Attributes, FileMap, Inherited, Kind, Leftovers, Loader,
     Metadata, NewInode, Node, Pin, Reader, Reclaimed, Replace, Seek, Times, Uses, Walk, Wanted, WriteOptions,
-    Writer, rules,
+    Writer, rights, rules,
 };
 pub use options::{DataMode, OpenOptions, WriteOrder};
 pub use placement;

@@ -79,6 +79,7 @@ fn round(transport: Transport, writeback: bool) -> [Figures; 3] {
         dev: false,
         exec: false,
         acl: false,
+        own_permissions: false,
         writeback,
         transport,
         give_way: GiveWay::Auto,

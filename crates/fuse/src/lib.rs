@@ -8,6 +8,7 @@
 
 #![deny(unsafe_code)]
 
+mod ask;
 mod attach;
 mod by_device;
 mod by_ring;
@@ -17,6 +18,7 @@ mod service;
 mod session;
 mod wire;
 
+pub use ask::ask;
 pub use attach::{GiveWay, Options, Transport, mount_point, unmount};
 pub use rustix::io::Errno;
 pub use seats::{Scheduled, Scheduling};

@@ -43,6 +43,7 @@ impl Mounted {
         let directory = std::env::temp_dir().join(format!("platfs-fuse-{test}-{}", std::process::id()));
         fs::create_dir(&directory).unwrap();
         let options = Options {
+            own_permissions: false,
             source: "memory".into(),
             subtype: "memory".into(),
             read_only: false,

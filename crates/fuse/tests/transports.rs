@@ -43,6 +43,7 @@ impl Mounted {
             dev: false,
             exec: true,
             acl: false,
+            own_permissions: false,
             writeback,
             transport,
             give_way: GiveWay::Auto,

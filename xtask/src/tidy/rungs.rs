@@ -101,7 +101,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             by_device
             dispatch
             wire
-            attach seats service
+            ask attach seats service
         ",
         knots: &[],
         long_lists: 3,

@@ -19,7 +19,7 @@ use crate::mount::opening::{self, Opened};
 use crate::mount::options::{MountOptions, transport_name};
 use crate::mount::remount;
 use crate::mount::trace::Traced;
-use crate::mount::tree::{Terms, Tree};
+use crate::mount::tree::{Guard, Terms, Tree};
 use crate::mount::tuning;
 use crate::reading::OpenImage;
 use crate::signals::StopSignals;
@@ -205,14 +205,18 @@ impl Mount {
         let terms = Terms {
             acl: options.acl,
             user_xattr: options.user_xattr,
+            xattr: options.xattr,
             on_damage: options.on_damage,
             writable,
             access_times: options.access_times,
             sync: options.sync,
             sync_names: options.sync_names,
         };
+        let guard = Guard::as_asked(options.permissions, options.allow_other, writable);
+        let guard = guard.map_err(|why| failed(&why))?;
+        let own_permissions = guard.is_some();
         let tree = Tree::new(volume, log, terms).map_err(|error| Failure::about(&whole, error))?;
-        let tree = Arc::new(tree);
+        let tree = Arc::new(tree.guarded(guard));
         let traced = self.traced(&tree)?;
         let service = traced.clone().map_or(Arc::clone(&tree) as Arc<dyn Service>, |traced| traced);
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -226,6 +230,7 @@ impl Mount {
             dev: options.dev,
             exec: options.exec,
             acl: options.acl,
+            own_permissions,
             // What is to be stable at once must not wait in the kernel.
             writeback: writable && options.writeback && !options.sync,
             transport: options.transport,

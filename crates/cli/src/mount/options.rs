@@ -32,6 +32,18 @@ pub enum OnDamage {
     Stop,
 }
 
+/// Who checks permissions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Permissions {
+    /// The mount where only root comes in, else the kernel.
+    #[default]
+    Auto,
+    /// The mount.
+    Own,
+    /// The kernel.
+    Kernel,
+}
+
 /// What a mount was asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a word of the command line")]
@@ -72,10 +84,14 @@ pub struct MountOptions {
     pub acl: bool,
     /// Attributes of users are shown.
     pub user_xattr: bool,
+    /// There are extended attributes.
+    pub xattr: bool,
     /// What happens on damage.
     pub on_damage: OnDamage,
     /// Others may look.
     pub allow_other: bool,
+    /// Who checks permissions.
+    pub permissions: Permissions,
     /// Set-user-id bits count.
     pub suid: bool,
     /// Device nodes work.
@@ -113,8 +129,10 @@ impl Default for MountOptions {
             noload: false,
             acl: true,
             user_xattr: true,
+            xattr: true,
             on_damage: OnDamage::default(),
             allow_other: false,
+            permissions: Permissions::Auto,
             suid: false,
             dev: false,
             exec: true,
@@ -144,7 +162,6 @@ const AS_IT_IS: &[&str] = &[
     "diratime",
     "nolazytime",
     "barrier",
-    "default_permissions",
     "silent",
     "loud",
     "loop",
@@ -232,6 +249,8 @@ const REFUSED: &[(&str, &str)] = &[
     ("usrjquota", NO_QUOTA),
     ("usrquota", NO_QUOTA),
 ];
+const OWN_FOR_OTHERS: &str = "mount option `own_permissions` can't be had with `allow_other`: the kernel passes names \
+     that it has cached without asking whether a user may";
 const NO_QUOTA: &str = "quota is not kept yet";
 const NO_KEYS: &str = "encrypted files are not decrypted";
 const NO_DEVICE: &str = "journals on another device can't be used yet";
@@ -263,6 +282,12 @@ impl MountOptions {
                 return Err(format!("unknown mount option `{word}`"));
             }
         }
+        if options.allow_other && options.permissions == Permissions::Own {
+            return Err(OWN_FOR_OTHERS.to_owned());
+        }
+        // Lists are attributes.
+        options.acl &= options.xattr;
+        options.user_xattr &= options.xattr;
         Ok(options)
     }
 
@@ -304,7 +329,11 @@ impl MountOptions {
             "noacl" => self.acl = false,
             "user_xattr" => self.user_xattr = true,
             "nouser_xattr" => self.user_xattr = false,
+            "xattr" => self.xattr = true,
+            "noxattr" => self.xattr = false,
             "allow_other" => self.allow_other = true,
+            "default_permissions" => self.permissions = Permissions::Kernel,
+            "own_permissions" => self.permissions = Permissions::Own,
             "suid" => self.suid = true,
             "nosuid" => self.suid = false,
             "dev" => self.dev = true,
@@ -439,7 +468,18 @@ mod tests {
         assert_eq!(options.without_effect, ["nobarrier", "stripe=8"]);
         assert_eq!(options.ordering, WriteOrder::Softdep);
         assert!(options.read_only && !options.read_write && options.noload && !options.acl);
-        assert!(options.user_xattr && options.exec && !options.suid && !options.dev);
+        assert!(options.user_xattr && options.xattr && options.exec && !options.suid && !options.dev);
+    }
+
+    #[test]
+    fn without_attributes_there_are_no_lists() {
+        let of = |words: &str| {
+            let options = MountOptions::parse([words], false).unwrap();
+            (options.xattr, options.acl, options.user_xattr)
+        };
+        assert_eq!(of("noxattr"), (false, false, false));
+        assert_eq!(of("noxattr,acl,user_xattr"), (false, false, false));
+        assert_eq!(of("noxattr,xattr"), (true, true, true));
     }
 
     #[test]
@@ -477,6 +517,7 @@ mod tests {
         assert!(error("transport=pigeon").contains("one of auto, uring, device"));
         assert!(error("giveway=sometimes").contains("one of auto, never, always"));
         assert!(error("alloc=best").contains("lease"));
+        assert!(error("own_permissions,allow_other").contains("without asking"));
         assert!(MountOptions::parse(["frobnicate"], true).is_ok());
     }
 }

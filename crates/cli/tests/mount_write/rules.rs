@@ -273,3 +273,79 @@ fn the_transport_is_told() {
     let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!(json["transport"], "device");
 }
+
+#[test]
+fn without_attributes_files_lose_their_capabilities_and_nothing_else() {
+    let test = "without_attributes_files_lose_their_capabilities_and_nothing_else";
+    if !have(test, &["mke2fs", "e2fsck"]) || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    const CAPABILITY: [u8; 20] = [1, 0, 0, 2, 0, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let scratch = Scratch::new(test);
+    let image = ext4(&scratch);
+    let mounted = Mounted::new(&image, WRITE).unwrap();
+    let set = |path: &Path, name: &str, value: &[u8]| {
+        rustix::fs::setxattr(path, name, value, rustix::fs::XattrFlags::empty())
+    };
+    for name in ["written", "truncated", "left"] {
+        let path = mounted.path().join(name);
+        fs::write(&path, name).unwrap();
+        set(&path, "security.capability", &CAPABILITY).unwrap();
+        set(&path, "user.note", b"kept").unwrap();
+    }
+    mounted.unmount();
+
+    let mounted = Mounted::new(&image, &["-o", "rw,noxattr"]).unwrap();
+    let path = |name: &str| mounted.path().join(name);
+    let room = &mut [0_u8; 64][..];
+    for _ in 0..2 {
+        assert_eq!(rustix::fs::getxattr(path("left"), "user.note", &mut *room), Err(Errno::OPNOTSUPP));
+        assert_eq!(rustix::fs::listxattr(path("left"), &mut *room), Err(Errno::OPNOTSUPP));
+        assert_eq!(set(&path("left"), "user.note", b"new"), Err(Errno::OPNOTSUPP));
+        assert_eq!(rustix::fs::removexattr(path("left"), "user.note"), Err(Errno::OPNOTSUPP));
+    }
+    OpenOptions::new().append(true).open(path("written")).unwrap().write_all(b", more").unwrap();
+    OpenOptions::new().write(true).open(path("truncated")).unwrap().set_len(3).unwrap();
+    support::succeed(support::plat(&["stats"]).arg(mounted.path()));
+    mounted.unmount();
+
+    let mounted = Mounted::new(&image, &["-o", "ro"]).unwrap();
+    for (name, has) in [("written", false), ("truncated", false), ("left", true)] {
+        let path = mounted.path().join(name);
+        let found = rustix::fs::getxattr(&path, "security.capability", &mut [0_u8; 64][..]);
+        assert_eq!(found.is_ok(), has, "{name}");
+        let note = rustix::fs::getxattr(&path, "user.note", &mut [0_u8; 64][..]);
+        assert_eq!(note, Ok(4), "{name}");
+    }
+    assert_eq!(fs::read(mounted.path().join("written")).unwrap(), b"written, more");
+    judge(mounted, &image, &Rules::default());
+}
+
+#[test]
+fn a_file_gets_its_times_with_its_name() {
+    let test = "a_file_gets_its_times_with_its_name";
+    if !have(test, &["mke2fs", "e2fsck"]) {
+        return;
+    }
+    let scratch = Scratch::new(test);
+    let image = ext4(&scratch);
+    let mounted = Mounted::new(&image, WRITE).unwrap();
+    let root = File::open(mounted.path()).unwrap();
+    let unnamed = rustix::fs::openat(&root, ".", OFlags::TMPFILE | OFlags::RDWR, Mode::RUSR).unwrap();
+    let mut file = File::from(unnamed);
+    file.write_all(b"contents").unwrap();
+    // That of the contents alone, as a change that is not stored while the file has no name.
+    let modify = rustix::fs::Timespec { tv_sec: 1_000_000_000, tv_nsec: 5 };
+    let access = rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };
+    let times = rustix::fs::Timestamps { last_access: access, last_modification: modify };
+    rustix::fs::futimens(&file, &times).unwrap();
+    let itself = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
+    let follow = rustix::fs::AtFlags::SYMLINK_FOLLOW;
+    rustix::fs::linkat(rustix::fs::CWD, itself, &root, "named", follow).unwrap();
+    drop((file, root));
+    mounted.unmount();
+    let mounted = Mounted::new(&image, &["-o", "ro"]).unwrap();
+    let found = fs::metadata(mounted.path().join("named")).unwrap();
+    assert_eq!((found.mtime(), found.mtime_nsec(), found.len()), (1_000_000_000, 5, 8));
+    judge(mounted, &image, &Rules::default());
+}

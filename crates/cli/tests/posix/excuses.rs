@@ -3,6 +3,7 @@
 //! Most are of the kernel's own making: requests that it does not make, and facts that it does not pass on.
 
 /// A difference with a reason.
+#[derive(Clone, Copy)]
 pub struct Excuse {
     /// The case it is in.
     pub case: &'static str,
@@ -94,4 +95,21 @@ pub const EXCUSES: &[Excuse] = &[
     excuse("modes-fallocate_clears_bits", "767", NO_CALLER),
     excuse("modes-truncate_clears_bits", "767", NO_CALLER),
     excuse("modes-write_clears_bits", "767", NO_CALLER),
+];
+
+const CACHED_NAMES: &str =
+    "the kernel passes names that it had in its cache before their directory was closed to others";
+const NOBODY_ELSE: &str = "only programs of root come in";
+const PRIVILEGES: &str = "the kernel has capabilities removed before it asks whether the owner may change, where it does not check that itself";
+
+/// Those of a mount that checks permissions itself.
+pub const OWN_EXCUSES: &[Excuse] = &[
+    excuse("modes-access_by_users", "access d/b", CACHED_NAMES),
+    excuse("modes-permission_of_directories", "lstat d/a", CACHED_NAMES),
+    excuse("modes-permission_of_directories", "open d/a", CACHED_NAMES),
+    excuse("modes-permission_of_directories", "access d/a", CACHED_NAMES),
+    excuse("modes-permission_of_directories", "chmod d/a", CACHED_NAMES),
+    excuse("modes-permission_of_directories", "readlink d/a", CACHED_NAMES),
+    excuse("status-sources_of_programs", "run by another", NOBODY_ELSE),
+    excuse("attributes-privileges_of_files", "listxattr a", PRIVILEGES),
 ];

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use testkit::scratch::Scratch;
+use testkit::tool;
 
 /// Reference tools that cases use.
 pub const TOOLS: &[&str] = &["mke2fs", "e2fsck", "setfacl", "getfacl", "chattr", "lsattr", "bash"];
@@ -18,11 +19,38 @@ const PATIENCE: Duration = Duration::from_secs(180);
 /// Lines by case.
 pub type Answers = BTreeMap<String, Vec<String>>;
 
+/// As whom the cases run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum As {
+    /// Root, and users.
+    Users,
+    /// Root, and root for whom only the user of the file system is another.
+    FileUsers,
+    /// As `FileUsers`, and root has no capability that passes over permissions.
+    Bounded,
+}
+
+/// What root may do although permissions say no.
+const WITHOUT: &str = "-dac_override,-dac_read_search,-fowner,-fsetid,-chown,-sys_admin";
+
 /// Runs the cases and gathers their answers.
-pub fn run_side(test: &str, side: &View) -> Answers {
+pub fn run_side(test: &str, side: &View, who: As) -> Answers {
     let scratch = Scratch::new("answers");
     let file = scratch.join("answers");
-    let mut command = Command::new(std::env::current_exe().unwrap());
+    let program = std::env::current_exe().unwrap();
+    let mut command = match who {
+        As::Bounded => tool::command("setpriv"),
+        _ => Command::new(&program),
+    };
+    if who == As::Bounded {
+        command.arg(format!("--bounding-set={WITHOUT}")).arg(&program);
+        // The answers go where others may write.
+        std::fs::set_permissions(scratch.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777))
+            .unwrap();
+    }
+    if who != As::Users {
+        command.env(crate::FILE_USERS, "1");
+    }
     command.args(["worker", "--exact", "--ignored", "--nocapture"]);
     command.env(crate::ROOT, side.path()).env(crate::ANSWERS, &file);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();

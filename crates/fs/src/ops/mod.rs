@@ -22,6 +22,7 @@ mod remove;
 mod rename;
 mod reserve;
 mod resize;
+pub mod rights;
 pub mod rules;
 mod sparing;
 mod sync;

@@ -127,6 +127,14 @@ impl Node<'_> {
         self.change_inode(|tx, node| tx.give_to(node, uid, gid))
     }
 
+    /// The access control list, if there is one beside the mode.
+    ///
+    /// # Errors
+    /// Broken attributes; the device's failure.
+    pub fn access_list(&self) -> Result<Option<Acl>> {
+        Seen::look(self.volume, self.number)?.steady(|view, node| list(view, node, ACCESS_LIST))
+    }
+
     /// Whether the flags of a file allow to open it for writing; with `append`, only behind its end.
     ///
     /// # Errors

@@ -38,6 +38,8 @@ verbs! {
     SetAttr = "setattr",
     ReadLink = "readlink",
     Open = "open",
+    OpenDir = "opendir",
+    Access = "access",
     Read = "read",
     Write = "write",
     ReadDir = "readdir",

@@ -4,8 +4,10 @@
 //! the kernel is given is a user of its inode until the kernel forgets it, so that an inode without a
 //! name lives as long as somebody has it open.
 
-mod control;
+mod callers;
+pub(super) mod control;
 mod counts;
+mod guard;
 mod read;
 mod room;
 mod write;
@@ -23,11 +25,12 @@ use fuse::{
 };
 use ondisk::inode::{FileType, Timestamp};
 use ondisk::units::InodeNumber;
+use platfs::rights::READ;
 use platfs::{AccessTimes, Error, Metadata, Reclaimed, Volume};
 use serde_json::{Value, json};
 
 use self::counts::{Counts, Verb};
-pub use self::read::STATISTICS;
+pub use self::guard::Guard;
 use super::errno;
 use super::log::{Detail, Log};
 use super::options::OnDamage;
@@ -43,6 +46,8 @@ pub struct Tree {
     room: Statistics,
     first_inode: u32,
     terms: Terms,
+    /// Checks permissions, where the kernel does not.
+    guard: Option<Guard>,
     /// Nothing is written any more: damage was met.
     stopped: AtomicBool,
     counts: Counts,
@@ -74,6 +79,8 @@ pub struct Terms {
     pub acl: bool,
     /// Attributes of users are shown.
     pub user_xattr: bool,
+    /// There are extended attributes. Where not, the kernel asks for none after the first answer.
+    pub xattr: bool,
     /// What happens on damage.
     pub on_damage: OnDamage,
     /// It can be written.
@@ -109,7 +116,14 @@ impl Tree {
         let first_inode = volume.format().geometry.first_inode;
         let (stopped, counts) = (AtomicBool::new(false), Counts::default());
         let (flagged, served_by) = (Mutex::default(), OnceLock::new());
-        Ok(Tree { volume, log, room, first_inode, terms, stopped, counts, flagged, served_by })
+        let guard = None;
+        Ok(Tree { volume, log, room, first_inode, terms, guard, stopped, counts, flagged, served_by })
+    }
+
+    /// Lets it check permissions; without a guard the kernel does.
+    #[must_use]
+    pub fn guarded(self, guard: Option<Guard>) -> Self {
+        Tree { guard, ..self }
     }
 
     /// Notes how requests come and what serves them, for the statistics.
@@ -236,6 +250,7 @@ impl Tree {
             "memory": { "dirty_bytes": self.volume.dirty_bytes() },
             "placement": self.placement(),
             "writable": self.is_writable(),
+            "own_permissions": self.guard.is_some(),
             "transport": self.served_by.get().map(|(transport, _)| transport),
             "scheduling": self.served_by.get().map(|(_, scheduling)| counts::scheduled(&scheduling.now())),
         })
@@ -441,6 +456,12 @@ fn time(time: Timestamp) -> fuse::Time {
 }
 
 impl Service for Tree {
+    fn begin(&self, caller: Caller) {
+        if let Some(guard) = &self.guard {
+            guard.begin(caller);
+        }
+    }
+
     fn lookup(&self, parent: u64, name: &[u8]) -> fuse::Result<Entry> {
         self.answer(Verb::Lookup, parent, name, || self.find(parent, name))
     }
@@ -459,6 +480,21 @@ impl Service for Tree {
 
     fn open(&self, node: u64, access: Access) -> fuse::Result<()> {
         self.answer(Verb::Open, node, b"", || self.may_open(node, access))
+    }
+
+    fn open_directory(&self, node: u64) -> fuse::Result<()> {
+        if self.guard.is_none() {
+            return Err(Errno::NOSYS);
+        }
+        self.answer(Verb::OpenDir, node, b"", || self.guard(self.inode(node)?, READ))
+    }
+
+    fn rights(&self, _caller: Caller, node: u64, wanted: u16) -> fuse::Result<()> {
+        self.answer(Verb::Access, node, b"", || self.answer_access(node, wanted))
+    }
+
+    fn keeps_names(&self, parent: u64) -> bool {
+        self.is_open(parent)
     }
 
     fn create_open(
@@ -499,15 +535,24 @@ impl Service for Tree {
     }
 
     fn xattr(&self, node: u64, name: &[u8]) -> fuse::Result<Vec<u8>> {
-        self.answer(Verb::GetXattr, node, name, || self.attribute(node, name))
+        self.answer(Verb::GetXattr, node, name, || {
+            self.must_have_attributes()?;
+            self.attribute(node, name)
+        })
     }
 
     fn has_capabilities(&self, node: u64, attribute: &[u8]) -> fuse::Result<usize> {
-        self.answer(Verb::GetXattr, node, attribute, || self.capabilities(node, attribute))
+        self.answer(Verb::GetXattr, node, attribute, || {
+            self.must_have_attributes()?;
+            self.capabilities(node, attribute)
+        })
     }
 
     fn xattr_names(&self, caller: Caller, node: u64) -> fuse::Result<Vec<Vec<u8>>> {
-        self.answer(Verb::ListXattr, node, b"", || self.attribute_names(caller, node))
+        self.answer(Verb::ListXattr, node, b"", || {
+            self.must_have_attributes()?;
+            self.attribute_names(caller, node)
+        })
     }
 
     fn seek(&self, node: u64, offset: u64, what: Seek) -> fuse::Result<u64> {
@@ -557,13 +602,17 @@ impl Service for Tree {
 
     fn unlink(&self, parent: u64, name: &[u8]) -> fuse::Result<()> {
         self.alter(Verb::Unlink, (parent, name), Changed::Names, |at| {
-            Ok(at.volume.unlink(self.inode(parent)?, name)?)
+            let directory = self.inode(parent)?;
+            self.guard_removal(directory, name)?;
+            Ok(at.volume.unlink(directory, name)?)
         })
     }
 
     fn remove_directory(&self, parent: u64, name: &[u8]) -> fuse::Result<()> {
         self.alter(Verb::RmDir, (parent, name), Changed::Names, |at| {
-            Ok(at.volume.rmdir(self.inode(parent)?, name)?)
+            let directory = self.inode(parent)?;
+            self.guard_removal(directory, name)?;
+            Ok(at.volume.rmdir(directory, name)?)
         })
     }
 
@@ -578,7 +627,10 @@ impl Service for Tree {
     }
 
     fn change(&self, _caller: Caller, node: u64, change: &Change) -> fuse::Result<Attributes> {
-        let work = |at: &Altering<'_>| at.change_attributes(node, change);
+        let work = |at: &Altering<'_>| match at.times_of_unnamed(node, change)? {
+            Some(unchanged) => Ok(unchanged),
+            None => at.change_attributes(node, change),
+        };
         self.alter(Verb::SetAttr, (node, b""), Changed::Inode, work)
     }
 
