@@ -32,7 +32,7 @@ pub enum OnDamage {
     Stop,
 }
 
-/// Who checks permissions.
+/// The side that checks permissions: the kernel or the mount.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Permissions {
     /// The mount where only root comes in, else the kernel.
@@ -90,7 +90,7 @@ pub struct MountOptions {
     pub on_damage: OnDamage,
     /// Others may look.
     pub allow_other: bool,
-    /// Who checks permissions.
+    /// The side that checks permissions.
     pub permissions: Permissions,
     /// Set-user-id bits count.
     pub suid: bool,

@@ -90,7 +90,7 @@ impl<'v> Uses<'v> {
         if self.volume.session.handles.pin(number) { Ok(()) } else { Err(Error::NotFound) }
     }
 
-    /// So many users of an inode less. What was set aside for a file to grow into is free again after the last; bytes
+    /// Ends `times` uses of an inode. What was set aside for a file to grow into is free again after the last; bytes
     /// that wait take their places in it first. If they can't, who syncs the file is told. Says whether it was the last.
     pub fn release(&self, number: InodeNumber, times: u64) -> bool {
         let (volume, mut last) = (self.volume, false);

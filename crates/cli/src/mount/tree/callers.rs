@@ -1,4 +1,4 @@
-//! Who makes a request, with what groups and capabilities: FUSE sends a user, a group and a thread; the rest stands
+//! The caller of a request, its groups and capabilities: FUSE sends a user, a group and a thread; the rest stands
 //! in `/proc`.
 //!
 //! Owns: reading and judging credentials. Excludes what they allow. Nothing is kept from one request to the next but
@@ -35,7 +35,7 @@ pub(super) fn begin(caller: Caller) {
     CALLER.set(caller);
 }
 
-/// Who makes the request that this thread serves.
+/// The caller of the request that this thread serves.
 pub(super) fn current() -> Caller {
     CALLER.get()
 }

@@ -24,7 +24,7 @@ pub(super) const TRIM: u32 = 0xc018_5879;
 pub(in crate::mount) const STATISTICS: u32 = 0xbff0_7073;
 /// Bytes of the answer at most.
 pub(in crate::mount) const STATISTICS_LEN: usize = 0x3ff0;
-/// The form of the answer. Whoever asks refuses others.
+/// The form of the answer. The client refuses other forms.
 pub(in crate::mount) const STATISTICS_VERSION: u32 = 1;
 /// Longest volume label, in the room that the kernel gives it.
 const LABEL_ROOM: usize = 256;
