@@ -1,4 +1,4 @@
-//! How many requests the kernel makes for common work on a mount: what decides its speed, and does not vary with the
+//! How many requests the kernel makes for common work on a mount: what decides its speed, and hardly varies with the
 //! machine.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
@@ -40,8 +40,9 @@ fn requests(mounted: &Path) -> BTreeMap<String, u64> {
     counted.filter(|(name, _)| name != "forget" && name != "ioctl").collect()
 }
 
-/// Requests for each file that some work makes.
-fn per_file(mounted: &Path, what: &str, work: impl FnOnce()) -> f64 {
+/// Requests for each file that some work makes: all but those that set attributes, and these. The kernel writes times
+/// of its own if its clock moved between a write and the next call, so their number follows the load of the machine.
+fn per_file(mounted: &Path, what: &str, work: impl FnOnce()) -> [f64; 2] {
     let before = requests(mounted);
     work();
     let mut made = requests(mounted);
@@ -50,13 +51,13 @@ fn per_file(mounted: &Path, what: &str, work: impl FnOnce()) -> f64 {
     }
     made.retain(|_, count| *count > 0);
     let all: u64 = made.values().sum();
-    let each = all as f64 / FILES as f64;
-    eprintln!("{what}: {each:.2} for each file: {made:?}");
-    each
+    eprintln!("{what}: {:.2} for each file: {made:?}", all as f64 / FILES as f64);
+    let set = made.get("setattr").copied().unwrap_or(0);
+    [all - set, set].map(|count| count as f64 / FILES as f64)
 }
 
 /// Untars, copies and removes a tree; requests for each file.
-fn counted(test: &str, options: &str) -> Option<[f64; 3]> {
+fn counted(test: &str, options: &str) -> Option<[[f64; 2]; 3]> {
     if !have_fuse(test) || !tool::have_tools(test, TOOLS) {
         return None;
     }
@@ -85,16 +86,21 @@ fn counted(test: &str, options: &str) -> Option<[f64; 3]> {
     Some([untar, copy, remove])
 }
 
+/// Most requests that set attributes: of tar three, and one of the kernel after writing and after a removal.
+const SET: [f64; 3] = [4.1, 1.1, 1.1];
+
+/// `most` is without requests that set attributes.
 fn assert_at_most(test: &str, options: &str, most: [f64; 3]) {
     let Some(counted) = counted(test, options) else { return };
-    for ((what, most), found) in ["untar", "cp -r", "rm -rf"].iter().zip(most).zip(counted) {
-        assert!(found <= most, "{test}: {what}: {found:.2} requests for each file, not {most}");
+    for (((what, most), set), found) in ["untar", "cp -r", "rm -rf"].iter().zip(most).zip(SET).zip(counted) {
+        let holds = found[0] <= most && found[1] <= set;
+        assert!(holds, "{test}: {what}: {found:.2?} requests for each file, not {most} and {set}");
     }
 }
 
 #[test]
 fn own_checks_save_a_request_for_each_file() {
-    assert_at_most("own_checks_save_a_request_for_each_file", "rw", [8.5, 4.4, 2.2]);
+    assert_at_most("own_checks_save_a_request_for_each_file", "rw", [5.2, 4.2, 1.3]);
 }
 
 #[test]
@@ -102,11 +108,11 @@ fn checks_of_the_kernel_cost_a_request_for_each_file() {
     assert_at_most(
         "checks_of_the_kernel_cost_a_request_for_each_file",
         "rw,default_permissions",
-        [9.5, 5.5, 3.2],
+        [6.2, 5.2, 2.3],
     );
 }
 
 #[test]
 fn without_attributes_nobody_asks_for_them() {
-    assert_at_most("without_attributes_nobody_asks_for_them", "rw,noxattr", [6.5, 3.4, 2.2]);
+    assert_at_most("without_attributes_nobody_asks_for_them", "rw,noxattr", [3.2, 3.2, 1.3]);
 }

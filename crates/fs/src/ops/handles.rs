@@ -91,7 +91,7 @@ impl<'v> Uses<'v> {
     }
 
     /// Ends `times` uses of an inode. What was set aside for a file to grow into is free again after the last; bytes
-    /// that wait take their places in it first. If they can't, a sync of the file reports it. Says whether it was the last.
+    /// that wait take their places in it first. A sync of the file reports it if they can't. Says whether it was the last.
     pub fn release(&self, number: InodeNumber, times: u64) -> bool {
         let (volume, mut last) = (self.volume, false);
         (0..times).for_each(|_| last |= volume.session.handles.unpin(number));
