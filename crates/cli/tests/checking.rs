@@ -270,7 +270,8 @@ fn the_names_of_fsck() {
 
 /// Checks on a terminal, which script(1) gives; Ctrl-C is `\x03`.
 fn asked(image: &Path, answers: &str) -> (Option<i32>, String) {
-    let command = format!("{} check {}", env!("CARGO_BIN_EXE_plat"), image.display());
+    // `exec`: a shell that waits for its command may end by Ctrl-C itself, with a code of its own.
+    let command = format!("exec {} check {}", env!("CARGO_BIN_EXE_plat"), image.display());
     // What does not end shows as another code. The limit lies outside the terminal: inside, timeout(1) would
     // pass Ctrl-C on to a `plat` that had it from the terminal, and a second one ends it where it stands.
     let mut child = tool::command("timeout")
