@@ -37,7 +37,7 @@
 //! | `opening`, `ops` | opening, the verbs |
 //! | `file`, `dir`, `xattr`, `inline` | contents, names, attributes |
 //! | `map`, `inode` | file block to disk block; records in the tables |
-//! | [`Volume`] | attempts at verbs, sync, steady readers |
+//! | [`Volume`] | one attempt at a verb, syncs, steady readers |
 //! | `tx` | what a verb hands down: the volume, its changes, its context |
 //! | `space` | bitmaps, descriptors and the placement engines |
 //! | `txn` | updates: all or nothing |

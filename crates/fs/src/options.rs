@@ -148,7 +148,7 @@ impl OpenOptions {
         self
     }
 
-    /// Whether the caller reports when files are closed, by [`Volume::release`](crate::Volume::release); so it is if
+    /// Whether the caller reports when files are closed, by [`Uses::release`](crate::Uses::release); so it is if
     /// not said. Where it does not, whether a file still grows is judged by the rhythm of its writes.
     #[must_use]
     pub fn expect_closes(mut self, expect: bool) -> Self {

@@ -6,7 +6,7 @@ use std::io;
 
 use crate::error::Error;
 
-/// Up to which write-back error an open file has reported ([`Volume::error_cursor`](crate::Volume::error_cursor)).
+/// Up to which write-back error an open file has reported ([`Node::error_cursor`](crate::Node::error_cursor)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ErrorCursor(u64);
 

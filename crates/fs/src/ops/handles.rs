@@ -158,7 +158,7 @@ impl<'v> Uses<'v> {
         Ok(())
     }
 
-    /// Does with an orphan what [`Volume::finish_orphan`] does, in as many transactions as that takes; in the
+    /// Does with an orphan what [`Tx::finish_orphan`] does, in as many transactions as that takes; in the
     /// last it leaves the lists that it is on.
     pub(super) fn finish_in_steps(
         &self,
