@@ -521,34 +521,16 @@ impl<H: Host> Program<'_, H> {
         done
     }
 
-    fn call(&mut self, op: &Op) -> platfs::Result<u64> {
+    /// What is done to names: no file is open for it.
+    fn call_by_path(&self, op: &Op) -> platfs::Result<()> {
         let library = self.library;
         let volume = &self.volume();
-        library.device.call(copied(op));
         match op {
             Op::MakeDirectory(path) => {
                 let (directory, name) = library.place(path)?;
                 let number = volume.create(directory, name, &new(Kind::Directory))?;
                 lock(&library.directories).insert(path.clone(), number);
             }
-            Op::Open { slot, path, create } => self.open(*slot, path, *create)?,
-            Op::Write { slot, offset, len } => return self.write(*slot, *offset, *len),
-            Op::Read { slot, offset, len } => return self.read(*slot, *offset, *len),
-            Op::Direct { slot, offset, len, write } => return self.direct(*slot, *offset, *len, *write),
-            Op::Sync { slot, .. } => {
-                let number = self.file(*slot)?.number;
-                // What the commit holds of other files goes with it, where bytes go before commits.
-                library.device.write_back((!library.ordered).then_some(u64::from(number.0.get())));
-                volume.sync_inode(number)?;
-            }
-            Op::Truncate { slot, len } => volume.truncate(self.file(*slot)?.number, *len)?,
-            Op::Reserve { slot, offset, len } => {
-                volume.allocate(self.file(*slot)?.number, Allocate::Extend, *offset, *len)?;
-            }
-            Op::Punch { slot, offset, len } => {
-                volume.allocate(self.file(*slot)?.number, Allocate::PunchHole, *offset, *len)?;
-            }
-            Op::Close(slot) => self.close(*slot),
             Op::Remove(path) => {
                 let (directory, name) = library.place(path)?;
                 let number = volume.lookup(directory, name)?;
@@ -590,17 +572,49 @@ impl<H: Host> Program<'_, H> {
                     Err(error) => return Err(error),
                 }
             }
-            Op::DropCaches => library.device.drop_caches(),
             Op::List(path) => {
                 for entry in volume.read_dir(library.directory(path)?)? {
                     entry?;
                 }
             }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn call(&mut self, op: &Op) -> platfs::Result<u64> {
+        let library = self.library;
+        let volume = &self.volume();
+        library.device.call(copied(op));
+        match op {
+            Op::Open { slot, path, create } => self.open(*slot, path, *create)?,
+            Op::Write { slot, offset, len } => return self.write(*slot, *offset, *len),
+            Op::Read { slot, offset, len } => return self.read(*slot, *offset, *len),
+            Op::Direct { slot, offset, len, write } => return self.direct(*slot, *offset, *len, *write),
+            Op::Sync { slot, .. } => {
+                let number = self.file(*slot)?.number;
+                // What the commit holds of other files goes with it, where bytes go before commits.
+                library.device.write_back((!library.ordered).then_some(u64::from(number.0.get())));
+                volume.sync_inode(number)?;
+            }
+            Op::Truncate { slot, len } => volume.truncate(self.file(*slot)?.number, *len)?,
+            Op::Reserve { slot, offset, len } => {
+                volume.allocate(self.file(*slot)?.number, Allocate::Extend, *offset, *len)?;
+            }
+            Op::Punch { slot, offset, len } => {
+                volume.allocate(self.file(*slot)?.number, Allocate::PunchHole, *offset, *len)?;
+            }
+            Op::Close(slot) => self.close(*slot),
+            Op::DropCaches => library.device.drop_caches(),
             Op::SyncAll => {
                 library.device.write_back(None);
                 volume.sync()?;
             }
             Op::Think(time) => library.device.spend(*time),
+            Op::MakeDirectory(_) | Op::Remove(_) | Op::RemoveDirectory(_) | Op::Rename(..) | Op::Link(..) => {
+                self.call_by_path(op)?;
+            }
+            Op::Symlink { .. } | Op::Status(_) | Op::Look(_) | Op::List(_) => self.call_by_path(op)?,
         }
         Ok(0)
     }
