@@ -106,7 +106,7 @@ struct Sight {
     subjects: Vec<Subject>,
     /// When the load was judged last, and the idle time until then.
     judged: (Instant, f64),
-    uptime: Option<File>,
+    stat: Option<File>,
 }
 
 /// The watcher.
@@ -124,13 +124,13 @@ impl Watcher {
     pub(super) fn new(shared: Arc<Watched>, rule: GiveWay) -> Option<Self> {
         let seats = std::mem::take(&mut *shared.seats.lock().unwrap_or_else(PoisonError::into_inner));
         let begun = Instant::now();
-        let uptime = File::open("/proc/uptime").ok();
+        let stat = File::open("/proc/stat").ok();
         let can_see = seats.iter().all(|seat| seat.turns().is_some_and(|turns| turns.count > 0));
-        if !can_see || (uptime.is_none() && rule == GiveWay::Auto) {
+        if !can_see || (stat.is_none() && rule == GiveWay::Auto) {
             return None;
         }
         let subjects = seats.into_iter().map(Subject::new).collect();
-        let sight = Sight { subjects, judged: (begun, 0.0), uptime };
+        let sight = Sight { subjects, judged: (begun, 0.0), stat };
         Some(Watcher { shared, sight, policy: Policy::new(rule), begun, is_refused: false })
     }
 
@@ -226,7 +226,7 @@ impl Sight {
     fn load(&mut self) -> Load {
         let (before, idle_before) = self.judged;
         let passed = before.elapsed().as_secs_f64().max(0.001);
-        let idle_now = self.uptime.as_ref().and_then(idle_seconds);
+        let idle_now = self.stat.as_ref().and_then(idle_seconds);
         self.judged = (Instant::now(), idle_now.unwrap_or(idle_before));
         let waits = self.subjects.iter_mut().map(|subject| subject.waited(passed)).fold(0.0, f64::max);
         Load { idle: (self.judged.1 - idle_before).max(0.0) / passed, waits }
@@ -279,10 +279,14 @@ impl Subject {
     }
 }
 
-/// Idle time of all processors since the machine was started.
-fn idle_seconds(uptime: &File) -> Option<f64> {
-    let mut text = [0; 64];
-    let len = uptime.read_at(&mut text, 0).ok()?;
-    let text = std::str::from_utf8(text.get(..len)?).ok()?;
-    text.split_ascii_whitespace().nth(1)?.parse().ok()
+/// Idle time of all processors since the machine was started, in seconds. While a thread waits for its ring, the system
+/// counts idle time as waiting for devices, so both fields are summed.
+fn idle_seconds(stat: &File) -> Option<f64> {
+    const TICKS_A_SECOND: f64 = 100.0;
+    let mut text = [0; 256];
+    let len = stat.read_at(&mut text, 0).ok()?;
+    let first = std::str::from_utf8(text.get(..len)?).ok()?.lines().next()?;
+    let mut fields = first.split_ascii_whitespace().skip(4);
+    let (idle, waits) = (fields.next()?.parse::<f64>().ok()?, fields.next()?.parse::<f64>().ok()?);
+    Some((idle + waits) / TICKS_A_SECOND)
 }
