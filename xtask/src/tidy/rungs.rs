@@ -50,7 +50,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             connect links opening orphans quota space
             descriptors lost_found named paths resize
             directories fields log places protection superblock
-            bitmap contents facts parts voice
+            bitmap contents danger facts parts voice
             apply issue policies subject
             crew kinds paged plausible staged
         ",
