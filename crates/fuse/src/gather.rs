@@ -8,12 +8,12 @@
 //! which bytes are needed.
 
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::io::Errno;
 
-use crate::by_device::Device;
 use crate::wire;
 
 /// The way to the kernel's pages.
@@ -21,7 +21,7 @@ use crate::wire;
 pub(crate) struct Gatherer(Arc<Inner>);
 
 struct Inner {
-    device: Device,
+    device: Arc<OwnedFd>,
     /// Threads that may wait at the same time.
     most: usize,
     waiting: AtomicUsize,
@@ -29,7 +29,7 @@ struct Inner {
 
 impl Gatherer {
     /// `most` threads may wait at the same time. Whatever they wait for, there must be another one that serves it.
-    pub(crate) fn new(device: &Device, most: usize) -> Self {
+    pub(crate) fn new(device: &Arc<OwnedFd>, most: usize) -> Self {
         Gatherer(Arc::new(Inner { device: Arc::clone(device), most, waiting: AtomicUsize::new(0) }))
     }
 

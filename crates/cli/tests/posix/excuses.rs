@@ -24,6 +24,8 @@ impl Excuse {
 
 const NO_FLAGS: &str =
     "the kernel does not know the flags of inodes behind FUSE: access(2) and fcntl(2) are not asked of us";
+const NO_BLOCK_YET: &str =
+    "in files with block pointers the kernel's driver finds no data that has no block yet; here it is found";
 const NO_MOVING: &str = "the kernel's FUSE passes on no COLLAPSE_RANGE and INSERT_RANGE";
 const LATE: &str = "the kernel keeps the bytes of a write: what is wrong with it is found when they are written back, \
                     and reported by fsync, close or syncfs";
@@ -71,6 +73,13 @@ pub const EXCUSES: &[Excuse] = &[
     excuse("contents-zeros_are_data", "sectors", LATE),
     excuse("ranges-allocate_keeping_the_size", "sectors", LATE),
     excuse("ranges-truncate_of_allocated_space", "sectors", LATE),
+    excuse(
+        "ranges-allocated_reads_as_zeros",
+        "seek",
+        "the kernel takes pages that were read for data; allocated space is none",
+    ),
+    excuse("contents-data_is_found_before_it_is_written", "-> ENXIO", NO_BLOCK_YET),
+    excuse("contents-seeks_to_data_and_holes", "-> ENXIO", NO_BLOCK_YET),
     excuse("listing-stable_while_names_come_and_go", "names", SPLIT),
     excuse("times-rules_of_reading", "a--", CACHED_READS),
     excuse(
