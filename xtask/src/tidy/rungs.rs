@@ -100,6 +100,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             by_ring
             by_device
             dispatch
+            gather
             wire
             ask attach seats service
         ",

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use fuse::{
-    Attributes, Caller, Change, Entry, Errno, FileType, Kind, Known, Listed, NewNode, ROOT, Replace, Result,
-    Seek, Service, SetTime, Statistics, Time, WriteFlags,
+    Attributes, Caller, Change, Entry, Errno, FileType, Gather, Kind, Known, Listed, NewNode, ROOT, Replace,
+    Result, Seek, Service, SetTime, Statistics, Time, WriteFlags,
 };
 
 /// `FS_IOC_GETFLAGS` and `FS_IOC_SETFLAGS`.
@@ -363,7 +363,8 @@ impl Service for Memory {
         Ok(self.nodes().node(node)?.xattrs.keys().cloned().collect())
     }
 
-    fn seek(&self, node: u64, offset: u64, what: Seek) -> Result<u64> {
+    fn seek(&self, node: u64, offset: u64, what: Seek, gather: Option<Gather<'_>>) -> Result<u64> {
+        gather.ok_or(Errno::NOSYS)?(offset..u64::MAX)?;
         // Zeros in whole blocks are holes.
         let mut nodes = self.nodes();
         let data = &nodes.node(node)?.data;

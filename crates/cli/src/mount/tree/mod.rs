@@ -20,8 +20,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use fuse::{
-    Access, Attributes, Caller, Change, Entry, Errno, Known, Listed, NewNode, Replace, Scheduling, Seek,
-    Service, Statistics, WriteFlags,
+    Access, Attributes, Caller, Change, Entry, Errno, Gather, Known, Listed, NewNode, Replace, Scheduling,
+    Seek, Service, Statistics, WriteFlags,
 };
 use ondisk::inode::{FileType, Timestamp};
 use ondisk::units::InodeNumber;
@@ -555,15 +555,8 @@ impl Service for Tree {
         })
     }
 
-    fn seek(&self, node: u64, offset: u64, what: Seek) -> fuse::Result<u64> {
-        self.answer(Verb::Lseek, node, b"", || {
-            // The kernel asks without handing over its pages first: what it holds would look like a hole,
-            // and copies that skip holes would lose it. After NOSYS it takes files for data from end to end.
-            if self.terms.writable {
-                return Err(Errno::NOSYS.into());
-            }
-            self.seek_to(node, offset, what)
-        })
+    fn seek(&self, node: u64, offset: u64, what: Seek, gather: Option<Gather<'_>>) -> fuse::Result<u64> {
+        self.answer(Verb::Lseek, node, b"", || self.seek_to(node, offset, what, gather))
     }
 
     fn control(

@@ -1,6 +1,6 @@
 //! The requests that only look.
 
-use fuse::{Caller, Entry, Errno, Listed, Seek};
+use fuse::{Caller, Entry, Errno, Gather, Listed, Seek};
 use ondisk::corrupt::Place;
 use ondisk::inode::{FileType, InodeFlags};
 use ondisk::units::InodeNumber;
@@ -159,12 +159,47 @@ impl Tree {
         Ok(target)
     }
 
-    pub(super) fn seek_to(&self, node: u64, offset: u64, what: Seek) -> Result<u64, Failed> {
-        let what = match what {
-            Seek::Data => platfs::Seek::Data,
-            Seek::Hole => platfs::Seek::Hole,
+    /// The kernel asks without handing over its pages first. What it holds would look like a hole, and copies that skip
+    /// holes would lose it. So it is made to hand over what may lie in a hole before that counts as one.
+    pub(super) fn seek_to(
+        &self,
+        node: u64,
+        offset: u64,
+        what: Seek,
+        gather: Option<Gather<'_>>,
+    ) -> Result<u64, Failed> {
+        let number = self.inode(node)?;
+        let seek = |offset, what| Ok::<_, Failed>(self.volume.seek(number, offset, what)?);
+        let next_data = |offset| seek(offset, platfs::Seek::Data);
+        let next_hole = |offset| seek(offset, platfs::Seek::Hole);
+        let found = match (self.terms.writable, gather, what) {
+            (false, _, Seek::Data) => next_data(offset)?,
+            (false, _, Seek::Hole) => next_hole(offset)?,
+            // Now the kernel takes all files for data from end to end.
+            (true, None, _) => return Err(Errno::NOSYS.into()),
+            (true, Some(gather), Seek::Data) => match next_data(offset)? {
+                Some(data) if data == offset => Some(data),
+                found => {
+                    gather(offset..found.unwrap_or(u64::MAX))?;
+                    next_data(offset)?
+                }
+            },
+            (true, Some(gather), Seek::Hole) => {
+                // Behind the end of a file there may be bytes that make it longer.
+                let start = next_hole(offset)?.unwrap_or(offset);
+                let end = next_data(start)?.unwrap_or(u64::MAX);
+                gather(start..end)?;
+                let found = next_hole(offset)?;
+                if found.is_some_and(|hole| hole >= end) {
+                    // All of it is data now. What is further on is asked for at once.
+                    gather(end..u64::MAX)?;
+                    next_hole(offset)?
+                } else {
+                    found
+                }
+            }
         };
-        self.volume.seek(self.inode(node)?, offset, what)?.ok_or(Failed::Errno(Errno::NXIO))
+        found.ok_or(Failed::Errno(Errno::NXIO))
     }
 
     pub(super) fn is_hidden(&self, name: &[u8]) -> bool {
