@@ -20,7 +20,7 @@ use crate::mount::options::{MountOptions, transport_name};
 use crate::mount::remount;
 use crate::mount::trace::Traced;
 use crate::mount::tree::{Terms, Tree};
-use crate::mount::tuning;
+use crate::mount::tuning::{self, Limits};
 use crate::reading::OpenImage;
 use crate::signals::StopSignals;
 use crate::text::Shown;
@@ -207,6 +207,7 @@ impl Mount {
             user_xattr: options.user_xattr,
             on_damage: options.on_damage,
             writable,
+            writeback: writable && options.writeback && !options.sync,
             access_times: options.access_times,
             sync: options.sync,
             sync_names: options.sync_names,
@@ -227,7 +228,7 @@ impl Mount {
             exec: options.exec,
             acl: options.acl,
             // What is to be stable at once must not wait in the kernel.
-            writeback: writable && options.writeback && !options.sync,
+            writeback: terms.writeback,
             transport: options.transport,
             threads,
         };
@@ -249,7 +250,8 @@ impl Mount {
         let every = Duration::from_secs(u64::from(options.commit));
         let keeper = writable.then(|| Keeper::start(Arc::clone(&tree), every)).transpose();
         let keeper = keeper.map_err(|error| failed(&error))?;
-        tuning::raise_limits(directory);
+        tree.limited_by(Limits::raise(directory));
+        tree.look_at_room();
         if self.background {
             daemon::detach().map_err(|error| failed(&error))?;
         }

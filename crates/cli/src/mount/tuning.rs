@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 
@@ -20,16 +21,47 @@ pub fn come_first() {
     let _ = rustix::process::nice(NICE);
 }
 
-/// Raises the limits of what is mounted on a directory, as far as that is allowed.
-pub fn raise_limits(directory: &Path) {
-    // The kernel knows which device it is without asking us. A process must never wait for what it serves
-    // itself: if it is killed then, the kernel waits with it for ever.
-    let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
-    let Ok(found) = rustix::fs::statx(CWD, directory, flags, StatxFlags::empty()) else { return };
-    let name = format!("{}:{}", found.stx_dev_major, found.stx_dev_minor);
-    let knobs = PathBuf::from("/sys/class/bdi").join(name);
-    for (knob, value) in [("strict_limit", 0), ("max_ratio", 100), ("read_ahead_kb", READ_AHEAD)] {
-        // Only root may, and not every kernel has them all.
-        let _ = fs::write(knobs.join(knob), value.to_string());
+/// What the kernel lets one mount have.
+#[derive(Debug)]
+pub struct Limits {
+    knobs: PathBuf,
+    /// Bytes of pages that it may hold before they are written; all that it lets a disk have if it is `u64::MAX`.
+    dirty: AtomicU64,
+}
+
+impl Limits {
+    /// Raises the limits of what is mounted on a directory, as far as that is allowed.
+    #[must_use]
+    pub fn raise(directory: &Path) -> Option<Self> {
+        // The kernel knows which device it is without asking us. A process must never wait for what it serves
+        // itself: if it is killed then, the kernel waits with it for ever.
+        let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
+        let found = rustix::fs::statx(CWD, directory, flags, StatxFlags::empty()).ok()?;
+        let name = format!("{}:{}", found.stx_dev_major, found.stx_dev_minor);
+        let limits = Limits { knobs: PathBuf::from("/sys/class/bdi").join(name), dirty: AtomicU64::new(u64::MAX) };
+        limits.set("strict_limit", 0);
+        limits.set("max_ratio", 100);
+        limits.set("read_ahead_kb", u64::from(READ_AHEAD));
+        Some(limits)
+    }
+
+    /// Sets how many bytes of written pages the kernel may hold; all that it lets a disk have if it is `u64::MAX`. It
+    /// stops writers until it holds less.
+    pub fn hold(&self, dirty: u64) {
+        if self.dirty.swap(dirty, Ordering::Relaxed) == dirty {
+            return;
+        }
+        if dirty == u64::MAX {
+            self.set("strict_limit", 0);
+            self.set("max_ratio", 100);
+        } else {
+            self.set("max_bytes", dirty);
+            self.set("strict_limit", 1);
+        }
+    }
+
+    /// Only root may, and not every kernel has them all.
+    fn set(&self, knob: &str, value: u64) {
+        let _ = fs::write(self.knobs.join(knob), value.to_string());
     }
 }

@@ -1,7 +1,7 @@
 //! A file system in memory, for tests and measurements of transports: small, and with the rules that a
 //! transport can break. What it does not check, the kernel does.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -80,6 +80,10 @@ pub struct Memory {
     pub requests: AtomicU64,
     /// `sync_all` and `sync`.
     pub syncs: AtomicU64,
+    /// Bytes that a file can have.
+    pub room: AtomicU64,
+    /// Files that were to have more, until a writer heard of it.
+    failed: Mutex<HashSet<u64>>,
     /// What looks up [`SLOW`] waits at it.
     #[allow(dead_code, reason = "measurements wait for nothing")]
     pub gate: Gate,
@@ -240,7 +244,8 @@ impl Default for Memory {
         let new = NewNode { kind: Kind::Directory, permissions: 0o755, umask: 0 };
         nodes.add(caller, ROOT, &new);
         let (requests, syncs) = (AtomicU64::new(0), AtomicU64::new(0));
-        Memory { nodes: Mutex::new(nodes), requests, syncs, gate: Gate::default() }
+        let (room, failed) = (AtomicU64::new(u64::MAX), Mutex::default());
+        Memory { nodes: Mutex::new(nodes), requests, syncs, room, failed, gate: Gate::default() }
     }
 }
 
@@ -248,6 +253,10 @@ impl Memory {
     fn nodes(&self) -> MutexGuard<'_, Nodes> {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn failed(&self) -> MutexGuard<'_, HashSet<u64>> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Nodes that are remembered.
@@ -291,6 +300,10 @@ impl Service for Memory {
             found.known = found.known.checked_sub(times).expect("forgotten more often than it was given");
             nodes.reap(node);
         }
+    }
+
+    fn before_write(&self, node: u64) -> Result<()> {
+        if self.failed().remove(&node) { Err(Errno::NOSPC) } else { Ok(()) }
     }
 
     fn attributes(&self, node: u64) -> Result<Attributes> {
@@ -497,7 +510,7 @@ impl Service for Memory {
         Ok(())
     }
 
-    fn change(&self, _: Caller, node: u64, change: &Change) -> Result<Attributes> {
+    fn change(&self, _: Caller, node: u64, change: &Change) -> Result<(Attributes, Known)> {
         let mut nodes = self.nodes();
         let now = nodes.tick();
         if let Some(size) = change.size {
@@ -519,12 +532,17 @@ impl Service for Memory {
         of.access = change.access.map_or(of.access, to);
         of.modify = change.modify.map_or(of.modify, to);
         of.change = change.change.unwrap_or(now);
-        Ok(*of)
+        let attributes = *of;
+        Ok((attributes, if self.failed().contains(&node) { Known::Stale } else { Known::Still }))
     }
 
     fn write(&self, node: u64, offset: u64, data: &[u8], flags: WriteFlags) -> Result<Known> {
         let mut nodes = self.nodes();
         let (from, end) = (at(offset), at(offset) + data.len());
+        if end as u64 > self.room.load(Ordering::Relaxed) {
+            self.failed().insert(node);
+            return Err(Errno::NOSPC);
+        }
         if nodes.node(node)?.data.len() < end {
             nodes.resize(node, end)?;
         }

@@ -43,14 +43,35 @@ fn kind_of(kind: fuse::Kind<'_>) -> (Kind<'_>, FileType) {
 
 impl Tree {
     /// Which files are opened is asked for the sake of two flags alone, and only where something can be written.
-    pub(super) fn may_open(&self, node: u64, access: Access) -> Result<(), Failed> {
+    pub(super) fn may_open(&self, node: u64, access: Access) -> Result<Known, Failed> {
         if !self.terms.writable {
             return Err(Errno::NOSYS.into());
         }
-        if access.write {
-            self.volume.inode(self.inode(node)?).may_open(access.append)?;
+        if !access.write {
+            return Ok(Known::Still);
         }
-        Ok(())
+        let number = self.inode(node)?;
+        self.volume.inode(number).may_open(access.append)?;
+        if !self.nearly_full.has_lost() {
+            return Ok(Known::Still);
+        }
+        let owner = self.volume.metadata(number)?.uid;
+        let owed = self.nearly_full.owes(&self.volume, owner);
+        if let Some(error) = owed {
+            self.nearly_full.watch(number, error, owner);
+        }
+        Ok(if owed.is_some() { Known::Stale } else { Known::Still })
+    }
+
+    /// The error of a `write` to a file that is about to be made. A file that has blocks may be overwritten in place,
+    /// which needs no room: it fails only for bytes of its own.
+    pub(super) fn owed(&self, number: InodeNumber) -> Option<Errno> {
+        let lost = self.nearly_full.report(number)?;
+        if lost.bytes == 0 && self.volume.metadata(number).is_ok_and(|facts| facts.sectors > 0) {
+            self.nearly_full.owes_still(lost.owner);
+            return None;
+        }
+        Some(lost.error)
     }
 }
 
@@ -92,6 +113,12 @@ impl Altering<'_> {
             return Err(Errno::NAMETOOLONG.into());
         }
         let got = self.inherited(caller, directory, file_type, new)?;
+        if file_type == FileType::Regular
+            && self.nearly_full.has_lost()
+            && let Some(error) = self.nearly_full.owes(&self.volume, got.attributes.uid)
+        {
+            return Err(error.into());
+        }
         let inode = NewInode { kind, attributes: got.attributes, xattrs: &got.xattrs };
         let number = self.volume.on_behalf_of(caller.uid, caller.gid).create(directory, name, &inode)?;
         // Nobody else knows it yet: its directory is locked by the kernel.
