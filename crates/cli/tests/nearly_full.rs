@@ -33,9 +33,7 @@ fn ready(test: &str) -> bool {
 fn mounted(scratch: &Scratch, reserved: &str, options: &str) -> (std::path::PathBuf, Mounted) {
     let image = scratch.join(format!("image-{options}-{reserved}"));
     let size = format!("{}K", SIZE >> 10);
-    tool::run(
-        tool::command("mke2fs").args(["-q", "-F", "-t", "ext4", "-m", reserved]).arg(&image).arg(size),
-    );
+    tool::run(tool::command("mke2fs").args(["-q", "-F", "-t", "ext4", "-m", reserved]).arg(&image).arg(size));
     let options = format!("rw,allow_other,{options}");
     let mounted = Mounted::new(&image, &["-o", &options]).unwrap();
     std::fs::set_permissions(mounted.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
@@ -99,7 +97,8 @@ fn lost_until_told(root: &Path, len: usize, reuse: bool) -> (u64, io::Error) {
     for number in 0.. {
         let found = fs::statvfs(root).unwrap();
         let is_full = found.f_bfree * found.f_frsize < len as u64;
-        let name = root.join(if reuse { format!("empty-{}", number % 2000) } else { format!("new-{number}") });
+        let name =
+            root.join(if reuse { format!("empty-{}", number % 2000) } else { format!("new-{number}") });
         let written = OpenOptions::new().write(true).create(!reuse).truncate(reuse).open(name);
         match written.and_then(|mut file| file.write_all(&bytes)) {
             Ok(()) if is_full => lost += len as u64,
@@ -134,6 +133,7 @@ fn a_program_that_ignores_close_is_told_within_the_bound() {
                 assert!(lost <= AHEAD, "{lost} bytes were taken without room");
             }
         }
+        drop(fill);
         end(&image, mounted);
     }
 }

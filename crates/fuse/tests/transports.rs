@@ -256,7 +256,8 @@ fn a_write_hears_of_bytes_that_were_lost_before() {
         let mounted = Mounted::new(transport, true);
         mounted.memory.room.store(10_000, Ordering::Relaxed);
         let full = |result: io::Result<()>| assert_eq!(error(result), number(Errno::NOSPC));
-        let file = OpenOptions::new().read(true).write(true).create_new(true).open(mounted.path("f")).unwrap();
+        let file =
+            OpenOptions::new().read(true).write(true).create_new(true).open(mounted.path("f")).unwrap();
         file.write_all_at(&[1; 8192], 0).unwrap();
         file.write_all_at(&[2; 8192], 8192).unwrap();
         full(file.sync_all());

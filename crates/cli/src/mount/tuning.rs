@@ -38,7 +38,8 @@ impl Limits {
         let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
         let found = rustix::fs::statx(CWD, directory, flags, StatxFlags::empty()).ok()?;
         let name = format!("{}:{}", found.stx_dev_major, found.stx_dev_minor);
-        let limits = Limits { knobs: PathBuf::from("/sys/class/bdi").join(name), dirty: AtomicU64::new(u64::MAX) };
+        let limits =
+            Limits { knobs: PathBuf::from("/sys/class/bdi").join(name), dirty: AtomicU64::new(u64::MAX) };
         limits.set("strict_limit", 0);
         limits.set("max_ratio", 100);
         limits.set("read_ahead_kb", u64::from(READ_AHEAD));

@@ -640,6 +640,10 @@ impl Service for Tree {
             if !self.terms.writable {
                 return Ok(());
             }
+            if node == fuse::ROOT {
+                // For `plat sync`: the kernel does not pass on `syncfs`.
+                return self.stable(|| Ok(self.volume_now().sync()?));
+            }
             let number = self.inode(node)?;
             // The kernel reports to the caller what became of its pages.
             self.nearly_full.report(number);
