@@ -8,16 +8,20 @@
 
 #![deny(unsafe_code)]
 
+mod ask;
 mod attach;
 mod by_device;
 mod by_ring;
 mod dispatch;
+mod seats;
 mod service;
 mod session;
 mod wire;
 
-pub use attach::{Options, Transport, mount_point, unmount};
+pub use ask::ask;
+pub use attach::{GiveWay, Options, Transport, mount_point, unmount};
 pub use rustix::io::Errno;
+pub use seats::{Scheduled, Scheduling};
 pub use service::{
     Access, Attributes, Caller, Change, Entry, FileType, Kind, Known, Listed, NewNode, ROOT, Replace, Result,
     Seek, Service, SetTime, Statistics, Time, WriteFlags,

@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use fuse::Transport;
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 
 /// Read-ahead in KiB: one request of the longest.
@@ -64,5 +65,38 @@ impl Limits {
     /// Only root may, and not every kernel has them all.
     fn set(&self, knob: &str, value: u64) {
         let _ = fs::write(self.knobs.join(knob), value.to_string());
+    }
+}
+
+/// The kernel's switch for requests over io_uring.
+const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
+
+/// What makes this mount faster and is not done, if the transport was left open.
+#[must_use]
+pub fn advice(wanted: Transport, used: Transport) -> Option<String> {
+    advice_for(wanted, used, &fs::read_to_string(SWITCH).ok()?)
+}
+
+fn advice_for(wanted: Transport, used: Transport, switch: &str) -> Option<String> {
+    let is_off = wanted == Transport::Auto && used == Transport::Device && switch.trim() == "N";
+    is_off
+        .then(|| format!("small files are faster over io_uring, which is off: as root, `echo Y > {SWITCH}`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn io_uring_is_recommended_where_only_its_switch_is_off() {
+        let advice = advice_for(Transport::Auto, Transport::Device, "N\n").unwrap();
+        assert!(advice.contains("echo Y > /sys/module/fuse/parameters/enable_uring"), "{advice}");
+        for (wanted, used, switch) in [
+            (Transport::Auto, Transport::Ring, "N\n"),
+            (Transport::Auto, Transport::Device, "Y\n"),
+            (Transport::Device, Transport::Device, "N\n"),
+        ] {
+            assert_eq!(advice_for(wanted, used, switch), None, "{wanted:?} {used:?} {switch}");
+        }
     }
 }

@@ -5,6 +5,7 @@
 
 mod attrs;
 mod change;
+mod changing;
 mod data;
 mod extents;
 mod fault;
@@ -21,17 +22,21 @@ mod remove;
 mod rename;
 mod reserve;
 mod resize;
+pub mod rights;
 pub mod rules;
 mod sparing;
+mod sync;
 mod walk;
 mod write;
 
 pub use attrs::{Attributes, Metadata, Times};
 pub use change::AttributeChange;
+pub(crate) use changing::change;
 pub use data::{Reader, Writer};
 pub use extents::FileMap;
-pub use handles::Pin;
+pub use handles::{Pin, Uses};
 pub use load::Loader;
+pub(crate) use names::resolve_from;
 pub use names::{Kind, NewInode};
 pub use node::Node;
 pub use permissions::{AccessTimes, Inherited, Wanted};

@@ -2,7 +2,7 @@
 //! transport can break. What it does not check, the kernel does.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use fuse::{
@@ -84,6 +84,8 @@ pub struct Memory {
     pub room: AtomicU64,
     /// Files that were to have more, until a writer heard of it.
     failed: Mutex<HashSet<u64>>,
+    /// How many nodes there is room for.
+    pub limit: AtomicUsize,
     /// What looks up [`SLOW`] waits at it.
     #[allow(dead_code, reason = "measurements wait for nothing")]
     pub gate: Gate,
@@ -244,8 +246,9 @@ impl Default for Memory {
         let new = NewNode { kind: Kind::Directory, permissions: 0o755, umask: 0 };
         nodes.add(caller, ROOT, &new);
         let (requests, syncs) = (AtomicU64::new(0), AtomicU64::new(0));
+        let limit = AtomicUsize::new(usize::MAX);
         let (room, failed) = (AtomicU64::new(u64::MAX), Mutex::default());
-        Memory { nodes: Mutex::new(nodes), requests, syncs, room, failed, gate: Gate::default() }
+        Memory { nodes: Mutex::new(nodes), requests, syncs, room, failed, limit, gate: Gate::default() }
     }
 }
 
@@ -416,6 +419,9 @@ impl Service for Memory {
         let mut nodes = self.nodes();
         if nodes.child(parent, name).is_ok() {
             return Err(Errno::EXIST);
+        }
+        if nodes.all.len() >= self.limit.load(Ordering::Relaxed) {
+            return Err(Errno::NOSPC);
         }
         let made = nodes.add(caller, parent, new);
         nodes.node(parent)?.names.insert(name, made);

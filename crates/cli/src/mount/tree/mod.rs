@@ -4,8 +4,10 @@
 //! the kernel is given is a user of its inode until the kernel forgets it, so that an inode without a
 //! name lives as long as somebody has it open.
 
-mod control;
+mod callers;
+pub(super) mod control;
 mod counts;
+mod guard;
 mod nearly_full;
 mod read;
 mod room;
@@ -19,17 +21,18 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use fuse::{
-    Access, Attributes, Caller, Change, Entry, Errno, Known, Listed, NewNode, Replace, Seek, Service,
-    Statistics, WriteFlags,
+    Access, Attributes, Caller, Change, Entry, Errno, Known, Listed, NewNode, Replace, Scheduling, Seek,
+    Service, Statistics, WriteFlags,
 };
 use ondisk::inode::{FileType, Timestamp};
 use ondisk::units::InodeNumber;
+use platfs::rights::READ;
 use platfs::{AccessTimes, Error, Metadata, Reclaimed, Volume};
 use serde_json::{Value, json};
 
 use self::counts::{Counts, Verb};
+pub use self::guard::Guard;
 use self::nearly_full::{Lost, NearlyFull};
-pub use self::read::STATISTICS;
 use super::errno;
 use super::log::{Detail, Log};
 use super::options::OnDamage;
@@ -46,6 +49,8 @@ pub struct Tree {
     room: Statistics,
     first_inode: u32,
     terms: Terms,
+    /// Checks permissions, where the kernel does not.
+    guard: Option<Guard>,
     /// Nothing is written any more: damage was met.
     stopped: AtomicBool,
     counts: Counts,
@@ -53,8 +58,8 @@ pub struct Tree {
     /// written before.
     flagged: Mutex<HashSet<InodeNumber>>,
     nearly_full: NearlyFull,
-    /// How requests come; known once it is served.
-    transport: OnceLock<&'static str>,
+    /// How requests come, and what serves them; known once it is served.
+    served_by: OnceLock<(&'static str, Scheduling)>,
 }
 
 /// A request that changes something: the tree, and its volume at the time of the request.
@@ -78,6 +83,8 @@ pub struct Terms {
     pub acl: bool,
     /// Attributes of users are shown.
     pub user_xattr: bool,
+    /// There are extended attributes. Where not, the kernel asks for none after the first answer.
+    pub xattr: bool,
     /// What happens on damage.
     pub on_damage: OnDamage,
     /// It can be written.
@@ -114,14 +121,32 @@ impl Tree {
         let room = room::statistics(&volume)?;
         let first_inode = volume.format().geometry.first_inode;
         let (stopped, counts) = (AtomicBool::new(false), Counts::default());
-        let (flagged, transport) = (Mutex::default(), OnceLock::new());
-        let nearly_full = NearlyFull::default();
-        Ok(Tree { volume, log, room, first_inode, terms, stopped, counts, flagged, nearly_full, transport })
+        let (flagged, served_by) = (Mutex::default(), OnceLock::new());
+        let (guard, nearly_full) = (None, NearlyFull::default());
+        Ok(Tree {
+            volume,
+            log,
+            room,
+            first_inode,
+            terms,
+            guard,
+            stopped,
+            counts,
+            flagged,
+            nearly_full,
+            served_by,
+        })
     }
 
-    /// Notes how requests come, for the statistics.
-    pub fn served_by(&self, transport: &'static str) {
-        let _ = self.transport.set(transport);
+    /// Lets it check permissions; without a guard the kernel does.
+    #[must_use]
+    pub fn guarded(self, guard: Option<Guard>) -> Self {
+        Tree { guard, ..self }
+    }
+
+    /// Notes how requests come and what serves them, for the statistics.
+    pub fn served_by(&self, transport: &'static str, scheduling: Scheduling) {
+        let _ = self.served_by.set((transport, scheduling));
     }
 
     /// Notes what the kernel lets this mount have, from now on to be less where room is short.
@@ -221,7 +246,7 @@ impl Tree {
         if !self.terms.writable {
             return Ok(());
         }
-        self.volume.release_all();
+        self.volume.uses().release_all();
         let begun = Instant::now();
         while begun.elapsed() < RECLAIMING && self.reclaim_some() {}
         self.volume.leftovers().stop();
@@ -255,7 +280,9 @@ impl Tree {
             "memory": { "dirty_bytes": self.volume.dirty_bytes() },
             "placement": self.placement(),
             "writable": self.is_writable(),
-            "transport": self.transport.get(),
+            "own_permissions": self.guard.is_some(),
+            "transport": self.served_by.get().map(|(transport, _)| transport),
+            "scheduling": self.served_by.get().map(|(_, scheduling)| counts::scheduled(&scheduling.now())),
         })
     }
 
@@ -392,7 +419,7 @@ impl Tree {
     ) -> Result<Entry, Failed> {
         let node = if number == InodeNumber::ROOT { fuse::ROOT } else { u64::from(number.get()) };
         if self.terms.writable {
-            self.volume.retain(number)?;
+            self.volume.uses().retain(number)?;
         }
         match facts() {
             Ok(facts) => {
@@ -409,7 +436,7 @@ impl Tree {
     fn take_back(&self, node: u64, times: u64) {
         if self.terms.writable
             && let Ok(number) = self.inode(node)
-            && self.volume_now().release(number, times)
+            && self.volume_now().uses().release(number, times)
         {
             self.flagged().remove(&number);
             self.nearly_full.forget(number);
@@ -460,6 +487,12 @@ fn time(time: Timestamp) -> fuse::Time {
 }
 
 impl Service for Tree {
+    fn begin(&self, caller: Caller) {
+        if let Some(guard) = &self.guard {
+            guard.begin(caller);
+        }
+    }
+
     fn lookup(&self, parent: u64, name: &[u8]) -> fuse::Result<Entry> {
         self.answer(Verb::Lookup, parent, name, || self.find(parent, name))
     }
@@ -485,6 +518,21 @@ impl Service for Tree {
 
     fn open(&self, node: u64, access: Access) -> fuse::Result<Known> {
         self.answer(Verb::Open, node, b"", || self.may_open(node, access))
+    }
+
+    fn open_directory(&self, node: u64) -> fuse::Result<()> {
+        if self.guard.is_none() {
+            return Err(Errno::NOSYS);
+        }
+        self.answer(Verb::OpenDir, node, b"", || self.guard(self.inode(node)?, READ))
+    }
+
+    fn rights(&self, _caller: Caller, node: u64, wanted: u16) -> fuse::Result<()> {
+        self.answer(Verb::Access, node, b"", || self.answer_access(node, wanted))
+    }
+
+    fn keeps_names(&self, parent: u64) -> bool {
+        self.is_open(parent)
     }
 
     fn create_open(
@@ -518,22 +566,31 @@ impl Service for Tree {
     fn statistics(&self) -> fuse::Result<Statistics> {
         self.answer(Verb::StatFs, fuse::ROOT, b"", || {
             if self.is_writable() {
-                self.volume_now().clear_away()?;
+                self.volume_now().uses().clear_away()?;
             }
             Ok(room::now(&self.volume, self.room))
         })
     }
 
     fn xattr(&self, node: u64, name: &[u8]) -> fuse::Result<Vec<u8>> {
-        self.answer(Verb::GetXattr, node, name, || self.attribute(node, name))
+        self.answer(Verb::GetXattr, node, name, || {
+            self.must_have_attributes()?;
+            self.attribute(node, name)
+        })
     }
 
     fn has_capabilities(&self, node: u64, attribute: &[u8]) -> fuse::Result<usize> {
-        self.answer(Verb::GetXattr, node, attribute, || self.capabilities(node, attribute))
+        self.answer(Verb::GetXattr, node, attribute, || {
+            self.must_have_attributes()?;
+            self.capabilities(node, attribute)
+        })
     }
 
     fn xattr_names(&self, caller: Caller, node: u64) -> fuse::Result<Vec<Vec<u8>>> {
-        self.answer(Verb::ListXattr, node, b"", || self.attribute_names(caller, node))
+        self.answer(Verb::ListXattr, node, b"", || {
+            self.must_have_attributes()?;
+            self.attribute_names(caller, node)
+        })
     }
 
     fn seek(&self, node: u64, offset: u64, what: Seek) -> fuse::Result<u64> {
@@ -583,13 +640,17 @@ impl Service for Tree {
 
     fn unlink(&self, parent: u64, name: &[u8]) -> fuse::Result<()> {
         self.alter(Verb::Unlink, (parent, name), Changed::Names, |at| {
-            Ok(at.volume.unlink(self.inode(parent)?, name)?)
+            let directory = self.inode(parent)?;
+            self.guard_removal(directory, name)?;
+            Ok(at.volume.unlink(directory, name)?)
         })
     }
 
     fn remove_directory(&self, parent: u64, name: &[u8]) -> fuse::Result<()> {
         self.alter(Verb::RmDir, (parent, name), Changed::Names, |at| {
-            Ok(at.volume.rmdir(self.inode(parent)?, name)?)
+            let directory = self.inode(parent)?;
+            self.guard_removal(directory, name)?;
+            Ok(at.volume.rmdir(directory, name)?)
         })
     }
 
@@ -604,7 +665,10 @@ impl Service for Tree {
     }
 
     fn change(&self, _caller: Caller, node: u64, change: &Change) -> fuse::Result<(Attributes, Known)> {
-        let work = |at: &Altering<'_>| at.change_attributes(node, change);
+        let work = |at: &Altering<'_>| match at.times_of_unnamed(node, change)? {
+            Some(unchanged) => Ok(unchanged),
+            None => at.change_attributes(node, change),
+        };
         let attributes = self.alter(Verb::SetAttr, (node, b""), Changed::Inode, work)?;
         let is_watched = self.inode(node).is_ok_and(|number| self.nearly_full.watches(number));
         Ok((attributes, if is_watched { Known::Stale } else { Known::Still }))
