@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use support::mounted::{Mounted, have_fuse, unmount_with};
+use support::volumes::MODES;
 use testkit::random::Random;
 use testkit::scratch::Scratch;
 use testkit::{fsck, mount, tool};
@@ -56,7 +57,7 @@ fn what_plat_sync_covered_is_there_after_a_kill() {
         mounted.signal(Signal::KILL);
         mounted.wait();
         drop((open, mounted));
-        let mounted = Mounted::new(&image, &["-o", "rw"]).unwrap();
+        let mounted = Mounted::new(&image, &["-o", options]).unwrap();
         assert!(fs::read(mounted.path().join("a/b/open")).unwrap() == [1; 100_000], "{kind} {options}");
         assert!(fs::read(mounted.path().join("closed")).unwrap() == [2; 300_000], "{kind} {options}");
         mounted.unmount();
@@ -152,7 +153,9 @@ fn assert_reclaimed(image: &Path) {
 }
 
 fn killed_once(seed: u64) {
-    let (options, mount_options) = KINDS[usize::try_from(seed).unwrap() % KINDS.len()];
+    let turn = usize::try_from(seed).unwrap();
+    let (options, order) = KINDS[turn % KINDS.len()];
+    let mount_options = &format!("{order},{}", MODES[turn % MODES.len()]);
     println!("PLATFS_SEED={seed} PLATFS_STEPS=1 {options}, {mount_options}");
     let scratch = Scratch::new("killed");
     let image = scratch.join("disk.img");

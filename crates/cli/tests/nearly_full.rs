@@ -20,8 +20,8 @@ use testkit::{fsck, tool};
 const AHEAD: u64 = 8 << 20;
 /// Size of the volumes.
 const SIZE: u64 = 128 << 20;
-/// A user without rights.
-const USER: u32 = 12345;
+/// A user without rights, whom fusermount3 can find by name (`nobody`).
+const USER: u32 = 65534;
 
 const TRANSPORTS: [&str; 2] = ["device", "uring"];
 
@@ -87,6 +87,43 @@ fn dd_is_told_within_the_bound() {
             end(&image, mounted);
         }
     }
+}
+
+/// Bytes of written pages that the kernel lets all disks have.
+fn most_held() -> u64 {
+    let counts = std::fs::read_to_string("/proc/vmstat").unwrap();
+    let pages = counts.lines().find_map(|line| line.strip_prefix("nr_dirty_threshold ")).unwrap();
+    pages.parse::<u64>().unwrap() * 4096
+}
+
+#[test]
+fn dd_of_a_user_who_mounts_is_told_within_a_part_of_memory() {
+    let test = "dd_of_a_user_who_mounts_is_told_within_a_part_of_memory";
+    if !ready(test) {
+        return;
+    }
+    let scratch = Scratch::new(test);
+    let image = scratch.join("image");
+    let size = format!("{}K", SIZE >> 10);
+    let owner = format!("root_owner={USER}:{USER}");
+    let mut make = tool::command("mke2fs");
+    tool::run(make.args(["-q", "-F", "-t", "ext4", "-m", "0", "-E", &owner]).arg(&image).arg(size));
+    std::os::unix::fs::chown(&image, Some(USER), Some(USER)).unwrap();
+    let mounted = match Mounted::by_user(USER, &image, &["-o", "rw"]) {
+        Ok(mounted) => mounted,
+        Err(why) => return tool::skip(test, &format!("a user can't mount here: {why}")),
+    };
+    let target = mounted.path().join("target");
+    let said = dd(&target, "1M", USER);
+    assert!(said.contains("error writing"), "{said}");
+    // Only the user may look.
+    let stat = tool::command("stat").args(["-c", "%s"]).arg(&target).uid(USER).gid(USER).output().unwrap();
+    let taken: u64 = String::from_utf8(stat.stdout).unwrap().trim().parse().unwrap();
+    let bound = most_held() / 100 + AHEAD;
+    println!("{taken} bytes taken by a volume of {SIZE}, bound {bound}");
+    assert!(taken <= SIZE + bound, "{taken} bytes were taken");
+    mounted.unmount();
+    fsck::assert_clean(&image);
 }
 
 /// Writes files of `len` bytes, each at once, and does not look at the result of closing them, until a call fails; the bytes that were

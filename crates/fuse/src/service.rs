@@ -282,8 +282,8 @@ pub trait Service: Send + Sync {
         Ok(())
     }
 
-    /// A file is opened. With [`Known::Stale`], [`Service::before_write`] is asked before the next write. `NOSYS` makes the kernel open all files by itself from now on: a service that
-    /// never refuses should return it.
+    /// A file is opened. With [`Known::Stale`], [`Service::before_write`] is asked before the next write. `NOSYS` makes
+    /// the kernel open all files by itself from now on: a service that never refuses should return it.
     fn open(&self, node: u64, access: Access) -> Result<Known> {
         let _ = (node, access);
         Err(Errno::NOSYS)

@@ -47,6 +47,12 @@ impl Limits {
         Some(limits)
     }
 
+    /// Bytes of written pages that the kernel lets all disks together have at the moment.
+    #[must_use]
+    pub fn most_held() -> Option<u64> {
+        most_held_by(&fs::read_to_string("/proc/vmstat").ok()?)
+    }
+
     /// Sets how many bytes of written pages the kernel may hold; all that it lets a disk have if it is `u64::MAX`. It
     /// stops writers until it holds less.
     pub fn hold(&self, dirty: u64) {
@@ -68,6 +74,11 @@ impl Limits {
     }
 }
 
+fn most_held_by(vmstat: &str) -> Option<u64> {
+    let pages = vmstat.lines().find_map(|line| line.strip_prefix("nr_dirty_threshold "))?;
+    pages.trim().parse::<u64>().ok()?.checked_mul(u64::try_from(rustix::param::page_size()).ok()?)
+}
+
 /// The kernel's switch for requests over io_uring.
 const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
@@ -86,6 +97,15 @@ fn advice_for(wanted: Transport, used: Transport, switch: &str) -> Option<String
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_kernels_own_limit_is_found() {
+        let page = rustix::param::page_size() as u64;
+        assert_eq!(most_held_by("nr_dirty 7\nnr_dirty_threshold 1154516\nx 1\n"), Some(1_154_516 * page));
+        assert_eq!(most_held_by("nr_dirty 7\n"), None);
+        assert_eq!(most_held_by("nr_dirty_threshold 18446744073709551615\n"), None);
+        assert!(Limits::most_held().is_some_and(|most| most > 0));
+    }
 
     #[test]
     fn io_uring_is_recommended_where_only_its_switch_is_off() {

@@ -321,10 +321,7 @@ fn written(write: impl FnOnce(&mut Out<'_>)) -> Vec<u8> {
 fn answers_have_the_layout_that_the_kernel_expects() {
     let stat = written(|out| attributes_reply(out, &attributes(), Known::Still));
     let expired = written(|out| attributes_reply(out, &attributes(), Known::Stale));
-    assert_eq!(
-        (&stat[8..] == &expired[8..], stat[..8] == [0; 8], expired[..8] == [0; 8]),
-        (true, false, true)
-    );
+    assert_eq!((stat[8..] == expired[8..], stat[..8] == [0; 8], expired[..8] == [0; 8]), (true, false, true));
     assert_eq!(stat.len(), 104);
     assert_eq!(stat[16..64], u64s(&[12, 6, 7, u64::MAX, 9, 11])[..]);
     assert_eq!(stat[64..], u32s(&[8, 10, 12, 0o024_640, 3, 4, 5, 0x4561_2378, 1024, 0])[..]);

@@ -9,7 +9,7 @@
 //! - After bytes of a file were lost, the kernel asks before the next `write` to the file, and `write` fails.
 //! - A program may write each file once, and not look at the result of `close`. When files of a user have lost
 //!   `LOST_MOST` in this way, the user's next new file is refused, or the first `write` to the next empty file that is
-//!   opened, whichever is first.
+//!   opened, whichever is first. That holds as long as there is less room than such a write needs.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -25,13 +25,17 @@ use super::super::tuning::Limits;
 const LEAST_HELD: u64 = 4 << 20;
 /// The part of the room that the kernel may hold.
 const HELD_PART: u64 = 8;
-/// With more room than this, the kernel may hold what it lets a disk have.
-const PLENTY: u64 = 64 << 30;
+/// With room for so many times what the kernel lets all disks have, it may hold that.
+const PLENTY: u64 = 2;
+/// What the kernel lets all disks have, where it does not say.
+const MOST_HELD: u64 = 64 << 30;
 /// Fewest bytes that are written until the room is looked at again, and the part of the room.
 const LOOK: u64 = 256 << 10;
 const LOOK_PART: u64 = 16;
 /// Bytes that files of one user may lose before the user hears of it in another way than by `close`.
 const LOST_MOST: u64 = 4 << 20;
+/// Room for maps and directories, which a write needs beside the room for its bytes.
+const BESIDE: u64 = 32 << 10;
 /// Users of whom that is remembered. There are more only if somebody makes them.
 const USERS_MOST: usize = 1024;
 
@@ -43,19 +47,26 @@ pub(super) struct Lost {
     pub(super) bytes: u64,
 }
 
+/// What files of one user lost for lack of room, of which no program has heard except from `close`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Debt {
+    bytes: u64,
+    /// Length of the shortest write that failed.
+    shortest: u64,
+}
+
 #[derive(Debug, Default)]
 struct Losses {
     /// Files whose next `write` is to fail.
     files: HashMap<InodeNumber, Lost>,
-    /// Bytes lost by user for lack of room, of which no program has heard except from `close`.
-    users: HashMap<u32, u64>,
+    users: HashMap<u32, Debt>,
 }
 
 impl Losses {
-    fn add(&mut self, user: u32, bytes: u64) {
+    fn add(&mut self, user: u32, len: u64) {
         if self.users.len() < USERS_MOST || self.users.contains_key(&user) {
-            let lost = self.users.entry(user).or_default();
-            *lost = lost.saturating_add(bytes);
+            let debt = self.users.entry(user).or_insert(Debt { bytes: 0, shortest: len });
+            *debt = Debt { bytes: debt.bytes.saturating_add(len), shortest: debt.shortest.min(len) };
         }
     }
 }
@@ -79,16 +90,21 @@ impl NearlyFull {
     /// So many bytes have arrived: looks at the room if it is time.
     pub(super) fn wrote(&self, volume: &Volume, bytes: usize) {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
-        if self.limits.get().is_some() && self.until_look.fetch_sub(bytes, Ordering::Relaxed) < bytes {
+        let matters = self.limits.get().is_some() || self.has_lost();
+        if matters && self.until_look.fetch_sub(bytes, Ordering::Relaxed) < bytes {
             self.look(volume);
         }
     }
 
     /// Looks at the room, and says how much of it the kernel may hold.
     pub(super) fn look(&self, volume: &Volume) {
-        let Some(limits) = self.limits.get() else { return };
         let room = room(volume, 1);
-        limits.hold(held(room));
+        if let Some(limits) = self.limits.get() {
+            limits.hold(held(room, Limits::most_held().unwrap_or(MOST_HELD)));
+        }
+        if room >= LOST_MOST && self.has_lost() {
+            self.losses().users.clear();
+        }
         let until = (room / LOOK_PART).max(LOOK);
         self.until_look.store(i64::try_from(until).unwrap_or(i64::MAX), Ordering::Relaxed);
     }
@@ -112,8 +128,8 @@ impl NearlyFull {
     pub(super) fn report(&self, file: InodeNumber) -> Option<Lost> {
         let mut losses = self.losses();
         let lost = losses.files.remove(&file)?;
-        if let Some(bytes) = losses.users.get_mut(&lost.owner) {
-            *bytes = bytes.saturating_sub(lost.bytes);
+        if let Some(debt) = losses.users.get_mut(&lost.owner) {
+            debt.bytes = debt.bytes.saturating_sub(lost.bytes);
         }
         Some(lost)
     }
@@ -124,29 +140,26 @@ impl NearlyFull {
     }
 
     /// The error that a user must hear of, if files of the user have lost much for lack of room, and there still is
-    /// little; the caller reports it.
+    /// less than the shortest of the writes that failed needs.
     pub(super) fn owes(&self, volume: &Volume, user: u32) -> Option<Errno> {
-        let lost = self.losses().users.get(&user).copied()?;
-        if lost < LOST_MOST {
-            return None;
-        }
+        let debt = self.losses().users.get(&user).copied()?;
+        let holds = debt.bytes >= LOST_MOST && room(volume, user) < debt.shortest.saturating_add(BESIDE);
+        holds.then_some(Errno::NOSPC)
+    }
+
+    /// A user heard of it.
+    pub(super) fn settle(&self, user: u32) {
         self.losses().users.remove(&user);
-        (room(volume, user) < LOST_MOST).then_some(Errno::NOSPC)
     }
 
     /// A file is opened, and its first `write` is to fail if it needs room.
     pub(super) fn watch(&self, file: InodeNumber, error: Errno, owner: u32) {
-        self.lost(file, Lost { error, owner, bytes: 0 });
+        self.losses().files.entry(file).or_insert(Lost { error, owner, bytes: 0 });
     }
 
     /// Whether the next `write` to a file is to fail.
     pub(super) fn watches(&self, file: InodeNumber) -> bool {
         self.has_lost() && self.losses().files.contains_key(&file)
-    }
-
-    /// What a user owes was not reported after all.
-    pub(super) fn owes_still(&self, user: u32) {
-        self.losses().add(user, LOST_MOST);
     }
 
     /// The kernel has forgotten a file: nobody writes to it any more.
@@ -166,9 +179,10 @@ fn room(volume: &Volume, user: u32) -> u64 {
     blocks.saturating_mul(u64::from(geometry.block_size.bytes()))
 }
 
-/// Bytes that the kernel may hold with so much room: in steps, since each change costs system calls.
-fn held(room: u64) -> u64 {
-    if room >= PLENTY {
+/// Bytes that the kernel may hold with so much room, if it lets all disks have `most`: in steps, since each change costs
+/// system calls. With plenty of room the limit comes before the pages that the kernel holds could fill it.
+fn held(room: u64, most: u64) -> u64 {
+    if room >= most.saturating_mul(PLENTY) {
         return u64::MAX;
     }
     let part = (room / HELD_PART).max(LEAST_HELD);
@@ -181,12 +195,15 @@ mod tests {
 
     #[test]
     fn the_kernel_may_hold_less_the_less_room_there_is() {
-        assert_eq!(held(0), LEAST_HELD);
-        assert_eq!(held(40 << 20), LEAST_HELD);
-        assert_eq!(held(1 << 30), 128 << 20);
-        assert_eq!(held((1 << 30) - 1), 64 << 20);
-        assert_eq!(held(u64::MAX), u64::MAX);
-        let steps: std::collections::BTreeSet<u64> = (0..(PLENTY >> 20)).map(|mib| held(mib << 20)).collect();
+        let most = 32 << 30;
+        assert_eq!(held(0, most), LEAST_HELD);
+        assert_eq!(held(40 << 20, most), LEAST_HELD);
+        assert_eq!(held(1 << 30, most), 128 << 20);
+        assert_eq!(held((1 << 30) - 1, most), 64 << 20);
+        assert_eq!(held(64 << 30, most), u64::MAX);
+        assert_eq!(held(u64::MAX, u64::MAX), 1 << 60);
+        assert_eq!(held(0, 0), u64::MAX, "a kernel that holds nothing needs no limit");
+        let steps: std::collections::BTreeSet<u64> = (0..64 << 10).map(|mib| held(mib << 20, most)).collect();
         assert_eq!(steps.len(), 11, "{steps:?}");
     }
 
@@ -199,9 +216,13 @@ mod tests {
         full.lost(other, Lost { error: Errno::NOSPC, owner: 7, bytes: 1 });
         assert_eq!(full.report(one), Some(Lost { error: Errno::NOSPC, owner: 7, bytes: 300 }));
         assert_eq!(full.report(one), None);
-        assert_eq!(full.losses().users[&7], 1, "a file that was reported is not owed to its user");
+        assert_eq!(
+            full.losses().users[&7],
+            Debt { bytes: 1, shortest: 1 },
+            "a file that was reported is not owed to its user"
+        );
         full.forget(other);
         assert_eq!(full.report(other), None);
-        assert_eq!(full.losses().users[&7], 1, "a file that is forgotten is");
+        assert_eq!(full.losses().users[&7], Debt { bytes: 1, shortest: 1 }, "a file that is forgotten is");
     }
 }

@@ -80,9 +80,12 @@ impl Tree {
     /// which needs no room: it fails only for bytes of its own.
     pub(super) fn owed(&self, number: InodeNumber) -> Option<Errno> {
         let lost = self.nearly_full.report(number)?;
-        if lost.bytes == 0 && self.volume.metadata(number).is_ok_and(|facts| facts.sectors > 0) {
-            self.nearly_full.owes_still(lost.owner);
-            return None;
+        if lost.bytes == 0 {
+            let has_blocks = self.volume.metadata(number).is_ok_and(|facts| facts.sectors > 0);
+            if has_blocks || self.nearly_full.owes(&self.volume, lost.owner).is_none() {
+                return None;
+            }
+            self.nearly_full.settle(lost.owner);
         }
         Some(lost.error)
     }
@@ -147,6 +150,7 @@ impl Altering<'_> {
             && self.nearly_full.has_lost()
             && let Some(error) = self.nearly_full.owes(&self.volume, got.attributes.uid)
         {
+            self.nearly_full.settle(got.attributes.uid);
             return Err(error.into());
         }
         let inode = NewInode { kind, attributes: got.attributes, xattrs: &got.xattrs };
