@@ -25,6 +25,7 @@ mod rm;
 mod runs;
 mod stat;
 mod stats;
+mod sync;
 mod tree;
 mod umount;
 mod xattr;
@@ -82,6 +83,8 @@ pub enum Command {
     Mount(mount::Mount),
     /// Shows what a mount has done, and how long it took.
     Stats(stats::Stats),
+    /// Brings all that was written in a mount to the device.
+    Sync(sync::Sync),
     /// Unmounts, and waits until the image is free.
     Umount(umount::Umount),
 }
@@ -118,6 +121,7 @@ impl Command {
             Command::Export(command) => command.run(console),
             Command::Mount(command) => command.run(console),
             Command::Stats(command) => command.run(console),
+            Command::Sync(command) => command.run(console),
             Command::Umount(command) => command.run(console),
         }
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use rustix::io::Errno;
 
 use super::OUT_HEADER_LEN;
-use crate::service::{Attributes, Entry, FileType, Listed, Statistics, Time};
+use crate::service::{Attributes, Entry, FileType, Known, Listed, Statistics, Time};
 
 /// How long the kernel may cache an answer, in seconds. Nobody else changes what is served, and each
 /// change goes through the kernel. So it may keep answers for ever: this is the largest round number
@@ -145,9 +145,9 @@ pub(crate) fn directory_reply(out: &mut Out<'_>) {
     out.u32(0);
 }
 
-/// What `stat` shows.
-pub(crate) fn attributes_reply(out: &mut Out<'_>, of: &Attributes) {
-    out.u64(KEEP);
+/// What `stat` shows. An answer that makes attributes known can't say that they are not; but it can have expired.
+pub(crate) fn attributes_reply(out: &mut Out<'_>, of: &Attributes, known: Known) {
+    out.u64(if known == Known::Stale { 0 } else { KEEP });
     out.u64(0);
     attributes(out, of);
 }

@@ -1,7 +1,7 @@
 //! A file system in memory, for tests and measurements of transports: small, and with the rules that a
 //! transport can break. What it does not check, the kernel does.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -80,6 +80,10 @@ pub struct Memory {
     pub requests: AtomicU64,
     /// `sync_all` and `sync`.
     pub syncs: AtomicU64,
+    /// Bytes that a file can have.
+    pub room: AtomicU64,
+    /// Files that were to have more, until a writer heard of it.
+    failed: Mutex<HashSet<u64>>,
     /// How many nodes there is room for.
     pub limit: AtomicUsize,
     /// Opening is a request, as where opening may be refused.
@@ -247,7 +251,9 @@ impl Default for Memory {
         nodes.add(caller, ROOT, &new);
         let (requests, syncs) = (AtomicU64::new(0), AtomicU64::new(0));
         let (nodes, limit, gate) = (Mutex::new(nodes), AtomicUsize::new(usize::MAX), Gate::default());
-        Memory { nodes, requests, syncs, limit, opens: false, without_xattr: false, gate }
+        let (room, failed) = (AtomicU64::new(u64::MAX), Mutex::default());
+        let (opens, without_xattr) = (false, false);
+        Memory { nodes, requests, syncs, room, failed, limit, opens, without_xattr, gate }
     }
 }
 
@@ -264,6 +270,10 @@ impl Memory {
     fn nodes(&self) -> MutexGuard<'_, Nodes> {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn failed(&self) -> MutexGuard<'_, HashSet<u64>> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Nodes that are remembered.
@@ -309,12 +319,16 @@ impl Service for Memory {
         }
     }
 
+    fn before_write(&self, node: u64) -> Result<()> {
+        if self.failed().remove(&node) { Err(Errno::NOSPC) } else { Ok(()) }
+    }
+
     fn attributes(&self, node: u64) -> Result<Attributes> {
         Ok(self.nodes().node(node)?.attributes)
     }
 
-    fn open(&self, _: u64, _: Access) -> Result<()> {
-        self.opened()
+    fn open(&self, _: u64, _: Access) -> Result<Known> {
+        self.opened().map(|()| Known::Still)
     }
 
     fn open_directory(&self, _: u64) -> Result<()> {
@@ -538,7 +552,7 @@ impl Service for Memory {
         Ok(())
     }
 
-    fn change(&self, _: Caller, node: u64, change: &Change) -> Result<Attributes> {
+    fn change(&self, _: Caller, node: u64, change: &Change) -> Result<(Attributes, Known)> {
         let mut nodes = self.nodes();
         let now = nodes.tick();
         if let Some(size) = change.size {
@@ -560,12 +574,17 @@ impl Service for Memory {
         of.access = change.access.map_or(of.access, to);
         of.modify = change.modify.map_or(of.modify, to);
         of.change = change.change.unwrap_or(now);
-        Ok(*of)
+        let attributes = *of;
+        Ok((attributes, if self.failed().contains(&node) { Known::Stale } else { Known::Still }))
     }
 
     fn write(&self, node: u64, offset: u64, data: &[u8], flags: WriteFlags) -> Result<Known> {
         let mut nodes = self.nodes();
         let (from, end) = (at(offset), at(offset) + data.len());
+        if end as u64 > self.room.load(Ordering::Relaxed) {
+            self.failed().insert(node);
+            return Err(Errno::NOSPC);
+        }
         if !flags.cached {
             nodes.touch(node);
         }

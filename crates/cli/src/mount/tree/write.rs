@@ -50,16 +50,44 @@ fn kind_of(kind: fuse::Kind<'_>) -> (Kind<'_>, FileType) {
 impl Tree {
     /// Which files are opened is asked for the sake of two flags where something can be written, and of permissions
     /// where they are checked here.
-    pub(super) fn may_open(&self, node: u64, access: Access) -> Result<(), Failed> {
+    pub(super) fn may_open(&self, node: u64, access: Access) -> Result<Known, Failed> {
         if !self.terms.writable && self.guard.is_none() {
             return Err(Errno::NOSYS.into());
         }
         let number = self.inode(node)?;
         self.guard_opening(number, access)?;
-        if access.write {
-            self.volume.inode(number).may_open(access.append)?;
+        if !access.write {
+            return Ok(Known::Still);
         }
-        Ok(())
+        self.volume.inode(number).may_open(access.append)?;
+        self.opened_for_writing(number)
+    }
+
+    /// Whether the first `write` to a file that is opened must be asked for.
+    fn opened_for_writing(&self, number: InodeNumber) -> Result<Known, Failed> {
+        if !self.nearly_full.has_lost() {
+            return Ok(Known::Still);
+        }
+        let owner = self.volume.metadata(number)?.uid;
+        let owed = self.nearly_full.owes(&self.volume, owner);
+        if let Some(error) = owed {
+            self.nearly_full.watch(number, error, owner);
+        }
+        Ok(if owed.is_some() { Known::Stale } else { Known::Still })
+    }
+
+    /// The error of a `write` to a file that is about to be made. A file that has blocks may be overwritten in place,
+    /// which needs no room: it fails only for bytes of its own.
+    pub(super) fn owed(&self, number: InodeNumber) -> Option<Errno> {
+        let lost = self.nearly_full.report(number)?;
+        if lost.bytes == 0 {
+            let has_blocks = self.volume.metadata(number).is_ok_and(|facts| facts.sectors > 0);
+            if has_blocks || self.nearly_full.owes(&self.volume, lost.owner).is_none() {
+                return None;
+            }
+            self.nearly_full.settle(lost.owner);
+        }
+        Some(lost.error)
     }
 
     /// The answer to a change of nothing but the times of contents and inode, of a file without a name; `None` for all
@@ -118,6 +146,13 @@ impl Altering<'_> {
             return Err(Errno::NAMETOOLONG.into());
         }
         let got = self.inherited(caller, directory, file_type, new)?;
+        if file_type == FileType::Regular
+            && self.nearly_full.has_lost()
+            && let Some(error) = self.nearly_full.owes(&self.volume, got.attributes.uid)
+        {
+            self.nearly_full.settle(got.attributes.uid);
+            return Err(error.into());
+        }
         let inode = NewInode { kind, attributes: got.attributes, xattrs: &got.xattrs };
         let number = self.volume.on_behalf_of(caller.uid, caller.gid).create(directory, name, &inode)?;
         // Nobody else knows it yet: its directory is locked by the kernel.
