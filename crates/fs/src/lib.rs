@@ -103,9 +103,9 @@ pub use ondisk;
 pub use ondisk::inode::{FileType, InodeFlags, Timestamp};
 pub use ondisk::units::InodeNumber;
 pub use ops::{
-    AccessTimes, Allocate, AttributeChange, Attributes, FileMap, Inherited, Kind, Leftovers, Loader,
-    Metadata, NewInode, Node, Pin, Reader, Reclaimed, Replace, Seek, Times, Walk, Wanted, WriteOptions,
-    Writer, rules,
+    AccessTimes, Allocate, AttributeChange, Attributes, Bulk, FileMap, Inherited, Kind, Leftovers, Loader,
+    Metadata, NewInode, Node, Pin, Reader, Reclaimed, Removed, Replace, Seek, Times, Walk, Wanted, Whole,
+    WriteOptions, Writer, rules,
 };
 pub use options::{DataMode, OpenOptions, Ordering};
 pub use placement;

@@ -129,8 +129,10 @@ pub(super) const LADDERS: &[Ladder] = &[
         rungs: "
             commands
             format mount
+            control
             writing
             check
+            bulk
             reading
             door
             image usage

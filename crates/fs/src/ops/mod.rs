@@ -4,6 +4,7 @@
 //! all (invariant I8).
 
 mod attrs;
+mod bulk;
 mod change;
 mod data;
 mod extents;
@@ -27,6 +28,7 @@ mod walk;
 mod write;
 
 pub use attrs::{Attributes, Metadata, Times};
+pub use bulk::{Bulk, Removed, Whole};
 pub use change::AttributeChange;
 pub use data::{Reader, Writer};
 pub use extents::FileMap;

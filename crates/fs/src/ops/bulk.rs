@@ -1,0 +1,178 @@
+//! Verbs for many files at once: several names of one directory in one update.
+//!
+//! Owns: whole files with their data and names, and removing many names. Each call is all or nothing, as every verb is;
+//! after a failure the caller tries fewer at a time. Leaves to others: files that are too large to be written in one
+//! update (`create_unnamed`, `writer`, `link`), and who may do it.
+
+use ondisk::inode::{FileType, Inode};
+use ondisk::units::InodeNumber;
+
+use super::attrs::file_type;
+use super::names::{Begun, NewInode, check_name};
+use super::remove::lower_links;
+use super::rules::{self, Deed};
+use crate::error::{Error, Result};
+use crate::file::{Ahead, WriteHint};
+use crate::tx::Tx;
+use crate::volume::Volume;
+
+/// The verbs for many files at once.
+#[derive(Clone, Copy)]
+pub struct Bulk<'v> {
+    volume: &'v Volume,
+}
+
+/// A new inode with its name and, for a regular file, all of its bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Whole<'a> {
+    /// The name.
+    pub name: &'a [u8],
+    /// What it is.
+    pub new: NewInode<'a>,
+    /// The contents of a regular file; else nothing.
+    pub data: &'a [u8],
+}
+
+/// A name that was removed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Removed {
+    /// The name.
+    pub name: Vec<u8>,
+    /// What it led to.
+    pub inode: InodeNumber,
+    /// Names that are left.
+    pub links: u16,
+}
+
+impl Volume {
+    /// The verbs for many files at once.
+    #[must_use]
+    pub fn bulk(&self) -> Bulk<'_> {
+        Bulk { volume: self }
+    }
+}
+
+impl Bulk<'_> {
+    /// How many users an inode has (pins, and what was retained): with any it outlives its last name.
+    #[must_use]
+    pub fn users(&self, number: InodeNumber) -> u32 {
+        self.volume.session.handles.users(number)
+    }
+
+    /// Makes files in a directory, each whole, with attributes as they are given. Their names must differ.
+    ///
+    /// # Errors
+    /// As [`Volume::create`] and [`Writer`](crate::Writer); [`Error::TooLargeForLog`] for too many at once. Then
+    /// nothing has changed.
+    pub fn create(&self, directory: InodeNumber, files: &[Whole<'_>]) -> Result<Vec<InodeNumber>> {
+        files.iter().try_for_each(|file| check_name(file.name))?;
+        self.volume.change(|tx| {
+            let mut parent = tx.directory(directory)?;
+            rules::may(&parent, Deed::AddName)?;
+            let made = files.iter().map(|file| tx.create_whole(&mut parent, file)).collect::<Result<_>>()?;
+            tx.store_parent(&mut parent)?;
+            Ok(made)
+        })
+    }
+
+    /// Takes names from files that are no directories.
+    ///
+    /// # Errors
+    /// As [`Volume::unlink`], for any of them; [`Error::TooLargeForLog`] for too many at once. Then nothing has
+    /// changed.
+    pub fn unlink(&self, directory: InodeNumber, names: &[Vec<u8>]) -> Result<Vec<Removed>> {
+        names.iter().try_for_each(|name| check_name(name))?;
+        self.volume.change(|tx| {
+            let mut parent = tx.directory(directory)?;
+            let mut removed = Vec::with_capacity(names.len());
+            for name in names {
+                let child = tx.child(&parent, name)?;
+                rules::may_remove_name(&parent, &child)?;
+                if file_type(&child)? == FileType::Directory {
+                    return Err(Error::IsDirectory);
+                }
+                tx.dir(&mut parent).remove(name)?;
+                removed.push(Removed::of(name, &child));
+                tx.lose_name(child)?;
+            }
+            tx.store_parent(&mut parent)?;
+            Ok(removed)
+        })
+    }
+
+    /// Removes a directory with the names in it, if it holds exactly these files and no directories. They are not taken
+    /// out of its blocks one by one, since these go too.
+    ///
+    /// # Errors
+    /// [`Error::NotEmpty`] if it holds other names, or a directory; as [`Volume::rmdir`] and [`Bulk::unlink`]. Then
+    /// nothing has changed.
+    pub fn remove_whole(&self, parent: InodeNumber, name: &[u8], known: &[Vec<u8>]) -> Result<Vec<Removed>> {
+        check_name(name)?;
+        self.volume.leftovers().settle_directory(parent, name)?;
+        self.volume.change(|tx| {
+            let mut above = tx.directory(parent)?;
+            let directory = tx.child(&above, name)?;
+            rules::may_remove_name(&above, &directory)?;
+            if file_type(&directory)? != FileType::Directory {
+                return Err(Error::NotDirectory);
+            }
+            let mut removed = tx.lose_all_names(&directory, known)?;
+            removed.push(Removed::of(name, &directory));
+            tx.dir(&mut above).remove(name)?;
+            lower_links(&mut above);
+            tx.store_parent(&mut above)?;
+            tx.lose_directory(directory)?;
+            Ok(removed)
+        })
+    }
+}
+
+impl Removed {
+    fn of(name: &[u8], child: &Inode) -> Self {
+        let links = match child.file_type() {
+            Some(FileType::Directory) => 0,
+            _ => child.links().saturating_sub(1),
+        };
+        Removed { name: name.to_vec(), inode: child.number(), links }
+    }
+}
+
+impl<'v> Tx<'v> {
+    fn create_whole(&mut self, parent: &mut Inode, file: &Whole<'_>) -> Result<InodeNumber> {
+        if self.has_name(parent, file.name)? {
+            return Err(Error::Exists);
+        }
+        let file_type = file.new.kind.file_type();
+        let (number, mut child) = self.new_child(parent, file.name, &file.new, Begun::Now)?;
+        if !file.data.is_empty() {
+            if file_type != FileType::Regular {
+                return Err(Error::Invalid("only regular files have bytes".into()));
+            }
+            let hint = WriteHint { end: file.data.len() as u64, growing: false };
+            self.contents(&mut child).write_any(&mut Ahead::default(), (0, file.data), &hint, true)?;
+            self.note_size(child.size());
+        }
+        self.dir(parent).add(file.name, number, file_type)?;
+        self.store(&mut child)?;
+        Ok(number)
+    }
+
+    /// Takes the names of all files in a directory that goes too; they must be these.
+    fn lose_all_names(&mut self, directory: &Inode, known: &[Vec<u8>]) -> Result<Vec<Removed>> {
+        let found = self.view().entries(directory.clone())?.collect::<Result<Vec<_>>>()?;
+        if found.len() != known.len() || !found.iter().zip(known).all(|(entry, name)| entry.name == *name) {
+            return Err(Error::NotEmpty);
+        }
+        let mut removed = Vec::with_capacity(found.len() + 1);
+        for entry in found {
+            let child = self.inode(entry.inode)?;
+            rules::may_remove_name(directory, &child)?;
+            if file_type(&child)? == FileType::Directory {
+                return Err(Error::NotEmpty);
+            }
+            removed.push(Removed::of(&entry.name, &child));
+            self.lose_name(child)?;
+        }
+        Ok(removed)
+    }
+}
