@@ -5,6 +5,7 @@ pub mod bulk;
 pub mod check;
 pub mod commands;
 pub mod console;
+pub mod control;
 pub mod door;
 pub mod format;
 pub mod image;

@@ -8,15 +8,19 @@
 
 #![deny(unsafe_code)]
 
+mod ask;
 mod attach;
 mod by_device;
 mod by_ring;
 mod dispatch;
+mod notify;
 mod service;
 mod session;
 mod wire;
 
+pub use ask::ask;
 pub use attach::{Options, Transport, mount_point, unmount};
+pub use notify::Notifier;
 pub use rustix::io::Errno;
 pub use service::{
     Access, Attributes, Caller, Change, Entry, FileType, Kind, Known, Listed, NewNode, ROOT, Replace, Result,

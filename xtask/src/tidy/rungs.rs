@@ -98,9 +98,9 @@ pub(super) const LADDERS: &[Ladder] = &[
             session
             by_ring
             by_device
-            dispatch
+            dispatch notify
             wire
-            attach service
+            ask attach service
         ",
         knots: &[],
         long_lists: 3,

@@ -1,14 +1,18 @@
 //! A tree as an archive, as far as the actor may read it.
 
-use std::io::Write;
+use std::cell::RefCell;
+use std::io::{self, BufWriter, Write};
 
 use ondisk::inode::FileType;
 use ondisk::units::InodeNumber;
 use platfs_image::archive::WriteError;
-use platfs_image::{ExportError, Exporter, Packing, Progress, Watch};
+use platfs_image::{ExportError, Exporter, Packing};
 
+use super::actor::READ;
 use super::{Halt, Job};
-use crate::bulk::actor::READ;
+
+/// Bytes written at once.
+const BUFFER: usize = 1 << 20;
 
 /// Writes a directory and all below it as an archive; returns what it can't hold.
 ///
@@ -19,21 +23,45 @@ pub fn export(
     from: InodeNumber,
     out: impl Write,
     packing: Packing,
-    watch: impl Fn(&Progress) -> std::ops::ControlFlow<()> + Send + Sync + 'static,
 ) -> Result<Vec<String>, Halt> {
-    job.listable(b"", from)?;
+    let halted = RefCell::new(None);
     let may = |path: &[u8], facts: &platfs::Metadata| {
-        let done = match facts.file_type {
-            FileType::Directory => job.listable(path, facts.inode),
-            FileType::Regular => job.with_rights(path, facts.inode, READ),
-            _ => return true,
-        };
-        done.is_ok()
+        let done = job.go_on().and_then(|()| match facts.file_type {
+            FileType::Directory => job.listable(path, facts.inode).map(drop),
+            FileType::Regular => job.with_rights(path, facts.inode, READ).map(drop),
+            _ => Ok(()),
+        });
+        job.count(|done| match facts.file_type {
+            FileType::Directory => done.directories += 1,
+            _ => done.files += 1,
+        });
+        done.map_err(|halt| *halted.borrow_mut() = Some(halt)).is_ok()
     };
-    let exporter = Exporter::new(job.volume).from(from).watch(Watch::new(watch)).permit(&may);
-    match exporter.to_archive(out, packing) {
-        Ok(losses) => Ok(losses.lines().collect()),
-        Err(error) => Err(halt(error)),
+    let out = BufWriter::with_capacity(BUFFER, Watched { job, out });
+    let done = Exporter::new(job.volume).from(from).permit(&may).to_archive(out, packing);
+    match (done, halted.take()) {
+        (_, Some(halt)) => Err(halt),
+        (Ok(losses), None) => Ok(losses.lines().collect()),
+        (Err(error), None) => Err(halt(error)),
+    }
+}
+
+/// An output that is not written to any more once the work is called off.
+struct Watched<'j, W> {
+    job: &'j Job<'j>,
+    out: W,
+}
+
+impl<W: Write> Write for Watched<'_, W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.job.go_on().map_err(|halt| io::Error::other(halt.to_string()))?;
+        let count = self.out.write(bytes)?;
+        self.job.count(|done| done.bytes += count as u64);
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
     }
 }
 
@@ -44,7 +72,6 @@ fn halt(error: ExportError) -> Halt {
         ExportError::Archive { error: WriteError::Io(error), .. } => {
             Halt::Stream(format!("the output: {error}"))
         }
-        ExportError::Cancelled(_) => Halt::Stopped,
         error => Halt::Stream(error.to_string()),
     }
 }

@@ -10,6 +10,7 @@ pub mod copy;
 pub mod export;
 pub mod import;
 mod maker;
+pub mod put;
 pub mod remove;
 
 use std::cell::RefCell;
@@ -177,6 +178,18 @@ impl<'j> Job<'j> {
             true => Ok(facts),
             false => Err(Halt::Denied { path: path.to_vec() }),
         }
+    }
+
+    /// What a name of a directory leads to, for one who may follow its names; the directory itself for no name.
+    ///
+    /// # Errors
+    /// No right to it; nothing of that name.
+    pub fn child(&self, directory: InodeNumber, name: &[u8], path: &[u8]) -> Result<InodeNumber, Halt> {
+        if name.is_empty() {
+            return Ok(directory);
+        }
+        self.with_rights(path, directory, SEARCH)?;
+        self.volume.lookup(directory, name).map_err(Halt::at(path))
     }
 
     /// A directory whose names the actor may change.

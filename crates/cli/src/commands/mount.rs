@@ -11,6 +11,7 @@ use clap::Args;
 use fuse::{Service, Session};
 
 use crate::console::{Console, Failure};
+use crate::control::{Served, Server};
 use crate::image::{self, ImageSpec};
 use crate::mount::daemon;
 use crate::mount::keeper::Keeper;
@@ -250,11 +251,15 @@ impl Mount {
         let keeper = writable.then(|| Keeper::start(Arc::clone(&tree), every)).transpose();
         let keeper = keeper.map_err(|error| failed(&error))?;
         tuning::raise_limits(directory);
+        let served = Arc::clone(&tree) as Arc<dyn Served>;
+        let channel = Server::start(served, tree.tickets(), session.notifier(), options.allow_other)
+            .map_err(|error| failed(&format_args!("the control channel: {error}")))?;
         if self.background {
             daemon::detach().map_err(|error| failed(&error))?;
         }
         unmount_on(stop, Arc::clone(tree.log()), directory.to_owned()).map_err(|error| failed(&error))?;
         let done = session.wait();
+        drop(channel);
         drop(keeper);
         if let Some((traced, path)) = traced.zip(self.trace.as_deref())
             && let Err(error) = traced.end()

@@ -234,14 +234,38 @@ pub(crate) fn control_reply(out: &mut Out<'_>, answer: &[u8]) {
 
 /// A message that makes the kernel ask for the attributes of a node again; no request precedes it.
 pub(crate) fn invalidate_attributes(node: u64) -> [u8; OUT_HEADER_LEN + 24] {
+    // An offset below 0: none of the contents.
+    invalidate_node(node, -1)
+}
+
+/// The same for all of its contents too.
+pub(crate) fn invalidate_contents(node: u64) -> [u8; OUT_HEADER_LEN + 24] {
+    invalidate_node(node, 0)
+}
+
+/// A message that makes the kernel look up a name of a directory again.
+pub(crate) fn invalidate_name(parent: u64, name: &[u8]) -> Vec<u8> {
+    let mut message = vec![0; OUT_HEADER_LEN + 16 + name.len() + 1];
+    let len = u32::try_from(message.len()).unwrap_or(u32::MAX);
+    let mut out = Out::new(&mut message);
+    out.u32(len);
+    out.u32(3);
+    out.u64(0);
+    out.u64(parent);
+    out.u32(u32::try_from(name.len()).unwrap_or(u32::MAX));
+    out.u32(0);
+    out.bytes(name);
+    message
+}
+
+fn invalidate_node(node: u64, offset: i64) -> [u8; OUT_HEADER_LEN + 24] {
     let mut message = [0; OUT_HEADER_LEN + 24];
     let mut out = Out::new(&mut message);
     out.u32(40);
     out.u32(2);
     out.u64(0);
     out.u64(node);
-    // An offset below 0: none of the contents.
-    out.bytes(&(-1_i64).to_ne_bytes());
+    out.bytes(&offset.to_ne_bytes());
     out.u64(0);
     message
 }

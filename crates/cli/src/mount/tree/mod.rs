@@ -4,6 +4,7 @@
 //! the kernel is given is a user of its inode until the kernel forgets it, so that an inode without a
 //! name lives as long as somebody has it open.
 
+mod beside;
 mod control;
 mod counts;
 mod read;
@@ -13,7 +14,7 @@ mod write;
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,7 @@ pub use self::read::STATISTICS;
 use super::errno;
 use super::log::{Detail, Log};
 use super::options::OnDamage;
+use crate::control::Tickets;
 use crate::text::Shown;
 
 /// How long an unmount goes on reclaiming what a crash left.
@@ -51,6 +53,10 @@ pub struct Tree {
     flagged: Mutex<HashSet<InodeNumber>>,
     /// How requests come; known once it is served.
     transport: OnceLock<&'static str>,
+    /// Tickets of the control channel.
+    tickets: Arc<Tickets>,
+    /// How often names changed beside the kernel.
+    renamings: AtomicU64,
 }
 
 /// A request that changes something: the tree, and its volume at the time of the request.
@@ -109,7 +115,20 @@ impl Tree {
         let first_inode = volume.format().geometry.first_inode;
         let (stopped, counts) = (AtomicBool::new(false), Counts::default());
         let (flagged, transport) = (Mutex::default(), OnceLock::new());
-        Ok(Tree { volume, log, room, first_inode, terms, stopped, counts, flagged, transport })
+        let (tickets, renamings) = (Arc::default(), AtomicU64::new(0));
+        Ok(Tree {
+            volume,
+            log,
+            room,
+            first_inode,
+            terms,
+            stopped,
+            counts,
+            flagged,
+            transport,
+            tickets,
+            renamings,
+        })
     }
 
     /// Notes how requests come, for the statistics.
@@ -535,6 +554,9 @@ impl Service for Tree {
         }
         if command == control::TRIM {
             return self.alter(Verb::Ioctl, (node, b""), Changed::Inode, |at| at.trim(caller, argument));
+        }
+        if command == crate::control::protocol::TICKET {
+            return self.answer(Verb::Ioctl, node, b"", || self.ticket(caller, node));
         }
         self.answer(Verb::Ioctl, node, b"", || {
             let answer = self.answer_control(node, command)?;

@@ -1,0 +1,334 @@
+//! The server's end: it waits for requests, and does each on a thread of its own.
+//!
+//! Trust: whoever connects may be anybody. They have to be a user who may use the mount, to send a request in time, and
+//! to show a ticket of their own. What they may do then is decided for each directory and file (`bulk`).
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use fuse::Notifier;
+use ondisk::inode::{FileType, Timestamp};
+use ondisk::units::InodeNumber;
+use platfs::{Pin, Removed};
+use platfs_image::Packing;
+use platfs_image::source::Section;
+
+use super::protocol::{Place, Reply, Request, Verb, flag};
+use super::seqpacket::Socket;
+use super::served::Served;
+use super::tickets::{Ticket, Tickets};
+use crate::bulk::{Done, Halt, Job, Watcher, copy, export, import, put, remove};
+
+/// Requests that are worked on at once.
+const AT_ONCE: usize = 8;
+/// How long a connection may take to say what it wants.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often progress is told.
+const TOLD_EVERY: Duration = Duration::from_millis(200);
+/// How long an unmount waits for work that was called off.
+const ENDING: Duration = Duration::from_secs(10);
+
+/// What all connections share.
+struct Shared {
+    served: Arc<dyn Served>,
+    tickets: Arc<Tickets>,
+    notifier: Arc<Notifier>,
+    /// Only these users may connect; everybody where there is none.
+    owner: Option<u32>,
+    stopping: AtomicBool,
+    open: Mutex<Vec<(u64, Socket)>>,
+    number: AtomicU64,
+}
+
+/// The server's end of the channel.
+pub struct Server {
+    shared: Arc<Shared>,
+    listening: Socket,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Shared {
+    fn open(&self) -> MutexGuard<'_, Vec<(u64, Socket)>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Server {
+    /// Begins to wait for requests. With `for_all`, all users may use the mount; else its owner and root.
+    ///
+    /// # Errors
+    /// The system's, where there can be no socket or thread.
+    pub fn start(
+        served: Arc<dyn Served>,
+        tickets: Arc<Tickets>,
+        notifier: Arc<Notifier>,
+        for_all: bool,
+    ) -> io::Result<Self> {
+        let mut name = [0; 16];
+        rustix::rand::getrandom(&mut name[..], rustix::rand::GetRandomFlags::empty())?;
+        let name = name.iter().fold(String::from("plat/"), |name, byte| format!("{name}{byte:02x}"));
+        let listening = Socket::listen(name.as_bytes())?;
+        let owner = (!for_all).then(|| rustix::process::getuid().as_raw());
+        let shared = Arc::new(Shared {
+            served,
+            tickets,
+            notifier,
+            owner,
+            stopping: AtomicBool::new(false),
+            open: Mutex::default(),
+            number: AtomicU64::new(0),
+        });
+        let (waiting, with) = (listening.copy()?, Arc::clone(&shared));
+        let thread = thread::Builder::new().name("control".into()).spawn(move || accept(&waiting, &with))?;
+        shared.tickets.await_at(name.as_bytes());
+        Ok(Server { shared, listening, thread: Some(thread) })
+    }
+}
+
+impl Drop for Server {
+    /// Calls off what is being done, and waits for its end.
+    fn drop(&mut self) {
+        self.shared.stopping.store(true, Ordering::Relaxed);
+        self.listening.shut();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        self.shared.open().iter().for_each(|(_, socket)| socket.shut());
+        let begun = Instant::now();
+        while !self.shared.open().is_empty() && begun.elapsed() < ENDING {
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// Accepts connections until the socket is shut.
+fn accept(listening: &Socket, shared: &Arc<Shared>) {
+    while let Ok(socket) = listening.accept() {
+        if shared.stopping.load(Ordering::Relaxed) {
+            return;
+        }
+        let is_welcome = match (shared.owner, socket.peer()) {
+            (None, Ok(_)) => true,
+            (Some(owner), Ok(user)) => user == owner || user == 0,
+            (_, Err(_)) => false,
+        };
+        if is_welcome && let Err(why) = begin(&socket, shared) {
+            socket.try_send(&Reply::Failed(Done::default(), why).encode());
+        }
+    }
+}
+
+fn begin(socket: &Socket, shared: &Arc<Shared>) -> Result<(), String> {
+    let (copy, with) = (socket.copy().map_err(|error| error.to_string())?, Arc::clone(shared));
+    let known = socket.copy().map_err(|error| error.to_string())?;
+    let number = shared.number.fetch_add(1, Ordering::Relaxed);
+    {
+        let mut open = shared.open();
+        if open.len() >= AT_ONCE {
+            return Err(format!(
+                "{AT_ONCE} commands work on this mount already; try again when one has ended"
+            ));
+        }
+        open.push((number, known));
+    }
+    let work = move || {
+        serve(&copy, &with);
+        with.open().retain(|(other, _)| *other != number);
+    };
+    let spawned = thread::Builder::new().name("bulk".into()).spawn(work);
+    spawned.map(drop).map_err(|error| {
+        shared.open().retain(|(other, _)| *other != number);
+        error.to_string()
+    })
+}
+
+/// Serves one connection: one request.
+fn serve(socket: &Socket, shared: &Shared) {
+    let _ = socket.wait_at_most(Some(PATIENCE));
+    let reply = match socket.receive() {
+        Ok(Some((message, file))) => match Request::decode(&message) {
+            Ok(request) => answer(socket, shared, &request, file),
+            Err(malformed) => Reply::Failed(Done::default(), malformed.to_string()),
+        },
+        Ok(None) => return,
+        Err(error) => Reply::Failed(Done::default(), format!("a request that did not come: {error}")),
+    };
+    let _ = socket.send(&reply.encode(), None);
+}
+
+/// Does what a request asks, and makes it stable.
+fn answer(socket: &Socket, shared: &Shared, request: &Request, file: Option<OwnedFd>) -> Reply {
+    let watcher = Live { shared, socket, told: Mutex::new(Instant::now()) };
+    let mut done = Done::default();
+    let worked = tickets(shared, socket, request).and_then(|places| {
+        let Some(first) = places.first() else { return Err("a request without a place".into()) };
+        let served = &shared.served;
+        let job = Job::new(served.volume(), &first.0.actor, &watcher, served.has_lists());
+        let lines = work(&job, request, &places, file);
+        done = job.done();
+        lines.map_err(|halt| {
+            if let Halt::At { error, .. } = &halt {
+                served.failed(error);
+            }
+            halt.to_string()
+        })
+    });
+    // What was done before a failure stays, and is stable too.
+    let settled = if request.verb == Verb::Export { Ok(()) } else { shared.served.settle() };
+    match (worked, settled) {
+        (Ok(lines), Ok(())) => Reply::Finished(done, lines),
+        (Err(why), _) => Reply::Failed(done, why),
+        (Ok(_), Err(error)) => Reply::Failed(done, format!("what was done is not stable: {error}")),
+    }
+}
+
+/// The tickets of a request, of whoever shows them, each with its directory held.
+fn tickets<'s>(
+    shared: &'s Shared,
+    socket: &Socket,
+    request: &Request,
+) -> Result<Vec<(Ticket, Pin<'s>)>, String> {
+    let peer = socket.peer().map_err(|error| error.to_string())?;
+    let writes = request.verb != Verb::Export;
+    if writes && !shared.served.is_writable() {
+        return Err("the mount is for reading only".into());
+    }
+    let volume = shared.served.volume();
+    let redeem = |place: &Place| {
+        let ticket = shared.tickets.redeem(&place.token);
+        let ticket = ticket.filter(|ticket| peer == 0 || peer == ticket.actor.uid);
+        let ticket = ticket.ok_or("the ticket is not valid: another program's, used, or too old")?;
+        let pin = volume.pin(ticket.inode).map_err(|error| error.to_string())?;
+        let facts = volume.metadata(ticket.inode).map_err(|error| error.to_string())?;
+        let is_same = facts.generation == ticket.generation && facts.links > 0;
+        match is_same && facts.file_type == FileType::Directory {
+            true => Ok((ticket, pin)),
+            false => Err("the directory was removed meanwhile".to_owned()),
+        }
+    };
+    request.places.iter().map(redeem).collect()
+}
+
+/// The work of a request.
+fn work(
+    job: &Job<'_>,
+    request: &Request,
+    places: &[(Ticket, Pin<'_>)],
+    file: Option<OwnedFd>,
+) -> Result<Vec<String>, Halt> {
+    let has = |bit: u32| request.flags & bit != 0;
+    let named = |at: usize| match (places.get(at), request.places.get(at)) {
+        (Some((ticket, _)), Some(place)) => Ok((ticket.inode, &place.name[..], &place.shown[..])),
+        _ => Err(Halt::Stream("a request without a place".into())),
+    };
+    let file = || file.map(File::from).ok_or_else(|| Halt::Stream("a request without its file".into()));
+    let (directory, name, shown) = named(0)?;
+    match request.verb {
+        Verb::Import => {
+            let archive = Section::whole(file()?).map_err(|error| Halt::Stream(error.to_string()))?;
+            import::import(job, directory, &archive, import::Options { force: has(flag::FORCE) })
+        }
+        Verb::Export => {
+            let packing = match () {
+                () if has(flag::GZIP) => Packing::Gzip,
+                () if has(flag::ZSTD) => Packing::Zstd,
+                () => Packing::Plain,
+            };
+            export::export(job, directory, file()?, packing)
+        }
+        Verb::Copy => {
+            let (to, name_there, shown_there) = named(1)?;
+            let source = job.child(directory, name, shown)?;
+            let (recursive, force, preserve) = (has(flag::RECURSIVE), has(flag::FORCE), has(flag::PRESERVE));
+            let target = copy::Target { directory: to, name: name_there, path: shown_there };
+            copy::copy(job, source, shown, target, copy::Options { recursive, force, preserve })?;
+            Ok(Vec::new())
+        }
+        Verb::Remove => {
+            let options = remove::Options {
+                recursive: has(flag::RECURSIVE),
+                dir: has(flag::DIRECTORY),
+                force: has(flag::FORCE),
+            };
+            remove::remove(job, directory, name, shown, options)?;
+            Ok(Vec::new())
+        }
+        Verb::Put => {
+            let target = copy::Target { directory, name, path: shown };
+            put::put(job, &file()?, target, has(flag::FORCE))?;
+            Ok(Vec::new())
+        }
+    }
+}
+
+/// Work on a volume that the kernel uses meanwhile.
+struct Live<'s> {
+    shared: &'s Shared,
+    socket: &'s Socket,
+    told: Mutex<Instant>,
+}
+
+fn node(number: InodeNumber) -> u64 {
+    if number == InodeNumber::ROOT { fuse::ROOT } else { u64::from(number.get()) }
+}
+
+impl Live<'_> {
+    /// Whether the kernel may know a directory that this work uses once.
+    fn is_known(&self, directory: InodeNumber) -> bool {
+        directory == InodeNumber::ROOT || self.shared.served.volume().bulk().users(directory) > 1
+    }
+}
+
+impl Watcher for Live<'_> {
+    fn now(&self) -> Timestamp {
+        // Whole ticks, as the kernel gives its times.
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+        Timestamp { seconds: now.tv_sec, nanoseconds: u32::try_from(now.tv_nsec).unwrap_or(0) }
+    }
+
+    fn added(&self, directory: InodeNumber, name: &[u8]) {
+        self.shared.served.names_changed();
+        if self.is_known(directory) {
+            // The connection has ended where this fails: nobody knows anything any more.
+            let _ = self.shared.notifier.name(node(directory), name);
+        }
+    }
+
+    fn removed(&self, directory: InodeNumber, removed: &Removed) {
+        self.shared.served.names_changed();
+        let is_used = self.shared.served.volume().bulk().users(removed.inode) > 0;
+        if is_used || removed.links > 0 {
+            let _ = self.shared.notifier.name(node(directory), &removed.name);
+            let _ = self.shared.notifier.node(node(removed.inode), false);
+        }
+    }
+
+    fn touched(&self, directory: InodeNumber) {
+        if self.is_known(directory) {
+            // A listing that is under way is of before, and would be kept: the first message waits for its end.
+            let _ = self.shared.notifier.name(node(directory), b".");
+            let _ = self.shared.notifier.node(node(directory), true);
+        }
+    }
+
+    fn relinked(&self, number: InodeNumber) {
+        let _ = self.shared.notifier.node(node(number), false);
+    }
+
+    fn go_on(&self, done: &Done) -> Result<(), Halt> {
+        if self.shared.stopping.load(Ordering::Relaxed) || self.socket.is_called_off() {
+            return Err(Halt::Stopped);
+        }
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.elapsed() >= TOLD_EVERY {
+            *told = Instant::now();
+            self.socket.try_send(&Reply::Progress(*done).encode());
+        }
+        Ok(())
+    }
+}
