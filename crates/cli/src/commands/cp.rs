@@ -40,15 +40,14 @@ impl Cp {
         let first = self.image.name();
         let done = match live::is_meant(first, &self.paths) {
             true => self.live(console, first)?,
+            false if self.paths.len() < 2 => return Err(live::no_path(first)),
             false => self.alone(console)?,
         };
         live::say(console, self.json, &done)
     }
 
     fn live(&self, console: &mut Console<'_>, first: &OsStr) -> Result<Done, Failure> {
-        let Some((target, rest)) = self.paths.split_last() else {
-            return Err(Failure::Usage("a path is missing".into()));
-        };
+        let Some((target, rest)) = self.paths.split_last() else { return Err(live::no_path(first)) };
         if !rest.is_empty() && !std::path::Path::new(target).is_dir() {
             return Err(live::host(target, "several files need an existing directory to go to"));
         }
@@ -71,9 +70,6 @@ impl Cp {
     }
 
     fn alone(&self, console: &mut Console<'_>) -> Result<Done, Failure> {
-        if self.paths.len() < 2 {
-            return Err(Failure::Usage("a path is missing".into()));
-        }
         let (actor, watcher) = (Actor::root(), Alone::new(false));
         let sum = std::cell::Cell::new(Done::default());
         let options = copy::Options { recursive: self.recursive, force: self.force, preserve: self.preserve };

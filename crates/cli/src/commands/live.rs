@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -71,6 +71,31 @@ fn show(bar: &ProgressBar, done: &Done) {
         bar.set_position(done.files + done.directories);
         bar.set_message(crate::size::human(done.bytes));
     }
+}
+
+/// A command line that names no more than an image, or paths of which the first is neither that nor in a mount.
+pub(super) fn no_path(first: &OsStr) -> Failure {
+    let shown = Shown(first.as_bytes());
+    Failure::Usage(format!("a path is missing: {shown} lies in no mount of plat, and is taken for an image"))
+}
+
+/// Whether a directory of a mount by `plat mount` stands in the place of an image.
+pub(super) fn is_directory(path: &OsStr) -> bool {
+    Path::new(path).is_dir() && client::is_mounted(Path::new(path))
+}
+
+/// A path below a directory that stands in the place of an image.
+pub(super) fn below(directory: &OsStr, path: &OsStr) -> PathBuf {
+    let bytes = path.as_bytes();
+    let start = bytes.iter().position(|byte| *byte != b'/').unwrap_or(bytes.len());
+    Path::new(directory).join(OsStr::from_bytes(bytes.get(start..).unwrap_or_default()))
+}
+
+/// Makes stable what was changed in a mount through the kernel.
+pub(super) fn settle(path: &OsStr) -> Result<(), Failure> {
+    let found = directory(path).or_else(|_| name(path))?;
+    let stable = rustix::fs::syncfs(found.directory()).and_then(|()| rustix::fs::fsync(found.directory()));
+    stable.map_err(|error| host(path, io::Error::from(error)))
 }
 
 /// A failure about a path of the host.

@@ -13,6 +13,7 @@ mod freefrag;
 mod get;
 mod import;
 mod info;
+mod into_mount;
 mod json;
 mod live;
 mod ln;

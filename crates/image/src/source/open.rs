@@ -121,6 +121,14 @@ impl SourceOptions {
         compression::spool_stream(&mut Reading::new(self)?, stream, name)
     }
 
+    /// All bytes of a stream, whatever they are, in a spool.
+    ///
+    /// # Errors
+    /// [`SourceError::Host`].
+    pub fn spooled(&self, stream: impl Read, name: &str) -> Result<Section, SourceError> {
+        compression::spool_as_it_is(&mut Reading::new(self)?, stream, name)
+    }
+
     fn directory(&self, path: &Path) -> Result<Source, SourceError> {
         let mut reading = Reading::new(self)?;
         let mut builder = CatalogueBuilder::new(self.clone())?;
