@@ -35,7 +35,8 @@ struct Level<'j> {
     name: Vec<u8>,
     path: Vec<u8>,
     number: InodeNumber,
-    _pin: Pin<'j>,
+    /// Held until it is to be removed itself.
+    pin: Option<Pin<'j>>,
     files: Vec<Vec<u8>>,
     directories: Vec<(Vec<u8>, InodeNumber)>,
     /// There are more names than were listed.
@@ -122,7 +123,7 @@ struct Removal<'j> {
     levels: Vec<Level<'j>>,
 }
 
-impl Removal<'_> {
+impl<'j> Removal<'j> {
     fn all(mut self, parent: InodeNumber, name: &[u8], path: &[u8], number: InodeNumber) -> Result<(), Halt> {
         self.enter(parent, name, path.to_vec(), number)?;
         while let Some(level) = self.levels.last_mut() {
@@ -164,7 +165,7 @@ impl Removal<'_> {
             name: name.to_vec(),
             path: path.clone(),
             number,
-            _pin: pin,
+            pin: Some(pin),
             files: Vec::new(),
             directories: Vec::new(),
             more: false,
@@ -230,29 +231,40 @@ impl Removal<'_> {
             unlink(self.job, level.number, &level.path, &batch)?;
             self.job.go_on()?;
         }
-        let done = match level.more {
-            true => Err(Halt::At { path: Vec::new(), error: Error::NotEmpty }),
-            false => remove_whole(self.job, level.parent, &level.name, &level.path, &level.files),
-        };
-        match done {
+        if level.more {
+            return self.again(level);
+        }
+        // With a user it would live on without its name.
+        level.pin = None;
+        match remove_whole(self.job, level.parent, &level.name, &level.path, &level.files) {
             // Moved or removed by somebody else.
             Err(Halt::At { error: Error::NotFound, .. }) => Ok(()),
-            Err(Halt::At { error: Error::NotEmpty, .. }) if level.more || level.tries < TRIES => {
-                level.tries += u32::from(!level.more);
-                self.list(&mut level)?;
-                self.levels.push(level);
-                Ok(())
+            Err(Halt::At { error: Error::NotEmpty, .. }) if level.tries < TRIES => {
+                level.tries += 1;
+                self.again(level)
             }
             Err(Halt::At { error: Error::TooLargeForLog { .. }, .. }) if !level.files.is_empty() => {
                 let names = std::mem::take(&mut level.files);
                 unlink(self.job, level.number, &level.path, &names)?;
-                self.levels.push(level);
-                Ok(())
+                self.again(level)
             }
             done => {
                 self.job.watcher.touched(level.parent);
                 done
             }
         }
+    }
+
+    /// Lists a directory again, if it is still there.
+    fn again(&mut self, mut level: Level<'j>) -> Result<(), Halt> {
+        let volume = self.job.volume;
+        let Ok(pin) = volume.pin(level.number) else { return Ok(()) };
+        level.pin = Some(pin);
+        if !matches!(volume.lookup(level.parent, &level.name), Ok(found) if found == level.number) {
+            return Ok(());
+        }
+        self.list(&mut level)?;
+        self.levels.push(level);
+        Ok(())
     }
 }

@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -234,6 +235,7 @@ impl Mount {
         };
         tuning::come_first();
         let session = Session::start(service, directory, &how).map_err(|error| failed(&error))?;
+        let channel = channel(&tree, &session, options.allow_other).map_err(|error| failed(&error))?;
         let transport = transport_name(session.transport());
         tree.served_by(transport);
         let begun = format!(
@@ -251,9 +253,6 @@ impl Mount {
         let keeper = writable.then(|| Keeper::start(Arc::clone(&tree), every)).transpose();
         let keeper = keeper.map_err(|error| failed(&error))?;
         tuning::raise_limits(directory);
-        let served = Arc::clone(&tree) as Arc<dyn Served>;
-        let channel = Server::start(served, tree.tickets(), session.notifier(), options.allow_other)
-            .map_err(|error| failed(&format_args!("the control channel: {error}")))?;
         if self.background {
             daemon::detach().map_err(|error| failed(&error))?;
         }
@@ -295,6 +294,13 @@ impl Mount {
         }
         String::from_utf8_lossy(&name).into_owned()
     }
+}
+
+/// Waits for commands that work on the mount.
+fn channel(tree: &Arc<Tree>, session: &Session, for_all: bool) -> io::Result<Server> {
+    let device = fs::metadata(session.directory())?.dev();
+    let served = Arc::clone(tree) as Arc<dyn Served>;
+    Server::start(served, tree.tickets(), session.notifier(), (device, for_all))
 }
 
 /// Unmounts on the first signal, lazily where files are open; ends the process on the second.

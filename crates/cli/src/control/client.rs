@@ -32,7 +32,10 @@ pub struct Outcome {
 /// Whether a path lies in a mount by `plat mount`, or would if it existed.
 #[must_use]
 pub fn is_mounted(path: &Path) -> bool {
-    Found::itself(path).or_else(|_| Found::name(path)).is_ok_and(|found| found.grant().is_ok())
+    let here = if path.is_absolute() { Path::new("/") } else { Path::new(".") };
+    let mut above = path.ancestors().map(|above| if above.as_os_str().is_empty() { here } else { above });
+    // The nearest directory that there is.
+    above.find_map(|above| Found::itself(above).ok()).is_some_and(|found| found.grant().is_ok())
 }
 
 impl Found {
@@ -124,7 +127,9 @@ pub fn ask(
         )
     })?;
     // One that is refused has an answer waiting.
-    let sent = socket.send(&request.encode(), file);
+    let directories = places.iter().map(|found| found.directory.as_fd());
+    let files: Vec<_> = directories.chain(file.map(AsFd::as_fd)).collect();
+    let sent = socket.send(&request.encode(), &files);
     loop {
         let Some((message, _)) = socket.receive()? else {
             return Err(sent.err().unwrap_or_else(gone));

@@ -1,8 +1,8 @@
-//! Messages over a socket of the abstract namespace, each whole, with at most one open file.
+//! Messages over a socket of the abstract namespace, each whole, with a few open files.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -16,6 +16,8 @@ use super::protocol::MESSAGE_LEN;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 16;
+/// Files that come with a message at most: two directories, and one that is read or written.
+const FILES: usize = 3;
 
 /// One end.
 #[derive(Debug)]
@@ -75,13 +77,10 @@ impl Socket {
     }
 
     /// Sends a message.
-    pub(super) fn send(&self, message: &[u8], file: Option<&dyn AsFd>) -> io::Result<()> {
-        let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    pub(super) fn send(&self, message: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
         let mut control = SendAncillaryBuffer::new(&mut room);
-        let files = file.map(|file| [file.as_fd()]);
-        if let Some(files) = &files
-            && !control.push(SendAncillaryMessage::ScmRights(files))
-        {
+        if !files.is_empty() && !control.push(SendAncillaryMessage::ScmRights(files)) {
             return Err(Errno::NOBUFS.into());
         }
         loop {
@@ -98,10 +97,10 @@ impl Socket {
         let _ = rustix::net::send(&self.0, message, flags);
     }
 
-    /// The next message and the file that came with it; `None` at the end.
-    pub(super) fn receive(&self) -> io::Result<Option<(Vec<u8>, Option<OwnedFd>)>> {
+    /// The next message and the files that came with it; `None` at the end.
+    pub(super) fn receive(&self) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
         let mut message = vec![0; MESSAGE_LEN];
-        let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
         let mut control = RecvAncillaryBuffer::new(&mut room);
         let received = loop {
             let parts = &mut [IoSliceMut::new(&mut message)];
@@ -110,7 +109,6 @@ impl Socket {
                 received => break received?,
             }
         };
-        // All files are taken, so that those that are not wanted are closed.
         let mut files = Vec::new();
         for part in control.drain() {
             if let RecvAncillaryMessage::ScmRights(passed) = part {
@@ -124,7 +122,7 @@ impl Socket {
             return Ok(None);
         }
         message.truncate(received.bytes);
-        Ok(Some((message, files.into_iter().next())))
+        Ok(Some((message, files)))
     }
 
     /// Whether the other end has gone, or says anything: both mean that the work is to end.
@@ -139,6 +137,7 @@ impl Socket {
 mod tests {
     use std::fs::File;
     use std::io::Read;
+    use std::os::fd::AsFd;
 
     use super::*;
 
@@ -150,15 +149,17 @@ mod tests {
         let server = listening.accept().unwrap();
         assert_eq!(server.peer().unwrap(), rustix::process::getuid().as_raw());
         let file = File::open("/proc/self/status").unwrap();
-        client.send(b"one", Some(&file)).unwrap();
-        client.send(b"two", None).unwrap();
+        client.send(b"one", &[file.as_fd()]).unwrap();
+        client.send(b"two", &[]).unwrap();
         let (message, passed) = server.receive().unwrap().unwrap();
         let mut text = String::new();
-        File::from(passed.unwrap()).read_to_string(&mut text).unwrap();
+        File::from(passed.into_iter().next().unwrap()).read_to_string(&mut text).unwrap();
         assert!(message == b"one" && text.starts_with("Name:"));
-        assert!(matches!(server.receive(), Ok(Some((message, None))) if message == b"two"));
+        assert!(
+            matches!(server.receive(), Ok(Some((message, files))) if message == b"two" && files.is_empty())
+        );
         assert!(!server.is_called_off());
-        client.send(&vec![0; MESSAGE_LEN + 1], None).unwrap();
+        client.send(&vec![0; MESSAGE_LEN + 1], &[]).unwrap();
         assert!(server.receive().is_err(), "too long");
         drop(client);
         assert!(server.is_called_off() && server.receive().unwrap().is_none());

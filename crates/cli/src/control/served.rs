@@ -13,8 +13,11 @@ pub trait Served: Send + Sync {
     /// Whether access control lists count.
     fn has_lists(&self) -> bool;
 
-    /// Notes that names changed which the kernel did not change: answers that were on their way may be of before.
-    fn names_changed(&self);
+    /// From now on names change beside the kernel.
+    fn begin_beside(&self);
+
+    /// That is over again.
+    fn end_beside(&self);
 
     /// A change failed, maybe over damage.
     fn failed(&self, error: &Error);

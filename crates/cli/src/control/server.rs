@@ -17,6 +17,7 @@ use ondisk::units::InodeNumber;
 use platfs::{Pin, Removed};
 use platfs_image::Packing;
 use platfs_image::source::Section;
+use rustix::fs::{AtFlags, StatVfsMountFlags, StatxFlags};
 
 use super::protocol::{Place, Reply, Request, Verb, flag};
 use super::seqpacket::Socket;
@@ -40,6 +41,8 @@ struct Shared {
     notifier: Arc<Notifier>,
     /// Only these users may connect; everybody where there is none.
     owner: Option<u32>,
+    /// The number by which the kernel knows the mount.
+    device: u64,
     stopping: AtomicBool,
     open: Mutex<Vec<(u64, Socket)>>,
     number: AtomicU64,
@@ -59,7 +62,8 @@ impl Shared {
 }
 
 impl Server {
-    /// Begins to wait for requests. With `for_all`, all users may use the mount; else its owner and root.
+    /// Begins to wait for requests about the mount with this device number. With `for_all`, all users may use it; else its
+    /// owner and root.
     ///
     /// # Errors
     /// The system's, where there can be no socket or thread.
@@ -67,7 +71,7 @@ impl Server {
         served: Arc<dyn Served>,
         tickets: Arc<Tickets>,
         notifier: Arc<Notifier>,
-        for_all: bool,
+        (device, for_all): (u64, bool),
     ) -> io::Result<Self> {
         let mut name = [0; 16];
         rustix::rand::getrandom(&mut name[..], rustix::rand::GetRandomFlags::empty())?;
@@ -79,6 +83,7 @@ impl Server {
             tickets,
             notifier,
             owner,
+            device,
             stopping: AtomicBool::new(false),
             open: Mutex::default(),
             number: AtomicU64::new(0),
@@ -150,41 +155,50 @@ fn begin(socket: &Socket, shared: &Arc<Shared>) -> Result<(), String> {
 /// Serves one connection: one request.
 fn serve(socket: &Socket, shared: &Shared) {
     let _ = socket.wait_at_most(Some(PATIENCE));
-    let reply = match socket.receive() {
-        Ok(Some((message, file))) => match Request::decode(&message) {
-            Ok(request) => answer(socket, shared, &request, file),
-            Err(malformed) => Reply::Failed(Done::default(), malformed.to_string()),
+    let done = match socket.receive() {
+        Ok(Some((message, files))) => match Request::decode(&message) {
+            Ok(request) => answer(socket, shared, &request, files),
+            Err(malformed) => Err(malformed.to_string()),
         },
         Ok(None) => return,
-        Err(error) => Reply::Failed(Done::default(), format!("a request that did not come: {error}")),
+        Err(error) => Err(format!("a request that did not come: {error}")),
     };
-    let _ = socket.send(&reply.encode(), None);
+    let reply = done.unwrap_or_else(|why| Reply::Failed(Done::default(), why));
+    let _ = socket.send(&reply.encode(), &[]);
 }
 
 /// Does what a request asks, and makes it stable.
-fn answer(socket: &Socket, shared: &Shared, request: &Request, file: Option<OwnedFd>) -> Reply {
-    let watcher = Live { shared, socket, told: Mutex::new(Instant::now()) };
-    let mut done = Done::default();
-    let worked = tickets(shared, socket, request).and_then(|places| {
-        let Some(first) = places.first() else { return Err("a request without a place".into()) };
-        let served = &shared.served;
-        let job = Job::new(served.volume(), &first.0.actor, &watcher, served.has_lists());
-        let lines = work(&job, request, &places, file);
-        done = job.done();
-        lines.map_err(|halt| {
-            if let Halt::At { error, .. } = &halt {
-                served.failed(error);
-            }
-            halt.to_string()
-        })
-    });
-    // What was done before a failure stays, and is stable too.
-    let settled = if request.verb == Verb::Export { Ok(()) } else { shared.served.settle() };
-    match (worked, settled) {
-        (Ok(lines), Ok(())) => Reply::Finished(done, lines),
-        (Err(why), _) => Reply::Failed(done, why),
-        (Ok(_), Err(error)) => Reply::Failed(done, format!("what was done is not stable: {error}")),
+fn answer(
+    socket: &Socket,
+    shared: &Shared,
+    request: &Request,
+    mut files: Vec<OwnedFd>,
+) -> Result<Reply, String> {
+    if files.len() < request.places.len() {
+        return Err("a request without its directories".into());
     }
+    let rest = files.split_off(request.places.len());
+    let tickets = tickets(shared, socket, request, &files)?;
+    let Some((first, _)) = tickets.first() else { return Err("a request without a place".into()) };
+    if tickets.iter().any(|(ticket, _)| ticket.actor != first.actor) {
+        return Err("tickets of different programs".into());
+    }
+    let served = &*shared.served;
+    let watcher = Live { shared, socket, told: Mutex::new(Instant::now()) };
+    let job = Job::new(served.volume(), &first.actor, &watcher, served.has_lists());
+    let beside = Beside::of(served);
+    let worked = work(&job, request, &tickets, rest.into_iter().next());
+    drop(beside);
+    if let Err(Halt::At { error, .. }) = &worked {
+        served.failed(error);
+    }
+    // What was done before a failure stays, and is stable too.
+    let settled = if request.verb == Verb::Export { Ok(()) } else { served.settle() };
+    Ok(match (worked, settled) {
+        (Ok(lines), Ok(())) => Reply::Finished(job.done(), lines),
+        (Err(halt), _) => Reply::Failed(job.done(), halt.to_string()),
+        (Ok(_), Err(error)) => Reply::Failed(job.done(), format!("what was done is not stable: {error}")),
+    })
 }
 
 /// The tickets of a request, of whoever shows them, each with its directory held.
@@ -192,6 +206,7 @@ fn tickets<'s>(
     shared: &'s Shared,
     socket: &Socket,
     request: &Request,
+    directories: &[OwnedFd],
 ) -> Result<Vec<(Ticket, Pin<'s>)>, String> {
     let peer = socket.peer().map_err(|error| error.to_string())?;
     let writes = request.verb != Verb::Export;
@@ -199,10 +214,13 @@ fn tickets<'s>(
         return Err("the mount is for reading only".into());
     }
     let volume = shared.served.volume();
-    let redeem = |place: &Place| {
+    let redeem = |(place, directory): (&Place, &OwnedFd)| {
         let ticket = shared.tickets.redeem(&place.token);
         let ticket = ticket.filter(|ticket| peer == 0 || peer == ticket.actor.uid);
         let ticket = ticket.ok_or("the ticket is not valid: another program's, used, or too old")?;
+        if is_read_only(directory, shared.device, ticket.inode)? && writes {
+            return Err("the mount is for reading only".into());
+        }
         let pin = volume.pin(ticket.inode).map_err(|error| error.to_string())?;
         let facts = volume.metadata(ticket.inode).map_err(|error| error.to_string())?;
         let is_same = facts.generation == ticket.generation && facts.links > 0;
@@ -211,7 +229,21 @@ fn tickets<'s>(
             false => Err("the directory was removed meanwhile".to_owned()),
         }
     };
-    request.places.iter().map(redeem).collect()
+    request.places.iter().zip(directories).map(redeem).collect()
+}
+
+/// Whether the view of the mount through which a program has a directory open is for reading only. That it is this
+/// directory is known without asking whoever serves it otherwise.
+fn is_read_only(directory: &OwnedFd, device: u64, inode: InodeNumber) -> Result<bool, String> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let facts =
+        rustix::fs::statx(directory, c"", flags, StatxFlags::INO).map_err(|error| error.to_string())?;
+    let found = rustix::fs::makedev(facts.stx_dev_major, facts.stx_dev_minor);
+    if found != device || facts.stx_ino != u64::from(inode.get()) {
+        return Err("the directory is not that of the ticket".into());
+    }
+    let view = rustix::fs::fstatvfs(directory).map_err(|error| error.to_string())?;
+    Ok(view.f_flag.contains(StatVfsMountFlags::RDONLY))
 }
 
 /// The work of a request.
@@ -266,6 +298,22 @@ fn work(
     }
 }
 
+/// While it lives, names change beside the kernel.
+struct Beside<'s>(&'s dyn Served);
+
+impl<'s> Beside<'s> {
+    fn of(served: &'s dyn Served) -> Self {
+        served.begin_beside();
+        Beside(served)
+    }
+}
+
+impl Drop for Beside<'_> {
+    fn drop(&mut self) {
+        self.0.end_beside();
+    }
+}
+
 /// Work on a volume that the kernel uses meanwhile.
 struct Live<'s> {
     shared: &'s Shared,
@@ -292,7 +340,6 @@ impl Watcher for Live<'_> {
     }
 
     fn added(&self, directory: InodeNumber, name: &[u8]) {
-        self.shared.served.names_changed();
         if self.is_known(directory) {
             // The connection has ended where this fails: nobody knows anything any more.
             let _ = self.shared.notifier.name(node(directory), name);
@@ -300,11 +347,11 @@ impl Watcher for Live<'_> {
     }
 
     fn removed(&self, directory: InodeNumber, removed: &Removed) {
-        self.shared.served.names_changed();
         let is_used = self.shared.served.volume().bulk().users(removed.inode) > 0;
         if is_used || removed.links > 0 {
             let _ = self.shared.notifier.name(node(directory), &removed.name);
-            let _ = self.shared.notifier.node(node(removed.inode), false);
+            // Who still uses a directory sees that it is empty; the bytes of a file are still its own.
+            let _ = self.shared.notifier.node(node(removed.inode), removed.is_directory);
         }
     }
 

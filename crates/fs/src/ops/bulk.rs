@@ -42,6 +42,8 @@ pub struct Removed {
     pub inode: InodeNumber,
     /// Names that are left.
     pub links: u16,
+    /// It was a directory.
+    pub is_directory: bool,
 }
 
 impl Volume {
@@ -100,11 +102,11 @@ impl Bulk<'_> {
         })
     }
 
-    /// Removes a directory with the names in it, if it holds exactly these files and no directories. They are not taken
-    /// out of its blocks one by one, since these go too.
+    /// Removes a directory with the names in it, if it holds exactly these files and no directories. Where nobody uses it,
+    /// they are not taken out of its blocks one by one, since these go too.
     ///
     /// # Errors
-    /// [`Error::NotEmpty`] if it holds other names, or a directory; as [`Volume::rmdir`] and [`Bulk::unlink`]. Then
+    /// [`Error::NotEmpty`] if it holds other names, or a directory, or somebody begins to use it meanwhile; as [`Volume::rmdir`] and [`Bulk::unlink`]. Then
     /// nothing has changed.
     pub fn remove_whole(&self, parent: InodeNumber, name: &[u8], known: &[Vec<u8>]) -> Result<Vec<Removed>> {
         check_name(name)?;
@@ -116,24 +118,27 @@ impl Bulk<'_> {
             if file_type(&directory)? != FileType::Directory {
                 return Err(Error::NotDirectory);
             }
-            let mut removed = tx.lose_all_names(&directory, known)?;
+            let (number, handles) = (directory.number(), &self.volume.session.handles);
+            // Who uses it will find it empty.
+            let lives_on = handles.users(number) > 0 || tx.postpones_removal();
+            let mut directory = directory;
+            let mut removed = tx.lose_all_names(&mut directory, known, lives_on)?;
             removed.push(Removed::of(name, &directory));
             tx.dir(&mut above).remove(name)?;
             lower_links(&mut above);
             tx.store_parent(&mut above)?;
             tx.lose_directory(directory)?;
-            Ok(removed)
+            // Somebody began to use it in between: names in it would lead to nothing.
+            if lives_on || handles.is_dying(number) { Ok(removed) } else { Err(Error::NotEmpty) }
         })
     }
 }
 
 impl Removed {
     fn of(name: &[u8], child: &Inode) -> Self {
-        let links = match child.file_type() {
-            Some(FileType::Directory) => 0,
-            _ => child.links().saturating_sub(1),
-        };
-        Removed { name: name.to_vec(), inode: child.number(), links }
+        let is_directory = child.file_type() == Some(FileType::Directory);
+        let links = if is_directory { 0 } else { child.links().saturating_sub(1) };
+        Removed { name: name.to_vec(), inode: child.number(), links, is_directory }
     }
 }
 
@@ -158,7 +163,12 @@ impl<'v> Tx<'v> {
     }
 
     /// Takes the names of all files in a directory that goes too; they must be these.
-    fn lose_all_names(&mut self, directory: &Inode, known: &[Vec<u8>]) -> Result<Vec<Removed>> {
+    fn lose_all_names(
+        &mut self,
+        directory: &mut Inode,
+        known: &[Vec<u8>],
+        lives_on: bool,
+    ) -> Result<Vec<Removed>> {
         let found = self.view().entries(directory.clone())?.collect::<Result<Vec<_>>>()?;
         if found.len() != known.len() || !found.iter().zip(known).all(|(entry, name)| entry.name == *name) {
             return Err(Error::NotEmpty);
@@ -169,6 +179,9 @@ impl<'v> Tx<'v> {
             rules::may_remove_name(directory, &child)?;
             if file_type(&child)? == FileType::Directory {
                 return Err(Error::NotEmpty);
+            }
+            if lives_on {
+                self.dir(directory).remove(&entry.name)?;
             }
             removed.push(Removed::of(&entry.name, &child));
             self.lose_name(child)?;

@@ -2,12 +2,12 @@
 //!
 //! The kernel locks a directory while it looks up or lists its names, and while it changes them. The channel's work does
 //! not. So an answer about a name can be wrong by the time it is sent, and the kernel would keep it. Two rules prevent
-//! that. Work that changed a name says so here before it looks whether the kernel may know that name, and if so, tells
-//! it to ask again. An answer that names an inode is looked up again if such a change came between its first look and
-//! the moment when its inode was noted as known to the kernel.
+//! that. Work that has changed a name looks whether the kernel may know it, and if so, tells it to ask again. And while
+//! such work goes on, an inode that was found by a name is first noted as known to the kernel, and then looked up again:
+//! either the answer is still right, or it is not sent.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use fuse::{Caller, Entry};
 use ondisk::inode::FileType;
@@ -35,34 +35,66 @@ impl Tree {
         Ok(grant.ok_or(fuse::Errno::OPNOTSUPP)?.encode())
     }
 
-    /// How often names changed beside the kernel, to be asked before a name is looked at.
-    pub(super) fn renamings(&self) -> u64 {
-        self.renamings.load(Ordering::SeqCst)
-    }
-
-    /// Names an inode to the kernel that was found when names had changed so often. Where they have changed since, it
-    /// is looked up again.
-    pub(super) fn hand_out_settled(
+    /// Names an inode to the kernel that was found by a name at some moment.
+    pub(super) fn hand_out_found(
         &self,
-        (mut found, mut since): (InodeNumber, u64),
+        (mut found, at): (InodeNumber, Moment),
         directory: InodeNumber,
         name: &[u8],
     ) -> Result<Entry, Failed> {
+        let mut failures = 0;
         loop {
             let handed = self.hand_out(found, || self.named(directory, found));
-            let before = self.renamings();
-            if before == since {
+            if self.beside.is_quiet_since(at) {
                 return handed;
             }
-            let again = self.volume.lookup(directory, name);
-            if handed.is_ok() && matches!(again, Ok(now) if now == found) {
-                return handed;
+            match (handed, self.volume.lookup(directory, name)) {
+                (Ok(entry), Ok(now)) if now == found => return Ok(entry),
+                (Ok(entry), again) => {
+                    self.take_back(entry.node, 1);
+                    found = again?;
+                }
+                // What was removed between the two looks fails; what fails again and again is damage.
+                (Err(failed), Ok(now)) => {
+                    failures += u32::from(now == found);
+                    if failures > TRIES {
+                        return Err(failed);
+                    }
+                    found = now;
+                }
+                (Err(_), Err(error)) => return Err(error.into()),
             }
-            if let Ok(entry) = handed {
-                self.take_back(entry.node, 1);
-            }
-            (found, since) = (again?, before);
         }
+    }
+}
+
+/// How often an inode that can't be handed out is looked up again.
+const TRIES: u32 = 8;
+
+/// Work that changes names beside the kernel.
+#[derive(Default)]
+pub(super) struct Beside {
+    /// Pieces of work that began, and those that ended.
+    begun: AtomicU64,
+    ended: AtomicU64,
+}
+
+/// A moment without such work, or none.
+#[derive(Clone, Copy)]
+pub(super) struct Moment(Option<u64>);
+
+impl Beside {
+    /// This moment, to be asked for before a name is looked at.
+    pub(super) fn now(&self) -> Moment {
+        // In this order: work that ends in between counts as going on.
+        let ended = self.ended.load(Ordering::SeqCst);
+        let begun = self.begun.load(Ordering::SeqCst);
+        Moment((begun == ended).then_some(begun))
+    }
+
+    /// Whether no name can have changed beside the kernel since then.
+    fn is_quiet_since(&self, moment: Moment) -> bool {
+        moment.0.is_some_and(|begun| self.begun.load(Ordering::SeqCst) == begun)
     }
 }
 
@@ -79,8 +111,12 @@ impl Served for Tree {
         self.terms.acl
     }
 
-    fn names_changed(&self) {
-        self.renamings.fetch_add(1, Ordering::SeqCst);
+    fn begin_beside(&self) {
+        self.beside.begun.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn end_beside(&self) {
+        self.beside.ended.fetch_add(1, Ordering::SeqCst);
     }
 
     fn failed(&self, error: &Error) {

@@ -14,7 +14,7 @@ mod write;
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -27,6 +27,7 @@ use ondisk::units::InodeNumber;
 use platfs::{AccessTimes, Error, Metadata, Reclaimed, Volume};
 use serde_json::{Value, json};
 
+use self::beside::Beside;
 use self::counts::{Counts, Verb};
 pub use self::read::STATISTICS;
 use super::errno;
@@ -55,8 +56,8 @@ pub struct Tree {
     transport: OnceLock<&'static str>,
     /// Tickets of the control channel.
     tickets: Arc<Tickets>,
-    /// How often names changed beside the kernel.
-    renamings: AtomicU64,
+    /// Work that changes names beside the kernel.
+    beside: Beside,
 }
 
 /// A request that changes something: the tree, and its volume at the time of the request.
@@ -115,7 +116,7 @@ impl Tree {
         let first_inode = volume.format().geometry.first_inode;
         let (stopped, counts) = (AtomicBool::new(false), Counts::default());
         let (flagged, transport) = (Mutex::default(), OnceLock::new());
-        let (tickets, renamings) = (Arc::default(), AtomicU64::new(0));
+        let (tickets, beside) = (Arc::default(), Beside::default());
         Ok(Tree {
             volume,
             log,
@@ -127,7 +128,7 @@ impl Tree {
             flagged,
             transport,
             tickets,
-            renamings,
+            beside,
         })
     }
 

@@ -6,6 +6,7 @@ use ondisk::inode::{FileType, InodeFlags};
 use ondisk::units::InodeNumber;
 use platfs::{AccessTimes, Error, Metadata};
 
+use super::beside::Moment;
 use super::counts::add;
 use super::{Failed, Tree, type_of};
 use crate::text::Shown;
@@ -41,9 +42,9 @@ impl Tree {
         if name.len() > NAME_MAX {
             return Err(Errno::NAMETOOLONG.into());
         }
-        let since = self.renamings();
+        let at = self.beside.now();
         let found = self.volume.lookup(directory, name)?;
-        self.hand_out_settled((found, since), directory, name)
+        self.hand_out_found((found, at), directory, name)
     }
 
     pub(super) fn list_from(
@@ -56,7 +57,7 @@ impl Tree {
         let directory = self.inode(node)?;
         let mut taken = 0;
         'all: loop {
-            let since = self.renamings();
+            let at = self.beside.now();
             let batch = match self.volume.read_dir_from(directory, position) {
                 // The names found so far are returned first; the next call meets the damage again.
                 Err(_) if taken > 0 => break,
@@ -73,7 +74,7 @@ impl Tree {
                     ));
                     continue;
                 }
-                if !self.show((directory, since), (entry, *next), with_entries, take) {
+                if !self.show((directory, at), (entry, *next), with_entries, take) {
                     break 'all;
                 }
                 taken += 1;
@@ -84,11 +85,11 @@ impl Tree {
         Ok(())
     }
 
-    /// Hands out one name of a listing, made when names had changed so often beside the kernel; says whether it was
+    /// Hands out one name of a listing, made at some moment; says whether it was
     /// taken.
     fn show(
         &self,
-        (directory, since): (InodeNumber, u64),
+        (directory, at): (InodeNumber, Moment),
         (found, next): (&platfs::DirEntry, u64),
         with_entry: bool,
         take: &mut dyn FnMut(&Listed<'_>) -> bool,
@@ -98,7 +99,7 @@ impl Tree {
         let entry = if is_dots || !with_entry {
             None
         } else {
-            self.hand_out_settled((found.inode, since), directory, &found.name).ok()
+            self.hand_out_found((found.inode, at), directory, &found.name).ok()
         };
         let known = found.file_type.map(type_of).or_else(|| {
             let asked =
