@@ -237,7 +237,7 @@ fn copies_have_what_programs_wrote_last() {
         file.write_all(&bytes).unwrap();
         succeed(&mut on(&mounted, &["cp", "-f", "m:a", "m:b"]));
         assert!(fs::read(&to).unwrap() == bytes, "{round}");
-        let out = scratch.join(&format!("{round}.tar"));
+        let out = scratch.join(format!("{round}.tar"));
         succeed(on(&mounted, &["export", "m:"]).arg(&out));
         let inside = tool::run(tool::command("tar").arg("-xOf").arg(&out).arg("a")).stdout;
         assert!(inside == bytes, "{round}");

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::ioctl::ioctl;
 
 /// The file system type of FUSE, as `statfs` gives it.
-const FUSE: i64 = 0x6573_5546;
+const FUSE: rustix::fs::FsWord = 0x6573_5546;
 /// Of an `ioctl`'s number: the direction (the kernel writes), and where the length begins.
 const READS: u32 = 2;
 const LEN_AT: u32 = 16;
@@ -28,7 +28,7 @@ pub fn ask<const COMMAND: u32, const LEN: usize>(file: impl AsFd) -> io::Result<
     }
     let file = file.as_fd();
     // Other drivers may mean something else by the number.
-    if i64::try_from(rustix::fs::fstatfs(file)?.f_type).ok() != Some(FUSE) {
+    if rustix::fs::fstatfs(file)?.f_type != FUSE {
         return Err(Errno::NOTTY.into());
     }
     // SAFETY: the kernel's FUSE copies at most as many bytes of an answer to the caller as the number says, which are

@@ -139,7 +139,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             console owner signals size text
         ",
         knots: &[],
-        long_lists: 5,
+        long_lists: 4,
     },
     Ladder {
         path: "crates/crash",

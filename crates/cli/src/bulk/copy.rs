@@ -9,7 +9,7 @@ use platfs_image::archive::Run;
 
 use super::actor::READ;
 use super::maker::{Contents, Maker, New, Place, What};
-use super::{Asked, Halt, Job, check_name};
+use super::{Asked, Halt, Job, Xattrs, check_name};
 use crate::reading::joined;
 
 /// Directories below each other.
@@ -201,7 +201,7 @@ impl<'j> Copy<'j> {
         }
     }
 
-    fn xattrs(&self, facts: &Metadata, path: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Halt> {
+    fn xattrs(&self, facts: &Metadata, path: &[u8]) -> Result<Xattrs, Halt> {
         if !self.options.preserve {
             return Ok(Vec::new());
         }

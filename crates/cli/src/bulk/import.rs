@@ -10,7 +10,7 @@ use platfs::{Attributes, Error, Kind, NewInode, Pin};
 use platfs_image::archive::{Entry, EntryKind, Input, Reader};
 
 use super::maker::{Contents, Maker, New, Place, What};
-use super::{Asked, Halt, Job, check_name};
+use super::{Asked, Halt, Job, Xattrs, check_name};
 
 /// How to import.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -139,19 +139,15 @@ impl<'j, I: Input> Import<'j, I> {
                 self.job.changeable(path, here)?;
                 level.changeable = true;
             }
-            None => drop(self.job.changeable(path, here)?),
+            None => {
+                self.job.changeable(path, here)?;
+            }
         }
         Ok(here)
     }
 
     /// Makes a directory and goes down into it.
-    fn make_directory(
-        &mut self,
-        name: &[u8],
-        asked: Asked,
-        xattrs: Vec<(Vec<u8>, Vec<u8>)>,
-        path: &[u8],
-    ) -> Result<(), Halt> {
+    fn make_directory(&mut self, name: &[u8], asked: Asked, xattrs: Xattrs, path: &[u8]) -> Result<(), Halt> {
         check_name(path, name)?;
         self.maker.flush()?;
         let failed = Halt::at(path);
@@ -298,6 +294,6 @@ fn asked(entry: &Entry) -> Asked {
     }
 }
 
-fn xattrs(entry: &Entry) -> Vec<(Vec<u8>, Vec<u8>)> {
+fn xattrs(entry: &Entry) -> Xattrs {
     entry.xattrs.iter().map(|xattr| (xattr.name.to_vec(), xattr.value.to_vec())).collect()
 }

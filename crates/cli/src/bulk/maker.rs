@@ -8,7 +8,7 @@ use ondisk::units::InodeNumber;
 use platfs::{Attributes, Error, Kind, NewInode, Replace, Volume, Whole};
 use platfs_image::archive::Run;
 
-use super::{Asked, Halt, Job, check_name};
+use super::{Asked, Halt, Job, Xattrs, check_name};
 
 /// Files that are made in one update at most, and bytes of them: others want their turn.
 const FILES: usize = 64;
@@ -66,15 +66,18 @@ pub(super) struct Place<'a> {
 pub(super) struct New {
     pub(super) what: What,
     pub(super) asked: Asked,
-    pub(super) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    pub(super) xattrs: Xattrs,
 }
+
+/// Fills a buffer from a byte of a run on.
+pub(super) type Fill<'a> = dyn FnMut(&Run, u64, &mut [u8]) -> Result<(), Halt> + 'a;
 
 /// The contents of a file: what lies between runs is a hole.
 pub(super) struct Contents<'a> {
     pub(super) size: u64,
     pub(super) runs: &'a [Run],
     /// Fills a buffer from a byte of a run on.
-    pub(super) read: &'a mut dyn FnMut(&Run, u64, &mut [u8]) -> Result<(), Halt>,
+    pub(super) read: &'a mut Fill<'a>,
 }
 
 impl Contents<'_> {
@@ -94,7 +97,7 @@ struct Pending {
     path: Vec<u8>,
     what: What,
     attributes: Attributes,
-    xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    xattrs: Xattrs,
     data: Range<usize>,
 }
 

@@ -69,6 +69,9 @@ pub trait Watcher {
     fn go_on(&self, done: &Done) -> Result<(), Halt>;
 }
 
+/// Extended attributes by full name.
+type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// Why work ended before its end. What was done until then stays.
 #[derive(Debug)]
 pub enum Halt {
@@ -232,7 +235,7 @@ impl<'j> Job<'j> {
     }
 
     /// The attributes that the actor may set, of those that are asked for.
-    fn settable(&self, asked: Vec<(Vec<u8>, Vec<u8>)>) -> Vec<(Vec<u8>, Vec<u8>)> {
+    fn settable(&self, asked: Xattrs) -> Xattrs {
         let before = asked.len();
         let may = |name: &[u8]| match name {
             _ if name.starts_with(b"system.posix_acl_") => self.lists,

@@ -84,7 +84,7 @@ impl Get {
         let look = if depth == 0 { fs::metadata(source) } else { fs::symlink_metadata(source) };
         let facts = look.map_err(failed)?;
         let kind = facts.file_type();
-        if !(self.force && !kind.is_dir()) && fs::symlink_metadata(target).is_ok() {
+        if (!self.force || kind.is_dir()) && fs::symlink_metadata(target).is_ok() {
             let what = if kind.is_dir() {
                 "exists; directories are not replaced"
             } else {
