@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # `plat mount` next to the kernel's driver (on a loop device) and fuse2fs: each on a fresh image on the same disk, in rounds (the first argument, 5), side by side;
 # prints medians and ratios. Needs root. PLATFS_BENCH_TESTS and PLATFS_BENCH_CONTENDERS choose parts; PLATFS_BENCH_DIR is where the images are made.
-# Contenders: kernel, fuse2fs; plat (in no order), ordered (through the journal), softdep. Tests: tar seq random fs_mark dbench fsync memory.
+# Contenders: kernel, fuse2fs; plat (in no order), ordered (through the journal), softdep; noxattr, device (the old transport) and stay (giveway=never), each
+# in no order; before (another plat, which PLAT_BEFORE names, in no order). Tests: tar copy seq random fs_mark writers dbench fsync sqlite memory.
 # `tar x` and `rm -rf` end with the unmount, since what waits in a server is not written for a sync of the kernel's pages.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -10,6 +11,7 @@ rounds=${1:-5}
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/platfs
 work=${PLATFS_BENCH_DIR:-$cache}/bench-mount.$$
 plat=$(realpath "${PLAT:-target/release/plat}")
+before=${PLAT_BEFORE:-}
 tar=${PLATFS_LINUX_TAR:-$cache/linux.tar}
 contenders=${PLATFS_BENCH_CONTENDERS:-kernel plat fuse2fs}
 tests=${PLATFS_BENCH_TESTS:-tar seq random fs_mark dbench}
@@ -38,11 +40,16 @@ attach() {
     plat) "$plat" mount -o rw,async "$image" "$dir" ;;
     ordered) "$plat" mount -o rw,data=ordered "$image" "$dir" ;;
     softdep) "$plat" mount -o rw,softdep "$image" "$dir" ;;
+    noxattr) "$plat" mount -o rw,async,noxattr "$image" "$dir" ;;
+    device) "$plat" mount -o rw,async,transport=device "$image" "$dir" ;;
+    stay) "$plat" mount -o rw,async,giveway=never "$image" "$dir" ;;
+    before) "$before" mount -o rw,async "$image" "$dir" ;;
     esac
 }
 detach() {
     case $1 in
-    plat | ordered | softdep) "$plat" umount "$dir" ;;
+    plat | ordered | softdep | noxattr | device | stay) "$plat" umount "$dir" ;;
+    before) "$before" umount "$dir" ;;
     kernel) umount "$dir" ;;
     # Its process ends after the mount is gone.
     fuse2fs) umount "$dir"; while ! flock -n "$image" true || pgrep -f "fuse2fs -o rw $image" >/dev/null; do sleep 0.05; done ;;
@@ -81,6 +88,18 @@ mark() {
     rm -rf "$dir/mark"
 }
 untar() { tar -xf "$tar" -C "$dir" && sync -f "$dir" && detach "$1"; }
+copy() { cp -r "$dir/from" "$dir/to" && sync -f "$dir" && detach "$1"; }
+# Transactions a second of one row each in SQLite, each synchronous in full, by the journal's mode.
+commits() {
+    local contender=$1 mode=$2 rows=$3 begun ended
+    rm -f "$dir/base"*
+    begun=$(date +%s.%N)
+    { echo "pragma journal_mode=$mode; pragma synchronous=full; create table t(a);"
+      awk -v n="$rows" 'BEGIN { for (i = 0; i < n; i++) print "insert into t values(" i ");" }'; } |
+        sqlite3 "$dir/base" >"$work/log" 2>&1 || { say "bench-mount: FAILED: $contender: sqlite $mode: $(tail -n 1 "$work/log")"; return; }
+    ended=$(date +%s.%N)
+    record "$contender" "sqlite $mode" "$(awk -v a="$begun" -v b="$ended" -v n="$rows" 'BEGIN { print n / (b - a) }')"
+}
 retar() { tar -cf - -C "$dir" . | cat >/dev/null; }
 empty() { find "$dir" -mindepth 1 -maxdepth 1 ! -name lost+found -exec rm -rf {} +; }
 remove() { empty && sync -f "$dir" && detach "$1"; }
@@ -108,6 +127,14 @@ run() {
             timed "$contender" "rm -rf" remove "$contender"
             attach "$contender"
             ;;
+        copy)
+            mkdir "$dir/from" && tar -xf "$tar" -C "$dir/from" --wildcards '*/drivers/*'
+            again "$contender"
+            find "$dir/from" -type f -exec cat {} + >/dev/null
+            timed "$contender" "cp -r" copy "$contender"
+            attach "$contender"
+            empty
+            ;;
         memory) memory "$contender" ;;
         seq)
             fio_rate "$contender" "write 1M" 48 --rw=write --bs=1M --end_fsync=1
@@ -121,6 +148,14 @@ run() {
             rm -f "$dir/fio"
             ;;
         fs_mark) mark "$contender" "fs_mark files/s" 64 -s 65536 -n 625 -S 0 ;;
+        writers)
+            mark "$contender" "1 writer" 1 -s 16384 -n 20000 -S 0
+            mark "$contender" "16 writers" 16 -s 16384 -n 2000 -S 0
+            ;;
+        sqlite)
+            commits "$contender" delete 2000
+            commits "$contender" wal 4000
+            ;;
         fsync) mark "$contender" "fsynced files/s" 16 -s 16384 -n 1000 -S 1 ;;
         dbench)
             for clients in 1 4 16; do
@@ -136,6 +171,8 @@ run() {
 
 cat "$tar" >/dev/null
 say "bench-mount: $tar; $rounds rounds of: $contenders"
+say "bench-mount: processors $(nproc), the first shares its last cache with $(cat /sys/devices/system/cpu/cpu0/cache/index3/shared_cpu_list 2>/dev/null || echo '(not known)');" \
+    "enable_uring $(cat /sys/module/fuse/parameters/enable_uring 2>/dev/null || echo '(not there)'); load $(cut -d' ' -f1-3 /proc/loadavg)"
 for _ in $(seq "$rounds"); do
     for contender in $contenders; do
         sync
@@ -167,7 +204,7 @@ printf '%-16s' 's or MiB/s'
 # shellcheck disable=SC2086 # words without spaces
 printf ' %9s' $contenders
 echo
-names=("tar x" "tar c" "rm -rf" "write 1M" "read 1M" "random write 4K" "random read 4K" "fs_mark files/s" "fsynced files/s" "dbench 1" "dbench 4" "dbench 16" "peak MiB" "MiB kept")
+names=("tar x" "tar c" "rm -rf" "cp -r" "write 1M" "read 1M" "random write 4K" "random read 4K" "fs_mark files/s" "1 writer" "16 writers" "fsynced files/s" "sqlite delete" "sqlite wal" "dbench 1" "dbench 4" "dbench 16" "peak MiB" "MiB kept")
 for name in "${names[@]}"; do row "$name"; done
 echo
 ratio "tar x" plat kernel most 1.2

@@ -1,5 +1,5 @@
 //! The public interface of the library crates, as a sorted list of lines: `docs/api/NAME.txt`. A test compares it, so
-//! that a change of the interface is seen where it is reviewed, and nobody makes one by accident.
+//! that a change of the interface is seen where it is reviewed, and none is made by accident.
 //!
 //! It is taken from the sources (no other toolchain is needed): `source` reads the modules and says what a path leads to,
 //! `lines` writes what is reachable, `text` writes tokens as people do. What macros make is not seen; no public item of

@@ -11,7 +11,7 @@ const USAGE: &str = "usage: cargo xtask tidy | figures | api [--write] | images 
   tidy     the rules of the source tree: arrows between crates, the ladders inside them, ASCII, names, lengths,
            invariants that no code cites
   figures  what these rules count, crate by crate, and the ladders as the code has them
-  api      how the public interfaces differ from docs/api; with --write the lists there are made anew
+  api      how the public interfaces differ from docs/api; with --write the lists there are rewritten
   images   makes the golden images (or those named) in the cache, and prints where they are
   many     writes a tar archive of many small files to standard output";
 

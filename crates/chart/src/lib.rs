@@ -1,7 +1,7 @@
 //! Figures as pictures: [`svg`] draws files, [`page`] makes HTML pages whose charts are drawn by the browser from data.
 //!
-//! Owns how things look, and how names that anybody may have chosen get into markup. Knows no file system and reads nothing:
-//! what is drawn is numbers and names.
+//! Owns how things look, and how untrusted names get into markup. Knows no file system and reads nothing: what is drawn
+//! is numbers and names.
 
 #![forbid(unsafe_code)]
 

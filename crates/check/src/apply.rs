@@ -45,7 +45,7 @@ impl Staged {
     /// Reports every piece that [`Staged::apply`] would write; one that is written twice is reported twice.
     ///
     /// # Errors
-    /// The device can't be read; whatever `tell` says.
+    /// The device can't be read; errors of `tell` are passed on.
     pub fn each_change(&self, mut tell: impl FnMut(Change<'_>) -> io::Result<()>) -> io::Result<()> {
         let pieces = self.pieces.read().unwrap_or_else(PoisonError::into_inner);
         let mark = self.mark(&pieces)?;
@@ -177,18 +177,18 @@ mod tests {
         staged.write_at(1 << 20, &[2; 2048]).unwrap();
         staged.write_at(SUPERBLOCK_OFFSET + 1000, &[3]).unwrap();
         staged.write_at(8 << 20, &[4; 100]).unwrap();
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         staged
             .each_change(|change| {
                 assert_ne!(change.old, change.new);
-                told.push((change.offset, change.new.len()));
+                reported.push((change.offset, change.new.len()));
                 Ok(())
             })
             .unwrap();
         let (mib, sb) = (1 << 20, SUPERBLOCK_OFFSET);
         let places = [sb, sb, mib, mib + 1024, 2 * mib, 4 * mib, 8 * mib];
         let pieces: Vec<_> = places.iter().map(|at| (*at, if *at == 8 * mib { 100 } else { 1024 })).collect();
-        assert_eq!(told, pieces);
+        assert_eq!(reported, pieces);
         staged.apply().unwrap();
         let log = device.1.lock().unwrap();
         let (a, b, c) = (Some(mib), Some(4 * mib), Some(8 * mib));
@@ -202,7 +202,7 @@ mod tests {
     fn nothing_is_written_where_nothing_changed() {
         let device = noting();
         let staged = Staged::new(Arc::clone(&device) as Arc<dyn Device>, 1 << 20);
-        staged.each_change(|_| panic!("nothing to tell")).unwrap();
+        staged.each_change(|_| panic!("nothing has changed")).unwrap();
         staged.apply().unwrap();
         assert!(device.1.lock().unwrap().is_empty());
     }

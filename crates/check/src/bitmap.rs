@@ -67,14 +67,14 @@ pub(super) struct Compared {
     /// Whether there are differences at all.
     pub(super) differs: bool,
     /// Whether any of them is not reported.
-    pub(super) untold: bool,
+    pub(super) unreported: bool,
     /// Found in use.
     pub(super) found: u32,
     /// Used as the bitmap says; as found where it says nothing.
     pub(super) stated: u32,
 }
 
-/// Compares `count` bits with the numbers of `found` from `base` on. `told` says which differences, of
+/// Compares `count` bits with the numbers of `found` from `base` on. `reported` says which differences, of
 /// (in use, marked free) and (free, marked in use), are reported; it gets the first number of a word and
 /// its differing bits, and returns those to report.
 pub(super) fn compare(
@@ -82,7 +82,7 @@ pub(super) fn compare(
     found: &Bits,
     base: u64,
     count: u32,
-    told: impl Fn(u64, u64, u64) -> (u64, u64),
+    reported: impl Fn(u64, u64, u64) -> (u64, u64),
 ) -> Compared {
     let mut compared = Compared::default();
     for at in (0..u64::from(count)).step_by(64) {
@@ -96,8 +96,8 @@ pub(super) fn compare(
             continue;
         }
         compared.differs = true;
-        let (missing, idle) = told(base + at, used & !says, says & !used);
-        compared.untold |= missing | idle != used ^ says;
+        let (missing, idle) = reported(base + at, used & !says, says & !used);
+        compared.unreported |= missing | idle != used ^ says;
         collect(&mut compared.missing, base + at, missing);
         collect(&mut compared.idle, base + at, idle);
     }

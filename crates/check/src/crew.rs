@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 /// Calls `work` with each of `0..pieces`, by up to `threads` threads that take the next piece
-/// whenever they are done with one. `told` is called in this thread with the number of pieces begun.
-pub(super) fn share(threads: usize, pieces: u64, mut told: impl FnMut(u64), work: impl Fn(u64) + Sync) {
+/// whenever they are done with one. `begun` is called in this thread with the number of pieces begun.
+pub(super) fn share(threads: usize, pieces: u64, mut begun: impl FnMut(u64), work: impl Fn(u64) + Sync) {
     let next = AtomicU64::new(0);
     let take = || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|piece| *piece < pieces);
     let others = (threads as u64).min(pieces).saturating_sub(1);
@@ -19,7 +19,7 @@ pub(super) fn share(threads: usize, pieces: u64, mut told: impl FnMut(u64), work
             });
         }
         while let Some(piece) = take() {
-            told(piece);
+            begun(piece);
             work(piece);
         }
     });

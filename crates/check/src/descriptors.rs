@@ -82,7 +82,7 @@ fn checksum(subject: &mut Subject, group: Group, raw: &RawGroupDescriptor, repor
     let finding = Finding::new(
         Place::group(group),
         format!("{:#06x}", raw.bg_checksum.get()),
-        "the checksum is computed anew; the group's tables and bitmaps are read to their ends",
+        "the checksum is recomputed; the group's tables and bitmaps are read to their ends",
     )
     .expected(format!("{:#06x}", right.bg_checksum.get()));
     if report.found(&kind::GROUP_CHECKSUM, finding) {
@@ -104,7 +104,7 @@ fn damaged(subject: &mut Subject, group: Group, outside: &[Part], report: &mut R
     let backup = backup_of(subject, group, &Part::ALL);
     let repair = match &backup {
         Some((from, _)) => format!("it is taken from the backup in group {from}"),
-        None => "there is no good backup: bitmaps are made anew, and the files of an inode table without \
+        None => "there is no good backup: bitmaps are rebuilt, and the files of an inode table without \
                  a place are lost"
             .to_owned(),
     };

@@ -116,21 +116,21 @@ impl Facts {
     /// Whether all that was found could be kept; asked behind each pass that finds something.
     ///
     /// # Errors
-    /// It could not: nothing can be said of the volume.
+    /// They were not: the volume can't be judged.
     pub(super) fn all_kept(&self) -> Result<()> {
         let rows = (self.directories.len() * size_of::<Directory>()) as u64;
         if !self.budget.is_over() && rows <= self.memory {
             return Ok(());
         }
         let problem = format!(
-            "the volume holds more than a check can keep in mind in {} MiB, which is what it may take",
+            "a check of this volume needs more memory than the {} MiB that it may take",
             self.memory >> 20
         );
         Err(Error::Unsupported(problem))
     }
 
     /// Claims the clusters of blocks that lie inside the volume. Clusters that were claimed before are
-    /// shared from now on. Whoever owns several pieces of one cluster claims it once.
+    /// shared from now on. An owner of several pieces of one cluster claims it once.
     pub(super) fn claim(&self, subject: &Subject, start: Block, count: u64) {
         if count == 0 {
             return;
@@ -238,7 +238,7 @@ impl Facts {
         self.stated.read(index).wrapping_add(self.usual_links(index))
     }
 
-    /// So many links have files with one name and directories without others in them: what is usual takes no
+    /// The links of a file with one name, or of a directory without directories in it: the usual number takes no
     /// memory.
     fn usual_links(&self, index: u64) -> u16 {
         if self.types.read(index) == FileType::Directory.entry_code() { 2 } else { 1 }

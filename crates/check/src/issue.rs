@@ -86,14 +86,14 @@ pub struct Progress {
     pub of: u64,
 }
 
-/// Whoever hears what a check finds.
+/// Receives what a check finds.
 pub trait Sink {
-    /// Hears of an issue, in an order that is the same for the same volume, and decides. The decision
-    /// on an issue without a repair makes no difference; nor does any behind one that leaves a bitmap or a table
-    /// of inodes at a place where it can't be.
+    /// Receives an issue and decides. The order of issues is the same for the same volume. The decision makes no
+    /// difference for an issue without a repair, and none after an issue that leaves a bitmap or a table of inodes at
+    /// an impossible place.
     fn issue(&mut self, issue: Issue) -> Decision;
 
-    /// Hears how far the check is, some times a second at most.
+    /// Receives how far the check is, a few times a second at most.
     fn progress(&mut self, progress: Progress) {
         let _ = progress;
     }

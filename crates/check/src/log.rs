@@ -136,7 +136,7 @@ fn mend_inode(
         }
         return Ok(repairs.then_some(blocks));
     }
-    // The inode that was named may be anybody's; the journal's own is not.
+    // The inode that was named may belong to a file; the journal's own can't.
     let copy = copied_inode(subject).filter(|inode| usable_blocks(subject, inode).is_ok());
     let repair = match copy {
         Some(_) if named != HOME.get() => {
@@ -274,7 +274,7 @@ fn superblock(subject: &mut Subject, blocks: &[Block], report: &mut Report<'_>) 
     let place = Place::default().at_block(first);
     match judge(subject, blocks) {
         Err(problem) => {
-            let repair = "it is written anew, as of an empty journal; what waits in the log is not replayed";
+            let repair = "it is rewritten, as of an empty journal; what waits in the log is not replayed";
             if report.found(&kind::JOURNAL_SUPERBLOCK, Finding::new(place, problem, repair)) {
                 set_incompat(subject, Incompat::RECOVER, false);
                 // Its place may be a file's, if the map is wrong: that shows later.

@@ -1,5 +1,5 @@
 //! The structures whose places a group's descriptor states: where each may lie, and what a backup of the descriptor
-//! says. Excludes judging descriptors ([`super::descriptors`]) and who has which block ([`super::places`]).
+//! says. Excludes judging descriptors ([`super::descriptors`]) and the owners of blocks ([`super::places`]).
 
 use std::fmt;
 
@@ -79,7 +79,7 @@ impl Part {
             (None, Part::InodeTable) => {
                 "no backup says where it is: all inodes of the group are lost".to_owned()
             }
-            (None, _) => "it is written anew in a free block".to_owned(),
+            (None, _) => "it is rewritten in a free block".to_owned(),
         }
     }
 }
@@ -106,7 +106,7 @@ pub(super) fn is_possible(subject: &Subject, group: Group, part: Part, place: Bl
     place.0 >= start.max(1) && place.0.checked_add(part.blocks(subject)).is_some_and(|last| last <= end)
 }
 
-/// Makes a group one of whose table and bitmaps everything is read and written.
+/// Drops a group's marks of unused parts: its table and bitmaps are then read and written to their ends.
 pub(super) fn forget_uninit(subject: &mut Subject, group: Group) {
     if let Some(raw) = subject.descriptor_mut(group) {
         raw.set_flags(raw.flags() - GroupFlags::INODE_UNINIT - GroupFlags::BLOCK_UNINIT);
@@ -139,7 +139,7 @@ pub(super) fn backup_of(
     let (index, at) =
         (group.0 / geometry.descriptors_per_block(), group.0 % geometry.descriptors_per_block());
     let holders = (1..geometry.groups).map(Group).filter(|holder| geometry.backups.has_superblock(*holder));
-    // In meta groups one backup is known, whoever asks; it needs no superblock.
+    // In meta groups the same backup is used for every group; it needs no superblock.
     let meta = geometry.first_meta_bg.is_some_and(|first| index >= first);
     let holders: Vec<_> = if meta { vec![Group(1)] } else { holders.take(BACKUPS_TRIED).collect() };
     holders.into_iter().find_map(|holder| {

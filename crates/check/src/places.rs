@@ -96,7 +96,7 @@ fn collisions(subject: &Subject) -> Vec<(Span, Span)> {
     for span in all {
         if let Some(before) = reach
             && span.start < before.end
-            // Headers of groups too small for them follow from the geometry, and hurt nobody.
+            // Headers of groups too small for them follow from the geometry, and do no harm.
             && (before.part.is_some() || span.part.is_some())
         {
             found.push((before, span));

@@ -39,7 +39,7 @@ pub(super) fn judge(subject: &Subject, facts: &Facts, report: &mut Report<'_>) -
         facts.claimed.insert(subject.geometry.cluster_of(place).0);
         return Verdict::Settled;
     };
-    let repair = "it is written anew, as of a volume that nobody uses; in a free block if its place belongs to \
+    let repair = "it is rewritten, as of a volume that is not in use; in a free block if its place belongs to \
                   something else";
     let finding = Finding::new(Place::default().at_block(place), problem, repair);
     if report.found(&MOUNT_PROTECTION, finding) { Verdict::Anew } else { Verdict::Stays }

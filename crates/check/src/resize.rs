@@ -38,7 +38,7 @@ pub(super) fn check(subject: &mut Subject, facts: &Facts, report: &mut Report<'_
         return Ok(());
     }
     let Err(problem) = inode.and_then(|inode| judge(subject, &inode)) else { return Ok(()) };
-    let repair = "it is made anew; which blocks it has follows from the size of the volume";
+    let repair = "it is recreated; which blocks it has follows from the size of the volume";
     if report.found(&kind::RESIZE_INODE, Finding::new(Place::inode(number), problem, repair)) {
         clear_inode(subject, facts, number.get())?;
         subject.resize_wanted = true;

@@ -314,7 +314,7 @@ impl Repair<'_, '_, '_> {
         if !side.compared.idle.is_empty() {
             found.push(format!("free and marked in use: {} {}", words.what, list(&side.compared.idle)));
         }
-        let renew = "it is written anew from what is in use";
+        let renew = "it is rewritten from what is in use";
         if let Stored::Unreadable(error) = &side.stored {
             return Some(self.report.found(words.unreadable, Finding::new(here, error.clone(), renew)));
         }
@@ -336,7 +336,7 @@ impl Repair<'_, '_, '_> {
             return None;
         }
         let found = format!("{sum:#x}");
-        Some(self.report.found(words.checksum, Finding::new(here, found, "the checksum is computed anew")))
+        Some(self.report.found(words.checksum, Finding::new(here, found, "the checksum is recomputed")))
     }
 
     /// Reports a bitmap and rewrites it; `side` is then what the group has.
@@ -458,7 +458,7 @@ impl Repair<'_, '_, '_> {
 
 /// Whether everything in which a bitmap is wrong was reported.
 fn nothing_follows(side: &Side) -> bool {
-    matches!(side.stored, Stored::Unreadable(_)) || !side.compared.untold
+    matches!(side.stored, Stored::Unreadable(_)) || !side.compared.unreported
 }
 
 /// Whether a bitmap can be written at its place: inside the volume, and the device reaches there.

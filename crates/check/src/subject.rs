@@ -29,7 +29,7 @@ pub(super) struct Subject {
     pub(super) sealer: Sealer,
     /// One for each group, with their repairs; `space` writes those that changed at the end.
     pub(super) descriptors: Vec<RawGroupDescriptor>,
-    /// Groups whose bitmaps and counts are rewritten without a word, because something reported
+    /// Groups whose bitmaps and counts are rewritten without an issue, because something reported
     /// already made them meaningless: a descriptor from a backup, a flag `UNINIT` that was wrong.
     pub(super) renewed: BTreeSet<u32>,
     /// Groups whose descriptor is to stay though nothing of it can be believed.
@@ -159,7 +159,7 @@ impl Subject {
     /// The device's; a call before the owners are known, which would write where a damaged field leads.
     pub(super) fn write(&self, block: Block, bytes: &[u8]) -> io::Result<()> {
         if !self.owners_known.load(Ordering::Relaxed) {
-            return Err(io::Error::other(format!("nobody knows yet to whom block {block} belongs")));
+            return Err(io::Error::other(format!("the owner of block {block} is not known yet")));
         }
         if self.is_contested(block) {
             return Ok(());

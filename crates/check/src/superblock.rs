@@ -231,7 +231,7 @@ fn checksum(device: &dyn Device, raw: RawSuperblock, report: &mut Report<'_>) ->
     let finding = Finding::new(
         Place::default(),
         format!("{:#010x}", raw.s_checksum.get()),
-        "the checksum is computed anew",
+        "the checksum is recomputed",
     )
     .expected(format!("{:#010x}", right.s_checksum.get()));
     let repairs = report.found(&kind::SUPERBLOCK_CHECKSUM, finding);

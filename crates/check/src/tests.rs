@@ -6,7 +6,7 @@ use super::*;
 use platfs::mkfs::{FsType, Options as MkfsOptions, Plan};
 use platfs_device::MemoryDevice;
 
-/// Hears everything and repairs everything.
+/// Receives every issue and repairs all.
 #[derive(Default)]
 struct Ears(Vec<Issue>);
 

@@ -97,7 +97,7 @@ impl Voice<'_, '_> {
     }
 
     /// Issues reported so far, of the whole check; none by a silent voice.
-    pub(super) fn told(&self) -> u64 {
+    pub(super) fn reported(&self) -> u64 {
         match self {
             Voice::Silent { .. } => 0,
             Voice::Aloud(report) => report.summary.issues,

@@ -15,7 +15,7 @@ pub enum Failure {
     Failed(String),
     /// Another process failed with this code, and said why.
     Reported(u8),
-    /// The reader of the output went away: nothing is wrong, and nobody reads on.
+    /// The reader of the output went away: this is no error, and output ends.
     OutputClosed,
 }
 

@@ -102,7 +102,7 @@ pub fn open_device(image: &OsStr) -> Result<Arc<dyn Device>, Failure> {
     image::open_read(image).map_err(|error| Failure::about(image::shown(image), error))
 }
 
-/// Says if somebody may be changing the image meanwhile.
+/// Warns if another program may be changing the image meanwhile.
 pub fn warn_of_writer(image: &OsStr, console: &mut Console<'_>) {
     if let Some(user) = door::writer_of(image) {
         console.warn(format!(

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn units_are_powers_of_1024_and_overflow_is_told() {
+    fn units_are_powers_of_1024_and_overflow_is_reported() {
         assert_eq!(parse_size("4096"), Ok(4096));
         assert_eq!(parse_size("3k"), Ok(3072));
         assert_eq!(parse_size("2T"), Ok(2 << 40));

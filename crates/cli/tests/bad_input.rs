@@ -190,7 +190,7 @@ fn an_unreadable_file() {
 fn a_signal_leaves_nothing() {
     let scratch = Scratch::new("signal");
     let image = scratch.join("image");
-    // Not INT: whoever runs tests in the background may have it ignored, and so would the command.
+    // Not INT: tests that run in the background may have it ignored, and so would the command.
     for signal in ["TERM", "KILL"] {
         // An archive that goes on for ever: the command is in the middle of it when the signal comes.
         let mut child =

@@ -318,15 +318,15 @@ fn whole_archive(test: &str, name: &str, variable: &str) {
     fsck::assert_clean(&image);
     let source = extracted(&archive, &scratch.join("extracted"));
     let Some(seen) = seen(test, &image) else { return };
-    let mut told =
+    let mut differences =
         differences(&source, &seen.tree, &Rules { hole_granularity: 4096, ..seen.rules(Rules::default()) });
     // An archive without an entry for its root leaves that to the builder.
-    told.retain(|line| !line.starts_with("/: "));
+    differences.retain(|line| !line.starts_with("/: "));
     // GNU tar leaves a directory with the time of extraction when its members are scattered over the
     // archive; what the archive says is in the image.
     let is_directory = |path: &str| scratch.join("extracted").join(path).is_dir();
-    told.retain(|line| !line.split_once(": mtime: ").is_some_and(|(path, _)| is_directory(path)));
-    assert!(told.is_empty(), "{}", told.join("\n"));
+    differences.retain(|line| !line.split_once(": mtime: ").is_some_and(|(path, _)| is_directory(path)));
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
     let split: Vec<_> = testkit::mount::extent_counts(seen.mounted.path())
         .into_iter()
         .filter(|(_, count)| *count > 1)

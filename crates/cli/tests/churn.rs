@@ -60,7 +60,7 @@ struct Worker<'a> {
     /// Contents of its own files, by path.
     own: BTreeMap<PathBuf, Vec<u8>>,
     made: u64,
-    /// What it does at the moment, for whoever finds that it hangs.
+    /// What it does at the moment, for the message if it hangs.
     doing: &'a Mutex<String>,
     wrong: &'a Mutex<Vec<String>>,
 }
@@ -220,7 +220,7 @@ impl Worker<'_> {
         self.must("chmod", &path, fs::chmod(&path, Mode::from_raw_mode(0o600 | self.me as u32 & 0o77)));
     }
 
-    /// Something with names that all use: whatever it answers, as long as it is an answer that there can be.
+    /// Does something with names that all threads use: any answer is right that is possible at all.
     fn disturb(&mut self) {
         let (one, other) = (self.common(), self.common());
         let which = self.random.below(14);
@@ -312,7 +312,7 @@ impl Worker<'_> {
     }
 }
 
-/// Plays on a tree with so many threads; what each of their files must hold.
+/// Plays on a tree with `threads` threads; returns what each of their files must hold.
 fn play(
     root: &Path,
     seed: u64,

@@ -46,7 +46,7 @@ struct Fsx {
     fd: OwnedFd,
     model: Vec<u8>,
     random: Random,
-    /// The last steps, for whoever has to find out.
+    /// The last steps, for the message of a failure.
     steps: Vec<String>,
     /// Modes of fallocate that the volume knows.
     modes: Vec<F>,
@@ -93,7 +93,7 @@ impl Fsx {
         self.model.len() as u64
     }
 
-    fn told(&mut self, step: String) {
+    fn record(&mut self, step: String) {
         if self.steps.len() == 60 {
             self.steps.remove(0);
         }
@@ -183,7 +183,7 @@ impl Fsx {
 
     fn read(&mut self) {
         let (at, len) = self.range(1000);
-        self.told(format!("read {at} {len}"));
+        self.record(format!("read {at} {len}"));
         let found = self.read_back(at, len);
         if (found.len() as u64) < len.min(self.size().saturating_sub(at)) {
             self.fail("a short read");
@@ -193,7 +193,7 @@ impl Fsx {
 
     fn write(&mut self) {
         let (at, len) = self.range(50_000);
-        self.told(format!("write {at} {len}"));
+        self.record(format!("write {at} {len}"));
         let bytes = self.fill(len);
         let written = io::pwrite(&self.fd, &bytes, at);
         if written != Ok(bytes.len()) {
@@ -204,7 +204,7 @@ impl Fsx {
 
     fn append(&mut self) {
         let len = (1 + self.random.below(9000)).min(LONGEST - self.size());
-        self.told(format!("append {len}"));
+        self.record(format!("append {len}"));
         let bytes = self.fill(len);
         let fd = open(&self.path, O::WRONLY | O::APPEND);
         if io::write(&fd, &bytes) != Ok(bytes.len()) {
@@ -219,7 +219,7 @@ impl Fsx {
         let mut room = vec![0; 3 * UNIT as usize];
         let skip = room.as_ptr().align_offset(4096);
         let bytes = self.fill(UNIT);
-        self.told(format!("write around the cache {at} {UNIT}"));
+        self.record(format!("write around the cache {at} {UNIT}"));
         room[skip..][..bytes.len()].copy_from_slice(&bytes);
         let fd = open(&self.path, O::WRONLY | O::DIRECT);
         match io::pwrite(&fd, &room[skip..][..bytes.len()], at) {
@@ -234,7 +234,7 @@ impl Fsx {
         if len == 0 {
             return;
         }
-        self.told(format!("mapped read {at} {len}"));
+        self.record(format!("mapped read {at} {len}"));
         let start = at / 4096 * 4096;
         let mapping = Mapping::new(&self.fd, start, (at + len - start) as usize, Sharing::Shared).unwrap();
         self.compare("mapped read", at, &mapping.read((at - start) as usize, len as usize));
@@ -242,7 +242,7 @@ impl Fsx {
 
     fn map_write(&mut self) {
         let (at, len) = self.range(20_000);
-        self.told(format!("mapped write {at} {len}"));
+        self.record(format!("mapped write {at} {len}"));
         if at + len > self.size() {
             fs::ftruncate(&self.fd, at + len).unwrap();
             self.grow(at + len);
@@ -253,14 +253,14 @@ impl Fsx {
         mapping.write((at - start) as usize, &bytes);
         self.put(at, &bytes);
         if self.random.one_in(3) {
-            self.told("  msync".into());
+            self.record("  msync".into());
             mapping.sync().unwrap();
         }
     }
 
     fn truncate(&mut self) {
         let size = if self.random.one_in(20) { 0 } else { self.random.below(LONGEST) };
-        self.told(format!("truncate {} to {size}", self.size()));
+        self.record(format!("truncate {} to {size}", self.size()));
         if let Err(error) = fs::ftruncate(&self.fd, size) {
             self.fail(&format!("truncate: {error}"));
         }
@@ -268,7 +268,7 @@ impl Fsx {
     }
 
     fn fallocate(&mut self, mode: F, at: u64, len: u64) {
-        self.told(format!("fallocate {mode:?} {at} {len}"));
+        self.record(format!("fallocate {mode:?} {at} {len}"));
         if let Err(error) = fs::fallocate(&self.fd, mode, at, len) {
             self.fail(&format!("fallocate: {error}"));
         }
@@ -310,7 +310,7 @@ impl Fsx {
         if len == 0 || !apart {
             return;
         }
-        self.told(format!("copy_file_range {at} {to} {len}"));
+        self.record(format!("copy_file_range {at} {to} {len}"));
         let (mut from, mut target) = (at, to);
         while from < at + len {
             let left = (at + len - from) as usize;
@@ -325,7 +325,7 @@ impl Fsx {
 
     fn sync(&mut self) {
         let which = self.random.below(4);
-        self.told(format!("sync {which}"));
+        self.record(format!("sync {which}"));
         let done = match which {
             0 => fs::fsync(&self.fd),
             1 => fs::fdatasync(&self.fd),
@@ -339,10 +339,10 @@ impl Fsx {
     }
 
     fn reopen(&mut self) {
-        self.told("reopen".into());
+        self.record("reopen".into());
         self.fd = open(&self.path, O::RDWR);
         if self.random.one_in(4) {
-            self.told("  pages dropped".into());
+            self.record("  pages dropped".into());
             // Of all file systems of the machine, but only those that need no writing.
             let _ = std::fs::write("/proc/sys/vm/drop_caches", "1");
         }
@@ -350,7 +350,7 @@ impl Fsx {
 
     /// What SEEK_DATA and SEEK_HOLE say must cover all that is not zero.
     fn seek(&mut self) {
-        self.told("seek".into());
+        self.record("seek".into());
         fs::fsync(&self.fd).unwrap();
         let mut at = 0;
         while at < self.size() {

@@ -1,5 +1,6 @@
 //! A volume that fills up: eight threads write until nothing more fits, half of it goes, they write again. Every byte whose write and sync
-//! were answered with success must be there; the last block can be had, and one more can't; `statfs` tells what dumpe2fs finds afterwards.
+//! were answered with success must be there; the last block can be had, and one more can't; `statfs` reports
+//! what dumpe2fs finds afterwards.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of a test are small")]
@@ -61,7 +62,7 @@ impl Promised {
     }
 }
 
-/// Answers that were seen, for whoever reads the test's output.
+/// Answers that were seen, for the test's output.
 #[derive(Default)]
 struct Counts {
     files: AtomicU64,
@@ -128,7 +129,7 @@ fn fill(root: &Path, mut random: Random, name: &str, counts: &Counts) -> Vec<Pro
 }
 
 fn free(root: &Path) -> u64 {
-    // Where a mount's pages are written back late, this is when it is told that they found no room.
+    // Where a mount's pages are written back late, this is when it is reported that they found no room.
     let fd = fs::open(root, O::RDONLY | O::CLOEXEC, Mode::empty()).unwrap();
     let synced = fs::syncfs(&fd);
     assert!(matches!(synced, Ok(()) | Err(Errno::NOSPC)), "{synced:?}");
@@ -237,12 +238,12 @@ fn run(test: &str, profile: &Profile, who: Who, count: u64) {
     let view = View::new(who, &image, profile.options);
     // The kernel keeps some clusters back for itself, and maps of pointers need blocks of their own.
     let kept = rounds(view.path(), seed, count, who == Who::Plat);
-    let told = (free(view.path()), fs::statvfs(view.path()).unwrap().f_ffree);
+    let stated = (free(view.path()), fs::statvfs(view.path()).unwrap().f_ffree);
     let root = view.path().to_owned();
     view.end();
     let field = |name| tool::dumpe2fs_field(&image, name).unwrap().parse::<u64>().unwrap();
     assert_eq!(
-        told,
+        stated,
         (field("Free blocks"), field("Free inodes")),
         "blocks and inodes by statfs and by dumpe2fs"
     );

@@ -28,14 +28,15 @@ fn on_each_image(test: &str, look: impl Fn(&Path, &Seen, &Scratch) -> Vec<String
     if !tool::have_root(test) || !mount::have_loop_mount(test) {
         return;
     }
-    let mut told = Vec::new();
+    let mut differences = Vec::new();
     for name in clean_images() {
         let Some(image) = images::golden(test, name) else { continue };
         let Some(seen) = seen(test, &image) else { continue };
         let scratch = Scratch::new("reading");
-        told.extend(look(&image, &seen, &scratch).into_iter().take(10).map(|line| format!("{name}: {line}")));
+        differences
+            .extend(look(&image, &seen, &scratch).into_iter().take(10).map(|line| format!("{name}: {line}")));
     }
-    assert!(told.is_empty(), "\n{}", told.join("\n"));
+    assert!(differences.is_empty(), "\n{}", differences.join("\n"));
 }
 
 fn rules(seen: &Seen) -> Rules {

@@ -1,4 +1,5 @@
-//! A mount with a journal, or with soft updates, whose server is killed at work: what was synced is there, and nobody has to repair.
+//! A mount with a journal, or with soft updates, whose server is killed at work: what was synced is there, and no
+//! repair is needed.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -59,7 +60,7 @@ fn work(
         file.write_all(&contents(&name)).ok()?;
         if random.one_in(3) {
             drop(file);
-            // What nobody syncs may be there or not.
+            // What was not synced may be there or not.
             fs::remove_file(&fresh).ok()?;
             continue;
         }

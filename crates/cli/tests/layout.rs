@@ -29,7 +29,7 @@ fn in_turn(root: &Path, sync: bool) {
     }
 }
 
-/// So many files side by side, each by a thread of its own, of so many MiB.
+/// Writes files side by side, each by a thread of its own; number and MiB of each are given.
 fn side_by_side(root: &Path, writers: usize, mib: usize) {
     thread::scope(|scope| {
         for writer in 0..writers {

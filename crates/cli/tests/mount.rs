@@ -1,4 +1,4 @@
-//! `plat mount`: what is seen through it is what the kernel shows; how it begins and ends; who may look.
+//! `plat mount`: what is seen through it is what the kernel shows; how it begins and ends; which users may look.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -81,11 +81,11 @@ fn golden_images_look_as_in_the_kernel() {
     let left = Mutex::new(images::all().iter().filter(|recipe| !is_unclean(recipe)));
     let next = || left.lock().unwrap().next();
     let look = || std::iter::from_fn(next).flat_map(|recipe| differing(test, recipe)).collect::<Vec<_>>();
-    let told = thread::scope(|scope| {
+    let differences = thread::scope(|scope| {
         let lookers = [scope.spawn(look), scope.spawn(look), scope.spawn(look)];
         lookers.map(|looker| looker.join().unwrap()).concat()
     });
-    assert!(told.is_empty(), "\n{}", told.join("\n"));
+    assert!(differences.is_empty(), "\n{}", differences.join("\n"));
 }
 
 #[test]
@@ -273,8 +273,8 @@ fn in_the_background_and_back() {
     assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
     let refused = support::fail(plat(&["umount"]).arg(&directory));
     assert!(refused.contains("nothing is mounted"), "{refused}");
-    let told = fs::read_to_string(&log).unwrap();
-    assert!(told.contains("mounted on") && told.contains("unmounted;"), "{told}");
+    let text = fs::read_to_string(&log).unwrap();
+    assert!(text.contains("mounted on") && text.contains("unmounted;"), "{text}");
 }
 
 #[test]
@@ -322,7 +322,7 @@ fn a_killed_server_leaves_a_dead_mount() {
     mounted.wait_until_dead();
     let refused = support::fail(plat(&["mount"]).arg(&image).arg(mounted.path()));
     assert!(refused.contains("gone; `plat umount ") && !refused.contains("os error"), "{refused}");
-    // Nobody holds the image any more.
+    // No process holds the image any more.
     support::succeed(plat(&["mkdir"]).arg(&image).arg("/made"));
     support::succeed(plat(&["umount"]).arg(mounted.path()));
     assert_eq!(fs::read_dir(mounted.path()).unwrap().count(), 0);
@@ -356,9 +356,9 @@ fn damage_fails_what_meets_it_and_nothing_else() {
     let again: io::Error = fs::metadata(mounted.path().join("f/2")).unwrap_err();
     assert_eq!(again.raw_os_error(), Some(rustix::io::Errno::UCLEAN.raw_os_error()));
     let log = mounted.unmount();
-    let told: Vec<&String> = log.iter().filter(|line| line.contains("checksum is wrong")).collect();
-    assert_eq!(told.len(), 1, "{log:?}");
-    assert!(told[0].contains("inode") && told[0].contains("`2`"), "{told:?}");
+    let reports: Vec<&String> = log.iter().filter(|line| line.contains("checksum is wrong")).collect();
+    assert_eq!(reports.len(), 1, "{log:?}");
+    assert!(reports[0].contains("inode") && reports[0].contains("`2`"), "{reports:?}");
 }
 
 /// Runs a shell command as the user `nobody`.
@@ -383,7 +383,7 @@ fn permissions_hold_for_other_users() {
     }
     tool::run(tool::command("setfacl").args(["-m", "u:65534:r"]).arg(tree.join("listed")));
     build(&tree, &image, &[]);
-    // The way there is open to everybody; the scratch directories of a user need not be.
+    // The path there is open to all users; the scratch directories of a user need not be.
     let place = Path::new("/tmp").join(format!("plat-mount-{}", std::process::id()));
     fs::create_dir(&place).unwrap();
     fs::set_permissions(&place, fs::Permissions::from_mode(0o755)).unwrap();
@@ -418,7 +418,7 @@ fn an_unprivileged_user_mounts_by_fusermount() {
     for path in [&place, &binary, &place.join("image"), &place.join("m")] {
         std::os::unix::fs::chown(path, Some(65534), Some(65534)).unwrap();
     }
-    // Where /dev/fuse is for root only, a node for everybody stands in for it, in a namespace of its own.
+    // Where /dev/fuse is for root only, a node for all users stands in for it, in a namespace of its own.
     let script = "mknod -m 666 \"$1/fuse\" c 10 229 && mount --bind \"$1/fuse\" /dev/fuse && cd \"$1\" && \
                   exec setpriv --reuid=65534 --regid=65534 --clear-groups sh -c \
                   './plat mount -o ro image m && cat m/f/2 && ./plat umount m && ls -A m'";

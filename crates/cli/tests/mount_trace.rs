@@ -24,7 +24,7 @@ fn volume(scratch: &Scratch) -> PathBuf {
     image
 }
 
-/// A bit of everything that a trace tells of.
+/// A bit of everything that a trace records.
 fn load(root: &Path) {
     fs::create_dir(root.join("a directory")).unwrap();
     fs::write(root.join("a directory/first"), vec![1; 10_000]).unwrap();
@@ -91,10 +91,10 @@ fn a_trace_that_can_not_be_written_is_told_and_fails_nothing() {
     }
     let scratch = Scratch::new("mount-trace-full");
     let image = volume(&scratch);
-    // Its head fits nowhere: that is told at once, and nothing is mounted.
+    // Its head fits nowhere: the error comes at once, and nothing is mounted.
     let error = Mounted::new(&image, &["--trace", "/dev/full"]).err().unwrap();
     assert!(error.contains("/dev/full"), "{error}");
-    // A pipe that nobody reads any more.
+    // A pipe that has no reader any more.
     let pipe = scratch.join("pipe");
     let mode = rustix::fs::Mode::from_raw_mode(0o600);
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();

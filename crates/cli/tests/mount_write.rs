@@ -106,7 +106,7 @@ fn blocks_kept_for_root_are_left_by_others() {
     assert_clean(&image);
 }
 
-/// What is written and not yet handed over by the kernel is data to whoever looks for holes, as `cp` does.
+/// What is written and not yet handed over by the kernel is data for programs that look for holes, as `cp` does.
 #[test]
 fn bytes_in_the_pages_of_the_kernel_are_no_hole() {
     let test = "bytes_in_the_pages_of_the_kernel_are_no_hole";
@@ -128,7 +128,7 @@ fn errno(error: &io::Error) -> Option<Errno> {
     Errno::from_io_error(error)
 }
 
-/// The odd tree, written through a mount by whoever makes it elsewhere.
+/// The odd tree, written through a mount by the code that makes it elsewhere.
 fn odd_tree(test: &str, options: &str, size: &str, rules: &Rules) {
     if !have(test, &["mke2fs", "e2fsck"]) {
         return;
@@ -471,7 +471,7 @@ fn space_is_taken_and_given_back() {
     assert!(found.len() == 2_500_000 && found[500_000..].iter().all(|byte| *byte == 0));
     let before = rustix::fs::statvfs(mounted.path()).unwrap().f_bfree;
     fs::remove_file(&path).unwrap();
-    // The kernel tells a moment later that it has forgotten the file.
+    // The kernel reports a moment later that it has forgotten the file.
     let begun = Instant::now();
     while rustix::fs::statvfs(mounted.path()).unwrap().f_bfree <= before {
         assert!(begun.elapsed() < Duration::from_secs(30), "{before} blocks are free still");
@@ -629,9 +629,15 @@ fn statistics_are_told() {
     let mounted = Mounted::new(&image, WRITE).unwrap();
     fs::write(mounted.path().join("file"), vec![1; 100_000]).unwrap();
     let output = support::succeed(support::plat(&["stats", "--json"]).arg(mounted.path()));
-    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(told["requests"]["create"]["count"], 1);
-    assert_eq!(told["amounts"]["bytes_written"], 100_000);
+    let stats: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(stats["requests"]["create"]["count"], 1);
+    assert_eq!(stats["amounts"]["bytes_written"], 100_000);
+    let scheduling = &stats["scheduling"];
+    assert!(
+        scheduling["requests"].as_u64() > Some(3) && scheduling["ran_ns"].as_u64() > Some(0),
+        "{scheduling}"
+    );
+    assert!(scheduling["gives_way"].is_boolean() && scheduling["starved"].is_number(), "{scheduling}");
     let text = support::succeed(support::plat(&["stats"]).arg(mounted.path().join("file")));
     assert!(String::from_utf8(text.stdout).unwrap().contains("create"));
     let refused = support::fail(support::plat(&["stats"]).arg(scratch.path()));

@@ -143,7 +143,7 @@ fn files_and_directories_of_ext2_and_ext3_lie_in_one_piece() {
     }
 }
 
-/// First physical block of each regular file in `directory`, by name, as debugfs tells.
+/// First physical block of each regular file in `directory`, by name, as debugfs reports.
 fn first_blocks(image: &Path, directory: &str, mounted: &Path) -> BTreeMap<String, u64> {
     let mut blocks = BTreeMap::new();
     for entry in fs::read_dir(mounted.join(directory)).unwrap() {

@@ -20,7 +20,7 @@ pub(crate) struct Caller<'v> {
     pub(crate) history: Vec<Model>,
     /// Which inode each file and directory is.
     pub(crate) inodes: BTreeMap<u32, InodeNumber>,
-    /// Files that somebody has open.
+    /// Open files.
     pub(crate) held: BTreeSet<u32>,
     next: u32,
     version: u32,
@@ -314,10 +314,10 @@ impl<'v> Caller<'v> {
     pub(crate) fn hold(&mut self, id: u32) {
         let number = self.inodes[&id];
         if self.held.insert(id) {
-            self.volume.retain(number).unwrap();
+            self.volume.uses().retain(number).unwrap();
         } else {
             self.held.remove(&id);
-            self.volume.release(number, 1);
+            self.volume.uses().release(number, 1);
         }
     }
 

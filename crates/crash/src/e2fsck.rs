@@ -39,9 +39,9 @@ pub(crate) fn replays(device: &dyn Device, scratch: &Scratch) -> Result<(), Stri
     let image = written(device, scratch);
     let done = run("-fy", &image);
     let said = said(&done);
-    let unasked =
+    let repaired =
         said.lines().any(|line| line.contains("yes") || line.contains("FIXED") || line.contains("corrupt"));
-    if unasked || done.status.code().is_none_or(|code| code > 1) {
+    if repaired || done.status.code().is_none_or(|code| code > 1) {
         return Err(format!("e2fsck: {said}"));
     }
     is_silent(&image)
@@ -62,7 +62,7 @@ pub(crate) fn repairs(device: &dyn Device, scratch: &Scratch) -> Result<MemoryDe
     Ok(MemoryDevice::from_bytes(&std::fs::read(&image).unwrap()))
 }
 
-/// Lines of e2fsck that tell of nothing but too much in use, no name, too many links, checksums of bitmaps.
+/// Lines of e2fsck about nothing but too much in use, no name, too many links, checksums of bitmaps.
 fn is_harmless(line: &str) -> bool {
     const BEGIN: &[&str] = &[
         "e2fsck ",
@@ -88,7 +88,7 @@ fn is_harmless(line: &str) -> bool {
     line.trim().is_empty() || BEGIN.iter().any(|begin| line.trim_start().starts_with(begin))
 }
 
-/// The first line of `e2fsck -fn` that tells of damage.
+/// The first line of `e2fsck -fn` that reports damage.
 fn damage(said: &str) -> Option<String> {
     let wrong = |line: &&str| {
         if let Some(bits) = line.split_once("bitmap differences:").map(|(_, bits)| bits) {

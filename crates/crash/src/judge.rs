@@ -55,7 +55,7 @@ pub(crate) struct Wrong {
     pub(crate) what: String,
 }
 
-/// What is asked of a state.
+/// Judges what a state must hold.
 struct Judge<'r> {
     run: &'r Run,
     depth: Depth,

@@ -1,6 +1,6 @@
 //! Orders in which changes reach a device, and what each promises.
 
-use platfs::{DataMode, OpenOptions, Ordering};
+use platfs::{DataMode, OpenOptions, WriteOrder};
 
 /// In which order changes reach the device.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -27,7 +27,7 @@ pub(crate) enum Promise {
     All,
 }
 
-/// What is asked of the contents of files, where the tree must be that of one call.
+/// What the contents of files must be, where the tree must be that of one call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rule {
     /// They are as old as the names, or newer.
@@ -36,7 +36,7 @@ pub(crate) enum Rule {
     Late,
     /// They are of the same moment as the names.
     Exact,
-    /// Only those that were promised and not touched since are anybody's concern; sizes are as the names are.
+    /// Only those that were promised and not touched since are compared; sizes are as old as the names.
     Names,
 }
 
@@ -83,13 +83,13 @@ impl Order {
             Order::Ordered => options.data(DataMode::Ordered),
             Order::Writeback => options.data(DataMode::Writeback),
             Order::Journal => options.data(DataMode::Journal),
-            Order::Softdep => options.ordering(Ordering::Softdep),
-            Order::Normal => options.ordering(Ordering::Normal),
-            Order::Sync => options.ordering(Ordering::Sync),
+            Order::Softdep => options.ordering(WriteOrder::Softdep),
+            Order::Normal => options.ordering(WriteOrder::Normal),
+            Order::Sync => options.ordering(WriteOrder::Sync),
         }
     }
 
-    /// What is asked of contents of volumes with a journal.
+    /// What contents must be on volumes with a journal.
     pub(crate) fn rule(self, is_delayed: bool) -> Rule {
         match self {
             _ if is_delayed => Rule::Late,

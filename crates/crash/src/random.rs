@@ -146,7 +146,7 @@ impl Chooser<'_, '_> {
             24 if self.caller.model.files[&id].attribute.is_some() => self.caller.remove_attribute(id),
             25 | 26 => self.caller.hold(id),
             27 => {
-                // A number that nobody needs: so the runs of all seeds stay what they were.
+                // The number is not used; it is drawn so that the runs of all seeds stay the same.
                 self.random.next();
                 self.caller.fsync(id);
             }

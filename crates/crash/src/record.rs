@@ -30,7 +30,7 @@ pub(crate) fn record_on(
     };
     make(&mut caller, &begin)?;
     let Caller { history, inodes, .. } = caller;
-    volume.release_all();
+    volume.uses().release_all();
     volume.close().unwrap();
     let events = apart(workload, recorder.take());
     Some(Run { workload: *workload, seed, base, events, history, inodes })

@@ -120,13 +120,13 @@ impl States {
     /// The states after each of the writes, in order, to `judge`, until it says that it is enough.
     #[cfg(test)]
     pub(crate) fn prefixes(mut self, mut judge: impl FnMut(&State<'_>) -> bool) {
-        let (mut goes_on, mut writes) = (self.tell(&[], "at the beginning".into(), &mut judge), 0);
+        let (mut goes_on, mut writes) = (self.pass_on(&[], "at the beginning".into(), &mut judge), 0);
         for event in std::mem::take(&mut self.events) {
             if let Event::Write { offset, data } = event {
                 self.sum = self.sum_with(&[(offset, Arc::clone(&data))]);
                 self.base.write_at(offset, &data).unwrap();
                 (self.epochs, writes) = (self.epochs + 1, writes + 1);
-                goes_on = goes_on && self.tell(&[], format!("{writes} writes"), &mut judge);
+                goes_on = goes_on && self.pass_on(&[], format!("{writes} writes"), &mut judge);
             }
         }
     }
@@ -140,7 +140,7 @@ impl States {
             let goes_on = match event {
                 Event::Mark(word) => match self.note(Mark::of(word)) {
                     // A promise asks more of what is there already.
-                    true => self.tell(&epoch, "after a promise".into(), &mut judge),
+                    true => self.pass_on(&epoch, "after a promise".into(), &mut judge),
                     false => true,
                 },
                 Event::Write { offset, data } => {
@@ -168,7 +168,7 @@ impl States {
     fn at_write(&mut self, epoch: &[Write], judge: &mut impl FnMut(&State<'_>) -> bool) -> bool {
         let Some(((offset, data), before)) = epoch.split_last() else { return true };
         let mut whole = before.to_vec();
-        if !self.tell(before, format!("epoch {}, {} writes", self.epochs, before.len()), judge) {
+        if !self.pass_on(before, format!("epoch {}, {} writes", self.epochs, before.len()), judge) {
             return false;
         }
         let cuts = data.len() / SECTOR;
@@ -180,7 +180,7 @@ impl States {
             }
             whole.push((*offset, Arc::from(&data[..cut])));
             let name = format!("epoch {}, {} writes and {cut} bytes", self.epochs, before.len());
-            if !self.tell(&whole, name, judge) {
+            if !self.pass_on(&whole, name, judge) {
                 return false;
             }
             whole.pop();
@@ -214,7 +214,7 @@ impl States {
                 .map(|(write, _)| write.clone())
                 .collect();
             let bits: String = choice.iter().map(|kept| if *kept { '1' } else { '0' }).collect();
-            if !self.tell(&kept, format!("epoch {}, of its writes {bits}", self.epochs), judge) {
+            if !self.pass_on(&kept, format!("epoch {}, of its writes {bits}", self.epochs), judge) {
                 return false;
             }
         }
@@ -253,7 +253,7 @@ impl States {
         })
     }
 
-    fn tell(&mut self, kept: &[Write], name: String, judge: &mut impl FnMut(&State<'_>) -> bool) -> bool {
+    fn pass_on(&mut self, kept: &[Write], name: String, judge: &mut impl FnMut(&State<'_>) -> bool) -> bool {
         let identity = self.sum_with(kept);
         self.met += 1;
         if !self.seen.insert((identity, self.promises)) {

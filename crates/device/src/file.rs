@@ -24,7 +24,8 @@ impl FileDevice {
         Ok(FileDevice { file, size, flushes: true })
     }
 
-    /// As [`FileDevice::new`], of a file that nobody else has locked (flock, on Linux). The lock ends with the device.
+    /// As [`FileDevice::new`], of a file that no other program has locked (flock, on Linux). The lock ends with the
+    /// device.
     ///
     /// # Errors
     /// `ResourceBusy`: another program has locked it. As [`FileDevice::new`].
@@ -34,8 +35,7 @@ impl FileDevice {
         Self::new(file)
     }
 
-    /// Flushing becomes a promise about nothing: for files that are not yet promised to anybody,
-    /// where waiting for the disk would be wasted.
+    /// Flushing does nothing: for files that are still being made, where waiting for the disk would be wasted.
     #[must_use]
     pub fn without_flush(mut self) -> Self {
         self.flushes = false;
@@ -51,7 +51,7 @@ fn lock(file: &File) -> io::Result<()> {
         Err(Errno::WOULDBLOCK) => {
             Err(io::Error::new(io::ErrorKind::ResourceBusy, "in use by another program"))
         }
-        // Where the file system has no locks, nobody else can have one.
+        // Where the file system has no locks, no other program can have one.
         Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOLCK) => Ok(()),
         Err(error) => Err(error.into()),
     }

@@ -28,7 +28,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Records what is asked of a device from now on.
+    /// Records all requests to a device from now on.
     #[must_use]
     pub fn new(inner: Arc<dyn Device>) -> Self {
         Recorder { inner, events: Mutex::default() }

@@ -2,8 +2,8 @@
 //!
 //! `cargo run -p platfs --example build -- new.img`
 //!
-//! Without the clock and with a stated UUID, two runs write the same bytes. Whoever has a tar or a directory wants the
-//! image builder instead, which also lays files out in order.
+//! Without the clock and with a stated UUID, two runs write the same bytes. For a tar or a directory,
+//! `platfs-image` is the better way: it also lays files out in order.
 
 use std::error::Error;
 use std::io::Write;
@@ -48,7 +48,7 @@ pub fn build(path: &Path) -> Result<(), Box<dyn Error>> {
     let null = NewInode { kind: Kind::CharDevice(1, 3), attributes, xattrs: &[] };
     image.make("/dev/null", &null)?;
 
-    // An image is closed once nobody holds a part of it.
+    // An image is closed once no handle of a part of it is left.
     drop((hosts, etc));
     image.close()?;
     Ok(())

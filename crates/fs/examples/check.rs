@@ -1,4 +1,4 @@
-//! Checks an image, tells what is wrong with it, and writes nothing.
+//! Checks an image, prints what is wrong with it, and writes nothing.
 //!
 //! `cargo run -p platfs --example check -- disk.img`
 
@@ -10,8 +10,8 @@ use std::sync::Arc;
 use platfs::check::{Decision, Issue, Options, Sink, Summary, check};
 use platfs::device::FileDevice;
 
-/// Hears of each issue. What it answers is done in memory, so that what is behind an issue is told of its causes only;
-/// the image stays as it is until somebody calls `Outcome::repaired.apply()`.
+/// Receives each issue. The check makes the repair that it answers with in memory only, so that later passes report
+/// causes and not their consequences. The image stays as it is until `Outcome::repaired.apply()` is called.
 #[derive(Default)]
 pub struct Listener {
     /// A line for each issue.

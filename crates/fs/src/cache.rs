@@ -1,11 +1,11 @@
 //! Metadata blocks in memory.
 //!
-//! Owns: one copy of each block in use, whether it must be written, and its role, which tells how
+//! Owns: one copy of each block in use, whether it must be written, and its role, which says how
 //! its checksum is verified when it comes and sealed when it leaves (I9); the versions of inodes. Excludes:
 //! what blocks mean, and when and in which order changed ones may go out (`order` and `sync` decide).
 //!
 //! Blocks are handed out as shared snapshots: a reader keeps the bytes it began with, takes no lock
-//! while it looks at them, and a change makes a new copy only if somebody still holds the old one.
+//! while it looks at them, and a change makes a new copy only if a reader still holds the old one.
 //! No lock is held while the device is waited for.
 
 mod reading;

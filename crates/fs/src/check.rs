@@ -14,7 +14,7 @@ use crate::device::Device;
 use crate::error::Result;
 use crate::journal::ByVerbs;
 
-/// Checks the volume on `device`, tells `sink` of every issue, and makes the repairs that it decides
+/// Checks the volume on `device`, reports every issue to `sink`, and makes the repairs that it decides
 /// for in memory. The device is only read.
 ///
 /// # Errors

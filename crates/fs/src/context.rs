@@ -1,4 +1,4 @@
-//! On whose terms a verb is done: when, for whom, and whether it may wait.
+//! The terms of a verb: its time, its user, and whether it may wait.
 //!
 //! These are values that are handed down and never kept for a thread or a volume, so that what is done for one request
 //! can't be seen by another.

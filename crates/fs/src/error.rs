@@ -46,7 +46,7 @@ pub enum Error {
     /// A directory with names in it.
     #[error("directory not empty")]
     NotEmpty,
-    /// The flags of a file forbid it to everybody.
+    /// The flags of a file forbid it to all users.
     #[error("operation not permitted: {0}")]
     NotPermitted(&'static str),
     /// The directory's files belong to another project, which the file would have to join.

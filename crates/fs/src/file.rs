@@ -209,10 +209,10 @@ impl Ahead {
             if let Some(leader) = self.leader {
                 request.goal = Block(leader.0 + 1);
             }
-            self.reserved = Some(tx.space.reserve_data(tx, &request)?);
+            self.reserved = Some(tx.space_mut()?.reserve_data(&request)?);
         }
         let Some(reserved) = &mut self.reserved else { return Err(Error::NoSpace) };
-        let (run, clusters) = reserved.take(tx.space, tx, count);
+        let (run, clusters) = tx.space_mut()?.take(reserved, count);
         let blocks = u64::from(clusters) << tx.format.geometry.cluster_log2;
         tx.map(inode).charge(blocks);
         Ok(run)
@@ -234,7 +234,7 @@ pub(crate) struct WriteHint {
 struct Target {
     start: Block,
     count: u64,
-    /// What they hold is nobody's: what gets no bytes becomes zero.
+    /// Their old contents belong to no file: what gets no bytes becomes zero.
     fresh: bool,
 }
 
@@ -282,7 +282,7 @@ fn goal(tx: &Tx<'_>, inode: &Inode, logical: FileBlock) -> Result<Block> {
     {
         return Ok(Block(block.0 + 1));
     }
-    Ok(tx.space.contents_home(tx.format, inode.number()))
+    Ok(tx.space.contents_home(inode.number()))
 }
 
 impl ContentsMut<'_, '_> {
@@ -465,7 +465,7 @@ impl ContentsMut<'_, '_> {
         Ok(None)
     }
 
-    /// Writes bytes into a file whose contents may be in its inode, where they stay as long as they fit.
+    /// Writes bytes into a file whose contents may be in its inode, where they stay while they fit.
     /// Contents that are `complete` may move there.
     ///
     /// # Errors

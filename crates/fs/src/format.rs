@@ -24,7 +24,7 @@ pub struct Format {
     /// Seed of directory hashes; four zero words mean the fixed default seed.
     pub hash_seed: [u32; 4],
     /// Hash version of new directory indexes: 0 legacy, 1 half-MD4, 2 TEA; the unsigned variants
-    /// are told by [`Format::unsigned_hash`].
+    /// are given by [`Format::unsigned_hash`].
     pub hash_version: u8,
     /// Whether directory hashes treat characters as unsigned.
     pub unsigned_hash: bool,
@@ -55,7 +55,20 @@ impl Format {
         self.sealer.inode_seed(inode.number(), inode.generation())
     }
 
-    /// Blocks that hold so many bytes.
+    /// The same facts, without the zone.
+    pub(crate) fn without_zone(&self) -> Format {
+        Format {
+            geometry: self.geometry,
+            features: self.features,
+            sealer: self.sealer,
+            hash_seed: self.hash_seed,
+            hash_version: self.hash_version,
+            unsigned_hash: self.unsigned_hash,
+            zone: Zone::default(),
+        }
+    }
+
+    /// Blocks that hold a number of bytes.
     pub(crate) fn blocks_for(&self, bytes: u64) -> u64 {
         self.geometry.block_size.blocks_for(bytes)
     }

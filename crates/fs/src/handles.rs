@@ -1,4 +1,4 @@
-//! What is known of inodes in memory only: who uses them, which have lost their last name, which
+//! What is known of inodes in memory only: their users, which have lost their last name, which
 //! directory they were made in.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -20,7 +20,7 @@ struct Uses {
     writers: HashMap<InodeNumber, u32>,
     /// Inodes in use that have no name, in the order of the list on disk.
     orphans: Vec<InodeNumber>,
-    /// Orphans that nobody uses any more.
+    /// Orphans that are no longer in use.
     doomed: Vec<InodeNumber>,
     /// Inodes that an update is about to destroy.
     dying: HashSet<InodeNumber>,
@@ -76,7 +76,7 @@ impl Handles {
         pins.clear();
     }
 
-    /// Whether an inode without names can be destroyed at once: nobody uses it, and nobody will.
+    /// Whether an inode without names can be destroyed at once: it is not in use, and can't come into use again.
     pub(crate) fn doom(&self, number: InodeNumber) -> bool {
         let mut uses = self.lock();
         !uses.pins.contains_key(&number) && uses.dying.insert(number)

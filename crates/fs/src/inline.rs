@@ -36,7 +36,7 @@ pub(crate) fn parts(inode: &Inode) -> Result<(&[u8], &[u8])> {
     Ok((&inode.raw().i_block, rest))
 }
 
-/// The contents of a file or symbolic link that is inline, as long as the inode's size says.
+/// The contents of a file or symbolic link that is inline, up to the inode's size.
 ///
 /// # Errors
 /// As [`parts`]; a size beyond what is there.
@@ -115,7 +115,7 @@ impl Tx<'_> {
     }
 }
 
-/// Puts both parts of inline contents back, as long as they were.
+/// Puts both parts of inline contents back, at their old lengths.
 ///
 /// # Errors
 /// Attributes that break the format's rules.

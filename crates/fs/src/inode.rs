@@ -14,7 +14,7 @@ use crate::tx::{Tx, View};
 impl View<'_> {
     /// The block of an inode's record, what that block is, and the record's offset in it.
     fn record(self, number: InodeNumber) -> Result<(Block, Role, usize)> {
-        let (block, offset) = self.space.inode_place(self.format, number)?;
+        let (block, offset) = self.space.inode_place(number)?;
         let geometry = &self.format.geometry;
         let inside = geometry.locate_inode(number).map_or(0, |(_, index)| index);
         let first = number.get() - inside % geometry.inodes_per_block();
@@ -93,6 +93,6 @@ impl Tx<'_> {
         gone.raw_mut().i_generation = node.raw().i_generation;
         gone.raw_mut().i_dtime.set(u32::try_from(now).unwrap_or(u32::MAX));
         self.store(&mut gone)?;
-        self.space.free_inode(self, node.number(), file_type)
+        self.space_mut()?.free_inode(node.number(), file_type)
     }
 }

@@ -37,7 +37,7 @@
 //! | `opening`, `ops` | opening, the verbs |
 //! | `file`, `dir`, `xattr`, `inline` | contents, names, attributes |
 //! | `map`, `inode` | file block to disk block; records in the tables |
-//! | [`Volume`] | attempts at verbs, sync, steady readers |
+//! | [`Volume`] | one attempt at a verb, syncs, steady readers |
 //! | `tx` | what a verb hands down: the volume, its changes, its context |
 //! | `space` | bitmaps, descriptors and the placement engines |
 //! | `txn` | updates: all or nothing |
@@ -104,10 +104,10 @@ pub use ondisk::inode::{FileType, InodeFlags, Timestamp};
 pub use ondisk::units::InodeNumber;
 pub use ops::{
     AccessTimes, Allocate, AttributeChange, Attributes, Bulk, FileMap, Inherited, Kind, Leftovers, Loader,
-    Metadata, NewInode, Node, Pin, Reader, Reclaimed, Removed, Replace, Seek, Times, Walk, Wanted, Whole,
-    WriteOptions, Writer, rules,
+    Metadata, NewInode, Node, Pin, Reader, Reclaimed, Removed, Replace, Seek, Times, Uses, Walk, Wanted, Whole,
+    WriteOptions, Writer, rights, rules,
 };
-pub use options::{DataMode, OpenOptions, Ordering};
+pub use options::{DataMode, OpenOptions, WriteOrder};
 pub use placement;
 pub use platfs_device as device;
 pub use volume::Volume;

@@ -23,7 +23,7 @@ pub enum DataMode {
 
 /// In which order changes reach the device, and when: what a crash leaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Ordering {
+pub enum WriteOrder {
     /// Through the journal, where there is one; else in any order.
     #[default]
     Journal,
@@ -62,7 +62,7 @@ pub struct OpenOptions {
     pub(crate) delay: u64,
     pub(crate) cache: Option<u64>,
     pub(crate) bitmaps: Option<u64>,
-    pub(crate) ordering: Ordering,
+    pub(crate) ordering: WriteOrder,
     pub(crate) force: bool,
     pub(crate) noload: bool,
     pub(crate) data: DataMode,
@@ -85,7 +85,7 @@ impl Default for OpenOptions {
             delay: 0,
             cache: None,
             bitmaps: None,
-            ordering: Ordering::default(),
+            ordering: WriteOrder::default(),
             force: false,
             noload: false,
             data: DataMode::default(),
@@ -148,7 +148,7 @@ impl OpenOptions {
         self
     }
 
-    /// Whether the caller reports when files are closed, by [`Volume::release`](crate::Volume::release); so it is if
+    /// Whether the caller reports when files are closed, by [`Uses::release`](crate::Uses::release); so it is if
     /// not said. Where it does not, whether a file still grows is judged by the rhythm of its writes.
     #[must_use]
     pub fn expect_closes(mut self, expect: bool) -> Self {
@@ -166,7 +166,7 @@ impl OpenOptions {
     }
 
     /// A good value of [`OpenOptions::delay`] on a machine with `memory` bytes: 1/32 of them, between 32 and
-    /// 320 MiB. Files that grow side by side stay in one piece as long as all of them fit.
+    /// 320 MiB. Files that grow side by side stay in one piece while all of them fit.
     #[must_use]
     pub fn suggested_delay(memory: u64) -> u64 {
         (memory / 32).clamp(32 << 20, 320 << 20)
@@ -219,7 +219,7 @@ impl OpenOptions {
 
     /// In which order changes reach the device.
     #[must_use]
-    pub fn ordering(mut self, ordering: Ordering) -> Self {
+    pub fn ordering(mut self, ordering: WriteOrder) -> Self {
         self.ordering = ordering;
         self
     }
@@ -228,8 +228,8 @@ impl OpenOptions {
     #[must_use]
     pub fn unordered(mut self, unordered: bool) -> Self {
         match (unordered, self.ordering) {
-            (true, _) => self.ordering = Ordering::Async,
-            (false, Ordering::Async) => self.ordering = Ordering::Journal,
+            (true, _) => self.ordering = WriteOrder::Async,
+            (false, WriteOrder::Async) => self.ordering = WriteOrder::Journal,
             (false, _) => {}
         }
         self
@@ -243,7 +243,7 @@ impl OpenOptions {
     }
 
     pub(crate) fn uses_journal(&self) -> bool {
-        self.ordering == Ordering::Journal
+        self.ordering == WriteOrder::Journal
     }
 
     /// Writes volumes that were not closed cleanly, or are marked as having errors, too: the caller
@@ -262,7 +262,7 @@ impl OpenOptions {
         self
     }
 
-    /// Tells the device of space that becomes free.
+    /// Discards space that becomes free.
     #[must_use]
     pub fn discard(mut self, discard: bool) -> Self {
         self.discard = discard;

@@ -14,6 +14,7 @@ use ondisk::units::{Group, InodeNumber};
 
 use crate::error::Result;
 use crate::file::{Ahead, WriteHint};
+use crate::ops::change;
 use crate::volume::Volume;
 
 type UsageTable = BTreeMap<u32, Usage>;
@@ -27,9 +28,9 @@ pub fn rebuild(volume: &Volume) -> Result<()> {
     if !volume.format.has_ro_compat(RoCompat::QUOTA) {
         return Ok(());
     }
-    // Bitmaps on disk tell which inodes are in use.
+    // Bitmaps on disk say which inodes are in use.
     volume.sync()?;
-    let tables = count(volume)?;
+    let tables = Count::of_all(volume)?;
     let superblock = volume.superblock();
     for (kind, table) in QuotaKind::ALL.into_iter().zip(&tables) {
         if let Some(number) = InodeNumber::new(quota_inode(&superblock, kind)) {
@@ -47,43 +48,52 @@ fn quota_inode(superblock: &RawSuperblock, kind: QuotaKind) -> u32 {
     }
 }
 
-/// Usage by owner, group and project. The root directory and all inodes that are not reserved count,
-/// but not the quota files and the orphan file.
-fn count(volume: &Volume) -> Result<[UsageTable; 3]> {
-    let geometry = &volume.format.geometry;
-    let superblock = volume.superblock();
-    let quota_files = QuotaKind::ALL.map(|kind| quota_inode(&superblock, kind));
-    let hidden = |number: u32| number == superblock.s_orphan_file_inum.get() || quota_files.contains(&number);
-    let mut tables = [UsageTable::new(), UsageTable::new(), UsageTable::new()];
-    for group in (0..geometry.groups).map(Group) {
-        for number in volume.space.inodes_in_use(&*volume.cache, &volume.format, group)? {
-            let counts = number.get() >= geometry.first_inode && !hidden(number.get());
-            if number == InodeNumber::ROOT || counts {
-                add(volume, number, &mut tables)?;
-            }
-        }
-    }
-    Ok(tables)
+/// Usage by owner, group and project.
+struct Count<'v> {
+    volume: &'v Volume,
+    tables: [UsageTable; 3],
 }
 
-fn add(volume: &Volume, number: InodeNumber, tables: &mut [UsageTable; 3]) -> Result<()> {
-    let inode = volume.view().inode(number)?;
-    // Values in inodes of their own count for those that refer to them, and are part of their blocks.
-    if inode.flags().contains(InodeFlags::EA_INODE) {
-        return Ok(());
+impl<'v> Count<'v> {
+    /// The root directory and all inodes that are not reserved count, but not the quota files and the orphan file.
+    fn of_all(of: &'v Volume) -> Result<[UsageTable; 3]> {
+        let mut count = Count { volume: of, tables: Default::default() };
+        let geometry = &of.format.geometry;
+        let superblock = of.superblock();
+        let quota_files = QuotaKind::ALL.map(|kind| quota_inode(&superblock, kind));
+        let hidden =
+            |number: u32| number == superblock.s_orphan_file_inum.get() || quota_files.contains(&number);
+        for group in (0..geometry.groups).map(Group) {
+            for number in of.space.inodes_in_use(&*of.cache, group)? {
+                let counts = number.get() >= geometry.first_inode && !hidden(number.get());
+                if number == InodeNumber::ROOT || counts {
+                    count.add(number)?;
+                }
+            }
+        }
+        Ok(count.tables)
     }
-    let inodes = 1 + volume.view().xattrs(&inode).value_inodes()?;
-    let bytes = inode.sectors(volume.format.geometry.block_size) * 512;
-    for (table, id) in tables.iter_mut().zip([inode.uid(), inode.gid(), inode.project()]) {
-        let usage = table.entry(id).or_default();
-        usage.bytes += bytes;
-        usage.inodes += inodes;
+
+    fn add(&mut self, number: InodeNumber) -> Result<()> {
+        let view = self.volume.view();
+        let inode = view.inode(number)?;
+        // Values in inodes of their own count for those that refer to them, and are part of their blocks.
+        if inode.flags().contains(InodeFlags::EA_INODE) {
+            return Ok(());
+        }
+        let inodes = 1 + view.xattrs(&inode).value_inodes()?;
+        let bytes = inode.sectors(view.format.geometry.block_size) * 512;
+        for (table, id) in self.tables.iter_mut().zip([inode.uid(), inode.gid(), inode.project()]) {
+            let usage = table.entry(id).or_default();
+            usage.bytes += bytes;
+            usage.inodes += inodes;
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 fn store(volume: &Volume, number: InodeNumber, contents: &[u8]) -> Result<()> {
-    volume.change(|tx| {
+    change(volume, |tx| {
         let mut node = tx.inode(number)?;
         let hint = WriteHint { end: contents.len() as u64, growing: false };
         tx.contents(&mut node).write(&mut Ahead::default(), 0, contents, &hint)?;

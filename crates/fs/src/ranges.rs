@@ -95,7 +95,7 @@ impl From<Range<u64>> for ByteRange {
     }
 }
 
-/// Does something to a range, from front to back, in parts of at most so much: as large as the journal has
+/// Does something to a range, from front to back, in parts of at most a given size: as large as the journal has
 /// room for, cut at multiples of a unit. What fits is tried twice as long next: ranges may be mostly empty.
 ///
 /// # Errors

@@ -27,7 +27,7 @@ pub(crate) struct Work {
     pub(crate) stage: Stage,
     /// Where the stage has come to.
     pub(crate) at: u64,
-    /// Clusters that were marked at opening and not found to belong to anybody.
+    /// Clusters that were marked at opening and not found to have an owner.
     pub(crate) clusters: Bits,
     /// Inodes that are marked and whose records say that they are not in use.
     pub(crate) strays: Vec<InodeNumber>,
@@ -59,7 +59,7 @@ pub struct Reclaimed {
     pub total: u64,
     /// Inodes freed that had no name, or were only marked.
     pub inodes: u64,
-    /// Blocks freed that belonged to nobody.
+    /// Blocks freed that had no owner.
     pub blocks: u64,
 }
 

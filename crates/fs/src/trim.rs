@@ -1,16 +1,17 @@
-//! Telling the device which space nobody needs: what a sync made free, and all that is free.
+//! Discards: the device learns which space is not needed: what a sync made free, and all that is free.
 
 use std::io;
 use std::ops::Range;
 
-use ondisk::units::{Block, ClusterRun, low_u32};
+use ondisk::geometry::Geometry;
+use ondisk::units::{Block, low_u32};
 
 use crate::error::{Error, Result};
 use crate::space::Trimmed;
 use crate::volume::Volume;
 
 impl Volume {
-    /// Tells the device of free space in a range of bytes of the volume, in runs of at least `min` bytes, and returns
+    /// Discards free space in a range of bytes of the volume, in runs of at least `min` bytes, and returns
     /// how much that was. Space that was freed and is not committed yet is left alone. Others can go on meanwhile: little
     /// is kept from them at a time.
     ///
@@ -21,7 +22,7 @@ impl Volume {
         if !self.space.is_writable() {
             return Err(Error::ReadOnly);
         }
-        self.refuse_failed()?;
+        self.syncing().refuse_failed()?;
         let geometry = &self.format.geometry;
         let log2 = geometry.block_size.log2();
         let cluster_log2 = log2 + geometry.cluster_log2;
@@ -40,32 +41,22 @@ impl Volume {
         }
         let wanted = Trimmed { min: low_u32(min), unit: low_u32(unit.div_ceil(1 << cluster_log2)) };
         let mut told = 0;
-        self.space.hold_free(self.whole_clusters(blocks), wanted, |held| {
-            self.refuse_failed()?;
-            told += self.discard(held.run()).map_err(cant_discard)?;
+        self.space.hold_free(whole_clusters(geometry, blocks), wanted, |held| {
+            self.syncing().refuse_failed()?;
+            told += self.syncing().discard(held.run()).map_err(cant_discard)?;
             Ok(())
         })?;
         Ok(told)
     }
+}
 
-    /// The clusters that lie wholly in a range of blocks; the last one of a volume may be short.
-    fn whole_clusters(&self, (start, end): (u64, u64)) -> Range<u64> {
-        let geometry = &self.format.geometry;
-        let of = |block: u64| geometry.cluster_of(Block(block.max(u64::from(geometry.first_data_block))));
-        let first = of(start);
-        let first = first.0 + u64::from(geometry.cluster_start(first).0 < start);
-        let last = if end >= geometry.blocks { geometry.clusters() } else { of(end).0 };
-        first..last
-    }
-
-    /// Tells the device that nobody needs a run; how many bytes that is.
-    pub(crate) fn discard(&self, run: ClusterRun) -> io::Result<u64> {
-        let geometry = &self.format.geometry;
-        let start = geometry.cluster_start(run.start);
-        let end = (start.0 + (u64::from(run.count) << geometry.cluster_log2)).min(geometry.blocks);
-        let len = end.saturating_sub(start.0) << geometry.block_size.log2();
-        self.cache.device().discard(geometry.byte_offset(start), len).map(|()| len)
-    }
+/// The clusters that lie wholly in a range of blocks; the last one of a volume may be short.
+fn whole_clusters(geometry: &Geometry, (start, end): (u64, u64)) -> Range<u64> {
+    let of = |block: u64| geometry.cluster_of(Block(block.max(u64::from(geometry.first_data_block))));
+    let first = of(start);
+    let first = first.0 + u64::from(geometry.cluster_start(first).0 < start);
+    let last = if end >= geometry.blocks { geometry.clusters() } else { of(end).0 };
+    first..last
 }
 
 fn cant_discard(error: io::Error) -> Error {

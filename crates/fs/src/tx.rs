@@ -1,6 +1,6 @@
 //! A verb at work: what it reads, what it changes, and on whose terms.
 //!
-//! Owns: [`Tx`], the one thing that a verb hands down, and [`View`], the same for those who only read. The rungs
+//! Owns: [`Tx`], the one thing that a verb hands down, and [`View`], the same for verbs that only read. The rungs
 //! above are views of them: `tx.map(&mut inode)`, `tx.dir(&mut inode)`, `view.attributes(&inode)` stand with the
 //! module whose view they are. Leaves to others: staging and publishing blocks (`txn`), choosing space (`space`).
 
@@ -11,13 +11,12 @@ use std::sync::Arc;
 use ondisk::inode::{Inode, TimeField};
 use ondisk::units::{Block, ClusterRun};
 
-use crate::cache::{Blocks, Cache, Role};
+use crate::cache::{Blocks, Role};
 use crate::context::Context;
 use crate::error::Result;
 use crate::format::Format;
-use crate::order::Order;
 use crate::session::Session;
-use crate::space::Space;
+use crate::space::{Space, SpaceMut};
 use crate::txn::Update;
 
 /// A volume as a reader sees it: from the cache, or with the changes of an update.
@@ -38,22 +37,11 @@ pub(crate) struct Tx<'v> {
     update: Update<'v>,
 }
 
-impl<'a> View<'a> {
-    pub(crate) fn new(blocks: &'a dyn Blocks, format: &'a Format, space: &'a Space) -> Self {
-        View { blocks, format, space }
-    }
-}
-
 impl<'v> Tx<'v> {
-    pub(crate) fn new(
-        cache: &'v Cache,
-        order: &'v Order,
-        format: &'v Format,
-        space: &'v Space,
-        session: &'v Session,
-        context: Context,
-    ) -> Self {
-        Tx { format, space, session, context, update: Update::new(cache, order, context) }
+    /// An update of a volume, which still is as `before` shows it.
+    pub(crate) fn new(before: View<'v>, session: &'v Session, update: Update<'v>) -> Self {
+        let View { format, space, .. } = before;
+        Tx { format, space, session, context: update.context(), update }
     }
 
     /// The volume as this update leaves it.
@@ -73,28 +61,36 @@ impl<'v> Tx<'v> {
         }
     }
 
+    /// Space to be taken and given up.
+    ///
+    /// # Errors
+    /// Not open for writing.
+    pub(crate) fn space_mut(&mut self) -> Result<SpaceMut<'_, 'v>> {
+        self.space.with(&mut self.update)
+    }
+
     /// Takes one block for metadata near a goal; returns it and the blocks to charge to the inode it serves.
     ///
     /// # Errors
-    /// As [`Space::allocate_metadata`].
+    /// As [`SpaceMut::allocate_metadata`].
     pub(crate) fn allocate_metadata(&mut self, goal: Block) -> Result<(Block, u64)> {
-        self.space.allocate_metadata(&mut self.update, goal)
+        self.space_mut()?.allocate_metadata(goal)
     }
 
     /// Frees a block of metadata; returns the blocks to take off its inode's charge.
     ///
     /// # Errors
-    /// As [`Space::free_metadata`].
+    /// As [`SpaceMut::free_metadata`].
     pub(crate) fn free_metadata(&mut self, block: Block) -> Result<u64> {
-        self.space.free_metadata(&mut self.update, block)
+        self.space_mut()?.free_metadata(block)
     }
 
     /// Frees clusters.
     ///
     /// # Errors
-    /// As [`Space::free_clusters`].
+    /// As [`SpaceMut::free_clusters`].
     pub(crate) fn free_clusters(&mut self, run: ClusterRun) -> Result<()> {
-        self.space.free_clusters(&mut self.update, run)
+        self.space_mut()?.free_clusters(run)
     }
 }
 

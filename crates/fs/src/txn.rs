@@ -53,8 +53,7 @@ pub struct Update<'v> {
     claims: Vec<Box<dyn Claim + Send + 'v>>,
     forgotten: Vec<BlockRun>,
     account: Option<Account>,
-    /// Clusters that must stay free.
-    spared: u64,
+    context: Context,
     changed: Vec<InodeNumber>,
     moved: Vec<InodeNumber>,
     groups: BTreeSet<Group>,
@@ -76,7 +75,7 @@ impl<'v> Update<'v> {
         Update {
             reading: Reading::new(cache, context.may_wait),
             order,
-            spared: context.spared,
+            context,
             staged: BTreeMap::new(),
             claims: Vec::new(),
             forgotten: Vec::new(),
@@ -93,6 +92,11 @@ impl<'v> Update<'v> {
 
     fn cache(&self) -> &'v Cache {
         self.reading.cache()
+    }
+
+    /// On whose terms it is made.
+    pub(crate) fn context(&self) -> Context {
+        self.context
     }
 
     /// The order in which changes reach the device.
@@ -189,7 +193,7 @@ impl<'v> Update<'v> {
 
     /// Clusters that must stay free, whatever it wants.
     pub(crate) fn spared(&self) -> u64 {
-        self.spared
+        self.context.spared
     }
 
     /// Blocks that are in use, hold nothing, and are led to by nothing from this update on: blocks of metadata

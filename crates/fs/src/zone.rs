@@ -2,7 +2,7 @@
 //!
 //! Owns: where superblocks, descriptors, bitmaps and tables lie, and the blocks of the files that the volume keeps
 //! for itself; whether blocks that something leads to are among them. Excludes: whether two files claim one
-//! block (I11), which only a check of the whole volume can tell.
+//! block (I11), which only a check of the whole volume can know.
 //!
 //! It is made once, when a volume is opened, and descriptors never move while it is open. Structures of neighbouring
 //! groups that follow each other are one part, so that it takes a few bytes for a group in the usual layouts and

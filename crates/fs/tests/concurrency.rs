@@ -121,7 +121,7 @@ fn verbs_go_on_while_a_sync_waits_for_the_device() {
     fsck::assert_clean(&image);
 }
 
-/// What the system tells of this thread.
+/// What the system reports of this thread.
 fn this_thread() -> PathBuf {
     Path::new("/proc").join(std::fs::read_link("/proc/thread-self").unwrap()).join("stat")
 }
@@ -298,7 +298,7 @@ fn change_something(volume: &Volume, dirs: &[InodeNumber], id: u64, random: &mut
         7 => is_expected(volume.rename(dir, &name, dirs[0], &other, Replace::Yes)),
         8 => is_expected(volume.lookup(dir, &name).and_then(|file| {
             let _pin = volume.pin(file)?;
-            // The name may have gone before the pin, and the inode to another file: its size is anybody's.
+            // The name may have gone before the pin, and the inode to another file: its size may be any.
             if volume.lookup(dir, &name)? == file { volume.truncate(file, 512) } else { Ok(()) }
         })),
         _ => is_expected(volume.sync()),

@@ -181,14 +181,14 @@ fn files_that_take_space_little_by_little_lie_together() {
 fn files_that_are_closed_before_all_has_its_place_go_on_where_they_are() {
     let volume = volume(64 << 20, 1 << 30);
     let files = ["closed", "other"].map(|name| create(&volume, name));
-    volume.retain(files[0]).unwrap();
+    volume.uses().retain(files[0]).unwrap();
     for part in 0..4 {
         write(&volume, files[0], part * 65_536, &[7; 65_536]);
         if part == 1 {
             volume.write_back(None).unwrap();
         }
     }
-    volume.release(files[0], 1);
+    volume.uses().release(files[0], 1);
     write(&volume, files[1], 0, &vec![7; 1 << 20]);
     volume.sync_inode(files[1]).unwrap();
     volume.sync().unwrap();
@@ -202,13 +202,13 @@ fn what_grows_waits_for_its_end_while_other_bytes_can_be_written_back() {
     let piece = vec![7; 65_536];
     let written = |name: &str, pieces: u64| {
         let file = create(&volume, name);
-        volume.retain(file).unwrap();
+        volume.uses().retain(file).unwrap();
         (0..pieces).for_each(|at| write(&volume, file, at * 65_536, &piece));
         file
     };
     let growing = ["one", "two", "three", "four"].map(|name| written(name, 24));
     let closed = written("closed", 48);
-    volume.release(closed, 1);
+    volume.uses().release(closed, 1);
     assert!(volume.dirty_bytes() > DELAY / 2);
     volume.write_back_ahead(Duration::ZERO).unwrap();
     assert_eq!(volume.dirty_bytes(), 4 * 24 * 65_536, "the closed one went");
@@ -226,7 +226,7 @@ fn what_grows_waits_for_its_end_while_other_bytes_can_be_written_back() {
     }
 }
 
-/// As a mount opens it: nobody releases anything while the kernel remembers it.
+/// As a mount opens it: nothing is released while the kernel remembers it.
 fn untold(delay: u64) -> Volume {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(64 << 20));
     plan(FsType::Ext4, 4096, "^has_journal", 64 << 20).write(&*device).unwrap();
@@ -387,7 +387,7 @@ fn what_is_delayed_is_seen() {
     assert_eq!(volume.seek(inode, 0, platfs::Seek::Data).unwrap(), Some(16384));
 }
 
-/// Each block of a shared file says who wrote it last, and how often; writers own blocks of their own,
+/// Each block of a shared file names its last writer, and how often it wrote; writers own blocks of their own,
 /// cut across the block size, so that they meet in the same blocks.
 #[test]
 fn writers_readers_and_write_back_side_by_side() {
@@ -465,7 +465,7 @@ fn files_that_were_closed_leave_no_gaps_behind_them() {
     let before = free_runs(&volume);
     for name in 0..40 {
         let file = create(&volume, &format!("{name}"));
-        volume.retain(file).unwrap();
+        volume.uses().retain(file).unwrap();
         for part in 0..6 {
             // Each sync finds a file that grows, and room for more is set aside.
             write(&volume, file, part * 65_536, &[7; 32_768]);
@@ -475,7 +475,7 @@ fn files_that_were_closed_leave_no_gaps_behind_them() {
         if name % 2 == 0 {
             write(&volume, file, 6 * 65_536, &[7; 32_768]);
         }
-        volume.release(file, 1);
+        volume.uses().release(file, 1);
     }
     volume.sync().unwrap();
     assert!(free_runs(&volume) <= before + 2, "{before} {}", free_runs(&volume));
@@ -490,10 +490,10 @@ fn gaps_between_small_files(options: &OpenOptions) -> usize {
     let mut files = Vec::new();
     for name in 0..600 {
         let file = create(&volume, &format!("{name}"));
-        volume.retain(file).unwrap();
+        volume.uses().retain(file).unwrap();
         write(&volume, file, 0, &[7; 2048]);
         write(&volume, file, 2048, &[7; 2048]);
-        volume.release(file, 1);
+        volume.uses().release(file, 1);
         files.push(file);
     }
     volume.sync().unwrap();
@@ -546,7 +546,7 @@ fn a_sync_reads_no_bitmap_that_it_leaves_alone_or_that_was_never_initialised() {
     let reads = grow(&first, file, 0);
     assert!(reads <= 6, "{reads} reads");
     first.close().unwrap();
-    // Anew: the group with the end of the file has a bitmap now, and its inode bitmap is nobody's concern.
+    // Once more: the group with the end of the file has a bitmap now, and its inode bitmap does not matter.
     let again = open();
     let reads = grow(&again, file, 100 << 20);
     assert!(reads <= 6, "{reads} reads");

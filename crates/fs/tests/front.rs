@@ -67,7 +67,7 @@ fn a_file_outlives_its_name_and_goes_with_its_handle() {
     file.read_to_end(&mut rest).unwrap();
     assert_eq!(rest, [7]);
     drop(file);
-    image.volume().clear_away().unwrap();
+    image.volume().uses().clear_away().unwrap();
     assert_eq!(free(&image), before);
     image.close().unwrap();
     assert_sound(device);

@@ -1,5 +1,5 @@
 //! Random runs of all verbs against a model in memory: after every step both say the same of whether
-//! it works, and now and then the whole tree is compared, the volume is closed and opened anew, and
+//! it works, and now and then the whole tree is compared, the volume is closed and opened again, and
 //! e2fsck must have nothing to say. At the end the kernel mounts it and must show the model's tree.
 //!
 //! A failure prints the seed: `PLATFS_SEED=N PLATFS_STEPS=M cargo test -p platfs --test model PROFILE`

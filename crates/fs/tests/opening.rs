@@ -112,7 +112,7 @@ fn leave_orphans(device: Arc<FileDevice>) -> [InodeNumber; 2] {
     let orphans = [b"one", b"two", b"six"].map(|name| {
         let file = volume.create(InodeNumber::ROOT, name, &new).unwrap();
         volume.write_at(file, 0, &[7; 50_000], WriteOptions::default()).unwrap();
-        volume.retain(file).unwrap();
+        volume.uses().retain(file).unwrap();
         file
     });
     volume.unlink(InodeNumber::ROOT, b"one").unwrap();

@@ -15,7 +15,7 @@ use platfs::mkfs::{FsType, Options, Plan, parse_features};
 use platfs::{Attributes, InodeNumber, Kind as NewKind, NewInode, OpenOptions, Volume, WriteOptions};
 
 fn options() -> OpenOptions {
-    OpenOptions::new().write(true).ordering(platfs::Ordering::Softdep)
+    OpenOptions::new().write(true).ordering(platfs::WriteOrder::Softdep)
 }
 
 fn new(kind: NewKind<'_>) -> NewInode<'_> {
@@ -82,7 +82,7 @@ fn large(megabytes: u64, inodes: u64) -> MemoryDevice {
     device
 }
 
-/// What the device holds if it loses power when so many flushes of some work were done.
+/// What the device holds if it loses power after a number of flushes of some work.
 fn cut_off(base: MemoryDevice, flushes: usize, work: impl Fn(&Volume)) -> MemoryDevice {
     let recorder = Arc::new(Recorder::new(Arc::new(copy(&base))));
     let volume = Volume::open(recorder.clone(), &options()).unwrap();
@@ -152,7 +152,7 @@ fn opening_reads_little() {
     assert_clean(device);
 }
 
-/// Space that is about to be reclaimed counts before a writer is told that there is none.
+/// Space that is about to be reclaimed counts before a writer gets the error that there is none.
 #[test]
 fn a_full_volume_is_reclaimed_before_it_is_called_full() {
     let fill = |volume: &Volume| {
@@ -203,7 +203,7 @@ fn a_full_volume_is_reclaimed_before_it_is_called_full() {
     }
 }
 
-/// Many threads change the volume while one reclaims; what it frees belongs to nobody.
+/// Many threads change the volume while one reclaims; what it frees has no owner.
 #[test]
 fn verbs_go_on_beside_it() {
     for seed in 1..=3 {
@@ -255,7 +255,7 @@ fn verbs_go_on_beside_it() {
     }
 }
 
-/// A volume that somebody else left is looked at as a whole first: soft updates answer for their own only.
+/// A volume that another program left is checked as a whole first: soft updates vouch only for their own.
 #[test]
 fn others_are_not_trusted() {
     let cut = || {
@@ -291,8 +291,8 @@ fn others_are_not_trusted() {
     assert!(ours * 3 < theirs);
 }
 
-/// A volume that is closed before all is reclaimed, because somebody wants to leave, is not called in order, and goes on
-/// at the next opening.
+/// A volume that is closed before all is reclaimed, because its user wants to leave, is not called in order, and goes
+/// on at the next opening.
 #[test]
 fn stopped_it_goes_on_later() {
     let base = cut_off(large(32, 4000), 2, |volume| {

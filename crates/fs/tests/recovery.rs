@@ -55,7 +55,8 @@ fn as_e2fsck(image: &Path, scratch: &Scratch) -> Recovery {
     recovery
 }
 
-/// Opens a copy for writing and closes it, as whoever changes it does: the superblock's sums are those of its groups.
+/// Opens a copy for writing and closes it, as a program that changes it does: the superblock's sums are those of its
+/// groups.
 fn as_written(image: &Path, scratch: &Scratch) {
     let written = scratch.join("written");
     copy(image, &written);

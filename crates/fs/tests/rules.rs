@@ -235,6 +235,20 @@ fn a_volume_that_was_not_closed_is_not_written_again() {
     fsck::assert_clean(&image);
 }
 
+/// As in ext4, which gives EPERM.
+#[test]
+fn a_removed_directory_takes_no_file_without_a_name() {
+    let volume = volume("");
+    let directory = volume.create(ROOT, b"d", &new(Kind::Directory)).unwrap();
+    let _pin = volume.pin(directory).unwrap();
+    drop(volume.create_unnamed(directory, &new(Kind::File)).unwrap());
+    volume.rmdir(ROOT, b"d").unwrap();
+    let inodes = volume.space().free();
+    let refused = volume.create_unnamed(directory, &new(Kind::File)).map(drop);
+    assert!(matches!(refused, Err(Error::NotPermitted(_))), "{refused:?}");
+    assert_eq!(volume.space().free(), inodes);
+}
+
 #[test]
 fn large_directories_lose_names_and_get_others() {
     if !tool::have_tools("large_directories_lose_names_and_get_others", &["e2fsck"]) {

@@ -15,13 +15,13 @@ use platfs::check::{self, Decision, Issue, Sink, check};
 use platfs::device::{Device, Event, FileDevice, MemoryDevice, Recorder};
 use platfs::mkfs::{FsType, Options, Plan, parse_features};
 use platfs::{
-    Allocate, Attributes, InodeNumber, Kind as NewKind, NewInode, OpenOptions, Ordering, Replace, Volume,
-    WriteOptions,
+    Allocate, Attributes, InodeNumber, Kind as NewKind, NewInode, OpenOptions, Replace, Volume, WriteOptions,
+    WriteOrder,
 };
 use testkit::scratch::Scratch;
 
 fn options() -> OpenOptions {
-    OpenOptions::new().write(true).ordering(Ordering::Softdep)
+    OpenOptions::new().write(true).ordering(WriteOrder::Softdep)
 }
 
 /// A volume of 4 MiB without a journal.
@@ -66,7 +66,7 @@ fn an_epoch_of_many_files_takes_few_flushes() {
     how.inodes = Some(12_000);
     Plan::new(&how, device.size()).unwrap().write(&device).unwrap();
     let recorder = Arc::new(Recorder::new(Arc::new(device)));
-    let write = OpenOptions::new().write(true).ordering(Ordering::Softdep);
+    let write = OpenOptions::new().write(true).ordering(WriteOrder::Softdep);
     let volume = Volume::open(recorder.clone(), &write).unwrap();
     let make = |directory, name: &str, kind| {
         let new = NewInode { kind, attributes: Attributes::default(), xattrs: &[] };
@@ -115,7 +115,7 @@ fn a_full_volume_has_room_for_what_was_removed() {
 /// Many threads remove files of a volume that is nearly full, and somebody writes at the same time: nobody is told
 /// that it is full, and what waits in memory stays bounded. The most memory that the process had, in MiB, after the
 /// files were made and after they were removed.
-fn remove_by_threads(files: u64, directories: u64, threads: u64, ordering: Ordering) -> (u64, u64) {
+fn remove_by_threads(files: u64, directories: u64, threads: u64, ordering: WriteOrder) -> (u64, u64) {
     let scratch = Scratch::new("softdep");
     let image =
         File::options().read(true).write(true).create_new(true).open(scratch.join("disk.img")).unwrap();
@@ -183,7 +183,7 @@ fn most_memory() -> u64 {
 
 #[test]
 fn many_threads_remove_from_a_full_volume() {
-    remove_by_threads(8000, 40, 8, Ordering::Softdep);
+    remove_by_threads(8000, 40, 8, WriteOrder::Softdep);
 }
 
 /// `cargo test --release -p platfs --test softdep removal_of_a_million -- --ignored --nocapture`
@@ -191,9 +191,9 @@ fn many_threads_remove_from_a_full_volume() {
 #[ignore = "takes minutes"]
 fn removal_of_a_million_files() {
     let files = std::env::var("PLATFS_FILES").ok().and_then(|count| count.parse().ok()).unwrap_or(1_000_000);
-    let (made, removed) = remove_by_threads(files, files / 200, 8, Ordering::Softdep);
+    let (made, removed) = remove_by_threads(files, files / 200, 8, WriteOrder::Softdep);
     println!("at most {made} MiB when they were made, {removed} MiB when they were removed");
-    remove_by_threads(files, files / 200, 8, Ordering::Journal);
+    remove_by_threads(files, files / 200, 8, WriteOrder::Journal);
 }
 
 /// A sync flushes what there is, and no more often than that.
@@ -220,7 +220,7 @@ fn a_sync_of_little_takes_few_flushes() {
 /// enough, whatever comes.
 #[test]
 fn each_change_is_stable_when_it_returns() {
-    for ordering in [Ordering::Normal, Ordering::Sync] {
+    for ordering in [WriteOrder::Normal, WriteOrder::Sync] {
         let device = Arc::new(made());
         let write = options().delay(1 << 20).ordering(ordering);
         let volume = Volume::open(device.clone(), &write).unwrap();
@@ -244,7 +244,7 @@ fn each_change_is_stable_when_it_returns() {
         let again = Volume::open(Arc::new(copy(&device)), &write).unwrap();
         let mut bytes = [0; 5];
         let count = again.read_at(one, 0, &mut bytes).unwrap();
-        assert_eq!(&bytes[..count], if ordering == Ordering::Sync { &b"bytes"[..] } else { b"" });
+        assert_eq!(&bytes[..count], if ordering == WriteOrder::Sync { &b"bytes"[..] } else { b"" });
     }
 }
 
@@ -260,7 +260,7 @@ fn orphans_of_a_journal_are_reclaimed() {
     journaled.commit().unwrap();
     std::mem::forget(pin);
     drop(journaled);
-    let write = OpenOptions::new().write(true).ordering(Ordering::Softdep);
+    let write = OpenOptions::new().write(true).ordering(WriteOrder::Softdep);
     let volume = Volume::open(device.clone(), &write).unwrap();
     assert_eq!(volume.superblock().s_last_orphan.get(), 0);
     volume.create(InodeNumber::ROOT, b"file", &new).unwrap();

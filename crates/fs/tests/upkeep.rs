@@ -1,4 +1,4 @@
-//! What a volume keeps for whom, gives back, and says of itself: reserved blocks, discard, errors.
+//! What a volume reserves, gives back, and records of itself: reserved blocks, discard, errors.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

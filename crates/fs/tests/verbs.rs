@@ -1,5 +1,5 @@
 //! Random verbs against a model in memory: whatever was made must be read back, by the library after
-//! opening anew, and e2fsck must have nothing to say. A failure prints the seed that repeats it.
+//! opening again, and e2fsck must find nothing wrong. A failure prints the seed that repeats it.
 
 #![expect(clippy::cast_possible_truncation, reason = "numbers of a test are small")]
 

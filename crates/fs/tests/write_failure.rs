@@ -1,4 +1,4 @@
-//! Devices that fail: the failure is told, nothing is written afterwards, and what was promised is there when the
+//! Devices that fail: the failure is reported, nothing is written afterwards, and what was promised is there when the
 //! device works again.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -26,7 +26,7 @@ enum Fault {
     Short,
 }
 
-/// Takes so many writes and flushes.
+/// Takes a number of writes and flushes.
 struct Failing {
     memory: MemoryDevice,
     left: AtomicU64,
@@ -126,7 +126,7 @@ fn made(bytes: u64, fs_type: FsType) -> MemoryDevice {
     options.journal.size = Some(1 << 20);
     options.inodes = Some(64);
     Plan::new(&options, bytes).unwrap().write(&memory).unwrap();
-    // What others left, which nobody must see.
+    // Bytes of other files, which no reader must see.
     let memory = Arc::new(memory);
     let volume = Volume::open(memory.clone(), &OpenOptions::new()).unwrap();
     let geometry = &volume.format().geometry;
@@ -285,20 +285,20 @@ fn each_open_file_hears_once_of_bytes_that_were_lost() {
     let device = Arc::new(Failing::new(made(8 << 20, FsType::Ext4), u64::MAX, Fault::Once));
     let volume = Volume::open(device.clone(), &options(DataMode::Ordered, 1 << 20)).unwrap();
     let number = volume.create(InodeNumber::ROOT, b"file", &new()).unwrap();
-    let (mut one, mut other) = (volume.error_cursor(number), volume.error_cursor(number));
+    let (mut one, mut other) = (volume.inode(number).error_cursor(), volume.inode(number).error_cursor());
     volume.sync().unwrap();
     volume.write_at(number, 0, &[7; 5000], WriteOptions::default()).unwrap();
     device.left.store(0, Ordering::SeqCst);
     assert!(volume.write_back(None).is_err());
-    let mut later = volume.error_cursor(number);
+    let mut later = volume.inode(number).error_cursor();
     for heard in [&mut one, &mut other] {
-        assert!(matches!(volume.sync_opened(number, heard), Err(Error::Io { .. })));
-        volume.sync_opened(number, heard).unwrap();
+        assert!(matches!(volume.inode(number).sync_opened(heard), Err(Error::Io { .. })));
+        volume.inode(number).sync_opened(heard).unwrap();
     }
     // It was opened when nobody had heard.
-    assert!(volume.sync_opened(number, &mut later).is_err());
-    let mut last = volume.error_cursor(number);
-    volume.sync_opened(number, &mut last).unwrap();
+    assert!(volume.inode(number).sync_opened(&mut later).is_err());
+    let mut last = volume.inode(number).error_cursor();
+    volume.inode(number).sync_opened(&mut last).unwrap();
     volume.sync_inode(number).unwrap();
     let mut bytes = [1; 5000];
     volume.read_at(number, 0, &mut bytes).unwrap();

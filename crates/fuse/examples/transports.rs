@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use fuse::{Options, Session, Transport};
+use fuse::{GiveWay, Options, Session, Transport};
 use memory::Memory;
 
 const FILES: usize = 4000;
@@ -79,8 +79,10 @@ fn round(transport: Transport, writeback: bool) -> [Figures; 3] {
         dev: false,
         exec: false,
         acl: false,
+        own_permissions: false,
         writeback,
         transport,
+        give_way: GiveWay::Auto,
         threads: 4,
     };
     let session = Session::start(Arc::clone(&memory) as Arc<_>, &directory, &options).unwrap();

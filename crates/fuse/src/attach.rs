@@ -30,6 +30,19 @@ pub enum Transport {
     Ring,
 }
 
+/// Whether threads that serve a ring give way to the programs they answer (`SCHED_IDLE`), so that the kernel leaves
+/// these on their processors. Nothing changes where the process may not take it back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum GiveWay {
+    /// While processors are idle, where processors share a cache.
+    #[default]
+    Auto,
+    /// Never.
+    Never,
+    /// Whenever requests come close together, until a thread has to wait. For measuring.
+    Always,
+}
+
 /// How to mount.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
@@ -49,10 +62,15 @@ pub struct Options {
     pub exec: bool,
     /// POSIX access control lists are honoured.
     pub acl: bool,
+    /// The service checks permissions, and the kernel asks it. Only for mounts without `allow_other`: names that the
+    /// kernel has cached are passed without a question.
+    pub own_permissions: bool,
     /// The kernel collects writes in its pages, and keeps size and times of what it has written to.
     pub writeback: bool,
     /// How requests come and answers go.
     pub transport: Transport,
+    /// Whether the threads give way.
+    pub give_way: GiveWay,
     /// Threads that serve requests.
     pub threads: usize,
 }
@@ -85,10 +103,11 @@ fn by_system_call(device: &File, directory: &Path, options: &Options) -> Result<
     let root_mode = fs::metadata(directory).map_err(|_| Errno::NOENT)?.mode() & 0o170_000;
     let user = rustix::process::getuid().as_raw();
     let group = rustix::process::getgid().as_raw();
-    let mut data = format!(
-        "fd={},rootmode={root_mode:o},user_id={user},group_id={group},default_permissions",
-        device.as_fd().as_raw_fd()
-    );
+    let mut data =
+        format!("fd={},rootmode={root_mode:o},user_id={user},group_id={group}", device.as_fd().as_raw_fd());
+    if !options.own_permissions {
+        data.push_str(",default_permissions");
+    }
     if options.allow_other {
         data.push_str(",allow_other");
     }
@@ -136,14 +155,17 @@ fn words(options: &Options) -> String {
     let mut words = vec![
         format!("fsname={source}"),
         format!("subtype={}", options.subtype),
-        "default_permissions".to_owned(),
         on(options.read_only, "ro", "rw").to_owned(),
         on(options.suid, "suid", "nosuid").to_owned(),
         on(options.dev, "dev", "nodev").to_owned(),
         on(options.exec, "exec", "noexec").to_owned(),
     ];
-    if options.allow_other {
-        words.push("allow_other".to_owned());
+    for (set, word) in
+        [(!options.own_permissions, "default_permissions"), (options.allow_other, "allow_other")]
+    {
+        if set {
+            words.push(word.to_owned());
+        }
     }
     words.join(",")
 }

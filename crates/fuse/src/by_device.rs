@@ -9,6 +9,7 @@ use rustix::io::Errno;
 
 use crate::attach::{Options, Transport};
 use crate::dispatch::{Dispatcher, Outcome};
+use crate::seats::{Scheduling, Seat};
 use crate::service::Service;
 use crate::wire::{self, Agreed, Body, HEADER_LEN, Header, Malformed, Offer, Out, Request, Wish};
 
@@ -24,15 +25,28 @@ pub(crate) type Device = Arc<OwnedFd>;
 pub(crate) struct Serving {
     /// What requests come over.
     pub(crate) transport: Transport,
+    /// The threads, and what the scheduler does with them.
+    pub(crate) scheduling: Scheduling,
     threads: Vec<JoinHandle<io::Result<()>>>,
 }
 
 impl Serving {
     pub(crate) fn new() -> Self {
-        Serving { transport: Transport::Device, threads: Vec::new() }
+        Serving { transport: Transport::Device, scheduling: Scheduling::default(), threads: Vec::new() }
     }
 
+    /// Adds a thread that serves.
     pub(crate) fn spawn(
+        &mut self,
+        name: &str,
+        run: impl FnOnce(&Arc<Seat>) -> io::Result<()> + Send + 'static,
+    ) -> io::Result<()> {
+        let scheduling = self.scheduling.clone();
+        self.spawn_beside(name, move || run(&scheduling.take()))
+    }
+
+    /// Adds a thread that is waited for and serves nothing.
+    pub(crate) fn spawn_beside(
         &mut self,
         name: &str,
         run: impl FnOnce() -> io::Result<()> + Send + 'static,
@@ -76,7 +90,7 @@ pub(crate) fn spawn(
 ) -> io::Result<()> {
     for number in 0..threads {
         let (device, dispatcher) = (Arc::clone(device), dispatcher.clone());
-        serving.spawn(&format!("device-{number}"), move || serve_all(&device, &dispatcher))?;
+        serving.spawn(&format!("device-{number}"), move |seat| serve_all(&device, &dispatcher, seat))?;
     }
     Ok(())
 }
@@ -89,10 +103,14 @@ pub(crate) struct Offered {
 
 /// Waits for the first request.
 pub(crate) fn receive_offer(device: &OwnedFd) -> io::Result<Offered> {
-    let mut input = vec![0; LARGEST as usize + BESIDE];
+    let mut input = buffer();
     loop {
-        let Some((header, body)) = receive(device, &mut input)? else {
-            return Err(io::Error::new(io::ErrorKind::NotConnected, "unmounted before it was served"));
+        let (header, body) = match receive(device, &mut input)? {
+            Received::Request(header, body) => (header, body),
+            Received::Nothing => continue,
+            Received::Over => {
+                return Err(io::Error::new(io::ErrorKind::NotConnected, "unmounted before it was served"));
+            }
         };
         let unique = header.unique;
         match Request::decode(header.operation, Body::Whole(body)) {
@@ -125,32 +143,71 @@ pub(crate) fn accept(device: &OwnedFd, offered: &Offered, wish: &Wish) -> io::Re
 }
 
 /// Serves until the file system is unmounted.
-fn serve_all(device: &OwnedFd, dispatcher: &Dispatcher) -> io::Result<()> {
-    // Zeroed by the system as they are touched, so that only what is used takes memory.
-    let mut input = vec![0; LARGEST as usize + BESIDE];
-    let mut output = vec![0; LARGEST as usize + BESIDE];
-    while let Some((header, body)) = receive(device, &mut input)? {
-        let done = match dispatcher.serve(&header, Body::Whole(body), &mut output) {
-            Outcome::Silence => continue,
-            Outcome::Answer(done) => done,
-            Outcome::Stale(node, done) => {
-                tell_stale(device, node);
-                done
-            }
-        };
-        send(device, header.unique, done, &output)?;
-    }
+pub(crate) fn serve_all(device: &OwnedFd, dispatcher: &Dispatcher, seat: &Seat) -> io::Result<()> {
+    let (mut input, mut output) = (buffer(), buffer());
+    while serve_one(device, dispatcher, seat, (&mut input, &mut output))? != Served::Over {}
     Ok(())
 }
 
-/// The next request; `None` once it is unmounted.
-fn receive<'a>(device: &OwnedFd, input: &'a mut [u8]) -> io::Result<Option<(Header, &'a [u8])>> {
+/// Room for the longest request or answer. Zeroed by the system as it is touched, so that only what is used takes
+/// memory.
+pub(crate) fn buffer() -> Vec<u8> {
+    vec![0; LARGEST as usize + BESIDE]
+}
+
+/// What became of an attempt to serve a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Served {
+    /// It has its answer.
+    Answered,
+    /// It wants none.
+    Silently,
+    /// There is none now, and the device is not to be waited for (`O_NONBLOCK`).
+    Nothing,
+    /// There will be none: it is unmounted.
+    Over,
+}
+
+/// Reads a request and serves it.
+pub(crate) fn serve_one(
+    device: &OwnedFd,
+    dispatcher: &Dispatcher,
+    seat: &Seat,
+    (input, output): (&mut [u8], &mut [u8]),
+) -> io::Result<Served> {
+    let (header, body) = match receive(device, input)? {
+        Received::Request(header, body) => (header, body),
+        Received::Nothing => return Ok(Served::Nothing),
+        Received::Over => return Ok(Served::Over),
+    };
+    seat.count();
+    let done = match dispatcher.serve(&header, Body::Whole(body), output) {
+        Outcome::Silence => return Ok(Served::Silently),
+        Outcome::Answer(done) => done,
+        Outcome::Stale(node, done) => {
+            tell_stale(device, node);
+            done
+        }
+    };
+    send(device, header.unique, done, output)?;
+    Ok(Served::Answered)
+}
+
+enum Received<'a> {
+    Request(Header, &'a [u8]),
+    Nothing,
+    Over,
+}
+
+/// The next request.
+fn receive<'a>(device: &OwnedFd, input: &'a mut [u8]) -> io::Result<Received<'a>> {
     let count = loop {
         match rustix::io::read(device, &mut *input) {
-            Ok(0) | Err(Errno::NODEV) => return Ok(None),
+            Ok(0) | Err(Errno::NODEV) => return Ok(Received::Over),
             Ok(count) => break count,
+            Err(Errno::AGAIN) => return Ok(Received::Nothing),
             // The caller was killed in between, or this thread has got a signal.
-            Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
+            Err(Errno::NOENT | Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
     };
@@ -160,7 +217,7 @@ fn receive<'a>(device: &OwnedFd, input: &'a mut [u8]) -> io::Result<Option<(Head
     if usize::try_from(header.len) != Ok(count) {
         return Err(nonsense(Malformed));
     }
-    Ok(Some((header, bytes.get(HEADER_LEN..).unwrap_or_default())))
+    Ok(Received::Request(header, bytes.get(HEADER_LEN..).unwrap_or_default()))
 }
 
 /// Sends an answer, of which `output` holds the bytes at its beginning.

@@ -13,6 +13,8 @@ use crate::wire::{self, Body, Header, Malformed, Out, Request};
 
 /// The bit of a mode that gives a file's group to who runs it.
 const SET_GROUP_ID: u16 = 0o2000;
+/// The names of attributes that hold access control lists begin so.
+const ACCESS_LISTS: &[u8] = b"system.posix_acl_";
 /// The bit of an `ioctl`'s number which says that it brings an argument: such a one changes attributes.
 pub(crate) const BRINGS_ARGUMENT: u32 = 1 << 30;
 
@@ -42,9 +44,14 @@ fn put(out: Out<'_>, write: impl FnOnce(&mut Out<'_>)) -> Done {
     out.finish()
 }
 
-fn entry(out: Out<'_>, found: Result<Entry, Errno>) -> Done {
-    let found = found?;
-    put(out, |out| wire::entry_reply(out, &found))
+/// Whether a request changes attributes that the kernel does not ask for again by itself.
+fn leaves_stale(request: &Request<'_>) -> bool {
+    match request {
+        Request::Control { command, .. } => command & BRINGS_ARGUMENT != 0,
+        // The mode follows the list.
+        Request::SetXattr { name, .. } | Request::RemoveXattr { name } => name.starts_with(ACCESS_LISTS),
+        _ => false,
+    }
 }
 
 fn nothing(done: Result<(), Errno>) -> Done {
@@ -83,9 +90,7 @@ impl Dispatcher {
             Request::Interrupt => Outcome::Answer(Err(Errno::NOSYS)),
             request => {
                 let changed = if let Request::Copy { to, .. } = request { Some(to.0) } else { None };
-                let changes =
-                    matches!(request, Request::Control { command, .. } if command & BRINGS_ARGUMENT != 0);
-                let mut known = if changes { Known::Stale } else { Known::Still };
+                let mut known = if leaves_stale(&request) { Known::Stale } else { Known::Still };
                 let done = catch_unwind(AssertUnwindSafe(|| self.answer(header, request, out, &mut known)));
                 let done = done.unwrap_or(Err(Errno::IO));
                 if known == Known::Stale && done.is_ok() {
@@ -117,32 +122,28 @@ impl Dispatcher {
             }
             Request::Lookup { name } => match service.lookup(node, name) {
                 // The others are about a handle, for which there is no such thing as absence.
-                Err(Errno::NOENT) if name != b"." && name != b".." => {
+                Err(Errno::NOENT) if name != b"." && name != b".." && service.keeps_names(node) => {
                     put(Out::new(buffer), wire::no_entry_reply)
                 }
-                found => entry(Out::new(buffer), found),
+                found => self.entry(node, buffer, found),
             },
             Request::Create { name, new } => {
-                entry(Out::new(buffer), service.create(header.caller, node, name, &new))
+                self.entry(node, buffer, service.create(header.caller, node, name, &new))
             }
-            Request::Link { node: of, name } => entry(Out::new(buffer), service.link(of, node, name)),
+            Request::Link { node: of, name } => self.entry(node, buffer, service.link(of, node, name)),
             Request::CreateUnnamed { new } => {
-                let made = service.create_unnamed(header.caller, node, &new)?;
-                put(Out::new(buffer), |out| {
-                    wire::entry_reply(out, &made);
-                    wire::handle_reply(out);
-                })
+                self.opened(node, buffer, service.create_unnamed(header.caller, node, &new))
             }
             Request::CreateOpen { name, new } => {
-                let made = service.create_open(header.caller, node, name, &new)?;
-                put(Out::new(buffer), |out| {
-                    wire::entry_reply(out, &made);
-                    wire::handle_reply(out);
-                })
+                self.opened(node, buffer, service.create_open(header.caller, node, name, &new))
             }
             Request::Open { access } => {
                 service.open(node, access)?;
                 put(Out::new(buffer), wire::handle_reply)
+            }
+            Request::OpenDirectory => {
+                service.open_directory(node)?;
+                put(Out::new(buffer), wire::directory_reply)
             }
             Request::Write { offset, data, flags } => {
                 *known = service.write(node, offset, data, flags)?;
@@ -173,6 +174,23 @@ impl Dispatcher {
         }
     }
 
+    /// A node by its name in a directory.
+    fn entry(&self, parent: u64, buffer: &mut [u8], found: Result<Entry, Errno>) -> Done {
+        let found = found?;
+        let kept = self.service.keeps_names(parent);
+        put(Out::new(buffer), |out| wire::entry_reply(out, &found, kept))
+    }
+
+    /// As [`Dispatcher::entry`], of a file that is open now.
+    fn opened(&self, parent: u64, buffer: &mut [u8], made: Result<Entry, Errno>) -> Done {
+        let made = made?;
+        let kept = self.service.keeps_names(parent);
+        put(Out::new(buffer), |out| {
+            wire::entry_reply(out, &made, kept);
+            wire::handle_reply(out);
+        })
+    }
+
     fn answer_about_inode(&self, header: &Header, request: Request<'_>, out: Out<'_>) -> Done {
         let (service, node, caller) = (&*self.service, header.node, header.caller);
         match request {
@@ -184,6 +202,7 @@ impl Dispatcher {
                 let found = service.attributes(node)?;
                 put(out, |out| wire::statx_reply(out, &found))
             }
+            Request::Rights { wanted } => nothing(service.rights(caller, node, wanted)),
             Request::Change(change) => {
                 let changed = service.change(caller, node, &change)?;
                 put(out, |out| wire::attributes_reply(out, &changed))
@@ -237,8 +256,7 @@ impl Dispatcher {
             Request::Sync { data_only } => nothing(service.sync(node, data_only)),
             Request::SyncAll | Request::Destroy => nothing(service.sync_all()),
             Request::Release => Ok(0),
-            // Also for opening directories and for flushing: neither has state beside an inode's, and NOSYS
-            // keeps the kernel from asking again.
+            // Also for flushing, which has no state beside an inode's: NOSYS keeps the kernel from asking again.
             _ => Err(Errno::NOSYS),
         }
     }
@@ -252,7 +270,8 @@ impl Dispatcher {
 
     fn list(&self, node: u64, position: u64, buffer: &mut [u8], with_entries: bool) -> Done {
         let mut out = Out::new(buffer);
-        let mut take = |listed: &Listed<'_>| wire::listing_entry(&mut out, listed, with_entries);
+        let kept = !with_entries || self.service.keeps_names(node);
+        let mut take = |listed: &Listed<'_>| wire::listing_entry(&mut out, listed, with_entries, kept);
         self.service.list(node, position, with_entries, &mut take)?;
         out.finish()
     }

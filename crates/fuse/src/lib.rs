@@ -14,14 +14,16 @@ mod by_device;
 mod by_ring;
 mod dispatch;
 mod notify;
+mod seats;
 mod service;
 mod session;
 mod wire;
 
 pub use ask::ask;
-pub use attach::{Options, Transport, mount_point, unmount};
+pub use attach::{GiveWay, Options, Transport, mount_point, unmount};
 pub use notify::Notifier;
 pub use rustix::io::Errno;
+pub use seats::{Scheduled, Scheduling};
 pub use service::{
     Access, Attributes, Caller, Change, Entry, FileType, Kind, Known, Listed, NewNode, ROOT, Replace, Result,
     Seek, Service, SetTime, Statistics, Time, WriteFlags,

@@ -202,6 +202,8 @@ pub struct Change {
     pub change: Option<Time>,
     /// Set-user-id and set-group-id bits and capabilities go, as the rules for changed files say.
     pub drop_privileges: bool,
+    /// It is done with an open file: whether that may be was decided when it was opened.
+    pub by_handle: bool,
 }
 
 /// How bytes are written.
@@ -218,10 +220,14 @@ pub struct WriteFlags {
 /// How a file is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Access {
+    /// For reading.
+    pub read: bool,
     /// For writing.
     pub write: bool,
     /// Writes go to the end.
     pub append: bool,
+    /// To be run as a program.
+    pub execute: bool,
 }
 
 /// What the kernel knows of the attributes of a node after a verb whose answer does not carry them.
@@ -251,8 +257,8 @@ pub enum Replace {
 
 /// A file system, asked from many threads at once.
 ///
-/// The kernel checks permissions by the modes and access control lists it is shown; the service need
-/// not. Nodes stay valid until the kernel has forgotten them as often as it was given them.
+/// The kernel checks permissions by the modes and access control lists it is shown, and the service need
+/// not, unless [`Options::own_permissions`](crate::Options::own_permissions) leaves that to it. Nodes stay valid until the kernel has forgotten them as often as it was given them.
 #[expect(clippy::missing_errors_doc, reason = "every verb gives the errors that Linux documents for it")]
 pub trait Service: Send + Sync {
     /// Hears who asks, on the thread that then asks one of the others.
@@ -274,6 +280,26 @@ pub trait Service: Send + Sync {
     fn open(&self, node: u64, access: Access) -> Result<()> {
         let _ = (node, access);
         Err(Errno::NOSYS)
+    }
+
+    /// A directory is opened to be read. `NOSYS` as for [`Service::open`].
+    fn open_directory(&self, node: u64) -> Result<()> {
+        let _ = node;
+        Err(Errno::NOSYS)
+    }
+
+    /// Whether the caller has the rights `wanted` (read 4, write 2, execute 1), as access(2) asks. After `NOSYS` the
+    /// kernel says yes to all. It asks only where it does not check permissions itself.
+    fn rights(&self, caller: Caller, node: u64, wanted: u16) -> Result<()> {
+        let _ = (caller, node, wanted);
+        Err(Errno::NOSYS)
+    }
+
+    /// Whether the kernel may keep what it hears of the names in a directory, and that there are none. Where not, it
+    /// asks each time.
+    fn keeps_names(&self, parent: u64) -> bool {
+        let _ = parent;
+        true
     }
 
     /// Makes a regular file, names it and opens it. `NOSYS` has the kernel use [`Service::create`] and then

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::attach::{self, Options, Transport};
 use crate::by_device::Serving;
 use crate::notify::Notifier;
+use crate::seats::Scheduling;
 use crate::service::Service;
 use crate::{by_device, by_ring};
 
@@ -59,6 +60,12 @@ impl Session {
     #[must_use]
     pub fn transport(&self) -> Transport {
         self.serving.transport
+    }
+
+    /// The threads that serve, and what the scheduler does with them.
+    #[must_use]
+    pub fn scheduling(&self) -> Scheduling {
+        self.serving.scheduling.clone()
     }
 
     /// Serves until the file system is unmounted, by whomever.

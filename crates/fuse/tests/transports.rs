@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use std::{panic, thread};
 
-use fuse::{Options, Replace, Service as _, Session, Transport};
+use fuse::{GiveWay, Options, Replace, Service as _, Session, Transport};
 use memory::{DAMAGED, Memory, PANIC, SLOW};
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, RenameFlags, SeekFrom, StatxFlags, XattrFlags,
@@ -43,8 +43,10 @@ impl Mounted {
             dev: false,
             exec: true,
             acl: false,
+            own_permissions: false,
             writeback,
             transport,
+            give_way: GiveWay::Auto,
             threads: 4,
         };
         let session = Session::start(Arc::clone(&memory) as Arc<_>, &directory, &options).unwrap();

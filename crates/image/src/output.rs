@@ -5,7 +5,7 @@
 //! used, and removed on errors.
 //!
 //! Nothing here opens a file that exists. [`Output::replacing`] lets the new file take the name of another one;
-//! whether somebody still uses that other file is for the caller to know.
+//! the caller must know whether that other file is still in use.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -152,7 +152,7 @@ fn rename_to_free(from: &Path, to: &Path) -> io::Result<()> {
 impl Drop for Output {
     fn drop(&mut self) {
         if let Some(name) = &self.temporary {
-            // Best effort: there is nobody left to report to.
+            // Best effort: an error here has no one to be returned to.
             let _ = std::fs::remove_file(name);
         }
     }

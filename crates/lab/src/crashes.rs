@@ -134,7 +134,7 @@ impl Progress {
         Progress { order: order.name(), wanted, begun: Instant::now(), shown, states: AtomicU64::new(0) }
     }
 
-    fn tell(&self, states: u64) {
+    fn show(&self, states: u64) {
         self.states.fetch_max(states, Ordering::Relaxed);
         let Some(mut shown) = self.shown.as_ref().and_then(|shown| shown.try_lock().ok()) else { return };
         if shown.elapsed() >= Self::PAUSE {
@@ -166,7 +166,7 @@ fn explore_all(options: &Options, chosen: &[Workload]) -> bool {
         let depth = Depth { e2fsck: options.e2fsck, check: 7, twice: 41, most };
         let limits = Limits { seed: options.seed, states: options.states, runs: u64::MAX, depth, jobs };
         let progress = Progress::new(order, options.states);
-        let tallies = explore(&workloads, &limits, &|states| progress.tell(states));
+        let tallies = explore(&workloads, &limits, &|states| progress.show(states));
         progress.end();
         let seconds = progress.begun.elapsed().as_secs_f64();
         if options.json {

@@ -166,8 +166,8 @@ fn work(
             Ok(found) => state.found[at] = Some(found),
             Err(error) => {
                 let Key { table, case, system, seed, .. } = &key;
-                let told = format!("{table}, {case}, {system}, seed {seed}: {error}");
-                state.failed.get_or_insert(told);
+                let failure = format!("{table}, {case}, {system}, seed {seed}: {error}");
+                state.failed.get_or_insert(failure);
             }
         }
         progress.show(state.found.iter().flatten().count(), state.running, state.weight_done);

@@ -118,10 +118,10 @@ const BASE: u64 = 64 << 20;
 /// # Errors
 /// What is wrong with the file, in which line; a cell that could not be measured.
 pub(crate) fn run(options: &MatrixOptions) -> Result<(), String> {
-    let told = |error: &dyn std::fmt::Display| format!("{}: {error}", options.file.display());
-    let text = std::fs::read_to_string(&options.file).map_err(|error| told(&error))?;
-    let matrix: Matrix = toml::from_str(&text).map_err(|error| told(&error))?;
-    let combinations = matrix.combinations().map_err(|error| told(&error))?;
+    let failure = |error: &dyn std::fmt::Display| format!("{}: {error}", options.file.display());
+    let text = std::fs::read_to_string(&options.file).map_err(|error| failure(&error))?;
+    let matrix: Matrix = toml::from_str(&text).map_err(|error| failure(&error))?;
+    let combinations = matrix.combinations().map_err(|error| failure(&error))?;
     let (possible, skipped): (Vec<_>, Vec<_>) =
         combinations.into_iter().partition(|combination| combination.refused.is_none());
     for Combination { key, refused } in &skipped {

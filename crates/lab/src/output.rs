@@ -1,7 +1,7 @@
 //! Standard output for everything in this crate: `print!` and `println!` here are these.
 //!
-//! Those of the standard library panic when nobody reads (`plat-lab ... | head`) or the disk is full. A run goes on
-//! here, since its results may go to a file too; an error is reported at its end, except that a reader left.
+//! Those of the standard library panic when there is no reader (`plat-lab ... | head`) or the disk is full. A run goes
+//! on here, since its results may go to a file too; an error is reported at its end, except that a reader left.
 
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, Write};
@@ -36,6 +36,6 @@ fn attempt(write: impl FnOnce() -> io::Result<()>) {
 pub(crate) fn end() -> Result<(), String> {
     attempt(|| io::stdout().flush());
     let failed = FAILED.lock().unwrap_or_else(PoisonError::into_inner).take();
-    let told = failed.filter(|error| error.kind() != ErrorKind::BrokenPipe);
-    told.map_or(Ok(()), |error| Err(format!("standard output: {error}")))
+    let reported = failed.filter(|error| error.kind() != ErrorKind::BrokenPipe);
+    reported.map_or(Ok(()), |error| Err(format!("standard output: {error}")))
 }

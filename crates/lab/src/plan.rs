@@ -1,4 +1,4 @@
-//! What is asked of a run of an experiment: seeds, sizes, systems, cases, tunables.
+//! The settings of a run of an experiment: seeds, sizes, systems, cases, tunables.
 
 use placement::policy::POLICIES;
 use placement::policy::tunable::SettingError;
@@ -7,7 +7,7 @@ use placement::{BlockPolicyKind, Engine, Layout};
 use crate::system::{EngineAlone, Writing, describe_empty, layout};
 use crate::tape::Tape;
 
-/// What is asked of a run.
+/// The settings of a run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Plan {
     /// Everything random follows from it.

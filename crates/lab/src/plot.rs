@@ -26,7 +26,7 @@ fn long_runs(frame: &Aging) -> f64 {
     100.0 * float(frame.free_bins.iter().skip(9).sum()) / float(all.max(1))
 }
 
-/// Writes the plots of all cases into a directory, which is made if need be; tells their names.
+/// Writes the plots of all cases into a directory, which is made if need be; returns their names.
 ///
 /// # Errors
 /// What the file system says.

@@ -88,7 +88,7 @@ impl Replay {
         })
     }
 
-    /// Asks until the whole range is there; tells whether it is.
+    /// Asks until the whole range is there; returns whether it is.
     fn allocate(&mut self, ask: &Ask) -> bool {
         while let Some((at, count)) = self.gap(ask.name, ask.at, ask.at + u64::from(ask.want)) {
             let request = Request {

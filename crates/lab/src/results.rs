@@ -245,10 +245,10 @@ impl Results {
     /// # Errors
     /// What the file system says, with the name of the file.
     pub(crate) fn append(path: &Path) -> Result<Results, String> {
-        let told = |error| format!("{}: {error}", path.display());
-        let mut file = OpenOptions::new().read(true).append(true).create(true).open(path).map_err(told)?;
-        let whole = whole_lines(&mut file).map_err(told)?;
-        file.set_len(whole).map_err(told)?;
+        let failure = |error| format!("{}: {error}", path.display());
+        let mut file = OpenOptions::new().read(true).append(true).create(true).open(path).map_err(failure)?;
+        let whole = whole_lines(&mut file).map_err(failure)?;
+        file.set_len(whole).map_err(failure)?;
         let results = Results { file: Arc::new(Mutex::new(file)), path: path.to_owned() };
         results.add(Session::now())?;
         Ok(results)
@@ -259,11 +259,11 @@ impl Results {
     /// # Errors
     /// What the file system says, with the name of the file.
     pub(crate) fn add(&self, record: impl Into<Record>) -> Result<(), String> {
-        let told = |error: &dyn fmt::Display| format!("{}: {error}", self.path.display());
-        let mut line = serde_json::to_string(&record.into()).map_err(|error| told(&error))?;
+        let failure = |error: &dyn fmt::Display| format!("{}: {error}", self.path.display());
+        let mut line = serde_json::to_string(&record.into()).map_err(|error| failure(&error))?;
         line.push('\n');
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        file.write_all(line.as_bytes()).map_err(|error| told(&error))
+        file.write_all(line.as_bytes()).map_err(|error| failure(&error))
     }
 }
 
@@ -337,7 +337,7 @@ fn command(mut arguments: impl Iterator<Item = String>) -> String {
 }
 
 impl Machine {
-    /// As far as the system tells: what it does not is zero or empty.
+    /// As far as the system shows it: what is not known is zero or empty.
     fn this() -> Machine {
         let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
         let total = memory.lines().find_map(|line| line.strip_prefix("MemTotal:")?.split_whitespace().next());

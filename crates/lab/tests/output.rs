@@ -1,4 +1,4 @@
-//! Nobody reads what is printed, or it can't be written.
+//! What is printed has no reader, or can't be written.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -17,6 +17,6 @@ fn a_reader_who_leaves_is_no_error_and_a_full_disk_is_one() {
     let left = listed(writer);
     assert!(left.status.success() && left.stderr.is_empty(), "{left:?}");
     let full = listed(File::options().write(true).open("/dev/full").unwrap());
-    let told = String::from_utf8_lossy(&full.stderr);
-    assert_eq!((full.status.code(), told.contains("standard output")), (Some(2), true), "{told}");
+    let complaint = String::from_utf8_lossy(&full.stderr);
+    assert_eq!((full.status.code(), complaint.contains("standard output")), (Some(2), true), "{complaint}");
 }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Sources: acl(5) for the rules of a valid list, the headers `posix_acl_xattr.h` (system calls) and
-//! `acl.h` of ext4 (disk) for the two forms. Excludes what a list grants to whom.
+//! `acl.h` of ext4 (disk) for the two forms. Excludes what a list grants.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ const DISK_VERSION: u32 = 1;
 const SYSCALL_VERSION: u32 = 2;
 const NO_IDENTITY: u32 = u32::MAX;
 
-/// Whom an entry is about.
+/// The user or group that an entry is about.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Subject {
     /// The owner.
@@ -33,7 +33,7 @@ pub enum Subject {
     Group(u32),
     /// Upper bound of all but the owner and the others.
     Mask,
-    /// Everybody else.
+    /// All other users.
     Others,
 }
 
@@ -60,7 +60,7 @@ impl Subject {
 /// One entry of a list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AclEntry {
-    /// Whom it is about.
+    /// The user or group that it is about.
     pub subject: Subject,
     /// Read 4, write 2, execute 1.
     pub permissions: u16,
@@ -161,7 +161,7 @@ impl Acl {
 
     /// Checks that the list as a whole is what Linux accepts: owner, named users, owning group,
     /// named groups, mask, others, in this order; the single ones once, the mask exactly once when
-    /// somebody is named. An empty list stands for none and is valid.
+    /// a user or group is named. An empty list stands for none and is valid.
     ///
     /// # Errors
     /// The first rule that is broken.

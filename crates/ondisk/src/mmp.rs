@@ -11,7 +11,7 @@ use crate::units::Block;
 
 /// `mmp_magic`.
 pub const MMP_MAGIC: u32 = 0x004D_4D50;
-/// `mmp_seq` of a volume that nobody uses.
+/// `mmp_seq` of a volume that is not in use.
 pub const MMP_CLEAN: u32 = 0xFF4D_4D50;
 /// Seconds between updates where nothing else is asked for.
 pub const MMP_DEFAULT_INTERVAL: u16 = 5;
@@ -48,7 +48,7 @@ fn set_name(field: &mut [u8], name: &[u8]) {
 }
 
 impl RawMmp {
-    /// The block of a volume that nobody uses, written by `node` at `time` (seconds since 1970).
+    /// The block of a volume that is not in use, written by `node` at `time` (seconds since 1970).
     #[must_use]
     pub fn clean(time: u64, interval: u16, node: &[u8], device: &[u8]) -> Self {
         let mut raw = <Self as zerocopy::FromZeros>::new_zeroed();
@@ -73,7 +73,7 @@ impl RawMmp {
         }
     }
 
-    /// Whether nobody uses the volume, as far as the block says.
+    /// Whether the volume is not in use, as far as the block says.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.mmp_seq.get() == MMP_CLEAN

@@ -74,7 +74,7 @@ impl Engine {
         Self::with_sink(layout, policy, None)
     }
 
-    /// The same, telling a sink of all that happens.
+    /// The same, reporting all events to a sink.
     ///
     /// # Errors
     /// [`Contradiction::Layout`] for an impossible geometry.
@@ -470,7 +470,7 @@ impl Shared {
         Ok(())
     }
 
-    /// As [`Shared::free`], but nobody can have what is freed unless by this promise.
+    /// As [`Shared::free`], but what is freed can be taken by this promise only.
     fn free_into(&self, run: ClusterRun, promise: &mut Promise) -> Result<(), Denial> {
         if !promise.is_of(&self.ledger) {
             return self.free(run);
@@ -481,7 +481,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Makes a run free in the map; whom it is free for is the caller's.
+    /// Makes a run free in the map; the caller decides which promise may take it.
     fn give(&self, run: ClusterRun) -> Result<(), Denial> {
         let given = self.map.give(run);
         self.bound.went_on(matches!(given, Err(Denial::NeedBitmap(_))));
@@ -559,8 +559,8 @@ impl Grant {
 impl Drop for Grant {
     fn drop(&mut self) {
         if self.run.count > 0 {
-            // A bitmap dropped meanwhile says used, and is loaded by somebody else: at once after this
-            // attempt, maybe, so that there is a second one.
+            // A bitmap that was dropped meanwhile says used. Another thread loads it, perhaps right after this
+            // attempt, so there is a second one.
             let shared = &self.handle.0;
             if let Err(Denial::NeedBitmap(_)) = shared.free(self.run) {
                 shared.strays.add(self.run);

@@ -5,7 +5,7 @@
 //! randomness. Its caller describes the groups ([`Engine::describe_group`]), loads bitmaps when
 //! asked ([`Refusal::NeedBitmap`]), and makes grants durable in an order of its own.
 //!
-//! Reading order: [`request`] (what is asked), [`engine`] (ask, verify, take), [`policy`] (the
+//! Reading order: [`request`] (requests and answers), [`engine`] (ask, verify, take), [`policy`] (the
 //! registry, one file per policy), `index` (where free runs lie).
 //!
 //! ```

@@ -187,8 +187,7 @@ fn loading_twice_is_loading_once() {
     });
 }
 
-/// As long as one thread takes no more than the others leave, it is never refused, wherever the
-/// credits lie.
+/// A thread that takes no more than the others leave is never refused, wherever the credits lie.
 #[test]
 fn the_ledger_refuses_only_what_is_not_there() {
     check(1_000, || {

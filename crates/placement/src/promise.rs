@@ -19,7 +19,7 @@ const PLENTY: u64 = 4 * CREDIT * SLOTS as u64;
 pub(crate) struct Ledger {
     common: Apart<AtomicU64>,
     credits: Box<[Apart<AtomicU64>]>,
-    /// Held while credits are called in, so that nobody concludes from half of them.
+    /// Held while credits are called in, so that no other thread decides from half of them.
     call: Mutex<()>,
     /// The sink of events about promises.
     pub(crate) account: Account,

@@ -1,4 +1,4 @@
-//! Plain data in and out of the engines: what is asked, what is refused, what contradicts.
+//! Plain data in and out of the engines: requests, refusals, contradictions.
 //!
 //! Owns no state and makes no decision.
 

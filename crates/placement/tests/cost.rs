@@ -8,8 +8,8 @@ use std::time::Duration;
 
 /// What this thread has had of a processor.
 fn spent() -> Duration {
-    let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-    Duration::from_nanos(told.split_whitespace().next().unwrap().parse().unwrap())
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    Duration::from_nanos(text.split_whitespace().next().unwrap().parse().unwrap())
 }
 
 fn untouched(groups: u32) -> Engine {

@@ -42,7 +42,7 @@ fn a_bound_keeps_memory_down_and_nothing_is_lost() {
     assert!(engine.take_exact(first).is_err());
     engine.load_group(Group(0), &bitmap).unwrap();
     engine.take_exact(first).unwrap().keep();
-    // Now it differs from the disk, so it stays until that was told otherwise.
+    // Now it differs from the disk, so it stays until the disk has it.
     engine.shrink_to(0);
     assert!(!engine.needs_bitmap(Group(0)));
     let mut now = bitmap.clone();

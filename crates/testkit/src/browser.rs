@@ -161,7 +161,7 @@ fn port(driver: &mut Child) -> u16 {
     let mut lines = BufReader::new(out).lines().map_while(Result::ok);
     let port =
         lines.find_map(|line| line.split_once("successfully on port ")?.1.trim_end_matches('.').parse().ok());
-    // It may go on talking: somebody has to listen.
+    // It may print more, and would wait for a reader of a full pipe.
     std::thread::spawn(move || lines.for_each(drop));
     port.expect("chromedriver prints its port")
 }

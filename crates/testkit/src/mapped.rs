@@ -1,7 +1,7 @@
 //! A part of a file in memory, for tests that compare what is mapped with what is read and written.
 //!
-//! The one module of the workspace's tests that needs `unsafe`: the language has no safe way to map a file. What leaves it are copies of
-//! bytes, so that nobody holds a reference into memory that other programs change.
+//! The one module of the workspace's tests that needs `unsafe`: the language has no safe way to map a file. It returns
+//! copies of bytes only, so no caller holds a reference into memory that other programs change.
 #![allow(unsafe_code, reason = "mapping a file; each block says why it is sound")]
 
 use rustix::fd::AsFd;
@@ -13,7 +13,7 @@ use std::ptr;
 /// Whether writes into a mapping reach the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sharing {
-    /// Yes: everybody sees them.
+    /// Yes: every reader of the file sees them.
     Shared,
     /// No: only this mapping sees them.
     Private,
@@ -80,7 +80,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range is this mapping, and nobody can reach it any more.
+        // SAFETY: the range is this mapping, and no reference to it is left.
         let unmapped = unsafe { munmap(self.base, self.len) };
         debug_assert!(unmapped.is_ok(), "{unmapped:?}");
     }

@@ -202,7 +202,7 @@ fn kinds(root: &Path, options: &Options) {
 
 fn symlinks(root: &Path, options: &Options) {
     let dir = directory(root.join("symlinks"));
-    // 59 bytes fit the inode, 60 do not; 61 for who is off by one.
+    // 59 bytes fit the inode, 60 do not; 61 shows code that is off by one.
     for length in
         [1, 59, 60, 61, 255, 1000, 1023, 4095].into_iter().filter(|length| *length <= options.longest_symlink)
     {

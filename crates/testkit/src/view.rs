@@ -1,4 +1,4 @@
-//! A volume as somebody else than platfs shows it: the tree, and how far that view can be trusted.
+//! A volume as another program than platfs shows it: the tree, and how far that view can be trusted.
 
 use crate::mount::Mounted;
 use crate::snapshot::{Rules, Snapshot};

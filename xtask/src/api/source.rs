@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use syn::{Attribute, Item, ItemImpl, UseTree, Visibility};
 
-/// Uses that lead to each other are given up after so many steps.
+/// Uses that lead to each other are given up after this number of steps.
 const STEPS: u32 = 32;
 
 /// A module by its place in the list.

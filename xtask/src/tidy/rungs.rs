@@ -77,7 +77,8 @@ pub(super) const LADDERS: &[Ladder] = &[
         rungs: "
             front
             check mkfs opening
-            admission journal ops quota trim
+            journal quota
+            admission ops trim
             dir xattr
             file
             inline inode map volume
@@ -90,7 +91,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             error
         ",
         knots: &[],
-        long_lists: 5,
+        long_lists: 4,
     },
     Ladder {
         path: "crates/fuse",
@@ -100,7 +101,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             by_device
             dispatch notify
             wire
-            ask attach service
+            ask attach seats service
         ",
         knots: &[],
         long_lists: 3,

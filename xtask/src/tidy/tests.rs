@@ -4,7 +4,7 @@ use super::rungs::Ladder;
 use super::{check, check_file, ladder, long_lists, packages, slack};
 use std::path::Path;
 
-fn told(file: &str, text: &str) -> Vec<String> {
+fn findings(file: &str, text: &str) -> Vec<String> {
     let mut found = Vec::new();
     check_file(file, text.as_bytes(), &mut found);
     found
@@ -25,7 +25,7 @@ fn the_bounds_are_tight() {
 }
 
 #[test]
-fn each_rule_is_told() {
+fn each_rule_is_findings() {
     let cases = [
         ("crates/placement/src/engine.rs", "//! x\nuse ondisk::inode::Inode;\n", "units"),
         ("crates/ondisk/src/group.rs", "//! x\nuse placement::Engine;\n", "arrows"),
@@ -40,14 +40,14 @@ fn each_rule_is_told() {
         ("crates/cli/src/ls.rs", &format!("//! x\n{}", "\n".repeat(1000)), "lines"),
     ];
     for (file, text, expected) in cases {
-        let found = told(file, text);
+        let found = findings(file, text);
         assert_eq!(found.len(), 1, "{file}: {found:?}");
         assert!(found[0].contains(expected), "{found:?}");
     }
 }
 
 #[test]
-fn what_is_allowed_is_not_told() {
+fn what_is_allowed_is_not_findings() {
     let cases = [
         ("crates/fs/src/ops/names.rs", "//! x\nuse placement::Engine;\n"),
         ("crates/placement/src/engine.rs", "//! x\nuse ondisk::units::Block;\n"),
@@ -56,7 +56,7 @@ fn what_is_allowed_is_not_told() {
         ("crates/cli/src/door/mod.rs", "//! x\nfn f() { FileDevice::new(file) }\n"),
     ];
     for (file, text) in cases {
-        assert_eq!(told(file, text), Vec::<String>::new(), "{file}");
+        assert_eq!(findings(file, text), Vec::<String>::new(), "{file}");
     }
 }
 
@@ -88,7 +88,7 @@ fn climbs(files: &[(&str, &str)]) -> Vec<String> {
 }
 
 #[test]
-fn each_way_to_climb_is_told() {
+fn each_way_to_climb_is_findings() {
     let cases = [
         ("map/mod.rs", "//! x\nuse crate::ops::verbs;\n", "map/mod.rs:2: map calls up to ops"),
         ("cache.rs", "//! x\nfn f() { crate::map::begin() }\n", "cache.rs:2: cache calls up to map"),
@@ -204,7 +204,7 @@ fn sections_and_citations_fit_each_other() {
 }
 
 #[test]
-fn what_a_package_lacks_is_told() {
+fn what_a_package_lacks_is_findings() {
     let whole = "description = \"x\"\nrepository.workspace = true\nkeywords = []\ncategories = []\nrust-version = \"1\"\n\
                  [package.metadata.docs.rs]\n";
     let of = |manifest: &str| {

@@ -201,14 +201,14 @@ const draw = (() => {
     return show(host, root, seen.flat().length);
   }
 
-  // spec: {label, x, rows: [name], series: [{name, color, values, told}]}: a row for each name, a dot for each series; what was told
+  // spec: {label, x, rows: [name], series: [{name, color, values, published}]}: a row for each name, a dot for each series; what was published
   // elsewhere is hollow.
   function dots(host, spec) {
     const count = spec.rows.length;
     const [root, width] = sheet(host, 50 + count * 20, spec.label);
     const room = Math.min(width * 0.4, 12 + 6.4 * Math.max(0, ...spec.rows.map((r) => r.length)));
     const box = { left: room, right: width - 12, top: 12, bottom: 14 + count * 20 };
-    const values = spec.series.flatMap((s) => s.values.concat(s.told || [])).filter((v) => Number.isFinite(v));
+    const values = spec.series.flatMap((s) => s.values.concat(s.published || [])).filter((v) => Number.isFinite(v));
     let ends = range(values);
     const log = spread(ends);
     if (!log && ends[0] > 0) ends = [0, ends[1]];
@@ -225,11 +225,11 @@ const draw = (() => {
       root.append(svg("text", { x: box.left - 8, y: y + 4, "text-anchor": "end" }, name));
       const cells = [];
       for (const s of [...spec.series].reverse()) {
-        for (const [kind, list] of [["told", s.told || []], ["dot", s.values]]) {
+        for (const [kind, list] of [["published", s.published || []], ["dot", s.values]]) {
           const value = list[row];
           if (!Number.isFinite(value) || (log && value <= 0)) continue;
           root.append(svg("circle", { class: kind, style: color(s.color), cx: x.place(value), cy: y, r: kind === "dot" ? 4.4 : 4 }));
-          cells.unshift([s.name + (kind === "told" ? ", published" : ""), number(value), s.color]);
+          cells.unshift([s.name + (kind === "published" ? ", published" : ""), number(value), s.color]);
           marks += 1;
         }
       }

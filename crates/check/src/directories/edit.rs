@@ -136,14 +136,18 @@ pub(crate) fn find(subject: &Subject, directory: InodeNumber, name: &[u8]) -> Op
     found
 }
 
-/// Calls `tell` with each name of a directory.
-pub(crate) fn each_name(subject: &Subject, directory: InodeNumber, mut tell: impl FnMut(&[u8], InodeNumber)) {
+/// Calls `visit` with each name of a directory.
+pub(crate) fn each_name(
+    subject: &Subject,
+    directory: InodeNumber,
+    mut visit: impl FnMut(&[u8], InodeNumber),
+) {
     let Ok(inode) = subject.inode(directory) else { return };
     let layout = subject.layout();
     let _ = each_part(subject, &inode, |part, bytes| {
         for entry in names(bytes, has_dots(&inode, part), layout) {
             if let Some(inode) = entry.inode {
-                tell(entry.name, inode);
+                visit(entry.name, inode);
             }
         }
         Some(false)

@@ -162,7 +162,7 @@ impl Directory<'_, '_> {
         }
         let mend = voice.found(&DIRECTORY_HOLE, || {
             let found = format!("{mapped} of {end} blocks");
-            Finding::new(self.place(), found, "the directory is written anew without the gap")
+            Finding::new(self.place(), found, "the directory is rewritten without the gap")
         });
         if mend {
             self.examiner.whole.rebuild = true;
@@ -200,13 +200,13 @@ impl Directory<'_, '_> {
             Err(Stop::Fault(fault)) => {
                 self.examiner.whole.rebuild |= voice.found(fault.kind, || {
                     let place = self.place().at_file_block(fault.file_block);
-                    Finding::new(place, fault.found, "the index is built anew from the names")
+                    Finding::new(place, fault.found, "the index is rebuilt from the names")
                 });
                 Ok(false)
             }
             Err(Stop::Unreadable(error)) => {
                 self.examiner.whole.rebuild |= voice.found(&DIRECTORY_UNREADABLE, || {
-                    Finding::new(self.place(), error.to_string(), "the index is built anew from the names")
+                    Finding::new(self.place(), error.to_string(), "the index is rebuilt from the names")
                 });
                 Ok(false)
             }
@@ -334,7 +334,7 @@ impl Directory<'_, '_> {
             && !chain_reaches(bytes, layout, space);
         let has_tail = !layout.checksums || (dirent::has_tail(bytes) && !covered);
         let end = if covered { len } else { space };
-        let told = voice.told();
+        let reported = voice.reported();
         let mut changed =
             self.examiner.walk(bytes.get_mut(..end).unwrap_or_default(), spot, spot.file_block.0 == 0, voice);
         if !layout.checksums || voice.any() {
@@ -344,7 +344,7 @@ impl Directory<'_, '_> {
             let place = self.place().at_file_block(spot.file_block);
             spot.block.map_or(place.clone(), |block| place.at_block(block))
         };
-        let quiet = voice.told() == told;
+        let quiet = voice.reported() == reported;
         if !has_tail {
             let finding = || Finding::new(place(), "no checksum", "the place for it is made");
             if changed || (quiet && voice.found(&LEAF_TAIL, finding)) {
@@ -353,7 +353,7 @@ impl Directory<'_, '_> {
                 changed |= made;
             }
         } else if quiet && !changed && !self.seed.directory_leaf_is_right(bytes) {
-            let finding = || Finding::new(place(), "a wrong checksum", "the checksum is computed anew");
+            let finding = || Finding::new(place(), "a wrong checksum", "the checksum is recomputed");
             changed |= voice.found(&LEAF_CHECKSUM, finding);
         }
         if changed { self.store(bytes, spot) } else { Ok(()) }

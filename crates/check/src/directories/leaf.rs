@@ -405,7 +405,7 @@ impl Examiner<'_> {
         }
         self.whole.rebuild |= voice.found(&INDEX_HASH, || {
             let found = format!("hash {:#010x}", hash.major);
-            Finding::new(self.place(spot).named(name), found, "the index is built anew")
+            Finding::new(self.place(spot).named(name), found, "the index is rebuilt")
                 .expected(format!("{least:#010x} to {most:#010x}"))
         });
     }

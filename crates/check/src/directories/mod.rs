@@ -102,8 +102,8 @@ fn silently(pass: &Pass<'_>, report: &mut Report<'_>) -> Vec<usize> {
     let unsound = Mutex::new(Vec::new());
     let rows = facts.directories.len();
     let pieces = rows.div_ceil(PIECE) as u64;
-    let told = |piece| report.progress("directories", piece, pieces);
-    crew::share(pass.subject.threads, pieces, told, |piece| {
+    let begun = |piece| report.progress("directories", piece, pieces);
+    crew::share(pass.subject.threads, pieces, begun, |piece| {
         let mut scratch = Scratch::default();
         let first = usize::try_from(piece).unwrap_or(usize::MAX).saturating_mul(PIECE);
         for row in first..rows.min(first.saturating_add(PIECE)) {
@@ -129,13 +129,13 @@ fn aloud(pass: &Pass<'_>, row: usize, report: &mut Report<'_>) -> Result<()> {
     let mut scratch = Scratch::default();
     let whole = examine::examine(pass, inode, &mut scratch, &mut report.aloud())?;
     if whole.rebuild && !whole.stays && !rebuild::rebuild(subject, facts, inode, &whole.rename, &[])? {
-        no_room(inode, "the directory cannot be written anew", report);
+        no_room(inode, "the directory cannot be rewritten", report);
     }
     pass.tree.keep(facts, row, &scratch.found);
     Ok(())
 }
 
-/// Tells that a repair found no free blocks.
+/// Reports that a repair found no free blocks.
 pub(super) fn no_room(inode: InodeNumber, what: &str, report: &mut Report<'_>) {
     report.found(&NO_ROOM, Finding::new(Place::inode(inode), what, ""));
 }

@@ -1,6 +1,5 @@
-//! A directory rewritten from its names: without an index if they fit one block (or the volume has
-//! none), else with a fresh one, whose blocks of names are three quarters full, so that the next names find
-//! room.
+//! Rewrites a directory from its names: without an index if they fit one block or the volume has no indexes, else with
+//! a new index. Its blocks of names are three quarters full, so that the next names find room.
 //!
 //! All names and then all blocks are held in memory: as much as the directory has bytes, twice.
 
@@ -282,7 +281,7 @@ impl Plan {
         blocks.collect()
     }
 
-    /// Root, leaves, nodes; `None` if an index of so many levels cannot hold them.
+    /// Root, leaves, nodes; `None` if an index of `levels` levels cannot hold them.
     fn indexed(&self, names: &[Kept], version: HashVersion, levels: u8) -> Option<Vec<Vec<u8>>> {
         let pieces = self.leaves(names, 0, self.layout.leaf_space() / 4 * 3);
         let mut blocks = vec![vec![0; self.block_len()]];

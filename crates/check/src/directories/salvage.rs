@@ -32,7 +32,7 @@ pub(super) fn next_sound(region: &[u8], layout: Layout, at: usize, inodes: u32, 
             first = place;
         }
     }
-    // Where the name of the broken entry is as long as it says is the likeliest of all.
+    // The likeliest place is the one that follows from the broken entry's own length of its name.
     let own = region.get(at + 6).map_or(end, |len| at + entry_len(usize::from(*len)));
     if own >= from && own < end && sound.get(own / 4) == Some(&true) { own } else { first }
 }

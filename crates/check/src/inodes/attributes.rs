@@ -341,7 +341,7 @@ impl Examination<'_, '_, '_, '_> {
         let Judged { flaw, charge, values, unmarked } = judged;
         self.charged = charge;
         if let Some((kind, found)) = flaw
-            && self.tell(kind, |_| Words::new(found, "the attributes that can be read are written anew"))
+            && self.tell(kind, |_| Words::new(found, "the attributes that can be read are rewritten"))
         {
             let copy = self.inode().bytes().get(at..).unwrap_or_default().to_vec();
             let mut kept = Vec::new();
@@ -425,7 +425,7 @@ impl Examination<'_, '_, '_, '_> {
         let right = self.subject().sealer.attribute_block_is_right(block, bytes);
         let at = (Some(block), None);
         if let Some((kind, found)) = flaw {
-            let repair = "the attributes that can be read are written anew";
+            let repair = "the attributes that can be read are rewritten";
             if self.tell_map(kind, at, || found, repair) {
                 let (copy, mut kept) = (bytes.to_vec(), Vec::new());
                 let region = Region { bytes: &copy, in_inode: false, strict: false };
@@ -438,7 +438,7 @@ impl Examination<'_, '_, '_, '_> {
             }
         } else if !right {
             let found = || "the checksum is wrong, all that can be judged is right".to_owned();
-            if self.tell_map(&XATTR_BLOCK_CHECKSUM, at, found, "the checksum is computed anew") {
+            if self.tell_map(&XATTR_BLOCK_CHECKSUM, at, found, "the checksum is recomputed") {
                 self.stage_attribute_block(block, bytes);
             }
         }

@@ -35,7 +35,7 @@ pub(super) struct Mapped {
 }
 
 impl Examination<'_, '_, '_, '_> {
-    /// Whether `i_block` leads to blocks, as far as type, size and counts tell.
+    /// Whether `i_block` leads to blocks, as far as type, size and counts show.
     pub(super) fn has_blocks(&self) -> bool {
         let inode = self.inode();
         if self.pass.special.role(inode.number()) == Role::BadBlocks {

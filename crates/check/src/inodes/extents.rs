@@ -99,7 +99,7 @@ impl Examination<'_, '_, '_, '_> {
         walk.mapped.is_tree = depth > 0;
         if depth != stated || depth > self.most_depth() || stated > MAX_DEPTH {
             let found = || format!("a tree of {stated} levels below its root, where there are {depth}");
-            let repair = "the tree is written anew with as many levels as it needs";
+            let repair = "the tree is rewritten with as many levels as it needs";
             walk.mends |= self.tell_map(&EXTENT_DEPTH, (None, None), found, repair);
             if !walk.mends {
                 // Nothing is known of the map then; nor may a hostile depth be followed.
@@ -162,7 +162,7 @@ impl Examination<'_, '_, '_, '_> {
             let found =
                 format!("magic {:#06x}, {} entries of at most {}", head.magic, head.count, head.capacity);
             let repair = if readable {
-                "its head is written anew, what it lists is kept".to_owned()
+                "its head is rewritten, what it lists is kept".to_owned()
             } else if zero {
                 "an empty map is written".to_owned()
             } else {
@@ -264,24 +264,24 @@ impl Examination<'_, '_, '_, '_> {
             entry(bytes, 0).get(..4).and_then(|bytes| bytes.try_into().ok()).unwrap_or_default(),
         ));
         let at = (Some(child.node), Some(u64::from(child.logical.0)));
-        let mut told = false;
+        let mut reported = false;
         if first != child.logical {
-            told = true;
+            reported = true;
             let found = || format!("begins with file block {first}, its parent says {}", child.logical);
             walk.mends |= self.tell_map(&EXTENT_INDEX_START, at, found, "the parent is set right");
         }
         let (stated, depth) = (Head::read(bytes).depth, bounds.depth);
         if stated != depth {
-            told = true;
+            reported = true;
             let found = || format!("says {stated} levels are below it, there are {depth}");
             walk.mends |= self.tell_map(&EXTENT_NODE_DEPTH, at, found, "the depth is set right");
         }
         let before = walk.mends;
         self.node(bytes, Bounds { from: u64::from(first.0), ..bounds }, walk);
         let seed = self.subject().seed_of(self.inode());
-        if !seed.extent_node_is_right(bytes) && !told && before == walk.mends && !walk.leaves {
+        if !seed.extent_node_is_right(bytes) && !reported && before == walk.mends && !walk.leaves {
             let found = || "the node's checksum is wrong, its entries are right".to_owned();
-            walk.mends |= self.tell_map(&EXTENT_NODE_CHECKSUM, at, found, "the checksum is computed anew");
+            walk.mends |= self.tell_map(&EXTENT_NODE_CHECKSUM, at, found, "the checksum is recomputed");
         }
         let mut mapped = walk.mapped;
         self.claim_node(&mut mapped, child.node);
@@ -358,7 +358,7 @@ impl Examination<'_, '_, '_, '_> {
             return Some((&EXTENT_RANGE, format!("blocks from {} on lie outside the volume", found.start)));
         }
         if found.end() > geometry.blocks {
-            // Nobody knows how much of it is true: what lies behind the contents least of all.
+            // How much of it is true is not known; blocks behind the contents are the least likely.
             let contents = geometry.block_size.blocks_for(self.inode().size());
             let inside = contents.saturating_sub(u64::from(found.logical.0));
             extent.count = ondisk::units::low_u32(inside.min(geometry.blocks - found.start.0));

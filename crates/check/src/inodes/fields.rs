@@ -117,7 +117,7 @@ impl Examination<'_, '_, '_, '_> {
             wrong.contains(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA) && !self.could_be_pointers();
         let mends = self.tell(&INODE_INLINE_AND_EXTENTS, |_| {
             let repair = match wrong {
-                _ if given_up => "nothing tells where its contents are: the inode is cleared",
+                _ if given_up => "the place of its contents is not known: the inode is cleared",
                 InodeFlags::INLINE_DATA => {
                     "it begins with a tree of extents: the flag for inline contents is cleared"
                 }
@@ -170,7 +170,7 @@ impl Examination<'_, '_, '_, '_> {
             let repair = match (head, pointers) {
                 (true, _) => "the feature is set",
                 (_, true) => "it holds block pointers: the flag is cleared",
-                _ => "nothing tells where its contents are: the inode is cleared",
+                _ => "the place of its contents is not known: the inode is cleared",
             };
             Words::new("mapped by extents, which the volume's features do not name", repair)
         });
@@ -249,7 +249,7 @@ impl Examination<'_, '_, '_, '_> {
     pub(super) fn extra_fields(&mut self) {
         let len = self.inode().bytes().len();
         let (extra, most) = (usize::from(self.inode().extra_size()), len - OLD_SIZE);
-        // Zero is not right either, but old volumes have it and nobody minds.
+        // Zero is wrong too, but old volumes have it, and Linux and e2fsck accept it.
         if most == 0 || extra == 0 || (4..=most).contains(&extra) && extra.is_multiple_of(4) {
             return;
         }

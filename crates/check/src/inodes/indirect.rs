@@ -14,7 +14,7 @@ use crate::kinds::Kind;
 use crate::kinds::inodes::{BAD_BLOCKS, DIRECTORY_TOO_LARGE, POINTER_BLOCK, POINTER_RANGE};
 
 /// What becomes of the inode that keeps blocks for descriptors.
-const RESIZE_REPAIR: &str = "the inode is made anew; which blocks it has follows from the size of the volume";
+const RESIZE_REPAIR: &str = "the inode is recreated; which blocks it has follows from the size of the volume";
 
 /// Pointers that stand together.
 #[derive(Clone, Copy)]

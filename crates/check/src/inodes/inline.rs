@@ -33,7 +33,7 @@ impl Examination<'_, '_, '_, '_> {
             let repair = match (there, pointers) {
                 (true, _) => "the feature is set",
                 (_, true) => "it holds block pointers: the flag is cleared",
-                _ => "nothing tells where its contents are: the inode is cleared",
+                _ => "the place of its contents is not known: the inode is cleared",
             };
             Words::new("contents are in the inode, which the volume's features do not name", repair)
         });

@@ -168,7 +168,7 @@ impl<'x, 'p, 'r, 's> Examination<'x, 'p, 'r, 's> {
             self.tell(&INODE_CHECKSUM, |_| {
                 Words::new(
                     "the checksum is wrong, all that can be judged is right",
-                    "the checksum is computed anew",
+                    "the checksum is recomputed",
                 )
             });
         }

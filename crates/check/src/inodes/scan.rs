@@ -47,8 +47,8 @@ pub(super) fn run(pass: &Pass<'_>, report: &mut Report<'_>) {
     let pieces = Pieces::of(subject);
     let all = u64::from(subject.geometry.groups) * pieces.per_group;
     let sums = Mutex::new((Counts::default(), Vec::new()));
-    let told = |piece| report.progress("inodes", piece, all);
-    crew::share(subject.threads, all, told, |piece| {
+    let begun = |piece| report.progress("inodes", piece, all);
+    crew::share(subject.threads, all, begun, |piece| {
         let Some((group, first, count)) = pieces.find(subject, piece) else { return };
         let mut unread = Vec::new();
         let counts = examine(pass, group, first, count, &mut unread);

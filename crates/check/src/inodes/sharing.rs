@@ -69,7 +69,7 @@ impl Leaving {
 /// How often each block may be read as a node: to find owners, and some times to rewrite a map.
 const NODE_READS: u64 = 8;
 
-/// Hears nothing and leaves all as it is.
+/// Passes on no issue and leaves all as it is.
 struct Mute;
 
 impl Sink for Mute {
@@ -85,7 +85,7 @@ struct Plan<'a> {
     best: HashMap<u64, Best>,
     /// Inodes that claim any of them.
     claimants: Vec<InodeNumber>,
-    /// Who claims a block of attributes for all that have it.
+    /// For each block of attributes the inode that claims it for all inodes that have it.
     holders: HashMap<u64, InodeNumber>,
     /// New places of blocks of attributes.
     attributes: HashMap<u64, Block>,
@@ -130,7 +130,7 @@ impl Plan<'_> {
         self.subject.geometry.cluster_of(Block(block)).0
     }
 
-    /// Clusters that nobody claims.
+    /// Number of clusters without an owner.
     fn free(&self) -> u64 {
         self.subject.geometry.clusters().saturating_sub(self.facts.claimed.count())
     }
@@ -236,7 +236,7 @@ impl Plan<'_> {
         examination.contents_alone();
         let attributes = examination.attribute_block();
         if let Some(place) = self.attributes.get(&attributes.0) {
-            // Told with the first inode that had the block.
+            // It was reported with the first inode that had the block.
             examination.scratch.inode.set_attribute_block(*place);
             examination.changed = true;
         }
@@ -363,7 +363,7 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// Clusters that everybody left are free.
+    /// Frees the clusters that all their owners gave up.
     fn release(&self) {
         for (cluster, best) in &self.best {
             let unused = best.own > 1 || self.left.contains(cluster);

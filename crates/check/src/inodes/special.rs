@@ -204,16 +204,16 @@ pub(super) fn stray_files(subject: &mut Subject, facts: &Facts, report: &mut Rep
     let orphans =
         Some(orphans).filter(|number| !subject.has_compat(Compat::ORPHAN_FILE) && is_begun(*number));
     let repair = "the field is cleared";
-    let mut told = |kind, found: String| report.found(kind, Finding::new(Place::default(), found, repair));
-    if quota
-        .is_some_and(|file| told(&QUOTA_INODE_NUMBER, format!("quota in inode {file}, without the feature")))
-    {
+    let mut clears = |kind, found: String| report.found(kind, Finding::new(Place::default(), found, repair));
+    if quota.is_some_and(|file| {
+        clears(&QUOTA_INODE_NUMBER, format!("quota in inode {file}, without the feature"))
+    }) {
         subject.raw.s_usr_quota_inum.set(0);
         subject.raw.s_grp_quota_inum.set(0);
         subject.raw.s_prj_quota_inum.set(0);
         subject.backups_follow = true;
     }
-    if orphans.is_some_and(|file| told(&ORPHAN_FILE_NUMBER, format!("inode {file}"))) {
+    if orphans.is_some_and(|file| clears(&ORPHAN_FILE_NUMBER, format!("inode {file}"))) {
         subject.raw.s_orphan_file_inum.set(0);
         subject.backups_follow = true;
     }

@@ -65,7 +65,7 @@ impl Examination<'_, '_, '_, '_> {
             let repair = if is_dir {
                 "its contents are those of a directory: it becomes one again"
             } else {
-                "it is cleared and made anew; what it led to goes to lost+found"
+                "it is cleared and recreated; what it led to goes to lost+found"
             };
             Words::new(format!("the root's mode is {:#o}", inode.mode()), repair)
         }) {

@@ -6,11 +6,11 @@ kinds! {
     DIRECTORY_UNREADABLE = "directory-unreadable", Damage, asks:
         "a block of a directory cannot be read",
         "The device fails to read a block that holds names of a directory.",
-        "The block is written anew without any names. Files that only it named are put into lost+found. Copy the device first if it fails more often.";
+        "The block is rewritten without any names. Files that only it named are put into lost+found. Copy the device first if it fails more often.";
     DIRECTORY_HOLE = "directory-hole", Wrong, safe:
         "a directory lacks a block in its midst",
         "A directory's blocks follow one another without gaps. A gap means that a map was cut or a block of it was lost.",
-        "The directory is written anew without the gap. Names that the missing block held are not known: their files are put into lost+found.";
+        "The directory is rewritten without the gap. Names that the missing block held are not known: their files are put into lost+found.";
     DIRECTORY_DOT = "directory-dot", Wrong, safe:
         "a directory does not begin with a right `.`",
         "The first name in a directory is `.` and leads to the directory itself. Something else wrote over it.",
@@ -29,7 +29,7 @@ kinds! {
         "`..` is made to lead to the directory that names this one.";
     ENTRY_BROKEN = "directory-entry-broken", Damage, asks:
         "an entry of a directory is broken",
-        "Entries of a directory form a chain in each block: each tells how long it is. In this one length or name are impossible, so that the chain breaks here.",
+        "Entries of a directory form a chain in each block: each states its length. In this one length or name are impossible, so that the chain breaks here.",
         "The entry is kept if its name can be read, and given up if not. Names behind it are found again and kept. A file that loses its only name is put into lost+found.";
     ENTRY_NO_NAME = "entry-no-name", Damage, asks:
         "an entry of a directory has an empty name",
@@ -98,51 +98,51 @@ kinds! {
     LEAF_CHECKSUM = "directory-checksum", Wrong, safe:
         "the checksum of a block of names is wrong",
         "The block's entries are as they should be, but the checksum does not fit them: a bit of a name or a number may have changed, or a program changed the block without knowing of checksums.",
-        "The checksum is computed anew. All names stay; should one have been damaged, it looks wrong but leads to a file that exists.";
+        "The checksum is recomputed. All names stay; should one have been damaged, it looks wrong but leads to a file that exists.";
     LEAF_TAIL = "directory-checksum-missing", Untidy, safe:
         "a block of names has no place for its checksum",
         "On a volume with checksums each block of names ends in 12 bytes for its checksum. This one was written before checksums were turned on, or by a program that does not know them.",
-        "The place is made, by writing the directory anew if the block is full.";
+        "The place is made, by rewriting the directory if the block is full.";
     INDEX_ROOT = "index-root", Wrong, safe:
         "the root of a directory's index is broken",
         "Large directories have an index by hashes of the names. Its root states an impossible version, depth or shape.",
-        "The index is built anew from the names. All names stay.";
+        "The index is rebuilt from the names. All names stay.";
     INDEX_NODE = "index-node", Wrong, safe:
         "a block of a directory's index is broken",
         "The index leads to a block that should hold more of the index but does not, or the other way round.",
-        "The index is built anew from the names. All names stay.";
+        "The index is rebuilt from the names. All names stay.";
     INDEX_LIMIT = "index-limit", Wrong, safe:
         "a block of a directory's index states a wrong size",
         "Each block of an index states how many entries it has room for, which its size determines.",
-        "The index is built anew from the names. All names stay.";
+        "The index is rebuilt from the names. All names stay.";
     INDEX_COUNT = "index-count", Wrong, safe:
         "a block of a directory's index states a wrong number of entries",
         "It has no entries at all, or more than fit.",
-        "The index is built anew from the names. All names stay.";
+        "The index is rebuilt from the names. All names stay.";
     INDEX_ORDER = "index-order", Wrong, safe:
         "the hashes in a directory's index do not rise",
         "Names are found by halving; in the wrong order some are not.",
-        "The index is built anew from the names. All names stay.";
+        "The index is rebuilt from the names. All names stay.";
     INDEX_OUTSIDE = "index-outside", Wrong, safe:
         "a directory's index leads to a block that the directory does not have",
         "The block number in the index is behind the directory's last block.",
-        "The index is built anew from the names. All names stay.";
+        "The index is rebuilt from the names. All names stay.";
     INDEX_TWICE = "index-twice", Wrong, safe:
         "a directory's index leads to a block twice",
         "Each block of names has one place in the index.",
-        "The index is built anew from the names. All names stay.";
+        "The index is rebuilt from the names. All names stay.";
     INDEX_MISSING = "index-missing", Wrong, safe:
         "a directory's index does not lead to one of its blocks",
         "Names in that block are listed but cannot be opened.",
-        "The index is built anew from the names. All names stay.";
+        "The index is rebuilt from the names. All names stay.";
     INDEX_CHECKSUM = "index-checksum", Wrong, safe:
         "the checksum of a block of a directory's index is wrong",
         "A hash or a block number of the index may have changed.",
-        "The index is built anew from the names. All names stay.";
+        "The index is rebuilt from the names. All names stay.";
     INDEX_HASH = "index-hash", Wrong, safe:
         "a name stands in a block that the index does not look for it in",
         "The name's hash is outside the range of its block, so that the name is listed but cannot be opened.",
-        "The index is built anew from the names. All names stay.";
+        "The index is rebuilt from the names. All names stay.";
     INLINE_SIZE = "inline-directory-size", Wrong, safe:
         "a directory inside its inode has an impossible size",
         "Its two parts hold entries of whole words; what is there ends in the midst of one.",

@@ -14,7 +14,7 @@ kinds! {
     INODE_CHECKSUM = "inode-checksum", Wrong, safe:
         "an inode's checksum is wrong",
         "The checksum covers the whole record. All fields that can be judged are right; one that can't be (an owner, a time, a mode bit) may have changed.",
-        "The checksum is computed anew; the fields stay as they are.";
+        "The checksum is recomputed; the fields stay as they are.";
     INODE_DELETION_TIME = "inode-deletion-time", Untidy, safe:
         "an inode's deletion time contradicts its links",
         "An inode without links says when it was deleted; one with links has no such time. While a file waits to be deleted the field holds the number of the next one, which stays behind when the list is lost.",
@@ -26,14 +26,14 @@ kinds! {
     INODE_ROOT = "inode-root", Fatal, asks:
         "the root is no directory",
         "Inode 2 is the root directory; everything hangs below it.",
-        "Where its contents are those of a directory it becomes one again. Otherwise it is made anew, and what it led to is put into lost+found.";
+        "Where its contents are those of a directory it becomes one again. Otherwise it is recreated, and what it led to is put into lost+found.";
     INODE_RESERVED = "inode-reserved", Wrong, safe:
         "a reserved inode has the wrong type",
         "The first inodes are for the volume's own use: hidden files of the journal and quota, or nothing at all.",
         "The mode is set to what it must be; the list of bad blocks is emptied where it looks like a file.";
     BAD_BLOCKS = "bad-blocks-structures", Wrong, safe:
         "the list of bad blocks names blocks of the volume's own structures",
-        "Nobody uses the blocks in the list; but the superblock, the descriptors, the bitmaps and the inode tables lie where they lie, whatever the list says of it. Most drives replace bad sectors by themselves.",
+        "No file uses the blocks in the list. But the superblock, the descriptors, the bitmaps and the inode tables can't be moved off them. Most drives replace bad sectors by themselves.",
         "The blocks are taken off the list, nothing is lost. If the device does fail there, copy it to a sound one.";
     INODE_VACANT = "inode-vacant", Wrong, safe:
         "an inode for a hidden file is in use, but the volume does not name it",
@@ -96,7 +96,7 @@ kinds! {
         "A target that stands in the inode has no extents, and no link has an index.",
         "The flag is cleared, the target stays.";
     SYMLINK_TARGET = "symlink-target", Damage, asks:
-        "a symbolic link's target is not as long as it says",
+        "a symbolic link's target has another length than its inode says",
         "The target ends at the first zero byte, and the size says where that is.",
         "The size is set to the length of the target. A link without a readable target is cleared.";
     INODE_INDEX_FLAG = "inode-index-flag", Wrong, safe:
@@ -122,7 +122,7 @@ kinds! {
     DIRECTORY_HOLE = "directory-map-hole", Wrong, asks:
         "a directory has a hole",
         "Directories have no holes; one comes of a map that lost a piece.",
-        "The blocks behind move down over the hole. No name is lost; the index is made anew where there is one.";
+        "The blocks behind move down over the hole. No name is lost; the index is rebuilt where there is one.";
     DIRECTORY_UNWRITTEN = "directory-unwritten", Wrong, asks:
         "a block of a directory is marked as never written",
         "Only files have blocks that are kept for later.",
@@ -130,11 +130,11 @@ kinds! {
     EXTENT_ROOT = "extent-root", Damage, asks:
         "the root of a tree of extents is broken",
         "The root stands in the inode and begins with a magic number, a count and a depth.",
-        "Where two of the three are right the head is written anew and what it lists is kept. Otherwise the file's contents are lost, its name stays.";
+        "Where two of the three are right the head is rewritten and what it lists is kept. Otherwise the file's contents are lost, its name stays.";
     EXTENT_DEPTH = "extent-depth", Wrong, safe:
         "a tree of extents has another depth than its root says",
         "The root says how many levels are below it; a few are enough for the largest file, deeper trees are not read by the kernel.",
-        "The tree is written anew, nothing is lost.";
+        "The tree is rewritten, nothing is lost.";
     EXTENT_NODE = "extent-node", Damage, asks:
         "a node of a tree of extents is broken",
         "A block that should hold a node of the tree lies outside the volume, can't be read, or holds something else.",
@@ -142,7 +142,7 @@ kinds! {
     EXTENT_NODE_CHECKSUM = "extent-node-checksum", Wrong, safe:
         "the checksum of a node of a tree of extents is wrong",
         "All that can be judged in the node is right; a block number may have changed to another that is possible.",
-        "The checksum is computed anew; the entries stay as they are.";
+        "The checksum is recomputed; the entries stay as they are.";
     EXTENT_NODE_DEPTH = "extent-node-depth", Wrong, safe:
         "a node of a tree of extents has the wrong depth",
         "Each node says how many levels are below it. The kernel refuses to read one that does not fit its place.",
@@ -174,7 +174,7 @@ kinds! {
     MAP_BLOCKS_IN_CLUSTERS = "map-pointers-in-clusters", Wrong, asks:
         "a file on a volume of clusters is mapped by pointers",
         "Volumes with bigalloc map files by extents only; the kernel refuses to write others.",
-        "The map is written anew as extents, nothing is lost.";
+        "The map is rewritten as extents, nothing is lost.";
     XATTR_BLOCK_PLACE = "xattr-block-place", Damage, asks:
         "attributes are in a block that can't hold any",
         "The inode names a block of attributes outside the volume, or on a volume without attributes.",
@@ -186,7 +186,7 @@ kinds! {
     XATTR_BLOCK_CHECKSUM = "xattr-block-checksum", Wrong, safe:
         "the checksum of a block of attributes is wrong",
         "All hashes in the block are right, so are names and values.",
-        "The checksum is computed anew.";
+        "The checksum is recomputed.";
     XATTR_REFERENCES = "xattr-references", Untidy, safe:
         "a block of attributes counts the wrong number of inodes",
         "Inodes with the same attributes share a block, which counts them.",
@@ -206,7 +206,7 @@ kinds! {
     XATTR_HASH = "xattr-hash", Wrong, asks:
         "the hash of an attribute is wrong",
         "The hash covers name and value; one of the three has changed.",
-        "Name and value are kept and the hash is computed anew: look at the value if it matters.";
+        "Name and value are kept and the hash is recomputed: look at the value if it matters.";
     XATTR_VALUE_INODE = "xattr-value-inode", Damage, asks:
         "the inode of an attribute's value is not right",
         "Large values have inodes of their own, which are marked, and whose hash stands in the attribute.",
@@ -230,7 +230,7 @@ kinds! {
     BLOCKS_SHARED = "blocks-shared", Damage, asks:
         "blocks have several owners",
         "Two files, or a file and a structure of the volume, claim the same blocks: what is written to one shows in the other. It comes of a broken block number, or of a bitmap that said blocks were free.",
-        "Structures of the volume keep their blocks, then hidden files, directories, files; every other owner gets copies and reads what it read before. Which of the files the contents belong to can't be told: look at all that are named.";
+        "Structures of the volume keep their blocks, then hidden files, directories, files; every other owner gets copies and reads what it read before. The check can't know to which file the contents belong: look at all that are named.";
     LARGE_FILE_FEATURE = "large-file-feature", Untidy, safe:
         "a file has 2 GiB or more, which the volume's features do not name",
         "Old programs must be kept from volumes with such files.",

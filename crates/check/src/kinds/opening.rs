@@ -6,7 +6,7 @@ kinds! {
     SUPERBLOCK_CHECKSUM = "superblock-checksum", Wrong, safe:
         "the superblock's checksum is wrong",
         "The checksum covers every field of the superblock. A wrong one means that a field was changed by accident, or that a program changed one without knowing of checksums.",
-        "The checksum is computed anew once all other fields have been checked; a changed field that no other rule covers (a label, a time) stays as it is.";
+        "The checksum is recomputed once all other fields have been checked; a changed field that no other rule covers (a label, a time) stays as it is.";
     SUPERBLOCK_DAMAGED = "superblock-damaged", Fatal, asks:
         "the superblock is damaged",
         "The superblock says how large the volume is and how it is divided; all else is found by it. Backups of it lie at the start of some groups. Here the primary can't be used, or fields in it that never change are not those of the backup.",
@@ -14,7 +14,7 @@ kinds! {
     JOURNAL_NEEDS_REPLAY = "journal-needs-replay", Untidy, safe:
         "the journal holds changes that are not yet in their places",
         "The volume was not closed: its last changes stand in the journal only. Until they are brought in, it looks damaged where it is not.",
-        "The journal is replayed, fast commits with it, as a mount does, and the rest of the check looks at the volume as it is then. Every repair builds on the replay: who does not want it repairs nothing.";
+        "The journal is replayed, fast commits with it, as a mount does, and the rest of the check looks at the volume as it is then. Every repair builds on the replay. Without it nothing is repaired.";
     JOURNAL_DAMAGED = "journal-damaged", Damage, asks:
         "the journal holds changes that can't be brought in",
         "The volume was not closed, and its last changes stand in the journal only. A part of them is damaged: a checksum is wrong, or the journal asks for what can't be.",
@@ -52,7 +52,7 @@ kinds! {
         "Both are ways for a volume to grow, and exclude each other.",
         "resize_inode is turned off; the blocks that it kept become free.";
     RESERVED_DESCRIPTORS = "superblock-reserved-descriptors", Wrong, safe:
-        "blocks are kept for more descriptors, but nobody owns them",
+        "blocks are kept for more descriptors, but no inode owns them",
         "They belong to the resize inode, and the feature resize_inode is off.",
         "The number is cleared; the blocks become free.";
     QUOTA_INODE_NUMBER = "quota-inode-number", Wrong, safe:
@@ -78,7 +78,7 @@ kinds! {
     MOUNT_PROTECTION = "mount-protection", Wrong, safe:
         "the block of multiple mount protection is damaged",
         "It says which host uses the volume now, so that no second one does.",
-        "It is written anew, as of a volume that nobody uses: in its place, or in a free block where the place that the superblock names belongs to something else. Make sure that no host has the volume mounted.";
+        "It is rewritten, as of a volume that is not in use: in its place, or in a free block where the place that the superblock names belongs to something else. Make sure that no host has the volume mounted.";
     REPLAY_WITHOUT_JOURNAL = "journal-replay-without-journal", Wrong, safe:
         "the volume waits for replay of a journal that it does not have",
         "The mark needs_recovery is set, but neither has_journal nor an inode of a journal.",
@@ -97,12 +97,12 @@ kinds! {
         "The inode is restored from that copy. Without a good copy the volume goes on without a journal, and what waited in it is lost.";
     JOURNAL_FEATURE = "journal-feature", Wrong, asks:
         "there is a journal, but the feature has_journal is off",
-        "The superblock names an inode of a journal, which nobody uses.",
+        "The superblock names an inode of a journal. Without the feature no program uses it.",
         "If the journal is in order and empty, the feature is turned on again; otherwise the journal is removed.";
     JOURNAL_SUPERBLOCK = "journal-superblock", Damage, asks:
         "the journal's superblock is damaged",
         "The first block of the journal says where its log begins. Linux does not mount the volume without it.",
-        "It is written anew, as of an empty journal. If a replay was due, the last changes before a crash are lost, and the rest of this check repairs what that leaves behind.";
+        "It is rewritten, as of an empty journal. If a replay was due, the last changes before a crash are lost, and the rest of this check repairs what that leaves behind.";
     JOURNAL_HAS_DATA = "journal-has-data", Wrong, asks:
         "the journal's log is not empty, though the volume says that it is",
         "The mark needs_recovery is not set, but the journal's superblock says where a log begins. An old program may have repaired the volume without minding the journal.",
@@ -114,7 +114,7 @@ kinds! {
     RESIZE_INODE = "resize-inode", Wrong, safe:
         "the resize inode is damaged",
         "It owns the blocks behind the descriptors that are kept so that the volume can grow.",
-        "It is made anew. Its blocks follow from the size of the volume; nothing is lost.";
+        "It is recreated. Its blocks follow from the size of the volume; nothing is lost.";
     RESIZE_INODE_UNUSED = "resize-inode-unused", Untidy, safe:
         "the resize inode has blocks, but the feature is off",
         "Without resize_inode it owns nothing.",
@@ -122,7 +122,7 @@ kinds! {
     ORPHANS = "orphans", Untidy, safe:
         "deleted files wait to be removed",
         "Files that are deleted while a program has them open go when it closes them. The volume was not closed, and so they are still there, without names. Files that were being cut shorter wait too, with blocks behind their end.",
-        "They are removed, as at a mount, and so are the blocks behind the end of the others; nobody could reach them any more.";
+        "They are removed, as at a mount, and so are the blocks behind the end of the others; no program could reach them any more.";
     ORPHAN_LIST = "orphan-list", Wrong, asks:
         "the list of deleted files is broken",
         "It begins in the superblock and leads through the inodes of files that wait to be removed. It leads to something that can't be one.",
@@ -146,11 +146,11 @@ kinds! {
     DESCRIPTORS_UNREADABLE = "descriptors-unreadable", Fatal, asks:
         "a block of group descriptors can't be read",
         "The device fails where the descriptors lie that say where each group keeps its bitmaps and its inode table. Backups of them lie in other groups.",
-        "Each descriptor is taken from a backup, and told of by itself. The block is written anew in its old place: many devices replace a bad sector when it is written.";
+        "Each descriptor is taken from a backup, and reported as an issue of its own. The block is rewritten in its old place: many devices replace a bad sector when it is written.";
     GROUP_CHECKSUM = "group-checksum", Wrong, safe:
         "the checksum of a group descriptor is wrong",
         "The descriptor says where the group's bitmaps and inode table lie, and how much of them is in use. The places in it are possible ones; any other field may be what was changed.",
-        "The checksum is computed anew. Marks that parts of the group were never used are dropped: all of its inode table is read, and bitmaps and counts are written from what is found.";
+        "The checksum is recomputed. Marks that parts of the group were never used are dropped: all of its inode table is read, and bitmaps and counts are written from what is found.";
     GROUP_DESCRIPTOR = "group-descriptor", Damage, asks:
         "a group descriptor is damaged",
         "Its checksum is wrong and places in it are impossible: it was overwritten. Without it the group's inode table can't be found.",
@@ -158,11 +158,11 @@ kinds! {
     BLOCK_BITMAP_OUTSIDE = "block-bitmap-outside", Wrong, safe:
         "a descriptor says that a block bitmap lies where it can't",
         "Bitmaps lie inside the volume, without flex_bg inside their group.",
-        "Its place is taken from a backup descriptor, or it is written anew into a free block. It holds nothing that can't be found out.";
+        "Its place is taken from a backup descriptor, or it is rewritten in a free block. It holds nothing that can't be found out.";
     INODE_BITMAP_OUTSIDE = "inode-bitmap-outside", Wrong, safe:
         "a descriptor says that an inode bitmap lies where it can't",
         "Bitmaps lie inside the volume, without flex_bg inside their group.",
-        "Its place is taken from a backup descriptor, or it is written anew into a free block. It holds nothing that can't be found out.";
+        "Its place is taken from a backup descriptor, or it is rewritten in a free block. It holds nothing that can't be found out.";
     INODE_TABLE_OUTSIDE = "inode-table-outside", Damage, asks:
         "a descriptor says that an inode table lies where it can't",
         "Inode tables lie inside the volume, without flex_bg inside their group.",
@@ -170,11 +170,11 @@ kinds! {
     BLOCK_BITMAP_COLLIDES = "block-bitmap-collides", Wrong, safe:
         "a block bitmap lies in the place of another structure",
         "Every structure has its blocks for itself; one of the two places is wrong.",
-        "The place is taken from a backup descriptor, or the bitmap is written anew into a free block.";
+        "The place is taken from a backup descriptor, or the bitmap is rewritten in a free block.";
     INODE_BITMAP_COLLIDES = "inode-bitmap-collides", Wrong, safe:
         "an inode bitmap lies in the place of another structure",
         "Every structure has its blocks for itself; one of the two places is wrong.",
-        "The place is taken from a backup descriptor, or the bitmap is written anew into a free block.";
+        "The place is taken from a backup descriptor, or the bitmap is rewritten in a free block.";
     INODE_TABLE_COLLIDES = "inode-table-collides", Damage, asks:
         "an inode table lies in the place of another structure",
         "Every structure has its blocks for itself; one of the two places is wrong.",
@@ -185,7 +185,7 @@ kinds! {
         "The marks are taken away. Nothing else changes.";
     INODES_UNINIT = "group-inodes-uninit", Wrong, safe:
         "the inodes of a group are marked as not yet begun, though some are in use",
-        "The inode table of a group that was never used is not read. This one was: it does not count all its inodes as free. Whoever believes the mark does not see the files in it.",
+        "The inode table of a group that was never used is not read. This group was used: it does not count all its inodes as free. A program that believes the mark does not see the files in it.",
         "The mark is taken away, all of the table is read, and bitmap and counts are written from what is found.";
     LAST_GROUP_UNINIT = "last-group-uninit", Untidy, safe:
         "the block bitmap of the last group is marked as not yet begun",

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_is_listed_and_told_in_full() {
+    fn every_kind_is_listed_and_explained_in_full() {
         let mut listed = Vec::new();
         all(&mut listed).unwrap();
         assert_eq!(String::from_utf8(listed).unwrap().lines().count(), kinds().count());

@@ -20,7 +20,7 @@ pub enum Policy<'p> {
     Look,
     /// Everything is repaired that can be.
     All,
-    /// Somebody is asked.
+    /// The user is asked.
     Ask(&'p mut dyn FnMut(&Issue) -> Decision),
 }
 

@@ -19,7 +19,7 @@ pub const UNSOUND: u8 = 4;
 pub const FAILED: u8 = 8;
 /// Wrong usage.
 pub const USAGE: u8 = 16;
-/// Somebody stopped it.
+/// The check was stopped by the user or a signal.
 pub const CANCELLED: u8 = 32;
 
 const NAMES: [&str; 5] = ["fsck.ext2", "fsck.ext3", "fsck.ext4", "e2fsck", "fsck.plat"];

@@ -21,7 +21,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_read_where_it_is_told() {
+    fn memory_is_read_where_it_is_known() {
         assert_eq!(total("MemFree: 1 kB\nMemTotal:       24645900 kB\n"), Some(24_645_900 << 10));
         assert_eq!((total(""), total("MemTotal: much kB")), (None, None));
         assert!(bound() >= LEAST);

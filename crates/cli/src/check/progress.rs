@@ -61,7 +61,7 @@ impl Meter {
             let number =
                 NUMBERED.iter().find(|(pass, _)| *pass == progress.pass).map_or(1, |(_, number)| *number);
             let written = writeln!(file, "{number} {} {} {name}", progress.done, progress.of);
-            // Nobody listens any more: the check goes on.
+            // The progress has no reader any more: the check goes on.
             if written.is_err() {
                 self.lines = None;
             }

@@ -44,12 +44,12 @@ pub fn save(path: &Path, repaired: &Staged) -> io::Result<()> {
     let mut file = tempfile::NamedTempFile::new_in(directory)?;
     let mut out = Hashed::new(BufWriter::with_capacity(1 << 20, file.as_file_mut()));
     out.write_all(&header(repaired.size()))?;
-    let mut superblock_told = false;
+    let mut superblock_saved = false;
     repaired.each_change(|change| {
-        superblock_told |= change.offset == SUPERBLOCK_OFFSET;
+        superblock_saved |= change.offset == SUPERBLOCK_OFFSET;
         out.write_all(&record(change.offset, change.old, change.new))
     })?;
-    if !superblock_told {
+    if !superblock_saved {
         let rest = repaired.size().saturating_sub(SUPERBLOCK_OFFSET);
         let mut bytes = vec![0; usize::try_from(rest).unwrap_or(PIECE_LEN).min(PIECE_LEN)];
         repaired.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;

@@ -331,7 +331,7 @@ impl Check {
         };
         shown = shown.and_then(|()| self.end(console, held, &made, Ending { code, written }));
         match shown {
-            // What was to be done is done; that nobody reads of it changes nothing about the volume.
+            // The work is done; the volume does not depend on whether its report is read.
             Ok(()) | Err(Failure::OutputClosed) => Ok(code),
             Err(other) => Err(other),
         }

@@ -44,7 +44,7 @@ pub struct Change {
     sign: u8,
     /// Bits named behind the sign.
     bits: u16,
-    /// Execution for directories and for what somebody may execute.
+    /// Execution for directories, and for files that any user may execute.
     execute_some: bool,
 }
 

@@ -38,7 +38,7 @@ struct Census {
 }
 
 impl Census {
-    /// Shows each bitmap to somebody else, too.
+    /// The free runs of a volume; `show` gets each bitmap, too.
     fn of(volume: &Volume, mut show: impl FnMut(Group, &[u8])) -> platfs::Result<Self> {
         let geometry = &volume.format().geometry;
         let mut census = Census { bins: [(0, 0); BINS], shortest: u64::MAX, longest: 0, open: 0 };

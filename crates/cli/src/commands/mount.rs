@@ -21,7 +21,7 @@ use crate::mount::opening::{self, Opened};
 use crate::mount::options::{MountOptions, transport_name};
 use crate::mount::remount;
 use crate::mount::trace::Traced;
-use crate::mount::tree::{Terms, Tree};
+use crate::mount::tree::{Guard, Terms, Tree};
 use crate::mount::tuning;
 use crate::reading::OpenImage;
 use crate::signals::StopSignals;
@@ -139,7 +139,7 @@ impl Mount {
                 log.complain(format!("{name}: {warning}"));
             }
         }
-        self.serve(opened, log, &options, &directory)
+        self.serve(console, (opened, log), &options, &directory)
     }
 
     fn remount(&self, console: &mut Console<'_>, directory: &Path) -> Result<(), Failure> {
@@ -194,8 +194,8 @@ impl Mount {
 
     fn serve(
         &self,
-        opened: Opened,
-        log: Arc<Log>,
+        console: &mut Console<'_>,
+        (opened, log): (Opened, Arc<Log>),
         options: &MountOptions,
         directory: &Path,
     ) -> Result<(), Failure> {
@@ -207,14 +207,18 @@ impl Mount {
         let terms = Terms {
             acl: options.acl,
             user_xattr: options.user_xattr,
+            xattr: options.xattr,
             on_damage: options.on_damage,
             writable,
             access_times: options.access_times,
             sync: options.sync,
             sync_names: options.sync_names,
         };
+        let guard = Guard::as_asked(options.permissions, options.allow_other, writable);
+        let guard = guard.map_err(|why| failed(&why))?;
+        let own_permissions = guard.is_some();
         let tree = Tree::new(volume, log, terms).map_err(|error| Failure::about(&whole, error))?;
-        let tree = Arc::new(tree);
+        let tree = Arc::new(tree.guarded(guard));
         let traced = self.traced(&tree)?;
         let service = traced.clone().map_or(Arc::clone(&tree) as Arc<dyn Service>, |traced| traced);
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -228,16 +232,22 @@ impl Mount {
             dev: options.dev,
             exec: options.exec,
             acl: options.acl,
+            own_permissions,
             // What is to be stable at once must not wait in the kernel.
             writeback: writable && options.writeback && !options.sync,
             transport: options.transport,
+            give_way: options.give_way,
             threads,
         };
         tuning::come_first();
         let session = Session::start(service, directory, &how).map_err(|error| failed(&error))?;
         let channel = channel(&tree, &session, options.allow_other).map_err(|error| failed(&error))?;
         let transport = transport_name(session.transport());
-        tree.served_by(transport);
+        tree.served_by(transport, session.scheduling());
+        if let Some(advice) = tuning::advice(options.transport, session.transport()) {
+            // Not in the log: it is the same at each mount.
+            console.warn(advice);
+        }
         let begun = format!(
             "{whole} mounted on {} with {threads} threads, transport {transport}",
             directory.display()

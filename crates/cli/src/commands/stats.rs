@@ -5,16 +5,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use clap::Args;
-use rustix::io::Errno;
 use serde_json::{Map, Value};
 
 use super::json;
 use crate::console::{Console, Failure};
-use crate::mount::tree::STATISTICS;
+use crate::mount::statistics;
 use crate::text::Shown;
-
-/// What an attribute can hold at most.
-const ROOM: usize = 1 << 16;
 
 /// Arguments of `plat stats`.
 #[derive(Args, Debug)]
@@ -29,17 +25,7 @@ pub struct Stats {
 impl Stats {
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let failed = |what: String| Failure::about(Shown(self.directory.as_os_str().as_bytes()), what);
-        let mut text = vec![0; ROOM];
-        let len = rustix::fs::getxattr(&self.directory, STATISTICS, &mut text[..]).map_err(|error| {
-            failed(match error {
-                Errno::OPNOTSUPP | Errno::NODATA => "not in a mount by `plat mount`".into(),
-                error => std::io::Error::from(error).to_string(),
-            })
-        })?;
-        let statistics = serde_json::from_slice(text.get(..len).unwrap_or_default());
-        let Ok(Value::Object(statistics)) = statistics else {
-            return Err(failed("the statistics of the mount can't be understood".into()));
-        };
+        let statistics = statistics::of(&self.directory).map_err(failed)?;
         if self.json {
             json::print(console.out, statistics)?;
         } else {
@@ -54,7 +40,9 @@ fn show(out: &mut dyn Write, statistics: &Map<String, Value>) -> std::io::Result
     let part = |name: &str| statistics.get(name).and_then(Value::as_object).unwrap_or(&empty);
     let number = |of: &Map<String, Value>, name: &str| of.get(name).and_then(Value::as_u64).unwrap_or(0);
     if let Some(transport) = statistics.get("transport").and_then(Value::as_str) {
-        writeln!(out, "transport {transport}\n")?;
+        writeln!(out, "transport {transport}")?;
+        let own = statistics.get("own_permissions").and_then(Value::as_bool).unwrap_or(false);
+        writeln!(out, "permissions checked by {}\n", if own { "the mount" } else { "the kernel" })?;
     }
     let columns = ["count", "failed", "mean_ns", "p50_ns", "p90_ns", "p99_ns"];
     write!(out, "{:<18}", "request")?;
@@ -69,7 +57,7 @@ fn show(out: &mut dyn Write, statistics: &Map<String, Value>) -> std::io::Result
         }
         writeln!(out)?;
     }
-    for name in ["amounts", "memory", "placement", "reclaimed", "space"] {
+    for name in ["amounts", "memory", "placement", "reclaimed", "scheduling", "space"] {
         if part(name).is_empty() {
             continue;
         }

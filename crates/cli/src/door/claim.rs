@@ -23,7 +23,7 @@ use crate::image::{ImageError, User};
 /// How a range is locked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
-    /// Nobody else has it.
+    /// No other program has it.
     Alone,
     /// Others may have it so, too.
     Shared,
@@ -68,7 +68,7 @@ fn take(file: &File, layer: &Layer, kind: Kind) -> bool {
     !matches!(done, Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EACCES))
 }
 
-/// Whether somebody has a lock that would be in the way. Takes nothing.
+/// Whether another program has a conflicting lock. Takes no lock.
 fn is_taken(file: &File, layer: &Layer, kind: Kind) -> bool {
     let mut request = request(layer, kind);
     let asked = fcntl(file, FcntlArg::F_OFD_GETLK(&mut request));
@@ -147,7 +147,7 @@ pub(super) fn taken(block: u64, path: PathBuf) -> Option<User> {
 }
 
 /// Takes a block device for as long as the file that is given back is open. A range that is no partition of
-/// the kernel's can't be taken: only whether somebody has taken what meets it is looked at.
+/// the kernel's can't be taken: then only claims of overlapping partitions are looked for.
 pub(super) fn exclusively(path: &Path, ground: &Ground) -> Result<Option<File>, ImageError> {
     let Some(layer) = ground.layers().first() else { return Ok(None) };
     let block = layer.block().unwrap_or_default();

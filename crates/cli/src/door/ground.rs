@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Loop devices on partitions on loop devices: deeper than anybody stacks them.
+/// Loop devices on partitions on loop devices: deeper than any real stack.
 const DEPTH_MAX: usize = 16;
 /// The unit of all sizes below `/sys`.
 const SECTOR: u64 = 512;

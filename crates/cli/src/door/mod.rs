@@ -130,7 +130,7 @@ impl Alone {
         self.found.room
     }
 
-    /// All that is meant, as a device. Others are kept off as long as it lives.
+    /// The named image or part, as a device. Other programs are kept off while it lives.
     ///
     /// # Errors
     /// Whatever the system says.
@@ -215,7 +215,7 @@ pub struct Shared {
 /// Keeps writers off an image; others may read it, too.
 ///
 /// # Errors
-/// See [`ImageError`]; that somebody writes is [`ImageError::InUse`].
+/// See [`ImageError`]; if another program writes, it is [`ImageError::InUse`].
 pub fn share(name: &OsStr) -> Result<Shared, ImageError> {
     let found = Found::new(name, false)?;
     let mut held = claim::lock(&found.file, &found.ground, Kind::Shared)?;

@@ -16,7 +16,7 @@ use super::{Replacing, replace};
 /// A file that is not there yet.
 pub struct Output {
     new: output::Output,
-    /// What has the name now is no image that somebody uses.
+    /// The file that has the name now is not an image in use.
     _replacing: Replacing,
 }
 

@@ -83,7 +83,7 @@ fn ground_of_source(mount: &Mount) -> Option<Ground> {
     if is_path { Ground::of(&mount.source, 0, u64::MAX).ok() } else { None }
 }
 
-/// Whether somebody took a loop device for itself, or a partition of it, where it meets what is wanted.
+/// Whether another program has taken a loop device for itself, or a partition of it that overlaps the wanted range.
 fn taken_where(wanted: &Ground, block: u64, path: PathBuf) -> Option<User> {
     let parts = ground::partitions(block);
     if parts.is_empty() {

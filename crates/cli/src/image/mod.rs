@@ -63,7 +63,7 @@ pub enum ImageError {
          with that name, IMAGE@1M what begins at that byte"
     )]
     NoPart(String),
-    /// Somebody uses it in a way that is in the way.
+    /// Another program uses it in a conflicting way.
     #[error("is in use: {0}")]
     InUse(User),
     /// The partition can't be found.
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_device_is_told() {
+    fn what_is_no_device_is_reported() {
         let error = |name: &str| match open_read(OsStr::new(name)) {
             Ok(_) => panic!("{name} opened"),
             Err(error) => error.to_string(),

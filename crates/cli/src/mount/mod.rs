@@ -11,6 +11,7 @@ pub mod log;
 pub mod opening;
 pub mod options;
 pub mod remount;
+pub mod statistics;
 pub mod trace;
 pub mod tree;
 pub mod tuning;

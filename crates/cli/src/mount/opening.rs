@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ondisk::features::{Compat, Incompat, RoCompat};
 use ondisk::superblock::{RawSuperblock, STATE_ERROR, STATE_VALID};
 use platfs::device::Device;
-use platfs::{Error, OpenOptions, Ordering, Volume};
+use platfs::{Error, OpenOptions, Volume, WriteOrder};
 
 use super::options::MountOptions;
 use crate::check::before;
@@ -97,15 +97,15 @@ fn open_to_write(name: &OsStr, options: &MountOptions) -> Result<Volume, NotWrit
 
 /// In which order changes reach the device. What is to be stable at once is so in phases where there is no journal, if
 /// the volume is one that soft updates know an order for.
-fn order(device: &dyn Device, options: &MountOptions) -> Ordering {
+fn order(device: &dyn Device, options: &MountOptions) -> WriteOrder {
     let is_plain = |raw: RawSuperblock| {
         let features = raw.features();
         let disordered = Incompat::INLINE_DATA | Incompat::EA_INODE;
         !features.compat.contains(Compat::HAS_JOURNAL) && !features.incompat.intersects(disordered)
     };
-    let at_once = (options.sync || options.sync_names) && options.ordering == Ordering::default();
+    let at_once = (options.sync || options.sync_names) && options.ordering == WriteOrder::default();
     if at_once && platfs::read_superblock(device).is_ok_and(is_plain) {
-        return Ordering::Softdep;
+        return WriteOrder::Softdep;
     }
     options.ordering
 }

@@ -1,14 +1,18 @@
 //! The words behind `-o`: ext4's names where ext4 has them, the kernel's for all mounts, FUSE's, ours.
 
-use fuse::Transport;
+use fuse::{GiveWay, Transport};
 use platfs::placement::{BlockPolicyKind, DirectoryPolicyKind};
-use platfs::{AccessTimes, DataMode, Ordering};
+use platfs::{AccessTimes, DataMode, WriteOrder};
 
 use super::remount;
 
 /// Ways that requests may come, by their names.
 const TRANSPORTS: [(&str, Transport); 3] =
     [("auto", Transport::Auto), ("uring", Transport::Ring), ("device", Transport::Device)];
+
+/// When serving threads give way, by the words for it.
+const GIVING_WAY: [(&str, GiveWay); 3] =
+    [("auto", GiveWay::Auto), ("never", GiveWay::Never), ("always", GiveWay::Always)];
 
 /// The name of a transport.
 #[must_use]
@@ -28,6 +32,18 @@ pub enum OnDamage {
     Stop,
 }
 
+/// The side that checks permissions: the kernel or the mount.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Permissions {
+    /// The mount where only root comes in, else the kernel.
+    #[default]
+    Auto,
+    /// The mount.
+    Own,
+    /// The kernel.
+    Kernel,
+}
+
 /// What a mount was asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a word of the command line")]
@@ -37,7 +53,7 @@ pub struct MountOptions {
     /// `rw` was asked for.
     pub read_write: bool,
     /// In which order changes reach the image.
-    pub ordering: Ordering,
+    pub ordering: WriteOrder,
     /// What a journal says of contents.
     pub data: DataMode,
     /// Each change is stable when it is answered.
@@ -68,10 +84,14 @@ pub struct MountOptions {
     pub acl: bool,
     /// Attributes of users are shown.
     pub user_xattr: bool,
+    /// There are extended attributes.
+    pub xattr: bool,
     /// What happens on damage.
     pub on_damage: OnDamage,
     /// Others may look.
     pub allow_other: bool,
+    /// The side that checks permissions.
+    pub permissions: Permissions,
     /// Set-user-id bits count.
     pub suid: bool,
     /// Device nodes work.
@@ -82,6 +102,8 @@ pub struct MountOptions {
     pub source: Option<String>,
     /// How requests come from the kernel.
     pub transport: Transport,
+    /// When the threads that serve give way to the programs they answer.
+    pub give_way: GiveWay,
     /// What is mounted already changes.
     pub remount: bool,
 }
@@ -91,7 +113,7 @@ impl Default for MountOptions {
         MountOptions {
             read_only: false,
             read_write: false,
-            ordering: Ordering::default(),
+            ordering: WriteOrder::default(),
             data: DataMode::default(),
             sync: false,
             sync_names: false,
@@ -107,13 +129,16 @@ impl Default for MountOptions {
             noload: false,
             acl: true,
             user_xattr: true,
+            xattr: true,
             on_damage: OnDamage::default(),
             allow_other: false,
+            permissions: Permissions::Auto,
             suid: false,
             dev: false,
             exec: true,
             source: None,
             transport: Transport::Auto,
+            give_way: GiveWay::Auto,
             remount: false,
         }
     }
@@ -137,7 +162,6 @@ const AS_IT_IS: &[&str] = &[
     "diratime",
     "nolazytime",
     "barrier",
-    "default_permissions",
     "silent",
     "loud",
     "loop",
@@ -225,6 +249,8 @@ const REFUSED: &[(&str, &str)] = &[
     ("usrjquota", NO_QUOTA),
     ("usrquota", NO_QUOTA),
 ];
+const OWN_FOR_OTHERS: &str = "mount option `own_permissions` can't be had with `allow_other`: the kernel passes names \
+     that it has cached without asking whether a user may";
 const NO_QUOTA: &str = "quota is not kept yet";
 const NO_KEYS: &str = "encrypted files are not decrypted";
 const NO_DEVICE: &str = "journals on another device can't be used yet";
@@ -256,6 +282,12 @@ impl MountOptions {
                 return Err(format!("unknown mount option `{word}`"));
             }
         }
+        if options.allow_other && options.permissions == Permissions::Own {
+            return Err(OWN_FOR_OTHERS.to_owned());
+        }
+        // Lists are attributes.
+        options.acl &= options.xattr;
+        options.user_xattr &= options.xattr;
         Ok(options)
     }
 
@@ -297,18 +329,22 @@ impl MountOptions {
             "noacl" => self.acl = false,
             "user_xattr" => self.user_xattr = true,
             "nouser_xattr" => self.user_xattr = false,
+            "xattr" => self.xattr = true,
+            "noxattr" => self.xattr = false,
             "allow_other" => self.allow_other = true,
+            "default_permissions" => self.permissions = Permissions::Kernel,
+            "own_permissions" => self.permissions = Permissions::Own,
             "suid" => self.suid = true,
             "nosuid" => self.suid = false,
             "dev" => self.dev = true,
             "nodev" => self.dev = false,
             "exec" => self.exec = true,
             "noexec" => self.exec = false,
-            "async" => (self.ordering, self.sync) = (Ordering::Async, false),
+            "async" => (self.ordering, self.sync) = (WriteOrder::Async, false),
             // mount(8) keeps `async` to itself.
-            "unordered" => self.ordering = Ordering::Async,
-            "softdep" => self.ordering = Ordering::Softdep,
-            "normal" => self.ordering = Ordering::Normal,
+            "unordered" => self.ordering = WriteOrder::Async,
+            "softdep" => self.ordering = WriteOrder::Softdep,
+            "normal" => self.ordering = WriteOrder::Normal,
             "sync" => self.sync = true,
             "delalloc" => self.delay = true,
             "nodelalloc" => self.delay = false,
@@ -364,6 +400,12 @@ impl MountOptions {
                 one_of(&names)?;
                 let named = TRANSPORTS.iter().find(|(name, _)| *name == value);
                 self.transport = named.map(|(_, transport)| *transport).unwrap_or_default();
+                Ok(true)
+            }
+            "giveway" => {
+                one_of(&GIVING_WAY.map(|(name, _)| name))?;
+                let named = GIVING_WAY.iter().find(|(name, _)| *name == value);
+                self.give_way = named.map(|(_, give_way)| *give_way).unwrap_or_default();
                 Ok(true)
             }
             "data" => {
@@ -424,9 +466,20 @@ mod tests {
         let options = parsed.unwrap();
         assert_eq!((options.commit, options.access_times), (5, AccessTimes::Off));
         assert_eq!(options.without_effect, ["nobarrier", "stripe=8"]);
-        assert_eq!(options.ordering, Ordering::Softdep);
+        assert_eq!(options.ordering, WriteOrder::Softdep);
         assert!(options.read_only && !options.read_write && options.noload && !options.acl);
-        assert!(options.user_xattr && options.exec && !options.suid && !options.dev);
+        assert!(options.user_xattr && options.xattr && options.exec && !options.suid && !options.dev);
+    }
+
+    #[test]
+    fn without_attributes_there_are_no_lists() {
+        let of = |words: &str| {
+            let options = MountOptions::parse([words], false).unwrap();
+            (options.xattr, options.acl, options.user_xattr)
+        };
+        assert_eq!(of("noxattr"), (false, false, false));
+        assert_eq!(of("noxattr,acl,user_xattr"), (false, false, false));
+        assert_eq!(of("noxattr,xattr"), (true, true, true));
     }
 
     #[test]
@@ -462,7 +515,9 @@ mod tests {
         assert_eq!(error("commit=soon"), "mount option `commit` takes a number, not `soon`");
         assert!(error("data=ordred").contains("one of ordered, writeback, journal"));
         assert!(error("transport=pigeon").contains("one of auto, uring, device"));
+        assert!(error("giveway=sometimes").contains("one of auto, never, always"));
         assert!(error("alloc=best").contains("lease"));
+        assert!(error("own_permissions,allow_other").contains("without asking"));
         assert!(MountOptions::parse(["frobnicate"], true).is_ok());
     }
 }

@@ -10,14 +10,12 @@ use rustix::io::Errno;
 use rustix::mount::MountFlags;
 use serde_json::Value;
 
-use super::tree::STATISTICS;
+use super::statistics;
 use crate::door;
 
-/// What an attribute can hold at most.
-const ROOM: usize = 1 << 16;
-
 /// Words of a mount by FUSE, which mount(8) says again when it remounts.
-const OF_FUSE: &[&str] = &["user_id", "group_id", "rootmode", "fd", "max_read", "subtype", "allow_other"];
+const OF_FUSE: &[&str] =
+    &["user_id", "group_id", "rootmode", "fd", "max_read", "subtype", "allow_other", "default_permissions"];
 
 /// Whether a word describes how FUSE has mounted.
 pub(super) fn is_of_fuse(word: &str) -> bool {
@@ -103,10 +101,8 @@ pub fn remount<'a>(
 
 /// Whether the process behind a mount has its volume open for writing.
 fn can_be_written(directory: &Path) -> bool {
-    let mut text = vec![0; ROOM];
-    let Ok(len) = rustix::fs::getxattr(directory, STATISTICS, &mut text[..]) else { return true };
-    let statistics = serde_json::from_slice::<Value>(text.get(..len).unwrap_or_default());
-    statistics.is_ok_and(|all| all.get("writable").and_then(Value::as_bool).unwrap_or(true))
+    let Ok(statistics) = statistics::of(directory) else { return true };
+    statistics.get("writable").and_then(Value::as_bool).unwrap_or(true)
 }
 
 #[cfg(test)]

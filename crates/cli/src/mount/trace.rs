@@ -284,6 +284,18 @@ impl Service for Traced {
         self.service.open(node, access)
     }
 
+    fn open_directory(&self, node: u64) -> Result<()> {
+        self.service.open_directory(node)
+    }
+
+    fn rights(&self, caller: Caller, node: u64, wanted: u16) -> Result<()> {
+        self.service.rights(caller, node, wanted)
+    }
+
+    fn keeps_names(&self, parent: u64) -> bool {
+        self.service.keeps_names(parent)
+    }
+
     fn create_open(&self, caller: Caller, parent: u64, name: &[u8], new: &NewNode<'_>) -> Result<Entry> {
         let done = self.service.create_open(caller, parent, name, new);
         self.done(done, |entry| What::Made("create", place(parent, name), entry.node, [].into()))

@@ -15,7 +15,7 @@ use testkit::tool;
 
 /// More rows than any round waits for.
 const ROWS: u64 = 20_000;
-/// Whoever runs it: the server refuses to run as root. Nobody's number on every system we know.
+/// The user that runs the server, which refuses to run as root. It is the user `nobody` on every system we know.
 const USER: u32 = 65_534;
 
 /// A server and a client that inserts.

@@ -1,5 +1,5 @@
-//! Every command that writes, tried on every kind of image that somebody uses, by every name that it has:
-//! each is refused, says who has it, and the volume is what it was. What only reads says so, too.
+//! Every command that writes, tried on every kind of image in use, by every name that it has: each is refused, names
+//! the user of the image, and leaves the volume as it was. Commands that only read name the user, too.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -129,7 +129,7 @@ impl Host {
         }
     }
 
-    /// Asserts that all that read succeed on `image`, and say who writes, or nothing if nobody does.
+    /// Asserts that all that read succeed on `image`, and name the program that writes, if there is one.
     fn read(&self, image: &Path, writer: Option<&str>) {
         for line in READING {
             let _ = fs::remove_file(self.join("copy"));
@@ -250,7 +250,7 @@ fn what_the_kernel_has_mounted() {
     fs::write(directory.join("kernel"), "writes on").unwrap();
     drop(mounted);
     untouched(&image);
-    // Read-only it would mix what it has read with what is new; who only reads may share it.
+    // Read-only it would mix what it has read with what is new; a mount that only reads may share it.
     let mounted = Kernel::new(&device.0, &directory, "ro");
     for name in [&device.0, &image] {
         host.refused(&WRITING, name, &["mounted read-only on"]);

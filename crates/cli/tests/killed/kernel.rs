@@ -1,5 +1,5 @@
-//! Crashes under the kernel's driver: whoever opens what is left for writing, and closes it, leaves a volume of which
-//! nobody has anything to say, its counts included.
+//! Crashes under the kernel's driver: after the rest is opened for writing and closed, no check has anything to report
+//! of the volume, its counts included.
 
 use std::fs::{self, File, OpenOptions as Host};
 use std::os::unix::fs::FileExt;
@@ -122,7 +122,7 @@ fn assert_clean(what: &str, image: &Path) {
     assert!(checked.status.success(), "{what}: {}", String::from_utf8_lossy(&checked.stdout));
 }
 
-/// So many crashes, each recovered in all ways.
+/// `count` crashes, each recovered in all ways.
 fn crashes(count: u64) {
     let begun = Instant::now();
     let (mut number, mut pending, mut seed) = (0, 0, 0);

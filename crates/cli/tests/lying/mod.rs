@@ -1,7 +1,7 @@
 //! Lying images with right checksums under work by the commands and through mounts: nothing of the volume itself is
 //! overwritten. The images and their judge are those of the library's tests (`crates/fs/tests/check/lying`).
 //!
-//! `PLATFS_STEPS=400` looks at more images, `PLATFS_SEED=17 PLATFS_STEPS=1` at one, and tells everything.
+//! `PLATFS_STEPS=400` looks at more images, `PLATFS_SEED=17 PLATFS_STEPS=1` at one, and prints everything.
 
 #[path = "../../../fs/tests/check/lying/lie.rs"]
 mod lie;
@@ -168,14 +168,14 @@ fn mounts_that_check_first_harm_no_file() {
     }
 }
 
-/// What is wrong and the remedy are told, nothing is written, and after the remedy the work is done.
+/// The message names the fault and the remedy, nothing is written, and after the remedy the work is done.
 #[test]
-fn a_file_whose_blocks_a_bitmap_calls_free_is_told_first() {
-    const TEST: &str = "a_file_whose_blocks_a_bitmap_calls_free_is_told_first";
+fn a_file_whose_blocks_a_bitmap_calls_free_is_reported_first() {
+    const TEST: &str = "a_file_whose_blocks_a_bitmap_calls_free_is_reported_first";
     if !ready(TEST) {
         return;
     }
-    let scratch = Scratch::new("told-first");
+    let scratch = Scratch::new("reported-first");
     let path = scratch.join("image");
     let mut image = Image::of("ext4");
     let owners = Owners::of(&mut image);

@@ -1,14 +1,14 @@
-//! What nobody may do through a mount, whatever the kernel asks or does not ask: lend rights to what others wrote,
+//! What no user may do through a mount, whether the kernel checks it or not: lend rights to what others wrote,
 //! change what is immutable; what layers of file systems need of it; and what can be changed while it is mounted.
 
 use super::*;
 use rustix::fs::{FallocateFlags, IFlags};
 use rustix::process::{Gid, Uid};
 
-/// Somebody without rights.
+/// A user without rights.
 const NOBODY: u32 = 65534;
 
-/// Does something on a thread of its own as somebody without rights: the kernel keeps credentials by thread.
+/// Does something on a thread of its own as a user without rights: the kernel keeps credentials by thread.
 fn as_nobody<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let (user, group) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));
     thread::scope(|scope| {
@@ -28,7 +28,7 @@ fn flag(path: &Path, set: IFlags, clear: IFlags) {
     rustix::fs::ioctl_setflags(&file, flags.difference(clear) | set).unwrap();
 }
 
-/// Whom a program runs as when somebody without rights runs it.
+/// The user that a program runs as when a user without rights starts it.
 fn runs_as(program: &Path) -> String {
     let mut command = tool::command("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(program).arg("-u");
@@ -37,7 +37,7 @@ fn runs_as(program: &Path) -> String {
 
 type Way = (&'static str, fn(&File, &File) -> io::Result<()>);
 
-/// How contents of a file change without its being opened anew: the file, and one to copy from.
+/// How contents of a file change while it stays open: the file, and one to copy from.
 const WAYS: &[Way] = &[
     ("write", |file, _| file.write_all_at(b"\x7f", 0)),
     ("copy", |file, from| {
@@ -126,8 +126,8 @@ fn what_is_immutable_can_not_be_written_by_any_way() {
         ];
         assert!(opened.iter().all(|opened| errno(opened.as_ref().unwrap_err()) == Some(Errno::PERM)));
         let mut shell = tool::command("sh");
-        let told = shell.args(["-c", "echo hello >>file"]).current_dir(mounted.path()).output().unwrap();
-        assert!(!told.status.success());
+        let output = shell.args(["-c", "echo hello >>file"]).current_dir(mounted.path()).output().unwrap();
+        assert!(!output.status.success());
         assert_eq!(fs::read(path("file")).unwrap(), b"before");
         assert_eq!(
             rustix::fs::getxattr(path("file"), "security.capability", &mut [0_u8; 64][..]),
@@ -172,12 +172,12 @@ fn a_mount_is_the_upper_layer_of_an_overlay() {
     let layers = format!("lowerdir={},upperdir={},workdir={}", show(&lower), show(&upper), show(&work));
     let mut mount = tool::command("mount");
     mount.args(["-t", "overlay", "overlay", "-o", &layers]).arg(&merged);
-    let told = mount.output().unwrap();
-    if !told.status.success() && !fs::read_to_string("/proc/filesystems").unwrap().contains("overlay") {
+    let output = mount.output().unwrap();
+    if !output.status.success() && !fs::read_to_string("/proc/filesystems").unwrap().contains("overlay") {
         tool::skip(test, "this kernel has no overlayfs");
         return;
     }
-    assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let path = |name: &str| merged.join(name);
     let work = || -> io::Result<()> {
         // Copied up, deleted, made again as something else, moved away; a directory that hides what is below.
@@ -238,9 +238,9 @@ fn a_mount_is_remounted_for_reading_and_back() {
     support::succeed(&mut remount(mounted.path(), "ro,remount,nosuid,user_id=0,default_permissions"));
     let refused = fs::write(mounted.path().join("file"), "after").unwrap_err();
     assert_eq!(errno(&refused), Some(Errno::ROFS));
-    let told = support::succeed(&mut remount(mounted.path(), "rw,remount,data=journal"));
-    let told = String::from_utf8(told.stderr).unwrap();
-    assert!(told.contains("`data=journal`"), "{told}");
+    let said = support::succeed(&mut remount(mounted.path(), "rw,remount,data=journal"));
+    let said = String::from_utf8(said.stderr).unwrap();
+    assert!(said.contains("`data=journal`"), "{said}");
     fs::write(mounted.path().join("file"), "after").unwrap();
     let elsewhere = support::fail(&mut remount(scratch.path(), "ro,remount"));
     assert!(elsewhere.contains("nothing is mounted here"), "{elsewhere}");
@@ -263,13 +263,89 @@ fn the_transport_is_told() {
     let place = scratch.join("m");
     fs::create_dir(&place).unwrap();
     let mut mount = support::plat(&["mount", "-v", "-o", "transport=device"]);
-    let told = support::succeed(mount.arg(&image).arg(&place));
+    let said = support::succeed(mount.arg(&image).arg(&place));
     let stats = support::plat(&["stats"]).arg(&place).output().unwrap();
     let json = support::plat(&["stats", "--json"]).arg(&place).output().unwrap();
     support::succeed(support::plat(&["umount"]).arg(&place));
-    let told = String::from_utf8(told.stderr).unwrap();
-    assert!(told.contains("transport device"), "{told}");
+    let said = String::from_utf8(said.stderr).unwrap();
+    assert!(said.contains("transport device"), "{said}");
     assert!(String::from_utf8(stats.stdout).unwrap().starts_with("transport device\n"));
     let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!(json["transport"], "device");
+}
+
+#[test]
+fn without_attributes_files_lose_their_capabilities_and_nothing_else() {
+    let test = "without_attributes_files_lose_their_capabilities_and_nothing_else";
+    if !have(test, &["mke2fs", "e2fsck"]) || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    const CAPABILITY: [u8; 20] = [1, 0, 0, 2, 0, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let scratch = Scratch::new(test);
+    let image = ext4(&scratch);
+    let mounted = Mounted::new(&image, WRITE).unwrap();
+    let set = |path: &Path, name: &str, value: &[u8]| {
+        rustix::fs::setxattr(path, name, value, rustix::fs::XattrFlags::empty())
+    };
+    for name in ["written", "truncated", "left"] {
+        let path = mounted.path().join(name);
+        fs::write(&path, name).unwrap();
+        set(&path, "security.capability", &CAPABILITY).unwrap();
+        set(&path, "user.note", b"kept").unwrap();
+    }
+    mounted.unmount();
+
+    let mounted = Mounted::new(&image, &["-o", "rw,noxattr"]).unwrap();
+    let path = |name: &str| mounted.path().join(name);
+    let room = &mut [0_u8; 64][..];
+    for _ in 0..2 {
+        assert_eq!(rustix::fs::getxattr(path("left"), "user.note", &mut *room), Err(Errno::OPNOTSUPP));
+        assert_eq!(rustix::fs::listxattr(path("left"), &mut *room), Err(Errno::OPNOTSUPP));
+        assert_eq!(set(&path("left"), "user.note", b"new"), Err(Errno::OPNOTSUPP));
+        assert_eq!(rustix::fs::removexattr(path("left"), "user.note"), Err(Errno::OPNOTSUPP));
+    }
+    OpenOptions::new().append(true).open(path("written")).unwrap().write_all(b", more").unwrap();
+    OpenOptions::new().write(true).open(path("truncated")).unwrap().set_len(3).unwrap();
+    support::succeed(support::plat(&["stats"]).arg(mounted.path()));
+    mounted.unmount();
+
+    let mounted = Mounted::new(&image, &["-o", "ro"]).unwrap();
+    for (name, has) in [("written", false), ("truncated", false), ("left", true)] {
+        let path = mounted.path().join(name);
+        let found = rustix::fs::getxattr(&path, "security.capability", &mut [0_u8; 64][..]);
+        assert_eq!(found.is_ok(), has, "{name}");
+        let note = rustix::fs::getxattr(&path, "user.note", &mut [0_u8; 64][..]);
+        assert_eq!(note, Ok(4), "{name}");
+    }
+    assert_eq!(fs::read(mounted.path().join("written")).unwrap(), b"written, more");
+    judge(mounted, &image, &Rules::default());
+}
+
+#[test]
+fn a_file_gets_its_times_with_its_name() {
+    let test = "a_file_gets_its_times_with_its_name";
+    if !have(test, &["mke2fs", "e2fsck"]) {
+        return;
+    }
+    let scratch = Scratch::new(test);
+    let image = ext4(&scratch);
+    let mounted = Mounted::new(&image, WRITE).unwrap();
+    let root = File::open(mounted.path()).unwrap();
+    let unnamed = rustix::fs::openat(&root, ".", OFlags::TMPFILE | OFlags::RDWR, Mode::RUSR).unwrap();
+    let mut file = File::from(unnamed);
+    file.write_all(b"contents").unwrap();
+    // That of the contents alone, as a change that is not stored while the file has no name.
+    let modify = rustix::fs::Timespec { tv_sec: 1_000_000_000, tv_nsec: 5 };
+    let access = rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };
+    let times = rustix::fs::Timestamps { last_access: access, last_modification: modify };
+    rustix::fs::futimens(&file, &times).unwrap();
+    let itself = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
+    let follow = rustix::fs::AtFlags::SYMLINK_FOLLOW;
+    rustix::fs::linkat(rustix::fs::CWD, itself, &root, "named", follow).unwrap();
+    drop((file, root));
+    mounted.unmount();
+    let mounted = Mounted::new(&image, &["-o", "ro"]).unwrap();
+    let found = fs::metadata(mounted.path().join("named")).unwrap();
+    assert_eq!((found.mtime(), found.mtime_nsec(), found.len()), (1_000_000_000, 5, 8));
+    judge(mounted, &image, &Rules::default());
 }

@@ -1,4 +1,4 @@
-//! `fstrim` of a mount: the image gives back what nobody needs, and nothing else of it changes.
+//! `fstrim` of a mount: the image gives back what is not in use, and nothing else of it changes.
 
 use super::*;
 
@@ -35,8 +35,8 @@ fn free_space_is_given_back_to_the_image() {
     let begun = Instant::now();
     while used() + least > before {
         File::open(mounted.path()).unwrap().sync_all().unwrap();
-        let told = fstrim(mounted.path(), &[]).unwrap();
-        assert!(told > 1 << 20, "{told}");
+        let trimmed = fstrim(mounted.path(), &[]).unwrap();
+        assert!(trimmed > 1 << 20, "{trimmed}");
         assert!(begun.elapsed() < Duration::from_secs(60), "{before} {}", used());
     }
     let all = fstrim(mounted.path(), &[]).unwrap();

@@ -31,7 +31,7 @@ impl Ran {
     }
 }
 
-/// An output that is closed by its reader after so many bytes.
+/// An output that its reader closes after `most` bytes.
 pub struct Limited {
     pub bytes: Vec<u8>,
     pub most: usize,

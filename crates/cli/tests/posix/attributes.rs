@@ -92,11 +92,11 @@ fn sizes_and_ranges(t: &mut Transcript) {
         t.getxattr("a", "user.x", room);
     }
     let mut none: [u8; 0] = [];
-    t.told("length of the list", fs::llistxattr("a", &mut none[..]));
+    t.record("length of the list", fs::llistxattr("a", &mut none[..]));
     let mut little = [0_u8; 3];
-    t.told("too little room", fs::llistxattr("a", &mut little[..]).map(drop));
+    t.record("too little room", fs::llistxattr("a", &mut little[..]).map(drop));
     let mut exact = [0_u8; 7];
-    t.told("exact room", fs::llistxattr("a", &mut exact[..]));
+    t.record("exact room", fs::llistxattr("a", &mut exact[..]));
 }
 
 fn empty_values(t: &mut Transcript) {
@@ -169,7 +169,7 @@ fn too_many(t: &mut Transcript) {
         }
     }
     let mut list = vec![0_u8; 65_536];
-    t.told("list", fs::llistxattr("a", &mut list[..]));
+    t.record("list", fs::llistxattr("a", &mut list[..]));
     t.removexattr("a", "user.000");
     t.setxattr("a", "user.new", &[b'w'; 60], NONE);
     t.getxattr("a", "user.new", 100);
@@ -315,8 +315,8 @@ fn by_descriptor(t: &mut Transcript) {
     let Some(fd) = t.open("a", O::RDONLY, 0) else { return };
     t.did("fsetxattr", fs::fsetxattr(&fd, "user.x", b"y", NONE));
     let mut value = [0_u8; 10];
-    t.told("fgetxattr", fs::fgetxattr(&fd, "user.x", &mut value[..]));
-    t.told("flistxattr", fs::flistxattr(&fd, &mut value[..]));
+    t.record("fgetxattr", fs::fgetxattr(&fd, "user.x", &mut value[..]));
+    t.record("flistxattr", fs::flistxattr(&fd, &mut value[..]));
     t.did("fremovexattr", fs::fremovexattr(&fd, "user.x"));
     t.listxattr("a");
 }
@@ -328,7 +328,7 @@ fn of_removed_files(t: &mut Transcript) {
     t.unlink("a");
     t.did("fsetxattr", fs::fsetxattr(&fd, "user.after", &[b'a'; 500], NONE));
     let mut list = [0_u8; 100];
-    t.told("flistxattr", fs::flistxattr(&fd, &mut list[..]));
+    t.record("flistxattr", fs::flistxattr(&fd, &mut list[..]));
     t.did("fremovexattr", fs::fremovexattr(&fd, "user.before"));
 }
 
@@ -564,7 +564,7 @@ fn flags_set_and_shown(t: &mut Transcript) {
             [IFlags::NODUMP, IFlags::NOATIME, IFlags::SYNC, IFlags::DIRSYNC, IFlags::TOPDIR, IFlags::empty()]
         {
             set_flags(t, path, flag);
-            t.told("flags", flags(path));
+            t.record("flags", flags(path));
         }
     }
     t.changes(&["a"], "flags", |t| set_flags(t, "a", IFlags::NODUMP));
@@ -576,18 +576,18 @@ fn flags_by_another_user(t: &mut Transcript) {
     t.chmod("a", 0o666);
     t.as_user(1001, |t| {
         set_flags(t, "a", IFlags::NODUMP);
-        t.told("flags", flags("a"));
+        t.record("flags", flags("a"));
     });
     t.chown("a", Some(1001), Some(1001));
     t.as_user(1001, |t| {
         set_flags(t, "a", IFlags::NODUMP);
         set_flags(t, "a", IFlags::APPEND);
         set_flags(t, "a", IFlags::IMMUTABLE);
-        t.told("flags", flags("a"));
+        t.record("flags", flags("a"));
     });
 }
 
-/// Everything that somebody may try with a file.
+/// All calls that change a file.
 fn try_all(t: &mut Transcript, path: &str) {
     t.open(path, O::RDONLY, 0);
     t.open(path, O::WRONLY, 0);
@@ -621,7 +621,7 @@ fn immutable_files(t: &mut Transcript) {
     t.file("replaces", b"y");
     let open = t.open("a", O::RDWR, 0);
     set_flags(t, "a", IFlags::IMMUTABLE);
-    t.told("flags", flags("a"));
+    t.record("flags", flags("a"));
     // What was opened before: the rule is checked at each change.
     if let Some(fd) = open {
         t.write(&fd, b"z");
@@ -705,7 +705,7 @@ fn flags_are_inherited(t: &mut Transcript) {
     t.file("d/a", b"x");
     t.mkdir("d/sub", 0o755);
     for path in ["d", "d/a", "d/sub"] {
-        t.told(path, flags(path));
+        t.record(path, flags(path));
     }
 }
 
@@ -719,7 +719,7 @@ fn flags_that_can_not_be_set(t: &mut Transcript) {
             let wanted = IFlags::from_bits_retain(now.bits() | bit);
             t.did(format!("{path} {bit:x}"), fs::ioctl_setflags(&fd, wanted));
             let shown = fs::ioctl_getflags(&fd).map(|flags| (flags.bits() ^ now.bits()) & bit);
-            t.told("shown", shown.map(|bits| format!("{bits:x}")));
+            t.record("shown", shown.map(|bits| format!("{bits:x}")));
             t.check("back", fs::ioctl_setflags(&fd, now));
         }
     }
@@ -730,7 +730,7 @@ fn flags_of_other_types(t: &mut Transcript) {
     t.mknod("null", FileType::CharacterDevice, 0o666, (1, 3));
     for path in ["p", "null"] {
         let Some(fd) = t.open(path, O::RDONLY | O::NONBLOCK, 0) else { continue };
-        t.told("flags", fs::ioctl_getflags(&fd).map(|flags| flags & OURS));
+        t.record("flags", fs::ioctl_getflags(&fd).map(|flags| flags & OURS));
     }
 }
 

@@ -115,19 +115,19 @@ fn holes_take_no_space(t: &mut Transcript) {
 fn vectors(t: &mut Transcript) {
     let Some(fd) = new(t, "a") else { return };
     let parts = [IoSlice::new(b"one"), IoSlice::new(b""), IoSlice::new(b"three")];
-    t.told("writev", io::writev(&fd, &parts));
-    t.told("pwritev", io::pwritev(&fd, &parts, 100));
+    t.record("writev", io::writev(&fd, &parts));
+    t.record("pwritev", io::pwritev(&fd, &parts, 100));
     let (mut a, mut b) = ([0; 4], [0; 10]);
     let read = io::preadv(&fd, &mut [IoSliceMut::new(&mut a), IoSliceMut::new(&mut b)], 0);
-    t.told("preadv", read);
+    t.record("preadv", read);
     t.say(format!("{} {}", show_bytes(&a), show_bytes(&b)));
     t.seek(&fd, SeekFrom::Start(98));
     let read = io::readv(&fd, &mut [IoSliceMut::new(&mut a), IoSliceMut::new(&mut b)]);
-    t.told("readv", read);
+    t.record("readv", read);
     t.say(format!("{} {}", show_bytes(&a), show_bytes(&b)));
     let append = io::pwritev2(&fd, &parts, 0, io::ReadWriteFlags::APPEND);
-    t.told("pwritev2 that appends", append);
-    t.told("pwritev2 that syncs", io::pwritev2(&fd, &parts, 0, io::ReadWriteFlags::DSYNC));
+    t.record("pwritev2 that appends", append);
+    t.record("pwritev2 that syncs", io::pwritev2(&fd, &parts, 0, io::ReadWriteFlags::DSYNC));
     t.contents("a");
 }
 
@@ -161,8 +161,8 @@ fn negative_offsets(t: &mut Transcript) {
     t.pread(&fd, 1, u64::MAX);
     t.pwrite(&fd, b"x", 1 << 63);
     t.pwrite(&fd, b"xyz", (1 << 63) - 2);
-    t.told("end - 1", fs::seek(&fd, SeekFrom::End(-1)));
-    t.told("current - 1", fs::seek(&fd, SeekFrom::Current(-1)));
+    t.record("end - 1", fs::seek(&fd, SeekFrom::End(-1)));
+    t.record("current - 1", fs::seek(&fd, SeekFrom::Current(-1)));
     t.ftruncate(&fd, u64::MAX);
     t.fstat(&fd);
 }
@@ -209,7 +209,7 @@ fn truncate_of_what_is_no_file(t: &mut Transcript) {
         ("s", 7),
         ("", 0),
     ] {
-        t.told(format!("truncate {path} {size}"), truncate(path, size));
+        t.record(format!("truncate {path} {size}"), truncate(path, size));
     }
     t.stat("a");
 }
@@ -220,11 +220,11 @@ fn truncate_without_permission(t: &mut Transcript) {
     t.file("a", b"contents");
     t.chmod("a", 0o644);
     t.as_user(1001, |t| {
-        t.told("truncate", truncate("a"));
+        t.record("truncate", truncate("a"));
     });
     t.chmod("a", 0o622);
     t.as_user(1001, |t| {
-        t.told("truncate", truncate("a"));
+        t.record("truncate", truncate("a"));
     });
     t.contents("a");
 }
@@ -460,8 +460,8 @@ fn splice_and_sendfile(t: &mut Transcript) {
     t.file("a", &pattern(100_000, 1));
     let (Some(from), Some(to)) = (t.open("a", O::RDONLY, 0), new(t, "b")) else { return };
     let mut at = 5000;
-    t.told("sendfile", fs::sendfile(&to, &from, Some(&mut at), 50_000));
-    t.told("offset", Ok(at));
+    t.record("sendfile", fs::sendfile(&to, &from, Some(&mut at), 50_000));
+    t.record("offset", Ok(at));
     let same = || Some(std::fs::read("a").ok()?.get(5000..55_000)? == std::fs::read("b").ok()?);
     t.say(format!("the same: {:?}", same()));
 }

@@ -286,7 +286,7 @@ fn set_group_id_of_new_files(t: &mut Transcript) {
     t.mkdir("d", 0o777);
     t.chown("d", Some(0), Some(2002));
     t.chmod("d", 0o2777);
-    // A file gets the bit only from who is in the group, or may anyway.
+    // A file gets the bit only if its maker is in the group, or is privileged.
     t.as_user(1001, |t| {
         t.open("d/a", O::WRONLY | O::CREATE, 0o2775);
         t.stat("d/a");
@@ -333,7 +333,7 @@ fn in_a_removed_directory(t: &mut Transcript) {
     t.did("rename", rustix::fs::renameat(CWD, "b", &fd, "b"));
     t.did("unnamed", rustix::fs::openat(&fd, ".", O::RDWR | O::TMPFILE, mode));
     let listed = crate::transcript::entries_from(&fd, usize::MAX).map(|found| found.len());
-    t.told("list", listed);
+    t.record("list", listed);
     t.did("lookup", rustix::fs::openat(&fd, "missing", O::RDONLY, mode));
     t.did("again", rustix::fs::openat(&fd, ".", O::RDONLY, mode));
 }
@@ -347,7 +347,7 @@ fn many_in_one_directory(t: &mut Transcript) {
             rustix::fs::open(name, O::WRONLY | O::CREATE | O::EXCL, Mode::from_raw_mode(0o644)),
         );
     }
-    t.told("how many", crate::transcript::names_of("d").map(|names| names.len()));
+    t.record("how many", crate::transcript::names_of("d").map(|names| names.len()));
     t.stat(&format!("d/{:04}{}", 777, "x".repeat(777 % 60)));
     t.stat("d/missing");
     for number in (0..1500).filter(|number| number % 3 != 0) {
@@ -355,6 +355,6 @@ fn many_in_one_directory(t: &mut Transcript) {
         t.check("unlink", rustix::fs::unlink(name));
     }
     let left = crate::transcript::names_of("d").map(|names| (names.len(), names.first().cloned()));
-    t.told("how many", left);
+    t.record("how many", left);
     t.rmdir("d");
 }

@@ -1,8 +1,9 @@
 //! What may differ between the kernel's ext4 and a mount through FUSE, each with its reason.
 //!
-//! Most are of the kernel's own making: what it does not ask us, or does not tell us.
+//! Most are of the kernel's own making: requests that it does not make, and facts that it does not pass on.
 
 /// A difference with a reason.
+#[derive(Clone, Copy)]
 pub struct Excuse {
     /// The case it is in.
     pub case: &'static str,
@@ -27,16 +28,13 @@ const NO_HOLES: &str =
     "while a volume can be written its holes are not shown: the kernel asks without handing over its pages";
 const NO_MOVING: &str = "the kernel's FUSE passes on no COLLAPSE_RANGE and INSERT_RANGE";
 const LATE: &str = "the kernel keeps the bytes of a write: what is wrong with it is found when they are written back, \
-                    and told by fsync, close or syncfs";
+                    and reported by fsync, close or syncfs";
 const OWN_TIMES: &str =
     "the kernel keeps the times of files that it has pages of, without clamping them to what is stored";
 const CACHED_READS: &str =
     "what is read from the kernel's pages does not come to us, so that no time of access follows";
-const NO_CALLER: &str = "the kernel does not tell that the caller may not keep the bits: of chown to nobody, and of set-group-id \
+const NO_CALLER: &str = "the kernel does not report that the caller may not keep the bits: of chown to nobody, and of set-group-id \
                          without the right of the group to run, which lends nothing";
-
-const UNNAMED: &str =
-    "files without a name are made in directories that were removed, too: they are in nobody's way";
 
 const SPLIT: &str = "a name may be listed twice when its block of the directory is split meanwhile";
 
@@ -57,7 +55,6 @@ pub const EXCUSES: &[Excuse] = &[
         "2000000",
         "direct access (dax) is nothing that we could do",
     ),
-    excuse("creating-in_a_removed_directory", "unnamed", UNNAMED),
     excuse("ranges-collapse", "", NO_MOVING),
     excuse("ranges-insert", "", NO_MOVING),
     excuse("ranges-ranges_of_many_extents", "", NO_MOVING),
@@ -98,4 +95,21 @@ pub const EXCUSES: &[Excuse] = &[
     excuse("modes-fallocate_clears_bits", "767", NO_CALLER),
     excuse("modes-truncate_clears_bits", "767", NO_CALLER),
     excuse("modes-write_clears_bits", "767", NO_CALLER),
+];
+
+const CACHED_NAMES: &str =
+    "the kernel passes names that it had in its cache before their directory was closed to others";
+const NOBODY_ELSE: &str = "only programs of root come in";
+const PRIVILEGES: &str = "the kernel has capabilities removed before it asks whether the owner may change, where it does not check that itself";
+
+/// Those of a mount that checks permissions itself.
+pub const OWN_EXCUSES: &[Excuse] = &[
+    excuse("modes-access_by_users", "access d/b", CACHED_NAMES),
+    excuse("modes-permission_of_directories", "lstat d/a", CACHED_NAMES),
+    excuse("modes-permission_of_directories", "open d/a", CACHED_NAMES),
+    excuse("modes-permission_of_directories", "access d/a", CACHED_NAMES),
+    excuse("modes-permission_of_directories", "chmod d/a", CACHED_NAMES),
+    excuse("modes-permission_of_directories", "readlink d/a", CACHED_NAMES),
+    excuse("status-sources_of_programs", "run by another", NOBODY_ELSE),
+    excuse("attributes-privileges_of_files", "listxattr a", PRIVILEGES),
 ];

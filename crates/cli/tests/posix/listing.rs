@@ -92,14 +92,14 @@ fn empty_directory(t: &mut Transcript) {
     t.mkdir("d", 0o755);
     t.list("d");
     let Some(fd) = t.open("d", O::RDONLY, 0) else { return };
-    t.told("first", entries_from(&fd, usize::MAX).map(|found| found.len()));
-    t.told("again", entries_from(&fd, usize::MAX).map(|found| found.len()));
+    t.record("first", entries_from(&fd, usize::MAX).map(|found| found.len()));
+    t.record("again", entries_from(&fd, usize::MAX).map(|found| found.len()));
 }
 
 fn of_what_is_no_directory(t: &mut Transcript) {
     t.file("a", b"x");
     let Some(fd) = t.open("a", O::RDONLY, 0) else { return };
-    t.told("list", entries_from(&fd, 10).map(|found| found.len()));
+    t.record("list", entries_from(&fd, 10).map(|found| found.len()));
     t.list("missing");
     t.list("a");
 }
@@ -107,7 +107,7 @@ fn of_what_is_no_directory(t: &mut Transcript) {
 fn from_the_start_again(t: &mut Transcript) {
     let Some(fd) = filled(t, 50) else { return };
     let first = names(entries_from(&fd, usize::MAX));
-    t.told("at the end", entries_from(&fd, usize::MAX).map(|found| found.len()));
+    t.record("at the end", entries_from(&fd, usize::MAX).map(|found| found.len()));
     t.did("rewind", fs::seek(&fd, SeekFrom::Start(0)));
     let second = names(entries_from(&fd, usize::MAX));
     t.say(format!("{} {}", first.len(), first == second));
@@ -210,7 +210,7 @@ fn renamed_while_listed(t: &mut Transcript) {
     }
     t.say(format!("moved {moved}"));
     t.list("d");
-    t.told("there", entries("e").map(|found| found.len()));
+    t.record("there", entries("e").map(|found| found.len()));
 }
 
 fn grows_while_listed(t: &mut Transcript) {
@@ -232,7 +232,7 @@ fn grows_while_listed(t: &mut Transcript) {
 
 fn seen_after_seek_to_start(t: &mut Transcript) {
     let Some(fd) = filled(t, 3) else { return };
-    t.told("first", entries_from(&fd, usize::MAX).map(|found| found.len()));
+    t.record("first", entries_from(&fd, usize::MAX).map(|found| found.len()));
     touch(t, "d/new");
     t.unlink("d/name-of-a-file-00001");
     t.did("rewind", fs::seek(&fd, SeekFrom::Start(0)));
@@ -279,8 +279,8 @@ fn behind_the_end(t: &mut Transcript) {
     let Some(fd) = filled(t, 10) else { return };
     let all = entries_from(&fd, usize::MAX).unwrap_or_default();
     t.did("seek", fs::seek(&fd, SeekFrom::Start(all[all.len() - 1].2)));
-    t.told("list", entries_from(&fd, usize::MAX).map(|found| found.len()));
-    t.told("negative", fs::seek(&fd, SeekFrom::Current(i64::MIN)).map(drop));
+    t.record("list", entries_from(&fd, usize::MAX).map(|found| found.len()));
+    t.record("negative", fs::seek(&fd, SeekFrom::Current(i64::MIN)).map(drop));
 }
 
 fn large_directory(t: &mut Transcript) {

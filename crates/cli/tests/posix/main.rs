@@ -1,11 +1,11 @@
-//! The same calls on the kernel's ext4 and on `plat mount`: some hundreds of small cases, each of which tells what every call
-//! answered. Both must tell the same; what may differ stands in `excuses`, with the reason.
+//! The same calls on the kernel's ext4 and on `plat mount`: some hundreds of small cases, each of which records what
+//! every call answered. Both must answer the same; what may differ stands in `excuses`, with the reason.
 //!
 //! Each side runs in a process of its own (the ignored test `worker` of this program), so that a mount that hangs is found out, and
-//! working directory, mask and credentials are nobody else's.
+//! working directory, mask and credentials belong to no other.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
-#![allow(clippy::option_map_unit_fn, reason = "what could not be opened was told of already")]
+#![allow(clippy::option_map_unit_fn, reason = "what could not be opened was recorded already")]
 
 mod attributes;
 mod contents;
@@ -24,8 +24,8 @@ mod support;
 mod times;
 mod transcript;
 
-use excuses::EXCUSES;
-use sides::{compare, run_side};
+use excuses::{EXCUSES, Excuse, OWN_EXCUSES};
+use sides::{As, compare, run_side};
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
@@ -55,34 +55,36 @@ fn all() -> impl Iterator<Item = &'static Case> {
     modules.into_iter().flatten()
 }
 
-/// Where a worker works, and where it tells what it saw.
+/// Where a worker works, and where it writes the answers.
 const ROOT: &str = "PLATFS_POSIX_ROOT";
-const TOLD: &str = "PLATFS_POSIX_TOLD";
+const ANSWERS: &str = "PLATFS_POSIX_ANSWERS";
 /// Only cases whose name has this in it.
 const ONLY: &str = "PLATFS_POSIX_ONLY";
+/// Users are those of the file system only (setfsuid).
+const FILE_USERS: &str = "PLATFS_POSIX_FILE_USERS";
 
 /// Runs the cases in a directory. No test of its own: the others start it in another process.
 #[test]
 #[ignore = "the other tests start it"]
 fn worker() {
-    let (Ok(root), Ok(told)) = (std::env::var(ROOT), std::env::var(TOLD)) else { return };
+    let (Ok(root), Ok(answers)) = (std::env::var(ROOT), std::env::var(ANSWERS)) else { return };
     let only = std::env::var(ONLY).unwrap_or_default();
-    let mut told = File::create(told).unwrap();
+    let mut answers = File::create(answers).unwrap();
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     for case in all().filter(|case| case.name.contains(&only)) {
         let name = case.name.trim_start_matches("posix::").replace("::", "-");
-        writeln!(told, "case {name}").unwrap();
+        writeln!(answers, "case {name}").unwrap();
         let place = Path::new(&root).join(&name);
         fs::create_dir(&place).unwrap();
         std::env::set_current_dir(&place).unwrap();
         let mut transcript = Transcript::default();
         (case.run)(&mut transcript);
         for line in transcript.lines {
-            writeln!(told, "  {}", line.replace(&root, "ROOT").replace('\n', "\\n")).unwrap();
+            writeln!(answers, "  {}", line.replace(&root, "ROOT").replace('\n', "\\n")).unwrap();
         }
     }
     std::env::set_current_dir("/").unwrap();
-    writeln!(told, "end").unwrap();
+    writeln!(answers, "end").unwrap();
 }
 
 /// Size of the volumes.
@@ -96,7 +98,7 @@ fn kernel_against_kernel(test: &str, profile: &Profile) {
     let scratch = Scratch::new(test);
     let images = [profile.make(&scratch, "one", SIZE), profile.make(&scratch, "other", SIZE)];
     let [one, other] = std::thread::scope(|scope| {
-        let run = |image| run_side(test, &View::new(Who::Kernel, image, profile.options));
+        let run = |image| run_side(test, &View::new(Who::Kernel, image, profile.options), As::Users);
         let sides = images.each_ref().map(|image| scope.spawn(move || run(image)));
         sides.map(|side| side.join().unwrap())
     });
@@ -105,6 +107,19 @@ fn kernel_against_kernel(test: &str, profile: &Profile) {
 
 /// The same on the kernel's ext4 and on ours; what ours leaves must be sound, and be in the kernel what it was through us.
 fn kernel_against_plat(test: &str, profile: &Profile) {
+    sides_agree(test, profile, (Who::Plat, As::Users), EXCUSES);
+}
+
+/// The same where we check permissions ourselves.
+fn kernel_against_own_checks(test: &str, callers: As) {
+    if !tool::have_tools(test, &["setpriv"]) || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let excuses: Vec<Excuse> = EXCUSES.iter().chain(OWN_EXCUSES).copied().collect();
+    sides_agree(test, &EXTENTS, (Who::PlatAlone, callers), &excuses);
+}
+
+fn sides_agree(test: &str, profile: &Profile, (plat, callers): (Who, As), excuses: &[Excuse]) {
     if !have_loop_mount(test) || !have_fuse(test) || !tool::have_tools(test, sides::TOOLS) {
         return;
     }
@@ -112,16 +127,16 @@ fn kernel_against_plat(test: &str, profile: &Profile) {
     let images = [profile.make(&scratch, "theirs", SIZE), profile.make(&scratch, "ours", SIZE)];
     let run = |who, image| {
         let view = View::new(who, image, profile.options);
-        let told = run_side(test, &view);
+        let answers = run_side(test, &view, callers);
         view.end();
-        told
+        answers
     };
     let [theirs, ours] = std::thread::scope(|scope| {
         let theirs = scope.spawn(|| run(Who::Kernel, &images[0]));
-        let ours = scope.spawn(|| run(Who::Plat, &images[1]));
+        let ours = scope.spawn(|| run(plat, &images[1]));
         [theirs, ours].map(|side| side.join().unwrap())
     });
-    compare(profile.name, &theirs, &ours, EXCUSES);
+    compare(profile.name, &theirs, &ours, excuses);
     // By a mount that knows nothing of what the kernel kept of the other, and could not write.
     let view = View::new(Who::Plat, &images[1], "ro");
     let shown = Snapshot::of(view.path()).unwrap();
@@ -137,6 +152,16 @@ fn the_kernel_agrees_with_itself() {
 #[test]
 fn extents() {
     kernel_against_plat("extents", &EXTENTS);
+}
+
+#[test]
+fn own_permissions() {
+    kernel_against_own_checks("own_permissions", As::FileUsers);
+}
+
+#[test]
+fn own_permissions_without_capabilities() {
+    kernel_against_own_checks("own_permissions_without_capabilities", As::Bounded);
 }
 
 #[test]

@@ -243,7 +243,7 @@ fn chown_of_directories_keeps_bits(t: &mut Transcript) {
     t.stat("d");
 }
 
-/// What becomes of the bits of a file that belongs to somebody when somebody else does something to it.
+/// What becomes of the bits of a file when another user than its owner changes it.
 fn bits(t: &mut Transcript, what: &str, call: fn(&mut Transcript)) {
     for mode in [0o6777, 0o6767, 0o2767, 0o4666, 0o6776] {
         t.file("a", &[1; 8192]);
@@ -303,7 +303,7 @@ fn write_by_root_keeps_bits(t: &mut Transcript) {
     t.stat("a");
 }
 
-/// Which of reading, writing and running somebody may.
+/// Which of reading, writing and running a user may do.
 fn may(t: &mut Transcript, name: &str) {
     for access in [Access::READ_OK, Access::WRITE_OK, Access::EXEC_OK] {
         t.access(name, access);

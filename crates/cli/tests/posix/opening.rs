@@ -377,7 +377,7 @@ fn synchronous_writes(t: &mut Transcript) {
     }
 }
 
-/// A part of `room` that begins and is as long as direct I/O wants it.
+/// A part of `room` with the start and length that direct I/O needs.
 fn aligned(room: &mut [u8], len: usize) -> &mut [u8] {
     let skip = room.as_ptr().align_offset(4096);
     &mut room[skip..skip + len]
@@ -392,25 +392,25 @@ fn direct_io(t: &mut Transcript) {
     t.pwrite(&fd, &buffer[..4096], 65_536);
     buffer.fill(0);
     let read = rustix::io::pread(&fd, &mut *buffer, 8192);
-    t.told("aligned read", read);
+    t.record("aligned read", read);
     t.say(format!("{:?}", (buffer[0], buffer[8191], buffer[8192])));
     let read = rustix::io::pread(&fd, &mut *buffer, 65_536);
-    t.told("read up to the end", read);
+    t.record("read up to the end", read);
     let read = rustix::io::pread(&fd, &mut *buffer, 1 << 20);
-    t.told("read behind the end", read);
+    t.record("read behind the end", read);
     t.fstat(&fd);
     // Beside the cache: both see the same bytes.
     let Some(other) = t.open("a", O::RDWR, 0) else { return };
     t.pwrite(&other, &[9; 100], 4090);
     let read = rustix::io::pread(&fd, &mut buffer[..8192], 0);
-    t.told("direct read after a cached write", read);
+    t.record("direct read after a cached write", read);
     t.say(format!("{:?}", (buffer[4089], buffer[4090], buffer[4189], buffer[4190])));
     buffer.fill(6);
     t.pwrite(&fd, &buffer[..4096], 4096);
     t.pread(&other, 12, 4090);
     t.ftruncate(&fd, 5000);
     let read = rustix::io::pread(&fd, &mut buffer[..8192], 0);
-    t.told("direct read of an odd size", read);
+    t.record("direct read of an odd size", read);
 }
 
 fn device_and_fifo(t: &mut Transcript) {
@@ -444,9 +444,9 @@ fn busy_program(t: &mut Transcript) {
     let run = || std::process::Command::new("./program").arg("0").status();
     let errno = |e: &std::io::Error| Errno::from_io_error(e).unwrap_or(Errno::IO);
     let writer = t.open("program", O::WRONLY, 0);
-    t.told("run while it is open for writing", run().map(|status| status.success()).map_err(|e| errno(&e)));
+    t.record("run while it is open for writing", run().map(|status| status.success()).map_err(|e| errno(&e)));
     drop(writer);
-    t.told("run", run().map(|status| status.success()).map_err(|e| errno(&e)));
+    t.record("run", run().map(|status| status.success()).map_err(|e| errno(&e)));
     let child = std::process::Command::new("./program").arg("5").spawn();
     if let Ok(mut child) = child {
         crate::transcript::tick();

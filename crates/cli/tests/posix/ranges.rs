@@ -378,7 +378,7 @@ fn copied(
 ) {
     let (mut one, mut other) = (at, to_at);
     let result = fs::copy_file_range(from, Some(&mut one), to, Some(&mut other), len);
-    t.told(format!("copy_file_range {at} {to_at} {len}"), result);
+    t.record(format!("copy_file_range {at} {to_at} {len}"), result);
     t.say(format!("offsets moved {} {}", one - at, other - to_at));
 }
 
@@ -444,10 +444,10 @@ fn copy_over_the_end(t: &mut Transcript) {
 fn copy_keeps_offsets(t: &mut Transcript) {
     let (Some(from), Some(to)) = (made(t, "a", 20_000), made(t, "b", 0)) else { return };
     t.seek(&from, SeekFrom::Start(100));
-    t.told("both at their offsets", fs::copy_file_range(&from, None, &to, None, 6000));
+    t.record("both at their offsets", fs::copy_file_range(&from, None, &to, None, 6000));
     t.seek(&from, SeekFrom::Current(0));
     t.seek(&to, SeekFrom::Current(0));
-    t.told("one at its offset", fs::copy_file_range(&from, Some(&mut 0), &to, None, 100));
+    t.record("one at its offset", fs::copy_file_range(&from, Some(&mut 0), &to, None, 100));
     t.seek(&from, SeekFrom::Current(0));
     t.seek(&to, SeekFrom::Current(0));
     t.contents("b");

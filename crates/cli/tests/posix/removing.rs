@@ -292,7 +292,7 @@ fn replaced_and_open(t: &mut Transcript) {
     t.rename("e", "d");
     t.fstat(&directory);
     let listed = crate::transcript::entries_from(&directory, usize::MAX).map(|found| found.len());
-    t.told("list", listed);
+    t.record("list", listed);
 }
 
 fn name_used_again(t: &mut Transcript) {
@@ -311,8 +311,9 @@ fn name_used_again(t: &mut Transcript) {
     t.list(".");
 }
 
-/// Files that another case removed can be given up late (the last user of a file may be somebody else for a moment), so one round may
-/// see more room during or after it than before. The first round that goes as it should counts; what leaks never comes back in any.
+/// Files that another case removed can be given up late (another process may be the last user of a file for a moment),
+/// so one round may see more room during or after it than before. The first round that goes as it should counts; what
+/// leaks never comes back in any.
 fn room_comes_back(t: &mut Transcript) {
     let mut found = None;
     for _ in 0..20 {

@@ -73,9 +73,9 @@ fn pairs(t: &mut Transcript, flags: RenameFlags) {
             let (one, other) = (format!("{below}/from"), format!("{below}/to"));
             t.rename_with(&one, &other, flags);
             let stat = |path: &str| rustix::fs::lstat(path).map(|stat| crate::transcript::facts(&stat));
-            t.told("  from", stat(&one));
-            t.told("  to", stat(&other));
-            t.told("  links of the parent", rustix::fs::lstat(below.as_str()).map(|stat| stat.st_nlink));
+            t.record("  from", stat(&one));
+            t.record("  to", stat(&other));
+            t.record("  links of the parent", rustix::fs::lstat(below.as_str()).map(|stat| stat.st_nlink));
         }
     }
 }
@@ -397,8 +397,8 @@ fn many_times(t: &mut Transcript) {
     for number in 0..300 {
         t.check("move", rustix::fs::rename(format!("d/{number}"), format!("e/{}", (number * 7) % 300)));
     }
-    t.told("left", crate::transcript::names_of("d").map(|names| names.len()));
-    t.told("there", crate::transcript::names_of("e").map(|names| names.len()));
+    t.record("left", crate::transcript::names_of("d").map(|names| names.len()));
+    t.record("there", crate::transcript::names_of("e").map(|names| names.len()));
     let wrong = (0..300).filter(|number: &u32| {
         std::fs::read_to_string(format!("e/{}", (number * 7) % 300)).ok() != Some(number.to_string())
     });

@@ -1,4 +1,4 @@
-//! One side of the comparison: a mounted image, the cases run on it in a process of their own, and what they told.
+//! One side of the comparison: a mounted image, the cases run on it in a process of their own, and their answers.
 
 use crate::excuses::Excuse;
 use crate::support::volumes::View;
@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use testkit::scratch::Scratch;
+use testkit::tool;
 
 /// Reference tools that cases use.
 pub const TOOLS: &[&str] = &["mke2fs", "e2fsck", "setfacl", "getfacl", "chattr", "lsattr", "bash"];
@@ -16,22 +17,49 @@ pub const TOOLS: &[&str] = &["mke2fs", "e2fsck", "setfacl", "getfacl", "chattr",
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Lines by case.
-pub type Told = BTreeMap<String, Vec<String>>;
+pub type Answers = BTreeMap<String, Vec<String>>;
 
-/// Runs the cases and gathers what they told.
-pub fn run_side(test: &str, side: &View) -> Told {
-    let scratch = Scratch::new("told");
-    let file = scratch.join("told");
-    let mut command = Command::new(std::env::current_exe().unwrap());
+/// As whom the cases run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum As {
+    /// Root, and users.
+    Users,
+    /// Root, and root for whom only the user of the file system is another.
+    FileUsers,
+    /// As `FileUsers`, and root has no capability that passes over permissions.
+    Bounded,
+}
+
+/// What root may do although permissions say no.
+const WITHOUT: &str = "-dac_override,-dac_read_search,-fowner,-fsetid,-chown,-sys_admin";
+
+/// Runs the cases and gathers their answers.
+pub fn run_side(test: &str, side: &View, who: As) -> Answers {
+    let scratch = Scratch::new("answers");
+    let file = scratch.join("answers");
+    let program = std::env::current_exe().unwrap();
+    let mut command = match who {
+        As::Bounded => tool::command("setpriv"),
+        _ => Command::new(&program),
+    };
+    if who == As::Bounded {
+        command.arg(format!("--bounding-set={WITHOUT}")).arg(&program);
+        // The answers go where others may write.
+        std::fs::set_permissions(scratch.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777))
+            .unwrap();
+    }
+    if who != As::Users {
+        command.env(crate::FILE_USERS, "1");
+    }
     command.args(["worker", "--exact", "--ignored", "--nocapture"]);
-    command.env(crate::ROOT, side.path()).env(crate::TOLD, &file);
+    command.env(crate::ROOT, side.path()).env(crate::ANSWERS, &file);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
     let begun = Instant::now();
     loop {
         if let Some(status) = child.try_wait().unwrap() {
-            let told = read(&file);
-            assert!(status.success() && told.contains_key("end"), "{test}: {status} in {:?}", last(&file));
-            return told;
+            let answers = read(&file);
+            assert!(status.success() && answers.contains_key("end"), "{test}: {status} in {:?}", last(&file));
+            return answers;
         }
         if begun.elapsed() > PATIENCE {
             let waiting = crate::support::mounted::waiting(child.id());
@@ -42,20 +70,20 @@ pub fn run_side(test: &str, side: &View) -> Told {
     }
 }
 
-fn read(file: &Path) -> Told {
-    let mut told = Told::new();
+fn read(file: &Path) -> Answers {
+    let mut answers = Answers::new();
     let mut case = String::new();
     for line in fs::read_to_string(file).unwrap_or_default().lines() {
         if let Some(name) = line.strip_prefix("case ") {
             case = name.to_owned();
-            told.insert(case.clone(), Vec::new());
+            answers.insert(case.clone(), Vec::new());
         } else if line == "end" {
-            told.insert("end".to_owned(), Vec::new());
+            answers.insert("end".to_owned(), Vec::new());
         } else {
-            told.entry(case.clone()).or_default().push(line.to_owned());
+            answers.entry(case.clone()).or_default().push(line.to_owned());
         }
     }
-    told
+    answers
 }
 
 /// The case that was last begun.
@@ -71,8 +99,8 @@ fn same_space(left: &str, right: &str) -> bool {
     left.abs_diff(right) <= 16 && (left == 0) == (right == 0)
 }
 
-/// Asserts that both told the same, but for what is excused, and tells which excuses it did not need.
-pub fn compare(profile: &str, expected: &Told, found: &Told, excuses: &[Excuse]) {
+/// Asserts that both answered the same, except for what is excused. Prints the excuses that it did not need.
+pub fn compare(profile: &str, expected: &Answers, found: &Answers, excuses: &[Excuse]) {
     let mut differ = Vec::new();
     let mut used = vec![false; excuses.len()];
     for (case, lines) in expected {

@@ -39,20 +39,23 @@ fn room_of_the_volume(t: &mut Transcript) {
         fs::statvfs(path)
             .map(|room| (room.f_bsize, room.f_frsize, room.f_blocks, room.f_files, room.f_namemax))
     };
-    t.told("by directory", of("."));
-    t.told("by file", of("a"));
-    t.told("missing", of("missing"));
+    t.record("by directory", of("."));
+    t.record("by file", of("a"));
+    t.record("missing", of("missing"));
     let fd = t.open("a", O::RDONLY, 0);
-    t.told("by descriptor", fd.ok_or(Errno::BADF).and_then(|fd| fs::fstatvfs(&fd)).map(|room| room.f_blocks));
+    t.record(
+        "by descriptor",
+        fd.ok_or(Errno::BADF).and_then(|fd| fs::fstatvfs(&fd)).map(|room| room.f_blocks),
+    );
     let sane = fs::statvfs(".").map(|room| {
         (room.f_bavail <= room.f_bfree, room.f_bfree <= room.f_blocks, room.f_ffree <= room.f_files)
     });
-    t.told("sane", sane);
+    t.record("sane", sane);
 }
 
 fn names_that_fit(t: &mut Transcript) {
-    t.told("longest name", fs::statvfs(".").map(|room| room.f_namemax));
-    t.told("block of I/O", fs::stat(".").map(|stat| stat.st_blksize));
+    t.record("longest name", fs::statvfs(".").map(|room| room.f_namemax));
+    t.record("block of I/O", fs::stat(".").map(|stat| stat.st_blksize));
 }
 
 fn syncs(t: &mut Transcript) {
@@ -319,8 +322,8 @@ fn sources_of_programs(t: &mut Transcript) {
     };
     for mode in [0o644, 0o700, 0o755, 0o711] {
         t.chmod("script", mode);
-        t.told("run by root", run(0));
-        t.told("run by another", run(1001));
+        t.record("run by root", run(0));
+        t.record("run by another", run(1001));
     }
 }
 
@@ -328,9 +331,9 @@ fn sockets_are_bound(t: &mut Transcript) {
     let errno = |e: std::io::Error| Errno::from_io_error(&e).unwrap_or(Errno::IO);
     let socket = std::os::unix::net::UnixListener::bind("socket").map_err(errno);
     let bound = t.did("bind", socket);
-    t.told("connect", std::os::unix::net::UnixStream::connect("socket").map(drop).map_err(errno));
+    t.record("connect", std::os::unix::net::UnixStream::connect("socket").map(drop).map_err(errno));
     t.did("bind again", std::os::unix::net::UnixListener::bind("socket").map_err(errno));
-    t.told("type", fs::lstat("socket").map(|stat| facts(&stat).split(' ').next().unwrap_or("").to_owned()));
+    t.record("type", fs::lstat("socket").map(|stat| facts(&stat).split(' ').next().unwrap_or("").to_owned()));
     drop(bound);
     t.did("connect", std::os::unix::net::UnixStream::connect("socket").map_err(errno));
     t.unlink("socket");
@@ -341,12 +344,12 @@ fn watched_names(t: &mut Transcript) {
     t.check("mknod", fs::mknodat(fs::CWD, "p", fs::FileType::Fifo, Mode::from_raw_mode(0o600), 0));
     let Some(reader) = t.open("p", O::RDONLY | O::NONBLOCK, 0) else { return };
     let Some(writer) = t.open("p", O::WRONLY, 0) else { return };
-    t.told("write", io::write(&writer, b"one"));
+    t.record("write", io::write(&writer, b"one"));
     t.rename("p", "q");
     let Some(other) = t.open("q", O::WRONLY | O::NONBLOCK, 0) else { return };
-    t.told("write", io::write(&other, b"two"));
+    t.record("write", io::write(&other, b"two"));
     t.read(&reader, 10);
     t.unlink("q");
-    t.told("write", io::write(&other, b"three"));
+    t.record("write", io::write(&other, b"three"));
     t.read(&reader, 10);
 }

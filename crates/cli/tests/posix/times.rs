@@ -41,10 +41,10 @@ fn rules_of_contents(t: &mut Transcript) {
     t.changes(&["a"], "ftruncate longer", |t| t.ftruncate(&fd, 50_000));
     t.changes(&["a"], "ftruncate to the same", |t| t.ftruncate(&fd, 50_000));
     t.changes(&["a"], "truncate to the same by name", |t| {
-        t.told("truncate", truncate("a", 50_000));
+        t.record("truncate", truncate("a", 50_000));
     });
     t.changes(&["a"], "truncate shorter by name", |t| {
-        t.told("truncate", truncate("a", 40_000));
+        t.record("truncate", truncate("a", 40_000));
     });
     t.changes(&["a"], "fsync", |t| {
         t.did("fsync", fs::fsync(&fd));
@@ -180,7 +180,7 @@ fn rules_of_ranges(t: &mut Transcript) {
     range(t, "collapse", FallocateFlags::COLLAPSE_RANGE, 8192, 8192);
     range(t, "insert", FallocateFlags::INSERT_RANGE, 8192, 8192);
     t.changes(&["a", "b"], "copy_file_range", |t| {
-        t.told("copy_file_range", fs::copy_file_range(&fd, Some(&mut 0), &to, Some(&mut 0), 5000));
+        t.record("copy_file_range", fs::copy_file_range(&fd, Some(&mut 0), &to, Some(&mut 0), 5000));
     });
 }
 
@@ -210,8 +210,8 @@ fn set(path: &str, access: Timespec, modify: Timespec) -> Result<()> {
 /// Times of access and modification as they are.
 fn times(t: &mut Transcript, path: &str) {
     let stat = fs::lstat(path);
-    let told = stat.map(|stat| ((stat.st_atime, stat.st_atime_nsec), (stat.st_mtime, stat.st_mtime_nsec)));
-    t.told(format!("times of {path}"), told);
+    let times = stat.map(|stat| ((stat.st_atime, stat.st_atime_nsec), (stat.st_mtime, stat.st_mtime_nsec)));
+    t.record(format!("times of {path}"), times);
 }
 
 fn set_both(t: &mut Transcript) {
@@ -341,7 +341,7 @@ fn set_through_symlinks(t: &mut Transcript) {
     times(t, "a");
 }
 
-/// What is written before the time is set must not set it anew when it reaches the file system later.
+/// What is written before the time is set must not set it again when it reaches the file system later.
 fn set_survives_a_write_before(t: &mut Transcript) {
     let Some(fd) = t.open("a", O::RDWR | O::CREATE, 0o644) else { return };
     t.write(&fd, &[1; 20_000]);
@@ -379,15 +379,15 @@ fn birth_time_stays(t: &mut Transcript) {
     t.file("a", b"x");
     let born = || {
         let stat = fs::statx(CWD, "a", AtFlags::empty(), StatxFlags::BTIME)?;
-        let told = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
-        Ok((told, stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec))
+        let known = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
+        Ok((known, stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec))
     };
     let first = born();
     tick();
     t.chmod("a", 0o600);
     t.check("set", set("a", at(1, 1), at(1, 1)));
     let same = born() == first;
-    t.told("told of", first.map(|first| first.0));
+    t.record("known", first.map(|first| first.0));
     t.say(format!("same: {same}"));
 }
 
@@ -423,8 +423,8 @@ fn statx_attributes(t: &mut Transcript) {
     let Some(fd) = t.open("a", O::RDONLY, 0) else { return };
     for flags in [fs::IFlags::APPEND, fs::IFlags::IMMUTABLE, fs::IFlags::NODUMP, fs::IFlags::empty()] {
         t.did(format!("flags {flags:?}"), change_flags(&fd, flags));
-        let told = fs::statx(CWD, "a", AtFlags::empty(), StatxFlags::BASIC_STATS);
-        t.told("statx", told.map(|x| format!("{:x}", x.stx_attributes.bits() & 0x70)));
+        let stat = fs::statx(CWD, "a", AtFlags::empty(), StatxFlags::BASIC_STATS);
+        t.record("statx", stat.map(|x| format!("{:x}", x.stx_attributes.bits() & 0x70)));
     }
 }
 

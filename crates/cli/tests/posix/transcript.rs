@@ -94,19 +94,19 @@ pub fn error_name(error: Errno) -> String {
     known.map_or_else(|| format!("errno {}", error.raw_os_error()), |(_, name)| (*name).to_owned())
 }
 
-/// A path as it is told: long ones by their length.
+/// A path as the transcript shows it: long ones by their length.
 fn short(path: &str) -> String {
     if path.len() > 60 { format!("{}..({} bytes)", &path[..12], path.len()) } else { path.to_owned() }
 }
 
-/// Bytes as they are told: runs of the same byte by their length.
+/// Bytes as the transcript shows them: runs of the same byte by their length.
 pub fn show_bytes(bytes: &[u8]) -> String {
     let runs = bytes.chunk_by(|a, b| a == b);
-    let told = runs.map(|run| {
+    let shown = runs.map(|run| {
         let shown = run[0].escape_ascii().to_string();
         if run.len() < 4 { shown.repeat(run.len()) } else { format!("<{shown}*{}>", run.len()) }
     });
-    told.collect()
+    shown.collect()
 }
 
 pub fn type_name(file_type: FileType) -> &'static str {
@@ -125,7 +125,7 @@ pub fn type_name(file_type: FileType) -> &'static str {
 /// What `stat` says, without what varies. The size of a directory is the file system's affair.
 pub fn facts(stat: &Stat) -> String {
     let file_type = FileType::from_raw_mode(stat.st_mode);
-    let mut told = format!(
+    let mut line = format!(
         "{} {:04o} {}:{} links {}",
         type_name(file_type),
         stat.st_mode & 0o7777,
@@ -134,12 +134,12 @@ pub fn facts(stat: &Stat) -> String {
         stat.st_nlink
     );
     if file_type != FileType::Directory {
-        told += &format!(" size {}", stat.st_size);
+        line += &format!(" size {}", stat.st_size);
     }
     if matches!(file_type, FileType::CharacterDevice | FileType::BlockDevice) {
-        told += &format!(" device {}:{}", fs::major(stat.st_rdev), fs::minor(stat.st_rdev));
+        line += &format!(" device {}:{}", fs::major(stat.st_rdev), fs::minor(stat.st_rdev));
     }
-    told
+    line
 }
 
 impl Transcript {
@@ -149,7 +149,7 @@ impl Transcript {
     }
 
     /// The result of a call.
-    pub fn told<T: Debug>(&mut self, call: impl AsRef<str>, result: Result<T>) -> Option<T> {
+    pub fn record<T: Debug>(&mut self, call: impl AsRef<str>, result: Result<T>) -> Option<T> {
         match result {
             Ok(value) => {
                 self.say(format!("{} -> {value:?}", call.as_ref()));
@@ -213,7 +213,7 @@ impl Transcript {
 
     pub fn readlink(&mut self, path: &str) {
         let result = fs::readlink(path, Vec::new()).map(|target| short(&target.to_string_lossy()));
-        self.told(format!("readlink {}", short(path)), result);
+        self.record(format!("readlink {}", short(path)), result);
     }
 
     pub fn link(&mut self, from: &str, to: &str) {
@@ -284,50 +284,50 @@ impl Transcript {
     }
 
     pub fn write(&mut self, fd: impl AsFd, bytes: &[u8]) {
-        self.told(format!("write of {}", bytes.len()), rustix::io::write(fd, bytes));
+        self.record(format!("write of {}", bytes.len()), rustix::io::write(fd, bytes));
     }
 
     pub fn pwrite(&mut self, fd: impl AsFd, bytes: &[u8], at: u64) {
-        self.told(format!("pwrite of {} at {at}", bytes.len()), rustix::io::pwrite(fd, bytes, at));
+        self.record(format!("pwrite of {} at {at}", bytes.len()), rustix::io::pwrite(fd, bytes, at));
     }
 
     pub fn read(&mut self, fd: impl AsFd, len: usize) {
         let mut buffer = vec![0; len];
         let result = rustix::io::read(fd, &mut buffer[..]).map(|count| show_bytes(&buffer[..count]));
-        self.told(format!("read of {len}"), result);
+        self.record(format!("read of {len}"), result);
     }
 
     pub fn pread(&mut self, fd: impl AsFd, len: usize, at: u64) {
         let mut buffer = vec![0; len];
         let result = rustix::io::pread(fd, &mut buffer[..], at).map(|count| show_bytes(&buffer[..count]));
-        self.told(format!("pread of {len} at {at}"), result);
+        self.record(format!("pread of {len} at {at}"), result);
     }
 
     /// The whole of a file.
     pub fn contents(&mut self, path: &str) {
         let whole = std::fs::read(path).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO));
-        self.told(format!("contents of {}", short(path)), whole.map(|bytes| show_bytes(&bytes)));
+        self.record(format!("contents of {}", short(path)), whole.map(|bytes| show_bytes(&bytes)));
     }
 
     pub fn seek(&mut self, fd: impl AsFd, to: SeekFrom) {
         let result = fs::seek(fd, to);
-        self.told(format!("seek {to:?}"), result);
+        self.record(format!("seek {to:?}"), result);
     }
 
     pub fn stat(&mut self, path: &str) {
         let result = fs::lstat(path).map(|stat| facts(&stat));
-        self.told(format!("lstat {}", short(path)), result);
+        self.record(format!("lstat {}", short(path)), result);
     }
 
     pub fn fstat(&mut self, fd: impl AsFd) {
         let result = fs::fstat(fd).map(|stat| facts(&stat));
-        self.told("fstat", result);
+        self.record("fstat", result);
     }
 
     /// Space taken, in units of 512 bytes, once it is all written.
     pub fn sectors(&mut self, fd: impl AsFd) {
         let result = fs::fsync(&fd).and_then(|()| fs::fstat(&fd)).map(|stat| stat.st_blocks);
-        self.told("sectors", result);
+        self.record("sectors", result);
     }
 
     pub fn setxattr(&mut self, path: &str, name: &str, value: &[u8], flags: XattrFlags) {
@@ -343,7 +343,7 @@ impl Transcript {
         } else {
             fs::lgetxattr(path, name, &mut value[..]).map(|length| show_bytes(&value[..length]))
         };
-        self.told(format!("getxattr {} {} {room}", short(path), short(name)), result);
+        self.record(format!("getxattr {} {} {room}", short(path), short(name)), result);
     }
 
     pub fn listxattr(&mut self, path: &str) {
@@ -354,7 +354,7 @@ impl Transcript {
             names.sort();
             names
         });
-        self.told(format!("listxattr {}", short(path)), result);
+        self.record(format!("listxattr {}", short(path)), result);
     }
 
     pub fn removexattr(&mut self, path: &str, name: &str) {
@@ -366,7 +366,7 @@ impl Transcript {
     pub fn list(&mut self, path: &str) {
         let names =
             names_of(path).map(|names| names.into_iter().map(|name| short(&name)).collect::<Vec<_>>());
-        self.told(format!("list {}", short(path)), names);
+        self.record(format!("list {}", short(path)), names);
     }
 
     /// Runs `body` as another user, with no groups but one.
@@ -391,8 +391,14 @@ impl Transcript {
                 let (user, group) = (Uid::from_raw(uid), Gid::from_raw(gid));
                 // Of this thread only, which ends here: the kernel keeps credentials by thread.
                 credentials::set_thread_groups(&groups).unwrap();
-                credentials::set_thread_res_gid(group, group, group).unwrap();
-                credentials::set_thread_res_uid(user, user, user).unwrap();
+                if std::env::var_os(crate::FILE_USERS).is_some() {
+                    // A mount that only root may look into lets it act as others.
+                    nix::unistd::setfsgid(gid.into());
+                    nix::unistd::setfsuid(uid.into());
+                } else {
+                    credentials::set_thread_res_gid(group, group, group).unwrap();
+                    credentials::set_thread_res_uid(user, user, user).unwrap();
+                }
                 body(inner);
             });
         });
@@ -414,8 +420,8 @@ impl Transcript {
         call(self);
         for (path, before) in paths.iter().zip(before) {
             let after = fs::lstat(*path);
-            let told = before.and_then(|before| after.map(|after| changed(&before, &after)));
-            self.told(*path, told);
+            let changes = before.and_then(|before| after.map(|after| changed(&before, &after)));
+            self.record(*path, changes);
         }
         self.indent -= 1;
     }
@@ -456,7 +462,7 @@ pub fn entries(path: &str) -> Result<Vec<(String, FileType, u64)>> {
     entries_from(&fd, usize::MAX)
 }
 
-/// The next entries of an open directory: at least `most` if there are so many, and what else came with them.
+/// The next entries of an open directory: at least `most` if there are that many, and what else came with them.
 pub fn entries_from(fd: impl AsFd, most: usize) -> Result<Vec<(String, FileType, u64)>> {
     let mut room = vec![MaybeUninit::uninit(); if most < 100 { 512 } else { 4096 }];
     let mut list = fs::RawDir::new(fd, &mut room);

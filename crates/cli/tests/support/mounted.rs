@@ -20,7 +20,7 @@ pub fn have_fuse(test: &str) -> bool {
     works
 }
 
-/// Arguments for the transport that `PLATFS_TRANSPORT` names, none if nobody set it.
+/// Arguments for the transport that `PLATFS_TRANSPORT` names, none if it is not set.
 pub fn transport() -> Vec<String> {
     match std::env::var("PLATFS_TRANSPORT") {
         Ok(name) => vec!["-o".into(), format!("transport={name}")],
@@ -88,7 +88,7 @@ impl Mounted {
         (status, self.log.take().map(|log| log.join().unwrap()).unwrap_or_default())
     }
 
-    /// Waits until a mount whose server was killed says that nobody serves it. What comes while the kernel
+    /// Waits until a mount whose server was killed answers that it has no server. What comes while the kernel
     /// takes the connection apart is cancelled or aborted.
     pub fn wait_until_dead(&self) {
         let begun = Instant::now();
@@ -136,7 +136,7 @@ impl Drop for Mounted {
     }
 }
 
-/// Tells where each thread of this process, and of all servers that it started, waits in the kernel.
+/// Prints where each thread of this process, and of all servers that it started, waits in the kernel.
 pub fn tell_all_that_waits() {
     let mut processes = vec![std::process::id()];
     for task in fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
@@ -151,9 +151,9 @@ pub fn tell_all_that_waits() {
 /// Where each thread of a process waits in the kernel.
 pub fn waiting(process: u32) -> String {
     let tasks = fs::read_dir(format!("/proc/{process}/task"));
-    let told = tasks.into_iter().flatten().flatten().map(|task| {
+    let lines = tasks.into_iter().flatten().flatten().map(|task| {
         let of = |name| fs::read_to_string(task.path().join(name)).unwrap_or_default();
         format!("{process} {} {}\n{}", task.file_name().display(), of("comm").trim(), of("stack"))
     });
-    told.collect()
+    lines.collect()
 }

@@ -81,11 +81,13 @@ impl Profile {
     }
 }
 
-/// Who shows an image.
+/// The driver that mounts an image.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Who {
     Kernel,
     Plat,
+    /// Ours, for root only, which checks permissions itself.
+    PlatAlone,
 }
 
 /// A volume that is mounted for writing.
@@ -101,8 +103,9 @@ impl View {
                 let options = format!("loop,rw,acl,user_xattr,{options}");
                 View::Kernel(mount::Mounted::kernel(image, &options).unwrap())
             }
-            Who::Plat => {
-                let options = format!("rw,allow_other,suid,dev,{options}");
+            Who::Plat | Who::PlatAlone => {
+                let permissions = if who == Who::Plat { "allow_other" } else { "own_permissions" };
+                let options = format!("rw,{permissions},suid,dev,{options}");
                 View::Plat(Mounted::new(image, &["-o", &options]).unwrap())
             }
         }

@@ -11,14 +11,14 @@ use platfs::{OpenOptions, Volume};
 
 use crate::run::{Mark, copy};
 
-/// Where the volume keeps what the faults tell apart; in bytes.
+/// Places in bytes by which the faults know what a write is.
 pub(crate) struct Places {
     pub(crate) bitmaps: Vec<u64>,
     pub(crate) inodes: Range<u64>,
     pub(crate) inode_size: usize,
 }
 
-/// Where a volume of one group keeps what faults tell apart.
+/// The places of a volume of one group.
 pub(crate) fn places(device: &MemoryDevice) -> Places {
     let volume = Volume::open(Arc::new(copy(device)), &OpenOptions::new()).unwrap();
     let format = volume.format();
@@ -192,7 +192,7 @@ pub(crate) fn put(fault: Change, places: &Places, events: Vec<Event>) -> Vec<Eve
         }
     }
     let has_superblock = |group: &[Event]| group.iter().any(|event| offset(event) == Some(SUPERBLOCK));
-    // The first tells that the volume is in use.
+    // The first write marks the volume as in use.
     let mut at = 1;
     while at < groups.len() {
         let end = (at + 1..groups.len()).find(|end| has_superblock(&groups[*end]));

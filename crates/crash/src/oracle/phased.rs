@@ -14,7 +14,7 @@ use crate::model::{Model, Node, PIECE, ROOT, bytes_of};
 use crate::run::Run;
 use crate::states::State;
 
-/// What a check may tell of: too much in use, no name, too many links, checksums of bitmaps.
+/// The issues that a check may report: too much in use, no name, too many links, checksums of bitmaps.
 const ALLOWED: &[&str] = &[
     "volume-state",
     "block-bitmap",

@@ -46,7 +46,7 @@ fn with_a_shared_block(count: u32) -> (MemoryDevice, Model, Vec<InodeNumber>) {
     (Arc::into_inner(device).unwrap(), model, inodes)
 }
 
-/// It goes on being counted by all as long as all may lead to it.
+/// Its count includes an inode for as long as that inode may lead to it after a crash.
 #[test]
 fn a_shared_attribute_block_is_not_changed_under_others() {
     let (base, model, inodes) = with_a_shared_block(3);

@@ -181,7 +181,7 @@ fn the_orphan_file_is_worked_off_one_by_one() {
     let numbers = [&b"one"[..], b"other"].map(|name| {
         let number = volume.create(InodeNumber::ROOT, name, &new).unwrap();
         volume.allocate(number, Allocate::Extend, 0, LENGTH / 2).unwrap();
-        volume.retain(number).unwrap();
+        volume.uses().retain(number).unwrap();
         volume.unlink(InodeNumber::ROOT, name).unwrap();
         number
     });

@@ -15,8 +15,7 @@ use super::{Recovery, records};
 use crate::Result;
 use crate::superblock::Format;
 
-/// A walk along the log from its start, block by block, as long as they belong to the transaction that is
-/// due.
+/// A walk along the log from its start, block by block, up to the first that is not of the transaction that is due.
 struct Walk<'l> {
     log: &'l Log,
     at: u32,

@@ -60,7 +60,7 @@ impl Hasher for BlockHasher {
     }
 }
 
-/// Steps of the hand for each block that comes: it makes room faster than blocks arrive, and nobody
+/// Steps of the hand for each block that comes: it makes room faster than blocks arrive, and no thread
 /// waits for a walk through all of them.
 const STEPS: usize = 16;
 

@@ -70,7 +70,7 @@ impl NameSizes {
     }
 }
 
-/// Blocks of an index over so many leaves; `None` if one of the levels that are allowed can't reach them.
+/// Blocks of an index over a number of leaves; `None` if one of the levels that are allowed can't reach them.
 fn index_blocks(leaves: u64, block_size: BlockSize, features: &Features) -> Option<u64> {
     let layout = Layout::new(block_size, features);
     let (root, node) = (u64::from(Kind::Root.limit(layout)), u64::from(Kind::Node.limit(layout)));
@@ -243,7 +243,7 @@ fn allocate(writer: &mut DirMut<'_, '_>, count: u64) -> Result<Vec<Block>> {
         }
         let ask = |tx: &Tx<'_>, dir: &Inode| {
             Ok(DataRequest {
-                goal: tx.space.home(format, dir.number()),
+                goal: tx.space.home(dir.number()),
                 logical: FileBlock(at),
                 count: count - at,
                 owner: dir.number(),

@@ -136,7 +136,7 @@ pub(super) fn locate(reader: &Dir<'_>, name: &[u8]) -> Result<Option<Spot>> {
     Err(reader.broken(path.leaf, "more leaves go on with one hash than there are blocks"))
 }
 
-/// As [`locate`], but tells only where the name leads.
+/// As [`locate`], but returns only where the name leads.
 pub(super) fn lookup(reader: &Dir<'_>, name: &[u8]) -> Result<Option<(InodeNumber, Option<FileType>)>> {
     Ok(locate(reader, name)?.map(|spot| (spot.inode, spot.file_type)))
 }

@@ -50,7 +50,7 @@ pub(super) fn lookup(reader: &Dir<'_>, name: &[u8]) -> Result<Option<(InodeNumbe
     Ok(None)
 }
 
-/// As [`lookup`], but tells where the entry stands.
+/// As [`lookup`], but returns where the entry stands.
 pub(super) fn locate(reader: &Dir<'_>, name: &[u8]) -> Result<Option<Spot>> {
     for at in (0..reader.count()?).map(FileBlock) {
         let Some((bytes, layout)) = list_block(reader, at)? else { continue };

@@ -49,7 +49,7 @@ pub struct DirEntry {
     pub name: Vec<u8>,
     /// What it names.
     pub inode: InodeNumber,
-    /// The type as the entry tells it; `None` where volumes do not store it.
+    /// The type as the entry states it; `None` where volumes do not store it.
     pub file_type: Option<FileType>,
 }
 
@@ -475,7 +475,7 @@ impl<'a, 'v> DirMut<'a, 'v> {
         Ok(())
     }
 
-    /// Fills a leaf anew that may be rewritten, or whose names stay. That the records fit was computed before.
+    /// Refills a leaf that may be rewritten, or whose names stay. The caller has computed that the records fit.
     fn refill_leaf<'r>(
         &mut self,
         at: FileBlock,

@@ -46,7 +46,7 @@ fn block_from(reader: &Dir<'_>, at: FileBlock, start: u64, position: u64) -> Res
     for entry in dirent::entries(&bytes, layout) {
         let entry = match entry {
             Ok(entry) => entry,
-            // What was found comes first; whoever goes on behind it meets the damage again.
+            // What was found comes first; a reader that goes on behind it meets the damage again.
             Err(_) if !batch.is_empty() => break,
             Err(broken) => return Err(reader.broken(at, broken)),
         };

@@ -23,6 +23,8 @@ use crate::options::OpenOptions;
 use crate::order::Order;
 use crate::session::Session;
 use crate::space::Space;
+use crate::tx::View;
+use crate::txn::Update;
 
 /// Block `n` of a directory lies at block `FIRST + n` of the device.
 const FIRST: u64 = 16;
@@ -153,7 +155,8 @@ impl Bench {
 
     fn tx(&self) -> Tx<'_> {
         let context = Context::new(Timestamp::default());
-        Tx::new(&self.cache, &self.order, &self.format, &self.space, &self.session, context)
+        let view = View { blocks: &self.cache, format: &self.format, space: &self.space };
+        Tx::new(view, &self.session, Update::new(&self.cache, &self.order, context))
     }
 
     fn change<T>(&mut self, change: impl FnOnce(&mut DirMut<'_, '_>) -> Result<T>) -> Result<T> {
@@ -442,7 +445,7 @@ fn names_are_learned_once_and_never_taken_for_absent() {
     let known = KnownNames::default();
     assert!(bench.reader().is_known(&known, b"name0007").unwrap());
     assert!(model.keys().all(|name| bench.reader().is_known(&known, name).unwrap()));
-    // With all names known, an absent one is told without reading a block.
+    // With all names known, an absent one is known without reading a block.
     let damaged = bench.reopened();
     damaged.damage(3, 0, &[0xFF; 16]);
     assert!(!damaged.reader().is_known(&known, b"absent").unwrap());

@@ -6,7 +6,7 @@ use std::io;
 
 use crate::error::Error;
 
-/// Up to which write-back error an open file has reported ([`Volume::error_cursor`](crate::Volume::error_cursor)).
+/// Up to which write-back error an open file has reported ([`Node::error_cursor`](crate::Node::error_cursor)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ErrorCursor(u64);
 
@@ -14,7 +14,7 @@ pub struct ErrorCursor(u64);
 #[derive(Default)]
 pub(crate) struct Failures {
     count: u64,
-    /// Somebody has reported the last one.
+    /// The last one was reported.
     reported: bool,
     last: Option<Error>,
 }
@@ -45,7 +45,7 @@ impl Failures {
         self.last.as_ref().map(again)
     }
 
-    /// What nobody has reported.
+    /// The failure that was not reported yet.
     pub(crate) fn take_unreported(&mut self) -> Option<Error> {
         let mut cursor = self.cursor();
         self.report(&mut cursor)

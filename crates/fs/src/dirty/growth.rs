@@ -3,15 +3,15 @@
 //! Owns: what is remembered of its writes, and the guesses from it. Excludes: what follows from a guess, which is
 //! the table's and placement's.
 
-/// The largest write that hosts send in one: a file of so much may be one that is only begun.
+/// The largest write that hosts send in one: a file of this size may be one that is only begun.
 const PIECE: u64 = 1 << 20;
 
 /// Why a file is written back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reason {
-    /// Somebody asked for it, or needs it.
+    /// A caller asked for the file, or needs it.
     Asked,
-    /// Somebody asked for all files.
+    /// A caller asked for all files.
     All,
     /// It has been dirty for long.
     Age,
@@ -31,9 +31,9 @@ pub(crate) struct Growth {
     pub(super) first: u64,
     /// Writes that made it longer in all.
     pub(super) writes: u32,
-    /// Nobody has had it open since.
+    /// It has not been open since.
     pub(super) ended: bool,
-    /// Room may have been set aside for it when it was last written back, and nobody tells when it is closed.
+    /// Room may have been set aside for it when it was last written back, and its close is not reported.
     pub(super) room: bool,
     /// Commits since it was last written to.
     pub(super) commits: u8,
@@ -72,7 +72,7 @@ impl Growth {
     }
 
     /// Whether the next write may be near: it was not missed several times. In bytes that were written to all files
-    /// until `now`, since who grows side by side takes turns; where there is no rhythm yet, within `patience`.
+    /// until `now`, since files that grow side by side take turns; where there is no rhythm yet, within `patience`.
     pub(super) fn keeps_rhythm(&self, now: u64, patience: u64) -> bool {
         let since = now.saturating_sub(self.last);
         match u64::from(self.writes).checked_sub(1) {

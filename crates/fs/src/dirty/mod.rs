@@ -6,7 +6,7 @@
 //! (`growth`).
 //!
 //! Locks of one file, in the order in which they are taken; all before the volume's writer:
-//! - `gate`: shared by writers of bytes and by write-back, alone by whoever changes the map otherwise
+//! - `gate`: shared by writers of bytes and by write-back, alone by verbs that change the map otherwise
 //!   (truncate, fallocate, ...), so that a hole stays a hole until write-back has filled it;
 //! - `flushing`: one write-back at a time;
 //! - `state`: a moment only, never while the device is waited for.
@@ -33,10 +33,10 @@ pub(crate) use pages::{Pages, Run};
 /// Files without dirty bytes that are remembered, for what is known of how they grow.
 const IDLE_MAX: usize = 4096;
 
-/// Commits after which a file that nobody writes to has stopped growing: half a minute, where none is asked for.
+/// Commits after which a file without writes has stopped growing: half a minute, where none is asked for.
 const IDLE: u8 = 6;
 
-/// The part of what may be held from which on a file that grows is not left to wait: as long as this, one more
+/// The part of what may be held from which on a file that grows is not left to wait: at this length, one more
 /// extent costs nothing, and a writer of one long file would wait for the device else.
 const LARGE_PART: u64 = 8;
 
@@ -47,7 +47,7 @@ pub(crate) struct State {
     pub(crate) promise: Option<Promise>,
     /// Clusters of data among the promised ones.
     pub(crate) clusters: u64,
-    /// How often bytes stopped being dirty: who reads around a write must see the same before and after.
+    /// How often bytes stopped being dirty: a reader during a write must see the same before and after.
     pub(crate) settled: u64,
     /// Stretches of file blocks that a write-back under way is giving up: what the map says of them does not count.
     pub(crate) leaving: Vec<FileBlocks>,
@@ -68,7 +68,7 @@ pub(crate) struct DirtyFile {
 }
 
 impl State {
-    /// Whether all of a file that nobody has open any more has its place.
+    /// Whether all of a file that is no longer open has its place.
     pub(crate) fn is_complete(&self) -> bool {
         self.growth.ended && self.pages.is_empty()
     }
@@ -89,7 +89,7 @@ impl DirtyFile {
         self.gate.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps everybody else from writing and writing back.
+    /// Keeps all other threads from writing and writing back.
     pub(crate) fn close(&self) -> RwLockWriteGuard<'_, ()> {
         self.gate.write().unwrap_or_else(PoisonError::into_inner)
     }
@@ -109,7 +109,7 @@ struct Table {
     /// Dirty files by turn, with the time at which they became dirty.
     queue: BTreeMap<u64, (InodeNumber, Timestamp)>,
     turn: u64,
-    /// So many files are remembered before those that are idle are looked for.
+    /// The number of files that are remembered before idle ones are looked for.
     sweep_at: usize,
 }
 
@@ -118,13 +118,13 @@ pub(crate) struct Delayed {
     block_log2: u32,
     /// Dirty bytes that may be held; none are delayed if it is 0.
     bound: u64,
-    /// Somebody says when a file is closed.
+    /// The caller reports when a file is closed.
     closes: bool,
     bytes: AtomicU64,
     /// Bytes written to all files: the clock by which writes are recent or not.
     written: AtomicU64,
     table: Mutex<Table>,
-    /// Half of what may be held is: told to whoever writes back ahead of need.
+    /// Half of what may be held is held: wakes the thread that writes back ahead of need.
     filling: (Mutex<()>, Condvar),
 }
 
@@ -169,7 +169,7 @@ impl Delayed {
     pub(crate) fn wait_until_filling(&self, patience: Duration) {
         let (lock, told) = &self.filling;
         let guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
-        // Writers tell it without the lock, again and again: what is missed once is told soon after.
+        // Writers notify without the lock, again and again: a missed notice is repeated soon after.
         let waited = told.wait_timeout_while(guard, patience, |()| !self.is_filling());
         drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
@@ -257,7 +257,7 @@ impl Delayed {
         done
     }
 
-    /// Notes a write of so many bytes, which may have made the file longer.
+    /// Notes a write of `bytes` bytes, which may have made the file longer.
     pub(crate) fn note_write(&self, state: &mut State, bytes: u64, extends: bool) {
         (state.growth.ended, state.growth.commits) = (false, 0);
         let growth = &mut state.growth;
@@ -283,16 +283,16 @@ impl Delayed {
 
     /// Whether a file that is about to be written back may well grow; the write-back is noted.
     pub(crate) fn may_grow(&self, state: &mut State, reason: Reason) -> bool {
-        // Nobody knows what comes behind bytes that were not held back.
+        // What comes behind bytes that were not held back is not known.
         let goes_on = self.goes_on(state, reason) || !self.is_on();
         (state.growth.extensions, state.growth.written_back) = (0, true);
-        // Who tells of closes gives it up then; nobody need remember it.
+        // A caller that reports closes gives it up then; it need not be remembered.
         state.growth.room |= goes_on && !self.closes;
         goes_on
     }
 
-    /// Files that may have room set aside and that nobody wrote to for some commits, where nobody tells when a file is
-    /// closed. To be called once for each commit that an interval brings.
+    /// Files that may have room set aside and were not written to for some commits, where closes are not
+    /// reported. To be called once for each commit that an interval brings.
     pub(crate) fn gone_idle(&self) -> Vec<InodeNumber> {
         if self.closes {
             return Vec::new();
@@ -309,7 +309,7 @@ impl Delayed {
         files.iter().filter_map(idle).collect()
     }
 
-    /// Nobody has a file open any more. Says whether the rest of it is to be written back at once: a part has its
+    /// A file is no longer open. Says whether the rest of it is to be written back at once: a part has its
     /// place, and room is kept behind it.
     pub(crate) fn end(&self, number: InodeNumber) -> bool {
         let Some(file) = self.find(number) else { return false };
@@ -342,7 +342,7 @@ impl Delayed {
         due.filter_map(|(number, _)| table.files.get(number)).map(Arc::clone).collect()
     }
 
-    /// Files that hold so many bytes and are the best to write back for lack of memory: those that are complete,
+    /// Files that hold `bytes` bytes and are the best to write back for lack of memory: those that are complete,
     /// and large parts of others, in the order in which they became dirty. What goes on growing gets a better place
     /// when all of it is known: it is chosen only where nothing else is left, and if it `must`.
     pub(crate) fn best(&self, bytes: u64, must: bool) -> Vec<Arc<DirtyFile>> {
@@ -374,7 +374,7 @@ impl Delayed {
 }
 
 impl Table {
-    /// Forgets files that nobody uses and of which nothing is delayed.
+    /// Forgets files that are not in use and of which nothing is delayed.
     fn sweep(&mut self) {
         self.files.retain(|_, file| {
             Arc::strong_count(file) > 1

@@ -17,7 +17,7 @@ use crate::ranges::FileBlocks;
 /// Bytes of a run: one large write of the device. A longer run would be copied whole when a part of
 /// it changes during its write-back.
 const RUN_MAX: u64 = 1 << 20;
-/// Room of a new run: enough that an allocator which is told so (`mallopt`'s `M_MMAP_THRESHOLD`) gives it
+/// Room of a new run: enough that an allocator with that setting (`mallopt`'s `M_MMAP_THRESHOLD`) gives it
 /// pages of its own, which go back to the system with it. Among small blocks that stay, they would not.
 const ROOM_MIN: usize = 16 << 10;
 /// Least that a run counts for: the memory of a small file is not that of its bytes alone.
@@ -288,7 +288,7 @@ mod tests {
         }
 
         fn cut(&mut self, size: u64) {
-            // Whoever cuts waits for write-back.
+            // A verb that cuts waits for write-back.
             self.taken.clear();
             self.pages.cut(size);
             self.device[at(size)..].fill(0);

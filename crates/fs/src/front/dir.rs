@@ -9,6 +9,7 @@ use super::entry::{ReadDir, Tree};
 use super::file::File;
 use super::handle::{Node, Shared};
 use crate::error::{Error, Result};
+use crate::ops::resolve_from;
 use crate::ops::{Kind, Metadata, NewInode, Replace, Walk, Wanted, WriteOptions};
 use crate::volume::Volume;
 
@@ -68,7 +69,7 @@ impl Dir {
     }
 
     fn resolve(&self, path: &[u8], follow: bool) -> Result<InodeNumber> {
-        self.volume().resolve_from(self.node.number(), path, follow)
+        resolve_from(self.volume(), self.node.number(), path, follow)
     }
 
     /// The directory and the name that a path ends with.

@@ -41,7 +41,7 @@ impl Error {
     pub fn errno(&self) -> i32 {
         match self {
             Error::Io { source, .. } => source.raw_os_error().map_or(number::IO, |code| match code {
-                // Of the device, not of the file: these would tell the program something untrue.
+                // Of the device, not of the file: these would be untrue of the file.
                 number::NOENT | number::ACCES => number::IO,
                 code => code,
             }),

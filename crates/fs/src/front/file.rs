@@ -36,7 +36,7 @@ pub struct File {
 impl File {
     /// Of an inode that is a regular file.
     pub(super) fn new(node: Node) -> Self {
-        let reported = Mutex::new(node.volume().error_cursor(node.number()));
+        let reported = Mutex::new(node.volume().inode(node.number()).error_cursor());
         File { node, position: 0, reported }
     }
 
@@ -136,7 +136,7 @@ impl File {
     /// The device's failure, also an earlier one by which bytes of this file were lost; each handle reports it once.
     pub fn sync_all(&self) -> Result<()> {
         let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
-        self.volume().sync_opened(self.inode(), &mut reported)
+        self.volume().inode(self.inode()).sync_opened(&mut reported)
     }
 }
 

@@ -1,4 +1,4 @@
-//! How long things live: the volume as long as any handle of it, an inode as long as a handle of the file.
+//! Lifetimes: the volume lives until its last handle goes, an inode until the last handle of the file goes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +21,7 @@ impl Life {
         if self.is_closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        self.volume.clear_away()?;
+        self.volume.uses().clear_away()?;
         self.volume.put_in_order()
     }
 }
@@ -56,7 +56,7 @@ impl Shared {
     }
 }
 
-/// Closes a volume, if nobody else has a handle of it.
+/// Closes a volume, if there is no other handle of it.
 pub(super) fn close(shared: &Arc<Shared>) -> Result<()> {
     let others = Arc::strong_count(shared) + Arc::strong_count(&shared.life) - 2;
     match others {
@@ -73,7 +73,7 @@ pub(super) struct Node {
 
 impl Node {
     pub(super) fn new(shared: &Arc<Shared>, number: InodeNumber) -> Result<Self> {
-        shared.volume.retain(number)?;
+        shared.volume.uses().retain(number)?;
         Ok(Node { shared: Arc::clone(shared), number })
     }
 
@@ -92,6 +92,6 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        self.shared.volume.release(self.number, 1);
+        self.shared.volume.uses().release(self.number, 1);
     }
 }

@@ -5,7 +5,6 @@ use ondisk::group::RawGroupDescriptor;
 use ondisk::units::Group;
 
 use crate::error::Result;
-use crate::format::Format;
 use crate::space::Space;
 use crate::volume::Volume;
 
@@ -22,7 +21,6 @@ use crate::volume::Volume;
 #[derive(Clone, Copy)]
 pub struct FreeSpace<'v> {
     space: &'v Space,
-    format: &'v Format,
 }
 
 impl FreeSpace<'_> {
@@ -49,7 +47,7 @@ impl FreeSpace<'_> {
     /// # Errors
     /// A group behind the last, a wrong checksum, a pointer outside the volume.
     pub fn descriptor(self, group: Group) -> Result<RawGroupDescriptor> {
-        self.space.descriptors().get(self.format, group)
+        self.space.descriptors().get(group)
     }
 
     /// What was found wrong with bitmaps so far. Groups with a wrong one are not used.
@@ -77,6 +75,6 @@ impl Volume {
     /// Its space: free counts, group descriptors, damage.
     #[must_use]
     pub fn space(&self) -> FreeSpace<'_> {
-        FreeSpace { space: &self.space, format: &self.format }
+        FreeSpace { space: &self.space }
     }
 }

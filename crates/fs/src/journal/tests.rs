@@ -22,7 +22,7 @@ struct Written {
 
 const BLOCK: usize = 1024;
 
-/// Hears everything and repairs everything.
+/// Receives every issue and repairs all.
 #[derive(Default)]
 struct Ears(Vec<check::Issue>);
 

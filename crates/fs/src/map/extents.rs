@@ -1,5 +1,5 @@
 //! Extent trees: lookup, and insertion with merging, splitting and growth. Taking ranges out,
-//! changing their state and shifting them stands in [`cut`], packing a tree anew in [`bulk`].
+//! changing their state and shifting them stands in [`cut`], repacking a tree in [`bulk`].
 //!
 //! A tree is walked with the depth falling by one at each step, so that even a tree that a hostile
 //! image ties into a knot is left after five steps.

@@ -139,7 +139,7 @@ impl<'a> Map<'a> {
         limit(self.block_size(), self.inode)
     }
 
-    /// Blocks that the map may take at most when so many blocks, in so many runs, are added to it: each block
+    /// Blocks that the map may take at most when `blocks` blocks, in `runs` runs, are added to it: each block
     /// an extent of its own, each run in a part of the map that is full.
     pub(crate) fn blocks_needed_at_most(self, blocks: u64, runs: u64) -> u64 {
         let size = self.block_size();
@@ -429,7 +429,7 @@ impl MapMut<'_, '_> {
         Ok(())
     }
 
-    /// Packs an extent tree anew if it takes more nodes than it needs; says whether it did.
+    /// Repacks an extent tree if it takes more nodes than it needs; says whether it did.
     ///
     /// # Errors
     /// A broken map; no space for the new nodes.
@@ -498,7 +498,7 @@ impl MapMut<'_, '_> {
 
     /// Where blocks of the inode would best begin.
     fn home(&self) -> Block {
-        self.tx.space.home(self.tx.format, self.inode.number())
+        self.tx.space.home(self.inode.number())
     }
 
     fn block_size(&self) -> BlockSize {

@@ -27,7 +27,7 @@ fn volume(fs_type: FsType, block_size: u32) -> Volume {
     Plan::new(&options, bytes).unwrap().write(&*device).unwrap();
     let mut volume = Volume::open(device, &OpenOptions::new().write(true).unordered(true)).unwrap();
     // The places of these tests are made up.
-    Arc::get_mut(&mut volume.shared).unwrap().format.zone = crate::zone::Zone::default();
+    Arc::get_mut(&mut volume.core.shared).unwrap().format.zone = crate::zone::Zone::default();
     volume
 }
 

@@ -14,7 +14,7 @@ const FAST_COMMIT_SHARE: u32 = 64;
 /// Volumes with fewer blocks get no journal.
 pub(super) const LEAST_VOLUME: u64 = 2048;
 
-/// mke2fs's default for a volume of so many blocks.
+/// mke2fs's default for a volume of this number of blocks.
 pub(super) fn default_blocks(blocks: u64) -> u32 {
     const K: u64 = 1024;
     match blocks {

@@ -155,7 +155,7 @@ impl Plan {
         self.geometry.blocks << self.geometry.block_size.log2()
     }
 
-    /// What the caller should be told: features that were left out, and why.
+    /// Notes for the caller: features that were left out, and why.
     #[must_use]
     pub fn notes(&self) -> &[String] {
         &self.notes

@@ -125,13 +125,25 @@ pub(super) fn check_features(options: &Options, shape: &mut Shape) -> Result<()>
     if options.resize_limit.is_some() && !options.old_revision {
         features.compat |= Compat::RESIZE_INODE;
     }
-    let features = *features;
+    let broken = [&combined(options, shape)[..], &limited(options, shape)[..]].concat();
+    match broken.into_iter().find(|(_, broken, _)| *broken) {
+        Some((option, _, complaint)) => wrong(option, complaint),
+        None => Ok(()),
+    }
+}
+
+/// An option, whether it breaks a rule, and which.
+type Rule = (&'static str, bool, &'static str);
+
+/// Features that need or exclude each other.
+fn combined(options: &Options, shape: &Shape) -> [Rule; 7] {
+    let features = shape.features;
     let compat = |bit| features.compat.contains(bit);
     let incompat = |bit| features.incompat.contains(bit);
     let ro_compat = |bit| features.ro_compat.contains(bit);
     let sparse = ro_compat(RoCompat::SPARSE_SUPER) || compat(Compat::SPARSE_SUPER2);
     let journal = compat(Compat::HAS_JOURNAL);
-    let complaints = [
+    [
         (
             "-O",
             ro_compat(RoCompat::BIGALLOC) && !incompat(Incompat::EXTENTS),
@@ -163,14 +175,21 @@ pub(super) fn check_features(options: &Options, shape: &mut Shape) -> Result<()>
             options.resize_limit.is_some() && options.old_revision,
             "revision 0 can't grow while mounted",
         ),
+    ]
+}
+
+/// Sizes and lengths that have limits.
+fn limited(options: &Options, shape: &Shape) -> [Rule; 6] {
+    let small = shape.inode_size == 128;
+    [
         (
             "-O",
-            incompat(Incompat::INLINE_DATA) && shape.inode_size == 128,
+            shape.features.incompat.contains(Incompat::INLINE_DATA) && small,
             "inodes of 128 bytes are too small for inline_data; use -I 256",
         ),
         (
             "-O",
-            ro_compat(RoCompat::PROJECT) && shape.inode_size == 128,
+            shape.features.ro_compat.contains(RoCompat::PROJECT) && small,
             "inodes of 128 bytes are too small for project; use -I 256",
         ),
         (
@@ -185,9 +204,5 @@ pub(super) fn check_features(options: &Options, shape: &mut Shape) -> Result<()>
             options.backup_superblocks > 2,
             "sparse_super2 has at most 2 superblock backups",
         ),
-    ];
-    match complaints.iter().find(|(_, broken, _)| *broken) {
-        Some((option, _, complaint)) => wrong(option, *complaint),
-        None => Ok(()),
-    }
+    ]
 }

@@ -111,10 +111,10 @@ fn zoned(
     write: bool,
 ) -> Result<Space> {
     let space = Space::for_reading(device, format)?;
-    let descriptor = |group| space.descriptors().get(format, group);
+    let descriptor = |group| space.descriptors().get(group);
     format.zone = Zone::of(&format.geometry, raw, descriptor, write)?;
     if write {
-        format.zone = format.zone.keeping(map::kept(View::new(cache, format, &space))?)?;
+        format.zone = format.zone.keeping(map::kept(View { blocks: cache, format, space: &space })?)?;
     }
     Ok(space)
 }
@@ -130,7 +130,7 @@ fn writable(
 ) -> Result<Space> {
     let (policy, loading) = (options.block_policy()?, options.loading);
     let space = space.for_writing(format, Arc::clone(cache), policy, options.directories, loading)?;
-    let sums = space.descriptors().sums(format)?;
+    let sums = space.descriptors().sums()?;
     raw.set_free_blocks_count(sums.blocks);
     raw.s_free_inodes_count.set(sums.inodes);
     Ok(match options.bitmaps {
@@ -195,12 +195,12 @@ impl Volume {
         let order = order(choice, &cache, &raw, &format, options)?;
         let session = Session::new(options, raw, format.geometry.block_size.log2());
         let opened = Opened { format, cache, space, session, order, recovery };
-        let volume = Volume::new(opened, Context::new(options.now));
+        let volume = opened.into_volume(Context::new(options.now));
         if let Some(unclean) = unclean {
             volume.leftovers().begin(unclean);
         }
         if options.write && !options.replaying {
-            volume.orphan_lists().clean()?;
+            volume.leftovers().orphan_lists().clean()?;
         }
         Ok(volume)
     }

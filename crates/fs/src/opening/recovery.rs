@@ -1,6 +1,6 @@
 //! What precedes the use of a volume that was not closed cleanly (I30, I32).
 //!
-//! A crash in an epoch leaves space and inodes in use that belong to nobody, inodes without a name, counts that are
+//! A crash in an epoch leaves space and inodes in use that have no owner, inodes without a name, counts that are
 //! too high, directories with two names, and checksums of bitmaps that fit those of another moment. Only the last has
 //! to be put right before the volume is used; the rest is reclaimed while it is (`ops::reclaim`).
 //!
@@ -30,7 +30,7 @@ const NAMELESS: [&str; 3] = ["directory-unconnected", "inode-unattached", "inode
 /// first, or where `..` says.
 const ON_THE_WAY: [&str; 1] = ["directory-twice"];
 
-/// Hears what a check finds.
+/// Receives what a check finds.
 #[derive(Default)]
 struct Listener {
     has_nameless: bool,

@@ -4,11 +4,12 @@ use ondisk::features::RoCompat;
 use ondisk::inode::{FileType, Inode, InodeFlags, TimeField, Timestamp};
 use ondisk::units::{Block, InodeNumber};
 
+use super::changing::change;
 use super::node::Node;
 use super::rules::{self, Deed};
 use crate::error::{Error, Result};
 use crate::tx::Tx;
-use crate::volume::Volume;
+use crate::volume::{Seen, Volume};
 
 /// The four times of an inode; creation is `None` where the record has no room for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -143,7 +144,7 @@ impl Node<'_> {
     /// # Errors
     /// Broken attributes; the device's failure.
     pub fn xattrs(&self) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        self.volume.see(self.number)?.steady(|view, node| view.xattrs(node).all())
+        Seen::look(self.volume, self.number)?.steady(|view, node| view.xattrs(node).all())
     }
 
     /// The full names of all extended attributes, without reading values kept elsewhere.
@@ -151,7 +152,7 @@ impl Node<'_> {
     /// # Errors
     /// As [`Node::xattrs`].
     pub fn xattr_names(&self) -> Result<Vec<Vec<u8>>> {
-        self.volume.see(self.number)?.steady(|view, node| view.xattrs(node).names())
+        Seen::look(self.volume, self.number)?.steady(|view, node| view.xattrs(node).names())
     }
 
     /// The value of an extended attribute by its full name; `None` where there is none.
@@ -159,7 +160,7 @@ impl Node<'_> {
     /// # Errors
     /// As [`Node::xattrs`].
     pub fn xattr(&self, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.volume.see(self.number)?.steady(|view, node| view.xattrs(node).value(name))
+        Seen::look(self.volume, self.number)?.steady(|view, node| view.xattrs(node).value(name))
     }
 
     /// Sets one extended attribute, new or not, by its full name.
@@ -199,7 +200,7 @@ impl Node<'_> {
     /// # Errors
     /// [`Error::NotPermitted`]; a broken record; the device's failure.
     pub fn set_attributes(&self, attributes: &Attributes) -> Result<()> {
-        self.volume.change(|tx| {
+        change(self.volume, |tx| {
             let mut inode = tx.inode(self.number)?;
             if !self.volume.session.is_loading() {
                 rules::may(&inode, Deed::Attributes)?;

@@ -8,6 +8,7 @@ use ondisk::inode::{FileType, Inode};
 use ondisk::units::InodeNumber;
 
 use super::attrs::file_type;
+use super::changing::change;
 use super::names::{Begun, NewInode, check_name};
 use super::remove::lower_links;
 use super::rules::{self, Deed};
@@ -68,7 +69,7 @@ impl Bulk<'_> {
     /// nothing has changed.
     pub fn create(&self, directory: InodeNumber, files: &[Whole<'_>]) -> Result<Vec<InodeNumber>> {
         files.iter().try_for_each(|file| check_name(file.name))?;
-        self.volume.change(|tx| {
+        change(self.volume, |tx| {
             let mut parent = tx.directory(directory)?;
             rules::may(&parent, Deed::AddName)?;
             let made = files.iter().map(|file| tx.create_whole(&mut parent, file)).collect::<Result<_>>()?;
@@ -84,7 +85,7 @@ impl Bulk<'_> {
     /// changed.
     pub fn unlink(&self, directory: InodeNumber, names: &[Vec<u8>]) -> Result<Vec<Removed>> {
         names.iter().try_for_each(|name| check_name(name))?;
-        self.volume.change(|tx| {
+        change(self.volume, |tx| {
             let mut parent = tx.directory(directory)?;
             let mut removed = Vec::with_capacity(names.len());
             for name in names {
@@ -111,7 +112,7 @@ impl Bulk<'_> {
     pub fn remove_whole(&self, parent: InodeNumber, name: &[u8], known: &[Vec<u8>]) -> Result<Vec<Removed>> {
         check_name(name)?;
         self.volume.leftovers().settle_directory(parent, name)?;
-        self.volume.change(|tx| {
+        change(self.volume, |tx| {
             let mut above = tx.directory(parent)?;
             let directory = tx.child(&above, name)?;
             rules::may_remove_name(&above, &directory)?;

@@ -1,11 +1,11 @@
 //! What a mount asks of a volume beside the verbs of programs: several attributes of an inode changed
-//! at once, users counted from outside, and a volume put in order without being given up.
+//! at once, and a note of damage.
 
 use ondisk::features::RoCompat;
 use ondisk::inode::{FileType, TimeField, Timestamp};
-use ondisk::superblock::STATE_ERROR;
 
 use super::attrs::file_type;
+use super::changing::change;
 use super::node::Node;
 use super::permissions::store_permissions;
 use super::rules::{self, Deed};
@@ -30,7 +30,7 @@ pub struct AttributeChange {
     /// Set-user-id and set-group-id bits and capabilities go, as the rules for changed files say. A new
     /// owner takes them anyway.
     pub drop_privileges: bool,
-    /// Both times are those of now, and nothing else changes: who may write may do that.
+    /// Both times are those of now, and nothing else changes: the right to write is enough for that.
     pub touch: bool,
 }
 
@@ -44,23 +44,10 @@ impl AttributeChange {
 }
 
 impl Volume {
-    /// Destroys what has lost its last name and its last user, which the next change would do too.
-    ///
-    /// # Errors
-    /// The device's failure.
-    pub fn clear_away(&self) -> Result<()> {
-        if self.session.handles.has_doomed() { self.change(|_| Ok(())) } else { Ok(()) }
-    }
-
-    /// Ends all uses by [`Volume::retain`], for a caller that will not tell of each.
-    pub fn release_all(&self) {
-        self.session.handles.unpin_all();
-    }
-
     /// Notes that structures of the volume are damaged: a check is due, and until then it is not opened
     /// for writing again.
     pub fn note_damage(&self) {
-        self.session.edit_superblock(|raw| raw.s_state.set(raw.s_state.get() | STATE_ERROR));
+        self.session.note_damage();
     }
 }
 
@@ -68,11 +55,11 @@ impl Node<'_> {
     /// Changes attributes of an inode together.
     ///
     /// # Errors
-    /// [`Error::NotPermitted`]; an owner that stands for nobody; broken structures; no space for a changed
+    /// [`Error::NotPermitted`]; an owner that stands for no user; broken structures; no space for a changed
     /// access control list. Then nothing has changed.
     pub fn change(&self, wanted: &AttributeChange) -> Result<()> {
         rules::may_own(wanted.uid, wanted.gid)?;
-        self.volume.change(|tx| {
+        change(self.volume, |tx| {
             let mut node = tx.inode(self.number)?;
             if !wanted.is_news_of_writes() {
                 rules::may(&node, if wanted.touch { Deed::Touch } else { Deed::Attributes })?;
@@ -107,7 +94,7 @@ impl Node<'_> {
             // The blocks of a file are sealed with it.
             return Err(Error::Unsupported("on a volume with checksums generations are fixed".into()));
         }
-        self.volume.change(|tx| {
+        change(self.volume, |tx| {
             let mut node = tx.inode(self.number)?;
             rules::may(&node, Deed::Attributes)?;
             node.raw_mut().i_generation.set(generation);

@@ -1,4 +1,4 @@
-//! Contents of files by inode number: a reader, and a writer that can be told the size.
+//! Contents of files by inode number: a reader, and a writer to which the size can be given.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
@@ -6,7 +6,9 @@ use ondisk::inode::{FileType, Inode, TimeField};
 use ondisk::units::InodeNumber;
 
 use super::attrs::file_type;
+use super::changing::change;
 use super::extents::FileMap;
+use super::flush::WriteBack;
 use super::handles::Pin;
 use super::resize::Reshape;
 use super::rules::{self, Deed};
@@ -67,8 +69,9 @@ impl<'v> Reader<'v> {
     #[must_use]
     pub fn segments(&self) -> FileMap<'v> {
         let end = self.volume.format.blocks_for(self.size);
-        let inode =
-            self.volume.flusher().written_back(self.inode.number()).unwrap_or_else(|| self.inode.clone());
+        let inode = WriteBack::of(self.volume)
+            .written_back(self.inode.number())
+            .unwrap_or_else(|| self.inode.clone());
         FileMap::new(Seen::of(self.volume, inode), end)
     }
 
@@ -152,7 +155,7 @@ impl Writer<'_> {
         let hint = file::WriteHint { end: self.stretch.max(end), growing: end > announced };
         let ahead = &mut self.ahead;
         let mut again = false;
-        volume.change(|tx| {
+        change(volume, |tx| {
             if std::mem::replace(&mut again, true) {
                 // What the dropped update used of it is free again, and the best place.
                 *ahead = file::Ahead::default();
@@ -234,7 +237,7 @@ impl Volume {
     /// # Errors
     /// Not a symbolic link; a target longer than a block allows; a broken map.
     pub fn read_link(&self, number: InodeNumber) -> Result<Vec<u8>> {
-        self.see(number)?.steady(|view, inode| {
+        Seen::look(self, number)?.steady(|view, inode| {
             if file_type(inode)? != FileType::Symlink {
                 return Err(Error::Invalid("not a symbolic link".into()));
             }

@@ -11,7 +11,7 @@ use crate::volume::{Seen, Volume};
 /// The stretches of an inode's map in file order.
 ///
 /// A map that holds more blocks than the volume has, as hostile images tie together from a few blocks,
-/// is told as corrupt, so that a walk is never longer than the volume is large.
+/// is reported as corrupt, so that a walk is never longer than the volume is large.
 pub struct FileMap<'v> {
     seen: Seen<'v>,
     at: u64,
@@ -79,8 +79,8 @@ impl Volume {
     /// with a hole unless it is full.
     ///
     /// # Errors
-    /// A broken inode; the device's failure. A broken map is told by the iterator, which then ends.
+    /// A broken inode; the device's failure. A broken map is an error of the iterator, which then ends.
     pub fn map(&self, number: InodeNumber) -> Result<FileMap<'_>> {
-        Ok(FileMap::new(self.see(number)?, 1 << 32))
+        Ok(FileMap::new(Seen::look(self, number)?, 1 << 32))
     }
 }

@@ -4,6 +4,7 @@ use ondisk::corrupt::Place;
 use ondisk::superblock::STATE_ERROR;
 use ondisk::units::low_u32;
 
+use super::sync::sync_metadata;
 use crate::error::{Error, Result};
 use crate::volume::Volume;
 
@@ -66,6 +67,10 @@ impl Volume {
             raw.s_last_error_errcode = code;
             raw.s_error_count.set(raw.s_error_count.get().saturating_add(1));
         });
-        self.store_superblock()
+        if self.order.has_journal() {
+            self.syncing().mark_changed()?;
+            return sync_metadata(self);
+        }
+        self.syncing().write_superblock()
     }
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use ondisk::inode::{Inode, Timestamp};
 use ondisk::units::{Block, InodeNumber};
 
+use super::sync::make_space;
 use crate::context::Context;
 use crate::dirty::{DirtyFile, Reason, Run};
 use crate::error::{Error, Flow, Result};
@@ -61,7 +62,7 @@ impl Volume {
     /// No space that was not promised; the device's failure. Other files were written back all the same.
     pub fn write_back(&self, before: Option<Timestamp>) -> Result<()> {
         let reason = if before.is_some() { Reason::Age } else { Reason::All };
-        self.flusher().files(&self.session.delayed.oldest(before), reason)
+        WriteBack::of(self).files(&self.session.delayed.oldest(before), reason)
     }
 
     /// Blocks up to `patience` until half the delay budget is dirty, then writes back files that stopped growing. For
@@ -72,7 +73,7 @@ impl Volume {
     pub fn write_back_ahead(&self, patience: Duration) -> Result<()> {
         self.session.delayed.wait_until_filling(patience);
         let files = self.session.delayed.ahead();
-        let done = self.flusher().files(&files, Reason::Pressure);
+        let done = WriteBack::of(self).files(&files, Reason::Pressure);
         if (files.is_empty() || done.is_err()) && self.session.delayed.is_filling() {
             std::thread::sleep(patience.min(RECONSIDER));
         }
@@ -88,31 +89,29 @@ impl Volume {
 
 /// Write-back at work on a volume.
 #[derive(Clone, Copy)]
-pub(crate) struct WriteBack<'v> {
+pub(super) struct WriteBack<'v> {
     volume: &'v Volume,
 }
 
-impl Volume {
-    /// Write-back of delayed bytes, on this handle's terms.
-    pub(crate) fn flusher(&self) -> WriteBack<'_> {
-        WriteBack { volume: self }
+impl<'v> WriteBack<'v> {
+    /// Write-back of delayed bytes, on a handle's terms.
+    pub(super) fn of(volume: &'v Volume) -> Self {
+        WriteBack { volume }
     }
-}
 
-impl WriteBack<'_> {
-    /// Writes back so many bytes, for lack of memory or space.
+    /// Writes back `bytes` bytes, for lack of memory or space.
     pub(crate) fn bytes(&self, bytes: u64) -> Result<()> {
         self.files(&self.volume.session.delayed.best(bytes, true), Reason::Pressure)
     }
 
     fn files(&self, files: &[Arc<DirtyFile>], reason: Reason) -> Result<()> {
-        // Whoever happens to do it, it is not done on their behalf: the bytes were promised their space.
+        // The limits of this thread's caller do not apply: the bytes were promised their space.
         let entitled = self.volume.with(Context { spared: 0, ..self.volume.context() });
         let mut first = Ok(());
         for file in files {
             let _shared = file.share();
-            if let Err(error) = entitled.flusher().file(file, reason) {
-                // Told here, and once more to whoever syncs that file.
+            if let Err(error) = WriteBack::of(&entitled).file(file, reason) {
+                // Returned here, and once more by a sync of that file.
                 let what = format!("writing back inode {}", file.number());
                 let again = Error::io(what, io::Error::other(error.to_string()));
                 file.state().failures.note(&error);
@@ -129,7 +128,7 @@ impl WriteBack<'_> {
         self.file(&file, Reason::Asked)
     }
 
-    /// An inode after its write-back, if anything of it was dirty. A failure is told to whoever syncs it.
+    /// An inode after its write-back, if anything of it was dirty. A failure is reported by a sync of the file.
     pub(crate) fn written_back(&self, number: InodeNumber) -> Option<Inode> {
         let file = self.volume.session.delayed.find(number)?;
         let _shared = file.share();
@@ -151,12 +150,12 @@ impl WriteBack<'_> {
         let Some(mut flight) = self.take_off(file, reason) else { return Ok(()) };
         if self.volume.space.holds_most() {
             // What can't be had so is no worse than before.
-            self.volume.make_space(self.volume.space.settlements())?;
+            make_space(self.volume, self.volume.space.settlements())?;
         }
         let settlements = self.volume.space.settlements();
         let mut done = self.map_and_write(file, &flight);
         let _need = if matches!(done, Err(Error::NoSpace)) { self.volume.space.in_need() } else { None };
-        if matches!(done, Err(Error::NoSpace)) && self.volume.make_space(settlements)? {
+        if matches!(done, Err(Error::NoSpace)) && make_space(self.volume, settlements)? {
             done = self.map_and_write(file, &flight);
         }
         if matches!(done, Err(Error::NoSpace)) {
@@ -206,22 +205,22 @@ impl WriteBack<'_> {
 
     /// Maps what has no blocks, then writes the bytes.
     fn map_and_write(&self, file: &DirtyFile, flight: &Flight) -> Result<()> {
-        self.volume.mark_changed()?;
-        self.volume.orphans().reap()?;
+        self.volume.syncing().mark_changed()?;
+        self.volume.uses().reap()?;
         let dirty = stretches(&flight.runs, self.volume.format.geometry.block_size.log2());
         let count = dirty.iter().map(|stretch| stretch.len()).sum();
         let most = self.volume.order.blocks_at_once();
         in_parts(0..count, 1, most, |part| {
             self.part(file, flight, FileBlocks::new(nth(&dirty, part.start), nth(&dirty, part.end - 1) + 1))
         })?;
-        self.volume.relieve()
+        self.volume.syncing().relieve()
     }
 
     /// What of a flight belongs to a range of file blocks.
     fn part(&self, file: &DirtyFile, flight: &Flight, blocks: FileBlocks) -> Result<()> {
         loop {
             match self.part_once(file, flight, blocks) {
-                Err(Flow::Full) => self.volume.commit_full()?,
+                Err(Flow::Full) => self.volume.syncing().commit()?,
                 Err(flow) => return Err(flow.into_error()),
                 Ok(()) => return Ok(()),
             }
@@ -253,7 +252,7 @@ impl WriteBack<'_> {
         if done.is_err() {
             // Else they would show what others left there.
             let gone = self.take_back(file.number(), &places);
-            self.volume.or_fail(gone)?;
+            self.volume.syncing().or_fail(gone)?;
         }
         Ok(done?)
     }

@@ -8,6 +8,8 @@ use ondisk::inode::{FileType, Inode};
 use ondisk::units::{FileBlock, InodeNumber, low_u32};
 
 use super::attrs::file_type;
+use super::changing::{change, perform};
+use super::flush::WriteBack;
 use crate::cache::Blocks;
 use crate::error::{Error, Result};
 use crate::handles::Handles;
@@ -62,11 +64,63 @@ impl Volume {
     pub fn pin(&self, number: InodeNumber) -> Result<Pin<'_>> {
         if self.session.handles.pin(number) { Ok(Pin { volume: self, number }) } else { Err(Error::NotFound) }
     }
+}
+
+/// Users of inodes that a caller counts by itself, and the inodes that end with them.
+#[derive(Clone, Copy)]
+pub struct Uses<'v> {
+    volume: &'v Volume,
+}
+
+impl Volume {
+    /// Users of inodes, for a caller that counts them by itself.
+    #[must_use]
+    pub fn uses(&self) -> Uses<'_> {
+        Uses { volume: self }
+    }
+}
+
+impl<'v> Uses<'v> {
+    /// One more user of an inode, as [`Volume::pin`], for callers that count by themselves; each is
+    /// ended by [`Uses::release`].
+    ///
+    /// # Errors
+    /// As [`Volume::pin`].
+    pub fn retain(&self, number: InodeNumber) -> Result<()> {
+        if self.volume.session.handles.pin(number) { Ok(()) } else { Err(Error::NotFound) }
+    }
+
+    /// Ends `times` uses of an inode. What was set aside for a file to grow into is free again after the last; bytes
+    /// that wait take their places in it first. A sync of the file reports it if they can't. Says whether it was the last.
+    pub fn release(&self, number: InodeNumber, times: u64) -> bool {
+        let (volume, mut last) = (self.volume, false);
+        (0..times).for_each(|_| last |= volume.session.handles.unpin(number));
+        if last {
+            if volume.session.delayed.end(number) {
+                WriteBack::of(volume).written_back(number);
+            }
+            volume.space.closed(number);
+        }
+        last
+    }
+
+    /// Ends all uses by [`Uses::retain`], for a caller that will not tell of each.
+    pub fn release_all(&self) {
+        self.volume.session.handles.unpin_all();
+    }
+
+    /// Destroys what has lost its last name and its last user, which the next change would do too.
+    ///
+    /// # Errors
+    /// The device's failure.
+    pub fn clear_away(&self) -> Result<()> {
+        if self.volume.session.handles.has_doomed() { change(self.volume, |_| Ok(())) } else { Ok(()) }
+    }
 
     /// Packs the maps that need it. It only saves space, so that a failure to do it is none.
-    pub(crate) fn tidy_maps(&self) {
-        for number in self.session.handles.take_untidy() {
-            let _ = self.perform(&mut |tx| {
+    pub(super) fn tidy_maps(&self) {
+        for number in self.volume.session.handles.take_untidy() {
+            let _ = perform(self.volume, &mut |tx| {
                 let mut node = tx.inode(number)?;
                 if node.links() > 0 && tx.map(&mut node).tidy()? {
                     tx.store(&mut node)?;
@@ -75,27 +129,12 @@ impl Volume {
             });
         }
     }
-}
 
-/// Inodes that have lost their last name, or are being cut.
-#[derive(Clone, Copy)]
-pub(crate) struct Orphans<'v> {
-    volume: &'v Volume,
-}
-
-impl Volume {
-    /// Inodes that have lost their last name, to be destroyed when nobody uses them.
-    pub(crate) fn orphans(&self) -> Orphans<'_> {
-        Orphans { volume: self }
-    }
-}
-
-impl<'v> Orphans<'v> {
     /// Destroys orphans that nobody uses any more. One that can't be destroyed stays on the list for
     /// the next check.
-    pub(crate) fn reap(&self) -> Result<()> {
+    pub(super) fn reap(&self) -> Result<()> {
         for number in self.volume.session.handles.take_doomed() {
-            let mut done = self.volume.perform(&mut |tx| {
+            let mut done = perform(self.volume, &mut |tx| {
                 // Meanwhile it may have got a user, or a name.
                 if self.volume.session.handles.orphan(number).is_none()
                     || !self.volume.session.handles.doom(number)
@@ -119,7 +158,7 @@ impl<'v> Orphans<'v> {
         Ok(())
     }
 
-    /// Does with an orphan what [`Volume::finish_orphan`] does, in as many transactions as that takes; in the
+    /// Does with an orphan what [`Tx::finish_orphan`] does, in as many transactions as that takes; in the
     /// last it leaves the lists that it is on.
     pub(super) fn finish_in_steps(
         &self,
@@ -135,7 +174,7 @@ impl<'v> Orphans<'v> {
             self.cut_in_steps(number, self.volume.format.blocks_for(kept))
         });
         let done = cut.and_then(|()| {
-            self.volume.perform(&mut |tx| {
+            perform(self.volume, &mut |tx| {
                 let node = tx.inode(number)?;
                 leave(tx, &node)?;
                 tx.finish_orphan(node)?;
@@ -155,7 +194,7 @@ impl<'v> Orphans<'v> {
         let (mut end, mut most) = (1_u64 << 32, 1_u64 << 32);
         while end > first {
             let from = end.saturating_sub(most).max(first);
-            let done = self.volume.perform(&mut |tx| {
+            let done = perform(self.volume, &mut |tx| {
                 let mut node = tx.inode(number)?;
                 tx.join_orphans(&mut node);
                 tx.map(&mut node).unmap(FileBlocks::new(from, end))?;
@@ -266,7 +305,7 @@ impl<'v> Tx<'v> {
         Ok(())
     }
 
-    /// A file without a name gets one, as long as somebody still has it.
+    /// A file without a name gets one, while it is still in use.
     pub(super) fn revive(&mut self, node: &mut Inode) -> Result<()> {
         if self.session.handles.orphan(node.number()).is_none() {
             return Err(Error::NotFound);

@@ -8,6 +8,7 @@ use ondisk::inode::FileType;
 use ondisk::units::{ClusterRun, InodeNumber};
 
 use super::attrs::file_type;
+use super::changing::change;
 use super::names::{Begun, NewInode, check_name};
 use crate::dir::DirName;
 use crate::error::{Error, Result};
@@ -40,7 +41,7 @@ impl Loader<'_> {
     /// As [`Volume::create`], but for what concerns the directory's blocks.
     pub fn create(&self, directory: InodeNumber, name: &[u8], new: &NewInode<'_>) -> Result<InodeNumber> {
         check_name(name)?;
-        self.volume.change(|tx| {
+        change(self.volume, |tx| {
             let mut parent = tx.directory(directory)?;
             let (number, mut child) = tx.new_child(&mut parent, name, new, Begun::Later)?;
             tx.store(&mut child)?;
@@ -56,7 +57,7 @@ impl Loader<'_> {
     /// # Errors
     /// As [`Volume::link`], but for what concerns the directory.
     pub fn link(&self, number: InodeNumber) -> Result<()> {
-        self.volume.change(|tx| {
+        change(self.volume, |tx| {
             let mut child = tx.inode(number)?;
             if file_type(&child)? == FileType::Directory {
                 return Err(Error::IsDirectory);
@@ -80,7 +81,7 @@ impl Loader<'_> {
         parent: InodeNumber,
         names: &[DirName<'_>],
     ) -> Result<()> {
-        self.volume.change(|tx| {
+        change(self.volume, |tx| {
             let mut node = tx.directory(directory)?;
             tx.dir(&mut node).write_whole(parent, names)?;
             tx.store(&mut node)

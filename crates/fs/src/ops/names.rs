@@ -6,12 +6,13 @@ use ondisk::units::{Block, FileBlock, InodeNumber};
 use placement::InodeRequest;
 
 use super::attrs::{Attributes, file_type};
+use super::changing::change;
 use super::rules::{self, Deed};
 use crate::cache::Role;
 use crate::dir::DirEntry;
 use crate::error::{Error, Result};
 use crate::tx::Tx;
-use crate::volume::Volume;
+use crate::volume::{Seen, Volume};
 
 /// Longest name in bytes.
 pub const NAME_MAX: usize = 255;
@@ -95,7 +96,8 @@ impl Volume {
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDirectory`]; a broken directory; the device's failure.
     pub fn lookup(&self, directory: InodeNumber, name: &[u8]) -> Result<InodeNumber> {
-        let found = self.see(directory)?.steady(|view, node| view.dir(directory_only(node)?).lookup(name))?;
+        let found =
+            Seen::look(self, directory)?.steady(|view, node| view.dir(directory_only(node)?).lookup(name))?;
         found.map(|(found, _)| found).ok_or(Error::NotFound)
     }
 
@@ -104,7 +106,7 @@ impl Volume {
     /// # Errors
     /// As [`Volume::lookup`]; [`Error::SymlinkLoop`].
     pub fn resolve(&self, path: &[u8]) -> Result<InodeNumber> {
-        self.resolve_from(InodeNumber::ROOT, path, true)
+        resolve_from(self, InodeNumber::ROOT, path, true)
     }
 
     /// The inode behind a path from the root; a symbolic link in last place is not followed.
@@ -112,50 +114,13 @@ impl Volume {
     /// # Errors
     /// As [`Volume::resolve`].
     pub fn resolve_link(&self, path: &[u8]) -> Result<InodeNumber> {
-        self.resolve_from(InodeNumber::ROOT, path, false)
-    }
-
-    /// The inode behind a path from a directory; one that begins with a slash is from the root.
-    pub(crate) fn resolve_from(
-        &self,
-        directory: InodeNumber,
-        path: &[u8],
-        follow_last: bool,
-    ) -> Result<InodeNumber> {
-        let split = |path: &[u8]| -> Vec<Vec<u8>> {
-            path.split(|byte| *byte == b'/')
-                .rev()
-                .filter(|part| !part.is_empty())
-                .map(<[u8]>::to_vec)
-                .collect()
-        };
-        let mut left = split(path);
-        let mut here = if path.first() == Some(&b'/') { InodeNumber::ROOT } else { directory };
-        let mut followed = 0;
-        while let Some(name) = left.pop() {
-            let next = self.lookup(here, &name)?;
-            let is_link = self.view().inode(next)?.file_type() == Some(FileType::Symlink);
-            if !is_link || (left.is_empty() && !follow_last) {
-                here = next;
-                continue;
-            }
-            followed += 1;
-            if followed > LINKS_FOLLOWED_MAX {
-                return Err(Error::SymlinkLoop);
-            }
-            let target = self.read_link(next)?;
-            if target.first() == Some(&b'/') {
-                here = InodeNumber::ROOT;
-            }
-            left.extend(split(&target));
-        }
-        Ok(here)
+        resolve_from(self, InodeNumber::ROOT, path, false)
     }
 
     /// The names in a directory, `.` and `..` left out, in the order in which they are stored.
     ///
     /// # Errors
-    /// Not a directory. Broken blocks are told by the iterator, which then ends.
+    /// Not a directory. Broken blocks are an error of the iterator, which then ends.
     pub fn read_dir(&self, directory: InodeNumber) -> Result<impl Iterator<Item = Result<DirEntry>> + '_> {
         directory_only(&self.view().inode(directory)?)?;
         let mut listing = Listing { volume: self, directory, position: 0, batch: Vec::new().into_iter() };
@@ -167,9 +132,10 @@ impl Volume {
     /// listed as they are stored.
     ///
     /// # Errors
-    /// Not a directory. Damage is told once all names before it were listed.
+    /// Not a directory. Damage is reported once all names before it were listed.
     pub fn read_dir_from(&self, directory: InodeNumber, position: u64) -> Result<Vec<(DirEntry, u64)>> {
-        self.see(directory)?.steady(|view, node| view.dir(directory_only(node)?).entries_from(position))
+        Seen::look(self, directory)?
+            .steady(|view, node| view.dir(directory_only(node)?).entries_from(position))
     }
 
     /// Creates an inode and names it.
@@ -179,7 +145,7 @@ impl Volume {
     /// that can't be one; broken structures on the way. Then nothing has changed.
     pub fn create(&self, directory: InodeNumber, name: &[u8], new: &NewInode<'_>) -> Result<InodeNumber> {
         check_name(name)?;
-        self.change(|tx| tx.create_in(directory, name, new))
+        change(self, |tx| tx.create_in(directory, name, new))
     }
 
     /// Gives an inode that is not a directory another name.
@@ -189,8 +155,41 @@ impl Volume {
     /// nothing has changed.
     pub fn link(&self, number: InodeNumber, directory: InodeNumber, name: &[u8]) -> Result<()> {
         check_name(name)?;
-        self.change(|tx| tx.link_in(number, directory, name))
+        change(self, |tx| tx.link_in(number, directory, name))
     }
+}
+
+/// The inode behind a path from a directory; one that begins with a slash is from the root.
+pub(crate) fn resolve_from(
+    volume: &Volume,
+    directory: InodeNumber,
+    path: &[u8],
+    follow_last: bool,
+) -> Result<InodeNumber> {
+    let split = |path: &[u8]| -> Vec<Vec<u8>> {
+        path.split(|byte| *byte == b'/').rev().filter(|part| !part.is_empty()).map(<[u8]>::to_vec).collect()
+    };
+    let mut left = split(path);
+    let mut here = if path.first() == Some(&b'/') { InodeNumber::ROOT } else { directory };
+    let mut followed = 0;
+    while let Some(name) = left.pop() {
+        let next = volume.lookup(here, &name)?;
+        let is_link = volume.view().inode(next)?.file_type() == Some(FileType::Symlink);
+        if !is_link || (left.is_empty() && !follow_last) {
+            here = next;
+            continue;
+        }
+        followed += 1;
+        if followed > LINKS_FOLLOWED_MAX {
+            return Err(Error::SymlinkLoop);
+        }
+        let target = volume.read_link(next)?;
+        if target.first() == Some(&b'/') {
+            here = InodeNumber::ROOT;
+        }
+        left.extend(split(&target));
+    }
+    Ok(here)
 }
 
 impl<'v> Tx<'v> {
@@ -224,7 +223,7 @@ impl<'v> Tx<'v> {
             name_hash: name_number(name),
             sequential: self.session.is_loading(),
         };
-        let number = self.space.allocate_inode(self, &request, file_type)?;
+        let number = self.space_mut()?.allocate_inode(&request, file_type)?;
         let mut child = self.blank(number, new)?;
         if !self.session.is_loading() {
             self.inherit_flags(&mut child, parent, file_type);

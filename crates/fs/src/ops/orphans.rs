@@ -13,6 +13,7 @@ use ondisk::orphan_file;
 use ondisk::units::{Block, InodeNumber};
 
 use super::attrs::file_type;
+use super::changing::change;
 use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};
 use crate::map::State;
@@ -29,14 +30,11 @@ pub(crate) struct OrphanLists<'v> {
     volume: &'v Volume,
 }
 
-impl Volume {
-    /// The lists that name orphans.
-    pub(crate) fn orphan_lists(&self) -> OrphanLists<'_> {
-        OrphanLists { volume: self }
-    }
-}
-
 impl<'v> OrphanLists<'v> {
+    pub(super) fn of(volume: &'v Volume) -> Self {
+        OrphanLists { volume }
+    }
+
     /// Cleans up what a former use left behind. Nothing is changed if the lists are broken.
     pub(crate) fn clean(&self) -> Result<()> {
         let listed = self.listed_orphans()?;
@@ -75,13 +73,13 @@ impl<'v> OrphanLists<'v> {
         number: InodeNumber,
         leave: &dyn Fn(&mut Tx<'v>, &Inode) -> Result<()>,
     ) -> Result<()> {
-        let done = self.volume.change(|tx| {
+        let done = change(self.volume, |tx| {
             let node = tx.inode(number)?;
             leave(tx, &node)?;
             tx.finish_orphan(node)
         });
         match done {
-            Err(Error::TooLargeForLog { .. }) => self.volume.orphans().finish_in_steps(number, leave),
+            Err(Error::TooLargeForLog { .. }) => self.volume.uses().finish_in_steps(number, leave),
             done => done,
         }
     }
@@ -146,7 +144,7 @@ impl<'v> OrphanLists<'v> {
     }
 
     fn empty_orphan_file(&self, blocks: &[(Block, Vec<InodeNumber>)]) -> Result<()> {
-        self.volume.change(|tx| {
+        change(self.volume, |tx| {
             if let Some(number) = InodeNumber::new(self.volume.superblock().s_orphan_file_inum.get()) {
                 let seed = self.volume.format.seed_of(&tx.inode(number)?);
                 for (block, _) in blocks {
@@ -167,7 +165,7 @@ impl<'v> OrphanLists<'v> {
 
 impl<'v> Tx<'v> {
     /// Takes an inode out of the block of the orphan file that names it; the others in it are those that are
-    /// left. Else a crash would leave an inode named that is used anew.
+    /// left. Else a crash would leave an inode named that is in use again.
     fn leave_orphan_file(
         &mut self,
         blocks: &[(Block, Vec<InodeNumber>)],

@@ -7,6 +7,7 @@ use ondisk::inode::{FileType, Inode, InodeFlags, TimeField, Timestamp};
 use ondisk::units::InodeNumber;
 
 use super::attrs::{Attributes, Times, file_type};
+use super::changing::change;
 use super::names::directory_only;
 use super::node::Node;
 use super::rules::{self, CAPABILITIES, Deed};
@@ -80,7 +81,7 @@ impl Volume {
     /// # Errors
     /// Not a directory; broken attributes.
     pub fn inherit(&self, directory: InodeNumber, wanted: &Wanted) -> Result<Inherited> {
-        let mut seen = self.see(directory)?;
+        let mut seen = Seen::look(self, directory)?;
         let default = seen.steady(|view, node| list(view, directory_only(node)?, DEFAULT_LIST))?;
         let parent = seen.node();
         let (permissions, gid) =
@@ -120,10 +121,18 @@ impl Node<'_> {
     /// capabilities go: they were lent by the owner before.
     ///
     /// # Errors
-    /// The number that stands for nobody; as [`Node::set_permissions`].
+    /// The number that stands for no user; as [`Node::set_permissions`].
     pub fn set_owner(&self, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
         rules::may_own(uid, gid)?;
         self.change_inode(|tx, node| tx.give_to(node, uid, gid))
+    }
+
+    /// The access control list, if there is one beside the mode.
+    ///
+    /// # Errors
+    /// Broken attributes; the device's failure.
+    pub fn access_list(&self) -> Result<Option<Acl>> {
+        Seen::look(self.volume, self.number)?.steady(|view, node| list(view, node, ACCESS_LIST))
     }
 
     /// Whether the flags of a file allow to open it for writing; with `append`, only behind its end.
@@ -159,7 +168,7 @@ impl Node<'_> {
         if !self.volume.space.is_writable() || !mode.due(&facts.times, facts.flags, self.volume.now()) {
             return Ok(());
         }
-        self.volume.change(|tx| {
+        change(self.volume, |tx| {
             let mut node = tx.inode(self.number)?;
             node.set_time(TimeField::Access, tx.context.now);
             tx.store(&mut node)
@@ -172,7 +181,7 @@ impl Node<'_> {
     /// A flag that is not a user's to change; [`Error::NotPermitted`] for other flags of a file that stays
     /// immutable; broken structures.
     pub fn set_flags(&self, flags: InodeFlags) -> Result<()> {
-        self.volume.change(|tx| {
+        change(self.volume, |tx| {
             let mut node = tx.inode(self.number)?;
             rules::may_set_flags(&node, flags)?;
             let changed = flags.symmetric_difference(node.flags()).difference(rules::SETTABLE);
@@ -204,7 +213,7 @@ impl Node<'_> {
     }
 
     pub(super) fn change_inode(&self, verb: impl Fn(&mut Tx<'_>, &mut Inode) -> Result<()>) -> Result<()> {
-        self.volume.change(|tx| {
+        change(self.volume, |tx| {
             let mut node = tx.inode(self.number)?;
             rules::may(&node, Deed::Attributes)?;
             verb(tx, &mut node)?;
@@ -223,7 +232,7 @@ impl Seen<'_> {
         if !has_bits && self.steady(|view, node| view.xattrs(node).value(CAPABILITIES))?.is_none() {
             return Ok(());
         }
-        volume.change(|tx| {
+        change(volume, |tx| {
             let mut node = tx.inode(number)?;
             tx.lose_privileges(&mut node, bits)?;
             tx.touch(&mut node, &[TimeField::Change]);

@@ -1,9 +1,9 @@
 //! Reading the contents of files while they are written, moved and cut.
 //!
 //! Three things are looked at, in this order: the map, the device, what is dirty in memory. A version
-//! tells whether blocks that the map named left the file meanwhile (they may hold bytes of another file
+//! shows whether blocks that the map named left the file meanwhile (they may hold bytes of another file
 //! by then), or whether bytes went from memory to the device behind the reader's back; then it begins
-//! anew (I20).
+//! again (I20).
 
 use ondisk::inode::{FileType, Inode, InodeFlags};
 use ondisk::units::InodeNumber;
@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::map::Segment;
 use crate::ranges::ByteRange;
 use crate::tx::View;
-use crate::volume::Volume;
+use crate::volume::{Seen, Volume};
 use crate::{file, inline};
 
 /// Looks before a reader keeps writers of the file out.
@@ -49,7 +49,7 @@ impl Volume {
     }
 
     fn read_once(&self, number: InodeNumber, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        let mut seen = self.see(number)?;
+        let mut seen = Seen::look(self, number)?;
         let place = seen.steady(|view, node| match file_type(node)? {
             FileType::Regular => place(view, node, offset, buffer.len()),
             FileType::Directory => Err(Error::IsDirectory),

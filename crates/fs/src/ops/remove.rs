@@ -4,6 +4,7 @@ use ondisk::inode::{FileType, Inode, TimeField};
 use ondisk::units::InodeNumber;
 
 use super::attrs::file_type;
+use super::changing::change;
 use super::handles::Pin;
 use super::names::{Begun, Kind, NewInode, check_name, directory_only};
 use super::rules::{self, Deed};
@@ -13,14 +14,14 @@ use crate::volume::Volume;
 
 impl Volume {
     /// Takes a name from a file that is no directory. With its last name the file goes, or lives on
-    /// as long as somebody has it open.
+    /// while it is open.
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::IsDirectory`], [`Error::NotPermitted`]; broken structures. Then
     /// nothing has changed.
     pub fn unlink(&self, directory: InodeNumber, name: &[u8]) -> Result<()> {
         check_name(name)?;
-        self.change(|tx| {
+        change(self, |tx| {
             let mut parent = tx.directory(directory)?;
             let child = tx.child(&parent, name)?;
             rules::may_remove_name(&parent, &child)?;
@@ -45,7 +46,7 @@ impl Volume {
             _ => check_name(name)?,
         }
         self.leftovers().settle_directory(directory, name)?;
-        self.change(|tx| {
+        change(self, |tx| {
             let mut parent = tx.directory(directory)?;
             let child = tx.child(&parent, name)?;
             rules::may_remove_name(&parent, &child)?;
@@ -70,14 +71,17 @@ impl Volume {
         if new.kind != Kind::File {
             return Err(Error::Invalid("only regular files can be without a name".into()));
         }
-        let number = self.change(|tx| {
+        let number = change(self, |tx| {
             let mut parent = tx.directory(directory)?;
             rules::may(&parent, Deed::AddName)?;
+            if parent.links() == 0 {
+                return Err(Error::NotPermitted("the directory was removed"));
+            }
             let (number, mut child) = tx.new_child(&mut parent, b"", new, Begun::Now)?;
             child.raw_mut().i_links_count.set(0);
             tx.join_orphans(&mut child);
             tx.store(&mut child)?;
-            // From inside the update: afterwards somebody else could see it unused.
+            // From inside the update: afterwards another thread could see it unused.
             if self.session.handles.pin(number) { Ok(number) } else { Err(Error::NotFound) }
         })?;
         Ok((number, Pin::held(self, number)))

@@ -7,6 +7,8 @@ use ondisk::inode::{FileType, Inode, InodeFlags, TimeField};
 use ondisk::units::InodeNumber;
 
 use super::attrs::{Attributes, file_type};
+use super::changing::change;
+use super::flush::WriteBack;
 use super::names::{Begun, Kind, NewInode, check_name};
 use super::remove::lower_links;
 use super::rules::{self, Deed};
@@ -83,17 +85,17 @@ impl Volume {
         let (Name { directory, name }, Name { directory: new_directory, name: new_name }) = (from, to);
         check_name(name)?;
         check_name(new_name)?;
-        // Programs that write a file anew and rename it over the old one count on the new contents. A sync
+        // Programs that write a new file and rename it over the old one count on the new contents. A sync
         // may bring the name at any moment: they come first.
         let may_come_first = self.order.survives_crashes();
         if may_come_first && self.lookup(new_directory, new_name).is_ok() {
-            self.lookup(directory, name).and_then(|number| self.flusher().inode(number))?;
+            self.lookup(directory, name).and_then(|number| WriteBack::of(self).inode(number))?;
         }
         self.leftovers().settle_directory(directory, name)?;
         self.leftovers().settle_directory(new_directory, new_name)?;
         let replacing = self.rename_name(from, to, replace, whiteout)?;
         if let Some(number) = replacing.filter(|number| self.session.handles.pin(*number)) {
-            self.flusher().written_back(number);
+            WriteBack::of(self).written_back(number);
             self.session.handles.unpin(number);
         }
         Ok(())
@@ -107,7 +109,7 @@ impl Volume {
         replace: Replace,
         whiteout: Option<Attributes>,
     ) -> Result<Option<InodeNumber>> {
-        self.change(|tx| {
+        change(self, |tx| {
             let parent = tx.directory(from.directory)?;
             let child = tx.child(&parent, from.name)?;
             rules::may_remove_name(&parent, &child)?;

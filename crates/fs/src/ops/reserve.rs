@@ -1,4 +1,4 @@
-//! For whom a verb is done, as far as the reserved blocks are concerned.
+//! Which callers may take the reserved blocks.
 
 use ondisk::superblock::RawSuperblock;
 

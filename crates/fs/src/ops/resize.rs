@@ -9,6 +9,8 @@ use ondisk::inode::{FileType, Inode, InodeFlags, TimeField};
 use ondisk::units::InodeNumber;
 
 use super::attrs::file_type;
+use super::changing::change;
+use super::flush::WriteBack;
 use super::rules::{self, Deed};
 use super::write::WriteOptions;
 use crate::dirty::{Growth, Reason};
@@ -16,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::map::{Segment, State};
 use crate::ranges::{ByteRange, FileBlocks, in_parts};
 use crate::tx::{Tx, View};
-use crate::volume::Volume;
+use crate::volume::{Seen, Volume};
 use crate::{file, inline};
 
 /// What is done to a range of a file.
@@ -77,7 +79,7 @@ impl Volume {
         }
         drop(state);
         self.space.truncated(number);
-        if was_longer { self.see(number)?.note_write(WriteOptions::default()) } else { Ok(()) }
+        if was_longer { Seen::look(self, number)?.note_write(WriteOptions::default()) } else { Ok(()) }
     }
 
     /// Makes a regular file longer: what is added is a hole.
@@ -110,7 +112,7 @@ impl Volume {
         self.allocate_as(number, mode, offset, len, WriteOptions::default())
     }
 
-    /// As [`Volume::allocate`], on behalf of somebody who may not keep the special bits of the file.
+    /// As [`Volume::allocate`], on behalf of a user who may not keep the special bits of the file.
     ///
     /// # Errors
     /// As [`Volume::allocate`].
@@ -143,8 +145,8 @@ impl Volume {
     /// # Errors
     /// Not a regular file; an offset behind its end; a broken map.
     pub fn seek(&self, number: InodeNumber, offset: u64, what: Seek) -> Result<Option<u64>> {
-        self.flusher().inode(number)?;
-        self.see(number)?.steady(|view, node| seek_in(view, node, offset, what))
+        WriteBack::of(self).inode(number)?;
+        Seen::look(self, number)?.steady(|view, node| seek_in(view, node, offset, what))
     }
 
     /// Maps a regular file by an extent tree, or by block pointers; its data stays where it is.
@@ -180,8 +182,8 @@ impl<'v> Reshape<'v> {
             tx.join_orphans(node);
             tx.set_end(node, size)
         })?;
-        self.volume.orphans().cut_in_steps(self.number, self.volume.format.blocks_for(size))?;
-        self.volume.change(|tx| {
+        self.volume.uses().cut_in_steps(self.number, self.volume.format.blocks_for(size))?;
+        change(self.volume, |tx| {
             let mut node = tx.inode(self.number)?;
             if node.links() == 0 {
                 return Ok(());
@@ -196,13 +198,13 @@ impl<'v> Reshape<'v> {
     pub(super) fn alone<T>(&self, verb: impl FnOnce() -> Result<T>) -> Result<T> {
         let file = self.volume.session.delayed.enter(self.number);
         let _alone = file.close();
-        self.volume.flusher().file(&file, Reason::Asked)?;
+        WriteBack::of(self.volume).file(&file, Reason::Asked)?;
         verb()
     }
 
     /// Before the contents of a file change: whether they may, and what the change takes from it.
     fn may_reshape(&self, deed: Deed, options: WriteOptions) -> Result<()> {
-        let mut seen = self.volume.see(self.number)?;
+        let mut seen = Seen::look(self.volume, self.number)?;
         rules::may(seen.node(), deed)?;
         if file_type(seen.node())? == FileType::Regular && self.volume.space.is_writable() {
             seen.lose_privileges(options.drop_special_bits)?;
@@ -249,7 +251,7 @@ impl<'v> Reshape<'v> {
 
     /// Changes a regular file's contents: with the times that brings, and stored.
     fn change_file(&self, verb: impl Fn(&mut Tx<'v>, &mut Inode) -> Result<()>) -> Result<()> {
-        self.volume.change(|tx| {
+        change(self.volume, |tx| {
             let mut node = tx.inode(self.number)?;
             match file_type(&node)? {
                 FileType::Regular => {}
@@ -336,8 +338,8 @@ impl<'v> Tx<'v> {
         self.store_inline(node, &contents)
     }
 
-    /// Takes space for the holes of a range. Little by little behind the end is how a file grows; who knows its
-    /// size says it at once.
+    /// Takes space for the holes of a range. A file that grows takes a little behind its end each time; a caller that
+    /// knows the size takes all of it at once.
     fn preallocate(&mut self, node: &mut Inode, range: ByteRange) -> Result<()> {
         let mut left = range.outer(self.format.geometry.block_size);
         let mut ahead = file::Ahead::default();

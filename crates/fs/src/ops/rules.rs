@@ -1,9 +1,9 @@
 //! Rules of Linux that decide whether and how a file may change: flags, inheritance, special bits.
 //!
-//! Who may do what is the caller's to decide (permissions, ownership, capabilities). What holds for
-//! everybody stands here: the flags *immutable* and *append only* (`may`, the gate that each verb
+//! The caller decides what a user may do (permissions, ownership, capabilities). What holds for all users
+//! stands here: the flags *immutable* and *append only* (`may`, the gate that each verb
 //! passes), and which attributes and owners a file can have. The rules for new files and for the
-//! set-user-id bits are functions, for the caller who knows on whose behalf something is done.
+//! set-user-id bits are functions, for the caller that knows the user.
 
 use ondisk::inode::{FileType, Inode, InodeFlags};
 
@@ -57,7 +57,7 @@ pub enum Deed {
     Remap,
     /// Owner, permissions, times, extended attributes, project or generation change.
     Attributes,
-    /// Both times become now, which who may write may ask for.
+    /// Both times become now; the right to write is enough for that.
     Touch,
     /// The directory gets a name, or a file without one is made in it.
     AddName,
@@ -70,8 +70,8 @@ pub enum Deed {
 }
 
 impl Deed {
-    /// The flags that forbid it, of the two that forbid anything. Whether a write is behind the end is
-    /// told by the inode.
+    /// The flags that forbid it, of the two that forbid anything. The inode shows whether a write is
+    /// behind the end.
     fn forbidden_by(self, inode: &Inode) -> InodeFlags {
         let appends = match self {
             Deed::Open { append } => append,
@@ -114,7 +114,7 @@ pub(super) fn may_set_flags(inode: &Inode, flags: InodeFlags) -> Result<()> {
 }
 
 /// Whether an extended attribute makes sense on a file. Those of users are for regular files and
-/// directories only: who may write the others says nothing of who may use them.
+/// directories only: on other files the right to write does not go with the right to use them.
 pub(super) fn may_have_attribute(file_type: FileType, name: &[u8], value: Option<&[u8]>) -> Result<()> {
     if name.starts_with(b"user.") && !matches!(file_type, FileType::Regular | FileType::Directory) {
         let problem = "attributes of users (user.*) are for regular files and directories only";
@@ -172,8 +172,8 @@ pub fn inherited(
     (permissions | bit, directory_group)
 }
 
-/// Permissions after somebody without the right to keep the special bits wrote to, truncated or
-/// changed the owner of a regular file: running it must not lend rights to what they put there.
+/// Permissions after a user without the right to keep the special bits wrote to, truncated or
+/// changed the owner of a regular file: running it must not lend rights to what that user put there.
 #[must_use]
 pub fn without_special_bits(permissions: u16) -> u16 {
     let group = if permissions & GROUP_EXECUTE != 0 { SET_GID } else { 0 };

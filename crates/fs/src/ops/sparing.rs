@@ -2,7 +2,7 @@
 //!
 //! Bytes that go into the middle of an unwritten extent cut it in up to three, and the tree may have no
 //! room for that. On a full volume the extent pays for it itself: a few of its blocks behind the end of the
-//! file, which hold nothing and are promised to nobody else, become blocks of the map. Where it has none
+//! file, which hold nothing and are promised to no other file, become blocks of the map. Where it has none
 //! there, zeros are written around the bytes, but never behind the end of the file: what is written there
 //! would have no size. What is left of an extent that ends a little behind the file is freed.
 
@@ -39,8 +39,8 @@ impl Tx<'_> {
     /// before block `limit`.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] where somebody writes to what would be given up: the next write-back takes it
-    /// along. A broken map; the device's failure.
+    /// [`Error::NoSpace`] where another thread writes to blocks that would be given up: the next write-back takes
+    /// those bytes along. A broken map; the device's failure.
     pub(super) fn set_written_sparing(
         &mut self,
         node: &mut Inode,
@@ -132,8 +132,8 @@ impl Tx<'_> {
     }
 }
 
-/// Sees to it that nobody's bytes go to file blocks that are about to be given up: who wants to write there waits
-/// for the end of this write-back, and looks at the map again.
+/// Keeps bytes from going to file blocks that are about to be given up: a writer there waits for the end of this
+/// write-back, and looks at the map again.
 fn keep_off(file: &DirtyFile, blocks: FileBlocks) -> Result<()> {
     let mut state = file.state();
     if state.pages.dirty_blocks(blocks) > 0 {

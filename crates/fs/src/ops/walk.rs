@@ -8,7 +8,7 @@ use ondisk::units::InodeNumber;
 
 use crate::dir::DirEntry;
 use crate::error::{Error, Result};
-use crate::volume::Volume;
+use crate::volume::{Seen, Volume};
 
 /// Most names held at once. Listing in order needs all names of a directory in memory.
 const NAMES_MAX: usize = 1 << 22;
@@ -118,7 +118,7 @@ impl<'v> Walk<'v> {
     }
 
     fn read(&mut self, directory: InodeNumber) -> Result<(Vec<DirEntry>, Option<Error>)> {
-        let (names, complaint, blocks) = self.volume.see(directory)?.steady(|view, node| {
+        let (names, complaint, blocks) = Seen::look(self.volume, directory)?.steady(|view, node| {
             let mut listing = view.entries(node.clone())?;
             let (mut names, mut complaint) = (Vec::new(), None);
             for entry in &mut listing {
@@ -139,8 +139,8 @@ impl<'v> Walk<'v> {
         Ok((names, complaint))
     }
 
-    /// Reads the names of the directory the walk is in once more, for whoever has removed those it had: there may be
-    /// more than could be held at once.
+    /// Reads the names of the directory the walk is in once more, for a caller that has removed those it had: there may
+    /// be more than could be held at once.
     ///
     /// # Errors
     /// As [`Walk::enter`].

@@ -4,8 +4,11 @@ use ondisk::inode::{FileType, Inode, InodeFlags, TimeField};
 use ondisk::units::InodeNumber;
 
 use super::attrs::file_type;
+use super::changing::change;
+use super::flush::WriteBack;
 use super::rules::{self, Deed};
-use crate::dirty::{DirtyFile, ErrorCursor, Failures, Reason, State};
+use super::sync::sync_metadata;
+use crate::dirty::{DirtyFile, Reason, State};
 use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::map::State as Mapping;
@@ -25,7 +28,7 @@ pub struct WriteOptions {
     /// Set-user-id and set-group-id bits go, as the rules for changed files say.
     pub drop_special_bits: bool,
     /// The bytes were taken from their writer before, when the rules allowed it and took what they take:
-    /// the file may have become immutable since, and got its privileges anew.
+    /// the file may have become immutable since, and got its privileges back.
     pub taken: bool,
 }
 
@@ -56,7 +59,7 @@ impl Volume {
             return Err(Error::ReadOnly);
         }
         let _pin = self.pin(number)?;
-        let mut seen = self.see(number)?;
+        let mut seen = Seen::look(self, number)?;
         regular(seen.node(), "written")?;
         if !options.taken {
             rules::may(seen.node(), Deed::Write { offset })?;
@@ -84,85 +87,9 @@ impl Volume {
         }
         if self.session.delayed.is_on() && self.session.delayed.is_over() {
             // The bytes of this write are taken; failures of other files are reported when those are synced.
-            let _ = self.flusher().bytes(self.session.delayed.excess());
+            let _ = WriteBack::of(self).bytes(self.session.delayed.excess());
         }
         Ok(())
-    }
-
-    /// Makes a file stable: its bytes and all that is needed to read them again.
-    ///
-    /// # Errors
-    /// As [`Volume::sync`]; a write-back that failed earlier, once.
-    pub fn sync_inode(&self, number: InodeNumber) -> Result<()> {
-        self.sync_reporting(number, |failures| failures.take_unreported())
-    }
-
-    /// Where a file that is opened now stands among the write-back errors of its inode, for
-    /// [`Volume::sync_opened`].
-    #[must_use]
-    pub fn error_cursor(&self, number: InodeNumber) -> ErrorCursor {
-        let file = self.session.delayed.find(number);
-        file.map_or_else(ErrorCursor::default, |file| file.state().failures.cursor())
-    }
-
-    /// Makes an open file stable. An earlier write-back error is reported once by each open file, as fsync does in
-    /// Linux.
-    ///
-    /// # Errors
-    /// As [`Volume::sync`]; a write-back that failed.
-    pub fn sync_opened(&self, number: InodeNumber, cursor: &mut ErrorCursor) -> Result<()> {
-        self.sync_reporting(number, |failures| failures.report(cursor))
-    }
-
-    fn sync_reporting(
-        &self,
-        number: InodeNumber,
-        report: impl FnOnce(&mut Failures) -> Option<Error>,
-    ) -> Result<()> {
-        if let Some(file) = self.session.delayed.find(number) {
-            let done = {
-                let _shared = file.share();
-                self.flusher().file(&file, Reason::Asked)
-            };
-            match done {
-                Ok(()) => {}
-                // The bytes are not lost.
-                Err(Error::NoSpace) => return done,
-                Err(error) => {
-                    let mut state = file.state();
-                    state.failures.note(&error);
-                    drop(report(&mut state.failures));
-                    return Err(error);
-                }
-            }
-            let failed = report(&mut file.state().failures);
-            failed.map_or(Ok(()), Err)?;
-        }
-        let all_at_once = self.order.survives_crashes();
-        if all_at_once { self.sync_metadata() } else { self.sync() }
-    }
-
-    /// One more user of an inode, as [`Volume::pin`], for callers that count by themselves; each is
-    /// ended by [`Volume::release`].
-    ///
-    /// # Errors
-    /// As [`Volume::pin`].
-    pub fn retain(&self, number: InodeNumber) -> Result<()> {
-        if self.session.handles.pin(number) { Ok(()) } else { Err(Error::NotFound) }
-    }
-
-    /// So many users of an inode less. What was set aside for a file to grow into is free again after the last; bytes
-    /// that wait take their places in it first. If they can't, who syncs the file is told. Says whether it was the last.
-    pub fn release(&self, number: InodeNumber, times: u64) -> bool {
-        let mut last = false;
-        (0..times).for_each(|_| last |= self.session.handles.unpin(number));
-        if last {
-            if self.session.delayed.end(number) {
-                self.flusher().written_back(number);
-            }
-            self.space.closed(number);
-        }
-        last
     }
 }
 
@@ -177,7 +104,7 @@ impl Seen<'_> {
         if options.keep_times || is_touched {
             return Ok(());
         }
-        volume.change(|tx| {
+        change(volume, |tx| {
             let mut node = tx.inode(number)?;
             tx.touch(&mut node, &[TimeField::Modify, TimeField::Change]);
             tx.store(&mut node)
@@ -211,10 +138,10 @@ impl Write<'_> {
         let volume = self.volume;
         volume.space.await_held(settlements);
         // What fails here is reported when that file is synced.
-        let _ = volume.flusher().bytes(u64::MAX);
+        let _ = WriteBack::of(volume).bytes(u64::MAX);
         volume.leftovers().reclaim_for_space()?;
         // What other files could not write back is not this write's failure.
-        if volume.space.holds_freed() { volume.sync_metadata() } else { Ok(()) }
+        if volume.space.holds_freed() { sync_metadata(volume) } else { Ok(()) }
     }
 
     /// One try at a write. In the last one space is not promised but taken, to the last block.
@@ -241,7 +168,7 @@ impl Write<'_> {
             if self.volume.session.delayed.is_on() {
                 Ok(())
             } else {
-                self.volume.flusher().file(self.file, Reason::Asked)
+                WriteBack::of(self.volume).file(self.file, Reason::Asked)
             }
         }
     }
@@ -250,7 +177,7 @@ impl Write<'_> {
     fn inside(&self) -> Result<()> {
         let (number, offset, data) = (self.file.number(), self.offset, self.data);
         let hint = file::WriteHint { end: self.range().end, growing: true };
-        self.volume.change(|tx| {
+        change(self.volume, |tx| {
             let mut node = tx.inode(number)?;
             let complete = offset == 0 && node.size() == 0;
             let mut ahead = file::Ahead::default();
@@ -263,9 +190,9 @@ impl Write<'_> {
     /// Writes without a promise: what was dirty is written back first, so that bytes for which there
     /// is no space can be dropped and nothing else.
     fn through(&mut self) -> Result<()> {
-        self.volume.flusher().file(self.file, Reason::Asked)?;
+        WriteBack::of(self.volume).file(self.file, Reason::Asked)?;
         self.hold(false)?;
-        let done = self.volume.flusher().file(self.file, Reason::Asked);
+        let done = WriteBack::of(self.volume).file(self.file, Reason::Asked);
         if done.is_err() {
             self.volume.session.delayed.drop_bytes(self.file);
         }
@@ -300,7 +227,7 @@ impl Write<'_> {
             }
             let node = self.seen.node();
             if promised {
-                promise_space(volume, &mut state, node, &before.holes)?;
+                self.promise_space(&mut state, &before.holes)?;
             }
             let extends = range.end > node.size().max(state.pages.end());
             volume.session.delayed.note_write(&mut state, range.len(), extends);
@@ -312,6 +239,38 @@ impl Write<'_> {
             });
             return Ok(());
         }
+    }
+
+    /// Promises clusters for the clean blocks of holes, and what their map may need in the worst case.
+    fn promise_space(&self, state: &mut State, holes: &[FileBlocks]) -> Result<()> {
+        let (volume, node) = (self.volume, self.seen.node());
+        let log2 = volume.format.geometry.cluster_log2;
+        let mut clusters = 0;
+        for hole in holes {
+            for part in state.pages.clean_parts(*hole) {
+                let (first, last) = (part.start >> log2, (part.end - 1) >> log2);
+                clusters += last - first + 1;
+                // A cluster that has dirty blocks already has its promise, or a place.
+                let is_begun = |cluster: u64| {
+                    let inside = FileBlocks::new(cluster << log2, (cluster + 1) << log2);
+                    log2 > 0 && state.pages.dirty_blocks(inside) > 0
+                };
+                clusters -= u64::from(is_begun(first)) + u64::from(last > first && is_begun(last));
+            }
+        }
+        let blocks = (state.clusters + clusters) << log2;
+        let runs = state.pages.runs() as u64 + 1;
+        let wanted = state.clusters + clusters + volume.view().map(node).blocks_needed_at_most(blocks, runs);
+        let held = state.promise.as_ref().map_or(0, placement::Promise::count);
+        if clusters > 0 && wanted > held {
+            let more = volume.space.promise(wanted - held, volume.context().spared)?;
+            match &mut state.promise {
+                Some(promise) => promise.join(more),
+                none => *none = Some(more),
+            }
+        }
+        state.clusters += clusters;
+        Ok(())
     }
 }
 
@@ -343,35 +302,4 @@ fn holes(view: View<'_>, node: &Inode, blocks: FileBlocks) -> Result<Vec<FileBlo
         }
     }
     Ok(holes)
-}
-
-/// Promises clusters for the clean blocks of holes, and what their map may need in the worst case.
-fn promise_space(volume: &Volume, state: &mut State, node: &Inode, holes: &[FileBlocks]) -> Result<()> {
-    let log2 = volume.format.geometry.cluster_log2;
-    let mut clusters = 0;
-    for hole in holes {
-        for part in state.pages.clean_parts(*hole) {
-            let (first, last) = (part.start >> log2, (part.end - 1) >> log2);
-            clusters += last - first + 1;
-            // A cluster that has dirty blocks already has its promise, or a place.
-            let is_begun = |cluster: u64| {
-                let inside = FileBlocks::new(cluster << log2, (cluster + 1) << log2);
-                log2 > 0 && state.pages.dirty_blocks(inside) > 0
-            };
-            clusters -= u64::from(is_begun(first)) + u64::from(last > first && is_begun(last));
-        }
-    }
-    let blocks = (state.clusters + clusters) << log2;
-    let runs = state.pages.runs() as u64 + 1;
-    let wanted = state.clusters + clusters + volume.view().map(node).blocks_needed_at_most(blocks, runs);
-    let held = state.promise.as_ref().map_or(0, placement::Promise::count);
-    if clusters > 0 && wanted > held {
-        let more = volume.space.promise(wanted - held, volume.context().spared)?;
-        match &mut state.promise {
-            Some(promise) => promise.join(more),
-            none => *none = Some(more),
-        }
-    }
-    state.clusters += clusters;
-    Ok(())
 }

@@ -26,7 +26,7 @@ use crate::cache::{Cache, Keep, Outgoing};
 use crate::error::{Error, Flow, Result};
 use crate::format::Format;
 use crate::locks::lock;
-use crate::options::{DataMode, OpenOptions, Ordering};
+use crate::options::{DataMode, OpenOptions, WriteOrder};
 use data_writes::DataWrites;
 pub(crate) use data_writes::{DataWrite, NoDataWrites};
 pub(crate) use journal::Journal;
@@ -49,9 +49,9 @@ impl Choice {
     pub(crate) fn of(options: &OpenOptions, has_journal: bool) -> Self {
         match options.ordering {
             _ if !options.write || options.loading => Choice::Any,
-            Ordering::Journal if has_journal => Choice::Journal(options.data),
-            Ordering::Journal | Ordering::Async => Choice::Any,
-            Ordering::Softdep | Ordering::Normal | Ordering::Sync => Choice::Phased,
+            WriteOrder::Journal if has_journal => Choice::Journal(options.data),
+            WriteOrder::Journal | WriteOrder::Async => Choice::Any,
+            WriteOrder::Softdep | WriteOrder::Normal | WriteOrder::Sync => Choice::Phased,
         }
     }
 
@@ -74,11 +74,11 @@ enum Promptness {
 }
 
 impl Promptness {
-    fn of(ordering: Ordering) -> Self {
+    fn of(ordering: WriteOrder) -> Self {
         match ordering {
-            Ordering::Journal | Ordering::Async | Ordering::Softdep => Promptness::AtSync,
-            Ordering::Normal => Promptness::Changes,
-            Ordering::Sync => Promptness::ChangesAndData,
+            WriteOrder::Journal | WriteOrder::Async | WriteOrder::Softdep => Promptness::AtSync,
+            WriteOrder::Normal => Promptness::Changes,
+            WriteOrder::Sync => Promptness::ChangesAndData,
         }
     }
 }
@@ -138,7 +138,7 @@ pub(crate) enum Relief {
 
 impl Order {
     /// The order of a volume that was opened for writing; its log, if it goes through a journal.
-    pub(crate) fn new(choice: Choice, ordering: Ordering, journal: Option<Journal>) -> Self {
+    pub(crate) fn new(choice: Choice, ordering: WriteOrder, journal: Option<Journal>) -> Self {
         let how = match (choice, journal) {
             (Choice::Phased, _) => How::Phased(Box::default()),
             (Choice::Journal(_), Some(journal)) => How::Journal(Box::new(journal)),

@@ -1,6 +1,6 @@
 //! What is known of a volume between opening and closing, beside its blocks.
 //!
-//! Owns: how it was opened, the superblock in memory, who uses which inode, bytes that wait for their blocks, and
+//! Owns: how it was opened, the superblock in memory, the users of inodes, bytes that wait for their blocks, and
 //! hints that save searching. Leaves to others: the blocks (`cache`), free space (`space`), and what is done with
 //! any of it.
 
@@ -10,7 +10,7 @@ mod names;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use ondisk::superblock::RawSuperblock;
+use ondisk::superblock::{RawSuperblock, STATE_ERROR};
 use ondisk::units::{InodeNumber, low_u32};
 
 use crate::dirty::Delayed;
@@ -23,7 +23,7 @@ pub(crate) use names::{KnownNames, Names, WORTH};
 pub(crate) struct Session {
     /// How the volume was opened.
     pub(crate) options: OpenOptions,
-    /// Who uses which inode.
+    /// The users of inodes.
     pub(crate) handles: Handles,
     /// What was written and has no blocks yet.
     pub(crate) delayed: Delayed,
@@ -57,6 +57,11 @@ impl Session {
     /// Changes the superblock in memory; the next sync writes it.
     pub(crate) fn edit_superblock(&self, change: impl FnOnce(&mut RawSuperblock)) {
         change(&mut self.superblock.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Notes that structures of the volume are damaged.
+    pub(crate) fn note_damage(&self) {
+        self.edit_superblock(|raw| raw.s_state.set(raw.s_state.get() | STATE_ERROR));
     }
 
     /// Whether a whole tree is being loaded: layout and times are as the loader says.

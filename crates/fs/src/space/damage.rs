@@ -16,7 +16,6 @@ use ondisk::units::{Block, ClusterRun, Group, InodeNumber};
 use super::{Space, Writing, groups};
 use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};
-use crate::format::Format;
 use crate::locks::lock;
 
 /// Damage that was met, by group.
@@ -24,7 +23,7 @@ use crate::locks::lock;
 pub(super) struct Damage {
     blocks: Mutex<BTreeMap<u32, Corrupt>>,
     inodes: Mutex<BTreeMap<u32, Corrupt>>,
-    /// Some was met since somebody asked.
+    /// Some was met since the last question.
     is_news: AtomicBool,
 }
 
@@ -57,34 +56,38 @@ fn first_clear(bitmap: &[u8], bits: Range<u64>) -> Option<u64> {
     None
 }
 
-/// What is wrong with a block bitmap beside its sums: it calls free what the volume's own structures take.
-fn blocks_wrong(format: &Format, group: Group, bitmap: &[u8]) -> Option<String> {
-    let geometry = &format.geometry;
-    let (start, _) = groups::group_span(geometry, group);
-    format.zone.clusters_in(geometry, group).into_iter().find_map(|run| {
-        let clear = first_clear(bitmap, run.start.0 - start..run.end() - start)?;
-        let block = geometry.cluster_start(ondisk::units::Cluster(start + clear));
-        Some(format!("says that block {block} is free, which the volume's own structures take"))
-    })
-}
-
-/// The same of an inode bitmap: it calls free an inode that the volume keeps for itself, or in use one of a part of
-/// the table that was never used.
-fn inodes_wrong(format: &Format, group: Group, bitmap: &[u8], used: u32) -> Option<String> {
-    let geometry = &format.geometry;
-    let reserved = (1..geometry.first_inode).filter_map(InodeNumber::new);
-    let own = reserved.take_while(|_| group.0 == 0).chain(format.zone.files().iter().copied());
-    for number in own {
-        if let Some((_, index)) = geometry.locate_inode(number).filter(|(of, _)| *of == group)
-            && first_clear(bitmap, u64::from(index)..u64::from(index) + 1).is_some()
-        {
-            return Some(format!("says that inode {number} is free, which the volume keeps for itself"));
-        }
+impl Writing {
+    /// What is wrong with a block bitmap beside its sums: it calls free what the volume's own structures take.
+    fn blocks_wrong(&self, group: Group, bitmap: &[u8]) -> Option<String> {
+        let geometry = &self.format.geometry;
+        let (start, _) = groups::group_span(geometry, group);
+        self.format.zone.clusters_in(geometry, group).into_iter().find_map(|run| {
+            let clear = first_clear(bitmap, run.start.0 - start..run.end() - start)?;
+            let block = geometry.cluster_start(ondisk::units::Cluster(start + clear));
+            Some(format!("says that block {block} is free, which the volume's own structures take"))
+        })
     }
-    let last = groups::last_used(bitmap, geometry.inodes_per_group);
-    (last > used).then(|| {
-        format!("says that {last} inodes of the table are reached, the descriptor that {used} were ever used")
-    })
+
+    /// The same of an inode bitmap: it calls free an inode that the volume keeps for itself, or in use one of a part of
+    /// the table that was never used.
+    fn inodes_wrong(&self, group: Group, bitmap: &[u8], used: u32) -> Option<String> {
+        let geometry = &self.format.geometry;
+        let reserved = (1..geometry.first_inode).filter_map(InodeNumber::new);
+        let own = reserved.take_while(|_| group.0 == 0).chain(self.format.zone.files().iter().copied());
+        for number in own {
+            if let Some((_, index)) = geometry.locate_inode(number).filter(|(of, _)| *of == group)
+                && first_clear(bitmap, u64::from(index)..u64::from(index) + 1).is_some()
+            {
+                return Some(format!("says that inode {number} is free, which the volume keeps for itself"));
+            }
+        }
+        let last = groups::last_used(bitmap, geometry.inodes_per_group);
+        (last > used).then(|| {
+            format!(
+                "says that {last} inodes of the table are reached, the descriptor that {used} were ever used"
+            )
+        })
+    }
 }
 
 impl Space {
@@ -141,15 +144,14 @@ impl Space {
         group: Group,
     ) -> Result<()> {
         self.refuse_damaged(writing, group)?;
-        let format = &writing.format;
-        let read = groups::read_block_bitmap(blocks, format, &self.descriptors(), group);
+        let read = self.descriptors().block_bitmap(blocks, group);
         let bitmap = match read {
             Err(Error::Corrupt(wrong)) => {
                 return Err(self.retire_blocks(writing, group, wrong.problem().to_owned()));
             }
             read => read?,
         };
-        if let Some(problem) = blocks_wrong(format, group, &bitmap) {
+        if let Some(problem) = writing.blocks_wrong(group, &bitmap) {
             return Err(self.retire_blocks(writing, group, problem));
         }
         let loaded = writing.blocks.load_group(group, &bitmap);
@@ -169,11 +171,10 @@ impl Space {
         if let Some(wrong) = lock(&writing.damage.inodes).get(&group.0) {
             return Err(wrong.clone().into());
         }
-        let format = &writing.format;
-        let (read, raw) = {
+        let (read, used) = {
             let descriptors = self.descriptors();
-            let read = groups::read_inode_bitmap(blocks, format, &descriptors, group);
-            (read, descriptors.get(format, group)?)
+            let read = descriptors.inode_bitmap(blocks, group);
+            (read, descriptors.used_inodes(&descriptors.get(group)?))
         };
         let bitmap = match read {
             Err(Error::Corrupt(wrong)) => {
@@ -181,8 +182,8 @@ impl Space {
             }
             read => read?,
         };
-        let used = groups::used_inodes(format, &raw).max(lock(&writing.ledger).reached(group));
-        if let Some(problem) = inodes_wrong(format, group, &bitmap, used) {
+        let used = used.max(lock(&writing.ledger).reached(group));
+        if let Some(problem) = writing.inodes_wrong(group, &bitmap, used) {
             return Err(self.retire_inodes(writing, group, problem));
         }
         let loaded = writing.inodes.load_group(group, &bitmap);
@@ -212,7 +213,7 @@ impl Space {
         number: InodeNumber,
     ) -> Result<()> {
         let format = &writing.format;
-        let (block, offset) = self.inode_place(format, number)?;
+        let (block, offset) = self.inode_place(number)?;
         let table = blocks.read(block, Role::Plain)?;
         let size = usize::from(format.geometry.inode_size);
         let bytes = table.get(offset..offset + size).unwrap_or_default();
@@ -227,7 +228,7 @@ impl Space {
     }
 
     /// Refuses a block of an inode table that the descriptor calls never used if a record in it says that its inode has
-    /// names: the descriptor lies, and clearing the block would take the file away. A table that nobody has cleared
+    /// names: the descriptor lies, and clearing the block would take the file away. A table that was not cleared
     /// since the volume was made may hold records of an older volume; there only a right checksum, which depends on
     /// the volume's UUID, makes a record count.
     pub(super) fn refuse_records(
@@ -238,7 +239,7 @@ impl Space {
         at: u32,
     ) -> Result<()> {
         let format = &writing.format;
-        let raw = self.descriptors().get(format, group)?;
+        let raw = self.descriptors().get(group)?;
         let was_cleared = raw.flags().contains(GroupFlags::INODE_ZEROED);
         if !was_cleared && !format.sealer.covers_metadata() {
             return Ok(());

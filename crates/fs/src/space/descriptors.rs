@@ -22,6 +22,8 @@ const TABLE_MAX: u64 = 512 << 20;
 
 /// All descriptors, as the disk has them or will have them after the next sync.
 pub struct Descriptors {
+    /// The format. It has no zone: that is made of what descriptors say.
+    format: Format,
     size: usize,
     table: Vec<u8>,
     /// Where the structures of all groups lie; they never move while the volume is open.
@@ -69,18 +71,19 @@ impl Descriptors {
             table.extend_from_slice(&buffer);
         }
         table.truncate(geometry.groups as usize * size);
-        Ok(Descriptors { size, table, structures: OnceLock::new() })
+        let format = format.without_zone();
+        Ok(Descriptors { format, size, table, structures: OnceLock::new() })
     }
 
     /// What is free of the whole volume by what its groups say: the truth of which the superblock has a copy.
     ///
     /// # Errors
     /// A broken descriptor.
-    pub(crate) fn sums(&self, format: &Format) -> Result<Sums> {
-        let geometry = &format.geometry;
+    pub(crate) fn sums(&self) -> Result<Sums> {
+        let geometry = &self.format.geometry;
         let (mut clusters, mut inodes) = (0_u64, 0_u32);
         for group in (0..geometry.groups).map(Group) {
-            let raw = self.get(format, group)?;
+            let raw = self.get(group)?;
             clusters += u64::from(raw.free_clusters());
             inodes = inodes.saturating_add(raw.free_inodes());
         }
@@ -91,12 +94,17 @@ impl Descriptors {
     ///
     /// # Errors
     /// A broken descriptor.
-    pub(super) fn structures(&self, format: &Format) -> Result<&[ClusterRun]> {
+    pub(super) fn structures(&self) -> Result<&[ClusterRun]> {
         if let Some(known) = self.structures.get() {
             return Ok(known);
         }
-        let found = super::groups::structures(format, self)?;
+        let found = super::groups::structures(self)?;
         Ok(self.structures.get_or_init(|| found))
+    }
+
+    /// The format by which they are read.
+    pub(super) fn format(&self) -> &Format {
+        &self.format
     }
 
     fn bytes(&self, group: Group) -> &[u8] {
@@ -108,16 +116,16 @@ impl Descriptors {
     ///
     /// # Errors
     /// A group behind the last, a wrong checksum, a pointer outside the volume.
-    pub fn get(&self, format: &Format, group: Group) -> Result<RawGroupDescriptor> {
+    pub fn get(&self, group: Group) -> Result<RawGroupDescriptor> {
         let bytes = self.bytes(group);
         if bytes.is_empty() {
             return Err(Error::corrupt(Place::Descriptor(group), "the group lies behind the last"));
         }
         let raw = RawGroupDescriptor::parse(bytes);
-        if !format.sealer.descriptor_is_right(group, &raw, bytes.get(64..).unwrap_or_default()) {
+        if !self.format.sealer.descriptor_is_right(group, &raw, bytes.get(64..).unwrap_or_default()) {
             return Err(Error::corrupt(Place::Descriptor(group), "checksum is wrong"));
         }
-        let geometry = &format.geometry;
+        let geometry = &self.format.geometry;
         let places = [
             (raw.block_bitmap(), 1, "block bitmap"),
             (raw.inode_bitmap(), 1, "inode bitmap"),
@@ -133,10 +141,10 @@ impl Descriptors {
     }
 
     /// Replaces a descriptor, sealed, here only.
-    pub(super) fn put(&mut self, format: &Format, group: Group, mut raw: RawGroupDescriptor) {
+    pub(super) fn put(&mut self, group: Group, mut raw: RawGroupDescriptor) {
         let start = group.0 as usize * self.size;
         if let Some(bytes) = self.table.get_mut(start..start + self.size) {
-            format.sealer.seal_descriptor(group, &mut raw, bytes.get(64..).unwrap_or_default());
+            self.format.sealer.seal_descriptor(group, &mut raw, bytes.get(64..).unwrap_or_default());
             raw.store(bytes);
         }
     }
@@ -145,8 +153,8 @@ impl Descriptors {
     ///
     /// # Errors
     /// The device's failure.
-    pub(super) fn write(&self, device: &dyn Device, format: &Format) -> Result<()> {
-        let geometry = &format.geometry;
+    pub(super) fn write(&self, device: &dyn Device) -> Result<()> {
+        let geometry = &self.format.geometry;
         let each = geometry.descriptors_per_block() as usize * self.size;
         let mut buffer = vec![0; geometry.block_size.bytes_usize()];
         for (index, bytes) in (0..geometry.descriptor_blocks()).zip(self.table.chunks(each.max(1))) {
@@ -167,18 +175,12 @@ impl Descriptors {
     ///
     /// # Errors
     /// The device's failure when the block has to be read.
-    pub fn set(
-        &mut self,
-        format: &Format,
-        update: &mut Update<'_>,
-        group: Group,
-        raw: RawGroupDescriptor,
-    ) -> Result<()> {
-        self.put(format, group, raw);
+    pub fn set(&mut self, update: &mut Update<'_>, group: Group, raw: RawGroupDescriptor) -> Result<()> {
+        self.put(group, raw);
         let start = group.0 as usize * self.size;
         let Some(bytes) = self.table.get(start..start + self.size) else { return Ok(()) };
-        let per_block = format.geometry.descriptors_per_block();
-        let block = format.geometry.descriptor_block(group.0 / per_block);
+        let per_block = self.format.geometry.descriptors_per_block();
+        let block = self.format.geometry.descriptor_block(group.0 / per_block);
         let at = (group.0 % per_block) as usize * self.size;
         let first = Group(group.0 - group.0 % per_block);
         if let Some(to) = update.edit(block, Role::Descriptors(first))?.get_mut(at..at + self.size) {
@@ -191,15 +193,15 @@ impl Descriptors {
     ///
     /// # Errors
     /// A number behind the last inode; a broken descriptor.
-    pub fn inode_place(&self, format: &Format, inode: InodeNumber) -> Result<(Block, usize)> {
-        let geometry = &format.geometry;
+    pub fn inode_place(&self, inode: InodeNumber) -> Result<(Block, usize)> {
+        let geometry = &self.format.geometry;
         let Some((group, index)) = geometry.locate_inode(inode) else {
             return Err(Error::corrupt(
                 Place::Inode(inode),
                 format!("the volume has {} inodes", geometry.inodes()),
             ));
         };
-        let table = self.get(format, group)?.inode_table();
+        let table = self.get(group)?.inode_table();
         let per_block = geometry.inodes_per_block();
         let offset = (index % per_block) as usize * usize::from(geometry.inode_size);
         Ok((Block(table.0 + u64::from(index / per_block)), offset))

@@ -14,11 +14,11 @@ use ondisk::units::{Block, BlockRun, ClusterRun, Group, InodeNumber};
 use placement::Denial;
 
 use super::ledger::{Ledger, Work};
-use super::{Space, Writing, groups};
+use super::{Space, SpaceMut, Writing, groups};
 use crate::cache::Blocks;
 use crate::error::{Error, Result};
 use crate::locks::lock;
-use crate::txn::{Claim, Update};
+use crate::txn::Claim;
 
 /// Part of a volume that is worth a sync of its own once it waits for one.
 const MUCH: u64 = 64;
@@ -72,14 +72,14 @@ fn denied(denial: Denial) -> Error {
     Error::corrupt(Place::Superblock, format!("what was freed is not in use: {denial}"))
 }
 
-impl Space {
-    /// Frees whole clusters with an update.
+impl SpaceMut<'_, '_> {
+    /// Frees whole clusters with an self.update.
     ///
     /// # Errors
     /// Clusters that are not in use, hold a structure of the volume, or are being freed already:
     /// then two owners claim them, and nothing is freed.
-    pub fn free_clusters(&self, update: &mut Update<'_>, run: ClusterRun) -> Result<()> {
-        let writing = self.writing()?;
+    pub(crate) fn free_clusters(&mut self, run: ClusterRun) -> Result<()> {
+        let writing = self.writing;
         let wrong = |problem: &str| {
             let start = writing.format.geometry.cluster_start(run.start);
             let clusters = run.count;
@@ -92,7 +92,7 @@ impl Space {
             return wrong("hold structures of the volume");
         }
         {
-            let mut ledger = self.with_known(writing, &*update, run)?;
+            let mut ledger = self.space.with_known(writing, &*self.update, run)?;
             if !writing.blocks.is_used(run) {
                 return wrong("are not in use");
             }
@@ -101,8 +101,8 @@ impl Space {
                 return wrong("belong to somebody else too");
             }
         }
-        groups::groups_in(&writing.format.geometry, run).for_each(|group| update.note_group(group));
-        update.claim(LeavingBlocks { run, ledger: Arc::clone(&writing.ledger), kept: false });
+        groups::groups_in(&writing.format.geometry, run).for_each(|group| self.update.note_group(group));
+        self.update.claim(LeavingBlocks { run, ledger: Arc::clone(&writing.ledger), kept: false });
         Ok(())
     }
 
@@ -110,16 +110,49 @@ impl Space {
     /// it from the cache. Returns the blocks that are no longer charged to the inode it served.
     ///
     /// # Errors
-    /// As [`Space::free_clusters`].
-    pub fn free_metadata(&self, update: &mut Update<'_>, block: Block) -> Result<u64> {
-        let writing = self.writing()?;
+    /// As [`SpaceMut::free_clusters`].
+    pub(crate) fn free_metadata(&mut self, block: Block) -> Result<u64> {
+        let writing = self.writing;
         let geometry = &writing.format.geometry;
         let run = ClusterRun { start: geometry.cluster_of(block), count: 1 };
-        self.free_clusters(update, run)?;
-        update.forget(BlockRun { start: block, count: 1 });
+        self.free_clusters(run)?;
+        self.update.forget(BlockRun { start: block, count: 1 });
         Ok(u64::from(geometry.blocks_per_cluster()))
     }
 
+    /// Frees an inode with an update; its record is the caller's.
+    ///
+    /// # Errors
+    /// An inode that is not in use, reserved, or being freed already.
+    pub(crate) fn free_inode(&mut self, number: InodeNumber, file_type: FileType) -> Result<()> {
+        let writing = self.writing;
+        let geometry = &writing.format.geometry;
+        let index = number.index();
+        let group = geometry.locate_inode(number).map(|(group, _)| group);
+        let Some(group) = group.filter(|_| number.get() >= geometry.first_inode) else {
+            return Err(Error::corrupt(Place::Inode(number), "is not one that can be freed"));
+        };
+        if writing.inodes.is_used(index).is_none() {
+            self.space.load_inode_bitmap(writing, &*self.update, group)?;
+        }
+        let mut ledger = lock(&writing.ledger);
+        if writing.inodes.is_used(index) != Some(true) || !ledger.leave_inode(index) {
+            return Err(Error::corrupt(Place::Inode(number), "to be freed is not in use"));
+        }
+        drop(ledger);
+        let directory = file_type == FileType::Directory;
+        self.update.note_group(group);
+        self.update.claim(LeavingInode {
+            index,
+            directory,
+            ledger: Arc::clone(&writing.ledger),
+            kept: false,
+        });
+        Ok(())
+    }
+}
+
+impl Space {
     /// The ledger, once the bitmaps of the groups of a run are known: as long as it is locked nothing settles, so that what
     /// stops leaving is free at the same moment, and no bitmap is dropped.
     fn with_known<'w>(
@@ -148,37 +181,6 @@ impl Space {
         }
         self.load_block_bitmap(writing, blocks, group)?;
         lock(&writing.loaded).insert(group.0);
-        Ok(())
-    }
-
-    /// Frees an inode with an update; its record is the caller's.
-    ///
-    /// # Errors
-    /// An inode that is not in use, reserved, or being freed already.
-    pub fn free_inode(
-        &self,
-        update: &mut Update<'_>,
-        number: InodeNumber,
-        file_type: FileType,
-    ) -> Result<()> {
-        let writing = self.writing()?;
-        let geometry = &writing.format.geometry;
-        let index = number.index();
-        let group = geometry.locate_inode(number).map(|(group, _)| group);
-        let Some(group) = group.filter(|_| number.get() >= geometry.first_inode) else {
-            return Err(Error::corrupt(Place::Inode(number), "is not one that can be freed"));
-        };
-        if writing.inodes.is_used(index).is_none() {
-            self.load_inode_bitmap(writing, &*update, group)?;
-        }
-        let mut ledger = lock(&writing.ledger);
-        if writing.inodes.is_used(index) != Some(true) || !ledger.leave_inode(index) {
-            return Err(Error::corrupt(Place::Inode(number), "to be freed is not in use"));
-        }
-        drop(ledger);
-        let directory = file_type == FileType::Directory;
-        update.note_group(group);
-        update.claim(LeavingInode { index, directory, ledger: Arc::clone(&writing.ledger), kept: false });
         Ok(())
     }
 
@@ -246,9 +248,8 @@ impl Space {
         groups: impl IntoIterator<Item = Group>,
         bytes: u64,
     ) -> Result<()> {
-        let format = &writing.format;
         for group in groups {
-            let bitmap = groups::read_block_bitmap(&*writing.cache, format, &self.descriptors(), group)?;
+            let bitmap = self.descriptors().block_bitmap(&*writing.cache, group)?;
             writing.blocks.written(group, &bitmap);
         }
         if !ledger.is_leaving() && writing.blocks.shrink_to(bytes) > 0 {

@@ -22,7 +22,7 @@ impl UncommittedGrant {
         UncommittedGrant { run: grant.run(), grant: Some(grant), account: account.cloned() }
     }
 
-    /// Takes what was promised, or where that is used up what nobody was promised.
+    /// Takes what was promised, or where that is used up, space without a promise.
     pub(super) fn take(
         engine: &Engine,
         account: Option<&Account>,

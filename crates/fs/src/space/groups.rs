@@ -16,35 +16,93 @@ use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::txn::Update;
 
-/// Whether a group's block bitmap stands for an initial state that is nowhere stored.
-pub(super) fn blocks_uninitialised(format: &Format, raw: &RawGroupDescriptor) -> bool {
-    format.features.descriptor_csum() && raw.flags().contains(GroupFlags::BLOCK_UNINIT)
-}
+impl Descriptors {
+    /// Whether a group's block bitmap stands for an initial state that is nowhere stored.
+    pub(super) fn blocks_uninitialised(&self, raw: &RawGroupDescriptor) -> bool {
+        self.format().features.descriptor_csum() && raw.flags().contains(GroupFlags::BLOCK_UNINIT)
+    }
 
-/// Whether no inode of a group was ever used.
-pub(super) fn inodes_uninitialised(format: &Format, raw: &RawGroupDescriptor) -> bool {
-    format.features.descriptor_csum() && raw.flags().contains(GroupFlags::INODE_UNINIT)
-}
+    /// Whether no inode of a group was ever used.
+    pub(super) fn inodes_uninitialised(&self, raw: &RawGroupDescriptor) -> bool {
+        self.format().features.descriptor_csum() && raw.flags().contains(GroupFlags::INODE_UNINIT)
+    }
 
-/// Inodes of a group's table that are in use or lie before one that is.
-pub(super) fn used_inodes(format: &Format, raw: &RawGroupDescriptor) -> u32 {
-    let per_group = format.geometry.inodes_per_group;
-    match () {
-        () if !format.features.descriptor_csum() => per_group,
-        () if inodes_uninitialised(format, raw) => 0,
-        () => per_group.saturating_sub(raw.unused_inodes()),
+    /// Inodes of a group's table that are in use or lie before one that is.
+    pub(super) fn used_inodes(&self, raw: &RawGroupDescriptor) -> u32 {
+        let per_group = self.format().geometry.inodes_per_group;
+        match () {
+            () if !self.format().features.descriptor_csum() => per_group,
+            () if self.inodes_uninitialised(raw) => 0,
+            () => per_group.saturating_sub(raw.unused_inodes()),
+        }
+    }
+
+    /// A group's block bitmap as the disk has it, or would have it were it initialised.
+    pub(super) fn block_bitmap(&self, blocks: &dyn Blocks, group: Group) -> Result<Vec<u8>> {
+        let raw = self.get(group)?;
+        let geometry = &self.format().geometry;
+        if self.blocks_uninitialised(&raw) {
+            let mut bitmap = vec![0; geometry.block_size.bytes_usize()];
+            let (start, end) = group_span(geometry, group);
+            for run in within(geometry, self.structures()?, group) {
+                set_bits(&mut bitmap, run.start.0 - start..run.end() - start);
+            }
+            set_bits(&mut bitmap, end - start..u64::from(geometry.block_size.bytes()) * 8);
+            return Ok(bitmap);
+        }
+        let bitmap = blocks.read(raw.block_bitmap(), Role::Bitmap)?;
+        let right = self.format().sealer.bitmap_checksum(&bitmap, geometry.clusters_per_group());
+        if right.is_some_and(|right| right != raw.block_bitmap_checksum()) {
+            return Err(Error::corrupt(Place::BlockBitmap(group), "checksum is wrong"));
+        }
+        Ok(bitmap.to_vec())
+    }
+
+    /// A group's inode bitmap as the disk has it, or would have it were it initialised.
+    pub(super) fn inode_bitmap(&self, blocks: &dyn Blocks, group: Group) -> Result<Vec<u8>> {
+        let raw = self.get(group)?;
+        let geometry = &self.format().geometry;
+        if self.inodes_uninitialised(&raw) {
+            let mut bitmap = vec![0; geometry.block_size.bytes_usize()];
+            let bits = u64::from(geometry.block_size.bytes()) * 8;
+            set_bits(&mut bitmap, u64::from(geometry.inodes_per_group)..bits);
+            return Ok(bitmap);
+        }
+        let bitmap = blocks.read(raw.inode_bitmap(), Role::Bitmap)?;
+        let right = self.format().sealer.bitmap_checksum(&bitmap, geometry.inodes_per_group);
+        if right.is_some_and(|right| right != raw.inode_bitmap_checksum()) {
+            return Err(Error::corrupt(Place::InodeBitmap(group), "checksum is wrong"));
+        }
+        Ok(bitmap.to_vec())
+    }
+
+    /// The blocks that are read to bring work into them: no bitmap that was never initialised.
+    pub(super) fn read_for(&self, touched: &Touched) -> Result<BTreeSet<u64>> {
+        let mut blocks = BTreeSet::new();
+        for group in touched.clusters.union(&touched.inodes) {
+            let raw = self.get(Group(*group))?;
+            let geometry = &self.format().geometry;
+            blocks.insert(geometry.descriptor_block(group / geometry.descriptors_per_block()).0);
+            if touched.clusters.contains(group) && !self.blocks_uninitialised(&raw) {
+                blocks.insert(raw.block_bitmap().0);
+            }
+            if touched.inodes.contains(group) && !self.inodes_uninitialised(&raw) {
+                blocks.insert(raw.inode_bitmap().0);
+            }
+        }
+        Ok(blocks)
     }
 }
 
 /// Where the structures of all groups lie, as sorted runs of clusters.
 ///
 /// Needed for groups without a stored bitmap: with `flex_bg` they may hold tables of others.
-pub(super) fn structures(format: &Format, descriptors: &Descriptors) -> Result<Vec<ClusterRun>> {
-    let geometry = &format.geometry;
+pub(super) fn structures(descriptors: &Descriptors) -> Result<Vec<ClusterRun>> {
+    let geometry = &descriptors.format().geometry;
     let table = geometry.inode_table_blocks();
     let mut runs = Vec::with_capacity(geometry.groups as usize * 2);
     for group in (0..geometry.groups).map(Group) {
-        let raw = descriptors.get(format, group)?;
+        let raw = descriptors.get(group)?;
         let header = geometry.group_header(group);
         let all = [
             header,
@@ -110,7 +168,7 @@ pub(super) fn within<'a>(
     })
 }
 
-/// Tells the engines what each descriptor says.
+/// Gives the engines what each descriptor says.
 pub(super) fn describe_all(
     format: &Format,
     descriptors: &Descriptors,
@@ -118,16 +176,17 @@ pub(super) fn describe_all(
     inodes: &InodeEngine,
 ) -> Result<()> {
     let geometry = &format.geometry;
-    let structures = descriptors.structures(format)?;
+    let structures = descriptors.structures()?;
     let mut used = Vec::new();
     for group in (0..geometry.groups).map(Group) {
-        let raw = descriptors.get(format, group)?;
-        if inodes_uninitialised(format, &raw) && (raw.used_directories() > 0 || format.has_own_inodes(group))
+        let raw = descriptors.get(group)?;
+        if descriptors.inodes_uninitialised(&raw)
+            && (raw.used_directories() > 0 || format.has_own_inodes(group))
         {
             let problem = "says that no inode of the group was ever used, which some are; check the volume";
             return Err(Error::corrupt(Place::Descriptor(group), problem));
         }
-        let content = if blocks_uninitialised(format, &raw) {
+        let content = if descriptors.blocks_uninitialised(&raw) {
             used.clear();
             used.extend(within(geometry, structures, group));
             GroupContent::Uninitialised { used: &used }
@@ -135,7 +194,7 @@ pub(super) fn describe_all(
             GroupContent::Unknown
         };
         blocks.describe_group(group, raw.free_clusters(), content).map_err(out_of_step)?;
-        let content = if inodes_uninitialised(format, &raw) {
+        let content = if descriptors.inodes_uninitialised(&raw) {
             InodeContent::Uninitialised { used: 0 }
         } else {
             InodeContent::Unknown
@@ -153,55 +212,6 @@ fn set_bits(bitmap: &mut [u8], bits: impl Iterator<Item = u64>) {
             *byte |= 1 << (bit % 8);
         }
     }
-}
-
-/// A group's block bitmap as the disk has it, or would have it were it initialised.
-pub(super) fn read_block_bitmap(
-    blocks: &dyn Blocks,
-    format: &Format,
-    descriptors: &Descriptors,
-    group: Group,
-) -> Result<Vec<u8>> {
-    let raw = descriptors.get(format, group)?;
-    let geometry = &format.geometry;
-    if blocks_uninitialised(format, &raw) {
-        let mut bitmap = vec![0; geometry.block_size.bytes_usize()];
-        let (start, end) = group_span(geometry, group);
-        for run in within(geometry, descriptors.structures(format)?, group) {
-            set_bits(&mut bitmap, run.start.0 - start..run.end() - start);
-        }
-        set_bits(&mut bitmap, end - start..u64::from(geometry.block_size.bytes()) * 8);
-        return Ok(bitmap);
-    }
-    let bitmap = blocks.read(raw.block_bitmap(), Role::Bitmap)?;
-    let right = format.sealer.bitmap_checksum(&bitmap, geometry.clusters_per_group());
-    if right.is_some_and(|right| right != raw.block_bitmap_checksum()) {
-        return Err(Error::corrupt(Place::BlockBitmap(group), "checksum is wrong"));
-    }
-    Ok(bitmap.to_vec())
-}
-
-/// A group's inode bitmap as the disk has it, or would have it were it initialised.
-pub(super) fn read_inode_bitmap(
-    blocks: &dyn Blocks,
-    format: &Format,
-    descriptors: &Descriptors,
-    group: Group,
-) -> Result<Vec<u8>> {
-    let raw = descriptors.get(format, group)?;
-    let geometry = &format.geometry;
-    if inodes_uninitialised(format, &raw) {
-        let mut bitmap = vec![0; geometry.block_size.bytes_usize()];
-        let bits = u64::from(geometry.block_size.bytes()) * 8;
-        set_bits(&mut bitmap, u64::from(geometry.inodes_per_group)..bits);
-        return Ok(bitmap);
-    }
-    let bitmap = blocks.read(raw.inode_bitmap(), Role::Bitmap)?;
-    let right = format.sealer.bitmap_checksum(&bitmap, geometry.inodes_per_group);
-    if right.is_some_and(|right| right != raw.inode_bitmap_checksum()) {
-        return Err(Error::corrupt(Place::InodeBitmap(group), "checksum is wrong"));
-    }
-    Ok(bitmap.to_vec())
 }
 
 pub(super) fn clear_bits(bitmap: &mut [u8], bits: impl Iterator<Item = u64>) {
@@ -235,45 +245,6 @@ pub(super) fn touched(geometry: &Geometry, work: &Work) -> Touched {
     Touched { clusters, inodes }
 }
 
-/// The blocks that are read to bring work into them: no bitmap that was never initialised.
-pub(super) fn read_for(
-    format: &Format,
-    descriptors: &Descriptors,
-    touched: &Touched,
-) -> Result<BTreeSet<u64>> {
-    let mut blocks = BTreeSet::new();
-    for group in touched.clusters.union(&touched.inodes) {
-        let raw = descriptors.get(format, Group(*group))?;
-        let geometry = &format.geometry;
-        blocks.insert(geometry.descriptor_block(group / geometry.descriptors_per_block()).0);
-        if touched.clusters.contains(group) && !blocks_uninitialised(format, &raw) {
-            blocks.insert(raw.block_bitmap().0);
-        }
-        if touched.inodes.contains(group) && !inodes_uninitialised(format, &raw) {
-            blocks.insert(raw.inode_bitmap().0);
-        }
-    }
-    Ok(blocks)
-}
-
-/// Brings what was taken and freed into bitmaps and descriptors, group by group.
-pub(super) fn apply(
-    format: &Format,
-    descriptors: &mut Descriptors,
-    update: &mut Update<'_>,
-    work: &Work,
-) -> Result<Change> {
-    let mut change = Change::default();
-    let touched = touched(&format.geometry, work);
-    for group in touched.clusters.into_iter().map(Group) {
-        change.clusters += apply_clusters(format, descriptors, update, group, work)?;
-    }
-    for group in touched.inodes.into_iter().map(Group) {
-        change.inodes += apply_inodes(format, descriptors, update, group, work)?;
-    }
-    Ok(change)
-}
-
 /// The new free count of a group, or a complaint that names the count that can't be.
 fn counted(group: Group, what: &str, free: u32, change: i64, most: u32) -> Result<u32> {
     let next = u32::try_from(i64::from(free) + change).ok().filter(|next| *next <= most);
@@ -281,45 +252,6 @@ fn counted(group: Group, what: &str, free: u32, change: i64, most: u32) -> Resul
         let problem = format!("counts {free} free {what}, which can't change by {change}");
         Error::corrupt(Place::Descriptor(group), problem)
     })
-}
-
-/// Stores a bitmap. What the disk has in the place of one that was not initialised is nobody's concern.
-fn store_bitmap(update: &mut Update<'_>, block: Block, is_new: bool, bitmap: &[u8]) -> Result<()> {
-    let bytes = if is_new { update.create(block, Role::Bitmap) } else { update.edit(block, Role::Bitmap)? };
-    bytes.copy_from_slice(bitmap);
-    Ok(())
-}
-
-fn apply_clusters(
-    format: &Format,
-    descriptors: &mut Descriptors,
-    update: &mut Update<'_>,
-    group: Group,
-    work: &Work,
-) -> Result<i64> {
-    let geometry = &format.geometry;
-    let mut raw = descriptors.get(format, group)?;
-    let is_new = blocks_uninitialised(format, &raw);
-    let mut bitmap = read_block_bitmap(update, format, descriptors, group)?;
-    let (start, _) = group_span(geometry, group);
-    let mut change = 0;
-    for run in within(geometry, &work.taken, group) {
-        set_bits(&mut bitmap, run.start.0 - start..run.end() - start);
-        change -= i64::from(run.count);
-    }
-    for run in within(geometry, &work.freed, group) {
-        clear_bits(&mut bitmap, run.start.0 - start..run.end() - start);
-        change += i64::from(run.count);
-    }
-    let most = geometry.group_clusters(group);
-    raw.set_free_clusters(counted(group, "clusters", raw.free_clusters(), change, most)?);
-    raw.set_flags(raw.flags().difference(GroupFlags::BLOCK_UNINIT));
-    if let Some(checksum) = format.sealer.bitmap_checksum(&bitmap, geometry.clusters_per_group()) {
-        raw.set_block_bitmap_checksum(checksum);
-    }
-    store_bitmap(update, raw.block_bitmap(), is_new, &bitmap)?;
-    descriptors.set(format, update, group, raw)?;
-    Ok(change)
 }
 
 /// The part of a sorted list of inodes that lies in a group.
@@ -340,39 +272,94 @@ pub(super) fn last_used(bitmap: &[u8], per_group: u32) -> u32 {
     (0..per_group).rev().find(is_set).map_or(0, |last| last + 1)
 }
 
-fn apply_inodes(
-    format: &Format,
-    descriptors: &mut Descriptors,
-    update: &mut Update<'_>,
-    group: Group,
-    work: &Work,
-) -> Result<i64> {
-    let per_group = format.geometry.inodes_per_group;
-    let taken = inodes_within(&work.taken_inodes, group, per_group);
-    let freed = inodes_within(&work.freed_inodes, group, per_group);
-    let mut raw = descriptors.get(format, group)?;
-    let is_new = inodes_uninitialised(format, &raw);
-    let mut bitmap = read_inode_bitmap(update, format, descriptors, group)?;
-    set_bits(&mut bitmap, taken.iter().map(|(index, _)| u64::from(index % per_group)));
-    clear_bits(&mut bitmap, freed.iter().map(|(index, _)| u64::from(index % per_group)));
-    let length = |inodes: &[(u32, bool)]| i64::from(low_u32(inodes.len() as u64));
-    let change = length(freed) - length(taken);
-    raw.set_free_inodes(counted(group, "inodes", raw.free_inodes(), change, per_group)?);
-    let corrections = work.corrections.iter().filter(|(of, _)| *of == group).map(|(_, count)| count);
-    // After a crash more may be freed than were counted: what is corrected with them is to be added first.
-    let more = i64::from(directories(taken)) - i64::from(directories(freed)) + corrections.sum::<i64>();
-    let directories = i64::from(raw.used_directories()) + more;
-    let directories = u32::try_from(directories.max(0)).unwrap_or(per_group);
-    raw.set_used_directories(directories);
-    if format.features.descriptor_csum() {
-        // Freed inodes at the end of the table count as never used again: a check need not read them.
-        raw.set_unused_inodes(per_group - last_used(&bitmap, per_group));
-        raw.set_flags(raw.flags().difference(GroupFlags::INODE_UNINIT));
+/// Bitmaps and descriptors on their way to what was taken and freed, as part of an update.
+pub(super) struct Booking<'b, 'v> {
+    pub(super) descriptors: &'b mut Descriptors,
+    pub(super) update: &'b mut Update<'v>,
+}
+
+impl Booking<'_, '_> {
+    /// Brings what was taken and freed into bitmaps and descriptors, group by group.
+    pub(super) fn apply(&mut self, work: &Work) -> Result<Change> {
+        let mut change = Change::default();
+        let touched = touched(&self.descriptors.format().geometry, work);
+        for group in touched.clusters.into_iter().map(Group) {
+            change.clusters += self.clusters(group, work)?;
+        }
+        for group in touched.inodes.into_iter().map(Group) {
+            change.inodes += self.inodes(group, work)?;
+        }
+        Ok(change)
     }
-    if let Some(checksum) = format.sealer.bitmap_checksum(&bitmap, per_group) {
-        raw.set_inode_bitmap_checksum(checksum);
+
+    /// Stores a bitmap. What the disk has in the place of one that was not initialised is nobody's concern.
+    fn store_bitmap(&mut self, block: Block, is_new: bool, bitmap: &[u8]) -> Result<()> {
+        let bytes = if is_new {
+            self.update.create(block, Role::Bitmap)
+        } else {
+            self.update.edit(block, Role::Bitmap)?
+        };
+        bytes.copy_from_slice(bitmap);
+        Ok(())
     }
-    store_bitmap(update, raw.inode_bitmap(), is_new, &bitmap)?;
-    descriptors.set(format, update, group, raw)?;
-    Ok(change)
+
+    fn clusters(&mut self, group: Group, work: &Work) -> Result<i64> {
+        let geometry = self.descriptors.format().geometry;
+        let geometry = &geometry;
+        let mut raw = self.descriptors.get(group)?;
+        let is_new = self.descriptors.blocks_uninitialised(&raw);
+        let mut bitmap = self.descriptors.block_bitmap(&*self.update, group)?;
+        let (start, _) = group_span(geometry, group);
+        let mut change = 0;
+        for run in within(geometry, &work.taken, group) {
+            set_bits(&mut bitmap, run.start.0 - start..run.end() - start);
+            change -= i64::from(run.count);
+        }
+        for run in within(geometry, &work.freed, group) {
+            clear_bits(&mut bitmap, run.start.0 - start..run.end() - start);
+            change += i64::from(run.count);
+        }
+        let most = geometry.group_clusters(group);
+        raw.set_free_clusters(counted(group, "clusters", raw.free_clusters(), change, most)?);
+        raw.set_flags(raw.flags().difference(GroupFlags::BLOCK_UNINIT));
+        if let Some(checksum) =
+            self.descriptors.format().sealer.bitmap_checksum(&bitmap, geometry.clusters_per_group())
+        {
+            raw.set_block_bitmap_checksum(checksum);
+        }
+        self.store_bitmap(raw.block_bitmap(), is_new, &bitmap)?;
+        self.descriptors.set(self.update, group, raw)?;
+        Ok(change)
+    }
+
+    fn inodes(&mut self, group: Group, work: &Work) -> Result<i64> {
+        let per_group = self.descriptors.format().geometry.inodes_per_group;
+        let taken = inodes_within(&work.taken_inodes, group, per_group);
+        let freed = inodes_within(&work.freed_inodes, group, per_group);
+        let mut raw = self.descriptors.get(group)?;
+        let is_new = self.descriptors.inodes_uninitialised(&raw);
+        let mut bitmap = self.descriptors.inode_bitmap(&*self.update, group)?;
+        set_bits(&mut bitmap, taken.iter().map(|(index, _)| u64::from(index % per_group)));
+        clear_bits(&mut bitmap, freed.iter().map(|(index, _)| u64::from(index % per_group)));
+        let length = |inodes: &[(u32, bool)]| i64::from(low_u32(inodes.len() as u64));
+        let change = length(freed) - length(taken);
+        raw.set_free_inodes(counted(group, "inodes", raw.free_inodes(), change, per_group)?);
+        let corrections = work.corrections.iter().filter(|(of, _)| *of == group).map(|(_, count)| count);
+        // After a crash more may be freed than were counted: what is corrected with them is to be added first.
+        let more = i64::from(directories(taken)) - i64::from(directories(freed)) + corrections.sum::<i64>();
+        let directories = i64::from(raw.used_directories()) + more;
+        let directories = u32::try_from(directories.max(0)).unwrap_or(per_group);
+        raw.set_used_directories(directories);
+        if self.descriptors.format().features.descriptor_csum() {
+            // Freed inodes at the end of the table count as never used again: a check need not read them.
+            raw.set_unused_inodes(per_group - last_used(&bitmap, per_group));
+            raw.set_flags(raw.flags().difference(GroupFlags::INODE_UNINIT));
+        }
+        if let Some(checksum) = self.descriptors.format().sealer.bitmap_checksum(&bitmap, per_group) {
+            raw.set_inode_bitmap_checksum(checksum);
+        }
+        self.store_bitmap(raw.inode_bitmap(), is_new, &bitmap)?;
+        self.descriptors.set(self.update, group, raw)?;
+        Ok(change)
+    }
 }

@@ -19,7 +19,7 @@ pub(super) struct Ledger {
     leaving_inodes: HashSet<u32>,
     /// Clusters and inodes freed by committed updates that can't be used yet.
     unsettled: (u64, u64),
-    /// Clusters that committed updates took or freed, while somebody wants to know.
+    /// Clusters that committed updates took or freed, while a caller wants to know.
     touched: Option<Bits>,
 }
 

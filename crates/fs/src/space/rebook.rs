@@ -7,12 +7,11 @@ use ondisk::inode::Timestamp;
 use ondisk::units::{Block, BlockRun, Cluster, ClusterRun, Group};
 
 use super::descriptors::Descriptors;
-use super::groups;
+use super::groups::{self, Booking};
 use super::ledger::Work;
 use crate::cache::{Cache, Role};
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::format::Format;
 use crate::order::Order;
 use crate::txn::Update;
 
@@ -33,26 +32,22 @@ pub(crate) struct Bookings {
 ///
 /// # Errors
 /// Clusters that are free already, or in use by somebody else; broken bitmaps or descriptors.
-pub(crate) fn rebook(
-    cache: &Cache,
-    descriptors: &mut Descriptors,
-    format: &Format,
-    all: Bookings,
-) -> Result<()> {
+pub(crate) fn rebook(cache: &Cache, descriptors: &mut Descriptors, all: Bookings) -> Result<()> {
     let order = Order::default();
     let mut update = Update::new(cache, &order, Context::new(Timestamp::default()));
     let freed = disjoint(all.freed)?;
-    judge(&update, format, descriptors, &freed, true)?;
-    groups::apply(format, descriptors, &mut update, &Work { freed, ..Work::default() })?;
+    let mut booking = Booking { descriptors, update: &mut update };
+    booking.judge(&freed, true)?;
+    booking.apply(&Work { freed, ..Work::default() })?;
     for (index, _) in &all.inodes {
-        empty_table(&mut update, format, descriptors, *index)?;
+        booking.empty_table(*index)?;
     }
     let taken = disjoint(all.taken)?;
-    judge(&update, format, descriptors, &taken, false)?;
+    booking.judge(&taken, false)?;
     let mut taken_inodes = all.inodes;
     taken_inodes.sort_unstable();
     let work = Work { taken, taken_inodes, corrections: all.corrections, ..Work::default() };
-    groups::apply(format, descriptors, &mut update, &work)?;
+    booking.apply(&work)?;
     update.commit();
     cache.write_out(&cache.collect())
 }
@@ -65,26 +60,54 @@ pub(crate) fn clusters(geometry: &Geometry, runs: &[BlockRun]) -> Vec<ClusterRun
     groups::merged(clusters)
 }
 
-/// Fills the blocks of a table that were never used, up to that of an inode, with zeros: what a lazily initialised
-/// table holds there is anybody's guess.
-fn empty_table(
-    update: &mut Update<'_>,
-    format: &Format,
-    descriptors: &Descriptors,
-    index: u32,
-) -> Result<()> {
-    let geometry = &format.geometry;
-    let (group, inside) = (Group(index / geometry.inodes_per_group), index % geometry.inodes_per_group);
-    let raw = descriptors.get(format, group)?;
-    let per_block = geometry.inodes_per_block();
-    for at in groups::used_inodes(format, &raw).div_ceil(per_block)..=inside / per_block {
-        let block = Block(raw.inode_table().0 + u64::from(at));
-        if format.features.descriptor_csum() && !update.holds(block) {
-            let role = geometry.inode_at(group, at * per_block).map_or(Role::Plain, Role::Inodes);
-            update.create(block, role);
+impl Booking<'_, '_> {
+    /// Fills the blocks of a table that were never used, up to that of an inode, with zeros: what a lazily initialised
+    /// table holds there is anybody's guess.
+    fn empty_table(&mut self, index: u32) -> Result<()> {
+        let format = self.descriptors.format();
+        let geometry = &format.geometry;
+        let (group, inside) = (Group(index / geometry.inodes_per_group), index % geometry.inodes_per_group);
+        let raw = self.descriptors.get(group)?;
+        let per_block = geometry.inodes_per_block();
+        for at in self.descriptors.used_inodes(&raw).div_ceil(per_block)..=inside / per_block {
+            let block = Block(raw.inode_table().0 + u64::from(at));
+            if format.features.descriptor_csum() && !self.update.holds(block) {
+                let role = geometry.inode_at(group, at * per_block).map_or(Role::Plain, Role::Inodes);
+                self.update.create(block, role);
+            }
         }
+        Ok(())
     }
-    Ok(())
+
+    /// Refuses clusters that are not as they must be: in use by whom they are taken from, or free.
+    fn judge(&self, runs: &[ClusterRun], are_used: bool) -> Result<()> {
+        let geometry = &self.descriptors.format().geometry;
+        let structures = self.descriptors.structures()?;
+        let owned = runs.iter().find(|run| groups::touches(structures, **run));
+        if let Some(run) = owned {
+            let problem = format!("gives a file a structure of the volume, at cluster {}", run.start);
+            return Err(Error::corrupt(Place::Journal, problem));
+        }
+        let mut touched = runs.iter().flat_map(|run| groups::groups_in(geometry, *run)).collect::<Vec<_>>();
+        touched.dedup();
+        for group in touched {
+            let bitmap = self.descriptors.block_bitmap(&*self.update, group)?;
+            let (start, _) = groups::group_span(geometry, group);
+            for run in groups::within(geometry, runs, group) {
+                let wrong =
+                    (run.start.0..run.end()).find(|cluster| is_set(&bitmap, cluster - start) != are_used);
+                if let Some(cluster) = wrong {
+                    let state = if are_used { "is free already" } else { "is in use by somebody else" };
+                    let block = geometry.cluster_start(Cluster(cluster));
+                    return Err(Error::corrupt(
+                        Place::Journal,
+                        format!("takes block {block}, which {state}"),
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Runs in order, which must not overlap.
@@ -96,38 +119,6 @@ fn disjoint(mut runs: Vec<ClusterRun>) -> Result<Vec<ClusterRun>> {
         }
         _ => Ok(runs),
     }
-}
-
-/// Refuses clusters that are not as they must be: in use by whom they are taken from, or free.
-fn judge(
-    update: &Update<'_>,
-    format: &Format,
-    descriptors: &Descriptors,
-    runs: &[ClusterRun],
-    are_used: bool,
-) -> Result<()> {
-    let geometry = &format.geometry;
-    let structures = descriptors.structures(format)?;
-    let owned = runs.iter().find(|run| groups::touches(structures, **run));
-    if let Some(run) = owned {
-        let problem = format!("gives a file a structure of the volume, at cluster {}", run.start);
-        return Err(Error::corrupt(Place::Journal, problem));
-    }
-    let mut touched = runs.iter().flat_map(|run| groups::groups_in(geometry, *run)).collect::<Vec<_>>();
-    touched.dedup();
-    for group in touched {
-        let bitmap = groups::read_block_bitmap(update, format, descriptors, group)?;
-        let (start, _) = groups::group_span(geometry, group);
-        for run in groups::within(geometry, runs, group) {
-            let wrong = (run.start.0..run.end()).find(|cluster| is_set(&bitmap, cluster - start) != are_used);
-            if let Some(cluster) = wrong {
-                let state = if are_used { "is free already" } else { "is in use by somebody else" };
-                let block = geometry.cluster_start(Cluster(cluster));
-                return Err(Error::corrupt(Place::Journal, format!("takes block {block}, which {state}")));
-            }
-        }
-    }
-    Ok(())
 }
 
 fn is_set(bitmap: &[u8], bit: u64) -> bool {

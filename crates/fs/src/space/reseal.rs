@@ -1,7 +1,7 @@
 //! Bitmaps and descriptors of a volume that was cut off in an epoch of soft updates, made to fit each other.
 //!
 //! Bits are right, or set where nothing is in use (I27); so what descriptors say of them follows: how much is free,
-//! and checksums. Inodes behind the part of a table that was ever used are in use by nobody, whatever the bitmap
+//! and checksums. Inodes behind the part of a table that was ever used are not in use, whatever the bitmap
 //! says: records come before names, and that part grows with records. Cut off, this is done again.
 
 use ondisk::corrupt::Place;
@@ -52,7 +52,7 @@ pub(crate) fn reseal(device: &dyn Device, format: &Format) -> Result<Marked> {
     for group in (0..geometry.groups).map(Group) {
         resealing.group(group)?;
     }
-    resealing.descriptors.write(device, format)?;
+    resealing.descriptors.write(device)?;
     Ok(resealing.marked)
 }
 
@@ -65,18 +65,18 @@ impl Resealing<'_> {
     }
 
     fn group(&mut self, group: Group) -> Result<()> {
-        let mut raw = self.descriptors.get(self.format, group)?;
+        let mut raw = self.descriptors.get(group)?;
         self.clusters(group, &mut raw)?;
         self.inodes(group, &mut raw)?;
         let blocks = u64::from(raw.free_clusters()) << self.format.geometry.cluster_log2;
         self.marked.free.0 += blocks;
         self.marked.free.1 += raw.free_inodes();
-        self.descriptors.put(self.format, group, raw);
+        self.descriptors.put(group, raw);
         Ok(())
     }
 
     fn clusters(&mut self, group: Group, raw: &mut RawGroupDescriptor) -> Result<()> {
-        if groups::blocks_uninitialised(self.format, raw) {
+        if self.descriptors.blocks_uninitialised(raw) {
             return Ok(());
         }
         let geometry = &self.format.geometry;
@@ -87,7 +87,7 @@ impl Resealing<'_> {
         let (start, end) = groups::group_span(geometry, group);
         let used = |bitmap: &[u8]| (0..end - start).filter(|bit| is_set(bitmap, *bit)).count() as u64;
         raw.set_free_clusters(ondisk::units::low_u32(end - start - used(&bitmap)));
-        for run in groups::within(geometry, self.descriptors.structures(self.format)?, group) {
+        for run in groups::within(geometry, self.descriptors.structures()?, group) {
             for bit in run.start.0 - start..run.end() - start {
                 if !is_set(&bitmap, bit) {
                     return Err(Error::corrupt(Place::BlockBitmap(group), "says that a structure is free"));
@@ -118,14 +118,14 @@ impl Resealing<'_> {
     fn inodes(&mut self, group: Group, raw: &mut RawGroupDescriptor) -> Result<()> {
         let format = self.format;
         let per_group = format.geometry.inodes_per_group;
-        if groups::inodes_uninitialised(format, raw) {
+        if self.descriptors.inodes_uninitialised(raw) {
             // Counts may have come to the device before the mark of the first inode.
             raw.set_free_inodes(per_group);
             raw.set_used_directories(0);
             return Ok(());
         }
         let mut bitmap = self.read(raw.inode_bitmap())?;
-        let reached = u64::from(groups::used_inodes(format, raw).min(per_group));
+        let reached = u64::from(self.descriptors.used_inodes(raw).min(per_group));
         let strays = reached..u64::from(per_group);
         if strays.clone().any(|bit| is_set(&bitmap, bit)) {
             self.empty_records(raw, strays.clone().filter(|bit| is_set(&bitmap, *bit)))?;

@@ -1,4 +1,4 @@
-//! What is marked as in use and belongs to nobody, as a crash leaves it: found among what is in use, and freed (I34).
+//! What is marked as in use and has no owner, as a crash leaves it: found among what is in use, and freed (I34).
 //!
 //! Clusters that were marked when the volume was opened may have been given away since; so it is noted which were
 //! taken or freed. The caller holds the writer's lock, so that no update is in flight.
@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex};
 use ondisk::inode::FileType;
 use ondisk::units::{Cluster, ClusterRun, Group, InodeNumber};
 
-use super::Space;
 use super::ledger::Ledger;
+use super::{Space, SpaceMut};
 use crate::error::Result;
 use crate::locks::lock;
-use crate::txn::{Claim, Update};
+use crate::txn::Claim;
 
 /// By how much the descriptor of a group counts too few directories; put right by an update.
 struct Miscounted {
@@ -44,22 +44,24 @@ impl Space {
     pub(crate) fn was_touched(&self, cluster: Cluster) -> bool {
         self.writing.as_ref().is_some_and(|writing| lock(&writing.ledger).was_touched(cluster.0))
     }
+}
 
+impl SpaceMut<'_, '_> {
     /// Frees what of some clusters, that belonged to nobody when the volume was opened, still does; how many that is.
     ///
     /// # Errors
-    /// As [`Space::free_clusters`].
-    pub(crate) fn free_stray_clusters(&self, update: &mut Update<'_>, run: ClusterRun) -> Result<u64> {
+    /// As [`SpaceMut::free_clusters`].
+    pub(crate) fn free_stray_clusters(&mut self, run: ClusterRun) -> Result<u64> {
         let mut freed = 0;
         let mut part: Option<ClusterRun> = None;
         for at in run.start.0..=run.end() {
-            let is_stray = at < run.end() && !self.was_touched(Cluster(at));
+            let is_stray = at < run.end() && !self.space.was_touched(Cluster(at));
             match &mut part {
                 Some(part) if is_stray => part.count += 1,
                 None if is_stray => part = Some(ClusterRun { start: Cluster(at), count: 1 }),
                 _ => {
                     if let Some(part) = part.take() {
-                        self.free_clusters(update, part)?;
+                        self.free_clusters(part)?;
                         freed += u64::from(part.count);
                     }
                 }
@@ -71,20 +73,20 @@ impl Space {
     /// Frees an inode whose record says that it is not in use, if it is marked so; whether it is.
     ///
     /// # Errors
-    /// As [`Space::free_inode`].
-    pub(crate) fn free_stray_inode(&self, update: &mut Update<'_>, number: InodeNumber) -> Result<bool> {
-        let writing = self.writing()?;
+    /// As [`SpaceMut::free_inode`].
+    pub(crate) fn free_stray_inode(&mut self, number: InodeNumber) -> Result<bool> {
+        let writing = self.writing;
         let index = number.index();
         if writing.inodes.is_used(index).is_none()
             && let Some((group, _)) = writing.format.geometry.locate_inode(number)
         {
-            self.load_inode_bitmap(writing, &*update, group)?;
+            self.space.load_inode_bitmap(writing, &*self.update, group)?;
         }
         if writing.inodes.is_used(index) != Some(true) || lock(&writing.ledger).is_leaving_inode(index) {
             return Ok(false);
         }
         // Whether it was counted as a directory is seen to for its whole group.
-        self.free_inode(update, number, FileType::Regular)?;
+        self.free_inode(number, FileType::Regular)?;
         Ok(true)
     }
 
@@ -93,15 +95,15 @@ impl Space {
     ///
     /// # Errors
     /// A broken descriptor.
-    pub(crate) fn correct_directories(&self, update: &mut Update<'_>, group: Group, are: u32) -> Result<()> {
-        let writing = self.writing()?;
+    pub(crate) fn correct_directories(&mut self, group: Group, are: u32) -> Result<()> {
+        let writing = self.writing;
         let per_group = writing.format.geometry.inodes_per_group;
-        let described = self.descriptors().get(&writing.format, group)?.used_directories();
+        let described = self.space.descriptors().get(group)?.used_directories();
         let to_come = lock(&writing.ledger).directories_to_come(group, per_group);
         let directories = i64::from(are) - i64::from(described) - to_come;
         if directories != 0 {
-            update.note_group(group);
-            update.claim(Miscounted { group, directories, ledger: Arc::clone(&writing.ledger) });
+            self.update.note_group(group);
+            self.update.claim(Miscounted { group, directories, ledger: Arc::clone(&writing.ledger) });
         }
         Ok(())
     }

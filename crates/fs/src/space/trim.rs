@@ -1,4 +1,4 @@
-//! Free runs that are kept from everybody for a moment, so that the device can be told that nobody needs them.
+//! Free runs that no verb can take for a moment, so that the device can discard them.
 //!
 //! Owns: finding them, group by group, and holding them. Excludes the device. What a run is free of is the engines' own
 //! word: space that was freed and still waits for its commit is in use there, and so is what is set aside for growing
@@ -20,7 +20,7 @@ use crate::locks::lock;
 /// Part of what is available that is held at most at a time.
 const SHARE: u64 = 16;
 
-/// How often a run is tried again that somebody else took a part of meanwhile.
+/// How often a run is tried again after a verb took a part of it.
 const TRIES: u32 = 4;
 
 /// How long the next piece waits for verbs in need. On a full volume one may follow the other without an end.
@@ -49,7 +49,7 @@ impl Holding {
         self.clusters.fetch_add(u64::from(clusters), Ordering::AcqRel);
     }
 
-    /// So many are no longer held; with `settlements`, because they are free again.
+    /// `clusters` clusters are no longer held; with `settlements`, because they are free again.
     fn end(&self, clusters: u32, settlements: Option<&AtomicU64>) {
         let _listening = lock(&self.ended.0);
         self.clusters.fetch_sub(u64::from(clusters), Ordering::AcqRel);
@@ -71,7 +71,7 @@ impl Drop for InNeed<'_> {
     }
 }
 
-/// A free run that nobody can take until this is dropped.
+/// A free run that no verb can take until this is dropped.
 pub(crate) struct Held<'s> {
     grant: Option<Grant>,
     writing: &'s Writing,
@@ -102,7 +102,7 @@ pub(crate) struct Trimmed {
 }
 
 impl Space {
-    /// Hands the free runs of a range to `work`, one at a time, each kept from everybody meanwhile. Runs end with their
+    /// Hands the free runs of a range to `work`, one at a time, each kept from all verbs meanwhile. Runs end with their
     /// groups. Groups whose bitmaps can't be believed are left out.
     ///
     /// # Errors
@@ -152,7 +152,7 @@ impl Space {
                         work(&held)?;
                         lost = 0;
                     }
-                    // Somebody took a part of it: what is left is looked for.
+                    // A verb took a part of it: what is left is looked for.
                     None if lost < TRIES => {
                         lost += 1;
                         at = rest.start.0;
@@ -199,7 +199,7 @@ impl Space {
         Ok(Err(range.end))
     }
 
-    /// Holds a run, if all of it is free and nobody was promised so much.
+    /// Holds a run, if all of it is free and not promised.
     fn hold<'s>(&self, writing: &'s Writing, run: ClusterRun) -> Result<Option<Held<'s>>> {
         // Before it is taken: a verb that then finds no space must see that some is held.
         writing.holding.begin(run.count);
@@ -208,7 +208,7 @@ impl Space {
                 return Ok(Some(Held { grant: Some(grant), writing }));
             }
             Ok(grant) => {
-                // Nobody may ever have it: it stays taken.
+                // It must never be given out: it stays taken.
                 grant.keep();
                 None
             }
@@ -259,7 +259,7 @@ impl Space {
     }
 }
 
-/// As much of the beginning of a run as is held at a time: little of what is available, so that nobody else finds the
+/// As much of the beginning of a run as is held at a time: little of what is available, so that no verb finds the
 /// volume full, and no more than others can wait for.
 fn piece(run: ClusterRun, engine: &placement::Engine, unit: u32) -> ClusterRun {
     let most = low_u32((engine.available_clusters() / SHARE).max(u64::from(unit)));

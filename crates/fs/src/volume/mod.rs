@@ -34,11 +34,26 @@ use sync::Syncs;
 /// This is a handle: others of the same volume ([`Volume::at_time`], [`Volume::on_behalf_of`]) share all but on whose terms
 /// their verbs are done, and cost next to nothing.
 pub struct Volume {
+    pub(crate) core: Core,
+}
+
+impl Deref for Volume {
+    type Target = Core;
+
+    fn deref(&self) -> &Core {
+        &self.core
+    }
+}
+
+/// What the verbs of a handle are done with: the volume, and the terms.
+#[doc(hidden)]
+#[expect(unnameable_types, reason = "what a handle leads to; it has no public part")]
+pub struct Core {
     pub(crate) shared: Arc<Shared>,
     context: Context,
 }
 
-impl Deref for Volume {
+impl Deref for Core {
     type Target = Shared;
 
     fn deref(&self) -> &Shared {
@@ -76,10 +91,10 @@ pub(crate) struct Opened {
     pub(crate) recovery: Option<Recovery>,
 }
 
-impl Volume {
-    /// What was opened, not used yet.
-    pub(crate) fn new(opened: Opened, context: Context) -> Self {
-        let Opened { format, cache, space, session, order, recovery } = opened;
+impl Opened {
+    /// What was opened, as a volume that is not used yet.
+    pub(crate) fn into_volume(self, context: Context) -> Volume {
+        let Opened { format, cache, space, session, order, recovery } = self;
         let shared = Shared {
             format,
             cache,
@@ -91,9 +106,17 @@ impl Volume {
             order,
             reclaiming: Reclaiming::default(),
         };
-        Volume { shared: Arc::new(shared), context }
+        Core { shared: Arc::new(shared), context }.into()
     }
+}
 
+impl From<Core> for Volume {
+    fn from(core: Core) -> Self {
+        Volume { core }
+    }
+}
+
+impl Volume {
     /// The facts of the volume's format.
     #[must_use]
     pub fn format(&self) -> &Format {
@@ -138,38 +161,40 @@ impl Volume {
     /// # Errors
     /// A broken descriptor or bitmap; the device's failure.
     pub fn block_bitmap(&self, group: Group) -> Result<Vec<u8>> {
-        self.steady(SPACE, || self.space.block_bitmap(&*self.cache, &self.format, group))
-    }
-
-    /// The volume as a reader sees it.
-    pub(crate) fn view(&self) -> View<'_> {
-        View::new(&*self.cache, &self.format, &self.space)
+        self.steady(SPACE, || self.space.block_bitmap(&*self.cache, group))
     }
 
     /// The time that changes get by this handle; the library reads no clock.
     #[must_use]
     pub fn now(&self) -> Timestamp {
-        self.context.now
+        self.core.context.now
     }
 
     /// The same volume at another time.
     #[must_use]
     pub fn at_time(&self, now: Timestamp) -> Volume {
-        self.with(Context { now, ..self.context })
+        self.with(Context { now, ..self.context() })
     }
 
     /// Another time for the changes that this handle makes.
     pub fn set_now(&mut self, now: Timestamp) {
-        self.context.now = now;
+        self.core.context.now = now;
+    }
+}
+
+impl Core {
+    /// The volume as a reader sees it.
+    pub(crate) fn view(&self) -> View<'_> {
+        View { blocks: &*self.cache, format: &self.format, space: &self.space }
     }
 
-    /// On whose terms its verbs are done.
+    /// On whose terms verbs are done.
     pub(crate) fn context(&self) -> Context {
         self.context
     }
 
     /// The same volume on other terms.
     pub(crate) fn with(&self, context: Context) -> Volume {
-        Volume { shared: Arc::clone(&self.shared), context }
+        Core { shared: Arc::clone(&self.shared), context }.into()
     }
 }

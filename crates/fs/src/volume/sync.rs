@@ -6,12 +6,15 @@
 //! Locks are taken in this order: `syncs.writing`, the gate of data writes (`order`), `writer`, what they protect.
 //! Nothing but `syncs.writing` is held while the device is waited for.
 
+use std::io;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
+use ondisk::inode::Timestamp;
 use ondisk::superblock::STATE_VALID;
-use ondisk::units::low_u32;
+use ondisk::units::{ClusterRun, low_u32};
 
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -20,7 +23,7 @@ use crate::order::{Batch, Relief, Target};
 use crate::space::Work;
 use crate::txn::Update;
 use crate::versions::SPACE;
-use crate::volume::Volume;
+use crate::volume::{Core, Shared};
 
 /// How far syncs have come.
 #[derive(Default)]
@@ -52,13 +55,36 @@ struct Collected {
     work: Work,
 }
 
-impl Volume {
+/// The syncs of a volume, which bring changes to the device.
+#[derive(Clone, Copy)]
+pub(crate) struct Syncing<'v> {
+    shared: &'v Shared,
+    now: Timestamp,
+}
+
+impl Core {
+    /// Its syncs.
+    pub(crate) fn syncing(&self) -> Syncing<'_> {
+        Syncing { shared: self, now: self.context.now }
+    }
+}
+
+impl<'v> Deref for Syncing<'v> {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        self.shared
+    }
+}
+
+impl<'v> Syncing<'v> {
+    /// Refuses changes once something could not be written.
     pub(crate) fn refuse_failed(&self) -> Result<()> {
         if self.syncs.failed.load(Ordering::Acquire) { Err(Error::WriteFailed) } else { Ok(()) }
     }
 
-    fn device(&self) -> Result<DeviceLease<'_>> {
-        let device = DeviceLease(lock(&self.syncs.writing));
+    fn device(&self) -> Result<DeviceLease<'v>> {
+        let device = DeviceLease(lock(&self.shared.syncs.writing));
         self.refuse_failed()?;
         Ok(device)
     }
@@ -71,7 +97,7 @@ impl Volume {
         done
     }
 
-    /// Tells on disk, before the first change, that the volume is not in order by itself, as Linux does
+    /// Marks the volume on disk as not in order, before the first change, as Linux does
     /// while it is mounted. Images that are being built appear when they are whole, and need no mark.
     pub(crate) fn mark_changed(&self) -> Result<()> {
         if self.session.options.loading || self.syncs.marked.load(Ordering::Acquire) {
@@ -102,6 +128,11 @@ impl Volume {
         self.mark(&device, true)
     }
 
+    /// Says on disk that the volume is in order, once all of it is stable.
+    pub(crate) fn mark_in_order(&self) -> Result<()> {
+        self.mark(&self.device()?, true)
+    }
+
     fn mark(&self, _device: &DeviceLease<'_>, clean: bool) -> Result<()> {
         if self.session.options.loading || self.syncs.marked.load(Ordering::Acquire) != clean {
             return Ok(());
@@ -116,18 +147,23 @@ impl Volume {
                 raw.s_state.set(if clean { state | STATE_VALID } else { state & !STATE_VALID });
             });
         }
-        self.or_fail(self.order.mark(&self.target(), self.superblock(), clean))?;
+        self.or_fail(self.order.mark(&self.target(), self.session.superblock(), clean))?;
         self.syncs.marked.store(!clean, Ordering::Release);
         Ok(())
     }
 
     /// Where changes go.
-    fn target(&self) -> Target<'_> {
-        Target { cache: &self.cache, format: &self.format, now: self.now() }
+    fn target(&self) -> Target<'v> {
+        Target { cache: &self.shared.cache, format: &self.shared.format, now: self.now }
     }
 
-    /// Commits the running transaction, which has no room for more, unless somebody else does.
-    pub(crate) fn commit_full(&self) -> Result<()> {
+    /// Whether anything may have to be made stable.
+    pub(crate) fn is_due(&self) -> bool {
+        self.session.options.loading || self.is_marked()
+    }
+
+    /// Makes stable what the cache and the running transaction hold, unless somebody else does.
+    pub(crate) fn commit(&self) -> Result<()> {
         let begun = self.syncs.begun.load(Ordering::Acquire);
         self.sync_after(begun)
     }
@@ -137,16 +173,16 @@ impl Volume {
         match self.order.relief(&self.cache) {
             Relief::Needless => Ok(()),
             Relief::WriteOut => self.write_out_some(),
-            Relief::Commit => self.commit_full(),
+            Relief::Commit => self.commit(),
         }
     }
 
-    /// Writes changed blocks in any order, unless somebody else does.
+    /// Writes changed blocks in any order, unless another thread does.
     fn write_out_some(&self) -> Result<()> {
         let guard = match self.syncs.writing.try_lock() {
             Ok(guard) => guard,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // Somebody writes already. Memory is bounded all the same: changes come no faster then.
+            // Another thread writes already. Memory is bounded all the same: changes come no faster then.
             Err(TryLockError::WouldBlock) if self.cache.is_overfull() => lock(&self.syncs.writing),
             Err(TryLockError::WouldBlock) => return Ok(()),
         };
@@ -156,44 +192,6 @@ impl Volume {
             return Ok(());
         }
         self.or_fail(self.cache.write_out(&self.cache.collect()))
-    }
-
-    /// Makes everything written so far stable.
-    ///
-    /// # Errors
-    /// The device's failure; a bitmap or descriptor that contradicts what was allocated. After that
-    /// nothing more is written: every changing verb gives [`Error::WriteFailed`].
-    pub fn sync(&self) -> Result<()> {
-        if !self.space.is_writable() {
-            return Err(Error::ReadOnly);
-        }
-        self.write_back(None)?;
-        self.sync_metadata()
-    }
-
-    /// Makes stable all that was changed but for bytes that are still delayed: with a journal, commits the
-    /// running transaction. Where closes are untold, to be called at intervals: files that nobody wrote to for six of
-    /// them give up the room that was set aside for their growth.
-    ///
-    /// # Errors
-    /// As [`Volume::sync`].
-    pub fn commit(&self) -> Result<()> {
-        for idle in self.session.delayed.gone_idle() {
-            self.space.closed(idle);
-        }
-        if self.space.is_writable() { self.sync_metadata() } else { Err(Error::ReadOnly) }
-    }
-
-    /// Makes stable what is not delayed.
-    pub(crate) fn sync_metadata(&self) -> Result<()> {
-        self.refuse_failed()?;
-        if !self.session.options.loading && !self.syncs.marked.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        self.orphans().reap()?;
-        self.tidy_maps();
-        let begun = self.syncs.begun.load(Ordering::Acquire);
-        self.sync_after(begun)
     }
 
     /// Makes a sync, unless another one begins after the `begun`-th.
@@ -206,16 +204,16 @@ impl Volume {
         done
     }
 
-    /// Waits for the device, or for a sync of somebody else that was begun after another and so brings
+    /// Waits for the device, or for a sync of another thread that was begun after another and so brings
     /// everything along: threads that wait for the same need not wait for each other.
-    fn device_or_sync_after(&self, begun: u64) -> Option<DeviceLease<'_>> {
+    fn device_or_sync_after(&self, begun: u64) -> Option<DeviceLease<'v>> {
         let (lock_of_news, news) = &self.syncs.ended;
         let mut listening = lock(lock_of_news);
         loop {
             if self.syncs.done.load(Ordering::Acquire) > begun {
                 return None;
             }
-            match self.syncs.writing.try_lock() {
+            match self.shared.syncs.writing.try_lock() {
                 Ok(guard) => return Some(DeviceLease(guard)),
                 Err(TryLockError::Poisoned(poisoned)) => return Some(DeviceLease(poisoned.into_inner())),
                 Err(TryLockError::WouldBlock) => {}
@@ -225,20 +223,10 @@ impl Volume {
         }
     }
 
-    /// Makes what was freed usable, unless that has happened since `settlements`; says whether it is
-    /// worth looking again.
-    pub(crate) fn make_space(&self, settlements: u64) -> Result<bool> {
-        if self.space.await_held(settlements) {
-            return Ok(true);
-        }
-        if !self.space.holds_freed() {
-            return Ok(self.space.settlements() != settlements || self.leftovers().reclaim_for_space()?);
-        }
+    /// Makes what was freed usable, unless that has happened since `settlements`.
+    pub(crate) fn settle(&self, settlements: u64) -> Result<()> {
         let device = self.device()?;
-        if self.space.settlements() == settlements {
-            self.sync_alone(&device)?;
-        }
-        Ok(true)
+        if self.space.settlements() == settlements { self.sync_alone(&device) } else { Ok(()) }
     }
 
     fn sync_alone(&self, _device: &DeviceLease<'_>) -> Result<()> {
@@ -254,7 +242,7 @@ impl Volume {
         self.order.commit(&self.target(), &collected.batch)?;
         if self.session.options.discard {
             // What is free for good and can't be in use again yet. It is advice: a device that can't take it keeps
-            // old bytes, and nobody minds.
+            // old bytes, which does no harm.
             for run in collected.work.freed_runs() {
                 let _ = self.discard(run);
             }
@@ -262,14 +250,19 @@ impl Volume {
         self.space.settle(&collected.work)
     }
 
+    /// Tells the device that nobody needs a run; how many bytes that is.
+    pub(crate) fn discard(&self, run: ClusterRun) -> io::Result<u64> {
+        let geometry = &self.format.geometry;
+        let start = geometry.cluster_start(run.start);
+        let end = (start.0 + (u64::from(run.count) << geometry.cluster_log2)).min(geometry.blocks);
+        let len = end.saturating_sub(start.0) << geometry.block_size.log2();
+        self.cache.device().discard(geometry.byte_offset(start), len).map(|()| len)
+    }
+
     /// Writes the superblock as it is now, without making it durable.
-    pub(crate) fn store_superblock(&self) -> Result<()> {
-        if self.order.has_journal() {
-            self.mark_changed()?;
-            return self.sync_metadata();
-        }
+    pub(crate) fn write_superblock(&self) -> Result<()> {
         let _device = self.device()?;
-        self.or_fail(self.order.write_superblock(&self.target(), self.superblock()))
+        self.or_fail(self.order.write_superblock(&self.target(), self.session.superblock()))
     }
 
     /// All that is to be written, as of one moment between two updates (I21).
@@ -280,13 +273,13 @@ impl Volume {
         let _writing = lock(&self.writer);
         // Readers of bitmaps and descriptors look again while these change (I20).
         let (change, work) = self.cache.versions().during(&[SPACE], &[], || {
-            let mut update = Update::new(&self.cache, &self.order, Context::new(self.now()));
+            let mut update = Update::new(&self.cache, &self.order, Context::new(self.now));
             let written_back = self.space.write_back(&mut update)?;
             update.commit();
             Ok::<_, Error>(written_back)
         })?;
         // What the device calls free before this sync: soft updates never say that more is (I27).
-        let raw = self.superblock();
+        let raw = self.session.superblock();
         let free_before = (raw.free_blocks_count(), raw.s_free_inodes_count.get());
         self.session.edit_superblock(|raw| {
             let blocks = change.clusters << self.format.geometry.cluster_log2;
@@ -294,34 +287,7 @@ impl Volume {
             let inodes = u64::from(raw.s_free_inodes_count.get()).saturating_add_signed(change.inodes);
             raw.s_free_inodes_count.set(low_u32(inodes));
         });
-        let batch = self.order.collect(&self.cache, self.superblock(), free_before);
+        let batch = self.order.collect(&self.cache, self.session.superblock(), free_before);
         Ok(Collected { batch, work })
-    }
-
-    /// Makes everything stable and says on disk that the volume is in order. A volume that was
-    /// changed and is only dropped counts as not closed cleanly: it must be checked before it is
-    /// written again. Does nothing to a volume that was only read.
-    ///
-    /// # Errors
-    /// As [`Volume::sync`].
-    pub fn close(self) -> Result<()> {
-        self.put_in_order()
-    }
-
-    /// As [`Volume::close`], for a volume that others still hold but do not change meanwhile: the
-    /// next change takes it back.
-    ///
-    /// # Errors
-    /// As [`Volume::sync`].
-    pub fn put_in_order(&self) -> Result<()> {
-        if !self.space.is_writable() {
-            return Ok(());
-        }
-        self.sync()?;
-        if self.reclaiming.is_pending() {
-            self.leftovers().reclaim()?;
-            self.sync()?;
-        }
-        if self.reclaiming.is_unfinished() { Ok(()) } else { self.mark(&self.device()?, true) }
     }
 }

@@ -1,7 +1,7 @@
 //! Extended attributes of inodes: reading them wherever they are, storing them where they fit best.
 //!
 //! Owns: whole names and values, the choice between the inode, a block and inodes of their own, and
-//! sharing of equal blocks. Excludes: the bytes ([`ondisk::xattr`], [`ondisk::acl`]) and who may see
+//! sharing of equal blocks. Excludes: the bytes ([`ondisk::xattr`], [`ondisk::acl`]) and the rights to see
 //! or change an attribute.
 //!
 //! Values of `system.posix_acl_*` go in and out in the form of Linux's system calls. The attribute

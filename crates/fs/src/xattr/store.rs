@@ -134,7 +134,7 @@ impl XattrsMut<'_, '_> {
         lost.into_iter().try_for_each(|number| value_inode::drop_reference(self.tx, number))
     }
 
-    /// Brings the attributes that did not fit into the inode into a block: the one it has, where nobody
+    /// Brings the attributes that did not fit into the inode into a block: the one it has, where no other inode
     /// shares it; an equal one; or a new one.
     fn write_block(&mut self, entries: &[Entry<'_>]) -> Result<()> {
         let old = attribute_block(self.tx.format, self.inode)?;
@@ -157,7 +157,7 @@ impl XattrsMut<'_, '_> {
         let block = match shared {
             Some(block) => block,
             None => {
-                let home = self.tx.space.home(self.tx.format, self.inode.number());
+                let home = self.tx.space.home(self.inode.number());
                 let (block, _) = self.tx.allocate_metadata(home)?;
                 self.tx.create(block, Role::Attributes).copy_from_slice(&fresh);
                 remember(self.tx, block, &fresh);

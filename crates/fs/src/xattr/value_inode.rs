@@ -16,7 +16,7 @@ use crate::file::{Ahead, WriteHint};
 use crate::ranges::FileBlocks;
 use crate::tx::{Tx, View};
 
-/// Permissions of value inodes, as Linux makes them: nobody opens them by name.
+/// Permissions of value inodes, as Linux makes them: no program opens them by name.
 const MODE: u16 = 0o600;
 
 /// Reads the value of an entry that refers to an inode, and verifies it as Linux does.
@@ -56,7 +56,7 @@ pub(super) fn create(tx: &mut Tx<'_>, owner: &Inode, value: &[u8]) -> Result<(In
         name_hash: 0,
         sequential: true,
     };
-    let number = tx.space.allocate_inode(tx, &request, FileType::Regular)?;
+    let number = tx.space_mut()?.allocate_inode(&request, FileType::Regular)?;
     let hash = tx.format.sealer.attribute_value_hash(value);
     let mut inode = Inode::blank(number, tx.format.geometry.inode_size);
     let raw = inode.raw_mut();

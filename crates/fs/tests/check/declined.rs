@@ -1,5 +1,5 @@
-//! Repairs that are agreed to in part: what was declined stays and is told again, nothing else is; who agrees to
-//! the rest later has a sound volume.
+//! Repairs that are agreed to in part: what was declined stays and is reported again, nothing else is; after
+//! the rest is repaired later the volume is sound.
 
 use ondisk::group::GroupFlags;
 use ondisk::units::Group;
@@ -20,7 +20,7 @@ fn last_clear(bitmap: &[u8], count: u32) -> usize {
     (0..count as usize).rev().find(|at| bitmap[at / 8] >> (at % 8) & 1 == 0).unwrap()
 }
 
-/// Faults in every pass, in the order in which they are told.
+/// Faults in every pass, in the order in which they are reported.
 fn plant(image: &mut Image) {
     let geometry = image.format.geometry;
     let inode = |image: &Image, path| image.inode_of(path);

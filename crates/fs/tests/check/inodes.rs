@@ -540,7 +540,7 @@ fn blocks_with_several_owners() {
     };
     for base in ["ext4", "ext4_4k", "ea_inode"] {
         shared(base, two_files, &["large", "a/b/c/other"], &["blocks-shared"]);
-        // Before the repair nobody reads it: it leads to what is no file's.
+        // Before the repair it is not read: it leads to blocks that belong to no file.
         shared(base, with_layout, &[], &["blocks-shared"]);
     }
     let pointers = |image: &mut Image| {

@@ -40,7 +40,7 @@ fn repaired(image: &Image) -> Image {
     Image::from_bytes(plant::repaired(&plant::checked(&image.bytes).1))
 }
 
-/// Blocks of group 1 that nobody uses.
+/// Blocks of group 1 that are not in use.
 fn free_blocks(image: &mut Image, count: usize) -> Vec<Block> {
     let first = image.format.geometry.group_start(ondisk::units::Group(1)).0;
     let bitmap = image.block(image.read_descriptor(1).block_bitmap()).to_vec();
@@ -249,7 +249,7 @@ fn marks_of_values() {
     );
 }
 
-/// Inodes of values are as long as their attributes say.
+/// Inodes of values have the length that their attributes state.
 #[test]
 fn lengths_of_values() {
     let plant = |image: &mut Image| {

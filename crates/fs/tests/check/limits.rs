@@ -92,8 +92,8 @@ fn directories_with_more_links_than_are_counted() {
     assert_found(&image, &["links-many"], true);
 }
 
-/// Demands that a full volume with a fault tells `expected`, the last time as the first, and that its repair
-/// is whole once there is room.
+/// Demands that the check of a full volume with a fault reports `expected`, the last time as the first, and that its
+/// repair is whole once there is room.
 fn assert_waits_for_room(image: &Image, expected: &[&str], rest: &[&str]) {
     assert_eq!(free_blocks(image), 0);
     let (before, outcome) = told(&image.bytes);
@@ -179,7 +179,7 @@ fn no_room_in_lost_found() {
         names.for_each(|name| forget(&mut image, "/home", &name));
         let (directories, files) = (vec!["directory-unconnected"; 8], vec!["inode-unattached"; 72]);
         let expected = [&directories[..], &files, &["repair-no-room"]].concat();
-        // So many have found room.
+        // This number has found room.
         let rest = ["inode-unattached"; 18].into_iter().chain(["repair-no-room"]);
         assert_waits_for_room(&image, &expected, &rest.collect::<Vec<_>>());
     }

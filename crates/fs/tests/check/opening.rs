@@ -26,7 +26,7 @@ fn superblock_checksum() {
         |image| image.superblock_unsealed(|raw| raw.s_checksum.set(raw.s_checksum.get() ^ 1)),
         &["superblock-checksum"],
     );
-    // A label is in no backup that could tell: it stays.
+    // A label can't be compared with a backup: it stays.
     planted(
         "ext4_4k",
         |image| image.superblock_unsealed(|raw| raw.s_volume_name[3] = b'x'),
@@ -71,7 +71,7 @@ fn superblocks_that_can_not_be_used() {
     planted("meta_bg", |image| image.superblock(|raw| raw.s_first_meta_bg.set(500)), &["superblock-damaged"]);
 }
 
-/// A field that never changes, under a checksum that tells of it.
+/// A field that never changes, under a checksum that shows it.
 #[test]
 fn fields_that_differ_from_backups() {
     planted("ext4", |image| image.superblock_unsealed(|raw| raw.s_uuid[0] ^= 1), &["superblock-damaged"]);
@@ -197,7 +197,7 @@ fn quota_inodes_that_can_not_be() {
         &["quota-inode-number"],
     );
     planted("ext4", |image| image.superblock(|raw| raw.s_prj_quota_inum.set(7)), &["quota-inode-number"]);
-    // Two in one; the inode that nobody names then is emptied.
+    // Two in one; the inode that is then without a name is emptied.
     planted(
         "quota",
         |image| image.superblock(|raw| raw.s_usr_quota_inum.set(4)),
@@ -208,7 +208,7 @@ fn quota_inodes_that_can_not_be() {
 
 #[test]
 fn files_that_are_not_hidden() {
-    // e2fsck minds only that a name leads to such an inode, and empties the others.
+    // e2fsck reports only a name that leads to such an inode, and empties the others.
     planted(
         "ext4",
         |image| {
@@ -736,7 +736,7 @@ impl Device for Failing {
     }
 }
 
-/// What is told of a sound volume one of whose blocks can't be read, without doubles.
+/// The issues of a sound volume in which one block can't be read, without doubles.
 fn heard_of(image: &Image, block: Block) -> Vec<&'static str> {
     let at = image.format.geometry.byte_offset(block);
     let len = u64::from(image.format.geometry.block_size.bytes());

@@ -33,7 +33,7 @@ fn contents(bytes: &[u8]) -> Result<Vec<Vec<u8>>, String> {
 
 type Told = Vec<&'static str>;
 
-/// Repairs all until nothing is left; what was told first, and the bytes then, or what is told for ever.
+/// Repairs all until nothing is left; the first issues and the bytes then, or the issues that never end.
 fn settled(bytes: &[u8]) -> Result<(Told, Vec<u8>), Told> {
     let told = |bytes: &[u8]| {
         let (heard, outcome) = checked(bytes);

@@ -133,7 +133,7 @@ pub fn ready(test: &str) -> bool {
     tool::have_tools(test, &["mke2fs", "e2fsck"])
 }
 
-/// An image under the knife. Edits write checksums anew unless they say otherwise.
+/// An image to be damaged. Edits recompute checksums unless they say otherwise.
 pub struct Image {
     pub bytes: Vec<u8>,
     pub format: Format,
@@ -290,7 +290,7 @@ impl Image {
     }
 }
 
-/// Hears everything, and decides by the number of the issue.
+/// Receives every issue, and decides by its number.
 pub struct Ears<D = fn(usize) -> Decision> {
     pub heard: Vec<Issue>,
     decide: D,
@@ -375,7 +375,7 @@ pub fn assert_found(image: &Image, expected: &[&str], seen: bool) {
     assert_undone(&image.bytes, &outcome, &after);
 }
 
-/// What a repair tells that it will overwrite brings the image back byte for byte.
+/// What a repair reports that it will overwrite brings the image back byte for byte.
 pub fn assert_undone(before: &[u8], outcome: &Outcome, after: &[u8]) {
     let mut bytes = after.to_vec();
     let mut old = Vec::new();

@@ -168,7 +168,7 @@ fn quota_blocks(image: &Image, number: u32) -> Vec<Block> {
     runs.flat_map(|(start, count)| (0..count).map(move |at| Block(start.0 + at))).collect()
 }
 
-/// Who does not know what time it is writes no deletion times that could be numbers of inodes.
+/// A check without a clock writes no deletion times that could be numbers of inodes.
 #[test]
 fn times_of_repairs_without_a_clock() {
     if !ready("times_of_repairs_without_a_clock") {
@@ -201,7 +201,7 @@ fn quota() {
             &["quota-usage"],
         );
     }
-    // Another owner, whom the files do not know.
+    // Another owner, which has no entry in the files.
     planted(
         "quota",
         |image| {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use platfs::device::{Device, MemoryDevice};
 use platfs::mkfs::FsType;
-use platfs::{Allocate, Error, InodeNumber, Ordering, Volume, WriteOptions};
+use platfs::{Allocate, Error, InodeNumber, Volume, WriteOptions, WriteOrder};
 use testkit::random::Random;
 use testkit::scratch::Scratch;
 use testkit::{fsck, tool};
@@ -18,11 +18,11 @@ const B: u64 = 4096;
 struct Bench {
     device: Arc<MemoryDevice>,
     volume: Volume,
-    ordering: Ordering,
+    ordering: WriteOrder,
 }
 
 impl Bench {
-    fn new(bytes: u64, block: u32, features: &str, ordering: Ordering) -> Self {
+    fn new(bytes: u64, block: u32, features: &str, ordering: WriteOrder) -> Self {
         let device = Arc::new(MemoryDevice::new(bytes));
         plan(FsType::Ext4, block, features, bytes).write(&*device).unwrap();
         let how = options().ordering(ordering).delay(8 << 20);
@@ -49,7 +49,7 @@ impl Bench {
         bytes
     }
 
-    /// Closes the volume: e2fsck is silent, and who opens it reads the same.
+    /// Closes the volume: e2fsck is silent, and after opening it again the same is read.
     fn judge(self, files: &[(InodeNumber, Vec<u8>)], what: &str) {
         self.volume.close().unwrap();
         let mut bytes = vec![0; self.device.size() as usize];
@@ -73,9 +73,11 @@ fn a_write_behind_the_end_of_a_file_on_a_full_volume_leaves_it_sound() {
     if !tool::have_tools("a full volume", &["e2fsck"]) {
         return;
     }
-    for (features, ordering) in
-        [("", Ordering::Journal), ("^has_journal", Ordering::Async), ("^has_journal", Ordering::Softdep)]
-    {
+    for (features, ordering) in [
+        ("", WriteOrder::Journal),
+        ("^has_journal", WriteOrder::Async),
+        ("^has_journal", WriteOrder::Softdep),
+    ] {
         let bench = Bench::new(16 << 20, 4096, features, ordering);
         let file = create(&bench.volume, "f");
         for block in [0, 10, 20] {
@@ -145,7 +147,7 @@ impl Model {
                 match volume.truncate(self.inode, offset) {
                     Ok(()) => self.bytes.resize(offset as usize, 0),
                     // Where changes are ordered, a map that is changed moves.
-                    Err(Error::NoSpace) => assert_eq!(bench.ordering, Ordering::Softdep),
+                    Err(Error::NoSpace) => assert_eq!(bench.ordering, WriteOrder::Softdep),
                     Err(error) => panic!("{error}"),
                 }
             }
@@ -189,11 +191,11 @@ fn mixes_on_full_volumes_lose_nothing_and_leave_them_sound() {
         return;
     }
     let kinds = [
-        (1024, "", Ordering::Journal),
-        (1024, "^has_journal", Ordering::Async),
-        (4096, "^has_journal", Ordering::Async),
-        (1024, "^has_journal", Ordering::Softdep),
-        (4096, "^has_journal,bigalloc", Ordering::Async),
+        (1024, "", WriteOrder::Journal),
+        (1024, "^has_journal", WriteOrder::Async),
+        (4096, "^has_journal", WriteOrder::Async),
+        (1024, "^has_journal", WriteOrder::Softdep),
+        (4096, "^has_journal,bigalloc", WriteOrder::Async),
     ];
     let seeds = std::env::var("PLATFS_STEPS").ok().and_then(|text| text.parse().ok()).unwrap_or(30);
     for seed in 0..seeds {
@@ -220,7 +222,7 @@ fn mixes_on_full_volumes_lose_nothing_and_leave_them_sound() {
         bench.volume.unlink(InodeNumber::ROOT, b"filler").unwrap();
         bench.volume.sync().unwrap();
         for model in &models {
-            // The first may tell of a write-back that failed while the volume was full.
+            // The first may report a write-back that failed while the volume was full.
             let _ = bench.volume.sync_inode(model.inode);
             let synced = bench.volume.sync_inode(model.inode);
             assert!(synced.is_ok(), "{what}: {synced:?}, free {:?}", bench.volume.space().free());

@@ -3,15 +3,17 @@
 use super::{ROOT, new, on_disk};
 use platfs::mkfs::FsType;
 use platfs::ondisk::inode::{FileType, Timestamp};
-use platfs::{Attributes, Error, Kind, OpenOptions, Ordering, Replace, Volume};
+use platfs::{Attributes, Error, Kind, OpenOptions, Replace, Volume, WriteOrder};
 use testkit::fsck;
 use testkit::scratch::Scratch;
 
 #[test]
 fn an_old_name_comes_to_mean_a_whiteout_with_the_new_one() {
-    for (ordering, journal) in
-        [(Ordering::Async, ""), (Ordering::Softdep, "^has_journal"), (Ordering::default(), "has_journal")]
-    {
+    for (ordering, journal) in [
+        (WriteOrder::Async, ""),
+        (WriteOrder::Softdep, "^has_journal"),
+        (WriteOrder::default(), "has_journal"),
+    ] {
         let scratch = Scratch::new("whiteout");
         let image = scratch.join("disk.img");
         let device = on_disk(&image, FsType::Ext4, journal);
@@ -41,7 +43,7 @@ fn an_old_name_comes_to_mean_a_whiteout_with_the_new_one() {
         leave(b"dir", (ROOT, b"moved"), Replace::No).unwrap();
         assert!(volume.lookup(ROOT, b"moved").unwrap() == directory && is_whiteout(b"dir"));
         let across = leave(b"other", (directory, b"in"), Replace::No);
-        if ordering == Ordering::Softdep {
+        if ordering == WriteOrder::Softdep {
             assert!(matches!(across, Err(Error::Unsupported(_))), "{across:?}");
             assert_eq!(volume.lookup(ROOT, b"other").unwrap(), file);
         } else {

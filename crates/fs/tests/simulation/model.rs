@@ -109,7 +109,7 @@ impl Model {
         links
     }
 
-    /// Forgets a node that has no name left, unless somebody holds it.
+    /// Forgets a node that has no name left, unless it is still held.
     pub fn drop_if_unnamed(&mut self, id: Id, held: bool) {
         if !self.links().contains_key(&id) && !held {
             self.nodes.remove(&id);

@@ -24,9 +24,9 @@ const CROWD: usize = 120;
 /// Steps between two whole comparisons, of a short run and of one over `LONG` steps.
 const EPOCHS: [u64; 2] = [150, 1000];
 const LONG: u64 = 10_000;
-/// One step in so many is followed by a sync and a check of all that is on the device.
+/// One step in this number is followed by a sync and a check of all that is on the device.
 const INSPECTED: u64 = 10;
-/// What a check tells of a volume only because it is in use.
+/// What a check reports of a volume only because it is in use.
 const IN_USE: [&str; 4] = ["journal-needs-replay", "volume-state", "orphans", "orphans-marked"];
 
 pub struct Run {

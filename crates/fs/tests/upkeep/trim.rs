@@ -1,4 +1,4 @@
-//! Telling the device of all that is free: only of that, once it is free for good, and nobody is kept from it for long.
+//! Discarding all that is free: only that, once it is free for good, and no verb is kept from it for long.
 
 use std::io;
 use std::ops::Range;
@@ -13,7 +13,7 @@ use super::*;
 
 type Callback = Box<dyn Fn() + Send + Sync>;
 
-/// A device that remembers discards, and fills what is discarded with bytes that nobody wrote.
+/// A device that remembers discards, and fills what is discarded with bytes that no verb wrote.
 struct Forgetful {
     inner: FileDevice,
     discards: Mutex<Vec<Range<u64>>>,

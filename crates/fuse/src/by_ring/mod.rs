@@ -6,7 +6,11 @@
 //! Some requests (forgetting) still come over the device, so it is served too; it also is what is left
 //! where rings can't be had.
 
+mod beside;
+mod policy;
+mod processors;
 mod raw;
+mod watch;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,13 +19,16 @@ use std::sync::mpsc::{self, Receiver, Sender};
 
 use rustix::io::Errno;
 
-use crate::attach::{Options, Transport};
-use crate::by_device::{self, Device, LARGEST, Serving};
+use crate::attach::{GiveWay, Options, Transport};
+use crate::by_device::{self, LARGEST, Serving};
 use crate::dispatch::{Dispatcher, Outcome};
+use crate::seats::Seat;
 use crate::service::Service;
 use crate::wire::{self, Body, Header, Wish};
 
+use beside::Beside;
 use raw::{HEADER_LEN, Ring, Slot};
+use watch::Watched;
 
 /// Bytes that may wait in all slots together; of them only those count that were ever used.
 const MEMORY: usize = 40 << 20;
@@ -41,21 +48,6 @@ const TRIES: u32 = 8;
 const OPERATION_AT: usize = 128;
 const COMMIT_AT: usize = 264;
 const PAYLOAD_LEN_AT: usize = 272;
-
-/// Processors that there could be, as the kernel counts queues.
-fn queues() -> io::Result<u16> {
-    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
-    count(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
-}
-
-/// How many numbers a list of ranges (`0-3,8`) has.
-fn count(ranges: &str) -> Option<u16> {
-    ranges.trim().split(',').try_fold(0_u16, |sum, range| {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
-        sum.checked_add(last.checked_sub(first)?.checked_add(1)?)
-    })
-}
 
 /// For each thread the queues of its slots. Each queue has at least one slot.
 fn plan(queues: u16, threads: usize) -> Vec<Vec<u16>> {
@@ -91,15 +83,22 @@ pub(crate) fn serve(
     let mut serving = Serving::new();
     let mut rings = Vec::new();
     let mut largest = LARGEST as usize;
+    let beside = Beside::new(&device, &dispatcher);
     if offered.offer.has_rings()
-        && let Ok(queues) = queues()
+        && let Ok(queues) = processors::possible()
     {
         let plan = plan(queues, threads);
         largest = payload(plan.iter().map(Vec::len).sum());
         // Where a ring can't be made, the device alone is used.
-        rings = waiting(&mut serving, &device, &dispatcher, plan, largest).unwrap_or_default();
+        let watched = Arc::new(Watched::new(serving.scheduling.clone()));
+        let parts = (&beside, &watched);
+        rings = waiting(&mut serving, parts, plan, largest).unwrap_or_default();
+        if !rings.is_empty() && options.give_way != GiveWay::Never {
+            watch::start(&mut serving, watched, options.give_way)?;
+        }
     }
-    let wish = Wish::new(options, !rings.is_empty(), u32::try_from(largest).unwrap_or(LARGEST));
+    let has_rings = !rings.is_empty();
+    let wish = Wish::new(options, has_rings, u32::try_from(largest).unwrap_or(LARGEST));
     if by_device::accept(&device, &offered, &wish)?.has_rings() {
         serving.transport = Transport::Ring;
     }
@@ -107,15 +106,18 @@ pub(crate) fn serve(
         // One that has ended already says why by its result.
         let _ = ring.send(());
     }
-    by_device::spawn(&mut serving, &device, &dispatcher, threads)?;
+    if serving.transport == Transport::Ring {
+        beside.start(&mut serving, threads)?;
+    } else {
+        by_device::spawn(&mut serving, &device, &dispatcher, threads)?;
+    }
     Ok(serving)
 }
 
 /// Starts the threads, and waits until each has its ring. They go on when their sender says so.
 fn waiting(
     serving: &mut Serving,
-    device: &Device,
-    dispatcher: &Dispatcher,
+    (beside, watched): (&Arc<Beside>, &Arc<Watched>),
     plan: Vec<Vec<u16>>,
     payload: usize,
 ) -> io::Result<Vec<Sender<()>>> {
@@ -125,17 +127,19 @@ fn waiting(
     for (number, queues) in plan.into_iter().enumerate() {
         let (sender, go) = mpsc::channel();
         begin.push(sender);
-        let (device, dispatcher, report) = (Arc::clone(device), dispatcher.clone(), report.clone());
-        serving.spawn(&format!("ring-{number}"), move || {
+        let (beside, watched, report) = (Arc::clone(beside), Arc::clone(watched), report.clone());
+        serving.spawn(&format!("ring-{number}"), move |seat| {
+            let at = Place { seat: Arc::clone(seat), watched, beside };
+            at.watched.add(seat);
             stay_at(&queues);
-            let (ring, result) = match Ring::new(Arc::clone(&device), &queues, payload) {
+            let (ring, result) = match Ring::new(Arc::clone(at.beside.device()), &queues, payload) {
                 Ok(ring) => (Some(ring), Ok(())),
                 Err(error) => (None, Err(error)),
             };
             // The receiver is gone if another thread could not be started.
             let _ = report.send(result);
             drop(report);
-            ring.map_or(Ok(()), |ring| Server::new(ring, device, dispatcher).run(&go))
+            ring.map_or(Ok(()), |ring| Server::new(ring, at).run(&go))
         })?;
     }
     drop(report);
@@ -157,19 +161,31 @@ fn stay_at(queues: &[u16]) {
     }
 }
 
+/// The thread's seat, who watches it, and what is beside it.
+struct Place {
+    seat: Arc<Seat>,
+    watched: Arc<Watched>,
+    beside: Arc<Beside>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.watched.end();
+    }
+}
+
 /// A thread that serves what comes over its ring.
 struct Server {
     ring: Ring,
-    device: Device,
-    dispatcher: Dispatcher,
     short: Vec<u8>,
     answer: Vec<u8>,
     tries: u32,
+    at: Place,
 }
 
 impl Server {
-    fn new(ring: Ring, device: Device, dispatcher: Dispatcher) -> Self {
-        Server { ring, device, dispatcher, short: vec![0; SHORT], answer: vec![0; ANSWER], tries: TRIES }
+    fn new(ring: Ring, at: Place) -> Self {
+        Server { ring, short: vec![0; SHORT], answer: vec![0; ANSWER], tries: TRIES, at }
     }
 
     /// Serves until all slots have come back without a request.
@@ -216,16 +232,16 @@ impl Server {
 
     /// Serves the request in a slot and gives it back with the answer.
     fn serve(&mut self, slot: usize) -> io::Result<()> {
+        self.at.watched.count(&self.at.seat);
         let Some(memory) = self.ring.slot(slot) else { return Err(io::ErrorKind::InvalidData.into()) };
         let Slot { header: fields, payload } = memory;
         let commit = u64::from_ne_bytes(word(fields, COMMIT_AT));
         let (unique, done) = match Header::decode(fields) {
             Ok(header) => {
-                let work =
-                    Work { dispatcher: &self.dispatcher, short: &mut self.short, answer: &mut self.answer };
-                let outcome = work.run(&header, fields, payload);
+                let outcome = Work { at: &self.at, short: &mut self.short, answer: &mut self.answer }
+                    .run(&header, fields, payload);
                 if let Outcome::Stale(node, _) = outcome {
-                    by_device::tell_stale(&self.device, node);
+                    by_device::tell_stale(self.at.beside.device(), node);
                 }
                 match outcome {
                     Outcome::Answer(done) | Outcome::Stale(_, done) => (header.unique, done),
@@ -253,7 +269,7 @@ fn set(bytes: &mut [u8], at: usize, value: &[u8]) {
 
 /// What one request needs.
 struct Work<'a> {
-    dispatcher: &'a Dispatcher,
+    at: &'a Place,
     short: &'a mut [u8],
     answer: &'a mut [u8],
 }
@@ -267,12 +283,21 @@ impl Work<'_> {
         let len = usize::try_from(len).unwrap_or(usize::MAX);
         let fixed = fields.get(OPERATION_AT..OPERATION_AT + 128).unwrap_or_default();
         let Some(request) = payload.get(..len) else { return MALFORMED };
+        let dispatcher = self.at.beside.dispatcher();
         if wire::may_answer_at_length(header.operation) {
             let Some(copy) = self.short.get_mut(..len) else { return MALFORMED };
             copy.copy_from_slice(request);
-            return self.dispatcher.serve(header, Body::Parted { fixed, rest: copy }, payload);
+            return dispatcher.serve(header, Body::Parted { fixed, rest: copy }, payload);
         }
-        let outcome = self.dispatcher.serve(header, Body::Parted { fixed, rest: request }, self.answer);
+        let catch_up = || self.at.beside.catch_up(&self.at.seat);
+        if wire::is_about_room(header.operation) {
+            catch_up();
+        }
+        let mut outcome = dispatcher.serve(header, Body::Parted { fixed, rest: request }, self.answer);
+        // Files without names that the kernel has given back may still hold what is missing.
+        if matches!(outcome, Outcome::Answer(Err(Errno::NOSPC | Errno::DQUOT))) && catch_up() {
+            outcome = dispatcher.serve(header, Body::Parted { fixed, rest: request }, self.answer);
+        }
         if let Outcome::Answer(Ok(len)) | Outcome::Stale(_, Ok(len)) = outcome
             && let Some((place, answer)) = payload.get_mut(..len).zip(self.answer.get(..len))
         {
@@ -285,16 +310,6 @@ impl Work<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ranges_of_processors_are_counted() {
-        assert_eq!(count("0-1\n"), Some(2));
-        assert_eq!(count("0"), Some(1));
-        assert_eq!(count("0-3,8-11,17"), Some(9));
-        for nonsense in ["", "a", "3-1", "0-65535", "1-"] {
-            assert_eq!(count(nonsense), None, "{nonsense}");
-        }
-    }
 
     #[test]
     fn each_queue_is_waited_at_and_memory_is_bounded() {

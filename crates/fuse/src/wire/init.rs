@@ -74,8 +74,9 @@ pub(crate) struct Wish {
 
 impl Wish {
     pub(crate) fn new(options: &Options, rings: bool, largest: u32) -> Self {
-        let Options { read_only, acl, writeback, .. } = *options;
-        Wish { read_only, acl, writeback, rings, largest }
+        let Options { read_only, acl, own_permissions, writeback, .. } = *options;
+        // The kernel that knows the lists checks permissions.
+        Wish { read_only, acl: acl && !own_permissions, writeback, rings, largest }
     }
 }
 

@@ -110,9 +110,10 @@ fn attributes(out: &mut Out<'_>, of: &Attributes) {
     }
 }
 
-/// A node and what is known of it.
-pub(crate) fn entry_reply(out: &mut Out<'_>, entry: &Entry) {
-    for number in [entry.node, u64::from(entry.generation), KEEP, KEEP, 0] {
+/// A node and what is known of it. `kept`: the kernel may keep that the name means it.
+pub(crate) fn entry_reply(out: &mut Out<'_>, entry: &Entry, kept: bool) {
+    let name = if kept { KEEP } else { 0 };
+    for number in [entry.node, u64::from(entry.generation), name, KEEP, 0] {
         out.u64(number);
     }
     attributes(out, &entry.attributes);
@@ -131,6 +132,14 @@ pub(crate) fn handle_reply(out: &mut Out<'_>) {
     // Bit 1: the kernel's pages of it stay.
     out.u64(0);
     out.u32(1 << 1);
+    out.u32(0);
+}
+
+/// A handle of an open directory.
+pub(crate) fn directory_reply(out: &mut Out<'_>) {
+    // Bits 1 and 3: the kernel keeps the listing.
+    out.u64(0);
+    out.u32(1 << 1 | 1 << 3);
     out.u32(0);
 }
 
@@ -171,7 +180,7 @@ pub(crate) fn statx_reply(out: &mut Out<'_>, of: &Attributes) {
 }
 
 /// Adds a name to a listing; `false` if it has no room for it.
-pub(crate) fn listing_entry(out: &mut Out<'_>, listed: &Listed<'_>, with_entries: bool) -> bool {
+pub(crate) fn listing_entry(out: &mut Out<'_>, listed: &Listed<'_>, with_entries: bool, kept: bool) -> bool {
     let head = if with_entries { ENTRY_LEN + LISTED_LEN } else { LISTED_LEN };
     let len = head + listed.name.len();
     let padding = len.next_multiple_of(8) - len;
@@ -179,7 +188,7 @@ pub(crate) fn listing_entry(out: &mut Out<'_>, listed: &Listed<'_>, with_entries
         return false;
     }
     match (&listed.entry, with_entries) {
-        (Some(entry), true) => entry_reply(out, entry),
+        (Some(entry), true) => entry_reply(out, entry, kept),
         // A name is listed even if its node can't be described.
         (None, true) => out.zeros(ENTRY_LEN),
         (_, false) => {}

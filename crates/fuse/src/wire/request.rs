@@ -30,9 +30,11 @@ mod operation {
     pub(super) const LISTXATTR: u32 = 23;
     pub(super) const REMOVEXATTR: u32 = 24;
     pub(super) const INIT: u32 = 26;
+    pub(super) const OPENDIR: u32 = 27;
     pub(super) const READDIR: u32 = 28;
     pub(super) const RELEASEDIR: u32 = 29;
     pub(super) const FSYNCDIR: u32 = 30;
+    pub(super) const ACCESS: u32 = 34;
     pub(super) const CREATE: u32 = 35;
     pub(super) const INTERRUPT: u32 = 36;
     pub(super) const DESTROY: u32 = 38;
@@ -57,6 +59,7 @@ mod valid {
     pub(super) const SIZE: u32 = 1 << 3;
     pub(super) const ATIME: u32 = 1 << 4;
     pub(super) const MTIME: u32 = 1 << 5;
+    pub(super) const HANDLE: u32 = 1 << 6;
     pub(super) const ATIME_NOW: u32 = 1 << 7;
     pub(super) const MTIME_NOW: u32 = 1 << 8;
     pub(super) const CTIME: u32 = 1 << 10;
@@ -167,6 +170,11 @@ pub(crate) enum Request<'a> {
     Open {
         access: Access,
     },
+    OpenDirectory,
+    /// Whether the caller has these rights, by the bits of a mode's class.
+    Rights {
+        wanted: u16,
+    },
     Unlink {
         name: &'a [u8],
     },
@@ -271,6 +279,8 @@ impl<'a> Request<'a> {
             is::RENAME2 => rename(body, true)?,
             is::LINK => link(body)?,
             is::OPEN => Request::Open { access: access(body.fixed(8)?.u32()?) },
+            is::OPENDIR => Request::OpenDirectory,
+            is::ACCESS => Request::Rights { wanted: rights(body.fixed(8)?.u32()?) },
             is::CREATE => create_open(body)?,
             is::READ => read(body.fixed(40)?)?,
             is::WRITE => write(body)?,
@@ -300,6 +310,11 @@ pub(crate) fn may_answer_at_length(number: u32) -> bool {
     use self::operation as is;
     [is::READ, is::READDIR, is::READDIRPLUS, is::READLINK, is::GETXATTR, is::LISTXATTR, is::IOCTL]
         .contains(&number)
+}
+
+/// Whether an operation asks how much room there is.
+pub(crate) fn is_about_room(number: u32) -> bool {
+    number == operation::STATFS
 }
 
 fn forget_many(body: Body<'_>) -> Result<Request<'_>, Malformed> {
@@ -349,6 +364,7 @@ fn change(mut fields: Fields<'_>) -> Result<Change, Malformed> {
         change: if has(valid::CTIME) { Some(at(2)?) } else { None },
         // A new owner takes them without being asked to; the kernel says so for all else.
         drop_privileges: has(valid::KILL_SUIDGID | valid::UID | valid::GID),
+        by_handle: has(valid::HANDLE),
     })
 }
 
@@ -396,7 +412,16 @@ fn unnamed(mut fields: Fields<'_>) -> Result<Request<'_>, Malformed> {
 /// How a file is opened, by the flags of open(2).
 fn access(flags: u32) -> Access {
     const APPEND: u32 = 0o2000;
-    Access { write: flags & 3 != 0, append: flags & APPEND != 0 }
+    /// Set by the kernel alone, in a place that no flag of programs has.
+    const EXECUTE: u32 = 0o40;
+    let how = flags & 3;
+    let execute = flags & EXECUTE != 0;
+    Access { read: how != 1 && !execute, write: how != 0, append: flags & APPEND != 0, execute }
+}
+
+/// The rights that access(2) asks for.
+fn rights(mask: u32) -> u16 {
+    (mask & 7).try_into().unwrap_or_default()
 }
 
 fn create_open(body: Body<'_>) -> Result<Request<'_>, Malformed> {

@@ -172,16 +172,25 @@ fn the_other_requests_have_their_fields() {
     let unnamed = decoded(51, &u32s(&[0o2, 0o100_666, 0o077, 0]), b"name\0");
     assert!(unnamed.contains("Regular, permissions: 438, umask: 63"), "{unnamed}");
     let open = |flags: u32| decoded(14, &u32s(&[flags, 0]), b"");
-    assert_eq!(open(0o100_000), "Ok(Open { access: Access { write: false, append: false } })");
-    assert_eq!(open(0o2001), "Ok(Open { access: Access { write: true, append: true } })");
+    assert_eq!(
+        open(0o100_000),
+        "Ok(Open { access: Access { read: true, write: false, append: false, execute: false } })"
+    );
+    assert_eq!(
+        open(0o2001),
+        "Ok(Open { access: Access { read: false, write: true, append: true, execute: false } })"
+    );
     assert!(open(0o2).contains("write: true, append: false"));
     let create = decoded(35, &u32s(&[0o101, 0o100_640, 0o022, 0]), b"name\0");
     assert!(
         create.starts_with("Ok(CreateOpen") && create.contains("permissions: 416, umask: 18"),
         "{create}"
     );
-    // Flushing, opening directories, locks, `access`, what is not there yet.
-    for operation in [25, 27, 31, 34, 37, 40, 48, 999] {
+    assert!(open(0o40).contains("read: false, write: false, append: false, execute: true"));
+    assert_eq!(decoded(27, &u32s(&[0, 0]), b""), "Ok(OpenDirectory)");
+    assert_eq!(decoded(34, &u32s(&[0o26, 0]), b""), "Ok(Rights { wanted: 6 })");
+    // Flushing, locks, what is not there yet.
+    for operation in [25, 31, 37, 40, 48, 999] {
         assert_eq!(decoded(operation, &[], b""), "Ok(Unknown)");
     }
 }
@@ -309,7 +318,7 @@ fn answers_have_the_layout_that_the_kernel_expects() {
     assert_eq!(stat[64..], u32s(&[8, 10, 12, 0o024_640, 3, 4, 5, 0x4561_2378, 1024, 0])[..]);
 
     let entry = Entry { node: 77, generation: 5, attributes: attributes() };
-    let entry = written(|out| entry_reply(out, &entry));
+    let entry = written(|out| entry_reply(out, &entry, true));
     assert_eq!(entry.len(), 128);
     assert_eq!(entry[..16], u64s(&[77, 5])[..]);
     assert_eq!(entry[40..], stat[16..]);
@@ -338,17 +347,17 @@ fn answers_have_the_layout_that_the_kernel_expects() {
 fn listings_take_what_fits_and_keep_names_of_nodes_that_are_damaged() {
     let entry = Entry { node: 77, generation: 5, attributes: attributes() };
     let listed = |name, entry| Listed { name, inode: 12, file_type: FileType::Regular, next: 3, entry };
-    let plain = written(|out| assert!(listing_entry(out, &listed(b"name", Some(entry)), false)));
+    let plain = written(|out| assert!(listing_entry(out, &listed(b"name", Some(entry)), false, true)));
     assert_eq!(plain[..24], [u64s(&[12, 3]), u32s(&[4, 0o10])].concat()[..]);
     assert_eq!(plain[24..], *b"name\0\0\0\0");
-    let damaged = written(|out| assert!(listing_entry(out, &listed(b"12345678", None), true)));
+    let damaged = written(|out| assert!(listing_entry(out, &listed(b"12345678", None), true, true)));
     assert_eq!((damaged.len(), &damaged[..128]), (160, &[0; 128][..]));
     assert_eq!(damaged[128..136], 12_u64.to_ne_bytes());
 
     let mut small = [0; 300];
     let mut out = Out::new(&mut small);
-    assert!(listing_entry(&mut out, &listed(b"a", Some(entry)), true));
-    assert!(!listing_entry(&mut out, &listed(b"b", Some(entry)), true));
+    assert!(listing_entry(&mut out, &listed(b"a", Some(entry)), true, true));
+    assert!(!listing_entry(&mut out, &listed(b"b", Some(entry)), true, true));
     assert_eq!(out.finish(), Ok(160));
 }
 

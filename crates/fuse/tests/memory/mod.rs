@@ -2,7 +2,7 @@
 //! transport can break. What it does not check, the kernel does.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use fuse::{
@@ -80,6 +80,8 @@ pub struct Memory {
     pub requests: AtomicU64,
     /// `sync_all` and `sync`.
     pub syncs: AtomicU64,
+    /// How many nodes there is room for.
+    pub limit: AtomicUsize,
     /// What looks up [`SLOW`] waits at it.
     #[allow(dead_code, reason = "measurements wait for nothing")]
     pub gate: Gate,
@@ -240,7 +242,8 @@ impl Default for Memory {
         let new = NewNode { kind: Kind::Directory, permissions: 0o755, umask: 0 };
         nodes.add(caller, ROOT, &new);
         let (requests, syncs) = (AtomicU64::new(0), AtomicU64::new(0));
-        Memory { nodes: Mutex::new(nodes), requests, syncs, gate: Gate::default() }
+        let limit = AtomicUsize::new(usize::MAX);
+        Memory { nodes: Mutex::new(nodes), requests, syncs, limit, gate: Gate::default() }
     }
 }
 
@@ -403,6 +406,9 @@ impl Service for Memory {
         let mut nodes = self.nodes();
         if nodes.child(parent, name).is_ok() {
             return Err(Errno::EXIST);
+        }
+        if nodes.all.len() >= self.limit.load(Ordering::Relaxed) {
+            return Err(Errno::NOSPC);
         }
         let made = nodes.add(caller, parent, new);
         nodes.node(parent)?.names.insert(name, made);

@@ -14,7 +14,7 @@ pub const DEFAULT: &[u8] = b"system.posix_acl_default";
 const VERSION: u32 = 2;
 const NO_ID: u32 = u32::MAX;
 
-/// Whom an entry speaks of; the order is the one ACLs are stored in.
+/// The subject of an entry; the order is the one ACLs are stored in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Tag {
     UserObj = 0x01,

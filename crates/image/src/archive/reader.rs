@@ -23,7 +23,7 @@ pub trait Input {
     /// Its length in bytes.
     fn size(&self) -> u64;
 
-    /// Fills `buf` from `offset`; what is asked for lies before [`Input::size`].
+    /// Fills `buf` from `offset`; the range lies before [`Input::size`].
     ///
     /// # Errors
     /// Those of the device, and `UnexpectedEof` if the input has become shorter.

@@ -160,8 +160,8 @@ impl<'s> Builder<'s> {
         self
     }
 
-    /// Lets the image take the place of a file that has its name; else that is an error. Whether somebody uses
-    /// that file is for the caller to know.
+    /// Lets the image take the place of a file that has its name; else that is an error. The caller
+    /// must know whether that file is in use.
     pub fn overwrite(mut self, overwrite: bool) -> Self {
         self.overwrite = overwrite;
         self

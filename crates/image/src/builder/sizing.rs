@@ -118,7 +118,7 @@ impl Job<'_> {
         }
         let (mut refused, mut accepted) = (0, 1);
         while let Err(error) = accepts(accepted) {
-            // No volume needs so much for its structures: it is not for want of room.
+            // No volume needs this much for its structures, so the cause is not a lack of room.
             if accepted > STEPS_MAX {
                 return Err(error.into());
             }

@@ -1,7 +1,7 @@
 //! Exported files into a directory of the host, and never outside it (I7).
 //!
 //! Every name is used relative to an open directory, one component at a time, and no symbolic link is ever
-//! followed: neither those of the image, nor those that somebody puts there meanwhile. Every file is
+//! followed: neither those of the image, nor those that another program puts there meanwhile. Every file is
 //! new (`O_EXCL`); what exists already is an error. A directory gets its attributes after all that is in it, since
 //! filling it changes its times and may need permissions that it shall not have.
 

@@ -2,7 +2,7 @@
 //!
 //! A consumer walks the catalogue in canonical order and asks for each file's data from front to back.
 //! Where an archive has the same order, the next file's data lie just behind: one read of up to 4 MiB then
-//! serves hundreds of small files. Where it has not, reading ahead would copy what nobody asks for: the
+//! serves hundreds of small files. Where it has not, reading ahead would copy data that are never used. So the
 //! read-ahead doubles as long as demand moves forward within what was read or close behind, and starts again when
 //! it jumps.
 
@@ -78,7 +78,7 @@ impl DataReader<'_> {
     ///
     /// # Errors
     /// [`SourceError::Host`] if the source cannot be read or has become shorter; the same if the run is
-    /// shorter than what is asked for.
+    /// shorter than the range.
     pub fn read(&mut self, extent: &Extent, skip: u64, buf: &mut [u8]) -> Result<(), SourceError> {
         if extent.len.saturating_sub(skip) < buf.len() as u64 {
             let error = io::Error::from(io::ErrorKind::UnexpectedEof);

@@ -38,7 +38,7 @@ pub(crate) struct Experiment {
     pub(crate) judge: fn(&[Cell]) -> Vec<Verdict>,
 }
 
-/// What is asked of the cells of an experiment.
+/// What the cells of an experiment must show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The shapes that a founding document published: a run fails where one does not hold.

@@ -296,7 +296,7 @@ fn judge(cells: &[Cell]) -> Vec<Verdict> {
     vec![
         scans.verdict("BEST_AVAIL saves scans by half the published factor or more"),
         slow.verdict("without it the slow criteria find 80 % or more; with it, it finds more than they"),
-        both.verdict("ours scans no more than with it, and leaves free extents as long as without"),
+        both.verdict("ours scans no more than with it, and leaves free extents as large as without it"),
     ]
 }
 

@@ -147,18 +147,18 @@ fn judge(cells: &[Cell]) -> Vec<Verdict> {
             }
         }
     }
-    let told = |failed: &[String]| {
+    let detail = |failed: &[String]| {
         let all = format!("{} of {judged} cells", judged - failed.len());
         if failed.is_empty() { all } else { format!("{all}; not {}", failed.join("; ")) }
     };
     let text = "dirpref is faster than spread by half the published factor or more";
     vec![
-        verdict(TABLE.name, text, slower.is_empty() && judged == 16, told(&slower)),
+        verdict(TABLE.name, text, slower.is_empty() && judged == 16, detail(&slower)),
         verdict(
             TABLE.name,
             "near is as fast as dirpref, to 1 %",
             behind.is_empty() && judged == 16,
-            told(&behind),
+            detail(&behind),
         ),
     ]
 }

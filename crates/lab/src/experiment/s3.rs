@@ -39,7 +39,7 @@ pub(super) const TABLE: Experiment = Experiment {
 };
 
 const VOLUME: u64 = 128 << 30;
-/// Small sizes hold so much of it.
+/// The size of the volume in quick runs.
 const QUICK: u64 = 4 << 30;
 
 /// The server's drive: a disk of 2010, and the memory that is left for metadata.

@@ -200,14 +200,14 @@ mod tests {
     use crate::results::Figures;
 
     /// The cells with other values, a little apart by seed.
-    fn told(cells: &[Cell], values: [f64; 5]) -> Vec<Cell> {
-        let tell = |cell: &Cell| {
+    fn with_values(cells: &[Cell], values: [f64; 5]) -> Vec<Cell> {
+        let changed = |cell: &Cell| {
             let value = SYSTEMS.iter().zip(values).find(|(system, _)| system.0 == cell.system).unwrap().1;
             let value = value + float(cell.seed) / 1e3;
             let figures = cell.figures.0.iter().map(|(name, _)| (name.clone(), value));
             Cell { figures: Figures(figures.collect()), ..cell.clone() }
         };
-        cells.iter().map(tell).collect()
+        cells.iter().map(changed).collect()
     }
 
     #[test]
@@ -215,7 +215,7 @@ mod tests {
         let plan = Plan { seed: 1, seeds: Some(2), quick: true, ..Plan::default() };
         let cells = super::super::cells(records(&TABLE, &plan));
         assert_eq!(judge(&cells).len(), 5 * 5);
-        assert!(judge(&told(&cells, [1.0, 3.0, 3.0, 2.0, 4.0])).iter().all(|verdict| verdict.holds));
-        assert!(judge(&told(&cells, [4.0, 3.0, 1.5, 2.0, 1.0])).iter().all(|verdict| !verdict.holds));
+        assert!(judge(&with_values(&cells, [1.0, 3.0, 3.0, 2.0, 4.0])).iter().all(|verdict| verdict.holds));
+        assert!(judge(&with_values(&cells, [4.0, 3.0, 1.5, 2.0, 1.0])).iter().all(|verdict| !verdict.holds));
     }
 }

@@ -1,5 +1,5 @@
 //! How files and free space lie, for any file system: pieces of files as filefrag(8) counts them, and runs of free
-//! blocks. ext images are read by the library; others tell it through FIEMAP and their own tools.
+//! blocks. ext images are read by the library; others show it through FIEMAP and their own tools.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -76,22 +76,22 @@ impl Census {
     /// # Errors
     /// It can't be read.
     pub(super) fn of_ext(image: &Path) -> Result<Census, String> {
-        let told = |error: &dyn std::fmt::Display| format!("{}: {error}", image.display());
-        let device = FileDevice::new(File::open(image).map_err(|error| told(&error))?)
-            .map_err(|error| told(&error))?;
-        let volume = Volume::open(Arc::new(device), &OpenOptions::new()).map_err(|error| told(&error))?;
-        let pieces = pieces(&volume).map_err(|error| told(&error))?;
+        let failure = |error: &dyn std::fmt::Display| format!("{}: {error}", image.display());
+        let device = FileDevice::new(File::open(image).map_err(|error| failure(&error))?)
+            .map_err(|error| failure(&error))?;
+        let volume = Volume::open(Arc::new(device), &OpenOptions::new()).map_err(|error| failure(&error))?;
+        let pieces = pieces(&volume).map_err(|error| failure(&error))?;
         let geometry = volume.format().geometry;
         let mut free = FreeRuns::default();
         for group in (0..geometry.groups).map(Group) {
-            let bitmap = volume.block_bitmap(group).map_err(|error| told(&error))?;
+            let bitmap = volume.block_bitmap(group).map_err(|error| failure(&error))?;
             free.bitmap(&bitmap, u64::from(geometry.group_clusters(group)));
         }
         free.close();
         Ok(Census { pieces, free: Some(free.runs) })
     }
 
-    /// Of what is mounted there, by FIEMAP; XFS tells its free space too.
+    /// Of what is mounted there, by FIEMAP; XFS shows its free space too.
     ///
     /// # Errors
     /// filefrag is not installed or fails.

@@ -132,8 +132,8 @@ pub(super) fn run(options: &MbstatsOptions) -> Result<(), String> {
                     if holds { "holds" } else { "DOES NOT HOLD" }
                 );
                 let detail = format!("kernel {a}, ours {b}");
-                let told = format!("{}: {figure} within a factor 2 of the kernel's", case.name);
-                keep(verdict(TABLE, told, holds, detail).into())?;
+                let claim = format!("{}: {figure} within a factor 2 of the kernel's", case.name);
+                keep(verdict(TABLE, claim, holds, detail).into())?;
             }
         }
     }
@@ -155,18 +155,18 @@ fn able() -> Option<String> {
 /// Makes a volume whose free space is in runs of 820 to 1,023 blocks (95 %) or up to 2,000, with 850 to 1,199 in
 /// use between them: one file takes all there is, and holes are punched into it. Free runs, and their blocks.
 fn fragmented(image: &Path, size: u64, seed: u64) -> Result<(u64, u64), String> {
-    let told = |error: &dyn std::fmt::Display| format!("{}: {error}", image.display());
+    let failure = |error: &dyn std::fmt::Display| format!("{}: {error}", image.display());
     let file = std::fs::File::options().read(true).write(true).create_new(true).open(image);
-    let file = file.map_err(|error| told(&error))?;
-    file.set_len(size).map_err(|error| told(&error))?;
-    let device = std::sync::Arc::new(FileDevice::new(file).map_err(|error| told(&error))?);
+    let file = file.map_err(|error| failure(&error))?;
+    file.set_len(size).map_err(|error| failure(&error))?;
+    let device = std::sync::Arc::new(FileDevice::new(file).map_err(|error| failure(&error))?);
     let mut format = Options::new(FsType::Ext4);
     format.reserved_percent = 0.0;
-    let plan = Plan::new(&format, size).map_err(|error| told(&error))?;
-    plan.write(&*device).map_err(|error| told(&error))?;
-    let volume = Volume::open(device, &OpenOptions::new().write(true)).map_err(|error| told(&error))?;
-    fill_and_punch(&volume, seed).map_err(|error| told(&error))?;
-    volume.close().map_err(|error| told(&error))?;
+    let plan = Plan::new(&format, size).map_err(|error| failure(&error))?;
+    plan.write(&*device).map_err(|error| failure(&error))?;
+    let volume = Volume::open(device, &OpenOptions::new().write(true)).map_err(|error| failure(&error))?;
+    fill_and_punch(&volume, seed).map_err(|error| failure(&error))?;
+    volume.close().map_err(|error| failure(&error))?;
     let free = super::census::Census::of_ext(image)?.free.unwrap_or_default();
     Ok((u64::try_from(free.len()).unwrap_or(u64::MAX), free.iter().sum()))
 }

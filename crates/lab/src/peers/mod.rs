@@ -112,7 +112,7 @@ const CASES: &[Case] = &[
     Case { name: "age", workload: "age", settings: &[], about: "full to 80 %, all written over twice" },
 ];
 
-/// Runs what is asked for.
+/// Runs the comparisons that the options name.
 ///
 /// # Errors
 /// What is wrong with the options; the first system that failed on the way, with the case.
@@ -144,8 +144,8 @@ fn compare_all(options: &CompareOptions, cases: &[Case]) -> Result<Vec<Cell>, St
         for case in cases.iter().filter(wanted) {
             for peer in &peers {
                 eprintln!("{}: {} (seed {seed})", case.name, peer.name);
-                let told = |error| format!("{} on {}: {error}", case.name, peer.name);
-                let found = one(options, &place, case, peer, seed).map_err(told)?;
+                let failure = |error| format!("{} on {}: {error}", case.name, peer.name);
+                let found = one(options, &place, case, peer, seed).map_err(failure)?;
                 if let Some(results) = &results {
                     found.iter().try_for_each(|cell| results.add(cell.clone()))?;
                 }

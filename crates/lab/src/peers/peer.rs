@@ -102,12 +102,12 @@ impl Peer {
                 tool::run(&format!("mkfs.{fs_type}"), quiet).map(drop)
             }
             _ => {
-                let told = |error: &dyn std::fmt::Display| format!("{}: {error}", image.display());
+                let failure = |error: &dyn std::fmt::Display| format!("{}: {error}", image.display());
                 let file = std::fs::File::options().read(true).write(true).open(&image);
-                let device =
-                    FileDevice::new(file.map_err(|error| told(&error))?).map_err(|error| told(&error))?;
-                let plan = Plan::new(&Options::new(FsType::Ext4), size).map_err(|error| told(&error))?;
-                plan.write(&device).map_err(|error| told(&error))
+                let device = FileDevice::new(file.map_err(|error| failure(&error))?)
+                    .map_err(|error| failure(&error))?;
+                let plan = Plan::new(&Options::new(FsType::Ext4), size).map_err(|error| failure(&error))?;
+                plan.write(&device).map_err(|error| failure(&error))
             }
         }
     }

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use super::tool;
 
-/// What is done when the pipe is closed. A mount point is known by the name of its directory, which is nobody
-/// else's; nothing is removed but what is made here. The loop device goes with its mount.
+/// What is done when the pipe is closed. A mount point is known by the name of its directory, which no
+/// other program uses; nothing is removed but what is made here. The loop device goes with its mount.
 const SWEEP: &str = r#"
 trap '' INT TERM HUP
 cat >/dev/null
@@ -51,12 +51,12 @@ impl Place {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let dir = dir.canonicalize().map_err(|error| format!("{}: {error}", dir.display()))?;
         let root = dir.join(format!("plat-lab-peers.{}.{number}", std::process::id()));
-        let told = |error: std::io::Error| format!("{}: {error}", root.display());
+        let failure = |error: std::io::Error| format!("{}: {error}", root.display());
         let mut sweep = tool::command("sh")?;
         sweep.args(["-c", SWEEP, "sweep"]).arg(&root).stdin(Stdio::piped()).stderr(Stdio::null());
-        create_dir(&root).map_err(told)?;
+        create_dir(&root).map_err(failure)?;
         // Signals from the terminal are for this process alone.
-        let sweeper = sweep.process_group(0).spawn().map_err(told)?;
+        let sweeper = sweep.process_group(0).spawn().map_err(failure)?;
         let place = Place { root, sweeper };
         create_dir(place.mount_point()).map_err(|error| format!("{}: {error}", place.root.display()))?;
         Ok(place)
@@ -152,7 +152,7 @@ impl<'p> Mounted<'p> {
         self.place.mount_point()
     }
 
-    /// The loop device below it, for what the kernel tells of it.
+    /// The loop device below it, for the kernel's statistics of it.
     pub(super) fn device(&self) -> Option<String> {
         let table = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
         let point = self.path();

@@ -5,7 +5,7 @@ use chart::svg::map::{Map, Strip};
 use chart::svg::{Frame, Line, lines};
 use std::path::Path;
 
-/// Writes all plots into a directory, which is made if need be; tells their names.
+/// Writes all plots into a directory, which is made if need be; returns their names.
 ///
 /// # Errors
 /// What the file system says.

@@ -12,8 +12,8 @@ use std::fmt::Write;
 
 /// Figures that a table shows before it is opened.
 const SHOWN: usize = 6;
-/// Those that tell most, if the documents published none.
-const TELLING: [&str; 22] = [
+/// The most useful figures, if the documents published none.
+const USEFUL: [&str; 22] = [
     "model_seconds",
     "seconds",
     "MB/s",
@@ -101,7 +101,7 @@ impl Text {
         let verdicts = || digest.tables.iter().flat_map(|table| &table.verdicts);
         let (all, held) = (verdicts().count(), verdicts().filter(|verdict| verdict.holds).count());
         self.put("<header class=\"top\"><h1>Where the blocks go</h1>");
-        let told = match (all, all - held) {
+        let lead = match (all, all - held) {
             (0, _) => "No statement was judged yet; what was measured follows.".to_string(),
             (all, 0) => format!("All {all} statements that were judged hold."),
             (all, failed) => format!(
@@ -109,7 +109,7 @@ impl Text {
                 if failed == 1 { "does not" } else { "do not" }
             ),
         };
-        self.put(&format!("<p class=\"lead\">{told}</p>"));
+        self.put(&format!("<p class=\"lead\">{lead}</p>"));
         if held < all {
             self.put("<ul class=\"verdicts\">");
             for (number, table) in digest.tables.iter().enumerate() {
@@ -171,7 +171,7 @@ impl Text {
             self.put("</ul>");
         }
         self.skipped(&table.skipped);
-        let figures = telling(table);
+        let figures = shown_figures(table);
         // A narrow table leaves room for its plots.
         self.put(if table.systems.len() <= BESIDE { "<div class=\"beside\"><div>" } else { "<div><div>" });
         self.table(digest, table, &figures);
@@ -222,7 +222,7 @@ impl Text {
             notes.push(format!("{more} cases more are in the file of results."));
         }
         if several {
-            notes.push(format!("Means over several runs, \u{b1} their standard deviation. \u{25b2} \u{25bc}: above or below {first} at 95 % (Welch's t); \u{2248}: not told apart, the noise exceeds the effect."));
+            notes.push(format!("Means over several runs, \u{b1} their standard deviation. \u{25b2} \u{25bc}: above or below {first} at 95 % (Welch's t); \u{2248}: no difference found, the noise exceeds the effect."));
         }
         if ratios {
             notes.push(format!("\u{d7}: as a multiple of {first}."));
@@ -369,14 +369,14 @@ fn cell(column: &Column, first: Option<Summary>, ratios: bool) -> String {
     text
 }
 
-/// The figures that a table shows: those that were published, then those that it is printed with or that tell most.
-fn telling(table: &Table) -> Vec<String> {
+/// The figures that a table shows: those that were published, then those that it is printed with, then the most useful.
+fn shown_figures(table: &Table) -> Vec<String> {
     let made = Experiment::named(&table.name);
     let mut names: Vec<(usize, &str)> = Vec::new();
     for figure in table.cases.iter().flat_map(|case| &case.figures) {
         let own = made.and_then(|made| made.figures.iter().position(|name| *name == figure.name));
         let rank = own
-            .or_else(|| TELLING.iter().position(|name| *name == figure.name).map(|at| at + 50))
+            .or_else(|| USEFUL.iter().position(|name| *name == figure.name).map(|at| at + 50))
             .map_or(100, |at| at + 1);
         let rank = if figure.columns.iter().any(|column| column.published.is_some()) { 0 } else { rank };
         match names.iter_mut().find(|(_, name)| *name == figure.name) {
@@ -406,7 +406,7 @@ fn statistics(digest: &Digest, table: &Table) -> String {
                 });
                 let mark = match first.filter(|_| at > 0 && own.n > 1) {
                     Some(first) if own.differs(&first) => "differs (95 %)",
-                    Some(first) if own.avg.to_bits() != first.avg.to_bits() => "not told apart",
+                    Some(first) if own.avg.to_bits() != first.avg.to_bits() => "no difference found",
                     _ => "",
                 };
                 let name = digest.systems.get(*system).cloned().unwrap_or_default();

@@ -58,7 +58,7 @@ fn whole(path: &std::path::Path, bytes: &[u8]) -> std::io::Result<()> {
     name.push(format!(".{}", std::process::id()));
     let done = std::fs::write(&name, bytes).and_then(|()| std::fs::rename(&name, path));
     if done.is_err() {
-        // Best effort: the error to tell is the first.
+        // Best effort: the error to report is the first.
         let _ = std::fs::remove_file(&name);
     }
     done

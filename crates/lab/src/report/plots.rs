@@ -48,16 +48,16 @@ pub(crate) fn dots(table: &Table, figures: &[String]) -> Vec<Plot> {
             .map(|at| {
                 let column = |row: &(_, &Figure)| row.1.columns.get(at).cloned().unwrap_or_default();
                 let values = rows.iter().map(|row| Summary::of(&column(row).values()).map(|s| short(s.avg)));
-                let told = rows.iter().map(|row| column(row).published);
-                json!({ "s": table.systems[at], "values": values.collect::<Vec<_>>(), "told": told.collect::<Vec<_>>() })
+                let published = rows.iter().map(|row| column(row).published);
+                json!({ "s": table.systems[at], "values": values.collect::<Vec<_>>(), "published": published.collect::<Vec<_>>() })
             })
             .collect();
-        let told = rows.iter().any(|row| row.1.columns.iter().any(|column| column.published.is_some()));
+        let published = rows.iter().any(|row| row.1.columns.iter().any(|column| column.published.is_some()));
         let names: Vec<&str> = rows.iter().map(|(case, _)| case.name.as_str()).collect();
         plots.push(Plot {
             caption: format!(
                 "{name}: each system in each case{}",
-                if told { "; hollow: published" } else { "" }
+                if published { "; hollow: published" } else { "" }
             ),
             data: json!({ "kind": "dots", "x": name, "rows": names, "series": series }),
         });
@@ -115,15 +115,15 @@ pub(crate) fn criteria(table: &Table) -> Option<Plot> {
 pub(crate) fn aging(digest: &Digest) -> Vec<Option<Plot>> {
     let least = DETAILS.last().copied().unwrap_or_default();
     let fewer = [32, 16, 8, 4, 2, 1].map(|cases| (least, cases));
-    let mut told = Vec::new();
+    let mut plots = Vec::new();
     for (detail, cases) in DETAILS.map(|detail| (detail, usize::MAX)).into_iter().chain(fewer) {
-        told = digest.tables.iter().map(|table| one_aging(table, detail, cases)).collect();
-        let size: usize = told.iter().flatten().map(|plot: &Plot| plot.data.to_string().len()).sum();
+        plots = digest.tables.iter().map(|table| one_aging(table, detail, cases)).collect();
+        let size: usize = plots.iter().flatten().map(|plot: &Plot| plot.data.to_string().len()).sum();
         if size <= ROOM {
             break;
         }
     }
-    told
+    plots
 }
 
 fn one_aging(table: &Table, detail: (usize, usize), most: usize) -> Option<Plot> {

@@ -12,7 +12,7 @@
     draw.lines(host, { label: `${plot.y} over ${plot.x}`, x: plot.x, y: plot.y, series: series.filter((line) => line.s === null || shown(line.s)) });
   }
   function dots(host, plot) {
-    const series = plot.series.filter((one) => shown(one.s)).map((one) => ({ name: named(one.s), color: one.s, values: one.values.map((v) => v ?? NaN), told: one.told.map((v) => v ?? NaN) }));
+    const series = plot.series.filter((one) => shown(one.s)).map((one) => ({ name: named(one.s), color: one.s, values: one.values.map((v) => v ?? NaN), published: one.published.map((v) => v ?? NaN) }));
     draw.dots(host, { label: plot.x, x: plot.x, rows: plot.rows, series });
   }
   function criteria(host, plot) {

@@ -54,11 +54,11 @@ impl Library<Computer> {
     /// # Errors
     /// It can't be opened for writing.
     pub(crate) fn on_image(image: &Path, options: &OpenOptions) -> Result<Self, String> {
-        let told = |error: &dyn std::fmt::Display| format!("{}: {error}", image.display());
-        let file = FileOptions::new().read(true).write(true).open(image).map_err(|error| told(&error))?;
-        let device = Arc::new(FileDevice::new(file).map_err(|error| told(&error))?);
+        let failure = |error: &dyn std::fmt::Display| format!("{}: {error}", image.display());
+        let file = FileOptions::new().read(true).write(true).open(image).map_err(|error| failure(&error))?;
+        let device = Arc::new(FileDevice::new(file).map_err(|error| failure(&error))?);
         let options = options.clone().write(true).now(Computer.time());
-        let volume = Volume::open(device, &options).map_err(|error| told(&error))?;
+        let volume = Volume::open(device, &options).map_err(|error| failure(&error))?;
         Ok(Self::around(volume, Computer))
     }
 

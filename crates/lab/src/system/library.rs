@@ -14,8 +14,8 @@ use platfs::device::Device;
 use platfs::mkfs::{FsType, Options, Plan};
 use platfs::placement::{BlockPolicyKind, DirectoryPolicyKind, Stats};
 use platfs::{
-    Allocate, Attributes, DataMode, InodeNumber, Kind, NewInode, OpenOptions, Ordering, Replace, Volume,
-    WriteOptions,
+    Allocate, Attributes, DataMode, InodeNumber, Kind, NewInode, OpenOptions, Replace, Volume, WriteOptions,
+    WriteOrder,
 };
 
 use super::directory::pieces;
@@ -61,7 +61,7 @@ pub(crate) struct Mounting {
     pub(crate) policy: BlockPolicyKind,
     pub(crate) tunables: Vec<(String, u32)>,
     pub(crate) directories: DirectoryPolicyKind,
-    pub(crate) ordering: Ordering,
+    pub(crate) ordering: WriteOrder,
     pub(crate) data: DataMode,
     pub(crate) names: Names,
     /// All bitmaps are known from the start, as Linux has read them behind a mount by the time it is used
@@ -82,7 +82,7 @@ impl Mounting {
             policy: BlockPolicyKind::default(),
             tunables: Vec::new(),
             directories: DirectoryPolicyKind::default(),
-            ordering: if fs_type == FsType::Ext2 { Ordering::Async } else { Ordering::Journal },
+            ordering: if fs_type == FsType::Ext2 { WriteOrder::Async } else { WriteOrder::Journal },
             data: DataMode::Ordered,
             names: Names::Wait,
             prefetched: false,
@@ -222,8 +222,8 @@ impl Library {
     /// Formats that can't be, tunables that the policy doesn't have.
     pub(crate) fn new(mounting: &Mounting) -> Result<Library, String> {
         let device = Arc::new(ModelDevice::new(mounting.size, mounting.drive));
-        let told = |error: platfs::Error| error.to_string();
-        Plan::new(&mounting.format, mounting.size).map_err(told)?.write(&*device).map_err(told)?;
+        let failure = |error: platfs::Error| error.to_string();
+        Plan::new(&mounting.format, mounting.size).map_err(failure)?.write(&*device).map_err(failure)?;
         Self::open(device, mounting)
     }
 
@@ -320,7 +320,7 @@ impl Modelled for Library {
             if volume.keeps_order() {
                 volume.commit().map_err(|error| error.to_string())?;
             } else if all_old {
-                // Metadata that nothing orders waits as long as bytes of files do.
+                // Metadata in any order waits for as long as the bytes of files do.
                 volume.sync().map_err(|error| error.to_string())?;
             }
             if all_old {
@@ -424,7 +424,7 @@ impl<H: Host> Program<'_, H> {
 
     fn close(&mut self, slot: Slot) {
         if let Some(opened) = self.open.get_mut(slot as usize).and_then(Option::take) {
-            self.volume().release(opened.number, 1);
+            self.volume().uses().release(opened.number, 1);
         }
     }
 
@@ -443,7 +443,7 @@ impl<H: Host> Program<'_, H> {
             Err(platfs::Error::NotFound) if create => volume.create(directory, name, &new(Kind::File))?,
             Err(error) => return Err(error),
         };
-        volume.retain(number)?;
+        volume.uses().retain(number)?;
         self.close(slot);
         let slot = slot as usize;
         if self.open.len() <= slot {
@@ -521,34 +521,16 @@ impl<H: Host> Program<'_, H> {
         done
     }
 
-    fn call(&mut self, op: &Op) -> platfs::Result<u64> {
+    /// What is done to names: no file is open for it.
+    fn call_by_path(&self, op: &Op) -> platfs::Result<()> {
         let library = self.library;
         let volume = &self.volume();
-        library.device.call(copied(op));
         match op {
             Op::MakeDirectory(path) => {
                 let (directory, name) = library.place(path)?;
                 let number = volume.create(directory, name, &new(Kind::Directory))?;
                 lock(&library.directories).insert(path.clone(), number);
             }
-            Op::Open { slot, path, create } => self.open(*slot, path, *create)?,
-            Op::Write { slot, offset, len } => return self.write(*slot, *offset, *len),
-            Op::Read { slot, offset, len } => return self.read(*slot, *offset, *len),
-            Op::Direct { slot, offset, len, write } => return self.direct(*slot, *offset, *len, *write),
-            Op::Sync { slot, .. } => {
-                let number = self.file(*slot)?.number;
-                // What the commit holds of other files goes with it, where bytes go before commits.
-                library.device.write_back((!library.ordered).then_some(u64::from(number.0.get())));
-                volume.sync_inode(number)?;
-            }
-            Op::Truncate { slot, len } => volume.truncate(self.file(*slot)?.number, *len)?,
-            Op::Reserve { slot, offset, len } => {
-                volume.allocate(self.file(*slot)?.number, Allocate::Extend, *offset, *len)?;
-            }
-            Op::Punch { slot, offset, len } => {
-                volume.allocate(self.file(*slot)?.number, Allocate::PunchHole, *offset, *len)?;
-            }
-            Op::Close(slot) => self.close(*slot),
             Op::Remove(path) => {
                 let (directory, name) = library.place(path)?;
                 let number = volume.lookup(directory, name)?;
@@ -590,17 +572,49 @@ impl<H: Host> Program<'_, H> {
                     Err(error) => return Err(error),
                 }
             }
-            Op::DropCaches => library.device.drop_caches(),
             Op::List(path) => {
                 for entry in volume.read_dir(library.directory(path)?)? {
                     entry?;
                 }
             }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn call(&mut self, op: &Op) -> platfs::Result<u64> {
+        let library = self.library;
+        let volume = &self.volume();
+        library.device.call(copied(op));
+        match op {
+            Op::Open { slot, path, create } => self.open(*slot, path, *create)?,
+            Op::Write { slot, offset, len } => return self.write(*slot, *offset, *len),
+            Op::Read { slot, offset, len } => return self.read(*slot, *offset, *len),
+            Op::Direct { slot, offset, len, write } => return self.direct(*slot, *offset, *len, *write),
+            Op::Sync { slot, .. } => {
+                let number = self.file(*slot)?.number;
+                // What the commit holds of other files goes with it, where bytes go before commits.
+                library.device.write_back((!library.ordered).then_some(u64::from(number.0.get())));
+                volume.sync_inode(number)?;
+            }
+            Op::Truncate { slot, len } => volume.truncate(self.file(*slot)?.number, *len)?,
+            Op::Reserve { slot, offset, len } => {
+                volume.allocate(self.file(*slot)?.number, Allocate::Extend, *offset, *len)?;
+            }
+            Op::Punch { slot, offset, len } => {
+                volume.allocate(self.file(*slot)?.number, Allocate::PunchHole, *offset, *len)?;
+            }
+            Op::Close(slot) => self.close(*slot),
+            Op::DropCaches => library.device.drop_caches(),
             Op::SyncAll => {
                 library.device.write_back(None);
                 volume.sync()?;
             }
             Op::Think(time) => library.device.spend(*time),
+            Op::MakeDirectory(_) | Op::Remove(_) | Op::RemoveDirectory(_) | Op::Rename(..) | Op::Link(..) => {
+                self.call_by_path(op)?;
+            }
+            Op::Symlink { .. } | Op::Status(_) | Op::Look(_) | Op::List(_) => self.call_by_path(op)?,
         }
         Ok(0)
     }

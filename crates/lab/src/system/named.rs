@@ -2,7 +2,7 @@
 
 use platfs::mkfs::{FsType, parse_features};
 use platfs::placement::{BlockPolicyKind, DirectoryPolicyKind};
-use platfs::{DataMode, Ordering};
+use platfs::{DataMode, WriteOrder};
 
 use super::Mounting;
 use crate::drive::Drive;
@@ -69,15 +69,15 @@ fn fs_type(name: &str) -> Result<FsType, String> {
 ///
 /// # Errors
 /// There is none of that name.
-pub(crate) fn order(name: &str) -> Result<(Ordering, DataMode), String> {
+pub(crate) fn order(name: &str) -> Result<(WriteOrder, DataMode), String> {
     Ok(match name {
-        "ordered" => (Ordering::Journal, DataMode::Ordered),
-        "writeback" => (Ordering::Journal, DataMode::Writeback),
-        "journal" => (Ordering::Journal, DataMode::Journal),
-        "softdep" => (Ordering::Softdep, DataMode::Ordered),
-        "normal" => (Ordering::Normal, DataMode::Ordered),
-        "sync" => (Ordering::Sync, DataMode::Ordered),
-        "async" => (Ordering::Async, DataMode::Ordered),
+        "ordered" => (WriteOrder::Journal, DataMode::Ordered),
+        "writeback" => (WriteOrder::Journal, DataMode::Writeback),
+        "journal" => (WriteOrder::Journal, DataMode::Journal),
+        "softdep" => (WriteOrder::Softdep, DataMode::Ordered),
+        "normal" => (WriteOrder::Normal, DataMode::Ordered),
+        "sync" => (WriteOrder::Sync, DataMode::Ordered),
+        "async" => (WriteOrder::Async, DataMode::Ordered),
         other => {
             return Err(format!(
                 "{other} is none of ordered, writeback, journal, softdep, normal, sync, async"

@@ -290,7 +290,7 @@ impl Replay {
         }
     }
 
-    /// A file is as long as that, at least.
+    /// Notes that a file has at least `stop` bytes.
     fn reach(&mut self, path: &str, stop: u64, write: bool) {
         let Some(node) = self.nodes.get_mut(path).filter(|node| node.len < stop) else { return };
         // What is read of a file that was there before was there before.

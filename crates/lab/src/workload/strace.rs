@@ -1,5 +1,5 @@
-//! The text of `strace -f -ttt -y`: calls that succeeded, with their arguments, and paths made whole by what it tells of
-//! directories. Any bytes are read; what is no call is passed over.
+//! The text of `strace -f -ttt -y`: calls that succeeded, with their arguments, and paths made whole by what it shows
+//! of directories. Any bytes are read; what is no call is passed over.
 
 use std::collections::BTreeMap;
 
@@ -46,9 +46,9 @@ pub(super) fn calls(text: &str) -> Vec<Call> {
         (call.process, call.time) = (process, time);
         // A process begins where the one that made it works; only later calls show it.
         let place = places.entry(process).or_insert_with(|| last.clone());
-        let told = call.arguments.iter().find_map(|argument| handle(argument.strip_prefix("AT_FDCWD")?));
-        if let Some(told) = told {
-            place.clone_from(&told);
+        let stated = call.arguments.iter().find_map(|argument| handle(argument.strip_prefix("AT_FDCWD")?));
+        if let Some(stated) = stated {
+            place.clone_from(&stated);
         }
         call.directory.clone_from(place);
         let moved = match &*call.name {

@@ -247,7 +247,7 @@ impl Body<'_> {
 
     /// Replaces the state by a bitmap.
     pub(super) fn set_map(&mut self, map: RunMap) {
-        // Not by way of another state: those who look without the lock must never see one.
+        // Not by way of another state: readers without the lock must never see one.
         if let State::Mapped(entry) = self.state() {
             self.drop_entry(entry);
         }

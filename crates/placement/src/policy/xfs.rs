@@ -209,7 +209,7 @@ mod tests {
         }
         let [(end, _, moves), (_, _, others)] = files;
         assert!(moves <= 5 && others <= 5, "{moves} and {others} moves");
-        // What is set aside counts as free, but nobody else gets it.
+        // What is set aside counts as free, but no other file gets it.
         assert_eq!(engine.free_clusters(), 4 * 32_768 - 512);
         assert_ne!(grow(&engine, 3, end, 0, 4)?.start.0, end);
         engine.closed(1);

@@ -1,4 +1,4 @@
-//! Decoding of traces: one record at a time, from bytes that nobody vouches for.
+//! Decoding of traces: one record at a time, from untrusted bytes.
 
 use super::{Ask, Goal, MAGIC, Name, Record, VERSION};
 use crate::layout::Layout;

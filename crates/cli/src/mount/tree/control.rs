@@ -19,6 +19,13 @@ const GET_XATTR_FLAGS: u32 = 0x801c_581f;
 const SET_XATTR_FLAGS: u32 = 0x401c_5820;
 /// `FITRIM`.
 pub(super) const TRIM: u32 = 0xc018_5879;
+/// What a mount has counted, asked for by `plat stats`: a number of our own, in which the length of the answer stands.
+/// The answer is the version, the length of what follows (both of 32 bits, little-endian), and an object in JSON.
+pub(in crate::mount) const STATISTICS: u32 = 0xbff0_7073;
+/// Bytes of the answer at most.
+pub(in crate::mount) const STATISTICS_LEN: usize = 0x3ff0;
+/// The form of the answer. The client refuses other forms.
+pub(in crate::mount) const STATISTICS_VERSION: u32 = 1;
 /// Longest volume label, in the room that the kernel gives it.
 const LABEL_ROOM: usize = 256;
 
@@ -76,6 +83,11 @@ impl Tree {
                 let words = [extended(metadata.flags), 0, 0, metadata.project, 0];
                 words.iter().flat_map(|word| word.to_ne_bytes()).chain([0; 8]).collect()
             }
+            STATISTICS => {
+                let text = self.statistics_now().to_string().into_bytes();
+                let len = u32::try_from(text.len()).map_err(|_| Errno::RANGE)?;
+                [&STATISTICS_VERSION.to_le_bytes()[..], &len.to_le_bytes(), &text].concat()
+            }
             _ => return Err(Errno::NOTTY.into()),
         })
     }
@@ -128,7 +140,7 @@ impl Altering<'_> {
                 Ok(())
             }
             _ => {
-                if caller.uid != 0 && caller.uid != metadata.uid {
+                if !self.is_owner(caller, &metadata) {
                     return Err(Errno::PERM.into());
                 }
                 match self.volume.inode(number).set_generation(word(argument, 0)?) {

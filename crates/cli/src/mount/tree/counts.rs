@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use fuse::Scheduled;
 use serde_json::{Map, Value, json};
 
 /// Classes of duration: class `n` holds those below 2^n times 128 ns, the last all longer ones.
@@ -37,6 +38,8 @@ verbs! {
     SetAttr = "setattr",
     ReadLink = "readlink",
     Open = "open",
+    OpenDir = "opendir",
+    Access = "access",
     Read = "read",
     Write = "write",
     ReadDir = "readdir",
@@ -167,6 +170,23 @@ impl Counts {
             "names_listed": of(&self.listed),
         })
     }
+}
+
+/// What the scheduler did with the threads that serve.
+#[must_use]
+pub fn scheduled(now: &Scheduled) -> Value {
+    json!({
+        "threads": now.threads,
+        "requests": now.requests,
+        "turns": now.turns,
+        "ran_ns": now.ran_ns,
+        "waited_ns": now.waited_ns,
+        "mean_wait_ns": now.waited_ns.checked_div(now.requests).unwrap_or(0),
+        "gives_way": now.gives_way,
+        "lowered": now.lowered,
+        "raised": now.raised,
+        "starved": now.starved,
+    })
 }
 
 /// The end of the class in which that many of a hundred durations have ended.

@@ -5,8 +5,10 @@
 //! name lives as long as somebody has it open.
 
 mod beside;
-mod control;
+mod callers;
+pub(super) mod control;
 mod counts;
+mod guard;
 mod read;
 mod room;
 mod write;
@@ -19,17 +21,18 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use fuse::{
-    Access, Attributes, Caller, Change, Entry, Errno, Known, Listed, NewNode, Replace, Seek, Service,
-    Statistics, WriteFlags,
+    Access, Attributes, Caller, Change, Entry, Errno, Known, Listed, NewNode, Replace, Scheduling, Seek,
+    Service, Statistics, WriteFlags,
 };
 use ondisk::inode::{FileType, Timestamp};
 use ondisk::units::InodeNumber;
+use platfs::rights::READ;
 use platfs::{AccessTimes, Error, Metadata, Reclaimed, Volume};
 use serde_json::{Value, json};
 
 use self::beside::Beside;
 use self::counts::{Counts, Verb};
-pub use self::read::STATISTICS;
+pub use self::guard::Guard;
 use super::errno;
 use super::log::{Detail, Log};
 use super::options::OnDamage;
@@ -46,14 +49,16 @@ pub struct Tree {
     room: Statistics,
     first_inode: u32,
     terms: Terms,
+    /// Checks permissions, where the kernel does not.
+    guard: Option<Guard>,
     /// Nothing is written any more: damage was met.
     stopped: AtomicBool,
     counts: Counts,
     /// Files that have become immutable or append-only since the kernel knows them: it may have pages of them that were
     /// written before.
     flagged: Mutex<HashSet<InodeNumber>>,
-    /// How requests come; known once it is served.
-    transport: OnceLock<&'static str>,
+    /// How requests come, and what serves them; known once it is served.
+    served_by: OnceLock<(&'static str, Scheduling)>,
     /// Tickets of the control channel.
     tickets: Arc<Tickets>,
     /// Work that changes names beside the kernel.
@@ -81,6 +86,8 @@ pub struct Terms {
     pub acl: bool,
     /// Attributes of users are shown.
     pub user_xattr: bool,
+    /// There are extended attributes. Where not, the kernel asks for none after the first answer.
+    pub xattr: bool,
     /// What happens on damage.
     pub on_damage: OnDamage,
     /// It can be written.
@@ -115,26 +122,34 @@ impl Tree {
         let room = room::statistics(&volume)?;
         let first_inode = volume.format().geometry.first_inode;
         let (stopped, counts) = (AtomicBool::new(false), Counts::default());
-        let (flagged, transport) = (Mutex::default(), OnceLock::new());
+        let (flagged, served_by) = (Mutex::default(), OnceLock::new());
         let (tickets, beside) = (Arc::default(), Beside::default());
+        let guard = None;
         Ok(Tree {
             volume,
             log,
             room,
             first_inode,
             terms,
+            guard,
             stopped,
             counts,
             flagged,
-            transport,
+            served_by,
             tickets,
             beside,
         })
     }
 
-    /// Notes how requests come, for the statistics.
-    pub fn served_by(&self, transport: &'static str) {
-        let _ = self.transport.set(transport);
+    /// Lets it check permissions; without a guard the kernel does.
+    #[must_use]
+    pub fn guarded(self, guard: Option<Guard>) -> Self {
+        Tree { guard, ..self }
+    }
+
+    /// Notes how requests come and what serves them, for the statistics.
+    pub fn served_by(&self, transport: &'static str, scheduling: Scheduling) {
+        let _ = self.served_by.set((transport, scheduling));
     }
 
     /// The log.
@@ -222,7 +237,7 @@ impl Tree {
         if !self.terms.writable {
             return Ok(());
         }
-        self.volume.release_all();
+        self.volume.uses().release_all();
         let begun = Instant::now();
         while begun.elapsed() < RECLAIMING && self.reclaim_some() {}
         self.volume.leftovers().stop();
@@ -256,7 +271,9 @@ impl Tree {
             "memory": { "dirty_bytes": self.volume.dirty_bytes() },
             "placement": self.placement(),
             "writable": self.is_writable(),
-            "transport": self.transport.get(),
+            "own_permissions": self.guard.is_some(),
+            "transport": self.served_by.get().map(|(transport, _)| transport),
+            "scheduling": self.served_by.get().map(|(_, scheduling)| counts::scheduled(&scheduling.now())),
         })
     }
 
@@ -393,7 +410,7 @@ impl Tree {
     ) -> Result<Entry, Failed> {
         let node = if number == InodeNumber::ROOT { fuse::ROOT } else { u64::from(number.get()) };
         if self.terms.writable {
-            self.volume.retain(number)?;
+            self.volume.uses().retain(number)?;
         }
         match facts() {
             Ok(facts) => {
@@ -410,7 +427,7 @@ impl Tree {
     fn take_back(&self, node: u64, times: u64) {
         if self.terms.writable
             && let Ok(number) = self.inode(node)
-            && self.volume_now().release(number, times)
+            && self.volume_now().uses().release(number, times)
         {
             self.flagged().remove(&number);
         }
@@ -460,6 +477,12 @@ fn time(time: Timestamp) -> fuse::Time {
 }
 
 impl Service for Tree {
+    fn begin(&self, caller: Caller) {
+        if let Some(guard) = &self.guard {
+            guard.begin(caller);
+        }
+    }
+
     fn lookup(&self, parent: u64, name: &[u8]) -> fuse::Result<Entry> {
         self.answer(Verb::Lookup, parent, name, || self.find(parent, name))
     }
@@ -478,6 +501,21 @@ impl Service for Tree {
 
     fn open(&self, node: u64, access: Access) -> fuse::Result<()> {
         self.answer(Verb::Open, node, b"", || self.may_open(node, access))
+    }
+
+    fn open_directory(&self, node: u64) -> fuse::Result<()> {
+        if self.guard.is_none() {
+            return Err(Errno::NOSYS);
+        }
+        self.answer(Verb::OpenDir, node, b"", || self.guard(self.inode(node)?, READ))
+    }
+
+    fn rights(&self, _caller: Caller, node: u64, wanted: u16) -> fuse::Result<()> {
+        self.answer(Verb::Access, node, b"", || self.answer_access(node, wanted))
+    }
+
+    fn keeps_names(&self, parent: u64) -> bool {
+        self.is_open(parent)
     }
 
     fn create_open(
@@ -511,22 +549,31 @@ impl Service for Tree {
     fn statistics(&self) -> fuse::Result<Statistics> {
         self.answer(Verb::StatFs, fuse::ROOT, b"", || {
             if self.is_writable() {
-                self.volume_now().clear_away()?;
+                self.volume_now().uses().clear_away()?;
             }
             Ok(room::now(&self.volume, self.room))
         })
     }
 
     fn xattr(&self, node: u64, name: &[u8]) -> fuse::Result<Vec<u8>> {
-        self.answer(Verb::GetXattr, node, name, || self.attribute(node, name))
+        self.answer(Verb::GetXattr, node, name, || {
+            self.must_have_attributes()?;
+            self.attribute(node, name)
+        })
     }
 
     fn has_capabilities(&self, node: u64, attribute: &[u8]) -> fuse::Result<usize> {
-        self.answer(Verb::GetXattr, node, attribute, || self.capabilities(node, attribute))
+        self.answer(Verb::GetXattr, node, attribute, || {
+            self.must_have_attributes()?;
+            self.capabilities(node, attribute)
+        })
     }
 
     fn xattr_names(&self, caller: Caller, node: u64) -> fuse::Result<Vec<Vec<u8>>> {
-        self.answer(Verb::ListXattr, node, b"", || self.attribute_names(caller, node))
+        self.answer(Verb::ListXattr, node, b"", || {
+            self.must_have_attributes()?;
+            self.attribute_names(caller, node)
+        })
     }
 
     fn seek(&self, node: u64, offset: u64, what: Seek) -> fuse::Result<u64> {
@@ -579,13 +626,17 @@ impl Service for Tree {
 
     fn unlink(&self, parent: u64, name: &[u8]) -> fuse::Result<()> {
         self.alter(Verb::Unlink, (parent, name), Changed::Names, |at| {
-            Ok(at.volume.unlink(self.inode(parent)?, name)?)
+            let directory = self.inode(parent)?;
+            self.guard_removal(directory, name)?;
+            Ok(at.volume.unlink(directory, name)?)
         })
     }
 
     fn remove_directory(&self, parent: u64, name: &[u8]) -> fuse::Result<()> {
         self.alter(Verb::RmDir, (parent, name), Changed::Names, |at| {
-            Ok(at.volume.rmdir(self.inode(parent)?, name)?)
+            let directory = self.inode(parent)?;
+            self.guard_removal(directory, name)?;
+            Ok(at.volume.rmdir(directory, name)?)
         })
     }
 
@@ -600,7 +651,10 @@ impl Service for Tree {
     }
 
     fn change(&self, _caller: Caller, node: u64, change: &Change) -> fuse::Result<Attributes> {
-        let work = |at: &Altering<'_>| at.change_attributes(node, change);
+        let work = |at: &Altering<'_>| match at.times_of_unnamed(node, change)? {
+            Some(unchanged) => Ok(unchanged),
+            None => at.change_attributes(node, change),
+        };
         self.alter(Verb::SetAttr, (node, b""), Changed::Inode, work)
     }
 

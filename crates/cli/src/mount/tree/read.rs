@@ -4,6 +4,7 @@ use fuse::{Caller, Entry, Errno, Listed, Seek};
 use ondisk::corrupt::Place;
 use ondisk::inode::{FileType, InodeFlags};
 use ondisk::units::InodeNumber;
+use platfs::rights::READ;
 use platfs::{AccessTimes, Error, Metadata};
 
 use super::beside::Moment;
@@ -11,8 +12,6 @@ use super::counts::add;
 use super::{Failed, Tree, type_of};
 use crate::text::Shown;
 
-/// The attribute by which a mount reports what it counts; it is not listed.
-pub const STATISTICS: &[u8] = b"system.plat.statistics";
 /// Longest name.
 const NAME_MAX: usize = 255;
 
@@ -38,6 +37,9 @@ impl Tree {
                 Ok(metadata) if metadata.links > 0 => Ok(metadata),
                 _ => Err(Failed::Errno(Errno::STALE)),
             });
+        }
+        if name != b".." {
+            self.guard_search(directory)?;
         }
         if name.len() > NAME_MAX {
             return Err(Errno::NAMETOOLONG.into());
@@ -173,6 +175,11 @@ impl Tree {
             || !self.terms.user_xattr && name.starts_with(b"user.")
     }
 
+    /// Where attributes are left out, the answer to the first request for each kind makes the kernel stop asking.
+    pub(super) fn must_have_attributes(&self) -> Result<(), Failed> {
+        if self.terms.xattr { Ok(()) } else { Err(Errno::NOSYS.into()) }
+    }
+
     /// The attributes that can be asked for by name.
     pub(super) fn must_be_known(&self, name: &[u8]) -> Result<(), Failed> {
         let known = [&b"user."[..], b"trusted.", b"security.", b"system.posix_acl_"];
@@ -186,11 +193,9 @@ impl Tree {
     }
 
     pub(super) fn attribute(&self, node: u64, name: &[u8]) -> Result<Vec<u8>, Failed> {
-        if name == STATISTICS {
-            return Ok(self.statistics_now().to_string().into_bytes());
-        }
         let number = self.inode(node)?;
         self.must_be_known(name)?;
+        self.guard_attribute(number, name, READ)?;
         self.volume.inode(number).xattr(name)?.ok_or(Failed::Errno(Errno::NODATA))
     }
 

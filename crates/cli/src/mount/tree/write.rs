@@ -5,6 +5,8 @@ use fuse::{
 };
 use ondisk::inode::{FileType, InodeFlags, Timestamp};
 use ondisk::units::InodeNumber;
+use platfs::rights::WRITE;
+use platfs::rules::SET_GID;
 use platfs::{Allocate, AttributeChange, Error, Inherited, Kind, NewInode, Wanted, WriteOptions};
 
 use super::counts::add;
@@ -15,6 +17,10 @@ const COPY_MAX: u64 = 8 << 20;
 const COPY_PIECE: usize = 1 << 20;
 /// Set-user-id and set-group-id.
 const SPECIAL: u16 = 0o6000;
+/// The attribute that is a file's access control list.
+const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
+/// The attribute that holds the capabilities of a program.
+const CAPABILITIES: &[u8] = b"security.capability";
 /// Flags of `setxattr`.
 const XATTR_CREATE: u32 = 1;
 const XATTR_REPLACE: u32 = 2;
@@ -42,15 +48,34 @@ fn kind_of(kind: fuse::Kind<'_>) -> (Kind<'_>, FileType) {
 }
 
 impl Tree {
-    /// Which files are opened is asked for the sake of two flags alone, and only where something can be written.
+    /// Which files are opened is asked for the sake of two flags where something can be written, and of permissions
+    /// where they are checked here.
     pub(super) fn may_open(&self, node: u64, access: Access) -> Result<(), Failed> {
-        if !self.terms.writable {
+        if !self.terms.writable && self.guard.is_none() {
             return Err(Errno::NOSYS.into());
         }
+        let number = self.inode(node)?;
+        self.guard_opening(number, access)?;
         if access.write {
-            self.volume.inode(self.inode(node)?).may_open(access.append)?;
+            self.volume.inode(number).may_open(access.append)?;
         }
         Ok(())
+    }
+
+    /// The answer to a change of nothing but the times of contents and inode, of a file without a name; `None` for all
+    /// other changes. The kernel sends it with each name that is the last one of a file. Nobody else can see such a file,
+    /// and the kernel keeps its times: should it get a name after all, they come again. So nothing is stored.
+    pub(super) fn times_of_unnamed(&self, node: u64, change: &Change) -> Result<Option<Attributes>, Failed> {
+        let (Some(SetTime::To(modify)), Some(changed)) = (change.modify, change.change) else {
+            return Ok(None);
+        };
+        let rest = Change { modify: None, change: None, by_handle: false, ..*change };
+        if rest != Change::default() {
+            return Ok(None);
+        }
+        let facts = self.volume.metadata(self.inode(node)?)?;
+        let kept = facts.links == 0 && facts.file_type == FileType::Regular;
+        Ok(kept.then(|| Attributes { modify, change: changed, ..self.attributes_of(&facts) }))
     }
 }
 
@@ -85,6 +110,7 @@ impl Altering<'_> {
         new: &NewNode<'_>,
     ) -> Result<Entry, Failed> {
         let directory = self.inode(parent)?;
+        self.guard_names(directory)?;
         let (kind, file_type) = kind_of(new.kind);
         if let Kind::Symlink(target) = kind
             && target.len() >= self.volume.format().geometry.block_size.bytes_usize()
@@ -105,6 +131,7 @@ impl Altering<'_> {
         new: &NewNode<'_>,
     ) -> Result<Entry, Failed> {
         let directory = self.inode(parent)?;
+        self.guard_names(directory)?;
         let got = self.inherited(caller, directory, FileType::Regular, new)?;
         let inode = NewInode { kind: Kind::File, attributes: got.attributes, xattrs: &got.xattrs };
         let volume = self.volume.on_behalf_of(caller.uid, caller.gid);
@@ -113,8 +140,9 @@ impl Altering<'_> {
     }
 
     pub(super) fn give_name(&self, node: u64, parent: u64, name: &[u8]) -> Result<Entry, Failed> {
-        let number = self.inode(node)?;
-        match self.volume.link(number, self.inode(parent)?, name) {
+        let (number, directory) = (self.inode(node)?, self.inode(parent)?);
+        self.guard_link(number, directory)?;
+        match self.volume.link(number, directory, name) {
             // The kernel has refused directories; this is what it says of them.
             Err(Error::IsDirectory) => return Err(Errno::PERM.into()),
             done => done?,
@@ -137,6 +165,7 @@ impl Altering<'_> {
             Replace::NoButWhiteout => (platfs::Replace::No, true),
         };
         let (directory, target) = (self.inode(from.0)?, self.inode(to.0)?);
+        self.guard_rename((directory, from.1), (target, to.1), replace)?;
         if !leaves_whiteout {
             return Ok(self.volume.rename(directory, from.1, target, to.1, how)?);
         }
@@ -150,6 +179,7 @@ impl Altering<'_> {
 
     pub(super) fn change_attributes(&self, node: u64, change: &Change) -> Result<Attributes, Failed> {
         let number = self.inode(node)?;
+        let change = &self.guard_change(number, change)?;
         if let Some(size) = change.size {
             self.volume.truncate(number, size)?;
         }
@@ -171,7 +201,7 @@ impl Altering<'_> {
             touch: false,
         };
         // The kernel that keeps the times of contents by itself says `now` of the access only.
-        let others = Change { access: None, modify: None, change: None, ..*change };
+        let others = Change { access: None, modify: None, change: None, by_handle: false, ..*change };
         let is_now = change.access == Some(SetTime::Now) && change.modify.is_some();
         wanted.touch = is_now && others == Change::default();
         if change.drop_privileges {
@@ -202,6 +232,9 @@ impl Altering<'_> {
         if facts.flags.contains(InodeFlags::ENCRYPT) || is_immutable && !is_late() {
             return Err(Errno::PERM.into());
         }
+        if flags.cached && !self.terms.xattr {
+            self.take_capabilities(number)?;
+        }
         let (mut offset, mut data, len) = (offset, data, data.len() as u64);
         let is_append_only = flags.cached && facts.flags.contains(InodeFlags::APPEND);
         if is_append_only && offset < facts.size && !is_late() {
@@ -216,6 +249,15 @@ impl Altering<'_> {
             self.volume.sync_inode(number)?;
         }
         Ok(if drop_special_bits { Known::Stale } else { Known::Still })
+    }
+
+    /// Takes the capabilities of a file whose contents change, where the kernel does not ask whether there are any.
+    fn take_capabilities(&self, number: InodeNumber) -> Result<(), Failed> {
+        let file = self.volume.inode(number);
+        if file.xattr(CAPABILITIES)?.is_some() {
+            file.remove_xattr(CAPABILITIES)?;
+        }
+        Ok(())
     }
 
     /// What becomes of the special bits of a file when somebody changes its contents by a call of which the
@@ -304,8 +346,10 @@ impl Altering<'_> {
         value: &[u8],
         flags: u32,
     ) -> Result<(), Failed> {
+        self.must_have_attributes()?;
         let number = self.inode(node)?;
         self.must_be_known(name)?;
+        self.guard_attribute(number, name, WRITE)?;
         if flags & (XATTR_CREATE | XATTR_REPLACE) != 0 {
             let exists = self.volume.inode(number).xattr(name)?.is_some();
             if exists && flags & XATTR_CREATE != 0 {
@@ -315,12 +359,19 @@ impl Altering<'_> {
                 return Err(Errno::NODATA.into());
             }
         }
-        Ok(self.volume.inode(number).set_xattr(name, value)?)
+        self.volume.inode(number).set_xattr(name, value)?;
+        if name == ACCESS_LIST && self.loses_set_gid(number)? {
+            let permissions = self.volume.metadata(number)?.permissions & !SET_GID;
+            self.volume.inode(number).set_permissions(permissions)?;
+        }
+        Ok(())
     }
 
     pub(super) fn remove_attribute(&self, node: u64, name: &[u8]) -> Result<(), Failed> {
+        self.must_have_attributes()?;
         let number = self.inode(node)?;
         self.must_be_known(name)?;
+        self.guard_attribute(number, name, WRITE)?;
         match self.volume.inode(number).remove_xattr(name) {
             // A list that is not there is as good as one that was taken away.
             Err(Error::NotFound) if name.starts_with(b"system.posix_acl_") => Ok(()),

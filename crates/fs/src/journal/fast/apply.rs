@@ -11,12 +11,13 @@ use super::wanted::{Contents, Name, Node, Wanted};
 use crate::device::{Device, Overlay};
 use crate::error::{Error, Result};
 use crate::map::NewRun;
+use crate::ops::change;
 use crate::options::OpenOptions;
 use crate::space::{Descriptors, clusters, rebook};
 use crate::tx::Tx;
 use crate::volume::Volume;
 
-/// Brings all of it into a volume, which nobody else uses.
+/// Brings all of it into a volume, which has no other user.
 ///
 /// # Errors
 /// As [`super::apply`].
@@ -27,20 +28,20 @@ pub(super) fn apply(mut wanted: Wanted, device: &Arc<Overlay>) -> Result<()> {
         // What engines will take must be free of what the records take.
         let volume = Volume::open(Arc::clone(&device), &OpenOptions::replaying(false))?;
         let mut descriptors = Descriptors::load(&*device, &volume.format)?;
-        rebook(&volume.cache, &mut descriptors, &volume.format, bookings)?;
+        rebook(&volume.cache, &mut descriptors, bookings)?;
     }
     let volume = Volume::open(device, &OpenOptions::replaying(true))?;
     for node in wanted.nodes.values() {
-        volume.change(|tx| store(tx, node))?;
+        change(&volume, |tx| store(tx, node))?;
     }
     for (parent, names) in &wanted.names {
         let subdirectories = wanted.subdirectories.get(parent).copied().unwrap_or(0);
         let is_new =
             wanted.nodes.get(parent).is_some_and(|node| matches!(node.contents, Contents::Directory { .. }));
-        volume.change(|tx| rename(tx, *parent, names, is_new, subdirectories))?;
+        change(&volume, |tx| rename(tx, *parent, names, is_new, subdirectories))?;
     }
     for (number, _) in wanted.nodes.iter().filter(|(_, node)| node.links == 0 && !node.is_listed) {
-        volume.change(|tx| {
+        change(&volume, |tx| {
             let node = tx.inode(*number)?;
             tx.destroy(node)
         })?;

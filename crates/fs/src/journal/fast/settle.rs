@@ -103,7 +103,7 @@ impl Planning {
     }
 
     fn contents(&self, known: &Known, inode: &Inode, parent: Option<InodeNumber>) -> Result<Contents> {
-        let Shared { cache, format, .. } = &*self.volume;
+        let Shared { cache, format, .. } = &**self.volume;
         if known.is_fresh && known.is_directory() {
             let parent = parent.ok_or_else(|| bad("a fast commit makes a directory without a name"))?;
             return Ok(Contents::Directory { parent });
@@ -131,7 +131,7 @@ impl Planning {
 
     /// Notes which blocks and inodes change their owner.
     fn book(&self, number: InodeNumber, known: &Known, node: &mut Node, wanted: &mut Wanted) -> Result<()> {
-        let Shared { cache, format, .. } = &*self.volume;
+        let Shared { cache, format, .. } = &**self.volume;
         let geometry = &format.geometry;
         let bookings = &mut wanted.bookings;
         let mut had: Vec<ClusterRun> = Vec::new();

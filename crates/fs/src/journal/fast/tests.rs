@@ -103,7 +103,7 @@ fn range(area: &mut Area, inode: u32, logical: u32, count: u16, start: u32) {
     area.put(1, &[&words(&[inode, logical])[..], &low, &high, &words(&[start])[..]].concat());
 }
 
-/// A new file with two blocks of data where nobody is.
+/// A new file with two blocks of data in free space.
 fn created() -> Area {
     let mut area = area();
     record(&mut area, 15, 0o100_644, 2000);
@@ -341,7 +341,7 @@ proptest! {
 /// What only records themselves say: how large a file is, and what a symbolic link or a pipe holds.
 const EXCUSED: [&str; 4] = ["inode-size", "inode-type", "symlink-flags", "symlink-target"];
 
-/// Who has no writer gets no verdict on a volume without what was promised to be in it.
+/// A check without a writer refuses the volume, since it would judge it without changes that were promised.
 #[test]
 fn a_check_without_a_writer_refuses_fast_commits() {
     let device = volume(&created());

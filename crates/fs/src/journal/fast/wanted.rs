@@ -138,7 +138,7 @@ pub(super) fn plan(device: &Arc<Overlay>, records: Records) -> Result<Wanted> {
         raw.s_orphan_file_inum,
     ];
     let own = own.iter().map(|number| number.get()).collect();
-    let orphans = volume.orphan_lists().all()?;
+    let orphans = volume.leftovers().orphan_lists().all()?;
     let mut planning = Planning {
         volume,
         orphans,
@@ -203,11 +203,11 @@ impl Planning {
 
     /// The record of an inode in use.
     fn used(&self, number: InodeNumber) -> Result<Option<Inode>> {
-        let Shared { space, cache, format, .. } = &*self.volume;
-        if !space.is_used(&**cache, format, number)? {
+        let Shared { space, cache, format, .. } = &**self.volume;
+        if !space.is_used(&**cache, number)? {
             return Ok(None);
         }
-        crate::tx::View::new(&**cache, format, space).inode(number).map(Some)
+        crate::tx::View { blocks: &**cache, format, space }.inode(number).map(Some)
     }
 
     fn know(&self, number: InodeNumber, changes: Changes) -> Result<Known> {
@@ -237,7 +237,7 @@ impl Planning {
         Ok(Known { before, record, is_fresh, changes, names: 0 })
     }
 
-    /// The record in a fast commit, as long as one of the volume.
+    /// The record in a fast commit, of the length of the volume's records.
     fn record(&self, number: InodeNumber, bytes: &[u8]) -> Result<Inode> {
         let size = usize::from(self.volume.format.geometry.inode_size);
         if bytes.len() > size {

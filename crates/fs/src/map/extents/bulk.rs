@@ -1,4 +1,4 @@
-//! A whole extent tree at once: listing it, packing it anew, telling when that is worth it.
+//! A whole extent tree at once: listing it, repacking it, deciding when that is worth it.
 
 use ondisk::extent::{self, Child, Entries, Extent, Node};
 use ondisk::units::{Block, BlockRun, BlockSize};
@@ -92,7 +92,7 @@ fn is_wasteful(size: BlockSize, levels: &[Level]) -> bool {
     })
 }
 
-/// Packs a tree anew if a check would call it wasteful.
+/// Repacks a tree if a check would call it wasteful.
 pub(in crate::map) fn tidy(map: &mut MapMut<'_, '_>) -> Result<bool> {
     if root(map.inode)?.depth == 0 {
         return Ok(false);

@@ -130,7 +130,7 @@ fn prune(map: &mut MapMut<'_, '_>, mut path: Vec<Step>) -> Result<()> {
     Ok(())
 }
 
-/// Moves a tree whose root has a single child into the inode, as long as it fits.
+/// Moves a tree whose root has a single child into the inode, if it fits.
 fn fold(map: &mut MapMut<'_, '_>) -> Result<()> {
     loop {
         let top = root(map.inode)?;

@@ -111,8 +111,8 @@ impl<'v> Leftovers<'v> {
         Ok(())
     }
 
-    /// What an inode takes belongs to it. Of what was marked at opening and not given away since nobody else
-    /// has any (I30).
+    /// What an inode takes belongs to it. Blocks that were marked at opening and not given away since have no
+    /// other owner (I30).
     fn claim(&self, work: &mut Work, number: InodeNumber, look: &Look) -> Result<()> {
         let shares = look.sight.attribute_users > 1;
         let is_reserved = number.get() < self.volume.format.geometry.first_inode;

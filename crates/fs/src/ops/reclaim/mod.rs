@@ -1,11 +1,11 @@
 //! Reclaiming what a crash left of a volume that soft updates write, while the volume is in use (I32 to I34).
 //!
-//! Owns: the stages of it, each in small parts between which verbs go on; who needs its result helps it along.
+//! Owns: the stages of it, each in small parts between which verbs go on; a verb that needs its result helps it along.
 //! Excludes: what precedes the use of the volume (`opening`), and the counting (`order`).
 //!
 //! ```text
 //!  Survey       every inode that was marked in use at opening: what it leads to, names, links
-//!  Clusters     that were marked at opening, belong to nobody, and were not given away since
+//!  Clusters     that were marked at opening, have no owner, and were not given away since
 //!  Inodes       that are marked, and whose records say that they are not in use
 //!  Links        of files with fewer names
 //!  Nameless     inodes, with all that has its only name below them
@@ -25,6 +25,9 @@ use ondisk::units::InodeNumber;
 
 use crate::error::{Error, Result};
 use crate::locks::lock;
+use crate::ops::changing::perform;
+use crate::ops::orphans::OrphanLists;
+use crate::ops::sync::sync_metadata;
 use crate::order::Survey;
 pub use crate::reclaiming::Reclaimed;
 use crate::reclaiming::{Stage, Work};
@@ -36,7 +39,7 @@ fn add(counter: &AtomicU64, by: u64) {
     counter.fetch_add(by, Ordering::Relaxed);
 }
 
-/// What a crash left of a volume that soft updates write: space and inodes in use that belong to nobody. They are
+/// What a crash left of a volume that soft updates write: space and inodes in use that have no owner. They are
 /// reclaimed while the volume is in use.
 #[derive(Clone, Copy)]
 pub struct Leftovers<'v> {
@@ -52,6 +55,11 @@ impl Volume {
 }
 
 impl<'v> Leftovers<'v> {
+    /// The lists that name orphans.
+    pub(crate) fn orphan_lists(&self) -> OrphanLists<'v> {
+        OrphanLists::of(self.volume)
+    }
+
     /// Takes note of what has to be reclaimed, before the volume is used.
     pub(crate) fn begin(&self, marked: Marked) {
         let Some(mut held) = self.volume.order.survey() else { return };
@@ -88,7 +96,7 @@ impl<'v> Leftovers<'v> {
         }
         let mut held = lock(&state.work);
         let Some(work) = held.as_mut() else { return Ok(false) };
-        self.volume.mark_changed()?;
+        self.volume.syncing().mark_changed()?;
         match self.advance(work) {
             Ok(true) => return Ok(true),
             Ok(false) => {}
@@ -100,11 +108,11 @@ impl<'v> Leftovers<'v> {
                 return Err(error);
             }
         }
-        self.volume.sync_metadata()?;
+        sync_metadata(self.volume)?;
         self.end();
         *held = None;
         drop(held);
-        self.volume.mark_if_idle()?;
+        self.volume.syncing().mark_if_idle()?;
         Ok(false)
     }
 
@@ -164,16 +172,16 @@ impl<'v> Leftovers<'v> {
 
     /// An update of reclaiming. What it needs may be what it has just freed.
     fn update(&self, mut verb: impl FnMut(&mut Tx<'v>) -> Result<()>) -> Result<()> {
-        match self.volume.perform(&mut verb) {
+        match perform(self.volume, &mut verb) {
             Err(Error::NoSpace) => {
-                self.volume.sync_metadata()?;
-                self.volume.perform(&mut verb)
+                sync_metadata(self.volume)?;
+                perform(self.volume, &mut verb)
             }
             done => done,
         }
     }
 
-    /// Asks the survey, of which there is one as long as anything is left.
+    /// Asks the survey, of which there is one while anything is left.
     fn surveyed<T: Default>(&self, ask: impl FnOnce(&mut Survey) -> T) -> T {
         let mut survey = self.volume.order.survey();
         survey.as_mut().and_then(|survey| survey.as_mut()).map(ask).unwrap_or_default()

@@ -68,7 +68,7 @@ impl<'v> Leftovers<'v> {
         Ok(some.is_empty())
     }
 
-    /// Frees the next clusters in a row that belong to nobody.
+    /// Frees the next clusters in a row that have no owner.
     fn free_clusters_in(&self, work: &mut Work) -> Result<bool> {
         let Some(start) = work.clusters.next(work.at) else { return Ok(true) };
         let per_group = u64::from(self.volume.format.geometry.clusters_per_group());
@@ -77,7 +77,7 @@ impl<'v> Leftovers<'v> {
         let run = ClusterRun { start: Cluster(start), count: low_u32(count) };
         let mut freed = 0;
         self.update(|tx| {
-            freed = self.volume.space.free_stray_clusters(tx, run)?;
+            freed = tx.space_mut()?.free_stray_clusters(run)?;
             Ok(())
         })?;
         add(&self.volume.reclaiming.blocks, freed << self.volume.format.geometry.cluster_log2);
@@ -91,7 +91,7 @@ impl<'v> Leftovers<'v> {
             let mut is_stray = false;
             self.update(|tx| {
                 let is_taken = is_used(tx.inode(number)?.bytes());
-                is_stray = !is_taken && self.volume.space.free_stray_inode(tx, number)?;
+                is_stray = !is_taken && tx.space_mut()?.free_stray_inode(number)?;
                 Ok(())
             })?;
             add(&self.volume.reclaiming.inodes, u64::from(is_stray));
@@ -163,7 +163,7 @@ impl<'v> Leftovers<'v> {
         for group in (0..self.volume.format.geometry.groups).map(Group) {
             self.update(|tx| {
                 let are = self.surveyed(|survey| survey.directories_of(group.0));
-                self.volume.space.correct_directories(tx, group, are)
+                tx.space_mut()?.correct_directories(group, are)
             })?;
         }
         Ok(true)

@@ -428,7 +428,7 @@ impl LogWriter {
 fn choose_features(log: &mut Log, format: &Format) {
     let raw = &mut log.superblock;
     if raw.h_blocktype.get() == BlockKind::SuperblockV1.code() {
-        // What the first version does not define is anybody's guess.
+        // What the first version does not define may hold anything.
         raw.h_blocktype.set(BlockKind::SuperblockV2.code());
         raw.s_feature_incompat.set(0);
         raw.s_feature_ro_compat.set(0);

@@ -2,7 +2,7 @@
 //! I27 to I31).
 //!
 //! Owns: the phases of an epoch (all that one sync collects), what must be noted of changes so that they can
-//! be told apart, and which image of a block may stand on the device in which phase. Excludes: what the changes mean to
+//! be separated, and which image of a block may stand on the device in which phase. Excludes: what the changes mean to
 //! the verbs, when an epoch ends (`sync`), and the recovery of a volume that was cut off in one (`opening`).
 //!
 //! Between two phases the device is flushed. A block that holds changes of several phases goes out several
@@ -10,7 +10,7 @@
 //! and what the block is to be. Two things can't be taken apart like that and are done by the verbs: maps and
 //! indexes are not changed in place but moved to new blocks (I28), so that they switch with the record of their
 //! inode (`Update::is_own`); and a directory block that a name has left takes no other until the epoch ends, so that
-//! the name has room there as long as it must.
+//! the name has room there until then.
 //!
 //! ```text
 //!  Prepare   bitmaps of groups that were never used, whose descriptors still say so

@@ -13,7 +13,7 @@ use super::number_from;
 use super::trial::{Bench, examine, lost};
 use crate::plant::ready;
 
-/// Images of which repairs are cut off unless told, and places where they are.
+/// Images of which repairs are cut off by default, and places where they are.
 const IMAGES: u64 = 45;
 const CUTS: u64 = 6;
 
@@ -77,7 +77,7 @@ fn a_repair_that_is_cut_off_is_finished_by_the_next() {
 }
 
 impl Bench {
-    /// Repairs image `number` with so many writes, then again without a limit, and judges that. How many
+    /// Repairs image `number` with a bounded number of writes, then again without a limit, and judges that. How many
     /// writes there were; `None` where there was nothing to repair.
     fn cut(&mut self, number: u64, left: u64) -> Option<u64> {
         let (ready, mutant) = self.mutant(number);

@@ -1,7 +1,7 @@
 //! Our verdict and e2fsck's on volumes with random damage, and what a repair makes of them.
 //!
 //! Each image is a function of its number. `PLATFS_SEED=17 PLATFS_STEPS=1` looks at number 17 alone and
-//! tells everything; `cargo test --release -p platfs --test check agreement -- --ignored --nocapture`
+//! prints everything; `cargo test --release -p platfs --test check agreement -- --ignored --nocapture`
 //! looks at 10,000 (or `PLATFS_STEPS`) from number `PLATFS_SEED` on, and prints a table of differences.
 
 mod cut;

@@ -1,5 +1,5 @@
-//! Repairs of which every second one is declined: nothing is damaged further, and who agrees to the rest later has
-//! a sound volume.
+//! Repairs of which every second one is declined: nothing is damaged further, and after the rest is repaired later
+//! the volume is sound.
 //!
 //! `PLATFS_SEED` and `PLATFS_STEPS` name the first image and how many there are, as in the comparison.
 
@@ -11,7 +11,7 @@ use super::number_from;
 use super::trial::{Bench, Ears, Finding, examine, listen, lost};
 use crate::plant::ready;
 
-/// Images unless told.
+/// Images by default.
 const IMAGES: u64 = 90;
 
 #[test]

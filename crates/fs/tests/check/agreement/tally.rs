@@ -85,7 +85,7 @@ impl Tally {
         self.images - self.slow
     }
 
-    /// Fails with the table unless so many thousandths agree and please, every second run was silent,
+    /// Fails with the table unless enough thousandths agree and satisfy e2fsck, every second run was silent,
     /// and nothing was lost.
     pub fn demand(&self, agreed: u64, pleased: u64) {
         let per_mille = |part: u64, whole: u64| (part * 1000).checked_div(whole).unwrap_or(1000);

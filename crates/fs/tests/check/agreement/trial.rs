@@ -25,7 +25,7 @@ use crate::plant::{Image, base, bases};
 /// Longest that a check of one image may take: a hang, not slowness.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What there is to tell of an image.
+/// What there is to report of an image.
 pub enum Finding {
     /// e2fsck has nothing to say of it.
     Sound,
@@ -73,7 +73,7 @@ pub struct Bench {
     loud: bool,
 }
 
-/// Hears issues; keeps what there is to tell of them.
+/// Receives issues; keeps what there is to report of them.
 #[derive(Default)]
 pub(super) struct Ears {
     pub(super) ids: Vec<&'static str>,
@@ -83,7 +83,7 @@ pub(super) struct Ears {
     loud: bool,
     /// Of how many issues one is left as it is, and which; 0: none.
     leaves: (u64, u64),
-    /// Issues told so far.
+    /// Issues so far.
     told_of: u64,
 }
 
@@ -373,7 +373,7 @@ impl Bench {
             }
         }
         match examine(Arc::clone(&outcome.repaired) as Arc<dyn Device>, self.loud) {
-            // What can't be repaired is told again.
+            // What can't be repaired is reported again.
             Ok((again, _)) if again.ids.iter().all(|id| ears.stay.contains(id)) => {}
             Ok((again, _)) => {
                 if self.loud {

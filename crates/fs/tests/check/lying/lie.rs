@@ -18,7 +18,7 @@ pub enum Lie {
     BlockBitmap,
     /// The same of an inode.
     InodeBitmap,
-    /// A map leads to a block of somebody else.
+    /// A map leads to a block of another owner.
     Map,
     /// A block of a map does.
     MapBlock,
@@ -84,7 +84,7 @@ fn some_file(image: &Image, owners: &Owners, random: &mut Random, mapped: bool) 
 }
 
 impl Lie {
-    /// Tells the lie in an image; `None` where it has no place for it.
+    /// Writes the lie into an image; `None` where it has no place for it.
     pub fn tell(self, image: &mut Image, owners: &Owners, random: &mut Random) -> Option<Told> {
         let (block, owner) = victim(owners, random);
         let told = |story: String| Told { lie: self, about_volume: owner.is_volume(), liar: None, story };

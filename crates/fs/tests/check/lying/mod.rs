@@ -1,7 +1,7 @@
 //! Images that lie with right checksums, under work: what belongs to the volume itself stays as it is, and whatever
 //! else a lie harms is counted by the kind of the lie.
 //!
-//! Each image is a function of its number: `PLATFS_SEED=17 PLATFS_STEPS=1` looks at one and tells everything.
+//! Each image is a function of its number: `PLATFS_SEED=17 PLATFS_STEPS=1` looks at one and prints everything.
 //! `cargo test --release -p platfs --test check lying -- --ignored --nocapture` looks at 10,000.
 //! The tests of the command have work of their own on the same images (`lying/` there).
 
@@ -43,7 +43,7 @@ impl Work<'_> {
 
     fn new_file(&mut self, directory: InodeNumber, name: &str, len: usize) {
         let new = NewInode { kind: Kind::File, attributes: Attributes::default(), xattrs: &[] };
-        // A new inode belonged to nobody, or to a file that went: one in use is harmed.
+        // A new inode had no owner, or a file that went: one in use is harmed.
         if let Ok(number) = self.volume.create(directory, name.as_bytes(), &new) {
             let _ = self.volume.write_at(number, 0, &vec![DATA; len], WriteOptions::default());
         }

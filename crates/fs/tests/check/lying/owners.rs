@@ -1,4 +1,4 @@
-//! Who owns each block and each inode record of a sound image, and what of it was changed.
+//! The owner of each block and each inode record of a sound image, and what of it was changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -117,7 +117,7 @@ impl Owners {
         }
     }
 
-    /// Who was harmed between two images: owners whose bytes differ, that no verb on the `touched` inodes may change.
+    /// The harm between two images: owners whose bytes differ, that no verb on the `touched` inodes may change.
     /// With a `log`, the journal may hold anything but bytes of files.
     pub fn harmed(
         &self,
@@ -169,7 +169,7 @@ impl Owners {
         cleared.filter_map(|at| self.blocks.get(&(start + at)).copied()).collect()
     }
 
-    /// Who an inode is.
+    /// The owner that an inode stands for.
     fn inode(&self, image: &Image, number: u32) -> Option<Owner> {
         self.inodes.contains_key(&number).then_some(match number {
             2 => Owner::File(2),

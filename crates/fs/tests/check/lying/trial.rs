@@ -1,4 +1,4 @@
-//! Lying images one by one, whoever works on them: which one a number means, how the work ended, and the table of all.
+//! Lying images one by one, by any means of work: which one a number means, how the work ended, and the table of all.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -13,9 +13,9 @@ use crate::plant::{Image, bases};
 enum End {
     /// It was not opened for writing, and is as it was.
     Refused,
-    /// All was worked on, and nobody was harmed.
+    /// All was worked on, and no file was harmed.
     Kept,
-    /// A file was harmed that nobody worked on.
+    /// A file was harmed that was not worked on.
     FileHarmed,
     /// The volume itself was harmed.
     VolumeHarmed,
@@ -63,7 +63,7 @@ impl Trial<'_> {
         let harmed = self.owners.harmed(&self.image, &after, &touched, log);
         let end = match () {
             () if harmed.iter().any(|owner| owner.is_volume()) => End::VolumeHarmed,
-            // A record tells by itself that its inode is in use.
+            // A record shows by itself that its inode is in use.
             () if self.told.lie == Lie::InodeBitmap && !harmed.is_empty() => End::VolumeHarmed,
             () if !harmed.is_empty() => End::FileHarmed,
             () => End::Kept,
@@ -73,7 +73,7 @@ impl Trial<'_> {
     }
 }
 
-/// What is told of one image.
+/// What is reported of one image.
 pub struct Finding {
     base: &'static str,
     told: Told,
@@ -118,7 +118,7 @@ fn number_from(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().expect("a number"))
 }
 
-/// Lets somebody `look` at images from number `first` on, `PLATFS_STEPS` from number `PLATFS_SEED` on if they are given;
+/// Calls `look` with images from number `first` on, `PLATFS_STEPS` from number `PLATFS_SEED` on if they are given;
 /// prints the table, and asserts that no volume was harmed.
 pub fn judge(first: u64, count: u64, look: impl Fn(&mut Bench, u64) -> Option<Finding> + Sync) {
     judge_to(End::FileHarmed, first, count, look);

@@ -8,8 +8,7 @@
 //! Asking takes longer than remembering: threads list directories, and the caller's puts what they found into the
 //! builder. The catalogue does not depend on their order.
 //!
-//! Times: only that of contents is taken; the others change when
-//! somebody looks at the directory.
+//! Times: only the time of contents is taken; the others change when a program reads the directory.
 
 mod list;
 mod queue;

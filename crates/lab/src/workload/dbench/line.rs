@@ -37,7 +37,7 @@ pub(super) enum Call {
 
 /// The option of an open that says that it is for a directory, and the dispositions that make a new file.
 const DIRECTORY: u64 = 1;
-const ANEW: [u64; 3] = [0, 2, 5];
+const MAKES_NEW: [u64; 3] = [0, 2, 5];
 
 /// All lines of a load file; empty ones and those that begin with `#` are passed over.
 ///
@@ -85,7 +85,7 @@ fn call(line: &str) -> Option<Call> {
         "NTCreateX" if !done => Call::Look(path(0)?),
         "NTCreateX" if number(arguments.get(1))? & DIRECTORY != 0 => Call::MakeDirectory(path(0)?),
         "NTCreateX" => {
-            let create = ANEW.contains(&number(arguments.get(2))?);
+            let create = MAKES_NEW.contains(&number(arguments.get(2))?);
             Call::Open { name: path(0)?, handle: handle(3)?, create }
         }
         // Wanted and done: what was done is what counts.

@@ -110,7 +110,7 @@ impl Script {
             let document = format!(r"\work\{program}\DOC{number}.DAT");
             let temporary = format!(r"\work\{program}\~TMP{round:04}{number}.TMP");
             let old = self.documents.get(&document).copied();
-            // Half of what is asked for isn't there.
+            // Half of the names that are looked up do not exist.
             self.look(&temporary, false);
             self.look(&document, old.is_some());
             if let Some(size) = old {

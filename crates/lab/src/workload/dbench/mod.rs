@@ -24,7 +24,7 @@ pub(super) fn phases(scale: &Scale) -> Result<Vec<Phase>, String> {
     let client = |number| -> Stream {
         let calls = Arc::clone(&calls);
         let mut player = Player::new(number, sync);
-        // The common directory is there before anybody begins.
+        // The common directory is there before any client begins.
         Box::new(
             (0..calls.len())
                 .flat_map(move |at| calls.get(at).map(|call| player.play(call)).unwrap_or_default()),

@@ -21,21 +21,21 @@ struct Call<'t> {
     rest: Vec<&'t str>,
 }
 
-/// All calls of a trace; `tell` gets each with its time.
+/// All calls of a trace; `each` gets each with its time.
 ///
 /// # Errors
 /// The number of the line that is wrong, and why.
 pub(super) fn read(
     text: &str,
     replay: &mut Replay,
-    mut tell: impl FnMut(&mut Replay, usize, u64),
+    mut each: impl FnMut(&mut Replay, usize, u64),
 ) -> Result<(), String> {
     for (number, line) in (1_u64..).zip(text.lines()).skip(1) {
         let known = replay.calls.len();
-        let told = |error: String| format!("line {number}: {error}");
-        let call = call(line).map_err(told)?;
-        replay.mounted(&call).map_err(told)?;
-        tell(replay, known, call.time);
+        let failure = |error: String| format!("line {number}: {error}");
+        let call = call(line).map_err(failure)?;
+        replay.mounted(&call).map_err(failure)?;
+        each(replay, known, call.time);
     }
     Ok(())
 }
@@ -303,9 +303,9 @@ mod tests {
             ("1.000000000 7 create /a\\777", "no three digits"),
             ("1.000000000 7 rename /a", "says too little"),
         ];
-        for (line, told) in lines {
+        for (line, expected) in lines {
             let error = error(line);
-            assert!(error.starts_with("line 3: ") && error.contains(told), "{line}: {error}");
+            assert!(error.starts_with("line 3: ") && error.contains(expected), "{line}: {error}");
         }
     }
 

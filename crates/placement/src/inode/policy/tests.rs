@@ -294,7 +294,7 @@ fn near_forgets_the_lease_of_a_removed_directory() {
     let leased = files[15];
     assert!(leased > 18, "{files:?}");
     engine.free(parents[1], true).unwrap();
-    // The numbers of the lease are for anybody now.
+    // Any file may have the numbers of the lease now.
     let next: Vec<u32> = (0..40).map(|_| take(&engine, &file(77))).collect();
     assert!(next.contains(&(leased + 1)), "{leased} {next:?}");
 }

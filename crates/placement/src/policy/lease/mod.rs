@@ -5,7 +5,7 @@
 //!   their directory's [`shelf`]; others in a hole shorter than a chunk, else at the end of a longer
 //!   run where that costs the fewest completely free chunks; then the tightest free run near the
 //!   goal that is not reserved.
-//! - **Growing**: from the file's [`window`], which is as long as the file may well become.
+//! - **Growing**: from the file's [`window`], which has the length that the file is likely to reach.
 //! - **Reserve**: the longest free runs are kept back for large files. They are broken only when
 //!   nothing else is long enough, and on a full volume files are split before they are.
 //! - **Shortfall**: the longest run there is, so that the file gets the fewest pieces.

@@ -1,4 +1,4 @@
-//! Windows through the engine: who meets whom, what is learned, what is taken back.
+//! Windows through the engine: which files compete, what is learned, what is taken back.
 
 use super::*;
 use crate::GroupContent;

@@ -1,0 +1,80 @@
+//! What a mount has counted, as another process asks for it.
+//!
+//! Owns: the question, and reading the answer. Excludes what is counted, which is the tree's.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
+use serde_json::{Map, Value};
+
+use super::tree::control::{STATISTICS, STATISTICS_LEN, STATISTICS_VERSION};
+
+/// The statistics of the mount that a path lies in.
+///
+/// # Errors
+/// Why there are none, without the path's name.
+pub fn of(path: &Path) -> Result<Map<String, Value>, String> {
+    let place = open(path).map_err(|error| error.to_string())?;
+    let answer = fuse::ask::<STATISTICS, STATISTICS_LEN>(place).map_err(|error| {
+        match error.raw_os_error().map(Errno::from_raw_os_error) {
+            // Other file systems by FUSE have answers of their own to numbers that they don't know.
+            Some(Errno::NOTTY | Errno::NOSYS | Errno::INVAL | Errno::OPNOTSUPP) => {
+                "not in a mount by `plat mount`".to_owned()
+            }
+            _ => error.to_string(),
+        }
+    })?;
+    parse(&answer)
+}
+
+fn parse(answer: &[u8]) -> Result<Map<String, Value>, String> {
+    let word = |at: usize| {
+        let bytes = answer.get(at..).and_then(|rest| rest.first_chunk::<4>());
+        bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))
+    };
+    if word(0) != STATISTICS_VERSION {
+        let what = format!("form {} of statistics, not {STATISTICS_VERSION}", word(0));
+        return Err(format!("the mount is served by another version of plat ({what})"));
+    }
+    let len = usize::try_from(word(4)).unwrap_or(usize::MAX);
+    let text = answer.get(8..).and_then(|rest| rest.get(..len)).unwrap_or_default();
+    match serde_json::from_slice(text) {
+        Ok(Value::Object(statistics)) => Ok(statistics),
+        _ => Err("the statistics of the mount can't be understood".to_owned()),
+    }
+}
+
+/// Opens a file or directory to ask about. What may not be opened just to ask (a pipe would wait, a device could
+/// act) is asked about by its directory.
+fn open(path: &Path) -> io::Result<File> {
+    let found = path.metadata()?;
+    let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let place = if found.is_dir() || found.is_file() { path } else { above };
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(CWD, place, flags, Mode::empty())?.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(version: u32, len: u32, text: &str) -> Vec<u8> {
+        [&version.to_le_bytes()[..], &len.to_le_bytes(), text.as_bytes(), &[0; 9]].concat()
+    }
+
+    #[test]
+    fn only_whole_answers_of_the_known_form_are_read() {
+        let text = "{\"writable\":true}";
+        assert_eq!(parse(&answer(1, 17, text)).unwrap()["writable"], true);
+        assert!(parse(&answer(2, 17, text)).unwrap_err().contains("another version"));
+        for broken in
+            [answer(1, 16, text), answer(1, u32::MAX, text), answer(1, 2, "[]"), vec![1, 0, 0, 0, 5]]
+        {
+            assert!(parse(&broken).unwrap_err().contains("understood"));
+        }
+        assert!(parse(&[]).is_err());
+    }
+}

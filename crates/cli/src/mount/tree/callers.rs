@@ -1,0 +1,258 @@
+//! The caller of a request, its groups and capabilities: FUSE sends a user, a group and a thread; the rest stands
+//! in `/proc`.
+//!
+//! Owns: reading and judging credentials. Excludes what they allow. Nothing is kept from one request to the next but
+//! open files of `/proc`: what is read is of the moment, while the caller waits for its answer, and a number that
+//! another thread got meanwhile leads nowhere.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::sync::{Mutex, PoisonError};
+
+use fuse::Caller;
+use platfs::rights::{Credentials, Powers};
+use rustix::fs::{Mode, OFlags};
+
+/// Threads whose files stay open.
+const KEPT: usize = 16;
+/// Longest status that is read: room for all the groups that Linux allows.
+const STATUS_MAX: usize = 1 << 20;
+/// What the user namespace of a machine's own users says.
+const ALL_USERS: [&str; 3] = ["0", "0", "4294967295"];
+
+thread_local! {
+    static CALLER: Cell<Caller> = const { Cell::new(Caller { uid: u32::MAX, gid: u32::MAX, pid: 0 }) };
+}
+
+/// Notes who makes the request that this thread serves next.
+pub(super) fn begin(caller: Caller) {
+    CALLER.set(caller);
+}
+
+/// The caller of the request that this thread serves.
+pub(super) fn current() -> Caller {
+    CALLER.get()
+}
+
+/// A thread in `/proc`.
+struct Task {
+    number: u32,
+    directory: OwnedFd,
+    status: File,
+}
+
+impl Task {
+    fn open(number: u32) -> io::Result<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = rustix::fs::open(format!("/proc/{number}"), flags, Mode::empty())?;
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let status = rustix::fs::openat(&directory, "status", flags, Mode::empty())?.into();
+        Ok(Task { number, directory, status })
+    }
+
+    fn status(&self, text: &mut Vec<u8>) -> io::Result<()> {
+        text.resize(text.capacity().max(4096), 0);
+        let mut len = 0;
+        loop {
+            match self.status.read_at(text.get_mut(len..).unwrap_or_default(), len as u64) {
+                Ok(0) if len < text.len() => break,
+                Ok(0) if len >= STATUS_MAX => return Err(ErrorKind::FileTooLarge.into()),
+                Ok(0) => text.resize(len.saturating_mul(2), 0),
+                Ok(count) => len += count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        text.truncate(len);
+        Ok(())
+    }
+
+    fn namespace(&self) -> io::Result<OsString> {
+        let link = rustix::fs::readlinkat(&self.directory, "ns/user", Vec::new())?;
+        Ok(std::ffi::OsStr::from_bytes(link.to_bytes()).to_owned())
+    }
+}
+
+/// What a status says of credentials: real, effective, saved and file system's.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Status {
+    uids: [u32; 4],
+    gids: [u32; 4],
+    groups: Vec<u32>,
+    permitted: u64,
+    effective: u64,
+}
+
+impl Status {
+    fn parse(text: &[u8]) -> Option<Self> {
+        let line = |name: &str| {
+            let mut lines = text.split(|byte| *byte == b'\n');
+            lines
+                .find_map(|line| line.strip_prefix(name.as_bytes()))
+                .and_then(|rest| str::from_utf8(rest).ok())
+        };
+        let numbers = |name: &str| -> Option<Vec<u32>> {
+            line(name)?.split_whitespace().map(|word| word.parse().ok()).collect()
+        };
+        let bits = |name: &str| u64::from_str_radix(line(name)?.trim(), 16).ok();
+        Some(Status {
+            uids: numbers("Uid:")?.try_into().ok()?,
+            gids: numbers("Gid:")?.try_into().ok()?,
+            groups: numbers("Groups:")?,
+            permitted: bits("CapPrm:")?,
+            effective: bits("CapEff:")?,
+        })
+    }
+
+    /// Whether it is a program of root's, as the kernel asks of callers of a mount without `allow_other`.
+    fn is_of_root(&self) -> bool {
+        self.uids.iter().chain(&self.gids).enumerate().all(|(at, id)| at % 4 == 3 || *id == 0)
+    }
+}
+
+/// The callers of a mount.
+pub(super) struct Callers {
+    namespace: OsString,
+    tasks: Mutex<VecDeque<Task>>,
+}
+
+impl Callers {
+    /// Gets ready to read credentials.
+    ///
+    /// # Errors
+    /// Why they can't be known here.
+    pub(super) fn new() -> Result<Self, String> {
+        let me = std::process::id();
+        let is_root = rustix::process::geteuid().is_root() && rustix::process::getuid().is_root();
+        if !is_root || !rustix::process::getgid().is_root() {
+            return Err("only root's mounts can".into());
+        }
+        let same = fs::read_link("/proc/self").is_ok_and(|link| link.as_os_str() == me.to_string().as_str());
+        let task = Task::open(me).ok().filter(|_| same).ok_or("/proc is not that of this process")?;
+        let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+        if !map.split_whitespace().eq(ALL_USERS) {
+            return Err("this is not the machine's own user namespace".into());
+        }
+        // With it, users beside root come in, whose capabilities are no reason to let them do everything.
+        let parameter = fs::read("/sys/module/fuse/parameters/allow_sys_admin_access").unwrap_or_default();
+        if parameter.starts_with(b"Y") {
+            return Err("fuse.allow_sys_admin_access lets others in".into());
+        }
+        let namespace = task.namespace().map_err(|error| format!("/proc/self/ns/user: {error}"))?;
+        Ok(Callers { namespace, tasks: Mutex::default() })
+    }
+
+    /// The credentials of a caller. `for_access`: it asks by access(2), which counts the real user and the capabilities
+    /// that it could have.
+    pub(super) fn credentials(&self, caller: Caller, for_access: bool) -> Credentials {
+        let least = Credentials::of(caller.uid, caller.gid);
+        // No number: it is in another namespace of processes, or the kernel itself.
+        match self.read(caller.pid) {
+            Some((status, is_ours)) => judge(least, status, is_ours, for_access),
+            None => least,
+        }
+    }
+
+    fn read(&self, number: u32) -> Option<(Status, bool)> {
+        if number == 0 {
+            return None;
+        }
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = tasks.iter().position(|task| task.number == number);
+        let kept = at.and_then(|at| tasks.remove(at));
+        let mut text = Vec::with_capacity(4096);
+        // What is kept may be of a thread that has ended, whose number is another's now.
+        let kept = kept.filter(|task| task.status(&mut text).is_ok());
+        let task = match kept {
+            Some(task) => task,
+            None => Task::open(number).and_then(|task| task.status(&mut text).map(|()| task)).ok()?,
+        };
+        let is_ours = task.namespace().is_ok_and(|namespace| namespace == self.namespace);
+        tasks.push_front(task);
+        tasks.truncate(KEPT);
+        drop(tasks);
+        Status::parse(&text).map(|status| (status, is_ours))
+    }
+}
+
+/// What a status comes to.
+///
+/// The kernel lets in programs of root's only. A caller that is none was lent credentials by the kernel: those of who
+/// mounted an overlay on top of this, say. They count as root's with all capabilities, as they were when they were
+/// lent. A program of root's that acts as another user (setfsuid, a server of NFS) has no capabilities, and unless it
+/// shows that user, its groups are not known. In another user namespace capabilities are about other things.
+fn judge(least: Credentials, status: Status, is_ours: bool, for_access: bool) -> Credentials {
+    if !status.is_of_root() {
+        return Credentials { powers: Powers::ALL, ..least };
+    }
+    let shows = (status.uids[3], status.gids[3]) == (least.uid, least.gid);
+    let bits = match for_access && least.uid == 0 {
+        true => status.permitted,
+        false if shows => status.effective,
+        false => 0,
+    };
+    let powers = if is_ours { Powers::from_bits(bits) } else { Powers::default() };
+    Credentials { groups: (shows || for_access).then_some(status.groups), powers, ..least }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "Name:\tUid:\\n0\nUmask:\t0022\nUid:\t0\t0\t0\t0\nGid:\t0\t0\t0\t0\nFDSize:\t64\n\
+                        Groups:\t4 24 \nCapInh:\t0000000000000000\nCapPrm:\t000001ffffffffff\n\
+                        CapEff:\t0000000000000002\n";
+
+    fn status() -> Status {
+        Status::parse(TEXT.as_bytes()).unwrap()
+    }
+
+    fn judged(status: Status, (uid, gid): (u32, u32), is_ours: bool, for_access: bool) -> Credentials {
+        judge(Credentials::of(uid, gid), status, is_ours, for_access)
+    }
+
+    #[test]
+    fn a_status_is_read_and_nothing_else_taken_for_one() {
+        assert_eq!((status().groups, status().effective), (vec![4, 24], 2));
+        assert_eq!(Status::parse(b""), None);
+        assert_eq!(Status::parse(TEXT.replace("CapEff", "CapOff").as_bytes()), None);
+        assert_eq!(Status::parse(TEXT.replace("Gid:\t0", "Gid:\t-1").as_bytes()), None);
+    }
+
+    #[test]
+    fn capabilities_are_those_of_the_call() {
+        let override_ = Powers::DAC_OVERRIDE;
+        let plain = judged(status(), (0, 0), true, false);
+        assert!(plain.powers.contains(override_) && !plain.powers.contains(Powers::CHOWN));
+        assert!(judged(status(), (0, 0), true, true).powers.contains(Powers::CHOWN), "access(2)");
+        assert_eq!(judged(status(), (0, 0), false, false).powers, Powers::default(), "another namespace");
+        let other = judged(status(), (1000, 1000), true, false);
+        assert_eq!((other.powers, other.groups), (Powers::default(), None), "a server of NFS");
+    }
+
+    #[test]
+    fn lent_credentials_are_those_of_root() {
+        let user = Status { uids: [1000; 4], gids: [1000; 4], effective: 0, permitted: 0, ..status() };
+        assert_eq!(judged(user.clone(), (0, 0), true, false).powers, Powers::ALL);
+        assert_eq!(judged(user, (1000, 1000), true, false).powers, Powers::ALL);
+        let fs_user = Status { uids: [0, 0, 0, 1000], gids: [0, 0, 0, 1000], effective: 0, ..status() };
+        assert_eq!(judged(fs_user, (1000, 1000), true, false).groups, Some(vec![4, 24]));
+    }
+
+    #[test]
+    fn this_process_can_be_read() {
+        let Ok(callers) = Callers::new() else { return };
+        let me = Caller { uid: 0, gid: 0, pid: std::process::id() };
+        let found = callers.credentials(me, false);
+        assert!(found.groups.is_some());
+        assert_eq!(found, callers.credentials(me, false), "from the files that are kept");
+        let nobody = Caller { pid: u32::MAX, ..me };
+        assert_eq!(callers.credentials(nobody, false), Credentials::of(0, 0));
+    }
+}

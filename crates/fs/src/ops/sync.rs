@@ -1,0 +1,145 @@
+//! Making a volume stable: everything, or what is not delayed, and for the sake of space.
+//!
+//! Owns: what is brought to its end before a sync: write-back, orphans without users, wasteful maps, what a crash left.
+//! Excludes: the sync itself (`volume`).
+
+use ondisk::units::InodeNumber;
+
+use super::flush::WriteBack;
+use super::node::Node;
+use crate::dirty::{ErrorCursor, Failures, Reason};
+use crate::error::{Error, Result};
+use crate::volume::Volume;
+
+impl Volume {
+    /// Makes everything written so far stable.
+    ///
+    /// # Errors
+    /// The device's failure; a bitmap or descriptor that contradicts what was allocated. After that
+    /// nothing more is written: every changing verb gives [`Error::WriteFailed`].
+    pub fn sync(&self) -> Result<()> {
+        if !self.space.is_writable() {
+            return Err(Error::ReadOnly);
+        }
+        self.write_back(None)?;
+        sync_metadata(self)
+    }
+
+    /// Makes stable all that was changed but for bytes that are still delayed: with a journal, commits the
+    /// running transaction. Where closes are untold, to be called at intervals: files that nobody wrote to for six of
+    /// them give up the room that was set aside for their growth.
+    ///
+    /// # Errors
+    /// As [`Volume::sync`].
+    pub fn commit(&self) -> Result<()> {
+        for idle in self.session.delayed.gone_idle() {
+            self.space.closed(idle);
+        }
+        if self.space.is_writable() { sync_metadata(self) } else { Err(Error::ReadOnly) }
+    }
+
+    /// Makes everything stable and says on disk that the volume is in order. A volume that was
+    /// changed and is only dropped counts as not closed cleanly: it must be checked before it is
+    /// written again. Does nothing to a volume that was only read.
+    ///
+    /// # Errors
+    /// As [`Volume::sync`].
+    pub fn close(self) -> Result<()> {
+        self.put_in_order()
+    }
+
+    /// As [`Volume::close`], for a volume that others still hold but do not change meanwhile: the
+    /// next change takes it back.
+    ///
+    /// # Errors
+    /// As [`Volume::sync`].
+    pub fn put_in_order(&self) -> Result<()> {
+        if !self.space.is_writable() {
+            return Ok(());
+        }
+        self.sync()?;
+        if self.reclaiming.is_pending() {
+            self.leftovers().reclaim()?;
+            self.sync()?;
+        }
+        if self.reclaiming.is_unfinished() { Ok(()) } else { self.syncing().mark_in_order() }
+    }
+
+    /// Makes a file stable: its bytes and all that is needed to read them again.
+    ///
+    /// # Errors
+    /// As [`Volume::sync`]; a write-back that failed earlier, once.
+    pub fn sync_inode(&self, number: InodeNumber) -> Result<()> {
+        self.inode(number).sync_reporting(|failures| failures.take_unreported())
+    }
+}
+
+impl Node<'_> {
+    /// Where a file that is opened now stands among the write-back errors of its inode, for
+    /// [`Node::sync_opened`].
+    #[must_use]
+    pub fn error_cursor(&self) -> ErrorCursor {
+        let file = self.volume.session.delayed.find(self.number);
+        file.map_or_else(ErrorCursor::default, |file| file.state().failures.cursor())
+    }
+
+    /// Makes an open file stable. An earlier write-back error is reported once by each open file, as fsync does in
+    /// Linux.
+    ///
+    /// # Errors
+    /// As [`Volume::sync`]; a write-back that failed.
+    pub fn sync_opened(&self, cursor: &mut ErrorCursor) -> Result<()> {
+        self.sync_reporting(|failures| failures.report(cursor))
+    }
+
+    fn sync_reporting(self, report: impl FnOnce(&mut Failures) -> Option<Error>) -> Result<()> {
+        let volume = self.volume;
+        if let Some(file) = volume.session.delayed.find(self.number) {
+            let done = {
+                let _shared = file.share();
+                WriteBack::of(volume).file(&file, Reason::Asked)
+            };
+            match done {
+                Ok(()) => {}
+                // The bytes are not lost.
+                Err(Error::NoSpace) => return done,
+                Err(error) => {
+                    let mut state = file.state();
+                    state.failures.note(&error);
+                    drop(report(&mut state.failures));
+                    return Err(error);
+                }
+            }
+            let failed = report(&mut file.state().failures);
+            failed.map_or(Ok(()), Err)?;
+        }
+        let all_at_once = volume.order.survives_crashes();
+        if all_at_once { sync_metadata(volume) } else { volume.sync() }
+    }
+}
+
+/// Makes stable what is not delayed.
+pub(crate) fn sync_metadata(volume: &Volume) -> Result<()> {
+    let syncing = volume.syncing();
+    syncing.refuse_failed()?;
+    if !syncing.is_due() {
+        return Ok(());
+    }
+    volume.uses().reap()?;
+    volume.uses().tidy_maps();
+    syncing.commit()
+}
+
+/// Makes what was freed usable, unless that has happened since `settlements`; says whether it is
+/// worth looking again.
+pub(super) fn make_space(volume: &Volume, settlements: u64) -> Result<bool> {
+    let space = &volume.space;
+    if space.await_held(settlements) {
+        return Ok(true);
+    }
+    if !space.holds_freed() {
+        return Ok(space.settlements() != settlements || volume.leftovers().reclaim_for_space()?);
+    }
+    volume.syncing().settle(settlements)?;
+    Ok(true)
+}

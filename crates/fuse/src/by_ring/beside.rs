@@ -1,0 +1,138 @@
+//! What still comes over the device where requests come over rings: that nodes are forgotten.
+//!
+//! Owns: the thread that reads it, and when. Nobody waits for a node to be forgotten, and the kernel wakes whoever
+//! waits at the device for each. So the thread stays away for a while after it has read something, finds many in one
+//! message, and waits at the device only when nothing comes any more. Who needs what forgotten nodes give back has
+//! them read at once ([`Beside::catch_up`]).
+
+use std::io;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
+
+use crate::by_device::{self, Device, Served, Serving};
+use crate::dispatch::Dispatcher;
+use crate::seats::Seat;
+
+/// How long the thread stays away.
+const AWAY: Duration = Duration::from_millis(10);
+/// After how many looks in vain it waits at the device again, at most.
+const PATIENCE: u32 = 8;
+
+/// The device beside rings.
+pub(super) struct Beside {
+    device: Device,
+    dispatcher: Dispatcher,
+    /// For a request and its answer. Who holds them reads; nobody else does.
+    buffers: Mutex<[Vec<u8>; 2]>,
+}
+
+/// What came in one go.
+#[derive(Clone, Copy, Default)]
+struct Came {
+    messages: u32,
+    /// Of these, requests with somebody who waits for an answer.
+    requests: u32,
+    is_over: bool,
+}
+
+impl Beside {
+    pub(super) fn new(device: &Device, dispatcher: &Dispatcher) -> Arc<Self> {
+        let buffers = Mutex::new([by_device::buffer(), by_device::buffer()]);
+        Arc::new(Beside { device: Arc::clone(device), dispatcher: dispatcher.clone(), buffers })
+    }
+
+    pub(super) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    pub(super) fn dispatcher(&self) -> &Dispatcher {
+        &self.dispatcher
+    }
+
+    /// Starts the thread, and as many as `threads` for a kernel that sends everything over the device after all.
+    pub(super) fn start(self: Arc<Self>, serving: &mut Serving, threads: usize) -> io::Result<()> {
+        self.set_waiting(false)?;
+        let mut others = Vec::new();
+        for number in 1..threads {
+            let (sender, go): (Sender<()>, Receiver<()>) = mpsc::channel();
+            let (device, dispatcher) = (Arc::clone(&self.device), self.dispatcher.clone());
+            others.push(sender);
+            serving.spawn(&format!("device-{number}"), move |seat| match go.recv() {
+                Ok(()) => by_device::serve_all(&device, &dispatcher, seat),
+                // It ended without need of this one.
+                Err(_) => Ok(()),
+            })?;
+        }
+        serving.spawn("device-0", move |seat| self.run(seat, others))
+    }
+
+    fn run(&self, seat: &Seat, others: Vec<Sender<()>>) -> io::Result<()> {
+        // The first few come before the kernel has all rings.
+        let few = others.len().saturating_add(1);
+        let mut requests = 0_usize;
+        loop {
+            self.wait()?;
+            let (mut patience, mut vain) = (0, 0);
+            while vain < patience.max(1) {
+                let came = self.drain(seat)?;
+                if came.is_over {
+                    return Ok(());
+                }
+                requests = requests.saturating_add(came.requests.try_into().unwrap_or(usize::MAX));
+                if requests > few {
+                    self.set_waiting(true)?;
+                    for other in &others {
+                        // One that has ended is not needed.
+                        let _ = other.send(());
+                    }
+                    return by_device::serve_all(&self.device, &self.dispatcher, seat);
+                }
+                vain = if came.messages == 0 { vain + 1 } else { 0 };
+                patience = came.messages.saturating_add(patience).min(PATIENCE);
+                std::thread::sleep(AWAY);
+            }
+        }
+    }
+
+    /// Has the nodes forgotten that the kernel has given back until now; whether there were any.
+    pub(super) fn catch_up(&self, seat: &Seat) -> bool {
+        // The thread at the device meets the same error.
+        self.drain(seat).is_ok_and(|came| came.messages > 0)
+    }
+
+    /// Reads and serves what is there.
+    fn drain(&self, seat: &Seat) -> io::Result<Came> {
+        let mut buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
+        let [input, output] = &mut *buffers;
+        let mut came = Came::default();
+        loop {
+            match by_device::serve_one(&self.device, &self.dispatcher, seat, (input, output))? {
+                Served::Answered => came.requests += 1,
+                Served::Silently => {}
+                Served::Nothing => return Ok(came),
+                Served::Over => return Ok(Came { is_over: true, ..came }),
+            }
+            came.messages += 1;
+        }
+    }
+
+    /// Sets whether reading waits until there is something.
+    fn set_waiting(&self, waits: bool) -> io::Result<()> {
+        let mut flags = fcntl_getfl(&self.device)?;
+        flags.set(OFlags::NONBLOCK, !waits);
+        Ok(fcntl_setfl(&self.device, flags)?)
+    }
+
+    /// Waits until something can be read, which it also can at the end.
+    fn wait(&self) -> io::Result<()> {
+        match poll(&mut [PollFd::new(&self.device, PollFlags::IN)], None) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! The threads that serve a ring: which class of the scheduler they are in, and when they are woken.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+#[allow(dead_code, reason = "shared with other tests")]
+mod memory;
+
+use std::fs::{self, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fuse::{GiveWay, Options, Scheduling, Session, Transport};
+use memory::Memory;
+
+/// A mount over a ring, of which there is one at a time: threads are found by their names.
+struct Mounted {
+    directory: PathBuf,
+    session: Option<Session>,
+    memory: Arc<Memory>,
+    scheduling: Scheduling,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Mounted {
+    /// `None` where there are no rings.
+    fn new(test: &str, give_way: GiveWay) -> Option<Self> {
+        static ALONE: Mutex<()> = Mutex::new(());
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let root = rustix::process::geteuid().is_root();
+        let has_device = OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
+        let switch = fs::read_to_string("/sys/module/fuse/parameters/enable_uring").unwrap_or_default();
+        if !root || !has_device || switch.trim() != "Y" {
+            assert!(
+                root && has_device || std::env::var_os("PLATFS_NO_SKIP").is_none(),
+                "{test}: would be skipped"
+            );
+            eprintln!("SKIPPED: {test} - needs root, /dev/fuse and the kernel's `enable_uring`");
+            return None;
+        }
+        let directory = std::env::temp_dir().join(format!("platfs-fuse-{test}-{}", std::process::id()));
+        fs::create_dir(&directory).unwrap();
+        let options = Options {
+            own_permissions: false,
+            source: "memory".into(),
+            subtype: "memory".into(),
+            read_only: false,
+            allow_other: false,
+            suid: false,
+            dev: false,
+            exec: false,
+            acl: false,
+            writeback: true,
+            transport: Transport::Ring,
+            give_way,
+            threads: 4,
+        };
+        let memory = Arc::new(Memory::default());
+        let session = Session::start(Arc::clone(&memory) as Arc<_>, &directory, &options).unwrap();
+        let scheduling = session.scheduling();
+        Some(Mounted { directory, session: Some(session), memory, scheduling, _alone: alone })
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        fuse::unmount(&self.directory, true).unwrap();
+        self.session.take().unwrap().wait().unwrap();
+        fs::remove_dir(&self.directory).unwrap();
+    }
+}
+
+/// Makes files, looks at them and removes them.
+fn churn(root: &Path, files: usize) {
+    for number in 0..files {
+        let path = root.join(number.to_string());
+        fs::write(&path, [7; 4096]).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().len(), 4096);
+        fs::remove_file(&path).unwrap();
+    }
+}
+
+/// What `/proc` says in a file about each of our threads whose name begins so.
+fn about(names: &str, file: &str) -> Vec<String> {
+    let tasks = fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
+    // Threads may end meanwhile.
+    let named =
+        tasks.filter(|task| fs::read_to_string(task.join("comm")).is_ok_and(|name| name.starts_with(names)));
+    named.filter_map(|task| fs::read_to_string(task.join(file)).ok()).collect()
+}
+
+/// How many of the ring's threads are in the idle class.
+fn giving_way() -> usize {
+    const POLICY: usize = 38;
+    let policy = |stat: &String| stat.rsplit_once(") ").unwrap().1.split(' ').nth(POLICY).unwrap() == "5";
+    about("ring-", "stat").iter().filter(|stat| policy(stat)).count()
+}
+
+/// How often threads with such names have gone to sleep.
+fn sleeps(names: &str) -> u64 {
+    let count = |status: &String| -> u64 {
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        line.unwrap().trim().parse().unwrap()
+    };
+    about(names, "status").iter().map(count).sum()
+}
+
+fn eventually(what: &str, mut is_true: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !is_true() {
+        assert!(Instant::now() < end, "{what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn threads_give_way_while_requests_come_and_then_no_more() {
+    let Some(mounted) = Mounted::new("give-way", GiveWay::Always) else { return };
+    assert_eq!(giving_way(), 0);
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                churn(&mounted.directory, 10);
+            }
+        });
+        eventually("no thread gives way", || giving_way() > 0);
+        is_over.store(true, Ordering::Relaxed);
+    });
+    eventually("a thread still gives way", || giving_way() == 0);
+    let now = mounted.scheduling.now();
+    assert!(now.gives_way && now.lowered > 0 && now.lowered == now.raised, "{now:?}");
+    assert!(now.requests > 0 && now.turns > 0 && now.ran_ns > 0, "{now:?}");
+}
+
+#[test]
+fn threads_that_shall_not_give_way_do_not() {
+    let Some(mounted) = Mounted::new("never", GiveWay::Never) else { return };
+    churn(&mounted.directory, 300);
+    let now = mounted.scheduling.now();
+    assert!(!now.gives_way && now.lowered == 0, "{now:?}");
+    assert!(about("watcher", "comm").is_empty());
+}
+
+/// Busy loops in the same group of the scheduler: they are threads of this process.
+#[test]
+fn busy_loops_do_not_starve_threads_that_give_way() {
+    const FILES: usize = 300;
+    let took = |give_way| {
+        let mounted = Mounted::new("starved", give_way)?;
+        let is_over = AtomicBool::new(false);
+        let took = thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    while !is_over.load(Ordering::Relaxed) {
+                        std::hint::spin_loop()
+                    }
+                });
+            }
+            let begun = Instant::now();
+            churn(&mounted.directory, FILES);
+            is_over.store(true, Ordering::Relaxed);
+            begun.elapsed()
+        });
+        let now = mounted.scheduling.now();
+        eprintln!("{give_way:?}: {took:?}, {now:?}");
+        assert!(give_way == GiveWay::Never || now.raised > 0, "{now:?}");
+        Some(took)
+    };
+    let (Some(never), Some(always)) = (took(GiveWay::Never), took(GiveWay::Always)) else { return };
+    assert!(always < never * 3 + Duration::from_secs(2), "{always:?} instead of {never:?}");
+}
+
+#[test]
+fn an_idle_mount_wakes_none_of_its_threads() {
+    let Some(mounted) = Mounted::new("idle", GiveWay::Always) else { return };
+    churn(&mounted.directory, 300);
+    let all = || ["ring-", "device-", "watcher"].map(sleeps);
+    let mut before = all();
+    eventually("its threads are woken again and again", || {
+        thread::sleep(Duration::from_secs(1));
+        std::mem::replace(&mut before, all()) == before
+    });
+    // It works as before.
+    churn(&mounted.directory, 300);
+}
+
+#[test]
+fn many_nodes_are_forgotten_at_a_time() {
+    const FILES: usize = 2000;
+    let Some(mounted) = Mounted::new("forget", GiveWay::Never) else { return };
+    for number in 0..FILES {
+        fs::write(mounted.directory.join(number.to_string()), "x").unwrap();
+    }
+    let before = sleeps("device-");
+    let begun = Instant::now();
+    for number in 0..FILES {
+        fs::remove_file(mounted.directory.join(number.to_string())).unwrap();
+    }
+    let (sleeps, took) = (sleeps("device-") - before, begun.elapsed());
+    // One for each ten milliseconds, and some for others.
+    let most = 20 + 2 * u64::try_from(took.as_millis()).unwrap() / 10;
+    assert!(sleeps <= most.min(FILES as u64 / 2), "{sleeps} in {took:?}");
+}
+
+#[test]
+fn room_is_counted_after_everything_was_forgotten() {
+    let Some(mounted) = Mounted::new("room", GiveWay::Never) else { return };
+    let free = || rustix::fs::statvfs(&mounted.directory).unwrap().f_ffree;
+    let before = free();
+    for _ in 0..20 {
+        for number in 0..20 {
+            fs::write(mounted.directory.join(number.to_string()), "x").unwrap();
+        }
+        assert_eq!(free(), before - 20);
+        for number in 0..20 {
+            fs::remove_file(mounted.directory.join(number.to_string())).unwrap();
+        }
+        assert_eq!(free(), before);
+    }
+}
+
+#[test]
+fn nodes_without_names_take_no_room_from_new_ones() {
+    const FILES: usize = 20;
+    let Some(mounted) = Mounted::new("full", GiveWay::Never) else { return };
+    // With the root it is full after these.
+    mounted.memory.limit.store(FILES + 1, Ordering::Relaxed);
+    let path = |number: usize| mounted.directory.join(number.to_string());
+    for _ in 0..20 {
+        (0..FILES).for_each(|number| fs::write(path(number), "x").unwrap());
+        let error = fs::write(path(FILES), "x").unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(fuse::Errno::NOSPC.raw_os_error()));
+        (0..FILES).for_each(|number| fs::remove_file(path(number)).unwrap());
+    }
+}
