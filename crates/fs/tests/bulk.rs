@@ -54,10 +54,11 @@ fn files_come_together_with_their_bytes_or_not_at_all() {
             .map(|(name, data)| Whole { name, new: new(Kind::File), data })
             .chain([Whole { name: b"link", new: new(Kind::Symlink(b"n1")), data: &[] }])
             .collect();
-        let made = volume.bulk().create(directory, &files).unwrap();
-        for (number, data) in made.iter().zip(&contents) {
+        assert!(volume.bulk().create(directory, &files).unwrap().is_empty());
+        for (name, data) in given.iter().zip(&contents) {
+            let number = volume.lookup(directory, name).unwrap();
             let mut found = vec![0; 20_000];
-            let len = volume.read_at(*number, 0, &mut found).unwrap();
+            let len = volume.read_at(number, 0, &mut found).unwrap();
             assert!(found[..len] == data[..]);
         }
         // One name that exists keeps all of them away.
@@ -122,15 +123,93 @@ fn a_directory_that_somebody_uses_is_empty_when_its_name_is_gone() {
         Whole { name: b"a", new: new(Kind::File), data: b"x" },
         Whole { name: b"b", new: new(Kind::File), data: b"y" },
     ];
-    let made = volume.bulk().create(directory, &files).unwrap();
+    volume.bulk().create(directory, &files).unwrap();
+    let made = volume.lookup(directory, b"a").unwrap();
     let held = volume.pin(directory).unwrap();
-    let file = volume.pin(made[0]).unwrap();
+    let file = volume.pin(made).unwrap();
     assert_eq!(volume.bulk().users(directory), 1);
     let known = names(&volume, directory);
     volume.bulk().remove_whole(ROOT, b"d", &known).unwrap();
     assert!(names(&volume, directory).is_empty(), "its names would lead to nothing");
     let mut byte = [0];
-    assert_eq!((volume.read_at(made[0], 0, &mut byte).unwrap(), byte), (1, *b"x"));
+    assert_eq!((volume.read_at(made, 0, &mut byte).unwrap(), byte), (1, *b"x"));
     drop((held, file));
+    sound(&path, volume);
+}
+
+#[test]
+fn nothing_comes_into_a_directory_that_was_removed() {
+    let scratch = Scratch::new("nothing_comes_into_a_directory");
+    for kind in [FsType::Ext2, FsType::Ext4] {
+        let (path, volume) = volume(&scratch, kind, 32 << 20);
+        let directory = volume.create(ROOT, b"d", &new(Kind::Directory)).unwrap();
+        let file = volume.create(ROOT, b"f", &new(Kind::File)).unwrap();
+        let held = volume.pin(directory).unwrap();
+        volume.rmdir(ROOT, b"d").unwrap();
+        let whole = Whole { name: b"a", new: new(Kind::File), data: b"x" };
+        let gone = |done: Result<(), Error>| assert!(matches!(done, Err(Error::NotFound)), "{done:?}");
+        gone(volume.bulk().create(directory, &[whole]).map(drop));
+        gone(volume.create(directory, b"b", &new(Kind::File)).map(drop));
+        gone(volume.create(directory, b"c", &new(Kind::Directory)).map(drop));
+        gone(volume.create_unnamed(directory, &new(Kind::File)).map(drop));
+        gone(volume.link(file, directory, b"d"));
+        gone(volume.rename(ROOT, b"f", directory, b"e", platfs::Replace::Yes));
+        drop(held);
+        sound(&path, volume);
+    }
+}
+
+#[test]
+fn files_take_the_place_of_others_in_one_update() {
+    let scratch = Scratch::new("files_take_the_place");
+    for kind in [FsType::Ext2, FsType::Ext4] {
+        let (path, volume) = volume(&scratch, kind, 32 << 20);
+        let whole = |data| Whole { name: b"a", new: new(Kind::File), data };
+        volume.bulk().create(ROOT, &[whole(b"old")]).unwrap();
+        let old = volume.lookup(ROOT, b"a").unwrap();
+        volume.link(old, ROOT, b"other").unwrap();
+        volume.create(ROOT, b"d", &new(Kind::Directory)).unwrap();
+        assert!(matches!(volume.bulk().create(ROOT, &[whole(b"new")]), Err(Error::Exists)));
+        let bulk = volume.bulk().replacing(true);
+        let directory = Whole { name: b"d", ..whole(b"new") };
+        assert!(matches!(bulk.create(ROOT, &[whole(b"new"), directory]), Err(Error::IsDirectory)));
+        assert_eq!(volume.lookup(ROOT, b"a").unwrap(), old, "all or nothing");
+        let replaced = bulk.create(ROOT, &[whole(b"new")]).unwrap();
+        assert_eq!((replaced.len(), replaced[0].inode, replaced[0].links), (1, old, 1));
+        let now = volume.lookup(ROOT, b"a").unwrap();
+        assert!(now != old && volume.metadata(old).unwrap().links == 1);
+        // By a file that exists: the last name of the other goes, and with it the file.
+        let replaced = bulk.link(now, ROOT, b"other").unwrap().unwrap();
+        assert_eq!((replaced.inode, replaced.links), (old, 0));
+        assert_eq!(volume.metadata(now).unwrap().links, 2);
+        assert_eq!(bulk.link(now, ROOT, b"other").unwrap(), None, "it has that name already");
+        assert!(matches!(bulk.link(now, ROOT, b"d"), Err(Error::IsDirectory)));
+        assert_eq!(bulk.link(now, ROOT, b"third").unwrap(), None);
+        sound(&path, volume);
+    }
+}
+
+#[test]
+fn the_sticky_bit_is_looked_at_within_the_update() {
+    let scratch = Scratch::new("the_sticky_bit_is_looked_at");
+    let (path, volume) = volume(&scratch, FsType::Ext4, 32 << 20);
+    let directory = volume.create(ROOT, b"d", &new(Kind::Directory)).unwrap();
+    volume.inode(directory).set_permissions(0o1777).unwrap();
+    let owned = |name, uid| {
+        let attributes = Attributes { permissions: 0o644, uid, ..Attributes::default() };
+        Whole { name, new: NewInode { kind: Kind::File, attributes, xattrs: &[] }, data: b"x" }
+    };
+    volume.bulk().create(directory, &[owned(b"mine", 7), owned(b"theirs", 8)]).unwrap();
+    let me = platfs::rights::Credentials::of(7, 7);
+    let bulk = volume.bulk().of(&me);
+    let both = [b"mine".to_vec(), b"theirs".to_vec()];
+    let kept = |done: Result<(), Error>| assert!(matches!(done, Err(Error::NotPermitted(_))), "{done:?}");
+    kept(bulk.unlink(directory, &both).map(drop));
+    kept(bulk.remove_whole(ROOT, b"d", &names(&volume, directory)).map(drop));
+    kept(bulk.replacing(true).create(directory, &[owned(b"theirs", 7)]).map(drop));
+    let mine = volume.lookup(directory, b"mine").unwrap();
+    kept(bulk.replacing(true).link(mine, directory, b"theirs").map(drop));
+    assert_eq!(names(&volume, directory).len(), 2);
+    bulk.unlink(directory, &both[..1]).unwrap();
     sound(&path, volume);
 }

@@ -4,10 +4,10 @@ use std::collections::{HashMap, HashSet};
 
 use ondisk::inode::{FileType, InodeFlags};
 use ondisk::units::InodeNumber;
+use platfs::rights::READ;
 use platfs::{AttributeChange, Attributes, Error, Kind, Metadata, NewInode, Pin, State};
 use platfs_image::archive::Run;
 
-use super::actor::READ;
 use super::maker::{Contents, Maker, New, Place, What};
 use super::{Asked, Halt, Job, Xattrs, check_name};
 use crate::reading::joined;
@@ -206,7 +206,7 @@ impl<'j> Copy<'j> {
             return Ok(Vec::new());
         }
         let all = self.job.volume.inode(facts.inode).xattrs().map_err(Halt::at(path))?;
-        Ok(self.job.settable(all))
+        Ok(self.job.settable(facts.file_type, all))
     }
 
     fn file(

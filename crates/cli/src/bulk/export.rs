@@ -1,14 +1,14 @@
 //! A tree as an archive, as far as the actor may read it.
 
-use std::cell::RefCell;
 use std::io::{self, BufWriter, Write};
+use std::sync::{Mutex, PoisonError};
 
 use ondisk::inode::FileType;
 use ondisk::units::InodeNumber;
+use platfs::rights::READ;
 use platfs_image::archive::WriteError;
 use platfs_image::{ExportError, Exporter, Packing};
 
-use super::actor::READ;
 use super::{Halt, Job};
 
 /// Bytes written at once.
@@ -24,7 +24,7 @@ pub fn export(
     out: impl Write,
     packing: Packing,
 ) -> Result<Vec<String>, Halt> {
-    let halted = RefCell::new(None);
+    let halted = Mutex::new(None);
     let may = |path: &[u8], facts: &platfs::Metadata| {
         let done = job.go_on().and_then(|()| match facts.file_type {
             FileType::Directory => job.listable(path, facts.inode).map(drop),
@@ -35,11 +35,11 @@ pub fn export(
             FileType::Directory => done.directories += 1,
             _ => done.files += 1,
         });
-        done.map_err(|halt| *halted.borrow_mut() = Some(halt)).is_ok()
+        done.map_err(|halt| *halted.lock().unwrap_or_else(PoisonError::into_inner) = Some(halt)).is_ok()
     };
     let out = BufWriter::with_capacity(BUFFER, Watched { job, out });
     let done = Exporter::new(job.volume).from(from).permit(&may).to_archive(out, packing);
-    match (done, halted.take()) {
+    match (done, halted.into_inner().unwrap_or_else(PoisonError::into_inner)) {
         (_, Some(halt)) => Err(halt),
         (Ok(losses), None) => Ok(losses.lines().collect()),
         (Err(error), None) => Err(halt(error)),

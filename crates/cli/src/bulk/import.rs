@@ -6,6 +6,7 @@ use std::collections::HashMap;
 
 use ondisk::inode::FileType;
 use ondisk::units::InodeNumber;
+use platfs::rights::EXECUTE;
 use platfs::{Attributes, Error, Kind, NewInode, Pin};
 use platfs_image::archive::{Entry, EntryKind, Input, Reader};
 
@@ -54,6 +55,8 @@ pub fn import<I: Input>(
     let maker = Maker::new(job, options.force);
     let (levels, finals) = (Vec::new(), Finals::new());
     let mut import = Import { job, input, maker, base, levels, finals, force: options.force };
+    // Whoever may only list it finds nothing in it.
+    job.with_rights(b".", base, EXECUTE)?;
     let mut reader = Reader::new(input);
     let broken = |error: platfs_image::archive::TarError| Halt::Stream(format!("the archive: {error}"));
     let done = loop {
@@ -125,7 +128,7 @@ impl<'j, I: Input> Import<'j, I> {
         if facts.file_type != FileType::Directory {
             return Err(failed(Error::NotDirectory));
         }
-        self.job.with_rights(path, number, super::SEARCH)?;
+        self.job.with_rights(path, number, EXECUTE)?;
         self.levels.push(Level { name: name.to_vec(), number, _pin: pin, changeable: false });
         Ok(())
     }
@@ -153,7 +156,7 @@ impl<'j, I: Input> Import<'j, I> {
         let failed = Halt::at(path);
         let here = self.may_make(path)?;
         let given = self.job.given(here, FileType::Directory, &asked).map_err(&failed)?;
-        let mut all = self.job.settable(xattrs);
+        let mut all = self.job.settable(FileType::Directory, xattrs);
         all.extend(given.xattrs);
         let finally = given.attributes;
         // Its owner can fill it, whatever it may do later.
@@ -208,15 +211,16 @@ impl<'j, I: Input> Import<'j, I> {
         let target = self.find(&entry.target)?;
         let volume = self.job.now();
         let facts = volume.metadata(target).map_err(&failed)?;
-        if !self.job.actor.owns(&facts) {
+        if !self.job.who().owns(&facts) {
             return Err(Halt::Denied { path: entry.path.clone() });
         }
-        if self.force && volume.lookup(directory, name).is_ok_and(|found| found != target) {
-            self.remove(directory, name, &entry.path)?;
-        }
-        match volume.link(target, directory, name) {
+        let bulk = volume.bulk().of(self.job.who()).replacing(self.force);
+        let replaced = match bulk.link(target, directory, name) {
             Err(Error::Exists) => return Err(Halt::refused(&entry.path, "exists; --force replaces files")),
             linked => linked.map_err(&failed)?,
+        };
+        if let Some(replaced) = replaced.filter(|replaced| replaced.links > 0) {
+            self.job.watcher.relinked(replaced.inode);
         }
         self.job.watcher.added(directory, name);
         self.job.watcher.touched(directory);
@@ -225,23 +229,11 @@ impl<'j, I: Input> Import<'j, I> {
         Ok(())
     }
 
-    fn remove(&mut self, directory: InodeNumber, name: &[u8], path: &[u8]) -> Result<(), Halt> {
-        let failed = Halt::at(path);
-        let parent = self.job.volume.metadata(directory).map_err(&failed)?;
-        let found = self.job.volume.lookup(directory, name).and_then(|found| self.job.volume.metadata(found));
-        if !self.job.actor.may_take(&parent, &found.map_err(&failed)?) {
-            return Err(Halt::Denied { path: path.to_vec() });
-        }
-        let removed = self.job.now().bulk().unlink(directory, &[name.to_vec()]).map_err(&failed)?;
-        removed.iter().for_each(|removed| self.job.watcher.removed(directory, removed));
-        Ok(())
-    }
-
     /// The inode behind a path of the archive, below the directory that all goes to.
     fn find(&self, path: &[u8]) -> Result<InodeNumber, Halt> {
         let mut here = self.base;
         for name in parts(path)? {
-            self.job.with_rights(path, here, super::SEARCH)?;
+            self.job.with_rights(path, here, EXECUTE)?;
             here = self.job.volume.lookup(here, name).map_err(Halt::at(path))?;
         }
         Ok(here)

@@ -5,7 +5,8 @@ use std::ops::Range;
 
 use ondisk::inode::FileType;
 use ondisk::units::InodeNumber;
-use platfs::{Attributes, Error, Kind, NewInode, Replace, Volume, Whole};
+use platfs::rights::Powers;
+use platfs::{Attributes, Error, Kind, NewInode, Removed, Whole};
 use platfs_image::archive::Run;
 
 use super::{Asked, Halt, Job, Xattrs, check_name};
@@ -149,11 +150,11 @@ impl<'j> Maker<'j> {
     fn pending(&self, at: Place<'_>, new: New) -> Result<Pending, Halt> {
         let New { what, asked, xattrs } = new;
         let is_device = matches!(what, What::CharDevice(..) | What::BlockDevice(..));
-        if is_device && !self.job.actor.may_make_devices() {
+        if is_device && !self.job.actor.has(Powers::MKNOD) {
             return Err(Halt::Denied { path: at.path.to_vec() });
         }
         let given = self.job.given(at.directory, what.file_type(), &asked).map_err(Halt::at(at.path))?;
-        let mut all = self.job.settable(xattrs);
+        let mut all = self.job.settable(what.file_type(), xattrs);
         // A list of its own goes before that of the directory.
         let inherited = given.xattrs.into_iter().filter(|(name, _)| !all.iter().any(|(own, _)| own == name));
         let inherited: Vec<_> = inherited.collect();
@@ -177,14 +178,13 @@ impl<'j> Maker<'j> {
     fn all(&self, directory: InodeNumber, pending: &[Pending], data: &[u8]) -> Result<(), Halt> {
         let volume = self.job.now();
         let files: Vec<Whole<'_>> = pending.iter().map(|file| file.whole(data)).collect();
-        let (made, one) = (volume.bulk().create(directory, &files), pending.len() == 1);
+        let bulk = volume.bulk().of(self.job.who()).replacing(self.force);
+        let (made, one) = (bulk.create(directory, &files), pending.len() == 1);
         match (made, pending.first()) {
-            (Ok(_), _) => {
+            (Ok(replaced), _) => {
                 pending.iter().for_each(|file| self.made(directory, &file.name, file.data.len() as u64));
+                replaced.iter().for_each(|replaced| self.replaced(replaced));
                 Ok(())
-            }
-            (Err(Error::Exists), Some(file)) if one && self.force => {
-                self.in_place_of(&volume, directory, file, data)
             }
             (Err(error), Some(file)) if one || !is_shared(&error) => Err(refused(&file.path, error)),
             (Err(_), _) => {
@@ -203,52 +203,10 @@ impl<'j> Maker<'j> {
         });
     }
 
-    /// Makes a file in place of what has its name, by a rename.
-    fn in_place_of(
-        &self,
-        volume: &Volume,
-        directory: InodeNumber,
-        file: &Pending,
-        data: &[u8],
-    ) -> Result<(), Halt> {
-        let beside = beside(&file.name);
-        let whole = Whole { name: &beside, ..file.whole(data) };
-        volume.bulk().create(directory, &[whole]).map_err(Halt::at(&file.path))?;
-        self.rename(volume, directory, &beside, file)?;
-        self.made(directory, &file.name, file.data.len() as u64);
-        Ok(())
-    }
-
-    fn rename(
-        &self,
-        volume: &Volume,
-        directory: InodeNumber,
-        from: &[u8],
-        file: &Pending,
-    ) -> Result<(), Halt> {
-        let failed = Halt::at(&file.path);
-        let done = self.may_replace(volume, directory, file).and_then(|()| {
-            volume.rename(directory, from, directory, &file.name, Replace::Yes).map_err(&failed)
-        });
-        if done.is_err() {
-            volume.unlink(directory, from).map_err(&failed)?;
-        }
-        done
-    }
-
-    /// Whether the actor may take the name of what exists. The kernel is told in any case that the name means another
-    /// file.
-    fn may_replace(&self, volume: &Volume, directory: InodeNumber, file: &Pending) -> Result<(), Halt> {
-        let failed = Halt::at(&file.path);
-        let existing = volume.lookup(directory, &file.name).and_then(|number| volume.metadata(number));
-        let existing = existing.map_err(&failed)?;
-        if existing.file_type == FileType::Directory {
-            return Err(failed(Error::IsDirectory));
-        }
-        let parent = volume.metadata(directory).map_err(&failed)?;
-        match self.job.actor.may_take(&parent, &existing) {
-            true => Ok(()),
-            false => Err(Halt::Denied { path: file.path.clone() }),
+    /// A file lost its name to a new one. The kernel asks for the name again in any case.
+    fn replaced(&self, replaced: &Removed) {
+        if replaced.links > 0 {
+            self.job.watcher.relinked(replaced.inode);
         }
     }
 
@@ -269,14 +227,10 @@ impl<'j> Maker<'j> {
             node.set_xattrs(&file.xattrs).map_err(&failed)?;
         }
         node.set_times(Some(times.access), Some(times.modify)).map_err(&failed)?;
-        if exists {
-            let beside = beside(at.name);
-            volume.link(number, at.directory, &beside).map_err(&failed)?;
-            self.rename(&volume, at.directory, &beside, &file)?;
-        } else {
-            volume.link(number, at.directory, at.name).map_err(|error| refused(at.path, error))?;
-        }
+        let bulk = volume.bulk().of(self.job.who()).replacing(self.force);
+        let replaced = bulk.link(number, at.directory, at.name).map_err(|error| refused(at.path, error))?;
         self.made(at.directory, at.name, 0);
+        replaced.iter().for_each(|replaced| self.replaced(replaced));
         self.job.watcher.touched(at.directory);
         self.job.go_on()
     }
@@ -315,13 +269,6 @@ impl<'j> Maker<'j> {
 /// Whether a failure may be that of one file among several, or of their number.
 fn is_shared(error: &Error) -> bool {
     !matches!(error, Error::Io { .. } | Error::WriteFailed | Error::Corrupt(_) | Error::ReadOnly)
-}
-
-/// The name of a file that is about to get the name of another.
-fn beside(name: &[u8]) -> Vec<u8> {
-    // Names of at most 255 bytes, and different ones for different files: a directory's batch is made one by one.
-    let len = name.len().min(200);
-    [b".plat-new-", name.get(..len).unwrap_or_default()].concat()
 }
 
 /// A failure to make a file, with the remedy.

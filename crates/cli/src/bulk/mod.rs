@@ -1,11 +1,10 @@
 //! Work on many files of a volume at once: unpacking archives, copying and removing trees.
 //!
 //! Owns: the work itself, on a plain image or inside the server of a mount, in batches that are whole: after each the
-//! volume may be left as it is. Whoever asks is an [`Actor`], whose rights are checked as the kernel would. Who else
-//! must know is a [`Watcher`]. Leaves to others: arguments and messages (`commands`), and how a request comes
+//! volume may be left as it is. Whoever asks is an [`Actor`], whose rights are checked as the kernel would
+//! ([`platfs::rights`]). Who else must know is a [`Watcher`]. Leaves to others: arguments and messages (`commands`), and how a request comes
 //! (`control`).
 
-pub mod actor;
 pub mod copy;
 pub mod export;
 pub mod import;
@@ -13,14 +12,14 @@ mod maker;
 pub mod put;
 pub mod remove;
 
-use std::cell::RefCell;
 use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ondisk::inode::{FileType, Timestamp};
 use ondisk::units::InodeNumber;
+use platfs::rights::{self, Credentials, EXECUTE, Powers, READ, WRITE};
 use platfs::{Error, Inherited, Metadata, Removed, Times, Volume, Wanted};
 
-use self::actor::{Actor, READ, SEARCH, WRITE};
 use crate::text::Shown;
 
 /// What has been done so far.
@@ -36,8 +35,46 @@ pub struct Done {
     pub attributes_left_out: u64,
 }
 
+/// On whose behalf work is done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Actor {
+    /// User, groups and capabilities.
+    pub credentials: Credentials,
+    /// Permissions that its new files never get.
+    pub umask: u16,
+}
+
+impl Actor {
+    /// Who may do everything.
+    #[must_use]
+    pub fn root() -> Self {
+        let credentials = Credentials { powers: Powers::ALL, ..Credentials::of(0, 0) };
+        Actor { credentials, umask: 0o022 }
+    }
+
+    fn has(&self, powers: Powers) -> bool {
+        self.credentials.powers.contains(powers)
+    }
+}
+
+/// Which extended attributes there are to be seen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Terms {
+    /// Access control lists count.
+    pub lists: bool,
+    /// Those of users.
+    pub of_users: bool,
+    /// Any.
+    pub any: bool,
+}
+
+impl Terms {
+    /// All of them.
+    pub const ALL: Terms = Terms { lists: true, of_users: true, any: true };
+}
+
 /// Who must know what is done, and may end it.
-pub trait Watcher {
+pub trait Watcher: Sync {
     /// The time that changes get.
     fn now(&self) -> Timestamp;
 
@@ -132,9 +169,9 @@ pub struct Job<'j> {
     pub actor: &'j Actor,
     /// Who watches.
     pub watcher: &'j dyn Watcher,
-    /// Access control lists count.
-    pub lists: bool,
-    done: RefCell<Done>,
+    /// Which extended attributes there are.
+    pub terms: Terms,
+    done: Mutex<Done>,
 }
 
 /// What is asked of a new file, beside its kind and name.
@@ -149,18 +186,22 @@ pub(crate) struct Asked {
 
 impl<'j> Job<'j> {
     /// Work that has not begun.
-    pub fn new(volume: &'j Volume, actor: &'j Actor, watcher: &'j dyn Watcher, lists: bool) -> Self {
-        Job { volume, actor, watcher, lists, done: RefCell::default() }
+    pub fn new(volume: &'j Volume, actor: &'j Actor, watcher: &'j dyn Watcher, terms: Terms) -> Self {
+        Job { volume, actor, watcher, terms, done: Mutex::default() }
     }
 
     /// What has been done so far.
     #[must_use]
     pub fn done(&self) -> Done {
-        *self.done.borrow()
+        *self.counter()
     }
 
     fn count(&self, change: impl FnOnce(&mut Done)) {
-        change(&mut self.done.borrow_mut());
+        change(&mut self.counter());
+    }
+
+    fn counter(&self) -> MutexGuard<'_, Done> {
+        self.done.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the work goes on.
@@ -169,15 +210,24 @@ impl<'j> Job<'j> {
         self.watcher.go_on(&done)
     }
 
+    fn who(&self) -> &'j Credentials {
+        &self.actor.credentials
+    }
+
     /// The volume at this moment, on the actor's terms.
     fn now(&self) -> Volume {
-        self.volume.at_time(self.watcher.now()).on_behalf_of(self.actor.uid, self.actor.gid)
+        self.volume.at_time(self.watcher.now()).on_behalf_of(self.who().uid, self.who().gid)
     }
 
     /// Facts of an inode to which the actor has all of these rights.
     fn with_rights(&self, path: &[u8], number: InodeNumber, rights: u16) -> Result<Metadata, Halt> {
         let facts = self.volume.metadata(number).map_err(Halt::at(path))?;
-        match self.actor.may(self.volume, &facts, rights, self.lists).map_err(Halt::at(path))? {
+        let asks = self.terms.lists && facts.uid != self.who().uid && rights::asks_list(&facts);
+        let list = match asks {
+            true => self.volume.inode(number).access_list().map_err(Halt::at(path))?,
+            false => None,
+        };
+        match self.who().may(&facts, list.as_ref(), rights) {
             true => Ok(facts),
             false => Err(Halt::Denied { path: path.to_vec() }),
         }
@@ -191,33 +241,34 @@ impl<'j> Job<'j> {
         if name.is_empty() {
             return Ok(directory);
         }
-        self.with_rights(path, directory, SEARCH)?;
+        self.with_rights(path, directory, EXECUTE)?;
         self.volume.lookup(directory, name).map_err(Halt::at(path))
     }
 
     /// A directory whose names the actor may change.
     fn changeable(&self, path: &[u8], number: InodeNumber) -> Result<Metadata, Halt> {
-        self.with_rights(path, number, WRITE | SEARCH)
+        self.with_rights(path, number, WRITE | EXECUTE)
     }
 
     /// A directory whose names the actor may list and follow.
     fn listable(&self, path: &[u8], number: InodeNumber) -> Result<Metadata, Halt> {
-        self.with_rights(path, number, READ | SEARCH)
+        self.with_rights(path, number, READ | EXECUTE)
     }
 
     /// What a new file gets: as Linux gives it to a program of the actor, and what the actor may give it beyond that.
     fn given(&self, directory: InodeNumber, file_type: FileType, asked: &Asked) -> Result<Inherited, Error> {
         let actor = self.actor;
-        let owner = asked.owner.filter(|_| actor.may_give_away());
-        // Who keeps owners keeps modes too: both are the archive's.
+        let owner = asked.owner.filter(|_| actor.has(Powers::CHOWN));
+        // Who keeps owners keeps modes too: both are the archive's. But special bits lend what the owner may.
+        let lends = actor.has(Powers::FOWNER) && actor.has(Powers::FSETID);
         let (permissions, umask) = match (file_type, owner) {
             (FileType::Symlink, _) => (0o777, 0),
-            (_, Some(_)) => (asked.permissions & 0o7777, 0),
+            (_, Some(_)) => (asked.permissions & if lends { 0o7777 } else { 0o777 }, 0),
             (_, None) => (asked.permissions & 0o777, actor.umask),
         };
-        let wanted = Wanted { file_type, permissions, umask, uid: actor.uid, gid: actor.gid };
+        let wanted = Wanted { file_type, permissions, umask, uid: self.who().uid, gid: self.who().gid };
         let mut given = self.volume.inherit(directory, &wanted)?;
-        if !self.lists && !given.xattrs.is_empty() {
+        if !self.terms.lists && !given.xattrs.is_empty() {
             given.xattrs.clear();
             given.attributes.permissions =
                 given.attributes.permissions & 0o7000 | permissions & 0o777 & !umask;
@@ -234,12 +285,21 @@ impl<'j> Job<'j> {
         Ok(given)
     }
 
-    /// The attributes that the actor may set, of those that are asked for.
-    fn settable(&self, asked: Xattrs) -> Xattrs {
+    /// The attributes that the actor may set on a file, of those that are asked for.
+    fn settable(&self, file_type: FileType, asked: Xattrs) -> Xattrs {
         let before = asked.len();
+        let has_bytes = matches!(file_type, FileType::Regular | FileType::Directory);
+        let is_directory = file_type == FileType::Directory;
         let may = |name: &[u8]| match name {
-            _ if name.starts_with(b"system.posix_acl_") => self.lists,
-            _ => name.starts_with(b"user.") || self.actor.is_administrator(),
+            _ if !self.terms.any => false,
+            b"system.posix_acl_access" => self.terms.lists && file_type != FileType::Symlink,
+            b"system.posix_acl_default" => self.terms.lists && is_directory,
+            b"security.capability" => self.actor.has(Powers::SETFCAP),
+            _ if name.starts_with(b"user.") => self.terms.of_users && has_bytes,
+            _ if name.starts_with(b"trusted.") || name.starts_with(b"security.") => {
+                self.actor.has(Powers::SYS_ADMIN)
+            }
+            _ => false,
         };
         let kept: Vec<_> = asked.into_iter().filter(|(name, _)| may(name)).collect();
         self.count(|done| done.attributes_left_out += (before - kept.len()) as u64);

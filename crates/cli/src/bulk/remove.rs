@@ -3,10 +3,12 @@
 //! A directory goes together with the last of its files, in one update: they need not be taken out of its blocks one by
 //! one. Others may add names meanwhile: then it is listed again.
 
+use std::collections::HashSet;
+
 use ondisk::corrupt::Place;
 use ondisk::inode::FileType;
 use ondisk::units::InodeNumber;
-use platfs::{Error, Metadata, Pin, Removed};
+use platfs::{Error, Pin, Removed};
 
 use super::{Halt, Job, check_name};
 use crate::reading::joined;
@@ -17,6 +19,9 @@ const NAMES: usize = 64;
 const TRIES: u32 = 32;
 /// Names of one directory that are held at once.
 const LISTED: usize = 1 << 16;
+
+/// Longest path that messages show.
+const SHOWN: usize = 4096;
 
 /// How to remove.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -62,16 +67,19 @@ pub fn remove(
         found => found.map_err(Halt::at(path))?,
     };
     let facts = job.volume.metadata(number).map_err(Halt::at(path))?;
-    if !job.actor.may_take(&parent, &facts) {
+    if job.who().is_kept_off(&parent, &facts) {
         return Err(Halt::Denied { path: path.to_vec() });
     }
     let done = match facts.file_type {
         FileType::Directory if options.recursive => {
-            Removal { job, levels: Vec::new() }.all(directory, name, path, number)
+            Removal { job, levels: Vec::new(), above: HashSet::new() }.all(directory, name, path, number)
         }
         FileType::Directory if options.dir => remove_whole(job, directory, name, path, &[]),
         FileType::Directory => Err(Halt::refused(path, "is a directory; --recursive removes it")),
-        _ => unlink(job, directory, path, &[name.to_vec()]),
+        _ => unlink(job, directory, path, &[name.to_vec()]).map_err(|halt| match halt {
+            Halt::At { error, .. } => Halt::at(path)(error),
+            halt => halt,
+        }),
     };
     job.watcher.touched(directory);
     done
@@ -79,7 +87,9 @@ pub fn remove(
 
 /// Takes names from files, in as many updates as it takes.
 fn unlink(job: &Job<'_>, directory: InodeNumber, path: &[u8], names: &[Vec<u8>]) -> Result<(), Halt> {
-    match job.now().bulk().unlink(directory, names) {
+    // Somebody may have taken the right to it meanwhile.
+    job.changeable(path, directory)?;
+    match job.now().bulk().of(job.who()).unlink(directory, names) {
         Ok(removed) => {
             removed.iter().for_each(|removed| gone(job, directory, removed));
             Ok(())
@@ -91,7 +101,10 @@ fn unlink(job: &Job<'_>, directory: InodeNumber, path: &[u8], names: &[Vec<u8>])
             unlink(job, directory, path, first)?;
             unlink(job, directory, path, rest)
         }
-        Err(error) => Err(Halt::at(path)(error)),
+        Err(error) => match names {
+            [name] => Err(Halt::at(&below(path, name))(error)),
+            _ => Err(Halt::at(path)(error)),
+        },
     }
 }
 
@@ -103,7 +116,7 @@ fn remove_whole(
     known: &[Vec<u8>],
 ) -> Result<(), Halt> {
     let directory = job.volume.lookup(parent, name).map_err(Halt::at(path))?;
-    let removed = job.now().bulk().remove_whole(parent, name, known).map_err(Halt::at(path))?;
+    let removed = job.now().bulk().of(job.who()).remove_whole(parent, name, known).map_err(Halt::at(path))?;
     if let Some((last, files)) = removed.split_last() {
         files.iter().for_each(|removed| gone(job, directory, removed));
         job.watcher.removed(parent, last);
@@ -121,6 +134,8 @@ fn gone(job: &Job<'_>, directory: InodeNumber, removed: &Removed) {
 struct Removal<'j> {
     job: &'j Job<'j>,
     levels: Vec<Level<'j>>,
+    /// The directories of the levels: one that lies in itself is damage.
+    above: HashSet<InodeNumber>,
 }
 
 impl<'j> Removal<'j> {
@@ -130,7 +145,7 @@ impl<'j> Removal<'j> {
             let next = level.directories.pop();
             match next {
                 Some((name, number)) => {
-                    let (parent, path) = (level.number, joined(&level.path, &name));
+                    let (parent, path) = (level.number, below(&level.path, &name));
                     self.enter(parent, &name, path, number)?;
                 }
                 None => self.empty()?,
@@ -155,8 +170,9 @@ impl<'j> Removal<'j> {
             return Ok(());
         }
         let up = volume.lookup(number, b"..").map_err(&failed)?;
-        let is_above = self.levels.iter().any(|level| level.number == number);
-        if is_above || up != parent && volume.lookup(parent, name).is_ok_and(|found| found == number) {
+        if self.above.contains(&number)
+            || up != parent && volume.lookup(parent, name).is_ok_and(|found| found == number)
+        {
             let problem = format!("calls inode {up} its parent, and stands in inode {parent}");
             return Err(failed(Error::corrupt(Place::Directory(number), problem)));
         }
@@ -172,6 +188,7 @@ impl<'j> Removal<'j> {
             tries: 0,
         };
         self.list(&mut level)?;
+        self.above.insert(number);
         self.levels.push(level);
         Ok(())
     }
@@ -180,7 +197,7 @@ impl<'j> Removal<'j> {
     fn list(&self, level: &mut Level<'_>) -> Result<(), Halt> {
         let failed = Halt::at(&level.path);
         let volume = self.job.volume;
-        let facts = self.job.listable(&level.path, level.number)?;
+        self.job.listable(&level.path, level.number)?;
         level.files.clear();
         level.directories.clear();
         level.more = false;
@@ -199,26 +216,6 @@ impl<'j> Removal<'j> {
         }
         if count > 0 {
             self.job.changeable(&level.path, level.number)?;
-            self.unbound(&facts, level)?;
-        }
-        Ok(())
-    }
-
-    /// Refuses what the sticky bit keeps the actor from removing.
-    fn unbound(&self, facts: &Metadata, level: &Level<'_>) -> Result<(), Halt> {
-        if !self.job.actor.is_bound_in(facts) {
-            return Ok(());
-        }
-        let names = level.files.iter().chain(level.directories.iter().map(|(name, _)| name));
-        for name in names {
-            let path = joined(&level.path, name);
-            let child =
-                self.job.volume.lookup(level.number, name).and_then(|child| self.job.volume.metadata(child));
-            match child {
-                Ok(child) if !self.job.actor.may_take(facts, &child) => return Err(Halt::Denied { path }),
-                Ok(_) | Err(Error::NotFound) => {}
-                Err(error) => return Err(Halt::At { path, error }),
-            }
         }
         Ok(())
     }
@@ -226,6 +223,7 @@ impl<'j> Removal<'j> {
     /// Removes the files of the directory that the work is in, and at last the directory.
     fn empty(&mut self) -> Result<(), Halt> {
         let Some(mut level) = self.levels.pop() else { return Ok(()) };
+        self.above.remove(&level.number);
         while level.files.len() > NAMES || level.more && !level.files.is_empty() {
             let batch = level.files.split_off(level.files.len().saturating_sub(NAMES));
             unlink(self.job, level.number, &level.path, &batch)?;
@@ -243,7 +241,10 @@ impl<'j> Removal<'j> {
                 level.tries += 1;
                 self.again(level)
             }
-            Err(Halt::At { error: Error::TooLargeForLog { .. }, .. }) if !level.files.is_empty() => {
+            // Too many for the journal, or some can't be removed: one by one it shows which.
+            Err(Halt::At { error: Error::TooLargeForLog { .. } | Error::NotPermitted(_), .. })
+                if !level.files.is_empty() =>
+            {
                 let names = std::mem::take(&mut level.files);
                 unlink(self.job, level.number, &level.path, &names)?;
                 self.again(level)
@@ -264,7 +265,13 @@ impl<'j> Removal<'j> {
             return Ok(());
         }
         self.list(&mut level)?;
+        self.above.insert(level.number);
         self.levels.push(level);
         Ok(())
     }
+}
+
+/// A path for messages, one name further; of a very long one only its end, since trees can be deep.
+fn below(path: &[u8], name: &[u8]) -> Vec<u8> {
+    if path.len() + name.len() < SHOWN { joined(path, name) } else { joined(b"...", name) }
 }

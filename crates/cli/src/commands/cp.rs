@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use clap::Args;
 
 use super::live::{self, Alone};
-use crate::bulk::actor::Actor;
+use crate::bulk::{Actor, Terms};
 use crate::bulk::{Done, Job, copy};
 use crate::console::{Console, Failure};
 use crate::control::protocol::{Verb, flag};
@@ -77,7 +77,7 @@ impl Cp {
             let path = writing::target(image, source, target);
             let place = writing::place(image, &path)?;
             let from = image.find(source, false)?;
-            let job = Job::new(&image.volume, &actor, &watcher, true);
+            let job = Job::new(&image.volume, &actor, &watcher, Terms::ALL);
             let to = copy::Target { directory: place.directory, name: place.name, path: path.as_bytes() };
             let copied = copy::copy(&job, from, source.as_bytes(), to, options);
             let mut done = sum.get();

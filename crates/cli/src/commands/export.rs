@@ -6,6 +6,7 @@ use std::io::{self, BufWriter};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use clap::Args;
 use ondisk::units::InodeNumber;
@@ -14,7 +15,9 @@ use platfs_image::export::Losses;
 use platfs_image::{ExportError, Exporter, Packing};
 
 use super::live;
+use crate::bulk::Done;
 use crate::console::{Console, Failure};
+use crate::control::client::Found;
 use crate::control::protocol::{Verb, flag};
 use crate::door::output::Output;
 use crate::reading::OpenImage;
@@ -146,10 +149,35 @@ impl Export {
         let places = [live::directory(from)?];
         places.iter().try_for_each(|found| live::hand_over(found, from))?;
         let to: &dyn AsFd = file.as_ref().map_or(&stdout as &dyn AsFd, |file| file);
-        let done = live::ask(console, (Verb::Export, flags), &places, Some(to))?;
+        let done = match rustix::process::geteuid().is_root() {
+            true => live::ask(console, (Verb::Export, flags), &places, Some(to))?,
+            false => self.through_pipe(console, flags, &places, to)?,
+        };
         drop(file);
         output.map_or(Ok(()), Output::finish).map_err(failed)?;
         if self.json { live::say(console, true, &done) } else { Ok(()) }
+    }
+
+    /// Has the server write to a pipe, since it may be another user's, and passes that on.
+    fn through_pipe(
+        &self,
+        console: &mut Console<'_>,
+        flags: u32,
+        places: &[Found],
+        to: &dyn AsFd,
+    ) -> Result<Done, Failure> {
+        let failed = |error: io::Error| Failure::about(self.out.display(), error);
+        let (mut from, end) = io::pipe().map_err(failed)?;
+        let mut to = File::from(to.as_fd().try_clone_to_owned().map_err(failed)?);
+        let passing = thread::spawn(move || io::copy(&mut from, &mut to).map(drop));
+        let asked = live::ask(console, (Verb::Export, flags), places, Some(&end));
+        // The pipe ends when the server has closed it, too.
+        drop(end);
+        let passed =
+            passing.join().unwrap_or_else(|_| Err(io::Error::other("the thread that writes it ended")));
+        // Where it could not be written, that is the reason.
+        passed.map_err(failed)?;
+        asked
     }
 
     /// Writes beside the target, and gives it the name when it is whole.

@@ -10,7 +10,7 @@ use platfs_image::SourceError;
 use platfs_image::source::{Section, SourceOptions};
 
 use super::live::{self, Alone};
-use crate::bulk::actor::Actor;
+use crate::bulk::{Actor, Terms};
 use crate::bulk::{Done, Job, import};
 use crate::console::{Console, Failure};
 use crate::control::protocol::{Verb, flag};
@@ -71,7 +71,7 @@ impl Import {
         writing::change(&self.image, console, |image: &OpenImage, console| {
             let directory = image.find(&self.to, true)?;
             let (actor, watcher) = (Actor::root(), Alone::new(self.quiet));
-            let job = Job::new(&image.volume, &actor, &watcher, true);
+            let job = Job::new(&image.volume, &actor, &watcher, Terms::ALL);
             let imported = import::import(&job, directory, archive, import::Options { force: self.force });
             done = job.done();
             drop(watcher);

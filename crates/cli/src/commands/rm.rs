@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use clap::Args;
 
 use super::live::{self, Alone};
-use crate::bulk::actor::Actor;
+use crate::bulk::{Actor, Terms};
 use crate::bulk::{Done, Job, remove};
 use crate::console::{Console, Failure};
 use crate::control::protocol::{Verb, flag};
@@ -74,7 +74,7 @@ impl Rm {
         let options = remove::Options { recursive: self.recursive, dir: self.dir, force: self.force };
         writing::change_each(&self.image, &self.paths, console, |image: &OpenImage, path| {
             let Place { directory, name } = writing::place(image, path)?;
-            let job = Job::new(&image.volume, &actor, &watcher, true);
+            let job = Job::new(&image.volume, &actor, &watcher, Terms::ALL);
             let removed = remove::remove(&job, directory, name, path.as_bytes(), options);
             let mut done = sum.get();
             live::add(&mut done, &job.done());

@@ -9,14 +9,12 @@
 //! Paths never pass: a server resolves no more than one name in a directory.
 
 pub mod client;
-mod credentials;
 pub mod protocol;
 mod seqpacket;
 mod served;
 mod server;
 mod tickets;
 
-pub use credentials::actor_of;
 pub use served::Served;
 pub use server::Server;
 pub use tickets::Tickets;

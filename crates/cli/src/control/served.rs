@@ -2,6 +2,8 @@
 
 use platfs::{Error, Volume};
 
+use crate::bulk::Terms;
+
 /// A mount, as the channel sees it.
 pub trait Served: Send + Sync {
     /// The volume.
@@ -10,8 +12,8 @@ pub trait Served: Send + Sync {
     /// Whether it can be written.
     fn is_writable(&self) -> bool;
 
-    /// Whether access control lists count.
-    fn has_lists(&self) -> bool;
+    /// Which extended attributes there are.
+    fn terms(&self) -> Terms;
 
     /// From now on names change beside the kernel.
     fn begin_beside(&self);

@@ -25,8 +25,9 @@ use super::served::Served;
 use super::tickets::{Ticket, Tickets};
 use crate::bulk::{Done, Halt, Job, Watcher, copy, export, import, put, remove};
 
-/// Requests that are worked on at once.
-const AT_ONCE: usize = 8;
+/// Requests that are worked on at once, and those of one user: nobody keeps others out.
+const AT_ONCE: usize = 32;
+const OF_ONE_USER: usize = 8;
 /// How long a connection may take to say what it wants.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often progress is told.
@@ -44,8 +45,15 @@ struct Shared {
     /// The number by which the kernel knows the mount.
     device: u64,
     stopping: AtomicBool,
-    open: Mutex<Vec<(u64, Socket)>>,
+    open: Mutex<Vec<Connection>>,
     number: AtomicU64,
+}
+
+/// A connection that is served.
+struct Connection {
+    number: u64,
+    user: u32,
+    socket: Socket,
 }
 
 /// The server's end of the channel.
@@ -56,7 +64,7 @@ pub struct Server {
 }
 
 impl Shared {
-    fn open(&self) -> MutexGuard<'_, Vec<(u64, Socket)>> {
+    fn open(&self) -> MutexGuard<'_, Vec<Connection>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -103,7 +111,7 @@ impl Drop for Server {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        self.shared.open().iter().for_each(|(_, socket)| socket.shut());
+        self.shared.open().iter().for_each(|known| known.socket.shut());
         let begun = Instant::now();
         while !self.shared.open().is_empty() && begun.elapsed() < ENDING {
             thread::sleep(Duration::from_millis(5));
@@ -117,37 +125,34 @@ fn accept(listening: &Socket, shared: &Arc<Shared>) {
         if shared.stopping.load(Ordering::Relaxed) {
             return;
         }
-        let is_welcome = match (shared.owner, socket.peer()) {
-            (None, Ok(_)) => true,
-            (Some(owner), Ok(user)) => user == owner || user == 0,
-            (_, Err(_)) => false,
-        };
-        if is_welcome && let Err(why) = begin(&socket, shared) {
+        let Ok(user) = socket.peer() else { continue };
+        let is_welcome = shared.owner.is_none_or(|owner| user == owner || user == 0);
+        if is_welcome && let Err(why) = begin(&socket, user, shared) {
             socket.try_send(&Reply::Failed(Done::default(), why).encode());
         }
     }
 }
 
-fn begin(socket: &Socket, shared: &Arc<Shared>) -> Result<(), String> {
+fn begin(socket: &Socket, user: u32, shared: &Arc<Shared>) -> Result<(), String> {
     let (copy, with) = (socket.copy().map_err(|error| error.to_string())?, Arc::clone(shared));
     let known = socket.copy().map_err(|error| error.to_string())?;
     let number = shared.number.fetch_add(1, Ordering::Relaxed);
     {
         let mut open = shared.open();
-        if open.len() >= AT_ONCE {
-            return Err(format!(
-                "{AT_ONCE} commands work on this mount already; try again when one has ended"
-            ));
+        let of_user = open.iter().filter(|other| other.user == user).count();
+        if open.len() >= AT_ONCE || of_user >= OF_ONE_USER {
+            let many = open.len().min(of_user.max(OF_ONE_USER));
+            return Err(format!("{many} commands work on this mount already; try again when one has ended"));
         }
-        open.push((number, known));
+        open.push(Connection { number, user, socket: known });
     }
     let work = move || {
         serve(&copy, &with);
-        with.open().retain(|(other, _)| *other != number);
+        with.open().retain(|other| other.number != number);
     };
     let spawned = thread::Builder::new().name("bulk".into()).spawn(work);
     spawned.map(drop).map_err(|error| {
-        shared.open().retain(|(other, _)| *other != number);
+        shared.open().retain(|other| other.number != number);
         error.to_string()
     })
 }
@@ -177,7 +182,10 @@ fn answer(
     if files.len() < request.places.len() {
         return Err("a request without its directories".into());
     }
-    let rest = files.split_off(request.places.len());
+    let file = files.split_off(request.places.len()).into_iter().next();
+    if request.verb == Verb::Export {
+        must_be_safe(socket, file.as_ref())?;
+    }
     let tickets = tickets(shared, socket, request, &files)?;
     let Some((first, _)) = tickets.first() else { return Err("a request without a place".into()) };
     if tickets.iter().any(|(ticket, _)| ticket.actor != first.actor) {
@@ -185,9 +193,9 @@ fn answer(
     }
     let served = &*shared.served;
     let watcher = Live { shared, socket, told: Mutex::new(Instant::now()) };
-    let job = Job::new(served.volume(), &first.actor, &watcher, served.has_lists());
+    let job = Job::new(served.volume(), &first.actor, &watcher, served.terms());
     let beside = Beside::of(served);
-    let worked = work(&job, request, &tickets, rest.into_iter().next());
+    let worked = work(&job, request, &tickets, file);
     drop(beside);
     if let Err(Halt::At { error, .. }) = &worked {
         served.failed(error);
@@ -199,6 +207,18 @@ fn answer(
         (Err(halt), _) => Reply::Failed(job.done(), halt.to_string()),
         (Ok(_), Err(error)) => Reply::Failed(job.done(), format!("what was done is not stable: {error}")),
     })
+}
+
+/// Refuses an output that somebody else has opened, unless it is a pipe: what the kernel allows and does when a file is
+/// written (quotas, reserved space, set-user-id bits) goes by the writer, which is this process.
+fn must_be_safe(socket: &Socket, file: Option<&OwnedFd>) -> Result<(), String> {
+    let peer = socket.peer().map_err(|error| error.to_string())?;
+    let facts = file.map(rustix::fs::fstat).transpose().map_err(|error| error.to_string())?;
+    let is_pipe = facts.is_some_and(|facts| rustix::fs::FileType::from_raw_mode(facts.st_mode).is_fifo());
+    match is_pipe || peer == rustix::process::geteuid().as_raw() {
+        true => Ok(()),
+        false => Err("the output of another user must be a pipe".into()),
+    }
 }
 
 /// The tickets of a request, of whoever shows them, each with its directory held.
@@ -214,11 +234,13 @@ fn tickets<'s>(
         return Err("the mount is for reading only".into());
     }
     let volume = shared.served.volume();
-    let redeem = |(place, directory): (&Place, &OwnedFd)| {
+    let last = request.places.len().saturating_sub(1);
+    let redeem = |(at, (place, directory)): (usize, (&Place, &OwnedFd))| {
         let ticket = shared.tickets.redeem(&place.token);
-        let ticket = ticket.filter(|ticket| peer == 0 || peer == ticket.actor.uid);
+        let ticket = ticket.filter(|ticket| peer == 0 || peer == ticket.actor.credentials.uid);
         let ticket = ticket.ok_or("the ticket is not valid: another program's, used, or too old")?;
-        if is_read_only(directory, shared.device, ticket.inode)? && writes {
+        // A copy only reads its first place.
+        if is_read_only(directory, shared.device, ticket.inode)? && writes && at == last {
             return Err("the mount is for reading only".into());
         }
         let pin = volume.pin(ticket.inode).map_err(|error| error.to_string())?;
@@ -229,7 +251,7 @@ fn tickets<'s>(
             false => Err("the directory was removed meanwhile".to_owned()),
         }
     };
-    request.places.iter().zip(directories).map(redeem).collect()
+    request.places.iter().zip(directories).enumerate().map(redeem).collect()
 }
 
 /// Whether the view of the mount through which a program has a directory open is for reading only. That it is this

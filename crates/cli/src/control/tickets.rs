@@ -6,10 +6,11 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use ondisk::units::InodeNumber;
 
 use super::protocol::{Grant, Token};
-use crate::bulk::actor::Actor;
+use crate::bulk::Actor;
 
-/// Tickets that wait at most; when there are more, the oldest are void.
+/// Tickets that wait at most, and those of one user; when there are more, the oldest are void.
 const WAITING: usize = 1024;
+const OF_ONE_USER: usize = 64;
 
 /// A place and who asked for it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -45,7 +46,12 @@ impl Tickets {
             .ok()
             .filter(|count| *count == token.len())?;
         let mut waiting = self.waiting();
-        if waiting.len() >= WAITING {
+        let user = actor.credentials.uid;
+        let is_of_user = |(_, ticket): &(Token, Ticket)| ticket.actor.credentials.uid == user;
+        if waiting.iter().filter(|known| is_of_user(known)).count() >= OF_ONE_USER {
+            let oldest = waiting.iter().position(is_of_user).unwrap_or_default();
+            waiting.remove(oldest);
+        } else if waiting.len() >= WAITING {
             waiting.pop_front();
         }
         waiting.push_back((token, Ticket { inode, generation, actor }));
@@ -76,8 +82,11 @@ mod tests {
         assert_eq!(tickets.redeem(&first.token), None);
         assert_eq!(tickets.redeem(&[0; 16]), None);
         let old = tickets.issue(root, 0, Actor::root()).unwrap();
-        let all: Vec<_> = (0..WAITING).map(|_| tickets.issue(root, 0, Actor::root()).unwrap()).collect();
+        let other = Actor { credentials: platfs::rights::Credentials::of(7, 7), umask: 0 };
+        let others = tickets.issue(root, 0, other).unwrap();
+        let all: Vec<_> = (0..OF_ONE_USER).map(|_| tickets.issue(root, 0, Actor::root()).unwrap()).collect();
         assert_eq!(tickets.redeem(&old.token), None, "it is void");
+        assert!(tickets.redeem(&others.token).is_some(), "one user's are not in the way of another's");
         assert!(all.iter().all(|grant| tickets.redeem(&grant.token).is_some()));
     }
 }

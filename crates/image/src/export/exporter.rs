@@ -69,7 +69,7 @@ pub struct Exporter<'v> {
 }
 
 /// Whether a file, of which the path and the facts are given, may be exported.
-type Permit<'p> = dyn Fn(&[u8], &Metadata) -> bool + 'p;
+type Permit<'p> = dyn Fn(&[u8], &Metadata) -> bool + Sync + 'p;
 
 impl<'v> Exporter<'v> {
     /// All of a volume. An empty `lost+found` of the root, as mkfs makes it, is left out: a build makes it again.

@@ -14,8 +14,10 @@ use ondisk::inode::FileType;
 use ondisk::units::InodeNumber;
 use platfs::{Error, Volume};
 
+use super::callers;
 use super::{Failed, Tree};
-use crate::control::{Served, Tickets, actor_of};
+use crate::bulk::Terms;
+use crate::control::{Served, Tickets};
 
 impl Tree {
     /// The tickets that this mount has given.
@@ -30,7 +32,7 @@ impl Tree {
         if facts.file_type != FileType::Directory {
             return Err(fuse::Errno::NOTDIR.into());
         }
-        let actor = actor_of(caller)?;
+        let actor = callers::actor(caller).ok_or(fuse::Errno::PERM)?;
         let grant = self.tickets.issue(facts.inode, facts.generation, actor);
         Ok(grant.ok_or(fuse::Errno::OPNOTSUPP)?.encode())
     }
@@ -107,8 +109,9 @@ impl Served for Tree {
         Tree::is_writable(self)
     }
 
-    fn has_lists(&self) -> bool {
-        self.terms.acl
+    fn terms(&self) -> Terms {
+        let super::Terms { acl, user_xattr, xattr, .. } = self.terms;
+        Terms { lists: acl && xattr, of_users: user_xattr, any: xattr }
     }
 
     fn begin_beside(&self) {
