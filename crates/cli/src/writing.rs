@@ -11,6 +11,7 @@ use ondisk::inode::{FileType, Timestamp};
 use ondisk::units::InodeNumber;
 use platfs::{Error, OpenOptions, Volume, Walk};
 
+use crate::bulk::Halt;
 use crate::check::before::{self, When};
 use crate::console::{Console, Failure};
 use crate::door;
@@ -37,7 +38,8 @@ pub struct Place<'p> {
 /// The image that a command changes.
 #[derive(Args, Debug)]
 pub struct Target {
-    /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`.
+    /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`. Or the first path in a mount by
+    /// `plat mount`, as all others then are.
     image: OsString,
     /// Checks the whole volume first, and changes nothing if it is not sound. Without this option a volume with at most
     /// a million inodes is checked for what would have the change overwrite other files.
@@ -120,6 +122,15 @@ pub fn change_towards(
         }
         Ok(())
     })
+}
+
+/// The failure of work on many files of an image.
+#[must_use]
+pub fn halted(image: &OpenImage, halt: Halt) -> Failure {
+    match halt {
+        Halt::At { path, error } => image.failure(&path, &error),
+        halt => Failure::about(&image.name, halt),
+    }
 }
 
 fn open(target: &Target) -> Result<OpenImage, Failure> {

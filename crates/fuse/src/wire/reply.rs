@@ -258,6 +258,26 @@ pub(crate) fn drop_pages(node: u64, range: Range<u64>) -> [u8; OUT_HEADER_LEN + 
     invalidate(node, start, len)
 }
 
+/// The same for all of its contents too.
+pub(crate) fn invalidate_contents(node: u64) -> [u8; OUT_HEADER_LEN + 24] {
+    invalidate(node, 0, 0)
+}
+
+/// A message that makes the kernel look up a name of a directory again.
+pub(crate) fn invalidate_name(parent: u64, name: &[u8]) -> Vec<u8> {
+    let mut message = vec![0; OUT_HEADER_LEN + 16 + name.len() + 1];
+    let len = u32::try_from(message.len()).unwrap_or(u32::MAX);
+    let mut out = Out::new(&mut message);
+    out.u32(len);
+    out.u32(3);
+    out.u64(0);
+    out.u64(parent);
+    out.u32(u32::try_from(name.len()).unwrap_or(u32::MAX));
+    out.u32(0);
+    out.bytes(name);
+    message
+}
+
 fn invalidate(node: u64, offset: i64, len: i64) -> [u8; OUT_HEADER_LEN + 24] {
     let mut message = [0; OUT_HEADER_LEN + 24];
     let mut out = Out::new(&mut message);
