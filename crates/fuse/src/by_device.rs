@@ -9,6 +9,7 @@ use rustix::io::Errno;
 
 use crate::attach::{Options, Transport};
 use crate::dispatch::{Dispatcher, Outcome};
+use crate::gather::Gatherer;
 use crate::seats::{Scheduling, Seat};
 use crate::service::Service;
 use crate::wire::{self, Agreed, Body, HEADER_LEN, Header, Malformed, Offer, Out, Request, Wish};
@@ -77,7 +78,9 @@ pub(crate) fn serve(
     let offered = receive_offer(&device)?;
     accept(&device, &offered, &Wish::new(options, false, LARGEST))?;
     let mut serving = Serving::new();
-    spawn(&mut serving, &device, &Dispatcher::new(service), options.threads.max(1))?;
+    let threads = options.threads.max(1);
+    let dispatcher = Dispatcher::new(service, Gatherer::new(&device, threads - 1));
+    spawn(&mut serving, &device, &dispatcher, threads)?;
     Ok(serving)
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
+use crate::gather::Gatherer;
 use crate::service::{Change, Entry, Known, Listed, Service, is_before_write};
 use crate::wire::{self, Body, Header, Malformed, Out, Request};
 
@@ -22,6 +23,7 @@ pub(crate) const BRINGS_ARGUMENT: u32 = 1 << 30;
 #[derive(Clone)]
 pub(crate) struct Dispatcher {
     service: Arc<dyn Service>,
+    gatherer: Gatherer,
 }
 
 /// What becomes of a request.
@@ -68,8 +70,8 @@ fn sized(out: Out<'_>, size: u32, value: &[u8]) -> Done {
 }
 
 impl Dispatcher {
-    pub(crate) fn new(service: Arc<dyn Service>) -> Self {
-        Dispatcher { service }
+    pub(crate) fn new(service: Arc<dyn Service>, gatherer: Gatherer) -> Self {
+        Dispatcher { service, gatherer }
     }
 
     /// Serves a request; its answer, without a header, is at the beginning of `out`. A verb that panics
@@ -246,7 +248,8 @@ impl Dispatcher {
                 // An offset below 0 comes as one that no file has.
                 let what = what.ok_or(Errno::INVAL)?;
                 i64::try_from(offset).map_err(|_| Errno::NXIO)?;
-                let found = service.seek(node, offset, what)?;
+                let gather = |range| self.gatherer.gather(node, range);
+                let found = service.seek(node, offset, what, self.gatherer.works().then_some(&gather))?;
                 put(out, |out| wire::position_reply(out, found))
             }
             Request::Control { command, argument, room, restricted } => {

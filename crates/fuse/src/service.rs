@@ -1,5 +1,7 @@
 //! What a transport asks of the file system that it serves.
 
+use std::ops::Range;
+
 use rustix::io::Errno;
 
 /// An answer, or the number of an error as programs see it.
@@ -255,6 +257,9 @@ pub enum Replace {
     NoButWhiteout,
 }
 
+/// Has the kernel hand over what it holds of a range of a file.
+pub type Gather<'a> = &'a dyn Fn(Range<u64>) -> Result<()>;
+
 /// A file system, asked from many threads at once.
 ///
 /// The kernel checks permissions by the modes and access control lists it is shown, and the service need
@@ -348,8 +353,10 @@ pub trait Service: Send + Sync {
     /// Full names of the extended attributes that the caller may see.
     fn xattr_names(&self, caller: Caller, node: u64) -> Result<Vec<Vec<u8>>>;
 
-    /// The next byte of data or of a hole from an offset on.
-    fn seek(&self, node: u64, offset: u64, what: Seek) -> Result<u64>;
+    /// The next byte of data or of a hole from an offset on. `gather` has the kernel hand over what is dirty in its
+    /// pages of a range, by [`Service::write`] on other threads, before it returns; so no lock may be held that these
+    /// need. Clean pages of the range leave the kernel's cache. It is missing where no other thread would serve that.
+    fn seek(&self, node: u64, offset: u64, what: Seek, gather: Option<Gather<'_>>) -> Result<u64>;
 
     /// An `ioctl` by its number and argument; its answer fills at most `room` bytes.
     fn control(

@@ -206,6 +206,43 @@ fn new_nodes_are_what_was_asked_for() {
     });
 }
 
+/// What programs have written and the kernel has not handed over is data, and many may ask at once: those that would
+/// leave nobody to serve the writes hear that holes can't be looked for.
+#[test]
+fn holes_are_not_what_the_kernel_has_not_handed_over() {
+    over_each("holes_are_not_what_the_kernel_has_not_handed_over", |transport| {
+        let mounted = Mounted::new(transport, true);
+        let asked = AtomicU64::new(0);
+        thread::scope(|scope| {
+            for number in 0..16 {
+                let (path, asked) = (mounted.path(&number.to_string()), &asked);
+                scope.spawn(move || {
+                    let file = File::create_new(path).unwrap();
+                    for step in 1..STEPS as u64 {
+                        file.write_all_at(b"data", step * 8192).unwrap();
+                        let seek = |from| rustix::fs::seek(&file, from);
+                        for (from, to) in [
+                            (SeekFrom::Data(step * 8192 - 4096), step * 8192),
+                            (SeekFrom::Hole(step * 8192), step * 8192 + 4),
+                            (SeekFrom::Hole(step * 8192 - 100), step * 8192 - 100),
+                        ] {
+                            match seek(from) {
+                                Err(Errno::INVAL) => {}
+                                found => {
+                                    assert_eq!(found, Ok(to), "{from:?}");
+                                    asked.fetch_add(1, Ordering::Relaxed);
+                                }
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        assert!(asked.into_inner() > 0);
+        mounted.unmount();
+    });
+}
+
 #[test]
 fn bytes_are_kept() {
     over_each("bytes_are_kept", |transport| {

@@ -5,13 +5,17 @@ mod cat;
 mod check;
 mod chmod;
 mod chown;
+mod cp;
 mod export;
 mod facts;
 mod frag;
 mod freefrag;
 mod get;
+mod import;
 mod info;
+mod into_mount;
 mod json;
+mod live;
 mod ln;
 mod ls;
 mod map;
@@ -53,6 +57,10 @@ pub enum Command {
     Get(get::Get),
     /// Copies files in.
     Put(put::Put),
+    /// Copies files inside an image or a mount.
+    Cp(cp::Cp),
+    /// Unpacks an archive into a directory of an image or a mount.
+    Import(import::Import),
     /// Makes directories.
     Mkdir(mkdir::Mkdir),
     /// Gives a file another name, or makes a symbolic link.
@@ -106,6 +114,8 @@ impl Command {
             Command::Cat(command) => command.run(console),
             Command::Get(command) => command.run(console),
             Command::Put(command) => command.run(console),
+            Command::Cp(command) => command.run(console),
+            Command::Import(command) => command.run(console),
             Command::Mkdir(command) => command.run(console),
             Command::Ln(command) => command.run(console),
             Command::Mv(command) => command.run(console),

@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use clap::Args;
 use fuse::{Service, Session};
 
 use crate::console::{Console, Failure};
+use crate::control::{Served, Server};
 use crate::image::{self, ImageSpec};
 use crate::mount::daemon;
 use crate::mount::keeper::Keeper;
@@ -263,6 +265,7 @@ impl Mount {
         };
         tuning::come_first();
         let session = Session::start(service, directory, &how).map_err(|error| failed(&error))?;
+        let channel = channel(&tree, &session, options.allow_other).map_err(|error| failed(&error))?;
         let transport = transport_name(session.transport());
         tree.served_by(transport, session.scheduling());
         if let Some(advice) = tuning::advice(options.transport, session.transport()) {
@@ -290,6 +293,7 @@ impl Mount {
         }
         unmount_on(stop, Arc::clone(tree.log()), directory.to_owned()).map_err(|error| failed(&error))?;
         let done = session.wait();
+        drop(channel);
         drop(keeper);
         if let Some((traced, path)) = traced.zip(self.trace.as_deref())
             && let Err(error) = traced.end()
@@ -325,6 +329,13 @@ impl Mount {
         }
         String::from_utf8_lossy(&name).into_owned()
     }
+}
+
+/// Waits for commands that work on the mount.
+fn channel(tree: &Arc<Tree>, session: &Session, for_all: bool) -> io::Result<Server> {
+    let device = fs::metadata(session.directory())?.dev();
+    let served = Arc::clone(tree) as Arc<dyn Served>;
+    Server::start(served, tree.tickets(), session.notifier(), (device, for_all))
 }
 
 /// Unmounts on the first signal, lazily where files are open; ends the process on the second.

@@ -15,8 +15,8 @@ use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use fuse::{
-    Access, Attributes, Caller, Change, Entry, Kind, Known, Listed, NewNode, ROOT, Replace, Result, Seek,
-    Service, Statistics, WriteFlags,
+    Access, Attributes, Caller, Change, Entry, Gather, Kind, Known, Listed, NewNode, ROOT, Replace, Result,
+    Seek, Service, Statistics, WriteFlags,
 };
 
 /// The first line of a trace.
@@ -348,8 +348,8 @@ impl Service for Traced {
         self.service.xattr_names(caller, node)
     }
 
-    fn seek(&self, node: u64, offset: u64, what: Seek) -> Result<u64> {
-        self.service.seek(node, offset, what)
+    fn seek(&self, node: u64, offset: u64, what: Seek, gather: Option<Gather<'_>>) -> Result<u64> {
+        self.service.seek(node, offset, what, gather)
     }
 
     fn control(

@@ -74,9 +74,6 @@ impl Volume {
         let number = change(self, |tx| {
             let mut parent = tx.directory(directory)?;
             rules::may(&parent, Deed::AddName)?;
-            if parent.links() == 0 {
-                return Err(Error::NotPermitted("the directory was removed"));
-            }
             let (number, mut child) = tx.new_child(&mut parent, b"", new, Begun::Now)?;
             child.raw_mut().i_links_count.set(0);
             tx.join_orphans(&mut child);

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use fuse::{
-    Attributes, Caller, Change, Entry, Errno, FileType, Kind, Known, Listed, NewNode, ROOT, Replace, Result,
-    Seek, Service, SetTime, Statistics, Time, WriteFlags,
+    Access, Attributes, Caller, Change, Entry, Errno, FileType, Gather, Kind, Known, Listed, NewNode, ROOT,
+    Replace, Result, Seek, Service, SetTime, Statistics, Time, WriteFlags,
 };
 
 /// `FS_IOC_GETFLAGS` and `FS_IOC_SETFLAGS`.
@@ -86,6 +86,10 @@ pub struct Memory {
     failed: Mutex<HashSet<u64>>,
     /// How many nodes there is room for.
     pub limit: AtomicUsize,
+    /// Opening is a request, as where opening may be refused.
+    pub opens: bool,
+    /// There are no extended attributes.
+    pub without_xattr: bool,
     /// What looks up [`SLOW`] waits at it.
     #[allow(dead_code, reason = "measurements wait for nothing")]
     pub gate: Gate,
@@ -246,13 +250,23 @@ impl Default for Memory {
         let new = NewNode { kind: Kind::Directory, permissions: 0o755, umask: 0 };
         nodes.add(caller, ROOT, &new);
         let (requests, syncs) = (AtomicU64::new(0), AtomicU64::new(0));
-        let limit = AtomicUsize::new(usize::MAX);
+        let (nodes, limit, gate) = (Mutex::new(nodes), AtomicUsize::new(usize::MAX), Gate::default());
         let (room, failed) = (AtomicU64::new(u64::MAX), Mutex::default());
-        Memory { nodes: Mutex::new(nodes), requests, syncs, room, failed, limit, gate: Gate::default() }
+        let (opens, without_xattr) = (false, false);
+        Memory { nodes, requests, syncs, room, failed, limit, opens, without_xattr, gate }
     }
 }
 
 impl Memory {
+    /// Answers a request to open something.
+    fn opened(&self) -> Result<()> {
+        if !self.opens {
+            return Err(Errno::NOSYS);
+        }
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
     fn nodes(&self) -> MutexGuard<'_, Nodes> {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
@@ -313,6 +327,24 @@ impl Service for Memory {
         Ok(self.nodes().node(node)?.attributes)
     }
 
+    fn open(&self, _: u64, _: Access) -> Result<Known> {
+        self.opened().map(|()| Known::Still)
+    }
+
+    fn open_directory(&self, _: u64) -> Result<()> {
+        self.opened()
+    }
+
+    fn rights(&self, _: Caller, _: u64, _: u16) -> Result<()> {
+        self.opened()
+    }
+
+    fn create_open(&self, caller: Caller, parent: u64, name: &[u8], new: &NewNode<'_>) -> Result<Entry> {
+        self.opened()?;
+        self.requests.fetch_sub(1, Ordering::Relaxed);
+        self.create(caller, parent, name, new)
+    }
+
     fn read_link(&self, node: u64) -> Result<Vec<u8>> {
         Ok(self.nodes().node(node)?.data.clone())
     }
@@ -369,6 +401,9 @@ impl Service for Memory {
     }
 
     fn xattr(&self, node: u64, name: &[u8]) -> Result<Vec<u8>> {
+        if self.without_xattr {
+            return Err(Errno::NOSYS);
+        }
         self.nodes().node(node)?.xattrs.get(name).cloned().ok_or(Errno::NODATA)
     }
 
@@ -376,7 +411,8 @@ impl Service for Memory {
         Ok(self.nodes().node(node)?.xattrs.keys().cloned().collect())
     }
 
-    fn seek(&self, node: u64, offset: u64, what: Seek) -> Result<u64> {
+    fn seek(&self, node: u64, offset: u64, what: Seek, gather: Option<Gather<'_>>) -> Result<u64> {
+        gather.ok_or(Errno::NOSYS)?(offset..u64::MAX)?;
         // Zeros in whole blocks are holes.
         let mut nodes = self.nodes();
         let data = &nodes.node(node)?.data;
@@ -549,14 +585,19 @@ impl Service for Memory {
             self.failed().insert(node);
             return Err(Errno::NOSPC);
         }
-        if nodes.node(node)?.data.len() < end {
-            nodes.resize(node, end)?;
-        }
         if !flags.cached {
             nodes.touch(node);
         }
         let found = nodes.node(node)?;
-        found.data[from..end].copy_from_slice(data);
+        if found.data.len() < end {
+            // What is written below is not filled with zeros first.
+            found.data.resize(from, 0);
+            found.data.extend_from_slice(data);
+            found.attributes.size = end as u64;
+            found.attributes.sectors = end.div_ceil(512) as u64;
+        } else {
+            found.data[from..end].copy_from_slice(data);
+        }
         if flags.drop_privileges {
             found.attributes.permissions &= 0o1777;
         }

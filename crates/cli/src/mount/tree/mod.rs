@@ -4,6 +4,7 @@
 //! the kernel is given is a user of its inode until the kernel forgets it, so that an inode without a
 //! name lives as long as somebody has it open.
 
+mod beside;
 mod callers;
 pub(super) mod control;
 mod counts;
@@ -21,8 +22,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use fuse::{
-    Access, Attributes, Caller, Change, Entry, Errno, Known, Listed, NewNode, Replace, Scheduling, Seek,
-    Service, Statistics, WriteFlags,
+    Access, Attributes, Caller, Change, Entry, Errno, Gather, Known, Listed, NewNode, Replace, Scheduling,
+    Seek, Service, Statistics, WriteFlags,
 };
 use ondisk::inode::{FileType, Timestamp};
 use ondisk::units::InodeNumber;
@@ -30,6 +31,7 @@ use platfs::rights::READ;
 use platfs::{AccessTimes, Error, Metadata, Reclaimed, Volume};
 use serde_json::{Value, json};
 
+use self::beside::Beside;
 use self::counts::{Counts, Verb};
 pub use self::guard::Guard;
 use self::nearly_full::{Lost, NearlyFull};
@@ -37,6 +39,7 @@ use super::errno;
 use super::log::{Detail, Log};
 use super::options::OnDamage;
 use super::tuning::Limits;
+use crate::control::Tickets;
 use crate::text::Shown;
 
 /// How long an unmount goes on reclaiming what a crash left.
@@ -60,6 +63,10 @@ pub struct Tree {
     nearly_full: NearlyFull,
     /// How requests come, and what serves them; known once it is served.
     served_by: OnceLock<(&'static str, Scheduling)>,
+    /// Tickets of the control channel.
+    tickets: Arc<Tickets>,
+    /// Work that changes names beside the kernel.
+    beside: Beside,
 }
 
 /// A request that changes something: the tree, and its volume at the time of the request.
@@ -122,6 +129,7 @@ impl Tree {
         let first_inode = volume.format().geometry.first_inode;
         let (stopped, counts) = (AtomicBool::new(false), Counts::default());
         let (flagged, served_by) = (Mutex::default(), OnceLock::new());
+        let (tickets, beside) = (Arc::default(), Beside::default());
         let (guard, nearly_full) = (None, NearlyFull::default());
         Ok(Tree {
             volume,
@@ -135,6 +143,8 @@ impl Tree {
             flagged,
             nearly_full,
             served_by,
+            tickets,
+            beside,
         })
     }
 
@@ -593,15 +603,8 @@ impl Service for Tree {
         })
     }
 
-    fn seek(&self, node: u64, offset: u64, what: Seek) -> fuse::Result<u64> {
-        self.answer(Verb::Lseek, node, b"", || {
-            // The kernel asks without handing over its pages first: what it holds would look like a hole,
-            // and copies that skip holes would lose it. After NOSYS it takes files for data from end to end.
-            if self.terms.writable {
-                return Err(Errno::NOSYS.into());
-            }
-            self.seek_to(node, offset, what)
-        })
+    fn seek(&self, node: u64, offset: u64, what: Seek, gather: Option<Gather<'_>>) -> fuse::Result<u64> {
+        self.answer(Verb::Lseek, node, b"", || self.seek_to(node, offset, what, gather))
     }
 
     fn control(
@@ -619,6 +622,9 @@ impl Service for Tree {
         }
         if command == control::TRIM {
             return self.alter(Verb::Ioctl, (node, b""), Changed::Inode, |at| at.trim(caller, argument));
+        }
+        if command == crate::control::protocol::TICKET {
+            return self.answer(Verb::Ioctl, node, b"", || self.ticket(caller, node));
         }
         self.answer(Verb::Ioctl, node, b"", || {
             let answer = self.answer_control(node, command)?;
