@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(held(1 << 30, most), 128 << 20);
         assert_eq!(held((1 << 30) - 1, most), 64 << 20);
         assert_eq!(held(64 << 30, most), u64::MAX);
-        assert_eq!(held(u64::MAX, u64::MAX), 1 << 60);
+        assert_eq!(held(u64::MAX, u64::MAX), u64::MAX);
         assert_eq!(held(0, 0), u64::MAX, "a kernel that holds nothing needs no limit");
         let steps: std::collections::BTreeSet<u64> = (0..64 << 10).map(|mib| held(mib << 20, most)).collect();
         assert_eq!(steps.len(), 11, "{steps:?}");
