@@ -627,11 +627,7 @@ impl Service for Tree {
     }
 
     fn change(&self, _caller: Caller, node: u64, change: &Change) -> fuse::Result<Attributes> {
-        let work = |at: &Altering<'_>| match at.times_of_unnamed(node, change)? {
-            Some(unchanged) => Ok(unchanged),
-            None => at.change_attributes(node, change),
-        };
-        self.alter(Verb::SetAttr, (node, b""), Changed::Inode, work)
+        self.alter(Verb::SetAttr, (node, b""), Changed::Inode, |at| at.change_attributes(node, change))
     }
 
     fn write(&self, node: u64, offset: u64, data: &[u8], flags: WriteFlags) -> fuse::Result<Known> {
