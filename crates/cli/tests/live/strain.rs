@@ -45,7 +45,9 @@ fn works_on_one_tree_at_once_leave_it_sound() {
             })
             .collect();
             // Each may fail over what another did.
-            children.iter_mut().for_each(|child| drop(child.wait().unwrap()));
+            for child in &mut children {
+                let _ = child.wait().unwrap();
+            }
             let copy = mounted.path().join(format!("copy{round}"));
             if copy.exists() {
                 whole(&copy);
