@@ -22,6 +22,7 @@ mod wire;
 
 pub use ask::ask;
 pub use attach::{GiveWay, Options, Transport, mount_point, unmount};
+pub use by_device::CatchUp;
 pub use notify::Notifier;
 pub use rustix::io::Errno;
 pub use seats::{Scheduled, Scheduling};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::attach::{self, Options, Transport};
-use crate::by_device::Serving;
+use crate::by_device::{CatchUp, Serving};
 use crate::notify::Notifier;
 use crate::seats::Scheduling;
 use crate::service::Service;
@@ -66,6 +66,12 @@ impl Session {
     #[must_use]
     pub fn scheduling(&self) -> Scheduling {
         self.serving.scheduling.clone()
+    }
+
+    /// The way to what files without names still hold.
+    #[must_use]
+    pub fn catch_up(&self) -> CatchUp {
+        self.serving.catch_up.clone()
     }
 
     /// Serves until the file system is unmounted, by whomever.

@@ -267,7 +267,7 @@ impl Mount {
         let session = Session::start(service, directory, &how).map_err(|error| failed(&error))?;
         let channel = channel(&tree, &session, options.allow_other).map_err(|error| failed(&error))?;
         let transport = transport_name(session.transport());
-        tree.served_by(transport, session.scheduling());
+        tree.served_by(transport, session.scheduling(), session.catch_up());
         if let Some(advice) = tuning::advice(options.transport, session.transport()) {
             // Not in the log: it is the same at each mount.
             console.warn(advice);

@@ -16,8 +16,10 @@ use crate::support::{build, plat, succeed};
 
 /// Commands that write, IMAGE and HOST in place of the image and a directory of the host with a `file`,
 /// a `tree` and a mount point `m`.
-const WRITING: [&str; 18] = [
+const WRITING: [&str; 20] = [
     "put IMAGE HOST/file /new",
+    "import IMAGE HOST/file /new",
+    "cp IMAGE /file /new",
     "mkdir IMAGE /new",
     "ln IMAGE /file /new",
     "mv IMAGE /file /new",

@@ -20,7 +20,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use rustix::io::Errno;
 
 use crate::attach::{GiveWay, Options, Transport};
-use crate::by_device::{self, LARGEST, Serving};
+use crate::by_device::{self, CatchUp, LARGEST, Serving};
 use crate::dispatch::{Dispatcher, Outcome};
 use crate::gather::Gatherer;
 use crate::seats::Seat;
@@ -125,6 +125,8 @@ pub(crate) fn serve(
         let _ = ring.send(());
     }
     if serving.transport == Transport::Ring {
+        let others = Arc::clone(&beside);
+        serving.catch_up = CatchUp::by(move || others.catch_up());
         beside.start(&mut serving, threads)?;
     } else {
         by_device::spawn(&mut serving, &device, &dispatcher, threads)?;
@@ -307,15 +309,10 @@ impl Work<'_> {
             copy.copy_from_slice(request);
             return dispatcher.serve(header, Body::Parted { fixed, rest: copy }, payload);
         }
-        let catch_up = || self.at.beside.catch_up(&self.at.seat);
         if wire::is_about_room(header.operation) {
-            catch_up();
+            self.at.beside.catch_up();
         }
-        let mut outcome = dispatcher.serve(header, Body::Parted { fixed, rest: request }, self.answer);
-        // Files without names that the kernel has given back may still hold what is missing.
-        if matches!(outcome, Outcome::Answer(Err(Errno::NOSPC | Errno::DQUOT))) && catch_up() {
-            outcome = dispatcher.serve(header, Body::Parted { fixed, rest: request }, self.answer);
-        }
+        let outcome = dispatcher.serve(header, Body::Parted { fixed, rest: request }, self.answer);
         if let Outcome::Answer(Ok(len)) | Outcome::Stale(_, Ok(len)) = outcome
             && let Some((place, answer)) = payload.get_mut(..len).zip(self.answer.get(..len))
         {

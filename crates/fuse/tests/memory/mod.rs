@@ -3,11 +3,11 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use fuse::{
-    Access, Attributes, Caller, Change, Entry, Errno, FileType, Gather, Kind, Known, Listed, NewNode, ROOT,
-    Replace, Result, Seek, Service, SetTime, Statistics, Time, WriteFlags,
+    Access, Attributes, Caller, CatchUp, Change, Entry, Errno, FileType, Gather, Kind, Known, Listed,
+    NewNode, ROOT, Replace, Result, Seek, Service, SetTime, Statistics, Time, WriteFlags,
 };
 
 /// `FS_IOC_GETFLAGS` and `FS_IOC_SETFLAGS`.
@@ -86,6 +86,8 @@ pub struct Memory {
     failed: Mutex<HashSet<u64>>,
     /// How many nodes there is room for.
     pub limit: AtomicUsize,
+    /// Asked before it is full.
+    pub catch_up: OnceLock<CatchUp>,
     /// Opening is a request, as where opening may be refused.
     pub opens: bool,
     /// There are no extended attributes.
@@ -253,7 +255,18 @@ impl Default for Memory {
         let (nodes, limit, gate) = (Mutex::new(nodes), AtomicUsize::new(usize::MAX), Gate::default());
         let (room, failed) = (AtomicU64::new(u64::MAX), Mutex::default());
         let (opens, without_xattr) = (false, false);
-        Memory { nodes, requests, syncs, room, failed, limit, opens, without_xattr, gate }
+        Memory {
+            nodes,
+            requests,
+            syncs,
+            room,
+            failed,
+            limit,
+            catch_up: OnceLock::new(),
+            opens,
+            without_xattr,
+            gate,
+        }
     }
 }
 
@@ -456,7 +469,13 @@ impl Service for Memory {
         if nodes.child(parent, name).is_ok() {
             return Err(Errno::EXIST);
         }
-        if nodes.all.len() >= self.limit.load(Ordering::Relaxed) {
+        let limit = self.limit.load(Ordering::Relaxed);
+        if nodes.all.len() >= limit {
+            drop(nodes);
+            self.catch_up.get().into_iter().for_each(CatchUp::now);
+            nodes = self.nodes();
+        }
+        if nodes.all.len() >= limit {
             return Err(Errno::NOSPC);
         }
         let made = nodes.add(caller, parent, new);

@@ -22,8 +22,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use fuse::{
-    Access, Attributes, Caller, Change, Entry, Errno, Gather, Known, Listed, NewNode, Replace, Scheduling,
-    Seek, Service, Statistics, WriteFlags,
+    Access, Attributes, Caller, CatchUp, Change, Entry, Errno, Gather, Known, Listed, NewNode, Replace,
+    Scheduling, Seek, Service, Statistics, WriteFlags,
 };
 use ondisk::inode::{FileType, Timestamp};
 use ondisk::units::InodeNumber;
@@ -63,6 +63,8 @@ pub struct Tree {
     nearly_full: NearlyFull,
     /// How requests come, and what serves them; known once it is served.
     served_by: OnceLock<(&'static str, Scheduling)>,
+    /// The way to what files without names still hold.
+    catch_up: OnceLock<CatchUp>,
     /// Tickets of the control channel.
     tickets: Arc<Tickets>,
     /// Work that changes names beside the kernel.
@@ -143,6 +145,7 @@ impl Tree {
             flagged,
             nearly_full,
             served_by,
+            catch_up: OnceLock::new(),
             tickets,
             beside,
         })
@@ -155,8 +158,9 @@ impl Tree {
     }
 
     /// Notes how requests come and what serves them, for the statistics.
-    pub fn served_by(&self, transport: &'static str, scheduling: Scheduling) {
+    pub fn served_by(&self, transport: &'static str, scheduling: Scheduling, catch_up: CatchUp) {
         let _ = self.served_by.set((transport, scheduling));
+        let _ = self.catch_up.set(catch_up);
     }
 
     /// Notes what the kernel lets this mount have, from now on to be less where room is short.
@@ -350,14 +354,20 @@ impl Tree {
         verb: Verb,
         (node, name): (u64, &[u8]),
         what: Changed,
-        work: impl FnOnce(&Altering<'_>) -> Result<T, Failed>,
+        work: impl Fn(&Altering<'_>) -> Result<T, Failed>,
     ) -> fuse::Result<T> {
         self.answer(verb, node, name, || {
             if !self.is_writable() {
                 return Err(Errno::ROFS.into());
             }
             let altering = Altering { tree: self, volume: self.volume_now() };
-            let done = work(&altering);
+            let mut done = work(&altering);
+            if let (Err(Failed::Error(Error::NoSpace | Error::NoInodes)), Some(catch_up)) =
+                (&done, self.catch_up.get())
+            {
+                catch_up.now();
+                done = work(&altering);
+            }
             if let Err(Failed::Error(error)) = &done {
                 self.after_damage(error);
             }
