@@ -18,7 +18,7 @@ use crate::support::{build, plat, succeed};
 /// a `tree` and a mount point `m`.
 const WRITING: [&str; 20] = [
     "put IMAGE HOST/file /new",
-    "import IMAGE HOST/file /new",
+    "import IMAGE HOST/file",
     "cp IMAGE /file /new",
     "mkdir IMAGE /new",
     "ln IMAGE /file /new",
