@@ -8,6 +8,8 @@
 mod channel;
 #[path = "live/rights.rs"]
 mod rights;
+#[path = "live/strain.rs"]
+mod strain;
 mod support;
 
 use std::fs::{self, File};

@@ -5,7 +5,7 @@
 //! then prints how many requests came and how much processor time they took. Options are named as those of `plat mount`:
 //! `transport=`, `giveway=`, `noxattr`, `nowriteback_cache`. Files are kept in memory with their contents.
 
-#![allow(clippy::print_stdout, reason = "a measurement")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement")]
 
 #[path = "../tests/memory/mod.rs"]
 #[allow(dead_code, clippy::unwrap_used, reason = "shared with the tests")]

@@ -4,12 +4,12 @@ use std::collections::{HashMap, HashSet};
 
 use ondisk::inode::{FileType, InodeFlags};
 use ondisk::units::InodeNumber;
-use platfs::rights::READ;
+use platfs::rights::{EXECUTE, READ};
 use platfs::{AttributeChange, Attributes, Error, Kind, Metadata, NewInode, Pin, State};
 use platfs_image::archive::Run;
 
 use super::maker::{Contents, Maker, New, Place, What};
-use super::{Asked, Halt, Job, Xattrs, check_name};
+use super::{Asked, Halt, Held, Job, Xattrs, check_name};
 use crate::reading::joined;
 
 /// Directories below each other.
@@ -41,7 +41,7 @@ pub struct Target<'a> {
 struct Level<'j> {
     from: InodeNumber,
     to: InodeNumber,
-    _pins: (Pin<'j>, Pin<'j>),
+    _held: (Held<'j>, Pin<'j>),
     path: Vec<u8>,
     directories: Vec<(Vec<u8>, InodeNumber)>,
     finally: Attributes,
@@ -70,18 +70,18 @@ pub fn copy(
 ) -> Result<(), Halt> {
     check_name(to.path, to.name)?;
     job.changeable(to.path, to.directory)?;
-    let facts = job.volume.metadata(source).map_err(Halt::at(path))?;
+    let source = job.child(source, b"", path)?;
     let maker = Maker::new(job, options.force);
     let mut copy =
         Copy { job, options, maker, levels: Vec::new(), seen: HashSet::new(), firsts: HashMap::new() };
-    let done = if facts.file_type == FileType::Directory {
+    let done = if source.facts.file_type == FileType::Directory {
         if !options.recursive {
             return Err(Halt::refused(path, "is a directory; --recursive copies it"));
         }
-        outside(job, source, to)?;
+        outside(job, source.facts.inode, to)?;
         copy.tree(source, path, to)
     } else {
-        copy.file(source, path, to.directory, to.name)
+        copy.file(&source.facts, path, to.directory, to.name)
     };
     let ended = copy.maker.flush();
     while let Some(level) = copy.levels.pop() {
@@ -106,13 +106,16 @@ fn outside(job: &Job<'_>, source: InodeNumber, to: Target<'_>) -> Result<(), Hal
 }
 
 impl<'j> Copy<'j> {
-    fn tree(&mut self, source: InodeNumber, path: &[u8], to: Target<'_>) -> Result<(), Halt> {
+    fn tree(&mut self, source: Held<'j>, path: &[u8], to: Target<'_>) -> Result<(), Halt> {
         self.enter(source, path, to.directory, to.name)?;
         while let Some(level) = self.levels.last_mut() {
             match level.directories.pop() {
                 Some((name, number)) => {
-                    let (to, path) = (level.to, joined(&level.path, &name));
-                    self.enter(number, &path, to, &name)?;
+                    let (from, to, path) = (level.from, level.to, joined(&level.path, &name));
+                    // Somebody may have removed it since it was listed.
+                    if let Some(held) = self.job.hold(from, &name, number).map_err(Halt::at(&path))? {
+                        self.enter(held, &path, to, &name)?;
+                    }
                 }
                 None => {
                     self.maker.flush()?;
@@ -125,10 +128,11 @@ impl<'j> Copy<'j> {
         Ok(())
     }
 
-    fn enter(&mut self, from: InodeNumber, path: &[u8], above: InodeNumber, name: &[u8]) -> Result<(), Halt> {
+    fn enter(&mut self, held: Held<'j>, path: &[u8], above: InodeNumber, name: &[u8]) -> Result<(), Halt> {
         self.maker.flush()?;
         let failed = Halt::at(path);
-        let facts = self.job.listable(path, from)?;
+        let (facts, from) = (held.facts.clone(), held.facts.inode);
+        self.job.allowed(path, &facts, READ | EXECUTE)?;
         if self.levels.len() >= DEPTH_MAX || !self.seen.insert(from) {
             return Err(Halt::refused(path, "lies too deep, or is its own parent"));
         }
@@ -145,9 +149,9 @@ impl<'j> Copy<'j> {
         self.job.watcher.added(above, name);
         self.job.watcher.touched(above);
         self.job.count(|done| done.directories += 1);
-        let pins = (self.job.volume.pin(from).map_err(&failed)?, self.job.volume.pin(to).map_err(&failed)?);
+        let held = (held, self.job.volume.pin(to).map_err(&failed)?);
         let (path, directories) = (path.to_vec(), Vec::new());
-        self.levels.push(Level { from, to, _pins: pins, path, directories, finally });
+        self.levels.push(Level { from, to, _held: held, path, directories, finally });
         self.files()
     }
 
@@ -162,9 +166,12 @@ impl<'j> Copy<'j> {
         for entry in self.job.volume.read_dir(from).map_err(Halt::at(&path))? {
             let entry = entry.map_err(Halt::at(&path))?;
             let path = joined(&path, &entry.name);
-            match self.job.volume.entry_type(&entry).map_err(Halt::at(&path))? {
-                FileType::Directory => directories.push((entry.name, entry.inode)),
-                _ => self.file(entry.inode, &path, to, &entry.name)?,
+            match self.job.hold(from, &entry.name, entry.inode).map_err(Halt::at(&path))? {
+                None => {}
+                Some(held) if held.facts.file_type == FileType::Directory => {
+                    directories.push((entry.name, entry.inode));
+                }
+                Some(held) => self.file(&held.facts, &path, to, &entry.name)?,
             }
         }
         directories.reverse();
@@ -211,26 +218,20 @@ impl<'j> Copy<'j> {
 
     fn file(
         &mut self,
-        from: InodeNumber,
+        facts: &Metadata,
         path: &[u8],
         directory: InodeNumber,
         name: &[u8],
     ) -> Result<(), Halt> {
-        let failed = Halt::at(path);
-        // Somebody may have removed it since it was listed.
-        let Ok(_pin) = self.job.volume.pin(from) else { return Ok(()) };
-        let facts = self.job.volume.metadata(from).map_err(&failed)?;
-        if facts.links == 0 {
-            return Ok(());
-        }
-        if self.options.preserve && facts.links > 1 && self.link(&facts, path, directory, name)? {
+        let from = facts.inode;
+        if self.options.preserve && facts.links > 1 && self.link(facts, path, directory, name)? {
             return Ok(());
         }
         if facts.flags.contains(InodeFlags::ENCRYPT) {
             return Err(Halt::refused(path, "is encrypted"));
         }
-        let what = self.what(&facts, path)?;
-        let runs = if what == What::File { self.runs(&facts, path)? } else { Vec::new() };
+        let what = self.what(facts, path)?;
+        let runs = if what == What::File { self.runs(facts, path)? } else { Vec::new() };
         let volume = self.job.volume;
         let mut read = |run: &Run, skip: u64, room: &mut [u8]| {
             let count = volume.read_at(from, run.file_offset + skip, room).map_err(Halt::at(path))?;
@@ -240,7 +241,7 @@ impl<'j> Copy<'j> {
         };
         let size = if what == What::File { facts.size } else { 0 };
         let mut contents = Contents { size, runs: &runs, read: &mut read };
-        let new = New { what, asked: self.asked(&facts), xattrs: self.xattrs(&facts, path)? };
+        let new = New { what, asked: self.asked(facts), xattrs: self.xattrs(facts, path)? };
         self.maker.make(Place { directory, name, path }, new, &mut contents)?;
         if self.options.preserve && facts.links > 1 {
             self.firsts.insert(from, (directory, name.to_vec()));
@@ -252,7 +253,7 @@ impl<'j> Copy<'j> {
         let (major, minor) = facts.device.unwrap_or_default();
         Ok(match facts.file_type {
             FileType::Regular => {
-                self.job.with_rights(path, facts.inode, READ)?;
+                self.job.allowed(path, facts, READ)?;
                 What::File
             }
             FileType::Symlink => {

@@ -38,7 +38,7 @@ pub fn export(
         done.map_err(|halt| *halted.lock().unwrap_or_else(PoisonError::into_inner) = Some(halt)).is_ok()
     };
     let out = BufWriter::with_capacity(BUFFER, Watched { job, out });
-    let done = Exporter::new(job.volume).from(from).permit(&may).to_archive(out, packing);
+    let done = Exporter::new(job.volume).from(from).beside_others().permit(&may).to_archive(out, packing);
     match (done, halted.into_inner().unwrap_or_else(PoisonError::into_inner)) {
         (_, Some(halt)) => Err(halt),
         (Ok(losses), None) => Ok(losses.lines().collect()),

@@ -7,11 +7,11 @@ use std::collections::HashMap;
 use ondisk::inode::FileType;
 use ondisk::units::InodeNumber;
 use platfs::rights::EXECUTE;
-use platfs::{Attributes, Error, Kind, NewInode, Pin};
+use platfs::{Attributes, Error, Kind, NewInode};
 use platfs_image::archive::{Entry, EntryKind, Input, Reader};
 
 use super::maker::{Contents, Maker, New, Place, What};
-use super::{Asked, Halt, Job, Xattrs, check_name};
+use super::{Asked, Halt, Held, Job, Xattrs, check_name};
 
 /// How to import.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -24,7 +24,7 @@ pub struct Options {
 struct Level<'j> {
     name: Vec<u8>,
     number: InodeNumber,
-    _pin: Pin<'j>,
+    _held: Held<'j>,
     /// The actor may make files in it.
     changeable: bool,
 }
@@ -103,33 +103,31 @@ impl<'j, I: Input> Import<'j, I> {
         }
         for name in above.iter().skip(same) {
             self.maker.flush()?;
-            let found = self.job.volume.lookup(self.here(), name);
+            let found = self.job.find(self.here(), name).map_err(Halt::at(path))?;
             match found {
-                Ok(number) => self.enter(name, number, path)?,
-                Err(Error::NotFound) => {
+                Some(held) => self.enter(name, held, path)?,
+                None => {
                     let asked =
                         Asked { permissions: 0o777 & !self.job.actor.umask, owner: None, times: None };
                     self.make_directory(name, asked, Vec::new(), path)?;
                 }
-                Err(error) => return Err(Halt::at(path)(error)),
             }
         }
         Ok(())
     }
 
     /// Goes down into a directory that exists.
-    fn enter(&mut self, name: &[u8], number: InodeNumber, path: &[u8]) -> Result<(), Halt> {
-        let failed = Halt::at(path);
-        let pin = self.job.volume.pin(number).map_err(&failed)?;
-        let facts = self.job.with_rights(path, number, 0)?;
+    fn enter(&mut self, name: &[u8], held: Held<'j>, path: &[u8]) -> Result<(), Halt> {
+        let facts = &held.facts;
         if facts.file_type == FileType::Symlink {
             return Err(Halt::refused(path, "leads through a symbolic link, which is not followed"));
         }
         if facts.file_type != FileType::Directory {
-            return Err(failed(Error::NotDirectory));
+            return Err(Halt::at(path)(Error::NotDirectory));
         }
-        self.job.with_rights(path, number, EXECUTE)?;
-        self.levels.push(Level { name: name.to_vec(), number, _pin: pin, changeable: false });
+        self.job.allowed(path, facts, EXECUTE)?;
+        let number = facts.inode;
+        self.levels.push(Level { name: name.to_vec(), number, _held: held, changeable: false });
         Ok(())
     }
 
@@ -167,18 +165,17 @@ impl<'j, I: Input> Import<'j, I> {
         self.job.watcher.added(here, name);
         self.job.watcher.touched(here);
         self.job.count(|done| done.directories += 1);
-        self.enter(name, number, path)?;
-        let generation = volume.metadata(number).map_err(&failed)?.generation;
-        self.finals.insert((number, generation), (finally, asked.times.is_some()));
-        Ok(())
+        let held = self.job.find(here, name).map_err(&failed)?.filter(|held| held.facts.inode == number);
+        let held = held.ok_or_else(|| failed(Error::NotFound))?;
+        self.finals.insert((number, held.facts.generation), (finally, asked.times.is_some()));
+        self.enter(name, held, path)
     }
 
     fn directory(&mut self, name: &[u8], entry: &Entry) -> Result<(), Halt> {
-        match self.job.volume.lookup(self.here(), name) {
-            Err(Error::NotFound) => self.make_directory(name, asked(entry), xattrs(entry), &entry.path),
+        match self.job.find(self.here(), name).map_err(Halt::at(&entry.path))? {
+            None => self.make_directory(name, asked(entry), xattrs(entry), &entry.path),
             // One that exists stays as it is.
-            Ok(number) => self.enter(name, number, &entry.path),
-            Err(error) => Err(Halt::at(&entry.path)(error)),
+            Some(held) => self.enter(name, held, &entry.path),
         }
     }
 
@@ -208,10 +205,9 @@ impl<'j, I: Input> Import<'j, I> {
         self.maker.flush()?;
         let failed = Halt::at(&entry.path);
         let directory = self.may_make(&entry.path)?;
-        let target = self.find(&entry.target)?;
-        let volume = self.job.now();
-        let facts = volume.metadata(target).map_err(&failed)?;
-        if !self.job.who().owns(&facts) {
+        let held = self.find(&entry.target)?;
+        let (target, volume) = (held.facts.inode, self.job.now());
+        if !self.job.who().owns(&held.facts) {
             return Err(Halt::Denied { path: entry.path.clone() });
         }
         let bulk = volume.bulk().of(self.job.who()).replacing(self.force);
@@ -230,13 +226,12 @@ impl<'j, I: Input> Import<'j, I> {
     }
 
     /// The inode behind a path of the archive, below the directory that all goes to.
-    fn find(&self, path: &[u8]) -> Result<InodeNumber, Halt> {
-        let mut here = self.base;
+    fn find(&self, path: &[u8]) -> Result<Held<'j>, Halt> {
+        let mut held = self.job.child(self.base, b"", path)?;
         for name in parts(path)? {
-            self.job.with_rights(path, here, EXECUTE)?;
-            here = self.job.volume.lookup(here, name).map_err(Halt::at(path))?;
+            held = self.job.child(held.facts.inode, name, path)?;
         }
-        Ok(here)
+        Ok(held)
     }
 
     /// Leaves a directory: from now on it is as the archive says.

@@ -18,7 +18,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use ondisk::inode::{FileType, Timestamp};
 use ondisk::units::InodeNumber;
 use platfs::rights::{self, Credentials, EXECUTE, Powers, READ, WRITE};
-use platfs::{Error, Inherited, Metadata, Removed, Times, Volume, Wanted};
+use platfs::{Error, Inherited, Metadata, Pin, Removed, Times, Volume, Wanted};
 
 use crate::text::Shown;
 
@@ -105,6 +105,16 @@ pub trait Watcher: Sync {
     /// Why it ends.
     fn go_on(&self, done: &Done) -> Result<(), Halt>;
 }
+
+/// An inode that stays what it is: it has a user.
+pub struct Held<'j> {
+    _pin: Pin<'j>,
+    /// What was known of it when it was taken hold of.
+    pub facts: Metadata,
+}
+
+/// How often a name is looked up that means another file each time.
+const TRIES: u32 = 32;
 
 /// Extended attributes by full name.
 type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
@@ -222,13 +232,18 @@ impl<'j> Job<'j> {
     /// Facts of an inode to which the actor has all of these rights.
     fn with_rights(&self, path: &[u8], number: InodeNumber, rights: u16) -> Result<Metadata, Halt> {
         let facts = self.volume.metadata(number).map_err(Halt::at(path))?;
-        let asks = self.terms.lists && facts.uid != self.who().uid && rights::asks_list(&facts);
+        self.allowed(path, &facts, rights).map(|()| facts)
+    }
+
+    /// The actor has all of these rights to an inode that is held.
+    fn allowed(&self, path: &[u8], facts: &Metadata, rights: u16) -> Result<(), Halt> {
+        let asks = self.terms.lists && facts.uid != self.who().uid && rights::asks_list(facts);
         let list = match asks {
-            true => self.volume.inode(number).access_list().map_err(Halt::at(path))?,
+            true => self.volume.inode(facts.inode).access_list().map_err(Halt::at(path))?,
             false => None,
         };
-        match self.who().may(&facts, list.as_ref(), rights) {
-            true => Ok(facts),
+        match self.who().may(facts, list.as_ref(), rights) {
+            true => Ok(()),
             false => Err(Halt::Denied { path: path.to_vec() }),
         }
     }
@@ -237,12 +252,46 @@ impl<'j> Job<'j> {
     ///
     /// # Errors
     /// No right to it; nothing of that name.
-    pub fn child(&self, directory: InodeNumber, name: &[u8], path: &[u8]) -> Result<InodeNumber, Halt> {
+    pub fn child(&self, directory: InodeNumber, name: &[u8], path: &[u8]) -> Result<Held<'j>, Halt> {
+        let failed = Halt::at(path);
         if name.is_empty() {
-            return Ok(directory);
+            let pin = self.volume.pin(directory).map_err(&failed)?;
+            return Ok(Held { _pin: pin, facts: self.volume.metadata(directory).map_err(failed)? });
         }
         self.with_rights(path, directory, EXECUTE)?;
-        self.volume.lookup(directory, name).map_err(Halt::at(path))
+        self.find(directory, name).map_err(&failed)?.ok_or_else(|| failed(Error::NotFound))
+    }
+
+    /// What a name of a directory leads to, if there is one.
+    fn find(&self, directory: InodeNumber, name: &[u8]) -> Result<Option<Held<'j>>, Error> {
+        for _ in 0..TRIES {
+            let number = match self.volume.lookup(directory, name) {
+                Err(Error::NotFound) => return Ok(None),
+                found => found?,
+            };
+            if let Some(held) = self.hold(directory, name, number)? {
+                return Ok(Some(held));
+            }
+        }
+        Ok(None)
+    }
+
+    /// A file that a name of a directory led to when it was looked at; `None` if it does so no more. Before it is held,
+    /// its number may be free or mean another file: nothing may be concluded from its record.
+    fn hold(
+        &self,
+        directory: InodeNumber,
+        name: &[u8],
+        number: InodeNumber,
+    ) -> Result<Option<Held<'j>>, Error> {
+        let Ok(pin) = self.volume.pin(number) else { return Ok(None) };
+        match self.volume.lookup(directory, name) {
+            Ok(found) if found == number => {
+                Ok(Some(Held { _pin: pin, facts: self.volume.metadata(number)? }))
+            }
+            Ok(_) | Err(Error::NotFound) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// A directory whose names the actor may change.

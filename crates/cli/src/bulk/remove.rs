@@ -62,11 +62,12 @@ pub fn remove(
 ) -> Result<(), Halt> {
     check_name(path, name)?;
     let parent = job.changeable(path, directory)?;
-    let number = match job.volume.lookup(directory, name) {
-        Err(Error::NotFound) if options.force => return Ok(()),
-        found => found.map_err(Halt::at(path))?,
+    let facts = match job.find(directory, name).map_err(Halt::at(path))? {
+        None if options.force => return Ok(()),
+        // Without its user, or it would outlive its name.
+        found => found.map(|held| held.facts).ok_or_else(|| Halt::at(path)(Error::NotFound))?,
     };
-    let facts = job.volume.metadata(number).map_err(Halt::at(path))?;
+    let number = facts.inode;
     if job.who().is_kept_off(&parent, &facts) {
         return Err(Halt::Denied { path: path.to_vec() });
     }
@@ -209,7 +210,15 @@ impl<'j> Removal<'j> {
                 level.more = true;
                 break;
             }
-            match volume.entry_type(&entry).map_err(&failed)? {
+            let file_type = match volume.entry_type(&entry) {
+                // Somebody else was faster.
+                Err(_) if !matches!(volume.lookup(level.number, &entry.name), Ok(found) if found == entry.inode) =>
+                {
+                    continue;
+                }
+                known => known.map_err(&failed)?,
+            };
+            match file_type {
                 FileType::Directory => level.directories.push((entry.name, entry.inode)),
                 _ => level.files.push(entry.name),
             }

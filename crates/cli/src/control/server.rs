@@ -197,7 +197,8 @@ fn answer(
     let beside = Beside::of(served);
     let worked = work(&job, request, &tickets, file);
     drop(beside);
-    if let Err(Halt::At { error, .. }) = &worked {
+    // What is only read may be changed by others meanwhile in ways that look like damage.
+    if let (Err(Halt::At { error, .. }), true) = (&worked, request.verb != Verb::Export) {
         served.failed(error);
     }
     // What was done before a failure stays, and is stable too.
@@ -298,9 +299,10 @@ fn work(
         Verb::Copy => {
             let (to, name_there, shown_there) = named(1)?;
             let source = job.child(directory, name, shown)?;
+            let number = source.facts.inode;
             let (recursive, force, preserve) = (has(flag::RECURSIVE), has(flag::FORCE), has(flag::PRESERVE));
             let target = copy::Target { directory: to, name: name_there, path: shown_there };
-            copy::copy(job, source, shown, target, copy::Options { recursive, force, preserve })?;
+            copy::copy(job, number, shown, target, copy::Options { recursive, force, preserve })?;
             Ok(Vec::new())
         }
         Verb::Remove => {

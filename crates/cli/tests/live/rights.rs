@@ -100,6 +100,27 @@ fn others_may_what_the_kernel_lets_them() {
     succeed(&mut by(1001, "", &[&theirs.join("d0/f0-1"), &sticky.join("mine")], &["cp"]));
     succeed(&mut by(1001, "", &[&sticky.join("mine")], &["rm"]));
     assert_eq!(whole(&theirs), 5);
+    // A tree with files of others in a sticky directory: those stay.
+    let mixed = dir("mixed", 0o1777, 0);
+    succeed(&mut by(1001, "", &[&mixed, &archive], &["import"]));
+    fs::write(mixed.join("d0/roots"), "r").unwrap();
+    set(&mixed.join("d0"), 0o1777, 0);
+    let said = fail(&mut by(1001, "", &[&mixed.join("d0")], &["rm", "-r"]));
+    assert!(said.contains("denied") || said.contains("sticky"), "{said}");
+    assert!(mixed.join("d0/roots").exists());
+    // Names of a directory that can only be listed lead nowhere.
+    let listed = dir("listed", 0o744, 0);
+    fs::create_dir(listed.join("d0")).unwrap();
+    set(&listed.join("d0"), 0o777, 0);
+    let said = fail(&mut by(1001, "", &[&listed, &archive], &["import"]));
+    assert!(said.contains("permission denied"), "{said}");
+    assert_eq!(fs::read_dir(listed.join("d0")).unwrap().count(), 0);
+    // What others may read goes out through a pipe: their files are not written by root.
+    let out = scratch.join("theirs.tar");
+    succeed(&mut by(1001, "", &[&theirs, &out], &["export"]));
+    assert_eq!(fs::metadata(&out).unwrap().uid(), 1001);
+    let list = tool::run(tool::command("tar").arg("-tf").arg(&out));
+    assert!(String::from_utf8_lossy(&list.stdout).contains("d0/f0-1"));
     succeed(plat(&["umount"]).arg(&place));
     testkit::fsck::assert_clean(&image);
 }

@@ -66,6 +66,7 @@ pub struct Exporter<'v> {
     from: InodeNumber,
     watch: Watch,
     permit: Option<&'v Permit<'v>>,
+    beside_others: bool,
 }
 
 /// Whether a file, of which the path and the facts are given, may be exported.
@@ -74,7 +75,7 @@ type Permit<'p> = dyn Fn(&[u8], &Metadata) -> bool + Sync + 'p;
 impl<'v> Exporter<'v> {
     /// All of a volume. An empty `lost+found` of the root, as mkfs makes it, is left out: a build makes it again.
     pub fn new(volume: &'v Volume) -> Self {
-        Self { volume, from: InodeNumber::ROOT, watch: Watch::default(), permit: None }
+        Self { volume, from: InodeNumber::ROOT, watch: Watch::default(), permit: None, beside_others: false }
     }
 
     /// Only this directory and what is below it.
@@ -86,6 +87,13 @@ impl<'v> Exporter<'v> {
     /// Shows the progress to a closure, which can end the work.
     pub fn watch(mut self, watch: Watch) -> Self {
         self.watch = watch;
+        self
+    }
+
+    /// Others may change the volume meanwhile: a name that leads elsewhere when it is its turn is left out, and what a
+    /// file has lost is zeros.
+    pub fn beside_others(mut self) -> Self {
+        self.beside_others = true;
         self
     }
 
@@ -102,11 +110,14 @@ impl<'v> Exporter<'v> {
     /// Any [`ExportError`], at the first thing that cannot be exported.
     pub fn to_sink(&self, sink: &mut dyn Sink) -> Result<(), ExportError> {
         match self.permit {
-            Some(permit) => {
-                export(self.volume, self.from, &mut Permitting { sink, permit }, self.watch.clone())
-            }
-            None => export(self.volume, self.from, sink, self.watch.clone()),
+            Some(permit) => self.walk(&mut Permitting { sink, permit }),
+            None => self.walk(sink),
         }
+    }
+
+    fn walk(&self, sink: &mut dyn Sink) -> Result<(), ExportError> {
+        let terms = (self.watch.clone(), self.beside_others);
+        export(self.volume, self.from, sink, terms)
     }
 
     /// Writes a tar archive to a stream, which should be buffered, and flushes it.

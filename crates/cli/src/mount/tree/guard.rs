@@ -205,21 +205,20 @@ impl Tree {
     }
 
     /// The caller may change these attributes; the change that it comes to.
-    pub(super) fn guard_change(&self, number: InodeNumber, change: &Change) -> Result<Change, Failed> {
+    pub(super) fn guard_change(&self, file: &Metadata, change: &Change) -> Result<Change, Failed> {
         let Some(guard) = self.guard.as_ref().filter(|_| !change.by_handle) else { return Ok(*change) };
-        let file = self.volume.metadata(number)?;
         if change.size.is_some() {
-            self.must(guard, &file, WRITE)?;
+            self.must(guard, file, WRITE)?;
         }
-        self.guard_times(guard, &file, change)?;
+        self.guard_times(guard, file, change)?;
         if change.uid.is_some() || change.gid.is_some() {
             let Caller { uid, gid, .. } = callers::current();
-            let plain = Credentials::of(uid, gid).may_give(&file, change.uid, change.gid);
-            let may = plain || guard.who().may_give(&file, change.uid, change.gid);
+            let plain = Credentials::of(uid, gid).may_give(file, change.uid, change.gid);
+            let may = plain || guard.who().may_give(file, change.uid, change.gid);
             refuse_unless(may, Errno::PERM)?;
         }
         let Some(permissions) = change.permissions else { return Ok(*change) };
-        Self::must_own(guard, &file)?;
+        Self::must_own(guard, file)?;
         let group = change.gid.unwrap_or(file.gid);
         let caller = callers::current();
         let settable = match Credentials::of(caller.uid, caller.gid).settable(permissions, group) {

@@ -671,10 +671,7 @@ impl Service for Tree {
     }
 
     fn change(&self, _caller: Caller, node: u64, change: &Change) -> fuse::Result<(Attributes, Known)> {
-        let work = |at: &Altering<'_>| match at.times_of_unnamed(node, change)? {
-            Some(unchanged) => Ok(unchanged),
-            None => at.change_attributes(node, change),
-        };
+        let work = |at: &Altering<'_>| at.change_attributes(node, change);
         let attributes = self.alter(Verb::SetAttr, (node, b""), Changed::Inode, work)?;
         let is_watched = self.inode(node).is_ok_and(|number| self.nearly_full.watches(number));
         Ok((attributes, if is_watched { Known::Stale } else { Known::Still }))
