@@ -112,3 +112,16 @@ pub const OWN_EXCUSES: &[Excuse] = &[
     excuse("status-sources_of_programs", "run by another", NOBODY_ELSE),
     excuse("attributes-privileges_of_files", "listxattr a", PRIVILEGES),
 ];
+
+const NO_ATTRIBUTES: &str = "attributes, and with them access control lists, are left out";
+const NOT_ASKED: &str = "the kernel asks nothing before a write to a file that was open before it became immutable";
+
+/// Those of a mount without extended attributes.
+pub const NO_ATTRIBUTES_EXCUSES: &[Excuse] = &[
+    excuse("attributes-", "EOPNOTSUPP", NO_ATTRIBUTES),
+    excuse("attributes-lists", "", NO_ATTRIBUTES),
+    excuse("attributes-default_lists", "", NO_ATTRIBUTES),
+    excuse("attributes-immutable_files", "write of", NOT_ASKED),
+    excuse("times-rules_of_attributes", "EOPNOTSUPP", NO_ATTRIBUTES),
+    excuse("times-rules_of_what_fails", "EOPNOTSUPP", NO_ATTRIBUTES),
+];
