@@ -19,7 +19,7 @@ mod service;
 mod session;
 mod wire;
 
-pub use ask::ask;
+pub use ask::{ask, exchange};
 pub use attach::{GiveWay, Options, Transport, mount_point, unmount};
 pub use rustix::io::Errno;
 pub use seats::{Scheduled, Scheduling};

@@ -33,6 +33,7 @@ use self::counts::{Counts, Verb};
 pub use self::guard::Guard;
 use super::errno;
 use super::log::{Detail, Log};
+use super::moving::{self, Announced};
 use super::options::OnDamage;
 use crate::text::Shown;
 
@@ -54,6 +55,8 @@ pub struct Tree {
     /// Files that have become immutable or append-only since the kernel knows them: it may have pages of them that were
     /// written before.
     flagged: Mutex<HashSet<InodeNumber>>,
+    /// Ranges that programs are about to take out or put in.
+    announced: Announced,
     /// How requests come, and what serves them; known once it is served.
     served_by: OnceLock<(&'static str, Scheduling)>,
 }
@@ -115,9 +118,21 @@ impl Tree {
         let room = room::statistics(&volume)?;
         let first_inode = volume.format().geometry.first_inode;
         let (stopped, counts) = (AtomicBool::new(false), Counts::default());
-        let (flagged, served_by) = (Mutex::default(), OnceLock::new());
+        let (flagged, announced, served_by) = (Mutex::default(), Announced::default(), OnceLock::new());
         let guard = None;
-        Ok(Tree { volume, log, room, first_inode, terms, guard, stopped, counts, flagged, served_by })
+        Ok(Tree {
+            volume,
+            log,
+            room,
+            first_inode,
+            terms,
+            guard,
+            stopped,
+            counts,
+            flagged,
+            announced,
+            served_by,
+        })
     }
 
     /// Lets it check permissions; without a guard the kernel does.
@@ -572,11 +587,17 @@ impl Service for Tree {
                 at.do_control(caller, node, command, argument).map(|()| Vec::new())
             });
         }
+        if command == moving::MOVE {
+            return self.alter(Verb::Ioctl, (node, b""), Changed::Inode, |at| {
+                let is_known = at.announced.note(caller, node, argument);
+                if is_known { Ok(Vec::new()) } else { Err(Errno::INVAL.into()) }
+            });
+        }
         if command == control::TRIM {
             return self.alter(Verb::Ioctl, (node, b""), Changed::Inode, |at| at.trim(caller, argument));
         }
         self.answer(Verb::Ioctl, node, b"", || {
-            let answer = self.answer_control(node, command)?;
+            let answer = self.answer_control(node, command, argument)?;
             if answer.len() <= room { Ok(answer) } else { Err(Errno::INVAL.into()) }
         })
     }
