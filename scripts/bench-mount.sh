@@ -2,7 +2,11 @@
 # `plat mount` next to the kernel's driver (on a loop device) and fuse2fs: each on a fresh image on the same disk, in rounds (the first argument, 5), side by side;
 # prints medians and ratios. Needs root. PLATFS_BENCH_TESTS and PLATFS_BENCH_CONTENDERS choose parts; PLATFS_BENCH_DIR is where the images are made.
 # Contenders: kernel, fuse2fs; plat (in no order), ordered (through the journal), softdep; noxattr, device (the old transport) and stay (giveway=never), each
-# in no order; before (another plat, which PLAT_BEFORE names, in no order). Tests: tar copy seq random fs_mark writers dbench fsync sqlite memory.
+# in no order; before (another plat, which PLAT_BEFORE names, in no order). Tests: tar copy bulk seq random fs_mark writers dbench fsync sqlite memory.
+# `bulk`: `plat import`, `cp -r` and `rm -r` on the mount beside tar, cp and rm on the kernel's, each stable at its end; seconds, and seconds of processors
+# (the command's and the server's; what the kernel's own threads do for either is not in it).
+# floor is a server that keeps all in memory (crates/fuse/examples/floor.rs) and gets the same requests as plat. `... cpu s` is the processor time of a server
+# for that work until all was synced, without its unmount.
 # `tar x` and `rm -rf` end with the unmount, since what waits in a server is not written for a sync of the kernel's pages.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -12,6 +16,7 @@ cache=${XDG_CACHE_HOME:-$HOME/.cache}/platfs
 work=${PLATFS_BENCH_DIR:-$cache}/bench-mount.$$
 plat=$(realpath "${PLAT:-target/release/plat}")
 before=${PLAT_BEFORE:-}
+floor=$(dirname "$plat")/examples/floor
 tar=${PLATFS_LINUX_TAR:-$cache/linux.tar}
 contenders=${PLATFS_BENCH_CONTENDERS:-kernel plat fuse2fs}
 tests=${PLATFS_BENCH_TESTS:-tar seq random fs_mark dbench}
@@ -20,6 +25,10 @@ dir=$work/mnt image=$work/image
 say() { printf '%s\n' "$*" >&2; }
 [ "$(id -u)" = 0 ] || { say "bench-mount: SKIPPED: needs root for the kernel's mount"; exit 0; }
 [ -e "$tar" ] || { say "bench-mount: SKIPPED: no $tar; scripts/bench.sh fetches it"; exit 0; }
+if [[ " $contenders " = *" floor "* ]] && [ ! -x "$floor" ]; then
+    say "bench-mount: no $floor; build it: cargo build --release -p platfs-fuse --example floor"
+    exit 1
+fi
 mkdir -p "$dir"
 clean() {
     mountpoint -q "$dir" && { umount "$dir" 2>/dev/null || umount -l "$dir"; }
@@ -44,13 +53,26 @@ attach() {
     device) "$plat" mount -o rw,async,transport=device "$image" "$dir" ;;
     stay) "$plat" mount -o rw,async,giveway=never "$image" "$dir" ;;
     before) "$before" mount -o rw,async "$image" "$dir" ;;
+    floor)
+        if mountpoint -q "$dir"; then return; fi
+        # In a session of its own, as the process behind `plat mount` is: the scheduler weighs sessions against each other.
+        setsid "$floor" "$dir" >>"$work/floor" &
+        while ! mountpoint -q "$dir"; do sleep 0.02; done
+        # As `plat mount` does.
+        bdi=/sys/class/bdi/$(mountpoint -d "$dir")
+        echo 0 >"$bdi/strict_limit"; echo 100 >"$bdi/max_ratio"; echo 1024 >"$bdi/read_ahead_kb"
+        ;;
     esac
 }
+# The process behind the mount.
+server() { pgrep -f "^(plat mount|fuse2fs) .*$image|^$floor $dir" | head -n 1; }
 detach() {
     case $1 in
     plat | ordered | softdep | noxattr | device | stay) "$plat" umount "$dir" ;;
     before) "$before" umount "$dir" ;;
     kernel) umount "$dir" ;;
+    # It has what it has until its process ends. The kernel forgets all that it knows when it mounts again.
+    floor) if [ "${2:-}" = last ]; then umount "$dir" && wait; else sync -f "$dir" && mount -i -o remount "$dir"; fi ;;
     # Its process ends after the mount is gone.
     fuse2fs) umount "$dir"; while ! flock -n "$image" true || pgrep -f "fuse2fs -o rw $image" >/dev/null; do sleep 0.05; done ;;
     esac
@@ -82,13 +104,27 @@ mark() {
     for directory in $(seq "$threads"); do mkdir -p "$dir/mark/$directory"; done
     # From inside: it has little room for the names of directories.
     # shellcheck disable=SC2046 # words without spaces
-    (cd "$dir/mark" && fs_mark -l "$work/fs_log" $(printf -- '-d %s ' *) "$@") >"$work/log" 2>&1 ||
+    (cd "$dir/mark" && counted "$contender" "$name" fs_mark -l "$work/fs_log" $(printf -- '-d %s ' *) "$@") >"$work/log" 2>&1 ||
         say "bench-mount: FAILED: $contender: fs_mark: $(tail -n 1 "$work/log")"
     record "$contender" "$name" "$(awk '/^FSUse/ { found = 1; next } found && NF { print $4; exit }' "$work/log")"
     rm -rf "$dir/mark"
 }
-untar() { tar -xf "$tar" -C "$dir" && sync -f "$dir" && detach "$1"; }
-copy() { cp -r "$dir/from" "$dir/to" && sync -f "$dir" && detach "$1"; }
+# Processor time of the server since it was started, in seconds; nothing where there is none.
+spent() {
+    local server
+    server=$(server) && awk '{ print ($14 + $15) / 100 }' "/proc/$server/stat"
+}
+# Does work, and records the processor time that the server took for it.
+counted() {
+    local contender=$1 name=$2 before after
+    shift 2
+    before=$(spent) || before=
+    "$@" || return
+    if after=$(spent); then record "$contender" "$name cpu s" "$(awk -v a="$before" -v b="$after" 'BEGIN { print b - a }')"; fi
+}
+synced() { "$@" && sync -f "$dir"; }
+untar() { counted "$1" "tar x" synced tar -xf "$tar" -C "$dir" && detach "$1"; }
+copy() { counted "$1" "cp -r" synced cp -r "$dir/from" "$dir/to" && detach "$1"; }
 # Transactions a second of one row each in SQLite, each synchronous in full, by the journal's mode.
 commits() {
     local contender=$1 mode=$2 rows=$3 begun ended
@@ -102,15 +138,45 @@ commits() {
 }
 retar() { tar -cf - -C "$dir" . | cat >/dev/null; }
 empty() { find "$dir" -mindepth 1 -maxdepth 1 ! -name lost+found -exec rm -rf {} +; }
-remove() { empty && sync -f "$dir" && detach "$1"; }
+remove() { counted "$1" "rm -rf" synced empty && detach "$1"; }
 # Memory of the server behind the mount, in MiB: the most it had, and what it keeps ten seconds later.
 memory() {
     local contender=$1 server
-    server=$(pgrep -f "^(plat mount|fuse2fs) .*$image") || return 0
+    server=$(server) || return 0
     tar -xf "$tar" -C "$dir"
     sleep 10
     record "$contender" "peak MiB" "$(awk '/^VmHWM/ { print $2 / 1024 }' "/proc/$server/status")"
     record "$contender" "MiB kept" "$(awk '/^VmRSS/ { print $2 / 1024 }' "/proc/$server/status")"
+    empty
+}
+
+# Seconds that a command takes, and those of processors that it and the server behind the mount take.
+worked() {
+    local contender=$1 name=$2 server before=0 after=0 spent TIMEFORMAT='%R %U %S'
+    shift 2
+    server=$(pgrep -f "^(plat mount|fuse2fs) .*$image" || true)
+    [ -z "$server" ] || before=$(awk '{ print $14 + $15 }' "/proc/$server/stat")
+    spent=$({ time "$@" >"$work/log" 2>&1; } 2>&1) || say "bench-mount: FAILED: $contender: $name: $(tail -n 1 "$work/log")"
+    [ -z "$server" ] || after=$(awk '{ print $14 + $15 }' "/proc/$server/stat")
+    record "$contender" "$name" "$(awk '{ print $1 }' <<<"$spent")"
+    record "$contender" "$name cpu" "$(awk -v a="$before" -v b="$after" -v hz="$(getconf CLK_TCK)" '{ print $2 + $3 + (b - a) / hz }' <<<"$spent")"
+}
+then_sync() { "$@" && sync -f "$dir"; }
+bulk() {
+    local contender=$1
+    mkdir "$dir/from"
+    case $contender in
+    kernel | fuse2fs)
+        worked "$contender" import then_sync tar -xf "$tar" -C "$dir/from"
+        worked "$contender" "bulk cp -r" then_sync cp -r "$dir/from" "$dir/to"
+        worked "$contender" "bulk rm -r" then_sync rm -rf "$dir/from"
+        ;;
+    *)
+        worked "$contender" import "$plat" import -q "$dir/from" "$tar"
+        worked "$contender" "bulk cp -r" "$plat" cp -r "$dir/from" "$dir/to"
+        worked "$contender" "bulk rm -r" "$plat" rm -r "$dir/from"
+        ;;
+    esac
     empty
 }
 
@@ -135,6 +201,7 @@ run() {
             attach "$contender"
             empty
             ;;
+        bulk) bulk "$contender" ;;
         memory) memory "$contender" ;;
         seq)
             fio_rate "$contender" "write 1M" 48 --rw=write --bs=1M --end_fsync=1
@@ -165,8 +232,8 @@ run() {
             ;;
         esac
     done
-    detach "$contender"
-    e2fsck -fn "$image" >"$work/log" 2>&1 || say "bench-mount: FAILED: $contender: e2fsck: $(tail -n 3 "$work/log")"
+    detach "$contender" last
+    [ "$contender" = floor ] || e2fsck -fn "$image" >"$work/log" 2>&1 || say "bench-mount: FAILED: $contender: e2fsck: $(tail -n 3 "$work/log")"
 }
 
 cat "$tar" >/dev/null
@@ -187,7 +254,7 @@ median() {
 row() {
     local name=$1 contender
     grep -q "$(printf '\t%s\t' "$name")" "$work/results" || return 0
-    printf '%-16s' "$name"
+    printf '%-22s' "$name"
     for contender in $contenders; do
         awk -v x="$(median "$contender" "$name")" 'BEGIN { printf " %9s", x == "" ? "-" : sprintf("%.1f", x) }'
     done
@@ -200,17 +267,24 @@ ratio() {
         if (a == "" || b + 0 == 0) exit
         printf "%-34s %6.2f   at %s %.2f: %s\n", name, a / b, way, limit, (way == "most" ? a / b <= limit : a / b >= limit) ? "holds" : "MISSED" }'
 }
-printf '%-16s' 's or MiB/s'
+printf '%-22s' 's or MiB/s'
 # shellcheck disable=SC2086 # words without spaces
 printf ' %9s' $contenders
 echo
-names=("tar x" "tar c" "rm -rf" "cp -r" "write 1M" "read 1M" "random write 4K" "random read 4K" "fs_mark files/s" "1 writer" "16 writers" "fsynced files/s" "sqlite delete" "sqlite wal" "dbench 1" "dbench 4" "dbench 16" "peak MiB" "MiB kept")
+names=("tar x" "tar c" "rm -rf" "cp -r" "import" "import cpu" "bulk cp -r" "bulk cp -r cpu" "bulk rm -r" "bulk rm -r cpu" "write 1M" "read 1M" "random write 4K" "random read 4K" "fs_mark files/s" "1 writer" "16 writers" "fsynced files/s" "sqlite delete" "sqlite wal" "dbench 1" "dbench 4" "dbench 16" "peak MiB" "MiB kept")
 for name in "${names[@]}"; do row "$name"; done
+for name in "${names[@]}"; do row "$name cpu s"; done
 echo
 ratio "tar x" plat kernel most 1.2
 ratio "tar x" plat fuse2fs most 0.2
 ratio "tar c" plat kernel most 1.3
 ratio "rm -rf" plat kernel most 1.5
+for name in "tar x" "cp -r" "rm -rf" "fs_mark files/s" "1 writer" "16 writers"; do ratio "$name cpu s" plat floor most 1.15; done
+for suffix in "" " cpu"; do
+    ratio "import$suffix" plat kernel most 0.5
+    ratio "bulk cp -r$suffix" plat kernel most 0.5
+    ratio "bulk rm -r$suffix" plat kernel most 0.3
+done
 ratio "write 1M" plat kernel least 0.8
 ratio "read 1M" plat kernel least 0.8
 ratio "random write 4K" plat kernel least 0.5

@@ -16,7 +16,8 @@ use platfs::device::{Device, FileDevice, MemoryDevice};
 use platfs::mkfs::{FsType, Options, Plan, parse_features};
 use platfs::ondisk::inode::Timestamp;
 use platfs::{
-    Allocate, Attributes, Error, InodeNumber, Kind, NewInode, OpenOptions, State, Times, Volume, WriteOptions,
+    Allocate, AttributeChange, Attributes, Error, InodeNumber, Kind, NewInode, OpenOptions, State, Times,
+    Volume, WriteOptions,
 };
 use testkit::scratch::Scratch;
 
@@ -385,6 +386,17 @@ fn what_is_delayed_is_seen() {
     assert_eq!(volume.dirty_bytes(), 0);
     assert_eq!(volume.metadata(inode).unwrap().sectors, 8);
     assert_eq!(volume.seek(inode, 0, platfs::Seek::Data).unwrap(), Some(16384));
+}
+
+#[test]
+fn a_change_answers_what_the_inode_then_says() {
+    let volume = volume(32 << 20, 16 << 20);
+    let inode = create(&volume, "f");
+    write(&volume, inode, 0, &[3; 5000]);
+    let wanted = AttributeChange { permissions: Some(0o600), uid: Some(7), ..AttributeChange::default() };
+    let changed = volume.inode(inode).change(&wanted).unwrap();
+    assert_eq!((changed.permissions, changed.uid, changed.size, changed.sectors), (0o600, 7, 5000, 16));
+    assert_eq!(changed, volume.metadata(inode).unwrap());
 }
 
 /// Each block of a shared file names its last writer, and how often it wrote; writers own blocks of their own,

@@ -92,10 +92,12 @@ impl Dispatcher {
             Request::Interrupt => Outcome::Answer(Err(Errno::NOSYS)),
             request => {
                 let changed = if let Request::Copy { to, .. } = request { Some(to.0) } else { None };
+                // The program that wrote these bytes went on. The kernel asks before it writes the next time.
+                let is_late = matches!(request, Request::Write { flags, .. } if flags.cached);
                 let mut known = if leaves_stale(&request) { Known::Stale } else { Known::Still };
                 let done = catch_unwind(AssertUnwindSafe(|| self.answer(header, request, out, &mut known)));
                 let done = done.unwrap_or(Err(Errno::IO));
-                if known == Known::Stale && done.is_ok() {
+                if known == Known::Stale && done.is_ok() || is_late && done.is_err() {
                     let node = if let Some(node) = changed { node } else { header.node };
                     Outcome::Stale(node, done)
                 } else {
@@ -140,7 +142,7 @@ impl Dispatcher {
                 self.opened(node, buffer, service.create_open(header.caller, node, name, &new))
             }
             Request::Open { access } => {
-                service.open(node, access)?;
+                *known = service.open(node, access)?;
                 put(Out::new(buffer), wire::handle_reply)
             }
             Request::OpenDirectory => {
@@ -196,9 +198,12 @@ impl Dispatcher {
     fn answer_about_inode(&self, header: &Header, request: Request<'_>, out: Out<'_>) -> Done {
         let (service, node, caller) = (&*self.service, header.node, header.caller);
         match request {
-            Request::Attributes => {
+            Request::Attributes { writes } => {
+                if writes {
+                    service.before_write(node)?;
+                }
                 let found = service.attributes(node)?;
-                put(out, |out| wire::attributes_reply(out, &found))
+                put(out, |out| wire::attributes_reply(out, &found, Known::Still))
             }
             Request::AttributesWithBirth => {
                 let found = service.attributes(node)?;
@@ -206,8 +211,8 @@ impl Dispatcher {
             }
             Request::Rights { wanted } => nothing(service.rights(caller, node, wanted)),
             Request::Change(change) => {
-                let changed = service.change(caller, node, &change)?;
-                put(out, |out| wire::attributes_reply(out, &changed))
+                let (changed, known) = service.change(caller, node, &change)?;
+                put(out, |out| wire::attributes_reply(out, &changed, known))
             }
             Request::ReadLink => {
                 let target = service.read_link(node)?;

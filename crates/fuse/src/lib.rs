@@ -14,6 +14,7 @@ mod by_device;
 mod by_ring;
 mod dispatch;
 mod gather;
+mod notify;
 mod seats;
 mod service;
 mod session;
@@ -21,6 +22,7 @@ mod wire;
 
 pub use ask::{ask, exchange};
 pub use attach::{GiveWay, Options, Transport, mount_point, unmount};
+pub use notify::Notifier;
 pub use rustix::io::Errno;
 pub use seats::{Scheduled, Scheduling};
 pub use service::{

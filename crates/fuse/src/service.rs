@@ -280,9 +280,16 @@ pub trait Service: Send + Sync {
     /// What `stat` shows of a node.
     fn attributes(&self, node: u64) -> Result<Attributes>;
 
-    /// A file is opened. `NOSYS` makes the kernel open all files by itself from now on: a service that
-    /// never refuses should return it.
-    fn open(&self, node: u64, access: Access) -> Result<()> {
+    /// A program is about to write to a node, and the kernel knows that its attributes of the node are old: after
+    /// [`Known::Stale`], and after a failed write of bytes from its pages. The error is that of the program's `write`.
+    fn before_write(&self, node: u64) -> Result<()> {
+        let _ = node;
+        Ok(())
+    }
+
+    /// A file is opened. With [`Known::Stale`], [`Service::before_write`] is asked before the next write. `NOSYS` makes
+    /// the kernel open all files by itself from now on: a service that never refuses should return it.
+    fn open(&self, node: u64, access: Access) -> Result<Known> {
         let _ = (node, access);
         Err(Errno::NOSYS)
     }
@@ -379,8 +386,9 @@ pub trait Service: Send + Sync {
     /// Gives what has one name another one.
     fn rename(&self, caller: Caller, from: (u64, &[u8]), to: (u64, &[u8]), replace: Replace) -> Result<()>;
 
-    /// Changes attributes; what they are then.
-    fn change(&self, caller: Caller, node: u64, change: &Change) -> Result<Attributes>;
+    /// Changes attributes; what they are then. With [`Known::Stale`], [`Service::before_write`] is asked before the
+    /// next write.
+    fn change(&self, caller: Caller, node: u64, change: &Change) -> Result<(Attributes, Known)>;
 
     /// Writes all bytes at an offset.
     fn write(&self, node: u64, offset: u64, data: &[u8], flags: WriteFlags) -> Result<Known>;

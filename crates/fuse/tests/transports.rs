@@ -290,6 +290,40 @@ fn bytes_are_kept() {
 }
 
 #[test]
+fn a_write_hears_of_bytes_that_were_lost_before() {
+    over_each("a_write_hears_of_bytes_that_were_lost_before", |transport| {
+        let mounted = Mounted::new(transport, true);
+        mounted.memory.room.store(10_000, Ordering::Relaxed);
+        let full = |result: io::Result<()>| assert_eq!(error(result), number(Errno::NOSPC));
+        let file =
+            OpenOptions::new().read(true).write(true).create_new(true).open(mounted.path("f")).unwrap();
+        file.write_all_at(&[1; 8192], 0).unwrap();
+        file.write_all_at(&[2; 8192], 8192).unwrap();
+        full(file.sync_all());
+        // Reading, also behind the end, and looking are no writing.
+        assert_eq!(file.read_at(&mut [0; 10], 0).unwrap(), 10);
+        assert_eq!(file.read_at(&mut [0; 10], 1 << 20).unwrap(), 0);
+        assert_eq!(file.metadata().unwrap().len(), 16_384);
+        file.write_all_at(&[3; 10], 0).unwrap();
+        // Looking has made the attributes known again, but bytes that are lost once more make them unknown.
+        file.write_all_at(&[4; 10], 12_000).unwrap();
+        full(file.sync_all());
+        full(file.write_all_at(&[5; 10], 0));
+        file.write_all_at(&[6; 10], 0).unwrap();
+        // What a truncation answers does not count as known where bytes were lost.
+        file.write_all_at(&[7; 10], 12_000).unwrap();
+        full(file.sync_all());
+        file.set_len(0).unwrap();
+        full(file.write_all_at(&[8; 10], 0));
+        file.write_all_at(&[9; 10], 0).unwrap();
+        file.sync_all().unwrap();
+        assert_eq!(fs::read(mounted.path("f")).unwrap(), [9; 10]);
+        drop(file);
+        mounted.unmount();
+    });
+}
+
+#[test]
 fn attributes_change_as_they_should() {
     over_each("attributes_change_as_they_should", |transport| {
         let mounted = Mounted::new(transport, false);

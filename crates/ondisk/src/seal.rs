@@ -33,6 +33,9 @@ pub const DIRECTORY_TAIL_LEN: usize = 12;
 /// Offset of the checksum in a multiple-mount-protection block.
 const MMP_CHECKSUM_OFFSET: usize = 0x3FC;
 
+/// Bytes of an inode's record on most volumes.
+const USUAL_SIZE: usize = 256;
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Scheme {
     None,
@@ -101,10 +104,11 @@ impl Sealer {
     /// Seed of the structures of one inode.
     #[must_use]
     pub fn inode_seed(&self, number: InodeNumber, generation: u32) -> InodeSeed {
-        InodeSeed(self.seed().map(|seed| {
-            let with_number = crc32c(seed, &number.get().to_le_bytes());
-            crc32c(with_number, &generation.to_le_bytes())
-        }))
+        let mut both = [0; 8];
+        let (first, second) = both.split_at_mut(4);
+        first.copy_from_slice(&number.get().to_le_bytes());
+        second.copy_from_slice(&generation.to_le_bytes());
+        InodeSeed(self.seed().map(|seed| crc32c(seed, &both)))
     }
 
     /// Whether the superblock's checksum is right.
@@ -167,18 +171,25 @@ impl Sealer {
     /// The checksum of an inode record as (low half, high half if the record has room for it).
     fn inode_checksum(&self, inode: &Inode) -> Option<(u16, Option<u16>)> {
         // spec: inode
-        let InodeSeed(seed) = self.inode_seed(inode.number(), inode.generation());
+        let seed = self.inode_seed(inode.number(), inode.generation()).0?;
         let bytes = inode.bytes();
         let has_high = inode.extra_size() >= 4;
-        // The record with both checksum fields read as zero.
-        let mut crc = crc32c(seed?, bytes.get(..0x7C)?);
-        crc = crc32c(crc, &[0, 0]);
-        crc = crc32c(crc, bytes.get(0x7E..OLD_SIZE)?);
-        if bytes.len() > OLD_SIZE {
-            crc = crc32c(crc, bytes.get(OLD_SIZE..OLD_SIZE + 2)?);
-            crc = crc32c(crc, if has_high { &[0, 0] } else { bytes.get(OLD_SIZE + 2..OLD_SIZE + 4)? });
-            crc = crc32c(crc, bytes.get(OLD_SIZE + 4..)?);
+        // The record with both checksum fields read as zero. Inodes are sealed and verified all the time, so what is of
+        // the usual size goes in one piece.
+        let (mut usual, mut longer);
+        let record = if bytes.len() <= USUAL_SIZE {
+            usual = [0; USUAL_SIZE];
+            usual.get_mut(..bytes.len())?
+        } else {
+            longer = vec![0; bytes.len()];
+            &mut longer[..]
+        };
+        record.copy_from_slice(bytes);
+        record.get_mut(0x7C..0x7E)?.fill(0);
+        if has_high {
+            record.get_mut(OLD_SIZE + 2..OLD_SIZE + 4)?.fill(0);
         }
+        let crc = crc32c(seed, record);
         Some((low_u16(crc), has_high.then(|| high_u16(crc))))
     }
 

@@ -285,8 +285,12 @@ impl Service for Traced {
         self.on(self.service.attributes(node), "stat", node, [None; 3])
     }
 
-    fn open(&self, node: u64, access: Access) -> Result<()> {
+    fn open(&self, node: u64, access: Access) -> Result<Known> {
         self.service.open(node, access)
+    }
+
+    fn before_write(&self, node: u64) -> Result<()> {
+        self.service.before_write(node)
     }
 
     fn open_directory(&self, node: u64) -> Result<()> {
@@ -401,7 +405,7 @@ impl Service for Traced {
         })
     }
 
-    fn change(&self, caller: Caller, node: u64, change: &Change) -> Result<Attributes> {
+    fn change(&self, caller: Caller, node: u64, change: &Change) -> Result<(Attributes, Known)> {
         let done = self.service.change(caller, node, change);
         let verb = if change.size.is_some() { "truncate" } else { "attributes" };
         self.on(done, verb, node, [change.size, None, None])

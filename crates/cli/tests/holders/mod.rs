@@ -65,7 +65,7 @@ const READING: [&str; 14] = [
 ];
 
 /// Commands without an image.
-const OTHERS: [&str; 3] = ["stats", "umount", "help"];
+const OTHERS: [&str; 4] = ["stats", "sync", "umount", "help"];
 
 /// What a test needs of the host, and images of one small tree.
 struct Host {

@@ -11,6 +11,7 @@
 //! - `flushing`: one write-back at a time;
 //! - `state`: a moment only, never while the device is waited for.
 
+mod buffers;
 mod failures;
 mod growth;
 mod pages;
@@ -25,6 +26,7 @@ use ondisk::units::InodeNumber;
 use placement::Promise;
 
 use crate::ranges::FileBlocks;
+pub(crate) use buffers::Buffers;
 pub use failures::ErrorCursor;
 pub(crate) use failures::Failures;
 pub(crate) use growth::{Growth, Reason};
@@ -126,6 +128,7 @@ pub(crate) struct Delayed {
     table: Mutex<Table>,
     /// Half of what may be held is held: wakes the thread that writes back ahead of need.
     filling: (Mutex<()>, Condvar),
+    buffers: Arc<Buffers>,
 }
 
 impl Delayed {
@@ -138,7 +141,14 @@ impl Delayed {
             written: AtomicU64::default(),
             table: Mutex::default(),
             filling: Default::default(),
+            // As much as a write-back ahead of need empties.
+            buffers: Arc::new(Buffers::new(bound / 4)),
         }
+    }
+
+    /// Memory for the bytes.
+    pub(crate) fn buffers(&self) -> &Buffers {
+        &self.buffers
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -207,7 +217,7 @@ impl Delayed {
                 gate: RwLock::default(),
                 flushing: Mutex::default(),
                 state: Mutex::new(State {
-                    pages: Pages::new(self.block_log2),
+                    pages: Pages::new(self.block_log2, &self.buffers),
                     promise: None,
                     clusters: 0,
                     settled: 0,

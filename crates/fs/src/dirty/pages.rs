@@ -12,14 +12,12 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::buffers::Buffers;
 use crate::ranges::FileBlocks;
 
 /// Bytes of a run: one large write of the device. A longer run would be copied whole when a part of
 /// it changes during its write-back.
 const RUN_MAX: u64 = 1 << 20;
-/// Room of a new run: enough that an allocator with that setting (`mallopt`'s `M_MMAP_THRESHOLD`) gives it
-/// pages of its own, which go back to the system with it. Among small blocks that stay, they would not.
-const ROOM_MIN: usize = 16 << 10;
 /// Least that a run counts for: the memory of a small file is not that of its bytes alone.
 const COST_MIN: u64 = 4096;
 
@@ -33,6 +31,7 @@ pub(crate) struct Pages {
     log2: u32,
     runs: BTreeMap<u64, Arc<Vec<u8>>>,
     bytes: u64,
+    buffers: Arc<Buffers>,
 }
 
 fn cost(data: &[u8]) -> u64 {
@@ -45,8 +44,8 @@ fn at(bytes: u64) -> usize {
 }
 
 impl Pages {
-    pub(crate) fn new(block_log2: u32) -> Self {
-        Pages { log2: block_log2, runs: BTreeMap::new(), bytes: 0 }
+    pub(crate) fn new(block_log2: u32, buffers: &Arc<Buffers>) -> Self {
+        Pages { log2: block_log2, runs: BTreeMap::new(), bytes: 0, buffers: Arc::clone(buffers) }
     }
 
     /// Bytes held, small runs counted as [`COST_MIN`].
@@ -150,7 +149,7 @@ impl Pages {
         let next = self.runs.range(first + 1..).next().map_or(u64::MAX, |(next, _)| *next << self.log2);
         let run = self.runs.entry(first).or_insert_with(|| {
             self.bytes += COST_MIN;
-            Arc::new(Vec::with_capacity(data.len().max(ROOM_MIN)))
+            Arc::new(self.buffers.take(data.len()))
         });
         // The blocks a run has are its own even where it is longer than new runs may become.
         let room = RUN_MAX.max((run.len() as u64).next_multiple_of(1 << self.log2)).max(1 << self.log2);
@@ -234,11 +233,14 @@ impl Pages {
     }
 
     /// These runs were written back: those that have not changed since are clean.
-    pub(crate) fn settle(&mut self, written: &[Run]) {
+    pub(crate) fn settle(&mut self, written: Vec<Run>) {
         for (first, data) in written {
-            if self.runs.get(first).is_some_and(|held| Arc::ptr_eq(held, data)) {
-                self.runs.remove(first);
-                self.bytes -= cost(data);
+            if self.runs.get(&first).is_some_and(|held| Arc::ptr_eq(held, &data)) {
+                self.runs.remove(&first);
+                self.bytes -= cost(&data);
+            }
+            if let Ok(buffer) = Arc::try_unwrap(data) {
+                self.buffers.give(buffer);
             }
         }
     }
@@ -267,6 +269,10 @@ mod tests {
             1 => Just(Step::Settle),
         ];
         proptest::collection::vec(step, 1..40)
+    }
+
+    fn buffers() -> Arc<Buffers> {
+        Arc::new(Buffers::new(1 << 20))
     }
 
     /// What the device holds (by write-back) beside what is dirty, against one plain buffer.
@@ -302,8 +308,7 @@ mod tests {
                 self.device[start..stop].fill(0);
                 self.device[start..start + data.len()].copy_from_slice(data);
             }
-            self.pages.settle(&self.taken);
-            self.taken.clear();
+            self.pages.settle(std::mem::take(&mut self.taken));
         }
 
         fn check(&self) {
@@ -332,7 +337,7 @@ mod tests {
         fn dirty_bytes_over_those_on_the_device_are_what_was_written(steps in steps()) {
             let zeros = vec![0; 16 << 10];
             let mut twin =
-                Twin { pages: Pages::new(10), device: zeros.clone(), model: zeros, taken: Vec::new() };
+                Twin { pages: Pages::new(10, &buffers()), device: zeros.clone(), model: zeros, taken: Vec::new() };
             for step in steps {
                 match step {
                     Step::Write(offset, data) => twin.write(offset, &data),
@@ -347,14 +352,14 @@ mod tests {
 
     #[test]
     fn reading_behind_all_files_finds_nothing_dirty() {
-        let mut pages = Pages::new(12);
+        let mut pages = Pages::new(12, &buffers());
         pages.write(0, &[1; 10]);
         assert_eq!(pages.read(u64::MAX - 3, &mut [0; 10]).first(), Some(&(0..10)));
     }
 
     #[test]
     fn small_appends_become_long_runs() {
-        let mut pages = Pages::new(12);
+        let mut pages = Pages::new(12, &buffers());
         for piece in 0..400_u64 {
             pages.write(piece * 8192, &[1; 8192]);
         }

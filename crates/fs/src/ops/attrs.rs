@@ -8,6 +8,7 @@ use super::changing::change;
 use super::node::Node;
 use super::rules::{self, Deed};
 use crate::error::{Error, Result};
+use crate::format::Format;
 use crate::tx::Tx;
 use crate::volume::{Seen, Volume};
 
@@ -104,26 +105,42 @@ impl Volume {
     /// failure.
     pub fn metadata(&self, number: InodeNumber) -> Result<Metadata> {
         // Before the inode is looked at: what is written back meanwhile is counted there then.
-        let delayed = self.session.delayed.find(number).map(|file| {
-            let state = file.state();
-            (state.pages.end(), state.clusters << self.format.geometry.cluster_log2)
-        });
-        let (end, blocks) = delayed.unwrap_or_default();
-        let inode = self.view().inode(number)?;
-        let block_size = self.format.geometry.block_size;
-        let file_type = file_type(&inode)?;
+        let waits = self.waits(number);
+        Metadata::of(&self.format, &self.view().inode(number)?, waits)
+    }
+
+    /// What of a file waits to be written back.
+    pub(super) fn waits(&self, number: InodeNumber) -> Waits {
+        let Some(file) = self.session.delayed.find(number) else { return Waits::default() };
+        let state = file.state();
+        Waits { end: state.pages.end(), blocks: state.clusters << self.format.geometry.cluster_log2 }
+    }
+}
+
+/// What of a file waits to be written back: one past its last byte, and blocks.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Waits {
+    end: u64,
+    blocks: u64,
+}
+
+impl Metadata {
+    /// What an inode says, with what was known to wait before it was looked at.
+    pub(super) fn of(format: &Format, inode: &Inode, waits: Waits) -> Result<Self> {
+        let block_size = format.geometry.block_size;
+        let file_type = file_type(inode)?;
         let time = |field| inode.time(field).unwrap_or_default();
         let is_device = matches!(file_type, FileType::CharDevice | FileType::BlockDevice);
         Ok(Metadata {
-            inode: number,
+            inode: inode.number(),
             file_type,
             permissions: inode.mode() & 0o7777,
             uid: inode.uid(),
             gid: inode.gid(),
             project: inode.project(),
-            size: inode.size().max(end),
+            size: inode.size().max(waits.end),
             links: inode.links(),
-            sectors: inode.sectors(block_size) + (blocks << (block_size.log2() - 9)),
+            sectors: inode.sectors(block_size) + (waits.blocks << (block_size.log2() - 9)),
             times: Times {
                 access: time(TimeField::Access),
                 modify: time(TimeField::Modify),

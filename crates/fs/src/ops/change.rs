@@ -4,7 +4,7 @@
 use ondisk::features::RoCompat;
 use ondisk::inode::{FileType, TimeField, Timestamp};
 
-use super::attrs::file_type;
+use super::attrs::{Metadata, file_type};
 use super::changing::change;
 use super::node::Node;
 use super::permissions::store_permissions;
@@ -52,14 +52,15 @@ impl Volume {
 }
 
 impl Node<'_> {
-    /// Changes attributes of an inode together.
+    /// Changes attributes of an inode together; what it says of itself then.
     ///
     /// # Errors
     /// [`Error::NotPermitted`]; an owner that stands for no user; broken structures; no space for a changed
     /// access control list. Then nothing has changed.
-    pub fn change(&self, wanted: &AttributeChange) -> Result<()> {
+    pub fn change(&self, wanted: &AttributeChange) -> Result<Metadata> {
         rules::may_own(wanted.uid, wanted.gid)?;
-        change(self.volume, |tx| {
+        let waits = self.volume.waits(self.number);
+        let node = change(self.volume, |tx| {
             let mut node = tx.inode(self.number)?;
             if !wanted.is_news_of_writes() {
                 rules::may(&node, if wanted.touch { Deed::Touch } else { Deed::Attributes })?;
@@ -81,8 +82,10 @@ impl Node<'_> {
                 }
             }
             node.set_time(TimeField::Change, wanted.change.unwrap_or(tx.context.now));
-            tx.store(&mut node)
-        })
+            tx.store(&mut node)?;
+            Ok(node)
+        })?;
+        Metadata::of(&self.volume.format, &node, waits)
     }
 
     /// Sets the generation of an inode.

@@ -62,6 +62,7 @@ impl Volume {
     /// No space that was not promised; the device's failure. Other files were written back all the same.
     pub fn write_back(&self, before: Option<Timestamp>) -> Result<()> {
         let reason = if before.is_some() { Reason::Age } else { Reason::All };
+        self.session.delayed.buffers().trim();
         WriteBack::of(self).files(&self.session.delayed.oldest(before), reason)
     }
 
@@ -174,7 +175,7 @@ impl<'v> WriteBack<'v> {
         self.volume
             .session
             .delayed
-            .change(file, &mut state, Timestamp::default(), |pages| pages.settle(&flight.runs));
+            .change(file, &mut state, Timestamp::default(), |pages| pages.settle(flight.runs));
         state.settled += 1;
         let complete = state.is_complete();
         drop(state);
@@ -301,7 +302,11 @@ impl<'v> WriteBack<'v> {
                     if piece.len() == len {
                         write(place, piece)?;
                     } else {
-                        write(place, &filled_up(piece, len))?;
+                        let buffers = self.volume.session.delayed.buffers();
+                        let whole = filled_up(buffers.take(len), piece, len);
+                        let written = write(place, &whole);
+                        buffers.give(whole);
+                        written?;
                     }
                 }
                 if run_end > blocks.end {
@@ -384,8 +389,7 @@ impl<'v> Tx<'v> {
     }
 }
 
-fn filled_up(piece: &[u8], len: usize) -> Vec<u8> {
-    let mut whole = Vec::with_capacity(len);
+fn filled_up(mut whole: Vec<u8>, piece: &[u8], len: usize) -> Vec<u8> {
     whole.extend_from_slice(piece);
     whole.resize(len, 0);
     whole

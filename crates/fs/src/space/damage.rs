@@ -25,6 +25,8 @@ pub(super) struct Damage {
     inodes: Mutex<BTreeMap<u32, Corrupt>>,
     /// Some was met since the last question.
     is_news: AtomicBool,
+    /// There is some. Asked after each change, so it takes no lock.
+    is_any: AtomicBool,
 }
 
 impl Damage {
@@ -36,6 +38,7 @@ impl Damage {
             _ => return,
         };
         lock(list).entry(group.0).or_insert_with(|| wrong.clone());
+        self.is_any.store(true, Ordering::Release);
         self.is_news.store(true, Ordering::Release);
     }
 }
@@ -94,14 +97,19 @@ impl Space {
     /// What keeps groups out of service.
     #[must_use]
     pub fn damage(&self) -> Vec<Corrupt> {
-        let Some(writing) = &self.writing else { return Vec::new() };
+        let is_any = |writing: &&Writing| writing.damage.is_any.load(Ordering::Acquire);
+        let Some(writing) = self.writing.as_ref().filter(is_any) else { return Vec::new() };
         let of = |list: &Mutex<BTreeMap<u32, Corrupt>>| lock(list).values().cloned().collect::<Vec<_>>();
         [of(&writing.damage.blocks), of(&writing.damage.inodes)].concat()
     }
 
     /// Whether any was met since the last time.
     pub(crate) fn has_news_of_damage(&self) -> bool {
-        self.writing.as_ref().is_some_and(|writing| writing.damage.is_news.swap(false, Ordering::AcqRel))
+        let is_news = |writing: &Writing| {
+            let news = &writing.damage.is_news;
+            news.load(Ordering::Acquire) && news.swap(false, Ordering::AcqRel)
+        };
+        self.writing.as_ref().is_some_and(is_news)
     }
 
     /// Why the blocks of a group can't be believed, if so.

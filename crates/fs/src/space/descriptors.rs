@@ -5,10 +5,11 @@
 //! does.
 
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ondisk::corrupt::Place;
 use ondisk::group::RawGroupDescriptor;
-use ondisk::units::{Block, ClusterRun, Group, InodeNumber};
+use ondisk::units::{Block, ClusterRun, Group};
 
 use crate::cache::Role;
 use crate::device::Device;
@@ -189,21 +190,34 @@ impl Descriptors {
         Ok(())
     }
 
-    /// The block of an inode's record and the record's offset in it.
+    /// Where the inode table of a group begins.
     ///
     /// # Errors
-    /// A number behind the last inode; a broken descriptor.
-    pub fn inode_place(&self, inode: InodeNumber) -> Result<(Block, usize)> {
-        let geometry = &self.format.geometry;
-        let Some((group, index)) = geometry.locate_inode(inode) else {
-            return Err(Error::corrupt(
-                Place::Inode(inode),
-                format!("the volume has {} inodes", geometry.inodes()),
-            ));
-        };
-        let table = self.get(group)?.inode_table();
-        let per_block = geometry.inodes_per_block();
-        let offset = (index % per_block) as usize * usize::from(geometry.inode_size);
-        Ok((Block(table.0 + u64::from(index / per_block)), offset))
+    /// A broken descriptor.
+    pub(super) fn inode_table(&self, group: Group) -> Result<Block> {
+        Ok(self.get(group)?.inode_table())
+    }
+}
+
+/// Where inode tables begin, of groups whose descriptor was found right once. They never move while the volume is open.
+#[derive(Default)]
+pub(super) struct Tables(Box<[AtomicU64]>);
+
+impl Tables {
+    pub(super) fn new(groups: u32) -> Self {
+        Tables((0..groups).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    /// That of a group; `find` is asked where it is not known yet.
+    pub(super) fn of(&self, group: Group, find: impl FnOnce() -> Result<Block>) -> Result<Block> {
+        let place = self.0.get(group.0 as usize);
+        if let Some(known @ 1..) = place.map(|place| place.load(Ordering::Relaxed)) {
+            return Ok(Block(known));
+        }
+        let found = find()?;
+        if let Some(place) = place {
+            place.store(found.0, Ordering::Relaxed);
+        }
+        Ok(found)
     }
 }

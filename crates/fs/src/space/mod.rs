@@ -40,6 +40,7 @@ use crate::locks::{self, lock};
 use crate::txn::Update;
 use damage::Damage;
 pub use descriptors::Descriptors;
+use descriptors::Tables;
 use ledger::Ledger;
 pub use ledger::Work;
 pub(crate) use rebook::{Bookings, clusters, rebook};
@@ -51,6 +52,7 @@ pub(crate) use trim::Trimmed;
 pub struct Space {
     geometry: Geometry,
     descriptors: RwLock<Descriptors>,
+    tables: Tables,
     /// Only volumes open for writing have engines.
     writing: Option<Writing>,
 }
@@ -87,7 +89,8 @@ impl Space {
     /// As [`Descriptors::load`].
     pub fn for_reading(device: &dyn Device, format: &Format) -> Result<Self> {
         let descriptors = RwLock::new(Descriptors::load(device, format)?);
-        Ok(Space { geometry: format.geometry, descriptors, writing: None })
+        let geometry = format.geometry;
+        Ok(Space { geometry, descriptors, tables: Tables::new(geometry.groups), writing: None })
     }
 
     /// The same of a volume that will be written: describes every group to the engines. Bitmaps
@@ -166,7 +169,15 @@ impl Space {
     /// # Errors
     /// A number behind the last inode; a broken descriptor.
     pub fn inode_place(&self, inode: InodeNumber) -> Result<(Block, usize)> {
-        self.descriptors().inode_place(inode)
+        let geometry = &self.geometry;
+        let Some((group, index)) = geometry.locate_inode(inode) else {
+            let problem = format!("the volume has {} inodes", geometry.inodes());
+            return Err(Error::corrupt(Place::Inode(inode), problem));
+        };
+        let table = self.tables.of(group, || self.descriptors().inode_table(group))?;
+        let per_block = geometry.inodes_per_block();
+        let offset = (index % per_block) as usize * usize::from(geometry.inode_size);
+        Ok((Block(table.0 + u64::from(index / per_block)), offset))
     }
 
     /// Free clusters and free inodes right now; `None` on a volume that is only read.

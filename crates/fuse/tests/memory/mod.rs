@@ -1,13 +1,13 @@
 //! A file system in memory, for tests and measurements of transports: small, and with the rules that a
 //! transport can break. What it does not check, the kernel does.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use fuse::{
-    Attributes, Caller, Change, Entry, Errno, FileType, Gather, Kind, Known, Listed, NewNode, ROOT, Replace,
-    Result, Seek, Service, SetTime, Statistics, Time, WriteFlags,
+    Access, Attributes, Caller, Change, Entry, Errno, FileType, Gather, Kind, Known, Listed, NewNode, ROOT,
+    Replace, Result, Seek, Service, SetTime, Statistics, Time, WriteFlags,
 };
 
 /// `FS_IOC_GETFLAGS` and `FS_IOC_SETFLAGS`.
@@ -80,8 +80,16 @@ pub struct Memory {
     pub requests: AtomicU64,
     /// `sync_all` and `sync`.
     pub syncs: AtomicU64,
+    /// Bytes that a file can have.
+    pub room: AtomicU64,
+    /// Files that were to have more, until a writer heard of it.
+    failed: Mutex<HashSet<u64>>,
     /// How many nodes there is room for.
     pub limit: AtomicUsize,
+    /// Opening is a request, as where opening may be refused.
+    pub opens: bool,
+    /// There are no extended attributes.
+    pub without_xattr: bool,
     /// What looks up [`SLOW`] waits at it.
     #[allow(dead_code, reason = "measurements wait for nothing")]
     pub gate: Gate,
@@ -242,15 +250,30 @@ impl Default for Memory {
         let new = NewNode { kind: Kind::Directory, permissions: 0o755, umask: 0 };
         nodes.add(caller, ROOT, &new);
         let (requests, syncs) = (AtomicU64::new(0), AtomicU64::new(0));
-        let limit = AtomicUsize::new(usize::MAX);
-        Memory { nodes: Mutex::new(nodes), requests, syncs, limit, gate: Gate::default() }
+        let (nodes, limit, gate) = (Mutex::new(nodes), AtomicUsize::new(usize::MAX), Gate::default());
+        let (room, failed) = (AtomicU64::new(u64::MAX), Mutex::default());
+        let (opens, without_xattr) = (false, false);
+        Memory { nodes, requests, syncs, room, failed, limit, opens, without_xattr, gate }
     }
 }
 
 impl Memory {
+    /// Answers a request to open something.
+    fn opened(&self) -> Result<()> {
+        if !self.opens {
+            return Err(Errno::NOSYS);
+        }
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
     fn nodes(&self) -> MutexGuard<'_, Nodes> {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn failed(&self) -> MutexGuard<'_, HashSet<u64>> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Nodes that are remembered.
@@ -296,8 +319,30 @@ impl Service for Memory {
         }
     }
 
+    fn before_write(&self, node: u64) -> Result<()> {
+        if self.failed().remove(&node) { Err(Errno::NOSPC) } else { Ok(()) }
+    }
+
     fn attributes(&self, node: u64) -> Result<Attributes> {
         Ok(self.nodes().node(node)?.attributes)
+    }
+
+    fn open(&self, _: u64, _: Access) -> Result<Known> {
+        self.opened().map(|()| Known::Still)
+    }
+
+    fn open_directory(&self, _: u64) -> Result<()> {
+        self.opened()
+    }
+
+    fn rights(&self, _: Caller, _: u64, _: u16) -> Result<()> {
+        self.opened()
+    }
+
+    fn create_open(&self, caller: Caller, parent: u64, name: &[u8], new: &NewNode<'_>) -> Result<Entry> {
+        self.opened()?;
+        self.requests.fetch_sub(1, Ordering::Relaxed);
+        self.create(caller, parent, name, new)
     }
 
     fn read_link(&self, node: u64) -> Result<Vec<u8>> {
@@ -356,6 +401,9 @@ impl Service for Memory {
     }
 
     fn xattr(&self, node: u64, name: &[u8]) -> Result<Vec<u8>> {
+        if self.without_xattr {
+            return Err(Errno::NOSYS);
+        }
         self.nodes().node(node)?.xattrs.get(name).cloned().ok_or(Errno::NODATA)
     }
 
@@ -504,7 +552,7 @@ impl Service for Memory {
         Ok(())
     }
 
-    fn change(&self, _: Caller, node: u64, change: &Change) -> Result<Attributes> {
+    fn change(&self, _: Caller, node: u64, change: &Change) -> Result<(Attributes, Known)> {
         let mut nodes = self.nodes();
         let now = nodes.tick();
         if let Some(size) = change.size {
@@ -526,20 +574,30 @@ impl Service for Memory {
         of.access = change.access.map_or(of.access, to);
         of.modify = change.modify.map_or(of.modify, to);
         of.change = change.change.unwrap_or(now);
-        Ok(*of)
+        let attributes = *of;
+        Ok((attributes, if self.failed().contains(&node) { Known::Stale } else { Known::Still }))
     }
 
     fn write(&self, node: u64, offset: u64, data: &[u8], flags: WriteFlags) -> Result<Known> {
         let mut nodes = self.nodes();
         let (from, end) = (at(offset), at(offset) + data.len());
-        if nodes.node(node)?.data.len() < end {
-            nodes.resize(node, end)?;
+        if end as u64 > self.room.load(Ordering::Relaxed) {
+            self.failed().insert(node);
+            return Err(Errno::NOSPC);
         }
         if !flags.cached {
             nodes.touch(node);
         }
         let found = nodes.node(node)?;
-        found.data[from..end].copy_from_slice(data);
+        if found.data.len() < end {
+            // What is written below is not filled with zeros first.
+            found.data.resize(from, 0);
+            found.data.extend_from_slice(data);
+            found.attributes.size = end as u64;
+            found.attributes.sectors = end.div_ceil(512) as u64;
+        } else {
+            found.data[from..end].copy_from_slice(data);
+        }
         if flags.drop_privileges {
             found.attributes.permissions &= 0o1777;
         }

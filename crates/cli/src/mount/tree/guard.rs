@@ -10,7 +10,7 @@ use fuse::{Access, Caller, Change, Errno, Replace, SetTime};
 use ondisk::acl::Acl;
 use ondisk::inode::{FileType, InodeFlags};
 use ondisk::units::InodeNumber;
-use platfs::rights::{Credentials, EXECUTE, READ, WRITE};
+use platfs::rights::{self, Credentials, EXECUTE, READ, WRITE};
 use platfs::{Error, Metadata};
 
 use super::callers::{self, Callers};
@@ -74,9 +74,7 @@ fn refuse_unless(holds: bool, errno: Errno) -> Result<(), Failed> {
 
 impl Tree {
     fn list_of(&self, file: &Metadata) -> Result<Option<Acl>, Failed> {
-        // The mask of a list stands in the mode.
-        let has_mask = file.permissions & 0o070 != 0;
-        let asked = self.terms.acl && has_mask && file.file_type != FileType::Symlink;
+        let asked = self.terms.acl && rights::asks_list(file);
         Ok(if asked { self.volume.inode(file.inode).access_list()? } else { None })
     }
 
@@ -207,21 +205,20 @@ impl Tree {
     }
 
     /// The caller may change these attributes; the change that it comes to.
-    pub(super) fn guard_change(&self, number: InodeNumber, change: &Change) -> Result<Change, Failed> {
+    pub(super) fn guard_change(&self, file: &Metadata, change: &Change) -> Result<Change, Failed> {
         let Some(guard) = self.guard.as_ref().filter(|_| !change.by_handle) else { return Ok(*change) };
-        let file = self.volume.metadata(number)?;
         if change.size.is_some() {
-            self.must(guard, &file, WRITE)?;
+            self.must(guard, file, WRITE)?;
         }
-        self.guard_times(guard, &file, change)?;
+        self.guard_times(guard, file, change)?;
         if change.uid.is_some() || change.gid.is_some() {
             let Caller { uid, gid, .. } = callers::current();
-            let plain = Credentials::of(uid, gid).may_give(&file, change.uid, change.gid);
-            let may = plain || guard.who().may_give(&file, change.uid, change.gid);
+            let plain = Credentials::of(uid, gid).may_give(file, change.uid, change.gid);
+            let may = plain || guard.who().may_give(file, change.uid, change.gid);
             refuse_unless(may, Errno::PERM)?;
         }
         let Some(permissions) = change.permissions else { return Ok(*change) };
-        Self::must_own(guard, &file)?;
+        Self::must_own(guard, file)?;
         let group = change.gid.unwrap_or(file.gid);
         let caller = callers::current();
         let settable = match Credentials::of(caller.uid, caller.gid).settable(permissions, group) {

@@ -7,6 +7,7 @@ use ondisk::units::InodeNumber;
 use platfs::rights::READ;
 use platfs::{AccessTimes, Error, Metadata};
 
+use super::beside::Moment;
 use super::counts::add;
 use super::{Failed, Tree, type_of};
 use crate::text::Shown;
@@ -16,7 +17,7 @@ const NAME_MAX: usize = 255;
 
 impl Tree {
     /// What a name leads to; it must be an inode in use that names may lead to.
-    fn named(&self, directory: InodeNumber, number: InodeNumber) -> Result<Metadata, Failed> {
+    pub(super) fn named(&self, directory: InodeNumber, number: InodeNumber) -> Result<Metadata, Failed> {
         let broken = |problem: String| Err(Error::corrupt(Place::Directory(directory), problem).into());
         if number != InodeNumber::ROOT && number.get() < self.first_inode {
             return broken(format!("names inode {number}, which is reserved"));
@@ -43,8 +44,9 @@ impl Tree {
         if name.len() > NAME_MAX {
             return Err(Errno::NAMETOOLONG.into());
         }
+        let at = self.beside.now();
         let found = self.volume.lookup(directory, name)?;
-        self.hand_out(found, || self.named(directory, found))
+        self.hand_out_found((found, at), directory, name)
     }
 
     pub(super) fn list_from(
@@ -57,6 +59,7 @@ impl Tree {
         let directory = self.inode(node)?;
         let mut taken = 0;
         'all: loop {
+            let at = self.beside.now();
             let batch = match self.volume.read_dir_from(directory, position) {
                 // The names found so far are returned first; the next call meets the damage again.
                 Err(_) if taken > 0 => break,
@@ -73,7 +76,7 @@ impl Tree {
                     ));
                     continue;
                 }
-                if !self.show(directory, entry, *next, with_entries, take) {
+                if !self.show((directory, at), (entry, *next), with_entries, take) {
                     break 'all;
                 }
                 taken += 1;
@@ -84,12 +87,12 @@ impl Tree {
         Ok(())
     }
 
-    /// Hands out one name of a listing; says whether it was taken.
+    /// Hands out one name of a listing, made at some moment; says whether it was
+    /// taken.
     fn show(
         &self,
-        directory: InodeNumber,
-        found: &platfs::DirEntry,
-        next: u64,
+        (directory, at): (InodeNumber, Moment),
+        (found, next): (&platfs::DirEntry, u64),
         with_entry: bool,
         take: &mut dyn FnMut(&Listed<'_>) -> bool,
     ) -> bool {
@@ -98,7 +101,7 @@ impl Tree {
         let entry = if is_dots || !with_entry {
             None
         } else {
-            self.hand_out(found.inode, || self.named(directory, found.inode)).ok()
+            self.hand_out_found((found.inode, at), directory, &found.name).ok()
         };
         let known = found.file_type.map(type_of).or_else(|| {
             let asked =

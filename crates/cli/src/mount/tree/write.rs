@@ -7,7 +7,7 @@ use ondisk::inode::{FileType, InodeFlags, Timestamp};
 use ondisk::units::InodeNumber;
 use platfs::rights::WRITE;
 use platfs::rules::SET_GID;
-use platfs::{Allocate, AttributeChange, Error, Inherited, Kind, NewInode, Wanted, WriteOptions};
+use platfs::{Allocate, AttributeChange, Error, Inherited, Kind, Metadata, NewInode, Wanted, WriteOptions};
 
 use super::counts::add;
 use super::{Altering, Failed, Tree};
@@ -49,32 +49,54 @@ fn kind_of(kind: fuse::Kind<'_>) -> (Kind<'_>, FileType) {
 impl Tree {
     /// Which files are opened is asked for the sake of two flags where something can be written, and of permissions
     /// where they are checked here.
-    pub(super) fn may_open(&self, node: u64, access: Access) -> Result<(), Failed> {
+    pub(super) fn may_open(&self, node: u64, access: Access) -> Result<Known, Failed> {
         if !self.terms.writable && self.guard.is_none() {
             return Err(Errno::NOSYS.into());
         }
         let number = self.inode(node)?;
         self.guard_opening(number, access)?;
-        if access.write {
-            self.volume.inode(number).may_open(access.append)?;
+        if !access.write {
+            return Ok(Known::Still);
         }
-        Ok(())
+        self.volume.inode(number).may_open(access.append)?;
+        self.opened_for_writing(number)
+    }
+
+    /// Whether the first `write` to a file that is opened must be asked for.
+    fn opened_for_writing(&self, number: InodeNumber) -> Result<Known, Failed> {
+        if !self.nearly_full.has_lost() {
+            return Ok(Known::Still);
+        }
+        let owner = self.volume.metadata(number)?.uid;
+        let owed = self.nearly_full.owes(&self.volume, owner);
+        if let Some(error) = owed {
+            self.nearly_full.watch(number, error, owner);
+        }
+        Ok(if owed.is_some() { Known::Stale } else { Known::Still })
+    }
+
+    /// The error of a `write` to a file that is about to be made. A file that has blocks may be overwritten in place,
+    /// which needs no room: it fails only for bytes of its own.
+    pub(super) fn owed(&self, number: InodeNumber) -> Option<Errno> {
+        let lost = self.nearly_full.report(number)?;
+        if lost.bytes == 0 {
+            let has_blocks = self.volume.metadata(number).is_ok_and(|facts| facts.sectors > 0);
+            if has_blocks || self.nearly_full.owes(&self.volume, lost.owner).is_none() {
+                return None;
+            }
+            self.nearly_full.settle(lost.owner);
+        }
+        Some(lost.error)
     }
 
     /// The answer to a change of nothing but the times of contents and inode, of a file without a name; `None` for all
     /// other changes. The kernel sends it with each name that is the last one of a file. Nobody else can see such a file,
     /// and the kernel keeps its times: should it get a name after all, they come again. So nothing is stored.
-    pub(super) fn times_of_unnamed(&self, node: u64, change: &Change) -> Result<Option<Attributes>, Failed> {
-        let (Some(SetTime::To(modify)), Some(changed)) = (change.modify, change.change) else {
-            return Ok(None);
-        };
+    fn times_of_unnamed(&self, facts: &Metadata, change: &Change) -> Option<Attributes> {
+        let (Some(SetTime::To(modify)), Some(changed)) = (change.modify, change.change) else { return None };
         let rest = Change { modify: None, change: None, by_handle: false, ..*change };
-        if rest != Change::default() {
-            return Ok(None);
-        }
-        let facts = self.volume.metadata(self.inode(node)?)?;
-        let kept = facts.links == 0 && facts.file_type == FileType::Regular;
-        Ok(kept.then(|| Attributes { modify, change: changed, ..self.attributes_of(&facts) }))
+        let kept = facts.links == 0 && facts.file_type == FileType::Regular && rest == Change::default();
+        kept.then(|| Attributes { modify, change: changed, ..self.attributes_of(facts) })
     }
 }
 
@@ -117,6 +139,13 @@ impl Altering<'_> {
             return Err(Errno::NAMETOOLONG.into());
         }
         let got = self.inherited(caller, directory, file_type, new)?;
+        if file_type == FileType::Regular
+            && self.nearly_full.has_lost()
+            && let Some(error) = self.nearly_full.owes(&self.volume, got.attributes.uid)
+        {
+            self.nearly_full.settle(got.attributes.uid);
+            return Err(error.into());
+        }
         let inode = NewInode { kind, attributes: got.attributes, xattrs: &got.xattrs };
         let number = self.volume.on_behalf_of(caller.uid, caller.gid).create(directory, name, &inode)?;
         // Nobody else knows it yet: its directory is locked by the kernel.
@@ -178,10 +207,27 @@ impl Altering<'_> {
 
     pub(super) fn change_attributes(&self, node: u64, change: &Change) -> Result<Attributes, Failed> {
         let number = self.inode(node)?;
-        let change = &self.guard_change(number, change)?;
+        let facts = self.volume.metadata(number)?;
+        if let Some(unchanged) = self.times_of_unnamed(&facts, change) {
+            return Ok(unchanged);
+        }
+        let change = &self.guard_change(&facts, change)?;
         if let Some(size) = change.size {
             self.volume.truncate(number, size)?;
         }
+        let wanted = self.wanted(&facts, change);
+        let changed = if wanted != AttributeChange::default() {
+            self.volume.inode(number).change(&wanted)?
+        } else if change.size.is_some() {
+            self.volume.metadata(number)?
+        } else {
+            facts
+        };
+        Ok(self.attributes_of(&changed))
+    }
+
+    /// A change as the library has it, without that of the size.
+    fn wanted(&self, facts: &Metadata, change: &Change) -> AttributeChange {
         let now = self.volume.now();
         let time = |time: Option<SetTime>| {
             time.map(|time| match time {
@@ -189,28 +235,20 @@ impl Altering<'_> {
                 SetTime::To(time) => stamp(time),
             })
         };
-        let mut wanted = AttributeChange {
+        // The kernel that keeps the times of contents by itself says `now` of the access only.
+        let others = Change { access: None, modify: None, change: None, by_handle: false, ..*change };
+        let is_now = change.access == Some(SetTime::Now) && change.modify.is_some();
+        let is_special = facts.file_type == FileType::Regular && facts.permissions & SPECIAL != 0;
+        AttributeChange {
             permissions: change.permissions,
             uid: change.uid,
             gid: change.gid,
             access: time(change.access),
             modify: time(change.modify),
             change: change.change.map(stamp),
-            drop_privileges: false,
-            touch: false,
-        };
-        // The kernel that keeps the times of contents by itself says `now` of the access only.
-        let others = Change { access: None, modify: None, change: None, by_handle: false, ..*change };
-        let is_now = change.access == Some(SetTime::Now) && change.modify.is_some();
-        wanted.touch = is_now && others == Change::default();
-        if change.drop_privileges {
-            let facts = self.volume.metadata(number)?;
-            wanted.drop_privileges = facts.file_type == FileType::Regular && facts.permissions & SPECIAL != 0;
+            drop_privileges: change.drop_privileges && is_special,
+            touch: is_now && others == Change::default(),
         }
-        if wanted != AttributeChange::default() {
-            self.volume.inode(number).change(&wanted)?;
-        }
-        Ok(self.attributes_of(&self.volume.metadata(number)?))
     }
 
     pub(super) fn write_from(
