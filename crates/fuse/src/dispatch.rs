@@ -16,8 +16,8 @@ use crate::wire::{self, Body, Header, Malformed, Out, Request};
 const SET_GROUP_ID: u16 = 0o2000;
 /// The names of attributes that hold access control lists begin so.
 const ACCESS_LISTS: &[u8] = b"system.posix_acl_";
-/// The bit of an `ioctl`'s number which says that it brings an argument: such a one changes attributes.
-pub(crate) const BRINGS_ARGUMENT: u32 = 1 << 30;
+/// How the number of an `ioctl` begins that brings an argument and gets no answer: such a one changes attributes.
+const BRINGS_ARGUMENT: u32 = 1;
 
 /// Answers requests.
 #[derive(Clone)]
@@ -49,7 +49,7 @@ fn put(out: Out<'_>, write: impl FnOnce(&mut Out<'_>)) -> Done {
 /// Whether a request changes attributes that the kernel does not ask for again by itself.
 fn leaves_stale(request: &Request<'_>) -> bool {
     match request {
-        Request::Control { command, .. } => command & BRINGS_ARGUMENT != 0,
+        Request::Control { command, .. } => command >> 30 == BRINGS_ARGUMENT,
         // The mode follows the list.
         Request::SetXattr { name, .. } | Request::RemoveXattr { name } => name.starts_with(ACCESS_LISTS),
         _ => false,

@@ -20,7 +20,7 @@ mod service;
 mod session;
 mod wire;
 
-pub use ask::ask;
+pub use ask::{ask, exchange};
 pub use attach::{GiveWay, Options, Transport, mount_point, unmount};
 pub use by_device::CatchUp;
 pub use notify::Notifier;

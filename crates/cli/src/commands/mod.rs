@@ -8,6 +8,7 @@ mod chown;
 mod cp;
 mod export;
 mod facts;
+mod fallocate;
 mod frag;
 mod freefrag;
 mod get;
@@ -75,6 +76,8 @@ pub enum Command {
     Chown(chown::Chown),
     /// Shows and changes extended attributes.
     Xattr(xattr::Xattr),
+    /// Gives space to a range of a file, makes it a hole, takes it out or puts it in: of an image, or of a mount.
+    Fallocate(fallocate::Fallocate),
     /// Shows the superblock, and first what a person wants to know.
     Info(info::Info),
     /// Checks a volume, and repairs it.
@@ -123,6 +126,7 @@ impl Command {
             Command::Chmod(command) => command.run(console),
             Command::Chown(command) => command.run(console),
             Command::Xattr(command) => command.run(console),
+            Command::Fallocate(command) => command.run(console),
             Command::Info(command) => command.run(console),
             Command::Check(command) => command.run(console),
             Command::Frag(command) => command.run(console),

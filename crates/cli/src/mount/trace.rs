@@ -19,6 +19,8 @@ use fuse::{
     Seek, Service, Statistics, WriteFlags,
 };
 
+use super::moving::{self, Announced};
+
 /// The first line of a trace.
 const HEAD: &str = "PLATCALLS 1\n";
 /// Calls that may wait to be written: the memory that a slow disk can cost before calls wait for it.
@@ -62,6 +64,8 @@ thread_local! {
 /// A service that writes down what it is asked.
 pub struct Traced {
     service: Arc<dyn Service>,
+    /// What a change of space will mean.
+    announced: Announced,
     sender: Mutex<Option<SyncSender<Event>>>,
     writer: Mutex<Option<JoinHandle<io::Result<()>>>>,
 }
@@ -77,7 +81,8 @@ impl Traced {
         let (sender, receiver) = sync_channel(WAITING);
         let writer =
             std::thread::Builder::new().name("trace".into()).spawn(move || write(&receiver, file))?;
-        Ok(Traced { service, sender: Mutex::new(Some(sender)), writer: Mutex::new(Some(writer)) })
+        let (sender, writer) = (Mutex::new(Some(sender)), Mutex::new(Some(writer)));
+        Ok(Traced { service, announced: Announced::default(), sender, writer })
     }
 
     /// Ends the trace: all of it is in the file then.
@@ -360,6 +365,9 @@ impl Service for Traced {
         argument: &[u8],
         room: usize,
     ) -> Result<Vec<u8>> {
+        if command == moving::MOVE {
+            self.announced.note(caller, node, argument);
+        }
         self.service.control(caller, node, command, argument, room)
     }
 
@@ -410,6 +418,10 @@ impl Service for Traced {
 
     fn allocate(&self, caller: Caller, node: u64, mode: u32, (offset, len): (u64, u64)) -> Result<Known> {
         let done = self.service.allocate(caller, node, mode, (offset, len));
+        let announced =
+            || self.announced.take(caller, node).map(|move_| (move_.mode(), move_.offset, move_.len));
+        let moved = if moving::is_announced(mode, offset, len) { announced() } else { None };
+        let (mode, offset, len) = moved.unwrap_or((mode, offset, len));
         self.on(done, "allocate", node, [Some(u64::from(mode)), Some(offset), Some(len)])
     }
 

@@ -16,7 +16,7 @@ use crate::support::{build, plat, succeed};
 
 /// Commands that write, IMAGE and HOST in place of the image and a directory of the host with a `file`,
 /// a `tree` and a mount point `m`.
-const WRITING: [&str; 20] = [
+const WRITING: [&str; 21] = [
     "put IMAGE HOST/file /new",
     "import IMAGE HOST/file",
     "cp IMAGE /file /new",
@@ -28,6 +28,7 @@ const WRITING: [&str; 20] = [
     "chown IMAGE 7:7 /file",
     "xattr -s user.a=b IMAGE /file",
     "xattr -r user.a IMAGE /file",
+    "fallocate -l 8k IMAGE /file",
     "build --force HOST/tree IMAGE",
     "build --force --size 4M HOST/tree IMAGE",
     "build --force --size min HOST/tree IMAGE",
@@ -48,7 +49,7 @@ const REPLACING: [&str; 4] = [
 ];
 
 /// Commands that read an image; those with `--json` print it.
-const READING: [&str; 13] = [
+const READING: [&str; 14] = [
     "ls IMAGE",
     "ls --json IMAGE",
     "tree IMAGE",
@@ -60,6 +61,7 @@ const READING: [&str; 13] = [
     "frag --json IMAGE",
     "freefrag --json IMAGE",
     "map --json IMAGE",
+    "map -e --json IMAGE /file",
     "xattr --json IMAGE /file",
     "check -n --json IMAGE",
 ];

@@ -37,6 +37,7 @@ pub use self::guard::Guard;
 use self::nearly_full::{Lost, NearlyFull};
 use super::errno;
 use super::log::{Detail, Log};
+use super::moving::{self, Announced};
 use super::options::OnDamage;
 use super::tuning::Limits;
 use crate::control::Tickets;
@@ -60,6 +61,8 @@ pub struct Tree {
     /// Files that have become immutable or append-only since the kernel knows them: it may have pages of them that were
     /// written before.
     flagged: Mutex<HashSet<InodeNumber>>,
+    /// Ranges that programs are about to take out or put in.
+    announced: Announced,
     nearly_full: NearlyFull,
     /// How requests come, and what serves them; known once it is served.
     served_by: OnceLock<(&'static str, Scheduling)>,
@@ -130,7 +133,7 @@ impl Tree {
         let room = room::statistics(&volume)?;
         let first_inode = volume.format().geometry.first_inode;
         let (stopped, counts) = (AtomicBool::new(false), Counts::default());
-        let (flagged, served_by) = (Mutex::default(), OnceLock::new());
+        let (flagged, announced, served_by) = (Mutex::default(), Announced::default(), OnceLock::new());
         let (tickets, beside) = (Arc::default(), Beside::default());
         let (guard, nearly_full) = (None, NearlyFull::default());
         Ok(Tree {
@@ -143,6 +146,7 @@ impl Tree {
             stopped,
             counts,
             flagged,
+            announced,
             nearly_full,
             served_by,
             catch_up: OnceLock::new(),
@@ -630,6 +634,12 @@ impl Service for Tree {
                 at.do_control(caller, node, command, argument).map(|()| Vec::new())
             });
         }
+        if command == moving::MOVE {
+            return self.alter(Verb::Ioctl, (node, b""), Changed::Inode, |at| {
+                let is_known = at.announced.note(caller, node, argument);
+                if is_known { Ok(Vec::new()) } else { Err(Errno::INVAL.into()) }
+            });
+        }
         if command == control::TRIM {
             return self.alter(Verb::Ioctl, (node, b""), Changed::Inode, |at| at.trim(caller, argument));
         }
@@ -637,7 +647,7 @@ impl Service for Tree {
             return self.answer(Verb::Ioctl, node, b"", || self.ticket(caller, node));
         }
         self.answer(Verb::Ioctl, node, b"", || {
-            let answer = self.answer_control(node, command)?;
+            let answer = self.answer_control(node, command, argument)?;
             if answer.len() <= room { Ok(answer) } else { Err(Errno::INVAL.into()) }
         })
     }

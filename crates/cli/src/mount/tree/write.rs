@@ -11,6 +11,7 @@ use platfs::{Allocate, AttributeChange, Error, Inherited, Kind, Metadata, NewIno
 
 use super::counts::add;
 use super::{Altering, Failed, Tree};
+use crate::mount::moving::{self, Move};
 
 /// Most bytes that one request copies, and most at a time: others want their turn.
 const COPY_MAX: u64 = 8 << 20;
@@ -27,9 +28,7 @@ const XATTR_REPLACE: u32 = 2;
 /// Mode bits of `fallocate`.
 const KEEP_SIZE: u32 = 1;
 const PUNCH_HOLE: u32 = 2;
-const COLLAPSE_RANGE: u32 = 8;
 const ZERO_RANGE: u32 = 16;
-const INSERT_RANGE: u32 = 32;
 
 fn stamp(time: Time) -> Timestamp {
     Timestamp { seconds: time.seconds, nanoseconds: time.nanoseconds }
@@ -330,6 +329,11 @@ impl Altering<'_> {
         mode: u32,
         (offset, len): (u64, u64),
     ) -> Result<Known, Failed> {
+        if moving::is_announced(mode, offset, len) {
+            // Without an announcement it is an offset that no file has, as in ext4.
+            let wanted = self.announced.take(caller, node).filter(|wanted| offset <= wanted.offset);
+            return self.move_range(caller, node, wanted.ok_or(Errno::FBIG)?);
+        }
         const PUNCH: u32 = PUNCH_HOLE | KEEP_SIZE;
         const ZERO_KEEP: u32 = ZERO_RANGE | KEEP_SIZE;
         let mode = match mode {
@@ -338,14 +342,44 @@ impl Altering<'_> {
             PUNCH => Allocate::PunchHole,
             ZERO_RANGE => Allocate::ZeroRange,
             ZERO_KEEP => Allocate::ZeroRangeKeepSize,
-            COLLAPSE_RANGE => Allocate::CollapseRange,
-            INSERT_RANGE => Allocate::InsertRange,
             _ => return Err(Errno::OPNOTSUPP.into()),
         };
         let number = self.inode(node)?;
         let (options, known) = self.dropping(caller, number)?;
         self.volume.allocate_as(number, mode, offset, len, options)?;
         Ok(known)
+    }
+
+    /// Takes a range out of a file or puts one in, while the kernel keeps others from it. What the kernel thinks of the
+    /// size is then right for a range that was put in, and set by the program after one was taken out.
+    fn move_range(&self, caller: Caller, node: u64, wanted: Move) -> Result<Known, Failed> {
+        let Move { inserts, offset, len, size } = wanted;
+        let number = self.inode(node)?;
+        if self.volume.metadata(number)?.size != size {
+            return Err(Errno::AGAIN.into());
+        }
+        let (options, known) = self.dropping(caller, number)?;
+        if !inserts {
+            self.volume.allocate_as(number, Allocate::CollapseRange, offset, len, options)?;
+            return Ok(known);
+        }
+        let old = size.checked_sub(len).filter(|old| offset < *old).ok_or(Errno::INVAL)?;
+        if !self.is_empty_from(number, old)? {
+            return Err(Errno::AGAIN.into());
+        }
+        self.volume.allocate_as(number, Allocate::InsertRange, offset, len, options)?;
+        self.volume.truncate(number, size)?;
+        Ok(known)
+    }
+
+    /// Whether a file reads as zeros from an offset on, and has no blocks there but perhaps that of the byte before.
+    fn is_empty_from(&self, number: InodeNumber, offset: u64) -> Result<bool, Failed> {
+        let block = self.volume.format().geometry.block_size;
+        let whole = offset.next_multiple_of(u64::from(block.bytes()));
+        let mut rest = vec![0; usize::try_from(whole - offset).unwrap_or(0)];
+        let read = self.volume.read_at(number, offset, &mut rest)?;
+        let is_zero = rest.iter().take(read).all(|byte| *byte == 0);
+        Ok(is_zero && self.volume.seek(number, whole, platfs::Seek::Data)?.is_none())
     }
 
     pub(super) fn copy_range(
