@@ -47,7 +47,7 @@ pub fn run_with<'a>(
     out: &'a mut (dyn Write + 'a),
     err: &'a mut (dyn Write + 'a),
 ) -> ExitCode {
-    let arguments = check::fsck::by_name(commands::by_name(arguments));
+    let arguments = check::fsck::by_name(mount::helper::by_name(arguments));
     match CommandLine::try_parse_from(&arguments) {
         Ok(line) => {
             let mut console = Console::new(out, err).of(&usage::command_of(&arguments));

@@ -100,8 +100,6 @@ pub enum Command {
     Umount(umount::Umount),
 }
 
-pub use mount::by_name;
-
 impl Command {
     /// Does it.
     ///

@@ -65,75 +65,6 @@ pub struct Mount {
     background: bool,
 }
 
-/// Turns the call of a mount helper (`mount.plat`, `mount.fuse.plat`: SOURCE DIR [-sfnv] [-o OPTIONS])
-/// into one of `plat mount`; all else stays.
-pub fn by_name(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
-    let arguments: Vec<OsString> = arguments.into_iter().collect();
-    let name = arguments.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
-    if name == "umount.plat" || name == "umount.fuse.plat" {
-        return umount_by_name(&arguments);
-    }
-    if name != "mount.plat" && name != "mount.fuse.plat" {
-        return arguments;
-    }
-    let mut turned: Vec<OsString> = vec!["plat".into(), "mount".into()];
-    let mut fake = false;
-    let mut rest = arguments.into_iter().skip(1);
-    while let Some(word) = rest.next() {
-        match word.as_bytes() {
-            // The namespace and the type are mount(8)'s concern.
-            b"-N" | b"-t" => drop(rest.next()),
-            // mount(8) says `rw` whether it was asked for or not.
-            b"-o" => turned.extend([word].into_iter().chain(rest.next().map(asked_for))),
-            // Short flags may come together.
-            [b'-', flags @ ..] if !flags.is_empty() && flags.iter().all(|flag| b"sfnvrw".contains(flag)) => {
-                for flag in flags {
-                    match flag {
-                        b's' => turned.push("--sloppy".into()),
-                        b'v' => turned.push("-v".into()),
-                        b'r' => turned.extend(["-o".into(), "ro".into()]),
-                        b'w' => turned.extend(["-o".into(), "rw".into()]),
-                        b'f' => fake = true,
-                        _ => {}
-                    }
-                }
-            }
-            _ => turned.push(word),
-        }
-    }
-    // Pretending to mount: all that is left is to be a command that does nothing.
-    if fake { vec!["plat".into(), "--version".into()] } else { turned }
-}
-
-/// The same for the call of an umount helper: DIR [-flnrv] [-N NAMESPACE] [-t TYPE].
-fn umount_by_name(arguments: &[OsString]) -> Vec<OsString> {
-    let mut turned: Vec<OsString> = vec!["plat".into(), "umount".into()];
-    let mut rest = arguments.iter().skip(1);
-    while let Some(word) = rest.next() {
-        match word.as_bytes() {
-            b"-N" | b"-t" => drop(rest.next()),
-            // To force it, to leave the table of mounts alone, to mount it for reading instead: the kernel's concern,
-            // or nobody's.
-            [b'-', flags @ ..] if !flags.is_empty() && flags.iter().all(|flag| b"flnrv".contains(flag)) => {
-                if flags.contains(&b'l') {
-                    turned.push("--lazy".into());
-                }
-            }
-            _ => turned.push(word.clone()),
-        }
-    }
-    turned
-}
-
-/// Without the `rw` that mount(8) says by itself. In a remount it is meant.
-fn asked_for(words: OsString) -> OsString {
-    if words.as_bytes().split(|byte| *byte == b',').any(|word| word == b"remount") {
-        return words;
-    }
-    let words = words.as_bytes().split(|byte| *byte == b',').filter(|word| *word != b"rw");
-    OsString::from_vec(words.collect::<Vec<_>>().join(&b','))
-}
-
 impl Mount {
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let first = self.trace.is_some().then_some("nowriteback_cache");
@@ -224,65 +155,25 @@ impl Mount {
     ) -> Result<(), Failure> {
         let failed =
             |what: &dyn std::fmt::Display| Failure::about(Shown(directory.as_os_str().as_bytes()), what);
-        let source = options.source.clone().unwrap_or_else(|| self.source());
         let stop = StopSignals::hold().map_err(|error| failed(&error))?;
         let Opened { image: OpenImage { volume, name: whole }, writable, shared, .. } = opened;
-        let terms = Terms {
-            acl: options.acl,
-            user_xattr: options.user_xattr,
-            xattr: options.xattr,
-            on_damage: options.on_damage,
-            writable,
-            writeback: writable && options.writeback && !options.sync,
-            access_times: options.access_times,
-            sync: options.sync,
-            sync_names: options.sync_names,
-        };
+        let terms = terms(options, writable);
         let guard = Guard::as_asked(options.permissions, options.allow_other, writable);
         let guard = guard.map_err(|why| failed(&why))?;
-        let own_permissions = guard.is_some();
+        let how = self.connection(options, &terms, guard.is_some());
         let tree = Tree::new(volume, log, terms).map_err(|error| Failure::about(&whole, error))?;
         let tree = Arc::new(tree.guarded(guard));
         let traced = self.traced(&tree)?;
         let service = traced.clone().map_or(Arc::clone(&tree) as Arc<dyn Service>, |traced| traced);
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = self.threads.map_or(processors.clamp(*THREADS.start(), *THREADS.end()), usize::from);
-        let how = fuse::Options {
-            source,
-            subtype: "plat".into(),
-            read_only: !writable,
-            allow_other: options.allow_other,
-            suid: options.suid,
-            dev: options.dev,
-            exec: options.exec,
-            acl: options.acl,
-            own_permissions,
-            // What is to be stable at once must not wait in the kernel.
-            writeback: terms.writeback,
-            transport: options.transport,
-            give_way: options.give_way,
-            threads,
-        };
         tuning::come_first();
         let session = Session::start(service, directory, &how).map_err(|error| failed(&error))?;
         let channel = channel(&tree, &session, options.allow_other).map_err(|error| failed(&error))?;
-        let transport = transport_name(session.transport());
-        tree.served_by(transport, session.scheduling(), session.catch_up());
+        tree.served_by(transport_name(session.transport()), session.scheduling(), session.catch_up());
         if let Some(advice) = tuning::advice(options.transport, session.transport()) {
             // Not in the log: it is the same at each mount.
             console.warn(advice);
         }
-        let begun = format!(
-            "{whole} mounted on {} with {threads} threads, transport {transport}",
-            directory.display()
-        );
-        tree.log().say(Detail::Lifecycle, &begun);
-        if self.background
-            && let Ok(terminal) = Log::to_stderr(Detail::from_count(self.verbose))
-        {
-            // The caller is still there to read it.
-            terminal.say(Detail::Lifecycle, begun);
-        }
+        self.announce(&tree, &session, &whole, how.threads);
         let every = Duration::from_secs(u64::from(options.commit));
         let keeper = writable.then(|| Keeper::start(Arc::clone(&tree), every)).transpose();
         let keeper = keeper.map_err(|error| failed(&error))?;
@@ -293,21 +184,54 @@ impl Mount {
         }
         unmount_on(stop, Arc::clone(tree.log()), directory.to_owned()).map_err(|error| failed(&error))?;
         let done = session.wait();
-        drop(channel);
-        drop(keeper);
+        drop((channel, keeper));
+        self.end_trace(traced, &tree);
+        let closed = close(&tree, &whole);
+        drop(shared);
+        closed?;
+        done.map_err(|error| failed(&error))
+    }
+
+    /// How the kernel is spoken with.
+    fn connection(&self, options: &MountOptions, terms: &Terms, own_permissions: bool) -> fuse::Options {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        fuse::Options {
+            source: options.source.clone().unwrap_or_else(|| self.source()),
+            subtype: "plat".into(),
+            read_only: !terms.writable,
+            allow_other: options.allow_other,
+            suid: options.suid,
+            dev: options.dev,
+            exec: options.exec,
+            acl: options.acl,
+            own_permissions,
+            writeback: terms.writeback,
+            transport: options.transport,
+            give_way: options.give_way,
+            threads: self.threads.map_or(processors.clamp(*THREADS.start(), *THREADS.end()), usize::from),
+        }
+    }
+
+    /// Says that the mount is there.
+    fn announce(&self, tree: &Tree, session: &Session, whole: &str, threads: usize) {
+        let transport = transport_name(session.transport());
+        let place = session.directory().display();
+        let begun = format!("{whole} mounted on {place} with {threads} threads, transport {transport}");
+        tree.log().say(Detail::Lifecycle, &begun);
+        if self.background
+            && let Ok(terminal) = Log::to_stderr(Detail::from_count(self.verbose))
+        {
+            // The caller is still there to read it.
+            terminal.say(Detail::Lifecycle, begun);
+        }
+    }
+
+    fn end_trace(&self, traced: Option<Arc<Traced>>, tree: &Tree) {
         if let Some((traced, path)) = traced.zip(self.trace.as_deref())
             && let Err(error) = traced.end()
         {
             tree.log().complain(format!("{}: the trace is not whole: {error}", path.display()));
         }
-        let closed = tree.close();
-        if let Err(error) = &closed {
-            tree.log().complain(format!("{whole} was not closed in order: {error}"));
-        }
-        tree.log().say(Detail::Lifecycle, format!("{whole} unmounted; {}", tree.summary()));
-        drop(shared);
-        closed.map_err(|error| Failure::about(&whole, error))?;
-        done.map_err(|error| failed(&error))
     }
 
     /// What writes down the calls, if that is asked for.
@@ -329,6 +253,31 @@ impl Mount {
         }
         String::from_utf8_lossy(&name).into_owned()
     }
+}
+
+fn terms(options: &MountOptions, writable: bool) -> Terms {
+    Terms {
+        acl: options.acl,
+        user_xattr: options.user_xattr,
+        xattr: options.xattr,
+        on_damage: options.on_damage,
+        writable,
+        // What is to be stable at once must not wait in the kernel.
+        writeback: writable && options.writeback && !options.sync,
+        access_times: options.access_times,
+        sync: options.sync,
+        sync_names: options.sync_names,
+    }
+}
+
+/// Closes the volume after its unmount.
+fn close(tree: &Tree, whole: &str) -> Result<(), Failure> {
+    let closed = tree.close();
+    if let Err(error) = &closed {
+        tree.log().complain(format!("{whole} was not closed in order: {error}"));
+    }
+    tree.log().say(Detail::Lifecycle, format!("{whole} unmounted; {}", tree.summary()));
+    closed.map_err(|error| Failure::about(whole, error))
 }
 
 /// Waits for commands that work on the mount.
@@ -358,30 +307,4 @@ fn unmount_on(stop: StopSignals, log: Arc<Log>, directory: PathBuf) -> io::Resul
         }
     };
     std::thread::Builder::new().name("signals".into()).spawn(watch).map(drop)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn turned(line: &str) -> String {
-        let words = by_name(line.split(' ').map(OsString::from));
-        words.join(OsStr::new(" ")).into_string().unwrap()
-    }
-
-    #[test]
-    fn mount_helpers_are_called_their_way() {
-        assert_eq!(
-            turned("/sbin/mount.fuse.plat a.img /mnt -o ro,noload"),
-            "plat mount a.img /mnt -o ro,noload"
-        );
-        assert_eq!(turned("mount.plat a /m -sv -t plat -w"), "plat mount a /m --sloppy -v -o rw");
-        assert_eq!(turned("mount.plat a /m -o rw,sync,unordered"), "plat mount a /m -o sync,unordered");
-        assert_eq!(turned("mount.plat a /m -o rw,remount"), "plat mount a /m -o rw,remount");
-        assert_eq!(turned("mount.plat a /m -f"), "plat --version");
-        assert_eq!(turned("/sbin/umount.fuse.plat /m -n -v -t fuse.plat"), "plat umount /m");
-        assert_eq!(turned("umount.plat /m -fl -N /proc/1/ns/mnt"), "plat umount /m --lazy");
-        assert_eq!(turned("umount.plat /m -x"), "plat umount /m -x");
-        assert_eq!(turned("plat mount a /m -f"), "plat mount a /m -f");
-    }
 }

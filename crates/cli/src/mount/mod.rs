@@ -6,6 +6,7 @@
 
 pub mod daemon;
 pub mod errno;
+pub mod helper;
 pub mod keeper;
 pub mod log;
 pub mod moving;

@@ -15,6 +15,14 @@ const TRANSPORTS: [(&str, Transport); 3] =
 const GIVING_WAY: [(&str, GiveWay); 3] =
     [("auto", GiveWay::Auto), ("never", GiveWay::Never), ("always", GiveWay::Always)];
 
+/// What happens on damage, by ext4's words for it.
+const ON_DAMAGE: [(&str, OnDamage); 3] =
+    [("continue", OnDamage::Continue), ("remount-ro", OnDamage::ReadOnly), ("panic", OnDamage::Stop)];
+
+/// How data goes with the journal.
+const DATA: [(&str, DataMode); 3] =
+    [("ordered", DataMode::Ordered), ("writeback", DataMode::Writeback), ("journal", DataMode::Journal)];
+
 /// The name of a transport.
 #[must_use]
 pub fn transport_name(transport: Transport) -> &'static str {
@@ -374,84 +382,49 @@ impl MountOptions {
     }
 
     fn take_value(&mut self, name: &str, value: &str) -> Result<bool, String> {
-        let number = || match value.parse::<u32>() {
-            Ok(number) => Ok(number),
-            Err(_) => Err(format!("mount option `{name}` takes a number, not `{value}`")),
-        };
-        let one_of = |names: &[&str]| match names.contains(&value) {
-            true => Ok(true),
-            false => Err(format!("mount option `{name}` is one of {}, not `{value}`", names.join(", "))),
-        };
         match name {
-            "errors" => {
-                one_of(&["continue", "remount-ro", "panic"])?;
-                self.on_damage = match value {
-                    "continue" => OnDamage::Continue,
-                    "panic" => OnDamage::Stop,
-                    _ => OnDamage::ReadOnly,
-                };
-                Ok(true)
-            }
-            "fsname" => {
-                self.source = Some(value.to_owned());
-                Ok(true)
-            }
-            "transport" => {
-                let names: Vec<&str> = TRANSPORTS.iter().map(|(name, _)| *name).collect();
-                one_of(&names)?;
-                let named = TRANSPORTS.iter().find(|(name, _)| *name == value);
-                self.transport = named.map(|(_, transport)| *transport).unwrap_or_default();
-                Ok(true)
-            }
-            "giveway" => {
-                one_of(&GIVING_WAY.map(|(name, _)| name))?;
-                let named = GIVING_WAY.iter().find(|(name, _)| *name == value);
-                self.give_way = named.map(|(_, give_way)| *give_way).unwrap_or_default();
-                Ok(true)
-            }
-            "data" => {
-                one_of(&["ordered", "writeback", "journal"])?;
-                match value {
-                    "ordered" => self.data = DataMode::Ordered,
-                    "writeback" => self.data = DataMode::Writeback,
-                    _ => self.data = DataMode::Journal,
-                }
-                Ok(true)
-            }
+            "errors" => self.on_damage = one_of(&ON_DAMAGE, name, value)?,
+            "fsname" => self.source = Some(value.to_owned()),
+            "transport" => self.transport = one_of(&TRANSPORTS, name, value)?,
+            "giveway" => self.give_way = one_of(&GIVING_WAY, name, value)?,
+            "data" => self.data = one_of(&DATA, name, value)?,
             "commit" => {
-                self.commit = match number()? {
-                    0 => COMMIT,
-                    seconds => seconds,
-                };
-                Ok(true)
+                let seconds = number(name, value)?;
+                self.commit = if seconds == 0 { COMMIT } else { seconds };
             }
-            "stripe" => number().map(|_| self.passed_over(name, value)),
+            "stripe" => return number(name, value).map(|_| self.passed_over(name, value)),
             "barrier" | "auto_da_alloc" => {
-                one_of(&["0", "1"])?;
-                Ok(self.passed_over(name, value))
+                one_of(&[("0", ()), ("1", ())], name, value)?;
+                return Ok(self.passed_over(name, value));
             }
-            "alloc" => {
-                one_of(&block_policies())?;
-                self.policy = BlockPolicyKind::named(value);
-                Ok(true)
-            }
-            "dirs" => {
-                one_of(&directory_policies())?;
-                self.directories = DirectoryPolicyKind::named(value);
-                Ok(true)
-            }
-            "comment" => Ok(true),
-            _ => Ok(false),
+            "alloc" => self.policy = Some(one_of(&block_policies(), name, value)?),
+            "dirs" => self.directories = Some(one_of(&directory_policies(), name, value)?),
+            "comment" => {}
+            _ => return Ok(false),
         }
+        Ok(true)
     }
 }
 
-fn block_policies() -> Vec<&'static str> {
-    platfs::placement::policy::POLICIES.iter().map(|row| row.name).collect()
+fn number(name: &str, value: &str) -> Result<u32, String> {
+    value.parse().map_err(|_| format!("mount option `{name}` takes a number, not `{value}`"))
 }
 
-fn directory_policies() -> Vec<&'static str> {
-    platfs::placement::inode::policy::DIRECTORY_POLICIES.iter().map(|row| row.name).collect()
+/// What a word means, of those that an option takes.
+fn one_of<T: Copy>(meanings: &[(&str, T)], name: &str, value: &str) -> Result<T, String> {
+    let found = meanings.iter().find(|(word, _)| *word == value);
+    found.map(|(_, meaning)| *meaning).ok_or_else(|| {
+        let words: Vec<&str> = meanings.iter().map(|(word, _)| *word).collect();
+        format!("mount option `{name}` is one of {}, not `{value}`", words.join(", "))
+    })
+}
+
+fn block_policies() -> Vec<(&'static str, BlockPolicyKind)> {
+    platfs::placement::policy::POLICIES.iter().map(|row| (row.name, row.kind)).collect()
+}
+
+fn directory_policies() -> Vec<(&'static str, DirectoryPolicyKind)> {
+    platfs::placement::inode::policy::DIRECTORY_POLICIES.iter().map(|row| (row.name, row.kind)).collect()
 }
 
 #[cfg(test)]
