@@ -217,7 +217,7 @@ fn mutated_images_are_read_to_the_end() {
 }
 
 #[test]
-fn truncated_images_are_told_as_such() {
+fn truncated_images_are_reported_as_such() {
     if !tool::have_tools("truncated images", &["mke2fs"]) {
         return;
     }

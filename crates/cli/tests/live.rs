@@ -445,8 +445,8 @@ fn a_server_that_is_killed_leaves_whole_files() {
 }
 
 #[test]
-fn a_full_volume_is_told_and_keeps_whole_files() {
-    let test = "a_full_volume_is_told_and_keeps_whole_files";
+fn a_full_volume_is_reported_and_keeps_whole_files() {
+    let test = "a_full_volume_is_reported_and_keeps_whole_files";
     if !have(test) {
         return;
     }

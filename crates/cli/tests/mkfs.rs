@@ -343,7 +343,7 @@ fn a_journal_device_is_what_mke2fs_makes() {
 }
 
 #[test]
-fn wrong_options_are_told_in_one_line_and_leave_nothing() {
+fn wrong_options_are_reported_in_one_line_and_leave_nothing() {
     let scratch = Scratch::new("wrong");
     for (options, code, expected) in [
         ("-b 3000", 2, "block size 3000"),

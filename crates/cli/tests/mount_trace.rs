@@ -85,8 +85,8 @@ fn calls_are_written_with_their_process_and_path() {
 }
 
 #[test]
-fn a_trace_that_can_not_be_written_is_told_and_fails_nothing() {
-    if !ready("a_trace_that_can_not_be_written_is_told_and_fails_nothing") {
+fn a_trace_that_can_not_be_written_is_reported_and_fails_nothing() {
+    if !ready("a_trace_that_can_not_be_written_is_reported_and_fails_nothing") {
         return;
     }
     let scratch = Scratch::new("mount-trace-full");

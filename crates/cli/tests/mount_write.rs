@@ -619,8 +619,8 @@ fn every_order_leaves_a_sound_volume() {
 }
 
 #[test]
-fn statistics_are_told() {
-    let test = "statistics_are_told";
+fn statistics_are_reported() {
+    let test = "statistics_are_reported";
     if !have(test, &["mke2fs"]) {
         return;
     }

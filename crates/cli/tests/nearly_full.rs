@@ -62,8 +62,8 @@ fn dd(target: &Path, piece: &str, user: u32) -> String {
 }
 
 #[test]
-fn dd_is_told_within_the_bound() {
-    let test = "dd_is_told_within_the_bound";
+fn dd_is_reported_within_the_bound() {
+    let test = "dd_is_reported_within_the_bound";
     if !ready(test) {
         return;
     }
@@ -97,8 +97,8 @@ fn most_held() -> u64 {
 }
 
 #[test]
-fn dd_of_a_user_who_mounts_is_told_within_a_part_of_memory() {
-    let test = "dd_of_a_user_who_mounts_is_told_within_a_part_of_memory";
+fn dd_of_a_user_who_mounts_is_reported_within_a_part_of_memory() {
+    let test = "dd_of_a_user_who_mounts_is_reported_within_a_part_of_memory";
     if !ready(test) {
         return;
     }
@@ -128,7 +128,7 @@ fn dd_of_a_user_who_mounts_is_told_within_a_part_of_memory() {
 
 /// Writes files of `len` bytes, each at once, and does not look at the result of closing them, until a call fails; the bytes that were
 /// taken while the volume had no room for one more file.
-fn lost_until_told(root: &Path, len: usize, reuse: bool) -> (u64, io::Error) {
+fn lost_until_reported(root: &Path, len: usize, reuse: bool) -> (u64, io::Error) {
     let bytes = vec![7; len];
     let mut lost = 0;
     for number in 0.. {
@@ -148,8 +148,8 @@ fn lost_until_told(root: &Path, len: usize, reuse: bool) -> (u64, io::Error) {
 }
 
 #[test]
-fn a_program_that_ignores_close_is_told_within_the_bound() {
-    let test = "a_program_that_ignores_close_is_told_within_the_bound";
+fn a_program_that_ignores_close_is_reported_within_the_bound() {
+    let test = "a_program_that_ignores_close_is_reported_within_the_bound";
     if !ready(test) {
         return;
     }
@@ -164,7 +164,7 @@ fn a_program_that_ignores_close_is_told_within_the_bound() {
         fs::fallocate(&fill, fs::FallocateFlags::empty(), 0, room(root).1 - (6 << 20)).unwrap();
         for reuse in [true, false] {
             for len in [20_000, 200_000] {
-                let (lost, error) = lost_until_told(root, len, reuse);
+                let (lost, error) = lost_until_reported(root, len, reuse);
                 println!("{transport}: {lost} bytes were taken before `{error}`");
                 assert_eq!(error.kind(), io::ErrorKind::StorageFull, "{error}");
                 assert!(lost <= AHEAD, "{lost} bytes were taken without room");
@@ -189,7 +189,7 @@ fn what_needs_no_room_goes_on() {
     kept.sync_all().unwrap();
     let said = dd(&root.join("target"), "64k", 0);
     assert!(said.contains("error writing"), "{said}");
-    lost_until_told(root, 100_000, false);
+    lost_until_reported(root, 100_000, false);
     for piece in 0..256_u32 {
         kept.write_all_at(&[2; 4096], u64::from(piece) * 4096).unwrap();
     }
@@ -211,8 +211,8 @@ fn what_needs_no_room_goes_on() {
 }
 
 #[test]
-fn a_file_that_was_open_all_the_time_is_told_too() {
-    let test = "a_file_that_was_open_all_the_time_is_told_too";
+fn a_file_that_was_open_all_the_time_is_reported_too() {
+    let test = "a_file_that_was_open_all_the_time_is_reported_too";
     if !ready(test) {
         return;
     }

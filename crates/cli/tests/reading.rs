@@ -336,7 +336,7 @@ fn info_has_every_field_of_dumpe2fs() {
 }
 
 #[test]
-fn an_unclean_journal_is_read_and_one_that_cannot_be_is_told_by_every_command() {
+fn an_unclean_journal_is_read_and_one_that_cannot_be_is_reported_by_every_command() {
     let Some(image) = golden("unclean journal", "unclean") else { return };
     let before = fs::read(&image).unwrap();
     let commands = ["ls", "ls -R", "tree", "frag", "freefrag"];

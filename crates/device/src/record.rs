@@ -86,7 +86,7 @@ mod tests {
     use crate::MemoryDevice;
 
     #[test]
-    fn what_was_asked_is_told_in_order() {
+    fn what_was_asked_is_reported_in_order() {
         let recorder = Recorder::new(Arc::new(MemoryDevice::new(100)));
         recorder.write_at(3, b"abc").unwrap();
         recorder.flush().unwrap();

@@ -228,7 +228,7 @@ fn what_grows_waits_for_its_end_while_other_bytes_can_be_written_back() {
 }
 
 /// As a mount opens it: nothing is released while the kernel remembers it.
-fn untold(delay: u64) -> Volume {
+fn unreported(delay: u64) -> Volume {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(64 << 20));
     plan(FsType::Ext4, 4096, "^has_journal", 64 << 20).write(&*device).unwrap();
     Volume::open(device, &options().delay(delay).expect_closes(false)).unwrap()
@@ -236,7 +236,7 @@ fn untold(delay: u64) -> Volume {
 
 #[test]
 fn files_that_are_written_no_more_leave_no_room_though_nobody_closes_them() {
-    let volume = untold(8 << 20);
+    let volume = unreported(8 << 20);
     let files: Vec<_> = (0..16).map(|n| create(&volume, &format!("f{n}"))).collect();
     for file in &files {
         for piece in 0..32 {
@@ -260,7 +260,7 @@ fn files_that_are_written_no_more_leave_no_room_though_nobody_closes_them() {
 
 #[test]
 fn a_sync_of_all_leaves_no_room_behind_files_that_may_be_closed() {
-    let volume = untold(1 << 30);
+    let volume = unreported(1 << 30);
     let files = ["one", "next", "last"].map(|name| create(&volume, name));
     for file in files {
         write(&volume, file, 0, &[7; 65_536]);
@@ -273,7 +273,7 @@ fn a_sync_of_all_leaves_no_room_behind_files_that_may_be_closed() {
 
 #[test]
 fn files_that_nobody_tells_of_give_up_their_room_after_some_commits() {
-    let volume = untold(1 << 30);
+    let volume = unreported(1 << 30);
     let files = ["idle", "next", "last"].map(|name| create(&volume, name));
     // Each is written back while it grows, and none is closed.
     for (at, file) in files.into_iter().enumerate() {

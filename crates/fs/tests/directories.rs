@@ -193,16 +193,16 @@ fn directories_written_whole_lie_in_one_run() {
     }
 }
 
-/// What is foretold of a directory's blocks is never less than what it takes.
+/// What is foreseen of a directory's blocks is never less than what it takes.
 #[test]
-fn blocks_of_a_directory_are_foretold() {
-    const TEST: &str = "blocks_of_a_directory_are_foretold";
+fn blocks_of_a_directory_are_foreseen() {
+    const TEST: &str = "blocks_of_a_directory_are_foreseen";
     if !tool::have_tools(TEST, &["mke2fs"]) {
         return;
     }
     for (options, size, ..) in VOLUMES.into_iter().filter(|(_, _, _, hash, _)| *hash == "half_md4") {
         for count in [0, 10, 33, 300, 1500] {
-            let scratch = Scratch::new("foretold");
+            let scratch = Scratch::new("foreseen");
             let image = mke2fs(&scratch, options, size);
             let names = load(&image, count);
             let volume = open(&image, false);

@@ -96,7 +96,7 @@ fn new() -> NewInode<'static> {
 }
 
 #[test]
-fn whichever_write_fails_it_is_told_and_the_last() {
+fn whichever_write_fails_it_is_reported_and_the_last() {
     for writes in 0.. {
         let bytes = 8 << 20;
         let memory = MemoryDevice::new(bytes);

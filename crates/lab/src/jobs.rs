@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_with_its_key_and_ends_the_run() {
+    fn a_failure_is_reported_with_its_key_and_ends_the_run() {
         for panics in [false, true] {
             let fails = move |_: &Key| -> Result<Found, String> {
                 assert!(!panics, "as it should");

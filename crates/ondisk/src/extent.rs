@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_nodes_are_told_apart() {
+    fn broken_nodes_differ_by_their_reason() {
         let mut bytes = [0; 60];
         assert!(Node::parse(&bytes).unwrap_err().contains("magic"));
         let mut node = Node::empty(60);

@@ -486,7 +486,7 @@ fn a_stream_leaves_gaps_for_later() {
 }
 
 #[test]
-fn contradictions_are_told_and_leave_the_rest_usable() {
+fn contradictions_are_reported_and_leave_the_rest_usable() {
     let engine = Engine::new(layout(8_192, 2, 8_192), BlockPolicyKind::Lease).unwrap();
     engine.describe_group(Group(0), 10, GroupContent::Unknown).unwrap();
     engine.describe_group(Group(1), 8_192, GroupContent::Uninitialised { used: &[] }).unwrap();

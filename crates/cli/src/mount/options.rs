@@ -432,7 +432,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn later_words_win_and_words_without_effect_are_kept_to_be_told() {
+    fn later_words_win_and_words_without_effect_are_kept_to_be_reported() {
         let parsed = MountOptions::parse(
             ["rw,noatime,ro,nobarrier,softdep", "noload,commit=5,noacl,stripe=8,x-systemd.automount"],
             false,

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_that_count_are_heeded_and_the_rest_is_told() {
+    fn words_that_count_are_heeded_and_the_rest_is_reported() {
         let begun = MountFlags::NOSUID | MountFlags::NODEV;
         let of = |words: &str| plan(begun, words.split(','));
         assert_eq!(of("remount,ro").flags, begun | MountFlags::RDONLY);

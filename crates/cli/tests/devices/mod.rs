@@ -205,7 +205,7 @@ const OPENING: [&str; 8] = [
 ];
 
 #[test]
-fn odd_names_of_images_are_told_in_one_line() {
+fn odd_names_of_images_are_reported_in_one_line() {
     let scratch = Scratch::new("odd");
     let (tree, image) = (scratch.join("tree"), scratch.join("sound.img"));
     fs::create_dir(&tree).unwrap();

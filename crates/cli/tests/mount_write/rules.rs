@@ -253,8 +253,8 @@ fn a_mount_is_remounted_for_reading_and_back() {
 }
 
 #[test]
-fn the_transport_is_told() {
-    let test = "the_transport_is_told";
+fn the_transport_is_reported() {
+    let test = "the_transport_is_reported";
     if !have(test, &["mke2fs"]) {
         return;
     }

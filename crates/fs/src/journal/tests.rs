@@ -189,7 +189,7 @@ fn refusal(device: Arc<dyn Device>) -> String {
 }
 
 #[test]
-fn damage_ends_replay_is_told_and_keeps_the_volume_from_being_written() {
+fn damage_ends_replay_is_reported_and_keeps_the_volume_from_being_written() {
     // Of the copy, of the commit; the first has its transaction still counted, as in Linux.
     for spoiled in [0, 1] {
         let mut written = Written::new(SEALED);

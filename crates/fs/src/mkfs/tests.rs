@@ -137,7 +137,7 @@ fn nonsense_is_refused_with_its_value() {
 }
 
 #[test]
-fn features_that_need_each_other_are_told() {
+fn features_that_need_each_other_are_reported() {
     let cases = [
         ("bigalloc,^extent", "bigalloc needs"),
         ("meta_bg", "resize_inode and meta_bg"),

@@ -26,7 +26,7 @@ impl Volume {
     }
 
     /// Makes stable all that was changed but for bytes that are still delayed: with a journal, commits the
-    /// running transaction. Where closes are untold, to be called at intervals: files that nobody wrote to for six of
+    /// running transaction. Where closes are unreported, to be called at intervals: files that nobody wrote to for six of
     /// them give up the room that was set aside for their growth.
     ///
     /// # Errors

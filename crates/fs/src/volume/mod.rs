@@ -106,13 +106,7 @@ impl Opened {
             order,
             reclaiming: Reclaiming::default(),
         };
-        Core { shared: Arc::new(shared), context }.into()
-    }
-}
-
-impl From<Core> for Volume {
-    fn from(core: Core) -> Self {
-        Volume { core }
+        Volume { core: Core { shared: Arc::new(shared), context } }
     }
 }
 
@@ -195,6 +189,6 @@ impl Core {
 
     /// The same volume on other terms.
     pub(crate) fn with(&self, context: Context) -> Volume {
-        Core { shared: Arc::clone(&self.shared), context }.into()
+        Volume { core: Core { shared: Arc::clone(&self.shared), context } }
     }
 }

@@ -80,8 +80,8 @@ fn declined(image: &Image, name: &str, decide: impl Fn(usize) -> bool + Copy) {
 }
 
 #[test]
-fn what_is_declined_is_told_again_and_nothing_else() {
-    if !ready("what_is_declined_is_told_again_and_nothing_else") {
+fn what_is_declined_is_reported_again_and_nothing_else() {
+    if !ready("what_is_declined_is_reported_again_and_nothing_else") {
         return;
     }
     for base in ["ext4", "ext2", "ext4_nojournal", "ext4_nocsum"] {

@@ -314,8 +314,8 @@ fn a_name_of_the_journal_removes_nothing() {
 
 /// Directories whose map is empty, or that have a size of 0 bytes, too.
 #[test]
-fn a_directory_without_blocks_is_told_by_every_verb() {
-    if !ready("a_directory_without_blocks_is_told_by_every_verb") {
+fn a_directory_without_blocks_is_reported_by_every_verb() {
+    if !ready("a_directory_without_blocks_is_reported_by_every_verb") {
         return;
     }
     for (base, size) in

@@ -111,7 +111,7 @@ const ALL: Range<u64> = 0..u64::MAX;
 const LEN: usize = 6 << 20;
 
 #[test]
-fn all_that_is_free_for_good_is_told_to_the_device() {
+fn all_that_is_free_for_good_is_reported_to_the_device() {
     for (fs_type, features, cluster) in
         [(FsType::Ext2, "", 1024), (FsType::Ext4, "", 1024), (FsType::Ext4, "bigalloc", 16384)]
     {
@@ -278,7 +278,7 @@ fn writers_go_on_beside_it() {
 }
 
 #[test]
-fn what_is_being_told_is_given_to_nobody() {
+fn what_is_being_reported_is_given_to_nobody() {
     let scratch = Scratch::new("trim-taken");
     let image = scratch.join("disk.img");
     let device = Forgetful::new(&image, FsType::Ext4, "");

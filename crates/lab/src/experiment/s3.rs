@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_that_do_not_fall_are_told() {
+    fn columns_that_do_not_fall_are_reported() {
         let cells = |fall: f64| -> Vec<Cell> {
             let cell = |at: usize, policy: BlockPolicyKind| {
                 let (case, _, was) = CLUSTERS[at];

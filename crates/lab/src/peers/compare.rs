@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn ours_are_judged_by_the_better_kernel_and_noise_is_told() {
+    fn ours_are_judged_by_the_better_kernel_and_noise_is_reported() {
         let mut cells = Vec::new();
         for seed in 1..=4 {
             let wobble = f64::from(u32::try_from(seed).unwrap());

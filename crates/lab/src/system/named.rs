@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nothing_is_called_and_too_large_sizes_are_told() {
+    fn what_nothing_is_called_and_too_large_sizes_are_reported() {
         let good = || Named {
             drive: "nvme",
             size_mib: 64,

@@ -65,7 +65,7 @@ fn blocks_of_64_kib_encode_their_whole_length() {
 }
 
 #[test]
-fn each_rule_is_told_with_its_offset() {
+fn each_rule_is_reported_with_its_offset() {
     let layout = Layout { checksums: false, ..layout(1024) };
     let mut sound = vec![0; 1024];
     init_directory(&mut sound, layout, inode(12), InodeNumber::ROOT);

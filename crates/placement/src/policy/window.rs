@@ -228,7 +228,7 @@ mod tests {
     use ondisk::units::{Cluster, Group};
 
     #[test]
-    fn windows_of_closed_files_stay_as_told_and_no_longer_than_the_files()
+    fn windows_of_closed_files_stay_as_reported_and_no_longer_than_the_files()
     -> Result<(), Box<dyn std::error::Error>> {
         let first_of_others = |kept| -> Result<Vec<u64>, Box<dyn std::error::Error>> {
             let layout = Layout {

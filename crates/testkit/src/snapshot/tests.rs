@@ -31,7 +31,7 @@ fn equal_trees_have_no_differences() {
 }
 
 #[test]
-fn each_change_is_told() {
+fn each_change_is_reported() {
     type Change = fn(&Path);
     let changes: [(&str, Change); 6] = [
         ("content", |root| fs::write(root.join("a/file"), b"hellO").unwrap()),

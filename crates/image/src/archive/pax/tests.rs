@@ -21,7 +21,7 @@ fn a_record_counts_its_own_length() {
 }
 
 #[test]
-fn broken_records_are_told_apart() {
+fn broken_records_differ_by_their_reason() {
     let first = |data: &'static [u8]| records(data).next().unwrap();
     assert_eq!(first(b"30 mtime=1\n"), Err(PaxError::Length));
     assert_eq!(first(b"x mtime=1\n"), Err(PaxError::Length));

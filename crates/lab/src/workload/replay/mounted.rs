@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_line() {
+    fn what_is_wrong_is_reported_with_its_line() {
         let lines = [
             ("", "a call is"),
             ("1.5 7 sync", "is no time"),
