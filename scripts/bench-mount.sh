@@ -2,7 +2,9 @@
 # `plat mount` next to the kernel's driver (on a loop device) and fuse2fs: each on a fresh image on the same disk, in rounds (the first argument, 5), side by side;
 # prints medians and ratios. Needs root. PLATFS_BENCH_TESTS and PLATFS_BENCH_CONTENDERS choose parts; PLATFS_BENCH_DIR is where the images are made.
 # Contenders: kernel, fuse2fs; plat (in no order), ordered (through the journal), softdep; noxattr, device (the old transport) and stay (giveway=never), each
-# in no order; before (another plat, which PLAT_BEFORE names, in no order). Tests: tar copy seq random fs_mark writers dbench fsync sqlite memory.
+# in no order; before (another plat, which PLAT_BEFORE names, in no order). Tests: tar copy bulk seq random fs_mark writers dbench fsync sqlite memory.
+# `bulk`: `plat import`, `cp -r` and `rm -r` on the mount beside tar, cp and rm on the kernel's, each stable at its end; seconds, and seconds of processors
+# (the command's and the server's; what the kernel's own threads do for either is not in it).
 # floor is a server that keeps all in memory (crates/fuse/examples/floor.rs) and gets the same requests as plat. `... cpu s` is the processor time of a server
 # for that work until all was synced, without its unmount.
 # `tar x` and `rm -rf` end with the unmount, since what waits in a server is not written for a sync of the kernel's pages.
@@ -148,6 +150,36 @@ memory() {
     empty
 }
 
+# Seconds that a command takes, and those of processors that it and the server behind the mount take.
+worked() {
+    local contender=$1 name=$2 server before=0 after=0 spent TIMEFORMAT='%R %U %S'
+    shift 2
+    server=$(pgrep -f "^(plat mount|fuse2fs) .*$image" || true)
+    [ -z "$server" ] || before=$(awk '{ print $14 + $15 }' "/proc/$server/stat")
+    spent=$({ time "$@" >"$work/log" 2>&1; } 2>&1) || say "bench-mount: FAILED: $contender: $name: $(tail -n 1 "$work/log")"
+    [ -z "$server" ] || after=$(awk '{ print $14 + $15 }' "/proc/$server/stat")
+    record "$contender" "$name" "$(awk '{ print $1 }' <<<"$spent")"
+    record "$contender" "$name cpu" "$(awk -v a="$before" -v b="$after" -v hz="$(getconf CLK_TCK)" '{ print $2 + $3 + (b - a) / hz }' <<<"$spent")"
+}
+then_sync() { "$@" && sync -f "$dir"; }
+bulk() {
+    local contender=$1
+    mkdir "$dir/from"
+    case $contender in
+    kernel | fuse2fs)
+        worked "$contender" import then_sync tar -xf "$tar" -C "$dir/from"
+        worked "$contender" "bulk cp -r" then_sync cp -r "$dir/from" "$dir/to"
+        worked "$contender" "bulk rm -r" then_sync rm -rf "$dir/from"
+        ;;
+    *)
+        worked "$contender" import "$plat" import -q "$dir/from" "$tar"
+        worked "$contender" "bulk cp -r" "$plat" cp -r "$dir/from" "$dir/to"
+        worked "$contender" "bulk rm -r" "$plat" rm -r "$dir/from"
+        ;;
+    esac
+    empty
+}
+
 run() {
     local contender=$1 clients
     fresh
@@ -169,6 +201,7 @@ run() {
             attach "$contender"
             empty
             ;;
+        bulk) bulk "$contender" ;;
         memory) memory "$contender" ;;
         seq)
             fio_rate "$contender" "write 1M" 48 --rw=write --bs=1M --end_fsync=1
@@ -238,7 +271,7 @@ printf '%-22s' 's or MiB/s'
 # shellcheck disable=SC2086 # words without spaces
 printf ' %9s' $contenders
 echo
-names=("tar x" "tar c" "rm -rf" "cp -r" "write 1M" "read 1M" "random write 4K" "random read 4K" "fs_mark files/s" "1 writer" "16 writers" "fsynced files/s" "sqlite delete" "sqlite wal" "dbench 1" "dbench 4" "dbench 16" "peak MiB" "MiB kept")
+names=("tar x" "tar c" "rm -rf" "cp -r" "import" "import cpu" "bulk cp -r" "bulk cp -r cpu" "bulk rm -r" "bulk rm -r cpu" "write 1M" "read 1M" "random write 4K" "random read 4K" "fs_mark files/s" "1 writer" "16 writers" "fsynced files/s" "sqlite delete" "sqlite wal" "dbench 1" "dbench 4" "dbench 16" "peak MiB" "MiB kept")
 for name in "${names[@]}"; do row "$name"; done
 for name in "${names[@]}"; do row "$name cpu s"; done
 echo
@@ -247,6 +280,11 @@ ratio "tar x" plat fuse2fs most 0.2
 ratio "tar c" plat kernel most 1.3
 ratio "rm -rf" plat kernel most 1.5
 for name in "tar x" "cp -r" "rm -rf" "fs_mark files/s" "1 writer" "16 writers"; do ratio "$name cpu s" plat floor most 1.15; done
+for suffix in "" " cpu"; do
+    ratio "import$suffix" plat kernel most 0.5
+    ratio "bulk cp -r$suffix" plat kernel most 0.5
+    ratio "bulk rm -r$suffix" plat kernel most 0.3
+done
 ratio "write 1M" plat kernel least 0.8
 ratio "read 1M" plat kernel least 0.8
 ratio "random write 4K" plat kernel least 0.5

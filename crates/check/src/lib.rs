@@ -68,6 +68,7 @@ mod bitmap;
 mod connect;
 mod contents;
 mod crew;
+mod danger;
 mod descriptors;
 mod directories;
 mod facts;

@@ -309,7 +309,12 @@ impl Repair<'_, '_, '_> {
         let mut found = Vec::new();
         let list = |numbers: &[u64]| bitmap::ranges(numbers, words.zero, words.each);
         if !side.compared.missing.is_empty() {
-            found.push(format!("in use and marked free: {} {}", words.what, list(&side.compared.missing)));
+            found.push(format!(
+                "{}: {} {}",
+                kind::USED_MARKED_FREE,
+                words.what,
+                list(&side.compared.missing)
+            ));
         }
         if !side.compared.idle.is_empty() {
             found.push(format!("free and marked in use: {} {}", words.what, list(&side.compared.idle)));

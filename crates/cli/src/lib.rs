@@ -1,9 +1,11 @@
 //! Everything behind the `plat` command: the library half exists so that tests and fuzz targets can
 //! reach it. It is no public interface; programs use the crates `platfs` and `platfs-image`.
 
+pub mod bulk;
 pub mod check;
 pub mod commands;
 pub mod console;
+pub mod control;
 pub mod door;
 pub mod format;
 pub mod image;

@@ -11,7 +11,8 @@ use ondisk::inode::{FileType, Timestamp};
 use ondisk::units::InodeNumber;
 use platfs::{Error, OpenOptions, Volume, Walk};
 
-use crate::check::before;
+use crate::bulk::Halt;
+use crate::check::before::{self, When};
 use crate::console::{Console, Failure};
 use crate::door;
 use crate::image;
@@ -37,12 +38,16 @@ pub struct Place<'p> {
 /// The image that a command changes.
 #[derive(Args, Debug)]
 pub struct Target {
-    /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`.
+    /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`. Or the first path in a mount by
+    /// `plat mount`, as all others then are.
     image: OsString,
-    /// Checks the whole volume first, and changes nothing if it is not sound: an image made to deceive can have the
-    /// change overwrite other files.
+    /// Checks the whole volume first, and changes nothing if it is not sound. Without this option a volume with at most
+    /// a million inodes is checked for what would have the change overwrite other files.
     #[arg(long)]
     check_first: bool,
+    /// Checks nothing first. An image made to deceive can have the change overwrite other files.
+    #[arg(long, conflicts_with = "check_first")]
+    no_check_first: bool,
 }
 
 impl Target {
@@ -119,13 +124,21 @@ pub fn change_towards(
     })
 }
 
+/// The failure of work on many files of an image.
+#[must_use]
+pub fn halted(image: &OpenImage, halt: Halt) -> Failure {
+    match halt {
+        Halt::At { path, error } => image.failure(&path, &error),
+        halt => Failure::about(&image.name, halt),
+    }
+}
+
 fn open(target: &Target) -> Result<OpenImage, Failure> {
     let shown = image::shown(target.name()).to_string();
     let device = door::open_write(target.name()).map_err(|error| Failure::about(&shown, error))?;
     let now = now();
-    if target.check_first {
-        before::sound(&device, &shown, now).map_err(|why| Failure::about(&shown, why))?;
-    }
+    let when = When::of(target.check_first, target.no_check_first);
+    before::sound(when, &device, &shown, now).map_err(|why| Failure::about(&shown, why))?;
     let seed = now.seconds.cast_unsigned().rotate_left(32) ^ u64::from(now.nanoseconds);
     // A journal on another device can't be written; without it the image is marked until it is in order again.
     let elsewhere = platfs::read_superblock(&*device).is_ok_and(|raw| raw.s_journal_inum.get() == 0);

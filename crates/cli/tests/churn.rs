@@ -20,7 +20,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 use support::mounted::have_fuse;
 use support::volumes::{
-    CLUSTERS, EXTENTS, INLINE, JOURNAL, POINTERS, Profile, SMALL_BLOCKS, SMALL_DELAYED, View, Who, judge,
+    CLUSTERS, EXTENTS, INLINE, JOURNAL, MODES, POINTERS, Profile, SMALL_BLOCKS, SMALL_DELAYED, View, Who,
+    judge,
 };
 use testkit::mount::have_loop_mount;
 use testkit::random::Random;
@@ -60,6 +61,8 @@ struct Worker<'a> {
     /// Contents of its own files, by path.
     own: BTreeMap<PathBuf, Vec<u8>>,
     made: u64,
+    /// Extended attributes can be had.
+    attributes: bool,
     /// What it does at the moment, for the message if it hangs.
     doing: &'a Mutex<String>,
     wrong: &'a Mutex<Vec<String>>,
@@ -211,9 +214,12 @@ impl Worker<'_> {
         self.say("xattr", &path);
         let value = [self.me as u8; 40];
         let set = fs::lsetxattr(&path, "user.owner", &value, XattrFlags::empty());
-        self.must("setxattr", &path, set);
         let mut found = [0; 40];
         let length = fs::lgetxattr(&path, "user.owner", &mut found[..]);
+        if !self.attributes {
+            return assert_eq!((set, length), (Err(Errno::OPNOTSUPP), Err(Errno::OPNOTSUPP)));
+        }
+        self.must("setxattr", &path, set);
         if self.must("getxattr", &path, length) != Some(40) || found != value {
             self.wrong(format!("{}: another attribute", path.display()));
         }
@@ -320,6 +326,7 @@ fn play(
     steps: u64,
     patience: Duration,
 ) -> BTreeMap<PathBuf, Vec<u8>> {
+    let attributes = fs::getxattr(root, "user.owner", &mut [0_u8; 4][..]) != Err(Errno::OPNOTSUPP);
     for number in 0..3 {
         std::fs::create_dir(root.join(format!("d{number}"))).unwrap();
     }
@@ -335,7 +342,8 @@ fn play(
             .enumerate()
             .map(|(me, doing)| {
                 let random = Random(seed * 1000 + me as u64);
-                let worker = Worker { root, me, random, own: BTreeMap::new(), made: 0, doing, wrong: &wrong };
+                let own = BTreeMap::new();
+                let worker = Worker { root, me, random, own, made: 0, attributes, doing, wrong: &wrong };
                 let left = &left;
                 scope.spawn(move || {
                     let own = worker.play(steps);
@@ -383,7 +391,7 @@ fn watch(left: &AtomicUsize, ended: &AtomicBool, doing: &[Mutex<String>], patien
 
 fn run(test: &str, profile: &Profile, who: Who, threads: usize, steps: u64) {
     let ready = tool::have_root(test) && tool::have_tools(test, &["mke2fs", "e2fsck"]);
-    if !ready || (who == Who::Kernel && !have_loop_mount(test)) || (who == Who::Plat && !have_fuse(test)) {
+    if !ready || (who == Who::Kernel && !have_loop_mount(test)) || (who.is_ours() && !have_fuse(test)) {
         return;
     }
     let seed = number("PLATFS_SEED").unwrap_or(1);
@@ -397,7 +405,7 @@ fn run(test: &str, profile: &Profile, who: Who, threads: usize, steps: u64) {
     let shown = Snapshot::of(view.path()).unwrap();
     let root = view.path().to_owned();
     view.end();
-    if who == Who::Plat {
+    if who.is_ours() {
         judge(test, &image, &shown, false);
         let view = View::new(who, &image, "ro");
         for (path, model) in &own {
@@ -436,6 +444,36 @@ ours!(
     journal: JOURNAL, 8, 700;
     thirty_two_threads: EXTENTS, 32, 400;
 );
+
+#[test]
+fn own_permissions_by_device() {
+    let mode = "own_permissions,transport=device";
+    run("own_permissions_by_device", &EXTENTS, Who::PlatIn(mode), 4, 500);
+}
+
+#[test]
+fn without_attributes_by_ring() {
+    let mode = "own_permissions,noxattr,transport=uring";
+    run("without_attributes_by_ring", &JOURNAL, Who::PlatIn(mode), 4, 500);
+}
+
+#[test]
+fn without_the_kernels_cache() {
+    let mode = "allow_other,nowriteback_cache,transport=device";
+    run("without_the_kernels_cache", &SMALL_DELAYED, Who::PlatIn(mode), 4, 500);
+}
+
+/// `cargo test -p platfs-cli --test churn every_mode -- --ignored`.
+#[test]
+#[ignore = "takes minutes"]
+fn every_mode() {
+    for mode in MODES {
+        for profile in [EXTENTS, JOURNAL] {
+            println!("{mode}");
+            run("every_mode", &profile, Who::PlatIn(mode), 8, 700);
+        }
+    }
+}
 
 /// `cargo test --release -p platfs-cli --test churn -- --ignored`.
 #[test]

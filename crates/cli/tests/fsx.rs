@@ -15,7 +15,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use support::mounted::have_fuse;
 use support::volumes::{
-    AT_ONCE, CLUSTERS, EXTENTS, INLINE, JOURNAL, LARGE_BLOCKS, POINTERS, Profile, SMALL_BLOCKS,
+    AT_ONCE, CLUSTERS, EXTENTS, INLINE, JOURNAL, LARGE_BLOCKS, MODES, POINTERS, Profile, SMALL_BLOCKS,
     SMALL_DELAYED, View, Who, judge,
 };
 use testkit::mapped::{Mapping, Sharing};
@@ -351,7 +351,6 @@ impl Fsx {
     /// What SEEK_DATA and SEEK_HOLE say must cover all that is not zero.
     fn seek(&mut self) {
         self.record("seek".into());
-        fs::fsync(&self.fd).unwrap();
         let mut at = 0;
         while at < self.size() {
             let data = match fs::seek(&self.fd, fs::SeekFrom::Data(at)) {
@@ -398,7 +397,7 @@ impl Fsx {
 
 fn run(test: &str, profile: &Profile, who: Who, seed: u64, steps: u64) {
     let ready = tool::have_root(test) && tool::have_tools(test, &["mke2fs", "e2fsck"]);
-    if !ready || (who == Who::Kernel && !have_loop_mount(test)) || (who == Who::Plat && !have_fuse(test)) {
+    if !ready || (who == Who::Kernel && !have_loop_mount(test)) || (who.is_ours() && !have_fuse(test)) {
         return;
     }
     let seed = number("PLATFS_SEED").unwrap_or(seed);
@@ -413,7 +412,7 @@ fn run(test: &str, profile: &Profile, who: Who, seed: u64, steps: u64) {
     drop(fsx);
     let shown = Snapshot::of(view.path()).unwrap();
     view.end();
-    if who == Who::Plat {
+    if who.is_ours() {
         judge(test, &image, &shown, false);
         // Once more, by a mount that has seen nothing of it.
         let view = View::new(who, &image, "ro");
@@ -447,6 +446,40 @@ ours!(
     journal: JOURNAL,
     large_blocks: LARGE_BLOCKS,
 );
+
+#[test]
+fn own_permissions_by_device() {
+    run("own_permissions_by_device", &EXTENTS, Who::PlatIn("own_permissions,transport=device"), 2, SHORT);
+}
+
+#[test]
+fn without_attributes_by_ring() {
+    run(
+        "without_attributes_by_ring",
+        &JOURNAL,
+        Who::PlatIn("own_permissions,noxattr,transport=uring"),
+        3,
+        SHORT,
+    );
+}
+
+#[test]
+fn without_the_kernels_cache() {
+    let mode = "allow_other,nowriteback_cache,transport=device";
+    run("without_the_kernels_cache", &SMALL_DELAYED, Who::PlatIn(mode), 4, SHORT);
+}
+
+/// `cargo test -p platfs-cli --test fsx every_mode -- --ignored`.
+#[test]
+#[ignore = "takes minutes"]
+fn every_mode() {
+    for (seed, mode) in (200..).zip(MODES) {
+        for profile in [EXTENTS, SMALL_DELAYED, JOURNAL] {
+            println!("{mode}");
+            run("every_mode", &profile, Who::PlatIn(mode), seed, 2 * SHORT);
+        }
+    }
+}
 
 /// A million steps over all kinds of volumes: `cargo test --release -p platfs-cli --test fsx -- --ignored`.
 #[test]

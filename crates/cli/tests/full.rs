@@ -228,7 +228,7 @@ fn rounds(root: &Path, seed: u64, rounds: u64, exact: bool) -> Vec<Promised> {
 
 fn run(test: &str, profile: &Profile, who: Who, count: u64) {
     let ready = tool::have_root(test) && tool::have_tools(test, &["mke2fs", "e2fsck", "dumpe2fs"]);
-    if !ready || !mount::have_loop_mount(test) || (who == Who::Plat && !have_fuse(test)) {
+    if !ready || !mount::have_loop_mount(test) || (who.is_ours() && !have_fuse(test)) {
         return;
     }
     let seed = number("PLATFS_SEED").unwrap_or(1);
@@ -237,7 +237,7 @@ fn run(test: &str, profile: &Profile, who: Who, count: u64) {
     let image = profile.make(&scratch, "image", SIZE);
     let view = View::new(who, &image, profile.options);
     // The kernel keeps some clusters back for itself, and maps of pointers need blocks of their own.
-    let kept = rounds(view.path(), seed, count, who == Who::Plat);
+    let kept = rounds(view.path(), seed, count, who.is_ours());
     let stated = (free(view.path()), fs::statvfs(view.path()).unwrap().f_ffree);
     let root = view.path().to_owned();
     view.end();
@@ -247,7 +247,7 @@ fn run(test: &str, profile: &Profile, who: Who, count: u64) {
         (field("Free blocks"), field("Free inodes")),
         "blocks and inodes by statfs and by dumpe2fs"
     );
-    if who == Who::Plat {
+    if who.is_ours() {
         // No tree is compared: a file that lost its pages keeps its size in the kernel's memory until that is given up.
         fsck::assert_clean(&image);
     }
@@ -282,6 +282,16 @@ fn small_delayed() {
 #[test]
 fn pointers() {
     run("pointers", &POINTERS, Who::Plat, 2);
+}
+
+#[test]
+fn own_permissions_by_device() {
+    run("own_permissions_by_device", &EXTENTS, Who::PlatIn("own_permissions,transport=device"), 2);
+}
+
+#[test]
+fn without_the_kernels_cache() {
+    run("without_the_kernels_cache", &SMALL_DELAYED, Who::PlatIn("allow_other,nowriteback_cache"), 2);
 }
 
 /// `cargo test --release -p platfs-cli --test full -- --ignored`.

@@ -277,11 +277,13 @@ fn nothing_is_changed_through_a_name_that_leads_in_a_circle() {
     }
     let scratch = Scratch::new("cycle-changed");
     let image = harmed(&scratch, PLAIN, &["ln /sub /sub/deeper/up", "ln / /sub/deeper/top"]);
-    for (command, to) in [("chmod -R", "700"), ("chown -R", "5")] {
+    for (command, to) in [("chmod -R --no-check-first", "700"), ("chown -R --no-check-first", "5")] {
         let said = plat(command, &image, &[OsStr::new(to), OsStr::new("/sub")]).failed();
         assert!(said.contains(": directory inode") && said.contains("second name"), "{said}");
     }
     let said = plat("rm -r", &image, &[OsStr::new("/sub")]).failed();
+    assert!(said.contains("nothing was changed"), "{said}");
+    let said = plat("rm -r --no-check-first", &image, &[OsStr::new("/sub")]).failed();
     assert!(said.contains("its parent, and stands in inode"), "{said}");
     assert!(said.lines().count() <= 2, "{said}");
     // The root, which one of the names leads to, has lost nothing.
@@ -310,7 +312,7 @@ fn a_directory_of_many_goes_with_all_of_them() {
 }
 
 #[test]
-fn a_bitmap_that_gives_the_volume_away_is_told_and_left_out() {
+fn a_bitmap_that_gives_the_volume_away_is_reported_and_left_out() {
     if !tool::have_tools("a lying bitmap", &["mke2fs", "debugfs"]) {
         return;
     }
@@ -321,7 +323,9 @@ fn a_bitmap_that_gives_the_volume_away_is_told_and_left_out() {
     tool::run(tool::command("debugfs").args(["-w", "-R", &request]).arg(&image));
     let file = scratch.join("new");
     fs::write(&file, vec![b'n'; 3000]).unwrap();
-    let ran = plat("put", &image, &[file.as_os_str(), OsStr::new("/new")]);
+    let said = plat("put", &image, &[file.as_os_str(), OsStr::new("/new")]).failed();
+    assert!(said.contains("nothing was changed"), "{said}");
+    let ran = plat("put --no-check-first", &image, &[file.as_os_str(), OsStr::new("/new")]);
     assert!(ran.err.contains("warning") && ran.err.contains("block bitmap of group 0"), "{}", ran.err);
     // Until it is checked nothing more is written.
     let said = plat("put", &image, &[file.as_os_str(), OsStr::new("/newer")]).failed();
@@ -369,7 +373,7 @@ fn a_put_that_fails_on_damage_leaves_only_the_superblock_changed() {
         for (request, path) in DAMAGES {
             let image = harm(&scratch, &base, &[&request.replace("TABLE", &table)]);
             let before = fs::read(&image).unwrap();
-            for command in ["put", "put -f"] {
+            for command in ["put", "put --no-check-first", "put -f --no-check-first"] {
                 let said = plat(command, &image, &[file.as_os_str(), OsStr::new(path)]).failed();
                 let after = fs::read(&image).unwrap();
                 assert_eq!(first_difference(&before, &after), None, "{options}, {request}: {said}");

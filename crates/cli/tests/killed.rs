@@ -17,7 +17,8 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use support::mounted::{Mounted, have_fuse};
+use support::mounted::{Mounted, have_fuse, unmount_with};
+use support::volumes::MODES;
 use testkit::random::Random;
 use testkit::scratch::Scratch;
 use testkit::{fsck, mount, tool};
@@ -34,6 +35,60 @@ const KINDS: [(&str, &str); 9] = [
     ("-t ext4 -b 1024 -J size=1", "rw,normal"),
     ("-t ext2 -b 1024", "rw,sync"),
 ];
+
+/// `plat sync` makes stable what any program wrote, whether the file is closed or not.
+#[test]
+fn what_plat_sync_covered_is_there_after_a_kill() {
+    let test = "what_plat_sync_covered_is_there_after_a_kill";
+    if !have_fuse(test) || !tool::have_root(test) || !tool::have_tools(test, &["mke2fs", "e2fsck"]) {
+        return;
+    }
+    for (kind, options) in KINDS {
+        let scratch = Scratch::new(test);
+        let image = scratch.join("image");
+        tool::run(tool::command("mke2fs").arg("-qF").args(kind.split(' ')).arg(&image).arg("24M"));
+        let mut mounted = Mounted::new(&image, &["-o", options]).unwrap();
+        let below = mounted.path().join("a/b");
+        fs::create_dir_all(&below).unwrap();
+        let mut open = File::create(below.join("open")).unwrap();
+        open.write_all(&[1; 100_000]).unwrap();
+        fs::write(mounted.path().join("closed"), [2; 300_000]).unwrap();
+        tool::run(tool::command(env!("CARGO_BIN_EXE_plat")).arg("sync").arg(&below));
+        mounted.signal(Signal::KILL);
+        mounted.wait();
+        drop((open, mounted));
+        let mounted = Mounted::new(&image, &["-o", options]).unwrap();
+        assert!(fs::read(mounted.path().join("a/b/open")).unwrap() == [1; 100_000], "{kind} {options}");
+        assert!(fs::read(mounted.path().join("closed")).unwrap() == [2; 300_000], "{kind} {options}");
+        mounted.unmount();
+        fsck::assert_clean(&image);
+    }
+}
+
+/// After `plat umount`, and after the helper that umount(8) calls, the image is whole.
+#[test]
+fn an_image_is_whole_when_the_umount_helper_returns() {
+    let test = "an_image_is_whole_when_the_umount_helper_returns";
+    if !have_fuse(test) || !tool::have_tools(test, &["mke2fs", "e2fsck"]) {
+        return;
+    }
+    for (kind, options) in KINDS {
+        let scratch = Scratch::new(test);
+        let (image, copy, helper) =
+            (scratch.join("image"), scratch.join("copy"), scratch.join("umount.fuse.plat"));
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_plat"), &helper).unwrap();
+        tool::run(tool::command("mke2fs").arg("-qF").args(kind.split(' ')).arg(&image).arg("24M"));
+        let mut mounted = Mounted::new(&image, &["-o", options]).unwrap();
+        for number in 0..200 {
+            fs::write(mounted.path().join(format!("file-{number}")), contents("some")).unwrap();
+        }
+        unmount_with(std::process::Command::new(&helper).arg(mounted.path()).args(["-n", "-t", "fuse.plat"]));
+        fs::copy(&image, &copy).unwrap();
+        mounted.wait();
+        fsck::assert_clean(&copy);
+        assert!(fs::read(&copy).unwrap() == fs::read(&image).unwrap(), "{kind} {options}: written later");
+    }
+}
 
 /// What is in a file, by its name.
 fn contents(name: &str) -> Vec<u8> {
@@ -98,7 +153,9 @@ fn assert_reclaimed(image: &Path) {
 }
 
 fn killed_once(seed: u64) {
-    let (options, mount_options) = KINDS[usize::try_from(seed).unwrap() % KINDS.len()];
+    let turn = usize::try_from(seed).unwrap();
+    let (options, order) = KINDS[turn % KINDS.len()];
+    let mount_options = &format!("{order},{}", MODES[turn % MODES.len()]);
     println!("PLATFS_SEED={seed} PLATFS_STEPS=1 {options}, {mount_options}");
     let scratch = Scratch::new("killed");
     let image = scratch.join("disk.img");

@@ -50,7 +50,7 @@ fn extents(test: &str, profile: &Profile, who: Who, size: &str, work: &dyn Fn(&P
     let view = View::new(who, &image, profile.options);
     work(view.path());
     view.end();
-    if who == Who::Plat {
+    if who.is_ours() {
         fsck::assert_clean(&image);
     }
     let mounted = mount::Mounted::read_only(&image).unwrap();

@@ -24,6 +24,7 @@ fn tree() -> Tree {
         xattr: true,
         on_damage: OnDamage::Continue,
         writable: true,
+        writeback: true,
         access_times: AccessTimes::Off,
         sync: false,
         sync_names: false,
@@ -45,13 +46,13 @@ fn times(seconds: i64) -> Change {
 fn times_of_a_file_that_lost_its_name_are_answered_and_not_stored() {
     let tree = tree();
     let made = file(&tree, b"file");
-    let named = tree.change(ROOT_USER, made.node, &times(1000)).unwrap();
+    let (named, _) = tree.change(ROOT_USER, made.node, &times(1000)).unwrap();
     assert_eq!((named.modify.seconds, tree.attributes(made.node).unwrap().modify.seconds), (1000, 1000));
     tree.unlink(ROOT, b"file").unwrap();
     let before = tree.attributes(made.node).unwrap();
     for by_handle in [false, true] {
         let change = Change { by_handle, ..times(2000) };
-        let answer = tree.change(ROOT_USER, made.node, &change).unwrap();
+        let (answer, _) = tree.change(ROOT_USER, made.node, &change).unwrap();
         assert_eq!((answer.modify.seconds, answer.change.seconds, answer.links), (2000, 2000, 0));
         assert_eq!(tree.attributes(made.node).unwrap(), before);
     }

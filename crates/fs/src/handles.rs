@@ -45,6 +45,16 @@ impl Handles {
         alive
     }
 
+    /// How many users an inode has.
+    pub(crate) fn users(&self, number: InodeNumber) -> u32 {
+        self.lock().pins.get(&number).copied().unwrap_or(0)
+    }
+
+    /// Whether an update is about to destroy an inode.
+    pub(crate) fn is_dying(&self, number: InodeNumber) -> bool {
+        self.lock().dying.contains(&number)
+    }
+
     /// One user less; whether it was the last. An orphan without users will be destroyed by the next verb or sync.
     pub(crate) fn unpin(&self, number: InodeNumber) -> bool {
         let mut uses = self.lock();

@@ -104,9 +104,9 @@ pub use ondisk;
 pub use ondisk::inode::{FileType, InodeFlags, Timestamp};
 pub use ondisk::units::InodeNumber;
 pub use ops::{
-    AccessTimes, Allocate, AttributeChange, Attributes, FileMap, Inherited, Kind, Leftovers, Loader,
-    Metadata, NewInode, Node, Pin, Reader, Reclaimed, Replace, Seek, Times, Uses, Walk, Wanted, WriteOptions,
-    Writer, rights, rules,
+    AccessTimes, Allocate, AttributeChange, Attributes, Bulk, FileMap, Inherited, Kind, Leftovers, Loader,
+    Metadata, NewInode, Node, Pin, Reader, Reclaimed, Removed, Replace, Seek, Times, Uses, Walk, Wanted,
+    Whole, WriteOptions, Writer, rights, rules,
 };
 pub use options::{DataMode, OpenOptions, WriteOrder};
 pub use placement;

@@ -8,7 +8,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement")]
 
 #[path = "../tests/memory/mod.rs"]
-#[allow(dead_code, reason = "shared with the tests")]
+#[allow(dead_code, clippy::unwrap_used, reason = "shared with the tests")]
 mod memory;
 
 use std::error::Error;

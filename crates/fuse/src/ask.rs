@@ -24,16 +24,30 @@ const LEN_MASK: u32 = (1 << 14) - 1;
 /// `ENOTTY` for files of other file systems, and of servers that don't know the number; what the server says.
 pub fn ask<const COMMAND: u32, const LEN: usize>(file: impl AsFd) -> io::Result<[u8; LEN]> {
     const {
-        assert!(COMMAND >> 30 == READS && (COMMAND >> LEN_AT & LEN_MASK) as usize == LEN);
+        assert!(COMMAND >> 30 == READS);
+    }
+    exchange::<COMMAND, LEN>(file, [0; LEN])
+}
+
+/// As [`ask`], with a question of as many bytes as the answer. The number must say which of the two there are.
+///
+/// # Errors
+/// As [`ask`].
+pub fn exchange<const COMMAND: u32, const LEN: usize>(
+    file: impl AsFd,
+    question: [u8; LEN],
+) -> io::Result<[u8; LEN]> {
+    const {
+        assert!((COMMAND >> LEN_AT & LEN_MASK) as usize == LEN);
     }
     let file = file.as_fd();
     // Other drivers may mean something else by the number.
     if rustix::fs::fstatfs(file)?.f_type != FUSE {
         return Err(Errno::NOTTY.into());
     }
-    // SAFETY: the kernel's FUSE copies at most as many bytes of an answer to the caller as the number says, which are
-    // `LEN`; any bytes are an array of bytes, and what is not answered is zero.
-    Ok(unsafe { ioctl(file, Filled::<COMMAND, LEN>([0; LEN])) }?)
+    // SAFETY: the kernel's FUSE copies at most as many bytes of a question from the caller, and of an answer to the
+    // caller, as the number says, which are `LEN`; any bytes are an array of bytes.
+    Ok(unsafe { ioctl(file, Filled::<COMMAND, LEN>(question)) }?)
 }
 
 /// As `Getter`, but with room that has been filled before.

@@ -11,6 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, statx};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
@@ -78,10 +79,15 @@ pub struct Options {
 /// The directory to mount on, as an absolute path without symbolic links.
 ///
 /// # Errors
-/// It does not exist, or is no directory.
+/// It does not exist, or is no directory; `ENOTCONN` for a mount whose server is gone.
 pub fn mount_point(directory: &Path) -> io::Result<PathBuf> {
     let path = fs::canonicalize(directory)?;
-    if fs::metadata(&path)?.is_dir() { Ok(path) } else { Err(io::ErrorKind::NotADirectory.into()) }
+    // A server that is gone may have left attributes in the kernel: they are asked for again.
+    let facts = statx(CWD, &path, AtFlags::STATX_FORCE_SYNC, StatxFlags::TYPE)?;
+    match FileType::from_raw_mode(facts.stx_mode.into()) {
+        FileType::Directory => Ok(path),
+        _ => Err(io::ErrorKind::NotADirectory.into()),
+    }
 }
 
 /// Mounts on a directory and returns the connection to the kernel.

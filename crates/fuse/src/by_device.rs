@@ -9,6 +9,7 @@ use rustix::io::Errno;
 
 use crate::attach::{Options, Transport};
 use crate::dispatch::{Dispatcher, Outcome};
+use crate::gather::Gatherer;
 use crate::seats::{Scheduling, Seat};
 use crate::service::Service;
 use crate::wire::{self, Agreed, Body, HEADER_LEN, Header, Malformed, Offer, Out, Request, Wish};
@@ -27,12 +28,36 @@ pub(crate) struct Serving {
     pub(crate) transport: Transport,
     /// The threads, and what the scheduler does with them.
     pub(crate) scheduling: Scheduling,
+    pub(crate) catch_up: CatchUp,
     threads: Vec<JoinHandle<io::Result<()>>>,
+}
+
+/// A way to have all nodes forgotten that the kernel has given back. Over rings that can come late, and files without
+/// names hold their room until then.
+#[derive(Clone, Default)]
+pub struct CatchUp(Option<Arc<dyn Fn() + Send + Sync>>);
+
+impl CatchUp {
+    pub(crate) fn by(work: impl Fn() + Send + Sync + 'static) -> Self {
+        CatchUp(Some(Arc::new(work)))
+    }
+
+    /// Calls [`Service::forget`] for them, if there are any. No lock may be held that this needs.
+    pub fn now(&self) {
+        if let Some(work) = &self.0 {
+            work();
+        }
+    }
 }
 
 impl Serving {
     pub(crate) fn new() -> Self {
-        Serving { transport: Transport::Device, scheduling: Scheduling::default(), threads: Vec::new() }
+        Serving {
+            transport: Transport::Device,
+            scheduling: Scheduling::default(),
+            catch_up: CatchUp::default(),
+            threads: Vec::new(),
+        }
     }
 
     /// Adds a thread that serves.
@@ -77,7 +102,9 @@ pub(crate) fn serve(
     let offered = receive_offer(&device)?;
     accept(&device, &offered, &Wish::new(options, false, LARGEST))?;
     let mut serving = Serving::new();
-    spawn(&mut serving, &device, &Dispatcher::new(service), options.threads.max(1))?;
+    let threads = options.threads.max(1);
+    let dispatcher = Dispatcher::new(service, Gatherer::new(&device, threads - 1));
+    spawn(&mut serving, &device, &dispatcher, threads)?;
     Ok(serving)
 }
 

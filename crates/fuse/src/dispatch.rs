@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
+use crate::gather::Gatherer;
 use crate::service::{Change, Entry, Known, Listed, Service, is_before_write};
 use crate::wire::{self, Body, Header, Malformed, Out, Request};
 
@@ -15,13 +16,14 @@ use crate::wire::{self, Body, Header, Malformed, Out, Request};
 const SET_GROUP_ID: u16 = 0o2000;
 /// The names of attributes that hold access control lists begin so.
 const ACCESS_LISTS: &[u8] = b"system.posix_acl_";
-/// The bit of an `ioctl`'s number which says that it brings an argument: such a one changes attributes.
-pub(crate) const BRINGS_ARGUMENT: u32 = 1 << 30;
+/// How the number of an `ioctl` begins that brings an argument and gets no answer: such a one changes attributes.
+const BRINGS_ARGUMENT: u32 = 1;
 
 /// Answers requests.
 #[derive(Clone)]
 pub(crate) struct Dispatcher {
     service: Arc<dyn Service>,
+    gatherer: Gatherer,
 }
 
 /// What becomes of a request.
@@ -47,7 +49,7 @@ fn put(out: Out<'_>, write: impl FnOnce(&mut Out<'_>)) -> Done {
 /// Whether a request changes attributes that the kernel does not ask for again by itself.
 fn leaves_stale(request: &Request<'_>) -> bool {
     match request {
-        Request::Control { command, .. } => command & BRINGS_ARGUMENT != 0,
+        Request::Control { command, .. } => command >> 30 == BRINGS_ARGUMENT,
         // The mode follows the list.
         Request::SetXattr { name, .. } | Request::RemoveXattr { name } => name.starts_with(ACCESS_LISTS),
         _ => false,
@@ -68,8 +70,8 @@ fn sized(out: Out<'_>, size: u32, value: &[u8]) -> Done {
 }
 
 impl Dispatcher {
-    pub(crate) fn new(service: Arc<dyn Service>) -> Self {
-        Dispatcher { service }
+    pub(crate) fn new(service: Arc<dyn Service>, gatherer: Gatherer) -> Self {
+        Dispatcher { service, gatherer }
     }
 
     /// Serves a request; its answer, without a header, is at the beginning of `out`. A verb that panics
@@ -90,10 +92,12 @@ impl Dispatcher {
             Request::Interrupt => Outcome::Answer(Err(Errno::NOSYS)),
             request => {
                 let changed = if let Request::Copy { to, .. } = request { Some(to.0) } else { None };
+                // The program that wrote these bytes went on. The kernel asks before it writes the next time.
+                let is_late = matches!(request, Request::Write { flags, .. } if flags.cached);
                 let mut known = if leaves_stale(&request) { Known::Stale } else { Known::Still };
                 let done = catch_unwind(AssertUnwindSafe(|| self.answer(header, request, out, &mut known)));
                 let done = done.unwrap_or(Err(Errno::IO));
-                if known == Known::Stale && done.is_ok() {
+                if known == Known::Stale && done.is_ok() || is_late && done.is_err() {
                     let node = if let Some(node) = changed { node } else { header.node };
                     Outcome::Stale(node, done)
                 } else {
@@ -138,7 +142,7 @@ impl Dispatcher {
                 self.opened(node, buffer, service.create_open(header.caller, node, name, &new))
             }
             Request::Open { access } => {
-                service.open(node, access)?;
+                *known = service.open(node, access)?;
                 put(Out::new(buffer), wire::handle_reply)
             }
             Request::OpenDirectory => {
@@ -194,9 +198,12 @@ impl Dispatcher {
     fn answer_about_inode(&self, header: &Header, request: Request<'_>, out: Out<'_>) -> Done {
         let (service, node, caller) = (&*self.service, header.node, header.caller);
         match request {
-            Request::Attributes => {
+            Request::Attributes { writes } => {
+                if writes {
+                    service.before_write(node)?;
+                }
                 let found = service.attributes(node)?;
-                put(out, |out| wire::attributes_reply(out, &found))
+                put(out, |out| wire::attributes_reply(out, &found, Known::Still))
             }
             Request::AttributesWithBirth => {
                 let found = service.attributes(node)?;
@@ -204,8 +211,8 @@ impl Dispatcher {
             }
             Request::Rights { wanted } => nothing(service.rights(caller, node, wanted)),
             Request::Change(change) => {
-                let changed = service.change(caller, node, &change)?;
-                put(out, |out| wire::attributes_reply(out, &changed))
+                let (changed, known) = service.change(caller, node, &change)?;
+                put(out, |out| wire::attributes_reply(out, &changed, known))
             }
             Request::ReadLink => {
                 let target = service.read_link(node)?;
@@ -241,7 +248,8 @@ impl Dispatcher {
                 // An offset below 0 comes as one that no file has.
                 let what = what.ok_or(Errno::INVAL)?;
                 i64::try_from(offset).map_err(|_| Errno::NXIO)?;
-                let found = service.seek(node, offset, what)?;
+                let gather = |range| self.gatherer.gather(node, range);
+                let found = service.seek(node, offset, what, self.gatherer.works().then_some(&gather))?;
                 put(out, |out| wire::position_reply(out, found))
             }
             Request::Control { command, argument, room, restricted } => {

@@ -13,18 +13,22 @@ mod attach;
 mod by_device;
 mod by_ring;
 mod dispatch;
+mod gather;
+mod notify;
 mod seats;
 mod service;
 mod session;
 mod wire;
 
-pub use ask::ask;
+pub use ask::{ask, exchange};
 pub use attach::{GiveWay, Options, Transport, mount_point, unmount};
+pub use by_device::CatchUp;
+pub use notify::Notifier;
 pub use rustix::io::Errno;
 pub use seats::{Scheduled, Scheduling};
 pub use service::{
-    Access, Attributes, Caller, Change, Entry, FileType, Kind, Known, Listed, NewNode, ROOT, Replace, Result,
-    Seek, Service, SetTime, Statistics, Time, WriteFlags,
+    Access, Attributes, Caller, Change, Entry, FileType, Gather, Kind, Known, Listed, NewNode, ROOT, Replace,
+    Result, Seek, Service, SetTime, Statistics, Time, WriteFlags,
 };
 pub use session::Session;
 #[doc(hidden)]

@@ -1,5 +1,7 @@
 //! What a transport asks of the file system that it serves.
 
+use std::ops::Range;
+
 use rustix::io::Errno;
 
 /// An answer, or the number of an error as programs see it.
@@ -255,6 +257,9 @@ pub enum Replace {
     NoButWhiteout,
 }
 
+/// Has the kernel hand over what it holds of a range of a file.
+pub type Gather<'a> = &'a dyn Fn(Range<u64>) -> Result<()>;
+
 /// A file system, asked from many threads at once.
 ///
 /// The kernel checks permissions by the modes and access control lists it is shown, and the service need
@@ -275,9 +280,16 @@ pub trait Service: Send + Sync {
     /// What `stat` shows of a node.
     fn attributes(&self, node: u64) -> Result<Attributes>;
 
-    /// A file is opened. `NOSYS` makes the kernel open all files by itself from now on: a service that
-    /// never refuses should return it.
-    fn open(&self, node: u64, access: Access) -> Result<()> {
+    /// A program is about to write to a node, and the kernel knows that its attributes of the node are old: after
+    /// [`Known::Stale`], and after a failed write of bytes from its pages. The error is that of the program's `write`.
+    fn before_write(&self, node: u64) -> Result<()> {
+        let _ = node;
+        Ok(())
+    }
+
+    /// A file is opened. With [`Known::Stale`], [`Service::before_write`] is asked before the next write. `NOSYS` makes
+    /// the kernel open all files by itself from now on: a service that never refuses should return it.
+    fn open(&self, node: u64, access: Access) -> Result<Known> {
         let _ = (node, access);
         Err(Errno::NOSYS)
     }
@@ -341,8 +353,10 @@ pub trait Service: Send + Sync {
     /// Full names of the extended attributes that the caller may see.
     fn xattr_names(&self, caller: Caller, node: u64) -> Result<Vec<Vec<u8>>>;
 
-    /// The next byte of data or of a hole from an offset on.
-    fn seek(&self, node: u64, offset: u64, what: Seek) -> Result<u64>;
+    /// The next byte of data or of a hole from an offset on. `gather` has the kernel hand over what is dirty in its
+    /// pages of a range, by [`Service::write`] on other threads, before it returns; so no lock may be held that these
+    /// need. Clean pages of the range leave the kernel's cache. It is missing where no other thread would serve that.
+    fn seek(&self, node: u64, offset: u64, what: Seek, gather: Option<Gather<'_>>) -> Result<u64>;
 
     /// An `ioctl` by its number and argument; its answer fills at most `room` bytes.
     fn control(
@@ -372,8 +386,9 @@ pub trait Service: Send + Sync {
     /// Gives what has one name another one.
     fn rename(&self, caller: Caller, from: (u64, &[u8]), to: (u64, &[u8]), replace: Replace) -> Result<()>;
 
-    /// Changes attributes; what they are then.
-    fn change(&self, caller: Caller, node: u64, change: &Change) -> Result<Attributes>;
+    /// Changes attributes; what they are then. With [`Known::Stale`], [`Service::before_write`] is asked before the
+    /// next write.
+    fn change(&self, caller: Caller, node: u64, change: &Change) -> Result<(Attributes, Known)>;
 
     /// Writes all bytes at an offset.
     fn write(&self, node: u64, offset: u64, data: &[u8], flags: WriteFlags) -> Result<Known>;

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::attach::{self, Options, Transport};
-use crate::by_device::Serving;
+use crate::by_device::{CatchUp, Serving};
+use crate::notify::Notifier;
 use crate::seats::Scheduling;
 use crate::service::Service;
 use crate::{by_device, by_ring};
@@ -14,6 +15,7 @@ use crate::{by_device, by_ring};
 pub struct Session {
     directory: PathBuf,
     serving: Serving,
+    notifier: Arc<Notifier>,
 }
 
 impl Session {
@@ -23,12 +25,16 @@ impl Session {
     /// What the kernel or fusermount3 said. Then nothing is mounted.
     pub fn start(service: Arc<dyn Service>, directory: &Path, options: &Options) -> io::Result<Self> {
         let connection = attach::mount(directory, options)?;
-        let serving = match options.transport {
-            Transport::Device => by_device::serve(service, connection, options),
-            Transport::Auto | Transport::Ring => by_ring::serve(service, connection, options),
-        };
+        let copy = connection.try_clone();
+        let serving = copy.and_then(|copy| {
+            let serving = match options.transport {
+                Transport::Device => by_device::serve(service, connection, options),
+                Transport::Auto | Transport::Ring => by_ring::serve(service, connection, options),
+            };
+            Ok((serving?, Arc::new(Notifier::new(copy))))
+        });
         match serving {
-            Ok(serving) => Ok(Session { directory: directory.to_owned(), serving }),
+            Ok((serving, notifier)) => Ok(Session { directory: directory.to_owned(), serving, notifier }),
             Err(error) => {
                 // That it can't be served is the news; if it can't be unmounted either, the end of
                 // this process leaves it dead.
@@ -44,6 +50,12 @@ impl Session {
         &self.directory
     }
 
+    /// The way to tell the kernel what changes beside it.
+    #[must_use]
+    pub fn notifier(&self) -> Arc<Notifier> {
+        Arc::clone(&self.notifier)
+    }
+
     /// How requests come; never `Auto`.
     #[must_use]
     pub fn transport(&self) -> Transport {
@@ -54,6 +66,12 @@ impl Session {
     #[must_use]
     pub fn scheduling(&self) -> Scheduling {
         self.serving.scheduling.clone()
+    }
+
+    /// The way to what files without names still hold.
+    #[must_use]
+    pub fn catch_up(&self) -> CatchUp {
+        self.serving.catch_up.clone()
     }
 
     /// Serves until the file system is unmounted, by whomever.

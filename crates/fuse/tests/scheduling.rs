@@ -228,6 +228,7 @@ fn nodes_without_names_take_no_room_from_new_ones() {
     let Some(mounted) = Mounted::new("full", GiveWay::Never) else { return };
     // With the root it is full after these.
     mounted.memory.limit.store(FILES + 1, Ordering::Relaxed);
+    let _ = mounted.memory.catch_up.set(mounted.session.as_ref().unwrap().catch_up());
     let path = |number: usize| mounted.directory.join(number.to_string());
     for _ in 0..20 {
         (0..FILES).for_each(|number| fs::write(path(number), "x").unwrap());

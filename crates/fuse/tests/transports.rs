@@ -206,6 +206,43 @@ fn new_nodes_are_what_was_asked_for() {
     });
 }
 
+/// What programs have written and the kernel has not handed over is data, and many may ask at once: those that would
+/// leave nobody to serve the writes hear that holes can't be looked for.
+#[test]
+fn holes_are_not_what_the_kernel_has_not_handed_over() {
+    over_each("holes_are_not_what_the_kernel_has_not_handed_over", |transport| {
+        let mounted = Mounted::new(transport, true);
+        let asked = AtomicU64::new(0);
+        thread::scope(|scope| {
+            for number in 0..16 {
+                let (path, asked) = (mounted.path(&number.to_string()), &asked);
+                scope.spawn(move || {
+                    let file = File::create_new(path).unwrap();
+                    for step in 1..STEPS as u64 {
+                        file.write_all_at(b"data", step * 8192).unwrap();
+                        let seek = |from| rustix::fs::seek(&file, from);
+                        for (from, to) in [
+                            (SeekFrom::Data(step * 8192 - 4096), step * 8192),
+                            (SeekFrom::Hole(step * 8192), step * 8192 + 4),
+                            (SeekFrom::Hole(step * 8192 - 100), step * 8192 - 100),
+                        ] {
+                            match seek(from) {
+                                Err(Errno::INVAL) => {}
+                                found => {
+                                    assert_eq!(found, Ok(to), "{from:?}");
+                                    asked.fetch_add(1, Ordering::Relaxed);
+                                }
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        assert!(asked.into_inner() > 0);
+        mounted.unmount();
+    });
+}
+
 #[test]
 fn bytes_are_kept() {
     over_each("bytes_are_kept", |transport| {
@@ -249,6 +286,40 @@ fn bytes_are_kept() {
             drop((file, copy));
             mounted.unmount();
         }
+    });
+}
+
+#[test]
+fn a_write_hears_of_bytes_that_were_lost_before() {
+    over_each("a_write_hears_of_bytes_that_were_lost_before", |transport| {
+        let mounted = Mounted::new(transport, true);
+        mounted.memory.room.store(10_000, Ordering::Relaxed);
+        let full = |result: io::Result<()>| assert_eq!(error(result), number(Errno::NOSPC));
+        let file =
+            OpenOptions::new().read(true).write(true).create_new(true).open(mounted.path("f")).unwrap();
+        file.write_all_at(&[1; 8192], 0).unwrap();
+        file.write_all_at(&[2; 8192], 8192).unwrap();
+        full(file.sync_all());
+        // Reading, also behind the end, and looking are no writing.
+        assert_eq!(file.read_at(&mut [0; 10], 0).unwrap(), 10);
+        assert_eq!(file.read_at(&mut [0; 10], 1 << 20).unwrap(), 0);
+        assert_eq!(file.metadata().unwrap().len(), 16_384);
+        file.write_all_at(&[3; 10], 0).unwrap();
+        // Looking has made the attributes known again, but bytes that are lost once more make them unknown.
+        file.write_all_at(&[4; 10], 12_000).unwrap();
+        full(file.sync_all());
+        full(file.write_all_at(&[5; 10], 0));
+        file.write_all_at(&[6; 10], 0).unwrap();
+        // What a truncation answers does not count as known where bytes were lost.
+        file.write_all_at(&[7; 10], 12_000).unwrap();
+        full(file.sync_all());
+        file.set_len(0).unwrap();
+        full(file.write_all_at(&[8; 10], 0));
+        file.write_all_at(&[9; 10], 0).unwrap();
+        file.sync_all().unwrap();
+        assert_eq!(fs::read(mounted.path("f")).unwrap(), [9; 10]);
+        drop(file);
+        mounted.unmount();
     });
 }
 

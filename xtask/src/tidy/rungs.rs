@@ -50,7 +50,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             connect links opening orphans quota space
             descriptors lost_found named paths resize
             directories fields log places protection superblock
-            bitmap contents facts parts voice
+            bitmap contents danger facts parts voice
             apply issue policies subject
             crew kinds paged plausible staged
         ",
@@ -99,7 +99,8 @@ pub(super) const LADDERS: &[Ladder] = &[
             session
             by_ring
             by_device
-            dispatch
+            dispatch notify
+            gather
             wire
             ask attach seats service
         ",
@@ -130,15 +131,17 @@ pub(super) const LADDERS: &[Ladder] = &[
         rungs: "
             commands
             format mount
+            control
             writing
             check
+            bulk
             reading
             door
             image usage
             console owner signals size text
         ",
         knots: &[],
-        long_lists: 5,
+        long_lists: 4,
     },
     Ladder {
         path: "crates/crash",

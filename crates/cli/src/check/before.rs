@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use ondisk::inode::Timestamp;
-use platfs::check::{Options, Severity, check};
+use platfs::check::{Decision, Issue, Options, Severity, Sink, check};
 use platfs::device::Device;
 
 use super::findings::{Findings, Listener, OfKind, Policy};
@@ -16,36 +16,84 @@ use super::names::Names;
 use super::progress::Meter;
 use super::report::counted;
 
-/// Kinds that are no more than untidy by themselves, though a change can make harm of them: a count of users that is too
-/// low frees what others use.
-const COUNTS_OF_USERS: [&str; 2] = ["xattr-references", "xattr-value-references"];
+/// Bytes of inode tables up to which a volume is checked without an option: a million inodes of 256 bytes. Two million
+/// take 0.3 s in memory.
+const QUICK: u64 = 256 << 20;
 
-/// Whether a change of the volume could do harm before issues of this kind are repaired. What is only untidy, as a crash
-/// leaves it for the next mount, is passed over.
-fn matters(of: &OfKind) -> bool {
-    of.kind.severity >= Severity::Wrong || COUNTS_OF_USERS.contains(&of.kind.id)
+/// When a volume is checked before it is changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum When {
+    /// Where it is quick, and for what endangers other files only.
+    #[default]
+    Quick,
+    /// Always, and for all that is wrong.
+    Always,
+    /// Never.
+    Never,
 }
 
-/// Refuses a volume that is not sound. The device is only read; a journal that waits is replayed in memory.
+impl When {
+    /// What two options mean, of which clap lets one be given.
+    #[must_use]
+    pub fn of(first: bool, never: bool) -> Self {
+        match (first, never) {
+            (_, true) => When::Never,
+            (true, false) => When::Always,
+            (false, false) => When::Quick,
+        }
+    }
+
+    fn is_now(self, device: &dyn Device) -> bool {
+        let is_quick = |raw: platfs::ondisk::superblock::RawSuperblock| {
+            u64::from(raw.s_inodes_count.get()) * u64::from(raw.inode_size()) <= QUICK
+        };
+        match self {
+            When::Always => true,
+            When::Never => false,
+            // What has no superblock is refused by whatever opens it.
+            When::Quick => platfs::read_superblock(device).is_ok_and(is_quick),
+        }
+    }
+
+    /// Whether a change of the volume could do harm before this is repaired. What is only untidy, as a crash leaves it
+    /// for the next mount, is passed over.
+    fn minds(self, issue: &Issue) -> bool {
+        issue.endangers_others() || self == When::Always && issue.kind.severity >= Severity::Wrong
+    }
+}
+
+/// Hears only what matters.
+struct Minding<'p, 'm>(When, Listener<'p, 'm>);
+
+impl Sink for Minding<'_, '_> {
+    fn issue(&mut self, issue: Issue) -> Decision {
+        if self.0.minds(&issue) { self.1.issue(issue) } else { Decision::Leave }
+    }
+}
+
+/// Refuses a volume that is not sound, if it is to be checked. The device is only read; a journal that waits is replayed
+/// in memory.
 ///
 /// # Errors
 /// What was found first, how much there is, and the remedy; that it could not be checked.
-pub fn sound(device: &Arc<dyn Device>, name: &str, now: Timestamp) -> Result<(), String> {
+pub fn sound(when: When, device: &Arc<dyn Device>, name: &str, now: Timestamp) -> Result<(), String> {
+    if !when.is_now(&**device) {
+        return Ok(());
+    }
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let options = Options { threads, now, memory: memory::bound(), ..Options::default() };
     let mut meter = Meter::silent();
-    let mut listener = Listener::new(Policy::Look, &mut meter);
-    let outcome = check(Arc::clone(device), &options, &mut listener)
+    let mut minding = Minding(when, Listener::new(Policy::Look, &mut meter));
+    let outcome = check(Arc::clone(device), &options, &mut minding)
         .map_err(|error| format!("could not be checked, and nothing was changed: {error}"))?;
-    let findings = listener.findings;
-    match findings.kinds.iter().find(|of| matters(of)) {
+    let findings = minding.1.findings;
+    match findings.kinds.first() {
         None => Ok(()),
         Some(first) => Err(refusal(first, &findings, &Names::of(&findings, &outcome), name)),
     }
 }
 
 fn refusal(first: &OfKind, findings: &Findings, names: &Names, name: &str) -> String {
-    let count = findings.kinds.iter().filter(|of| matters(of)).map(|of| of.count).sum();
     let what = first.kept.first().map_or_else(String::new, |noted| {
         let place = names.place(&noted.issue.place);
         let place = if place.is_empty() { place } else { format!("{place}: ") };
@@ -55,6 +103,6 @@ fn refusal(first: &OfKind, findings: &Findings, names: &Names, name: &str) -> St
     format!(
         "not sound, and nothing was changed: {title}{what} ({} in all); `plat check {name}` shows the repair, \
          `plat check -y {name}` makes it",
-        counted(count, "problem")
+        counted(findings.count(), "problem")
     )
 }

@@ -1,10 +1,12 @@
-//! `plat export`: an image to an archive or a directory.
+//! `plat export`: an image to an archive or a directory, a directory of a mount to an archive.
 
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufWriter};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use clap::Args;
 use ondisk::units::InodeNumber;
@@ -12,7 +14,11 @@ use platfs_image::archive::WriteError;
 use platfs_image::export::Losses;
 use platfs_image::{ExportError, Exporter, Packing};
 
+use super::live;
+use crate::bulk::Done;
 use crate::console::{Console, Failure};
+use crate::control::client::Found;
+use crate::control::protocol::{Verb, flag};
 use crate::door::output::Output;
 use crate::reading::OpenImage;
 use crate::text::Shown;
@@ -20,7 +26,7 @@ use crate::text::Shown;
 /// Arguments of `plat export`.
 #[derive(Args, Debug)]
 pub struct Export {
-    /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`.
+    /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`. Or a directory of a mount.
     image: OsString,
     /// A name that ends in .tar, .tar.gz, .tgz, .tar.zst or .tzst for an archive, `-` for an archive on
     /// standard output, anything else for a directory; with a slash at its end always a directory.
@@ -31,6 +37,9 @@ pub struct Export {
     /// Replaces an archive that exists.
     #[arg(long, short)]
     force: bool,
+    /// What was done, as JSON; of a mount only.
+    #[arg(long)]
+    json: bool,
 }
 
 /// What the output's name asks for.
@@ -96,6 +105,9 @@ impl Export {
         if form != Form::Stdout {
             refuse_existing(&self.out, self.force, form == Form::Directory)?;
         }
+        if live::is_directory(&self.image) {
+            return self.live(console, form);
+        }
         let image = OpenImage::open(&self.image, console)?;
         let from = image.find(&self.from, true)?;
         let exporter = Exporter::new(&image.volume).from(from);
@@ -110,6 +122,62 @@ impl Export {
         };
         losses.lines().for_each(|line| console.warn(line));
         Ok(())
+    }
+
+    /// Has the server of a mount write the archive.
+    fn live(&self, console: &mut Console<'_>, form: Form) -> Result<(), Failure> {
+        let from = live::below(&self.image, &self.from);
+        let from = from.as_os_str();
+        let (stdout, output) = (io::stdout(), None::<Output>);
+        let flags = match form {
+            Form::Archive(Packing::Gzip) => flag::GZIP,
+            Form::Archive(Packing::Zstd) => flag::ZSTD,
+            Form::Archive(_) | Form::Stdout => 0,
+            Form::Directory => {
+                let what =
+                    "a directory of a mount is exported as an archive; `cp -a` copies it into a directory";
+                return Err(live::host(from, what));
+            }
+        };
+        let failed = |error: io::Error| Failure::about(self.out.display(), error);
+        let output = match form {
+            Form::Stdout => output,
+            _ => Some(Output::through(&self.out, 0).map_err(failed)?),
+        };
+        let file = output.as_ref().map(Output::file).transpose().map_err(failed)?;
+        console.out.flush()?;
+        let places = [live::directory(from)?];
+        places.iter().try_for_each(|found| live::hand_over(found, from))?;
+        let to: &dyn AsFd = file.as_ref().map_or(&stdout as &dyn AsFd, |file| file);
+        let done = match rustix::process::geteuid().is_root() {
+            true => live::ask(console, (Verb::Export, flags), &places, Some(to))?,
+            false => self.through_pipe(console, flags, &places, to)?,
+        };
+        drop(file);
+        output.map_or(Ok(()), Output::finish).map_err(failed)?;
+        if self.json { live::say(console, true, &done) } else { Ok(()) }
+    }
+
+    /// Has the server write to a pipe, since it may be another user's, and passes that on.
+    fn through_pipe(
+        &self,
+        console: &mut Console<'_>,
+        flags: u32,
+        places: &[Found],
+        to: &dyn AsFd,
+    ) -> Result<Done, Failure> {
+        let failed = |error: io::Error| Failure::about(self.out.display(), error);
+        let (mut from, end) = io::pipe().map_err(failed)?;
+        let mut to = File::from(to.as_fd().try_clone_to_owned().map_err(failed)?);
+        let passing = thread::spawn(move || io::copy(&mut from, &mut to).map(drop));
+        let asked = live::ask(console, (Verb::Export, flags), places, Some(&end));
+        // The pipe ends when the server has closed it, too.
+        drop(end);
+        let passed =
+            passing.join().unwrap_or_else(|_| Err(io::Error::other("the thread that writes it ended")));
+        // Where it could not be written, that is the reason.
+        passed.map_err(failed)?;
+        asked
     }
 
     /// Writes beside the target, and gives it the name when it is whole.

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, File as HostFile, FileTimes, Permissions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -13,16 +13,19 @@ use ondisk::inode::{FileType, Timestamp};
 use ondisk::units::InodeNumber;
 use platfs::{Metadata, Reader, State};
 
-use super::export;
+use super::{export, live};
 use crate::console::{Console, Failure};
 use crate::door::output::Output;
 use crate::reading::OpenImage;
 use crate::text::Shown;
 
+/// Directories below each other.
+const DEPTH_MAX: usize = 1000;
+
 /// Arguments of `plat get`.
 #[derive(Args, Debug)]
 pub struct Get {
-    /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`.
+    /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`. Or a directory of a mount.
     image: OsString,
     /// Files in the image, and behind them, unless there is only one, where they go: a directory, or
     /// the name of a single file's copy. A single file without it goes into this directory.
@@ -38,7 +41,6 @@ pub struct Get {
 
 impl Get {
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
-        let image = OpenImage::open(&self.image, console)?;
         let (sources, out) = match &self.paths[..] {
             [one] => (std::slice::from_ref(one), Path::new(".")),
             [sources @ .., out] => (sources, Path::new(out)),
@@ -51,6 +53,10 @@ impl Get {
                 Shown(out.as_os_str().as_bytes())
             )));
         }
+        if live::is_directory(&self.image) {
+            return self.live(console, sources, out);
+        }
+        let image = OpenImage::open(&self.image, console)?;
         for source in sources {
             let target = if into_directory { out.join(base_name(source)?) } else { out.to_owned() };
             if let Err(failure) = self.one(console, &image, source, &target) {
@@ -58,6 +64,65 @@ impl Get {
             }
         }
         Ok(())
+    }
+
+    /// Out of a mount, by the kernel: it has what programs wrote.
+    fn live(&self, console: &mut Console<'_>, sources: &[OsString], out: &Path) -> Result<(), Failure> {
+        for source in sources {
+            let path = live::below(&self.image, source);
+            let target = if out.is_dir() { out.join(base_name(source)?) } else { out.to_owned() };
+            if let Err(failure) = self.one_live(&path, &target, 0) {
+                console.complain(failure)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn one_live(&self, source: &Path, target: &Path, depth: usize) -> Result<(), Failure> {
+        let failed = |error: io::Error| outside(source, error);
+        // Only a link that was named is followed.
+        let look = if depth == 0 { fs::metadata(source) } else { fs::symlink_metadata(source) };
+        let facts = look.map_err(failed)?;
+        let kind = facts.file_type();
+        if (!self.force || kind.is_dir()) && fs::symlink_metadata(target).is_ok() {
+            let what = if kind.is_dir() {
+                "exists; directories are not replaced"
+            } else {
+                "exists; --force replaces it"
+            };
+            return Err(outside(target, what));
+        }
+        match () {
+            () if kind.is_file() => file_live(source, &facts, target),
+            () if kind.is_symlink() => {
+                let link = fs::read_link(source).map_err(failed)?;
+                std::os::unix::fs::symlink(link, target).map_err(|error| outside(target, error))
+            }
+            () if !kind.is_dir() => {
+                Err(outside(source, "is neither a file, a directory nor a symbolic link"))
+            }
+            () if !self.recursive => Err(outside(source, "is a directory; --recursive copies it")),
+            () if depth >= DEPTH_MAX => Err(outside(source, "lies too deep")),
+            () => self.directory_live(source, &facts, target, depth),
+        }
+    }
+
+    fn directory_live(
+        &self,
+        source: &Path,
+        facts: &fs::Metadata,
+        target: &Path,
+        depth: usize,
+    ) -> Result<(), Failure> {
+        let failed = |error: io::Error| outside(source, error);
+        let there = |error: io::Error| outside(target, error);
+        fs::create_dir(target).map_err(there)?;
+        for entry in fs::read_dir(source).map_err(failed)? {
+            let name = entry.map_err(failed)?.file_name();
+            self.one_live(&source.join(&name), &target.join(&name), depth + 1)?;
+        }
+        fs::set_permissions(target, Permissions::from_mode(facts.mode() & 0o777)).map_err(there)?;
+        HostFile::open(target).and_then(|made| made.set_times(times_of(facts))).map_err(there)
     }
 
     fn one(
@@ -85,6 +150,27 @@ impl Get {
             Problem::Inside(error) => failed(&error),
             Problem::Outside(error) => outside(target, error),
         })
+    }
+}
+
+/// A file of a mount beside its place, moved there when it is whole.
+fn file_live(source: &Path, facts: &fs::Metadata, target: &Path) -> Result<(), Failure> {
+    let mut from = HostFile::open(source).map_err(|error| outside(source, error))?;
+    let mut copy = || {
+        let output = Output::begin(target, facts.len())?;
+        let mut fresh = output.file()?;
+        io::copy(&mut from, &mut fresh)?;
+        fresh.set_permissions(Permissions::from_mode(facts.mode() & 0o777))?;
+        fresh.set_times(times_of(facts))?;
+        output.finish()
+    };
+    copy().map_err(|error: io::Error| outside(target, error))
+}
+
+fn times_of(facts: &fs::Metadata) -> FileTimes {
+    match (facts.accessed(), facts.modified()) {
+        (Ok(accessed), Ok(modified)) => FileTimes::new().set_accessed(accessed).set_modified(modified),
+        _ => FileTimes::new(),
     }
 }
 

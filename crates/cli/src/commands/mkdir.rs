@@ -1,12 +1,16 @@
-//! `plat mkdir`: new directories in an image.
+//! `plat mkdir`: new directories in an image or a mount.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::{fs, io};
 
 use clap::Args;
 use ondisk::inode::FileType;
 use platfs::{Error, Kind, NewInode, Wanted};
 
+use super::live;
 use crate::console::{Console, Failure};
 use crate::owner::parse_owner;
 use crate::reading::OpenImage;
@@ -18,7 +22,6 @@ pub struct Mkdir {
     #[command(flatten)]
     image: Target,
     /// Directories to make.
-    #[arg(required = true)]
     paths: Vec<OsString>,
     /// The directories above them too, where they are missing; one that exists is no failure.
     #[arg(short, long)]
@@ -26,14 +29,40 @@ pub struct Mkdir {
     /// Permissions, in octal digits.
     #[arg(short, long, value_name = "MODE", default_value = "755", value_parser = super::chmod::octal)]
     mode: u16,
-    /// The owner.
-    #[arg(long, value_name = "UID:GID", default_value = "0:0", value_parser = parse_owner)]
-    owner: (u32, u32),
+    /// The owner; of an image root, where it is not given.
+    #[arg(long, value_name = "UID:GID", value_parser = parse_owner)]
+    owner: Option<(u32, u32)>,
 }
 
 impl Mkdir {
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
+        let first = self.image.name();
+        if live::is_meant(first, &self.paths) {
+            return self.live(console, first);
+        }
+        if self.paths.is_empty() {
+            return Err(live::no_path(first));
+        }
         writing::change_each(&self.image, &self.paths, console, |image, path| self.one(image, path))
+    }
+
+    /// In a mount the kernel makes directories as fast as its server, and knows of them.
+    fn live(&self, console: &mut Console<'_>, first: &OsStr) -> Result<(), Failure> {
+        for path in std::iter::once(first).chain(self.paths.iter().map(OsString::as_os_str)) {
+            if let Err(error) = self.make_live(Path::new(path)) {
+                console.complain(live::host(path, error))?;
+            }
+        }
+        live::settle(first)
+    }
+
+    fn make_live(&self, path: &Path) -> io::Result<()> {
+        let mut builder = fs::DirBuilder::new();
+        builder.recursive(self.parents).mode(u32::from(self.mode)).create(path)?;
+        match self.owner {
+            Some((uid, gid)) => std::os::unix::fs::chown(path, Some(uid), Some(gid)),
+            None => Ok(()),
+        }
     }
 
     fn one(&self, image: &OpenImage, path: &OsStr) -> Result<(), Failure> {
@@ -55,8 +84,8 @@ impl Mkdir {
             file_type: FileType::Directory,
             permissions: self.mode,
             umask: 0,
-            uid: self.owner.0,
-            gid: self.owner.1,
+            uid: self.owner.unwrap_or_default().0,
+            gid: self.owner.unwrap_or_default().1,
         };
         let made = image.volume.inherit(directory, &wanted).and_then(|new| {
             let (attributes, xattrs) = (new.attributes, &new.xattrs[..]);

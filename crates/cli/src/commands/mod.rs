@@ -5,13 +5,18 @@ mod cat;
 mod check;
 mod chmod;
 mod chown;
+mod cp;
 mod export;
 mod facts;
+mod fallocate;
 mod frag;
 mod freefrag;
 mod get;
+mod import;
 mod info;
+mod into_mount;
 mod json;
+mod live;
 mod ln;
 mod ls;
 mod map;
@@ -25,6 +30,7 @@ mod rm;
 mod runs;
 mod stat;
 mod stats;
+mod sync;
 mod tree;
 mod umount;
 mod xattr;
@@ -52,6 +58,10 @@ pub enum Command {
     Get(get::Get),
     /// Copies files in.
     Put(put::Put),
+    /// Copies files inside an image or a mount.
+    Cp(cp::Cp),
+    /// Unpacks an archive into a directory of an image or a mount.
+    Import(import::Import),
     /// Makes directories.
     Mkdir(mkdir::Mkdir),
     /// Gives a file another name, or makes a symbolic link.
@@ -66,6 +76,8 @@ pub enum Command {
     Chown(chown::Chown),
     /// Shows and changes extended attributes.
     Xattr(xattr::Xattr),
+    /// Gives space to a range of a file, makes it a hole, takes it out or puts it in: of an image, or of a mount.
+    Fallocate(fallocate::Fallocate),
     /// Shows the superblock, and first what a person wants to know.
     Info(info::Info),
     /// Checks a volume, and repairs it.
@@ -82,6 +94,8 @@ pub enum Command {
     Mount(mount::Mount),
     /// Shows what a mount has done, and how long it took.
     Stats(stats::Stats),
+    /// Brings all that was written in a mount to the device.
+    Sync(sync::Sync),
     /// Unmounts, and waits until the image is free.
     Umount(umount::Umount),
 }
@@ -103,6 +117,8 @@ impl Command {
             Command::Cat(command) => command.run(console),
             Command::Get(command) => command.run(console),
             Command::Put(command) => command.run(console),
+            Command::Cp(command) => command.run(console),
+            Command::Import(command) => command.run(console),
             Command::Mkdir(command) => command.run(console),
             Command::Ln(command) => command.run(console),
             Command::Mv(command) => command.run(console),
@@ -110,6 +126,7 @@ impl Command {
             Command::Chmod(command) => command.run(console),
             Command::Chown(command) => command.run(console),
             Command::Xattr(command) => command.run(console),
+            Command::Fallocate(command) => command.run(console),
             Command::Info(command) => command.run(console),
             Command::Check(command) => command.run(console),
             Command::Frag(command) => command.run(console),
@@ -118,6 +135,7 @@ impl Command {
             Command::Export(command) => command.run(console),
             Command::Mount(command) => command.run(console),
             Command::Stats(command) => command.run(console),
+            Command::Sync(command) => command.run(console),
             Command::Umount(command) => command.run(console),
         }
     }

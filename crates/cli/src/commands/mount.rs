@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use clap::Args;
 use fuse::{Service, Session};
 
 use crate::console::{Console, Failure};
+use crate::control::{Served, Server};
 use crate::image::{self, ImageSpec};
 use crate::mount::daemon;
 use crate::mount::keeper::Keeper;
@@ -20,7 +22,7 @@ use crate::mount::options::{MountOptions, transport_name};
 use crate::mount::remount;
 use crate::mount::trace::Traced;
 use crate::mount::tree::{Guard, Terms, Tree};
-use crate::mount::tuning;
+use crate::mount::tuning::{self, Limits};
 use crate::reading::OpenImage;
 use crate::signals::StopSignals;
 use crate::text::Shown;
@@ -68,6 +70,9 @@ pub struct Mount {
 pub fn by_name(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let name = arguments.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
+    if name == "umount.plat" || name == "umount.fuse.plat" {
+        return umount_by_name(&arguments);
+    }
     if name != "mount.plat" && name != "mount.fuse.plat" {
         return arguments;
     }
@@ -98,6 +103,26 @@ pub fn by_name(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     }
     // Pretending to mount: all that is left is to be a command that does nothing.
     if fake { vec!["plat".into(), "--version".into()] } else { turned }
+}
+
+/// The same for the call of an umount helper: DIR [-flnrv] [-N NAMESPACE] [-t TYPE].
+fn umount_by_name(arguments: &[OsString]) -> Vec<OsString> {
+    let mut turned: Vec<OsString> = vec!["plat".into(), "umount".into()];
+    let mut rest = arguments.iter().skip(1);
+    while let Some(word) = rest.next() {
+        match word.as_bytes() {
+            b"-N" | b"-t" => drop(rest.next()),
+            // To force it, to leave the table of mounts alone, to mount it for reading instead: the kernel's concern,
+            // or nobody's.
+            [b'-', flags @ ..] if !flags.is_empty() && flags.iter().all(|flag| b"flnrv".contains(flag)) => {
+                if flags.contains(&b'l') {
+                    turned.push("--lazy".into());
+                }
+            }
+            _ => turned.push(word.clone()),
+        }
+    }
+    turned
 }
 
 /// Without the `rw` that mount(8) says by itself. In a remount it is meant.
@@ -208,6 +233,7 @@ impl Mount {
             xattr: options.xattr,
             on_damage: options.on_damage,
             writable,
+            writeback: writable && options.writeback && !options.sync,
             access_times: options.access_times,
             sync: options.sync,
             sync_names: options.sync_names,
@@ -232,15 +258,16 @@ impl Mount {
             acl: options.acl,
             own_permissions,
             // What is to be stable at once must not wait in the kernel.
-            writeback: writable && options.writeback && !options.sync,
+            writeback: terms.writeback,
             transport: options.transport,
             give_way: options.give_way,
             threads,
         };
         tuning::come_first();
         let session = Session::start(service, directory, &how).map_err(|error| failed(&error))?;
+        let channel = channel(&tree, &session, options.allow_other).map_err(|error| failed(&error))?;
         let transport = transport_name(session.transport());
-        tree.served_by(transport, session.scheduling());
+        tree.served_by(transport, session.scheduling(), session.catch_up());
         if let Some(advice) = tuning::advice(options.transport, session.transport()) {
             // Not in the log: it is the same at each mount.
             console.warn(advice);
@@ -259,12 +286,14 @@ impl Mount {
         let every = Duration::from_secs(u64::from(options.commit));
         let keeper = writable.then(|| Keeper::start(Arc::clone(&tree), every)).transpose();
         let keeper = keeper.map_err(|error| failed(&error))?;
-        tuning::raise_limits(directory);
+        tree.limited_by(Limits::raise(directory));
+        tree.look_at_room();
         if self.background {
             daemon::detach().map_err(|error| failed(&error))?;
         }
         unmount_on(stop, Arc::clone(tree.log()), directory.to_owned()).map_err(|error| failed(&error))?;
         let done = session.wait();
+        drop(channel);
         drop(keeper);
         if let Some((traced, path)) = traced.zip(self.trace.as_deref())
             && let Err(error) = traced.end()
@@ -300,6 +329,13 @@ impl Mount {
         }
         String::from_utf8_lossy(&name).into_owned()
     }
+}
+
+/// Waits for commands that work on the mount.
+fn channel(tree: &Arc<Tree>, session: &Session, for_all: bool) -> io::Result<Server> {
+    let device = fs::metadata(session.directory())?.dev();
+    let served = Arc::clone(tree) as Arc<dyn Served>;
+    Server::start(served, tree.tickets(), session.notifier(), (device, for_all))
 }
 
 /// Unmounts on the first signal, lazily where files are open; ends the process on the second.
@@ -343,6 +379,9 @@ mod tests {
         assert_eq!(turned("mount.plat a /m -o rw,sync,unordered"), "plat mount a /m -o sync,unordered");
         assert_eq!(turned("mount.plat a /m -o rw,remount"), "plat mount a /m -o rw,remount");
         assert_eq!(turned("mount.plat a /m -f"), "plat --version");
+        assert_eq!(turned("/sbin/umount.fuse.plat /m -n -v -t fuse.plat"), "plat umount /m");
+        assert_eq!(turned("umount.plat /m -fl -N /proc/1/ns/mnt"), "plat umount /m --lazy");
+        assert_eq!(turned("umount.plat /m -x"), "plat umount /m -x");
         assert_eq!(turned("plat mount a /m -f"), "plat mount a /m -f");
     }
 }

@@ -15,6 +15,7 @@ use ondisk::inode::{FileType, Timestamp};
 use ondisk::units::InodeNumber;
 use platfs::{Attributes, Error, Kind, NewInode, Replace, Times, Volume};
 
+use super::{into_mount, live};
 use crate::console::{Console, Failure};
 use crate::owner::parse_owner;
 use crate::reading::OpenImage;
@@ -36,9 +37,9 @@ pub struct Put {
     /// Existing files are replaced; directories never are.
     #[arg(short, long)]
     force: bool,
-    /// The owner of the copies.
-    #[arg(long, value_name = "UID:GID", default_value = "0:0", value_parser = parse_owner)]
-    owner: (u32, u32),
+    /// The owner of the copies; where it is not given root, and in a mount who asks.
+    #[arg(long, value_name = "UID:GID", value_parser = parse_owner)]
+    owner: Option<(u32, u32)>,
 }
 
 /// Bytes copied at once.
@@ -52,6 +53,9 @@ fn host(path: &OsStr, what: impl std::fmt::Display) -> Failure {
 
 impl Put {
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
+        if live::is_directory(self.image.name()) {
+            return into_mount::put(console, self.image.name(), &self.paths, &self.how());
+        }
         writing::change_towards(&self.image, &self.paths, console, |image, source, target| {
             if source == "-" && writing::is_directory(image, target) {
                 let target = Shown(target.as_bytes());
@@ -66,10 +70,15 @@ impl Put {
         })
     }
 
+    fn how(&self) -> into_mount::How {
+        into_mount::How { recursive: self.recursive, force: self.force, owner: self.owner }
+    }
+
     fn attributes(&self, permissions: u16, access: Timestamp, modify: Timestamp) -> Attributes {
         let now = writing::now();
         let times = Times { access, modify, change: now, create: Some(now) };
-        Attributes { permissions, uid: self.owner.0, gid: self.owner.1, times }
+        let (uid, gid) = self.owner.unwrap_or_default();
+        Attributes { permissions, uid, gid, times }
     }
 
     /// Removes what a copy replaces, if it may.

@@ -2,6 +2,9 @@
 
 use ondisk::units::{Block, InodeNumber};
 use platfs::{FileMap, Segment, State, Volume};
+use serde_json::{Value, json};
+
+use crate::mount::places::Place;
 
 /// File blocks that lie together on disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -14,6 +17,46 @@ pub(super) struct Run {
     pub(super) count: u64,
     /// Allocated, but reads as zeros.
     pub(super) unwritten: bool,
+}
+
+impl From<Place> for Run {
+    fn from(place: Place) -> Self {
+        let Place { logical, start, count, unwritten } = place;
+        Run { logical, start, count, unwritten }
+    }
+}
+
+/// Runs joined where they go on.
+pub(super) fn joined(runs: impl IntoIterator<Item = Run>) -> Vec<Run> {
+    let mut all: Vec<Run> = Vec::new();
+    for run in runs {
+        match all.last_mut() {
+            Some(last) if goes_on(last, &run) => last.count = last.count.saturating_add(run.count),
+            _ => all.push(run),
+        }
+    }
+    all
+}
+
+/// The table of runs, without a heading.
+pub(super) fn line(run: &Run) -> String {
+    let end = |first: u64| first.saturating_add(run.count).saturating_sub(1);
+    let unwritten = if run.unwritten { " unwritten" } else { "" };
+    let (file, disk) = (end(run.logical), end(run.start.0));
+    format!("{:>10}..{file:<10} {:>10}..{disk:<10} {:>7}{unwritten}", run.logical, run.start, run.count)
+}
+
+/// What stands above the table.
+pub(super) const HEADING: &str = "    file blocks            disk blocks            count";
+
+/// A run as JSON.
+pub(super) fn object(run: &Run) -> Value {
+    json!({
+        "file_block": run.logical,
+        "disk_block": run.start.0,
+        "count": run.count,
+        "unwritten": run.unwritten,
+    })
 }
 
 /// The runs of a map, holes left out.
@@ -39,8 +82,8 @@ fn run_of(segment: Segment) -> Option<Run> {
 }
 
 fn goes_on(left: &Run, right: &Run) -> bool {
-    left.logical + left.count == right.logical
-        && left.start.0 + left.count == right.start.0
+    left.logical.checked_add(left.count) == Some(right.logical)
+        && left.start.0.checked_add(left.count) == Some(right.start.0)
         && left.unwritten == right.unwritten
 }
 

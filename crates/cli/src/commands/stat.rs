@@ -1,18 +1,17 @@
 //! `plat stat`: everything an inode says, and where its contents lie.
 
 use std::ffi::OsString;
-use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
 use ondisk::acl::Acl;
 use ondisk::inode::{FileType, InodeFlags};
 use platfs::{Error, Metadata};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::facts;
 use super::json::Array;
-use super::runs::Runs;
+use super::runs::{self, Runs};
 use crate::console::{Console, Failure};
 use crate::reading::OpenImage;
 use crate::text::{self, Shown, put_bytes};
@@ -150,13 +149,9 @@ impl One<'_> {
         for (index, run) in runs.enumerate() {
             let Some(run) = self.or_complain(console, run)? else { return Ok(()) };
             if index == 0 {
-                writeln!(console.out, "    file blocks            disk blocks            count")?;
+                writeln!(console.out, "{}", runs::HEADING)?;
             }
-            let mut line = String::new();
-            let _ = write!(line, "{:>10}..{:<10} ", run.logical, run.logical + run.count - 1);
-            let _ = write!(line, "{:>10}..{:<10} ", run.start, run.start.0 + run.count - 1);
-            let unwritten = if run.unwritten { " unwritten" } else { "" };
-            writeln!(console.out, "{line}{:>7}{unwritten}", run.count)?;
+            writeln!(console.out, "{}", runs::line(&run))?;
         }
         Ok(())
     }
@@ -193,12 +188,7 @@ impl One<'_> {
         let mut all = Vec::new();
         for run in runs {
             let Some(run) = self.or_complain(console, run)? else { break };
-            all.push(json!({
-                "file_block": run.logical,
-                "disk_block": run.start.0,
-                "count": run.count,
-                "unwritten": run.unwritten,
-            }));
+            all.push(runs::object(&run));
         }
         Ok(all)
     }

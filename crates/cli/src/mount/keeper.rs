@@ -53,6 +53,7 @@ impl Keeper {
         keeper.spawn("write-back", move || {
             while !waited(&seen_ahead, Duration::ZERO) {
                 ahead.write_back_ahead(PATIENCE);
+                ahead.look_at_room();
             }
         })?;
         let seen = Arc::clone(&keeper.stop);

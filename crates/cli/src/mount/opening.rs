@@ -72,10 +72,8 @@ fn open_to_write(name: &OsStr, options: &MountOptions) -> Result<Volume, NotWrit
         error => NotWritten::Else(error.to_string()),
     })?;
     let now = writing::now();
-    if options.check {
-        let shown = image::shown(name).to_string();
-        before::sound(&device, &shown, now).map_err(NotWritten::Else)?;
-    }
+    let shown = image::shown(name).to_string();
+    before::sound(options.check, &device, &shown, now).map_err(NotWritten::Else)?;
     let seed = now.seconds.cast_unsigned().rotate_left(32) ^ u64::from(now.nanoseconds);
     let delay = if options.delay { OpenOptions::suggested_delay(memory()) } else { 0 };
     let mut how = OpenOptions::new().write(true).now(now).seed(seed).ordering(order(&*device, options));

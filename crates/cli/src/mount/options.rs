@@ -5,6 +5,7 @@ use platfs::placement::{BlockPolicyKind, DirectoryPolicyKind};
 use platfs::{AccessTimes, DataMode, WriteOrder};
 
 use super::remount;
+use crate::check::before::When;
 
 /// Ways that requests may come, by their names.
 const TRANSPORTS: [(&str, Transport); 3] =
@@ -72,8 +73,8 @@ pub struct MountOptions {
     pub writeback: bool,
     /// Freed space is reported to the device.
     pub discard: bool,
-    /// The whole volume is checked before it is opened for writing.
-    pub check: bool,
+    /// When the whole volume is checked before it is opened for writing.
+    pub check: When,
     /// Seconds after which what was written is on its way to the device.
     pub commit: u32,
     /// Words about writing that change nothing as yet.
@@ -123,7 +124,7 @@ impl Default for MountOptions {
             delay: true,
             writeback: true,
             discard: false,
-            check: false,
+            check: When::default(),
             commit: COMMIT,
             without_effect: Vec::new(),
             noload: false,
@@ -353,8 +354,8 @@ impl MountOptions {
             "discard" => self.discard = true,
             "nodiscard" => self.discard = false,
             // As of old in ext2.
-            "check" => self.check = true,
-            "nocheck" => self.check = false,
+            "check" => self.check = When::Always,
+            "nocheck" => self.check = When::Never,
             "dirsync" => self.sync_names = true,
             "noatime" => self.access_times = AccessTimes::Off,
             "strictatime" => self.access_times = AccessTimes::Strict,

@@ -15,9 +15,11 @@ use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use fuse::{
-    Access, Attributes, Caller, Change, Entry, Kind, Known, Listed, NewNode, ROOT, Replace, Result, Seek,
-    Service, Statistics, WriteFlags,
+    Access, Attributes, Caller, Change, Entry, Gather, Kind, Known, Listed, NewNode, ROOT, Replace, Result,
+    Seek, Service, Statistics, WriteFlags,
 };
+
+use super::moving::{self, Announced};
 
 /// The first line of a trace.
 const HEAD: &str = "PLATCALLS 1\n";
@@ -62,6 +64,8 @@ thread_local! {
 /// A service that writes down what it is asked.
 pub struct Traced {
     service: Arc<dyn Service>,
+    /// What a change of space will mean.
+    announced: Announced,
     sender: Mutex<Option<SyncSender<Event>>>,
     writer: Mutex<Option<JoinHandle<io::Result<()>>>>,
 }
@@ -77,7 +81,8 @@ impl Traced {
         let (sender, receiver) = sync_channel(WAITING);
         let writer =
             std::thread::Builder::new().name("trace".into()).spawn(move || write(&receiver, file))?;
-        Ok(Traced { service, sender: Mutex::new(Some(sender)), writer: Mutex::new(Some(writer)) })
+        let (sender, writer) = (Mutex::new(Some(sender)), Mutex::new(Some(writer)));
+        Ok(Traced { service, announced: Announced::default(), sender, writer })
     }
 
     /// Ends the trace: all of it is in the file then.
@@ -280,8 +285,12 @@ impl Service for Traced {
         self.on(self.service.attributes(node), "stat", node, [None; 3])
     }
 
-    fn open(&self, node: u64, access: Access) -> Result<()> {
+    fn open(&self, node: u64, access: Access) -> Result<Known> {
         self.service.open(node, access)
+    }
+
+    fn before_write(&self, node: u64) -> Result<()> {
+        self.service.before_write(node)
     }
 
     fn open_directory(&self, node: u64) -> Result<()> {
@@ -344,8 +353,8 @@ impl Service for Traced {
         self.service.xattr_names(caller, node)
     }
 
-    fn seek(&self, node: u64, offset: u64, what: Seek) -> Result<u64> {
-        self.service.seek(node, offset, what)
+    fn seek(&self, node: u64, offset: u64, what: Seek, gather: Option<Gather<'_>>) -> Result<u64> {
+        self.service.seek(node, offset, what, gather)
     }
 
     fn control(
@@ -356,6 +365,9 @@ impl Service for Traced {
         argument: &[u8],
         room: usize,
     ) -> Result<Vec<u8>> {
+        if command == moving::MOVE {
+            self.announced.note(caller, node, argument);
+        }
         self.service.control(caller, node, command, argument, room)
     }
 
@@ -393,7 +405,7 @@ impl Service for Traced {
         })
     }
 
-    fn change(&self, caller: Caller, node: u64, change: &Change) -> Result<Attributes> {
+    fn change(&self, caller: Caller, node: u64, change: &Change) -> Result<(Attributes, Known)> {
         let done = self.service.change(caller, node, change);
         let verb = if change.size.is_some() { "truncate" } else { "attributes" };
         self.on(done, verb, node, [change.size, None, None])
@@ -406,6 +418,10 @@ impl Service for Traced {
 
     fn allocate(&self, caller: Caller, node: u64, mode: u32, (offset, len): (u64, u64)) -> Result<Known> {
         let done = self.service.allocate(caller, node, mode, (offset, len));
+        let announced =
+            || self.announced.take(caller, node).map(|move_| (move_.mode(), move_.offset, move_.len));
+        let moved = if moving::is_announced(mode, offset, len) { announced() } else { None };
+        let (mode, offset, len) = moved.unwrap_or((mode, offset, len));
         self.on(done, "allocate", node, [Some(u64::from(mode)), Some(offset), Some(len)])
     }
 

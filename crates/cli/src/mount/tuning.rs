@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use fuse::Transport;
 use rustix::fs::{AtFlags, CWD, StatxFlags};
@@ -21,6 +22,63 @@ pub fn come_first() {
     let _ = rustix::process::nice(NICE);
 }
 
+/// What the kernel lets one mount have.
+#[derive(Debug)]
+pub struct Limits {
+    knobs: PathBuf,
+    /// Bytes of pages that it may hold before they are written; all that it lets a disk have if it is `u64::MAX`.
+    dirty: AtomicU64,
+}
+
+impl Limits {
+    /// Raises the limits of what is mounted on a directory, as far as that is allowed.
+    #[must_use]
+    pub fn raise(directory: &Path) -> Option<Self> {
+        // The kernel knows which device it is without asking us. A process must never wait for what it serves
+        // itself: if it is killed then, the kernel waits with it for ever.
+        let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
+        let found = rustix::fs::statx(CWD, directory, flags, StatxFlags::empty()).ok()?;
+        let name = format!("{}:{}", found.stx_dev_major, found.stx_dev_minor);
+        let limits =
+            Limits { knobs: PathBuf::from("/sys/class/bdi").join(name), dirty: AtomicU64::new(u64::MAX) };
+        limits.set("strict_limit", 0);
+        limits.set("max_ratio", 100);
+        limits.set("read_ahead_kb", u64::from(READ_AHEAD));
+        Some(limits)
+    }
+
+    /// Bytes of written pages that the kernel lets all disks together have at the moment.
+    #[must_use]
+    pub fn most_held() -> Option<u64> {
+        most_held_by(&fs::read_to_string("/proc/vmstat").ok()?)
+    }
+
+    /// Sets how many bytes of written pages the kernel may hold; all that it lets a disk have if it is `u64::MAX`. It
+    /// stops writers until it holds less.
+    pub fn hold(&self, dirty: u64) {
+        if self.dirty.swap(dirty, Ordering::Relaxed) == dirty {
+            return;
+        }
+        if dirty == u64::MAX {
+            self.set("strict_limit", 0);
+            self.set("max_ratio", 100);
+        } else {
+            self.set("max_bytes", dirty);
+            self.set("strict_limit", 1);
+        }
+    }
+
+    /// Only root may, and not every kernel has them all.
+    fn set(&self, knob: &str, value: u64) {
+        let _ = fs::write(self.knobs.join(knob), value.to_string());
+    }
+}
+
+fn most_held_by(vmstat: &str) -> Option<u64> {
+    let pages = vmstat.lines().find_map(|line| line.strip_prefix("nr_dirty_threshold "))?;
+    pages.trim().parse::<u64>().ok()?.checked_mul(u64::try_from(rustix::param::page_size()).ok()?)
+}
+
 /// The kernel's switch for requests over io_uring.
 const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
@@ -36,23 +94,18 @@ fn advice_for(wanted: Transport, used: Transport, switch: &str) -> Option<String
         .then(|| format!("small files are faster over io_uring, which is off: as root, `echo Y > {SWITCH}`"))
 }
 
-/// Raises the limits of what is mounted on a directory, as far as that is allowed.
-pub fn raise_limits(directory: &Path) {
-    // The kernel knows which device it is without asking us. A process must never wait for what it serves
-    // itself: if it is killed then, the kernel waits with it for ever.
-    let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
-    let Ok(found) = rustix::fs::statx(CWD, directory, flags, StatxFlags::empty()) else { return };
-    let name = format!("{}:{}", found.stx_dev_major, found.stx_dev_minor);
-    let knobs = PathBuf::from("/sys/class/bdi").join(name);
-    for (knob, value) in [("strict_limit", 0), ("max_ratio", 100), ("read_ahead_kb", READ_AHEAD)] {
-        // Only root may, and not every kernel has them all.
-        let _ = fs::write(knobs.join(knob), value.to_string());
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_kernels_own_limit_is_found() {
+        let page = rustix::param::page_size() as u64;
+        assert_eq!(most_held_by("nr_dirty 7\nnr_dirty_threshold 1154516\nx 1\n"), Some(1_154_516 * page));
+        assert_eq!(most_held_by("nr_dirty 7\n"), None);
+        assert_eq!(most_held_by("nr_dirty_threshold 18446744073709551615\n"), None);
+        assert!(Limits::most_held().is_some_and(|most| most > 0));
+    }
 
     #[test]
     fn io_uring_is_recommended_where_only_its_switch_is_off() {

@@ -16,8 +16,10 @@ use crate::support::{build, plat, succeed};
 
 /// Commands that write, IMAGE and HOST in place of the image and a directory of the host with a `file`,
 /// a `tree` and a mount point `m`.
-const WRITING: [&str; 18] = [
+const WRITING: [&str; 21] = [
     "put IMAGE HOST/file /new",
+    "import IMAGE HOST/file",
+    "cp IMAGE /file /new",
     "mkdir IMAGE /new",
     "ln IMAGE /file /new",
     "mv IMAGE /file /new",
@@ -26,6 +28,7 @@ const WRITING: [&str; 18] = [
     "chown IMAGE 7:7 /file",
     "xattr -s user.a=b IMAGE /file",
     "xattr -r user.a IMAGE /file",
+    "fallocate -l 8k IMAGE /file",
     "build --force HOST/tree IMAGE",
     "build --force --size 4M HOST/tree IMAGE",
     "build --force --size min HOST/tree IMAGE",
@@ -46,7 +49,7 @@ const REPLACING: [&str; 4] = [
 ];
 
 /// Commands that read an image; those with `--json` print it.
-const READING: [&str; 13] = [
+const READING: [&str; 14] = [
     "ls IMAGE",
     "ls --json IMAGE",
     "tree IMAGE",
@@ -58,12 +61,13 @@ const READING: [&str; 13] = [
     "frag --json IMAGE",
     "freefrag --json IMAGE",
     "map --json IMAGE",
+    "map -e --json IMAGE /file",
     "xattr --json IMAGE /file",
     "check -n --json IMAGE",
 ];
 
 /// Commands without an image.
-const OTHERS: [&str; 3] = ["stats", "umount", "help"];
+const OTHERS: [&str; 4] = ["stats", "sync", "umount", "help"];
 
 /// What a test needs of the host, and images of one small tree.
 struct Host {

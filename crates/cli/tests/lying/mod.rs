@@ -140,7 +140,7 @@ fn by_a_mount(bench: &mut Bench, number: u64, further: &str) -> Option<Finding> 
 #[test]
 fn commands_harm_no_volume_that_lies() {
     if ready("commands_harm_no_volume_that_lies") {
-        judge(2_000_000, 30, |bench, number| by_commands(bench, number, &[]));
+        judge(2_000_000, 30, |bench, number| by_commands(bench, number, &["--no-check-first"]));
     }
 }
 
@@ -148,23 +148,32 @@ fn commands_harm_no_volume_that_lies() {
 fn mounts_harm_no_volume_that_lies() {
     const TEST: &str = "mounts_harm_no_volume_that_lies";
     if ready(TEST) && have_fuse(TEST) && tool::have_root(TEST) {
-        judge(3_000_000, 12, |bench, number| by_a_mount(bench, number, ""));
+        judge(3_000_000, 12, |bench, number| by_a_mount(bench, number, ",nocheck"));
     }
 }
 
 /// A bitmap that calls blocks of a file free, and maps that share blocks, are found by a check of all owners only.
 #[test]
-fn commands_that_check_first_harm_no_file() {
-    if ready("commands_that_check_first_harm_no_file") {
-        judge_strictly(4_000_000, 40, |bench, number| by_commands(bench, number, &["--check-first"]));
+fn commands_harm_no_file_by_default() {
+    if ready("commands_harm_no_file_by_default") {
+        judge_strictly(4_000_000, 40, |bench, number| by_commands(bench, number, &[]));
     }
 }
 
 #[test]
-fn mounts_that_check_first_harm_no_file() {
-    const TEST: &str = "mounts_that_check_first_harm_no_file";
+fn mounts_harm_no_file_by_default() {
+    const TEST: &str = "mounts_harm_no_file_by_default";
     if ready(TEST) && have_fuse(TEST) && tool::have_root(TEST) {
-        judge_strictly(5_000_000, 20, |bench, number| by_a_mount(bench, number, ",check"));
+        judge_strictly(5_000_000, 20, |bench, number| by_a_mount(bench, number, ""));
+    }
+}
+
+#[test]
+fn what_checks_all_first_harms_no_file() {
+    const TEST: &str = "what_checks_all_first_harms_no_file";
+    if ready(TEST) && have_fuse(TEST) && tool::have_root(TEST) {
+        judge_strictly(6_000_000, 12, |bench, number| by_commands(bench, number, &["--check-first"]));
+        judge_strictly(7_000_000, 6, |bench, number| by_a_mount(bench, number, ",check"));
     }
 }
 

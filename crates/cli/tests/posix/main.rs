@@ -24,13 +24,13 @@ mod support;
 mod times;
 mod transcript;
 
-use excuses::{EXCUSES, Excuse, OWN_EXCUSES};
+use excuses::{EXCUSES, Excuse, NO_ATTRIBUTES_EXCUSES, OWN_EXCUSES};
 use sides::{As, compare, run_side};
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
 use support::mounted::have_fuse;
-use support::volumes::{EXTENTS, POINTERS, Profile, SMALL_BLOCKS, View, Who, judge};
+use support::volumes::{EXTENTS, MODES, POINTERS, Profile, SMALL_BLOCKS, View, Who, judge};
 use testkit::mount::have_loop_mount;
 use testkit::scratch::Scratch;
 use testkit::snapshot::Snapshot;
@@ -119,6 +119,20 @@ fn kernel_against_own_checks(test: &str, callers: As) {
     sides_agree(test, &EXTENTS, (Who::PlatAlone, callers), &excuses);
 }
 
+/// The same with a mount in one of the modes.
+fn kernel_against_mode(test: &str, mode: &'static str) {
+    let own = mode.contains("own_permissions");
+    if own && !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let more = [(own, OWN_EXCUSES), (mode.contains("noxattr"), NO_ATTRIBUTES_EXCUSES)];
+    let more = more.into_iter().filter(|(given, _)| *given).flat_map(|(_, excuses)| excuses);
+    let excuses: Vec<Excuse> = EXCUSES.iter().chain(more).copied().collect();
+    let callers = if own { As::FileUsers } else { As::Users };
+    println!("{mode}");
+    sides_agree(test, &EXTENTS, (Who::PlatIn(mode), callers), &excuses);
+}
+
 fn sides_agree(test: &str, profile: &Profile, (plat, callers): (Who, As), excuses: &[Excuse]) {
     if !have_loop_mount(test) || !have_fuse(test) || !tool::have_tools(test, sides::TOOLS) {
         return;
@@ -172,4 +186,24 @@ fn small_blocks() {
 #[test]
 fn pointers() {
     kernel_against_plat("pointers", &POINTERS);
+}
+
+#[test]
+fn without_attributes() {
+    kernel_against_mode("without_attributes", "allow_other,noxattr,transport=uring");
+}
+
+#[test]
+fn own_permissions_without_attributes_by_device() {
+    let mode = "own_permissions,noxattr,transport=device";
+    kernel_against_mode("own_permissions_without_attributes_by_device", mode);
+}
+
+/// `cargo test -p platfs-cli --test posix every_mode -- --ignored --nocapture`.
+#[test]
+#[ignore = "takes minutes"]
+fn every_mode() {
+    for mode in MODES {
+        kernel_against_mode("every_mode", mode);
+    }
 }

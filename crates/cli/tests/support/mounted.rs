@@ -1,6 +1,8 @@
 //! A volume mounted by `plat mount`, as a guard that unmounts.
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -39,10 +41,24 @@ pub struct Mounted {
 impl Mounted {
     /// Mounts `image` with these options beside `-f -v`, and waits until it stands.
     pub fn new(image: &Path, options: &[&str]) -> Result<Self, String> {
+        Self::by(Command::new(env!("CARGO_BIN_EXE_plat")), Scratch::new("plat"), image, options)
+    }
+
+    /// The same for a user, who owns the image.
+    #[allow(dead_code, reason = "not all tests mount for users")]
+    pub fn by_user(user: u32, image: &Path, options: &[&str]) -> Result<Self, String> {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_plat"));
+        command.uid(user).gid(user);
         let scratch = Scratch::new("plat");
+        chown(scratch.path(), Some(user), Some(user)).unwrap();
+        Self::by(command, scratch, image, options)
+    }
+
+    fn by(mut command: Command, scratch: Scratch, image: &Path, options: &[&str]) -> Result<Self, String> {
         let directory = scratch.join("m");
         fs::create_dir(&directory).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_plat"));
+        let owner = fs::metadata(scratch.path()).unwrap();
+        chown(&directory, Some(owner.uid()), Some(owner.gid())).unwrap();
         command.arg("mount").args(transport()).args(options).args(["-f", "-v"]).arg(image).arg(&directory);
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();

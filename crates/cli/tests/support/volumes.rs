@@ -88,7 +88,28 @@ pub enum Who {
     Plat,
     /// Ours, for root only, which checks permissions itself.
     PlatAlone,
+    /// Ours in one of [`MODES`].
+    PlatIn(&'static str),
 }
+
+impl Who {
+    pub fn is_ours(self) -> bool {
+        self != Who::Kernel
+    }
+}
+
+/// All ways to serve a volume: who checks permissions, with and without extended attributes, by each transport.
+#[allow(dead_code, reason = "not all tests run in all modes")]
+pub const MODES: [&str; 8] = [
+    "allow_other,transport=uring",
+    "allow_other,transport=device",
+    "allow_other,noxattr,transport=uring",
+    "allow_other,noxattr,transport=device",
+    "own_permissions,transport=uring",
+    "own_permissions,transport=device",
+    "own_permissions,noxattr,transport=uring",
+    "own_permissions,noxattr,transport=device",
+];
 
 /// A volume that is mounted for writing.
 pub enum View {
@@ -103,9 +124,13 @@ impl View {
                 let options = format!("loop,rw,acl,user_xattr,{options}");
                 View::Kernel(mount::Mounted::kernel(image, &options).unwrap())
             }
-            Who::Plat | Who::PlatAlone => {
-                let permissions = if who == Who::Plat { "allow_other" } else { "own_permissions" };
-                let options = format!("rw,{permissions},suid,dev,{options}");
+            Who::Plat | Who::PlatAlone | Who::PlatIn(_) => {
+                let mode = match who {
+                    Who::PlatIn(mode) => mode,
+                    Who::PlatAlone => "own_permissions",
+                    _ => "allow_other",
+                };
+                let options = format!("rw,{mode},suid,dev,{options}");
                 View::Plat(Mounted::new(image, &["-o", &options]).unwrap())
             }
         }

@@ -39,6 +39,13 @@ impl<'v> FileMap<'v> {
         }
     }
 
+    /// The same from a file block on.
+    #[must_use]
+    pub fn starting_at(mut self, block: u64) -> Self {
+        self.at = self.at.max(block).min(self.end);
+        self
+    }
+
     fn step(&mut self) -> Result<Segment> {
         let at = FileBlock(low_u32(self.at));
         let rest = Segment { logical: at, count: self.end - self.at, state: State::Hole };

@@ -4,6 +4,7 @@
 //! all (invariant I8).
 
 mod attrs;
+mod bulk;
 mod change;
 mod changing;
 mod data;
@@ -30,6 +31,7 @@ mod walk;
 mod write;
 
 pub use attrs::{Attributes, Metadata, Times};
+pub use bulk::{Bulk, Removed, Whole};
 pub use change::AttributeChange;
 pub(crate) use changing::change;
 pub use data::{Reader, Writer};

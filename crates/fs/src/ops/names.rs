@@ -332,33 +332,38 @@ impl<'v> Tx<'v> {
         Ok(())
     }
 
-    fn link_in(&mut self, number: InodeNumber, directory: InodeNumber, name: &[u8]) -> Result<()> {
+    pub(super) fn link_in(&mut self, number: InodeNumber, directory: InodeNumber, name: &[u8]) -> Result<()> {
+        let mut parent = self.directory(directory)?;
+        rules::may(&parent, Deed::AddName)?;
+        if self.has_name(&parent, name)? {
+            return Err(Error::Exists);
+        }
+        let child = self.one_more_link(number, &parent)?;
+        self.dir(&mut parent).add(name, number, file_type(&child)?)?;
+        self.store_parent(&mut parent)
+    }
+
+    /// Counts one more name of a file, which it gets in a directory.
+    pub(super) fn one_more_link(&mut self, number: InodeNumber, parent: &Inode) -> Result<Inode> {
         let mut child = self.inode(number)?;
-        let file_type = file_type(&child)?;
-        if file_type == FileType::Directory {
+        if file_type(&child)? == FileType::Directory {
             return Err(Error::IsDirectory);
         }
         rules::may(&child, Deed::Link)?;
         if child.links() >= self.links_max() {
             return Err(Error::TooManyLinks);
         }
-        let mut parent = self.directory(directory)?;
-        rules::may(&parent, Deed::AddName)?;
         if parent.flags().contains(InodeFlags::PROJINHERIT) && parent.project() != child.project() {
             return Err(Error::CrossProject);
-        }
-        if self.has_name(&parent, name)? {
-            return Err(Error::Exists);
         }
         let links = child.links() + 1;
         if links == 1 {
             self.revive(&mut child)?;
         }
         child.raw_mut().i_links_count.set(links);
-        self.dir(&mut parent).add(name, number, file_type)?;
         self.touch(&mut child, &[TimeField::Change]);
         self.store(&mut child)?;
-        self.store_parent(&mut parent)
+        Ok(child)
     }
 
     /// Stores a directory whose names changed. A loader states the times of directories itself.

@@ -73,10 +73,11 @@ impl Volume {
         }
         let number = change(self, |tx| {
             let mut parent = tx.directory(directory)?;
-            rules::may(&parent, Deed::AddName)?;
+            // As ext4 says it here; for a name in such a directory it says that there is none.
             if parent.links() == 0 {
                 return Err(Error::NotPermitted("the directory was removed"));
             }
+            rules::may(&parent, Deed::AddName)?;
             let (number, mut child) = tx.new_child(&mut parent, b"", new, Begun::Now)?;
             child.raw_mut().i_links_count.set(0);
             tx.join_orphans(&mut child);

@@ -5,7 +5,7 @@
 //! where credentials come from, and which verb needs which right.
 
 use ondisk::acl::{Acl, Subject};
-use ondisk::inode::FileType;
+use ondisk::inode::{FileType, Inode};
 
 use super::attrs::Metadata;
 use super::rules::{SET_GID, sticky_forbids};
@@ -32,6 +32,10 @@ impl Powers {
     pub const FOWNER: Powers = Powers(1 << 3);
     /// Keep set-user-id and set-group-id bits.
     pub const FSETID: Powers = Powers(1 << 4);
+    /// Make device nodes.
+    pub const MKNOD: Powers = Powers(1 << 27);
+    /// Give capabilities to programs.
+    pub const SETFCAP: Powers = Powers(1 << 31);
     /// Administer the system.
     pub const SYS_ADMIN: Powers = Powers(1 << 21);
     /// All.
@@ -115,6 +119,12 @@ impl Credentials {
         !is_member && all_grant
     }
 
+    /// As [`Credentials::is_kept_off`], for records that an update has at hand.
+    pub(super) fn is_kept_off_of(&self, directory: &Inode, file: &Inode) -> bool {
+        sticky_forbids(directory.mode(), directory.uid(), file.uid(), self.uid)
+            && !self.powers.contains(Powers::FOWNER)
+    }
+
     fn overrides(&self, file: &Metadata, want: u16) -> bool {
         let is_directory = file.file_type == FileType::Directory;
         let only_looks = if is_directory { want & WRITE == 0 } else { want == READ };
@@ -151,6 +161,12 @@ impl Credentials {
         sticky_forbids(directory.permissions, directory.uid, file.uid, self.uid)
             && !self.powers.contains(Powers::FOWNER)
     }
+}
+
+/// Whether the access control list of a file is asked, if it has one: the mask of a list stands in the mode.
+#[must_use]
+pub fn asks_list(file: &Metadata) -> bool {
+    file.permissions & 0o070 != 0 && file.file_type != FileType::Symlink
 }
 
 fn covers(granted: u16, want: u16) -> bool {

@@ -91,6 +91,10 @@ impl Deed {
 /// # Errors
 /// [`Error::NotPermitted`].
 pub(super) fn may(inode: &Inode, deed: Deed) -> Result<()> {
+    // Who still uses a directory that was removed must not fill it: its names would go with it, their files would not.
+    if deed == Deed::AddName && inode.links() == 0 {
+        return Err(Error::NotFound);
+    }
     let found = inode.flags().intersection(deed.forbidden_by(inode));
     match () {
         () if found.contains(InodeFlags::IMMUTABLE) => Err(Error::NotPermitted("the file is immutable")),

@@ -7,7 +7,7 @@
 
 use std::io;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -29,6 +29,8 @@ pub(super) struct Beside {
     dispatcher: Dispatcher,
     /// For a request and its answer. Who holds them reads; nobody else does.
     buffers: Mutex<[Vec<u8>; 2]>,
+    /// The thread's own; it counts what others read in its stead, too.
+    seat: OnceLock<Arc<Seat>>,
 }
 
 /// What came in one go.
@@ -43,7 +45,12 @@ struct Came {
 impl Beside {
     pub(super) fn new(device: &Device, dispatcher: &Dispatcher) -> Arc<Self> {
         let buffers = Mutex::new([by_device::buffer(), by_device::buffer()]);
-        Arc::new(Beside { device: Arc::clone(device), dispatcher: dispatcher.clone(), buffers })
+        Arc::new(Beside {
+            device: Arc::clone(device),
+            dispatcher: dispatcher.clone(),
+            buffers,
+            seat: OnceLock::new(),
+        })
     }
 
     pub(super) fn device(&self) -> &Device {
@@ -68,7 +75,10 @@ impl Beside {
                 Err(_) => Ok(()),
             })?;
         }
-        serving.spawn("device-0", move |seat| self.run(seat, others))
+        serving.spawn("device-0", move |seat| {
+            let _ = self.seat.set(Arc::clone(seat));
+            self.run(seat, others)
+        })
     }
 
     fn run(&self, seat: &Seat, others: Vec<Sender<()>>) -> io::Result<()> {
@@ -99,10 +109,12 @@ impl Beside {
         }
     }
 
-    /// Has the nodes forgotten that the kernel has given back until now; whether there were any.
-    pub(super) fn catch_up(&self, seat: &Seat) -> bool {
-        // The thread at the device meets the same error.
-        self.drain(seat).is_ok_and(|came| came.messages > 0)
+    /// Has the nodes forgotten that the kernel has given back until now.
+    pub(super) fn catch_up(&self) {
+        if let Some(seat) = self.seat.get() {
+            // The thread at the device meets the same error.
+            let _ = self.drain(seat);
+        }
     }
 
     /// Reads and serves what is there.

@@ -20,8 +20,9 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use rustix::io::Errno;
 
 use crate::attach::{GiveWay, Options, Transport};
-use crate::by_device::{self, LARGEST, Serving};
+use crate::by_device::{self, CatchUp, LARGEST, Serving};
 use crate::dispatch::{Dispatcher, Outcome};
+use crate::gather::Gatherer;
 use crate::seats::Seat;
 use crate::service::Service;
 use crate::wire::{self, Body, Header, Wish};
@@ -49,9 +50,11 @@ const OPERATION_AT: usize = 128;
 const COMMIT_AT: usize = 264;
 const PAYLOAD_LEN_AT: usize = 272;
 
-/// For each thread the queues of its slots. Each queue has at least one slot.
+/// For each thread the queues of its slots. Each queue has at least one slot, and where few threads can do that two:
+/// one can then wait for what the other serves.
 fn plan(queues: u16, threads: usize) -> Vec<Vec<u16>> {
-    let each = (threads / usize::from(queues)).max(1);
+    let least = if threads > 1 && usize::from(queues) * 2 <= THREADS_MAX { 2 } else { 1 };
+    let each = (threads / usize::from(queues)).max(least);
     let total = (usize::from(queues) * each).min(THREADS_MAX);
     let mut plan = vec![Vec::new(); total];
     for (index, queue) in (0..each).flat_map(|_| 0..queues).enumerate() {
@@ -60,6 +63,22 @@ fn plan(queues: u16, threads: usize) -> Vec<Vec<u16>> {
         }
     }
     plan
+}
+
+/// Threads that may wait for what others serve: at each queue one is left.
+fn may_wait(plan: &[Vec<u16>], threads: usize) -> usize {
+    let queues = plan.iter().flatten().max().map_or(0, |last| usize::from(*last) + 1);
+    let mut at = vec![0_usize; queues];
+    for slots in plan {
+        let mut slots = slots.clone();
+        slots.dedup();
+        for queue in slots {
+            if let Some(count) = at.get_mut(usize::from(queue)) {
+                *count += 1;
+            }
+        }
+    }
+    at.into_iter().min().unwrap_or(threads).min(threads).saturating_sub(1)
 }
 
 /// Bytes for each of `slots` slots; a power of two.
@@ -77,17 +96,16 @@ pub(crate) fn serve(
     options: &Options,
 ) -> io::Result<Serving> {
     let device = Arc::new(connection);
-    let dispatcher = Dispatcher::new(service);
     let offered = by_device::receive_offer(&device)?;
     let threads = options.threads.max(1);
+    let queues = if offered.offer.has_rings() { processors::possible().unwrap_or(0) } else { 0 };
+    let plan = if queues > 0 { plan(queues, threads) } else { Vec::new() };
+    let dispatcher = Dispatcher::new(service, Gatherer::new(&device, may_wait(&plan, threads)));
     let mut serving = Serving::new();
     let mut rings = Vec::new();
     let mut largest = LARGEST as usize;
     let beside = Beside::new(&device, &dispatcher);
-    if offered.offer.has_rings()
-        && let Ok(queues) = processors::possible()
-    {
-        let plan = plan(queues, threads);
+    if !plan.is_empty() {
         largest = payload(plan.iter().map(Vec::len).sum());
         // Where a ring can't be made, the device alone is used.
         let watched = Arc::new(Watched::new(serving.scheduling.clone()));
@@ -107,6 +125,8 @@ pub(crate) fn serve(
         let _ = ring.send(());
     }
     if serving.transport == Transport::Ring {
+        let others = Arc::clone(&beside);
+        serving.catch_up = CatchUp::by(move || others.catch_up());
         beside.start(&mut serving, threads)?;
     } else {
         by_device::spawn(&mut serving, &device, &dispatcher, threads)?;
@@ -289,15 +309,10 @@ impl Work<'_> {
             copy.copy_from_slice(request);
             return dispatcher.serve(header, Body::Parted { fixed, rest: copy }, payload);
         }
-        let catch_up = || self.at.beside.catch_up(&self.at.seat);
         if wire::is_about_room(header.operation) {
-            catch_up();
+            self.at.beside.catch_up();
         }
-        let mut outcome = dispatcher.serve(header, Body::Parted { fixed, rest: request }, self.answer);
-        // Files without names that the kernel has given back may still hold what is missing.
-        if matches!(outcome, Outcome::Answer(Err(Errno::NOSPC | Errno::DQUOT))) && catch_up() {
-            outcome = dispatcher.serve(header, Body::Parted { fixed, rest: request }, self.answer);
-        }
+        let outcome = dispatcher.serve(header, Body::Parted { fixed, rest: request }, self.answer);
         if let Outcome::Answer(Ok(len)) | Outcome::Stale(_, Ok(len)) = outcome
             && let Some((place, answer)) = payload.get_mut(..len).zip(self.answer.get(..len))
         {
@@ -325,6 +340,10 @@ mod tests {
             assert!(payload.is_power_of_two() && payload <= LARGEST as usize);
             assert!(payload * slots <= MEMORY || payload == LEAST, "{queues} {threads}: {payload}");
         }
+        // Where a queue has several threads, one can wait for what another serves.
+        let waits = |queues, threads| may_wait(&plan(queues, threads), threads);
+        assert_eq!((waits(2, 16), waits(8, 8), waits(16, 16), waits(48, 16), waits(1, 1)), (7, 1, 1, 0, 0));
+        assert_eq!(may_wait(&[], 4), 3, "all of them serve the device");
         // On a small machine several threads wait at each queue: one that waits for the disk stops nobody.
         assert_eq!(plan(2, 4), [[0], [1], [0], [1]]);
     }

@@ -1,9 +1,11 @@
 //! Answers to the kernel.
 
+use std::ops::Range;
+
 use rustix::io::Errno;
 
 use super::OUT_HEADER_LEN;
-use crate::service::{Attributes, Entry, FileType, Listed, Statistics, Time};
+use crate::service::{Attributes, Entry, FileType, Known, Listed, Statistics, Time};
 
 /// How long the kernel may cache an answer, in seconds. Nobody else changes what is served, and each
 /// change goes through the kernel. So it may keep answers for ever: this is the largest round number
@@ -143,9 +145,9 @@ pub(crate) fn directory_reply(out: &mut Out<'_>) {
     out.u32(0);
 }
 
-/// What `stat` shows.
-pub(crate) fn attributes_reply(out: &mut Out<'_>, of: &Attributes) {
-    out.u64(KEEP);
+/// What `stat` shows. An answer that makes attributes known can't say that they are not; but it can have expired.
+pub(crate) fn attributes_reply(out: &mut Out<'_>, of: &Attributes, known: Known) {
+    out.u64(if known == Known::Stale { 0 } else { KEEP });
     out.u64(0);
     attributes(out, of);
 }
@@ -243,14 +245,47 @@ pub(crate) fn control_reply(out: &mut Out<'_>, answer: &[u8]) {
 
 /// A message that makes the kernel ask for the attributes of a node again; no request precedes it.
 pub(crate) fn invalidate_attributes(node: u64) -> [u8; OUT_HEADER_LEN + 24] {
+    // An offset below 0: none of the contents.
+    invalidate(node, -1, 0)
+}
+
+/// A message that makes the kernel write what is dirty in a range of a file and forget its pages of it, and ask for the
+/// attributes again.
+pub(crate) fn drop_pages(node: u64, range: Range<u64>) -> [u8; OUT_HEADER_LEN + 24] {
+    let start = i64::try_from(range.start).unwrap_or(i64::MAX);
+    // A length of 0 is up to the end of all files.
+    let len = i64::try_from(range.end).map_or(0, |end| end.saturating_sub(start).max(1));
+    invalidate(node, start, len)
+}
+
+/// The same for all of its contents too.
+pub(crate) fn invalidate_contents(node: u64) -> [u8; OUT_HEADER_LEN + 24] {
+    invalidate(node, 0, 0)
+}
+
+/// A message that makes the kernel look up a name of a directory again.
+pub(crate) fn invalidate_name(parent: u64, name: &[u8]) -> Vec<u8> {
+    let mut message = vec![0; OUT_HEADER_LEN + 16 + name.len() + 1];
+    let len = u32::try_from(message.len()).unwrap_or(u32::MAX);
+    let mut out = Out::new(&mut message);
+    out.u32(len);
+    out.u32(3);
+    out.u64(0);
+    out.u64(parent);
+    out.u32(u32::try_from(name.len()).unwrap_or(u32::MAX));
+    out.u32(0);
+    out.bytes(name);
+    message
+}
+
+fn invalidate(node: u64, offset: i64, len: i64) -> [u8; OUT_HEADER_LEN + 24] {
     let mut message = [0; OUT_HEADER_LEN + 24];
     let mut out = Out::new(&mut message);
     out.u32(40);
     out.u32(2);
     out.u64(0);
     out.u64(node);
-    // An offset below 0: none of the contents.
-    out.bytes(&(-1_i64).to_ne_bytes());
-    out.u64(0);
+    out.bytes(&offset.to_ne_bytes());
+    out.bytes(&len.to_ne_bytes());
     message
 }

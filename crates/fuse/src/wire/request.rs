@@ -150,7 +150,10 @@ pub(crate) enum Request<'a> {
         times: u64,
     },
     ForgetMany(Forgets<'a>),
-    Attributes,
+    /// `writes`: a write is about to follow.
+    Attributes {
+        writes: bool,
+    },
     AttributesWithBirth,
     Change(Change),
     ReadLink,
@@ -265,7 +268,7 @@ impl<'a> Request<'a> {
             is::LOOKUP => Request::Lookup { name: body.rest()?.name()? },
             is::FORGET => Request::Forget { times: body.fixed(8)?.u64()? },
             is::BATCH_FORGET => forget_many(body)?,
-            is::GETATTR => Request::Attributes,
+            is::GETATTR => attributes(body.fixed(16)?)?,
             is::STATX => Request::AttributesWithBirth,
             is::SETATTR => Request::Change(change(body.fixed(88)?)?),
             is::READLINK => Request::ReadLink,
@@ -334,6 +337,12 @@ fn time(seconds: u64, nanoseconds: u32) -> Result<Time, Malformed> {
 /// The lower twelve bits of a mode.
 fn permissions(mode: u32) -> u16 {
     (mode & 0o7777).try_into().unwrap_or_default()
+}
+
+/// The kernel asks by way of an open file (bit 0) before a write into its pages. It does so before a read too, but only
+/// where attributes expire, which those of ours never do.
+fn attributes(mut fields: Fields<'_>) -> Result<Request<'static>, Malformed> {
+    Ok(Request::Attributes { writes: fields.u32()? & 1 != 0 })
 }
 
 fn change(mut fields: Fields<'_>) -> Result<Change, Malformed> {

@@ -1,7 +1,7 @@
 use super::init::flag;
 use super::request::Forgets;
 use super::*;
-use crate::service::{Attributes, Change, Entry, FileType, Kind, Listed, Replace, SetTime, Time};
+use crate::service::{Attributes, Change, Entry, FileType, Kind, Known, Listed, Replace, SetTime, Time};
 
 fn u32s(numbers: &[u32]) -> Vec<u8> {
     numbers.iter().flat_map(|number| number.to_ne_bytes()).collect()
@@ -43,6 +43,13 @@ fn names_end_where_they_should() {
         decoded(6, &[], b"n\0to/there\0more"),
         "a target may hold slashes"
     );
+}
+
+#[test]
+fn attributes_are_asked_for_by_way_of_an_open_file_before_a_write() {
+    assert_eq!(decoded(3, &[u32s(&[0, 0]), u64s(&[0])].concat(), &[]), "Ok(Attributes { writes: false })");
+    assert_eq!(decoded(3, &[u32s(&[1, 0]), u64s(&[0])].concat(), &[]), "Ok(Attributes { writes: true })");
+    assert!(Request::decode(3, Body::Whole(b"abc")).is_err());
 }
 
 #[test]
@@ -312,7 +319,9 @@ fn written(write: impl FnOnce(&mut Out<'_>)) -> Vec<u8> {
 
 #[test]
 fn answers_have_the_layout_that_the_kernel_expects() {
-    let stat = written(|out| attributes_reply(out, &attributes()));
+    let stat = written(|out| attributes_reply(out, &attributes(), Known::Still));
+    let expired = written(|out| attributes_reply(out, &attributes(), Known::Stale));
+    assert_eq!((stat[8..] == expired[8..], stat[..8] == [0; 8], expired[..8] == [0; 8]), (true, false, true));
     assert_eq!(stat.len(), 104);
     assert_eq!(stat[16..64], u64s(&[12, 6, 7, u64::MAX, 9, 11])[..]);
     assert_eq!(stat[64..], u32s(&[8, 10, 12, 0o024_640, 3, 4, 5, 0x4561_2378, 1024, 0])[..]);

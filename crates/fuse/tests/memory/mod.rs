@@ -1,13 +1,13 @@
 //! A file system in memory, for tests and measurements of transports: small, and with the rules that a
 //! transport can break. What it does not check, the kernel does.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use fuse::{
-    Access, Attributes, Caller, Change, Entry, Errno, FileType, Kind, Known, Listed, NewNode, ROOT, Replace,
-    Result, Seek, Service, SetTime, Statistics, Time, WriteFlags,
+    Access, Attributes, Caller, CatchUp, Change, Entry, Errno, FileType, Gather, Kind, Known, Listed,
+    NewNode, ROOT, Replace, Result, Seek, Service, SetTime, Statistics, Time, WriteFlags,
 };
 
 /// `FS_IOC_GETFLAGS` and `FS_IOC_SETFLAGS`.
@@ -80,8 +80,14 @@ pub struct Memory {
     pub requests: AtomicU64,
     /// `sync_all` and `sync`.
     pub syncs: AtomicU64,
+    /// Bytes that a file can have.
+    pub room: AtomicU64,
+    /// Files that were to have more, until a writer heard of it.
+    failed: Mutex<HashSet<u64>>,
     /// How many nodes there is room for.
     pub limit: AtomicUsize,
+    /// Asked before it is full.
+    pub catch_up: OnceLock<CatchUp>,
     /// Opening is a request, as where opening may be refused.
     pub opens: bool,
     /// There are no extended attributes.
@@ -247,7 +253,20 @@ impl Default for Memory {
         nodes.add(caller, ROOT, &new);
         let (requests, syncs) = (AtomicU64::new(0), AtomicU64::new(0));
         let (nodes, limit, gate) = (Mutex::new(nodes), AtomicUsize::new(usize::MAX), Gate::default());
-        Memory { nodes, requests, syncs, limit, opens: false, without_xattr: false, gate }
+        let (room, failed) = (AtomicU64::new(u64::MAX), Mutex::default());
+        let (opens, without_xattr) = (false, false);
+        Memory {
+            nodes,
+            requests,
+            syncs,
+            room,
+            failed,
+            limit,
+            catch_up: OnceLock::new(),
+            opens,
+            without_xattr,
+            gate,
+        }
     }
 }
 
@@ -264,6 +283,10 @@ impl Memory {
     fn nodes(&self) -> MutexGuard<'_, Nodes> {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn failed(&self) -> MutexGuard<'_, HashSet<u64>> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Nodes that are remembered.
@@ -309,12 +332,16 @@ impl Service for Memory {
         }
     }
 
+    fn before_write(&self, node: u64) -> Result<()> {
+        if self.failed().remove(&node) { Err(Errno::NOSPC) } else { Ok(()) }
+    }
+
     fn attributes(&self, node: u64) -> Result<Attributes> {
         Ok(self.nodes().node(node)?.attributes)
     }
 
-    fn open(&self, _: u64, _: Access) -> Result<()> {
-        self.opened()
+    fn open(&self, _: u64, _: Access) -> Result<Known> {
+        self.opened().map(|()| Known::Still)
     }
 
     fn open_directory(&self, _: u64) -> Result<()> {
@@ -397,7 +424,8 @@ impl Service for Memory {
         Ok(self.nodes().node(node)?.xattrs.keys().cloned().collect())
     }
 
-    fn seek(&self, node: u64, offset: u64, what: Seek) -> Result<u64> {
+    fn seek(&self, node: u64, offset: u64, what: Seek, gather: Option<Gather<'_>>) -> Result<u64> {
+        gather.ok_or(Errno::NOSYS)?(offset..u64::MAX)?;
         // Zeros in whole blocks are holes.
         let mut nodes = self.nodes();
         let data = &nodes.node(node)?.data;
@@ -441,7 +469,13 @@ impl Service for Memory {
         if nodes.child(parent, name).is_ok() {
             return Err(Errno::EXIST);
         }
-        if nodes.all.len() >= self.limit.load(Ordering::Relaxed) {
+        let limit = self.limit.load(Ordering::Relaxed);
+        if nodes.all.len() >= limit {
+            drop(nodes);
+            self.catch_up.get().into_iter().for_each(CatchUp::now);
+            nodes = self.nodes();
+        }
+        if nodes.all.len() >= limit {
             return Err(Errno::NOSPC);
         }
         let made = nodes.add(caller, parent, new);
@@ -537,7 +571,7 @@ impl Service for Memory {
         Ok(())
     }
 
-    fn change(&self, _: Caller, node: u64, change: &Change) -> Result<Attributes> {
+    fn change(&self, _: Caller, node: u64, change: &Change) -> Result<(Attributes, Known)> {
         let mut nodes = self.nodes();
         let now = nodes.tick();
         if let Some(size) = change.size {
@@ -559,12 +593,17 @@ impl Service for Memory {
         of.access = change.access.map_or(of.access, to);
         of.modify = change.modify.map_or(of.modify, to);
         of.change = change.change.unwrap_or(now);
-        Ok(*of)
+        let attributes = *of;
+        Ok((attributes, if self.failed().contains(&node) { Known::Stale } else { Known::Still }))
     }
 
     fn write(&self, node: u64, offset: u64, data: &[u8], flags: WriteFlags) -> Result<Known> {
         let mut nodes = self.nodes();
         let (from, end) = (at(offset), at(offset) + data.len());
+        if end as u64 > self.room.load(Ordering::Relaxed) {
+            self.failed().insert(node);
+            return Err(Errno::NOSPC);
+        }
         if !flags.cached {
             nodes.touch(node);
         }

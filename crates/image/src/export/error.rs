@@ -39,6 +39,12 @@ pub enum ExportError {
         /// The file at which the sum was exceeded.
         path: Vec<u8>,
     },
+    /// The caller did not permit it.
+    #[error("{}: permission denied", At(path))]
+    Denied {
+        /// The path in the image.
+        path: Vec<u8>,
+    },
     /// The archive cannot be written.
     #[error("{}: {error}", At(path))]
     Archive {

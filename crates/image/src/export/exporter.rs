@@ -2,12 +2,12 @@
 
 use super::archive::ArchiveSink;
 use super::directory::DirectorySink;
-use super::{ExportError, Losses, Sink, export};
+use super::{Contents, ExportError, Item, Loss, Losses, Sink, export};
 use crate::archive::WriteError;
 use crate::output::{Output, followed};
 use crate::watch::Watch;
 use ondisk::units::InodeNumber;
-use platfs::Volume;
+use platfs::{Metadata, Volume};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
@@ -65,12 +65,17 @@ pub struct Exporter<'v> {
     volume: &'v Volume,
     from: InodeNumber,
     watch: Watch,
+    permit: Option<&'v Permit<'v>>,
+    beside_others: bool,
 }
+
+/// Whether a file, of which the path and the facts are given, may be exported.
+type Permit<'p> = dyn Fn(&[u8], &Metadata) -> bool + Sync + 'p;
 
 impl<'v> Exporter<'v> {
     /// All of a volume. An empty `lost+found` of the root, as mkfs makes it, is left out: a build makes it again.
     pub fn new(volume: &'v Volume) -> Self {
-        Self { volume, from: InodeNumber::ROOT, watch: Watch::default() }
+        Self { volume, from: InodeNumber::ROOT, watch: Watch::default(), permit: None, beside_others: false }
     }
 
     /// Only this directory and what is below it.
@@ -85,12 +90,34 @@ impl<'v> Exporter<'v> {
         self
     }
 
+    /// Others may change the volume meanwhile: a name that leads elsewhere when it is its turn is left out, and what a
+    /// file has lost is zeros.
+    pub fn beside_others(mut self) -> Self {
+        self.beside_others = true;
+        self
+    }
+
+    /// Asks about each directory and file before it is handed out. Where the answer is no, the export ends with
+    /// [`ExportError::Denied`].
+    pub fn permit(mut self, permit: &'v Permit<'v>) -> Self {
+        self.permit = Some(permit);
+        self
+    }
+
     /// Hands every file to `sink`.
     ///
     /// # Errors
     /// Any [`ExportError`], at the first thing that cannot be exported.
     pub fn to_sink(&self, sink: &mut dyn Sink) -> Result<(), ExportError> {
-        export(self.volume, self.from, sink, self.watch.clone())
+        match self.permit {
+            Some(permit) => self.walk(&mut Permitting { sink, permit }),
+            None => self.walk(sink),
+        }
+    }
+
+    fn walk(&self, sink: &mut dyn Sink) -> Result<(), ExportError> {
+        let terms = (self.watch.clone(), self.beside_others);
+        export(self.volume, self.from, sink, terms)
     }
 
     /// Writes a tar archive to a stream, which should be buffered, and flushes it.
@@ -154,5 +181,44 @@ impl<'v> Exporter<'v> {
         // The name is gone: there is nothing left to remove.
         let _ = temporary.keep();
         Ok(sink.losses().clone())
+    }
+}
+
+/// A sink that gets what it may.
+struct Permitting<'s> {
+    sink: &'s mut dyn Sink,
+    permit: &'s Permit<'s>,
+}
+
+impl Permitting<'_> {
+    fn ask(&self, item: &Item<'_>) -> Result<(), ExportError> {
+        match (self.permit)(item.path, item.metadata) {
+            true => Ok(()),
+            false => Err(ExportError::Denied { path: item.path.to_vec() }),
+        }
+    }
+}
+
+impl Sink for Permitting<'_> {
+    fn enter(&mut self, item: &Item<'_>) -> Result<(), ExportError> {
+        self.ask(item)?;
+        self.sink.enter(item)
+    }
+
+    fn leave(&mut self) -> Result<(), ExportError> {
+        self.sink.leave()
+    }
+
+    fn file(&mut self, item: &Item<'_>, data: &mut Contents<'_>) -> Result<(), ExportError> {
+        self.ask(item)?;
+        self.sink.file(item, data)
+    }
+
+    fn link(&mut self, item: &Item<'_>, first: &[u8]) -> Result<(), ExportError> {
+        self.sink.link(item, first)
+    }
+
+    fn lose(&mut self, loss: Loss, path: &[u8]) {
+        self.sink.lose(loss, path);
     }
 }

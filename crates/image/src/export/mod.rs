@@ -23,7 +23,7 @@ use crate::watch::{Meter, Stage, Watch};
 use ondisk::features::RoCompat;
 use ondisk::inode::{FileType, InodeFlags};
 use ondisk::units::InodeNumber;
-use platfs::{DirEntry, Metadata, State, Volume, Walk};
+use platfs::{DirEntry, Metadata, Pin, State, Volume, Walk};
 use std::collections::HashMap;
 
 /// Bytes read from the image at once.
@@ -114,9 +114,11 @@ impl Contents<'_> {
             while at < end {
                 let want = usize::try_from(end - at).unwrap_or(CHUNK).min(buffer.len());
                 let piece = buffer.get_mut(..want).unwrap_or_default();
-                let count = file.read_at(at, piece).map_err(failed)?;
+                let mut count = file.read_at(at, piece).map_err(failed)?;
                 if count == 0 {
-                    break;
+                    // Somebody has cut it since its length was told.
+                    piece.fill(0);
+                    count = want;
                 }
                 each(at, piece.get(..count).unwrap_or_default())?;
                 self.meter.bytes(count)?;
@@ -133,18 +135,29 @@ fn longest(runs: &[Run]) -> usize {
 }
 
 /// Hands all that is below the directory `from`, and itself, to `sink`.
-fn export(volume: &Volume, from: InodeNumber, sink: &mut dyn Sink, watch: Watch) -> Result<(), ExportError> {
-    let mut tree = Tree::new(volume, Meter::new(watch));
+fn export(
+    volume: &Volume,
+    from: InodeNumber,
+    sink: &mut dyn Sink,
+    (watch, beside_others): (Watch, bool),
+) -> Result<(), ExportError> {
+    let mut tree = Tree::new(volume, Meter::new(watch), beside_others);
     tree.meter.begin(Stage::Exporting, None, None)?;
     tree.enter(b"", from, sink)?;
+    tree.held.push(None);
     while tree.walk.depth() > 0 {
         let Some(entry) = tree.walk.next_entry().cloned() else {
             tree.walk.leave();
+            tree.held.pop();
             sink.leave()?;
             continue;
         };
+        let Some(held) = tree.hold(&entry)? else { continue };
         if tree.is_directory(&entry)? && !tree.is_lost_and_found(&entry, from)? {
             tree.enter(&entry.name, entry.inode, sink)?;
+            if tree.walk.depth() > tree.held.len() {
+                tree.held.push(held);
+            }
         }
     }
     Ok(())
@@ -159,16 +172,34 @@ struct Tree<'v> {
     /// Bytes of data that the volume may still hold.
     budget: u64,
     meter: Meter,
+    /// Others may change the volume meanwhile; then the directories that the walk is in are held.
+    beside_others: bool,
+    held: Vec<Option<Pin<'v>>>,
 }
 
 impl<'v> Tree<'v> {
-    fn new(volume: &'v Volume, meter: Meter) -> Self {
+    fn new(volume: &'v Volume, meter: Meter, beside_others: bool) -> Self {
         let geometry = &volume.format().geometry;
         // Where blocks are shared on purpose, each file alone is bounded by the map's own limits.
         let shared = volume.format().features.ro_compat.contains(RoCompat::SHARED_BLOCKS);
         let bytes = geometry.blocks.saturating_mul(u64::from(geometry.block_size.bytes()));
         let budget = if shared { u64::MAX } else { bytes };
-        Self { volume, walk: Walk::new(volume), firsts: HashMap::new(), budget, meter }
+        let (walk, firsts, held) = (Walk::new(volume), HashMap::new(), Vec::new());
+        Self { volume, walk, firsts, budget, meter, beside_others, held }
+    }
+
+    /// Holds what a name of the directory that the walk is in led to, where others may change that; `None` if it leads
+    /// elsewhere now.
+    fn hold(&self, entry: &DirEntry) -> Result<Option<Option<Pin<'v>>>, ExportError> {
+        let Some(directory) = self.walk.directory().filter(|_| self.beside_others) else {
+            return Ok(Some(None));
+        };
+        let Ok(pin) = self.volume.pin(entry.inode) else { return Ok(None) };
+        match self.volume.lookup(directory, &entry.name) {
+            Ok(found) => Ok((found == entry.inode).then_some(Some(pin))),
+            Err(platfs::Error::NotFound) => Ok(None),
+            Err(error) => Err(ExportError::Image { path: join(self.walk.path(), &entry.name), error }),
+        }
     }
 
     /// Hands a directory to the sink, and then all in it that is no directory.
@@ -196,6 +227,7 @@ impl<'v> Tree<'v> {
                 return Err(ExportError::Image { path, error: platfs::Error::Invalid(problem) });
             }
             last = &entry.name;
+            let Some(_held) = self.hold(entry)? else { continue };
             if !self.is_directory(entry)? {
                 self.put(&path, &entry.name, entry.inode, sink)?;
             }

@@ -107,6 +107,27 @@ pub(crate) fn spool_stream(
     spool_from(reading, start.as_slice().chain(stream), format, name)
 }
 
+/// Takes all bytes of a stream into a spool.
+///
+/// # Errors
+/// A stream that can't be read, a spool that can't be written.
+pub(crate) fn spool_as_it_is(
+    reading: &mut Reading,
+    mut stream: impl Read,
+    name: &str,
+) -> Result<Section, SourceError> {
+    let mut spool = Spool::new(&reading.spool)?;
+    let mut piece = vec![0; PIECE];
+    loop {
+        let len = fill(&mut stream, &mut piece).map_err(|error| SourceError::host("read", name, error))?;
+        spool.write_all(piece.get(..len).unwrap_or_default()).map_err(|error| spool.failed(error))?;
+        reading.meter.bytes(len)?;
+        if len < piece.len() {
+            return spool.finish();
+        }
+    }
+}
+
 fn spool_from(
     reading: &mut Reading,
     packed: impl Read,

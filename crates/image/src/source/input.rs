@@ -52,9 +52,9 @@ impl Section {
         self.len
     }
 
-    /// The file that holds the bytes, for tests of what it takes.
-    #[cfg(test)]
-    pub(super) fn file(&self) -> Option<&File> {
+    /// The file that holds the bytes; `None` if they are in memory.
+    #[must_use]
+    pub fn file(&self) -> Option<&File> {
         match &*self.bytes {
             Bytes::File(file) => Some(file),
             Bytes::Memory(_) => None,

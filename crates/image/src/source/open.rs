@@ -96,6 +96,39 @@ impl SourceOptions {
         self.archive(reading, &section, name)
     }
 
+    /// The bytes of an archive at known places: a file as it is, or unpacked into a spool. What it holds is not looked
+    /// at.
+    ///
+    /// # Errors
+    /// [`SourceError::Host`], [`SourceError::Compression`], [`SourceError::NoArchive`].
+    pub fn unpacked(&self, path: impl AsRef<Path>) -> Result<Section, SourceError> {
+        let path = path.as_ref();
+        let file = File::open(path).map_err(|error| SourceError::host("open", path, error))?;
+        let name = path.display().to_string();
+        let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
+        if !is_file {
+            return self.unpacked_stream(file, &name);
+        }
+        let packed = Section::whole(file).map_err(|error| SourceError::host("open", path, error))?;
+        compression::unpacked(&mut Reading::new(self)?, packed, &name)
+    }
+
+    /// The same of a stream; `name` is how messages call it.
+    ///
+    /// # Errors
+    /// As [`SourceOptions::unpacked`].
+    pub fn unpacked_stream(&self, stream: impl Read, name: &str) -> Result<Section, SourceError> {
+        compression::spool_stream(&mut Reading::new(self)?, stream, name)
+    }
+
+    /// All bytes of a stream, whatever they are, in a spool.
+    ///
+    /// # Errors
+    /// [`SourceError::Host`].
+    pub fn spooled(&self, stream: impl Read, name: &str) -> Result<Section, SourceError> {
+        compression::spool_as_it_is(&mut Reading::new(self)?, stream, name)
+    }
+
     fn directory(&self, path: &Path) -> Result<Source, SourceError> {
         let mut reading = Reading::new(self)?;
         let mut builder = CatalogueBuilder::new(self.clone())?;

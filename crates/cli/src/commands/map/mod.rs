@@ -1,7 +1,9 @@
-//! `plat map`: one image as a picture: how full each part of it is, where files lie, how free space is cut up.
+//! `plat map`: one image as a picture: how full each part of it is, where files lie, how free space is cut up; or
+//! where single files lie, of an image or of a mount.
 //!
 //! Figures are those of `plat frag` and `plat freefrag`, from the same ways through files and bitmaps.
 
+mod extents;
 mod page;
 mod survey;
 mod terminal;
@@ -24,10 +26,15 @@ use survey::{Kept, Survey};
 /// Arguments of `plat map`.
 #[derive(Args, Debug)]
 pub struct Map {
-    /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`.
+    /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`. Or a file of a mount by `plat mount`,
+    /// of which the extents are shown.
     image: OsString,
     /// Files, and directories with all below them, that are looked for [default: /].
     paths: Vec<OsString>,
+    /// The extents of each file, as `filefrag -e` shows them. If the first name is a file of a mount, so are all; else
+    /// it is the image.
+    #[arg(short, long, conflicts_with_all = ["output", "width", "color"])]
+    extents: bool,
     /// A file to write instead of the terminal: a page (.html), a drawing (.svg) or text (.txt).
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -73,6 +80,10 @@ impl Form {
 
 impl Map {
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
+        if self.extents || self.paths.is_empty() && self.output.is_none() && extents::is_in_mount(&self.image)
+        {
+            return extents::show(&self.image, &self.paths, self.json, console);
+        }
         let form = self.output.as_deref().map(|path| self.form(path)).transpose()?;
         let image = OpenImage::open(&self.image, console)?;
         let survey = Survey::of(&image, &self.paths, console)?;

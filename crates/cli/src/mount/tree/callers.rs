@@ -19,6 +19,8 @@ use fuse::Caller;
 use platfs::rights::{Credentials, Powers};
 use rustix::fs::{Mode, OFlags};
 
+use crate::bulk::Actor;
+
 /// Threads whose files stay open.
 const KEPT: usize = 16;
 /// Longest status that is read: room for all the groups that Linux allows.
@@ -87,6 +89,7 @@ struct Status {
     groups: Vec<u32>,
     permitted: u64,
     effective: u64,
+    umask: u16,
 }
 
 impl Status {
@@ -107,6 +110,7 @@ impl Status {
             groups: numbers("Groups:")?,
             permitted: bits("CapPrm:")?,
             effective: bits("CapEff:")?,
+            umask: u16::from_str_radix(line("Umask:")?.trim(), 8).ok()? & 0o777,
         })
     }
 
@@ -181,16 +185,37 @@ impl Callers {
     }
 }
 
-/// What a status comes to.
+/// A program that waits for the answer to a request, on any mount; `None` if it can't be seen from here, as in another
+/// namespace of processes.
+pub(super) fn actor(caller: Caller) -> Option<Actor> {
+    if caller.pid == 0 {
+        return None;
+    }
+    let (task, mut text) = (Task::open(caller.pid).ok()?, Vec::new());
+    task.status(&mut text).ok()?;
+    let here = Task::open(std::process::id()).and_then(|me| me.namespace()).ok()?;
+    let is_ours = task.namespace().is_ok_and(|namespace| namespace == here);
+    let status = Status::parse(&text)?;
+    let umask = status.umask;
+    Some(Actor { credentials: shown(Credentials::of(caller.uid, caller.gid), status, is_ours, false), umask })
+}
+
+/// What a status comes to for a caller of a mount of root's alone.
 ///
 /// The kernel lets in programs of root's only. A caller that is none was lent credentials by the kernel: those of who
 /// mounted an overlay on top of this, say. They count as root's with all capabilities, as they were when they were
-/// lent. A program of root's that acts as another user (setfsuid, a server of NFS) has no capabilities, and unless it
-/// shows that user, its groups are not known. In another user namespace capabilities are about other things.
+/// lent.
 fn judge(least: Credentials, status: Status, is_ours: bool, for_access: bool) -> Credentials {
     if !status.is_of_root() {
         return Credentials { powers: Powers::ALL, ..least };
     }
+    shown(least, status, is_ours, for_access)
+}
+
+/// What a status comes to. A program of root's that acts as another user (setfsuid, a server of NFS) has no
+/// capabilities, and unless it shows that user, its groups are not known. In another user namespace capabilities are
+/// about other things.
+fn shown(least: Credentials, status: Status, is_ours: bool, for_access: bool) -> Credentials {
     let shows = (status.uids[3], status.gids[3]) == (least.uid, least.gid);
     let bits = match for_access && least.uid == 0 {
         true => status.permitted,
@@ -219,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_status_is_read_and_nothing_else_taken_for_one() {
-        assert_eq!((status().groups, status().effective), (vec![4, 24], 2));
+        assert_eq!((status().groups, status().effective, status().umask), (vec![4, 24], 2, 0o022));
         assert_eq!(Status::parse(b""), None);
         assert_eq!(Status::parse(TEXT.replace("CapEff", "CapOff").as_bytes()), None);
         assert_eq!(Status::parse(TEXT.replace("Gid:\t0", "Gid:\t-1").as_bytes()), None);
@@ -252,6 +277,8 @@ mod tests {
         let found = callers.credentials(me, false);
         assert!(found.groups.is_some());
         assert_eq!(found, callers.credentials(me, false), "from the files that are kept");
+        assert_eq!(actor(me).unwrap().credentials, found);
+        assert_eq!(actor(Caller { pid: 0, ..me }), None);
         let nobody = Caller { pid: u32::MAX, ..me };
         assert_eq!(callers.credentials(nobody, false), Credentials::of(0, 0));
     }

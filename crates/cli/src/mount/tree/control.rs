@@ -6,6 +6,7 @@ use ondisk::units::InodeNumber;
 use platfs::{Error, Metadata};
 
 use super::{Altering, Failed, Tree};
+use crate::mount::places::{self, PLACES};
 
 /// Numbers of the ioctls that are answered; those of this kernel's word size.
 const GET_FLAGS: u32 = 0x8008_6601;
@@ -69,9 +70,11 @@ fn long(argument: &[u8], at: usize) -> Result<u64, Failed> {
 
 impl Tree {
     /// What an ioctl asks.
-    pub(super) fn answer_control(&self, node: u64, command: u32) -> Result<Vec<u8>, Failed> {
-        let metadata = self.volume.metadata(self.inode(node)?)?;
+    pub(super) fn answer_control(&self, node: u64, command: u32, argument: &[u8]) -> Result<Vec<u8>, Failed> {
+        let number = self.inode(node)?;
+        let metadata = self.volume.metadata(number)?;
         Ok(match command {
+            PLACES => places::answer(&self.volume, number, argument)?.ok_or(Errno::INVAL)?,
             GET_FLAGS => visible(metadata.flags).to_ne_bytes().to_vec(),
             GET_VERSION | GET_VERSION_OLD => metadata.generation.to_ne_bytes().to_vec(),
             GET_LABEL => {

@@ -10,7 +10,7 @@ use fuse::{Access, Caller, Change, Errno, Replace, SetTime};
 use ondisk::acl::Acl;
 use ondisk::inode::{FileType, InodeFlags};
 use ondisk::units::InodeNumber;
-use platfs::rights::{Credentials, EXECUTE, READ, WRITE};
+use platfs::rights::{self, Credentials, EXECUTE, READ, WRITE};
 use platfs::{Error, Metadata};
 
 use super::callers::{self, Callers};
@@ -74,9 +74,7 @@ fn refuse_unless(holds: bool, errno: Errno) -> Result<(), Failed> {
 
 impl Tree {
     fn list_of(&self, file: &Metadata) -> Result<Option<Acl>, Failed> {
-        // The mask of a list stands in the mode.
-        let has_mask = file.permissions & 0o070 != 0;
-        let asked = self.terms.acl && has_mask && file.file_type != FileType::Symlink;
+        let asked = self.terms.acl && rights::asks_list(file);
         Ok(if asked { self.volume.inode(file.inode).access_list()? } else { None })
     }
 

@@ -4,10 +4,12 @@
 //! the kernel is given is a user of its inode until the kernel forgets it, so that an inode without a
 //! name lives as long as somebody has it open.
 
+mod beside;
 mod callers;
 pub(super) mod control;
 mod counts;
 mod guard;
+mod nearly_full;
 mod read;
 mod room;
 mod write;
@@ -20,8 +22,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use fuse::{
-    Access, Attributes, Caller, Change, Entry, Errno, Known, Listed, NewNode, Replace, Scheduling, Seek,
-    Service, Statistics, WriteFlags,
+    Access, Attributes, Caller, CatchUp, Change, Entry, Errno, Gather, Known, Listed, NewNode, Replace,
+    Scheduling, Seek, Service, Statistics, WriteFlags,
 };
 use ondisk::inode::{FileType, Timestamp};
 use ondisk::units::InodeNumber;
@@ -29,11 +31,16 @@ use platfs::rights::READ;
 use platfs::{AccessTimes, Error, Metadata, Reclaimed, Volume};
 use serde_json::{Value, json};
 
+use self::beside::Beside;
 use self::counts::{Counts, Verb};
 pub use self::guard::Guard;
+use self::nearly_full::{Lost, NearlyFull};
 use super::errno;
 use super::log::{Detail, Log};
+use super::moving::{self, Announced};
 use super::options::OnDamage;
+use super::tuning::Limits;
+use crate::control::Tickets;
 use crate::text::Shown;
 
 /// How long an unmount goes on reclaiming what a crash left.
@@ -54,8 +61,17 @@ pub struct Tree {
     /// Files that have become immutable or append-only since the kernel knows them: it may have pages of them that were
     /// written before.
     flagged: Mutex<HashSet<InodeNumber>>,
+    /// Ranges that programs are about to take out or put in.
+    announced: Announced,
+    nearly_full: NearlyFull,
     /// How requests come, and what serves them; known once it is served.
     served_by: OnceLock<(&'static str, Scheduling)>,
+    /// The way to what files without names still hold.
+    catch_up: OnceLock<CatchUp>,
+    /// Tickets of the control channel.
+    tickets: Arc<Tickets>,
+    /// Work that changes names beside the kernel.
+    beside: Beside,
 }
 
 /// A request that changes something: the tree, and its volume at the time of the request.
@@ -85,6 +101,8 @@ pub struct Terms {
     pub on_damage: OnDamage,
     /// It can be written.
     pub writable: bool,
+    /// The kernel takes writes into its pages.
+    pub writeback: bool,
     /// When reading changes the time of access.
     pub access_times: AccessTimes,
     /// Each change is stable when its request is answered.
@@ -115,9 +133,26 @@ impl Tree {
         let room = room::statistics(&volume)?;
         let first_inode = volume.format().geometry.first_inode;
         let (stopped, counts) = (AtomicBool::new(false), Counts::default());
-        let (flagged, served_by) = (Mutex::default(), OnceLock::new());
-        let guard = None;
-        Ok(Tree { volume, log, room, first_inode, terms, guard, stopped, counts, flagged, served_by })
+        let (flagged, announced, served_by) = (Mutex::default(), Announced::default(), OnceLock::new());
+        let (tickets, beside) = (Arc::default(), Beside::default());
+        let (guard, nearly_full) = (None, NearlyFull::default());
+        Ok(Tree {
+            volume,
+            log,
+            room,
+            first_inode,
+            terms,
+            guard,
+            stopped,
+            counts,
+            flagged,
+            announced,
+            nearly_full,
+            served_by,
+            catch_up: OnceLock::new(),
+            tickets,
+            beside,
+        })
     }
 
     /// Lets it check permissions; without a guard the kernel does.
@@ -127,8 +162,21 @@ impl Tree {
     }
 
     /// Notes how requests come and what serves them, for the statistics.
-    pub fn served_by(&self, transport: &'static str, scheduling: Scheduling) {
+    pub fn served_by(&self, transport: &'static str, scheduling: Scheduling, catch_up: CatchUp) {
         let _ = self.served_by.set((transport, scheduling));
+        let _ = self.catch_up.set(catch_up);
+    }
+
+    /// Notes what the kernel lets this mount have, from now on to be less where room is short.
+    pub fn limited_by(&self, limits: Option<Limits>) {
+        if let Some(limits) = limits.filter(|_| self.terms.writeback) {
+            self.nearly_full.limited_by(limits);
+        }
+    }
+
+    /// Looks how much room is left.
+    pub fn look_at_room(&self) {
+        self.nearly_full.look(&self.volume);
     }
 
     /// The log.
@@ -310,14 +358,20 @@ impl Tree {
         verb: Verb,
         (node, name): (u64, &[u8]),
         what: Changed,
-        work: impl FnOnce(&Altering<'_>) -> Result<T, Failed>,
+        work: impl Fn(&Altering<'_>) -> Result<T, Failed>,
     ) -> fuse::Result<T> {
         self.answer(verb, node, name, || {
             if !self.is_writable() {
                 return Err(Errno::ROFS.into());
             }
             let altering = Altering { tree: self, volume: self.volume_now() };
-            let done = work(&altering);
+            let mut done = work(&altering);
+            if let (Err(Failed::Error(Error::NoSpace | Error::NoInodes)), Some(catch_up)) =
+                (&done, self.catch_up.get())
+            {
+                catch_up.now();
+                done = work(&altering);
+            }
             if let Err(Failed::Error(error)) = &done {
                 self.after_damage(error);
             }
@@ -409,6 +463,7 @@ impl Tree {
             && self.volume_now().uses().release(number, times)
         {
             self.flagged().remove(&number);
+            self.nearly_full.forget(number);
         }
     }
 
@@ -478,7 +533,14 @@ impl Service for Tree {
         })
     }
 
-    fn open(&self, node: u64, access: Access) -> fuse::Result<()> {
+    fn before_write(&self, node: u64) -> fuse::Result<()> {
+        match self.inode(node).ok().and_then(|number| self.owed(number)) {
+            Some(errno) => self.answer(Verb::GetAttr, node, b"", || Err(errno.into())),
+            None => Ok(()),
+        }
+    }
+
+    fn open(&self, node: u64, access: Access) -> fuse::Result<Known> {
         self.answer(Verb::Open, node, b"", || self.may_open(node, access))
     }
 
@@ -555,15 +617,8 @@ impl Service for Tree {
         })
     }
 
-    fn seek(&self, node: u64, offset: u64, what: Seek) -> fuse::Result<u64> {
-        self.answer(Verb::Lseek, node, b"", || {
-            // The kernel asks without handing over its pages first: what it holds would look like a hole,
-            // and copies that skip holes would lose it. After NOSYS it takes files for data from end to end.
-            if self.terms.writable {
-                return Err(Errno::NOSYS.into());
-            }
-            self.seek_to(node, offset, what)
-        })
+    fn seek(&self, node: u64, offset: u64, what: Seek, gather: Option<Gather<'_>>) -> fuse::Result<u64> {
+        self.answer(Verb::Lseek, node, b"", || self.seek_to(node, offset, what, gather))
     }
 
     fn control(
@@ -579,11 +634,20 @@ impl Service for Tree {
                 at.do_control(caller, node, command, argument).map(|()| Vec::new())
             });
         }
+        if command == moving::MOVE {
+            return self.alter(Verb::Ioctl, (node, b""), Changed::Inode, |at| {
+                let is_known = at.announced.note(caller, node, argument);
+                if is_known { Ok(Vec::new()) } else { Err(Errno::INVAL.into()) }
+            });
+        }
         if command == control::TRIM {
             return self.alter(Verb::Ioctl, (node, b""), Changed::Inode, |at| at.trim(caller, argument));
         }
+        if command == crate::control::protocol::TICKET {
+            return self.answer(Verb::Ioctl, node, b"", || self.ticket(caller, node));
+        }
         self.answer(Verb::Ioctl, node, b"", || {
-            let answer = self.answer_control(node, command)?;
+            let answer = self.answer_control(node, command, argument)?;
             if answer.len() <= room { Ok(answer) } else { Err(Errno::INVAL.into()) }
         })
     }
@@ -626,22 +690,36 @@ impl Service for Tree {
         self.alter(Verb::Rename, from, Changed::Names, |at| at.move_name(caller, from, to, replace))
     }
 
-    fn change(&self, _caller: Caller, node: u64, change: &Change) -> fuse::Result<Attributes> {
-        self.alter(Verb::SetAttr, (node, b""), Changed::Inode, |at| at.change_attributes(node, change))
+    fn change(&self, _caller: Caller, node: u64, change: &Change) -> fuse::Result<(Attributes, Known)> {
+        let work = |at: &Altering<'_>| at.change_attributes(node, change);
+        let attributes = self.alter(Verb::SetAttr, (node, b""), Changed::Inode, work)?;
+        let is_watched = self.inode(node).is_ok_and(|number| self.nearly_full.watches(number));
+        Ok((attributes, if is_watched { Known::Stale } else { Known::Still }))
     }
 
     fn write(&self, node: u64, offset: u64, data: &[u8], flags: WriteFlags) -> fuse::Result<Known> {
-        self.alter(Verb::Write, (node, b""), Changed::Inode, |at| at.write_from(node, offset, data, flags))
+        let work = |at: &Altering<'_>| at.write_from(node, offset, data, flags);
+        let done = self.alter(Verb::Write, (node, b""), Changed::Inode, work);
+        self.nearly_full.wrote(&self.volume, data.len());
+        if let (true, Err(errno), Ok(number)) = (flags.cached, &done, self.inode(node)) {
+            let owner = self.volume.metadata(number).map_or(0, |facts| facts.uid);
+            self.nearly_full.lost(number, Lost { error: *errno, owner, bytes: data.len() as u64 });
+        }
+        done
     }
 
     fn allocate(&self, caller: Caller, node: u64, mode: u32, range: (u64, u64)) -> fuse::Result<Known> {
         let work = |at: &Altering<'_>| at.change_space(caller, node, mode, range);
-        self.alter(Verb::Fallocate, (node, b""), Changed::Inode, work)
+        let done = self.alter(Verb::Fallocate, (node, b""), Changed::Inode, work);
+        self.look_at_room();
+        done
     }
 
     fn copy(&self, caller: Caller, from: (u64, u64), to: (u64, u64), len: u64) -> fuse::Result<(u64, Known)> {
         let work = |at: &Altering<'_>| at.copy_range(caller, from, to, len);
-        self.alter(Verb::CopyRange, (to.0, b""), Changed::Inode, work)
+        let done = self.alter(Verb::CopyRange, (to.0, b""), Changed::Inode, work);
+        self.look_at_room();
+        done
     }
 
     fn sync(&self, node: u64, _data_only: bool) -> fuse::Result<()> {
@@ -649,7 +727,14 @@ impl Service for Tree {
             if !self.terms.writable {
                 return Ok(());
             }
-            self.stable(|| Ok(self.volume_now().sync_inode(self.inode(node)?)?))
+            if node == fuse::ROOT {
+                // For `plat sync`: the kernel does not pass on `syncfs`.
+                return self.stable(|| Ok(self.volume_now().sync()?));
+            }
+            let number = self.inode(node)?;
+            // The kernel reports to the caller what became of its pages.
+            self.nearly_full.report(number);
+            self.stable(|| Ok(self.volume_now().sync_inode(number)?))
         })
     }
 

@@ -1,12 +1,13 @@
 //! The requests that only look.
 
-use fuse::{Caller, Entry, Errno, Listed, Seek};
+use fuse::{Caller, Entry, Errno, Gather, Listed, Seek};
 use ondisk::corrupt::Place;
 use ondisk::inode::{FileType, InodeFlags};
 use ondisk::units::InodeNumber;
 use platfs::rights::READ;
 use platfs::{AccessTimes, Error, Metadata};
 
+use super::beside::Moment;
 use super::counts::add;
 use super::{Failed, Tree, type_of};
 use crate::text::Shown;
@@ -16,7 +17,7 @@ const NAME_MAX: usize = 255;
 
 impl Tree {
     /// What a name leads to; it must be an inode in use that names may lead to.
-    fn named(&self, directory: InodeNumber, number: InodeNumber) -> Result<Metadata, Failed> {
+    pub(super) fn named(&self, directory: InodeNumber, number: InodeNumber) -> Result<Metadata, Failed> {
         let broken = |problem: String| Err(Error::corrupt(Place::Directory(directory), problem).into());
         if number != InodeNumber::ROOT && number.get() < self.first_inode {
             return broken(format!("names inode {number}, which is reserved"));
@@ -43,8 +44,9 @@ impl Tree {
         if name.len() > NAME_MAX {
             return Err(Errno::NAMETOOLONG.into());
         }
+        let at = self.beside.now();
         let found = self.volume.lookup(directory, name)?;
-        self.hand_out(found, || self.named(directory, found))
+        self.hand_out_found((found, at), directory, name)
     }
 
     pub(super) fn list_from(
@@ -57,6 +59,7 @@ impl Tree {
         let directory = self.inode(node)?;
         let mut taken = 0;
         'all: loop {
+            let at = self.beside.now();
             let batch = match self.volume.read_dir_from(directory, position) {
                 // The names found so far are returned first; the next call meets the damage again.
                 Err(_) if taken > 0 => break,
@@ -73,7 +76,7 @@ impl Tree {
                     ));
                     continue;
                 }
-                if !self.show(directory, entry, *next, with_entries, take) {
+                if !self.show((directory, at), (entry, *next), with_entries, take) {
                     break 'all;
                 }
                 taken += 1;
@@ -84,12 +87,12 @@ impl Tree {
         Ok(())
     }
 
-    /// Hands out one name of a listing; says whether it was taken.
+    /// Hands out one name of a listing, made at some moment; says whether it was
+    /// taken.
     fn show(
         &self,
-        directory: InodeNumber,
-        found: &platfs::DirEntry,
-        next: u64,
+        (directory, at): (InodeNumber, Moment),
+        (found, next): (&platfs::DirEntry, u64),
         with_entry: bool,
         take: &mut dyn FnMut(&Listed<'_>) -> bool,
     ) -> bool {
@@ -98,7 +101,7 @@ impl Tree {
         let entry = if is_dots || !with_entry {
             None
         } else {
-            self.hand_out(found.inode, || self.named(directory, found.inode)).ok()
+            self.hand_out_found((found.inode, at), directory, &found.name).ok()
         };
         let known = found.file_type.map(type_of).or_else(|| {
             let asked =
@@ -159,12 +162,47 @@ impl Tree {
         Ok(target)
     }
 
-    pub(super) fn seek_to(&self, node: u64, offset: u64, what: Seek) -> Result<u64, Failed> {
-        let what = match what {
-            Seek::Data => platfs::Seek::Data,
-            Seek::Hole => platfs::Seek::Hole,
+    /// The kernel asks without handing over its pages first. What it holds would look like a hole, and copies that skip
+    /// holes would lose it. So it is made to hand over what may lie in a hole before that counts as one.
+    pub(super) fn seek_to(
+        &self,
+        node: u64,
+        offset: u64,
+        what: Seek,
+        gather: Option<Gather<'_>>,
+    ) -> Result<u64, Failed> {
+        let number = self.inode(node)?;
+        let seek = |offset, what| Ok::<_, Failed>(self.volume.seek(number, offset, what)?);
+        let next_data = |offset| seek(offset, platfs::Seek::Data);
+        let next_hole = |offset| seek(offset, platfs::Seek::Hole);
+        let found = match (self.terms.writable, gather, what) {
+            (false, _, Seek::Data) => next_data(offset)?,
+            (false, _, Seek::Hole) => next_hole(offset)?,
+            // Now the kernel takes all files for data from end to end.
+            (true, None, _) => return Err(Errno::NOSYS.into()),
+            (true, Some(gather), Seek::Data) => match next_data(offset)? {
+                Some(data) if data == offset => Some(data),
+                found => {
+                    gather(offset..found.unwrap_or(u64::MAX))?;
+                    next_data(offset)?
+                }
+            },
+            (true, Some(gather), Seek::Hole) => {
+                // Behind the end of a file there may be bytes that make it longer.
+                let start = next_hole(offset)?.unwrap_or(offset);
+                let end = next_data(start)?.unwrap_or(u64::MAX);
+                gather(start..end)?;
+                let found = next_hole(offset)?;
+                if found.is_some_and(|hole| hole >= end) {
+                    // All of it is data now. What is further on is asked for at once.
+                    gather(end..u64::MAX)?;
+                    next_hole(offset)?
+                } else {
+                    found
+                }
+            }
         };
-        self.volume.seek(self.inode(node)?, offset, what)?.ok_or(Failed::Errno(Errno::NXIO))
+        found.ok_or(Failed::Errno(Errno::NXIO))
     }
 
     pub(super) fn is_hidden(&self, name: &[u8]) -> bool {

@@ -11,6 +11,7 @@ use platfs::{Allocate, AttributeChange, Error, Inherited, Kind, Metadata, NewIno
 
 use super::counts::add;
 use super::{Altering, Failed, Tree};
+use crate::mount::moving::{self, Move};
 
 /// Most bytes that one request copies, and most at a time: others want their turn.
 const COPY_MAX: u64 = 8 << 20;
@@ -27,9 +28,7 @@ const XATTR_REPLACE: u32 = 2;
 /// Mode bits of `fallocate`.
 const KEEP_SIZE: u32 = 1;
 const PUNCH_HOLE: u32 = 2;
-const COLLAPSE_RANGE: u32 = 8;
 const ZERO_RANGE: u32 = 16;
-const INSERT_RANGE: u32 = 32;
 
 fn stamp(time: Time) -> Timestamp {
     Timestamp { seconds: time.seconds, nanoseconds: time.nanoseconds }
@@ -50,16 +49,44 @@ fn kind_of(kind: fuse::Kind<'_>) -> (Kind<'_>, FileType) {
 impl Tree {
     /// Which files are opened is asked for the sake of two flags where something can be written, and of permissions
     /// where they are checked here.
-    pub(super) fn may_open(&self, node: u64, access: Access) -> Result<(), Failed> {
+    pub(super) fn may_open(&self, node: u64, access: Access) -> Result<Known, Failed> {
         if !self.terms.writable && self.guard.is_none() {
             return Err(Errno::NOSYS.into());
         }
         let number = self.inode(node)?;
         self.guard_opening(number, access)?;
-        if access.write {
-            self.volume.inode(number).may_open(access.append)?;
+        if !access.write {
+            return Ok(Known::Still);
         }
-        Ok(())
+        self.volume.inode(number).may_open(access.append)?;
+        self.opened_for_writing(number)
+    }
+
+    /// Whether the first `write` to a file that is opened must be asked for.
+    fn opened_for_writing(&self, number: InodeNumber) -> Result<Known, Failed> {
+        if !self.nearly_full.has_lost() {
+            return Ok(Known::Still);
+        }
+        let owner = self.volume.metadata(number)?.uid;
+        let owed = self.nearly_full.owes(&self.volume, owner);
+        if let Some(error) = owed {
+            self.nearly_full.watch(number, error, owner);
+        }
+        Ok(if owed.is_some() { Known::Stale } else { Known::Still })
+    }
+
+    /// The error of a `write` to a file that is about to be made. A file that has blocks may be overwritten in place,
+    /// which needs no room: it fails only for bytes of its own.
+    pub(super) fn owed(&self, number: InodeNumber) -> Option<Errno> {
+        let lost = self.nearly_full.report(number)?;
+        if lost.bytes == 0 {
+            let has_blocks = self.volume.metadata(number).is_ok_and(|facts| facts.sectors > 0);
+            if has_blocks || self.nearly_full.owes(&self.volume, lost.owner).is_none() {
+                return None;
+            }
+            self.nearly_full.settle(lost.owner);
+        }
+        Some(lost.error)
     }
 
     /// The answer to a change of nothing but the times of contents and inode, of a file without a name; `None` for all
@@ -112,6 +139,13 @@ impl Altering<'_> {
             return Err(Errno::NAMETOOLONG.into());
         }
         let got = self.inherited(caller, directory, file_type, new)?;
+        if file_type == FileType::Regular
+            && self.nearly_full.has_lost()
+            && let Some(error) = self.nearly_full.owes(&self.volume, got.attributes.uid)
+        {
+            self.nearly_full.settle(got.attributes.uid);
+            return Err(error.into());
+        }
         let inode = NewInode { kind, attributes: got.attributes, xattrs: &got.xattrs };
         let number = self.volume.on_behalf_of(caller.uid, caller.gid).create(directory, name, &inode)?;
         // Nobody else knows it yet: its directory is locked by the kernel.
@@ -295,6 +329,11 @@ impl Altering<'_> {
         mode: u32,
         (offset, len): (u64, u64),
     ) -> Result<Known, Failed> {
+        if moving::is_announced(mode, offset, len) {
+            // Without an announcement it is an offset that no file has, as in ext4.
+            let wanted = self.announced.take(caller, node).filter(|wanted| offset <= wanted.offset);
+            return self.move_range(caller, node, wanted.ok_or(Errno::FBIG)?);
+        }
         const PUNCH: u32 = PUNCH_HOLE | KEEP_SIZE;
         const ZERO_KEEP: u32 = ZERO_RANGE | KEEP_SIZE;
         let mode = match mode {
@@ -303,14 +342,44 @@ impl Altering<'_> {
             PUNCH => Allocate::PunchHole,
             ZERO_RANGE => Allocate::ZeroRange,
             ZERO_KEEP => Allocate::ZeroRangeKeepSize,
-            COLLAPSE_RANGE => Allocate::CollapseRange,
-            INSERT_RANGE => Allocate::InsertRange,
             _ => return Err(Errno::OPNOTSUPP.into()),
         };
         let number = self.inode(node)?;
         let (options, known) = self.dropping(caller, number)?;
         self.volume.allocate_as(number, mode, offset, len, options)?;
         Ok(known)
+    }
+
+    /// Takes a range out of a file or puts one in, while the kernel keeps others from it. What the kernel thinks of the
+    /// size is then right for a range that was put in, and set by the program after one was taken out.
+    fn move_range(&self, caller: Caller, node: u64, wanted: Move) -> Result<Known, Failed> {
+        let Move { inserts, offset, len, size } = wanted;
+        let number = self.inode(node)?;
+        if self.volume.metadata(number)?.size != size {
+            return Err(Errno::AGAIN.into());
+        }
+        let (options, known) = self.dropping(caller, number)?;
+        if !inserts {
+            self.volume.allocate_as(number, Allocate::CollapseRange, offset, len, options)?;
+            return Ok(known);
+        }
+        let old = size.checked_sub(len).filter(|old| offset < *old).ok_or(Errno::INVAL)?;
+        if !self.is_empty_from(number, old)? {
+            return Err(Errno::AGAIN.into());
+        }
+        self.volume.allocate_as(number, Allocate::InsertRange, offset, len, options)?;
+        self.volume.truncate(number, size)?;
+        Ok(known)
+    }
+
+    /// Whether a file reads as zeros from an offset on, and has no blocks there but perhaps that of the byte before.
+    fn is_empty_from(&self, number: InodeNumber, offset: u64) -> Result<bool, Failed> {
+        let block = self.volume.format().geometry.block_size;
+        let whole = offset.next_multiple_of(u64::from(block.bytes()));
+        let mut rest = vec![0; usize::try_from(whole - offset).unwrap_or(0)];
+        let read = self.volume.read_at(number, offset, &mut rest)?;
+        let is_zero = rest.iter().take(read).all(|byte| *byte == 0);
+        Ok(is_zero && self.volume.seek(number, whole, platfs::Seek::Data)?.is_none())
     }
 
     pub(super) fn copy_range(

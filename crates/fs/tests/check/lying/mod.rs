@@ -13,12 +13,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ondisk::group::GroupFlags;
+use platfs::check::{self, Decision, Issue, Sink, check};
 use platfs::device::{Device, MemoryDevice};
 use platfs::{Attributes, InodeNumber, Kind, NewInode, OpenOptions, Replace, Volume, WriteOptions};
 use testkit::random::Random;
 
 use owners::DATA;
-use trial::{Bench, Finding, judge};
+use trial::{Bench, Finding, Trial, judge, judge_strictly};
 
 use crate::plant::{Image, ready};
 
@@ -110,10 +111,37 @@ impl Work<'_> {
     }
 }
 
+/// Whether a check finds what endangers others.
+#[derive(Default)]
+struct Endangered(bool);
+
+impl Sink for Endangered {
+    fn issue(&mut self, issue: Issue) -> Decision {
+        self.0 |= issue.endangers_others();
+        Decision::Leave
+    }
+}
+
 /// Lets the library work on the image of a number.
 fn look(bench: &mut Bench, number: u64) -> Option<Finding> {
     let mut random = Random(number);
+    work_on(bench.trial(&mut random)?, &mut random)
+}
+
+/// The same, if a check does not refuse it.
+fn look_checked(bench: &mut Bench, number: u64) -> Option<Finding> {
+    let mut random = Random(number);
     let trial = bench.trial(&mut random)?;
+    let device = Arc::new(MemoryDevice::from_bytes(&trial.image.bytes));
+    let mut endangered = Endangered::default();
+    let checked = check(Arc::clone(&device) as Arc<dyn Device>, &check::Options::default(), &mut endangered);
+    if endangered.0 || checked.is_err() {
+        return Some(trial.refused(&bytes_of(&device)));
+    }
+    work_on(trial, &mut random)
+}
+
+fn work_on(trial: Trial<'_>, random: &mut Random) -> Option<Finding> {
     let device = Arc::new(MemoryDevice::from_bytes(&trial.image.bytes));
     let unordered = random.one_in(2);
     let options = OpenOptions::new().write(true).unordered(unordered);
@@ -122,7 +150,7 @@ fn look(bench: &mut Bench, number: u64) -> Option<Finding> {
         return Some(trial.refused(&bytes_of(&device)));
     };
     let mut work = Work { volume: &volume, touched: BTreeSet::new() };
-    work.all(&mut random);
+    work.all(random);
     let touched = std::mem::take(&mut work.touched);
     let _ = volume.close();
     Some(trial.end(bytes_of(&device), touched, !unordered))
@@ -171,6 +199,21 @@ fn a_table_called_unused_is_not_cleared_over_a_record_with_names() {
         let after = bytes_of(&device);
         assert_eq!(after[at..at + len] == image.bytes[at..at + len], kept, "{sealed} {cleared}");
         assert_eq!(told, kept, "{sealed} {cleared}");
+    }
+}
+
+#[test]
+fn some_lies_that_pass_a_check_harm_no_file() {
+    if ready("some_lies_that_pass_a_check_harm_no_file") {
+        judge_strictly(6_000_000, 200, look_checked);
+    }
+}
+
+#[test]
+#[ignore = "long: 10,000 images"]
+fn many_lies_that_pass_a_check_harm_no_file() {
+    if ready("many_lies_that_pass_a_check_harm_no_file") {
+        judge_strictly(1_000_000, 10_000, look_checked);
     }
 }
 

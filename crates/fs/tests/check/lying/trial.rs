@@ -125,7 +125,6 @@ pub fn judge(first: u64, count: u64, look: impl Fn(&mut Bench, u64) -> Option<Fi
 }
 
 /// As [`judge`], where no file may be harmed either.
-#[allow(dead_code, reason = "the library has no verb that checks first")]
 pub fn judge_strictly(first: u64, count: u64, look: impl Fn(&mut Bench, u64) -> Option<Finding> + Sync) {
     judge_to(End::Kept, first, count, look);
 }

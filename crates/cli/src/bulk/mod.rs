@@ -1,0 +1,366 @@
+//! Work on many files of a volume at once: unpacking archives, copying and removing trees.
+//!
+//! Owns: the work itself, on a plain image or inside the server of a mount, in batches that are whole: after each the
+//! volume may be left as it is. Whoever asks is an [`Actor`], whose rights are checked as the kernel would
+//! ([`platfs::rights`]). Who else must know is a [`Watcher`]. Leaves to others: arguments and messages (`commands`), and how a request comes
+//! (`control`).
+
+pub mod copy;
+pub mod export;
+pub mod import;
+mod maker;
+pub mod put;
+pub mod remove;
+
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use ondisk::inode::{FileType, Timestamp};
+use ondisk::units::InodeNumber;
+use platfs::rights::{self, Credentials, EXECUTE, Powers, READ, WRITE};
+use platfs::{Error, Inherited, Metadata, Pin, Removed, Times, Volume, Wanted};
+
+use crate::text::Shown;
+
+/// What has been done so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Done {
+    /// Files of all kinds but directories that were made, removed or read.
+    pub files: u64,
+    /// Directories.
+    pub directories: u64,
+    /// Bytes of contents.
+    pub bytes: u64,
+    /// Attributes that the actor may not set, and that were left out.
+    pub attributes_left_out: u64,
+}
+
+/// On whose behalf work is done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Actor {
+    /// User, groups and capabilities.
+    pub credentials: Credentials,
+    /// Permissions that its new files never get.
+    pub umask: u16,
+}
+
+impl Actor {
+    /// Who may do everything.
+    #[must_use]
+    pub fn root() -> Self {
+        let credentials = Credentials { powers: Powers::ALL, ..Credentials::of(0, 0) };
+        Actor { credentials, umask: 0o022 }
+    }
+
+    fn has(&self, powers: Powers) -> bool {
+        self.credentials.powers.contains(powers)
+    }
+}
+
+/// Which extended attributes there are to be seen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Terms {
+    /// Access control lists count.
+    pub lists: bool,
+    /// Those of users.
+    pub of_users: bool,
+    /// Any.
+    pub any: bool,
+}
+
+impl Terms {
+    /// All of them.
+    pub const ALL: Terms = Terms { lists: true, of_users: true, any: true };
+}
+
+/// Who must know what is done, and may end it.
+pub trait Watcher: Sync {
+    /// The time that changes get.
+    fn now(&self) -> Timestamp;
+
+    /// A directory has got a name, or one of its names means another file. The work itself is one user of the
+    /// directory.
+    fn added(&self, directory: InodeNumber, name: &[u8]) {
+        let _ = (directory, name);
+    }
+
+    /// A directory has lost a name.
+    fn removed(&self, directory: InodeNumber, removed: &Removed) {
+        let _ = (directory, removed);
+    }
+
+    /// Names of a directory, or its attributes, have changed. The work itself is one user of it.
+    fn touched(&self, directory: InodeNumber) {
+        let _ = directory;
+    }
+
+    /// A file has more or fewer names than before.
+    fn relinked(&self, number: InodeNumber) {
+        let _ = number;
+    }
+
+    /// Whether the work goes on. Called between batches.
+    ///
+    /// # Errors
+    /// Why it ends.
+    fn go_on(&self, done: &Done) -> Result<(), Halt>;
+}
+
+/// An inode that stays what it is: it has a user.
+pub struct Held<'j> {
+    _pin: Pin<'j>,
+    /// What was known of it when it was taken hold of.
+    pub facts: Metadata,
+}
+
+/// How often a name is looked up that means another file each time.
+const TRIES: u32 = 32;
+
+/// Extended attributes by full name.
+type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Why work ended before its end. What was done until then stays.
+#[derive(Debug)]
+pub enum Halt {
+    /// The volume says no.
+    At {
+        /// The path as it was given or met.
+        path: Vec<u8>,
+        /// What it says.
+        error: Error,
+    },
+    /// The actor may not.
+    Denied {
+        /// The path.
+        path: Vec<u8>,
+    },
+    /// A path that is not taken.
+    Refused {
+        /// The path.
+        path: Vec<u8>,
+        /// Why.
+        what: String,
+    },
+    /// The archive can't be read, or the output not written.
+    Stream(String),
+    /// It was asked to stop.
+    Stopped,
+}
+
+impl Halt {
+    /// The volume says no at a path.
+    pub(crate) fn at(path: &[u8]) -> impl Fn(Error) -> Self + '_ {
+        move |error| Halt::At { path: path.to_vec(), error }
+    }
+
+    /// A path is refused.
+    pub(crate) fn refused(path: &[u8], what: impl Into<String>) -> Self {
+        Halt::Refused { path: path.to_vec(), what: what.into() }
+    }
+}
+
+impl fmt::Display for Halt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Halt::At { path, error } => write!(f, "{}: {error}", Shown(path)),
+            Halt::Denied { path } => write!(f, "{}: permission denied", Shown(path)),
+            Halt::Refused { path, what } => write!(f, "{}: {what}", Shown(path)),
+            Halt::Stream(what) => write!(f, "{what}"),
+            Halt::Stopped => write!(f, "stopped"),
+        }
+    }
+}
+
+/// One piece of work: on which volume, on whose behalf, and who watches.
+pub struct Job<'j> {
+    /// The volume.
+    pub volume: &'j Volume,
+    /// On whose behalf.
+    pub actor: &'j Actor,
+    /// Who watches.
+    pub watcher: &'j dyn Watcher,
+    /// Which extended attributes there are.
+    pub terms: Terms,
+    done: Mutex<Done>,
+}
+
+/// What is asked of a new file, beside its kind and name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    pub(crate) permissions: u16,
+    /// The owner to give it, where the actor may.
+    pub(crate) owner: Option<(u32, u32)>,
+    /// Times of access and of the contents.
+    pub(crate) times: Option<(Timestamp, Timestamp)>,
+}
+
+impl<'j> Job<'j> {
+    /// Work that has not begun.
+    pub fn new(volume: &'j Volume, actor: &'j Actor, watcher: &'j dyn Watcher, terms: Terms) -> Self {
+        Job { volume, actor, watcher, terms, done: Mutex::default() }
+    }
+
+    /// What has been done so far.
+    #[must_use]
+    pub fn done(&self) -> Done {
+        *self.counter()
+    }
+
+    fn count(&self, change: impl FnOnce(&mut Done)) {
+        change(&mut self.counter());
+    }
+
+    fn counter(&self) -> MutexGuard<'_, Done> {
+        self.done.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the work goes on.
+    fn go_on(&self) -> Result<(), Halt> {
+        let done = self.done();
+        self.watcher.go_on(&done)
+    }
+
+    fn who(&self) -> &'j Credentials {
+        &self.actor.credentials
+    }
+
+    /// The volume at this moment, on the actor's terms.
+    fn now(&self) -> Volume {
+        self.volume.at_time(self.watcher.now()).on_behalf_of(self.who().uid, self.who().gid)
+    }
+
+    /// Facts of an inode to which the actor has all of these rights.
+    fn with_rights(&self, path: &[u8], number: InodeNumber, rights: u16) -> Result<Metadata, Halt> {
+        let facts = self.volume.metadata(number).map_err(Halt::at(path))?;
+        self.allowed(path, &facts, rights).map(|()| facts)
+    }
+
+    /// The actor has all of these rights to an inode that is held.
+    fn allowed(&self, path: &[u8], facts: &Metadata, rights: u16) -> Result<(), Halt> {
+        let asks = self.terms.lists && facts.uid != self.who().uid && rights::asks_list(facts);
+        let list = match asks {
+            true => self.volume.inode(facts.inode).access_list().map_err(Halt::at(path))?,
+            false => None,
+        };
+        match self.who().may(facts, list.as_ref(), rights) {
+            true => Ok(()),
+            false => Err(Halt::Denied { path: path.to_vec() }),
+        }
+    }
+
+    /// What a name of a directory leads to, for one who may follow its names; the directory itself for no name.
+    ///
+    /// # Errors
+    /// No right to it; nothing of that name.
+    pub fn child(&self, directory: InodeNumber, name: &[u8], path: &[u8]) -> Result<Held<'j>, Halt> {
+        let failed = Halt::at(path);
+        if name.is_empty() {
+            let pin = self.volume.pin(directory).map_err(&failed)?;
+            return Ok(Held { _pin: pin, facts: self.volume.metadata(directory).map_err(failed)? });
+        }
+        self.with_rights(path, directory, EXECUTE)?;
+        self.find(directory, name).map_err(&failed)?.ok_or_else(|| failed(Error::NotFound))
+    }
+
+    /// What a name of a directory leads to, if there is one.
+    fn find(&self, directory: InodeNumber, name: &[u8]) -> Result<Option<Held<'j>>, Error> {
+        for _ in 0..TRIES {
+            let number = match self.volume.lookup(directory, name) {
+                Err(Error::NotFound) => return Ok(None),
+                found => found?,
+            };
+            if let Some(held) = self.hold(directory, name, number)? {
+                return Ok(Some(held));
+            }
+        }
+        Ok(None)
+    }
+
+    /// A file that a name of a directory led to when it was looked at; `None` if it does so no more. Before it is held,
+    /// its number may be free or mean another file: nothing may be concluded from its record.
+    fn hold(
+        &self,
+        directory: InodeNumber,
+        name: &[u8],
+        number: InodeNumber,
+    ) -> Result<Option<Held<'j>>, Error> {
+        let Ok(pin) = self.volume.pin(number) else { return Ok(None) };
+        match self.volume.lookup(directory, name) {
+            Ok(found) if found == number => {
+                Ok(Some(Held { _pin: pin, facts: self.volume.metadata(number)? }))
+            }
+            Ok(_) | Err(Error::NotFound) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A directory whose names the actor may change.
+    fn changeable(&self, path: &[u8], number: InodeNumber) -> Result<Metadata, Halt> {
+        self.with_rights(path, number, WRITE | EXECUTE)
+    }
+
+    /// A directory whose names the actor may list and follow.
+    fn listable(&self, path: &[u8], number: InodeNumber) -> Result<Metadata, Halt> {
+        self.with_rights(path, number, READ | EXECUTE)
+    }
+
+    /// What a new file gets: as Linux gives it to a program of the actor, and what the actor may give it beyond that.
+    fn given(&self, directory: InodeNumber, file_type: FileType, asked: &Asked) -> Result<Inherited, Error> {
+        let actor = self.actor;
+        let owner = asked.owner.filter(|_| actor.has(Powers::CHOWN));
+        // Who keeps owners keeps modes too: both are the archive's. But special bits lend what the owner may.
+        let lends = actor.has(Powers::FOWNER) && actor.has(Powers::FSETID);
+        let (permissions, umask) = match (file_type, owner) {
+            (FileType::Symlink, _) => (0o777, 0),
+            (_, Some(_)) => (asked.permissions & if lends { 0o7777 } else { 0o777 }, 0),
+            (_, None) => (asked.permissions & 0o777, actor.umask),
+        };
+        let wanted = Wanted { file_type, permissions, umask, uid: self.who().uid, gid: self.who().gid };
+        let mut given = self.volume.inherit(directory, &wanted)?;
+        if !self.terms.lists && !given.xattrs.is_empty() {
+            given.xattrs.clear();
+            given.attributes.permissions =
+                given.attributes.permissions & 0o7000 | permissions & 0o777 & !umask;
+        }
+        if let Some((uid, gid)) = owner {
+            (given.attributes.uid, given.attributes.gid) = (uid, gid);
+            if given.xattrs.is_empty() {
+                given.attributes.permissions = permissions;
+            }
+        }
+        let now = self.watcher.now();
+        let (access, modify) = asked.times.unwrap_or((now, now));
+        given.attributes.times = Times { access, modify, change: now, create: Some(now) };
+        Ok(given)
+    }
+
+    /// The attributes that the actor may set on a file, of those that are asked for.
+    fn settable(&self, file_type: FileType, asked: Xattrs) -> Xattrs {
+        let before = asked.len();
+        let has_bytes = matches!(file_type, FileType::Regular | FileType::Directory);
+        let is_directory = file_type == FileType::Directory;
+        let may = |name: &[u8]| match name {
+            _ if !self.terms.any => false,
+            b"system.posix_acl_access" => self.terms.lists && file_type != FileType::Symlink,
+            b"system.posix_acl_default" => self.terms.lists && is_directory,
+            b"security.capability" => self.actor.has(Powers::SETFCAP),
+            _ if name.starts_with(b"user.") => self.terms.of_users && has_bytes,
+            _ if name.starts_with(b"trusted.") || name.starts_with(b"security.") => {
+                self.actor.has(Powers::SYS_ADMIN)
+            }
+            _ => false,
+        };
+        let kept: Vec<_> = asked.into_iter().filter(|(name, _)| may(name)).collect();
+        self.count(|done| done.attributes_left_out += (before - kept.len()) as u64);
+        kept
+    }
+}
+
+/// A name that can stand in a directory.
+pub(crate) fn check_name(path: &[u8], name: &[u8]) -> Result<(), Halt> {
+    let plain = !name.is_empty() && !matches!(name, b"." | b"..") && !name.contains(&b'/');
+    match plain && !name.contains(&0) && name.len() <= 255 {
+        true => Ok(()),
+        false => Err(Halt::refused(path, "has no name that a file can have")),
+    }
+}

@@ -1,0 +1,90 @@
+//! `plat cp`: copies inside an image, or inside a mount.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+use clap::Args;
+
+use super::live::{self, Alone};
+use crate::bulk::{Actor, Terms};
+use crate::bulk::{Done, Job, copy};
+use crate::console::{Console, Failure};
+use crate::control::protocol::{Verb, flag};
+use crate::reading::OpenImage;
+use crate::writing::{self, Target};
+
+/// Arguments of `plat cp`.
+#[derive(Args, Debug)]
+pub struct Cp {
+    #[command(flatten)]
+    image: Target,
+    /// Files, and behind them where the copies go: a directory, or the name of a single copy.
+    #[arg(required = true, value_name = "PATH... TARGET")]
+    paths: Vec<OsString>,
+    /// Directories, too, with all that is in them.
+    #[arg(short, long)]
+    recursive: bool,
+    /// Existing files are replaced; directories never are.
+    #[arg(short, long)]
+    force: bool,
+    /// Owners, times, special bits, attributes and links between the files are kept.
+    #[arg(short, long)]
+    preserve: bool,
+    /// What was done, as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Cp {
+    pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
+        let first = self.image.name();
+        let done = match live::is_meant(first, &self.paths) {
+            true => self.live(console, first)?,
+            false if self.paths.len() < 2 => return Err(live::no_path(first)),
+            false => self.alone(console)?,
+        };
+        live::say(console, self.json, &done)
+    }
+
+    fn live(&self, console: &mut Console<'_>, first: &OsStr) -> Result<Done, Failure> {
+        let Some((target, rest)) = self.paths.split_last() else { return Err(live::no_path(first)) };
+        if !rest.is_empty() && !std::path::Path::new(target).is_dir() {
+            return Err(live::host(target, "several files need an existing directory to go to"));
+        }
+        let set = |on: bool, bit: u32| if on { bit } else { 0 };
+        let flags = set(self.recursive, flag::RECURSIVE)
+            | set(self.force, flag::FORCE)
+            | set(self.preserve, flag::PRESERVE);
+        let mut sum = Done::default();
+        for source in std::iter::once(first).chain(rest.iter().map(OsString::as_os_str)) {
+            let places = [live::name(source)?, live::name(&live::target(source, target)?)?];
+            if let Some(from) = places.first() {
+                live::hand_over(from, source)?;
+            }
+            match live::ask(console, (Verb::Copy, flags), &places, None) {
+                Ok(done) => live::add(&mut sum, &done),
+                Err(failure) => console.complain(failure)?,
+            }
+        }
+        Ok(sum)
+    }
+
+    fn alone(&self, console: &mut Console<'_>) -> Result<Done, Failure> {
+        let (actor, watcher) = (Actor::root(), Alone::new(false));
+        let sum = std::cell::Cell::new(Done::default());
+        let options = copy::Options { recursive: self.recursive, force: self.force, preserve: self.preserve };
+        writing::change_towards(&self.image, &self.paths, console, |image: &OpenImage, source, target| {
+            let path = writing::target(image, source, target);
+            let place = writing::place(image, &path)?;
+            let from = image.find(source, false)?;
+            let job = Job::new(&image.volume, &actor, &watcher, Terms::ALL);
+            let to = copy::Target { directory: place.directory, name: place.name, path: path.as_bytes() };
+            let copied = copy::copy(&job, from, source.as_bytes(), to, options);
+            let mut done = sum.get();
+            live::add(&mut done, &job.done());
+            sum.set(done);
+            copied.map_err(|halt| writing::halted(image, halt))
+        })?;
+        Ok(sum.get())
+    }
+}

@@ -1,0 +1,84 @@
+//! `plat import`: an archive into a directory, of an image or of a mount.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use clap::Args;
+use platfs_image::SourceError;
+use platfs_image::source::{Section, SourceOptions};
+
+use super::live::{self, Alone};
+use crate::bulk::{Actor, Terms};
+use crate::bulk::{Done, Job, import};
+use crate::console::{Console, Failure};
+use crate::control::protocol::{Verb, flag};
+use crate::reading::OpenImage;
+use crate::writing::{self, Target};
+
+/// Arguments of `plat import`.
+#[derive(Args, Debug)]
+pub struct Import {
+    #[command(flatten)]
+    image: Target,
+    /// A tar archive, plain or packed with gzip, zstd or xz; `-` is standard input.
+    archive: OsString,
+    /// Of an image: the directory that the files go to.
+    #[arg(long, value_name = "DIRECTORY", default_value = "/")]
+    to: OsString,
+    /// Existing files are replaced; directories never are.
+    #[arg(short, long)]
+    force: bool,
+    /// No summary.
+    #[arg(short, long)]
+    quiet: bool,
+    /// What was done, as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Import {
+    pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
+        let to = self.image.name();
+        // What can't be read or unpacked changes nothing.
+        let archive = self.archive()?;
+        let done = match live::is_meant(to, []) {
+            true => self.live(console, to, &archive)?,
+            false => self.alone(console, &archive)?,
+        };
+        live::say_at_length(console, (self.quiet, self.json), to, &done)
+    }
+
+    fn archive(&self) -> Result<Section, Failure> {
+        let options = SourceOptions::new();
+        let opened = match self.archive == "-" {
+            true => options.unpacked_stream(io::stdin().lock(), "standard input"),
+            false => options.unpacked(Path::new(&self.archive)),
+        };
+        opened.map_err(|error: SourceError| Failure::Failed(error.to_string()))
+    }
+
+    fn live(&self, console: &mut Console<'_>, to: &OsStr, archive: &Section) -> Result<Done, Failure> {
+        let file = archive.file().ok_or_else(|| Failure::Failed("the archive is no file".into()))?;
+        let places = [live::directory(to)?];
+        let flags = if self.force { flag::FORCE } else { 0 };
+        live::ask(console, (Verb::Import, flags), &places, Some(file as &dyn AsFd))
+    }
+
+    fn alone(&self, console: &mut Console<'_>, archive: &Section) -> Result<Done, Failure> {
+        let mut done = Done::default();
+        writing::change(&self.image, console, |image: &OpenImage, console| {
+            let directory = image.find(&self.to, true)?;
+            let (actor, watcher) = (Actor::root(), Alone::new(self.quiet));
+            let job = Job::new(&image.volume, &actor, &watcher, Terms::ALL);
+            let imported = import::import(&job, directory, archive, import::Options { force: self.force });
+            done = job.done();
+            drop(watcher);
+            let odd = imported.map_err(|halt| writing::halted(image, halt))?;
+            odd.iter().for_each(|line| console.warn(line));
+            Ok(())
+        })?;
+        Ok(done)
+    }
+}

@@ -1,0 +1,199 @@
+//! What commands share that work on a mount through its server: whether they do, progress, and what they say.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, IsTerminal};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use ondisk::inode::Timestamp;
+use serde_json::{Map, Value};
+
+use super::json;
+use crate::bulk::{Done, Halt, Watcher};
+use crate::console::{Console, Failure};
+use crate::control::client::{self, Found, Outcome};
+use crate::control::protocol::{Request, Verb};
+use crate::text::Shown;
+
+/// Whether a path is one of a mount by `plat mount`. An image that lies in one is meant as an image where the other
+/// paths lie elsewhere.
+pub(super) fn is_meant<'p>(first: &OsStr, rest: impl IntoIterator<Item = &'p OsString>) -> bool {
+    let is_mounted = |path: &OsStr| client::is_mounted(Path::new(path));
+    is_mounted(first) && rest.into_iter().all(|path| is_mounted(path))
+}
+
+/// Does work on a plain image: nobody else has to know.
+pub(super) struct Alone {
+    bar: ProgressBar,
+}
+
+impl Alone {
+    pub(super) fn new(quiet: bool) -> Self {
+        Alone { bar: bar(quiet) }
+    }
+}
+
+impl Watcher for Alone {
+    fn now(&self) -> Timestamp {
+        crate::writing::now()
+    }
+
+    fn go_on(&self, done: &Done) -> Result<(), Halt> {
+        show(&self.bar, done);
+        Ok(())
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// Progress on a terminal; nothing elsewhere.
+fn bar(quiet: bool) -> ProgressBar {
+    if quiet || !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new_spinner();
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {pos} files, {msg}, {elapsed}") {
+        bar.set_style(style);
+    }
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
+
+fn show(bar: &ProgressBar, done: &Done) {
+    if !bar.is_hidden() {
+        bar.set_position(done.files + done.directories);
+        bar.set_message(crate::size::human(done.bytes));
+    }
+}
+
+/// A command line that names no more than an image, or paths of which the first is neither that nor in a mount.
+pub(super) fn no_path(first: &OsStr) -> Failure {
+    let shown = Shown(first.as_bytes());
+    Failure::Usage(format!("a path is missing: {shown} lies in no mount of plat, and is taken for an image"))
+}
+
+/// Whether a directory of a mount by `plat mount` stands in the place of an image.
+pub(super) fn is_directory(path: &OsStr) -> bool {
+    Path::new(path).is_dir() && client::is_mounted(Path::new(path))
+}
+
+/// A path below a directory that stands in the place of an image.
+pub(super) fn below(directory: &OsStr, path: &OsStr) -> PathBuf {
+    let bytes = path.as_bytes();
+    let start = bytes.iter().position(|byte| *byte != b'/').unwrap_or(bytes.len());
+    Path::new(directory).join(OsStr::from_bytes(bytes.get(start..).unwrap_or_default()))
+}
+
+/// Makes stable what was changed in a mount through the kernel.
+pub(super) fn settle(path: &OsStr) -> Result<(), Failure> {
+    let found = directory(path).or_else(|_| name(path))?;
+    let stable = rustix::fs::syncfs(found.directory()).and_then(|()| rustix::fs::fsync(found.directory()));
+    stable.map_err(|error| host(path, io::Error::from(error)))
+}
+
+/// A failure about a path of the host.
+pub(super) fn host(path: &OsStr, what: impl std::fmt::Display) -> Failure {
+    Failure::about(Shown(path.as_bytes()), what)
+}
+
+/// A directory of a mount.
+pub(super) fn directory(path: &OsStr) -> Result<Found, Failure> {
+    Found::itself(Path::new(path)).map_err(|error| host(path, error))
+}
+
+/// A name in a directory of a mount.
+pub(super) fn name(path: &OsStr) -> Result<Found, Failure> {
+    Found::name(Path::new(path)).map_err(|error| host(path, error))
+}
+
+/// Where something goes that is to have the name of `source`: into `target` if that is a directory, else exactly there.
+pub(super) fn target(source: &OsStr, target: &OsStr) -> Result<OsString, Failure> {
+    let path = Path::new(target);
+    if !path.is_dir() {
+        return Ok(target.to_owned());
+    }
+    let name = Path::new(source).file_name().ok_or_else(|| host(source, "has no name for a copy"))?;
+    Ok(path.join(name).into_os_string())
+}
+
+/// Has the server do something, and shows how far it is. What failed there is a failure here; what was done is returned
+/// in any case.
+pub(super) fn ask(
+    console: &mut Console<'_>,
+    (verb, flags): (Verb, u32),
+    places: &[Found],
+    file: Option<&dyn AsFd>,
+) -> Result<Done, Failure> {
+    let request = Request { verb, flags, places: Vec::new() };
+    let bar = bar(false);
+    let asked = client::ask(request, places, file, &mut |done| show(&bar, done));
+    bar.finish_and_clear();
+    let subject = places.first().map(|found| found.shown().to_owned()).unwrap_or_default();
+    let Outcome { done, said } = asked.map_err(|error| host(OsStr::from_bytes(&subject), error))?;
+    match said {
+        Ok(lines) => {
+            lines.iter().for_each(|line| console.warn(line));
+            Ok(done)
+        }
+        Err(why) => Err(Failure::Failed(why)),
+    }
+}
+
+/// Says what was done: nothing, or as JSON.
+pub(super) fn say(console: &mut Console<'_>, as_json: bool, done: &Done) -> Result<(), Failure> {
+    if done.attributes_left_out > 0 {
+        console.warn(format!(
+            "{} attributes are left out: only an administrator may set them",
+            done.attributes_left_out
+        ));
+    }
+    if as_json {
+        let mut object = Map::new();
+        for (name, count) in [
+            ("files", done.files),
+            ("directories", done.directories),
+            ("bytes", done.bytes),
+            ("attributes_left_out", done.attributes_left_out),
+        ] {
+            object.insert(name.to_owned(), Value::from(count));
+        }
+        json::print(console.out, object)?;
+    }
+    Ok(())
+}
+
+/// The same on a line, for commands that bring much.
+pub(super) fn say_at_length(
+    console: &mut Console<'_>,
+    (quiet, as_json): (bool, bool),
+    subject: &OsStr,
+    done: &Done,
+) -> Result<(), Failure> {
+    say(console, as_json, done)?;
+    if !quiet && !as_json {
+        let Done { files, directories, bytes, .. } = done;
+        let (subject, bytes) = (Shown(subject.as_bytes()), crate::size::human(*bytes));
+        writeln!(console.out, "{subject}: {files} files with {bytes}, {directories} directories")?;
+    }
+    Ok(())
+}
+
+/// Adds up what several requests did.
+pub(super) fn add(sum: &mut Done, done: &Done) {
+    sum.files += done.files;
+    sum.directories += done.directories;
+    sum.bytes += done.bytes;
+    sum.attributes_left_out += done.attributes_left_out;
+}
+
+/// Has the kernel hand over what programs wrote into a mount, so that its server sees it.
+pub(super) fn hand_over(found: &Found, path: &OsStr) -> Result<(), Failure> {
+    rustix::fs::syncfs(found.directory()).map_err(|error| host(path, io::Error::from(error)))
+}

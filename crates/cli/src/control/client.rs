@@ -1,0 +1,153 @@
+//! The client's end: finds the server of a mount, sends a request, and waits for what becomes of it.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+
+use super::protocol::{GRANT_LEN, Grant, Place, Reply, Request, TICKET};
+use super::seqpacket::Socket;
+use crate::bulk::Done;
+
+/// A place in a mount, with the directory open as long as it is meant.
+#[derive(Debug)]
+pub struct Found {
+    directory: File,
+    name: Vec<u8>,
+    shown: Vec<u8>,
+}
+
+/// What became of a request.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What was done.
+    pub done: Done,
+    /// What was odd, or why it ended early.
+    pub said: Result<Vec<String>, String>,
+}
+
+/// Whether a path lies in a mount by `plat mount`, or would if it existed.
+#[must_use]
+pub fn is_mounted(path: &Path) -> bool {
+    let here = if path.is_absolute() { Path::new("/") } else { Path::new(".") };
+    let mut above = path.ancestors().map(|above| if above.as_os_str().is_empty() { here } else { above });
+    // The nearest directory that there is.
+    above.find_map(|above| Found::itself(above).ok()).is_some_and(|found| found.grant().is_ok())
+}
+
+impl Found {
+    /// A directory itself.
+    ///
+    /// # Errors
+    /// It can't be opened.
+    pub fn itself(path: &Path) -> io::Result<Self> {
+        let directory = open(path)?;
+        Ok(Found { directory, name: Vec::new(), shown: path.as_os_str().as_bytes().to_vec() })
+    }
+
+    /// The last name of a path, in its directory; the path need not exist.
+    ///
+    /// # Errors
+    /// A path without a name; a directory that can't be opened.
+    pub fn name(path: &Path) -> io::Result<Self> {
+        let text = path.as_os_str().as_bytes();
+        let end = text.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+        let text = text.get(..end).unwrap_or_default();
+        let at = text.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+        let (above, name) = text.split_at(at);
+        if matches!(name, b"" | b"." | b"..") {
+            let what = "the path has no name that can be changed";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+        let above =
+            if above.is_empty() { PathBuf::from(".") } else { std::ffi::OsStr::from_bytes(above).into() };
+        Ok(Found { directory: open(&above)?, name: name.to_vec(), shown: text.to_vec() })
+    }
+
+    /// The directory.
+    #[must_use]
+    pub fn directory(&self) -> &File {
+        &self.directory
+    }
+
+    /// The path as it was given.
+    #[must_use]
+    pub fn shown(&self) -> &[u8] {
+        &self.shown
+    }
+
+    /// The ticket for the directory.
+    ///
+    /// # Errors
+    /// No mount of plat; a server that speaks another version, or none.
+    fn grant(&self) -> io::Result<Grant> {
+        let answer = fuse::ask::<TICKET, GRANT_LEN>(&self.directory)?;
+        Grant::decode(&answer).map_err(|malformed| io::Error::new(io::ErrorKind::InvalidData, malformed))
+    }
+}
+
+/// Opens a directory, as one is opened to be listed.
+fn open(path: &Path) -> io::Result<File> {
+    let flags = rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, rustix::fs::Mode::empty())?.into())
+}
+
+/// Has the server of a mount do something; `tell` is told how far it is.
+///
+/// # Errors
+/// No server can be found, or it went away.
+pub fn ask(
+    request: Request,
+    places: &[Found],
+    file: Option<&dyn AsFd>,
+    tell: &mut dyn FnMut(&Done),
+) -> io::Result<Outcome> {
+    let mut request = request;
+    let mut address = Vec::new();
+    for found in places {
+        let grant = found.grant().map_err(explained)?;
+        if !address.is_empty() && address != grant.address {
+            return Err(Errno::XDEV.into());
+        }
+        address = grant.address;
+        request.places.push(Place {
+            token: grant.token,
+            name: found.name.clone(),
+            shown: found.shown.clone(),
+        });
+    }
+    let gone = || io::Error::other("the server of the mount went away before it was done");
+    let socket = Socket::connect(&address).map_err(|error| {
+        io::Error::new(
+            error.kind(),
+            format!("the mount's control channel can't be reached from here: {error}"),
+        )
+    })?;
+    // One that is refused has an answer waiting.
+    let directories = places.iter().map(|found| found.directory.as_fd());
+    let files: Vec<_> = directories.chain(file.map(AsFd::as_fd)).collect();
+    let sent = socket.send(&request.encode(), &files);
+    loop {
+        let Some((message, _)) = socket.receive()? else {
+            return Err(sent.err().unwrap_or_else(gone));
+        };
+        let reply = Reply::decode(&message);
+        match reply.map_err(|malformed| io::Error::new(io::ErrorKind::InvalidData, malformed))? {
+            Reply::Progress(done) => tell(&done),
+            Reply::Finished(done, said) => return Ok(Outcome { done, said: Ok(said) }),
+            Reply::Failed(done, why) => return Ok(Outcome { done, said: Err(why) }),
+        }
+    }
+}
+
+fn explained(error: io::Error) -> io::Error {
+    let is_other = [Errno::NOTTY, Errno::INVAL, Errno::NOSYS, Errno::OPNOTSUPP];
+    if error.raw_os_error().is_some_and(|number| is_other.iter().any(|other| other.raw_os_error() == number))
+    {
+        return io::Error::new(io::ErrorKind::Unsupported, "not in a mount by `plat mount`");
+    }
+    error
+}

@@ -1,0 +1,20 @@
+//! The control channel: commands that work on many files of a mount are done by its server.
+//!
+//! Owns: the protocol, its two ends, and the tickets that lead from one to the other. Leaves to others: the work itself
+//! (`bulk`), and what is served (`mount`).
+//!
+//! A program opens a directory of the mount and asks by `ioctl` for a ticket. So the kernel has checked that it may get
+//! there, and says to the server which inode it is and who asks. The answer names a socket. Over that the program sends
+//! one request: what to do, with tickets and last names for places, and open files for what comes or goes in bulk.
+//! Paths never pass: a server resolves no more than one name in a directory.
+
+pub mod client;
+pub mod protocol;
+mod seqpacket;
+mod served;
+mod server;
+mod tickets;
+
+pub use served::Served;
+pub use server::Server;
+pub use tickets::Tickets;

@@ -1,0 +1,373 @@
+//! What is said over the channel, as bytes and back.
+//!
+//! All numbers are little-endian. Bytes from the other end are not trusted: each length is compared with a bound before
+//! memory is taken, and what is left over is an error. `docs/control.md` has the layouts.
+
+use crate::bulk::Done;
+
+/// The version of all that is said here.
+pub const VERSION: u32 = 1;
+/// The `ioctl` by which a ticket is asked for: the kernel gives [`GRANT_LEN`] bytes.
+pub const TICKET: u32 = 0x8100_706c;
+/// Bytes of a ticket's answer.
+pub const GRANT_LEN: usize = 256;
+/// Longest message.
+pub const MESSAGE_LEN: usize = 16 << 10;
+/// Longest path for messages, and name.
+const PATH_LEN: usize = 4096;
+/// Longest name of a socket.
+const ADDRESS_LEN: usize = 100;
+/// Most lines that are told at the end, and longest of them.
+const LINES: usize = 16;
+const LINE_LEN: usize = 512;
+const MAGIC: [u8; 8] = *b"platctl\0";
+
+/// A number that nobody can guess.
+pub type Token = [u8; 16];
+
+/// The answer to the `ioctl`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Grant {
+    /// The ticket.
+    pub token: Token,
+    /// The abstract name of the socket.
+    pub address: Vec<u8>,
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verb {
+    /// Unpack the archive that comes with the request into a place.
+    Import,
+    /// Write a place as an archive to the file that comes with the request.
+    Export,
+    /// Copy the first place to the second.
+    Copy,
+    /// Remove a place.
+    Remove,
+    /// Make a regular file at a place of the file that comes with the request.
+    Put,
+}
+
+/// Bits that say how.
+pub mod flag {
+    /// Existing files are replaced; what is missing is no failure.
+    pub const FORCE: u32 = 1;
+    /// Directories with all that is in them.
+    pub const RECURSIVE: u32 = 1 << 1;
+    /// Empty directories.
+    pub const DIRECTORY: u32 = 1 << 2;
+    /// Owners, times and attributes are kept.
+    pub const PRESERVE: u32 = 1 << 3;
+    /// The archive is packed with gzip.
+    pub const GZIP: u32 = 1 << 4;
+    /// The archive is packed with zstd.
+    pub const ZSTD: u32 = 1 << 5;
+    /// All of them.
+    pub const ALL: u32 = (1 << 6) - 1;
+}
+
+/// A name in a directory; the directory itself where the name is empty.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Place {
+    /// The directory's ticket.
+    pub token: Token,
+    /// The name.
+    pub name: Vec<u8>,
+    /// The path as messages show it.
+    pub shown: Vec<u8>,
+}
+
+/// A request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Request {
+    /// What.
+    pub verb: Verb,
+    /// How.
+    pub flags: u32,
+    /// Where; one or two.
+    pub places: Vec<Place>,
+}
+
+/// What comes back.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Reply {
+    /// How far the work is.
+    Progress(Done),
+    /// It is done and stable; with what was odd.
+    Finished(Done, Vec<String>),
+    /// It ended early. What was done until then is stable.
+    Failed(Done, String),
+}
+
+/// Bytes that don't make sense.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Malformed {
+    /// They come from another version.
+    #[error("the other end speaks version {0} of the protocol, this one version {VERSION}")]
+    Version(u32),
+    /// They come from no version.
+    #[error("a message of the control channel can't be understood")]
+    Nonsense,
+}
+
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn bytes(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
+        let (bytes, rest) = self.0.split_at_checked(len).ok_or(Malformed::Nonsense)?;
+        self.0 = rest;
+        Ok(bytes)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        self.bytes(N)?.try_into().map_err(|_| Malformed::Nonsense)
+    }
+
+    fn u32(&mut self) -> Result<u32, Malformed> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, Malformed> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    /// Bytes with their length in front.
+    fn counted(&mut self, most: usize) -> Result<&'a [u8], Malformed> {
+        let len = usize::try_from(self.u32()?).map_err(|_| Malformed::Nonsense)?;
+        if len > most { Err(Malformed::Nonsense) } else { self.bytes(len) }
+    }
+
+    fn version(&mut self) -> Result<(), Malformed> {
+        match self.u32()? {
+            VERSION => Ok(()),
+            other => Err(Malformed::Version(other)),
+        }
+    }
+
+    fn end(self) -> Result<(), Malformed> {
+        if self.0.is_empty() { Ok(()) } else { Err(Malformed::Nonsense) }
+    }
+
+    fn done(&mut self) -> Result<Done, Malformed> {
+        let (files, directories) = (self.u64()?, self.u64()?);
+        Ok(Done { files, directories, bytes: self.u64()?, attributes_left_out: self.u64()? })
+    }
+
+    fn text(&mut self) -> Result<String, Malformed> {
+        Ok(String::from_utf8_lossy(self.counted(LINE_LEN * 16)?).into_owned())
+    }
+}
+
+fn counted(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.extend(u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes());
+    out.extend(bytes);
+}
+
+fn add_done(out: &mut Vec<u8>, done: &Done) {
+    for number in [done.files, done.directories, done.bytes, done.attributes_left_out] {
+        out.extend(number.to_le_bytes());
+    }
+}
+
+/// As much of a text as there is room for.
+fn cut(text: &str, most: usize) -> &[u8] {
+    text.as_bytes().get(..text.len().min(most)).unwrap_or_default()
+}
+
+impl Grant {
+    /// The answer to the `ioctl`: always as long.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = MAGIC.to_vec();
+        out.extend(VERSION.to_le_bytes());
+        out.extend(self.token);
+        counted(&mut out, self.address.get(..self.address.len().min(ADDRESS_LEN)).unwrap_or_default());
+        out.resize(GRANT_LEN, 0);
+        out
+    }
+
+    /// Reads the answer to the `ioctl`.
+    ///
+    /// # Errors
+    /// Bytes that are none, or of another version.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut fields = Fields(bytes);
+        if fields.array()? != MAGIC {
+            return Err(Malformed::Nonsense);
+        }
+        fields.version()?;
+        let token = fields.array()?;
+        let address = fields.counted(ADDRESS_LEN)?.to_vec();
+        if address.is_empty() { Err(Malformed::Nonsense) } else { Ok(Grant { token, address }) }
+    }
+}
+
+impl Verb {
+    const ALL: [Verb; 5] = [Verb::Import, Verb::Export, Verb::Copy, Verb::Remove, Verb::Put];
+
+    fn number(self) -> u32 {
+        match self {
+            Verb::Import => 1,
+            Verb::Export => 2,
+            Verb::Copy => 3,
+            Verb::Remove => 4,
+            Verb::Put => 5,
+        }
+    }
+
+    /// How many places it has.
+    fn places(self) -> usize {
+        if self == Verb::Copy { 2 } else { 1 }
+    }
+
+    /// Whether a file comes with it.
+    #[must_use]
+    pub fn has_file(self) -> bool {
+        matches!(self, Verb::Import | Verb::Export | Verb::Put)
+    }
+}
+
+impl Request {
+    /// As bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        for number in [VERSION, self.verb.number(), self.flags] {
+            out.extend(number.to_le_bytes());
+        }
+        for place in &self.places {
+            out.extend(place.token);
+            counted(&mut out, &place.name);
+            counted(&mut out, place.shown.get(..place.shown.len().min(PATH_LEN)).unwrap_or_default());
+        }
+        out
+    }
+
+    /// From bytes.
+    ///
+    /// # Errors
+    /// Bytes that are no request, or of another version.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut fields = Fields(bytes);
+        fields.version()?;
+        let (number, flags) = (fields.u32()?, fields.u32()?);
+        let verb = Verb::ALL.into_iter().find(|verb| verb.number() == number).ok_or(Malformed::Nonsense)?;
+        if flags & !flag::ALL != 0 {
+            return Err(Malformed::Nonsense);
+        }
+        let mut places = Vec::new();
+        for _ in 0..verb.places() {
+            let token = fields.array()?;
+            let name = fields.counted(255)?.to_vec();
+            places.push(Place { token, name, shown: fields.counted(PATH_LEN)?.to_vec() });
+        }
+        fields.end()?;
+        Ok(Request { verb, flags, places })
+    }
+}
+
+impl Reply {
+    /// As bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = VERSION.to_le_bytes().to_vec();
+        let (number, done) = match self {
+            Reply::Progress(done) => (1_u32, done),
+            Reply::Finished(done, _) => (2, done),
+            Reply::Failed(done, _) => (3, done),
+        };
+        out.extend(number.to_le_bytes());
+        add_done(&mut out, done);
+        match self {
+            Reply::Progress(_) => {}
+            Reply::Finished(_, lines) => {
+                let lines = lines.get(..lines.len().min(LINES)).unwrap_or_default();
+                out.extend(u32::try_from(lines.len()).unwrap_or(0).to_le_bytes());
+                lines.iter().for_each(|line| counted(&mut out, cut(line, LINE_LEN)));
+            }
+            Reply::Failed(_, why) => counted(&mut out, cut(why, LINE_LEN * 16)),
+        }
+        out
+    }
+
+    /// From bytes.
+    ///
+    /// # Errors
+    /// Bytes that are no reply, or of another version.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut fields = Fields(bytes);
+        fields.version()?;
+        let number = fields.u32()?;
+        let done = fields.done()?;
+        let reply = match number {
+            1 => Reply::Progress(done),
+            2 => {
+                let count = usize::try_from(fields.u32()?).unwrap_or(usize::MAX);
+                if count > LINES {
+                    return Err(Malformed::Nonsense);
+                }
+                Reply::Finished(done, (0..count).map(|_| fields.text()).collect::<Result<_, _>>()?)
+            }
+            3 => Reply::Failed(done, fields.text()?),
+            _ => return Err(Malformed::Nonsense),
+        };
+        fields.end()?;
+        Ok(reply)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(name: &[u8]) -> Place {
+        Place { token: [9; 16], name: name.to_vec(), shown: b"m/x".to_vec() }
+    }
+
+    #[test]
+    fn what_is_said_is_understood() {
+        let done = Done { files: 1, directories: 2, bytes: u64::MAX, attributes_left_out: 3 };
+        for verb in Verb::ALL {
+            let places = vec![place(b"a"); verb.places()];
+            let request = Request { verb, flags: flag::ALL, places };
+            assert_eq!(Request::decode(&request.encode()), Ok(request));
+        }
+        let lines = vec!["odd".to_owned(); 3];
+        for reply in [Reply::Progress(done), Reply::Finished(done, lines), Reply::Failed(done, "no".into())] {
+            assert_eq!(Reply::decode(&reply.encode()), Ok(reply));
+        }
+        let grant = Grant { token: [7; 16], address: b"plat".to_vec() };
+        assert_eq!(grant.encode().len(), GRANT_LEN);
+        assert_eq!(Grant::decode(&grant.encode()), Ok(grant));
+    }
+
+    #[test]
+    fn other_versions_are_named_and_nonsense_is_refused() {
+        let request = Request { verb: Verb::Copy, flags: 0, places: vec![place(b"a"), place(b"b")] }.encode();
+        let mut other = request.clone();
+        other[0] = 9;
+        assert_eq!(Request::decode(&other), Err(Malformed::Version(9)));
+        assert_eq!(Reply::decode(&other), Err(Malformed::Version(9)));
+        for cut in 0..request.len() {
+            assert!(Request::decode(&request[..cut]).is_err(), "{cut}");
+        }
+        let longer = [&request[..], b"x"].concat();
+        assert_eq!(Request::decode(&longer), Err(Malformed::Nonsense));
+        for (at, value) in [(4, 77), (8, 0x80), (28, 0xff)] {
+            let mut broken = request.clone();
+            broken[at] = value;
+            assert!(Request::decode(&broken).is_err(), "{at}");
+        }
+        assert_eq!(Grant::decode(&[0; GRANT_LEN]), Err(Malformed::Nonsense));
+    }
+
+    #[test]
+    fn long_texts_are_cut_and_fit_a_message() {
+        let long = "x".repeat(100_000);
+        let reply = Reply::Finished(Done::default(), vec![long.clone(); 100]);
+        assert!(reply.encode().len() <= MESSAGE_LEN && Reply::decode(&reply.encode()).is_ok());
+        let reply = Reply::Failed(Done::default(), long);
+        assert!(reply.encode().len() <= MESSAGE_LEN && Reply::decode(&reply.encode()).is_ok());
+    }
+}

@@ -1,0 +1,32 @@
+//! What the server of the channel asks of the mount that it works for.
+
+use platfs::{Error, Volume};
+
+use crate::bulk::Terms;
+
+/// A mount, as the channel sees it.
+pub trait Served: Send + Sync {
+    /// The volume.
+    fn volume(&self) -> &Volume;
+
+    /// Whether it can be written.
+    fn is_writable(&self) -> bool;
+
+    /// Which extended attributes there are.
+    fn terms(&self) -> Terms;
+
+    /// From now on names change beside the kernel.
+    fn begin_beside(&self);
+
+    /// That is over again.
+    fn end_beside(&self);
+
+    /// A change failed, maybe over damage.
+    fn failed(&self, error: &Error);
+
+    /// Makes everything stable.
+    ///
+    /// # Errors
+    /// What the volume says.
+    fn settle(&self) -> Result<(), Error>;
+}

@@ -1,0 +1,405 @@
+//! The server's end: it waits for requests, and does each on a thread of its own.
+//!
+//! Trust: whoever connects may be anybody. They have to be a user who may use the mount, to send a request in time, and
+//! to show a ticket of their own. What they may do then is decided for each directory and file (`bulk`).
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use fuse::Notifier;
+use ondisk::inode::{FileType, Timestamp};
+use ondisk::units::InodeNumber;
+use platfs::{Pin, Removed};
+use platfs_image::Packing;
+use platfs_image::source::Section;
+use rustix::fs::{AtFlags, StatVfsMountFlags, StatxFlags};
+
+use super::protocol::{Place, Reply, Request, Verb, flag};
+use super::seqpacket::Socket;
+use super::served::Served;
+use super::tickets::{Ticket, Tickets};
+use crate::bulk::{Done, Halt, Job, Watcher, copy, export, import, put, remove};
+
+/// Requests that are worked on at once, and those of one user: nobody keeps others out.
+const AT_ONCE: usize = 32;
+const OF_ONE_USER: usize = 8;
+/// How long a connection may take to say what it wants.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often progress is told.
+const TOLD_EVERY: Duration = Duration::from_millis(200);
+/// How long an unmount waits for work that was called off.
+const ENDING: Duration = Duration::from_secs(10);
+
+/// What all connections share.
+struct Shared {
+    served: Arc<dyn Served>,
+    tickets: Arc<Tickets>,
+    notifier: Arc<Notifier>,
+    /// Only these users may connect; everybody where there is none.
+    owner: Option<u32>,
+    /// The number by which the kernel knows the mount.
+    device: u64,
+    stopping: AtomicBool,
+    open: Mutex<Vec<Connection>>,
+    number: AtomicU64,
+}
+
+/// A connection that is served.
+struct Connection {
+    number: u64,
+    user: u32,
+    socket: Socket,
+}
+
+/// The server's end of the channel.
+pub struct Server {
+    shared: Arc<Shared>,
+    listening: Socket,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Shared {
+    fn open(&self) -> MutexGuard<'_, Vec<Connection>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Server {
+    /// Begins to wait for requests about the mount with this device number. With `for_all`, all users may use it; else its
+    /// owner and root.
+    ///
+    /// # Errors
+    /// The system's, where there can be no socket or thread.
+    pub fn start(
+        served: Arc<dyn Served>,
+        tickets: Arc<Tickets>,
+        notifier: Arc<Notifier>,
+        (device, for_all): (u64, bool),
+    ) -> io::Result<Self> {
+        let mut name = [0; 16];
+        rustix::rand::getrandom(&mut name[..], rustix::rand::GetRandomFlags::empty())?;
+        let name = name.iter().fold(String::from("plat/"), |name, byte| format!("{name}{byte:02x}"));
+        let listening = Socket::listen(name.as_bytes())?;
+        let owner = (!for_all).then(|| rustix::process::getuid().as_raw());
+        let shared = Arc::new(Shared {
+            served,
+            tickets,
+            notifier,
+            owner,
+            device,
+            stopping: AtomicBool::new(false),
+            open: Mutex::default(),
+            number: AtomicU64::new(0),
+        });
+        let (waiting, with) = (listening.copy()?, Arc::clone(&shared));
+        let thread = thread::Builder::new().name("control".into()).spawn(move || accept(&waiting, &with))?;
+        shared.tickets.await_at(name.as_bytes());
+        Ok(Server { shared, listening, thread: Some(thread) })
+    }
+}
+
+impl Drop for Server {
+    /// Calls off what is being done, and waits for its end.
+    fn drop(&mut self) {
+        self.shared.stopping.store(true, Ordering::Relaxed);
+        self.listening.shut();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        self.shared.open().iter().for_each(|known| known.socket.shut());
+        let begun = Instant::now();
+        while !self.shared.open().is_empty() && begun.elapsed() < ENDING {
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// Accepts connections until the socket is shut.
+fn accept(listening: &Socket, shared: &Arc<Shared>) {
+    while let Ok(socket) = listening.accept() {
+        if shared.stopping.load(Ordering::Relaxed) {
+            return;
+        }
+        let Ok(user) = socket.peer() else { continue };
+        let is_welcome = shared.owner.is_none_or(|owner| user == owner || user == 0);
+        if is_welcome && let Err(why) = begin(&socket, user, shared) {
+            socket.try_send(&Reply::Failed(Done::default(), why).encode());
+        }
+    }
+}
+
+fn begin(socket: &Socket, user: u32, shared: &Arc<Shared>) -> Result<(), String> {
+    let (copy, with) = (socket.copy().map_err(|error| error.to_string())?, Arc::clone(shared));
+    let known = socket.copy().map_err(|error| error.to_string())?;
+    let number = shared.number.fetch_add(1, Ordering::Relaxed);
+    {
+        let mut open = shared.open();
+        let of_user = open.iter().filter(|other| other.user == user).count();
+        if open.len() >= AT_ONCE || of_user >= OF_ONE_USER {
+            let many = open.len().min(of_user.max(OF_ONE_USER));
+            return Err(format!("{many} commands work on this mount already; try again when one has ended"));
+        }
+        open.push(Connection { number, user, socket: known });
+    }
+    let work = move || {
+        serve(&copy, &with);
+        with.open().retain(|other| other.number != number);
+    };
+    let spawned = thread::Builder::new().name("bulk".into()).spawn(work);
+    spawned.map(drop).map_err(|error| {
+        shared.open().retain(|other| other.number != number);
+        error.to_string()
+    })
+}
+
+/// Serves one connection: one request.
+fn serve(socket: &Socket, shared: &Shared) {
+    let _ = socket.wait_at_most(Some(PATIENCE));
+    let done = match socket.receive() {
+        Ok(Some((message, files))) => match Request::decode(&message) {
+            Ok(request) => answer(socket, shared, &request, files),
+            Err(malformed) => Err(malformed.to_string()),
+        },
+        Ok(None) => return,
+        Err(error) => Err(format!("a request that did not come: {error}")),
+    };
+    let reply = done.unwrap_or_else(|why| Reply::Failed(Done::default(), why));
+    let _ = socket.send(&reply.encode(), &[]);
+}
+
+/// Does what a request asks, and makes it stable.
+fn answer(
+    socket: &Socket,
+    shared: &Shared,
+    request: &Request,
+    mut files: Vec<OwnedFd>,
+) -> Result<Reply, String> {
+    if files.len() < request.places.len() {
+        return Err("a request without its directories".into());
+    }
+    let file = files.split_off(request.places.len()).into_iter().next();
+    if request.verb == Verb::Export {
+        must_be_safe(socket, file.as_ref())?;
+    }
+    let tickets = tickets(shared, socket, request, &files)?;
+    let Some((first, _)) = tickets.first() else { return Err("a request without a place".into()) };
+    if tickets.iter().any(|(ticket, _)| ticket.actor != first.actor) {
+        return Err("tickets of different programs".into());
+    }
+    let served = &*shared.served;
+    let watcher = Live { shared, socket, told: Mutex::new(Instant::now()) };
+    let job = Job::new(served.volume(), &first.actor, &watcher, served.terms());
+    let beside = Beside::of(served);
+    let worked = work(&job, request, &tickets, file);
+    drop(beside);
+    // What is only read may be changed by others meanwhile in ways that look like damage.
+    if let (Err(Halt::At { error, .. }), true) = (&worked, request.verb != Verb::Export) {
+        served.failed(error);
+    }
+    // What was done before a failure stays, and is stable too.
+    let settled = if request.verb == Verb::Export { Ok(()) } else { served.settle() };
+    Ok(match (worked, settled) {
+        (Ok(lines), Ok(())) => Reply::Finished(job.done(), lines),
+        (Err(halt), _) => Reply::Failed(job.done(), halt.to_string()),
+        (Ok(_), Err(error)) => Reply::Failed(job.done(), format!("what was done is not stable: {error}")),
+    })
+}
+
+/// Refuses an output that somebody else has opened, unless it is a pipe: what the kernel allows and does when a file is
+/// written (quotas, reserved space, set-user-id bits) goes by the writer, which is this process.
+fn must_be_safe(socket: &Socket, file: Option<&OwnedFd>) -> Result<(), String> {
+    let peer = socket.peer().map_err(|error| error.to_string())?;
+    let facts = file.map(rustix::fs::fstat).transpose().map_err(|error| error.to_string())?;
+    let is_pipe = facts.is_some_and(|facts| rustix::fs::FileType::from_raw_mode(facts.st_mode).is_fifo());
+    match is_pipe || peer == rustix::process::geteuid().as_raw() {
+        true => Ok(()),
+        false => Err("the output of another user must be a pipe".into()),
+    }
+}
+
+/// The tickets of a request, of whoever shows them, each with its directory held.
+fn tickets<'s>(
+    shared: &'s Shared,
+    socket: &Socket,
+    request: &Request,
+    directories: &[OwnedFd],
+) -> Result<Vec<(Ticket, Pin<'s>)>, String> {
+    let peer = socket.peer().map_err(|error| error.to_string())?;
+    let writes = request.verb != Verb::Export;
+    if writes && !shared.served.is_writable() {
+        return Err("the mount is for reading only".into());
+    }
+    let volume = shared.served.volume();
+    let last = request.places.len().saturating_sub(1);
+    let redeem = |(at, (place, directory)): (usize, (&Place, &OwnedFd))| {
+        let ticket = shared.tickets.redeem(&place.token);
+        let ticket = ticket.filter(|ticket| peer == 0 || peer == ticket.actor.credentials.uid);
+        let ticket = ticket.ok_or("the ticket is not valid: another program's, used, or too old")?;
+        // A copy only reads its first place.
+        if is_read_only(directory, shared.device, ticket.inode)? && writes && at == last {
+            return Err("the mount is for reading only".into());
+        }
+        let pin = volume.pin(ticket.inode).map_err(|error| error.to_string())?;
+        let facts = volume.metadata(ticket.inode).map_err(|error| error.to_string())?;
+        let is_same = facts.generation == ticket.generation && facts.links > 0;
+        match is_same && facts.file_type == FileType::Directory {
+            true => Ok((ticket, pin)),
+            false => Err("the directory was removed meanwhile".to_owned()),
+        }
+    };
+    request.places.iter().zip(directories).enumerate().map(redeem).collect()
+}
+
+/// Whether the view of the mount through which a program has a directory open is for reading only. That it is this
+/// directory is known without asking whoever serves it otherwise.
+fn is_read_only(directory: &OwnedFd, device: u64, inode: InodeNumber) -> Result<bool, String> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let facts =
+        rustix::fs::statx(directory, c"", flags, StatxFlags::INO).map_err(|error| error.to_string())?;
+    let found = rustix::fs::makedev(facts.stx_dev_major, facts.stx_dev_minor);
+    if found != device || facts.stx_ino != u64::from(inode.get()) {
+        return Err("the directory is not that of the ticket".into());
+    }
+    let view = rustix::fs::fstatvfs(directory).map_err(|error| error.to_string())?;
+    Ok(view.f_flag.contains(StatVfsMountFlags::RDONLY))
+}
+
+/// The work of a request.
+fn work(
+    job: &Job<'_>,
+    request: &Request,
+    places: &[(Ticket, Pin<'_>)],
+    file: Option<OwnedFd>,
+) -> Result<Vec<String>, Halt> {
+    let has = |bit: u32| request.flags & bit != 0;
+    let named = |at: usize| match (places.get(at), request.places.get(at)) {
+        (Some((ticket, _)), Some(place)) => Ok((ticket.inode, &place.name[..], &place.shown[..])),
+        _ => Err(Halt::Stream("a request without a place".into())),
+    };
+    let file = || file.map(File::from).ok_or_else(|| Halt::Stream("a request without its file".into()));
+    let (directory, name, shown) = named(0)?;
+    match request.verb {
+        Verb::Import => {
+            let archive = Section::whole(file()?).map_err(|error| Halt::Stream(error.to_string()))?;
+            import::import(job, directory, &archive, import::Options { force: has(flag::FORCE) })
+        }
+        Verb::Export => {
+            let packing = match () {
+                () if has(flag::GZIP) => Packing::Gzip,
+                () if has(flag::ZSTD) => Packing::Zstd,
+                () => Packing::Plain,
+            };
+            export::export(job, directory, file()?, packing)
+        }
+        Verb::Copy => {
+            let (to, name_there, shown_there) = named(1)?;
+            let source = job.child(directory, name, shown)?;
+            let number = source.facts.inode;
+            let (recursive, force, preserve) = (has(flag::RECURSIVE), has(flag::FORCE), has(flag::PRESERVE));
+            let target = copy::Target { directory: to, name: name_there, path: shown_there };
+            copy::copy(job, number, shown, target, copy::Options { recursive, force, preserve })?;
+            Ok(Vec::new())
+        }
+        Verb::Remove => {
+            let options = remove::Options {
+                recursive: has(flag::RECURSIVE),
+                dir: has(flag::DIRECTORY),
+                force: has(flag::FORCE),
+            };
+            remove::remove(job, directory, name, shown, options)?;
+            Ok(Vec::new())
+        }
+        Verb::Put => {
+            let target = copy::Target { directory, name, path: shown };
+            put::put(job, &file()?, target, has(flag::FORCE))?;
+            Ok(Vec::new())
+        }
+    }
+}
+
+/// While it lives, names change beside the kernel.
+struct Beside<'s>(&'s dyn Served);
+
+impl<'s> Beside<'s> {
+    fn of(served: &'s dyn Served) -> Self {
+        served.begin_beside();
+        Beside(served)
+    }
+}
+
+impl Drop for Beside<'_> {
+    fn drop(&mut self) {
+        self.0.end_beside();
+    }
+}
+
+/// Work on a volume that the kernel uses meanwhile.
+struct Live<'s> {
+    shared: &'s Shared,
+    socket: &'s Socket,
+    told: Mutex<Instant>,
+}
+
+fn node(number: InodeNumber) -> u64 {
+    if number == InodeNumber::ROOT { fuse::ROOT } else { u64::from(number.get()) }
+}
+
+impl Live<'_> {
+    /// Whether the kernel may know a directory that this work uses once.
+    fn is_known(&self, directory: InodeNumber) -> bool {
+        directory == InodeNumber::ROOT || self.shared.served.volume().bulk().users(directory) > 1
+    }
+}
+
+impl Watcher for Live<'_> {
+    fn now(&self) -> Timestamp {
+        // Whole ticks, as the kernel gives its times.
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+        Timestamp { seconds: now.tv_sec, nanoseconds: u32::try_from(now.tv_nsec).unwrap_or(0) }
+    }
+
+    fn added(&self, directory: InodeNumber, name: &[u8]) {
+        if self.is_known(directory) {
+            // The connection has ended where this fails: nobody knows anything any more.
+            let _ = self.shared.notifier.name(node(directory), name);
+        }
+    }
+
+    fn removed(&self, directory: InodeNumber, removed: &Removed) {
+        let is_used = self.shared.served.volume().bulk().users(removed.inode) > 0;
+        if is_used || removed.links > 0 {
+            let _ = self.shared.notifier.name(node(directory), &removed.name);
+            // Who still uses a directory sees that it is empty; the bytes of a file are still its own.
+            let _ = self.shared.notifier.node(node(removed.inode), removed.is_directory);
+        }
+    }
+
+    fn touched(&self, directory: InodeNumber) {
+        if self.is_known(directory) {
+            // A listing that is under way is of before, and would be kept: the first message waits for its end.
+            let _ = self.shared.notifier.name(node(directory), b".");
+            let _ = self.shared.notifier.node(node(directory), true);
+        }
+    }
+
+    fn relinked(&self, number: InodeNumber) {
+        let _ = self.shared.notifier.node(node(number), false);
+    }
+
+    fn go_on(&self, done: &Done) -> Result<(), Halt> {
+        if self.shared.stopping.load(Ordering::Relaxed) || self.socket.is_called_off() {
+            return Err(Halt::Stopped);
+        }
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.elapsed() >= TOLD_EVERY {
+            *told = Instant::now();
+            self.socket.try_send(&Reply::Progress(*done).encode());
+        }
+        Ok(())
+    }
+}

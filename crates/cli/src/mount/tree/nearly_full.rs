@@ -1,0 +1,228 @@
+//! A volume that gets full, and a kernel that takes writes into its pages without asking for room.
+//!
+//! Owns: how many bytes the kernel may hold for the room that is left, and which bytes from its pages could not be
+//! written without a program having heard of it. Excludes promises of room to bytes that have arrived, which are the
+//! library's.
+//!
+//! - The less room, the less the kernel may hold: when room ends, no program is further ahead of this server than
+//!   `LEAST_HELD`, where this process may set that limit.
+//! - After bytes of a file were lost, the kernel asks before the next `write` to the file, and `write` fails.
+//! - A program may write each file once, and not look at the result of `close`. When files of a user have lost
+//!   `LOST_MOST` in this way, the user's next new file is refused, or the first `write` to the next empty file that is
+//!   opened, whichever is first. That holds as long as there is less room than such a write needs.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use fuse::Errno;
+use ondisk::units::InodeNumber;
+use platfs::Volume;
+
+use super::super::tuning::Limits;
+
+/// Fewest bytes that the kernel may hold. With less, a writer of a long file would wait for each piece.
+const LEAST_HELD: u64 = 4 << 20;
+/// The part of the room that the kernel may hold.
+const HELD_PART: u64 = 8;
+/// With room for so many times what the kernel lets all disks have, it may hold that.
+const PLENTY: u64 = 2;
+/// What the kernel lets all disks have, where it does not say.
+const MOST_HELD: u64 = 64 << 30;
+/// Fewest bytes that are written until the room is looked at again, and the part of the room.
+const LOOK: u64 = 256 << 10;
+const LOOK_PART: u64 = 16;
+/// Bytes that files of one user may lose before the user hears of it in another way than by `close`.
+const LOST_MOST: u64 = 4 << 20;
+/// Room for maps and directories, which a write needs beside the room for its bytes.
+const BESIDE: u64 = 32 << 10;
+/// Users of whom that is remembered. There are more only if somebody makes them.
+const USERS_MOST: usize = 1024;
+
+/// Bytes of a file that came from the kernel's pages and could not be written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Lost {
+    pub(super) error: Errno,
+    pub(super) owner: u32,
+    pub(super) bytes: u64,
+}
+
+/// What files of one user lost for lack of room, of which no program has heard except from `close`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Debt {
+    bytes: u64,
+    /// Length of the shortest write that failed.
+    shortest: u64,
+}
+
+#[derive(Debug, Default)]
+struct Losses {
+    /// Files whose next `write` is to fail.
+    files: HashMap<InodeNumber, Lost>,
+    users: HashMap<u32, Debt>,
+}
+
+impl Losses {
+    fn add(&mut self, user: u32, len: u64) {
+        if self.users.len() < USERS_MOST || self.users.contains_key(&user) {
+            let debt = self.users.entry(user).or_insert(Debt { bytes: 0, shortest: len });
+            *debt = Debt { bytes: debt.bytes.saturating_add(len), shortest: debt.shortest.min(len) };
+        }
+    }
+}
+
+/// What is known of the end of room.
+#[derive(Default)]
+pub(super) struct NearlyFull {
+    limits: OnceLock<Limits>,
+    /// Bytes that may be written until the room is looked at again.
+    until_look: AtomicI64,
+    losses: Mutex<Losses>,
+    /// Some user has lost bytes.
+    has_lost: AtomicBool,
+}
+
+impl NearlyFull {
+    pub(super) fn limited_by(&self, limits: Limits) {
+        let _ = self.limits.set(limits);
+    }
+
+    /// So many bytes have arrived: looks at the room if it is time.
+    pub(super) fn wrote(&self, volume: &Volume, bytes: usize) {
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        let matters = self.limits.get().is_some() || self.has_lost();
+        if matters && self.until_look.fetch_sub(bytes, Ordering::Relaxed) < bytes {
+            self.look(volume);
+        }
+    }
+
+    /// Looks at the room, and says how much of it the kernel may hold.
+    pub(super) fn look(&self, volume: &Volume) {
+        let room = room(volume, 1);
+        if let Some(limits) = self.limits.get() {
+            limits.hold(held(room, Limits::most_held().unwrap_or(MOST_HELD)));
+        }
+        if room >= LOST_MOST && self.has_lost() {
+            self.losses().users.clear();
+        }
+        let until = (room / LOOK_PART).max(LOOK);
+        self.until_look.store(i64::try_from(until).unwrap_or(i64::MAX), Ordering::Relaxed);
+    }
+
+    fn losses(&self) -> MutexGuard<'_, Losses> {
+        self.losses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes of a file could not be written: its next `write` is to fail.
+    pub(super) fn lost(&self, file: InodeNumber, lost: Lost) {
+        let mut losses = self.losses();
+        if matches!(lost.error, Errno::NOSPC | Errno::DQUOT) {
+            losses.add(lost.owner, lost.bytes);
+        }
+        self.has_lost.store(true, Ordering::Relaxed);
+        let bytes = losses.files.get(&file).map_or(0, |before| before.bytes);
+        losses.files.insert(file, Lost { bytes: lost.bytes.saturating_add(bytes), ..lost });
+    }
+
+    /// What is to be reported of a file; the caller reports it.
+    pub(super) fn report(&self, file: InodeNumber) -> Option<Lost> {
+        let mut losses = self.losses();
+        let lost = losses.files.remove(&file)?;
+        if let Some(debt) = losses.users.get_mut(&lost.owner) {
+            debt.bytes = debt.bytes.saturating_sub(lost.bytes);
+        }
+        Some(lost)
+    }
+
+    /// Whether it pays to ask [`NearlyFull::owes`].
+    pub(super) fn has_lost(&self) -> bool {
+        self.has_lost.load(Ordering::Relaxed)
+    }
+
+    /// The error that a user must hear of, if files of the user have lost much for lack of room, and there still is
+    /// less than the shortest of the writes that failed needs.
+    pub(super) fn owes(&self, volume: &Volume, user: u32) -> Option<Errno> {
+        let debt = self.losses().users.get(&user).copied()?;
+        let holds = debt.bytes >= LOST_MOST && room(volume, user) < debt.shortest.saturating_add(BESIDE);
+        holds.then_some(Errno::NOSPC)
+    }
+
+    /// A user heard of it.
+    pub(super) fn settle(&self, user: u32) {
+        self.losses().users.remove(&user);
+    }
+
+    /// A file is opened, and its first `write` is to fail if it needs room.
+    pub(super) fn watch(&self, file: InodeNumber, error: Errno, owner: u32) {
+        self.losses().files.entry(file).or_insert(Lost { error, owner, bytes: 0 });
+    }
+
+    /// Whether the next `write` to a file is to fail.
+    pub(super) fn watches(&self, file: InodeNumber) -> bool {
+        self.has_lost() && self.losses().files.contains_key(&file)
+    }
+
+    /// The kernel has forgotten a file: nobody writes to it any more.
+    pub(super) fn forget(&self, file: InodeNumber) {
+        if self.has_lost() {
+            self.losses().files.remove(&file);
+        }
+    }
+}
+
+/// Bytes of room for a user. The user whom the superblock lets take the reserve too is treated as all others.
+fn room(volume: &Volume, user: u32) -> u64 {
+    let Some((clusters, _)) = volume.space().free_after_sync() else { return u64::MAX };
+    let geometry = &volume.format().geometry;
+    let reserved = if user == 0 { 0 } else { volume.superblock().reserved_blocks_count() };
+    let blocks = clusters.saturating_mul(1 << geometry.cluster_log2).saturating_sub(reserved);
+    blocks.saturating_mul(u64::from(geometry.block_size.bytes()))
+}
+
+/// Bytes that the kernel may hold with so much room, if it lets all disks have `most`: in steps, since each change costs
+/// system calls. With plenty of room the limit comes before the pages that the kernel holds could fill it.
+fn held(room: u64, most: u64) -> u64 {
+    if room >= most.saturating_mul(PLENTY) {
+        return u64::MAX;
+    }
+    let part = (room / HELD_PART).max(LEAST_HELD);
+    1 << part.ilog2()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_may_hold_less_the_less_room_there_is() {
+        let most = 32 << 30;
+        assert_eq!(held(0, most), LEAST_HELD);
+        assert_eq!(held(40 << 20, most), LEAST_HELD);
+        assert_eq!(held(1 << 30, most), 128 << 20);
+        assert_eq!(held((1 << 30) - 1, most), 64 << 20);
+        assert_eq!(held(64 << 30, most), u64::MAX);
+        assert_eq!(held(u64::MAX, u64::MAX), u64::MAX);
+        assert_eq!(held(0, 0), u64::MAX, "a kernel that holds nothing needs no limit");
+        let steps: std::collections::BTreeSet<u64> = (0..64 << 10).map(|mib| held(mib << 20, most)).collect();
+        assert_eq!(steps.len(), 11, "{steps:?}");
+    }
+
+    #[test]
+    fn an_error_is_reported_once_and_only_for_its_file() {
+        let full = NearlyFull::default();
+        let [one, other] = [12, 13].map(|number| InodeNumber::new(number).unwrap());
+        full.lost(one, Lost { error: Errno::NOSPC, owner: 7, bytes: 100 });
+        full.lost(one, Lost { error: Errno::NOSPC, owner: 7, bytes: 200 });
+        full.lost(other, Lost { error: Errno::NOSPC, owner: 7, bytes: 1 });
+        assert_eq!(full.report(one), Some(Lost { error: Errno::NOSPC, owner: 7, bytes: 300 }));
+        assert_eq!(full.report(one), None);
+        assert_eq!(
+            full.losses().users[&7],
+            Debt { bytes: 1, shortest: 1 },
+            "a file that was reported is not owed to its user"
+        );
+        full.forget(other);
+        assert_eq!(full.report(other), None);
+        assert_eq!(full.losses().users[&7], Debt { bytes: 1, shortest: 1 }, "a file that is forgotten is");
+    }
+}
