@@ -10,6 +10,7 @@
 
 mod reading;
 mod shard;
+mod spare;
 #[cfg(test)]
 mod tests;
 
@@ -29,6 +30,7 @@ pub use crate::role::Role;
 use crate::versions::Versions;
 pub(crate) use reading::Reading;
 use shard::{Change, Shard, State};
+use spare::Spare;
 
 /// Where metadata blocks can be read from: the cache, or an update that sees its own changes.
 pub trait Blocks {
@@ -98,6 +100,7 @@ pub struct Cache {
     capacity: usize,
     versions: Versions,
     keep: Keep,
+    spare: Spare,
 }
 
 impl Cache {
@@ -113,6 +116,7 @@ impl Cache {
             capacity: 1,
             versions: Versions::new(),
             keep: Keep::default(),
+            spare: Spare::default(),
         };
         cache.bounded(CACHE_BYTES)
     }
@@ -195,9 +199,19 @@ impl Cache {
         for (block, role, bytes, before) in changed {
             let change = Change { bytes, before: before.filter(|_| self.keep.before) };
             let mut shard = self.shard(block.0);
+            let (more, replaced) = shard.change(block.0, role, change, self.capacity);
             // Counted under its lock: when it is collected it must have been counted.
-            self.changed.fetch_add(shard.change(block.0, role, change, self.capacity), Ordering::Relaxed);
+            self.changed.fetch_add(more, Ordering::Relaxed);
+            drop(shard);
+            if let Some(bytes) = replaced {
+                self.spare.give(bytes);
+            }
         }
+    }
+
+    /// A copy of a block's bytes, to be changed.
+    pub(crate) fn copy(&self, bytes: &Arc<[u8]>) -> Arc<[u8]> {
+        self.spare.copy(bytes)
     }
 
     /// Whether a block is changed, and the device has nothing that leads to it.

@@ -1,10 +1,12 @@
 //! What is known of inodes in memory only: their users, which have lost their last name, which
 //! directory they were made in.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ondisk::units::InodeNumber;
+
+use crate::hashing::{NumberMap, NumberSet};
 
 /// Directories of new files that are remembered; when there are more, all are forgotten, which costs
 /// some locality and nothing else.
@@ -16,15 +18,15 @@ pub(crate) struct Handles(Mutex<Uses>);
 
 #[derive(Default)]
 struct Uses {
-    pins: HashMap<InodeNumber, u32>,
-    writers: HashMap<InodeNumber, u32>,
+    pins: NumberMap<InodeNumber, u32>,
+    writers: NumberMap<InodeNumber, u32>,
     /// Inodes in use that have no name, in the order of the list on disk.
     orphans: Vec<InodeNumber>,
     /// Orphans that are no longer in use.
     doomed: Vec<InodeNumber>,
     /// Inodes that an update is about to destroy.
-    dying: HashSet<InodeNumber>,
-    directories: HashMap<InodeNumber, InodeNumber>,
+    dying: NumberSet<InodeNumber>,
+    directories: NumberMap<InodeNumber, InodeNumber>,
     untidy: BTreeSet<InodeNumber>,
 }
 

@@ -68,6 +68,7 @@ mod file;
 mod format;
 mod front;
 mod handles;
+mod hashing;
 mod inline;
 mod inode;
 pub mod journal;

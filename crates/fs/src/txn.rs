@@ -139,10 +139,11 @@ impl<'v> Update<'v> {
     /// # Errors
     /// As [`Blocks::read`].
     pub fn edit(&mut self, block: Block, role: Role) -> Result<&mut [u8]> {
-        let bytes = if self.holds(block) { None } else { Some(self.reading.read(block, role)?) };
+        let before = if self.holds(block) { None } else { Some(self.reading.read(block, role)?) };
+        let cache = self.cache();
         let staged = self.staged.entry(block.0).or_insert_with(|| {
-            let bytes = bytes.unwrap_or_default();
-            Staged { role, before: Some(Arc::clone(&bytes)), bytes }
+            let before = before.unwrap_or_default();
+            Staged { role, bytes: cache.copy(&before), before: Some(before) }
         });
         staged.role = role;
         Ok(Arc::make_mut(&mut staged.bytes))

@@ -1,11 +1,11 @@
 //! A part of the cache under a lock of its own: which blocks it holds, which of them are to be
 //! written, and which go when it is full.
 
-use std::collections::{HashMap, HashSet, VecDeque};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 use super::Outgoing;
+use crate::hashing::NumberMap;
 use crate::role::Role;
 
 /// New bytes of a block, and what they were made of: nothing, if the block is new or order does not count.
@@ -38,35 +38,13 @@ pub(super) struct Entry {
     used: bool,
 }
 
-/// Block numbers need mixing, not protection: one multiplication spreads runs of numbers well.
-#[derive(Default)]
-pub(super) struct BlockHasher(u64);
-
-impl Hasher for BlockHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(u64::from(*byte));
-        }
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        // The 64-bit golden ratio, as in Fibonacci hashing; the rotation moves the well-mixed high
-        // bits to where the table looks first.
-        self.0 = (self.0 ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(26);
-    }
-}
-
 /// Steps of the hand for each block that comes: it makes room faster than blocks arrive, and no thread
 /// waits for a walk through all of them.
 const STEPS: usize = 16;
 
 #[derive(Default)]
 pub(super) struct Shard {
-    entries: HashMap<u64, Entry, BuildHasherDefault<BlockHasher>>,
+    entries: NumberMap<u64, Entry>,
     /// The blocks in the order in which the hand comes to them. Blocks that were dropped out of turn
     /// stay until then.
     ring: VecDeque<u64>,
@@ -101,24 +79,31 @@ impl Shard {
     }
 
     /// Takes in what was changed, `before` being what it was made of; says by how many more blocks are
-    /// changed and not on their way.
-    pub(super) fn change(&mut self, block: u64, role: Role, change: Change, capacity: usize) -> usize {
+    /// changed and not on their way, and what the block was in memory.
+    pub(super) fn change(
+        &mut self,
+        block: u64,
+        role: Role,
+        change: Change,
+        capacity: usize,
+    ) -> (usize, Option<Arc<[u8]>>) {
         let Change { bytes, mut before } = change;
         if let Some(entry) = self.entries.get_mut(&block).filter(|entry| entry.state == State::Changed) {
             // The device knows nothing of what was made in between.
             before = entry.before.take();
         }
         let entry = Entry { bytes, before, role, state: State::Changed, used: true };
-        let before = self.entries.insert(block, entry).map(|entry| entry.state);
-        if before.is_none() {
+        let replaced = self.entries.insert(block, entry);
+        if replaced.is_none() {
             self.ring.push_back(block);
             self.shrink(capacity, STEPS);
         }
-        if before == Some(State::Changed) {
-            return 0;
+        let (was, bytes) = replaced.map(|entry| (entry.state, entry.bytes)).unzip();
+        if was == Some(State::Changed) {
+            return (0, bytes);
         }
         self.changed.push(block);
-        1
+        (1, bytes)
     }
 
     /// Drops a block, changes included, and hands it out if they were not on their way.

@@ -16,7 +16,7 @@ mod failures;
 mod growth;
 mod pages;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
@@ -25,6 +25,7 @@ use ondisk::inode::Timestamp;
 use ondisk::units::InodeNumber;
 use placement::Promise;
 
+use crate::hashing::NumberMap;
 use crate::ranges::FileBlocks;
 pub(crate) use buffers::Buffers;
 pub use failures::ErrorCursor;
@@ -107,7 +108,7 @@ impl DirtyFile {
 
 #[derive(Default)]
 struct Table {
-    files: HashMap<InodeNumber, Arc<DirtyFile>>,
+    files: NumberMap<InodeNumber, Arc<DirtyFile>>,
     /// Dirty files by turn, with the time at which they became dirty.
     queue: BTreeMap<u64, (InodeNumber, Timestamp)>,
     turn: u64,

@@ -28,10 +28,15 @@ impl<T: Default> Recent<T> {
 
     /// The value of a directory, and what was forgotten to make room for it.
     pub(super) fn touch(&mut self, directory: u32) -> (&mut T, Option<T>) {
-        self.clock += 1;
         let mut forgotten = None;
-        if let Some((stamp, _)) = self.values.get(&directory) {
-            self.order.remove(stamp);
+        let known = self.values.get(&directory).map(|(stamp, _)| *stamp);
+        // One file after the other is made in the same directory: it is the newest already.
+        if known == Some(self.clock) {
+            return (&mut self.values.entry(directory).or_default().1, None);
+        }
+        self.clock += 1;
+        if let Some(stamp) = known {
+            self.order.remove(&stamp);
         } else if self.values.len() >= REMEMBERED
             && let Some((_, oldest)) = self.order.pop_first()
         {
