@@ -67,6 +67,7 @@ mod error;
 mod file;
 mod format;
 mod front;
+mod gathered;
 mod handles;
 mod hashing;
 mod inline;

@@ -20,6 +20,7 @@ use crate::cache::{Blocks, Cache, Reading, Role};
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Flow, Result};
+use crate::gathered::Gathered;
 use crate::order::{Notes, Order};
 
 struct Staged {
@@ -50,6 +51,8 @@ pub struct Update<'v> {
     reading: Reading<'v>,
     order: &'v Order,
     staged: BTreeMap<u64, Staged>,
+    /// Bytes of new files that are written before the update ends.
+    gathered: Option<Gathered>,
     claims: Vec<Box<dyn Claim + Send + 'v>>,
     forgotten: Vec<BlockRun>,
     account: Option<Account>,
@@ -77,6 +80,7 @@ impl<'v> Update<'v> {
             order,
             context,
             staged: BTreeMap::new(),
+            gathered: None,
             claims: Vec::new(),
             forgotten: Vec::new(),
             account: None,
@@ -249,12 +253,30 @@ impl<'v> Update<'v> {
         self.order.journals_data()
     }
 
+    /// From now on bytes of files wait until [`Update::write_gathered`]. Nothing reads them before.
+    pub(crate) fn gather(&mut self) {
+        self.gathered = (!self.journals_data()).then(Gathered::default);
+    }
+
+    /// Writes what waits.
+    ///
+    /// # Errors
+    /// The device's failure.
+    pub(crate) fn write_gathered(&mut self) -> Result<()> {
+        let Some(gathered) = self.gathered.take() else { return Ok(()) };
+        gathered.write(self.device()).map_err(|source| Error::io("writing new files", source))
+    }
+
     /// Bytes of a file for its blocks, which lie in a row on the device: part of the update where the journal
     /// has the bytes of files, else written at once.
     ///
     /// # Errors
     /// The device's failure.
     pub(crate) fn put_data(&mut self, number: InodeNumber, offset: u64, data: &[u8]) -> Result<()> {
+        if let Some(gathered) = &mut self.gathered {
+            gathered.add(offset, data);
+            return Ok(());
+        }
         if !self.journals_data() {
             let written = self.cache().device().write_at(offset, data);
             return written.map_err(|source| Error::io(format!("writing inode {number}"), source));

@@ -87,7 +87,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             txn
             order session
             cache dirty format handles options
-            bits context hashing locks ranges role versions zone
+            bits context gathered hashing locks ranges role versions zone
             error
         ",
         knots: &[],

@@ -150,7 +150,7 @@ pub(super) fn ask(
 pub(super) fn say(console: &mut Console<'_>, as_json: bool, done: &Done) -> Result<(), Failure> {
     if done.attributes_left_out > 0 {
         console.warn(format!(
-            "{} attributes are left out: only an administrator may set them",
+            "{} attributes are left out: the mount does not show them, or only an administrator may set them",
             done.attributes_left_out
         ));
     }

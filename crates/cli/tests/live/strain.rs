@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Mode, OFlags};
 use testkit::fsck::assert_clean;
 use testkit::scratch::Scratch;
+use testkit::tool;
 
 use super::support::mounted::Mounted;
 use super::support::{fail, plat, succeed};
@@ -26,6 +27,7 @@ fn works_on_one_tree_at_once_leave_it_sound() {
     fs::create_dir(&tree).unwrap();
     many(&tree, 12, 80);
     let archive = archive_of(&scratch, &tree, "tree.tar");
+    let out = scratch.join("out.tar");
     for options in ["rw", "rw,softdep", "rw,async"] {
         let image = volume(&scratch, "-t ext4 -b 4096", "512M");
         let mounted = Mounted::new(&image, &["-o", options]).unwrap();
@@ -35,6 +37,7 @@ fn works_on_one_tree_at_once_leave_it_sound() {
                 vec!["import", "-q", "-f", "m:sub", archive.to_str().unwrap()],
                 vec!["cp", "-r", "m:sub", &format!("m:copy{round}")],
                 vec!["import", "-q", "-f", "m:sub", archive.to_str().unwrap()],
+                vec!["export", "m:", out.to_str().unwrap(), "-f"],
                 vec!["rm", "-r", "m:sub"],
             ]
             .iter()
@@ -46,7 +49,10 @@ fn works_on_one_tree_at_once_leave_it_sound() {
             .collect();
             // Each may fail over what another did.
             for child in &mut children {
-                let _ = child.wait().unwrap();
+                child.wait().unwrap();
+            }
+            if out.exists() {
+                tool::run(tool::command("tar").arg("-tf").arg(&out));
             }
             let copy = mounted.path().join(format!("copy{round}"));
             if copy.exists() {

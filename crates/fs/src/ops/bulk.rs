@@ -101,9 +101,11 @@ impl<'v> Bulk<'v> {
             let mut parent = tx.directory(directory)?;
             rules::may(&parent, Deed::AddName)?;
             let mut replaced = Vec::new();
+            tx.gather();
             for file in files {
                 replaced.extend(tx.create_whole(&mut parent, file, self)?);
             }
+            tx.write_gathered()?;
             tx.store_parent(&mut parent)?;
             Ok(replaced)
         })

@@ -1,0 +1,118 @@
+//! Bytes of several files that are written together: few large writes in place of many small ones.
+//!
+//! Owns: their order on the device. Excludes: which bytes, and when they have to be there.
+
+use std::io;
+use std::ops::Range;
+
+use crate::device::Device;
+
+/// Bytes written at once where they come from several pieces.
+const AT_ONCE: usize = 1 << 20;
+
+/// Bytes that wait, each with its place. Pieces must not overlap.
+#[derive(Default)]
+pub(crate) struct Gathered {
+    bytes: Vec<u8>,
+    /// Where a piece begins on the device, and which bytes it has.
+    pieces: Vec<(u64, Range<usize>)>,
+}
+
+impl Gathered {
+    /// One more piece.
+    pub(crate) fn add(&mut self, offset: u64, data: &[u8]) {
+        let begin = self.bytes.len();
+        self.bytes.extend_from_slice(data);
+        let end = self.bytes.len();
+        match self.pieces.last_mut() {
+            Some((place, piece)) if *place + piece.len() as u64 == offset => piece.end = end,
+            _ => self.pieces.push((offset, begin..end)),
+        }
+    }
+
+    /// Writes all of them.
+    ///
+    /// # Errors
+    /// The device's failure; some may have been written.
+    pub(crate) fn write(mut self, device: &dyn Device) -> io::Result<()> {
+        self.pieces.sort_unstable_by_key(|(place, _)| *place);
+        let (mut begin, mut joined) = (0, Vec::new());
+        for (at, (place, piece)) in self.pieces.iter().enumerate() {
+            let piece = self.bytes.get(piece.clone()).unwrap_or_default();
+            let end = place + piece.len() as u64;
+            let stands_alone = self.pieces.get(at + 1).is_none_or(|(next, _)| *next != end);
+            let follows = begin + joined.len() as u64 == *place && joined.len() + piece.len() <= AT_ONCE;
+            if !follows || joined.is_empty() {
+                write_joined(device, begin, &mut joined)?;
+                begin = *place;
+                if stands_alone {
+                    // As it is, without a copy.
+                    device.write_at(begin, piece)?;
+                    continue;
+                }
+            }
+            joined.extend_from_slice(piece);
+        }
+        write_joined(device, begin, &mut joined)
+    }
+}
+
+fn write_joined(device: &dyn Device, begin: u64, joined: &mut Vec<u8>) -> io::Result<()> {
+    if joined.is_empty() {
+        return Ok(());
+    }
+    device.write_at(begin, joined)?;
+    joined.clear();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+    use crate::device::MemoryDevice;
+
+    /// Notes its writes.
+    struct Noting(MemoryDevice, Arc<Mutex<Vec<(u64, usize)>>>);
+
+    impl Device for Noting {
+        fn size(&self) -> u64 {
+            self.0.size()
+        }
+
+        fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+            self.0.read_at(offset, buffer)
+        }
+
+        fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+            self.1.lock().unwrap().push((offset, data.len()));
+            self.0.write_at(offset, data)
+        }
+
+        fn flush(&self) -> io::Result<()> {
+            self.0.flush()
+        }
+    }
+
+    #[test]
+    fn neighbours_are_written_together_in_any_order() {
+        let writes = Arc::new(Mutex::new(Vec::new()));
+        let device = Noting(MemoryDevice::new(8 << 20), Arc::clone(&writes));
+        let mut gathered = Gathered::default();
+        for (place, byte, len) in
+            [(8192, 3, 4096), (0, 1, 100), (100, 2, 3996), (4096, 4, 4096), (1 << 20, 5, 10)]
+        {
+            gathered.add(place, &vec![byte; len]);
+        }
+        gathered.add(2 << 20, &vec![6; 3 << 20]);
+        gathered.write(&device).unwrap();
+        assert_eq!(*writes.lock().unwrap(), [(0, 12_288), (1 << 20, 10), (2 << 20, 3 << 20)]);
+        let mut found = vec![0; 12_288];
+        device.read_at(0, &mut found).unwrap();
+        let expected = [vec![1; 100], vec![2; 3996], vec![4; 4096], vec![3; 4096]].concat();
+        assert!(found == expected);
+        Gathered::default().write(&device).unwrap();
+        assert_eq!(writes.lock().unwrap().len(), 3, "nothing");
+    }
+}
