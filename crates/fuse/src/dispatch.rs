@@ -160,6 +160,10 @@ impl Dispatcher {
                 let replace = replace.ok_or(Errno::INVAL)?;
                 nothing(service.rename(header.caller, (node, name), (to, new_name), replace))
             }
+            Request::Sync { data_only } => {
+                *known = service.sync(node, data_only)?;
+                Ok(0)
+            }
             Request::Allocate { mode, offset, len } => {
                 *known = service.allocate(header.caller, node, mode, (offset, len))?;
                 Ok(0)
@@ -261,7 +265,6 @@ impl Dispatcher {
                 let answer = answer.get(..answer.len().min(room)).unwrap_or_default();
                 put(out, |out| wire::control_reply(out, answer))
             }
-            Request::Sync { data_only } => nothing(service.sync(node, data_only)),
             Request::SyncAll | Request::Destroy => nothing(service.sync_all()),
             Request::Release => Ok(0),
             // Also for flushing, which has no state beside an inode's: NOSYS keeps the kernel from asking again.

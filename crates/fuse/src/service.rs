@@ -401,7 +401,7 @@ pub trait Service: Send + Sync {
     fn copy(&self, caller: Caller, from: (u64, u64), to: (u64, u64), len: u64) -> Result<(u64, Known)>;
 
     /// Makes a file or a directory stable; `data_only` leaves out what is not needed to read it again.
-    fn sync(&self, node: u64, data_only: bool) -> Result<()>;
+    fn sync(&self, node: u64, data_only: bool) -> Result<Known>;
 
     /// Makes all of it stable.
     fn sync_all(&self) -> Result<()>;

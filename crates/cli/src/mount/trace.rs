@@ -429,7 +429,7 @@ impl Service for Traced {
         self.done(self.service.copy(caller, from, to, len), |(count, _)| What::Copied(from, to, *count))
     }
 
-    fn sync(&self, node: u64, data_only: bool) -> Result<()> {
+    fn sync(&self, node: u64, data_only: bool) -> Result<Known> {
         let verb = if data_only { "fdatasync" } else { "fsync" };
         self.on(self.service.sync(node, data_only), verb, node, [None; 3])
     }

@@ -68,11 +68,6 @@ pub const EXCUSES: &[Excuse] = &[
     excuse("contents-bytes_survive_syncs", "the same", LATE),
     excuse("status-syncs", "syncfs", LATE),
     excuse("removing-room_comes_back", "syncfs", LATE),
-    excuse("contents-holes_take_no_space", "sectors", LATE),
-    excuse("contents-sectors_of_files", "sectors", LATE),
-    excuse("contents-zeros_are_data", "sectors", LATE),
-    excuse("ranges-allocate_keeping_the_size", "sectors", LATE),
-    excuse("ranges-truncate_of_allocated_space", "sectors", LATE),
     excuse(
         "ranges-allocated_reads_as_zeros",
         "seek",

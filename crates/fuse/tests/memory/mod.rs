@@ -652,9 +652,9 @@ impl Service for Memory {
         Ok((bytes.len() as u64, Known::Still))
     }
 
-    fn sync(&self, _: u64, _: bool) -> Result<()> {
+    fn sync(&self, _: u64, _: bool) -> Result<Known> {
         self.syncs.fetch_add(1, Ordering::Relaxed);
-        Ok(())
+        Ok(Known::Still)
     }
 
     fn sync_all(&self) -> Result<()> {

@@ -15,7 +15,7 @@ mod room;
 mod write;
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -61,6 +61,8 @@ pub struct Tree {
     /// Files that have become immutable or append-only since the kernel knows them: it may have pages of them that were
     /// written before.
     flagged: Mutex<HashSet<InodeNumber>>,
+    /// Space of files at their last sync, until it is known to have become less.
+    synced_space: Mutex<HashMap<InodeNumber, u64>>,
     /// Ranges that programs are about to take out or put in.
     announced: Announced,
     nearly_full: NearlyFull,
@@ -146,6 +148,7 @@ impl Tree {
             stopped,
             counts,
             flagged,
+            synced_space: Mutex::default(),
             announced,
             nearly_full,
             served_by,
@@ -463,8 +466,21 @@ impl Tree {
             && self.volume_now().uses().release(number, times)
         {
             self.flagged().remove(&number);
+            self.synced_space().remove(&number);
             self.nearly_full.forget(number);
         }
+    }
+
+    /// What the kernel knows of the space of a file that was synced: it asks for it only after a file was closed. It is
+    /// made to ask where the space is another than at the last sync.
+    fn space_known(&self, number: InodeNumber) -> Result<Known, Failed> {
+        let sectors = self.volume.metadata(number)?.sectors;
+        let before = self.synced_space().insert(number, sectors);
+        Ok(if before == Some(sectors) { Known::Still } else { Known::Stale })
+    }
+
+    fn synced_space(&self) -> MutexGuard<'_, HashMap<InodeNumber, u64>> {
+        self.synced_space.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn flagged(&self) -> MutexGuard<'_, HashSet<InodeNumber>> {
@@ -722,19 +738,21 @@ impl Service for Tree {
         done
     }
 
-    fn sync(&self, node: u64, _data_only: bool) -> fuse::Result<()> {
+    fn sync(&self, node: u64, _data_only: bool) -> fuse::Result<Known> {
         self.answer(Verb::Fsync, node, b"", || {
             if !self.terms.writable {
-                return Ok(());
+                return Ok(Known::Still);
             }
             if node == fuse::ROOT {
                 // For `plat sync`: the kernel does not pass on `syncfs`.
-                return self.stable(|| Ok(self.volume_now().sync()?));
+                self.stable(|| Ok(self.volume_now().sync()?))?;
+                return Ok(Known::Still);
             }
             let number = self.inode(node)?;
             // The kernel reports to the caller what became of its pages.
             self.nearly_full.report(number);
-            self.stable(|| Ok(self.volume_now().sync_inode(number)?))
+            self.stable(|| Ok(self.volume_now().sync_inode(number)?))?;
+            self.space_known(number)
         })
     }
 

@@ -213,6 +213,7 @@ impl Altering<'_> {
         }
         let change = &self.guard_change(&facts, change)?;
         if let Some(size) = change.size {
+            self.synced_space().remove(&number);
             self.volume.truncate(number, size)?;
         }
         let wanted = self.wanted(&facts, change);
@@ -329,6 +330,7 @@ impl Altering<'_> {
         mode: u32,
         (offset, len): (u64, u64),
     ) -> Result<Known, Failed> {
+        self.synced_space().remove(&self.inode(node)?);
         if moving::is_announced(mode, offset, len) {
             // Without an announcement it is an offset that no file has, as in ext4.
             let wanted = self.announced.take(caller, node).filter(|wanted| offset <= wanted.offset);
