@@ -171,6 +171,36 @@ impl Cache {
         self.verified(block, role, Arc::from(bytes))
     }
 
+    /// Reads blocks that are not in memory with one read. What is wrong with one its reader will say.
+    pub(crate) fn fetch(&self, run: BlockRun) {
+        if run.count <= 1 || self.fetch_all(run).is_err() {
+            let _ = self.read(run.start, Role::Plain);
+        }
+    }
+
+    fn fetch_all(&self, run: BlockRun) -> io::Result<()> {
+        let missing = |block| match self.find(block, Role::Plain) {
+            Found::Missing(departures) => Some((block, departures)),
+            _ => None,
+        };
+        let missing: Vec<_> =
+            (0..u64::from(run.count)).map(|at| missing(Block(run.start.0.saturating_add(at)))).collect();
+        let len = usize::try_from(run.count).ok().and_then(|len| len.checked_mul(self.block_len()));
+        let offset = run.start.0.checked_mul(u64::from(self.block_size.bytes()));
+        let (Some(len), Some(offset)) = (len, offset) else { return Err(io::ErrorKind::InvalidInput.into()) };
+        let mut bytes = vec![0; len];
+        self.device.read_at(offset, &mut bytes)?;
+        for (missing, bytes) in missing.into_iter().zip(bytes.chunks_exact(self.block_len())) {
+            let Some((block, departures)) = missing else { continue };
+            let mut shard = self.shard(block.0);
+            // As where one block is read.
+            if shard.find(block.0).is_none() && shard.departures() == departures {
+                shard.admit(block.0, Role::Plain, Arc::from(bytes), self.capacity);
+            }
+        }
+        Ok(())
+    }
+
     fn verified(&self, block: Block, role: Role, bytes: Arc<[u8]>) -> Result<Arc<[u8]>> {
         if role.is_right(&self.sealer, block, &bytes) {
             return Ok(bytes);

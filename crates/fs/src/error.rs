@@ -3,7 +3,7 @@
 use std::io;
 
 use ondisk::corrupt::{Corrupt, Place};
-use ondisk::units::Block;
+use ondisk::units::BlockRun;
 
 use crate::device;
 
@@ -123,8 +123,9 @@ impl Error {
 /// Why an attempt at a verb came to no end.
 #[derive(Debug)]
 pub(crate) enum Flow {
-    /// A block was not in memory, and the attempt may not wait for the device: it is begun again once the block is there.
-    Missing(Block),
+    /// A block was not in memory, and the attempt may not wait for the device: it is begun again once the block is there,
+    /// with those behind it that are worth reading too.
+    Missing(BlockRun),
     /// There is no room for its changes before what was changed so far is committed: then it is begun again.
     Full,
     /// It can't be done.
@@ -142,8 +143,8 @@ impl Flow {
     pub(crate) fn into_error(self) -> Error {
         match self {
             Flow::Failed(error) => error,
-            Flow::Missing(block) => {
-                Error::io(format!("reading block {block}"), io::ErrorKind::WouldBlock.into())
+            Flow::Missing(run) => {
+                Error::io(format!("reading block {}", run.start), io::ErrorKind::WouldBlock.into())
             }
             Flow::Full => Error::io("waiting for a commit", io::ErrorKind::WouldBlock.into()),
         }

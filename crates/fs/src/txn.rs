@@ -108,11 +108,16 @@ impl<'v> Update<'v> {
         self.order
     }
 
+    /// If one of these is not in memory, those behind it are read with it.
+    pub(crate) fn want(&self, run: BlockRun) {
+        self.reading.want(run);
+    }
+
     /// How an attempt ended in which this update was made. What interrupted it counts whatever became of it on the way
     /// up: an error may have been passed over.
     pub(crate) fn ended<T>(&self, done: Result<T>) -> Result<T, Flow> {
         match self.reading.missing() {
-            Some(block) => Err(Flow::Missing(block)),
+            Some(run) => Err(Flow::Missing(run)),
             None if self.needs_commit.get() => Err(Flow::Full),
             None => Ok(done?),
         }

@@ -564,3 +564,20 @@ fn a_sync_reads_no_bitmap_that_it_leaves_alone_or_that_was_never_initialised() {
     assert!(reads <= 6, "{reads} reads");
     again.close().unwrap();
 }
+
+/// Before a block of a table is used for the first time its records are looked at: it is read, but not alone.
+#[test]
+fn new_files_read_a_new_table_in_stretches() {
+    const FILES: u64 = 1000;
+    let device = Arc::new(Counting(MemoryDevice::new(256 << 20), AtomicU64::new(0)));
+    plan(FsType::Ext4, 4096, "^has_journal", 256 << 20).write(&*device).unwrap();
+    let volume = Volume::open(device.clone(), &options()).unwrap();
+    let before = device.1.load(Ordering::Relaxed);
+    for number in 0..FILES {
+        create(&volume, &format!("file-{number}"));
+    }
+    let reads = device.1.load(Ordering::Relaxed) - before;
+    // 63 blocks of tables are begun.
+    assert!(reads <= 12, "{reads} reads");
+    volume.close().unwrap();
+}

@@ -4,7 +4,6 @@
 //! (`volume`), and what verbs do.
 
 use super::sync::{make_space, sync_metadata};
-use crate::cache::{Blocks, Role};
 use crate::error::{Error, Flow, Result};
 use crate::tx::Tx;
 use crate::volume::Volume;
@@ -64,10 +63,9 @@ pub(crate) fn perform<'v, T>(
             verb(tx)
         };
         match volume.attempt(&mut verb, left == 0) {
-            Err(Flow::Missing(block)) => {
+            Err(Flow::Missing(run)) => {
                 left = left.saturating_sub(1);
-                // What is wrong with it the verb will say.
-                let _ = volume.cache.read(block, Role::Plain);
+                volume.cache.fetch(run);
             }
             Err(Flow::Full) => volume.syncing().commit()?,
             Err(Flow::Failed(Error::TooLargeForLog { .. })) if !postponing => postponing = true,

@@ -18,6 +18,10 @@ use crate::error::{Error, Result};
 use crate::locks::lock;
 use crate::txn::{Claim, Update};
 
+/// Blocks of an inode table that are looked at with the first one, before they are used for the first time. As many as
+/// ext4 reads ahead (`inode_readahead_blks`).
+const TABLE_AHEAD: u32 = 32;
+
 /// The space of a volume, as an update takes it and gives it up.
 pub(crate) struct SpaceMut<'a, 'v> {
     pub(super) space: &'a Space,
@@ -289,6 +293,10 @@ impl SpaceMut<'_, '_> {
         let unused: Vec<u32> = unused.filter(|at| !self.update.holds(block(*at))).collect();
         // A loader fills a table that it has just made.
         if writing.front.is_none() {
+            if let Some(first) = unused.first() {
+                let count = geometry.inode_table_blocks().saturating_sub(*first).min(TABLE_AHEAD);
+                self.update.want(BlockRun { start: block(*first), count });
+            }
             for at in &unused {
                 self.space.refuse_records(writing, &*self.update, group, *at)?;
             }

@@ -7,7 +7,7 @@
 use ondisk::inode::Inode;
 use ondisk::units::InodeNumber;
 
-use crate::cache::{Blocks, Reading, Role};
+use crate::cache::Reading;
 use crate::error::Result;
 use crate::locks::lock;
 use crate::tx::View;
@@ -116,7 +116,7 @@ impl<'v> Seen<'v> {
                 self.read_again(view).and_then(|()| read(view, &self.node))
             };
             let Some(missing) = reading.missing() else { return found };
-            let _ = volume.cache.read(missing, Role::Plain);
+            volume.cache.fetch(missing);
         }
         let _writing = lock(&volume.writer);
         self.read_again(volume.view())?;
