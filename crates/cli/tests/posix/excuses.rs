@@ -114,7 +114,8 @@ pub const OWN_EXCUSES: &[Excuse] = &[
 ];
 
 const NO_ATTRIBUTES: &str = "attributes, and with them access control lists, are left out";
-const NOT_ASKED: &str = "the kernel asks nothing before a write to a file that was open before it became immutable";
+const NOT_ASKED: &str =
+    "the kernel asks nothing before a write to a file that was open before it became immutable";
 
 /// Those of a mount without extended attributes.
 pub const NO_ATTRIBUTES_EXCUSES: &[Excuse] = &[
