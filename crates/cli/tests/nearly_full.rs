@@ -18,6 +18,8 @@ use testkit::{fsck, tool};
 
 /// What docs/mount.md promises.
 const AHEAD: u64 = 8 << 20;
+/// What it promises of each further program that writes at the same time.
+const BESIDE: u64 = 1 << 20;
 /// Size of the volumes.
 const SIZE: u64 = 128 << 20;
 /// A user without rights, whom fusermount3 can find by name (`nobody`).
@@ -171,6 +173,40 @@ fn a_program_that_ignores_close_is_reported_within_the_bound() {
             }
         }
         drop(fill);
+        end(&image, mounted);
+    }
+}
+
+#[test]
+fn writers_side_by_side_are_told_within_the_bound() {
+    let test = "writers_side_by_side_are_told_within_the_bound";
+    if !ready(test) {
+        return;
+    }
+    let scratch = Scratch::new(test);
+    for transport in TRANSPORTS {
+        let (image, mounted) = mounted(&scratch, "0", &format!("transport={transport}"));
+        let there = room(mounted.path()).1;
+        let write = &|number: usize| {
+            let mut file = File::create(mounted.path().join(format!("file-{number}"))).unwrap();
+            let mut taken = 0;
+            while taken < 2 * SIZE {
+                match file.write(&[7; 65_536]) {
+                    Ok(count) => taken += count as u64,
+                    Err(error) => {
+                        assert_eq!(error.kind(), io::ErrorKind::StorageFull, "{error}");
+                        break;
+                    }
+                }
+            }
+            taken
+        };
+        let taken: u64 = std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..16).map(|number| scope.spawn(move || write(number))).collect();
+            writers.into_iter().map(|writer| writer.join().unwrap()).sum()
+        });
+        println!("{transport}: room for {there}, 16 writers, {taken} taken");
+        assert!(taken <= there + AHEAD + 16 * BESIDE, "{taken} bytes were taken, with room for {there}");
         end(&image, mounted);
     }
 }

@@ -177,7 +177,7 @@ impl Mount {
         let every = Duration::from_secs(u64::from(options.commit));
         let keeper = writable.then(|| Keeper::start(Arc::clone(&tree), every)).transpose();
         let keeper = keeper.map_err(|error| failed(&error))?;
-        tree.limited_by(Limits::raise(directory));
+        tree.limited_by(Limits::raise(directory), session.notifier());
         tree.look_at_room();
         if self.background {
             daemon::detach().map_err(|error| failed(&error))?;

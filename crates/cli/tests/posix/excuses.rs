@@ -115,6 +115,7 @@ const NOT_ASKED: &str =
 /// Those of a mount without extended attributes.
 pub const NO_ATTRIBUTES_EXCUSES: &[Excuse] = &[
     excuse("attributes-", "EOPNOTSUPP", NO_ATTRIBUTES),
+    excuse("attributes-same_values_on_many_files", "", NO_ATTRIBUTES),
     excuse("attributes-lists", "", NO_ATTRIBUTES),
     excuse("attributes-default_lists", "", NO_ATTRIBUTES),
     excuse("attributes-immutable_files", "write of", NOT_ASKED),

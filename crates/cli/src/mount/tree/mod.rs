@@ -22,8 +22,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use fuse::{
-    Access, Attributes, Caller, CatchUp, Change, Entry, Errno, Gather, Known, Listed, NewNode, Replace,
-    Scheduling, Seek, Service, Statistics, WriteFlags,
+    Access, Attributes, Caller, CatchUp, Change, Entry, Errno, Gather, Known, Listed, NewNode, Notifier,
+    Replace, Scheduling, Seek, Service, Statistics, WriteFlags,
 };
 use ondisk::inode::{FileType, Timestamp};
 use ondisk::units::InodeNumber;
@@ -66,6 +66,7 @@ pub struct Tree {
     /// Ranges that programs are about to take out or put in.
     announced: Announced,
     nearly_full: NearlyFull,
+    notifier: OnceLock<Arc<Notifier>>,
     /// How requests come, and what serves them; known once it is served.
     served_by: OnceLock<(&'static str, Scheduling)>,
     /// The way to what files without names still hold.
@@ -151,6 +152,7 @@ impl Tree {
             synced_space: Mutex::default(),
             announced,
             nearly_full,
+            notifier: OnceLock::new(),
             served_by,
             catch_up: OnceLock::new(),
             tickets,
@@ -171,9 +173,21 @@ impl Tree {
     }
 
     /// Notes what the kernel lets this mount have, from now on to be less where room is short.
-    pub fn limited_by(&self, limits: Option<Limits>) {
+    pub fn limited_by(&self, limits: Option<Limits>, notifier: Arc<Notifier>) {
+        let _ = self.notifier.set(notifier);
         if let Some(limits) = limits.filter(|_| self.terms.writeback) {
             self.nearly_full.limited_by(limits);
+        }
+    }
+
+    /// Bytes from the kernel's pages could not be written.
+    fn lost(&self, number: InodeNumber, errno: Errno, len: usize) {
+        let owner = self.volume.metadata(number).map_or(0, |facts| facts.uid);
+        let others = self.nearly_full.lost(number, Lost::of(errno, owner, len as u64));
+        let Some(notifier) = self.notifier.get() else { return };
+        for other in others {
+            // Without a connection nobody writes.
+            let _ = notifier.node(u64::from(other.get()), false);
         }
     }
 
@@ -718,8 +732,7 @@ impl Service for Tree {
         let done = self.alter(Verb::Write, (node, b""), Changed::Inode, work);
         self.nearly_full.wrote(&self.volume, data.len());
         if let (true, Err(errno), Ok(number)) = (flags.cached, &done, self.inode(node)) {
-            let owner = self.volume.metadata(number).map_or(0, |facts| facts.uid);
-            self.nearly_full.lost(number, Lost { error: *errno, owner, bytes: data.len() as u64 });
+            self.lost(number, *errno, data.len());
         }
         done
     }

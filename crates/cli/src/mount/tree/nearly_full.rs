@@ -7,6 +7,8 @@
 //! - The less room, the less the kernel may hold: when room ends, no program is further ahead of this server than
 //!   `LEAST_HELD`, where this process may set that limit.
 //! - After bytes of a file were lost, the kernel asks before the next `write` to the file, and `write` fails.
+//! - So does the next `write` to each other file of its owner that grew since room became short, as long as there is
+//!   less room than the write that failed needs. Programs that write side by side so lose no more than one.
 //! - A program may write each file once, and not look at the result of `close`. When files of a user have lost
 //!   `LOST_MOST` in this way, the user's next new file is refused, or the first `write` to the next empty file that is
 //!   opened, whichever is first. That holds as long as there is less room than such a write needs.
@@ -27,6 +29,8 @@ const LEAST_HELD: u64 = 4 << 20;
 const HELD_PART: u64 = 8;
 /// With room for so many times what the kernel lets all disks have, it may hold that.
 const PLENTY: u64 = 2;
+/// With less room than this, files that grow are remembered: more than the kernel may hold then.
+const SHORT: u64 = 16 << 20;
 /// What the kernel lets all disks have, where it does not say.
 const MOST_HELD: u64 = 64 << 30;
 /// Fewest bytes that are written until the room is looked at again, and the part of the room.
@@ -45,6 +49,18 @@ pub(super) struct Lost {
     pub(super) error: Errno,
     pub(super) owner: u32,
     pub(super) bytes: u64,
+    /// Nothing of this file, but another one of its owner lost bytes while this one grew.
+    pub(super) is_growing: bool,
+}
+
+impl Lost {
+    pub(super) fn of(error: Errno, owner: u32, bytes: u64) -> Self {
+        Lost { error, owner, bytes, is_growing: false }
+    }
+
+    fn growing(owner: u32) -> Self {
+        Lost { is_growing: true, ..Lost::of(Errno::NOSPC, owner, 0) }
+    }
 }
 
 /// What files of one user lost for lack of room, of which no program has heard except from `close`.
@@ -60,6 +76,8 @@ struct Losses {
     /// Files whose next `write` is to fail.
     files: HashMap<InodeNumber, Lost>,
     users: HashMap<u32, Debt>,
+    /// Files that grew since room became short, with their owners.
+    growing: HashMap<InodeNumber, u32>,
 }
 
 impl Losses {
@@ -80,6 +98,7 @@ pub(super) struct NearlyFull {
     losses: Mutex<Losses>,
     /// Some user has lost bytes.
     has_lost: AtomicBool,
+    is_short: AtomicBool,
 }
 
 impl NearlyFull {
@@ -90,8 +109,7 @@ impl NearlyFull {
     /// So many bytes have arrived: looks at the room if it is time.
     pub(super) fn wrote(&self, volume: &Volume, bytes: usize) {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
-        let matters = self.limits.get().is_some() || self.has_lost();
-        if matters && self.until_look.fetch_sub(bytes, Ordering::Relaxed) < bytes {
+        if self.until_look.fetch_sub(bytes, Ordering::Relaxed) < bytes {
             self.look(volume);
         }
     }
@@ -105,6 +123,9 @@ impl NearlyFull {
         if room >= LOST_MOST && self.has_lost() {
             self.losses().users.clear();
         }
+        if self.is_short.swap(room < SHORT, Ordering::Relaxed) && room >= SHORT {
+            self.losses().growing.clear();
+        }
         let until = (room / LOOK_PART).max(LOOK);
         self.until_look.store(i64::try_from(until).unwrap_or(i64::MAX), Ordering::Relaxed);
     }
@@ -113,15 +134,43 @@ impl NearlyFull {
         self.losses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes of a file could not be written: its next `write` is to fail.
-    pub(super) fn lost(&self, file: InodeNumber, lost: Lost) {
+    /// Bytes of a file could not be written: its next `write` is to fail. Returns other files for which the kernel must
+    /// ask before the next `write`.
+    pub(super) fn lost(&self, file: InodeNumber, lost: Lost) -> Vec<InodeNumber> {
         let mut losses = self.losses();
-        if matches!(lost.error, Errno::NOSPC | Errno::DQUOT) {
-            losses.add(lost.owner, lost.bytes);
-        }
         self.has_lost.store(true, Ordering::Relaxed);
         let bytes = losses.files.get(&file).map_or(0, |before| before.bytes);
         losses.files.insert(file, Lost { bytes: lost.bytes.saturating_add(bytes), ..lost });
+        if !matches!(lost.error, Errno::NOSPC | Errno::DQUOT) {
+            return Vec::new();
+        }
+        losses.add(lost.owner, lost.bytes);
+        losses.growing.remove(&file);
+        let others: Vec<_> = losses.growing.extract_if(|_, owner| *owner == lost.owner).collect();
+        for (other, owner) in &others {
+            losses.files.entry(*other).or_insert(Lost::growing(*owner));
+        }
+        others.into_iter().map(|(other, _)| other).collect()
+    }
+
+    /// A file grew. Returns whether the kernel must ask before its next `write`.
+    pub(super) fn grew(&self, file: InodeNumber, owner: u32) -> bool {
+        if !self.is_short.load(Ordering::Relaxed) {
+            return false;
+        }
+        let mut losses = self.losses();
+        if losses.users.contains_key(&owner) {
+            losses.files.entry(file).or_insert(Lost::growing(owner));
+            return true;
+        }
+        losses.growing.insert(file, owner);
+        false
+    }
+
+    /// Whether there is less room for a user than a write needs that failed.
+    pub(super) fn is_out(&self, volume: &Volume, user: u32) -> bool {
+        let debt = self.losses().users.get(&user).copied();
+        debt.is_some_and(|debt| room(volume, user) < debt.shortest.saturating_add(BESIDE))
     }
 
     /// What is to be reported of a file; the caller reports it.
@@ -143,18 +192,19 @@ impl NearlyFull {
     /// less than the shortest of the writes that failed needs.
     pub(super) fn owes(&self, volume: &Volume, user: u32) -> Option<Errno> {
         let debt = self.losses().users.get(&user).copied()?;
-        let holds = debt.bytes >= LOST_MOST && room(volume, user) < debt.shortest.saturating_add(BESIDE);
-        holds.then_some(Errno::NOSPC)
+        (debt.bytes >= LOST_MOST && self.is_out(volume, user)).then_some(Errno::NOSPC)
     }
 
     /// A user heard of it.
     pub(super) fn settle(&self, user: u32) {
-        self.losses().users.remove(&user);
+        if let Some(debt) = self.losses().users.get_mut(&user) {
+            debt.bytes = 0;
+        }
     }
 
     /// A file is opened, and its first `write` is to fail if it needs room.
     pub(super) fn watch(&self, file: InodeNumber, error: Errno, owner: u32) {
-        self.losses().files.entry(file).or_insert(Lost { error, owner, bytes: 0 });
+        self.losses().files.entry(file).or_insert(Lost::of(error, owner, 0));
     }
 
     /// Whether the next `write` to a file is to fail.
@@ -164,8 +214,10 @@ impl NearlyFull {
 
     /// The kernel has forgotten a file: nobody writes to it any more.
     pub(super) fn forget(&self, file: InodeNumber) {
-        if self.has_lost() {
-            self.losses().files.remove(&file);
+        if self.has_lost() || self.is_short.load(Ordering::Relaxed) {
+            let mut losses = self.losses();
+            losses.files.remove(&file);
+            losses.growing.remove(&file);
         }
     }
 }
@@ -211,10 +263,10 @@ mod tests {
     fn an_error_is_reported_once_and_only_for_its_file() {
         let full = NearlyFull::default();
         let [one, other] = [12, 13].map(|number| InodeNumber::new(number).unwrap());
-        full.lost(one, Lost { error: Errno::NOSPC, owner: 7, bytes: 100 });
-        full.lost(one, Lost { error: Errno::NOSPC, owner: 7, bytes: 200 });
-        full.lost(other, Lost { error: Errno::NOSPC, owner: 7, bytes: 1 });
-        assert_eq!(full.report(one), Some(Lost { error: Errno::NOSPC, owner: 7, bytes: 300 }));
+        full.lost(one, Lost::of(Errno::NOSPC, 7, 100));
+        full.lost(one, Lost::of(Errno::NOSPC, 7, 200));
+        full.lost(other, Lost::of(Errno::NOSPC, 7, 1));
+        assert_eq!(full.report(one), Some(Lost::of(Errno::NOSPC, 7, 300)));
         assert_eq!(full.report(one), None);
         assert_eq!(
             full.losses().users[&7],
@@ -224,5 +276,21 @@ mod tests {
         full.forget(other);
         assert_eq!(full.report(other), None);
         assert_eq!(full.losses().users[&7], Debt { bytes: 1, shortest: 1 }, "a file that is forgotten is");
+    }
+
+    #[test]
+    fn files_that_grow_beside_one_that_lost_bytes_are_asked_for() {
+        let full = NearlyFull::default();
+        let [one, other, of_another] = [12, 13, 14].map(|number| InodeNumber::new(number).unwrap());
+        assert!(!full.grew(other, 7), "where there is room nothing is remembered");
+        full.is_short.store(true, Ordering::Relaxed);
+        assert!(!full.grew(one, 7) && !full.grew(other, 7) && !full.grew(of_another, 8));
+        assert_eq!(full.lost(one, Lost::of(Errno::NOSPC, 7, 100)), [other]);
+        assert!(full.watches(other) && !full.watches(of_another));
+        assert_eq!(full.report(other), Some(Lost::growing(7)));
+        assert!(full.grew(other, 7), "it grew again, and there is still no room");
+        assert_eq!(full.lost(one, Lost::of(Errno::IO, 8, 100)), [], "this was no lack of room");
+        full.forget(of_another);
+        assert_eq!(full.lost(one, Lost::of(Errno::NOSPC, 8, 100)), []);
     }
 }

@@ -79,6 +79,9 @@ impl Tree {
     /// which needs no room: it fails only for bytes of its own.
     pub(super) fn owed(&self, number: InodeNumber) -> Option<Errno> {
         let lost = self.nearly_full.report(number)?;
+        if lost.bytes == 0 && lost.is_growing {
+            return self.nearly_full.is_out(&self.volume, lost.owner).then_some(lost.error);
+        }
         if lost.bytes == 0 {
             let has_blocks = self.volume.metadata(number).is_ok_and(|facts| facts.sectors > 0);
             if has_blocks || self.nearly_full.owes(&self.volume, lost.owner).is_none() {
@@ -286,7 +289,9 @@ impl Altering<'_> {
         if flags.sync || facts.flags.contains(InodeFlags::SYNC) {
             self.volume.sync_inode(number)?;
         }
-        Ok(if drop_special_bits { Known::Stale } else { Known::Still })
+        let grew = flags.cached && offset.saturating_add(len) > facts.size;
+        let is_asked_for = grew && self.nearly_full.grew(number, facts.uid);
+        Ok(if drop_special_bits || is_asked_for { Known::Stale } else { Known::Still })
     }
 
     /// Takes the capabilities of a file whose contents change, where the kernel does not ask whether there are any.
