@@ -151,7 +151,6 @@ fn nothing_comes_into_a_directory_that_was_removed() {
         gone(volume.bulk().create(directory, &[whole]).map(drop));
         gone(volume.create(directory, b"b", &new(Kind::File)).map(drop));
         gone(volume.create(directory, b"c", &new(Kind::Directory)).map(drop));
-        gone(volume.create_unnamed(directory, &new(Kind::File)).map(drop));
         gone(volume.link(file, directory, b"d"));
         gone(volume.rename(ROOT, b"f", directory, b"e", platfs::Replace::Yes));
         drop(held);
