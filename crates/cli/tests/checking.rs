@@ -238,6 +238,22 @@ fn what_the_kernel_has_mounted_is_not_repaired() {
     drop(mount);
 }
 
+/// Room for more descriptors lies in several places; that is no fragmentation.
+#[test]
+fn an_empty_volume_is_in_one_piece() {
+    const TEST: &str = "an_empty_volume_is_in_one_piece";
+    if !ready(TEST) {
+        return;
+    }
+    let scratch = Scratch::new("check");
+    let image = scratch.join("empty.img");
+    tool::run(tool::command("mke2fs").args(["-q", "-F", "-t", "ext4"]).arg(&image).arg("64M"));
+    let theirs = tool::command("e2fsck").arg("-fn").arg(&image).output().unwrap();
+    assert!(String::from_utf8_lossy(&theirs.stdout).contains("(0.0% non-contiguous)"), "{theirs:?}");
+    let ran = plat("check -fn", &image, &[]);
+    assert!(text(&ran).contains("(0.0% non-contiguous)"), "{}", text(&ran));
+}
+
 #[test]
 fn the_names_of_fsck() {
     if !ready("the_names_of_fsck") {

@@ -98,7 +98,8 @@ impl Examination<'_, '_, '_, '_> {
         self.count_of_blocks(clusters);
         self.pointers_in_clusters(mapped.clusters);
         let few = clusters < u64::from(self.subject().geometry.blocks_per_group);
-        self.use_as(file_type, mapped.fragmented && few);
+        // The blocks of the resize inode lie where the format wants them; e2fsck does not count it either.
+        self.use_as(file_type, mapped.fragmented && few && !self.is_resize());
     }
 
     /// Only directories have an index, where the volume has any.

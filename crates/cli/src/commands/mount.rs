@@ -2,7 +2,6 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -282,7 +281,7 @@ fn close(tree: &Tree, whole: &str) -> Result<(), Failure> {
 
 /// Waits for commands that work on the mount.
 fn channel(tree: &Arc<Tree>, session: &Session, for_all: bool) -> io::Result<Server> {
-    let device = fs::metadata(session.directory())?.dev();
+    let device = tuning::device_of(session.directory())?;
     let served = Arc::clone(tree) as Arc<dyn Served>;
     Server::start(served, tree.tickets(), session.notifier(), (device, for_all))
 }

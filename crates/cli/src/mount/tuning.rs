@@ -22,6 +22,17 @@ pub fn come_first() {
     let _ = rustix::process::nice(NICE);
 }
 
+/// The number of the device that a mount of this process is. The kernel knows it without asking us. A process must never
+/// wait for what it serves itself: if it is killed then, the kernel waits with it for ever.
+///
+/// # Errors
+/// The system's.
+pub fn device_of(directory: &Path) -> std::io::Result<u64> {
+    let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
+    let found = rustix::fs::statx(CWD, directory, flags, StatxFlags::empty())?;
+    Ok(rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor))
+}
+
 /// What the kernel lets one mount have.
 #[derive(Debug)]
 pub struct Limits {
@@ -34,11 +45,8 @@ impl Limits {
     /// Raises the limits of what is mounted on a directory, as far as that is allowed.
     #[must_use]
     pub fn raise(directory: &Path) -> Option<Self> {
-        // The kernel knows which device it is without asking us. A process must never wait for what it serves
-        // itself: if it is killed then, the kernel waits with it for ever.
-        let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
-        let found = rustix::fs::statx(CWD, directory, flags, StatxFlags::empty()).ok()?;
-        let name = format!("{}:{}", found.stx_dev_major, found.stx_dev_minor);
+        let device = device_of(directory).ok()?;
+        let name = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
         let limits =
             Limits { knobs: PathBuf::from("/sys/class/bdi").join(name), dirty: AtomicU64::new(u64::MAX) };
         limits.set("strict_limit", 0);
