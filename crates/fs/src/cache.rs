@@ -25,6 +25,7 @@ use ondisk::units::{Block, BlockRun, BlockSize};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::gathered::Emptied;
 use crate::locks::lock;
 pub use crate::role::Role;
 use crate::versions::Versions;
@@ -101,6 +102,7 @@ pub struct Cache {
     versions: Versions,
     keep: Keep,
     spare: Spare,
+    emptied: Emptied,
 }
 
 impl Cache {
@@ -117,6 +119,7 @@ impl Cache {
             versions: Versions::new(),
             keep: Keep::default(),
             spare: Spare::default(),
+            emptied: Emptied::default(),
         };
         cache.bounded(CACHE_BYTES)
     }
@@ -143,6 +146,11 @@ impl Cache {
     /// The device below.
     pub fn device(&self) -> &Arc<dyn Device> {
         &self.device
+    }
+
+    /// Memory of bytes that were written together.
+    pub(crate) fn emptied(&self) -> &Emptied {
+        &self.emptied
     }
 
     /// The versions of inodes.

@@ -4,11 +4,16 @@
 
 use std::io;
 use std::ops::Range;
+use std::sync::Mutex;
 
 use crate::device::Device;
+use crate::locks::lock;
 
 /// Bytes written at once where they come from several pieces.
 const AT_ONCE: usize = 1 << 20;
+
+/// Most bytes of memory that are kept for the next that are gathered.
+const KEPT: usize = 4 << 20;
 
 /// Bytes that wait, each with its place. Pieces must not overlap.
 #[derive(Default)]
@@ -16,6 +21,8 @@ pub(crate) struct Gathered {
     bytes: Vec<u8>,
     /// Where a piece begins on the device, and which bytes it has.
     pieces: Vec<(u64, Range<usize>)>,
+    /// Room for neighbours that are written together.
+    joined: Vec<u8>,
 }
 
 impl Gathered {
@@ -30,20 +37,29 @@ impl Gathered {
         }
     }
 
-    /// Writes all of them.
+    /// Writes all of them, and is empty then.
     ///
     /// # Errors
     /// The device's failure; some may have been written.
-    pub(crate) fn write(mut self, device: &dyn Device) -> io::Result<()> {
-        self.pieces.sort_unstable_by_key(|(place, _)| *place);
-        let (mut begin, mut joined) = (0, Vec::new());
-        for (at, (place, piece)) in self.pieces.iter().enumerate() {
-            let piece = self.bytes.get(piece.clone()).unwrap_or_default();
+    pub(crate) fn write(&mut self, device: &dyn Device) -> io::Result<()> {
+        let written = self.write_in_order(device);
+        self.bytes.clear();
+        self.pieces.clear();
+        self.joined.clear();
+        written
+    }
+
+    fn write_in_order(&mut self, device: &dyn Device) -> io::Result<()> {
+        let Gathered { bytes, pieces, joined } = self;
+        pieces.sort_unstable_by_key(|(place, _)| *place);
+        let mut begin = 0;
+        for (at, (place, piece)) in pieces.iter().enumerate() {
+            let piece = bytes.get(piece.clone()).unwrap_or_default();
             let end = place + piece.len() as u64;
-            let stands_alone = self.pieces.get(at + 1).is_none_or(|(next, _)| *next != end);
+            let stands_alone = pieces.get(at + 1).is_none_or(|(next, _)| *next != end);
             let follows = begin + joined.len() as u64 == *place && joined.len() + piece.len() <= AT_ONCE;
             if !follows || joined.is_empty() {
-                write_joined(device, begin, &mut joined)?;
+                write_joined(device, begin, joined)?;
                 begin = *place;
                 if stands_alone {
                     // As it is, without a copy.
@@ -53,7 +69,24 @@ impl Gathered {
             }
             joined.extend_from_slice(piece);
         }
-        write_joined(device, begin, &mut joined)
+        write_joined(device, begin, joined)
+    }
+}
+
+/// Memory of what was gathered, for the next: new memory would cost a page fault for each page of it.
+#[derive(Default)]
+pub(crate) struct Emptied(Mutex<Option<Gathered>>);
+
+impl Emptied {
+    pub(crate) fn take(&self) -> Gathered {
+        lock(&self.0).take().unwrap_or_default()
+    }
+
+    /// Keeps what has been written, unless it is large.
+    pub(crate) fn keep(&self, gathered: Gathered) {
+        if gathered.bytes.capacity() + gathered.joined.capacity() <= KEPT {
+            *lock(&self.0) = Some(gathered);
+        }
     }
 }
 
@@ -112,7 +145,10 @@ mod tests {
         device.read_at(0, &mut found).unwrap();
         let expected = [vec![1; 100], vec![2; 3996], vec![4; 4096], vec![3; 4096]].concat();
         assert!(found == expected);
-        Gathered::default().write(&device).unwrap();
-        assert_eq!(writes.lock().unwrap().len(), 3, "nothing");
+        gathered.write(&device).unwrap();
+        assert_eq!(writes.lock().unwrap().len(), 3, "nothing waits any more");
+        let emptied = Emptied::default();
+        emptied.keep(gathered);
+        assert!(emptied.take().bytes.is_empty() && emptied.take().bytes.capacity() == 0, "it is given once");
     }
 }

@@ -260,7 +260,7 @@ impl<'v> Update<'v> {
 
     /// From now on bytes of files wait until [`Update::write_gathered`]. Nothing reads them before.
     pub(crate) fn gather(&mut self) {
-        self.gathered = (!self.journals_data()).then(Gathered::default);
+        self.gathered = (!self.journals_data()).then(|| self.cache().emptied().take());
     }
 
     /// Writes what waits.
@@ -268,8 +268,10 @@ impl<'v> Update<'v> {
     /// # Errors
     /// The device's failure.
     pub(crate) fn write_gathered(&mut self) -> Result<()> {
-        let Some(gathered) = self.gathered.take() else { return Ok(()) };
-        gathered.write(self.device()).map_err(|source| Error::io("writing new files", source))
+        let Some(mut gathered) = self.gathered.take() else { return Ok(()) };
+        let written = gathered.write(self.device());
+        self.cache().emptied().keep(gathered);
+        written.map_err(|source| Error::io("writing new files", source))
     }
 
     /// Bytes of a file for its blocks, which lie in a row on the device: part of the update where the journal

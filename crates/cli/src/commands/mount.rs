@@ -180,6 +180,7 @@ impl Mount {
         tree.look_at_room();
         if self.background {
             daemon::detach().map_err(|error| failed(&error))?;
+            tuning::group_comes_first();
         }
         unmount_on(stop, Arc::clone(tree.log()), directory.to_owned()).map_err(|error| failed(&error))?;
         let done = session.wait();

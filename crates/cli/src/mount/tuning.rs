@@ -22,6 +22,12 @@ pub fn come_first() {
     let _ = rustix::process::nice(NICE);
 }
 
+/// The same for the scheduling group of a session of its own: Linux with `sched_autogroup` shares processors between
+/// sessions, and a priority counts only inside one.
+pub fn group_comes_first() {
+    let _ = fs::write("/proc/self/autogroup", NICE.to_string());
+}
+
 /// The number of the device that a mount of this process is. The kernel knows it without asking us. A process must never
 /// wait for what it serves itself: if it is killed then, the kernel waits with it for ever.
 ///

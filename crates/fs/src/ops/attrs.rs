@@ -105,16 +105,16 @@ impl Volume {
     /// failure.
     pub fn metadata(&self, number: InodeNumber) -> Result<Metadata> {
         // Before the inode is looked at: what is written back meanwhile is counted there then.
-        let waits = self.waits(number);
+        let waits = waits(self, number);
         Metadata::of(&self.format, &self.view().inode(number)?, waits)
     }
+}
 
-    /// What of a file waits to be written back.
-    pub(super) fn waits(&self, number: InodeNumber) -> Waits {
-        let Some(file) = self.session.delayed.find(number) else { return Waits::default() };
-        let state = file.state();
-        Waits { end: state.pages.end(), blocks: state.clusters << self.format.geometry.cluster_log2 }
-    }
+/// What of a file waits to be written back.
+pub(super) fn waits(volume: &Volume, number: InodeNumber) -> Waits {
+    let Some(file) = volume.session.delayed.find(number) else { return Waits::default() };
+    let state = file.state();
+    Waits { end: state.pages.end(), blocks: state.clusters << volume.format.geometry.cluster_log2 }
 }
 
 /// What of a file waits to be written back: one past its last byte, and blocks.

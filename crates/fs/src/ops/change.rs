@@ -4,7 +4,7 @@
 use ondisk::features::RoCompat;
 use ondisk::inode::{FileType, TimeField, Timestamp};
 
-use super::attrs::{Metadata, file_type};
+use super::attrs::{Metadata, file_type, waits};
 use super::changing::change;
 use super::node::Node;
 use super::permissions::store_permissions;
@@ -59,7 +59,7 @@ impl Node<'_> {
     /// access control list. Then nothing has changed.
     pub fn change(&self, wanted: &AttributeChange) -> Result<Metadata> {
         rules::may_own(wanted.uid, wanted.gid)?;
-        let waits = self.volume.waits(self.number);
+        let waits = waits(self.volume, self.number);
         let node = change(self.volume, |tx| {
             let mut node = tx.inode(self.number)?;
             if !wanted.is_news_of_writes() {
