@@ -87,7 +87,8 @@ pub(super) const LADDERS: &[Ladder] = &[
             txn
             order session
             cache dirty format handles options
-            bits context gathered hashing locks ranges role versions zone
+            gathered
+            bits context hashing locks ranges role versions zone
             error
         ",
         knots: &[],
