@@ -10,6 +10,7 @@ use platfs::rights::EXECUTE;
 use platfs::{Attributes, Error, Kind, NewInode};
 use platfs_image::archive::{Entry, EntryKind, Input, Reader};
 
+use super::ahead::Ahead;
 use super::maker::{Contents, Maker, New, Place, What};
 use super::{Asked, Halt, Held, Job, Xattrs, check_name};
 
@@ -52,6 +53,7 @@ pub fn import<I: Input>(
     input: &I,
     options: Options,
 ) -> Result<Vec<String>, Halt> {
+    let input = &Ahead::new(input);
     let maker = Maker::new(job, options.force);
     let (levels, finals) = (Vec::new(), Finals::new());
     let mut import = Import { job, input, maker, base, levels, finals, force: options.force };

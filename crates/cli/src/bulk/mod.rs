@@ -5,6 +5,7 @@
 //! ([`platfs::rights`]). Who else must know is a [`Watcher`]. Leaves to others: arguments and messages (`commands`), and how a request comes
 //! (`control`).
 
+mod ahead;
 pub mod copy;
 pub mod export;
 pub mod import;
