@@ -324,6 +324,7 @@ fn others_see_whole_files_throughout() {
                 wrote.fetch_add(1, Ordering::Relaxed);
             }
         });
+        let _over = AtEnd(over);
         for round in 0..4 {
             succeed(on(&mounted, &["import", "-q", "m:sub"]).arg(&archive));
             assert_eq!(whole(&root.join("sub")), 560, "{round}");
@@ -333,12 +334,20 @@ fn others_see_whole_files_throughout() {
             assert!(!root.join("sub").exists() && !root.join("copy").exists());
             fs::create_dir(root.join("sub")).unwrap();
         }
-        over.store(true, Ordering::Relaxed);
     });
     let (seen, wrote) = (seen.into_inner(), wrote.into_inner());
     assert!(seen > 0 && wrote > 0, "{seen} files were seen, {wrote} written");
     whole(&root.join("own"));
     judge(mounted, &image);
+}
+
+/// Ends what others do when the test ends, also by a failure.
+struct AtEnd<'a>(&'a AtomicBool);
+
+impl Drop for AtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Reads all that is there of a tree that comes or goes; how many files were read.

@@ -262,7 +262,9 @@ fn is_read_only(directory: &OwnedFd, device: u64, inode: InodeNumber) -> Result<
     let facts =
         rustix::fs::statx(directory, c"", flags, StatxFlags::INO).map_err(|error| error.to_string())?;
     let found = rustix::fs::makedev(facts.stx_dev_major, facts.stx_dev_minor);
-    if found != device || facts.stx_ino != u64::from(inode.get()) {
+    // Of a root that nobody has looked at yet, the kernel knows its own number only, which is no directory's of a volume.
+    let is_same = facts.stx_ino == u64::from(inode.get()) || facts.stx_ino == node(inode);
+    if found != device || !is_same {
         return Err("the directory is not that of the ticket".into());
     }
     let view = rustix::fs::fstatvfs(directory).map_err(|error| error.to_string())?;
