@@ -57,7 +57,7 @@ pub fn import<I: Input>(
     let maker = Maker::new(job, options.force);
     let (levels, finals) = (Vec::new(), Finals::new());
     let mut import = Import { job, input, maker, base, levels, finals, force: options.force };
-    // Whoever may only list it finds nothing in it.
+    // With the right to list it only, nothing in it is found.
     job.with_rights(b".", base, EXECUTE)?;
     let mut reader = Reader::new(input);
     let broken = |error: platfs_image::archive::TarError| Halt::Stream(format!("the archive: {error}"));

@@ -1,7 +1,7 @@
 //! Work on many files of a volume at once: unpacking archives, copying and removing trees.
 //!
 //! Owns: the work itself, on a plain image or inside the server of a mount, in batches that are whole: after each the
-//! volume may be left as it is. Whoever asks is an [`Actor`], whose rights are checked as the kernel would
+//! volume may be left as it is. The asking program is an [`Actor`], whose rights are checked as the kernel would
 //! ([`platfs::rights`]). Who else must know is a [`Watcher`]. Leaves to others: arguments and messages (`commands`), and how a request comes
 //! (`control`).
 
@@ -46,7 +46,7 @@ pub struct Actor {
 }
 
 impl Actor {
-    /// Who may do everything.
+    /// An actor that may do everything.
     #[must_use]
     pub fn root() -> Self {
         let credentials = Credentials { powers: Powers::ALL, ..Credentials::of(0, 0) };
@@ -74,7 +74,7 @@ impl Terms {
     pub const ALL: Terms = Terms { lists: true, of_users: true, any: true };
 }
 
-/// Who must know what is done, and may end it.
+/// A part of the program that must know what is done, and may end it.
 pub trait Watcher: Sync {
     /// The time that changes get.
     fn now(&self) -> Timestamp;
@@ -178,7 +178,7 @@ pub struct Job<'j> {
     pub volume: &'j Volume,
     /// On whose behalf.
     pub actor: &'j Actor,
-    /// Who watches.
+    /// What watches the work.
     pub watcher: &'j dyn Watcher,
     /// Which extended attributes there are.
     pub terms: Terms,
