@@ -59,7 +59,7 @@ fn dd(target: &Path, piece: &str, user: u32) -> String {
     let mut command = tool::command("timeout");
     command.args(["60", "dd", "if=/dev/zero", &format!("bs={piece}")]);
     let output = command.arg(format!("of={}", target.display())).uid(user).gid(user).output().unwrap();
-    assert_ne!(output.status.code(), Some(124), "dd was never told");
+    assert_ne!(output.status.code(), Some(124), "dd never heard of it");
     String::from_utf8(output.stderr).unwrap()
 }
 
@@ -144,7 +144,7 @@ fn lost_until_reported(root: &Path, len: usize, reuse: bool) -> (u64, io::Error)
             Ok(()) => {}
             Err(error) => return (lost, error),
         }
-        assert!(lost <= 10 * AHEAD, "never told");
+        assert!(lost <= 10 * AHEAD, "never reported");
     }
     unreachable!()
 }
@@ -234,7 +234,7 @@ fn what_needs_no_room_goes_on() {
     again.write_all_at(&[3; 4096], 0).unwrap();
     again.sync_all().unwrap();
     drop((kept, again));
-    // With room again nobody is told of the past.
+    // With room again the past is not reported.
     std::fs::remove_file(root.join("target")).unwrap();
     File::open(root).unwrap().sync_all().unwrap();
     std::thread::sleep(Duration::from_millis(300));
@@ -264,7 +264,7 @@ fn a_file_that_was_open_all_the_time_is_reported_too() {
             Ok(count) => (taken, at) = (taken + count as u64, at + count as u64),
             Err(error) => break error,
         }
-        assert!(taken <= 10 * AHEAD, "never told");
+        assert!(taken <= 10 * AHEAD, "never reported");
     };
     println!("{taken} bytes were taken before `{error}`");
     assert_eq!(error.kind(), io::ErrorKind::StorageFull, "{error}");

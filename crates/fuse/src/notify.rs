@@ -1,8 +1,8 @@
 //! Telling the kernel what changed without it.
 //!
-//! The kernel keeps names, attributes and bytes for ever, since all changes come through it. Whoever changes something
-//! beside it says so here. A message about a name waits for the directory's lock in the kernel, which a program may
-//! hold while it waits for an answer. So nobody may send one who serves requests, or who holds what serving needs.
+//! The kernel keeps names, attributes and bytes for ever, since all changes come through it. A change that is made
+//! beside it is reported here. A message about a name waits for the directory's lock in the kernel, which a program may
+//! hold while it waits for an answer. So no thread may send one that serves requests or holds a lock that serving needs.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -2,8 +2,8 @@
 //!
 //! Owns: the work itself, on a plain image or inside the server of a mount, in batches that are whole: after each the
 //! volume may be left as it is. The asking program is an [`Actor`], whose rights are checked as the kernel would
-//! ([`platfs::rights`]). Who else must know is a [`Watcher`]. Leaves to others: arguments and messages (`commands`), and how a request comes
-//! (`control`).
+//! ([`platfs::rights`]). A [`Watcher`] passes on what others must know. Leaves to others: arguments and messages
+//! (`commands`), and how a request comes (`control`).
 
 mod ahead;
 pub mod copy;
@@ -309,7 +309,7 @@ impl<'j> Job<'j> {
     fn given(&self, directory: InodeNumber, file_type: FileType, asked: &Asked) -> Result<Inherited, Error> {
         let actor = self.actor;
         let owner = asked.owner.filter(|_| actor.has(Powers::CHOWN));
-        // Who keeps owners keeps modes too: both are the archive's. But special bits lend what the owner may.
+        // An actor that keeps the archive's owners keeps its modes too. But special bits lend what the owner may.
         let lends = actor.has(Powers::FOWNER) && actor.has(Powers::FSETID);
         let (permissions, umask) = match (file_type, owner) {
             (FileType::Symlink, _) => (0o777, 0),

@@ -95,7 +95,7 @@ fn open(path: &Path) -> io::Result<File> {
     Ok(rustix::fs::open(path, flags, rustix::fs::Mode::empty())?.into())
 }
 
-/// Has the server of a mount do something; `tell` is told how far it is.
+/// Has the server of a mount do something; `tell` gets how far it is.
 ///
 /// # Errors
 /// No server can be found, or it went away.

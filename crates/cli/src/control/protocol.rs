@@ -17,7 +17,7 @@ pub const MESSAGE_LEN: usize = 16 << 10;
 const PATH_LEN: usize = 4096;
 /// Longest name of a socket.
 const ADDRESS_LEN: usize = 100;
-/// Most lines that are told at the end, and longest of them.
+/// Most lines that are reported at the end, and longest of them.
 const LINES: usize = 16;
 const LINE_LEN: usize = 512;
 const MAGIC: [u8; 8] = *b"platctl\0";

@@ -1,7 +1,7 @@
 //! The server's end: it waits for requests, and does each on a thread of its own.
 //!
-//! Trust: whoever connects may be anybody. They have to be a user who may use the mount, to send a request in time, and
-//! to show a ticket of their own. What they may do then is decided for each directory and file (`bulk`).
+//! Trust: any program may connect. It has to belong to a user of the mount, to send a request in time, and to show a
+//! ticket of its own. What it may do then is decided for each directory and file (`bulk`).
 
 use std::fs::File;
 use std::io;
@@ -30,8 +30,8 @@ const AT_ONCE: usize = 32;
 const OF_ONE_USER: usize = 8;
 /// How long a connection may take to say what it wants.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often progress is told.
-const TOLD_EVERY: Duration = Duration::from_millis(200);
+/// How often progress is reported.
+const REPORTED_EVERY: Duration = Duration::from_millis(200);
 /// How long an unmount waits for work that was called off.
 const ENDING: Duration = Duration::from_secs(10);
 
@@ -222,7 +222,7 @@ fn must_be_safe(socket: &Socket, file: Option<&OwnedFd>) -> Result<(), String> {
     }
 }
 
-/// The tickets of a request, of whoever shows them, each with its directory held.
+/// The tickets that the peer of a request shows, each with its directory held.
 fn tickets<'s>(
     shared: &'s Shared,
     socket: &Socket,
@@ -256,7 +256,7 @@ fn tickets<'s>(
 }
 
 /// Whether the view of the mount through which a program has a directory open is for reading only. That it is this
-/// directory is known without asking whoever serves it otherwise.
+/// directory is known without asking another server.
 fn is_read_only(directory: &OwnedFd, device: u64, inode: InodeNumber) -> Result<bool, String> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let facts =
@@ -376,7 +376,7 @@ impl Watcher for Live<'_> {
         let is_used = self.shared.served.volume().bulk().users(removed.inode) > 0;
         if is_used || removed.links > 0 {
             let _ = self.shared.notifier.name(node(directory), &removed.name);
-            // Who still uses a directory sees that it is empty; the bytes of a file are still its own.
+            // A program that still uses a directory sees that it is empty; a file keeps its bytes.
             let _ = self.shared.notifier.node(node(removed.inode), removed.is_directory);
         }
     }
@@ -398,7 +398,7 @@ impl Watcher for Live<'_> {
             return Err(Halt::Stopped);
         }
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.elapsed() >= TOLD_EVERY {
+        if told.elapsed() >= REPORTED_EVERY {
             *told = Instant::now();
             self.socket.try_send(&Reply::Progress(*done).encode());
         }

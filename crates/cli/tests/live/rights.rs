@@ -1,4 +1,4 @@
-//! Who may do what by the channel: as the kernel would have it.
+//! The rights of callers of the channel are those that the kernel would give them.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};

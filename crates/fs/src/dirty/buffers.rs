@@ -52,7 +52,7 @@ impl Buffers {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An empty buffer, with room for so many bytes unless these are very many.
+    /// An empty buffer, with room for these bytes unless they are very many.
     pub(crate) fn take(&self, len: usize) -> Vec<u8> {
         let (index, room) = class_for(len);
         let mut kept = self.kept();

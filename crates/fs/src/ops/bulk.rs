@@ -184,7 +184,7 @@ impl<'v> Bulk<'v> {
                 return Err(Error::NotDirectory);
             }
             let (number, handles) = (directory.number(), &self.volume.session.handles);
-            // Who uses it will find it empty.
+            // A program that uses it will find it empty.
             let lives_on = handles.users(number) > 0 || tx.postpones_removal();
             let mut directory = directory;
             let mut removed = tx.lose_all_names(&mut directory, (known, lives_on), self)?;

@@ -91,7 +91,7 @@ impl Deed {
 /// # Errors
 /// [`Error::NotPermitted`].
 pub(super) fn may(inode: &Inode, deed: Deed) -> Result<()> {
-    // Who still uses a directory that was removed must not fill it: its names would go with it, their files would not.
+    // A directory that was removed and is still in use must not be filled: its names would go with it, their files would not.
     if deed == Deed::AddName && inode.links() == 0 {
         return Err(Error::NotFound);
     }

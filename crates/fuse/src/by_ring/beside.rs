@@ -1,9 +1,9 @@
 //! What still comes over the device where requests come over rings: that nodes are forgotten.
 //!
-//! Owns: the thread that reads it, and when. Nobody waits for a node to be forgotten, and the kernel wakes whoever
+//! Owns: the thread that reads it, and when. Nobody waits for a node to be forgotten, and the kernel wakes a thread that
 //! waits at the device for each. So the thread stays away for a while after it has read something, finds many in one
-//! message, and waits at the device only when nothing comes any more. Who needs what forgotten nodes give back has
-//! them read at once ([`Beside::catch_up`]).
+//! message, and waits at the device only when nothing comes any more. Where room is needed that forgotten nodes
+//! give back, they are read at once ([`Beside::catch_up`]).
 
 use std::io;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -27,7 +27,7 @@ const PATIENCE: u32 = 8;
 pub(super) struct Beside {
     device: Device,
     dispatcher: Dispatcher,
-    /// For a request and its answer. Who holds them reads; nobody else does.
+    /// For a request and its answer. Only the thread that holds them reads.
     buffers: Mutex<[Vec<u8>; 2]>,
     /// The thread's own; it counts what others read in its stead, too.
     seat: OnceLock<Arc<Seat>>,

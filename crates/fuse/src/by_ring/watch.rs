@@ -19,7 +19,7 @@ use crate::attach::GiveWay;
 use crate::by_device::Serving;
 use crate::seats::{Scheduling, Seat, Turns};
 
-/// A thread wakes the watcher with each so many requests at most.
+/// A thread wakes the watcher once in this many requests at most.
 const OFTEN: u64 = 64;
 /// Looks without a request after which a thread is no longer taken to be serving.
 const QUIET: u32 = 16;
@@ -256,7 +256,7 @@ impl Subject {
         (turns.ran, turns.count) == (before.ran, before.count) && self.seat.is_runnable()
     }
 
-    /// The part of so many seconds that it waited for a processor.
+    /// The part of the time passed that it waited for a processor.
     fn waited(&mut self, passed: f64) -> f64 {
         if self.quiet == QUIET {
             return 0.0;

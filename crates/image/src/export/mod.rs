@@ -116,7 +116,7 @@ impl Contents<'_> {
                 let piece = buffer.get_mut(..want).unwrap_or_default();
                 let mut count = file.read_at(at, piece).map_err(failed)?;
                 if count == 0 {
-                    // Somebody has cut it since its length was told.
+                    // Somebody has cut it since its length was asked for.
                     piece.fill(0);
                     count = want;
                 }

@@ -27,7 +27,7 @@ use super::super::tuning::Limits;
 const LEAST_HELD: u64 = 4 << 20;
 /// The part of the room that the kernel may hold.
 const HELD_PART: u64 = 8;
-/// With room for so many times what the kernel lets all disks have, it may hold that.
+/// With room for this many times what the kernel lets all disks have, it may hold that.
 const PLENTY: u64 = 2;
 /// With less room than this, files that grow are remembered: more than the kernel may hold then.
 const SHORT: u64 = 16 << 20;
