@@ -12,5 +12,6 @@
 
 pub mod draft;
 mod error;
+pub mod tune;
 
 pub use error::{Error, Result};
