@@ -52,10 +52,10 @@ pub(super) fn change(work: &mut Work<'_>, size: u16) -> Result<()> {
         if let (Some(to), Some(from)) = (inode.bytes_mut().get_mut(..used), old.get(..used)) {
             to.copy_from_slice(from);
         }
-        if used == OLD_SIZE && old.iter().any(|byte| *byte != 0) {
-            if let Some(to) = inode.bytes_mut().get_mut(OLD_SIZE..OLD_SIZE + 2) {
-                to.copy_from_slice(&EXTRA_SIZE.to_le_bytes());
-            }
+        if used == OLD_SIZE
+            && let Some(to) = inode.bytes_mut().get_mut(OLD_SIZE..OLD_SIZE + 2)
+        {
+            to.copy_from_slice(&EXTRA_SIZE.to_le_bytes());
         }
         work.draft.put_inode(&mut inode)?;
     }

@@ -86,7 +86,7 @@ fn room(work: &mut Work<'_>, raw: &mut RawSuperblock, had: u32, has: u32) -> Res
     }
     work.draft.put_block(top, &table)?;
     let copies = 1 + i64::from(low_u32(backups(&geometry).len() as u64));
-    let moved = (i64::from(had) - i64::from(has)) * copies << geometry.cluster_log2;
+    let moved = ((i64::from(had) - i64::from(has)) * copies) << geometry.cluster_log2;
     let sectors = i64::try_from(inode.sectors(geometry.block_size)).unwrap_or(i64::MAX);
     let sectors = sectors.saturating_add(moved * i64::from(geometry.block_size.bytes() / 512)).max(0);
     inode.set_sectors(sectors.unsigned_abs(), geometry.block_size);
