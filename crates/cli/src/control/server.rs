@@ -23,6 +23,7 @@ use super::protocol::{Place, Reply, Request, Verb, flag};
 use super::seqpacket::Socket;
 use super::served::Served;
 use super::tickets::{Ticket, Tickets};
+use super::tuning;
 use crate::bulk::{Done, Halt, Job, Watcher, copy, export, import, put, remove};
 
 /// Requests that are worked on at once, and those of one user: nobody keeps others out.
@@ -186,6 +187,9 @@ fn answer(
     if request.verb == Verb::Export {
         must_be_safe(socket, file.as_ref())?;
     }
+    if request.verb == Verb::Tune {
+        must_be_owner(socket)?;
+    }
     let tickets = tickets(shared, socket, request, &files)?;
     let Some((first, _)) = tickets.first() else { return Err("a request without a place".into()) };
     if tickets.iter().any(|(ticket, _)| ticket.actor != first.actor) {
@@ -219,6 +223,15 @@ fn must_be_safe(socket: &Socket, file: Option<&OwnedFd>) -> Result<(), String> {
     match is_pipe || peer == rustix::process::geteuid().as_raw() {
         true => Ok(()),
         false => Err("the output of another user must be a pipe".into()),
+    }
+}
+
+/// Refuses users other than root and the one whose mount it is: what they ask for is about all of the volume.
+fn must_be_owner(socket: &Socket) -> Result<(), String> {
+    let peer = socket.peer().map_err(|error| error.to_string())?;
+    match peer == 0 || peer == rustix::process::geteuid().as_raw() {
+        true => Ok(()),
+        false => Err("only root and the owner of the mount change the volume itself".into()),
     }
 }
 
@@ -316,6 +329,7 @@ fn work(
             remove::remove(job, directory, name, shown, options)?;
             Ok(Vec::new())
         }
+        Verb::Tune => tuning::tune(job.volume, &file()?).map_err(Halt::Stream),
         Verb::Put => {
             let target = copy::Target { directory, name, path: shown };
             put::put(job, &file()?, target, has(flag::FORCE))?;
