@@ -128,11 +128,22 @@ pub(super) const LADDERS: &[Ladder] = &[
         long_lists: 0,
     },
     Ladder {
+        path: "crates/reshape",
+        rungs: "
+            tune
+            draft
+            error
+        ",
+        knots: &[],
+        long_lists: 0,
+    },
+    Ladder {
         path: "crates/cli",
         rungs: "
             commands
             format mount
             control
+            reshaping
             writing
             check
             bulk
