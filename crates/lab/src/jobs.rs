@@ -7,6 +7,7 @@ use std::io::{IsTerminal, Write};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::digest;
 use crate::results::{Cell, Record};
 
 /// What names a cell: two with the same key are the same measurement.
@@ -138,6 +139,7 @@ fn numbered(mut found: Found, at: usize) -> Found {
     for record in &mut found {
         if let Record::Cell(cell) = record {
             cell.job = Some(at);
+            cell.digest = digest::of_cell(cell);
         }
     }
     found
@@ -282,7 +284,10 @@ mod tests {
         };
         let found = run(jobs.collect(), bounds, &[], &keep).unwrap();
         let cases: Vec<_> = found.iter().map(|found| found[0].clone()).collect();
-        let numbered = |case: usize| Cell { job: Some(case), ..key(case as u64).cell() };
+        let numbered = |case: usize| {
+            let cell = Cell { job: Some(case), ..key(case as u64).cell() };
+            Cell { digest: digest::of_cell(&cell), ..cell }
+        };
         assert_eq!(cases, (0..30).map(|case| Record::Cell(numbered(case))).collect::<Vec<_>>());
         assert!(MOST.load(Ordering::SeqCst) <= 6 && *lock(&kept) == 30);
     }
