@@ -7,7 +7,6 @@ use std::io::{IsTerminal, Write};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::digest;
 use crate::results::{Cell, Record};
 
 /// What names a cell: two with the same key are the same measurement.
@@ -139,7 +138,7 @@ fn numbered(mut found: Found, at: usize) -> Found {
     for record in &mut found {
         if let Record::Cell(cell) = record {
             cell.job = Some(at);
-            cell.digest = digest::of_cell(cell);
+            cell.digest = cell.right_digest();
         }
     }
     found
@@ -286,7 +285,7 @@ mod tests {
         let cases: Vec<_> = found.iter().map(|found| found[0].clone()).collect();
         let numbered = |case: usize| {
             let cell = Cell { job: Some(case), ..key(case as u64).cell() };
-            Cell { digest: digest::of_cell(&cell), ..cell }
+            Cell { digest: cell.right_digest(), ..cell }
         };
         assert_eq!(cases, (0..30).map(|case| Record::Cell(numbered(case))).collect::<Vec<_>>());
         assert!(MOST.load(Ordering::SeqCst) <= 6 && *lock(&kept) == 30);
