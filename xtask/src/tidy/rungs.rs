@@ -178,7 +178,8 @@ pub(super) const LADDERS: &[Ladder] = &[
             experiment replay work
             crashes layout plan plot workload
             counters jobs measure system table
-            drive file numbers output results summary tape tar tree
+            results
+            digest drive file numbers output summary tape tar tree
         ",
         knots: &[],
         long_lists: 0,
