@@ -11,6 +11,7 @@ mod bulk;
 mod change;
 mod htree;
 mod linear;
+mod picks;
 mod position;
 #[cfg(test)]
 mod tests;
@@ -37,6 +38,7 @@ use crate::session::{KnownNames, Names, WORTH};
 use crate::tx::{Tx, View};
 
 pub use bulk::{DirName, NameSizes};
+pub(crate) use position::{Batch, Sequence};
 
 /// Largest directory without the feature `largedir`: its size has no high half.
 const SMALL_DIR_MAX: u64 = 1 << 31;

@@ -212,6 +212,9 @@ fn assert_holds(bench: &Bench, model: &BTreeMap<Vec<u8>, u32>) {
         bench.listing().unwrap().into_iter().map(|entry| (entry.name, entry.inode.get())).collect();
     listed.sort();
     assert_eq!(listed, model.iter().map(|(name, number)| (name.clone(), *number)).collect::<Vec<_>>());
+    let mut listed: Vec<_> = Listed::of(bench).map(|entry| entry.unwrap().name).collect();
+    listed.sort();
+    assert!(listed.iter().eq(model.keys()));
 }
 
 fn fill(bench: &mut Bench, count: u32, name: impl Fn(u32) -> String) -> BTreeMap<Vec<u8>, u32> {
@@ -315,6 +318,150 @@ fn fill_more(bench: &mut Bench, numbers: std::ops::Range<u32>) -> BTreeMap<Vec<u
         model.insert(name, number + 9000);
     }
     model
+}
+
+/// Names that come and go while a directory is listed by pieces.
+struct Changing {
+    bench: Bench,
+    model: BTreeMap<Vec<u8>, u32>,
+    /// Those that were there since the listing began.
+    stayed: BTreeMap<Vec<u8>, u32>,
+    random: u64,
+}
+
+impl Changing {
+    fn number(&mut self, below: u64) -> u64 {
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.random >> 33) % below
+    }
+
+    fn change(&mut self) {
+        for _ in 0..self.number(60) {
+            let number = self.number(100_000);
+            let name = match self.number(8) {
+                0 => format!("{}{}", "x".repeat(247), COLLIDING[number as usize % COLLIDING.len()]),
+                1 => format!("{number:0>200}"),
+                _ => format!("name{number}"),
+            };
+            let name = name.into_bytes();
+            if !self.model.contains_key(&name) {
+                self.bench.insert(&name, 7).unwrap();
+                self.model.insert(name, 7);
+            }
+        }
+        for _ in 0..self.number(50) {
+            let at = self.number(self.model.len().max(1) as u64) as usize;
+            let Some(name) = self.model.keys().nth(at).cloned() else { break };
+            self.bench.change(|writer| change::remove(writer, &name)).unwrap();
+            self.model.remove(&name);
+            self.stayed.remove(&name);
+        }
+    }
+
+    /// Lists by pieces with changes in between.
+    fn list(&mut self) -> Vec<Vec<u8>> {
+        let (mut seen, mut position) = (Vec::new(), 0);
+        self.stayed = self.model.clone();
+        loop {
+            let sequence = [Sequence::Positions, Sequence::Stored][self.number(2) as usize];
+            let batch = self.bench.reader().batch(position, sequence).unwrap();
+            if batch.entries.is_empty() {
+                return seen;
+            }
+            let count = match sequence {
+                Sequence::Positions => 1 + self.number(batch.entries.len() as u64) as usize,
+                Sequence::Stored => batch.entries.len(),
+            };
+            let is_whole = count == batch.entries.len();
+            let taken = batch.entries.into_iter().take(count);
+            for (entry, next) in taken {
+                position = next;
+                seen.push(entry.name);
+            }
+            position = if is_whole { batch.next } else { position };
+            self.change();
+        }
+    }
+}
+
+#[test]
+fn a_listing_has_each_name_once_while_others_come_and_go() {
+    for (seed, version) in (0..24).map(|seed| (seed, seed % 3)) {
+        let mut bench = Bench::new(Setup { version: u8::try_from(version).unwrap(), ..Setup::small() });
+        let model = fill(&mut bench, [0, 20, 60, 900][seed as usize % 4], |number| format!("first{number:04}"));
+        let mut changing = Changing { bench, model, stayed: BTreeMap::new(), random: seed };
+        for _ in 0..4 {
+            let mut seen = changing.list();
+            assert_eq!(&seen[..2], [b".".to_vec(), b"..".to_vec()]);
+            let all = seen.len();
+            seen.sort();
+            seen.dedup();
+            assert_eq!(seen.len(), all, "seed {seed}: a name came twice");
+            let missing = changing.stayed.keys().find(|name| seen.binary_search(name).is_err());
+            assert_eq!(missing, None, "seed {seed}");
+        }
+        assert_holds(&changing.bench.reopened(), &changing.model);
+    }
+}
+
+#[test]
+fn a_listing_of_a_damaged_index_has_all_names_that_are_stored() {
+    let mut bench = Bench::new(Setup { checksums: false, ..Setup::small() });
+    let model = fill(&mut bench, 300, |number| format!("name{number:04}"));
+    bench.cache.write_back().unwrap();
+    // Levels, the count of entries, the second leaf twice, a hash out of order.
+    let damages: [(usize, &[u8]); 4] = [(30, &[200]), (34, &[2, 0]), (36, &[2, 0, 0, 0]), (48, &[1, 0, 0, 0])];
+    for (offset, bytes) in damages {
+        let mut before = vec![0; 1024];
+        bench.cache.device().read_at(FIRST * 1024, &mut before).unwrap();
+        bench.damage(0, offset, bytes);
+        let damaged = bench.reopened();
+        assert!(!htree::is_sound(&damaged.reader()).unwrap(), "byte {offset}");
+        let mut names: Vec<_> = Listed::of(&damaged).map(|entry| entry.unwrap().name).collect();
+        names.sort();
+        assert!(names.iter().eq(model.keys()), "byte {offset}");
+        bench.damage(0, 0, &before);
+    }
+    assert!(htree::is_sound(&bench.reopened().reader()).unwrap());
+}
+
+/// A whole listing by batches, without the dots.
+struct Listed<'b> {
+    bench: &'b Bench,
+    position: u64,
+    batch: std::vec::IntoIter<(DirEntry, u64)>,
+}
+
+impl<'b> Listed<'b> {
+    fn of(bench: &'b Bench) -> Self {
+        Listed { bench, position: 0, batch: Vec::new().into_iter() }
+    }
+}
+
+impl Iterator for Listed<'_> {
+    type Item = Result<DirEntry>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some((entry, _)) = self.batch.find(|(entry, _)| !matches!(&entry.name[..], b"." | b"..")) {
+                return Some(Ok(entry));
+            }
+            match self.bench.reader().batch(self.position, Sequence::Stored) {
+                Ok(batch) if batch.entries.is_empty() => return None,
+                Ok(batch) => {
+                    // Else it might never end.
+                    assert!(batch.next > self.position);
+                    self.position = batch.next;
+                    self.batch = batch.entries.into_iter();
+                }
+                Err(error) if self.position == u64::MAX => panic!("{error}"),
+                Err(error) => {
+                    self.position = u64::MAX;
+                    return Some(Err(error));
+                }
+            }
+        }
+    }
 }
 
 /// Removes a name behind the back of the code under test.
@@ -573,6 +720,7 @@ proptest! {
         }
         let mut bench = bench.reopened();
         let _ = bench.listing();
+        let _ = Listed::of(&bench).take_while(Result::is_ok).count();
         for number in 0..20 {
             let _ = bench.reader().search(format!("name{number:04}").as_bytes());
             let _ = bench.insert(format!("new{number:04}").as_bytes(), 5);
@@ -596,6 +744,7 @@ proptest! {
         }
         let mut bench = bench.reopened();
         let _ = bench.listing();
+        let _ = Listed::of(&bench).take_while(Result::is_ok).count();
         let _ = bench.reader().search(b"name");
         let _ = bench.insert(b"name", 5);
         let _ = linear::inline_entries(&bench.format, &bench.dir, blocks[0].split_at(60));
