@@ -2,8 +2,10 @@
 //!
 //! A path from the root to a leaf is at most three index blocks long, and a walk over leaves that
 //! share a hash ends after as many as the directory has blocks: no loop in a broken index holds a
-//! reader. A change touches one leaf; when that is full, one leaf more and one block per level.
+//! reader. A change touches one leaf; when that is full, one leaf more and one block per level. A leaf that lost its last
+//! name is given back where that costs no more blocks than the removal changes anyway.
 
+mod shrink;
 mod sound;
 mod split;
 
@@ -21,6 +23,8 @@ use super::picks::Reach;
 use super::{Dir, DirMut, linear, position_u16};
 use crate::error::{Error, Result};
 use crate::format::Format;
+pub(crate) use shrink::Packed;
+pub(super) use shrink::{drop_if_empty, pack};
 pub(super) use sound::is_sound;
 
 /// One index block on the way to a leaf.
@@ -36,6 +40,7 @@ struct Frame {
 }
 
 /// The way to the first leaf that may hold a hash.
+#[derive(Clone)]
 struct Path {
     version: HashVersion,
     hash: u32,
@@ -82,7 +87,8 @@ fn child(reader: &Dir<'_>, at: FileBlock, entries: &Index<'_>, position: usize) 
 pub(super) fn root(reader: &Dir<'_>) -> Result<Root> {
     let at = FileBlock(0);
     let (_, bytes) = read_index(reader, at, Kind::Root)?;
-    Root::parse(&bytes, reader.layout, has_large_dirs(reader.format)).map_err(|broken| reader.broken(at, broken))
+    Root::parse(&bytes, reader.layout, has_large_dirs(reader.format))
+        .map_err(|broken| reader.broken(at, broken))
 }
 
 fn find_path(reader: &Dir<'_>, name: &[u8]) -> Result<Path> {
