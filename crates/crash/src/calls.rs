@@ -212,6 +212,12 @@ impl<'v> Caller<'v> {
         self.call(|volume| volume.unlink(directory, name), |model| drop(model.names.remove(path)));
     }
 
+    /// Gives back what a directory does not need: nothing that a program sees changes.
+    pub(crate) fn pack(&mut self, path: &[u8]) {
+        let number = self.inodes[&self.model.directory(path).unwrap()];
+        self.call(|volume| volume.inode(number).pack().map(drop), |_| {});
+    }
+
     pub(crate) fn rename(&mut self, from: &[u8], to: &[u8]) {
         let ((directory, name), (target, new)) = (self.place(from), self.place(to));
         self.call(

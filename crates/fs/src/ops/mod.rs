@@ -16,6 +16,7 @@ mod load;
 mod names;
 mod node;
 mod orphans;
+mod pack;
 mod permissions;
 mod read;
 mod reclaim;
