@@ -226,7 +226,8 @@ impl Ground {
     /// # Errors
     /// A map that breaks a rule of the format, in words that complete "map of inode N: "; the device's failure.
     pub fn map(&self, inode: &Inode) -> Result<Map> {
-        map::walk(&self.geometry, inode, u64::MAX, |block| self.block(block)).map_err(|failure| match failure {
+        map::walk(&self.geometry, inode, u64::MAX, |block| self.block(block)).map_err(|failure| match failure
+        {
             Failure::Read(error) => error,
             Failure::Broken(problem) => Error::corrupt(Place::Map(inode.number()), problem),
         })

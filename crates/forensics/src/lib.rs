@@ -7,9 +7,12 @@
 #![forbid(unsafe_code)]
 
 mod ground;
+pub mod history;
+pub mod htree;
 pub mod log;
 pub mod names;
 pub mod owners;
+pub mod removed;
 
 pub use ground::Ground;
 pub use ondisk;

@@ -96,7 +96,9 @@ impl Search<'_> {
     fn entries(&mut self, parent: &Inode, layout: dirent::Layout, entries: dirent::Entries<'_>) {
         let parent = parent.number().get();
         for entry in entries.map_while(std::result::Result::ok) {
-            let Some(inode) = entry.inode.filter(|_| entry.name != b"." && entry.name != b"..") else { continue };
+            let Some(inode) = entry.inode.filter(|_| entry.name != b"." && entry.name != b"..") else {
+                continue;
+            };
             let own = || Entry { parent, name: entry.name.to_vec() };
             let may_be_directory =
                 entry.file_type(layout).is_none_or(|kind| kind == ondisk::inode::FileType::Directory);

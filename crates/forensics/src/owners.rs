@@ -175,7 +175,10 @@ pub fn of_inode(ground: &Ground, inode: &Inode, found: &mut Vec<Stretch>) -> Res
     let attributes = inode.attribute_block();
     if attributes.0 != 0 {
         if !ground.geometry().contains(attributes, 1) {
-            return Err(Error::corrupt(Place::Xattrs(number), format!("in block {attributes}, outside the volume")));
+            return Err(Error::corrupt(
+                Place::Xattrs(number),
+                format!("in block {attributes}, outside the volume"),
+            ));
         }
         found.push(Stretch { part: Part::Attributes(number), start: attributes, count: 1 });
     }
@@ -202,7 +205,11 @@ pub fn all(
 ) -> Result<()> {
     let mut found = Vec::new();
     if ground.features().incompat.contains(Incompat::MMP) {
-        found.push(Stretch { part: Part::Mmp, start: Block(ground.superblock().s_mmp_block.get()), count: 1 });
+        found.push(Stretch {
+            part: Part::Mmp,
+            start: Block(ground.superblock().s_mmp_block.get()),
+            count: 1,
+        });
     }
     for group in (0..ground.geometry().groups).map(Group) {
         if let Err(error) = of_group(ground, group, &mut found) {
@@ -225,7 +232,10 @@ pub fn all(
         found.drain(..).try_for_each(|stretch| take(&stretch))
     })?;
     if left == 0 {
-        note(problems, "maps of files have more nodes than the volume has blocks; not all were followed".into());
+        note(
+            problems,
+            "maps of files have more nodes than the volume has blocks; not all were followed".into(),
+        );
     }
     problems.append(&mut broken);
     Ok(())

@@ -58,6 +58,17 @@ pub(super) const LADDERS: &[Ladder] = &[
         long_lists: 0,
     },
     Ladder {
+        path: "crates/forensics",
+        rungs: "
+            removed
+            history
+            htree log names owners
+            ground
+        ",
+        knots: &[],
+        long_lists: 0,
+    },
+    Ladder {
         path: "crates/placement",
         rungs: "
             inode residency

@@ -15,6 +15,7 @@ mod get;
 mod import;
 mod info;
 mod into_mount;
+mod journal;
 mod json;
 mod live;
 mod ln;
@@ -24,6 +25,7 @@ mod mkdir;
 mod mkfs;
 mod mount;
 mod mv;
+mod parts;
 mod pieces;
 mod put;
 mod rm;
@@ -33,6 +35,7 @@ mod stats;
 mod sync;
 mod tree;
 mod umount;
+mod undelete;
 mod xattr;
 
 use clap::Subcommand;
@@ -88,6 +91,10 @@ pub enum Command {
     Freefrag(freefrag::FreeFrag),
     /// Shows how full each part of an image is and where files lie: on the terminal, as a page or as a drawing.
     Map(map::Map),
+    /// Shows what lies in the journal: transactions, their blocks, and old copies of a block.
+    Journal(journal::Journal),
+    /// Lists removed files that can be recovered, and recovers them.
+    Undelete(undelete::Undelete),
     /// Writes all files into a tar archive or a directory.
     Export(export::Export),
     /// Mounts a volume on a directory.
@@ -130,6 +137,8 @@ impl Command {
             Command::Frag(command) => command.run(console),
             Command::Freefrag(command) => command.run(console),
             Command::Map(command) => command.run(console),
+            Command::Journal(command) => command.run(console),
+            Command::Undelete(command) => command.run(console),
             Command::Export(command) => command.run(console),
             Command::Mount(command) => command.run(console),
             Command::Stats(command) => command.run(console),

@@ -76,7 +76,9 @@ fn owned(tag: Tag<'_>) -> Option<What> {
     Some(match tag {
         Tag::AddRange { inode, extent } => What::AddRange { inode, extent },
         Tag::DeleteRange { inode, first, count } => What::DeleteRange { inode, first, count },
-        Tag::Name { change, parent, inode, name } => What::Name { change, parent, inode, name: name.to_vec() },
+        Tag::Name { change, parent, inode, name } => {
+            What::Name { change, parent, inode, name: name.to_vec() }
+        }
         Tag::Inode { inode, .. } => What::Inode(inode),
         Tag::Tail { transaction, .. } => What::Tail(transaction),
         Tag::Head { transaction, .. } => What::Head(transaction),

@@ -14,10 +14,12 @@ pub(super) fn transactions(log: &Log, device: &dyn Device) -> Result<Vec<Transac
     let walk = Walk { log, device, at, left, open: None, crc: TransactionCrc::default(), done: Vec::new() };
     let mut done = walk.all()?;
     // Numbers go round; of two transactions one is the later, and equal numbers stay in the order of the ring.
-    done.sort_by(|one, other| match (is_later(one.sequence, other.sequence), one.sequence == other.sequence) {
-        (_, true) => std::cmp::Ordering::Equal,
-        (true, _) => std::cmp::Ordering::Greater,
-        (false, _) => std::cmp::Ordering::Less,
+    done.sort_by(|one, other| {
+        match (is_later(one.sequence, other.sequence), one.sequence == other.sequence) {
+            (_, true) => std::cmp::Ordering::Equal,
+            (true, _) => std::cmp::Ordering::Greater,
+            (false, _) => std::cmp::Ordering::Less,
+        }
     });
     mark_waiting(log, &mut done);
     Ok(done)
@@ -50,7 +52,8 @@ fn oldest(log: &Log, device: &dyn Device) -> Result<u32> {
     let first = log.superblock.s_first.get();
     let mut last: Option<(u32, u32)> = None;
     for at in first..log.superblock.log_end() {
-        let Some(header) = header(log, device, at)?.filter(|header| header.kind == Some(BlockKind::Commit)) else {
+        let Some(header) = header(log, device, at)?.filter(|header| header.kind == Some(BlockKind::Commit))
+        else {
             continue;
         };
         if last.is_none_or(|(sequence, _)| is_later(header.sequence, sequence)) {
@@ -58,6 +61,27 @@ fn oldest(log: &Log, device: &dyn Device) -> Result<u32> {
         }
     }
     Ok(last.map_or(first, |(_, at)| log.next(at)))
+}
+
+/// What stands before a block of the log.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Before {
+    /// The transaction that was written last: it may have taken blocks of the one that follows.
+    Newest,
+    /// Copies whose descriptor is gone.
+    Copies,
+    /// Space that was never used.
+    Zeros,
+    /// A block of a transaction.
+    Own,
+}
+
+impl Before {
+    /// The same behind a block that belongs to no transaction. A lost copy of zeros tells nothing that could matter.
+    fn behind(self, bytes: &[u8]) -> Before {
+        let is_zero = bytes.iter().all(|byte| *byte == 0);
+        if is_zero && self != Before::Copies { Before::Zeros } else { Before::Copies }
+    }
 }
 
 struct Walk<'l> {
@@ -80,7 +104,7 @@ impl Walk<'_> {
     }
 
     fn all(mut self) -> Result<Vec<Transaction>> {
-        let mut unknown = true;
+        let mut before = Before::Newest;
         while let Some(at) = self.step() {
             let bytes = read(self.log, self.device, at)?;
             let header = Header::parse(&bytes);
@@ -89,13 +113,13 @@ impl Walk<'_> {
                 matches!(kind, BlockKind::Descriptor | BlockKind::Revoke | BlockKind::Commit)
             }) else {
                 self.close();
-                unknown = true;
+                before = before.behind(&bytes);
                 continue;
             };
             if self.open.as_ref().is_some_and(|open| open.sequence != sequence) {
                 self.close();
             }
-            let lost = std::mem::take(&mut unknown);
+            let lost = matches!(std::mem::replace(&mut before, Before::Own), Before::Newest | Before::Copies);
             self.open.get_or_insert_with(|| begun(sequence, at, lost));
             match kind {
                 BlockKind::Descriptor => self.descriptor(&bytes)?,
