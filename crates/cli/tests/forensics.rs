@@ -339,8 +339,8 @@ fn hostile_journals_end() {
     let mut bytes = fs::read(&image).unwrap();
     // Every block claims to be a descriptor, a revocation or a commit of one transaction or another.
     for (index, block) in bytes[start + 1024..start + 1024 * 1024].chunks_mut(1024).enumerate() {
-        let seed = index as u32;
-        block.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at as u32 * 7 + seed * 13) as u8);
+        let seed = u32::try_from(index).unwrap();
+        block.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at * 7 + index * 13).to_le_bytes()[0]);
         block[..4].copy_from_slice(&0xC03B_3998_u32.to_be_bytes());
         block[4..8].copy_from_slice(&(seed % 6).to_be_bytes());
         block[8..12].copy_from_slice(&(seed / 3).to_be_bytes());

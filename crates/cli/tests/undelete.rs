@@ -31,7 +31,7 @@ impl Numbers {
     }
 
     fn bytes(&mut self, len: u64) -> Vec<u8> {
-        (0..len).map(|_| self.next(256) as u8).collect()
+        (0..len).map(|_| self.next(256).to_le_bytes()[0]).collect()
     }
 }
 
@@ -180,7 +180,7 @@ fn what_was_written_over_is_never_sure() {
             for round in 0..4 {
                 let names: Vec<String> = (0..12).map(|file| format!("new {round} {file}")).collect();
                 for name in &names {
-                    let contents = numbers.bytes(300_000);
+                    let contents = numbers.bytes(450_000);
                     fs::write(mounted.path().join(name), &contents).unwrap();
                     if round != 1 {
                         removed.insert(name.clone(), contents);

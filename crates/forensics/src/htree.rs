@@ -91,7 +91,7 @@ pub fn read(ground: &Ground, inode: &Inode) -> Result<Option<Tree>> {
     let hasher = is_plain.then(|| NameHasher::new(root.version, unsigned, seed));
     let mut walk =
         Walk { ground, map: &map, hasher, levels: root.levels, nodes: Vec::new(), problems: Vec::new() };
-    walk.from_root()?;
+    walk.descend()?;
     let Walk { nodes, problems, .. } = walk;
     Ok(Some(Tree { root, unsigned, nodes, problems }))
 }
@@ -114,7 +114,7 @@ struct Walk<'w> {
 
 impl Walk<'_> {
     /// Each block is met once in a sound index, so that blocks of the directory bound the walk.
-    fn from_root(&mut self) -> Result<()> {
+    fn descend(&mut self) -> Result<()> {
         let most = self.map.runs.iter().map(|run| run.count).sum::<u64>();
         let mut waiting = vec![(FileBlock(0), 0)];
         while let Some((file_block, depth)) = waiting.pop() {

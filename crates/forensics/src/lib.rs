@@ -13,6 +13,7 @@ pub mod log;
 pub mod names;
 pub mod owners;
 pub mod removed;
+pub mod used;
 
 pub use ground::Ground;
 pub use ondisk;

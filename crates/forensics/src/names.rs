@@ -47,10 +47,10 @@ pub fn of(ground: &Ground, wanted: &BTreeSet<InodeNumber>) -> Result<Names> {
     let mut names = Names::default();
     let mut broken = Vec::new();
     ground.inodes(&mut names.problems, |inode| {
-        if is_directory(&inode) {
-            if let Err(error) = search.directory(ground, &inode) {
-                note(&mut broken, error.to_string());
-            }
+        if is_directory(&inode)
+            && let Err(error) = search.directory(ground, &inode)
+        {
+            note(&mut broken, error.to_string());
         }
         Ok(())
     })?;

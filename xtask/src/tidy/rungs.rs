@@ -37,7 +37,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             journal
             groups
             superblock
-            error file map memory overlay record window write_behind
+            error file keeping map memory overlay record window write_behind
         ",
         knots: &[],
         long_lists: 0,
@@ -61,7 +61,7 @@ pub(super) const LADDERS: &[Ladder] = &[
         path: "crates/forensics",
         rungs: "
             removed
-            history
+            history used
             htree log names owners
             ground
         ",

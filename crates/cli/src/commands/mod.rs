@@ -30,10 +30,12 @@ mod pieces;
 mod put;
 mod rm;
 mod runs;
+mod snapshot;
 mod stat;
 mod stats;
 mod sync;
 mod tree;
+mod trim;
 mod umount;
 mod undelete;
 mod xattr;
@@ -97,6 +99,10 @@ pub enum Command {
     Undelete(undelete::Undelete),
     /// Writes all files into a tar archive or a directory.
     Export(export::Export),
+    /// Gives free space back to the host: of an image, or of a mount.
+    Trim(trim::Trim),
+    /// Copies a volume as it is at one moment: an image, or a mount while programs write.
+    Snapshot(snapshot::Snapshot),
     /// Mounts a volume on a directory.
     Mount(mount::Mount),
     /// Shows what a mount has done, and how long it took.
@@ -140,6 +146,8 @@ impl Command {
             Command::Journal(command) => command.run(console),
             Command::Undelete(command) => command.run(console),
             Command::Export(command) => command.run(console),
+            Command::Trim(command) => command.run(console),
+            Command::Snapshot(command) => command.run(console),
             Command::Mount(command) => command.run(console),
             Command::Stats(command) => command.run(console),
             Command::Sync(command) => command.run(console),

@@ -92,9 +92,11 @@ impl Journal {
         let log = Log::find(ground.device(), ground.superblock())?;
         let device = Arc::clone(ground.device());
         let transactions = walk::transactions(&log, &*device)?;
-        let due =
-            transactions.iter().filter(|one| one.state == State::Waiting).map(|one| one.sequence).last();
-        let next = due.map(|last| last.wrapping_add(1)).unwrap_or(log.superblock.s_sequence.get());
+        let waiting = transactions.iter().rev().find(|one| one.state == State::Waiting);
+        let next = match waiting {
+            Some(last) => last.sequence.wrapping_add(1),
+            None => log.superblock.s_sequence.get(),
+        };
         let fast = fast::read_area(&log, &*device, next)?;
         Ok(Some(Journal { log, device, transactions, fast }))
     }
