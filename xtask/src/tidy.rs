@@ -18,7 +18,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A crate, and the workspace crates that it may use outside of its tests.
-const ARROWS: [(&str, &[&str]); 14] = [
+const ARROWS: [(&str, &[&str]); 15] = [
     ("crates/ondisk", &[]),
     ("crates/device", &["ondisk"]),
     ("crates/check", &["ondisk", "platfs_device"]),
@@ -28,7 +28,11 @@ const ARROWS: [(&str, &[&str]); 14] = [
     ("crates/fuse", &[]),
     ("crates/chart", &[]),
     ("crates/image", &["ondisk", "platfs"]),
-    ("crates/cli", &["ondisk", "platfs", "platfs_forensics", "platfs_image", "fuse", "chart"]),
+    ("crates/reshape", &["ondisk", "platfs_device", "platfs_check", "platfs"]),
+    (
+        "crates/cli",
+        &["ondisk", "platfs", "platfs_forensics", "platfs_image", "platfs_reshape", "fuse", "chart"],
+    ),
     ("crates/crash", &["platfs", "testkit"]),
     ("crates/lab", &["ondisk", "placement", "platfs", "platfs_image", "chart", "crash"]),
     ("crates/testkit", &[]),
@@ -36,7 +40,7 @@ const ARROWS: [(&str, &[&str]); 14] = [
 ];
 
 /// The workspace's libraries, as `Cargo.toml` and `use` name them.
-const OURS: [&str; 11] = [
+const OURS: [&str; 12] = [
     "ondisk",
     "placement",
     "platfs",
@@ -44,6 +48,7 @@ const OURS: [&str; 11] = [
     "platfs_check",
     "platfs_forensics",
     "platfs_image",
+    "platfs_reshape",
     "fuse",
     "chart",
     "crash",

@@ -9,6 +9,7 @@ use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use support::mounted::{Mounted, have_fuse};
 use support::{fail, plat, succeed};
@@ -58,6 +59,29 @@ fn load(place: &Path, writer: u64, stop: &AtomicBool, written: &AtomicU64) {
     }
 }
 
+/// How much was written in how long.
+#[derive(Default)]
+struct Speed {
+    bytes: u64,
+    time: Duration,
+}
+
+impl Speed {
+    fn count(&mut self, written: &AtomicU64, work: impl FnOnce()) {
+        let (before, begun) = (written.load(Ordering::Relaxed), Instant::now());
+        work();
+        self.bytes += written.load(Ordering::Relaxed) - before;
+        self.time += begun.elapsed();
+    }
+
+    /// Megabytes in a second.
+    fn of(&self) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+        let bytes = self.bytes as f64;
+        bytes / 1e6 / self.time.as_secs_f64()
+    }
+}
+
 fn under_load(test: &str, rounds: u32) {
     if !have_fuse(test) || !tool::have_tools(test, &["e2fsck"]) {
         return;
@@ -67,6 +91,7 @@ fn under_load(test: &str, rounds: u32) {
         let image = volume(&scratch, options, "512M");
         let mounted = Mounted::new(&image, &["-o", "rw"]).unwrap();
         let (stop, written) = (AtomicBool::new(false), AtomicU64::new(0));
+        let (mut meanwhile, mut alone) = (Speed::default(), Speed::default());
         std::thread::scope(|scope| {
             for writer in 0..3 {
                 let (place, stop, written) = (mounted.path(), &stop, &written);
@@ -77,10 +102,11 @@ fn under_load(test: &str, rounds: u32) {
                 fs::write(&kept, vec![round.to_le_bytes()[0]; 200_000]).unwrap();
                 File::open(&kept).unwrap().sync_all().unwrap();
                 let out = scratch.join("snapshot.img");
-                let before = written.load(Ordering::Relaxed);
-                succeed(&mut plat(&["snapshot", "--force", text(mounted.path()), text(&out)]));
-                assert!(written.load(Ordering::Relaxed) >= before);
+                meanwhile.count(&written, || {
+                    succeed(&mut plat(&["snapshot", "--force", text(mounted.path()), text(&out)]));
+                });
                 replayed(&out);
+                alone.count(&written, || std::thread::sleep(Duration::from_millis(200)));
                 for round in 0..=round {
                     let found = succeed(&mut plat(&["cat", text(&out), &format!("/kept {round}")])).stdout;
                     assert!(found == vec![round.to_le_bytes()[0]; 200_000], "{options:?}: round {round}");
@@ -88,6 +114,11 @@ fn under_load(test: &str, rounds: u32) {
             }
             stop.store(true, Ordering::Relaxed);
         });
+        println!(
+            "{options:?}: {:.1} MB/s while a snapshot is taken, {:.1} MB/s else",
+            meanwhile.of(),
+            alone.of()
+        );
         mounted.unmount();
         assert_clean(&image);
     }

@@ -36,6 +36,7 @@ mod stats;
 mod sync;
 mod tree;
 mod trim;
+mod tune;
 mod umount;
 mod undelete;
 mod xattr;
@@ -85,6 +86,8 @@ pub enum Command {
     Fallocate(fallocate::Fallocate),
     /// Shows the superblock, and first what a person wants to know.
     Info(info::Info),
+    /// Changes parameters and features of a volume, as tune2fs.
+    Tune(Box<tune::Tune>),
     /// Checks a volume, and repairs it.
     Check(Box<check::Check>),
     /// Counts the pieces that files lie in.
@@ -139,6 +142,7 @@ impl Command {
             Command::Xattr(command) => command.run(console),
             Command::Fallocate(command) => command.run(console),
             Command::Info(command) => command.run(console),
+            Command::Tune(command) => command.run(console),
             Command::Check(command) => command.run(console),
             Command::Frag(command) => command.run(console),
             Command::Freefrag(command) => command.run(console),
