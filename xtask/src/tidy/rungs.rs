@@ -37,7 +37,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             journal
             groups
             superblock
-            error file map memory overlay record window write_behind
+            error file keeping map memory overlay record window write_behind
         ",
         knots: &[],
         long_lists: 0,
@@ -53,6 +53,17 @@ pub(super) const LADDERS: &[Ladder] = &[
             bitmap contents danger facts parts voice
             apply issue policies subject
             crew kinds paged plausible staged
+        ",
+        knots: &[],
+        long_lists: 0,
+    },
+    Ladder {
+        path: "crates/forensics",
+        rungs: "
+            removed
+            history used
+            htree log names owners
+            ground
         ",
         knots: &[],
         long_lists: 0,

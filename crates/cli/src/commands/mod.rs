@@ -15,6 +15,7 @@ mod get;
 mod import;
 mod info;
 mod into_mount;
+mod journal;
 mod json;
 mod live;
 mod ln;
@@ -24,16 +25,20 @@ mod mkdir;
 mod mkfs;
 mod mount;
 mod mv;
+mod parts;
 mod pieces;
 mod put;
 mod rm;
 mod runs;
+mod snapshot;
 mod stat;
 mod stats;
 mod sync;
 mod tree;
+mod trim;
 mod tune;
 mod umount;
+mod undelete;
 mod xattr;
 
 use clap::Subcommand;
@@ -91,8 +96,16 @@ pub enum Command {
     Freefrag(freefrag::FreeFrag),
     /// Shows how full each part of an image is and where files lie: on the terminal, as a page or as a drawing.
     Map(map::Map),
+    /// Shows what lies in the journal: transactions, their blocks, and old copies of a block.
+    Journal(journal::Journal),
+    /// Lists removed files that can be recovered, and recovers them.
+    Undelete(undelete::Undelete),
     /// Writes all files into a tar archive or a directory.
     Export(export::Export),
+    /// Gives free space back to the host: of an image, or of a mount.
+    Trim(trim::Trim),
+    /// Copies a volume as it is at one moment: an image, or a mount while programs write.
+    Snapshot(snapshot::Snapshot),
     /// Mounts a volume on a directory.
     Mount(mount::Mount),
     /// Shows what a mount has done, and how long it took.
@@ -134,7 +147,11 @@ impl Command {
             Command::Frag(command) => command.run(console),
             Command::Freefrag(command) => command.run(console),
             Command::Map(command) => command.run(console),
+            Command::Journal(command) => command.run(console),
+            Command::Undelete(command) => command.run(console),
             Command::Export(command) => command.run(console),
+            Command::Trim(command) => command.run(console),
+            Command::Snapshot(command) => command.run(console),
             Command::Mount(command) => command.run(console),
             Command::Stats(command) => command.run(console),
             Command::Sync(command) => command.run(console),

@@ -47,6 +47,8 @@ pub enum Verb {
     Remove,
     /// Make a regular file at a place of the file that comes with the request.
     Put,
+    /// Write the volume as it is at one moment into the file that comes with the request.
+    Snapshot,
 }
 
 /// Bits that say how.
@@ -204,7 +206,7 @@ impl Grant {
 }
 
 impl Verb {
-    const ALL: [Verb; 5] = [Verb::Import, Verb::Export, Verb::Copy, Verb::Remove, Verb::Put];
+    const ALL: [Verb; 6] = [Verb::Import, Verb::Export, Verb::Copy, Verb::Remove, Verb::Put, Verb::Snapshot];
 
     fn number(self) -> u32 {
         match self {
@@ -213,6 +215,7 @@ impl Verb {
             Verb::Copy => 3,
             Verb::Remove => 4,
             Verb::Put => 5,
+            Verb::Snapshot => 6,
         }
     }
 
@@ -224,7 +227,13 @@ impl Verb {
     /// Whether a file comes with it.
     #[must_use]
     pub fn has_file(self) -> bool {
-        matches!(self, Verb::Import | Verb::Export | Verb::Put)
+        matches!(self, Verb::Import | Verb::Export | Verb::Put | Verb::Snapshot)
+    }
+
+    /// Whether it changes the volume.
+    #[must_use]
+    pub fn writes(self) -> bool {
+        !matches!(self, Verb::Export | Verb::Snapshot)
     }
 }
 

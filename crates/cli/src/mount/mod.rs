@@ -17,4 +17,5 @@ pub mod remount;
 pub mod statistics;
 pub mod trace;
 pub mod tree;
+pub mod trimming;
 pub mod tuning;
