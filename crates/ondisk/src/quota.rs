@@ -6,9 +6,13 @@
 //! each, whose references name blocks; the leaves list records of 72 bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+pub mod parts;
+use parts::Record;
 
 /// Bytes of a block of the tree, whatever the volume's block size.
 pub const QUOTA_BLOCK: usize = 1024;
@@ -34,12 +38,28 @@ impl QuotaKind {
     /// Every kind, in the order of their superblock fields.
     pub const ALL: [QuotaKind; 3] = [QuotaKind::User, QuotaKind::Group, QuotaKind::Project];
 
+    /// Its name: `user`, `group` or `project`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            QuotaKind::User => "user",
+            QuotaKind::Group => "group",
+            QuotaKind::Project => "project",
+        }
+    }
+
     fn magic(self) -> u32 {
         match self {
             QuotaKind::User => 0xD9C0_1F11,
             QuotaKind::Group => 0xD9C0_1927,
             QuotaKind::Project => 0xD9C0_3F14,
         }
+    }
+}
+
+impl fmt::Display for QuotaKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 
@@ -155,15 +175,7 @@ impl Builder {
 }
 
 fn record(id: u32, usage: Usage) -> RawRecord {
-    let mut raw = <RawRecord as zerocopy::FromZeros>::new_zeroed();
-    raw.dqb_id.set(id);
-    raw.dqb_curinodes.set(usage.inodes);
-    raw.dqb_curspace.set(usage.bytes);
-    // A record of zeros would read as an empty slot; a time in the past marks it as used.
-    if raw.as_bytes().iter().all(|byte| *byte == 0) {
-        raw.dqb_itime.set(1);
-    }
-    raw
+    Record { id, usage, ..Record::default() }.raw()
 }
 
 fn reference_at(file: &[u8], at: usize) -> u32 {
@@ -228,6 +240,16 @@ pub fn decode(kind: QuotaKind, file: &[u8]) -> Result<BTreeMap<u32, Usage>, Stri
         usage.insert(raw.dqb_id.get(), used);
     })?;
     Ok(usage)
+}
+
+/// All that a quota file says of its ids, by id.
+///
+/// # Errors
+/// As [`decode`].
+pub fn records(kind: QuotaKind, file: &[u8]) -> Result<BTreeMap<u32, Record>, String> {
+    let mut all = BTreeMap::new();
+    walk(kind, file, |raw| _ = all.insert(raw.dqb_id.get(), Record::of(raw)))?;
+    Ok(all)
 }
 
 /// What is wrong with the sums in the header, which say how many blocks there are and which of them have room:

@@ -81,13 +81,16 @@ pub(super) const LADDERS: &[Ladder] = &[
             admission ops trim
             dir xattr
             file
-            inline inode map volume
+            volume
+            usage
+            inline inode map
             reclaiming tx
             space
             txn
             order session
             cache dirty format handles options
             gathered
+            charges
             bits context hashing locks ranges role versions zone
             error
         ",
