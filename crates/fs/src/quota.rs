@@ -91,6 +91,42 @@ impl Quota<'_> {
         Ok(found.unwrap_or(Record { id, ..Record::default() }))
     }
 
+    /// Bytes that an id has reserved for what waits to be written back.
+    #[must_use]
+    pub fn reserved(self, kind: QuotaKind, id: u32) -> u64 {
+        self.volume.session.ledgers.reserved((kind, id))
+    }
+
+    /// Whether limits count.
+    #[must_use]
+    pub fn is_enforced(self) -> bool {
+        self.volume.session.ledgers.is_enforced()
+    }
+
+    /// Bytes that a file of an owner, a group and a project may still take by their limits; `None` without limits.
+    ///
+    /// # Errors
+    /// A broken quota file; the device's failure.
+    pub fn left(self, ids: [u32; 3]) -> Result<Option<u64>> {
+        let (volume, ledgers) = (self.volume, &self.volume.session.ledgers);
+        let mut left: Option<u64> = None;
+        if !ledgers.is_enforced() {
+            return Ok(left);
+        }
+        for whose in QuotaKind::ALL.into_iter().zip(ids) {
+            let Some(file) = ledgers.file(whose.0) else { continue };
+            let record = volume.steady(file, || volume.view().quota_record_of(ledgers, whose))?;
+            let Some(Record { usage, limits, bytes_until, .. }) = record else { continue };
+            let is_late = bytes_until != 0 && u64::try_from(volume.now().seconds).unwrap_or(0) >= bytes_until;
+            let limit = if is_late { limits.soft_bytes } else { limits.hard_bytes };
+            if limit > 0 {
+                let more = limit.saturating_sub(usage.bytes.saturating_add(ledgers.reserved(whose)));
+                left = Some(left.map_or(more, |left| left.min(more)));
+            }
+        }
+        Ok(left)
+    }
+
     /// For how long soft limits may be exceeded.
     ///
     /// # Errors
@@ -253,6 +289,8 @@ impl Tx<'_> {
 
     fn drop_file(&mut self, kind: QuotaKind, number: InodeNumber) -> Result<()> {
         let mut node = self.inode(number)?;
+        // What is free with the next commit may then be anybody's.
+        self.format.zone.give_up(number);
         if node.has_map() {
             self.map(&mut node).unmap(FileBlocks::ALL)?;
         }

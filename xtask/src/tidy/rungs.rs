@@ -91,8 +91,8 @@ pub(super) const LADDERS: &[Ladder] = &[
             cache dirty format handles options
             gathered
             charges
-            bits context hashing locks ranges role versions zone
-            error
+            bits context hashing ranges role versions zone
+            error locks
         ",
         knots: &[],
         long_lists: 4,

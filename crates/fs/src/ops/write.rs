@@ -81,6 +81,8 @@ impl Volume {
                     need = need.or_else(|| self.space.in_need());
                     write.find_space(settlements)?;
                 }
+                // What has lost its last name and its last user is still its owner's.
+                Err(Error::QuotaExceeded { .. }) if tried == 1 => self.uses().clear_away()?,
                 done => break done?,
             }
             tried += 1;

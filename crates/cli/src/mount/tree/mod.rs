@@ -39,6 +39,7 @@ use super::errno;
 use super::log::{Detail, Log};
 use super::moving::{self, Announced};
 use super::options::OnDamage;
+use super::quotas;
 use super::tuning::Limits;
 use crate::control::Tickets;
 use crate::text::Shown;
@@ -383,7 +384,7 @@ impl Tree {
             }
             let altering = Altering { tree: self, volume: self.volume_now() };
             let mut done = work(&altering);
-            if let (Err(Failed::Error(Error::NoSpace | Error::NoInodes)), Some(catch_up)) =
+            if let (Err(Failed::Error(Error::NoSpace | Error::NoInodes | Error::QuotaExceeded { .. })), Some(catch_up)) =
                 (&done, self.catch_up.get())
             {
                 catch_up.now();
@@ -617,12 +618,13 @@ impl Service for Tree {
         self.answer(Verb::ReadDir, node, b"", || self.list_from(node, position, with_entries, take))
     }
 
-    fn statistics(&self) -> fuse::Result<Statistics> {
-        self.answer(Verb::StatFs, fuse::ROOT, b"", || {
+    fn statistics(&self, node: u64) -> fuse::Result<Statistics> {
+        self.answer(Verb::StatFs, node, b"", || {
             if self.is_writable() {
                 self.volume_now().uses().clear_away()?;
             }
-            Ok(room::now(&self.volume, self.room))
+            let room = room::now(&self.volume, self.room);
+            Ok(room::of_project(&self.volume, self.inode(node)?, room)?)
         })
     }
 
@@ -673,6 +675,9 @@ impl Service for Tree {
         if command == control::TRIM {
             return self.alter(Verb::Ioctl, (node, b""), Changed::Inode, |at| at.trim(caller, argument));
         }
+        if command == quotas::QUOTA {
+            return self.quota_asked(caller, node, argument);
+        }
         if command == crate::control::protocol::TICKET {
             return self.answer(Verb::Ioctl, node, b"", || self.ticket(caller, node));
         }
@@ -720,8 +725,8 @@ impl Service for Tree {
         self.alter(Verb::Rename, from, Changed::Names, |at| at.move_name(caller, from, to, replace))
     }
 
-    fn change(&self, _caller: Caller, node: u64, change: &Change) -> fuse::Result<(Attributes, Known)> {
-        let work = |at: &Altering<'_>| at.change_attributes(node, change);
+    fn change(&self, caller: Caller, node: u64, change: &Change) -> fuse::Result<(Attributes, Known)> {
+        let work = |at: &Altering<'_>| at.change_attributes(caller, node, change);
         let attributes = self.alter(Verb::SetAttr, (node, b""), Changed::Inode, work)?;
         let is_watched = self.inode(node).is_ok_and(|number| self.nearly_full.watches(number));
         Ok((attributes, if is_watched { Known::Stale } else { Known::Still }))
