@@ -59,18 +59,13 @@ fn of_image(
     console: &mut Console<'_>,
 ) -> Result<(), Failure> {
     let top = image.find(path, false)?;
-    let entries = match quota.recursive {
-        true => writing::tree(image, path, top)?,
-        false => vec![(path.as_bytes().to_vec(), top)],
-    };
-    for (path, inode) in entries {
+    let mut one = |path: &[u8], inode: InodeNumber| {
         if quota.dry_run {
-            writeln!(console.out, "{}: project {project}", Shown(&path))?;
-            continue;
+            return Ok(writeln!(console.out, "{}: project {project}", Shown(path))?);
         }
-        join(image, inode, project).map_err(|error| image.failure(&path, &error))?;
-    }
-    Ok(())
+        join(image, inode, project).map_err(|error| image.failure(path, &error))
+    };
+    if quota.recursive { writing::tree(image, path.as_bytes(), top, one) } else { one(path.as_bytes(), top) }
 }
 
 fn join(image: &OpenImage, inode: InodeNumber, project: u32) -> platfs::Result<()> {

@@ -27,15 +27,13 @@ pub(super) fn show(
     };
     let mut all = Vec::new();
     for kind in kinds {
-        let mut report = match whose {
-            Some((kind, Some(id))) => {
-                let report = source.records(kind)?;
-                let found = report.records.iter().find(|record| record.id == id).copied();
-                Report { records: vec![found.unwrap_or(Record { id, ..Record::default() })], ..report }
-            }
-            _ => source.records(kind)?,
-        };
-        report.records.retain(|record| !record.is_empty() || whose.is_some_and(|(_, id)| id.is_some()));
+        let mut report = source.records(kind)?;
+        if let Some((_, Some(id))) = whose {
+            let found = report.records.iter().find(|record| record.id == id).copied();
+            report.records = vec![found.unwrap_or(Record { id, ..Record::default() })];
+        } else {
+            report.records.retain(|record| !record.is_empty());
+        }
         all.push((kind, report));
     }
     if quota.json {
