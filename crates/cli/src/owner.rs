@@ -66,7 +66,10 @@ mod tests {
     fn names_are_those_of_the_host() {
         let names = Names::parse("root:x:0:0::/:/bin/sh\n# no\nbob:x:1000:100::/:\nodd\nagain:x:0:0:\n", 2);
         assert_eq!((names.name(0), names.name(1000), names.name(7)), (Some("root"), Some("bob"), None));
-        assert_eq!((names.id("bob"), names.id("7"), names.id("eve"), names.id("4294967295")), (Some(1000), Some(7), None, None));
+        assert_eq!(
+            (names.id("bob"), names.id("7"), names.id("eve"), names.id("4294967295")),
+            (Some(1000), Some(7), None, None)
+        );
         assert_eq!(Names::parse("web:42\n", 1).id("web"), Some(42));
     }
 

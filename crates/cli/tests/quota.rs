@@ -54,7 +54,9 @@ fn limits_of_an_image_are_set_shown_and_listed() {
     }
     let scratch = Scratch::new(test);
     let image = scratch.join("image");
-    tool::run(tool::command("mke2fs").args(["-q", "-F", "-t", "ext4", "-O", "project"]).arg(&image).arg("32M"));
+    tool::run(
+        tool::command("mke2fs").args(["-q", "-F", "-t", "ext4", "-O", "project"]).arg(&image).arg("32M"),
+    );
     let refused = fail(plat(&["quota", "--user", "7"]).arg(&image));
     assert!(refused.contains("--on user"), "{refused}");
     let before = fs::read(&image).unwrap();
@@ -66,7 +68,8 @@ fn limits_of_an_image_are_set_shown_and_listed() {
     quota(&image, &["--user", "7", "--inode-soft", "5"]);
     quota(&image, &["--kind", "user", "--grace", "2d"]);
     let shown = record(&image, &["--user", "7"]);
-    let fields = ["soft_bytes", "hard_bytes", "soft_inodes", "hard_inodes"].map(|field| number(&shown, field));
+    let fields =
+        ["soft_bytes", "hard_bytes", "soft_inodes", "hard_inodes"].map(|field| number(&shown, field));
     assert_eq!(fields, [1 << 20, 2 << 20, 5, 10]);
     let list = succeed(plat(&["quota", "--export", "--kind", "user"]).arg(&image)).stdout;
     assert_eq!(String::from_utf8(list.clone()).unwrap(), "7 1024 2048 5 10\n");
@@ -78,7 +81,10 @@ fn limits_of_an_image_are_set_shown_and_listed() {
     let refused = fail(plat(&["quota", "--import"]).arg(&file).arg(&image));
     assert!(refused.contains("line 1"), "{refused}");
     let table = String::from_utf8(succeed(plat(&["quota"]).arg(&image)).stdout).unwrap();
-    assert!(table.contains("users; grace 2d for space, 7d for inodes") && table.contains("2.0 MiB"), "{table}");
+    assert!(
+        table.contains("users; grace 2d for space, 7d for inodes") && table.contains("2.0 MiB"),
+        "{table}"
+    );
     fsck::assert_clean(&image);
     succeed(plat(&["mkdir"]).arg(&image).args(["/tree", "/tree/sub"]));
     succeed(plat(&["quota", "--set-project", "42", "-r"]).arg(&image).arg("/tree"));
@@ -264,7 +270,9 @@ fn counting_begins_and_ends_on_a_mount_in_use() {
     let root = mounted.path();
     shell(USER, "mkdir d; for i in $(seq 200); do echo $i > d/$i; done", root).unwrap();
     std::thread::scope(|scope| {
-        scope.spawn(|| shell(USER, "for i in $(seq 400); do echo $i > d/x$i; rm -f d/$i; done", root).unwrap());
+        scope.spawn(|| {
+            shell(USER, "for i in $(seq 400); do echo $i > d/x$i; rm -f d/$i; done", root).unwrap()
+        });
         quota(root, &["--on", "user,group"]);
     });
     File::open(root).unwrap().sync_all().unwrap();

@@ -136,7 +136,9 @@ pub(crate) struct Reserved {
 impl Reserved {
     /// Gives up a part: those bytes are charged to the file now.
     pub(crate) fn pay(&self, bytes: u64) {
-        let taken = self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| Some(left.saturating_sub(bytes)));
+        let taken = self
+            .bytes
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| Some(left.saturating_sub(bytes)));
         let taken = taken.unwrap_or(0).min(bytes);
         let mut sums = lock(&self.sums);
         for (kind, id) in QuotaKind::ALL.into_iter().zip(self.ids) {
@@ -219,7 +221,7 @@ impl Ledgers {
         lock(self.places.get(kind as usize)?).get(&id).copied()
     }
 
-    /// Remembers where a record is.
+    /// Remembers where a record is; for the writer alone, as of a commit.
     pub(crate) fn remember(&self, (kind, id): Whose, place: (Block, usize)) {
         if let Some(places) = self.places.get(kind as usize) {
             let mut places = lock(places);
@@ -293,7 +295,10 @@ mod tests {
         ledgers.reserve(&mut held, [1, 2, 3], 100);
         ledgers.reserve(&mut held, [4, 2, 3], 50);
         let sum = |kind, id| ledgers.reserved((kind, id));
-        assert_eq!((sum(QuotaKind::User, 1), sum(QuotaKind::User, 4), sum(QuotaKind::Group, 2)), (0, 150, 150));
+        assert_eq!(
+            (sum(QuotaKind::User, 1), sum(QuotaKind::User, 4), sum(QuotaKind::Group, 2)),
+            (0, 150, 150)
+        );
         held.as_ref().unwrap().pay(70);
         assert_eq!(sum(QuotaKind::Project, 3), 80);
         drop(held);

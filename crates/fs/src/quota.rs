@@ -3,24 +3,22 @@
 //! Owns: reading quota files, limits and times of grace, counting again, and switching kinds of quota on and off. Excludes:
 //! what verbs charge while they work (`usage`).
 
+mod count;
+mod files;
+
 use std::collections::BTreeMap;
 
 use ondisk::features::RoCompat;
-use ondisk::inode::{FileType, Inode, InodeFlags};
 use ondisk::quota::{self, QuotaKind, Usage};
 use ondisk::superblock::RawSuperblock;
-use ondisk::units::{FileBlock, Group, InodeNumber};
-use placement::InodeRequest;
+use ondisk::units::InodeNumber;
 
-use crate::cache::Role;
-use crate::charges::Holding;
 use crate::error::{Error, Result};
-use crate::file::{Ahead, WriteHint};
-use crate::ops::{Times, change};
-use crate::ranges::FileBlocks;
-use crate::tx::{Tx, View};
+use crate::ops::change;
 use crate::usage::QuotaFile;
 use crate::volume::Volume;
+use count::Count;
+pub use count::rebuild;
 
 pub use ondisk::quota::parts::{Limits, Record};
 
@@ -62,7 +60,9 @@ impl Quota<'_> {
 
     fn file(self, kind: QuotaKind) -> Result<InodeNumber> {
         quota_inode(&self.volume.superblock(), kind).ok_or_else(|| {
-            Error::Unsupported(format!("the volume does not count what a {kind} uses; `plat quota --on {kind}` begins that"))
+            Error::Unsupported(format!(
+                "the volume does not count what a {kind} uses; `plat quota --on {kind}` begins that"
+            ))
         })
     }
 
@@ -201,6 +201,24 @@ impl Quota<'_> {
         Ok(corrected)
     }
 
+    /// As [`Quota::recount`], after a crash that may have kept the end of a quota file from the device: such a file is made
+    /// again first, with all limits that are there.
+    pub(crate) fn recover(self) -> Result<()> {
+        for kind in self.kinds() {
+            let number = self.file(kind)?;
+            let all = match self.records(kind) {
+                Err(Error::Corrupt(_)) => QuotaFile::open(self.volume.view(), kind, number)?.all_blocks()?,
+                done => {
+                    done?;
+                    continue;
+                }
+            };
+            let contents = quota::renew(kind, &all, &quota::salvage(kind, &all));
+            change(self.volume, |tx| tx.replace_file(kind, number, &contents))?;
+        }
+        self.recount().map(drop)
+    }
+
     /// Begins to count the usage of some kinds of ids: their files are made from what all inodes in use hold. A kind that
     /// is counted already stays as it is.
     ///
@@ -249,101 +267,6 @@ impl Quota<'_> {
     }
 }
 
-impl Tx<'_> {
-    /// Makes a quota file with these contents, and has the superblock name it.
-    fn make_file(&mut self, kind: QuotaKind, contents: &[u8]) -> Result<()> {
-        let number = match kind {
-            QuotaKind::User => InodeNumber::constant(3),
-            QuotaKind::Group => InodeNumber::constant(4),
-            QuotaKind::Project => {
-                let request = InodeRequest {
-                    parent: InodeNumber::ROOT.index(),
-                    is_directory: false,
-                    top_level: false,
-                    name_hash: 0,
-                    sequential: true,
-                };
-                self.space_mut()?.allocate_inode(&request, FileType::Regular)?
-            }
-        };
-        let mut node = Inode::blank(number, self.format.geometry.inode_size);
-        node.raw_mut().i_mode.set(FileType::Regular.mode_bits() | 0o600);
-        node.raw_mut().i_links_count.set(1);
-        Times::all(self.context.now).store(&mut node);
-        node.set_flags(InodeFlags::IMMUTABLE);
-        self.map(&mut node).init();
-        let len = self.format.geometry.block_size.bytes_usize();
-        for (at, piece) in (0..).zip(contents.chunks(len)) {
-            let block = self.map(&mut node).append_block(FileBlock(at))?;
-            if let Some(to) = self.create(block, Role::Plain).get_mut(..piece.len()) {
-                to.copy_from_slice(piece);
-            }
-        }
-        node.set_size(contents.len() as u64);
-        // From inside the update, which charges nothing to anyone for a file of the volume itself.
-        self.store(&mut node)?;
-        drop(self.charges.take());
-        self.name_file(kind, Some(number));
-        Ok(())
-    }
-
-    fn drop_file(&mut self, kind: QuotaKind, number: InodeNumber) -> Result<()> {
-        let mut node = self.inode(number)?;
-        // What is free with the next commit may then be anybody's.
-        self.format.zone.give_up(number);
-        if node.has_map() {
-            self.map(&mut node).unmap(FileBlocks::ALL)?;
-        }
-        if number.get() < self.format.geometry.first_inode {
-            self.store(&mut Inode::blank(number, self.format.geometry.inode_size))?;
-        } else {
-            self.free_inode(&node, FileType::Regular)?;
-        }
-        self.name_file(kind, None);
-        Ok(())
-    }
-
-    fn name_file(&mut self, kind: QuotaKind, number: Option<InodeNumber>) {
-        let session = self.session;
-        self.on_commit(move || {
-            session.edit_superblock(|raw| {
-                let field = match kind {
-                    QuotaKind::User => &mut raw.s_usr_quota_inum,
-                    QuotaKind::Group => &mut raw.s_grp_quota_inum,
-                    QuotaKind::Project => &mut raw.s_prj_quota_inum,
-                };
-                field.set(number.map_or(0, InodeNumber::get));
-                let any = QuotaKind::ALL.into_iter().any(|kind| number_of(raw, kind) != 0);
-                let mut features = raw.features();
-                features.ro_compat.set(RoCompat::QUOTA, any);
-                raw.set_features(features);
-            });
-            session.ledgers.set_file(kind, number);
-        });
-    }
-}
-
-/// Rewrites the quota files of a volume that is being loaded from the inodes in use, without limits; nothing happens on a
-/// volume without the `quota` feature.
-///
-/// # Errors
-/// A broken inode or bitmap, no space for a longer file, the device's failure.
-pub fn rebuild(volume: &Volume) -> Result<()> {
-    if !volume.format.has_ro_compat(RoCompat::QUOTA) {
-        return Ok(());
-    }
-    // Bitmaps on disk say which inodes are in use.
-    volume.sync()?;
-    let superblock = volume.superblock();
-    let tables = Count::of_all(volume.view(), &superblock)?;
-    for (kind, table) in QuotaKind::ALL.into_iter().zip(&tables) {
-        if let Some(number) = quota_inode(&superblock, kind) {
-            store(volume, number, &quota::encode(kind, table))?;
-        }
-    }
-    Ok(())
-}
-
 fn number_of(superblock: &RawSuperblock, kind: QuotaKind) -> u32 {
     match kind {
         QuotaKind::User => superblock.s_usr_quota_inum.get(),
@@ -355,53 +278,4 @@ fn number_of(superblock: &RawSuperblock, kind: QuotaKind) -> u32 {
 fn quota_inode(superblock: &RawSuperblock, kind: QuotaKind) -> Option<InodeNumber> {
     let has = superblock.features().ro_compat.contains(RoCompat::QUOTA);
     InodeNumber::new(number_of(superblock, kind)).filter(|_| has)
-}
-
-/// Usage by owner, group and project.
-struct Count<'v> {
-    view: View<'v>,
-    tables: [UsageTable; 3],
-}
-
-impl<'v> Count<'v> {
-    /// The root directory and all inodes that are not reserved count, but not the quota files and the orphan file.
-    fn of_all(view: View<'v>, superblock: &RawSuperblock) -> Result<[UsageTable; 3]> {
-        let mut count = Count { view, tables: Default::default() };
-        let geometry = &view.format.geometry;
-        let quota_files = QuotaKind::ALL.map(|kind| number_of(superblock, kind));
-        let hidden =
-            |number: u32| number == superblock.s_orphan_file_inum.get() || quota_files.contains(&number);
-        for group in (0..geometry.groups).map(Group) {
-            for number in view.space.inodes_in_use(view.blocks, group)? {
-                let counts = number.get() >= geometry.first_inode && !hidden(number.get());
-                if number == InodeNumber::ROOT || counts {
-                    count.add(number)?;
-                }
-            }
-        }
-        Ok(count.tables)
-    }
-
-    fn add(&mut self, number: InodeNumber) -> Result<()> {
-        let (view, geometry) = (self.view, &self.view.format.geometry);
-        let inode = view.inode(number)?;
-        // Values in inodes of their own count for those that refer to them, and are part of their blocks.
-        let Some(holding) = Holding::of(&inode, geometry.block_size, geometry.inodes()) else { return Ok(()) };
-        let inodes = 1 + view.xattrs(&inode).value_inodes()?;
-        for (table, id) in self.tables.iter_mut().zip(holding.ids) {
-            let usage = table.entry(id).or_default();
-            usage.bytes = usage.bytes.saturating_add(holding.bytes);
-            usage.inodes += inodes;
-        }
-        Ok(())
-    }
-}
-
-fn store(volume: &Volume, number: InodeNumber, contents: &[u8]) -> Result<()> {
-    change(volume, |tx| {
-        let mut node = tx.inode(number)?;
-        let hint = WriteHint { end: contents.len() as u64, growing: false };
-        tx.contents(&mut node).write(&mut Ahead::default(), 0, contents, &hint)?;
-        tx.store(&mut node)
-    })
 }

@@ -1,7 +1,10 @@
 //! Quota files as updates change them: usage charged and limits kept.
 //!
 //! Owns: finding, adding and changing the record of an id, in the update that changes what the id uses: a crash leaves both or
-//! neither. Excludes: what is charged (`charges`), and verbs about quota (`quota`).
+//! neither (I39). Excludes: what is charged (`charges`), and verbs about quota (`quota`).
+
+mod growing;
+mod limits;
 
 use ondisk::corrupt::Place;
 use ondisk::inode::Inode;
@@ -13,6 +16,10 @@ use crate::cache::Role;
 use crate::charges::{Change, Ledgers, Whose};
 use crate::error::{Error, Result};
 use crate::tx::{Tx, View};
+pub(crate) use limits::Wanted;
+
+/// Blocks of a quota file at most: one of all ids has fewer.
+const MOST: u32 = 1 << 30;
 
 /// A quota file to read.
 pub(crate) struct QuotaFile<'a> {
@@ -46,7 +53,8 @@ impl<'a> QuotaFile<'a> {
     fn part(&self, at: u32) -> Result<Part> {
         let size = self.view.format.geometry.block_size;
         let offset = u64::from(at) * QUOTA_BLOCK as u64;
-        let logical = u32::try_from(offset >> size.log2()).map_err(|_| self.broken("a block without a place"))?;
+        let logical =
+            u32::try_from(offset >> size.log2()).map_err(|_| self.broken("a block without a place"))?;
         let inside = usize::try_from(offset & (u64::from(size.bytes()) - 1)).unwrap_or(0);
         Ok((self.view.map(&self.inode).block_at(FileBlock(logical))?, inside))
     }
@@ -113,9 +121,22 @@ impl<'a> QuotaFile<'a> {
     /// # Errors
     /// A broken map; a file that is too long; the device's failure.
     pub(crate) fn contents(&self) -> Result<Vec<u8>> {
-        let blocks = self.header()?.blocks;
+        self.blocks_to(self.header()?.blocks)
+    }
+
+    /// The whole file by its size, whatever its header says.
+    ///
+    /// # Errors
+    /// As [`QuotaFile::contents`].
+    pub(crate) fn all_blocks(&self) -> Result<Vec<u8>> {
+        let blocks =
+            u32::try_from(self.inode.size() / QUOTA_BLOCK as u64).ok().filter(|blocks| *blocks < MOST);
+        self.blocks_to(blocks.ok_or_else(|| self.broken("it is too long"))?)
+    }
+
+    fn blocks_to(&self, end: u32) -> Result<Vec<u8>> {
         let mut all = Vec::new();
-        for at in 0..blocks {
+        for at in 0..end {
             all.extend(self.block(at)?);
         }
         Ok(all)
@@ -140,7 +161,6 @@ impl View<'_> {
             return Ok(Some(record));
         }
         let Some(place) = self.place_of(whose, file)? else { return Ok(None) };
-        ledgers.remember(whose, place);
         self.record_at(place, whose.1)
     }
 
@@ -170,16 +190,17 @@ impl Tx<'_> {
     }
 
     /// The record of an id as this update leaves it, and where it is.
-    fn quota_record(&self, whose: Whose, file: InodeNumber) -> Result<Option<(Part, Record)>> {
-        let view = self.view();
-        if let Some(place) = self.session.ledgers.place(whose)
-            && let Some(record) = view.record_at(place, whose.1)?
+    fn quota_record(&mut self, whose: Whose, file: InodeNumber) -> Result<Option<(Part, Record)>> {
+        let ledgers = &self.session.ledgers;
+        if let Some(place) = ledgers.place(whose)
+            && let Some(record) = self.view().record_at(place, whose.1)?
         {
             return Ok(Some((place, record)));
         }
-        let Some(place) = view.place_of(whose, file)? else { return Ok(None) };
-        self.session.ledgers.remember(whose, place);
-        Ok(view.record_at(place, whose.1)?.map(|record| (place, record)))
+        let Some(place) = self.view().place_of(whose, file)? else { return Ok(None) };
+        // With the writer's lock, and not before it is true: a block that is another file's by then must not be met.
+        self.on_commit(move || ledgers.remember(whose, place));
+        Ok(self.view().record_at(place, whose.1)?.map(|record| (place, record)))
     }
 
     fn charge(&mut self, whose: Whose, file: InodeNumber, change: Change) -> Result<()> {
@@ -283,170 +304,5 @@ impl Tx<'_> {
     fn quota_part(&mut self, (block, inside): Part) -> Result<&mut [u8]> {
         let bytes = self.edit(block, Role::Plain)?;
         bytes.get_mut(inside..inside + QUOTA_BLOCK).ok_or(Error::NoSpace)
-    }
-
-    /// Makes room for the record of an id that has none.
-    fn add_record(&mut self, whose: Whose, file: InodeNumber) -> Result<Part> {
-        let mut growing = Growing::open(self, whose.0, file)?;
-        let (nodes, leaf) = growing.read()?.path(&growing.header, whose.1)?;
-        if leaf.is_some() {
-            return Err(growing.read()?.broken("an id comes twice"));
-        }
-        let leaf = growing.open_leaf()?;
-        let mut below = leaf;
-        let known = u32::try_from(nodes.len()).unwrap_or(parts::DEPTH);
-        for level in (known..parts::DEPTH).rev() {
-            let node = growing.take_block()?;
-            parts::set_child(growing.edit(node)?, parts::slot(whose.1, level), below);
-            below = node;
-        }
-        let last = nodes.last().copied().unwrap_or(parts::ROOT_BLOCK);
-        parts::set_child(growing.edit(last)?, parts::slot(whose.1, known - 1), below);
-        let at = growing.take_slot(leaf)?;
-        growing.finish()?;
-        let (block, inside) = QuotaFile::open(self.view(), whose.0, file)?.part(leaf)?;
-        Ok((block, inside + at))
-    }
-}
-
-/// What is asked of an id's limits.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Wanted {
-    pub(crate) bytes: u64,
-    pub(crate) inodes: u64,
-    /// Bytes that the id has reserved already.
-    pub(crate) reserved: u64,
-}
-
-impl Wanted {
-    /// Refuses what exceeds a hard limit, or a soft one whose grace is over.
-    ///
-    /// # Errors
-    /// [`Error::QuotaExceeded`].
-    pub(crate) fn refuse_excess(&self, (kind, id): Whose, record: &Record, now: i64) -> Result<()> {
-        let now = u64::try_from(now).unwrap_or(0);
-        let limits = record.limits;
-        let over = |wanted: u64, is: u64, limit: u64| wanted > 0 && limit > 0 && is.saturating_add(wanted) > limit;
-        let bytes = record.usage.bytes.saturating_add(self.reserved);
-        let refuse = |what: &'static str| Err(Error::QuotaExceeded { kind, id, what });
-        let is_late = |until: u64| until != 0 && now >= until;
-        if over(self.bytes, bytes, limits.hard_bytes) {
-            return refuse("blocks");
-        }
-        if over(self.bytes, bytes, limits.soft_bytes) && is_late(record.bytes_until) {
-            return refuse("blocks, its grace is over");
-        }
-        if over(self.inodes, record.usage.inodes, limits.hard_inodes) {
-            return refuse("inodes");
-        }
-        if over(self.inodes, record.usage.inodes, limits.soft_inodes) && is_late(record.inodes_until) {
-            return refuse("inodes, its grace is over");
-        }
-        Ok(())
-    }
-}
-
-/// A quota file that gets a record more.
-struct Growing<'t, 'v> {
-    tx: &'t mut Tx<'v>,
-    kind: QuotaKind,
-    file: InodeNumber,
-    header: Header,
-}
-
-impl<'t, 'v> Growing<'t, 'v> {
-    fn open(tx: &'t mut Tx<'v>, kind: QuotaKind, file: InodeNumber) -> Result<Self> {
-        let header = QuotaFile::open(tx.view(), kind, file)?.header()?;
-        Ok(Growing { tx, kind, file, header })
-    }
-
-    fn read(&self) -> Result<QuotaFile<'_>> {
-        QuotaFile::open(self.tx.view(), self.kind, self.file)
-    }
-
-    fn edit(&mut self, at: u32) -> Result<&mut [u8]> {
-        let place = self.read()?.part(at)?;
-        self.tx.quota_part(place)
-    }
-
-    /// Takes a block for the tree, filled with zeros: an unused one, or one behind the last.
-    fn take_block(&mut self) -> Result<u32> {
-        let at = self.header.free_block;
-        if at != 0 {
-            let (next, _) = parts::links(&self.read()?.block(at)?);
-            if next >= self.header.blocks {
-                return Err(self.read()?.broken(format!("unused block {at} leads to block {next}")));
-            }
-            self.header.free_block = next;
-        } else {
-            self.append()?;
-        }
-        let at = if at != 0 { at } else { self.header.blocks - 1 };
-        self.edit(at)?.fill(0);
-        Ok(at)
-    }
-
-    /// Makes the file longer by a block.
-    fn append(&mut self) -> Result<()> {
-        let at = self.header.blocks;
-        let size = self.tx.format.geometry.block_size;
-        let end = (u64::from(at) + 1) * QUOTA_BLOCK as u64;
-        let mut inode = self.tx.inode(self.file)?;
-        let has = self.tx.format.blocks_for(inode.size());
-        if end > has << size.log2() {
-            let logical = u32::try_from(has).map_err(|_| Error::NoSpace)?;
-            let block = self.tx.map(&mut inode).append_block(FileBlock(logical))?;
-            self.tx.create(block, Role::Plain);
-        }
-        if end > inode.size() {
-            inode.set_size(end);
-            self.tx.store(&mut inode)?;
-        }
-        self.header.blocks = at + 1;
-        Ok(())
-    }
-
-    /// A leaf with room.
-    fn open_leaf(&mut self) -> Result<u32> {
-        if self.header.free_leaf != 0 {
-            return Ok(self.header.free_leaf);
-        }
-        let leaf = self.take_block()?;
-        self.header.free_leaf = leaf;
-        Ok(leaf)
-    }
-
-    /// A place in a leaf, which leaves the list of those with room if it was the last.
-    fn take_slot(&mut self, leaf: u32) -> Result<usize> {
-        let bytes = self.read()?.block(leaf)?;
-        let Some(at) = parts::room(&bytes) else {
-            return Err(self.read()?.broken(format!("block {leaf} has no room, and is listed as one with room")));
-        };
-        let used = parts::used(&bytes) + 1;
-        parts::set_used(self.edit(leaf)?, used);
-        if parts::is_full(used) {
-            let (next, before) = parts::links(&bytes);
-            if next >= self.header.blocks || before >= self.header.blocks {
-                return Err(self.read()?.broken(format!("block {leaf} is on a list that leads outside")));
-            }
-            if next != 0 {
-                parts::set_links_before(self.edit(next)?, before);
-            }
-            if before != 0 {
-                parts::set_links_next(self.edit(before)?, next);
-            } else {
-                self.header.free_leaf = next;
-            }
-            parts::set_links(self.edit(leaf)?, (0, 0));
-        }
-        Ok(at)
-    }
-
-    fn finish(mut self) -> Result<()> {
-        let header = self.header;
-        header.store(self.edit(0)?);
-        // Readers of the tree look again.
-        self.tx.note_changed(self.file);
-        Ok(())
     }
 }

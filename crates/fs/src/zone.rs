@@ -236,7 +236,13 @@ impl Zone {
         }
         let parts = sorted(gathering.parts, written)?;
         let journal = InodeNumber::new(raw.s_journal_inum.get());
-        Ok(Zone(Some(Arc::new(Known { parts, kept: Vec::new(), files: own_files(raw), journal, ..Known::default() }))))
+        Ok(Zone(Some(Arc::new(Known {
+            parts,
+            kept: Vec::new(),
+            files: own_files(raw),
+            journal,
+            ..Known::default()
+        }))))
     }
 
     /// The same with the blocks of the files that the volume keeps for itself.
@@ -300,7 +306,8 @@ impl Zone {
         let end = start + u64::from(geometry.group_blocks(group));
         let parts = known.parts.get(known.parts.partition_point(|part| part.end() <= start)..);
         let parts = parts.unwrap_or_default().iter().map(|part| (part.start, part.end()));
-        let kept = known.kept_behind(start).filter(|run| known.keeps(run.owner)).map(|run| (run.start, run.end));
+        let kept =
+            known.kept_behind(start).filter(|run| known.keeps(run.owner)).map(|run| (run.start, run.end));
         let inside = |(from, to): (u64, u64)| {
             let (from, to) = (geometry.cluster_of(Block(from.max(start))), Block(to.min(end) - 1));
             ClusterRun { start: from, count: low_u32(geometry.cluster_of(to).0 - from.0 + 1) }

@@ -13,8 +13,8 @@ use ondisk::quota::parts::LIMIT_UNIT;
 use platfs::device::FileDevice;
 use platfs::quota::{Graces, Limits};
 use platfs::{
-    Allocate, Attributes, Error, InodeFlags, InodeNumber, Kind, NewInode, OpenOptions, Replace, Times, Timestamp,
-    Volume, WriteOptions, WriteOrder,
+    Allocate, Attributes, Error, InodeFlags, InodeNumber, Kind, NewInode, OpenOptions, Replace, Times,
+    Timestamp, Volume, WriteOptions, WriteOrder,
 };
 use testkit::random::Random;
 use testkit::scratch::Scratch;
@@ -43,7 +43,13 @@ fn attributes(uid: u32, gid: u32) -> Attributes {
     Attributes { permissions: 0o777, uid, gid, times: Times::all(Timestamp::from_seconds(NOW)) }
 }
 
-fn create(volume: &Volume, parent: InodeNumber, name: &str, kind: Kind<'_>, uid: u32) -> platfs::Result<InodeNumber> {
+fn create(
+    volume: &Volume,
+    parent: InodeNumber,
+    name: &str,
+    kind: Kind<'_>,
+    uid: u32,
+) -> platfs::Result<InodeNumber> {
     let new = NewInode { kind, attributes: attributes(uid, uid + 100), xattrs: &[] };
     volume.create(parent, name.as_bytes(), &new)
 }
@@ -169,7 +175,8 @@ fn random_runs_are_counted_as_e2fsck_counts_them() {
         ("nojournal", &["-b", "2048", "-O", "quota,project,^has_journal"]),
     ];
     for (name, arguments) in kinds {
-        for (delay, order) in [(0, WriteOrder::Journal), (4 << 20, WriteOrder::Journal), (4 << 20, WriteOrder::Softdep)]
+        for (delay, order) in
+            [(0, WriteOrder::Journal), (4 << 20, WriteOrder::Journal), (4 << 20, WriteOrder::Softdep)]
         {
             if order == WriteOrder::Softdep && *name == "inline" {
                 continue;
@@ -262,7 +269,11 @@ fn hard_limits_hold_for_users_and_not_for_root() {
         // Another one has no limits, and may not give away what exceeds them.
         let other = create(&volume.on_behalf_of(2000, 2000), root, "other", Kind::File, 2000).unwrap();
         write(&volume.on_behalf_of(2000, 2000), other, 0, 4096).unwrap();
-        refused(volume.on_behalf_of(2000, 2000).inode(other).set_owner(Some(1000), None), QuotaKind::User, 1000);
+        refused(
+            volume.on_behalf_of(2000, 2000).inode(other).set_owner(Some(1000), None),
+            QuotaKind::User,
+            1000,
+        );
         // Root may do all of that.
         volume.inode(other).set_owner(Some(1000), None).unwrap();
         write(&volume, file, 1 << 20, 4096).unwrap();
@@ -372,7 +383,8 @@ fn quota_is_switched_on_and_off() {
         volume.quota().set_limits(QuotaKind::User, 5, hard(LIMIT_UNIT, 1)).unwrap();
         volume.quota().switch_off(&[QuotaKind::User]).unwrap();
         assert_eq!(volume.quota().kinds(), [QuotaKind::Group, QuotaKind::Project]);
-        write(&volume, create(&volume, InodeNumber::ROOT, "late", Kind::File, 5).unwrap(), 0, 10_000).unwrap();
+        write(&volume, create(&volume, InodeNumber::ROOT, "late", Kind::File, 5).unwrap(), 0, 10_000)
+            .unwrap();
         volume.close().unwrap();
         assert_right(&image, &options());
         let volume = open(&image, &options());
@@ -428,7 +440,10 @@ fn a_broken_quota_file_is_an_error_that_says_so() {
         std::fs::write(&image, &broken).unwrap();
         let volume = open(&image, &options());
         let error = create(&volume, InodeNumber::ROOT, "new", Kind::File, 0).unwrap_err();
-        assert!(matches!(&error, Error::Corrupt(_)) && error.to_string().contains("quota file"), "{offset}: {error}");
+        assert!(
+            matches!(&error, Error::Corrupt(_)) && error.to_string().contains("quota file"),
+            "{offset}: {error}"
+        );
         volume.close().unwrap();
     }
 }

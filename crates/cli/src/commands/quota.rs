@@ -193,7 +193,9 @@ impl Quota {
             return self.work(&Source::Mount(&file, &shown), console);
         }
         if self.changes() && !self.dry_run {
-            return writing::change(&self.image, console, |image, console| self.work(&Source::Image(image), console));
+            return writing::change(&self.image, console, |image, console| {
+                self.work(&Source::Image(image), console)
+            });
         }
         let image = OpenImage::open(name, console)?;
         self.work(&Source::Image(&image), console)
@@ -304,7 +306,10 @@ impl Quota {
             for kind in kinds {
                 let old = source.records(kind)?.graces;
                 let bytes = self.grace.unwrap_or(old.bytes);
-                deeds.push(Deed::Grace(kind, Graces { bytes, inodes: self.inode_grace.unwrap_or(old.inodes) }));
+                deeds.push(Deed::Grace(
+                    kind,
+                    Graces { bytes, inodes: self.inode_grace.unwrap_or(old.inodes) },
+                ));
             }
         }
         Ok(())
@@ -313,7 +318,9 @@ impl Quota {
 
 fn id_of(kind: QuotaKind, text: &str) -> Result<u32, Failure> {
     let id = Names::of_host(kind).id(text);
-    id.ok_or_else(|| Failure::Usage(format!("{text}: this host knows no {kind} of that name, and it is no number")))
+    id.ok_or_else(|| {
+        Failure::Usage(format!("{text}: this host knows no {kind} of that name, and it is no number"))
+    })
 }
 
 fn directory(path: &OsStr) -> std::io::Result<File> {

@@ -282,7 +282,8 @@ mod tests {
 
     #[test]
     fn what_is_answered_is_understood_in_parts() {
-        let record = |id| Record { id, usage: Usage { bytes: 9, inodes: 8 }, bytes_until: 7, ..Record::default() };
+        let record =
+            |id| Record { id, usage: Usage { bytes: 9, inodes: 8 }, bytes_until: 7, ..Record::default() };
         let records: Vec<Record> = (0..300).map(record).collect();
         let graces = Graces { bytes: 5, inodes: 6 };
         let kinds = vec![QuotaKind::User, QuotaKind::Project];

@@ -205,7 +205,7 @@ impl Volume {
             let was_counted = volume.recovery().is_some() || options.loading;
             if is_unclean && !was_counted && !volume.quota().kinds().is_empty() {
                 // Counts follow changes in a journal only.
-                volume.quota().recount()?;
+                volume.quota().recover()?;
             }
         }
         Ok(volume)

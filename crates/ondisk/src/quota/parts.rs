@@ -5,7 +5,9 @@
 
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use super::{QUOTA_BLOCK, QuotaKind, RECORDS_PER_BLOCK, ROOT, RawHeader, RawLeafHeader, RawRecord, Usage, VERSION};
+use super::{
+    QUOTA_BLOCK, QuotaKind, RECORDS_PER_BLOCK, ROOT, RawHeader, RawLeafHeader, RawRecord, Usage, VERSION,
+};
 
 /// Bytes of the unit in which limits of space are kept.
 pub const LIMIT_UNIT: u64 = 1024;
@@ -248,7 +250,8 @@ mod tests {
 
     #[test]
     fn a_record_is_found_changed_and_read_again() {
-        let usage = BTreeMap::from([(0, Usage { bytes: 4096, inodes: 2 }), (7, Usage { bytes: 1, inodes: 1 })]);
+        let usage =
+            BTreeMap::from([(0, Usage { bytes: 4096, inodes: 2 }), (7, Usage { bytes: 1, inodes: 1 })]);
         let mut file = encode(QuotaKind::User, &usage);
         let header = Header::parse(QuotaKind::User, &file, file.len() as u64).unwrap();
         assert_eq!((header.blocks, header.free_block, header.free_leaf), (6, 0, 5));

@@ -70,16 +70,19 @@ mod tests {
     #[test]
     fn what_is_written_is_read_again() {
         let limits = Limits { soft_bytes: 1024, hard_bytes: 4096, soft_inodes: 3, hard_inodes: 4 };
-        let records = [
-            Record { id: 77_001, limits, ..Record::default() },
-            Record { id: 77_002, ..Record::default() },
-        ];
+        let records =
+            [Record { id: 77_001, limits, ..Record::default() }, Record { id: 77_002, ..Record::default() }];
         let mut out = Vec::new();
         export(&mut out, QuotaKind::Project, &records).ok().unwrap();
         assert_eq!(out, b"77001 1 4 3 4\n");
         let text = format!("# a list\n\n{}", String::from_utf8(out).unwrap());
-        assert_eq!(parse(&text, QuotaKind::Project), Ok(vec![Deed::Limit(QuotaKind::Project, 77_001, limits)]));
-        for wrong in ["5 1 2 3", "5 1 2 3 x", "5 1 2 3 4 5", "nobody-here 1 2 3 4", "5 18446744073709551615 0 0 0"] {
+        assert_eq!(
+            parse(&text, QuotaKind::Project),
+            Ok(vec![Deed::Limit(QuotaKind::Project, 77_001, limits)])
+        );
+        for wrong in
+            ["5 1 2 3", "5 1 2 3 x", "5 1 2 3 4 5", "nobody-here 1 2 3 4", "5 18446744073709551615 0 0 0"]
+        {
             assert!(parse(wrong, QuotaKind::Project).unwrap_err().starts_with("line 1: "), "{wrong}");
         }
     }

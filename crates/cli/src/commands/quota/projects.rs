@@ -86,7 +86,10 @@ fn of_mount(quota: &Quota, project: u32, top: PathBuf, console: &mut Console<'_>
         let about = |error: std::io::Error| Failure::about(Shown(path.as_os_str().as_bytes()), error);
         let found = path.symlink_metadata().map_err(about)?;
         if !found.is_dir() && !found.is_file() {
-            console.warn(format!("{}: left out: neither a file nor a directory", Shown(path.as_os_str().as_bytes())));
+            console.warn(format!(
+                "{}: left out: neither a file nor a directory",
+                Shown(path.as_os_str().as_bytes())
+            ));
             continue;
         }
         if quota.dry_run {

@@ -129,7 +129,12 @@ pub(super) fn plan(out: &mut dyn Write, deed: Deed) -> std::io::Result<()> {
         }
         Deed::End(kind, id, bytes, inodes) => {
             let time = |at: u64| if at == 0 { "as it is".to_owned() } else { whole_seconds(at) };
-            writeln!(out, "{kind} {id}: grace for space until {}, for inodes until {}", time(bytes), time(inodes))
+            writeln!(
+                out,
+                "{kind} {id}: grace for space until {}, for inodes until {}",
+                time(bytes),
+                time(inodes)
+            )
         }
         Deed::Grace(kind, graces) => {
             let [bytes, inodes] = [graces.bytes, graces.inodes].map(|grace| duration(u64::from(grace)));

@@ -384,8 +384,10 @@ impl Tree {
             }
             let altering = Altering { tree: self, volume: self.volume_now() };
             let mut done = work(&altering);
-            if let (Err(Failed::Error(Error::NoSpace | Error::NoInodes | Error::QuotaExceeded { .. })), Some(catch_up)) =
-                (&done, self.catch_up.get())
+            if let (
+                Err(Failed::Error(Error::NoSpace | Error::NoInodes | Error::QuotaExceeded { .. })),
+                Some(catch_up),
+            ) = (&done, self.catch_up.get())
             {
                 catch_up.now();
                 done = work(&altering);

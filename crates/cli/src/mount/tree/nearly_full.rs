@@ -96,8 +96,8 @@ pub(super) struct NearlyFull {
     limits: OnceLock<Limits>,
     /// Bytes that may be written until the room is looked at again.
     until_look: AtomicI64,
-    /// The least that limits of quota left to a writer since the last look, behind its distance from the largest number:
-    /// so that none is zero.
+    /// The least that limits of quota left to a writer since the last look, as its distance from the largest number: zero
+    /// where no writer has a limit.
     near_limit: AtomicU64,
     losses: Mutex<Losses>,
     /// Some user has lost bytes.
@@ -293,6 +293,22 @@ mod tests {
         assert_eq!(held(0, 0), u64::MAX, "a kernel that holds nothing needs no limit");
         let steps: std::collections::BTreeSet<u64> = (0..64 << 10).map(|mib| held(mib << 20, most)).collect();
         assert_eq!(steps.len(), 11, "{steps:?}");
+    }
+
+    #[test]
+    fn a_writer_near_a_limit_has_the_room_looked_at() {
+        let full = NearlyFull::default();
+        let until = || full.until_look.load(Ordering::Relaxed);
+        full.until_look.store(1 << 40, Ordering::Relaxed);
+        full.is_near_limit(1 << 30);
+        assert_eq!(until(), 1 << 26);
+        full.is_near_limit(1 << 20);
+        assert_eq!(until(), 256 << 10);
+        full.until_look.store(1 << 40, Ordering::Relaxed);
+        full.is_near_limit(1 << 21);
+        assert_eq!(until(), 1 << 40, "another one was nearer");
+        full.is_near_limit(0);
+        assert_eq!((until(), full.near_limit.load(Ordering::Relaxed)), (256 << 10, u64::MAX));
     }
 
     #[test]

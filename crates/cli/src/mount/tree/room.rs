@@ -50,7 +50,11 @@ pub(super) fn now(volume: &Volume, room: Statistics) -> Statistics {
 ///
 /// # Errors
 /// A broken inode or quota file.
-pub(super) fn of_project(volume: &Volume, number: InodeNumber, room: Statistics) -> platfs::Result<Statistics> {
+pub(super) fn of_project(
+    volume: &Volume,
+    number: InodeNumber,
+    room: Statistics,
+) -> platfs::Result<Statistics> {
     let quota = volume.quota();
     if !quota.is_enforced() || !quota.kinds().contains(&QuotaKind::Project) {
         return Ok(room);
@@ -65,7 +69,8 @@ pub(super) fn of_project(volume: &Volume, number: InodeNumber, room: Statistics)
     let mut room = room;
     let limit = least(record.limits.soft_bytes, record.limits.hard_bytes) >> log2;
     if limit > 0 {
-        let used = record.usage.bytes.saturating_add(quota.reserved(QuotaKind::Project, facts.project)) >> log2;
+        let used =
+            record.usage.bytes.saturating_add(quota.reserved(QuotaKind::Project, facts.project)) >> log2;
         let left = limit.saturating_sub(used);
         room.blocks = room.blocks.min(limit);
         (room.free, room.available) = (room.free.min(left), room.available.min(left));
