@@ -44,8 +44,10 @@ fn at(pieces: u64) -> usize {
     usize::try_from(pieces).unwrap()
 }
 
-fn new(kind: Kind<'_>) -> NewInode<'_> {
-    NewInode { kind, attributes: Attributes::default(), xattrs: &[] }
+/// Each file has an owner of its own, and some a group.
+fn new(kind: Kind<'_>, id: u32) -> NewInode<'_> {
+    let attributes = Attributes { uid: id.wrapping_mul(77), gid: id % 3, ..Attributes::default() };
+    NewInode { kind, attributes, xattrs: &[] }
 }
 
 impl<'v> Caller<'v> {
@@ -164,7 +166,7 @@ impl<'v> Caller<'v> {
         let mut number = None;
         self.call(
             |volume| {
-                number = Some(volume.create(directory, name, &new(kind))?);
+                number = Some(volume.create(directory, name, &new(kind, id))?);
                 Ok(())
             },
             |model| {

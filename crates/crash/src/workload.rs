@@ -120,6 +120,7 @@ const ROWS: &[Row] = &[
     ("no_checksums", JOURNALED, Shape { features: "^metadata_csum", ..EXT4 }, 0, PLAIN),
     ("bigalloc", JOURNALED, Shape { features: "bigalloc", megabytes: 24, ..EXT4 }, 0, PLAIN),
     ("deep", JOURNALED, Shape { megabytes: 12, inodes: 512, ..EXT4 }, 0, Calls::Deep),
+    ("quota", JOURNALED, Shape { features: "quota,project", ..EXT4 }, 64 << 10, PLAIN),
     ("ext3_sequences", JOURNALED, EXT3, 0, Calls::Sequences),
     ("ext4_sequences", JOURNALED, EXT4, 0, Calls::Sequences),
     ("ext4_4k_sequences", JOURNALED, EXT4_4K, 0, Calls::Sequences),
@@ -155,6 +156,8 @@ const ROWS: &[Row] = &[
         0,
         RECLAIMING_DEEP,
     ),
+    ("quota", PHASED, Shape { features: "^has_journal,quota,project", ..EXT4 }, 64 << 10, PLAIN),
+    ("quota_reclaiming", SOFTDEP, Shape { features: "^has_journal,quota,project", ..EXT4 }, 0, RECLAIMING),
     ("ext2_sequences", PHASED, EXT2, 0, Calls::Sequences),
     ("ext4_sequences", PHASED, BARE, 0, Calls::Sequences),
 ];

@@ -92,15 +92,18 @@ pub(super) const LADDERS: &[Ladder] = &[
             admission ops trim
             dir xattr
             file
-            inline inode map volume
+            volume
+            usage
+            inline inode map
             reclaiming tx
             space
             txn
             order session
             cache dirty format handles options
             gathered
-            bits context hashing locks ranges role versions zone
-            error
+            charges
+            bits context hashing ranges role versions zone
+            error locks
         ",
         knots: &[],
         long_lists: 4,

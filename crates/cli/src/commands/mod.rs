@@ -28,6 +28,7 @@ mod mv;
 mod parts;
 mod pieces;
 mod put;
+mod quota;
 mod rm;
 mod runs;
 mod snapshot;
@@ -84,6 +85,8 @@ pub enum Command {
     Xattr(xattr::Xattr),
     /// Gives space to a range of a file, makes it a hole, takes it out or puts it in: of an image, or of a mount.
     Fallocate(fallocate::Fallocate),
+    /// Shows and sets what users, groups and projects use and may use: of an image, or of a mount.
+    Quota(Box<quota::Quota>),
     /// Shows the superblock, and first what a person wants to know.
     Info(info::Info),
     /// Changes parameters and features of a volume, as tune2fs.
@@ -133,6 +136,7 @@ impl Command {
             Command::Put(command) => command.run(console),
             Command::Cp(command) => command.run(console),
             Command::Import(command) => command.run(console),
+            Command::Quota(command) => command.run(console),
             Command::Mkdir(command) => command.run(console),
             Command::Ln(command) => command.run(console),
             Command::Mv(command) => command.run(console),
