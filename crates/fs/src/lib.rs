@@ -106,8 +106,8 @@ pub use ondisk::inode::{FileType, InodeFlags, Timestamp};
 pub use ondisk::units::InodeNumber;
 pub use ops::{
     AccessTimes, Allocate, AttributeChange, Attributes, Bulk, FileMap, Inherited, Kind, Leftovers, Loader,
-    Metadata, NewInode, Node, Pin, Reader, Reclaimed, Relocated, Relocation, Removed, Replace, Seek, Times, Uses, Walk, Wanted,
-    Whole, WriteOptions, Writer, rights, rules,
+    Metadata, NewInode, Node, Pin, Reader, Reclaimed, Relocated, Relocation, Removed, Replace, Seek, Times,
+    Towards, Uses, Walk, Wanted, Whole, WriteOptions, Writer, rights, rules,
 };
 pub use options::{DataMode, OpenOptions, WriteOrder};
 pub use placement;

@@ -39,7 +39,7 @@ pub use data::{Reader, Writer};
 pub use extents::FileMap;
 pub use handles::{Pin, Uses};
 pub use load::Loader;
-pub use migrate::{Relocated, Relocation};
+pub use migrate::{Relocated, Relocation, Towards};
 pub(crate) use names::resolve_from;
 pub use names::{Kind, NewInode};
 pub use node::Node;

@@ -111,9 +111,7 @@ fn new_nodes(last: Option<Path>, path: &Path) -> u32 {
 fn left_in_leaf(size: BlockSize, path: &Path) -> u32 {
     match (path.depth as usize).checked_sub(1) {
         None => block_map::DIRECT - path.root,
-        Some(leaf) => {
-            block_map::pointers_per_block(size) - path.slots.get(leaf).copied().unwrap_or_default()
-        }
+        Some(leaf) => block_map::pointers_per_block(size) - path.slots.get(leaf).copied().unwrap_or_default(),
     }
 }
 
@@ -189,18 +187,28 @@ impl Filling<'_> {
 }
 
 /// Pieces as filefrag(8) counts them: one begins where the disk does not go on as the file does. A hole that the disk
-/// leaves room for breaks nothing, and unwritten space is no piece of its own.
-pub(super) fn pieces(extents: &[Extent]) -> u64 {
+/// leaves room for breaks nothing, nor do blocks of pointers before what they lead to, and unwritten space is no piece
+/// of its own.
+pub(super) fn pieces(extents: &[Extent], form: MapForm, size: BlockSize) -> u64 {
     let (mut pieces, mut before): (u64, Option<&Extent>) = (0, None);
     for extent in extents {
         let follows = before.is_some_and(|before| {
             let gap = u64::from(extent.logical.0).saturating_sub(before.logical_end());
-            extent.start.0 == before.end() || extent.start.0 == before.end() + gap
+            let leaders = if form == MapForm::Pointers { leaders_between(before, extent, size) } else { 0 };
+            let dense = before.end() + leaders;
+            extent.start.0 == before.end() || extent.start.0 == dense || extent.start.0 == dense + gap
         });
         pieces += u64::from(!follows);
         before = Some(extent);
     }
     pieces
+}
+
+/// Blocks of pointers that lead to an extent and not to the one before.
+fn leaders_between(before: &Extent, extent: &Extent, size: BlockSize) -> u64 {
+    let last = FileBlock(before.logical.0.saturating_add(before.count.saturating_sub(1)));
+    let path = block_map::path(size, extent.logical);
+    path.map_or(0, |path| u64::from(new_nodes(block_map::path(size, last), &path)))
 }
 
 #[cfg(test)]
@@ -230,8 +238,14 @@ mod tests {
 
     #[test]
     fn a_piece_ends_where_the_disk_does_not_go_on() {
-        assert_eq!(pieces(&[]), 0);
-        assert_eq!(pieces(&[extent(0, 10, 5), extent(5, 15, 5), extent(20, 30, 1)]), 1);
-        assert_eq!(pieces(&[extent(0, 10, 5), extent(5, 16, 5), extent(12, 21, 1)]), 2);
+        let size = BlockSize::from_log2(10).unwrap();
+        let count = |extents: &[Extent], form| pieces(extents, form, size);
+        assert_eq!(count(&[], MapForm::Extents), 0);
+        let whole = [extent(0, 10, 5), extent(5, 15, 5), extent(20, 30, 1)];
+        assert_eq!(count(&whole, MapForm::Extents), 1);
+        let torn = [extent(0, 10, 5), extent(5, 16, 5), extent(12, 21, 1)];
+        assert_eq!(count(&torn, MapForm::Extents), 2);
+        let led = [extent(0, 10, 12), extent(12, 23, 256), extent(268, 281, 5)];
+        assert_eq!((count(&led, MapForm::Pointers), count(&led, MapForm::Extents)), (1, 3));
     }
 }

@@ -21,10 +21,11 @@ use super::resize::Reshape;
 use super::rules::{self, Deed};
 use crate::cache::Blocks;
 use crate::error::{Error, Result};
+use crate::format::Format;
 use crate::map::{self, MapForm};
 use crate::ranges::FileBlocks;
 use crate::space::{Room, RoomRequest};
-use crate::tx::Tx;
+use crate::tx::{Tx, View};
 use crate::volume::{Seen, Volume};
 use layout::{Carry, Laid, Layout, pieces};
 
@@ -34,21 +35,39 @@ const TRIES: u32 = 3;
 /// Bytes copied at once.
 const BUFFER: usize = 1 << 20;
 
+/// Bytes of a file that is copied while its writers wait, at most: one that is larger and changes all the time stays.
+const HELD_MAX: u64 = 16 << 20;
+
 /// Where the blocks of a file are to go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Relocation {
-    /// Pieces that it may have then. It moves only if they are fewer than now, or as many and `forward`.
+    /// Pieces that it may have then.
     pub most_pieces: u64,
-    /// It goes into the first hole of the volume that holds all of it, and only towards the beginning. Without this
-    /// the volume's policy chooses.
-    pub forward: bool,
+    /// Which places count.
+    pub towards: Towards,
     /// The directory near whose other files it should lie.
     pub directory: Option<InodeNumber>,
 }
 
+/// Which places are better than the present one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Towards {
+    /// One that leaves it in fewer pieces than now. The volume's policy chooses it.
+    Wholeness,
+    /// One before the present, in no more pieces than now: the first hole of the volume that holds it.
+    Front,
+    /// One without any of these device blocks, in no more pieces than now.
+    Outside {
+        /// The first of them.
+        start: u64,
+        /// One past the last.
+        end: u64,
+    },
+}
+
 impl Default for Relocation {
     fn default() -> Self {
-        Relocation { most_pieces: 1, forward: false, directory: None }
+        Relocation { most_pieces: 1, towards: Towards::Wholeness, directory: None }
     }
 }
 
@@ -61,85 +80,93 @@ pub struct Relocated {
     pub pieces: u64,
     /// Blocks of the file that lie elsewhere now.
     pub blocks: u64,
+    /// It stays where it is because it was changed again and again while it was copied.
+    pub busy: bool,
 }
 
 impl Node<'_> {
     /// Moves the blocks of a regular file, if there is a better place for them. Its contents and its times stay, and
-    /// others may use it meanwhile.
+    /// others may use it meanwhile. `pace` gets the bytes of each part that is copied, and may wait.
     ///
     /// # Errors
     /// [`Error::NotPermitted`] of an immutable file, whose blocks boot loaders may know; [`Error::Unsupported`] of a
     /// file that belongs to the volume itself; no space for the map; broken structures; the device's failure. The file
     /// is as before then.
-    pub fn relocate(&self, wish: &Relocation) -> Result<Relocated> {
-        if !self.volume.space.is_writable() || self.volume.session.is_loading() {
-            return Err(Error::ReadOnly);
-        }
+    pub fn relocate(&self, wish: &Relocation, pace: &dyn Fn(u64)) -> Result<Relocated> {
+        self.must_be_writable()?;
         let _pin = self.volume.pin(self.number)?;
         let mover = Mover { volume: self.volume, number: self.number, wish: *wish };
         for _ in 0..TRIES {
             let sight = mover.alone(|| mover.look())?;
             let Some(moving) = mover.prepare(&sight)? else { return Ok(sight.unmoved()) };
-            mover.carry(&moving.laid.carries)?;
-            let done =
-                mover.alone(|| if mover.is_still(&sight) { mover.switch(&moving).map(Some) } else { Ok(None) })?;
-            if let Some(blocks) = done {
-                return Ok(sight.moved(&moving, blocks));
+            mover.carry(&moving.laid.carries, pace)?;
+            let switched = mover.alone(|| mover.switch_if_still(&sight, &moving))?;
+            if let Some(done) = switched {
+                return Ok(done);
             }
         }
         mover.alone(|| {
             let sight = mover.look()?;
+            if sight.bytes(&self.volume.format) > HELD_MAX {
+                return Ok(Relocated { busy: true, ..sight.unmoved() });
+            }
             let Some(moving) = mover.prepare(&sight)? else { return Ok(sight.unmoved()) };
-            mover.carry(&moving.laid.carries)?;
-            mover.switch(&moving).map(|blocks| sight.moved(&moving, blocks))
+            mover.carry(&moving.laid.carries, &|_| {})?;
+            mover.switch(&sight, &moving)
         })
     }
 
-    /// Gives the map of a regular file another form. Its data stay where they are, and its times are kept. Where block
-    /// pointers can't say that allocated blocks read as zeros, zeros are written.
+    fn must_be_writable(&self) -> Result<()> {
+        let may = self.volume.space.is_writable() && !self.volume.session.is_loading();
+        if may { Ok(()) } else { Err(Error::ReadOnly) }
+    }
+
+    /// Gives the map of an inode another form. Its data stay where they are, and its times are kept. Where block
+    /// pointers can't say that allocated blocks read as zeros, zeros are written. Says whether anything changed.
     ///
     /// # Errors
-    /// As [`Node::relocate`]; [`Error::Unsupported`] and [`Error::FileTooLarge`] for a form that this file or volume
+    /// As [`Node::relocate`]; [`Error::Unsupported`] and [`Error::FileTooLarge`] for a form that this inode or volume
     /// can't have.
-    pub fn convert_map(&self, form: MapForm) -> Result<Relocated> {
-        if !self.volume.space.is_writable() || self.volume.session.is_loading() {
-            return Err(Error::ReadOnly);
-        }
+    pub fn convert_map(&self, form: MapForm) -> Result<bool> {
+        self.must_be_writable()?;
         let _pin = self.volume.pin(self.number)?;
         let mover = Mover { volume: self.volume, number: self.number, wish: Relocation::default() };
-        mover.alone(|| {
-            let sight = mover.look()?;
-            map::may_have(&self.volume.format, &sight.node, form)?;
-            let was = self.volume.view().map(&sight.node).form();
-            if !sight.node.has_map() || was == form {
-                return Ok(sight.unmoved());
-            }
-            mover.convert(&sight, form)?;
-            let pieces = pieces(&mover.look()?.extents);
-            Ok(Relocated { pieces_before: sight.pieces(), pieces, blocks: 0 })
-        })
+        mover.alone(|| mover.convert(form))
     }
+
+    /// The pieces in which its contents lie, as filefrag(8) counts them, and its blocks. What is delayed does not count.
+    ///
+    /// # Errors
+    /// A broken inode or map; the device's failure.
+    pub fn pieces(&self) -> Result<(u64, u64)> {
+        let (extents, form) = Seen::look(self.volume, self.number)?
+            .steady(|view, node| Ok((mapped(view, node)?, view.map(node).form())))?;
+        let pieces = pieces(&extents, form, self.volume.format.geometry.block_size);
+        Ok((pieces, extents.iter().map(|extent| u64::from(extent.count)).sum()))
+    }
+}
+
+fn mapped(view: View<'_>, node: &Inode) -> Result<Vec<Extent>> {
+    if node.has_map() { view.map(node).all() } else { Ok(Vec::new()) }
 }
 
 /// A file as it was seen with nobody writing to it and nothing of it delayed.
 struct Sight {
     node: Inode,
     extents: Vec<Extent>,
+    pieces: u64,
     changed: Option<u64>,
     moved: u64,
 }
 
 impl Sight {
-    fn pieces(&self) -> u64 {
-        pieces(&self.extents)
+    fn bytes(&self, format: &Format) -> u64 {
+        let blocks: u64 = self.extents.iter().map(|extent| u64::from(extent.count)).sum();
+        blocks << format.geometry.block_size.log2()
     }
 
     fn unmoved(&self) -> Relocated {
-        Relocated { pieces_before: self.pieces(), pieces: self.pieces(), blocks: 0 }
-    }
-
-    fn moved(&self, moving: &Moving, blocks: u64) -> Relocated {
-        Relocated { pieces_before: self.pieces(), pieces: moving.room.runs().len() as u64, blocks }
+        Relocated { pieces_before: self.pieces, pieces: self.pieces, blocks: 0, busy: false }
     }
 }
 
@@ -170,20 +197,25 @@ impl<'v> Mover<'v> {
         let (changed, moved) = (versions.changed(self.number), versions.moved(self.number));
         let mut seen = Seen::look(self.volume, self.number)?;
         self.may_move(seen.node())?;
-        let extents = seen.steady(|view, node| {
-            if node.has_map() { view.map(node).all() } else { Ok(Vec::new()) }
-        })?;
-        Ok(Sight { node: seen.node().clone(), extents, changed, moved })
+        let extents = seen.steady(mapped)?;
+        let node = seen.node().clone();
+        let pieces =
+            pieces(&extents, self.volume.view().map(&node).form(), self.volume.format.geometry.block_size);
+        Ok(Sight { node, extents, pieces, changed, moved })
     }
 
     fn may_move(&self, node: &Inode) -> Result<()> {
         match file_type(node)? {
-            FileType::Regular => {}
-            FileType::Directory => return Err(Error::IsDirectory),
-            _ => return Err(Error::Invalid("only regular files can be moved".into())),
+            FileType::Regular => self.may_change(node),
+            FileType::Directory => Err(Error::IsDirectory),
+            _ => Err(Error::Invalid("only regular files can be moved".into())),
         }
+    }
+
+    fn may_change(&self, node: &Inode) -> Result<()> {
         let format = &self.volume.format;
-        let is_own = self.number.get() < format.geometry.first_inode
+        let is_low = self.number.get() < format.geometry.first_inode && self.number != InodeNumber::ROOT;
+        let is_own = is_low
             || format.zone.files().contains(&self.number)
             || node.flags().contains(InodeFlags::EA_INODE);
         if is_own {
@@ -201,9 +233,9 @@ impl<'v> Mover<'v> {
 
     /// Takes room for a file that is better off elsewhere.
     fn prepare(&self, sight: &Sight) -> Result<Option<Moving>> {
-        let now = sight.pieces();
-        let most_runs = if self.wish.forward { now } else { now.saturating_sub(1) };
-        let most_runs = most_runs.min(self.wish.most_pieces);
+        let now = sight.pieces;
+        let fewer = self.wish.towards == Towards::Wholeness;
+        let most_runs = now.saturating_sub(u64::from(fewer)).min(self.wish.most_pieces);
         if sight.extents.is_empty() || most_runs == 0 {
             return Ok(None);
         }
@@ -215,26 +247,49 @@ impl<'v> Mover<'v> {
         let request = RoomRequest {
             owner: self.number,
             directory: self.wish.directory,
-            goal: if self.wish.forward { Block(0) } else { space.contents_home(self.number) },
+            goal: space.contents_home(self.number),
             clusters,
             most_runs,
-            first_fit: self.wish.forward,
+            first_fit: false,
         };
-        let room = perform(self.volume, &mut |tx| tx.space_mut()?.room(&request))?;
-        let Some(room) = room.filter(|room| self.is_better(sight, room)) else { return Ok(None) };
+        let from_front = RoomRequest { goal: Block(0), first_fit: true, ..request };
+        let room = match self.wish.towards {
+            Towards::Wholeness => self.room(sight, &request)?,
+            Towards::Front => self.room(sight, &from_front)?,
+            Towards::Outside { .. } => match self.room(sight, &request)? {
+                None => self.room(sight, &from_front)?,
+                room => room,
+            },
+        };
+        let Some(room) = room else { return Ok(None) };
         let laid = layout.put(room.runs(), form, geometry)?;
         Ok(Some(Moving { room, laid, form }))
     }
 
+    /// Takes room that counts.
+    fn room(&self, sight: &Sight, request: &RoomRequest) -> Result<Option<Room>> {
+        let room = perform(self.volume, &mut |tx| tx.space_mut()?.room(request))?;
+        Ok(room.filter(|room| self.is_better(sight, room)))
+    }
+
     fn is_better(&self, sight: &Sight, room: &Room) -> bool {
         let geometry = &self.volume.format.geometry;
-        let end = room.runs().iter().map(|run| geometry.cluster_start(run.start)).max();
-        let start = sight.extents.iter().map(|extent| extent.start).min();
-        !self.wish.forward || end < start
+        let blocks = room.runs().iter().map(|run| {
+            let start = geometry.cluster_start(run.start).0;
+            (start, start + (u64::from(run.count) << geometry.cluster_log2))
+        });
+        match self.wish.towards {
+            Towards::Wholeness => true,
+            Towards::Front => {
+                let first = sight.extents.iter().map(|extent| extent.start.0).min();
+                blocks.map(|(start, _)| start).max() < first
+            }
+            Towards::Outside { start, end } => blocks.into_iter().all(|run| run.1 <= start || run.0 >= end),
+        }
     }
 
     /// Brings bytes to blocks to which nothing leads yet.
-    fn carry(&self, carries: &[Carry]) -> Result<()> {
+    fn carry(&self, carries: &[Carry], pace: &dyn Fn(u64)) -> Result<()> {
         let mut buffer = vec![0; BUFFER];
         for carry in carries {
             let geometry = &self.volume.format.geometry;
@@ -255,6 +310,7 @@ impl<'v> Mover<'v> {
                 let written = self.volume.cache.device().write_at(to + done, piece);
                 written.map_err(|source| self.failure("moving", source))?;
                 done += count as u64;
+                pace(count as u64);
             }
         }
         Ok(())
@@ -264,8 +320,13 @@ impl<'v> Mover<'v> {
         Error::io(format!("{what} inode {}", self.number), source)
     }
 
-    /// Has the map lead to the new blocks, and frees the old ones. Returns how many blocks moved.
-    fn switch(&self, moving: &Moving) -> Result<u64> {
+    /// Switches the map if the copy counts: nothing has changed since the file was seen.
+    fn switch_if_still(&self, sight: &Sight, moving: &Moving) -> Result<Option<Relocated>> {
+        if self.is_still(sight) { self.switch(sight, moving).map(Some) } else { Ok(None) }
+    }
+
+    /// Has the map lead to the new blocks, and frees the old ones.
+    fn switch(&self, sight: &Sight, moving: &Moving) -> Result<Relocated> {
         change(self.volume, |tx| {
             let mut node = tx.inode(self.number)?;
             let charged = tx.space_mut()?.give(&moving.room);
@@ -275,15 +336,25 @@ impl<'v> Mover<'v> {
         })?;
         // What was set aside behind its old end is of no use.
         self.volume.space.truncated(self.number);
-        Ok(moving.laid.carries.iter().map(|carry| u64::from(carry.count)).sum())
+        let blocks = moving.laid.carries.iter().map(|carry| u64::from(carry.count)).sum();
+        Ok(Relocated { pieces: moving.room.runs().len() as u64, blocks, ..sight.unmoved() })
     }
 
-    fn convert(&self, sight: &Sight, form: MapForm) -> Result<()> {
-        let unwritten: Vec<_> = sight.extents.iter().filter(|extent| extent.unwritten).collect();
+    fn convert(&self, form: MapForm) -> Result<bool> {
+        let mut seen = Seen::look(self.volume, self.number)?;
+        self.may_change(seen.node())?;
+        let extents = seen.steady(mapped)?;
+        let node = seen.node();
+        if !node.has_map() || self.volume.view().map(node).form() == form {
+            return Ok(false);
+        }
+        map::may_have(&self.volume.format, node, form)?;
+        let unwritten: Vec<_> = extents.iter().filter(|extent| extent.unwritten).collect();
         let zeroing = form == MapForm::Pointers && !unwritten.is_empty();
         if zeroing {
-            let zeros = unwritten.iter().map(|extent| Carry { from: None, to: extent.start, count: extent.count });
-            self.carry(&zeros.collect::<Vec<_>>())?;
+            let zeros =
+                unwritten.iter().map(|extent| Carry { from: None, to: extent.start, count: extent.count });
+            self.carry(&zeros.collect::<Vec<_>>(), &|_| {})?;
         }
         change(self.volume, |tx: &mut Tx<'v>| {
             let mut node = tx.inode(self.number)?;
@@ -293,6 +364,7 @@ impl<'v> Mover<'v> {
             tx.map(&mut node).switch(form == MapForm::Extents)?;
             tx.note_map(&node);
             tx.store(&mut node)
-        })
+        })?;
+        Ok(true)
     }
 }
