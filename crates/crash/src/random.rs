@@ -80,8 +80,11 @@ impl Chooser<'_, '_> {
         let Some((_, id)) = self.a_file() else { return };
         let some = self.random.below(3000);
         match self.random.below(6) {
-            0 if self.caller.extents => self.caller.convert(id, MapForm::Pointers),
-            1 if self.caller.extents => self.caller.convert(id, MapForm::Extents),
+            0 | 1 if self.caller.extents => {
+                self.caller.convert(id, MapForm::Pointers);
+                // All else can be done to extents only.
+                self.caller.convert(id, MapForm::Extents);
+            }
             2 | 3 => self.caller.relocate(id, Towards::Front),
             4 => self.caller.relocate(id, Towards::Outside { start: some, end: some + 1000 }),
             _ => self.caller.relocate(id, Towards::Wholeness),

@@ -12,7 +12,6 @@ use ondisk::units::{Group, InodeNumber};
 use platfs::device::Device;
 use platfs::{InodeFlags, MapForm, Volume};
 use serde_json::{Map, Value};
-use zerocopy::IntoBytes;
 
 use super::json;
 use super::live::{self, Alone};
@@ -25,6 +24,10 @@ use crate::door;
 use crate::reading::{OpenImage, absolute};
 use crate::text::Shown;
 use crate::writing::{self, Target};
+
+/// Where the two fields of a superblock stand that a change of its features touches.
+const FEATURES: usize = 0x60;
+const CHECKSUM: usize = 0x3FC;
 
 /// Arguments of `plat convert`.
 #[derive(Args, Debug)]
@@ -225,5 +228,8 @@ fn set_copy(device: &dyn Device, at: u64, sealer: &Sealer, on: bool) -> std::io:
     features.incompat.set(Incompat::EXTENTS, on);
     raw.s_feature_incompat.set(features.incompat.bits());
     sealer.seal_superblock(&mut raw);
-    device.write_at(at, raw.as_bytes())
+    for (field, value) in [(FEATURES, raw.s_feature_incompat.get()), (CHECKSUM, raw.s_checksum.get())] {
+        bytes[field..field + 4].copy_from_slice(&value.to_le_bytes());
+    }
+    device.write_at(at, &bytes)
 }

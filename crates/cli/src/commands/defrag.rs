@@ -34,7 +34,8 @@ pub struct Defrag {
     /// Bytes that are moved in a second, at most: 20M.
     #[arg(long, value_name = "BYTES", value_parser = size::parse_size)]
     rate: Option<u64>,
-    /// Bytes that are moved, at most; the file that reaches it is moved to its end.
+    /// Bytes that are moved, at most [default: 1.25 times those of the files in pieces; with --free at least as much as is
+    /// free].
     #[arg(long, value_name = "BYTES", value_parser = size::parse_size)]
     most: Option<u64>,
     /// No summary.

@@ -6,6 +6,7 @@
 
 mod free_space;
 pub mod report;
+mod slide;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashSet};
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 use ondisk::inode::FileType;
 use ondisk::units::InodeNumber;
 use platfs::rights::{Powers, WRITE};
-use platfs::{DirEntry, Error, Metadata, Relocated, Relocation, Towards, Walk};
+use platfs::{DirEntry, Error, Metadata, Relocated, Relocation, Walk};
 
 use super::{Halt, Job};
 use crate::free_runs;
@@ -55,6 +56,17 @@ struct Torn {
     path: Vec<u8>,
     pieces: u64,
     blocks: u64,
+}
+
+impl Torn {
+    fn clusters(&self, work: &Work<'_>) -> u64 {
+        self.blocks.div_ceil(1 << work.job.volume.format().geometry.cluster_log2)
+    }
+}
+
+/// A file of which only the number is known, as messages show it.
+fn as_path(number: InodeNumber) -> Vec<u8> {
+    format!("inode {number}").into_bytes()
 }
 
 /// The work.
@@ -97,11 +109,16 @@ pub fn defrag(job: &Job<'_>, starts: &[Start<'_>], options: Options) -> Result<R
     if options.dry_run {
         work.foresee(&torn)?;
     } else {
+        if work.is_mostly_torn() {
+            torn = work.slide(torn)?;
+        }
         // Long runs are for long files; small ones then take what is left between.
         let (mut large, small): (Vec<_>, Vec<_>) = torn.into_iter().partition(|file| file.blocks >= LARGE);
         large.sort_by_key(|file| std::cmp::Reverse(file.blocks));
         large.extend(small);
-        work.passes(large)?;
+        let left = work.passes(large)?;
+        let left = work.make_room(left)?;
+        work.in_fewer_pieces(&left)?;
         if options.free {
             work.gather_free_space()?;
         }
@@ -231,13 +248,13 @@ impl<'j> Work<'j> {
     }
 
     /// Moves files until none finds room. What moves leaves room for others.
-    fn passes(&self, mut torn: Vec<Torn>) -> Result<(), Halt> {
+    fn passes(&self, mut torn: Vec<Torn>) -> Result<Vec<Torn>, Halt> {
         for _ in 0..PASSES {
             let moved = self.report.borrow().moved;
             let mut left = Vec::new();
             for file in torn {
                 let wish = Relocation { directory: file.directory, ..Relocation::default() };
-                if let Some(done) = self.relocate(file.number, &file.path, &wish)?
+                if let Some(done) = self.relocate(file.number, (&file.path, file.blocks), &wish)?
                     && done.pieces > 1
                     && !done.busy
                 {
@@ -246,15 +263,23 @@ impl<'j> Work<'j> {
             }
             self.settle()?;
             torn = left;
-            if torn.is_empty() || self.report.borrow().moved == moved || self.is_spent() {
+            if torn.is_empty() || self.report.borrow().moved == moved {
                 break;
             }
         }
-        // What fits nowhere as a whole is better off in half as many pieces.
-        for file in &torn {
+        Ok(torn)
+    }
+
+    /// What fits nowhere as a whole is better off in half as many pieces.
+    fn in_fewer_pieces(&self, torn: &[Torn]) -> Result<(), Halt> {
+        for file in torn {
             let most_pieces = file.pieces / 2;
             let wish = Relocation { most_pieces, directory: file.directory, ..Relocation::default() };
-            let done = if most_pieces > 1 { self.relocate(file.number, &file.path, &wish)? } else { None };
+            let done = if most_pieces > 1 {
+                self.relocate(file.number, (&file.path, file.blocks), &wish)?
+            } else {
+                None
+            };
             let is_torn = done.is_none_or(|done| done.pieces > 1);
             self.report.borrow_mut().too_long += u64::from(is_torn);
         }
@@ -265,11 +290,11 @@ impl<'j> Work<'j> {
     fn relocate(
         &self,
         number: InodeNumber,
-        path: &[u8],
+        (path, blocks): (&[u8], u64),
         wish: &Relocation,
     ) -> Result<Option<Relocated>, Halt> {
         self.job.go_on()?;
-        if self.is_spent() {
+        if !self.may_move(blocks) {
             return Ok(None);
         }
         let done = self.job.volume.inode(number).relocate(wish, &|bytes| self.pace(bytes));
@@ -313,8 +338,17 @@ impl<'j> Work<'j> {
         self.job.volume.commit().map_err(Halt::at(b"/"))
     }
 
-    fn is_spent(&self) -> bool {
-        self.options.most > 0 && self.report.borrow().moved_bytes >= self.options.most
+    /// Whether so many blocks more may be moved. Without a bound by the caller, files that are whole are moved for a
+    /// quarter of the bytes of those that are not; where free space is to be brought together, for as much as is free.
+    fn may_move(&self, blocks: u64) -> bool {
+        let report = self.report.borrow();
+        let by_pieces = report.torn_bytes + report.torn_bytes / 4;
+        let most = match self.options {
+            Options { most, .. } if most > 0 => most,
+            Options { free: true, .. } => by_pieces.max(report.free_bytes),
+            _ => by_pieces,
+        };
+        report.moved_bytes + self.bytes(blocks) <= most
     }
 
     /// Waits where more would be moved in a second than may.

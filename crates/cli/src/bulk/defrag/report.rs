@@ -46,6 +46,8 @@ pub struct Report {
     pub longest: Change,
     /// The mean, in KiB.
     pub mean: Change,
+    /// Bytes that were free before.
+    pub(super) free_bytes: u64,
     failures: Vec<String>,
     failed: u64,
 }
@@ -67,6 +69,9 @@ impl Report {
         set(&mut self.free_runs, figures.runs());
         set(&mut self.longest, figures.kilobytes(figures.longest()));
         set(&mut self.mean, figures.mean());
+        if !after {
+            self.free_bytes = figures.free_blocks() << figures.geometry().block_size.log2();
+        }
     }
 
     /// All of it as an object.

@@ -12,7 +12,7 @@ mod layout;
 
 use ondisk::extent::Extent;
 use ondisk::inode::{FileType, Inode, InodeFlags};
-use ondisk::units::{Block, InodeNumber};
+use ondisk::units::{Block, FileBlock, InodeNumber, low_u32};
 
 use super::attrs::file_type;
 use super::changing::{change, perform};
@@ -56,6 +56,13 @@ pub enum Towards {
     Wholeness,
     /// One before the present, in no more pieces than now: the first hole of the volume that holds it.
     Front,
+    /// One among these device blocks, the first that holds it. It may have fewer pieces then, or as many.
+    Into {
+        /// The first of them.
+        start: u64,
+        /// One past the last.
+        end: u64,
+    },
     /// One without any of these device blocks, in no more pieces than now.
     Outside {
         /// The first of them.
@@ -122,7 +129,8 @@ impl Node<'_> {
     }
 
     /// Gives the map of an inode another form. Its data stay where they are, and its times are kept. Where block
-    /// pointers can't say that allocated blocks read as zeros, zeros are written. Says whether anything changed.
+    /// pointers can't say that allocated blocks read as zeros, zeros are written; what is allocated behind the end of the
+    /// file is freed. Says whether anything changed.
     ///
     /// # Errors
     /// As [`Node::relocate`]; [`Error::Unsupported`] and [`Error::FileTooLarge`] for a form that this inode or volume
@@ -256,6 +264,9 @@ impl<'v> Mover<'v> {
         let room = match self.wish.towards {
             Towards::Wholeness => self.room(sight, &request)?,
             Towards::Front => self.room(sight, &from_front)?,
+            Towards::Into { start, .. } => {
+                self.room(sight, &RoomRequest { goal: Block(start), ..from_front })?
+            }
             Towards::Outside { .. } => match self.room(sight, &request)? {
                 None => self.room(sight, &from_front)?,
                 room => room,
@@ -284,6 +295,7 @@ impl<'v> Mover<'v> {
                 let first = sight.extents.iter().map(|extent| extent.start.0).min();
                 blocks.map(|(start, _)| start).max() < first
             }
+            Towards::Into { start, end } => blocks.into_iter().all(|run| run.0 >= start && run.1 <= end),
             Towards::Outside { start, end } => blocks.into_iter().all(|run| run.1 <= start || run.0 >= end),
         }
     }
@@ -349,17 +361,22 @@ impl<'v> Mover<'v> {
             return Ok(false);
         }
         map::may_have(&self.volume.format, node, form)?;
-        let unwritten: Vec<_> = extents.iter().filter(|extent| extent.unwritten).collect();
-        let zeroing = form == MapForm::Pointers && !unwritten.is_empty();
-        if zeroing {
-            let zeros =
-                unwritten.iter().map(|extent| Carry { from: None, to: extent.start, count: extent.count });
-            self.carry(&zeros.collect::<Vec<_>>(), &|_| {})?;
-        }
+        let unwritten = match form {
+            MapForm::Extents => Vec::new(),
+            MapForm::Pointers => extents.iter().filter(|extent| extent.unwritten).copied().collect(),
+        };
+        // What is allocated behind the end of the file is given up: written, it would have no size.
+        let end = self.volume.format.blocks_for(node.size());
+        let (inside, behind): (Vec<Extent>, Vec<Extent>) = split_at(&unwritten, end);
+        let zeros = inside.iter().map(|extent| Carry { from: None, to: extent.start, count: extent.count });
+        self.carry(&zeros.collect::<Vec<_>>(), &|_| {})?;
         change(self.volume, |tx: &mut Tx<'v>| {
             let mut node = tx.inode(self.number)?;
-            if zeroing {
-                tx.map(&mut node).set_unwritten(FileBlocks::ALL, false)?;
+            for extent in &behind {
+                tx.map(&mut node).unmap(blocks_of(extent))?;
+            }
+            for extent in &inside {
+                tx.map(&mut node).set_unwritten(blocks_of(extent), false)?;
             }
             tx.map(&mut node).switch(form == MapForm::Extents)?;
             tx.note_map(&node);
@@ -367,4 +384,26 @@ impl<'v> Mover<'v> {
         })?;
         Ok(true)
     }
+}
+
+fn blocks_of(extent: &Extent) -> FileBlocks {
+    FileBlocks::from_count(extent.logical, u64::from(extent.count))
+}
+
+/// Extents before a file block, and those from it on.
+fn split_at(extents: &[Extent], end: u64) -> (Vec<Extent>, Vec<Extent>) {
+    let (mut before, mut behind) = (Vec::new(), Vec::new());
+    for extent in extents {
+        let first = u64::from(extent.logical.0);
+        let inside = low_u32(end.saturating_sub(first).min(u64::from(extent.count)));
+        if inside > 0 {
+            before.push(Extent { count: inside, ..*extent });
+        }
+        if inside < extent.count {
+            let (logical, start) =
+                (FileBlock(extent.logical.0 + inside), Block(extent.start.0 + u64::from(inside)));
+            behind.push(Extent { logical, start, count: extent.count - inside, ..*extent });
+        }
+    }
+    (before, behind)
 }
