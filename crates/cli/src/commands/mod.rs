@@ -5,7 +5,9 @@ mod cat;
 mod check;
 mod chmod;
 mod chown;
+mod convert;
 mod cp;
+mod defrag;
 mod export;
 mod facts;
 mod fallocate;
@@ -95,6 +97,10 @@ pub enum Command {
     Check(Box<check::Check>),
     /// Counts the pieces that files lie in.
     Frag(frag::Frag),
+    /// Maps files by extents, or by block pointers: of an image, or of a mount.
+    Convert(convert::Convert),
+    /// Brings files together that lie in pieces, and free space: of an image, or of a mount.
+    Defrag(defrag::Defrag),
     /// Shows how free space is cut up.
     Freefrag(freefrag::FreeFrag),
     /// Shows how full each part of an image is and where files lie: on the terminal, as a page or as a drawing.
@@ -149,6 +155,8 @@ impl Command {
             Command::Tune(command) => command.run(console),
             Command::Check(command) => command.run(console),
             Command::Frag(command) => command.run(console),
+            Command::Convert(command) => command.run(console),
+            Command::Defrag(command) => command.run(console),
             Command::Freefrag(command) => command.run(console),
             Command::Map(command) => command.run(console),
             Command::Journal(command) => command.run(console),

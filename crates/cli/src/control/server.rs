@@ -15,7 +15,7 @@ use fuse::Notifier;
 use ondisk::inode::{FileType, Timestamp};
 use ondisk::units::InodeNumber;
 use platfs::device::Device;
-use platfs::{Pin, Removed};
+use platfs::{MapForm, Pin, Removed};
 use platfs_image::Packing;
 use platfs_image::source::Section;
 use rustix::fs::{AtFlags, StatVfsMountFlags, StatxFlags};
@@ -24,7 +24,7 @@ use super::protocol::{Place, Reply, Request, Verb, flag};
 use super::seqpacket::Socket;
 use super::served::Served;
 use super::tickets::{Ticket, Tickets};
-use crate::bulk::{Done, Halt, Job, Watcher, copy, export, import, put, remove, snapshot};
+use crate::bulk::{Done, Halt, Job, Watcher, convert, copy, defrag, export, import, put, remove, snapshot};
 use crate::door::output::received;
 
 /// Requests that are worked on at once, and those of one user: nobody keeps others out.
@@ -344,6 +344,21 @@ fn work(
             };
             remove::remove(job, directory, name, shown, options)?;
             Ok(Vec::new())
+        }
+        Verb::Defrag => {
+            let start = job.child(directory, name, shown)?;
+            let number = |at: usize| request.numbers.get(at).copied().unwrap_or(0);
+            let (free, dry_run) = (has(flag::FREE), has(flag::DRY_RUN));
+            let options = defrag::Options { free, dry_run, rate: number(0), most: number(1) };
+            let report = defrag::defrag(job, &[(start.facts.inode, shown)], options)?;
+            Ok(defrag::report::lines(&report.object()))
+        }
+        Verb::Convert => {
+            let start = job.child(directory, name, shown)?;
+            let form = if has(flag::POINTERS) { MapForm::Pointers } else { MapForm::Extents };
+            let options = convert::Options { form, dry_run: has(flag::DRY_RUN) };
+            let report = convert::convert(job, (start.facts.inode, shown), options)?;
+            Ok(defrag::report::lines(&report.object()))
         }
         Verb::Put => {
             let target = copy::Target { directory, name, path: shown };
