@@ -128,6 +128,15 @@ pub(super) const LADDERS: &[Ladder] = &[
         long_lists: 0,
     },
     Ladder {
+        path: "crates/reshape",
+        rungs: "
+            draft
+            error
+        ",
+        knots: &[],
+        long_lists: 0,
+    },
+    Ladder {
         path: "crates/cli",
         rungs: "
             commands
