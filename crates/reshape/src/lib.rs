@@ -12,5 +12,6 @@
 
 pub mod draft;
 mod error;
+pub mod resize;
 
 pub use error::{Error, Result};

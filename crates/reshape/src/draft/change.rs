@@ -18,7 +18,7 @@ pub struct Change {
 }
 
 impl Change {
-    pub(super) fn new(base: Arc<dyn Device>, staged: Arc<Staged>) -> io::Result<Self> {
+    pub(crate) fn new(base: Arc<dyn Device>, staged: Arc<Staged>) -> io::Result<Self> {
         let of_superblocks = staged.changes().iter().all(|(offset, _)| is_superblock(&staged, *offset));
         if !of_superblocks {
             // What takes the mark of a change that is under way away again is the superblock, changed or not.
