@@ -130,6 +130,7 @@ pub(super) const LADDERS: &[Ladder] = &[
     Ladder {
         path: "crates/reshape",
         rungs: "
+            resize
             draft
             error
         ",
@@ -142,6 +143,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             commands
             format mount
             control
+            reshaping
             writing
             check
             bulk

@@ -26,6 +26,7 @@ mod mount;
 mod mv;
 mod pieces;
 mod put;
+mod resize;
 mod rm;
 mod runs;
 mod stat;
@@ -80,6 +81,8 @@ pub enum Command {
     Fallocate(fallocate::Fallocate),
     /// Shows the superblock, and first what a person wants to know.
     Info(info::Info),
+    /// Gives a volume another size.
+    Resize(resize::Resize),
     /// Checks a volume, and repairs it.
     Check(Box<check::Check>),
     /// Counts the pieces that files lie in.
@@ -126,6 +129,7 @@ impl Command {
             Command::Xattr(command) => command.run(console),
             Command::Fallocate(command) => command.run(console),
             Command::Info(command) => command.run(console),
+            Command::Resize(command) => command.run(console),
             Command::Check(command) => command.run(console),
             Command::Frag(command) => command.run(console),
             Command::Freefrag(command) => command.run(console),

@@ -179,6 +179,12 @@ impl Plan {
         &self.shape.geometry
     }
 
+    /// Whether the volume has this size already.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.before.geometry == self.shape.geometry
+    }
+
     /// Bytes of the volume as it will be.
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
