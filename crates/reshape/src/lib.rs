@@ -13,5 +13,6 @@
 pub mod draft;
 mod error;
 pub mod resize;
+pub mod tune;
 
 pub use error::{Error, Result};

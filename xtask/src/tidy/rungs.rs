@@ -100,10 +100,10 @@ pub(super) const LADDERS: &[Ladder] = &[
             session
             by_ring
             by_device
-            dispatch notify
-            gather
+            dispatch giving_way notify
+            gather serving
             wire
-            ask attach seats service
+            ask attach class seats service
         ",
         knots: &[],
         long_lists: 3,
@@ -130,7 +130,7 @@ pub(super) const LADDERS: &[Ladder] = &[
     Ladder {
         path: "crates/reshape",
         rungs: "
-            resize
+            resize tune
             draft
             error
         ",

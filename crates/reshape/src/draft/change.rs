@@ -15,10 +15,16 @@ pub struct Change {
     staged: Arc<Staged>,
     /// Whether only superblocks change.
     of_superblocks: bool,
+    /// What is cleared first, bytes that nothing of the volume has before: first and count.
+    zeros: Vec<(u64, u64)>,
 }
 
 impl Change {
-    pub(crate) fn new(base: Arc<dyn Device>, staged: Arc<Staged>) -> io::Result<Self> {
+    pub(crate) fn new(
+        base: Arc<dyn Device>,
+        staged: Arc<Staged>,
+        zeros: Vec<(u64, u64)>,
+    ) -> io::Result<Self> {
         let of_superblocks = staged.changes().iter().all(|(offset, _)| is_superblock(&staged, *offset));
         if !of_superblocks {
             // What takes the mark of a change that is under way away again is the superblock, changed or not.
@@ -26,7 +32,7 @@ impl Change {
             staged.read_at(SUPERBLOCK_OFFSET, &mut superblock)?;
             staged.write_at(SUPERBLOCK_OFFSET, &superblock)?;
         }
-        Ok(Change { base, staged, of_superblocks })
+        Ok(Change { base, staged, of_superblocks, zeros })
     }
 
     /// The volume as it will be, and what an undo file is made of.
@@ -60,6 +66,12 @@ impl Change {
     /// # Errors
     /// The device's own words.
     pub fn apply(&self) -> io::Result<()> {
+        for (offset, len) in &self.zeros {
+            self.base.write_zeros(*offset, *len)?;
+        }
+        if !self.zeros.is_empty() {
+            self.base.flush()?;
+        }
         if !self.of_superblocks {
             return self.staged.apply();
         }

@@ -14,6 +14,8 @@ pub struct Judged {
     pub refusal: Option<String>,
     /// The repairs of what was expected, in memory over the device that was judged; `None` if there are none.
     pub repaired: Option<Arc<Staged>>,
+    /// How much there was of what was expected.
+    pub expected: u64,
 }
 
 /// Remembers what was not expected.
@@ -21,11 +23,13 @@ struct Listener<'e> {
     expected: &'e [&'e str],
     first: Option<String>,
     count: u64,
+    met: u64,
 }
 
 impl Sink for Listener<'_> {
     fn issue(&mut self, issue: Issue) -> Decision {
         if self.expected.contains(&issue.kind.id) {
+            self.met += 1;
             return Decision::Repair;
         }
         self.count += 1;
@@ -48,12 +52,12 @@ fn described(issue: &Issue) -> String {
 pub fn judge(device: &Arc<dyn Device>, limits: &Limits, expected: &[&str]) -> Result<Judged> {
     let options =
         Options { threads: limits.threads, now: limits.now, memory: limits.memory, ..Options::default() };
-    let mut listener = Listener { expected, first: None, count: 0 };
+    let mut listener = Listener { expected, first: None, count: 0, met: 0 };
     let outcome = check(Arc::clone(device), &options, &mut listener)?;
     let refusal = listener.first.map(|first| match listener.count {
         1 => first,
         count => format!("{first} ({count} problems in all)"),
     });
     let repaired = (!outcome.repaired.is_unchanged()).then_some(outcome.repaired);
-    Ok(Judged { refusal, repaired })
+    Ok(Judged { refusal, repaired, expected: listener.met })
 }

@@ -5,6 +5,7 @@
 //! | `table` | the group descriptors and their copies |
 //! | `space` | bitmaps and counts: taking and giving back blocks and inodes |
 //! | `files` | inodes, and where their contents lie |
+//! | `mapping` | maps of new files of the volume itself |
 //! | `judge` | the check of the volume as it would be |
 //! | `change` | what is written, and in which order |
 //!
@@ -13,6 +14,7 @@
 mod change;
 mod files;
 mod judge;
+mod mapping;
 mod space;
 mod table;
 #[cfg(test)]
@@ -23,6 +25,7 @@ use std::sync::Arc;
 use ondisk::features::{Features, Incompat};
 use ondisk::geometry::Geometry;
 use ondisk::inode::Timestamp;
+use ondisk::mmp::RawMmp;
 use ondisk::seal::Sealer;
 use ondisk::superblock::{RawSuperblock, STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET};
 use ondisk::units::{Block, Group, low_u16};
@@ -58,6 +61,10 @@ pub struct Draft {
     geometry: Geometry,
     sealer: Sealer,
     table: Table,
+    /// Runs that were given back: they are the volume's until the change is applied.
+    released: Vec<(Block, u64)>,
+    /// Bytes to be cleared before anything else is written, free ones: first and count.
+    zeros: Vec<(u64, u64)>,
 }
 
 impl Draft {
@@ -67,6 +74,25 @@ impl Draft {
     /// No volume; one that this code can't read; one with a journal to be replayed, or marked as not closed or as
     /// having errors, with the remedy.
     pub fn open(device: Arc<dyn Device>, limits: Limits) -> Result<Self> {
+        let draft = Self::open_marked(device, limits)?;
+        let raw = &draft.raw;
+        if raw.features().incompat.contains(Incompat::MMP) {
+            let place = Block(raw.s_mmp_block.get());
+            if RawMmp::parse(place, &draft.block(place)?).is_ok_and(|mmp| !mmp.is_clean()) {
+                return refused(
+                    "a machine has it mounted, or had when it stopped (mmp); if none has, `plat tune -E clear_mmp` \
+                     takes the mark away",
+                );
+            }
+        }
+        Ok(draft)
+    }
+
+    /// As [`Draft::open`], also of a volume that is marked as mounted by a machine (`mmp`).
+    ///
+    /// # Errors
+    /// As [`Draft::open`], but for the mark.
+    pub fn open_marked(device: Arc<dyn Device>, limits: Limits) -> Result<Self> {
         let raw = read_superblock(&*device)?;
         refuse_unreadable(raw.features())?;
         refuse_unclosed(&raw)?;
@@ -86,7 +112,8 @@ impl Draft {
         }
         let staged = Arc::new(Staged::new(Arc::clone(&device), limits.memory));
         let table = Table::read(&*staged, &geometry, limits.memory)?;
-        Ok(Draft { base: device, staged, limits, raw, geometry, sealer, table })
+        let (released, zeros) = (Vec::new(), Vec::new());
+        Ok(Draft { base: device, staged, limits, raw, geometry, sealer, table, released, zeros })
     }
 
     /// The superblock as it will be, but for its checksum.
@@ -140,10 +167,41 @@ impl Draft {
         let mut raw = self.raw;
         edit(&mut raw);
         let geometry = Geometry::from_superblock(&raw).map_err(platfs_device::Error::from)?;
-        self.raw = raw;
-        self.geometry = geometry;
-        self.sealer = Sealer::from_superblock(&raw);
-        self.table.reshape(&geometry);
+        let sealer = Sealer::from_superblock(&raw);
+        if geometry != self.geometry || sealer != self.sealer {
+            self.table.reshape(&geometry);
+        }
+        (self.raw, self.geometry, self.sealer) = (raw, geometry, sealer);
+        Ok(())
+    }
+
+    /// Changes fields on which checksums of superblocks depend, and no others.
+    ///
+    /// # Errors
+    /// The fields contradict each other.
+    pub fn reshape_fields(&mut self, edit: impl FnOnce(&mut RawSuperblock)) -> Result<()> {
+        edit(&mut self.raw);
+        self.geometry = Geometry::from_superblock(&self.raw).map_err(platfs_device::Error::from)?;
+        self.sealer = Sealer::from_superblock(&self.raw);
+        Ok(())
+    }
+
+    /// Has blocks that were taken cleared: on the device, before the change, where they were free before; else in
+    /// memory, with the change.
+    ///
+    /// # Errors
+    /// More changes than the memory may hold.
+    pub fn zero_first(&mut self, runs: &[(Block, u64)]) -> Result<()> {
+        for (start, count) in runs {
+            let overlaps = |(other, len): &(Block, u64)| start.0 < other.0 + len && other.0 < start.0 + count;
+            let offset = self.geometry.byte_offset(*start);
+            let len = count << self.geometry.block_size.log2();
+            if self.released.iter().any(overlaps) {
+                self.staged.write_zeros(offset, len).map_err(Error::io("clearing blocks"))?;
+            } else {
+                self.zeros.push((offset, len));
+            }
+        }
         Ok(())
     }
 
@@ -210,7 +268,7 @@ impl Draft {
     /// More changes than the memory may hold.
     pub fn finish_fields(mut self) -> Result<Change> {
         self.settle()?;
-        Change::new(self.base, self.staged).map_err(Error::io("staging the superblock"))
+        Change::new(self.base, self.staged, self.zeros).map_err(Error::io("staging the superblock"))
     }
 
     /// Ends a draft: the check judges the volume as it would be. Of what it finds, kinds in `expected` (by their
@@ -228,12 +286,14 @@ impl Draft {
         if let Some(repaired) = judged.repaired {
             repaired.apply().map_err(Error::io("staging what follows from the change"))?;
             self.take_up(&kept)?;
+        }
+        if judged.expected > 0 {
             let again = judge(&(Arc::clone(&self.staged) as Arc<dyn Device>), &self.limits, &[])?;
             if let Some(why) = again.refusal {
                 return refused(format!("nothing was written: the volume would not be sound: {why}"));
             }
         }
-        Change::new(self.base, self.staged).map_err(Error::io("staging the superblock"))
+        Change::new(self.base, self.staged, self.zeros).map_err(Error::io("staging the superblock"))
     }
 
     /// Goes on with what repairs made of superblock and descriptors. Notes of a check, which this was not, stay as

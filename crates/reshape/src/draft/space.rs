@@ -102,7 +102,9 @@ impl Draft {
     /// # Errors
     /// A block that is free already, or lies outside; more changes than the memory may hold.
     pub fn release(&mut self, runs: &[(Block, u64)]) -> Result<()> {
-        self.mark(runs, false)
+        self.mark(runs, false)?;
+        self.released.extend(runs);
+        Ok(())
     }
 
     /// Takes runs of blocks that are free.
@@ -188,6 +190,29 @@ impl Draft {
         runs.sort_unstable();
         self.claim(&runs)?;
         Ok(runs)
+    }
+
+    /// Finds and takes one run of free blocks in a group, or if `anywhere` else in one of the others; `None` if there is
+    /// none that long.
+    ///
+    /// # Errors
+    /// The device's failure; more changes than the memory may hold.
+    pub fn take_run(&mut self, group: Group, count: u64, anywhere: bool) -> Result<Option<Block>> {
+        let ratio = u64::from(self.geometry.blocks_per_cluster());
+        let others = if anywhere { self.geometry.groups } else { group.0 + 1 };
+        for group in (group.0..others).chain(0..if anywhere { group.0 } else { 0 }).map(Group) {
+            if u64::from(self.table.get(group).free_clusters()) * ratio < count {
+                continue;
+            }
+            let mut found = Vec::new();
+            self.free_runs(group, &mut found)?;
+            if let Some((start, _)) = found.iter().find(|(_, len)| len * ratio >= count) {
+                let start = self.geometry.cluster_start(ondisk::units::Cluster(*start));
+                self.claim(&[(start, count)])?;
+                return Ok(Some(start));
+            }
+        }
+        Ok(None)
     }
 
     /// Adds the free runs of a group, in clusters; one that continues the last joins it.

@@ -211,7 +211,7 @@ impl Plan {
         if let Some(why) = judged.refusal {
             return refused(format!("the volume was not changed; it would not be sound: {why}"));
         }
-        Change::new(device, staged).map_err(Error::io("staging the superblock"))
+        Change::new(device, staged, Vec::new()).map_err(Error::io("staging the superblock"))
     }
 
     fn write(&mut self, device: &dyn Device, zeros_from: u64, limits: &Limits) -> Result<()> {
