@@ -144,7 +144,7 @@ pub(super) const LADDERS: &[Ladder] = &[
     Ladder {
         path: "crates/reshape",
         rungs: "
-            tune
+            resize tune
             draft
             error
         ",

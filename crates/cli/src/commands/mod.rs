@@ -31,6 +31,7 @@ mod parts;
 mod pieces;
 mod put;
 mod quota;
+mod resize;
 mod rm;
 mod runs;
 mod snapshot;
@@ -91,6 +92,8 @@ pub enum Command {
     Quota(Box<quota::Quota>),
     /// Shows the superblock, and first what a person wants to know.
     Info(info::Info),
+    /// Gives a volume another size.
+    Resize(resize::Resize),
     /// Changes parameters and features of a volume, as tune2fs.
     Tune(Box<tune::Tune>),
     /// Checks a volume, and repairs it.
@@ -152,6 +155,7 @@ impl Command {
             Command::Xattr(command) => command.run(console),
             Command::Fallocate(command) => command.run(console),
             Command::Info(command) => command.run(console),
+            Command::Resize(command) => command.run(console),
             Command::Tune(command) => command.run(console),
             Command::Check(command) => command.run(console),
             Command::Frag(command) => command.run(console),
