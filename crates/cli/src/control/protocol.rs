@@ -53,6 +53,8 @@ pub enum Verb {
     Defrag,
     /// Give maps another form.
     Convert,
+    /// Change fields of the superblock, as the file that comes with the request says.
+    Tune,
 }
 
 /// Bits that say how.
@@ -218,7 +220,7 @@ impl Grant {
 }
 
 impl Verb {
-    const ALL: [Verb; 8] = [
+    const ALL: [Verb; 9] = [
         Verb::Import,
         Verb::Export,
         Verb::Copy,
@@ -227,6 +229,7 @@ impl Verb {
         Verb::Snapshot,
         Verb::Defrag,
         Verb::Convert,
+        Verb::Tune,
     ];
 
     fn number(self) -> u32 {
@@ -239,6 +242,7 @@ impl Verb {
             Verb::Snapshot => 6,
             Verb::Defrag => 7,
             Verb::Convert => 8,
+            Verb::Tune => 9,
         }
     }
 
@@ -255,7 +259,7 @@ impl Verb {
     /// Whether a file comes with it.
     #[must_use]
     pub fn has_file(self) -> bool {
-        matches!(self, Verb::Import | Verb::Export | Verb::Put | Verb::Snapshot)
+        matches!(self, Verb::Import | Verb::Export | Verb::Put | Verb::Snapshot | Verb::Tune)
     }
 
     /// Whether it changes the volume.

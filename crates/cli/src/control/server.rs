@@ -24,6 +24,7 @@ use super::protocol::{Place, Reply, Request, Verb, flag};
 use super::seqpacket::Socket;
 use super::served::Served;
 use super::tickets::{Ticket, Tickets};
+use super::tuning;
 use crate::bulk::{Done, Halt, Job, Watcher, convert, copy, defrag, export, import, put, remove, snapshot};
 use crate::door::output::received;
 
@@ -188,6 +189,9 @@ fn answer(
     if request.verb == Verb::Export {
         must_be_safe(socket, file.as_ref())?;
     }
+    if request.verb == Verb::Tune {
+        must_be_owner(socket)?;
+    }
     let tickets = tickets(shared, socket, request, &files)?;
     let Some((first, _)) = tickets.first() else { return Err("a request without a place".into()) };
     if tickets.iter().any(|(ticket, _)| ticket.actor != first.actor) {
@@ -249,6 +253,15 @@ fn taken(
     let to = received(File::from(file), keeping.size())?;
     shared.served.settle().map_err(|error| Halt::Stream(error.to_string()))?;
     snapshot::snapshot(job, &keeping, Arc::new(to))
+}
+
+/// Refuses users other than root and the one whose mount it is: what they ask for is about all of the volume.
+fn must_be_owner(socket: &Socket) -> Result<(), String> {
+    let peer = socket.peer().map_err(|error| error.to_string())?;
+    match peer == 0 || peer == rustix::process::geteuid().as_raw() {
+        true => Ok(()),
+        false => Err("only root and the owner of the mount change the volume itself".into()),
+    }
 }
 
 /// The tickets that the peer of a request shows, each with its directory held.
@@ -360,6 +373,7 @@ fn work(
             let report = convert::convert(job, (start.facts.inode, shown), options)?;
             Ok(defrag::report::lines(&report.object()))
         }
+        Verb::Tune => tuning::tune(job.volume, &file()?).map_err(Halt::Stream),
         Verb::Put => {
             let target = copy::Target { directory, name, path: shown };
             put::put(job, &file()?, target, has(flag::FORCE))?;

@@ -10,6 +10,7 @@ mod changing;
 mod data;
 mod extents;
 mod fault;
+mod fields;
 mod flush;
 mod handles;
 mod load;
