@@ -163,7 +163,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             bulk
             reading
             door
-            image usage
+            free_runs image usage
             console owner signals size text
         ",
         knots: &[],
