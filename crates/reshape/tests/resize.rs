@@ -103,6 +103,13 @@ fn volume(scratch: &Scratch, name: &str, options: &[&str], size: u64) -> PathBuf
     image
 }
 
+/// mke2fs does not count what it copies, and e2fsck counts its quota files in its second run.
+fn count_quotas(image: &Path) {
+    for _ in 0..2 {
+        tool::command("e2fsck").arg("-fy").arg(image).output().unwrap();
+    }
+}
+
 /// Fills a mounted volume in pieces, and removes some again.
 fn churn(root: &Path, seed: u64) {
     let mut random = Random(seed);
@@ -163,10 +170,7 @@ fn every_kind_of_volume_changes_its_size_and_keeps_its_files() {
             Ok(mounted) => churn(mounted.path(), 1),
             Err(why) => eprintln!("{name}: {why}"),
         }
-        // mke2fs does not count what it copies, and e2fsck counts its quota files in its second run.
-        for _ in 0..2 {
-            tool::command("e2fsck").arg("-fy").arg(&image).output().unwrap();
-        }
+        count_quotas(&image);
         fsck::assert_clean(&image);
         let before = files(&image);
         for (round, new) in
@@ -192,4 +196,169 @@ fn every_kind_of_volume_changes_its_size_and_keeps_its_files() {
         std::fs::remove_file(&image).unwrap();
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// What resize2fs says of a size, or of the smallest; the size it made, in bytes.
+fn resize2fs(image: &Path, bytes: Option<u64>) -> Result<u64, String> {
+    let _ = tool::command("e2fsck").arg("-fy").arg(image).output().unwrap();
+    let mut command = tool::command("resize2fs");
+    match bytes {
+        Some(bytes) => command.arg("-f").arg(image).arg(format!("{}K", bytes >> 10)),
+        None => command.arg("-f").arg("-M").arg(image),
+    };
+    let output = command.output().unwrap();
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+    }
+    let field = |name| tool::dumpe2fs_field(image, name).unwrap().parse::<u64>().unwrap();
+    Ok(field("Block count") * field("Block size"))
+}
+
+#[test]
+fn the_smallest_size_is_smaller_than_resize2fs_finds_and_one_block_less_fails() {
+    if !tool::have_tools("resize", &["mke2fs", "e2fsck", "resize2fs"]) || !have_loop_mount("resize") {
+        return;
+    }
+    let scratch = Scratch::new("resize-least");
+    let mut ratios = Vec::new();
+    for (name, options) in KINDS.iter().filter(|(name, _)| wanted(name)) {
+        let image = volume(&scratch, name, options, 48 * MIB);
+        if let Ok(mounted) = Mounted::read_write(&image) {
+            churn(mounted.path(), 2);
+        }
+        count_quotas(&image);
+        let theirs = copy(&image, &scratch.join("theirs"));
+        let theirs = resize2fs(&theirs, None);
+        let plan = Plan::smallest(open(&image)).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let (size, cluster) =
+            (plan.size_bytes(), u64::from(plan.after().block_size.bytes()) << plan.after().cluster_log2);
+        assert!(Plan::new(open(&image), size - cluster).is_err(), "{name}: one block less is enough");
+        assert_eq!(carry_out(&image, plan).unwrap(), size);
+        fsck::assert_clean(&image);
+        let Ok(theirs) = theirs else { continue };
+        assert!(size <= theirs, "{name}: {size} bytes, resize2fs makes {theirs}");
+        ratios.push(size as f64 / theirs as f64);
+        eprintln!("{name}: {size} of {theirs}");
+        std::fs::remove_file(&image).unwrap();
+    }
+    ratios.sort_by(f64::total_cmp);
+    let median = ratios[ratios.len() / 2];
+    assert!(median <= 0.97, "the median is {median}");
+}
+
+/// Lines of `dumpe2fs -h` that need not agree, and why.
+const OWN_WAY: &[(&str, &str)] = &[
+    ("Overhead clusters", "resize2fs leaves the old number, or none"),
+    ("Last write time", "written at another time"),
+    ("Last checked", "e2fsck ran on the copy"),
+    ("Last mount time", "e2fsck ran on the copy"),
+    ("Mount count", "e2fsck ran on the copy"),
+    ("Next check after", "e2fsck ran on the copy"),
+    ("Checksum", "follows from the others"),
+    ("Lifetime writes", "other bytes were written"),
+    ("Filesystem state", "resize2fs marks a volume as not clean at times"),
+];
+
+#[test]
+fn the_superblock_agrees_with_that_of_resize2fs() {
+    if !tool::have_tools("resize", &["mke2fs", "e2fsck", "resize2fs", "dumpe2fs"]) {
+        return;
+    }
+    let scratch = Scratch::new("resize-fields");
+    let mut failures = Vec::new();
+    for (name, options) in KINDS.iter().filter(|(name, _)| wanted(name)) {
+        for new in [30 * MIB, 64 * MIB, 100 * MIB + 5000, 200 * MIB] {
+            let image = volume(&scratch, name, options, 48 * MIB);
+            count_quotas(&image);
+            let copied = copy(&image, &scratch.join("theirs"));
+            let Ok(_) = resize2fs(&copied, Some(new)) else { continue };
+            resize(&image, new).unwrap_or_else(|error| panic!("{name} {new}: {error}"));
+            let fields = |image: &Path| tool::text("dumpe2fs", &["-h".as_ref(), image.as_os_str()]);
+            let (ours, theirs) = (fields(&image), fields(&copied));
+            let strange = |line: &&str| !OWN_WAY.iter().any(|(own, _)| line.starts_with(own));
+            let (ours, theirs): (Vec<&str>, Vec<&str>) =
+                (ours.lines().filter(strange).collect(), theirs.lines().filter(strange).collect());
+            for line in ours.iter().filter(|line| !theirs.contains(line)) {
+                let key = line.split(':').next().unwrap_or_default();
+                let other = theirs.iter().find(|line| line.starts_with(key)).unwrap_or(&"nothing");
+                failures.push(format!("{name} {new}: {line}; resize2fs: {other}"));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// A device whose writes end after some.
+struct Ending {
+    inner: Arc<dyn Device>,
+    left: std::sync::atomic::AtomicI64,
+}
+
+impl Device for Ending {
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> std::io::Result<()> {
+        self.inner.read_at(offset, buffer)
+    }
+    fn write_at(&self, offset: u64, data: &[u8]) -> std::io::Result<()> {
+        if self.left.fetch_sub(1, std::sync::atomic::Ordering::SeqCst) <= 0 {
+            return Err(std::io::Error::other("cut off"));
+        }
+        self.inner.write_at(offset, data)
+    }
+    fn flush(&self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Whatever is written before the switch, the volume is the old one; and what the switch overwrites is all that is
+/// needed to take it back.
+#[test]
+fn cut_off_at_any_write_the_old_volume_is_there_or_comes_back() {
+    if !tool::have_tools("resize", &["mke2fs", "e2fsck"]) {
+        return;
+    }
+    let scratch = Scratch::new("resize-cut");
+    for name in ["ext4-1k", "no-reserve", "bigalloc", "ext2-1k"] {
+        let options = KINDS.iter().find(|kind| kind.0 == name).unwrap().1;
+        for new in [16 * MIB, 200 * MIB] {
+            let image = volume(&scratch, name, options, 40 * MIB);
+            File::options().write(true).open(&image).unwrap().set_len(new.max(40 * MIB)).unwrap();
+            let original = open(&image);
+            // Counts the writes once, then ends after each part of them.
+            for step in 0..12 {
+                let base = copy(&image, &scratch.join("cut"));
+                let left = if step == 0 { i64::MAX } else { (step - 1) * 37 };
+                let ending = Arc::new(Ending { inner: open(&base), left: left.into() });
+                let plan = Plan::new(Arc::clone(&ending) as Arc<dyn Device>, new).unwrap();
+                let limits = limits();
+                let Ok(change) = plan.draft(Arc::clone(&ending) as Arc<dyn Device>, 40 * MIB, &limits) else {
+                    fsck::assert_clean(&base);
+                    continue;
+                };
+                let mut old = Vec::new();
+                change
+                    .staged()
+                    .each_change(|change| {
+                        old.push((change.offset, change.old.to_vec()));
+                        Ok(())
+                    })
+                    .unwrap();
+                fsck::assert_clean(&base);
+                if change.apply().is_ok() {
+                    fsck::assert_clean(&base);
+                }
+                let device = open(&base);
+                for (offset, bytes) in old {
+                    device.write_at(offset, &bytes).unwrap();
+                }
+                fsck::assert_clean(&base);
+                assert_eq!(
+                    platfs_device::read_superblock(&*device).unwrap().blocks_count(),
+                    platfs_device::read_superblock(&*original).unwrap().blocks_count()
+                );
+            }
+        }
+    }
 }
