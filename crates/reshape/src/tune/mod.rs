@@ -87,6 +87,13 @@ impl Work<'_> {
 /// with its reason, and the remedy where there is one.
 pub fn tune(device: &Arc<dyn Device>, request: &Request, limits: Limits) -> Result<Tuned> {
     let before = read_superblock(&**device)?;
+    if let Some(wide) = width::alone(request, &before)
+        && !width::fits(&before, wide)?
+    {
+        let change = width::moving(device, wide, &limits)?;
+        let after = read_superblock(&**change.staged())?;
+        return Ok(Tuned { change, before, after, notes: Vec::new() });
+    }
     let open = if request.mmp.clear { Draft::open_marked } else { Draft::open };
     let draft = open(Arc::clone(device), limits)?;
     let mut work = Work { draft, request, expected: BTreeSet::new(), notes: Vec::new(), deep: false };
