@@ -149,7 +149,7 @@ impl Bench {
         // Nothing here takes space.
         let one_group = Format { geometry: Geometry { groups: 1, ..format.geometry }, ..format.clone() };
         let space = Space::for_reading(&**cache.device(), &one_group).unwrap();
-        let session = Session::new(&OpenOptions::new(), RawSuperblock::new_zeroed(), 10);
+        let session = Session::new(&OpenOptions::new(), RawSuperblock::new_zeroed(), &format.geometry);
         Bench { format, cache, space, session, order: Order::default(), dir }
     }
 
