@@ -93,9 +93,7 @@ impl Pair<'_> {
         };
         let own = (bound((case, system), LOW), bound((case, system), HIGH));
         let other = (bound(base, LOW), bound(base, HIGH));
-        if own.0.or(other.0).is_none() {
-            return None;
-        }
+        own.0.or(other.0)?;
         let (low, high) = (own.0.unwrap_or(of), own.1.unwrap_or(of));
         Some((low / other.1.unwrap_or(over), high / other.0.unwrap_or(over)))
     }
