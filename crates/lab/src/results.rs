@@ -19,6 +19,7 @@ pub(crate) enum Record {
     Session(Session),
     Cell(Cell),
     Verdict(Verdict),
+    Size(Size),
     Curve(Curve),
     Aging(Aging),
     Criteria(Criteria),
@@ -76,6 +77,58 @@ pub(crate) struct Verdict {
     pub(crate) text: String,
     pub(crate) holds: bool,
     pub(crate) detail: String,
+}
+
+/// A ratio that was published, and ours of the same cells.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Size {
+    pub(crate) table: String,
+    pub(crate) case: String,
+    pub(crate) figure: String,
+    pub(crate) system: String,
+    /// What the system, or the case, is divided by.
+    pub(crate) over: String,
+    /// Ours, the half of its interval of 95 % over seeds, and the published one with its own bounds.
+    pub(crate) ratio: Option<f64>,
+    pub(crate) half: f64,
+    pub(crate) published: Option<f64>,
+    pub(crate) low: Option<f64>,
+    pub(crate) high: Option<f64>,
+    pub(crate) class: Class,
+}
+
+/// How far a ratio is from the published one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Class {
+    /// Within 25 %, or within what the document itself varies.
+    Reproduced,
+    /// Within a factor of two.
+    Near,
+    /// Larger or smaller than the baseline as published, and no more.
+    Direction,
+    /// The other way round.
+    Not,
+    /// There is nothing to divide by.
+    #[default]
+    Undefined,
+}
+
+impl Class {
+    pub(crate) const ALL: [Class; 5] =
+        [Class::Reproduced, Class::Near, Class::Direction, Class::Not, Class::Undefined];
+
+    /// What it is called.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Class::Reproduced => "reproduced",
+            Class::Near => "near",
+            Class::Direction => "direction only",
+            Class::Not => "not",
+            Class::Undefined => "undefined",
+        }
+    }
 }
 
 /// A plot of lines.
@@ -230,7 +283,7 @@ macro_rules! records {
         })*
     };
 }
-records!(Session Cell Verdict Curve Aging Criteria Skipped);
+records!(Session Cell Verdict Size Curve Aging Criteria Skipped);
 
 /// A file of results that is being appended to, by any number of threads.
 #[derive(Clone, Debug)]

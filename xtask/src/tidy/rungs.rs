@@ -103,10 +103,10 @@ pub(super) const LADDERS: &[Ladder] = &[
             session
             by_ring
             by_device
-            dispatch notify
-            gather
+            dispatch giving_way notify
+            gather serving
             wire
-            ask attach seats service
+            ask attach class seats service
         ",
         knots: &[],
         long_lists: 3,
@@ -131,11 +131,22 @@ pub(super) const LADDERS: &[Ladder] = &[
         long_lists: 0,
     },
     Ladder {
+        path: "crates/reshape",
+        rungs: "
+            tune
+            draft
+            error
+        ",
+        knots: &[],
+        long_lists: 0,
+    },
+    Ladder {
         path: "crates/cli",
         rungs: "
             commands
             format mount
             control
+            reshaping
             writing
             check
             bulk

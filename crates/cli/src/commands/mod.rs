@@ -33,6 +33,7 @@ mod stat;
 mod stats;
 mod sync;
 mod tree;
+mod tune;
 mod umount;
 mod xattr;
 
@@ -83,6 +84,8 @@ pub enum Command {
     Quota(Box<quota::Quota>),
     /// Shows the superblock, and first what a person wants to know.
     Info(info::Info),
+    /// Changes parameters and features of a volume, as tune2fs.
+    Tune(Box<tune::Tune>),
     /// Checks a volume, and repairs it.
     Check(Box<check::Check>),
     /// Counts the pieces that files lie in.
@@ -130,6 +133,7 @@ impl Command {
             Command::Xattr(command) => command.run(console),
             Command::Fallocate(command) => command.run(console),
             Command::Info(command) => command.run(console),
+            Command::Tune(command) => command.run(console),
             Command::Check(command) => command.run(console),
             Command::Frag(command) => command.run(console),
             Command::Freefrag(command) => command.run(console),

@@ -3,6 +3,7 @@
 //! Here text becomes values; which values are possible together is for [`platfs::mkfs`] to say.
 
 mod amount;
+mod changes;
 mod extended;
 mod uuid;
 
@@ -12,6 +13,7 @@ use platfs::ondisk::features::{Compat, FeatureBit};
 
 use crate::console::Failure;
 use amount::{amount, bytes, number};
+pub use changes::ChangeArgs;
 pub use uuid::{UuidChoice, now, source_date_epoch};
 
 /// What stands behind the options in the help of commands that make volumes.
