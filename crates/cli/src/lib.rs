@@ -13,6 +13,7 @@ pub mod image;
 pub mod mount;
 pub mod owner;
 pub mod reading;
+pub mod reshaping;
 pub mod signals;
 pub mod size;
 pub mod text;

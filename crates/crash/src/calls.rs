@@ -46,8 +46,10 @@ fn at(pieces: u64) -> usize {
     usize::try_from(pieces).unwrap()
 }
 
-fn new(kind: Kind<'_>) -> NewInode<'_> {
-    NewInode { kind, attributes: Attributes::default(), xattrs: &[] }
+/// Each file has an owner of its own, and some a group.
+fn new(kind: Kind<'_>, id: u32) -> NewInode<'_> {
+    let attributes = Attributes { uid: id.wrapping_mul(77), gid: id % 3, ..Attributes::default() };
+    NewInode { kind, attributes, xattrs: &[] }
 }
 
 impl<'v> Caller<'v> {
@@ -166,7 +168,7 @@ impl<'v> Caller<'v> {
         let mut number = None;
         self.call(
             |volume| {
-                number = Some(volume.create(directory, name, &new(kind))?);
+                number = Some(volume.create(directory, name, &new(kind, id))?);
                 Ok(())
             },
             |model| {
@@ -212,6 +214,12 @@ impl<'v> Caller<'v> {
     pub(crate) fn unlink(&mut self, path: &[u8]) {
         let (directory, name) = self.place(path);
         self.call(|volume| volume.unlink(directory, name), |model| drop(model.names.remove(path)));
+    }
+
+    /// Gives back what a directory does not need: nothing that a program sees changes.
+    pub(crate) fn pack(&mut self, path: &[u8]) {
+        let number = self.inodes[&self.model.directory(path).unwrap()];
+        self.call(|volume| volume.inode(number).pack().map(drop), |_| {});
     }
 
     pub(crate) fn rename(&mut self, from: &[u8], to: &[u8]) {

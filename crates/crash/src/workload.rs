@@ -124,6 +124,7 @@ const ROWS: &[Row] = &[
     ("no_checksums", JOURNALED, Shape { features: "^metadata_csum", ..EXT4 }, 0, PLAIN),
     ("bigalloc", JOURNALED, Shape { features: "bigalloc", megabytes: 24, ..EXT4 }, 0, PLAIN),
     ("deep", JOURNALED, Shape { megabytes: 12, inodes: 512, ..EXT4 }, 0, Calls::Deep),
+    ("quota", JOURNALED, Shape { features: "quota,project", ..EXT4 }, 64 << 10, PLAIN),
     ("moving", JOURNALED, EXT4, 0, MOVING),
     ("moving_delayed", JOURNALED, EXT4, 100 << 10, MOVING),
     ("moving_ext3", JOURNALED, EXT3, 0, MOVING),
@@ -167,6 +168,8 @@ const ROWS: &[Row] = &[
         0,
         RECLAIMING_DEEP,
     ),
+    ("quota", PHASED, Shape { features: "^has_journal,quota,project", ..EXT4 }, 64 << 10, PLAIN),
+    ("quota_reclaiming", SOFTDEP, Shape { features: "^has_journal,quota,project", ..EXT4 }, 0, RECLAIMING),
     ("ext2_sequences", PHASED, EXT2, 0, Calls::Sequences),
     ("ext4_sequences", PHASED, BARE, 0, Calls::Sequences),
 ];

@@ -59,6 +59,7 @@
 mod admission;
 mod bits;
 mod cache;
+mod charges;
 pub mod check;
 mod context;
 mod dir;
@@ -89,6 +90,7 @@ mod space;
 mod trim;
 mod tx;
 mod txn;
+mod usage;
 mod versions;
 mod volume;
 mod xattr;

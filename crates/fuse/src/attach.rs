@@ -31,7 +31,7 @@ pub enum Transport {
     Ring,
 }
 
-/// Whether threads that serve a ring give way to the programs they answer (`SCHED_IDLE`), so that the kernel leaves
+/// Whether threads that serve give way to the programs they answer (`SCHED_IDLE`), so that the kernel leaves
 /// these on their processors. Nothing changes where the process may not take it back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum GiveWay {

@@ -2,95 +2,23 @@
 
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::sync::{Arc, mpsc};
 
 use rustix::io::Errno;
 
-use crate::attach::{Options, Transport};
+use crate::attach::{GiveWay, Options};
 use crate::dispatch::{Dispatcher, Outcome};
 use crate::gather::Gatherer;
-use crate::seats::{Scheduling, Seat};
+use crate::giving_way::{self, Watched};
+use crate::seats::Seat;
 use crate::service::Service;
+use crate::serving::{Device, Serving};
 use crate::wire::{self, Agreed, Body, HEADER_LEN, Header, Malformed, Offer, Out, Request, Wish};
 
 /// Most bytes of one read or write, the kernel's own limit without privileges.
 pub(crate) const LARGEST: u32 = 1 << 20;
 /// Bytes of a request beside those of a write: headers, names, attributes.
 const BESIDE: usize = 128 << 10;
-
-/// The open device.
-pub(crate) type Device = Arc<OwnedFd>;
-
-/// Threads that serve.
-pub(crate) struct Serving {
-    /// What requests come over.
-    pub(crate) transport: Transport,
-    /// The threads, and what the scheduler does with them.
-    pub(crate) scheduling: Scheduling,
-    pub(crate) catch_up: CatchUp,
-    threads: Vec<JoinHandle<io::Result<()>>>,
-}
-
-/// A way to have all nodes forgotten that the kernel has given back. Over rings that can come late, and files without
-/// names hold their room until then.
-#[derive(Clone, Default)]
-pub struct CatchUp(Option<Arc<dyn Fn() + Send + Sync>>);
-
-impl CatchUp {
-    pub(crate) fn by(work: impl Fn() + Send + Sync + 'static) -> Self {
-        CatchUp(Some(Arc::new(work)))
-    }
-
-    /// Calls [`Service::forget`] for them, if there are any. No lock may be held that this needs.
-    pub fn now(&self) {
-        if let Some(work) = &self.0 {
-            work();
-        }
-    }
-}
-
-impl Serving {
-    pub(crate) fn new() -> Self {
-        Serving {
-            transport: Transport::Device,
-            scheduling: Scheduling::default(),
-            catch_up: CatchUp::default(),
-            threads: Vec::new(),
-        }
-    }
-
-    /// Adds a thread that serves.
-    pub(crate) fn spawn(
-        &mut self,
-        name: &str,
-        run: impl FnOnce(&Arc<Seat>) -> io::Result<()> + Send + 'static,
-    ) -> io::Result<()> {
-        let scheduling = self.scheduling.clone();
-        self.spawn_beside(name, move || run(&scheduling.take()))
-    }
-
-    /// Adds a thread that is waited for and serves nothing.
-    pub(crate) fn spawn_beside(
-        &mut self,
-        name: &str,
-        run: impl FnOnce() -> io::Result<()> + Send + 'static,
-    ) -> io::Result<()> {
-        let thread = std::thread::Builder::new().name(name.into()).spawn(run)?;
-        self.threads.push(thread);
-        Ok(())
-    }
-
-    /// Waits until all have ended.
-    pub(crate) fn wait(self) -> io::Result<()> {
-        let mut done = Ok(());
-        for thread in self.threads {
-            let ended = thread.join().map_err(|_panic| io::Error::other("a serving thread panicked"));
-            done = done.and(ended.unwrap_or_else(Err));
-        }
-        done
-    }
-}
 
 /// Serves what is mounted at the other end of the connection.
 pub(crate) fn serve(
@@ -102,24 +30,37 @@ pub(crate) fn serve(
     let offered = receive_offer(&device)?;
     accept(&device, &offered, &Wish::new(options, false, LARGEST))?;
     let mut serving = Serving::new();
-    let threads = options.threads.max(1);
-    let dispatcher = Dispatcher::new(service, Gatherer::new(&device, threads - 1));
-    spawn(&mut serving, &device, &dispatcher, threads)?;
+    let dispatcher = Dispatcher::new(service, Gatherer::new(&device, options.threads.max(1) - 1));
+    spawn(&mut serving, (&device, &dispatcher), options)?;
     Ok(serving)
 }
 
-/// Adds threads that serve what comes over the device.
+/// Adds threads that serve what comes over the device, and one that watches them.
 pub(crate) fn spawn(
     serving: &mut Serving,
-    device: &Device,
-    dispatcher: &Dispatcher,
-    threads: usize,
+    (device, dispatcher): (&Device, &Dispatcher),
+    options: &Options,
 ) -> io::Result<()> {
+    let watched = Arc::new(Watched::new(serving.scheduling.clone()));
+    let threads = options.threads.max(1);
+    let (report, ready) = mpsc::channel();
     for number in 0..threads {
         let (device, dispatcher) = (Arc::clone(device), dispatcher.clone());
-        serving.spawn(&format!("device-{number}"), move |seat| serve_all(&device, &dispatcher, seat))?;
+        let (watched, report) = (Arc::clone(&watched), report.clone());
+        serving.spawn(&format!("device-{number}"), move |seat| {
+            watched.add(seat);
+            // The receiver is gone if another thread could not be started.
+            let _ = report.send(());
+            drop(report);
+            Place::new(&device, &dispatcher, &watched).serve_all(seat)
+        })?;
     }
-    Ok(())
+    drop(report);
+    ready.iter().take(threads).for_each(drop);
+    match options.give_way {
+        GiveWay::Never => Ok(()),
+        rule => giving_way::start(serving, watched, rule),
+    }
 }
 
 /// The first request, by which the kernel says what it can do.
@@ -169,13 +110,6 @@ pub(crate) fn accept(device: &OwnedFd, offered: &Offered, wish: &Wish) -> io::Re
     Ok(agreed)
 }
 
-/// Serves until the file system is unmounted.
-pub(crate) fn serve_all(device: &OwnedFd, dispatcher: &Dispatcher, seat: &Seat) -> io::Result<()> {
-    let (mut input, mut output) = (buffer(), buffer());
-    while serve_one(device, dispatcher, seat, (&mut input, &mut output))? != Served::Over {}
-    Ok(())
-}
-
 /// Room for the longest request or answer. Zeroed by the system as it is touched, so that only what is used takes
 /// memory.
 pub(crate) fn buffer() -> Vec<u8> {
@@ -195,29 +129,62 @@ pub(crate) enum Served {
     Over,
 }
 
-/// Reads a request and serves it.
-pub(crate) fn serve_one(
-    device: &OwnedFd,
-    dispatcher: &Dispatcher,
-    seat: &Seat,
-    (input, output): (&mut [u8], &mut [u8]),
-) -> io::Result<Served> {
-    let (header, body) = match receive(device, input)? {
-        Received::Request(header, body) => (header, body),
-        Received::Nothing => return Ok(Served::Nothing),
-        Received::Over => return Ok(Served::Over),
-    };
-    seat.count();
-    let done = match dispatcher.serve(&header, Body::Whole(body), output) {
-        Outcome::Silence => return Ok(Served::Silently),
-        Outcome::Answer(done) => done,
-        Outcome::Stale(node, done) => {
-            tell_stale(device, node);
-            done
+/// Where a thread serves the device.
+pub(crate) struct Place<'a> {
+    device: &'a OwnedFd,
+    dispatcher: &'a Dispatcher,
+    watched: &'a Watched,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.watched.end();
+    }
+}
+
+impl<'a> Place<'a> {
+    pub(crate) fn new(device: &'a OwnedFd, dispatcher: &'a Dispatcher, watched: &'a Watched) -> Self {
+        Place { device, dispatcher, watched }
+    }
+
+    /// Serves until the file system is unmounted.
+    pub(crate) fn serve_all(&self, seat: &Seat) -> io::Result<()> {
+        let (mut input, mut output) = (buffer(), buffer());
+        while self.serve_one(seat, (&mut input, &mut output))? != Served::Over {}
+        Ok(())
+    }
+
+    /// Reads a request and serves it.
+    pub(crate) fn serve_one(
+        &self,
+        seat: &Seat,
+        (input, output): (&mut [u8], &mut [u8]),
+    ) -> io::Result<Served> {
+        let door = self.watched.door();
+        door.enter();
+        let received = receive(self.device, input);
+        door.leave();
+        let (header, body) = match received? {
+            Received::Request(header, body) => (header, body),
+            Received::Nothing => return Ok(Served::Nothing),
+            Received::Over => return Ok(Served::Over),
+        };
+        self.watched.count(seat);
+        door.note(header.caller.pid);
+        if wire::may_take_long(header.operation) {
+            door.pass_on();
         }
-    };
-    send(device, header.unique, done, output)?;
-    Ok(Served::Answered)
+        let done = match self.dispatcher.serve(&header, Body::Whole(body), output) {
+            Outcome::Silence => return Ok(Served::Silently),
+            Outcome::Answer(done) => done,
+            Outcome::Stale(node, done) => {
+                tell_stale(self.device, node);
+                done
+            }
+        };
+        send(self.device, header.unique, done, output)?;
+        Ok(Served::Answered)
+    }
 }
 
 enum Received<'a> {

@@ -12,17 +12,19 @@ mod ask;
 mod attach;
 mod by_device;
 mod by_ring;
+mod class;
 mod dispatch;
 mod gather;
+mod giving_way;
 mod notify;
 mod seats;
 mod service;
+mod serving;
 mod session;
 mod wire;
 
 pub use ask::{ask, exchange};
 pub use attach::{GiveWay, Options, Transport, mount_point, unmount};
-pub use by_device::CatchUp;
 pub use notify::Notifier;
 pub use rustix::io::Errno;
 pub use seats::{Scheduled, Scheduling};
@@ -30,6 +32,7 @@ pub use service::{
     Access, Attributes, Caller, Change, Entry, FileType, Gather, Kind, Known, Listed, NewNode, ROOT, Replace,
     Result, Seek, Service, SetTime, Statistics, Time, WriteFlags,
 };
+pub use serving::CatchUp;
 pub use session::Session;
 #[doc(hidden)]
 pub use wire::decode_any;

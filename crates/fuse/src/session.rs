@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::attach::{self, Options, Transport};
-use crate::by_device::{CatchUp, Serving};
 use crate::notify::Notifier;
 use crate::seats::Scheduling;
 use crate::service::Service;
+use crate::serving::{CatchUp, Serving};
 use crate::{by_device, by_ring};
 
 /// A file system that is mounted and being served.

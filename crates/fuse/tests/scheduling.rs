@@ -1,11 +1,14 @@
-//! The threads that serve a ring: which class of the scheduler they are in, and when they are woken.
+//! The threads that serve: which class of the scheduler they are in, where they run, and when they are woken.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 #[allow(dead_code, reason = "shared with other tests")]
 mod memory;
 
+use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,11 +16,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fuse::{GiveWay, Options, Scheduling, Session, Transport};
-use memory::Memory;
+use memory::{Memory, SLOW};
 
-/// A mount over a ring, of which there is one at a time: threads are found by their names.
+/// A mount, of which there is one at a time: threads are found by their names.
 struct Mounted {
     directory: PathBuf,
+    /// How the names of the threads begin that serve.
+    names: &'static str,
     session: Option<Session>,
     memory: Arc<Memory>,
     scheduling: Scheduling,
@@ -25,14 +30,19 @@ struct Mounted {
 }
 
 impl Mounted {
-    /// `None` where there are no rings.
+    /// Over a ring; `None` where there are none.
     fn new(test: &str, give_way: GiveWay) -> Option<Self> {
+        Mounted::over(Transport::Ring, test, give_way)
+    }
+
+    fn over(transport: Transport, test: &str, give_way: GiveWay) -> Option<Self> {
         static ALONE: Mutex<()> = Mutex::new(());
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let root = rustix::process::geteuid().is_root();
         let has_device = OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
         let switch = fs::read_to_string("/sys/module/fuse/parameters/enable_uring").unwrap_or_default();
-        if !root || !has_device || switch.trim() != "Y" {
+        let has_ring = transport == Transport::Device || switch.trim() == "Y";
+        if !root || !has_device || !has_ring {
             assert!(
                 root && has_device || std::env::var_os("PLATFS_NO_SKIP").is_none(),
                 "{test}: would be skipped"
@@ -53,14 +63,15 @@ impl Mounted {
             exec: false,
             acl: false,
             writeback: true,
-            transport: Transport::Ring,
+            transport,
             give_way,
             threads: 4,
         };
         let memory = Arc::new(Memory::default());
         let session = Session::start(Arc::clone(&memory) as Arc<_>, &directory, &options).unwrap();
         let scheduling = session.scheduling();
-        Some(Mounted { directory, session: Some(session), memory, scheduling, _alone: alone })
+        let names = if transport == Transport::Ring { "ring-" } else { "device-" };
+        Some(Mounted { directory, names, session: Some(session), memory, scheduling, _alone: alone })
     }
 }
 
@@ -91,11 +102,26 @@ fn about(names: &str, file: &str) -> Vec<String> {
     named.filter_map(|task| fs::read_to_string(task.join(file)).ok()).collect()
 }
 
-/// How many of the ring's threads are in the idle class.
-fn giving_way() -> usize {
+/// How many of a mount's threads are in the idle class.
+fn giving_way(mounted: &Mounted) -> usize {
     const POLICY: usize = 38;
     let policy = |stat: &String| stat.rsplit_once(") ").unwrap().1.split(' ').nth(POLICY).unwrap() == "5";
-    about("ring-", "stat").iter().filter(|stat| policy(stat)).count()
+    about(mounted.names, "stat").iter().filter(|stat| policy(stat)).count()
+}
+
+/// On how many processors each of its threads may run.
+fn processors(mounted: &Mounted) -> Vec<u32> {
+    let count = |status: &String| -> u32 {
+        let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed:"));
+        line.unwrap().chars().filter_map(|digit| digit.to_digit(16)).map(u32::count_ones).sum()
+    };
+    about(mounted.names, "status").iter().map(count).collect()
+}
+
+/// Runs a test over both transports.
+fn over_both(run: impl Fn(Transport)) {
+    run(Transport::Ring);
+    run(Transport::Device);
 }
 
 /// How often threads with such names have gone to sleep.
@@ -117,22 +143,55 @@ fn eventually(what: &str, mut is_true: impl FnMut() -> bool) {
 
 #[test]
 fn threads_give_way_while_requests_come_and_then_no_more() {
-    let Some(mounted) = Mounted::new("give-way", GiveWay::Always) else { return };
-    assert_eq!(giving_way(), 0);
+    over_both(|transport| {
+        let Some(mounted) = Mounted::over(transport, "give-way", GiveWay::Always) else { return };
+        assert_eq!(giving_way(&mounted), 0);
+        let allowed = processors(&mounted);
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    churn(&mounted.directory, 10);
+                }
+            });
+            eventually("no thread gives way", || giving_way(&mounted) > 0);
+            if transport == Transport::Device {
+                eventually("no thread follows the program", || processors(&mounted).contains(&1));
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+        eventually("a thread still gives way", || giving_way(&mounted) == 0);
+        eventually("a thread may not go where it might", || processors(&mounted) == allowed);
+        let now = mounted.scheduling.now();
+        assert!(now.gives_way && now.lowered > 0 && now.lowered == now.raised, "{now:?}");
+        assert!(now.requests > 0 && now.turns > 0 && now.ran_ns > 0, "{now:?}");
+    });
+}
+
+/// Over the device one thread serves while threads give way. What it waits for may be another request.
+#[test]
+fn a_thread_that_waits_is_replaced() {
+    let Some(mounted) = Mounted::over(Transport::Device, "replaced", GiveWay::Always) else { return };
     let is_over = AtomicBool::new(false);
+    // The one that waits holds the lock of its directory.
+    let other = mounted.directory.join("other");
+    fs::create_dir(&other).unwrap();
     thread::scope(|scope| {
-        scope.spawn(|| {
+        let churning = scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
-                churn(&mounted.directory, 10);
+                churn(&other, 10);
             }
         });
-        eventually("no thread gives way", || giving_way() > 0);
+        eventually("no thread gives way", || giving_way(&mounted) > 0);
+        let waits = scope.spawn(|| fs::metadata(mounted.directory.join(OsStr::from_bytes(SLOW))));
+        mounted.memory.gate.wait_for_somebody();
+        let before = mounted.memory.requests.load(Ordering::Relaxed);
+        eventually("nobody serves", || mounted.memory.requests.load(Ordering::Relaxed) > before + 1000);
+        mounted.memory.gate.open();
+        assert_eq!(waits.join().unwrap().unwrap_err().kind(), io::ErrorKind::NotFound);
         is_over.store(true, Ordering::Relaxed);
+        churning.join().unwrap();
     });
-    eventually("a thread still gives way", || giving_way() == 0);
-    let now = mounted.scheduling.now();
-    assert!(now.gives_way && now.lowered > 0 && now.lowered == now.raised, "{now:?}");
-    assert!(now.requests > 0 && now.turns > 0 && now.ran_ns > 0, "{now:?}");
 }
 
 #[test]
@@ -148,8 +207,8 @@ fn threads_that_shall_not_give_way_do_not() {
 #[test]
 fn busy_loops_do_not_starve_threads_that_give_way() {
     const FILES: usize = 300;
-    let took = |give_way| {
-        let mounted = Mounted::new("starved", give_way)?;
+    let took = |transport, give_way| {
+        let mounted = Mounted::over(transport, "starved", give_way)?;
         let is_over = AtomicBool::new(false);
         let took = thread::scope(|scope| {
             for _ in 0..8 {
@@ -165,26 +224,32 @@ fn busy_loops_do_not_starve_threads_that_give_way() {
             begun.elapsed()
         });
         let now = mounted.scheduling.now();
-        eprintln!("{give_way:?}: {took:?}, {now:?}");
-        assert!(give_way == GiveWay::Never || now.raised > 0, "{now:?}");
+        eprintln!("{transport:?}, {give_way:?}: {took:?}, {now:?}");
+        assert!(give_way == GiveWay::Never || now.lowered > 0, "{now:?}");
         Some(took)
     };
-    let (Some(never), Some(always)) = (took(GiveWay::Never), took(GiveWay::Always)) else { return };
-    assert!(always < never * 3 + Duration::from_secs(2), "{always:?} instead of {never:?}");
+    over_both(|transport| {
+        let (never, always) = (took(transport, GiveWay::Never), took(transport, GiveWay::Always));
+        if let Some((never, always)) = never.zip(always) {
+            assert!(always < never * 3 + Duration::from_secs(2), "{always:?} instead of {never:?}");
+        }
+    });
 }
 
 #[test]
 fn an_idle_mount_wakes_none_of_its_threads() {
-    let Some(mounted) = Mounted::new("idle", GiveWay::Always) else { return };
-    churn(&mounted.directory, 300);
-    let all = || ["ring-", "device-", "watcher"].map(sleeps);
-    let mut before = all();
-    eventually("its threads are woken again and again", || {
-        thread::sleep(Duration::from_secs(1));
-        std::mem::replace(&mut before, all()) == before
+    over_both(|transport| {
+        let Some(mounted) = Mounted::over(transport, "idle", GiveWay::Always) else { return };
+        churn(&mounted.directory, 300);
+        let all = || ["ring-", "device-", "watcher"].map(sleeps);
+        let mut before = all();
+        eventually("its threads are woken again and again", || {
+            thread::sleep(Duration::from_secs(1));
+            std::mem::replace(&mut before, all()) == before
+        });
+        // It works as before.
+        churn(&mounted.directory, 300);
     });
-    // It works as before.
-    churn(&mounted.directory, 300);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::experiment::{EXPERIMENTS, Experiment, Kind, cells, founding};
+use crate::experiment::{EXPERIMENTS, Experiment, Kind, cells, founding, sizes};
 use crate::jobs::{self, Bounds};
 use crate::plan::{Plan, Setting};
 use crate::plot;
@@ -154,13 +154,22 @@ fn run_one(
     let judged = is_whole || experiment.kind != Kind::Founding;
     let verdicts = if judged { (experiment.judge)(&cells) } else { Vec::new() };
     keep(&verdicts.iter().cloned().map(Record::from).collect::<Vec<_>>())?;
+    let sizes = sizes(experiment.baseline, &cells);
+    keep(&sizes.iter().cloned().map(Record::from).collect::<Vec<_>>())?;
     if options.json {
         print!("{}", table::json(experiment.name, &cells));
     } else if options.csv {
         print!("{}", table::csv(&cells));
     } else {
         let (name, about) = (experiment.name, experiment.about);
-        print!("{name}: {about}\n{}", table::text(&cells, experiment.figures));
+        println!("{name}: {about}");
+        if !sizes.is_empty() {
+            println!("{}", table::counts(&sizes));
+        }
+        print!("{}", table::text(&cells, experiment.figures));
+        if !sizes.is_empty() {
+            print!("\n{}\n", table::sizes(&sizes));
+        }
         println!("{}", table::verdicts(&verdicts));
     }
     if options.stats {

@@ -35,6 +35,11 @@ impl Summary {
         (self.avg - other.avg).abs() / (a + b).sqrt() > t95(freedom(self, other, (a, b)))
     }
 
+    /// The half of the interval of 95 % of the mean; zero of a single run.
+    pub(crate) fn half(&self) -> f64 {
+        if self.n < 2 { 0.0 } else { t95(self.count() - 1.0) * self.variance().sqrt() }
+    }
+
     /// Ratio of the means, and the half of its interval of 95 % (by the delta method; zero where nothing
     /// varies). None if there is nothing to divide by.
     pub(crate) fn ratio(&self, other: &Summary) -> Option<(f64, f64)> {

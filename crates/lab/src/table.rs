@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use crate::results::{Cell, Verdict};
+use crate::results::{Cell, Class, Size, Verdict};
 use crate::summary::Summary;
 
 /// Prints a number without noise: whole ones plain, others with four significant digits.
@@ -206,6 +206,35 @@ pub(crate) fn verdicts(verdicts: &[Verdict]) -> String {
         let _ = writeln!(out, "  {holds}: {} ({})", verdict.text, verdict.detail);
     }
     out
+}
+
+/// How many ratios are in each class.
+pub(crate) fn counts(sizes: &[Size]) -> String {
+    let count = |class: &Class| sizes.iter().filter(|size| size.class == *class).count();
+    let classes = Class::ALL.iter().map(|class| format!("{} {}", count(class), class.name()));
+    format!("{} published ratios: {}", sizes.len(), classes.collect::<Vec<_>>().join(", "))
+}
+
+/// A line for each published ratio.
+pub(crate) fn sizes(sizes: &[Size]) -> String {
+    let head = ["case", "ratio of", "ours", "+-", "published", "bounds", "times apart", ""];
+    let mut lines: Vec<Vec<String>> = vec![head.map(String::from).to_vec()];
+    let number = |value: Option<f64>| value.map_or_else(|| "-".into(), show);
+    for size in sizes {
+        let apart = size.ratio.zip(size.published).map(|(is, was)| is / was);
+        let bounds = size.low.zip(size.high);
+        lines.push(vec![
+            size.case.clone(),
+            format!("{}: {} over {}", size.figure, size.system, size.over),
+            number(size.ratio),
+            if size.half > 0.0 { show(size.half) } else { String::new() },
+            number(size.published),
+            bounds.map_or_else(String::new, |(low, high)| format!("{}..{}", show(low), show(high))),
+            number(apart.filter(|apart| apart.is_finite())),
+            size.class.name().into(),
+        ]);
+    }
+    align(&lines)
 }
 
 /// One line per figure.

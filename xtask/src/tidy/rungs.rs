@@ -37,7 +37,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             journal
             groups
             superblock
-            error file map memory overlay record window write_behind
+            error file keeping map memory overlay record window write_behind
         ",
         knots: &[],
         long_lists: 0,
@@ -53,6 +53,17 @@ pub(super) const LADDERS: &[Ladder] = &[
             bitmap contents danger facts parts voice
             apply issue policies subject
             crew kinds paged plausible staged
+        ",
+        knots: &[],
+        long_lists: 0,
+    },
+    Ladder {
+        path: "crates/forensics",
+        rungs: "
+            removed
+            history used
+            htree log names owners
+            ground
         ",
         knots: &[],
         long_lists: 0,
@@ -81,15 +92,18 @@ pub(super) const LADDERS: &[Ladder] = &[
             admission ops trim
             dir xattr
             file
-            inline inode map volume
+            volume
+            usage
+            inline inode map
             reclaiming tx
             space
             txn
             order session
             cache dirty format handles options
             gathered
-            bits context hashing locks ranges role versions zone
-            error
+            charges
+            bits context hashing ranges role versions zone
+            error locks
         ",
         knots: &[],
         long_lists: 4,
@@ -100,10 +114,10 @@ pub(super) const LADDERS: &[Ladder] = &[
             session
             by_ring
             by_device
-            dispatch notify
-            gather
+            dispatch giving_way notify
+            gather serving
             wire
-            ask attach seats service
+            ask attach class seats service
         ",
         knots: &[],
         long_lists: 3,
@@ -128,17 +142,28 @@ pub(super) const LADDERS: &[Ladder] = &[
         long_lists: 0,
     },
     Ladder {
+        path: "crates/reshape",
+        rungs: "
+            resize tune
+            draft
+            error
+        ",
+        knots: &[],
+        long_lists: 0,
+    },
+    Ladder {
         path: "crates/cli",
         rungs: "
             commands
             format mount
             control
+            reshaping
             writing
             check
             bulk
             reading
             door
-            image usage
+            free_runs image usage
             console owner signals size text
         ",
         knots: &[],
@@ -167,7 +192,8 @@ pub(super) const LADDERS: &[Ladder] = &[
             experiment replay work
             crashes layout plan plot workload
             counters jobs measure system table
-            drive file numbers output results summary tape tar tree
+            results
+            digest drive file numbers output summary tape tar tree
         ",
         knots: &[],
         long_lists: 0,

@@ -17,6 +17,7 @@ mod get;
 mod import;
 mod info;
 mod into_mount;
+mod journal;
 mod json;
 mod live;
 mod ln;
@@ -26,15 +27,22 @@ mod mkdir;
 mod mkfs;
 mod mount;
 mod mv;
+mod parts;
 mod pieces;
 mod put;
+mod quota;
+mod resize;
 mod rm;
 mod runs;
+mod snapshot;
 mod stat;
 mod stats;
 mod sync;
 mod tree;
+mod trim;
+mod tune;
 mod umount;
+mod undelete;
 mod xattr;
 
 use clap::Subcommand;
@@ -80,8 +88,14 @@ pub enum Command {
     Xattr(xattr::Xattr),
     /// Gives space to a range of a file, makes it a hole, takes it out or puts it in: of an image, or of a mount.
     Fallocate(fallocate::Fallocate),
+    /// Shows and sets what users, groups and projects use and may use: of an image, or of a mount.
+    Quota(Box<quota::Quota>),
     /// Shows the superblock, and first what a person wants to know.
     Info(info::Info),
+    /// Gives a volume another size.
+    Resize(resize::Resize),
+    /// Changes parameters and features of a volume, as tune2fs.
+    Tune(Box<tune::Tune>),
     /// Checks a volume, and repairs it.
     Check(Box<check::Check>),
     /// Counts the pieces that files lie in.
@@ -94,8 +108,16 @@ pub enum Command {
     Freefrag(freefrag::FreeFrag),
     /// Shows how full each part of an image is and where files lie: on the terminal, as a page or as a drawing.
     Map(map::Map),
+    /// Shows what lies in the journal: transactions, their blocks, and old copies of a block.
+    Journal(journal::Journal),
+    /// Lists removed files that can be recovered, and recovers them.
+    Undelete(undelete::Undelete),
     /// Writes all files into a tar archive or a directory.
     Export(export::Export),
+    /// Gives free space back to the host: of an image, or of a mount.
+    Trim(trim::Trim),
+    /// Copies a volume as it is at one moment: an image, or a mount while programs write.
+    Snapshot(snapshot::Snapshot),
     /// Mounts a volume on a directory.
     Mount(mount::Mount),
     /// Shows what a mount has done, and how long it took.
@@ -123,6 +145,7 @@ impl Command {
             Command::Put(command) => command.run(console),
             Command::Cp(command) => command.run(console),
             Command::Import(command) => command.run(console),
+            Command::Quota(command) => command.run(console),
             Command::Mkdir(command) => command.run(console),
             Command::Ln(command) => command.run(console),
             Command::Mv(command) => command.run(console),
@@ -132,13 +155,19 @@ impl Command {
             Command::Xattr(command) => command.run(console),
             Command::Fallocate(command) => command.run(console),
             Command::Info(command) => command.run(console),
+            Command::Resize(command) => command.run(console),
+            Command::Tune(command) => command.run(console),
             Command::Check(command) => command.run(console),
             Command::Frag(command) => command.run(console),
             Command::Convert(command) => command.run(console),
             Command::Defrag(command) => command.run(console),
             Command::Freefrag(command) => command.run(console),
             Command::Map(command) => command.run(console),
+            Command::Journal(command) => command.run(console),
+            Command::Undelete(command) => command.run(console),
             Command::Export(command) => command.run(console),
+            Command::Trim(command) => command.run(console),
+            Command::Snapshot(command) => command.run(console),
             Command::Mount(command) => command.run(console),
             Command::Stats(command) => command.run(console),
             Command::Sync(command) => command.run(console),

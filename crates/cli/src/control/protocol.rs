@@ -47,10 +47,14 @@ pub enum Verb {
     Remove,
     /// Make a regular file at a place of the file that comes with the request.
     Put,
+    /// Write the volume as it is at one moment into the file that comes with the request.
+    Snapshot,
     /// Bring files together that lie in pieces. Its numbers: bytes in a second, and bytes, at most.
     Defrag,
     /// Give maps another form.
     Convert,
+    /// Change fields of the superblock, as the file that comes with the request says.
+    Tune,
 }
 
 /// Bits that say how.
@@ -216,8 +220,17 @@ impl Grant {
 }
 
 impl Verb {
-    const ALL: [Verb; 7] =
-        [Verb::Import, Verb::Export, Verb::Copy, Verb::Remove, Verb::Put, Verb::Defrag, Verb::Convert];
+    const ALL: [Verb; 9] = [
+        Verb::Import,
+        Verb::Export,
+        Verb::Copy,
+        Verb::Remove,
+        Verb::Put,
+        Verb::Snapshot,
+        Verb::Defrag,
+        Verb::Convert,
+        Verb::Tune,
+    ];
 
     fn number(self) -> u32 {
         match self {
@@ -226,8 +239,10 @@ impl Verb {
             Verb::Copy => 3,
             Verb::Remove => 4,
             Verb::Put => 5,
-            Verb::Defrag => 6,
-            Verb::Convert => 7,
+            Verb::Snapshot => 6,
+            Verb::Defrag => 7,
+            Verb::Convert => 8,
+            Verb::Tune => 9,
         }
     }
 
@@ -244,7 +259,13 @@ impl Verb {
     /// Whether a file comes with it.
     #[must_use]
     pub fn has_file(self) -> bool {
-        matches!(self, Verb::Import | Verb::Export | Verb::Put)
+        matches!(self, Verb::Import | Verb::Export | Verb::Put | Verb::Snapshot | Verb::Tune)
+    }
+
+    /// Whether it changes the volume.
+    #[must_use]
+    pub fn writes(self) -> bool {
+        !matches!(self, Verb::Export | Verb::Snapshot)
     }
 }
 

@@ -3,6 +3,7 @@
 //! Here text becomes values; which values are possible together is for [`platfs::mkfs`] to say.
 
 mod amount;
+mod changes;
 mod extended;
 mod uuid;
 
@@ -12,15 +13,12 @@ use platfs::ondisk::features::{Compat, FeatureBit};
 
 use crate::console::Failure;
 use amount::{amount, bytes, number};
+pub use changes::ChangeArgs;
 pub use uuid::{UuidChoice, now, source_date_epoch};
 
 /// What stands behind the options in the help of commands that make volumes.
 pub const ENVIRONMENT: &str = "Environment:\n  SOURCE_DATE_EPOCH  \
      Seconds since 1970 that are taken for the time of making; with `plat build` no file's time is later";
-
-/// The note about a new volume with quota files.
-pub const QUOTA_NOTE: &str = "the feature quota: plat reads such a volume and does not change it or mount it for writing, \
-     since it does not keep the counts of usage; Linux does (without them: -O ^quota)";
 
 /// What a volume shall look like. Lists are separated by commas.
 #[derive(Args, Debug, Default)]

@@ -44,7 +44,8 @@ fn may_be(issue: &Issue) -> bool {
         "block-bitmap" | "inode-bitmap" => issue.found.contains("in use and marked free"),
         _ => false,
     };
-    !too_few && ALLOWED.contains(&issue.kind.id)
+    // A mount after the crash checks first, and must not refuse.
+    !too_few && !issue.endangers_others() && ALLOWED.contains(&issue.kind.id)
 }
 
 /// Whether a state shows no damage, as it is.

@@ -14,8 +14,9 @@ const FAST_COMMIT_SHARE: u32 = 64;
 /// Volumes with fewer blocks get no journal.
 pub(super) const LEAST_VOLUME: u64 = 2048;
 
-/// mke2fs's default for a volume of this number of blocks.
-pub(super) fn default_blocks(blocks: u64) -> u32 {
+/// Blocks of the journal that mke2fs gives a volume of this number of blocks.
+#[must_use]
+pub fn default_blocks(blocks: u64) -> u32 {
     const K: u64 = 1024;
     match blocks {
         _ if blocks < 32 * K => 1024,

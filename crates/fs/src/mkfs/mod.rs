@@ -14,6 +14,7 @@
 mod files;
 mod journal_device;
 mod journal_size;
+pub mod layout;
 mod ledger;
 mod mapping;
 mod options;
@@ -42,6 +43,7 @@ use ledger::Ledger;
 use tables::Layout;
 
 pub use journal_device::JournalDevice;
+pub use journal_size::default_blocks as default_journal_blocks;
 pub use options::{
     Amount, Encoding, FeatureEdit, FsType, JournalOptions, OnError, Options, Storage, Usage, parse_features,
 };

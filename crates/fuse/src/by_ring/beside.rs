@@ -14,9 +14,11 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 
-use crate::by_device::{self, Device, Served, Serving};
+use crate::by_device::{self, Place, Served};
 use crate::dispatch::Dispatcher;
+use crate::giving_way::Watched;
 use crate::seats::Seat;
+use crate::serving::{Device, Serving};
 
 /// How long the thread stays away.
 const AWAY: Duration = Duration::from_millis(10);
@@ -31,6 +33,8 @@ pub(super) struct Beside {
     buffers: Mutex<[Vec<u8>; 2]>,
     /// The thread's own; it counts what others read in its stead, too.
     seat: OnceLock<Arc<Seat>>,
+    /// Nobody watches how threads serve the device: few requests come over it.
+    unwatched: Arc<Watched>,
 }
 
 /// What came in one go.
@@ -50,6 +54,7 @@ impl Beside {
             dispatcher: dispatcher.clone(),
             buffers,
             seat: OnceLock::new(),
+            unwatched: Arc::default(),
         })
     }
 
@@ -68,9 +73,10 @@ impl Beside {
         for number in 1..threads {
             let (sender, go): (Sender<()>, Receiver<()>) = mpsc::channel();
             let (device, dispatcher) = (Arc::clone(&self.device), self.dispatcher.clone());
+            let unwatched = Arc::clone(&self.unwatched);
             others.push(sender);
             serving.spawn(&format!("device-{number}"), move |seat| match go.recv() {
-                Ok(()) => by_device::serve_all(&device, &dispatcher, seat),
+                Ok(()) => Place::new(&device, &dispatcher, &unwatched).serve_all(seat),
                 // It ended without need of this one.
                 Err(_) => Ok(()),
             })?;
@@ -100,7 +106,7 @@ impl Beside {
                         // One that has ended is not needed.
                         let _ = other.send(());
                     }
-                    return by_device::serve_all(&self.device, &self.dispatcher, seat);
+                    return Place::new(&self.device, &self.dispatcher, &self.unwatched).serve_all(seat);
                 }
                 vain = if came.messages == 0 { vain + 1 } else { 0 };
                 patience = came.messages.saturating_add(patience).min(PATIENCE);
@@ -122,8 +128,9 @@ impl Beside {
         let mut buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
         let [input, output] = &mut *buffers;
         let mut came = Came::default();
+        let place = Place::new(&self.device, &self.dispatcher, &self.unwatched);
         loop {
-            match by_device::serve_one(&self.device, &self.dispatcher, seat, (input, output))? {
+            match place.serve_one(seat, (input, output))? {
                 Served::Answered => came.requests += 1,
                 Served::Silently => {}
                 Served::Nothing => return Ok(came),

@@ -7,10 +7,7 @@
 //! where rings can't be had.
 
 mod beside;
-mod policy;
-mod processors;
 mod raw;
-mod watch;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -20,16 +17,17 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use rustix::io::Errno;
 
 use crate::attach::{GiveWay, Options, Transport};
-use crate::by_device::{self, CatchUp, LARGEST, Serving};
+use crate::by_device::{self, LARGEST};
 use crate::dispatch::{Dispatcher, Outcome};
 use crate::gather::Gatherer;
+use crate::giving_way::{self, Watched, processors};
 use crate::seats::Seat;
 use crate::service::Service;
+use crate::serving::{CatchUp, Serving};
 use crate::wire::{self, Body, Header, Wish};
 
 use beside::Beside;
 use raw::{HEADER_LEN, Ring, Slot};
-use watch::Watched;
 
 /// Bytes that may wait in all slots together; of them only those count that were ever used.
 const MEMORY: usize = 40 << 20;
@@ -112,7 +110,7 @@ pub(crate) fn serve(
         let parts = (&beside, &watched);
         rings = waiting(&mut serving, parts, plan, largest).unwrap_or_default();
         if !rings.is_empty() && options.give_way != GiveWay::Never {
-            watch::start(&mut serving, watched, options.give_way)?;
+            giving_way::start(&mut serving, watched, options.give_way)?;
         }
     }
     let has_rings = !rings.is_empty();
@@ -129,7 +127,7 @@ pub(crate) fn serve(
         serving.catch_up = CatchUp::by(move || others.catch_up());
         beside.start(&mut serving, threads)?;
     } else {
-        by_device::spawn(&mut serving, &device, &dispatcher, threads)?;
+        by_device::spawn(&mut serving, (&device, &dispatcher), options)?;
     }
     Ok(serving)
 }

@@ -1,8 +1,7 @@
 //! An io_uring of one thread, with memory that the kernel puts requests into: the only place of this
 //! crate where the compiler can't prove what is safe.
 //!
-//! Owns: the mappings shared with the kernel, and at any time the side that may touch a slot's memory; the system call
-//! that changes a thread's class in the scheduler, for which there is no safe function. Excludes what is in that
+//! Owns: the mappings shared with the kernel, and at any time the side that may touch a slot's memory. Excludes what is in that
 //! memory. The rules that all of it rests on:
 //!
 //! - A slot is the kernel's from [`Ring::register`] or [`Ring::commit`] on, and ours from its completion
@@ -23,9 +22,8 @@ use rustix::io_uring::{
     io_uring_enter, io_uring_params, io_uring_setup,
 };
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
-use rustix::thread::Pid;
 
-use crate::by_device::Device;
+use crate::serving::Device;
 
 /// Bytes of a slot in front of its payload: the header of the request and of its answer, the operation's
 /// own fields, and those of the ring.
@@ -334,34 +332,4 @@ impl Drop for Ring {
             std::mem::forget(self.memory.take());
         }
     }
-}
-
-/// A class of the scheduler.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Class {
-    /// That of nearly all threads (`SCHED_OTHER`), with the priority that the thread had before.
-    Ordinary,
-    /// Runs where no other thread wants to (`SCHED_IDLE`).
-    Idle,
-}
-
-/// Puts a thread into a class.
-pub(super) fn set_class(thread: Pid, class: Class) -> io::Result<()> {
-    let policy = match class {
-        Class::Ordinary => libc::SCHED_OTHER,
-        Class::Idle => libc::SCHED_IDLE,
-    };
-    // What the kernel calls `sched_param`: the priority, which only other classes have.
-    let parameter: libc::c_int = 0;
-    // The function of the C library is not used: that of musl does nothing.
-    // SAFETY: the call reads one integer, which lives until it returns, and writes no memory.
-    let done = unsafe {
-        libc::syscall(
-            libc::SYS_sched_setscheduler,
-            libc::c_long::from(thread.as_raw_nonzero().get()),
-            libc::c_long::from(policy),
-            ptr::from_ref(&parameter),
-        )
-    };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -17,7 +17,7 @@ pub(crate) use reply::{
     handle_reply, invalidate_attributes, invalidate_contents, invalidate_name, listing_entry, no_entry_reply,
     out_header, position_reply, size_reply, statistics_reply, statx_reply, written_reply,
 };
-pub(crate) use request::{Body, Header, Request, is_about_room, may_answer_at_length};
+pub(crate) use request::{Body, Header, Request, is_about_room, may_answer_at_length, may_take_long};
 
 /// Bytes of the header in front of each request.
 pub(crate) const HEADER_LEN: usize = 40;

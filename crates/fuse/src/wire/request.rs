@@ -315,6 +315,22 @@ pub(crate) fn may_answer_at_length(number: u32) -> bool {
         .contains(&number)
 }
 
+/// Whether an operation may wait for the device, for other requests or for much work.
+pub(crate) fn may_take_long(number: u32) -> bool {
+    use self::operation as is;
+    [
+        is::FSYNC,
+        is::FSYNCDIR,
+        is::SYNCFS,
+        is::FALLOCATE,
+        is::COPY_FILE_RANGE,
+        is::LSEEK,
+        is::IOCTL,
+        is::STATFS,
+    ]
+    .contains(&number)
+}
+
 /// Whether an operation asks how much room there is.
 pub(crate) fn is_about_room(number: u32) -> bool {
     number == operation::STATFS

@@ -6,7 +6,7 @@ use placement::policy::POLICIES;
 use placement::{BlockPolicyKind, Counter};
 
 use super::trial::{At, Case, Values, numbers};
-use super::{Experiment, Kind, best};
+use super::{Baseline, Experiment, Kind, best};
 use crate::jobs::Job;
 use crate::measure;
 use crate::numbers::float;
@@ -19,6 +19,7 @@ pub(super) const AGE: Experiment = Experiment {
     about: "create, append and delete until the volume is old: fragmentation of files and of free space",
     figures: &[],
     kind: Kind::Counts,
+    baseline: Baseline::None,
     jobs,
     judge: best::judge,
 };

@@ -12,7 +12,7 @@ use placement::stats::Stats;
 use placement::{BlockPolicyKind, Counter, Engine, Request};
 
 use super::trial::{At, Values, of_key};
-use super::{Experiment, Kind, best};
+use super::{Baseline, Experiment, Kind, best};
 use crate::file::File;
 use crate::jobs::{Job, Key};
 use crate::measure::ratio;
@@ -28,6 +28,7 @@ pub(super) const ALLOC_COST: Experiment = Experiment {
     about: "calls and cycles per block for files of 5 kB, 600 kB and 12,445 kB (2004)",
     figures: &[],
     kind: Kind::Times,
+    baseline: Baseline::None,
     jobs: alloc_cost,
     judge: best::judge,
 };

@@ -9,7 +9,7 @@ use ondisk::units::{Cluster, ClusterRun, Group};
 use placement::{BlockPolicyKind, Counter, Criterion, Engine, GroupContent};
 
 use super::trial::{At, Case, Values, numbers};
-use super::{Experiment, Kind, best};
+use super::{Baseline, Experiment, Kind, best};
 use crate::jobs::Job;
 use crate::measure;
 use crate::numbers::{Numbers, float};
@@ -22,6 +22,7 @@ pub(super) const CRITERIA: Experiment = Experiment {
     about: "40,000 small files with a goal of 8 MiB on free runs of 4 MiB: mballoc's criteria (2023)",
     figures: &[],
     kind: Kind::Counts,
+    baseline: Baseline::None,
     jobs,
     judge: best::judge,
 };

@@ -18,7 +18,7 @@ use ondisk::units::{Cluster, ClusterRun, Group};
 use placement::{BlockPolicyKind, Engine, GroupContent, Request};
 
 use super::trial::{At, Values};
-use super::{Experiment, Kind, best};
+use super::{Baseline, Experiment, Kind, best};
 use crate::jobs::{Job, Key};
 use crate::numbers::{Numbers, count, float};
 use crate::plan::Plan;
@@ -31,6 +31,7 @@ pub(super) const INDEX_COST: Experiment = Experiment {
     about: "time of an allocation and a free on fragmented volumes, memory per TiB, time to build",
     figures: &[],
     kind: Kind::Times,
+    baseline: Baseline::None,
     jobs,
     judge: best::judge,
 };

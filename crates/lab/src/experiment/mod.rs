@@ -14,9 +14,11 @@ mod s1;
 mod s2;
 mod s3;
 mod s4;
+mod size;
 mod trial;
 mod writers;
 
+pub(crate) use size::{Baseline, sizes};
 pub(crate) use trial::cells;
 
 use crate::jobs::Job;
@@ -34,6 +36,8 @@ pub(crate) struct Experiment {
     /// The figures that stand beside published ones, in their order; others are in the results only.
     pub(crate) figures: &'static [&'static str],
     pub(crate) kind: Kind,
+    /// What published figures are compared with.
+    pub(crate) baseline: Baseline,
     pub(crate) jobs: fn(&Plan) -> Result<Vec<Job>, String>,
     pub(crate) judge: fn(&[Cell]) -> Vec<Verdict>,
 }

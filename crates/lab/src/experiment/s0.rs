@@ -7,10 +7,12 @@
 use platfs::mkfs::FsType;
 use platfs::placement::BlockPolicyKind;
 
+use super::size::{HIGH, LOW};
 use super::trial::{At, Case, Measured, Values, numbers, rate, seconds};
-use super::{Experiment, Kind, verdict};
+use super::{Baseline, Experiment, Kind, verdict};
 use crate::drive::Drive;
 use crate::jobs::Job;
+use crate::numbers::float;
 use crate::plan::Plan;
 use crate::results::{Cell, Figures, Verdict};
 use crate::system::Mounting;
@@ -21,8 +23,9 @@ pub(super) const TABLE: Experiment = Experiment {
     name: "S0",
     also: "",
     kind: Kind::Founding,
+    baseline: Baseline::System("ext3"),
     about: "multi-block, delayed allocation (2004): dd, dbench and tiobench on a SCSI disk of about 20 MB/s",
-    figures: &["seconds", "MB/s", "allocator calls"],
+    figures: &["seconds", "MB/s", LATENCY, "allocator calls"],
     jobs,
     judge,
 };
@@ -36,6 +39,9 @@ const SYSTEMS: [(&str, BlockPolicyKind, bool); 5] = [
     ("lease", BlockPolicyKind::Lease, false),
 ];
 
+/// Of a write, in milliseconds.
+const LATENCY: &str = "mean latency ms";
+
 /// What cases that count calls of the allocator begin with.
 const CALLS_FOR: &str = "calls for";
 
@@ -46,15 +52,29 @@ const CALLS: [(u64, [Option<f64>; 3]); 3] = [
     (12_445, [Some(3_117.0), None, Some(1.0)]),
 ];
 const DBENCH: [(u64, [Option<f64>; 3]); 3] = [
-    (8, [Some(136.0), None, Some(211.0)]),
-    (16, [Some(64.0), None, Some(185.0)]),
-    (32, [Some(61.0), None, Some(134.0)]),
+    (8, [Some(136.3), None, Some(211.3)]),
+    (16, [Some(63.7), None, Some(184.6)]),
+    (32, [Some(60.7), None, Some(134.4)]),
+];
+/// The slowest and the fastest of four runs.
+const DBENCH_RANGES: [[Option<[f64; 2]>; 3]; 3] = [
+    [Some([101.0, 153.0]), None, Some([192.0, 227.0])],
+    [Some([48.0, 83.0]), None, Some([179.0, 197.0])],
+    [Some([54.0, 67.0]), None, Some([131.0, 140.0])],
 ];
 const TIOBENCH: [(u64, [f64; 4]); 4] = [
     (4, [13.34, 23.77, 26.39, 27.22]),
     (8, [9.71, 23.62, 25.81, 27.06]),
     (16, [6.60, 23.04, 24.99, 24.84]),
     (32, [8.12, 22.72, 24.83, 25.47]),
+];
+
+/// Mean milliseconds of a write.
+const LATENCIES: [[f64; 4]; 4] = [
+    [0.897, 0.529, 0.452, 0.373],
+    [2.421, 1.006, 0.816, 0.763],
+    [7.222, 1.849, 1.783, 1.300],
+    [8.111, 3.282, 2.995, 2.247],
 ];
 
 /// Files at once, bytes of each, and published seconds.
@@ -103,15 +123,19 @@ fn cases(at: usize, quick: bool) -> Vec<Measured> {
         let case = Case { name, workload: "dd", settings, published, weight, ..Case::default() };
         cases.push((case, seconds));
     }
-    for (clients, published) in DBENCH {
+    for ((clients, published), ranges) in DBENCH.into_iter().zip(DBENCH_RANGES) {
         let (name, settings) = (format!("dbench {clients}"), numbers([("clients", clients)]));
-        let published = was("MB/s", &published);
+        let mut published = was("MB/s", &published);
+        if let Some([low, high]) = ranges.get(at).copied().flatten() {
+            published.0.extend([(LOW, low), (HIGH, high)].map(|(end, value)| (format!("MB/s{end}"), value)));
+        }
         let case = Case { name, workload: "dbench", settings, published, weight: clients, ..Case::default() };
         cases.push((case, load));
     }
-    for (threads, published) in TIOBENCH {
+    for ((threads, published), latencies) in TIOBENCH.into_iter().zip(LATENCIES) {
         let settings = numbers([("threads", threads), ("phases", 1)]);
-        let (name, published) = (format!("tiobench {threads}"), was("MB/s", &published.map(Some)));
+        let (name, mut published) = (format!("tiobench {threads}"), was("MB/s", &published.map(Some)));
+        published.0.extend(was(LATENCY, &latencies.map(Some)).0);
         let case = Case { name, workload: "tiobench", settings, published, weight: 20, ..Case::default() };
         cases.push((case, written));
     }
@@ -131,7 +155,11 @@ fn load(outcomes: &[Outcome]) -> Values {
 }
 
 fn written(outcomes: &[Outcome]) -> Values {
-    rate(outcomes, "sequential write")
+    let phase = "sequential write";
+    let writes = outcomes.iter().find(|outcome| outcome.name == phase);
+    let writes = writes.and_then(|outcome| outcome.kinds.get("write")).copied().unwrap_or_default();
+    let latency = (LATENCY, float(writes.time) / float(writes.calls.max(1)) / 1e6);
+    rate(outcomes, phase).into_iter().chain([latency]).collect()
 }
 
 /// Where ours is behind by no more, the place on the disk decides, whose rate falls inwards.

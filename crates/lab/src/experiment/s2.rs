@@ -10,7 +10,7 @@ use platfs::placement::DirectoryPolicyKind;
 use platfs::placement::inode::policy::DIRECTORY_POLICIES;
 
 use super::trial::{At, Case, Values};
-use super::{Experiment, Kind, verdict};
+use super::{Baseline, Experiment, Kind, verdict};
 use crate::drive::Drive;
 use crate::jobs::Job;
 use crate::numbers::float;
@@ -24,6 +24,7 @@ pub(super) const TABLE: Experiment = Experiment {
     name: "S2",
     also: "dirpref",
     kind: Kind::Founding,
+    baseline: Baseline::System("spread"),
     about: "directory rules and orders of writing (2001): seconds of tar xf and rm -rf of a ports tree",
     figures: &["untar", "rm"],
     jobs,

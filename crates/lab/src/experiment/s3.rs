@@ -9,7 +9,7 @@ use platfs::mkfs::{FsType, Usage, parse_features};
 use platfs::placement::BlockPolicyKind;
 
 use super::trial::At;
-use super::{Experiment, Kind, verdict};
+use super::{Baseline, Experiment, Kind, verdict};
 use crate::drive::{DRIVES, Drive};
 use crate::jobs::{Found, Job, Key};
 use crate::numbers::float;
@@ -23,6 +23,7 @@ pub(super) const TABLE: Experiment = Experiment {
     name: "S3",
     also: "bigalloc",
     kind: Kind::Founding,
+    baseline: Baseline::Case("4 KiB"),
     about: "allocation in clusters (2011): calls of a file server after days of work",
     figures: &[
         "fallocate us",

@@ -10,7 +10,7 @@
 use placement::{BlockPolicyKind, Counter};
 
 use super::trial::{At, Case, Values, numbers};
-use super::{Experiment, Kind, best};
+use super::{Baseline, Experiment, Kind, best};
 use crate::file::File;
 use crate::jobs::Job;
 use crate::measure::{self, ratio};
@@ -24,6 +24,7 @@ pub(super) const NINE: Experiment = Experiment {
     about: "nine files of 20 MB written in turns, with and without delayed allocation (2004)",
     figures: &[],
     kind: Kind::Counts,
+    baseline: Baseline::None,
     jobs: nine,
     judge: best::judge,
 };

@@ -2,7 +2,7 @@
 //! and cells in the order of their jobs: it does not depend on which ended first.
 //! What a later run of the command repeats takes the place of what an earlier one said.
 
-use crate::results::{Aging, Cell, Criteria, Curve, Record, Session, Skipped, Verdict};
+use crate::results::{Aging, Cell, Criteria, Curve, Record, Session, Size, Skipped, Verdict};
 use std::collections::BTreeSet;
 
 /// Everything of all files.
@@ -23,6 +23,7 @@ pub(crate) struct Table {
     pub(crate) systems: Vec<usize>,
     pub(crate) cases: Vec<Case>,
     pub(crate) verdicts: Vec<Verdict>,
+    pub(crate) sizes: Vec<Size>,
     pub(crate) curves: Vec<Curve>,
     pub(crate) aging: Vec<Run>,
     pub(crate) criteria: Vec<Criteria>,
@@ -127,6 +128,13 @@ impl Digest {
                 let table = self.table(&verdict.table);
                 table.verdicts.retain(|old| old.text != verdict.text);
                 table.verdicts.push(verdict);
+            }
+            Record::Size(size) => {
+                let table = self.table(&size.table);
+                let place =
+                    |size: &Size| [&size.case, &size.figure, &size.system, &size.over].map(String::clone);
+                table.sizes.retain(|old| place(old) != place(&size));
+                table.sizes.push(size);
             }
             Record::Curve(curve) => {
                 let table = self.table(&curve.table);

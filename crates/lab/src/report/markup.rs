@@ -2,6 +2,7 @@
 
 use super::digest::{Case, Column, Digest, Figure, Table, founding};
 use super::plots::{self, Plot};
+use super::ratios;
 use crate::experiment::Experiment;
 use crate::summary::Summary;
 use crate::table::{align, show};
@@ -101,6 +102,7 @@ impl Text {
         let verdicts = || digest.tables.iter().flat_map(|table| &table.verdicts);
         let (all, held) = (verdicts().count(), verdicts().filter(|verdict| verdict.holds).count());
         self.put("<header class=\"top\"><h1>Where the blocks go</h1>");
+        self.put(&ratios::counts(digest));
         let lead = match (all, all - held) {
             (0, _) => "No statement was judged yet; what was measured follows.".to_string(),
             (all, 0) => format!("All {all} statements that were judged hold."),
@@ -170,6 +172,7 @@ impl Text {
             }
             self.put("</ul>");
         }
+        self.put(&ratios::rows(table));
         self.skipped(&table.skipped);
         let figures = shown_figures(table);
         // A narrow table leaves room for its plots.

@@ -4,6 +4,7 @@ mod digest;
 mod files;
 mod markup;
 mod plots;
+mod ratios;
 
 use crate::results;
 use chart::page::Page;

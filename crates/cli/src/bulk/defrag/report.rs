@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn a_report_comes_back_from_its_lines() {
         let mut report = Report { files: 7, torn: Change { before: 3, after: 1 }, ..Report::default() };
-        (0..100).for_each(|number| report.failed(format!("/däta/{number}: {}", "no ".repeat(100))));
+        (0..100).for_each(|number| report.failed(format!("/d\u{e4}ta/{number}: {}", "no ".repeat(100))));
         let (object, lines) = (report.object(), lines(&report.object()));
         assert!(lines.len() <= 16 && lines.iter().all(|line| line.len() <= PART));
         assert_eq!(from_lines(&lines), Some(object));

@@ -84,7 +84,7 @@ fn mount_options(raw: &RawSuperblock) -> Vec<String> {
     names
 }
 
-pub(super) fn facts(raw: &RawSuperblock) -> Vec<Fact> {
+pub(in crate::commands) fn facts(raw: &RawSuperblock) -> Vec<Fact> {
     let mut all = identity(raw);
     all.extend(space(raw));
     all.extend(layout(raw));
@@ -242,6 +242,10 @@ fn inodes_and_journal(raw: &RawSuperblock) -> Vec<Fact> {
 fn protection(raw: &RawSuperblock) -> Vec<Fact> {
     let features = raw.features();
     let mut all = Vec::new();
+    let options = raw.s_mount_opts.split(|byte| *byte == 0).next().unwrap_or_default();
+    if !options.is_empty() {
+        all.push(Fact::new("mount_options", "Mount options", text::lossy(options)));
+    }
     if features.compat.contains(Compat::ORPHAN_FILE) {
         all.push(Fact::new("orphan_file_inode", "Orphan file inode", raw.s_orphan_file_inum.get()));
     }

@@ -4,7 +4,7 @@
 //! dumpe2fs(8), then, if asked for, the groups. The superblock is read by itself, so that an image
 //! with unknown features or a broken superblock is shown as far as it can be, with what is wrong.
 
-mod fields;
+pub(super) mod fields;
 mod groups;
 mod summary;
 
@@ -39,11 +39,11 @@ pub struct Info {
 }
 
 /// One fact: its name in JSON, its label, and its value as text and as JSON.
-struct Fact {
-    key: &'static str,
-    label: &'static str,
-    text: String,
-    value: Value,
+pub(super) struct Fact {
+    pub(super) key: &'static str,
+    pub(super) label: &'static str,
+    pub(super) text: String,
+    pub(super) value: Value,
 }
 
 impl Fact {
@@ -153,7 +153,7 @@ impl Info {
     }
 }
 
-fn print(console: &mut Console<'_>, fact: &Fact) -> Result<(), Failure> {
+pub(super) fn print(console: &mut Console<'_>, fact: &Fact) -> Result<(), Failure> {
     if fact.label.is_empty() {
         return Ok(writeln!(console.out)?);
     }

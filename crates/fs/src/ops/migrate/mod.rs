@@ -230,7 +230,7 @@ impl<'v> Mover<'v> {
         let format = &self.volume.format;
         let is_low = self.number.get() < format.geometry.first_inode && self.number != InodeNumber::ROOT;
         let is_own = is_low
-            || format.zone.files().contains(&self.number)
+            || format.zone.files().any(|file| file == self.number)
             || node.flags().contains(InodeFlags::EA_INODE);
         if is_own {
             return Err(Error::Unsupported("the file belongs to the volume itself".into()));

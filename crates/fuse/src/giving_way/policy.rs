@@ -1,11 +1,12 @@
-//! When threads of a ring give way to those whose requests they serve.
+//! When threads give way to those whose requests they serve.
 //!
 //! Owns: the decision, from what was seen, as a function of time. Excludes seeing it and acting on it.
 //!
 //! A program that gets its answer is moved to another processor if one is idle, since its own runs the thread that
 //! answers. A thread in the scheduler's idle class does not count: the program stays, and a request costs half. But
 //! such a thread gets no processor while others want them. So it is in that class only while requests come close
-//! together and processors are idle, and leaves it as soon as it had to wait.
+//! together and processors are idle, and leaves it as soon as it had to wait. Over the device that is for one program
+//! at a time: one thread serves it, and several programs want several threads.
 
 use std::time::Duration;
 
@@ -44,6 +45,8 @@ pub(super) struct Load {
     pub(super) idle: f64,
     /// The largest part of its time that a thread waited for a processor.
     pub(super) waits: f64,
+    /// More programs ask by turns than one thread should serve.
+    pub(super) many_ask: bool,
 }
 
 /// What is to be done.
@@ -111,6 +114,8 @@ impl Policy {
             GiveWay::Always => true,
             GiveWay::Auto => load.idle >= IDLE,
         };
+        let may = may && !load.many_ask;
+        self.gives_way &= !load.many_ask;
         if may && !self.gives_way && now >= self.not_before {
             (self.gives_way, self.since) = (true, now);
         }
@@ -135,8 +140,8 @@ mod tests {
     use super::*;
 
     const BUSY: Seen = Seen { requests: 100, stuck: false };
-    const FREE: Load = Load { idle: 1.0, waits: 0.4 };
-    const FULL: Load = Load { idle: 0.0, waits: 0.4 };
+    const FREE: Load = Load { idle: 1.0, waits: 0.4, many_ask: false };
+    const FULL: Load = Load { idle: 0.0, waits: 0.4, many_ask: false };
 
     /// Looks until the next judgement.
     fn judged(policy: &mut Policy, now: &mut Duration, seen: Seen, load: Load) -> Verdict {
@@ -157,7 +162,7 @@ mod tests {
         assert_eq!(judged(&mut policy, &mut now, BUSY, FREE), Verdict::GiveWay);
         // More of our own requests may take what was idle.
         assert_eq!(judged(&mut policy, &mut now, BUSY, FULL), Verdict::GiveWay);
-        let starved = Load { idle: 0.0, waits: 0.9 };
+        let starved = Load { idle: 0.0, waits: 0.9, many_ask: false };
         assert_eq!(judged(&mut policy, &mut now, BUSY, starved), Verdict::AsOthers);
         assert_eq!(Policy::new(GiveWay::Auto).wake(now, FREE), Verdict::GiveWay);
         assert_eq!(Policy::new(GiveWay::Never).wake(now, FREE), Verdict::AsOthers);
@@ -182,6 +187,17 @@ mod tests {
         }
         assert_eq!(policy.look(now, stuck, || FREE), Verdict::AsOthers);
         assert_eq!(policy.backoff, BACKOFF.0);
+    }
+
+    #[test]
+    fn threads_serve_side_by_side_where_one_is_not_enough() {
+        let mut now = Duration::ZERO;
+        let mut policy = Policy::new(GiveWay::Auto);
+        let many = Load { many_ask: true, ..FREE };
+        assert_eq!(policy.wake(now, many), Verdict::AsOthers);
+        assert_eq!(judged(&mut policy, &mut now, BUSY, FREE), Verdict::GiveWay);
+        assert_eq!(judged(&mut policy, &mut now, BUSY, many), Verdict::AsOthers);
+        assert_eq!(judged(&mut policy, &mut now, BUSY, FREE), Verdict::GiveWay);
     }
 
     #[test]

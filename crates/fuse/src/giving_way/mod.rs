@@ -1,8 +1,12 @@
-//! The thread that lets a ring's threads give way, and takes it back ([`super::policy`] says when).
+//! The thread that lets serving threads give way, and takes it back ([`policy`] says when).
 //!
-//! Owns: the classes of the scheduler that the ring's threads are in, and what is seen of them. It is the only one who
-//! changes a class, and is never in the idle class itself. While few requests come it sleeps, and all threads are in
+//! Owns: the classes of the scheduler and the processors that serving threads are in, how many of them wait at the device, and what is
+//! seen of them. It is the only thread that changes a class, and is never in the idle class itself. While few requests come it sleeps, and all threads are in
 //! the ordinary class: a request that comes then needs nobody but its own thread.
+
+mod door;
+mod policy;
+pub(crate) mod processors;
 
 use std::fs::File;
 use std::io;
@@ -12,12 +16,15 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use super::policy::{LOOK, Load, Policy, Seen, Verdict};
-use super::processors;
-use super::raw::{self, Class};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
 use crate::attach::GiveWay;
-use crate::by_device::Serving;
+use crate::class::{self, Class};
 use crate::seats::{Scheduling, Seat, Turns};
+use crate::serving::Serving;
+
+use door::Door;
+use policy::{LOOK, Load, Policy, Seen, Verdict};
 
 /// A thread wakes the watcher once in this many requests at most.
 const OFTEN: u64 = 64;
@@ -26,34 +33,41 @@ const QUIET: u32 = 16;
 /// After it could run and did not, a thread gets this long to prove the contrary: it may just have been woken.
 const AGAIN: Duration = Duration::from_micros(500);
 
-/// What the ring's threads and the watcher share.
+/// What the threads that serve and the watcher share.
 #[derive(Debug, Default)]
-pub(super) struct Watched {
+pub(crate) struct Watched {
     seats: Mutex<Vec<Arc<Seat>>>,
     watcher: OnceLock<Thread>,
     rests: AtomicBool,
     is_over: AtomicBool,
     scheduling: Scheduling,
+    /// The door to the device. Over rings nobody passes it.
+    door: Door,
 }
 
 impl Watched {
-    pub(super) fn new(scheduling: Scheduling) -> Self {
+    pub(crate) fn new(scheduling: Scheduling) -> Self {
         Watched { scheduling, ..Watched::default() }
     }
 
-    pub(super) fn add(&self, seat: &Arc<Seat>) {
+    /// The door to the device.
+    pub(crate) fn door(&self) -> &Door {
+        &self.door
+    }
+
+    pub(crate) fn add(&self, seat: &Arc<Seat>) {
         self.seats.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(seat));
     }
 
     /// Counts a request on its thread.
-    pub(super) fn count(&self, seat: &Seat) {
+    pub(crate) fn count(&self, seat: &Seat) {
         if seat.count() % OFTEN == OFTEN - 1 && self.rests.load(Ordering::SeqCst) {
             self.wake();
         }
     }
 
     /// A thread ends: all do.
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         self.is_over.store(true, Ordering::SeqCst);
         self.wake();
     }
@@ -66,8 +80,8 @@ impl Watched {
     }
 }
 
-/// Starts a watcher for rings that have all been made, where it helps and is allowed.
-pub(super) fn start(serving: &mut Serving, shared: Arc<Watched>, rule: GiveWay) -> io::Result<()> {
+/// Starts a watcher for threads that all have their seats, where it helps and is allowed.
+pub(crate) fn start(serving: &mut Serving, shared: Arc<Watched>, rule: GiveWay) -> io::Result<()> {
     if rule == GiveWay::Auto && !processors::share_a_cache() || !is_allowed() {
         return Ok(());
     }
@@ -84,12 +98,12 @@ pub(super) fn start(serving: &mut Serving, shared: Arc<Watched>, rule: GiveWay) 
 fn is_allowed() -> bool {
     let there_and_back = || {
         let this = rustix::thread::gettid();
-        raw::set_class(this, Class::Idle).and_then(|()| raw::set_class(this, Class::Ordinary)).is_ok()
+        class::set_class(this, Class::Idle).and_then(|()| class::set_class(this, Class::Ordinary)).is_ok()
     };
     thread::Builder::new().spawn(there_and_back).is_ok_and(|thread| thread.join().unwrap_or(false))
 }
 
-/// A ring's thread as the watcher sees it.
+/// A serving thread as the watcher sees it.
 struct Subject {
     seat: Arc<Seat>,
     served: u64,
@@ -97,6 +111,8 @@ struct Subject {
     /// How long it had waited for a processor at the last judgement.
     waited: u64,
     is_idle: bool,
+    /// The processor that it was put on, and those that it may be on otherwise.
+    put: Option<(usize, CpuSet)>,
     /// Looks since it served something.
     quiet: u32,
 }
@@ -110,7 +126,7 @@ struct Sight {
 }
 
 /// The watcher.
-pub(super) struct Watcher {
+struct Watcher {
     shared: Arc<Watched>,
     sight: Sight,
     policy: Policy,
@@ -121,7 +137,7 @@ pub(super) struct Watcher {
 
 impl Watcher {
     /// `None` where too little can be seen.
-    pub(super) fn new(shared: Arc<Watched>, rule: GiveWay) -> Option<Self> {
+    fn new(shared: Arc<Watched>, rule: GiveWay) -> Option<Self> {
         let seats = std::mem::take(&mut *shared.seats.lock().unwrap_or_else(PoisonError::into_inner));
         let begun = Instant::now();
         let stat = File::open("/proc/stat").ok();
@@ -134,15 +150,15 @@ impl Watcher {
         Some(Watcher { shared, sight, policy: Policy::new(rule), begun, is_refused: false })
     }
 
-    /// Watches until a thread of the ring ends.
-    pub(super) fn run(mut self) {
+    /// Watches until a thread ends that serves.
+    fn run(mut self) {
         let _ = self.shared.watcher.set(thread::current());
         self.sight.load();
         while !self.is_over() {
             if !self.rest() {
                 continue;
             }
-            let load = self.sight.load();
+            let load = self.load();
             self.sight.requests();
             let mut verdict = self.policy.wake(self.begun.elapsed(), load);
             while verdict != Verdict::Rest && !self.is_over() {
@@ -167,18 +183,29 @@ impl Watcher {
     }
 
     fn look(&mut self) -> Verdict {
-        let sight = &mut self.sight;
+        let Watcher { shared, sight, policy, begun, .. } = self;
         let seen = Seen { requests: sight.requests(), stuck: sight.is_stuck() };
+        if seen.requests == 0 {
+            // The thread that serves may wait for something, and more requests may come.
+            shared.door.pass_on();
+        }
         let gave_way = sight.subjects.iter().any(|subject| subject.is_idle);
-        let verdict = self.policy.look(self.begun.elapsed(), seen, || sight.load());
+        let load = || Load { many_ask: !shared.door.one_asks(), ..sight.load() };
+        let verdict = policy.look(begun.elapsed(), seen, load);
         if gave_way && verdict == Verdict::AsOthers {
             self.shared.scheduling.starved();
         }
         verdict
     }
 
+    /// The load since it was asked for last.
+    fn load(&mut self) -> Load {
+        Load { many_ask: !self.shared.door.one_asks(), ..self.sight.load() }
+    }
+
     /// Brings the classes to what was decided. Of threads that may give way those do that serve.
     fn bring_about(&mut self, verdict: Verdict) {
+        self.shared.door.set_narrow(verdict == Verdict::GiveWay);
         for subject in &mut self.sight.subjects {
             let is_idle = match subject.quiet {
                 _ if verdict != Verdict::GiveWay => false,
@@ -190,6 +217,27 @@ impl Watcher {
                 self.is_refused = true;
             }
         }
+        self.follow();
+    }
+
+    /// Puts the thread that serves the device on the processor of the program that it serves. Rings have threads of
+    /// their own for each processor.
+    fn follow(&mut self) {
+        let program = self.shared.door.last();
+        let serving = |subject: &&mut Subject| subject.is_idle && subject.quiet == 0;
+        if program != 0
+            && let Some(subject) = self.sight.subjects.iter_mut().find(serving)
+            && let Some(processor) = processors::of(program)
+        {
+            subject.stay_at(processor);
+        }
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        // Also after a panic nobody may wait outside for ever.
+        self.shared.door.set_narrow(false);
     }
 }
 
@@ -229,13 +277,21 @@ impl Sight {
         let idle_now = self.stat.as_ref().and_then(idle_seconds);
         self.judged = (Instant::now(), idle_now.unwrap_or(idle_before));
         let waits = self.subjects.iter_mut().map(|subject| subject.waited(passed)).fold(0.0, f64::max);
-        Load { idle: (self.judged.1 - idle_before).max(0.0) / passed, waits }
+        Load { idle: (self.judged.1 - idle_before).max(0.0) / passed, waits, many_ask: false }
     }
 }
 
 impl Subject {
     fn new(seat: Arc<Seat>) -> Self {
-        Subject { seat, served: 0, turns: Turns::default(), waited: 0, is_idle: false, quiet: QUIET }
+        Subject {
+            seat,
+            served: 0,
+            turns: Turns::default(),
+            waited: 0,
+            is_idle: false,
+            put: None,
+            quiet: QUIET,
+        }
     }
 
     /// Requests since the last look.
@@ -266,13 +322,38 @@ impl Subject {
         Duration::from_nanos(since).as_secs_f64() / passed
     }
 
+    /// Puts it on a processor. Elsewhere it is only slower.
+    fn stay_at(&mut self, processor: usize) {
+        let (at, all) = self.put.unzip();
+        if at == Some(processor) || processor >= CpuSet::MAX_CPU {
+            return;
+        }
+        let Ok(all) = all.map_or_else(|| sched_getaffinity(Some(self.seat.thread)), Ok) else { return };
+        let mut one = CpuSet::new();
+        one.set(processor);
+        if all.is_set(processor) && sched_setaffinity(Some(self.seat.thread), &one).is_ok() {
+            self.put = Some((processor, all));
+        }
+    }
+
+    /// Lets it be on any processor again.
+    fn go_anywhere(&mut self) {
+        if let Some((_, all)) = self.put.take() {
+            // One that has ended is nowhere.
+            let _ = sched_setaffinity(Some(self.seat.thread), &all);
+        }
+    }
+
     /// Puts it into the idle class or takes it out; whether that was done.
     fn set_idle(&mut self, idle: bool, scheduling: &Scheduling) -> bool {
         let class = if idle { Class::Idle } else { Class::Ordinary };
-        if raw::set_class(self.seat.thread, class).is_err() {
+        if class::set_class(self.seat.thread, class).is_err() {
             return false;
         }
         self.is_idle = idle;
+        if !idle {
+            self.go_anywhere();
+        }
         self.turns = self.seat.turns().unwrap_or_default();
         scheduling.changed(idle);
         true

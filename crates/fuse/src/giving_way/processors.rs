@@ -1,6 +1,7 @@
 //! What the machine says of its processors.
 //!
-//! Owns: how many there could be, and whether some share a cache. Excludes what follows from it.
+//! Owns: how many there could be, whether some share a cache, and which one a thread ran on. Excludes what follows from
+//! it.
 
 use std::fs;
 use std::io;
@@ -9,7 +10,7 @@ use std::path::Path;
 const PROCESSORS: &str = "/sys/devices/system/cpu";
 
 /// Processors that there could be, as the kernel counts queues.
-pub(super) fn possible() -> io::Result<u16> {
+pub(crate) fn possible() -> io::Result<u16> {
     let text = fs::read_to_string(Path::new(PROCESSORS).join("possible"))?;
     count(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
@@ -43,9 +44,28 @@ pub(super) fn share_a_cache() -> bool {
     !known
 }
 
+/// The processor that a thread ran on last; `None` where `/proc` does not say it.
+pub(super) fn of(thread: u32) -> Option<usize> {
+    processor(&fs::read_to_string(format!("/proc/{thread}/stat")).ok()?)
+}
+
+/// The processor in a line about a thread. Its name may hold anything.
+fn processor(stat: &str) -> Option<usize> {
+    // Counted from what follows the name, the third field.
+    const FIELD: usize = 39 - 3;
+    stat.rsplit_once(") ")?.1.split_ascii_whitespace().nth(FIELD)?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_has_a_processor() {
+        assert!(of(std::process::id()).is_some_and(|processor| processor < usize::from(possible().unwrap())));
+        assert_eq!(of(0), None);
+        assert_eq!(processor("7 (a) b) S 1"), None);
+    }
 
     #[test]
     fn ranges_of_processors_are_counted() {

@@ -1,0 +1,142 @@
+//! Around a change of an image that is made in memory first (`platfs_reshape`): locks, the undo file, and taking back a
+//! change that was cut off.
+//!
+//! A change that is not atomic is undone from a file beside the image, which is whole and stable before the image is
+//! touched, and removed when the image is stable. The next command that changes the shape of the image finds it there,
+//! takes back what was done, and begins anew.
+
+mod sized;
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use platfs::device::Device;
+use platfs::ondisk::superblock::{STATE_ERROR, STATE_VALID};
+use platfs_reshape::draft::{Change, Limits};
+
+use crate::check::{memory, stop, undo};
+use crate::console::{Console, Failure};
+use crate::door;
+use crate::image::{self, ImageSpec, Part};
+use crate::text::Shown;
+use crate::writing::now;
+
+pub use sized::{Ready, Sized};
+
+/// What a change may take.
+#[must_use]
+pub fn limits() -> Limits {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    Limits { memory: memory::bound(), threads, now: now() }
+}
+
+/// The words of a refusal: what no volume could be changed to is wrong usage.
+pub fn failed(name: &str, error: &platfs_reshape::Error) -> Failure {
+    match error {
+        platfs_reshape::Error::Usage(why) => Failure::Usage(why.clone()),
+        other => Failure::about(name, other),
+    }
+}
+
+/// An image that is open to be changed, alone.
+pub struct Held {
+    name: String,
+    device: Arc<dyn Device>,
+    /// Where the way back is kept while a change is under way.
+    beside: PathBuf,
+}
+
+impl Held {
+    /// Opens and locks an image, and takes back a change of it that was cut off.
+    ///
+    /// # Errors
+    /// It can't be opened or is in use; the change can't be taken back.
+    pub fn open(image: &OsStr, console: &mut Console<'_>) -> Result<Self, Failure> {
+        let name = image::shown(image).to_string();
+        let device = door::open_write(image).map_err(|error| Failure::about(&name, error))?;
+        let held = Held { name, device, beside: beside(image) };
+        held.take_back(console)?;
+        Ok(held)
+    }
+
+    /// The image.
+    #[must_use]
+    pub fn device(&self) -> &Arc<dyn Device> {
+        &self.device
+    }
+
+    fn take_back(&self, console: &mut Console<'_>) -> Result<(), Failure> {
+        let path = &self.beside;
+        if !path.exists() {
+            return Ok(());
+        }
+        let _busy = stop::busy();
+        let shown = Shown(path.as_os_str().as_encoded_bytes()).to_string();
+        match undo::restore(path, &*self.device) {
+            Ok(_) => console.warn(format!("{}: a change that was cut off is taken back", self.name)),
+            // It had come to its end, and the volume was in use since.
+            Err(_) if self.is_clean() => {}
+            Err(why) => {
+                let what = format!("a change was cut off, and can't be taken back from {shown}: {why}");
+                return Err(Failure::about(&self.name, what));
+            }
+        }
+        std::fs::remove_file(path).map_err(|error| Failure::about(shown, error))
+    }
+
+    fn is_clean(&self) -> bool {
+        platfs::read_superblock(&*self.device)
+            .is_ok_and(|raw| raw.s_state.get() & (STATE_VALID | STATE_ERROR) == STATE_VALID)
+    }
+
+    /// Writes a change, with the way back beside the image until it is stable; `keep` gets a copy that stays.
+    ///
+    /// # Errors
+    /// The way back can't be written, and nothing is; the image can't be written, and the way back stays.
+    pub fn write(&self, change: &Change, keep: Option<&Path>) -> Result<(), Failure> {
+        if change.is_empty() {
+            return Ok(());
+        }
+        let _stoppable = stop::stoppable();
+        let _busy = stop::busy();
+        let save = |path: &Path| {
+            undo::save(path, change.staged()).map_err(|error| {
+                let path = Shown(path.as_os_str().as_encoded_bytes());
+                Failure::about(&self.name, format!("nothing was written: {path}: {error}"))
+            })
+        };
+        if let Some(path) = keep {
+            save(path)?;
+        }
+        if !change.is_atomic() {
+            save(&self.beside)?;
+        }
+        change.apply().map_err(|error| {
+            let how =
+                if change.is_atomic() { "" } else { "; the same command takes it back and begins again" };
+            Failure::about(&self.name, format!("{error}{how}"))
+        })?;
+        if !change.is_atomic() {
+            let shown = Shown(self.beside.as_os_str().as_encoded_bytes()).to_string();
+            std::fs::remove_file(&self.beside).map_err(|error| Failure::about(shown, error))?;
+        }
+        Ok(())
+    }
+}
+
+/// Where the way back of an image is kept: a hidden file beside it, and for a block device in the working directory.
+fn beside(image: &OsStr) -> PathBuf {
+    let spec = ImageSpec::parse(image);
+    let full = Path::new(image);
+    let mut name = OsString::from(".");
+    name.push(full.file_name().unwrap_or(image));
+    name.push(".plat-undo");
+    let is_file = std::fs::metadata(&spec.path).is_ok_and(|facts| facts.is_file());
+    let directory = match spec.part {
+        _ if !is_file => None,
+        Part::Whole => full.parent(),
+        _ => spec.path.parent(),
+    };
+    directory.map_or_else(|| PathBuf::from(&name), |directory| directory.join(&name))
+}

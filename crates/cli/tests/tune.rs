@@ -1,0 +1,245 @@
+//! `plat tune`: output, plans, refusals, and changes that are cut off.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[allow(dead_code, reason = "shared with other tests")]
+#[path = "support/mounted.rs"]
+mod mounted;
+mod plat;
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use plat_cli::check::undo;
+use plat_cli::reshaping;
+use platfs::device::{Device, FileDevice};
+use platfs::mkfs::parse_features;
+use platfs_reshape::tune::{Request, tune};
+use testkit::scratch::Scratch;
+use testkit::{fsck, tool};
+
+fn volume(scratch: &Scratch, options: &[&str]) -> PathBuf {
+    let image = scratch.join("disk.img");
+    let tree = scratch.join("tree");
+    fs::create_dir_all(tree.join("many")).unwrap();
+    for number in 0..700 {
+        fs::write(tree.join(format!("many/a name of some length, number {number}")), number.to_string())
+            .unwrap();
+    }
+    let mut command = tool::command("mke2fs");
+    command.args(["-q", "-F", "-t", "ext4", "-d"]).arg(&tree).args(options).arg(&image).arg("32M");
+    tool::run(&mut command);
+    image
+}
+
+fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap()
+}
+
+fn tuned(image: &Path, arguments: &[&str]) -> plat::Ran {
+    ran("tune", image, arguments)
+}
+
+fn ran(command: &str, image: &Path, arguments: &[&str]) -> plat::Ran {
+    let arguments: Vec<&std::ffi::OsStr> = arguments.iter().map(std::ffi::OsStr::new).collect();
+    plat::plat(command, image, &arguments)
+}
+
+#[test]
+fn fields_change_and_are_listed() {
+    if !tool::have_tools("tune", &["mke2fs", "e2fsck", "dumpe2fs"]) {
+        return;
+    }
+    let scratch = Scratch::new("tune-fields");
+    let image = volume(&scratch, &[]);
+    let said = text(tuned(&image, &["-L", "root", "-m", "1", "-e", "panic"]).fine());
+    assert!(said.contains("Filesystem volume name: is now root (was <none>)"), "{said}");
+    let listed = text(tuned(&image, &["-l"]).fine());
+    assert!(listed.contains("Filesystem volume name:   root\n"), "{listed}");
+    assert!(listed.contains("Errors behavior:          Panic\n"), "{listed}");
+    assert_eq!(tool::dumpe2fs_field(&image, "Filesystem volume name").as_deref(), Some("root"));
+    fsck::assert_clean(&image);
+    let json = text(tuned(&image, &["-L", "other", "--json"]).fine());
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["written"], true);
+    assert_eq!(json["changed"][0]["field"], "volume_name");
+    assert_eq!(json["changed"][0]["after"], "other");
+}
+
+#[test]
+fn a_plan_writes_nothing() {
+    if !tool::have_tools("tune", &["mke2fs"]) {
+        return;
+    }
+    let scratch = Scratch::new("tune-plan");
+    let image = volume(&scratch, &[]);
+    let before = fs::read(&image).unwrap();
+    let said = text(tuned(&image, &["-n", "-O", "^metadata_csum,quota", "-U", "random"]).fine());
+    assert!(said.contains("Filesystem UUID: would become"), "{said}");
+    assert!(said.contains("nothing was written"), "{said}");
+    assert!(fs::read(&image).unwrap() == before);
+}
+
+#[test]
+fn what_is_no_change_is_wrong_usage() {
+    if !tool::have_tools("tune", &["mke2fs"]) {
+        return;
+    }
+    let scratch = Scratch::new("tune-usage");
+    let image = volume(&scratch, &[]);
+    let before = fs::read(&image).unwrap();
+    for (arguments, words) in [
+        (&[][..], "nothing to change"),
+        (&["-O", "none"], "-O none"),
+        (&["-O", "colour"], "unknown feature"),
+        (&["-E", "colour=red"], "unknown"),
+        (&["-L", "more than sixteen bytes"], "16 fit"),
+        (&["-m", "60"], "0 to 50"),
+        (&["-U", "x"], "not a UUID"),
+        (&["-I", "300"], "power of two"),
+        (&["-J", "size=512K"], "1024"),
+    ] {
+        let ran = tuned(&image, arguments);
+        assert_eq!(ran.code, std::process::ExitCode::from(2), "{arguments:?}: {}", ran.err);
+        assert!(ran.err.contains(words), "{arguments:?}: {}", ran.err);
+    }
+    let refused = tuned(&image, &["-O", "bigalloc"]).failed();
+    assert!(refused.contains("whole clusters"), "{refused}");
+    assert!(fs::read(&image).unwrap() == before);
+}
+
+/// A device that fails for good after some writes, as if the machine had stopped.
+struct Cut {
+    inner: FileDevice,
+    left: AtomicUsize,
+}
+
+impl Device for Cut {
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.inner.read_at(offset, buffer)
+    }
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let left = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        if left.is_err() {
+            return Err(io::Error::other("cut off"));
+        }
+        self.inner.write_at(offset, data)
+    }
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn request(list: &str) -> Request {
+    Request { features: parse_features(list).unwrap(), ..Request::default() }
+}
+
+/// Begins a change as the command does, and is cut off after some writes; whether it came to its end.
+fn cut_off(image: &Path, list: &str, writes: usize) -> bool {
+    let file = File::options().read(true).write(true).open(image).unwrap();
+    let cut = Cut { inner: FileDevice::new(file).unwrap(), left: AtomicUsize::new(writes) };
+    let device: Arc<dyn Device> = Arc::new(cut);
+    let tuned = tune(&device, &request(list), reshaping::limits()).unwrap();
+    let beside = image.with_file_name(".disk.img.plat-undo");
+    if !tuned.change.is_atomic() {
+        undo::save(&beside, tuned.change.staged()).unwrap();
+    }
+    tuned.change.apply().is_ok()
+}
+
+#[test]
+fn a_change_that_was_cut_off_anywhere_is_finished_by_the_same_command() {
+    if !tool::have_tools("tune", &["mke2fs", "e2fsck"]) {
+        return;
+    }
+    for list in ["^metadata_csum", "^has_journal", "quota"] {
+        let scratch = Scratch::new("tune-cut");
+        let image = volume(&scratch, &["-b", "1024"]);
+        let before = fs::read(&image).unwrap();
+        let mut writes = 0;
+        loop {
+            fs::write(&image, &before).unwrap();
+            let whole = cut_off(&image, list, writes);
+            let ran = tuned(&image, &["-O", list]);
+            assert_eq!(ran.code, std::process::ExitCode::SUCCESS, "{list}, {writes} writes: {}", ran.err);
+            assert!(whole || ran.err.contains("taken back"), "{list}, {writes} writes: {}", ran.err);
+            assert!(!image.with_file_name(".disk.img.plat-undo").exists());
+            fsck::assert_clean(&image);
+            if whole {
+                break;
+            }
+            writes += 1 + writes / 2;
+        }
+        assert!(writes > 3, "{list}");
+    }
+}
+
+#[test]
+fn the_way_back_can_be_kept() {
+    if !tool::have_tools("tune", &["mke2fs", "e2fsck"]) {
+        return;
+    }
+    let scratch = Scratch::new("tune-undo");
+    let image = volume(&scratch, &[]);
+    let before = fs::read(&image).unwrap();
+    let way = scratch.join("way");
+    tuned(&image, &["-U", "random", "-z", way.to_str().unwrap()]).fine();
+    assert!(fs::read(&image).unwrap() != before);
+    fsck::assert_clean(&image);
+    let back = ran("check --undo-from", &way, &[image.to_str().unwrap()]);
+    assert_eq!(back.code, std::process::ExitCode::SUCCESS, "{}", back.err);
+    assert!(fs::read(&image).unwrap() == before);
+}
+
+#[test]
+fn a_mounted_volume_changes_by_its_server() {
+    if !mounted::have_fuse("tune") || !tool::have_tools("tune", &["mke2fs", "e2fsck", "dumpe2fs"]) {
+        return;
+    }
+    for options in [&[][..], &["-O", "^has_journal"], &["-O", "metadata_csum_seed"]] {
+        let scratch = Scratch::new("tune-mounted");
+        let image = volume(&scratch, options);
+        let mount = mounted::Mounted::new(&image, &[]).unwrap();
+        fs::write(mount.path().join("before"), "x").unwrap();
+        tuned(mount.path(), &["-L", "live", "-r", "99", "-c", "7", "-e", "panic"]).fine();
+        fs::write(mount.path().join("after"), "y").unwrap();
+        let seeded = options.contains(&"metadata_csum_seed");
+        let id = "01234567-89ab-cdef-0123-456789abcdef";
+        if seeded {
+            tuned(mount.path(), &["-U", id]).fine();
+        } else {
+            let why = tuned(mount.path(), &["-U", id]).failed();
+            assert!(why.contains("--fast") || why.contains("unmount"), "{why}");
+            tuned(mount.path(), &["-U", id, "--fast"]).fine();
+        }
+        fs::write(mount.path().join("later"), "z".repeat(100_000)).unwrap();
+        for (arguments, words) in [
+            (&["-O", "quota"][..], "unmount it first"),
+            (&["-r", "999999"], "more than half"),
+            (&["-E", "force_fsck"], "not mounted"),
+        ] {
+            let why = tuned(mount.path(), arguments).failed();
+            assert!(why.contains(words), "{arguments:?}: {why}");
+        }
+        if options.contains(&"^has_journal") {
+            mount.unmount();
+        } else {
+            // What the command said to be done is stable: the server is killed, and the journal replayed.
+            drop(mount);
+            mounted::Mounted::new(&image, &[]).unwrap().unmount();
+        }
+        let field = |name: &str| tool::dumpe2fs_field(&image, name).unwrap();
+        assert_eq!(field("Filesystem volume name"), "live");
+        assert_eq!(field("Reserved block count"), "99");
+        assert_eq!(field("Maximum mount count"), "7");
+        assert_eq!(field("Errors behavior"), "Panic");
+        assert_eq!(field("Filesystem UUID"), id);
+        fsck::assert_clean(&image);
+    }
+}

@@ -1,0 +1,63 @@
+//! The check of a volume as a draft makes it: whether anything is wrong, and repairs of what was expected.
+
+use std::sync::Arc;
+
+use platfs_check::{Decision, Issue, Options, Sink, Staged, check};
+use platfs_device::Device;
+
+use super::Limits;
+use crate::Result;
+
+/// What the check says.
+pub struct Judged {
+    /// What was not expected: the first issue in words, and how many there are.
+    pub refusal: Option<String>,
+    /// The repairs of what was expected, in memory over the device that was judged; `None` if there are none.
+    pub repaired: Option<Arc<Staged>>,
+    /// How much there was of what was expected.
+    pub expected: u64,
+}
+
+/// Remembers what was not expected.
+struct Listener<'e> {
+    expected: &'e [&'e str],
+    first: Option<String>,
+    count: u64,
+    met: u64,
+}
+
+impl Sink for Listener<'_> {
+    fn issue(&mut self, issue: Issue) -> Decision {
+        if self.expected.contains(&issue.kind.id) {
+            self.met += 1;
+            return Decision::Repair;
+        }
+        self.count += 1;
+        self.first.get_or_insert_with(|| described(&issue));
+        Decision::Leave
+    }
+}
+
+fn described(issue: &Issue) -> String {
+    let place = &issue.place;
+    let inode = place.inode.map(|inode| format!(" (inode {inode})")).unwrap_or_default();
+    let group = place.group.map(|group| format!(" (group {group})")).unwrap_or_default();
+    format!("{}{inode}{group}: {}", issue.kind.title, issue.found)
+}
+
+/// Checks the volume on a device, which is only read. Kinds of issues in `expected` are repaired in memory.
+///
+/// # Errors
+/// There is nothing to check.
+pub fn judge(device: &Arc<dyn Device>, limits: &Limits, expected: &[&str]) -> Result<Judged> {
+    let options =
+        Options { threads: limits.threads, now: limits.now, memory: limits.memory, ..Options::default() };
+    let mut listener = Listener { expected, first: None, count: 0, met: 0 };
+    let outcome = check(Arc::clone(device), &options, &mut listener)?;
+    let refusal = listener.first.map(|first| match listener.count {
+        1 => first,
+        count => format!("{first} ({count} problems in all)"),
+    });
+    let repaired = (!outcome.repaired.is_unchanged()).then_some(outcome.repaired);
+    Ok(Judged { refusal, repaired, expected: listener.met })
+}

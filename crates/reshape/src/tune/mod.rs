@@ -1,0 +1,122 @@
+//! Changes of a volume's parameters and features, as tune2fs(8) makes them, and some that it can't.
+//!
+//! | module | owns |
+//! | --- | --- |
+//! | `request` | what is asked for, as values |
+//! | `fields` | fields of the superblock |
+//! | `in_use` | what changes while a volume is mounted, and how that is told its server |
+//! | `features` | which features may be turned on and off, and what goes with each |
+//! | `hidden` | files and blocks of the volume itself: journal, orphan file, quota, mount protection |
+//! | `headers` | backups and blocks kept for growth |
+//! | `width` | descriptors of 64 and of 32 bytes |
+//! | `inode_size` | larger inode records |
+//! | `checksums` | every checksum and group flag, after features or UUID changed |
+//! | `directories` | blocks of directories, with and without checksums |
+//!
+//! Excludes: the text of options, moving tables (`resize`).
+
+mod checksums;
+mod directories;
+mod features;
+mod fields;
+mod headers;
+mod hidden;
+mod in_use;
+mod inode_size;
+mod request;
+mod width;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use ondisk::superblock::RawSuperblock;
+use platfs_device::{Device, read_superblock};
+
+pub use fields::Field;
+pub use in_use::{ENCODED_MAX, refuse_more, tune_in_use};
+pub use request::{MmpOptions, Request};
+
+use crate::Result;
+use crate::draft::{Change, Draft, Limits, judge};
+use crate::error::refused;
+
+/// A change of parameters, made in memory.
+pub struct Tuned {
+    /// What is to be written.
+    pub change: Change,
+    /// The superblock before.
+    pub before: RawSuperblock,
+    /// The superblock after.
+    pub after: RawSuperblock,
+    /// What the caller should say: what went along with the change, and what is left to do.
+    pub notes: Vec<String>,
+}
+
+/// A draft on its way.
+struct Work<'r> {
+    draft: Draft,
+    request: &'r Request,
+    /// Kinds of issues whose repair is a part of the change.
+    expected: BTreeSet<&'static str>,
+    notes: Vec<String>,
+    /// Whether more than superblocks changes.
+    deep: bool,
+}
+
+impl Work<'_> {
+    /// Before the first change of something else than the superblock: the volume must be sound.
+    fn deepen(&mut self) -> Result<()> {
+        if self.deep {
+            return Ok(());
+        }
+        self.deep = true;
+        let device = Arc::clone(self.draft.device()) as Arc<dyn Device>;
+        match judge(&device, self.draft.limits(), &[])?.refusal {
+            None => Ok(()),
+            Some(why) => {
+                refused(format!("not sound, and nothing was changed: {why}; `plat check -y` repairs it"))
+            }
+        }
+    }
+}
+
+/// Makes the changes in memory. The device is only read; [`Change::apply`] writes.
+///
+/// # Errors
+/// A volume that can't be changed as it is, changes that contradict each other or that this volume can't have: each
+/// with its reason, and the remedy where there is one.
+pub fn tune(device: &Arc<dyn Device>, request: &Request, limits: Limits) -> Result<Tuned> {
+    let before = read_superblock(&**device)?;
+    let open = if request.mmp.clear { Draft::open_marked } else { Draft::open };
+    let draft = open(Arc::clone(device), limits)?;
+    let mut work = Work { draft, request, expected: BTreeSet::new(), notes: Vec::new(), deep: false };
+    fields::apply(&mut work)?;
+    features::apply(&mut work)?;
+    if let Some(size) = request.inode_size {
+        inode_size::change(&mut work, size)?;
+    }
+    checksums::follow(&mut work, &before)?;
+    let mut after = *work.draft.superblock();
+    if request.is_empty() || after.as_words() == before.as_words() && !work.deep {
+        after = before;
+    } else {
+        let mut times = after.times();
+        times.written = u64::try_from(limits.now.seconds).unwrap_or(0);
+        work.draft.superblock_mut().set_times(times);
+        after = *work.draft.superblock();
+    }
+    let expected: Vec<&str> = work.expected.iter().copied().collect();
+    let change = if work.deep { work.draft.finish(&expected)? } else { work.draft.finish_fields()? };
+    Ok(Tuned { change, before, after, notes: work.notes })
+}
+
+/// The bytes of a superblock, to be compared.
+trait AsWords {
+    fn as_words(&self) -> &[u8];
+}
+
+impl AsWords for RawSuperblock {
+    fn as_words(&self) -> &[u8] {
+        zerocopy::IntoBytes::as_bytes(self)
+    }
+}
