@@ -5,6 +5,8 @@
 //! touched, and removed when the image is stable. The next command that changes the shape of the image finds it there,
 //! takes back what was done, and begins anew.
 
+mod sized;
+
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,6 +21,8 @@ use crate::door;
 use crate::image::{self, ImageSpec, Part};
 use crate::text::Shown;
 use crate::writing::now;
+
+pub use sized::{Ready, Sized};
 
 /// What a change may take.
 #[must_use]

@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[allow(dead_code, reason = "shared with other tests")]
+#[path = "support/mounted.rs"]
+mod mounted;
 mod plat;
 
 use std::fs::{self, File};
@@ -97,7 +100,7 @@ fn what_is_no_change_is_wrong_usage() {
         (&["-m", "60"], "0 to 50"),
         (&["-U", "x"], "not a UUID"),
         (&["-I", "300"], "power of two"),
-        (&["-J", "size=0.5"], "1024"),
+        (&["-J", "size=512K"], "1024"),
     ] {
         let ran = tuned(&image, arguments);
         assert_eq!(ran.code, std::process::ExitCode::from(2), "{arguments:?}: {}", ran.err);
@@ -192,4 +195,51 @@ fn the_way_back_can_be_kept() {
     let back = ran("check --undo-from", &way, &[image.to_str().unwrap()]);
     assert_eq!(back.code, std::process::ExitCode::SUCCESS, "{}", back.err);
     assert!(fs::read(&image).unwrap() == before);
+}
+
+#[test]
+fn a_mounted_volume_changes_by_its_server() {
+    if !mounted::have_fuse("tune") || !tool::have_tools("tune", &["mke2fs", "e2fsck", "dumpe2fs"]) {
+        return;
+    }
+    for options in [&[][..], &["-O", "^has_journal"], &["-O", "metadata_csum_seed"]] {
+        let scratch = Scratch::new("tune-mounted");
+        let image = volume(&scratch, options);
+        let mount = mounted::Mounted::new(&image, &[]).unwrap();
+        fs::write(mount.path().join("before"), "x").unwrap();
+        tuned(mount.path(), &["-L", "live", "-r", "99", "-c", "7", "-e", "panic"]).fine();
+        fs::write(mount.path().join("after"), "y").unwrap();
+        let seeded = options.contains(&"metadata_csum_seed");
+        let id = "01234567-89ab-cdef-0123-456789abcdef";
+        if seeded {
+            tuned(mount.path(), &["-U", id]).fine();
+        } else {
+            let why = tuned(mount.path(), &["-U", id]).failed();
+            assert!(why.contains("--fast") || why.contains("unmount"), "{why}");
+            tuned(mount.path(), &["-U", id, "--fast"]).fine();
+        }
+        fs::write(mount.path().join("later"), "z".repeat(100_000)).unwrap();
+        for (arguments, words) in [
+            (&["-O", "quota"][..], "unmount it first"),
+            (&["-r", "999999"], "more than half"),
+            (&["-E", "force_fsck"], "not mounted"),
+        ] {
+            let why = tuned(mount.path(), arguments).failed();
+            assert!(why.contains(words), "{arguments:?}: {why}");
+        }
+        if options.contains(&"^has_journal") {
+            mount.unmount();
+        } else {
+            // What the command said to be done is stable: the server is killed, and the journal replayed.
+            drop(mount);
+            mounted::Mounted::new(&image, &[]).unwrap().unmount();
+        }
+        let field = |name: &str| tool::dumpe2fs_field(&image, name).unwrap();
+        assert_eq!(field("Filesystem volume name"), "live");
+        assert_eq!(field("Reserved block count"), "99");
+        assert_eq!(field("Maximum mount count"), "7");
+        assert_eq!(field("Errors behavior"), "Panic");
+        assert_eq!(field("Filesystem UUID"), id);
+        fsck::assert_clean(&image);
+    }
 }

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use platfs::device::Recorder;
 use platfs::ondisk::features::Incompat;
 use platfs::ondisk::units::InodeNumber;
-use platfs::{Allocate, Attributes, Error, Kind, NewInode, Replace, Volume, WriteOptions};
+use platfs::{
+    Allocate, Attributes, Error, Kind, MapForm, NewInode, Relocation, Replace, Towards, Volume, WriteOptions,
+};
 
 use crate::model::{ATTRIBUTE, Contents, Model, Node, PIECE, Piece, ROOT, bytes_of};
 use crate::order::Promise;
@@ -44,8 +46,10 @@ fn at(pieces: u64) -> usize {
     usize::try_from(pieces).unwrap()
 }
 
-fn new(kind: Kind<'_>) -> NewInode<'_> {
-    NewInode { kind, attributes: Attributes::default(), xattrs: &[] }
+/// Each file has an owner of its own, and some a group.
+fn new(kind: Kind<'_>, id: u32) -> NewInode<'_> {
+    let attributes = Attributes { uid: id.wrapping_mul(77), gid: id % 3, ..Attributes::default() };
+    NewInode { kind, attributes, xattrs: &[] }
 }
 
 impl<'v> Caller<'v> {
@@ -164,7 +168,7 @@ impl<'v> Caller<'v> {
         let mut number = None;
         self.call(
             |volume| {
-                number = Some(volume.create(directory, name, &new(kind))?);
+                number = Some(volume.create(directory, name, &new(kind, id))?);
                 Ok(())
             },
             |model| {
@@ -210,6 +214,12 @@ impl<'v> Caller<'v> {
     pub(crate) fn unlink(&mut self, path: &[u8]) {
         let (directory, name) = self.place(path);
         self.call(|volume| volume.unlink(directory, name), |model| drop(model.names.remove(path)));
+    }
+
+    /// Gives back what a directory does not need: nothing that a program sees changes.
+    pub(crate) fn pack(&mut self, path: &[u8]) {
+        let number = self.inodes[&self.model.directory(path).unwrap()];
+        self.call(|volume| volume.inode(number).pack().map(drop), |_| {});
     }
 
     pub(crate) fn rename(&mut self, from: &[u8], to: &[u8]) {
@@ -285,6 +295,23 @@ impl<'v> Caller<'v> {
                 }
                 contents.shifts += u32::from(matches!(mode, Allocate::CollapseRange | Allocate::InsertRange));
             },
+        );
+    }
+
+    /// Moves a file, which changes nothing that can be seen.
+    pub(crate) fn relocate(&mut self, id: u32, towards: Towards) {
+        let number = self.inodes[&id];
+        let wish = Relocation { most_pieces: 8, towards, directory: None };
+        self.call(|volume| volume.inode(number).relocate(&wish, &|_| {}).map(drop), |_| {});
+    }
+
+    /// Gives the map of a file another form, if it can have it.
+    pub(crate) fn convert(&mut self, id: u32, form: MapForm) {
+        let number = self.inodes[&id];
+        self.call_unless(
+            |error| matches!(error, Error::NoSpace | Error::Unsupported(_)),
+            |volume| volume.inode(number).convert_map(form).map(drop),
+            |_| {},
         );
     }
 

@@ -1,7 +1,7 @@
 //! Which bytes are a volume at all, and which volumes may be written.
 
 use ondisk::corrupt::Place;
-use ondisk::features::{Compat, Features, Incompat, RoCompat};
+use ondisk::features::{Compat, Features, Incompat};
 use ondisk::mmp::RawMmp;
 use ondisk::superblock::{RawSuperblock, STATE_ERROR, STATE_VALID};
 use ondisk::units::Block;
@@ -47,13 +47,6 @@ pub(crate) fn refuse_unwritable(
     }
     if raw.s_state.get() & STATE_VALID == 0 && !options.force {
         return refuse("the volume was not closed cleanly, or is in use; check it before writing");
-    }
-    // A builder counts when it is done.
-    if !options.loading && features.ro_compat.contains(RoCompat::QUOTA) {
-        return refuse(
-            "the volume counts usage in quota files, which are not kept here and would no longer be right; \
-             Linux writes it, and so can be written a volume made without the feature (-O ^quota)",
-        );
     }
     refuse_used_elsewhere(raw, device, format)?;
     let unknown = features.unwritable();

@@ -12,6 +12,8 @@ pub(crate) struct Context {
     pub(crate) now: Timestamp,
     /// Clusters that must stay free: the reserve, for a user without a right to it.
     pub(crate) spared: u64,
+    /// Whether limits of quota count for the user.
+    pub(crate) limited: bool,
     /// Whether metadata that is not in memory may be waited for.
     pub(crate) may_wait: bool,
 }
@@ -19,6 +21,6 @@ pub(crate) struct Context {
 impl Context {
     /// Of a verb that may take all space, and wait.
     pub(crate) fn new(now: Timestamp) -> Self {
-        Context { now, spared: 0, may_wait: true }
+        Context { now, spared: 0, limited: false, may_wait: true }
     }
 }

@@ -3,6 +3,7 @@
 use std::io;
 
 use ondisk::corrupt::{Corrupt, Place};
+use ondisk::quota::QuotaKind;
 use ondisk::units::BlockRun;
 
 use crate::device;
@@ -52,6 +53,16 @@ pub enum Error {
     /// The directory's files belong to another project, which the file would have to join.
     #[error("the directory belongs to another project")]
     CrossProject,
+    /// An id would use more than its limits allow.
+    #[error("disk quota exceeded: {kind} {id} ({what})")]
+    QuotaExceeded {
+        /// Whose limit it is.
+        kind: QuotaKind,
+        /// The user, group or project.
+        id: u32,
+        /// What there would be too much of.
+        what: &'static str,
+    },
     /// A name of more than 255 bytes.
     #[error("name too long ({0} bytes, at most 255)")]
     NameTooLong(usize),

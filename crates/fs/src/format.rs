@@ -107,7 +107,7 @@ impl Format {
     pub(crate) fn has_own_inodes(&self, group: Group) -> bool {
         let in_group =
             |number: &InodeNumber| self.geometry.locate_inode(*number).is_some_and(|(of, _)| of == group);
-        group.0 == 0 || self.zone.files().iter().any(in_group)
+        group.0 == 0 || self.zone.files().any(|number| in_group(&number))
     }
 
     /// Whether an inode is one that the volume keeps for itself, so that no name leads to it. A journal that was added
@@ -115,6 +115,6 @@ impl Format {
     pub(crate) fn is_kept(&self, number: InodeNumber) -> bool {
         let reserved = number.get() < self.geometry.first_inode && number != InodeNumber::ROOT;
         let journal = self.zone.journal();
-        reserved || self.zone.files().contains(&number) && journal != Some(number)
+        reserved || self.zone.has_file(number) && journal != Some(number)
     }
 }

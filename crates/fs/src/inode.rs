@@ -3,10 +3,13 @@
 //! Owns: where a record stands and its checksum. Excludes: which numbers are in use (`space`).
 
 use ondisk::corrupt::Place;
+use ondisk::features::Incompat;
 use ondisk::inode::{FileType, Inode};
 use ondisk::units::{Block, InodeNumber};
+use ondisk::xattr::{self, Entry, Value};
 
 use crate::cache::Role;
+use crate::charges::Holding;
 use crate::error::{Error, Result};
 use crate::order::{self, Facts, Tally};
 use crate::tx::{Tx, View};
@@ -38,6 +41,26 @@ impl View<'_> {
     }
 }
 
+impl View<'_> {
+    /// Attributes of an inode whose values are in inodes of their own: each counts as an inode of the owner.
+    fn values_elsewhere(self, inode: &Inode) -> Result<i64> {
+        if !self.format.has_incompat(Incompat::EA_INODE) {
+            return Ok(0);
+        }
+        let count = |entries: &[Entry<'_>]| {
+            let elsewhere = entries.iter().filter(|entry| matches!(entry.value, Value::Inode { .. }));
+            i64::try_from(elsewhere.count()).unwrap_or(i64::MAX)
+        };
+        let here = count(&xattr::in_inode(inode)?);
+        let block = inode.attribute_block();
+        if block.0 == 0 {
+            return Ok(here);
+        }
+        let bytes = self.blocks.read(block, Role::Attributes)?;
+        Ok(here.saturating_add(count(&xattr::in_block(block, &bytes)?.1)))
+    }
+}
+
 impl Tx<'_> {
     /// An inode as this update leaves it.
     ///
@@ -56,13 +79,23 @@ impl Tx<'_> {
         self.note_changed(inode.number());
         let (block, role, offset) = self.view().record(inode.number())?;
         let takes_notes = self.order().takes_notes();
+        let counts = self.session.ledgers.counts(inode.number());
+        let (size, inodes) = (self.format.geometry.block_size, self.format.geometry.inodes());
         let table = self.edit(block, role)?;
         let Some(record) = table.get_mut(offset..offset + inode.bytes().len()) else { return Ok(()) };
         let was = if takes_notes { order::facts(record) } else { Facts::default() };
+        let held = counts.then(|| Holding::of(&Inode::unjudged(inode.number(), record), size, inodes));
         record.copy_from_slice(inode.bytes());
-        let (inode, is) = (inode.number(), order::facts(inode.bytes()));
+        let (number, is) = (inode.number(), order::facts(inode.bytes()));
         if was != is {
-            self.note(|notes| notes.tally(Tally::Record { inode, was, is }));
+            self.note(|notes| notes.tally(Tally::Record { inode: number, was, is }));
+        }
+        if let Some(held) = held {
+            let holds = (held, Holding::of(inode, size, inodes));
+            let mut charges = std::mem::take(&mut self.charges);
+            let done = charges.stored(number, holds, || self.view().values_elsewhere(inode));
+            self.charges = charges;
+            done?;
         }
         Ok(())
     }

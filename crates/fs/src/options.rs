@@ -67,6 +67,7 @@ pub struct OpenOptions {
     pub(crate) noload: bool,
     pub(crate) data: DataMode,
     pub(crate) discard: bool,
+    pub(crate) limits: bool,
     pub(crate) now: Timestamp,
     pub(crate) seed: u64,
 }
@@ -90,6 +91,7 @@ impl Default for OpenOptions {
             noload: false,
             data: DataMode::default(),
             discard: false,
+            limits: true,
             now: Timestamp::default(),
             seed: 0,
         }
@@ -259,6 +261,13 @@ impl OpenOptions {
     #[must_use]
     pub fn noload(mut self, noload: bool) -> Self {
         self.noload = noload;
+        self
+    }
+
+    /// Whether limits of quota count; so it is if not said. Usage is counted in any case.
+    #[must_use]
+    pub fn limits(mut self, limits: bool) -> Self {
+        self.limits = limits;
         self
     }
 

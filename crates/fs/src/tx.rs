@@ -12,6 +12,7 @@ use ondisk::inode::{Inode, TimeField};
 use ondisk::units::{Block, ClusterRun};
 
 use crate::cache::{Blocks, Role};
+use crate::charges::Charges;
 use crate::context::Context;
 use crate::error::Result;
 use crate::format::Format;
@@ -34,6 +35,8 @@ pub(crate) struct Tx<'v> {
     pub(crate) space: &'v Space,
     pub(crate) session: &'v Session,
     pub(crate) context: Context,
+    /// What it changes of the usage of owners.
+    pub(crate) charges: Charges,
     update: Update<'v>,
 }
 
@@ -41,7 +44,7 @@ impl<'v> Tx<'v> {
     /// An update of a volume, which still is as `before` shows it.
     pub(crate) fn new(before: View<'v>, session: &'v Session, update: Update<'v>) -> Self {
         let View { format, space, .. } = before;
-        Tx { format, space, session, context: update.context(), update }
+        Tx { format, space, session, context: update.context(), charges: Charges::default(), update }
     }
 
     /// The volume as this update leaves it.

@@ -9,7 +9,7 @@
 //! never more than the descriptors do.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, RwLock};
 
 use ondisk::corrupt::Place;
 use ondisk::features::{Compat, Incompat, RoCompat};
@@ -19,6 +19,7 @@ use ondisk::superblock::RawSuperblock;
 use ondisk::units::{Block, BlockRun, Cluster, ClusterRun, Group, InodeNumber, low_u32};
 
 use crate::error::{Error, Result};
+use crate::locks::{read, write};
 
 /// What a part of the zone is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,6 +89,20 @@ struct Known {
     files: Vec<InodeNumber>,
     /// The one of them that may have a name.
     journal: Option<InodeNumber>,
+    /// Those that the volume keeps no longer.
+    given_up: RwLock<Vec<InodeNumber>>,
+}
+
+impl Known {
+    fn keeps(&self, owner: InodeNumber) -> bool {
+        !read(&self.given_up).contains(&owner)
+    }
+
+    /// Blocks of its files that lie behind a block, in order.
+    fn kept_behind(&self, block: u64) -> impl Iterator<Item = &Kept> {
+        let behind = self.kept.get(self.kept.partition_point(|run| run.end <= block)..);
+        behind.unwrap_or_default().iter()
+    }
 }
 
 /// The zone; one that was not made yet holds nothing.
@@ -221,7 +236,13 @@ impl Zone {
         }
         let parts = sorted(gathering.parts, written)?;
         let journal = InodeNumber::new(raw.s_journal_inum.get());
-        Ok(Zone(Some(Arc::new(Known { parts, kept: Vec::new(), files: own_files(raw), journal }))))
+        Ok(Zone(Some(Arc::new(Known {
+            parts,
+            kept: Vec::new(),
+            files: own_files(raw),
+            journal,
+            ..Known::default()
+        }))))
     }
 
     /// The same with the blocks of the files that the volume keeps for itself.
@@ -248,7 +269,8 @@ impl Zone {
             }
         }
         let Known { parts, files, journal, .. } = &**known;
-        let known = Known { parts: parts.clone(), kept, files: files.clone(), journal: *journal };
+        let (parts, files) = (parts.clone(), files.clone());
+        let known = Known { parts, kept, files, journal: *journal, ..Known::default() };
         Ok(Zone(Some(Arc::new(known))))
     }
 
@@ -270,9 +292,8 @@ impl Zone {
             let block = part.start.max(start.0);
             return Some(format!("leads to block {block}, which holds the {}", part.at(block)));
         }
-        let at = known.kept.partition_point(|run| run.end <= from);
-        let behind = known.kept.get(at..).unwrap_or_default();
-        let other = behind.iter().take_while(|run| run.start < end).find(|run| run.owner != inode)?;
+        let mut behind = known.kept_behind(from).take_while(|run| run.start < end);
+        let other = behind.find(|run| run.owner != inode && known.keeps(run.owner))?;
         let block = other.start.max(start.0);
         let owner = other.owner;
         Some(format!("leads to block {block}, which belongs to inode {owner}, a file of the volume's own"))
@@ -284,9 +305,9 @@ impl Zone {
         let start = geometry.group_start(group).0;
         let end = start + u64::from(geometry.group_blocks(group));
         let parts = known.parts.get(known.parts.partition_point(|part| part.end() <= start)..);
-        let kept = known.kept.get(known.kept.partition_point(|run| run.end <= start)..);
         let parts = parts.unwrap_or_default().iter().map(|part| (part.start, part.end()));
-        let kept = kept.unwrap_or_default().iter().map(|run| (run.start, run.end));
+        let kept =
+            known.kept_behind(start).filter(|run| known.keeps(run.owner)).map(|run| (run.start, run.end));
         let inside = |(from, to): (u64, u64)| {
             let (from, to) = (geometry.cluster_of(Block(from.max(start))), Block(to.min(end) - 1));
             ClusterRun { start: from, count: low_u32(geometry.cluster_of(to).0 - from.0 + 1) }
@@ -301,8 +322,8 @@ impl Zone {
         let start = geometry.cluster_start(run.start).0;
         let end = geometry.cluster_start(Cluster(run.end())).0;
         let part = known.parts.get(known.parts.partition_point(|part| part.end() <= start));
-        let kept = known.kept.get(known.kept.partition_point(|run| run.end <= start));
-        part.is_some_and(|part| part.start < end) || kept.is_some_and(|run| run.start < end)
+        let mut kept = known.kept_behind(start).take_while(|run| run.start < end);
+        part.is_some_and(|part| part.start < end) || kept.any(|run| known.keeps(run.owner))
     }
 
     /// The journal, if it is a file among them.
@@ -311,8 +332,21 @@ impl Zone {
     }
 
     /// The files that the volume keeps for itself, by the superblock's word.
-    pub(crate) fn files(&self) -> &[InodeNumber] {
-        self.0.as_ref().map(|known| &known.files[..]).unwrap_or_default()
+    pub(crate) fn files(&self) -> impl Iterator<Item = InodeNumber> {
+        let known = self.0.iter().flat_map(|known| known.files.iter().map(move |file| (known, *file)));
+        known.filter(|(known, file)| known.keeps(*file)).map(|(_, file)| file)
+    }
+
+    /// Whether an inode is one of these files.
+    pub(crate) fn has_file(&self, number: InodeNumber) -> bool {
+        self.0.as_ref().is_some_and(|known| known.files.contains(&number) && known.keeps(number))
+    }
+
+    /// The volume no longer keeps a file for itself: its blocks are free.
+    pub(crate) fn give_up(&self, number: InodeNumber) {
+        if let Some(known) = &self.0 {
+            write(&known.given_up).push(number);
+        }
     }
 }
 

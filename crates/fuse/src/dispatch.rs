@@ -245,7 +245,7 @@ impl Dispatcher {
         let (service, node) = (&*self.service, header.node);
         match request {
             Request::Statistics => {
-                let room = service.statistics()?;
+                let room = service.statistics(node)?;
                 put(out, |out| wire::statistics_reply(out, &room))
             }
             Request::Seek { offset, what } => {

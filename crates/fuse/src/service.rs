@@ -338,7 +338,7 @@ pub trait Service: Send + Sync {
     ) -> Result<()>;
 
     /// The room there is.
-    fn statistics(&self) -> Result<Statistics>;
+    fn statistics(&self, node: u64) -> Result<Statistics>;
 
     /// Value of an extended attribute by its full name.
     fn xattr(&self, node: u64, name: &[u8]) -> Result<Vec<u8>>;

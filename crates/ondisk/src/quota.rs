@@ -6,9 +6,13 @@
 //! each, whose references name blocks; the leaves list records of 72 bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+pub mod parts;
+use parts::Record;
 
 /// Bytes of a block of the tree, whatever the volume's block size.
 pub const QUOTA_BLOCK: usize = 1024;
@@ -34,12 +38,28 @@ impl QuotaKind {
     /// Every kind, in the order of their superblock fields.
     pub const ALL: [QuotaKind; 3] = [QuotaKind::User, QuotaKind::Group, QuotaKind::Project];
 
+    /// Its name: `user`, `group` or `project`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            QuotaKind::User => "user",
+            QuotaKind::Group => "group",
+            QuotaKind::Project => "project",
+        }
+    }
+
     fn magic(self) -> u32 {
         match self {
             QuotaKind::User => 0xD9C0_1F11,
             QuotaKind::Group => 0xD9C0_1927,
             QuotaKind::Project => 0xD9C0_3F14,
         }
+    }
+}
+
+impl fmt::Display for QuotaKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 
@@ -155,15 +175,7 @@ impl Builder {
 }
 
 fn record(id: u32, usage: Usage) -> RawRecord {
-    let mut raw = <RawRecord as zerocopy::FromZeros>::new_zeroed();
-    raw.dqb_id.set(id);
-    raw.dqb_curinodes.set(usage.inodes);
-    raw.dqb_curspace.set(usage.bytes);
-    // A record of zeros would read as an empty slot; a time in the past marks it as used.
-    if raw.as_bytes().iter().all(|byte| *byte == 0) {
-        raw.dqb_itime.set(1);
-    }
-    raw
+    Record { id, usage, ..Record::default() }.raw()
 }
 
 fn reference_at(file: &[u8], at: usize) -> u32 {
@@ -228,6 +240,61 @@ pub fn decode(kind: QuotaKind, file: &[u8]) -> Result<BTreeMap<u32, Usage>, Stri
         usage.insert(raw.dqb_id.get(), used);
     })?;
     Ok(usage)
+}
+
+/// All that a quota file says of its ids, by id.
+///
+/// # Errors
+/// As [`decode`].
+pub fn records(kind: QuotaKind, file: &[u8]) -> Result<BTreeMap<u32, Record>, String> {
+    let mut all = BTreeMap::new();
+    walk(kind, file, |raw| _ = all.insert(raw.dqb_id.get(), Record::of(raw)))?;
+    Ok(all)
+}
+
+/// The contents of a quota file of these records, with the times of grace of the `old` contents as far as these have a
+/// header.
+#[must_use]
+pub fn renew(kind: QuotaKind, old: &[u8], records: &BTreeMap<u32, Record>) -> Vec<u8> {
+    let mut header = <RawHeader as zerocopy::FromZeros>::new_zeroed();
+    let graces = match RawHeader::read_from_prefix(old) {
+        Ok((old, _)) if old.dqh_magic.get() == kind.magic() => [old.dqi_bgrace.get(), old.dqi_igrace.get()],
+        _ => [GRACE; 2],
+    };
+    header.dqi_bgrace.set(graces[0]);
+    header.dqi_igrace.set(graces[1]);
+    build(kind, header, &records.iter().map(|(id, record)| (*id, record.raw())).collect())
+}
+
+/// The records of all leaves that a damaged tree leads to; what leads outside is passed over, as it is where a crash kept
+/// the end of the file from the device. The first record of an id counts.
+#[must_use]
+pub fn salvage(kind: QuotaKind, file: &[u8]) -> BTreeMap<u32, Record> {
+    let mut all = BTreeMap::new();
+    let is_of_kind =
+        RawHeader::read_from_prefix(file).is_ok_and(|(header, _)| header.dqh_magic.get() == kind.magic());
+    let mut waiting = if is_of_kind { vec![(ROOT, LEVELS)] } else { Vec::new() };
+    let mut seen = BTreeSet::new();
+    while let Some((block, levels)) = waiting.pop() {
+        let at = (block as usize).saturating_mul(QUOTA_BLOCK);
+        let Some(bytes) = at.checked_add(QUOTA_BLOCK).and_then(|end| file.get(at..end)) else { continue };
+        if block == 0 || !seen.insert((block, levels)) {
+            continue;
+        }
+        if levels == 0 {
+            let records = bytes.get(size_of::<RawLeafHeader>()..).unwrap_or_default();
+            let records = records.chunks_exact(size_of::<RawRecord>());
+            for raw in records.filter_map(|raw| RawRecord::ref_from_bytes(raw).ok()) {
+                if raw.as_bytes().iter().any(|byte| *byte != 0) {
+                    all.entry(raw.dqb_id.get()).or_insert_with(|| Record::of(raw));
+                }
+            }
+        } else {
+            let below = (0..256).map(|slot| reference_at(bytes, slot * 4));
+            waiting.extend(below.filter(|block| *block != 0).map(|block| (block, levels - 1)));
+        }
+    }
+    all
 }
 
 /// What is wrong with the sums in the header, which say how many blocks there are and which of them have room:
@@ -341,12 +408,25 @@ mod tests {
     }
 
     #[test]
+    fn what_a_cut_file_still_has_is_salvaged() {
+        let usage: BTreeMap<u32, Usage> =
+            (0..400).map(|id| (id * 7, Usage { bytes: u64::from(id), inodes: 1 })).collect();
+        let file = encode(QuotaKind::User, &usage);
+        let whole = records(QuotaKind::User, &file).unwrap();
+        assert_eq!(salvage(QuotaKind::User, &file), whole);
+        assert_eq!(decode(QuotaKind::User, &renew(QuotaKind::User, &file, &whole)).unwrap(), usage);
+        let part = salvage(QuotaKind::User, &file[..20 * QUOTA_BLOCK]);
+        assert!(!part.is_empty() && part.iter().all(|(id, record)| whole[id] == *record));
+        assert!(salvage(QuotaKind::Group, &file).is_empty());
+    }
+
+    #[test]
     fn a_tree_that_points_to_its_root_ends() {
         let mut file = encode(QuotaKind::User, &BTreeMap::new());
         for slot in 0..256 {
             file[QUOTA_BLOCK + slot * 4] = 1;
         }
-        let _ = decode(QuotaKind::User, &file);
+        let _ = (decode(QuotaKind::User, &file), salvage(QuotaKind::User, &file));
     }
 
     proptest! {
@@ -362,7 +442,7 @@ mod tests {
             if bytes.len() > 8 {
                 bytes[..8].copy_from_slice(&[0x11, 0x1F, 0xC0, 0xD9, 1, 0, 0, 0]);
             }
-            let _ = decode(QuotaKind::User, &bytes);
+            let _ = (decode(QuotaKind::User, &bytes), salvage(QuotaKind::User, &bytes));
         }
     }
 }

@@ -92,15 +92,18 @@ pub(super) const LADDERS: &[Ladder] = &[
             admission ops trim
             dir xattr
             file
-            inline inode map volume
+            volume
+            usage
+            inline inode map
             reclaiming tx
             space
             txn
             order session
             cache dirty format handles options
             gathered
-            bits context hashing locks ranges role versions zone
-            error
+            charges
+            bits context hashing ranges role versions zone
+            error locks
         ",
         knots: &[],
         long_lists: 4,
@@ -141,7 +144,7 @@ pub(super) const LADDERS: &[Ladder] = &[
     Ladder {
         path: "crates/reshape",
         rungs: "
-            tune
+            resize tune
             draft
             error
         ",
@@ -160,7 +163,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             bulk
             reading
             door
-            image usage
+            free_runs image usage
             console owner signals size text
         ",
         knots: &[],
@@ -189,7 +192,8 @@ pub(super) const LADDERS: &[Ladder] = &[
             experiment replay work
             crashes layout plan plot workload
             counters jobs measure system table
-            drive file numbers output results summary tape tar tree
+            results
+            digest drive file numbers output summary tape tar tree
         ",
         knots: &[],
         long_lists: 0,

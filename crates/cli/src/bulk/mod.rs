@@ -6,7 +6,9 @@
 //! (`commands`), and how a request comes (`control`).
 
 mod ahead;
+pub mod convert;
 pub mod copy;
+pub mod defrag;
 pub mod export;
 pub mod import;
 mod maker;

@@ -219,9 +219,6 @@ impl Build {
                 built.clamped,
             ));
         }
-        if built.counts_usage {
-            console.warn(format!("{shown}: {}", format::QUOTA_NOTE));
-        }
     }
 
     /// The format that is asked for.

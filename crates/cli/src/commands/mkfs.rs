@@ -6,7 +6,6 @@ use std::ffi::{OsStr, OsString};
 
 use clap::Args;
 use platfs::mkfs::{JournalDevice, Plan, Storage};
-use platfs::ondisk::features::RoCompat;
 use platfs::ondisk::superblock::RawSuperblock;
 use serde_json::json;
 
@@ -92,9 +91,6 @@ impl Mkfs {
         if let Planned::Volume(plan) = &planned {
             for note in plan.notes() {
                 console.warn(format!("{}: {note}", shown(&self.image)));
-            }
-            if plan.superblock().features().ro_compat.contains(RoCompat::QUOTA) {
-                console.warn(format!("{}: {}", shown(&self.image), format::QUOTA_NOTE));
             }
         }
         if !self.dry_run {

@@ -5,7 +5,9 @@ mod cat;
 mod check;
 mod chmod;
 mod chown;
+mod convert;
 mod cp;
+mod defrag;
 mod export;
 mod facts;
 mod fallocate;
@@ -29,6 +31,8 @@ mod mv;
 mod parts;
 mod pieces;
 mod put;
+mod quota;
+mod resize;
 mod rm;
 mod runs;
 mod snapshot;
@@ -85,14 +89,22 @@ pub enum Command {
     Xattr(xattr::Xattr),
     /// Gives space to a range of a file, makes it a hole, takes it out or puts it in: of an image, or of a mount.
     Fallocate(fallocate::Fallocate),
+    /// Shows and sets what users, groups and projects use and may use: of an image, or of a mount.
+    Quota(Box<quota::Quota>),
     /// Shows the superblock, and first what a person wants to know.
     Info(info::Info),
+    /// Gives a volume another size.
+    Resize(resize::Resize),
     /// Changes parameters and features of a volume, as tune2fs.
     Tune(Box<tune::Tune>),
     /// Checks a volume, and repairs it.
     Check(Box<check::Check>),
     /// Counts the pieces that files lie in.
     Frag(frag::Frag),
+    /// Maps files by extents, or by block pointers: of an image, or of a mount.
+    Convert(convert::Convert),
+    /// Brings files together that lie in pieces, and free space: of an image, or of a mount.
+    Defrag(defrag::Defrag),
     /// Shows how free space is cut up.
     Freefrag(freefrag::FreeFrag),
     /// Shows how full each part of an image is and where files lie: on the terminal, as a page or as a drawing.
@@ -136,6 +148,7 @@ impl Command {
             Command::Put(command) => command.run(console),
             Command::Cp(command) => command.run(console),
             Command::Import(command) => command.run(console),
+            Command::Quota(command) => command.run(console),
             Command::Mkdir(command) => command.run(console),
             Command::Ln(command) => command.run(console),
             Command::Mv(command) => command.run(console),
@@ -145,9 +158,12 @@ impl Command {
             Command::Xattr(command) => command.run(console),
             Command::Fallocate(command) => command.run(console),
             Command::Info(command) => command.run(console),
+            Command::Resize(command) => command.run(console),
             Command::Tune(command) => command.run(console),
             Command::Check(command) => command.run(console),
             Command::Frag(command) => command.run(console),
+            Command::Convert(command) => command.run(console),
+            Command::Defrag(command) => command.run(console),
             Command::Freefrag(command) => command.run(console),
             Command::Map(command) => command.run(console),
             Command::Journal(command) => command.run(console),

@@ -9,8 +9,9 @@ use ondisk::geometry::Geometry;
 use ondisk::units::{Block, Group};
 use serde_json::{Map, Value};
 
-use super::{freefrag, json};
+use super::json;
 use crate::console::{Console, Failure};
+use crate::free_runs;
 use crate::mount::trimming;
 use crate::reading::OpenImage;
 use crate::size::{human, parse_size};
@@ -91,7 +92,7 @@ impl Trim {
         let range = (self.offset.div_ceil(1 << size), end >> size);
         let min = self.min_extent.div_ceil(1 << (size + geometry.cluster_log2)).max(1);
         let mut blocks = 0;
-        freefrag::figures(&image.volume, |group, bitmap| {
+        free_runs::figures(&image.volume, |group, bitmap| {
             blocks += free_blocks(&geometry, group, bitmap, range, min);
         })?;
         Ok(blocks << size)

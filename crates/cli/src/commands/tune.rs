@@ -2,17 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::io::{Seek, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use clap::Args;
 use ondisk::superblock::RawSuperblock;
-use platfs_reshape::tune::{Request, Tuned, tune};
+use platfs_reshape::tune::{Request, Tuned, refuse_more, tune};
 use serde_json::{Map, Value};
 
 use super::info::{self, fields};
-use super::json;
+use super::{json, live};
 use crate::console::{Console, Failure};
+use crate::control::protocol::Verb;
 use crate::format::ChangeArgs;
 use crate::image;
 use crate::reading::{no_superblock, open_device, warn_of_writer};
@@ -26,7 +28,7 @@ use crate::text::Shown;
                   and begins again: docs/tune.md."
 )]
 pub struct Tune {
-    /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`.
+    /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`; or a directory of a mount.
     image: OsString,
     /// List the fields of the superblock, after the changes if there are any.
     #[arg(short = 'l', long)]
@@ -58,12 +60,29 @@ impl Tune {
             }
             return self.list(console, &name);
         }
+        if live::is_directory(&self.image) {
+            return self.mounted(console, &name, &request);
+        }
         let tuned = if self.dry_run {
             self.plan(console, &name, &request)?
         } else {
             self.change(console, &name, &request)?
         };
         self.report(console, &name, &tuned)
+    }
+
+    /// Has the server of a mount make the changes.
+    fn mounted(&self, console: &mut Console<'_>, name: &str, request: &Request) -> Result<(), Failure> {
+        let failed = |error: std::io::Error| Failure::about(name, error);
+        if self.dry_run || self.undo.is_some() || self.list {
+            return Err(Failure::Usage("on a mount -n, -z and -l are not known: they are for images".into()));
+        }
+        refuse_more(request).map_err(|error| reshaping::failed(name, &error))?;
+        let mut file = tempfile::tempfile().map_err(failed)?;
+        file.write_all(&request.encode()).and_then(|()| file.rewind()).map_err(failed)?;
+        let places = [live::directory(&self.image)?];
+        let done = live::ask(console, (Verb::Tune, 0), &places, Some(&file))?;
+        live::say(console, self.json, &done)
     }
 
     fn list(&self, console: &mut Console<'_>, name: &str) -> Result<(), Failure> {

@@ -15,7 +15,7 @@ use fuse::Notifier;
 use ondisk::inode::{FileType, Timestamp};
 use ondisk::units::InodeNumber;
 use platfs::device::Device;
-use platfs::{Pin, Removed};
+use platfs::{MapForm, Pin, Removed};
 use platfs_image::Packing;
 use platfs_image::source::Section;
 use rustix::fs::{AtFlags, StatVfsMountFlags, StatxFlags};
@@ -24,7 +24,8 @@ use super::protocol::{Place, Reply, Request, Verb, flag};
 use super::seqpacket::Socket;
 use super::served::Served;
 use super::tickets::{Ticket, Tickets};
-use crate::bulk::{Done, Halt, Job, Watcher, copy, export, import, put, remove, snapshot};
+use super::tuning;
+use crate::bulk::{Done, Halt, Job, Watcher, convert, copy, defrag, export, import, put, remove, snapshot};
 use crate::door::output::received;
 
 /// Requests that are worked on at once, and those of one user: nobody keeps others out.
@@ -188,6 +189,9 @@ fn answer(
     if request.verb == Verb::Export {
         must_be_safe(socket, file.as_ref())?;
     }
+    if request.verb == Verb::Tune {
+        must_be_owner(socket)?;
+    }
     let tickets = tickets(shared, socket, request, &files)?;
     let Some((first, _)) = tickets.first() else { return Err("a request without a place".into()) };
     if tickets.iter().any(|(ticket, _)| ticket.actor != first.actor) {
@@ -249,6 +253,15 @@ fn taken(
     let to = received(File::from(file), keeping.size())?;
     shared.served.settle().map_err(|error| Halt::Stream(error.to_string()))?;
     snapshot::snapshot(job, &keeping, Arc::new(to))
+}
+
+/// Refuses users other than root and the one whose mount it is: what they ask for is about all of the volume.
+fn must_be_owner(socket: &Socket) -> Result<(), String> {
+    let peer = socket.peer().map_err(|error| error.to_string())?;
+    match peer == 0 || peer == rustix::process::geteuid().as_raw() {
+        true => Ok(()),
+        false => Err("only root and the owner of the mount change the volume itself".into()),
+    }
 }
 
 /// The tickets that the peer of a request shows, each with its directory held.
@@ -345,6 +358,22 @@ fn work(
             remove::remove(job, directory, name, shown, options)?;
             Ok(Vec::new())
         }
+        Verb::Defrag => {
+            let start = job.child(directory, name, shown)?;
+            let number = |at: usize| request.numbers.get(at).copied().unwrap_or(0);
+            let (free, dry_run) = (has(flag::FREE), has(flag::DRY_RUN));
+            let options = defrag::Options { free, dry_run, rate: number(0), most: number(1) };
+            let report = defrag::defrag(job, &[(start.facts.inode, shown)], options)?;
+            Ok(defrag::report::lines(&report.object()))
+        }
+        Verb::Convert => {
+            let start = job.child(directory, name, shown)?;
+            let form = if has(flag::POINTERS) { MapForm::Pointers } else { MapForm::Extents };
+            let options = convert::Options { form, dry_run: has(flag::DRY_RUN) };
+            let report = convert::convert(job, (start.facts.inode, shown), options)?;
+            Ok(defrag::report::lines(&report.object()))
+        }
+        Verb::Tune => tuning::tune(job.volume, &file()?).map_err(Halt::Stream),
         Verb::Put => {
             let target = copy::Target { directory, name, path: shown };
             put::put(job, &file()?, target, has(flag::FORCE))?;

@@ -106,6 +106,18 @@ impl Alone {
         &self.found.file
     }
 
+    /// The named image or part as it is now, as a device that does not outlive this value's locks by itself.
+    ///
+    /// # Errors
+    /// Whatever the system says.
+    pub fn view(&self) -> io::Result<Arc<dyn Device>> {
+        let whole: Arc<dyn Device> = Arc::new(FileDevice::new(self.found.file.try_clone()?)?);
+        if self.found.start == 0 && self.found.room == whole.size() {
+            return Ok(whole);
+        }
+        Ok(Arc::new(Window::new(whole, self.found.start, self.found.room)?))
+    }
+
     /// Whether it is a block device.
     #[must_use]
     pub fn is_block_device(&self) -> bool {

@@ -20,10 +20,6 @@ pub use uuid::{UuidChoice, now, source_date_epoch};
 pub const ENVIRONMENT: &str = "Environment:\n  SOURCE_DATE_EPOCH  \
      Seconds since 1970 that are taken for the time of making; with `plat build` no file's time is later";
 
-/// The note about a new volume with quota files.
-pub const QUOTA_NOTE: &str = "the feature quota: plat reads such a volume and does not change it or mount it for writing, \
-     since it does not keep the counts of usage; Linux does (without them: -O ^quota)";
-
 /// What a volume shall look like. Lists are separated by commas.
 #[derive(Args, Debug, Default)]
 #[command(next_help_heading = "Format options (as in mke2fs)")]

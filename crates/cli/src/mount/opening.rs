@@ -81,6 +81,7 @@ fn open_to_write(name: &OsStr, options: &MountOptions) -> Result<(Volume, Arc<Ke
     let mut how = OpenOptions::new().write(true).now(now).seed(seed).ordering(order(&*device, options));
     // The kernel sends no request when a file is closed, since opening one needs none.
     how = how.expect_closes(false).delay(delay).discard(options.discard).data(options.data);
+    how = how.limits(options.limits);
     if let Some(policy) = options.policy {
         how = how.policy(policy);
     }

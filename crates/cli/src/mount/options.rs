@@ -81,6 +81,8 @@ pub struct MountOptions {
     pub writeback: bool,
     /// Freed space is reported to the device.
     pub discard: bool,
+    /// Limits of quota count.
+    pub limits: bool,
     /// When the whole volume is checked before it is opened for writing.
     pub check: When,
     /// Seconds after which what was written is on its way to the device.
@@ -132,6 +134,7 @@ impl Default for MountOptions {
             delay: true,
             writeback: true,
             discard: false,
+            limits: true,
             check: When::default(),
             commit: COMMIT,
             without_effect: Vec::new(),
@@ -177,7 +180,6 @@ const AS_IT_IS: &[&str] = &[
     "bsddf",
     "nogrpid",
     "sysvgroups",
-    "noquota",
     "data_err=ignore",
 ];
 
@@ -240,7 +242,6 @@ const REFUSED: &[(&str, &str)] = &[
     ("fc_debug_force", "fast commits are not written"),
     ("grpid", "the set-group-id bit of a directory gives its group to new files"),
     ("grpjquota", NO_QUOTA),
-    ("grpquota", NO_QUOTA),
     ("inlinecrypt", NO_KEYS),
     ("journal_async_commit", "a commit is written behind what it commits"),
     ("journal_dev", NO_DEVICE),
@@ -249,18 +250,15 @@ const REFUSED: &[(&str, &str)] = &[
     ("max_dir_size_kb", "directories are bounded by their format only"),
     ("minixdf", "`statfs` leaves out what the file system itself takes"),
     ("nouid32", "owners have 32 bits"),
-    ("prjquota", NO_QUOTA),
-    ("quota", NO_QUOTA),
     ("resgid", NO_RESERVE),
     ("resuid", NO_RESERVE),
     ("sb", "`plat check` repairs a superblock from a copy"),
     ("test_dummy_encryption", NO_KEYS),
     ("usrjquota", NO_QUOTA),
-    ("usrquota", NO_QUOTA),
 ];
 const OWN_FOR_OTHERS: &str = "mount option `own_permissions` can't be had with `allow_other`: the kernel passes names \
      that it has cached without asking whether a user may";
-const NO_QUOTA: &str = "quota is not kept yet";
+const NO_QUOTA: &str = "quota is kept in files of the volume's own (`plat quota --on user,group`)";
 const NO_KEYS: &str = "encrypted files are not decrypted";
 const NO_DEVICE: &str = "journals on another device can't be used yet";
 const NO_RESERVE: &str = "who may take the reserved blocks stands in the volume (`tune2fs -u`, `-g`)";
@@ -361,6 +359,8 @@ impl MountOptions {
             "nowriteback_cache" => self.writeback = false,
             "discard" => self.discard = true,
             "nodiscard" => self.discard = false,
+            "quota" | "usrquota" | "grpquota" | "prjquota" => self.limits = true,
+            "noquota" => self.limits = false,
             // As of old in ext2.
             "check" => self.check = When::Always,
             "nocheck" => self.check = When::Never,
@@ -483,7 +483,8 @@ mod tests {
     fn what_is_unknown_or_makes_no_sense_is_named() {
         let error = |words: &str| MountOptions::parse([words], false).unwrap_err();
         assert_eq!(error("ro,frobnicate"), "unknown mount option `frobnicate`");
-        let refused = "mount option `usrjquota=aquota` can't be had: quota is not kept yet";
+        let refused = "mount option `usrjquota=aquota` can't be had: quota is kept in files of the \
+                       volume's own (`plat quota --on user,group`)";
         assert_eq!(error("usrjquota=aquota"), refused);
         assert!(error("data_err=abort").contains("fsync") && error("dax").contains("dax"));
         assert_eq!(error("commit=soon"), "mount option `commit` takes a number, not `soon`");

@@ -337,8 +337,8 @@ impl Service for Traced {
         if position > 0 { done } else { self.on(done, "list", node, [None; 3]) }
     }
 
-    fn statistics(&self) -> Result<Statistics> {
-        self.service.statistics()
+    fn statistics(&self, node: u64) -> Result<Statistics> {
+        self.service.statistics(node)
     }
 
     fn xattr(&self, node: u64, name: &[u8]) -> Result<Vec<u8>> {

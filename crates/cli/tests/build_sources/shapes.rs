@@ -215,17 +215,17 @@ fn names_of_owners_are_those_of_the_source() {
 }
 
 #[test]
-fn volumes_that_count_usage_are_made_with_a_warning() {
-    let scratch = Scratch::new("quota-warning");
+fn volumes_that_count_usage_are_made_and_changed() {
+    let scratch = Scratch::new("quota-made");
     let tree = scratch.join("tree");
     fs::create_dir(&tree).unwrap();
     let image = scratch.join("image");
-    let said = |output: std::process::Output| String::from_utf8_lossy(&output.stderr).into_owned();
-    let built = said(succeed(plat(&["build", "-q", "-O", "quota"]).arg(&tree).arg(&image)));
-    assert!(built.contains("the feature quota") && built.contains("-O ^quota"), "{built}");
-    let refused = fail(plat(&["mkdir"]).arg(&image).arg("/d"));
-    assert!(refused.contains("quota files") && refused.contains("-O ^quota"), "{refused}");
-    fs::remove_file(&image).unwrap();
-    let made = said(succeed(plat(&["mkfs", "-q", "-O", "quota"]).arg(&image).arg("16M")));
-    assert!(made.contains("the feature quota"), "{made}");
+    succeed(plat(&["build", "-q", "-O", "quota"]).arg(&tree).arg(&image));
+    succeed(plat(&["mkdir"]).arg(&image).arg("/d"));
+    succeed(plat(&["chown", "7:8"]).arg(&image).arg("/d"));
+    let shown = succeed(plat(&["quota", "--json", "--user", "7"]).arg(&image)).stdout;
+    let shown: serde_json::Value = serde_json::from_slice(&shown).unwrap();
+    let record = &shown["kinds"][0]["records"][0];
+    assert_eq!((&record["inodes"], &record["id"]), (&1.into(), &7.into()));
+    succeed(plat(&["check"]).arg(&image));
 }

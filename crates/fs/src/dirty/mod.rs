@@ -25,6 +25,7 @@ use ondisk::inode::Timestamp;
 use ondisk::units::InodeNumber;
 use placement::Promise;
 
+use crate::charges::Reserved;
 use crate::hashing::NumberMap;
 use crate::ranges::FileBlocks;
 pub(crate) use buffers::Buffers;
@@ -48,6 +49,8 @@ pub(crate) struct State {
     pub(crate) pages: Pages,
     /// Space for what is dirty and has none: clusters of data and blocks of the map.
     pub(crate) promise: Option<Promise>,
+    /// What the limits of the owner have reserved for it.
+    pub(crate) reserved: Option<Arc<Reserved>>,
     /// Clusters of data among the promised ones.
     pub(crate) clusters: u64,
     /// How often bytes stopped being dirty: a reader during a write must see the same before and after.
@@ -220,6 +223,7 @@ impl Delayed {
                 state: Mutex::new(State {
                     pages: Pages::new(self.block_log2, &self.buffers),
                     promise: None,
+                    reserved: None,
                     clusters: 0,
                     settled: 0,
                     leaving: Vec::new(),
@@ -334,7 +338,7 @@ impl Delayed {
         let mut state = file.state();
         self.change(file, &mut state, Timestamp::default(), |pages| pages.cut(0));
         state.settled += 1;
-        state.promise = None;
+        (state.promise, state.reserved) = (None, None);
         state.clusters = 0;
     }
 

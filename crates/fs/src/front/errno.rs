@@ -24,6 +24,7 @@ mod number {
     pub(super) const LOOP: i32 = 40;
     pub(super) const OPNOTSUPP: i32 = 95;
     pub(super) const UCLEAN: i32 = 117;
+    pub(super) const DQUOT: i32 = 122;
 }
 
 impl Error {
@@ -50,6 +51,7 @@ impl Error {
             Error::NoSpace | Error::NoInodes | Error::XattrsTooLarge(_) | Error::DirectoryFull(_) => {
                 number::NOSPC
             }
+            Error::QuotaExceeded { .. } => number::DQUOT,
             Error::NotFound => number::NOENT,
             Error::Exists => number::EXIST,
             Error::NotDirectory => number::NOTDIR,
@@ -76,6 +78,7 @@ impl Error {
             Error::NoSpace | Error::NoInodes | Error::XattrsTooLarge(_) | Error::DirectoryFull(_) => {
                 ErrorKind::StorageFull
             }
+            Error::QuotaExceeded { .. } => ErrorKind::QuotaExceeded,
             Error::NotFound => ErrorKind::NotFound,
             Error::Exists => ErrorKind::AlreadyExists,
             Error::NotDirectory => ErrorKind::NotADirectory,

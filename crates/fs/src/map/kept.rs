@@ -20,9 +20,9 @@ const DOUBLY: usize = DIRECT as usize + 1;
 pub(crate) fn kept(view: View<'_>) -> Result<Vec<(InodeNumber, Vec<BlockRun>)>> {
     let mut all = Vec::new();
     for number in view.format.zone.files() {
-        let inode = view.inode(*number)?;
-        if inode.has_map() && all.iter().all(|(known, _)| known != number) {
-            all.push((*number, view.map(&inode).taken()?));
+        let inode = view.inode(number)?;
+        if inode.has_map() && all.iter().all(|(known, _)| *known != number) {
+            all.push((number, view.map(&inode).taken()?));
         }
     }
     // No volume is in use by these two alone: one without them may have nothing in their records.

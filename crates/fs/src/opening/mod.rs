@@ -176,6 +176,7 @@ impl Volume {
             // Its log is in place.
             format.features.incompat.remove(Incompat::RECOVER);
         }
+        let is_unclean = unclean.is_some() || raw.s_state.get() & STATE_VALID == 0;
         let choice = Choice::of(options, format.features.compat.contains(Compat::HAS_JOURNAL));
         let cache = Cache::new(Arc::clone(&device), format.geometry.block_size, format.sealer);
         let cache = cache.keeping(choice.keep());
@@ -193,7 +194,7 @@ impl Volume {
             zoned(&*device, &cache, &raw, &mut format, false)?
         };
         let order = order(choice, &cache, &raw, &format, options)?;
-        let session = Session::new(options, raw, format.geometry.block_size.log2());
+        let session = Session::new(options, raw, &format.geometry);
         let opened = Opened { format, cache, space, session, order, recovery };
         let volume = opened.into_volume(Context::new(options.now));
         if let Some(unclean) = unclean {
@@ -201,6 +202,11 @@ impl Volume {
         }
         if options.write && !options.replaying {
             volume.leftovers().orphan_lists().clean()?;
+            let was_counted = volume.recovery().is_some() || options.loading;
+            if is_unclean && !was_counted && !volume.quota().kinds().is_empty() {
+                // Counts follow changes in a journal only.
+                volume.quota().recover()?;
+            }
         }
         Ok(volume)
     }

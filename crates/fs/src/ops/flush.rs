@@ -13,6 +13,7 @@ use ondisk::inode::{Inode, Timestamp};
 use ondisk::units::{Block, InodeNumber};
 
 use super::sync::make_space;
+use crate::charges::Reserved;
 use crate::context::Context;
 use crate::dirty::{DirtyFile, Reason, Run};
 use crate::error::{Error, Flow, Result};
@@ -46,6 +47,8 @@ enum Was {
 struct Flight {
     runs: Vec<Run>,
     account: Option<Account>,
+    /// What is reserved of the owner's limits.
+    reserved: Option<Arc<Reserved>>,
     clusters: u64,
     /// One past the last byte.
     end: u64,
@@ -107,7 +110,7 @@ impl<'v> WriteBack<'v> {
 
     fn files(&self, files: &[Arc<DirtyFile>], reason: Reason) -> Result<()> {
         // The limits of this thread's caller do not apply: the bytes were promised their space.
-        let entitled = self.volume.with(Context { spared: 0, ..self.volume.context() });
+        let entitled = self.volume.with(Context { spared: 0, limited: false, ..self.volume.context() });
         let mut first = Ok(());
         for file in files {
             let _shared = file.share();
@@ -197,6 +200,7 @@ impl<'v> WriteBack<'v> {
         Some(Flight {
             runs: state.pages.snapshot(),
             account,
+            reserved: state.reserved.take(),
             clusters,
             end: state.pages.end(),
             growing,
@@ -236,7 +240,9 @@ impl<'v> WriteBack<'v> {
             if let Some(account) = &flight.account {
                 tx.draw_on(account);
             }
+            tx.charges.is_paid = true;
             tx.map_flight(file, flight, blocks, &mut places)?;
+            tx.pay_reserved(flight, &places);
             if !tx.journals_data() {
                 return Ok(());
             }
@@ -320,6 +326,16 @@ impl<'v> WriteBack<'v> {
 }
 
 impl<'v> Tx<'v> {
+    /// What got blocks is charged with this update, and reserved no longer.
+    fn pay_reserved(&mut self, flight: &Flight, places: &[Place]) {
+        if let Some(reserved) = flight.reserved.clone() {
+            let new = places.iter().filter(|place| place.was == Was::Hole);
+            let blocks: u64 = new.map(|place| place.blocks.len()).sum();
+            let bytes = blocks << self.format.geometry.block_size.log2();
+            self.on_commit(move || reserved.pay(bytes));
+        }
+    }
+
     fn map_flight(
         &mut self,
         file: &DirtyFile,
@@ -399,6 +415,7 @@ fn filled_up(mut whole: Vec<u8>, piece: &[u8], len: usize) -> Vec<u8> {
 fn put_back(file: &DirtyFile, flight: Flight) {
     let mut state = file.state();
     state.clusters += flight.clusters;
+    state.reserved = state.reserved.take().or(flight.reserved);
     if let Some(Ok(account)) = flight.account.map(Arc::try_unwrap) {
         let promise = account.into_inner().unwrap_or_else(PoisonError::into_inner);
         match &mut state.promise {

@@ -15,7 +15,7 @@ fn may_take_all(raw: &RawSuperblock, uid: u32, gid: u32) -> bool {
 
 impl Volume {
     /// The same volume, its verbs done on behalf of a user: one without a right to the blocks that the superblock
-    /// reserves finds the volume full when no others are left.
+    /// reserves finds the volume full when no others are left, and limits of quota count for all but root.
     #[must_use]
     pub fn on_behalf_of(&self, uid: u32, gid: u32) -> Volume {
         let reserved = |raw: RawSuperblock| {
@@ -23,6 +23,6 @@ impl Volume {
             if may_take_all(&raw, uid, gid) { 0 } else { reserved }
         };
         let spared = if uid == 0 { 0 } else { reserved(self.superblock()) };
-        self.with(Context { spared, ..self.context() })
+        self.with(Context { spared, limited: uid != 0, ..self.context() })
     }
 }

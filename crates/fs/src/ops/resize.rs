@@ -76,6 +76,7 @@ impl Volume {
         self.session.delayed.change(&file, &mut state, self.now(), |pages| pages.cut(size));
         if state.pages.is_empty() {
             (state.promise, state.clusters, state.growth) = (None, 0, Growth::default());
+            state.reserved = None;
         }
         drop(state);
         self.space.truncated(number);

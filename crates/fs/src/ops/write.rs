@@ -1,6 +1,8 @@
 //! Contents of files by inode number: reading, writing, delayed and not, making stable.
 
 use ondisk::inode::{FileType, Inode, InodeFlags, TimeField};
+use ondisk::quota::QuotaKind;
+use ondisk::quota::parts::Record;
 use ondisk::units::InodeNumber;
 
 use super::attrs::file_type;
@@ -8,12 +10,14 @@ use super::changing::change;
 use super::flush::WriteBack;
 use super::rules::{self, Deed};
 use super::sync::sync_metadata;
+use crate::charges::{Ids, Whose};
 use crate::dirty::{DirtyFile, Reason, State};
 use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::map::State as Mapping;
 use crate::ranges::{ByteRange, FileBlocks};
 use crate::tx::View;
+use crate::usage::Wanted;
 use crate::volume::{Seen, Volume};
 use crate::{file, inline};
 
@@ -77,6 +81,8 @@ impl Volume {
                     need = need.or_else(|| self.space.in_need());
                     write.find_space(settlements)?;
                 }
+                // What has lost its last name and its last user is still its owner's.
+                Err(Error::QuotaExceeded { .. }) if tried == 1 => self.uses().clear_away()?,
                 done => break done?,
             }
             tried += 1;
@@ -202,6 +208,7 @@ impl Write<'_> {
     /// Takes bytes into memory, and has space promised for blocks that have none.
     fn hold(&mut self, promised: bool) -> Result<()> {
         let (volume, range) = (self.volume, self.range());
+        let counts = volume.session.ledgers.is_on();
         let blocks = range.outer(volume.format.geometry.block_size);
         loop {
             let (edges, settled) = {
@@ -212,9 +219,12 @@ impl Write<'_> {
             let before = self.seen.steady(|view, node| {
                 let old = |block: u64| Ok((block, old_contents(view, node, block)?));
                 let edges = edges.iter().map(|block| old(*block)).collect::<Result<_>>()?;
-                let holes = if promised { holes(view, node, blocks)? } else { Vec::new() };
+                let holes = if promised || counts { holes(view, node, blocks)? } else { Vec::new() };
                 Ok(Before { edges, holes })
             })?;
+            let node = self.seen.node();
+            let owner = [node.uid(), node.gid(), node.project()];
+            let limits = if before.holes.is_empty() { Vec::new() } else { self.limits_of(owner)? };
             let mut state = self.file.state();
             if state.settled != settled {
                 // A write-back ended meanwhile: what was read may be older than what it wrote.
@@ -225,10 +235,16 @@ impl Write<'_> {
                 drop(self.file.flush_alone());
                 continue;
             }
-            let node = self.seen.node();
+            let clusters = self.new_clusters(&state, &before.holes);
+            let bytes = self.bytes_of(clusters);
+            self.keep_limits(&limits, bytes)?;
             if promised {
-                self.promise_space(&mut state, &before.holes)?;
+                self.promise_space(&mut state, clusters)?;
             }
+            if counts && bytes > 0 {
+                volume.session.ledgers.reserve(&mut state.reserved, owner, bytes);
+            }
+            let node = self.seen.node();
             let extends = range.end > node.size().max(state.pages.end());
             volume.session.delayed.note_write(&mut state, range.len(), extends);
             volume.session.delayed.change(self.file, &mut state, volume.now(), |pages| {
@@ -241,10 +257,9 @@ impl Write<'_> {
         }
     }
 
-    /// Promises clusters for the clean blocks of holes, and what their map may need in the worst case.
-    fn promise_space(&self, state: &mut State, holes: &[FileBlocks]) -> Result<()> {
-        let (volume, node) = (self.volume, self.seen.node());
-        let log2 = volume.format.geometry.cluster_log2;
+    /// Clusters that clean blocks of holes take, once they are dirty.
+    fn new_clusters(&self, state: &State, holes: &[FileBlocks]) -> u64 {
+        let log2 = self.volume.format.geometry.cluster_log2;
         let mut clusters = 0;
         for hole in holes {
             for part in state.pages.clean_parts(*hole) {
@@ -258,6 +273,41 @@ impl Write<'_> {
                 clusters -= u64::from(is_begun(first)) + u64::from(last > first && is_begun(last));
             }
         }
+        clusters
+    }
+
+    fn bytes_of(&self, clusters: u64) -> u64 {
+        let geometry = &self.volume.format.geometry;
+        clusters << (geometry.cluster_log2 + geometry.block_size.log2())
+    }
+
+    /// What the quota files say of the owner of the file, where limits count.
+    fn limits_of(&self, owner: Ids) -> Result<Vec<(Whose, Record)>> {
+        let (volume, ledgers) = (self.volume, &self.volume.session.ledgers);
+        let mut limits = Vec::new();
+        if volume.context().limited && ledgers.is_enforced() {
+            for whose in QuotaKind::ALL.into_iter().zip(owner) {
+                let Some(file) = ledgers.file(whose.0) else { continue };
+                let found = volume.steady(file, || volume.view().quota_record_of(ledgers, whose))?;
+                limits.extend(found.map(|record| (whose, record)));
+            }
+        }
+        Ok(limits)
+    }
+
+    /// Refuses bytes that would exceed the limits of their owner.
+    fn keep_limits(&self, limits: &[(Whose, Record)], bytes: u64) -> Result<()> {
+        limits.iter().try_for_each(|(whose, record)| {
+            let reserved = self.volume.session.ledgers.reserved(*whose);
+            let wanted = Wanted { bytes, inodes: 0, reserved };
+            wanted.refuse_excess(*whose, record, self.volume.now().seconds)
+        })
+    }
+
+    /// Promises clusters, and what their map may need in the worst case.
+    fn promise_space(&self, state: &mut State, clusters: u64) -> Result<()> {
+        let (volume, node) = (self.volume, self.seen.node());
+        let log2 = volume.format.geometry.cluster_log2;
         let blocks = (state.clusters + clusters) << log2;
         let runs = state.pages.runs() as u64 + 1;
         let wanted = state.clusters + clusters + volume.view().map(node).blocks_needed_at_most(blocks, runs);

@@ -10,9 +10,11 @@ mod names;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use ondisk::geometry::Geometry;
 use ondisk::superblock::{RawSuperblock, STATE_ERROR};
 use ondisk::units::{InodeNumber, low_u32};
 
+use crate::charges::Ledgers;
 use crate::dirty::Delayed;
 use crate::handles::Handles;
 use crate::options::OpenOptions;
@@ -31,19 +33,27 @@ pub(crate) struct Session {
     pub(crate) known_names: KnownNames,
     /// Attribute blocks that other inodes may share.
     pub(crate) attribute_blocks: AttributeBlocks,
+    /// Quota files.
+    pub(crate) ledgers: Ledgers,
     superblock: Mutex<RawSuperblock>,
     /// Inodes made since the volume was opened.
     created: AtomicU64,
 }
 
 impl Session {
-    pub(crate) fn new(options: &OpenOptions, superblock: RawSuperblock, block_log2: u32) -> Self {
+    pub(crate) fn new(options: &OpenOptions, superblock: RawSuperblock, geometry: &Geometry) -> Self {
+        // A loader's usage is counted when all is there.
+        let ledgers = match options.loading {
+            true => Ledgers::default(),
+            false => Ledgers::new(&superblock, geometry.first_inode, options.limits),
+        };
         Session {
             options: options.clone(),
             handles: Handles::default(),
-            delayed: Delayed::new(block_log2, options.delay, options.expect_closes),
+            delayed: Delayed::new(geometry.block_size.log2(), options.delay, options.expect_closes),
             known_names: KnownNames::default(),
             attribute_blocks: AttributeBlocks::default(),
+            ledgers,
             superblock: Mutex::new(superblock),
             created: AtomicU64::new(0),
         }

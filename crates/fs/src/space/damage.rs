@@ -76,7 +76,7 @@ impl Writing {
     fn inodes_wrong(&self, group: Group, bitmap: &[u8], used: u32) -> Option<String> {
         let geometry = &self.format.geometry;
         let reserved = (1..geometry.first_inode).filter_map(InodeNumber::new);
-        let own = reserved.take_while(|_| group.0 == 0).chain(self.format.zone.files().iter().copied());
+        let own = reserved.take_while(|_| group.0 == 0).chain(self.format.zone.files());
         for number in own {
             if let Some((_, index)) = geometry.locate_inode(number).filter(|(of, _)| *of == group)
                 && first_clear(bitmap, u64::from(index)..u64::from(index) + 1).is_some()

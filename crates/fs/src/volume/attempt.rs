@@ -70,6 +70,7 @@ impl Core {
         if self.space.has_news_of_damage() {
             self.session.note_damage();
         }
+        let done = done.and_then(|done| tx.settle_charges().map(|()| done));
         let done = tx.ended(done)?;
         tx.admit()?;
         tx.commit();

@@ -126,6 +126,8 @@ impl XattrsMut<'_, '_> {
             chosen.map(|(attribute, _)| attribute.entry()).collect()
         };
         xattr::store_in_inode(self.inode, &at(Spot::Inode)).map_err(|_| misfit("the inode"))?;
+        let more = values_elsewhere(&list) - values_elsewhere(old);
+        self.tx.charges.note_values(self.inode.number(), more);
         let charged = charge_of(&format.geometry, self.inode, old);
         self.write_block(&at(Spot::Block))?;
         let size = format.geometry.block_size;
@@ -203,11 +205,20 @@ impl Tx<'_> {
     /// Attributes that break the format's rules; blocks that are not theirs to free.
     pub(crate) fn release_xattrs(&mut self, inode: &Inode) -> Result<()> {
         let lost = lost_values(self, inode, &[])?;
+        if self.session.ledgers.is_on() {
+            let gone = self.view().xattrs(inode).value_inodes()?;
+            self.charges.note_values(inode.number(), -i64::try_from(gone).unwrap_or(0));
+        }
         if let Some(block) = attribute_block(self.format, inode)? {
             leave_block(self, block)?;
         }
         lost.into_iter().try_for_each(|number| value_inode::drop_reference(self, number))
     }
+}
+
+fn values_elsewhere(list: &[Stored]) -> i64 {
+    let elsewhere = list.iter().filter(|stored| matches!(stored.value, StoredValue::Inode { .. }));
+    i64::try_from(elsewhere.count()).unwrap_or(i64::MAX)
 }
 
 fn replace(list: &mut Vec<Stored>, new: Stored) {

@@ -400,7 +400,7 @@ impl Service for Memory {
         Ok(())
     }
 
-    fn statistics(&self) -> Result<Statistics> {
+    fn statistics(&self, _node: u64) -> Result<Statistics> {
         let (free, inodes) = (1 << 20, 1 << 16);
         Ok(Statistics {
             block_size: 4096,

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use platfs::device::{Device, WriteBehind};
 use platfs::mkfs::{Options as FormatOptions, Plan};
-use platfs::ondisk::features::RoCompat;
 use platfs::ondisk::inode::Timestamp;
 use platfs::{OpenOptions, Volume};
 
@@ -129,7 +128,6 @@ impl Job<'_> {
             uuid: superblock.s_uuid,
             contents: self.catalogue.summary(),
             clamped: 0,
-            counts_usage: superblock.features().ro_compat.contains(RoCompat::QUOTA),
         }
     }
 }

@@ -89,8 +89,6 @@ pub struct Built {
     pub contents: Summary,
     /// Files with a time that the volume can't hold, which became the nearest that it can.
     pub clamped: u64,
-    /// The volume counts usage in quota files.
-    pub counts_usage: bool,
 }
 
 /// Builds an image of a [`Source`]: says what is wanted, and then builds into a new file or on a device.

@@ -172,7 +172,7 @@ fn facts(image: &OpenImage, survey: &Survey) -> Vec<String> {
             bytes(geometry.blocks),
             geometry.groups,
             bytes(used),
-            super::freefrag::percent(used, geometry.blocks),
+            crate::free_runs::percent(used, geometry.blocks),
             geometry.block_size.bytes()
         ),
         format!(
@@ -180,7 +180,7 @@ fn facts(image: &OpenImage, survey: &Survey) -> Vec<String> {
             totals.files,
             totals.mean(),
             totals.fragmented,
-            super::freefrag::percent(totals.fragmented, totals.mapped)
+            crate::free_runs::percent(totals.fragmented, totals.mapped)
         ),
         format!(
             "{} free in {} runs, the longest {}",

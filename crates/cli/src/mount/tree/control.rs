@@ -2,11 +2,14 @@
 
 use fuse::{Caller, Errno};
 use ondisk::inode::{FileType, InodeFlags};
+use ondisk::quota::QuotaKind;
 use ondisk::units::InodeNumber;
 use platfs::{Error, Metadata};
 
-use super::{Altering, Failed, Tree};
+use super::counts::Verb;
+use super::{Altering, Changed, Failed, Tree};
 use crate::mount::places::{self, PLACES};
+use crate::mount::quotas::{self, Deed};
 
 /// Numbers of the ioctls that are answered; those of this kernel's word size.
 const GET_FLAGS: u32 = 0x8008_6601;
@@ -98,6 +101,34 @@ impl Tree {
     }
 }
 
+impl Tree {
+    /// What is asked of the quota, or to be done with it. Root and the owner of the mount may do all of it, others see what
+    /// they use themselves.
+    pub(super) fn quota_asked(&self, caller: Caller, node: u64, argument: &[u8]) -> fuse::Result<Vec<u8>> {
+        let deed = Deed::decode(argument).ok_or(Errno::INVAL)?;
+        let is_keeper = caller.uid == 0 || caller.uid == rustix::process::getuid().as_raw();
+        if let Deed::Show(kind, _) = deed {
+            return self.answer(Verb::Ioctl, node, b"", || {
+                let mut done = quotas::perform(&self.volume, deed);
+                if let (Ok(report), false) = (&mut done, is_keeper) {
+                    report.records.retain(|record| kind == QuotaKind::User && record.id == caller.uid);
+                }
+                Ok(quotas::encode(&done))
+            });
+        }
+        if !is_keeper {
+            return Err(Errno::PERM);
+        }
+        self.alter(Verb::Ioctl, (node, b""), Changed::Inode, |at| {
+            let done = quotas::perform(&at.volume, deed);
+            if done.is_ok() {
+                at.volume.commit()?;
+            }
+            Ok(quotas::encode(&done))
+        })
+    }
+}
+
 impl Altering<'_> {
     /// Discards free space, as `fstrim` asks: where it begins, how long it is, the shortest run. In the answer the
     /// discarded bytes stand in the place of the length.
@@ -140,7 +171,8 @@ impl Altering<'_> {
                 set(false).for_each(|(flag, _)| wanted.remove(*flag));
                 self.set_flags(number, &metadata, wanted)?;
                 if project != metadata.project {
-                    self.volume.inode(number).set_project(project)?;
+                    let volume = self.volume.on_behalf_of(caller.uid, caller.gid);
+                    volume.inode(number).set_project(project)?;
                 }
                 Ok(())
             }

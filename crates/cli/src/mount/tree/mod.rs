@@ -40,6 +40,7 @@ use super::errno;
 use super::log::{Detail, Log};
 use super::moving::{self, Announced};
 use super::options::OnDamage;
+use super::quotas;
 use super::tuning::Limits;
 use crate::control::Tickets;
 use crate::text::Shown;
@@ -394,8 +395,10 @@ impl Tree {
             }
             let altering = Altering { tree: self, volume: self.volume_now() };
             let mut done = work(&altering);
-            if let (Err(Failed::Error(Error::NoSpace | Error::NoInodes)), Some(catch_up)) =
-                (&done, self.catch_up.get())
+            if let (
+                Err(Failed::Error(Error::NoSpace | Error::NoInodes | Error::QuotaExceeded { .. })),
+                Some(catch_up),
+            ) = (&done, self.catch_up.get())
             {
                 catch_up.now();
                 done = work(&altering);
@@ -628,12 +631,13 @@ impl Service for Tree {
         self.answer(Verb::ReadDir, node, b"", || self.list_from(node, position, with_entries, take))
     }
 
-    fn statistics(&self) -> fuse::Result<Statistics> {
-        self.answer(Verb::StatFs, fuse::ROOT, b"", || {
+    fn statistics(&self, node: u64) -> fuse::Result<Statistics> {
+        self.answer(Verb::StatFs, node, b"", || {
             if self.is_writable() {
                 self.volume_now().uses().clear_away()?;
             }
-            Ok(room::now(&self.volume, self.room))
+            let room = room::now(&self.volume, self.room);
+            Ok(room::of_project(&self.volume, self.inode(node)?, room)?)
         })
     }
 
@@ -684,6 +688,9 @@ impl Service for Tree {
         if command == control::TRIM {
             return self.alter(Verb::Ioctl, (node, b""), Changed::Inode, |at| at.trim(caller, argument));
         }
+        if command == quotas::QUOTA {
+            return self.quota_asked(caller, node, argument);
+        }
         if command == crate::control::protocol::TICKET {
             return self.answer(Verb::Ioctl, node, b"", || self.ticket(caller, node));
         }
@@ -731,8 +738,8 @@ impl Service for Tree {
         self.alter(Verb::Rename, from, Changed::Names, |at| at.move_name(caller, from, to, replace))
     }
 
-    fn change(&self, _caller: Caller, node: u64, change: &Change) -> fuse::Result<(Attributes, Known)> {
-        let work = |at: &Altering<'_>| at.change_attributes(node, change);
+    fn change(&self, caller: Caller, node: u64, change: &Change) -> fuse::Result<(Attributes, Known)> {
+        let work = |at: &Altering<'_>| at.change_attributes(caller, node, change);
         let attributes = self.alter(Verb::SetAttr, (node, b""), Changed::Inode, work)?;
         let is_watched = self.inode(node).is_ok_and(|number| self.nearly_full.watches(number));
         Ok((attributes, if is_watched { Known::Stale } else { Known::Still }))

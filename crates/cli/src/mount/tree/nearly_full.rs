@@ -14,10 +14,11 @@
 //!   opened, whichever is first. That holds as long as there is less room than such a write needs.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use fuse::Errno;
+use ondisk::quota::QuotaKind;
 use ondisk::units::InodeNumber;
 use platfs::Volume;
 
@@ -95,6 +96,9 @@ pub(super) struct NearlyFull {
     limits: OnceLock<Limits>,
     /// Bytes that may be written until the room is looked at again.
     until_look: AtomicI64,
+    /// The least that limits of quota left to a writer since the last look, as its distance from the largest number: zero
+    /// where no writer has a limit.
+    near_limit: AtomicU64,
     losses: Mutex<Losses>,
     /// Some user has lost bytes.
     has_lost: AtomicBool,
@@ -114,9 +118,20 @@ impl NearlyFull {
         }
     }
 
+    /// Limits of quota leave so much to a writer: if that is less than when the room was looked at, it is looked at
+    /// again soon.
+    pub(super) fn is_near_limit(&self, left: u64) {
+        let before = self.near_limit.fetch_max(u64::MAX - left, Ordering::Relaxed);
+        let until = i64::try_from((left / LOOK_PART).max(LOOK)).unwrap_or(i64::MAX);
+        if u64::MAX - left > before {
+            self.until_look.fetch_min(until, Ordering::Relaxed);
+        }
+    }
+
     /// Looks at the room, and says how much of it the kernel may hold.
     pub(super) fn look(&self, volume: &Volume) {
-        let room = room(volume, 1);
+        let near = u64::MAX - self.near_limit.swap(0, Ordering::Relaxed);
+        let room = room(volume, 1).min(near);
         if let Some(limits) = self.limits.get() {
             limits.hold(held(room, Limits::most_held().unwrap_or(MOST_HELD)));
         }
@@ -192,7 +207,7 @@ impl NearlyFull {
     /// less than the shortest of the writes that failed needs.
     pub(super) fn owes(&self, volume: &Volume, user: u32) -> Option<Errno> {
         let debt = self.losses().users.get(&user).copied()?;
-        (debt.bytes >= LOST_MOST && self.is_out(volume, user)).then_some(Errno::NOSPC)
+        (debt.bytes >= LOST_MOST && self.is_out(volume, user)).then(|| reason(volume, user))
     }
 
     /// A user heard of it.
@@ -228,7 +243,28 @@ fn room(volume: &Volume, user: u32) -> u64 {
     let geometry = &volume.format().geometry;
     let reserved = if user == 0 { 0 } else { volume.superblock().reserved_blocks_count() };
     let blocks = clusters.saturating_mul(1 << geometry.cluster_log2).saturating_sub(reserved);
-    blocks.saturating_mul(u64::from(geometry.block_size.bytes()))
+    let bytes = blocks.saturating_mul(u64::from(geometry.block_size.bytes()));
+    // The user's own limit; what a group or a project may use is known for each file only.
+    let limit = if user == 0 { None } else { limit_of(volume, user) };
+    limit.map_or(bytes, |left| left.min(bytes))
+}
+
+/// What keeps a user from writing: the user's limit, or the end of room.
+fn reason(volume: &Volume, user: u32) -> Errno {
+    let is_limit = limit_of(volume, user).is_some_and(|left| left < BESIDE);
+    if is_limit { Errno::DQUOT } else { Errno::NOSPC }
+}
+
+/// Bytes that a user may take by the user's own limit.
+fn limit_of(volume: &Volume, user: u32) -> Option<u64> {
+    let quota = volume.quota();
+    if !quota.is_enforced() {
+        return None;
+    }
+    let record = quota.record(QuotaKind::User, user).ok()?;
+    let limit = Some(record.limits.hard_bytes).filter(|limit| *limit > 0)?;
+    let used = record.usage.bytes.saturating_add(quota.reserved(QuotaKind::User, user));
+    Some(limit.saturating_sub(used))
 }
 
 /// Bytes that the kernel may hold with so much room, if it lets all disks have `most`: in steps, since each change costs
@@ -257,6 +293,22 @@ mod tests {
         assert_eq!(held(0, 0), u64::MAX, "a kernel that holds nothing needs no limit");
         let steps: std::collections::BTreeSet<u64> = (0..64 << 10).map(|mib| held(mib << 20, most)).collect();
         assert_eq!(steps.len(), 11, "{steps:?}");
+    }
+
+    #[test]
+    fn a_writer_near_a_limit_has_the_room_looked_at() {
+        let full = NearlyFull::default();
+        let until = || full.until_look.load(Ordering::Relaxed);
+        full.until_look.store(1 << 40, Ordering::Relaxed);
+        full.is_near_limit(1 << 30);
+        assert_eq!(until(), 1 << 26);
+        full.is_near_limit(1 << 20);
+        assert_eq!(until(), 256 << 10);
+        full.until_look.store(1 << 40, Ordering::Relaxed);
+        full.is_near_limit(1 << 21);
+        assert_eq!(until(), 1 << 40, "another one was nearer");
+        full.is_near_limit(0);
+        assert_eq!((until(), full.near_limit.load(Ordering::Relaxed)), (256 << 10, u64::MAX));
     }
 
     #[test]

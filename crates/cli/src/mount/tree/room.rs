@@ -3,6 +3,8 @@
 
 use fuse::Statistics;
 use ondisk::features::{Compat, Incompat};
+use ondisk::inode::InodeFlags;
+use ondisk::quota::QuotaKind;
 use ondisk::units::{Group, InodeNumber};
 use platfs::Volume;
 
@@ -42,6 +44,43 @@ pub(super) fn now(volume: &Volume, room: Statistics) -> Statistics {
         Some((clusters, inodes)) => with_free(volume, room, clusters, inodes),
         None => room,
     }
+}
+
+/// The room as a directory shows it whose files belong to its project: no more than the limits of that leave.
+///
+/// # Errors
+/// A broken inode or quota file.
+pub(super) fn of_project(
+    volume: &Volume,
+    number: InodeNumber,
+    room: Statistics,
+) -> platfs::Result<Statistics> {
+    let quota = volume.quota();
+    if !quota.is_enforced() || !quota.kinds().contains(&QuotaKind::Project) {
+        return Ok(room);
+    }
+    let facts = volume.metadata(number)?;
+    if !facts.flags.contains(InodeFlags::PROJINHERIT) {
+        return Ok(room);
+    }
+    let record = quota.record(QuotaKind::Project, facts.project)?;
+    let log2 = volume.format().geometry.block_size.log2();
+    let least = |one: u64, other: u64| if one == 0 || other == 0 { one.max(other) } else { one.min(other) };
+    let mut room = room;
+    let limit = least(record.limits.soft_bytes, record.limits.hard_bytes) >> log2;
+    if limit > 0 {
+        let used =
+            record.usage.bytes.saturating_add(quota.reserved(QuotaKind::Project, facts.project)) >> log2;
+        let left = limit.saturating_sub(used);
+        room.blocks = room.blocks.min(limit);
+        (room.free, room.available) = (room.free.min(left), room.available.min(left));
+    }
+    let limit = least(record.limits.soft_inodes, record.limits.hard_inodes);
+    if limit > 0 {
+        let left = limit.saturating_sub(record.usage.inodes);
+        (room.inodes, room.free_inodes) = (room.inodes.min(limit), room.free_inodes.min(left));
+    }
+    Ok(room)
 }
 
 fn with_free(volume: &Volume, room: Statistics, clusters: u64, inodes: u64) -> Statistics {

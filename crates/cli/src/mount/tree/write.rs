@@ -197,19 +197,25 @@ impl Altering<'_> {
         };
         let (directory, target) = (self.inode(from.0)?, self.inode(to.0)?);
         self.guard_rename((directory, from.1), (target, to.1), replace)?;
+        let volume = self.volume.on_behalf_of(caller.uid, caller.gid);
         if !leaves_whiteout {
-            return Ok(self.volume.rename(directory, from.1, target, to.1, how)?);
+            return Ok(volume.rename(directory, from.1, target, to.1, how)?);
         }
         let new = NewNode { kind: fuse::Kind::CharDevice(0, 0), permissions: 0, umask: 0 };
         let Inherited { attributes, .. } = self.inherited(caller, directory, FileType::CharDevice, &new)?;
         let (from, to) = ((directory, from.1), (target, to.1));
         let attributes = platfs::Attributes { permissions: 0, ..attributes };
-        let volume = self.volume.on_behalf_of(caller.uid, caller.gid);
         Ok(volume.rename_with_whiteout(from, to, how, attributes)?)
     }
 
-    pub(super) fn change_attributes(&self, node: u64, change: &Change) -> Result<Attributes, Failed> {
+    pub(super) fn change_attributes(
+        &self,
+        caller: Caller,
+        node: u64,
+        change: &Change,
+    ) -> Result<Attributes, Failed> {
         let number = self.inode(node)?;
+        let volume = self.volume.on_behalf_of(caller.uid, caller.gid);
         let facts = self.volume.metadata(number)?;
         if let Some(unchanged) = self.times_of_unnamed(&facts, change) {
             return Ok(unchanged);
@@ -217,11 +223,11 @@ impl Altering<'_> {
         let change = &self.guard_change(&facts, change)?;
         if let Some(size) = change.size {
             self.synced_space().remove(&number);
-            self.volume.truncate(number, size)?;
+            volume.truncate(number, size)?;
         }
         let wanted = self.wanted(&facts, change);
         let changed = if wanted != AttributeChange::default() {
-            self.volume.inode(number).change(&wanted)?
+            volume.inode(number).change(&wanted)?
         } else if change.size.is_some() {
             self.volume.metadata(number)?
         } else {
@@ -288,6 +294,12 @@ impl Altering<'_> {
         add(&self.counts.written, len);
         if flags.sync || facts.flags.contains(InodeFlags::SYNC) {
             self.volume.sync_inode(number)?;
+        }
+        if flags.cached && self.volume.quota().is_enforced() {
+            let ids = [facts.uid, facts.gid, facts.project];
+            if let Some(left) = self.volume.quota().left(ids)? {
+                self.nearly_full.is_near_limit(left);
+            }
         }
         let grew = flags.cached && offset.saturating_add(len) > facts.size;
         let is_asked_for = grew && self.nearly_full.grew(number, facts.uid);

@@ -1,0 +1,109 @@
+//! Quota files as such: made, given other contents, removed, and named by the superblock.
+
+use ondisk::features::RoCompat;
+use ondisk::inode::{FileType, Inode, InodeFlags};
+use ondisk::quota::QuotaKind;
+use ondisk::units::{FileBlock, InodeNumber};
+use placement::InodeRequest;
+
+use super::number_of;
+use crate::cache::Role;
+use crate::error::Result;
+use crate::ops::Times;
+use crate::ranges::FileBlocks;
+use crate::tx::Tx;
+
+impl Tx<'_> {
+    /// Makes a quota file with these contents, and has the superblock name it.
+    pub(super) fn make_file(&mut self, kind: QuotaKind, contents: &[u8]) -> Result<()> {
+        let number = match kind {
+            QuotaKind::User => InodeNumber::constant(3),
+            QuotaKind::Group => InodeNumber::constant(4),
+            QuotaKind::Project => {
+                let request = InodeRequest {
+                    parent: InodeNumber::ROOT.index(),
+                    is_directory: false,
+                    top_level: false,
+                    name_hash: 0,
+                    sequential: true,
+                };
+                self.space_mut()?.allocate_inode(&request, FileType::Regular)?
+            }
+        };
+        let mut node = Inode::blank(number, self.format.geometry.inode_size);
+        node.raw_mut().i_mode.set(FileType::Regular.mode_bits() | 0o600);
+        node.raw_mut().i_links_count.set(1);
+        Times::all(self.context.now).store(&mut node);
+        node.set_flags(InodeFlags::IMMUTABLE);
+        self.map(&mut node).init();
+        self.fill_file(&mut node, contents)?;
+        // From inside the update, which charges nothing to anyone for a file of the volume itself.
+        self.store(&mut node)?;
+        drop(self.charges.take());
+        self.name_file(kind, Some(number));
+        Ok(())
+    }
+
+    /// Gives a quota file other contents, in other blocks.
+    pub(super) fn replace_file(
+        &mut self,
+        kind: QuotaKind,
+        number: InodeNumber,
+        contents: &[u8],
+    ) -> Result<()> {
+        let mut node = self.inode(number)?;
+        self.format.zone.give_up(number);
+        self.map(&mut node).unmap(FileBlocks::ALL)?;
+        self.fill_file(&mut node, contents)?;
+        let ledgers = &self.session.ledgers;
+        self.on_commit(move || ledgers.set_file(kind, Some(number)));
+        self.store(&mut node)
+    }
+
+    fn fill_file(&mut self, node: &mut Inode, contents: &[u8]) -> Result<()> {
+        let len = self.format.geometry.block_size.bytes_usize();
+        for (at, piece) in (0..).zip(contents.chunks(len)) {
+            let block = self.map(node).append_block(FileBlock(at))?;
+            if let Some(to) = self.create(block, Role::Plain).get_mut(..piece.len()) {
+                to.copy_from_slice(piece);
+            }
+        }
+        node.set_size(contents.len() as u64);
+        Ok(())
+    }
+
+    pub(super) fn drop_file(&mut self, kind: QuotaKind, number: InodeNumber) -> Result<()> {
+        let mut node = self.inode(number)?;
+        // What is free with the next commit may then be anybody's.
+        self.format.zone.give_up(number);
+        if node.has_map() {
+            self.map(&mut node).unmap(FileBlocks::ALL)?;
+        }
+        if number.get() < self.format.geometry.first_inode {
+            self.store(&mut Inode::blank(number, self.format.geometry.inode_size))?;
+        } else {
+            self.free_inode(&node, FileType::Regular)?;
+        }
+        self.name_file(kind, None);
+        Ok(())
+    }
+
+    fn name_file(&mut self, kind: QuotaKind, number: Option<InodeNumber>) {
+        let session = self.session;
+        self.on_commit(move || {
+            session.edit_superblock(|raw| {
+                let field = match kind {
+                    QuotaKind::User => &mut raw.s_usr_quota_inum,
+                    QuotaKind::Group => &mut raw.s_grp_quota_inum,
+                    QuotaKind::Project => &mut raw.s_prj_quota_inum,
+                };
+                field.set(number.map_or(0, InodeNumber::get));
+                let any = QuotaKind::ALL.into_iter().any(|kind| number_of(raw, kind) != 0);
+                let mut features = raw.features();
+                features.ro_compat.set(RoCompat::QUOTA, any);
+                raw.set_features(features);
+            });
+            session.ledgers.set_file(kind, number);
+        });
+    }
+}
