@@ -451,9 +451,14 @@ impl Check {
     fn bring_back(&self, console: &mut Console<'_>, path: &std::path::Path) -> Result<u8, Failure> {
         let (name, image) = (self.name(), self.image.clone().unwrap_or_default());
         let failed = |what: String| Failure::about(&name, what);
-        let device = door::open_write(&image).map_err(|error| Failure::about(&name, error))?;
+        let device = door::open_unfinished(&image).map_err(|error| Failure::about(&name, error))?;
         let shown = Shown(path.as_os_str().as_encoded_bytes()).to_string();
         let written = undo::restore(path, &*device).map_err(|why| failed(format!("{shown}: {why}")))?;
+        let pending = door::way_back(&image);
+        if pending.exists() {
+            // What was under way is taken back with what came before it.
+            std::fs::remove_file(&pending).map_err(|error| Failure::about(&name, error))?;
+        }
         if !self.json {
             writeln!(console.out, "{name}: as it was before the repair ({written} bytes written)")?;
         }

@@ -33,8 +33,6 @@ pub struct Tune {
     /// List the fields of the superblock, after the changes if there are any.
     #[arg(short = 'l', long)]
     list: bool,
-    #[command(flatten)]
-    changes: ChangeArgs,
     /// Show what would change, and change nothing.
     #[arg(short = 'n', long)]
     dry_run: bool,
@@ -47,6 +45,8 @@ pub struct Tune {
     /// One JSON object.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    changes: ChangeArgs,
 }
 
 impl Tune {
@@ -81,8 +81,12 @@ impl Tune {
         let mut file = tempfile::tempfile().map_err(failed)?;
         file.write_all(&request.encode()).and_then(|()| file.rewind()).map_err(failed)?;
         let places = [live::directory(&self.image)?];
-        let done = live::ask(console, (Verb::Tune, 0), &places, Some(&file))?;
-        live::say(console, self.json, &done)
+        live::ask(console, (Verb::Tune, 0), &places, Some(&file))?;
+        if self.json {
+            let facts = [("image".to_owned(), name.into()), ("written".to_owned(), true.into())];
+            json::print(console.out, Map::from_iter(facts))?;
+        }
+        Ok(())
     }
 
     fn list(&self, console: &mut Console<'_>, name: &str) -> Result<(), Failure> {
@@ -132,6 +136,10 @@ impl Tune {
         }
         let would = if self.dry_run { "would become" } else { "is now" };
         for one in &changed {
+            if one.key == "features" {
+                writeln!(console.out, "{}: {}", one.label, words(&one.before.0, &one.after.0))?;
+                continue;
+            }
             let (before, after) = (Shown(one.before.0.as_bytes()), Shown(one.after.0.as_bytes()));
             writeln!(console.out, "{}: {would} {after} (was {before})", one.label)?;
         }
@@ -201,6 +209,14 @@ fn differences(before: &RawSuperblock, after: &RawSuperblock) -> Vec<Changed> {
         after: none(),
     }));
     changed
+}
+
+/// Words that come, with a plus before them, and words that go, with a minus.
+fn words(before: &str, after: &str) -> String {
+    let (old, new): (Vec<&str>, Vec<&str>) = (before.split(' ').collect(), after.split(' ').collect());
+    let come = new.iter().filter(|word| !old.contains(word)).map(|word| format!("+{word}"));
+    let go = old.iter().filter(|word| !new.contains(word)).map(|word| format!("-{word}"));
+    come.chain(go).collect::<Vec<_>>().join(" ")
 }
 
 fn node_name() -> Vec<u8> {

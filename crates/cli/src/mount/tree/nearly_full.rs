@@ -118,13 +118,20 @@ impl NearlyFull {
         }
     }
 
-    /// Limits of quota leave so much to a writer: if that is less than when the room was looked at, it is looked at
-    /// again soon.
+    /// Limits of quota leave so much to a writer. If that is less than what is known, the kernel may hold less from now
+    /// on, until others wrote for a while.
     pub(super) fn is_near_limit(&self, left: u64) {
-        let before = self.near_limit.fetch_max(u64::MAX - left, Ordering::Relaxed);
+        let before = u64::MAX - self.near_limit.fetch_max(u64::MAX - left, Ordering::Relaxed);
         let until = i64::try_from((left / LOOK_PART).max(LOOK)).unwrap_or(i64::MAX);
-        if u64::MAX - left > before {
+        if left < before {
             self.until_look.fetch_min(until, Ordering::Relaxed);
+        }
+        if left < SHORT {
+            self.is_short.store(true, Ordering::Relaxed);
+        }
+        if let (Some(limits), true) = (self.limits.get(), left / 2 < before / 2) {
+            let held = held(left, Limits::most_held().unwrap_or(MOST_HELD));
+            limits.hold_at_most(held);
         }
     }
 
@@ -302,12 +309,14 @@ mod tests {
         full.until_look.store(1 << 40, Ordering::Relaxed);
         full.is_near_limit(1 << 30);
         assert_eq!(until(), 1 << 26);
+        assert!(!full.is_short.load(Ordering::Relaxed));
         full.is_near_limit(1 << 20);
         assert_eq!(until(), 256 << 10);
         full.until_look.store(1 << 40, Ordering::Relaxed);
         full.is_near_limit(1 << 21);
         assert_eq!(until(), 1 << 40, "another one was nearer");
         full.is_near_limit(0);
+        assert!(full.is_short.load(Ordering::Relaxed));
         assert_eq!((until(), full.near_limit.load(Ordering::Relaxed)), (256 << 10, u64::MAX));
     }
 
