@@ -3,7 +3,7 @@
 //!
 //! A change that is not atomic is undone from a file beside the image, which is whole and stable before the image is
 //! touched, and removed when the image is stable. The next command that changes the shape of the image finds it there,
-//! takes back what was done, and begins anew.
+//! takes back what was done, and begins again.
 
 mod sized;
 

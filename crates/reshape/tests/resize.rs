@@ -266,7 +266,8 @@ fn the_superblock_agrees_with_that_of_resize2fs() {
     }
     let scratch = Scratch::new("resize-fields");
     let mut failures = Vec::new();
-    for (name, options) in KINDS.iter().filter(|(name, _)| wanted(name)) {
+    // The tools wait for half a minute each before they touch a volume with mmp.
+    for (name, options) in KINDS.iter().filter(|(name, _)| wanted(name) && *name != "mmp") {
         for new in [30 * MIB, 64 * MIB, 100 * MIB + 5000, 200 * MIB] {
             let image = volume(&scratch, name, options, 48 * MIB);
             count_quotas(&image);

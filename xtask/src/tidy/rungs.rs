@@ -61,7 +61,7 @@ pub(super) const LADDERS: &[Ladder] = &[
         path: "crates/forensics",
         rungs: "
             removed
-            history used
+            history metadata used
             htree log names owners
             ground
         ",

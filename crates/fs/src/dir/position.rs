@@ -90,9 +90,12 @@ impl Dir<'_> {
         if picks.wants_dots() {
             self.pick(&mut picks, FileBlock(0), Reach::ALL)?;
         }
+        if position >= END {
+            return Ok(Batch::default());
+        }
         let mut hash = picks::hash_at(position);
         let mut left = self.count()?;
-        while position < END {
+        loop {
             let stretch = htree::stretch(self, hash)?;
             for leaf in &stretch.leaves {
                 left = left.checked_sub(1).ok_or_else(|| self.broken(*leaf, "its index has no end"))?;
@@ -106,12 +109,11 @@ impl Dir<'_> {
                 return Ok(batch);
             }
             hash = match stretch.reach.end {
-                None => break,
+                None => return Ok(Batch::default()),
                 Some(end) if end > hash => end,
                 Some(_) => return Err(self.broken(FileBlock(0), "the hashes of its index are not in order")),
             };
         }
-        Ok(Batch::default())
     }
 
     /// All blocks, whatever is in them, in the order of hashes.

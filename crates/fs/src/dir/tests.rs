@@ -462,17 +462,17 @@ struct Changing {
 }
 
 impl Changing {
-    fn number(&mut self, below: u64) -> u64 {
+    fn number(&mut self, below: usize) -> usize {
         self.random =
             self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.random >> 33) % below
+        usize::try_from(self.random >> 33).unwrap() % below
     }
 
     fn change(&mut self) {
         for _ in 0..self.number(60) {
             let number = self.number(100_000);
             let name = match self.number(8) {
-                0 => format!("{}{}", "x".repeat(247), COLLIDING[number as usize % COLLIDING.len()]),
+                0 => format!("{}{}", "x".repeat(247), COLLIDING[number % COLLIDING.len()]),
                 1 => format!("{number:0>200}"),
                 _ => format!("name{number}"),
             };
@@ -483,7 +483,7 @@ impl Changing {
             }
         }
         for _ in 0..self.number(50) {
-            let at = self.number(self.model.len().max(1) as u64) as usize;
+            let at = self.number(self.model.len().max(1));
             let Some(name) = self.model.keys().nth(at).cloned() else { break };
             self.bench.change(|writer| change::remove(writer, &name)).unwrap();
             self.model.remove(&name);
@@ -496,13 +496,13 @@ impl Changing {
         let (mut seen, mut position) = (Vec::new(), 0);
         self.stayed = self.model.clone();
         loop {
-            let sequence = [Sequence::Positions, Sequence::Stored][self.number(2) as usize];
+            let sequence = [Sequence::Positions, Sequence::Stored][self.number(2)];
             let batch = self.bench.reader().batch(position, sequence).unwrap();
             if batch.entries.is_empty() {
                 return seen;
             }
             let count = match sequence {
-                Sequence::Positions => 1 + self.number(batch.entries.len() as u64) as usize,
+                Sequence::Positions => 1 + self.number(batch.entries.len()),
                 Sequence::Stored => batch.entries.len(),
             };
             let is_whole = count == batch.entries.len();
@@ -519,11 +519,11 @@ impl Changing {
 
 #[test]
 fn a_listing_has_each_name_once_while_others_come_and_go() {
-    for (seed, version) in (0..24).map(|seed| (seed, seed % 3)) {
-        let mut bench = Bench::new(Setup { version: u8::try_from(version).unwrap(), ..Setup::small() });
+    for seed in 0..24_u8 {
+        let mut bench = Bench::new(Setup { version: seed % 3, ..Setup::small() });
         let model =
-            fill(&mut bench, [0, 20, 60, 900][seed as usize % 4], |number| format!("first{number:04}"));
-        let mut changing = Changing { bench, model, stayed: BTreeMap::new(), random: seed };
+            fill(&mut bench, [0, 20, 60, 900][usize::from(seed) % 4], |number| format!("first{number:04}"));
+        let mut changing = Changing { bench, model, stayed: BTreeMap::new(), random: u64::from(seed) };
         for _ in 0..4 {
             let mut seen = changing.list();
             assert_eq!(&seen[..2], [b".".to_vec(), b"..".to_vec()]);
