@@ -156,6 +156,9 @@ impl Plan {
             singles.push(self.top()?);
         }
         if let Some(block) = mmp_block(&self.before.raw) {
+            if !self.before.geometry.contains(block, 1) {
+                return refused(format!("its mmp block {block} lies outside of it"));
+            }
             singles.push(block);
         }
         Ok(singles)
