@@ -18,17 +18,21 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A crate, and the workspace crates that it may use outside of its tests.
-const ARROWS: [(&str, &[&str]); 14] = [
+const ARROWS: [(&str, &[&str]); 15] = [
     ("crates/ondisk", &[]),
     ("crates/device", &["ondisk"]),
     ("crates/check", &["ondisk", "platfs_device"]),
+    ("crates/forensics", &["ondisk", "platfs_device"]),
     ("crates/placement", &["ondisk"]),
     ("crates/fs", &["ondisk", "placement", "platfs_device", "platfs_check"]),
     ("crates/fuse", &[]),
     ("crates/chart", &[]),
     ("crates/image", &["ondisk", "platfs"]),
     ("crates/reshape", &["ondisk", "platfs_device", "platfs_check", "platfs"]),
-    ("crates/cli", &["ondisk", "platfs", "platfs_image", "platfs_reshape", "fuse", "chart"]),
+    (
+        "crates/cli",
+        &["ondisk", "platfs", "platfs_forensics", "platfs_image", "platfs_reshape", "fuse", "chart"],
+    ),
     ("crates/crash", &["platfs", "testkit"]),
     ("crates/lab", &["ondisk", "placement", "platfs", "platfs_image", "chart", "crash"]),
     ("crates/testkit", &[]),
@@ -36,12 +40,13 @@ const ARROWS: [(&str, &[&str]); 14] = [
 ];
 
 /// The workspace's libraries, as `Cargo.toml` and `use` name them.
-const OURS: [&str; 11] = [
+const OURS: [&str; 12] = [
     "ondisk",
     "placement",
     "platfs",
     "platfs_device",
     "platfs_check",
+    "platfs_forensics",
     "platfs_image",
     "platfs_reshape",
     "fuse",

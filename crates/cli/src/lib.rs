@@ -8,6 +8,7 @@ pub mod console;
 pub mod control;
 pub mod door;
 pub mod format;
+mod free_runs;
 pub mod image;
 pub mod mount;
 pub mod owner;

@@ -8,6 +8,7 @@ use ondisk::units::InodeNumber;
 use platfs::device::Device;
 use platfs::journal::Recovery;
 use platfs::{Error, OpenOptions, Volume};
+use platfs_forensics::Ground;
 
 use crate::console::{Console, Failure};
 use crate::door;
@@ -92,6 +93,46 @@ impl OpenImage {
     pub fn failure(&self, path: &[u8], error: &Error) -> Failure {
         Failure::about(format!("{}: {}", self.name, Shown(path)), explained(error))
     }
+}
+
+/// The bytes of an image as they will be after replay, which happens in memory, and its name as it is shown.
+///
+/// # Errors
+/// As [`OpenImage::open`].
+pub fn ground(image: &OsStr, console: &mut Console<'_>) -> Result<(Ground, String), Failure> {
+    warn_of_writer(image, console);
+    let name = image::shown(image).to_string();
+    let device = open_device(image)?;
+    let device = match platfs::journal::replayed(Arc::clone(&device)) {
+        Ok((device, recovery)) => {
+            if let Some(missing) = recovery.missing() {
+                console.warn(format!("{name}: {missing}; what follows is without what that says"));
+            }
+            device
+        }
+        Err(error) => {
+            if platfs::read_superblock(&*device).is_ok() {
+                console.warn(format!("{name}: {error}; what follows is without what its journal holds"));
+            }
+            device
+        }
+    };
+    Ok((ground_of(device, &name)?, name))
+}
+
+/// The same as they stand on the device.
+///
+/// # Errors
+/// As [`OpenImage::open`].
+pub fn bare_ground(image: &OsStr, console: &mut Console<'_>) -> Result<(Ground, String), Failure> {
+    warn_of_writer(image, console);
+    let name = image::shown(image).to_string();
+    Ok((ground_of(open_device(image)?, &name)?, name))
+}
+
+fn ground_of(device: Arc<dyn Device>, name: &str) -> Result<Ground, Failure> {
+    let opened = Ground::open(Arc::clone(&device));
+    opened.map_err(|error| Failure::about(name, no_superblock(&*device, name, &error.into())))
 }
 
 /// Opens the device of an image for reading.

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
+use ondisk::features::Compat;
 use ondisk::inode::{FileType, Timestamp};
 use ondisk::units::InodeNumber;
-use platfs::{Error, OpenOptions, Volume, Walk};
+use platfs::{Error, OpenOptions, Volume, Walk, WriteOrder};
 
 use crate::bulk::Halt;
 use crate::check::before::{self, When};
@@ -68,7 +69,27 @@ pub fn change(
     console: &mut Console<'_>,
     work: impl FnOnce(&OpenImage, &mut Console<'_>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let image = open(target)?;
+    change_opened(open(target, false)?, console, work)
+}
+
+/// As [`change`], for work that takes long: a volume without a journal is written by soft updates, so that it needs no
+/// check if the work is interrupted.
+///
+/// # Errors
+/// As [`change`].
+pub fn change_in_order(
+    target: &Target,
+    console: &mut Console<'_>,
+    work: impl FnOnce(&OpenImage, &mut Console<'_>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    change_opened(open(target, true)?, console, work)
+}
+
+fn change_opened(
+    image: OpenImage,
+    console: &mut Console<'_>,
+    work: impl FnOnce(&OpenImage, &mut Console<'_>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
     let done = work(&image, console);
     let OpenImage { volume, name } = image;
     volume.space().damage().iter().for_each(|wrong| console.warn(format_args!("{name}: {wrong}")));
@@ -133,7 +154,7 @@ pub fn halted(image: &OpenImage, halt: Halt) -> Failure {
     }
 }
 
-fn open(target: &Target) -> Result<OpenImage, Failure> {
+fn open(target: &Target, in_order: bool) -> Result<OpenImage, Failure> {
     let shown = image::shown(target.name()).to_string();
     let device = door::open_write(target.name()).map_err(|error| Failure::about(&shown, error))?;
     let now = now();
@@ -141,8 +162,14 @@ fn open(target: &Target) -> Result<OpenImage, Failure> {
     before::sound(when, &device, &shown, now).map_err(|why| Failure::about(&shown, why))?;
     let seed = now.seconds.cast_unsigned().rotate_left(32) ^ u64::from(now.nanoseconds);
     // A journal on another device can't be written; without it the image is marked until it is in order again.
-    let elsewhere = platfs::read_superblock(&*device).is_ok_and(|raw| raw.s_journal_inum.get() == 0);
-    let options = OpenOptions::new().write(true).unordered(elsewhere).now(now).seed(seed);
+    let raw = platfs::read_superblock(&*device).ok();
+    let elsewhere = raw.is_some_and(|raw| raw.s_journal_inum.get() == 0);
+    let bare = raw.is_some_and(|raw| raw.s_feature_compat.get() & Compat::HAS_JOURNAL.bits() == 0);
+    let options = OpenOptions::new().write(true).now(now).seed(seed);
+    let options = match bare && in_order {
+        true => options.ordering(WriteOrder::Softdep),
+        false => options.unordered(elsewhere),
+    };
     let volume = Volume::open(Arc::clone(&device), &options).map_err(|error| {
         let what = match &error {
             Error::Unsupported(_) => format!("{error}; `plat check -p` brings a volume in order"),

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use platfs::device::Recorder;
 use platfs::ondisk::features::Incompat;
 use platfs::ondisk::units::InodeNumber;
-use platfs::{Allocate, Attributes, Error, Kind, NewInode, Replace, Volume, WriteOptions};
+use platfs::{
+    Allocate, Attributes, Error, Kind, MapForm, NewInode, Relocation, Replace, Towards, Volume, WriteOptions,
+};
 
 use crate::model::{ATTRIBUTE, Contents, Model, Node, PIECE, Piece, ROOT, bytes_of};
 use crate::order::Promise;
@@ -214,6 +216,12 @@ impl<'v> Caller<'v> {
         self.call(|volume| volume.unlink(directory, name), |model| drop(model.names.remove(path)));
     }
 
+    /// Gives back what a directory does not need: nothing that a program sees changes.
+    pub(crate) fn pack(&mut self, path: &[u8]) {
+        let number = self.inodes[&self.model.directory(path).unwrap()];
+        self.call(|volume| volume.inode(number).pack().map(drop), |_| {});
+    }
+
     pub(crate) fn rename(&mut self, from: &[u8], to: &[u8]) {
         let ((directory, name), (target, new)) = (self.place(from), self.place(to));
         self.call(
@@ -287,6 +295,23 @@ impl<'v> Caller<'v> {
                 }
                 contents.shifts += u32::from(matches!(mode, Allocate::CollapseRange | Allocate::InsertRange));
             },
+        );
+    }
+
+    /// Moves a file, which changes nothing that can be seen.
+    pub(crate) fn relocate(&mut self, id: u32, towards: Towards) {
+        let number = self.inodes[&id];
+        let wish = Relocation { most_pieces: 8, towards, directory: None };
+        self.call(|volume| volume.inode(number).relocate(&wish, &|_| {}).map(drop), |_| {});
+    }
+
+    /// Gives the map of a file another form, if it can have it.
+    pub(crate) fn convert(&mut self, id: u32, form: MapForm) {
+        let number = self.inodes[&id];
+        self.call_unless(
+            |error| matches!(error, Error::NoSpace | Error::Unsupported(_)),
+            |volume| volume.inode(number).convert_map(form).map(drop),
+            |_| {},
         );
     }
 

@@ -39,7 +39,7 @@ impl Deep<'_, '_> {
     /// Random calls, the last a sync.
     pub(crate) fn run(&mut self, calls: u64) {
         for _ in 0..calls {
-            let choice = self.random.below(40);
+            let choice = self.random.below(43);
             // Where there is nothing to do it to, nothing is done.
             let _ = self.step(choice);
         }
@@ -91,6 +91,11 @@ impl Deep<'_, '_> {
                 self.caller.hold(id);
             }
             38 => self.caller.sync(),
+            40 => self.thin_out()?,
+            41 | 42 => {
+                let path = self.a_directory(0)?;
+                self.caller.pack(&path);
+            }
             _ => {
                 let (_, id) = self.a_file()?;
                 self.step_with_file(choice, id)?;
@@ -193,6 +198,19 @@ impl Deep<'_, '_> {
             }
         }
         self.caller.remove_directory(&path);
+        Some(())
+    }
+
+    /// Takes many names of a directory away, so that leaves of its index lose their last.
+    fn thin_out(&mut self) -> Option<()> {
+        let path = self.a_directory(0)?;
+        let inside: Vec<_> = self.caller.model.inside(&path).map(<[u8]>::to_vec).collect();
+        for inside in inside {
+            let is_file = matches!(self.caller.model.names[&inside], Node::File(_));
+            if is_file && !self.random.one_in(4) {
+                self.caller.unlink(&inside);
+            }
+        }
         Some(())
     }
 

@@ -1,6 +1,6 @@
 //! Random calls in a small universe of names.
 
-use platfs::Allocate;
+use platfs::{Allocate, MapForm, Towards};
 use testkit::random::Random;
 
 use crate::calls::Caller;
@@ -60,6 +60,10 @@ impl Chooser<'_, '_> {
     }
 
     fn step(&mut self) {
+        if self.taste.moving && self.random.one_in(3) {
+            self.move_one();
+            return;
+        }
         let choice = self.random.below(32);
         // Where there is nothing to do it to, nothing is done.
         let _ = self.step_with_names(choice);
@@ -69,6 +73,22 @@ impl Chooser<'_, '_> {
     pub(crate) fn step_quietly(&mut self) {
         let choice = self.random.below(27);
         let _ = self.step_with_names(choice);
+    }
+
+    /// A file moves, or its map changes form.
+    fn move_one(&mut self) {
+        let Some((_, id)) = self.a_file() else { return };
+        let some = self.random.below(3000);
+        match self.random.below(6) {
+            0 | 1 if self.caller.extents => {
+                self.caller.convert(id, MapForm::Pointers);
+                // All else can be done to extents only.
+                self.caller.convert(id, MapForm::Extents);
+            }
+            2 | 3 => self.caller.relocate(id, Towards::Front),
+            4 => self.caller.relocate(id, Towards::Outside { start: some, end: some + 1000 }),
+            _ => self.caller.relocate(id, Towards::Wholeness),
+        }
     }
 
     fn step_with_names(&mut self, choice: u64) -> Option<()> {

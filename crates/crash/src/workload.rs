@@ -64,6 +64,8 @@ pub struct Taste {
     pub crowded: bool,
     /// Blocks that are left free at the beginning.
     pub room: Option<u64>,
+    /// Files move, and their maps change form.
+    pub moving: bool,
 }
 
 impl Calls {
@@ -96,11 +98,13 @@ const BARE_4K: Shape =
 const EXT2: Shape = Shape { fs_type: FsType::Ext2, features: "", ..BARE };
 const BARE_BIGALLOC: Shape = Shape { features: "^has_journal,bigalloc", megabytes: 8, ..EXT4 };
 
-const PLAIN: Calls = Calls::Random(Taste { crowded: false, room: None });
-const CROWDED: Calls = Calls::Random(Taste { crowded: true, room: None });
+const TASTE: Taste = Taste { crowded: false, room: None, moving: false };
+const PLAIN: Calls = Calls::Random(TASTE);
+const CROWDED: Calls = Calls::Random(Taste { crowded: true, ..TASTE });
+const MOVING: Calls = Calls::Random(Taste { moving: true, ..TASTE });
 const RECLAIMING: Calls = Calls::Reclaiming { deep: false };
 const RECLAIMING_DEEP: Calls = Calls::Reclaiming { deep: true };
-const FULL: Calls = Calls::Random(Taste { crowded: false, room: Some(60) });
+const FULL: Calls = Calls::Random(Taste { room: Some(60), ..TASTE });
 
 const JOURNALED: &[Order] = &[Order::Ordered, Order::Writeback, Order::Journal];
 const SOFTDEP: &[Order] = &[Order::Softdep];
@@ -121,6 +125,10 @@ const ROWS: &[Row] = &[
     ("bigalloc", JOURNALED, Shape { features: "bigalloc", megabytes: 24, ..EXT4 }, 0, PLAIN),
     ("deep", JOURNALED, Shape { megabytes: 12, inodes: 512, ..EXT4 }, 0, Calls::Deep),
     ("quota", JOURNALED, Shape { features: "quota,project", ..EXT4 }, 64 << 10, PLAIN),
+    ("moving", JOURNALED, EXT4, 0, MOVING),
+    ("moving_delayed", JOURNALED, EXT4, 100 << 10, MOVING),
+    ("moving_ext3", JOURNALED, EXT3, 0, MOVING),
+    ("moving_bigalloc", JOURNALED, Shape { features: "bigalloc", megabytes: 24, ..EXT4 }, 0, MOVING),
     ("ext3_sequences", JOURNALED, EXT3, 0, Calls::Sequences),
     ("ext4_sequences", JOURNALED, EXT4, 0, Calls::Sequences),
     ("ext4_4k_sequences", JOURNALED, EXT4_4K, 0, Calls::Sequences),
@@ -145,6 +153,10 @@ const ROWS: &[Row] = &[
         Calls::Deep,
     ),
     ("bigalloc_deep", SOFTDEP, Shape { megabytes: 64, inodes: 512, ..BARE_BIGALLOC }, 0, Calls::Deep),
+    ("moving", PHASED, BARE, 0, MOVING),
+    ("moving_delayed", SOFTDEP, BARE, 64 << 10, MOVING),
+    ("moving_ext2", PHASED, EXT2, 0, MOVING),
+    ("moving_bigalloc", SOFTDEP, BARE_BIGALLOC, 0, MOVING),
     ("ext2_reclaiming", PHASED, EXT2, 0, RECLAIMING),
     ("ext4_reclaiming", PHASED, BARE, 0, RECLAIMING),
     ("ext4_4k_reclaiming", SOFTDEP, BARE_4K, 64 << 10, RECLAIMING),

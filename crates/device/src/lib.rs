@@ -24,6 +24,7 @@ mod error;
 mod file;
 mod groups;
 pub mod journal;
+mod keeping;
 pub mod map;
 mod memory;
 mod overlay;
@@ -37,6 +38,7 @@ use std::io;
 pub use error::{Error, Result};
 
 pub use file::FileDevice;
+pub use keeping::{Keeping, Taking};
 pub use memory::MemoryDevice;
 pub use overlay::Overlay;
 pub use record::{Event, Recorder};

@@ -102,14 +102,14 @@ pub use dirty::ErrorCursor;
 pub use error::{Error, Result};
 pub use format::Format;
 pub use front::{Dir, Entry, File, FreeSpace, Image, ReadDir, Tree};
-pub use map::{Segment, State};
+pub use map::{MapForm, Segment, State};
 pub use ondisk;
 pub use ondisk::inode::{FileType, InodeFlags, Timestamp};
 pub use ondisk::units::InodeNumber;
 pub use ops::{
     AccessTimes, Allocate, AttributeChange, Attributes, Bulk, FileMap, Inherited, Kind, Leftovers, Loader,
-    Metadata, NewInode, Node, Pin, Reader, Reclaimed, Removed, Replace, Seek, Times, Uses, Walk, Wanted,
-    Whole, WriteOptions, Writer, rights, rules,
+    Metadata, NewInode, Node, Pin, Reader, Reclaimed, Relocated, Relocation, Removed, Replace, Seek, Times,
+    Towards, Uses, Walk, Wanted, Whole, WriteOptions, Writer, rights, rules,
 };
 pub use options::{DataMode, OpenOptions, WriteOrder};
 pub use placement;

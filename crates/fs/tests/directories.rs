@@ -12,7 +12,9 @@ use std::sync::Arc;
 use ondisk::inode::FileType;
 use ondisk::units::InodeNumber;
 use platfs::device::FileDevice;
-use platfs::{Attributes, DirName, Error, Kind, NameSizes, NewInode, OpenOptions, Replace, Volume};
+use platfs::{
+    Attributes, DirName, Error, Kind, NameSizes, NewInode, OpenOptions, Replace, Volume, WriteOrder,
+};
 use testkit::mount::{Mounted, have_loop_mount};
 use testkit::scratch::Scratch;
 use testkit::{fsck, images, tool};
@@ -149,6 +151,58 @@ fn runs(image: &Path, path: &str) -> usize {
     let blocks = tool::debugfs(image, &format!("blocks {path}"));
     let blocks: Vec<u64> = blocks.split_whitespace().map(|block| block.parse().unwrap()).collect();
     blocks.chunk_by(|before, next| before + 1 == *next).count()
+}
+
+/// Names go in an order of their own; the directory gives back what it does not need, and e2fsck is silent in between.
+fn shrinks(options: &str, size: &str, count: u32, order: WriteOrder) {
+    let scratch = Scratch::new("shrinks");
+    let image = mke2fs(&scratch, options, size);
+    let mut names: Vec<_> = fill(&image, count).into_iter().collect();
+    names.sort_by_key(|name| {
+        name.iter().fold(7_u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
+    });
+    let how = OpenOptions::new().write(true).ordering(order);
+    let open = || {
+        Volume::open(
+            Arc::new(FileDevice::new(File::options().read(true).write(true).open(&image).unwrap()).unwrap()),
+            &how,
+        )
+        .unwrap()
+    };
+    let mut volume = open();
+    let dir = volume.resolve(b"/many").unwrap();
+    let before = volume.metadata(dir).unwrap().size;
+    for stage in 0..6 {
+        let left = names.len() * [3, 2, 1, 1, 1, 0][stage] / [4, 3, 2, 3, 4, 1][stage];
+        for name in names.drain(left..) {
+            volume.unlink(dir, &name).unwrap();
+        }
+        if stage % 2 == 1 {
+            volume.inode(dir).pack().unwrap();
+        }
+        let found = ours(&volume, dir).into_iter().map(|(name, _)| name).collect::<BTreeSet<_>>();
+        assert_eq!(found, names.iter().cloned().collect(), "{options}, stage {stage}");
+        volume.close().unwrap();
+        fsck::assert_clean(&image);
+        volume = open();
+    }
+    let after = volume.metadata(dir).unwrap().size;
+    assert_eq!(after, u64::from(volume.format().geometry.block_size.bytes()), "{options}: {before} before");
+    volume.close().unwrap();
+}
+
+#[test]
+fn directories_shrink_and_e2fsck_is_silent() {
+    if !tool::have_tools("directories_shrink_and_e2fsck_is_silent", &["mke2fs", "e2fsck"]) {
+        return;
+    }
+    shrinks("-t ext2 -b 1024", "8M", 3000, WriteOrder::Async);
+    shrinks("-t ext2 -b 1024 -O ^dir_index", "8M", 800, WriteOrder::Async);
+    shrinks("-t ext3 -b 1024", "16M", 6000, WriteOrder::Journal);
+    shrinks("-t ext4 -b 1024", "32M", 12_000, WriteOrder::Journal);
+    shrinks("-t ext4 -b 4096 -O bigalloc -C 65536", "64M", 5000, WriteOrder::Journal);
+    shrinks("-t ext4 -b 1024 -O ^has_journal", "32M", 6000, WriteOrder::Softdep);
+    shrinks("-t ext4 -b 4096 -O bigalloc,^has_journal -C 65536", "64M", 4000, WriteOrder::Softdep);
 }
 
 #[test]

@@ -138,6 +138,7 @@ fn numbered(mut found: Found, at: usize) -> Found {
     for record in &mut found {
         if let Record::Cell(cell) = record {
             cell.job = Some(at);
+            cell.digest = cell.right_digest();
         }
     }
     found
@@ -282,7 +283,10 @@ mod tests {
         };
         let found = run(jobs.collect(), bounds, &[], &keep).unwrap();
         let cases: Vec<_> = found.iter().map(|found| found[0].clone()).collect();
-        let numbered = |case: usize| Cell { job: Some(case), ..key(case as u64).cell() };
+        let numbered = |case: usize| {
+            let cell = Cell { job: Some(case), ..key(case as u64).cell() };
+            Cell { digest: cell.right_digest(), ..cell }
+        };
         assert_eq!(cases, (0..30).map(|case| Record::Cell(numbered(case))).collect::<Vec<_>>());
         assert!(MOST.load(Ordering::SeqCst) <= 6 && *lock(&kept) == 30);
     }

@@ -6,6 +6,7 @@ mod output;
 
 mod counters;
 mod crashes;
+mod digest;
 mod drive;
 mod experiment;
 mod file;

@@ -11,6 +11,7 @@ use platfs::placement::BlockPolicyKind;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use crate::digest;
 use crate::experiment::cells;
 use crate::jobs::{Bounds, Found, Job, Key};
 use crate::numbers::float;
@@ -258,8 +259,11 @@ impl Matrix {
         let mut parameters = varied;
         parameters.insert("size_mib".into(), self.size_mib.into());
         parameters.insert("quick".into(), self.quick.into());
-        for (name, value) in self.settings.get(&workload).into_iter().flatten() {
-            parameters.insert(format!("{workload}.{name}"), plain(value).into());
+        let settings = self.settings.get(&workload).into_iter().flatten();
+        let settings: BTreeMap<_, _> = settings.map(|(name, value)| (name.clone(), plain(value))).collect();
+        parameters.insert("files".into(), digest::of_files(&settings));
+        for (name, value) in settings {
+            parameters.insert(format!("{workload}.{name}"), value.into());
         }
         for (name, value) in self.tunables.get(&policy).into_iter().flatten() {
             parameters.insert(format!("{policy}:{name}"), (*value).into());

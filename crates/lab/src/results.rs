@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::digest;
+
 /// One line. Kinds that this version does not know are read as `Other`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
@@ -67,6 +69,9 @@ pub(crate) struct Cell {
     /// What the documents give for it, under the same names where the meaning is the same.
     #[serde(skip_serializing_if = "Figures::is_empty")]
     pub(crate) published: Figures,
+    /// Of all before, and of the program that found it. Without it a cell is not taken for one of this program.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) digest: String,
 }
 
 /// Whether something that a table should show holds.
@@ -359,14 +364,37 @@ pub(crate) fn read(paths: &[PathBuf]) -> Result<Vec<Record>, String> {
     Ok(records)
 }
 
-/// What stands in a file of results, if there is one.
+/// What this very program left in a file of results, if there is one. Cells of other programs, or with figures that were
+/// changed since, are left out, and counted on standard error.
 ///
 /// # Errors
 /// It can't be read, or holds something else.
 pub(crate) fn earlier(path: Option<&Path>) -> Result<Vec<Record>, String> {
-    match path {
-        Some(path) if path.exists() => read(&[path.to_owned()]),
-        _ => Ok(Vec::new()),
+    let Some(path) = path.filter(|path| path.exists()) else { return Ok(Vec::new()) };
+    let (mut records, mut strangers) = (read(&[path.to_owned()])?, 0_u64);
+    for record in &mut records {
+        if let Record::Cell(cell) = record
+            && cell.right_digest() != cell.digest
+        {
+            strangers += 1;
+            // Its place stays: what stands before it is not another cell's.
+            *record = Record::Other;
+        }
+    }
+    if strangers > 0 {
+        eprintln!(
+            "{}: {strangers} cells are of another program or were changed: they are not used",
+            path.display()
+        );
+    }
+    Ok(records)
+}
+
+impl Cell {
+    /// The digest that it has if this program found it and nobody changed it.
+    pub(crate) fn right_digest(&self) -> String {
+        let plain = Cell { digest: String::new(), ..self.clone() };
+        digest::of_text(&serde_json::to_string(&plain).unwrap_or_default())
     }
 }
 

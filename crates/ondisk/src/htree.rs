@@ -258,9 +258,14 @@ pub fn init_node(block: &mut [u8], layout: Layout, entries: impl IntoIterator<It
 
 /// Sets the levels of index blocks below a root, and leaves it one entry.
 pub fn raise_root(block: &mut [u8], layout: Layout, levels: u8, only: FileBlock) {
+    set_root(block, layout, levels, [IndexEntry { hash: 0, block: only }]);
+}
+
+/// Sets the levels of index blocks, the root included, and all entries of a root.
+pub fn set_root(block: &mut [u8], layout: Layout, levels: u8, entries: impl IntoIterator<Item = IndexEntry>) {
     put(block, ROOT_ENTRIES - 2, &[levels.saturating_sub(1)]);
     block.get_mut(ROOT_ENTRIES..).unwrap_or_default().fill(0);
-    store(block, Kind::Root, layout, [IndexEntry { hash: 0, block: only }]);
+    store(block, Kind::Root, layout, entries);
 }
 
 /// Adds an entry behind the one at `position`; `false` if the block is full or broken.
@@ -281,6 +286,33 @@ pub fn insert_after(
     put(block, byte(from), &entry.hash.to_le_bytes());
     put(block, byte(from) + 4, &(entry.block.0 & BLOCK_MASK).to_le_bytes());
     put_counts(block, kind, layout, count + 1);
+    true
+}
+
+/// Takes an entry out; the one before it takes over its hashes, or of the first entry the one behind it. `false` if it
+/// is the only one, or the block is broken.
+pub fn remove(block: &mut [u8], kind: Kind, layout: Layout, position: usize) -> bool {
+    let (limit, count) = limit_and_count(block, kind);
+    let end = usize::from(count);
+    if count < 2 || count > limit || limit != kind.limit(layout) || position >= end {
+        return false;
+    }
+    let byte = |position: usize| kind.entries_offset() + ENTRY_LEN * position;
+    // The hash of a new first entry is written over by limit and count.
+    block.copy_within(byte(position + 1)..byte(end), byte(position));
+    block.get_mut(byte(end - 1)..byte(end)).unwrap_or_default().fill(0);
+    put_counts(block, kind, layout, count - 1);
+    true
+}
+
+/// Has an entry lead to another block. `false` if there is no such entry.
+pub fn lead(block: &mut [u8], kind: Kind, layout: Layout, position: usize, to: FileBlock) -> bool {
+    let (limit, count) = limit_and_count(block, kind);
+    if limit != kind.limit(layout) || count > limit || position >= usize::from(count) {
+        return false;
+    }
+    let at = kind.entries_offset() + ENTRY_LEN * position + 4;
+    put(block, at, &(to.0 & BLOCK_MASK).to_le_bytes());
     true
 }
 

@@ -296,6 +296,49 @@ pub fn in_block(block: Block, bytes: &[u8]) -> Result<(RawHeader, Vec<Entry<'_>>
     Ok((header, decode(bytes, HEADER_LEN, Place::Block(block))?))
 }
 
+/// Lets attributes in an inode record lead to other value inodes; whether any changed.
+///
+/// # Errors
+/// As [`in_inode`]; nothing was changed then.
+pub fn renumber_in_inode(
+    inode: &mut Inode,
+    new: impl Fn(InodeNumber) -> InodeNumber,
+) -> Result<bool, Corrupt> {
+    if in_inode(inode)?.is_empty() {
+        return Ok(false);
+    }
+    let first = inode.attributes_offset().map_or(usize::MAX, |offset| offset + INODE_HEADER_LEN);
+    Ok(renumber(inode.bytes_mut().get_mut(first..).unwrap_or_default(), 0, new))
+}
+
+/// The same of attributes in a block.
+///
+/// # Errors
+/// As [`in_block`]; nothing was changed then.
+pub fn renumber_in_block(
+    block: Block,
+    bytes: &mut [u8],
+    new: impl Fn(InodeNumber) -> InodeNumber,
+) -> Result<bool, Corrupt> {
+    in_block(block, bytes)?;
+    Ok(renumber(bytes, HEADER_LEN, new))
+}
+
+/// Entries of a region that was decoded before, from its byte `at` on.
+fn renumber(region: &mut [u8], mut at: usize, new: impl Fn(InodeNumber) -> InodeNumber) -> bool {
+    let mut changed = false;
+    while let Some(rest) = region.get_mut(at..).filter(|rest| rest.get(..4) != Some(&[0; 4])) {
+        let Ok((raw, _)) = RawEntry::mut_from_prefix(rest) else { break };
+        if let Some(old) = InodeNumber::new(raw.e_value_inum.get()) {
+            let number = new(old);
+            changed |= number != old;
+            raw.e_value_inum.set(number.get());
+        }
+        at += padded(ENTRY_LEN + usize::from(raw.e_name_len));
+    }
+    changed
+}
+
 /// Stores the number of inodes that refer to an attribute block.
 pub fn set_references(block: &mut [u8], references: u32) {
     if let Ok((header, _)) = RawHeader::mut_from_prefix(block) {

@@ -34,6 +34,17 @@ pub(crate) fn refused<T>(why: impl Into<String>) -> Result<T> {
     Err(Error::Refused(why.into()))
 }
 
+/// What breaks a rule of the format.
+pub(crate) fn corrupt(place: ondisk::corrupt::Place, what: impl Into<String>) -> Error {
+    Error::Volume(platfs_device::Error::corrupt(place, what))
+}
+
+impl From<platfs::Error> for Error {
+    fn from(error: platfs::Error) -> Self {
+        Error::Refused(error.to_string())
+    }
+}
+
 impl From<ondisk::corrupt::Corrupt> for Error {
     fn from(corrupt: ondisk::corrupt::Corrupt) -> Self {
         Error::Volume(corrupt.into())

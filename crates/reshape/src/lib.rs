@@ -12,6 +12,7 @@
 
 pub mod draft;
 mod error;
+pub mod resize;
 pub mod tune;
 
 pub use error::{Error, Result};

@@ -37,7 +37,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             journal
             groups
             superblock
-            error file map memory overlay record window write_behind
+            error file keeping map memory overlay record window write_behind
         ",
         knots: &[],
         long_lists: 0,
@@ -53,6 +53,17 @@ pub(super) const LADDERS: &[Ladder] = &[
             bitmap contents danger facts parts voice
             apply issue policies subject
             crew kinds paged plausible staged
+        ",
+        knots: &[],
+        long_lists: 0,
+    },
+    Ladder {
+        path: "crates/forensics",
+        rungs: "
+            removed
+            history metadata used
+            htree log names owners
+            ground
         ",
         knots: &[],
         long_lists: 0,
@@ -133,7 +144,7 @@ pub(super) const LADDERS: &[Ladder] = &[
     Ladder {
         path: "crates/reshape",
         rungs: "
-            tune
+            resize tune
             draft
             error
         ",
@@ -152,7 +163,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             bulk
             reading
             door
-            image usage
+            free_runs image usage
             console owner signals size text
         ",
         knots: &[],
@@ -181,7 +192,8 @@ pub(super) const LADDERS: &[Ladder] = &[
             experiment replay work
             crashes layout plan plot workload
             counters jobs measure system table
-            drive file numbers output results summary tape tar tree
+            results
+            digest drive file numbers output summary tape tar tree
         ",
         knots: &[],
         long_lists: 0,

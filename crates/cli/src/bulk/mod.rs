@@ -6,12 +6,15 @@
 //! (`commands`), and how a request comes (`control`).
 
 mod ahead;
+pub mod convert;
 pub mod copy;
+pub mod defrag;
 pub mod export;
 pub mod import;
 mod maker;
 pub mod put;
 pub mod remove;
+pub mod snapshot;
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -157,6 +160,13 @@ impl Halt {
     /// A path is refused.
     pub(crate) fn refused(path: &[u8], what: impl Into<String>) -> Self {
         Halt::Refused { path: path.to_vec(), what: what.into() }
+    }
+}
+
+impl From<std::io::Error> for Halt {
+    /// Of the work's own input or output.
+    fn from(error: std::io::Error) -> Self {
+        Halt::Stream(error.to_string())
     }
 }
 

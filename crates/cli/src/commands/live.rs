@@ -1,6 +1,7 @@
 //! What commands share that work on a mount through its server: whether they do, progress, and what they say.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
@@ -123,6 +124,14 @@ pub(super) fn target(source: &OsStr, target: &OsStr) -> Result<OsString, Failure
     Ok(path.join(name).into_os_string())
 }
 
+/// What a server is asked for.
+#[derive(Clone, Copy)]
+pub(super) struct Asked<const N: usize> {
+    pub(super) verb: Verb,
+    pub(super) flags: u32,
+    pub(super) numbers: [u64; N],
+}
+
 /// Has the server do something, and shows how far it is. What failed there is a failure here; what was done is returned
 /// in any case.
 pub(super) fn ask(
@@ -131,12 +140,7 @@ pub(super) fn ask(
     places: &[Found],
     file: Option<&dyn AsFd>,
 ) -> Result<Done, Failure> {
-    let request = Request { verb, flags, places: Vec::new() };
-    let bar = bar(false);
-    let asked = client::ask(request, places, file, &mut |done| show(&bar, done));
-    bar.finish_and_clear();
-    let subject = places.first().map(|found| found.shown().to_owned()).unwrap_or_default();
-    let Outcome { done, said } = asked.map_err(|error| host(OsStr::from_bytes(&subject), error))?;
+    let (done, said) = sent(Asked { verb, flags, numbers: [] }, places, file)?;
     match said {
         Ok(lines) => {
             lines.iter().for_each(|line| console.warn(line));
@@ -144,6 +148,29 @@ pub(super) fn ask(
         }
         Err(why) => Err(Failure::Failed(why)),
     }
+}
+
+/// The same for work that ends with a report: its lines.
+pub(super) fn ask_for_lines<const N: usize>(
+    asked: Asked<N>,
+    places: &[Found],
+) -> Result<Vec<String>, Failure> {
+    sent(asked, places, None)?.1.map_err(Failure::Failed)
+}
+
+fn sent<const N: usize>(
+    asked: Asked<N>,
+    places: &[Found],
+    file: Option<&dyn AsFd>,
+) -> Result<(Done, Result<Vec<String>, String>), Failure> {
+    let Asked { verb, flags, numbers } = asked;
+    let request = Request { verb, flags, places: Vec::new(), numbers: numbers.to_vec() };
+    let bar = bar(false);
+    let asked = client::ask(request, places, file, &mut |done| show(&bar, done));
+    bar.finish_and_clear();
+    let subject = places.first().map(|found| found.shown().to_owned()).unwrap_or_default();
+    let Outcome { done, said } = asked.map_err(|error| host(OsStr::from_bytes(&subject), error))?;
+    Ok((done, said))
 }
 
 /// Says what was done: nothing, or as JSON.
@@ -183,6 +210,18 @@ pub(super) fn say_at_length(
         writeln!(console.out, "{subject}: {files} files with {bytes}, {directories} directories")?;
     }
     Ok(())
+}
+
+/// A snapshot of a mount in a file without a name, which is gone when it is closed: in `TMPDIR`, or where files may be
+/// large.
+pub(super) fn snapshot(console: &mut Console<'_>, place: &OsStr) -> Result<File, Failure> {
+    let above = std::env::var_os("TMPDIR").filter(|above| !above.is_empty());
+    let above = above.unwrap_or_else(|| OsString::from("/var/tmp"));
+    let file = tempfile::tempfile_in(&above).map_err(|error| host(&above, error))?;
+    let found = directory(place)?;
+    hand_over(&found, place)?;
+    ask(console, (Verb::Snapshot, 0), &[found], Some(&file as &dyn AsFd))?;
+    Ok(file)
 }
 
 /// Adds up what several requests did.

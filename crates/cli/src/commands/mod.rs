@@ -5,16 +5,20 @@ mod cat;
 mod check;
 mod chmod;
 mod chown;
+mod convert;
 mod cp;
+mod defrag;
 mod export;
 mod facts;
 mod fallocate;
 mod frag;
 mod freefrag;
 mod get;
+mod image;
 mod import;
 mod info;
 mod into_mount;
+mod journal;
 mod json;
 mod live;
 mod ln;
@@ -24,17 +28,22 @@ mod mkdir;
 mod mkfs;
 mod mount;
 mod mv;
+mod parts;
 mod pieces;
 mod put;
 mod quota;
+mod resize;
 mod rm;
 mod runs;
+mod snapshot;
 mod stat;
 mod stats;
 mod sync;
 mod tree;
+mod trim;
 mod tune;
 mod umount;
+mod undelete;
 mod xattr;
 
 use clap::Subcommand;
@@ -84,18 +93,34 @@ pub enum Command {
     Quota(Box<quota::Quota>),
     /// Shows the superblock, and first what a person wants to know.
     Info(info::Info),
+    /// Gives a volume another size.
+    Resize(resize::Resize),
     /// Changes parameters and features of a volume, as tune2fs.
     Tune(Box<tune::Tune>),
     /// Checks a volume, and repairs it.
     Check(Box<check::Check>),
     /// Counts the pieces that files lie in.
     Frag(frag::Frag),
+    /// Maps files by extents, or by block pointers: of an image, or of a mount.
+    Convert(convert::Convert),
+    /// Brings files together that lie in pieces, and free space: of an image, or of a mount.
+    Defrag(defrag::Defrag),
     /// Shows how free space is cut up.
     Freefrag(freefrag::FreeFrag),
     /// Shows how full each part of an image is and where files lie: on the terminal, as a page or as a drawing.
     Map(map::Map),
+    /// Shows what lies in the journal: transactions, their blocks, and old copies of a block.
+    Journal(journal::Journal),
+    /// Lists removed files that can be recovered, and recovers them.
+    Undelete(undelete::Undelete),
     /// Writes all files into a tar archive or a directory.
     Export(export::Export),
+    /// Gives free space back to the host: of an image, or of a mount.
+    Trim(trim::Trim),
+    /// Copies the metadata of a volume without contents of files, for reports of errors.
+    Image(image::Image),
+    /// Copies a volume as it is at one moment: an image, or a mount while programs write.
+    Snapshot(snapshot::Snapshot),
     /// Mounts a volume on a directory.
     Mount(mount::Mount),
     /// Shows what a mount has done, and how long it took.
@@ -133,12 +158,20 @@ impl Command {
             Command::Xattr(command) => command.run(console),
             Command::Fallocate(command) => command.run(console),
             Command::Info(command) => command.run(console),
+            Command::Resize(command) => command.run(console),
             Command::Tune(command) => command.run(console),
             Command::Check(command) => command.run(console),
             Command::Frag(command) => command.run(console),
+            Command::Convert(command) => command.run(console),
+            Command::Defrag(command) => command.run(console),
             Command::Freefrag(command) => command.run(console),
             Command::Map(command) => command.run(console),
+            Command::Journal(command) => command.run(console),
+            Command::Undelete(command) => command.run(console),
             Command::Export(command) => command.run(console),
+            Command::Trim(command) => command.run(console),
+            Command::Image(command) => command.run(console),
+            Command::Snapshot(command) => command.run(console),
             Command::Mount(command) => command.run(console),
             Command::Stats(command) => command.run(console),
             Command::Sync(command) => command.run(console),

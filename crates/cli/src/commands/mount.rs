@@ -155,13 +155,14 @@ impl Mount {
         let failed =
             |what: &dyn std::fmt::Display| Failure::about(Shown(directory.as_os_str().as_bytes()), what);
         let stop = StopSignals::hold().map_err(|error| failed(&error))?;
-        let Opened { image: OpenImage { volume, name: whole }, writable, shared, .. } = opened;
+        let Opened { image: OpenImage { volume, name: whole }, writable, shared, keeping, .. } = opened;
         let terms = terms(options, writable);
         let guard = Guard::as_asked(options.permissions, options.allow_other, writable);
         let guard = guard.map_err(|why| failed(&why))?;
         let how = self.connection(options, &terms, guard.is_some());
         let tree = Tree::new(volume, log, terms).map_err(|error| Failure::about(&whole, error))?;
         let tree = Arc::new(tree.guarded(guard));
+        tree.on(keeping);
         let traced = self.traced(&tree)?;
         let service = traced.clone().map_or(Arc::clone(&tree) as Arc<dyn Service>, |traced| traced);
         tuning::come_first();

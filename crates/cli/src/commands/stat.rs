@@ -1,49 +1,74 @@
 //! `plat stat`: everything an inode says, and where its contents lie.
 
+mod record;
+
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
 use ondisk::acl::Acl;
 use ondisk::inode::{FileType, InodeFlags};
+use ondisk::units::InodeNumber;
 use platfs::{Error, Metadata};
+use platfs_forensics::Ground;
 use serde_json::{Map, Value};
 
 use super::facts;
 use super::json::Array;
 use super::runs::{self, Runs};
 use crate::console::{Console, Failure};
-use crate::reading::OpenImage;
+use crate::reading::{self, OpenImage};
 use crate::text::{self, Shown, put_bytes};
+use record::{Parts, Record};
 
 /// Arguments of `plat stat`.
 #[derive(Args, Debug)]
 pub struct Stat {
     /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`.
     image: OsString,
-    /// Files in the image. A symbolic link is shown itself.
+    /// Files in the image, or inodes by their numbers: `<12>`. A symbolic link is shown itself.
     #[arg(required = true)]
     paths: Vec<OsString>,
     /// What a symbolic link leads to, instead of the link.
     #[arg(short = 'L', long)]
     dereference: bool,
+    /// Where the record lies, and every block that the file takes.
+    #[arg(short, long)]
+    blocks: bool,
+    /// Where the record lies, and its bytes in hexadecimal.
+    #[arg(short, long)]
+    raw: bool,
+    /// The index of a directory: its blocks, and the names in each with their hashes.
+    #[arg(short = 'x', long)]
+    index: bool,
     /// A JSON array with one object per path.
     #[arg(long)]
     json: bool,
 }
 
+/// The inode that `<12>` names, as in debugfs.
+fn by_number(path: &[u8]) -> Option<InodeNumber> {
+    let digits = path.strip_prefix(b"<")?.strip_suffix(b">")?;
+    std::str::from_utf8(digits).ok()?.parse().ok().and_then(InodeNumber::new)
+}
+
 impl Stat {
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let image = OpenImage::open(&self.image, console)?;
+        let parts = Parts { blocks: self.blocks, raw: self.raw, index: self.index };
+        // Its complaints would be those of the image.
+        let mut silence = (Vec::new(), Vec::new());
+        let mut quiet = Console::new(&mut silence.0, &mut silence.1);
+        let ground = parts.any().then(|| reading::ground(&self.image, &mut quiet)).transpose()?;
+        let shown = Showing { image: &image, ground: ground.map(|(ground, _)| ground), parts };
         let mut array = Array::default();
         for path in &self.paths {
-            let shown = image.find(path, self.dereference).and_then(|inode| {
-                let facts =
-                    image.volume.metadata(inode).map_err(|error| image.failure(path.as_bytes(), &error))?;
-                let one = One { image: &image, path: path.as_bytes(), facts };
-                if self.json { one.json(console, &mut array) } else { one.text(console) }
-            });
-            if let Err(failure) = shown {
+            let done = match by_number(path.as_bytes()) {
+                Some(inode) => Ok(inode),
+                None => image.find(path, self.dereference),
+            };
+            let array = self.json.then_some(&mut array);
+            if let Err(failure) = done.and_then(|inode| shown.one(console, path.as_bytes(), inode, array)) {
                 console.complain(failure)?;
             }
         }
@@ -51,6 +76,53 @@ impl Stat {
             array.end(console.out)?;
         }
         Ok(())
+    }
+}
+
+/// What inodes are shown of.
+struct Showing<'a> {
+    image: &'a OpenImage,
+    /// The bytes, where they are asked for.
+    ground: Option<Ground>,
+    parts: Parts,
+}
+
+impl Showing<'_> {
+    /// One inode; of a free one the record, where it is asked for.
+    fn one(
+        &self,
+        console: &mut Console<'_>,
+        path: &[u8],
+        inode: InodeNumber,
+        array: Option<&mut Array>,
+    ) -> Result<(), Failure> {
+        let record = self.ground.as_ref().map(|ground| Record::of(ground, inode, self.parts)).transpose();
+        let record = record.map_err(|error| self.image.failure(path, &error.into()))?;
+        let mut object = Map::new();
+        match self.image.volume.metadata(inode).map_err(|error| self.image.failure(path, &error)) {
+            Ok(facts) => {
+                let one = One { image: self.image, path, facts };
+                match array {
+                    Some(_) => one.json(console, &mut object)?,
+                    None => one.text(console)?,
+                }
+            }
+            Err(failure) if record.is_none() => return Err(failure),
+            Err(failure) => {
+                put_bytes(&mut object, "path", path);
+                console.complain(failure)?;
+            }
+        }
+        match (array, record) {
+            (Some(array), record) => {
+                if let Some(record) = record {
+                    object.insert("record".to_owned(), Value::Object(record.object(self.parts)));
+                }
+                Ok(array.push(console.out, object)?)
+            }
+            (None, Some(record)) => record.text(console, self.parts),
+            (None, None) => Ok(()),
+        }
     }
 }
 
@@ -156,13 +228,12 @@ impl One<'_> {
         Ok(())
     }
 
-    fn json(&self, console: &mut Console<'_>, array: &mut Array) -> Result<(), Failure> {
+    fn json(&self, console: &mut Console<'_>, object: &mut Map<String, Value>) -> Result<(), Failure> {
         let facts = &self.facts;
-        let mut object = Map::new();
-        put_bytes(&mut object, "path", self.path);
+        put_bytes(object, "path", self.path);
         object.append(&mut facts::brief(facts));
         if let Some(target) = self.target(console)? {
-            put_bytes(&mut object, "target", &target);
+            put_bytes(object, "target", &target);
         }
         let mut put = |key: &str, value: Value| object.insert(key.to_owned(), value);
         put("generation", facts.generation.into());
@@ -178,7 +249,7 @@ impl One<'_> {
             self.or_complain(console, self.image.volume.inode(facts.inode).xattrs())?.unwrap_or_default();
         put("attributes", attributes.iter().map(attribute).collect::<Vec<_>>().into());
         put("runs", self.runs(console)?.into());
-        Ok(array.push(console.out, object)?)
+        Ok(())
     }
 
     fn runs(&self, console: &mut Console<'_>) -> Result<Vec<Value>, Failure> {

@@ -2,17 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::io::{Seek, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use clap::Args;
 use ondisk::superblock::RawSuperblock;
-use platfs_reshape::tune::{Request, Tuned, tune};
+use platfs_reshape::tune::{Request, Tuned, refuse_more, tune};
 use serde_json::{Map, Value};
 
 use super::info::{self, fields};
-use super::json;
+use super::{json, live};
 use crate::console::{Console, Failure};
+use crate::control::protocol::Verb;
 use crate::format::ChangeArgs;
 use crate::image;
 use crate::reading::{no_superblock, open_device, warn_of_writer};
@@ -26,13 +28,11 @@ use crate::text::Shown;
                   and begins again: docs/tune.md."
 )]
 pub struct Tune {
-    /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`.
+    /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`; or a directory of a mount.
     image: OsString,
     /// List the fields of the superblock, after the changes if there are any.
     #[arg(short = 'l', long)]
     list: bool,
-    #[command(flatten)]
-    changes: ChangeArgs,
     /// Show what would change, and change nothing.
     #[arg(short = 'n', long)]
     dry_run: bool,
@@ -45,6 +45,8 @@ pub struct Tune {
     /// One JSON object.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    changes: ChangeArgs,
 }
 
 impl Tune {
@@ -58,12 +60,33 @@ impl Tune {
             }
             return self.list(console, &name);
         }
+        if live::is_directory(&self.image) {
+            return self.mounted(console, &name, &request);
+        }
         let tuned = if self.dry_run {
             self.plan(console, &name, &request)?
         } else {
             self.change(console, &name, &request)?
         };
         self.report(console, &name, &tuned)
+    }
+
+    /// Has the server of a mount make the changes.
+    fn mounted(&self, console: &mut Console<'_>, name: &str, request: &Request) -> Result<(), Failure> {
+        let failed = |error: std::io::Error| Failure::about(name, error);
+        if self.dry_run || self.undo.is_some() || self.list {
+            return Err(Failure::Usage("on a mount -n, -z and -l are not known: they are for images".into()));
+        }
+        refuse_more(request).map_err(|error| reshaping::failed(name, &error))?;
+        let mut file = tempfile::tempfile().map_err(failed)?;
+        file.write_all(&request.encode()).and_then(|()| file.rewind()).map_err(failed)?;
+        let places = [live::directory(&self.image)?];
+        live::ask(console, (Verb::Tune, 0), &places, Some(&file))?;
+        if self.json {
+            let facts = [("image".to_owned(), name.into()), ("written".to_owned(), true.into())];
+            json::print(console.out, Map::from_iter(facts))?;
+        }
+        Ok(())
     }
 
     fn list(&self, console: &mut Console<'_>, name: &str) -> Result<(), Failure> {
@@ -113,6 +136,10 @@ impl Tune {
         }
         let would = if self.dry_run { "would become" } else { "is now" };
         for one in &changed {
+            if one.key == "features" {
+                writeln!(console.out, "{}: {}", one.label, words(&one.before.0, &one.after.0))?;
+                continue;
+            }
             let (before, after) = (Shown(one.before.0.as_bytes()), Shown(one.after.0.as_bytes()));
             writeln!(console.out, "{}: {would} {after} (was {before})", one.label)?;
         }
@@ -182,6 +209,14 @@ fn differences(before: &RawSuperblock, after: &RawSuperblock) -> Vec<Changed> {
         after: none(),
     }));
     changed
+}
+
+/// Words that come, with a plus before them, and words that go, with a minus.
+fn words(before: &str, after: &str) -> String {
+    let (old, new): (Vec<&str>, Vec<&str>) = (before.split(' ').collect(), after.split(' ').collect());
+    let come = new.iter().filter(|word| !old.contains(word)).map(|word| format!("+{word}"));
+    let go = old.iter().filter(|word| !new.contains(word)).map(|word| format!("-{word}"));
+    come.chain(go).collect::<Vec<_>>().join(" ")
 }
 
 fn node_name() -> Vec<u8> {

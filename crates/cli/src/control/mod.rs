@@ -14,6 +14,7 @@ mod seqpacket;
 mod served;
 mod server;
 mod tickets;
+mod tuning;
 
 pub use served::Served;
 pub use server::Server;

@@ -47,6 +47,14 @@ pub enum Verb {
     Remove,
     /// Make a regular file at a place of the file that comes with the request.
     Put,
+    /// Write the volume as it is at one moment into the file that comes with the request.
+    Snapshot,
+    /// Bring files together that lie in pieces. Its numbers: bytes in a second, and bytes, at most.
+    Defrag,
+    /// Give maps another form.
+    Convert,
+    /// Change fields of the superblock, as the file that comes with the request says.
+    Tune,
 }
 
 /// Bits that say how.
@@ -63,8 +71,14 @@ pub mod flag {
     pub const GZIP: u32 = 1 << 4;
     /// The archive is packed with zstd.
     pub const ZSTD: u32 = 1 << 5;
+    /// Free space is brought together.
+    pub const FREE: u32 = 1 << 6;
+    /// Nothing is changed.
+    pub const DRY_RUN: u32 = 1 << 7;
+    /// Maps become block pointers, not extents.
+    pub const POINTERS: u32 = 1 << 8;
     /// All of them.
-    pub const ALL: u32 = (1 << 6) - 1;
+    pub const ALL: u32 = (1 << 9) - 1;
 }
 
 /// A name in a directory; the directory itself where the name is empty.
@@ -87,6 +101,8 @@ pub struct Request {
     pub flags: u32,
     /// Where; one or two.
     pub places: Vec<Place>,
+    /// As many as the verb has.
+    pub numbers: Vec<u64>,
 }
 
 /// What comes back.
@@ -204,7 +220,17 @@ impl Grant {
 }
 
 impl Verb {
-    const ALL: [Verb; 5] = [Verb::Import, Verb::Export, Verb::Copy, Verb::Remove, Verb::Put];
+    const ALL: [Verb; 9] = [
+        Verb::Import,
+        Verb::Export,
+        Verb::Copy,
+        Verb::Remove,
+        Verb::Put,
+        Verb::Snapshot,
+        Verb::Defrag,
+        Verb::Convert,
+        Verb::Tune,
+    ];
 
     fn number(self) -> u32 {
         match self {
@@ -213,6 +239,10 @@ impl Verb {
             Verb::Copy => 3,
             Verb::Remove => 4,
             Verb::Put => 5,
+            Verb::Snapshot => 6,
+            Verb::Defrag => 7,
+            Verb::Convert => 8,
+            Verb::Tune => 9,
         }
     }
 
@@ -221,10 +251,21 @@ impl Verb {
         if self == Verb::Copy { 2 } else { 1 }
     }
 
+    /// How many numbers it has.
+    fn numbers(self) -> usize {
+        if self == Verb::Defrag { 2 } else { 0 }
+    }
+
     /// Whether a file comes with it.
     #[must_use]
     pub fn has_file(self) -> bool {
-        matches!(self, Verb::Import | Verb::Export | Verb::Put)
+        matches!(self, Verb::Import | Verb::Export | Verb::Put | Verb::Snapshot | Verb::Tune)
+    }
+
+    /// Whether it changes the volume.
+    #[must_use]
+    pub fn writes(self) -> bool {
+        !matches!(self, Verb::Export | Verb::Snapshot)
     }
 }
 
@@ -241,6 +282,7 @@ impl Request {
             counted(&mut out, &place.name);
             counted(&mut out, place.shown.get(..place.shown.len().min(PATH_LEN)).unwrap_or_default());
         }
+        self.numbers.iter().for_each(|number| out.extend(number.to_le_bytes()));
         out
     }
 
@@ -262,8 +304,9 @@ impl Request {
             let name = fields.counted(255)?.to_vec();
             places.push(Place { token, name, shown: fields.counted(PATH_LEN)?.to_vec() });
         }
+        let numbers = (0..verb.numbers()).map(|_| fields.u64()).collect::<Result<_, _>>()?;
         fields.end()?;
-        Ok(Request { verb, flags, places })
+        Ok(Request { verb, flags, places, numbers })
     }
 }
 
@@ -330,7 +373,7 @@ mod tests {
         let done = Done { files: 1, directories: 2, bytes: u64::MAX, attributes_left_out: 3 };
         for verb in Verb::ALL {
             let places = vec![place(b"a"); verb.places()];
-            let request = Request { verb, flags: flag::ALL, places };
+            let request = Request { verb, flags: flag::ALL, places, numbers: vec![7; verb.numbers()] };
             assert_eq!(Request::decode(&request.encode()), Ok(request));
         }
         let lines = vec!["odd".to_owned(); 3];
@@ -344,7 +387,8 @@ mod tests {
 
     #[test]
     fn other_versions_are_named_and_nonsense_is_refused() {
-        let request = Request { verb: Verb::Copy, flags: 0, places: vec![place(b"a"), place(b"b")] }.encode();
+        let places = vec![place(b"a"), place(b"b")];
+        let request = Request { verb: Verb::Copy, flags: 0, places, numbers: Vec::new() }.encode();
         let mut other = request.clone();
         other[0] = 9;
         assert_eq!(Request::decode(&other), Err(Malformed::Version(9)));
@@ -354,7 +398,7 @@ mod tests {
         }
         let longer = [&request[..], b"x"].concat();
         assert_eq!(Request::decode(&longer), Err(Malformed::Nonsense));
-        for (at, value) in [(4, 77), (8, 0x80), (28, 0xff)] {
+        for (at, value) in [(4, 77), (9, 0x80), (28, 0xff)] {
             let mut broken = request.clone();
             broken[at] = value;
             assert!(Request::decode(&broken).is_err(), "{at}");

@@ -1,5 +1,8 @@
 //! What the server of the channel asks of the mount that it works for.
 
+use std::sync::Arc;
+
+use platfs::device::Keeping;
 use platfs::{Error, Volume};
 
 use crate::bulk::Terms;
@@ -23,6 +26,9 @@ pub trait Served: Send + Sync {
 
     /// A change failed, maybe over damage.
     fn failed(&self, error: &Error);
+
+    /// The device, where snapshots of it can be taken.
+    fn keeping(&self) -> Option<Arc<Keeping>>;
 
     /// Makes everything stable.
     ///

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 use fuse::Notifier;
 use ondisk::inode::{FileType, Timestamp};
 use ondisk::units::InodeNumber;
-use platfs::{Pin, Removed};
+use platfs::device::Device;
+use platfs::{MapForm, Pin, Removed};
 use platfs_image::Packing;
 use platfs_image::source::Section;
 use rustix::fs::{AtFlags, StatVfsMountFlags, StatxFlags};
@@ -23,7 +24,9 @@ use super::protocol::{Place, Reply, Request, Verb, flag};
 use super::seqpacket::Socket;
 use super::served::Served;
 use super::tickets::{Ticket, Tickets};
-use crate::bulk::{Done, Halt, Job, Watcher, copy, export, import, put, remove};
+use super::tuning;
+use crate::bulk::{Done, Halt, Job, Watcher, convert, copy, defrag, export, import, put, remove, snapshot};
+use crate::door::output::received;
 
 /// Requests that are worked on at once, and those of one user: nobody keeps others out.
 const AT_ONCE: usize = 32;
@@ -186,6 +189,9 @@ fn answer(
     if request.verb == Verb::Export {
         must_be_safe(socket, file.as_ref())?;
     }
+    if request.verb == Verb::Tune {
+        must_be_owner(socket)?;
+    }
     let tickets = tickets(shared, socket, request, &files)?;
     let Some((first, _)) = tickets.first() else { return Err("a request without a place".into()) };
     if tickets.iter().any(|(ticket, _)| ticket.actor != first.actor) {
@@ -194,15 +200,18 @@ fn answer(
     let served = &*shared.served;
     let watcher = Live { shared, socket, told: Mutex::new(Instant::now()) };
     let job = Job::new(served.volume(), &first.actor, &watcher, served.terms());
-    let beside = Beside::of(served);
-    let worked = work(&job, request, &tickets, file);
-    drop(beside);
+    let worked = if request.verb == Verb::Snapshot {
+        taken(&job, shared, socket, file)
+    } else {
+        let _beside = Beside::of(served);
+        work(&job, request, &tickets, file)
+    };
     // What is only read may be changed by others meanwhile in ways that look like damage.
-    if let (Err(Halt::At { error, .. }), true) = (&worked, request.verb != Verb::Export) {
+    if let (Err(Halt::At { error, .. }), true) = (&worked, request.verb.writes()) {
         served.failed(error);
     }
     // What was done before a failure stays, and is stable too.
-    let settled = if request.verb == Verb::Export { Ok(()) } else { served.settle() };
+    let settled = if request.verb.writes() { served.settle() } else { Ok(()) };
     Ok(match (worked, settled) {
         (Ok(lines), Ok(())) => Reply::Finished(job.done(), lines),
         (Err(halt), _) => Reply::Failed(job.done(), halt.to_string()),
@@ -222,6 +231,39 @@ fn must_be_safe(socket: &Socket, file: Option<&OwnedFd>) -> Result<(), String> {
     }
 }
 
+/// Takes a snapshot. It shows everything, so that only the owner of the mount may have one.
+fn taken(
+    job: &Job<'_>,
+    shared: &Shared,
+    socket: &Socket,
+    file: Option<OwnedFd>,
+) -> Result<Vec<String>, Halt> {
+    let refused = |what: &str| Halt::Stream(what.to_owned());
+    if socket.peer()? != rustix::process::geteuid().as_raw() {
+        return Err(refused("only the owner of the mount may take a snapshot of it"));
+    }
+    let keeping = shared.served.keeping();
+    let keeping =
+        keeping.ok_or_else(|| refused("the mount only reads: take the snapshot of the image itself"))?;
+    let file = file.ok_or_else(|| refused("a request without its file"))?;
+    // The server would wait for itself.
+    if rustix::fs::fstat(&file).map_err(io::Error::from)?.st_dev == shared.device {
+        return Err(refused("the snapshot can't be written into the mount that it is of"));
+    }
+    let to = received(File::from(file), keeping.size())?;
+    shared.served.settle().map_err(|error| Halt::Stream(error.to_string()))?;
+    snapshot::snapshot(job, &keeping, Arc::new(to))
+}
+
+/// Refuses users other than root and the one whose mount it is: what they ask for is about all of the volume.
+fn must_be_owner(socket: &Socket) -> Result<(), String> {
+    let peer = socket.peer().map_err(|error| error.to_string())?;
+    match peer == 0 || peer == rustix::process::geteuid().as_raw() {
+        true => Ok(()),
+        false => Err("only root and the owner of the mount change the volume itself".into()),
+    }
+}
+
 /// The tickets that the peer of a request shows, each with its directory held.
 fn tickets<'s>(
     shared: &'s Shared,
@@ -230,7 +272,7 @@ fn tickets<'s>(
     directories: &[OwnedFd],
 ) -> Result<Vec<(Ticket, Pin<'s>)>, String> {
     let peer = socket.peer().map_err(|error| error.to_string())?;
-    let writes = request.verb != Verb::Export;
+    let writes = request.verb.writes();
     if writes && !shared.served.is_writable() {
         return Err("the mount is for reading only".into());
     }
@@ -316,11 +358,28 @@ fn work(
             remove::remove(job, directory, name, shown, options)?;
             Ok(Vec::new())
         }
+        Verb::Defrag => {
+            let start = job.child(directory, name, shown)?;
+            let number = |at: usize| request.numbers.get(at).copied().unwrap_or(0);
+            let (free, dry_run) = (has(flag::FREE), has(flag::DRY_RUN));
+            let options = defrag::Options { free, dry_run, rate: number(0), most: number(1) };
+            let report = defrag::defrag(job, &[(start.facts.inode, shown)], options)?;
+            Ok(defrag::report::lines(&report.object()))
+        }
+        Verb::Convert => {
+            let start = job.child(directory, name, shown)?;
+            let form = if has(flag::POINTERS) { MapForm::Pointers } else { MapForm::Extents };
+            let options = convert::Options { form, dry_run: has(flag::DRY_RUN) };
+            let report = convert::convert(job, (start.facts.inode, shown), options)?;
+            Ok(defrag::report::lines(&report.object()))
+        }
+        Verb::Tune => tuning::tune(job.volume, &file()?).map_err(Halt::Stream),
         Verb::Put => {
             let target = copy::Target { directory, name, path: shown };
             put::put(job, &file()?, target, has(flag::FORCE))?;
             Ok(Vec::new())
         }
+        Verb::Snapshot => Err(Halt::Stream("no work on files".into())),
     }
 }
 

@@ -64,6 +64,27 @@ impl Output {
     }
 }
 
+/// A new, empty file that another program has made for a copy of a device, as a device of that size.
+///
+/// # Errors
+/// It is no regular file, or not empty; the system's.
+pub fn received(file: File, size: u64) -> io::Result<FileDevice> {
+    let facts = file.metadata()?;
+    if !facts.is_file() || facts.len() > 0 {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the output is no empty file"));
+    }
+    file.set_len(size)?;
+    FileDevice::new(file)
+}
+
+/// The same file once it is filled, for who made it.
+///
+/// # Errors
+/// The system's.
+pub fn filled(file: File) -> io::Result<FileDevice> {
+    FileDevice::new(file)
+}
+
 /// Builds an image into a new file; with `force` it may take the place of another file that is not in use.
 ///
 /// # Errors

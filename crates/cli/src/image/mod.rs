@@ -66,6 +66,12 @@ pub enum ImageError {
     /// Another program uses it in a conflicting way.
     #[error("is in use: {0}")]
     InUse(User),
+    /// A change of the volume was cut off.
+    #[error(
+        "a change of it was cut off: the same command takes it back and begins again; or `plat check --undo-from {0} \
+         IMAGE` takes it back"
+    )]
+    Unfinished(String),
     /// The partition can't be found.
     #[error(transparent)]
     Table(#[from] TableError),

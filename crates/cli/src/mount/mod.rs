@@ -18,4 +18,5 @@ pub mod remount;
 pub mod statistics;
 pub mod trace;
 pub mod tree;
+pub mod trimming;
 pub mod tuning;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ondisk::features::{Compat, Incompat, RoCompat};
 use ondisk::superblock::{RawSuperblock, STATE_ERROR, STATE_VALID};
-use platfs::device::Device;
+use platfs::device::{Device, Keeping};
 use platfs::{Error, OpenOptions, Volume, WriteOrder};
 
 use super::options::MountOptions;
@@ -27,6 +27,8 @@ pub struct Opened {
     pub warnings: Vec<String>,
     /// Keeps writers off while only this reads.
     pub shared: Option<Shared>,
+    /// The device, where it is written: snapshots of it can be taken.
+    pub keeping: Option<Arc<Keeping>>,
 }
 
 /// Opens an image as the options say.
@@ -38,10 +40,10 @@ pub fn open(name: &OsStr, options: &MountOptions) -> Result<Opened, Failure> {
     let mut warnings = Vec::new();
     if !options.read_only {
         match open_to_write(name, options) {
-            Ok(volume) => {
+            Ok((volume, keeping)) => {
                 warnings.extend(options.warnings());
                 let image = OpenImage { volume, name: shown };
-                return Ok(Opened { image, writable: true, warnings, shared: None });
+                return Ok(Opened { image, writable: true, warnings, shared: None, keeping: Some(keeping) });
             }
             Err(NotWritten::InUse(why)) => return Err(Failure::about(shown, why)),
             Err(NotWritten::Else(why)) if options.read_write => return Err(Failure::about(shown, why)),
@@ -51,7 +53,7 @@ pub fn open(name: &OsStr, options: &MountOptions) -> Result<Opened, Failure> {
     let shared = Some(door::share(name).map_err(|error| Failure::about(&shown, error))?);
     let image = OpenImage::open_to_mount(name, options.noload).map_err(|why| remedied(why, name))?;
     warnings.extend(what_to_know(&image.volume));
-    Ok(Opened { image, writable: false, warnings, shared })
+    Ok(Opened { image, writable: false, warnings, shared, keeping: None })
 }
 
 /// Why an image is not open for writing.
@@ -63,7 +65,7 @@ enum NotWritten {
 }
 
 /// Why not, if it can't be.
-fn open_to_write(name: &OsStr, options: &MountOptions) -> Result<Volume, NotWritten> {
+fn open_to_write(name: &OsStr, options: &MountOptions) -> Result<(Volume, Arc<Keeping>), NotWritten> {
     if options.noload {
         return Err(NotWritten::Else("`noload` is for reading".into()));
     }
@@ -86,12 +88,15 @@ fn open_to_write(name: &OsStr, options: &MountOptions) -> Result<Volume, NotWrit
     if let Some(policy) = options.directories {
         how = how.directories(policy);
     }
-    Volume::open(Arc::clone(&device), &how).map_err(|error| match error {
-        Error::Unsupported(_) => {
-            NotWritten::Else(format!("{error}; `plat check -p` brings a volume in order"))
-        }
-        _ => NotWritten::Else(error.to_string()),
-    })
+    let keeping = Arc::new(Keeping::new(device));
+    let volume =
+        Volume::open(Arc::clone(&keeping) as Arc<dyn Device>, &how).map_err(|error| match error {
+            Error::Unsupported(_) => {
+                NotWritten::Else(format!("{error}; `plat check -p` brings a volume in order"))
+            }
+            _ => NotWritten::Else(error.to_string()),
+        })?;
+    Ok((volume, keeping))
 }
 
 /// In which order changes reach the device. What is to be stable at once is so in phases where there is no journal, if

@@ -45,7 +45,7 @@ fn grant(directory: &File) -> Grant {
 
 fn removal(grant: &Grant, name: &str) -> Request {
     let place = Place { token: grant.token, name: name.into(), shown: name.into() };
-    Request { verb: Verb::Remove, flags: flag::RECURSIVE, places: vec![place] }
+    Request { verb: Verb::Remove, flags: flag::RECURSIVE, places: vec![place], numbers: Vec::new() }
 }
 
 #[test]

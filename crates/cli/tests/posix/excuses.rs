@@ -36,8 +36,6 @@ const CACHED_READS: &str =
 const NO_CALLER: &str = "the kernel does not report that the caller may not keep the bits: of chown to nobody, and of set-group-id \
                          without the right of the group to run, which lends nothing";
 
-const SPLIT: &str = "a name may be listed twice when its block of the directory is split meanwhile";
-
 const fn excuse(case: &'static str, line: &'static str, reason: &'static str) -> Excuse {
     Excuse { case, line, reason }
 }
@@ -75,7 +73,6 @@ pub const EXCUSES: &[Excuse] = &[
     ),
     excuse("contents-data_is_found_before_it_is_written", "-> ENXIO", NO_BLOCK_YET),
     excuse("contents-seeks_to_data_and_holes", "-> ENXIO", NO_BLOCK_YET),
-    excuse("listing-stable_while_names_come_and_go", "names", SPLIT),
     excuse("times-rules_of_reading", "a--", CACHED_READS),
     excuse(
         "times-rules_of_contents",

@@ -45,7 +45,7 @@ pub(super) fn remove(writer: &mut DirMut<'_, '_>, name: &[u8]) -> Result<Option<
     let removed = dirent::remove(bytes, spot.layout, spot.offset);
     done(writer, spot.at, removed)?;
     keep_if_it_matters(writer, &spot, name)?;
-    drop_empty_tail(writer, spot.at)?;
+    give_back(writer, spot.at, name)?;
     Ok(Some(spot.inode))
 }
 
@@ -113,9 +113,22 @@ fn done(
     }
 }
 
+/// Gives back the block that a name was in, if it was the last there. Where maps and indexes move instead of being
+/// changed in place, that would write blocks that nothing else changes, and is left to [`DirMut::pack`].
+fn give_back(writer: &mut DirMut<'_, '_>, at: FileBlock, name: &[u8]) -> Result<()> {
+    if !writer.dir.flags().contains(InodeFlags::INDEX) {
+        return drop_empty_tail(writer, at);
+    }
+    let in_leaf = at.0 > 0 && writer.reader().is_indexed();
+    if in_leaf && writer.tx.order().changes_in_place() {
+        return htree::drop_if_empty(writer, at, name);
+    }
+    Ok(())
+}
+
 /// Frees the blocks at the end of a directory without an index that hold no entry, once one there
 /// lost its last.
-fn drop_empty_tail(writer: &mut DirMut<'_, '_>, at: FileBlock) -> Result<()> {
+pub(super) fn drop_empty_tail(writer: &mut DirMut<'_, '_>, at: FileBlock) -> Result<()> {
     let count = writer.reader().count()?;
     if writer.dir.flags().contains(InodeFlags::INDEX) || at.0 + 1 != count {
         return Ok(());

@@ -2,8 +2,11 @@
 //!
 //! A path from the root to a leaf is at most three index blocks long, and a walk over leaves that
 //! share a hash ends after as many as the directory has blocks: no loop in a broken index holds a
-//! reader. A change touches one leaf; when that is full, one leaf more and one block per level.
+//! reader. A change touches one leaf; when that is full, one leaf more and one block per level. A leaf that lost its last
+//! name is given back where that costs no more blocks than the removal changes anyway.
 
+mod shrink;
+mod sound;
 mod split;
 
 use std::sync::Arc;
@@ -16,9 +19,13 @@ use ondisk::inode::{FileType, InodeFlags};
 use ondisk::units::{Block, FileBlock, InodeNumber};
 
 use super::change::Spot;
+use super::picks::Reach;
 use super::{Dir, DirMut, linear, position_u16};
 use crate::error::{Error, Result};
 use crate::format::Format;
+pub(crate) use shrink::Packed;
+pub(super) use shrink::{drop_if_empty, pack};
+pub(super) use sound::is_sound;
 
 /// One index block on the way to a leaf.
 #[derive(Clone, Copy, Debug)]
@@ -33,9 +40,12 @@ struct Frame {
 }
 
 /// The way to the first leaf that may hold a hash.
+#[derive(Clone)]
 struct Path {
     version: HashVersion,
     hash: u32,
+    /// Least hash of the leaf, as the index says.
+    low: u32,
     /// From the root down; never empty.
     frames: Vec<Frame>,
     leaf: FileBlock,
@@ -73,38 +83,56 @@ fn child(reader: &Dir<'_>, at: FileBlock, entries: &Index<'_>, position: usize) 
     Ok(child)
 }
 
+/// What the first block says of the index.
+pub(super) fn root(reader: &Dir<'_>) -> Result<Root> {
+    let at = FileBlock(0);
+    let (_, bytes) = read_index(reader, at, Kind::Root)?;
+    Root::parse(&bytes, reader.layout, has_large_dirs(reader.format))
+        .map_err(|broken| reader.broken(at, broken))
+}
+
 fn find_path(reader: &Dir<'_>, name: &[u8]) -> Result<Path> {
+    descend(reader, |version| hasher(reader.format, version).hash(name).major)
+}
+
+fn descend(reader: &Dir<'_>, hash: impl Fn(HashVersion) -> u32) -> Result<Path> {
     let (mut at, mut kind) = (FileBlock(0), Kind::Root);
     let (mut block, mut bytes) = read_index(reader, at, kind)?;
     let root = Root::parse(&bytes, reader.layout, has_large_dirs(reader.format));
     let root = root.map_err(|broken| reader.broken(at, broken))?;
-    let hash = hasher(reader.format, root.version).hash(name).major;
+    let (hash, mut low) = (hash(root.version), 0);
     let mut frames = Vec::with_capacity(usize::from(root.levels) + 1);
     loop {
         let entries = parse_index(reader, at, kind, &bytes)?;
         let position = entries.find(hash);
+        low = entries.get(position).map_or(low, |entry| low.max(entry.hash & !1));
         frames.push(Frame { at, block, kind, position, len: entries.len() });
         at = child(reader, at, &entries, position)?;
         if frames.len() >= usize::from(root.levels) {
-            return Ok(Path { version: root.version, hash, frames, leaf: at });
+            return Ok(Path { version: root.version, hash, low, frames, leaf: at });
         }
         kind = Kind::Node;
         (block, bytes) = read_index(reader, at, kind)?;
     }
 }
 
-/// Moves a path on to the next leaf; `false` unless that leaf goes on with the same hash.
-fn advance(reader: &Dir<'_>, path: &mut Path) -> Result<bool> {
-    let levels = path.frames.len();
+/// The entry behind a path's leaf, and the level at which it stands.
+fn next_entry(reader: &Dir<'_>, path: &Path) -> Result<Option<(usize, IndexEntry)>> {
     let Some(level) = path.frames.iter().rposition(|frame| frame.position + 1 < frame.len) else {
-        return Ok(false);
+        return Ok(None);
     };
+    let frame = &path.frames[level];
+    let bytes = reader.blocks.read(frame.block, reader.index_role(frame.kind))?;
+    let entries = parse_index(reader, frame.at, frame.kind, &bytes)?;
+    Ok(entries.get(frame.position + 1).map(|next| (level, next)))
+}
+
+/// Moves a path on to the leaf behind the entry that [`next_entry`] gave for a level.
+fn step(reader: &Dir<'_>, path: &mut Path, level: usize) -> Result<()> {
+    let levels = path.frames.len();
     let frame = Frame { position: path.frames[level].position + 1, ..path.frames[level] };
     let bytes = reader.blocks.read(frame.block, reader.index_role(frame.kind))?;
     let entries = parse_index(reader, frame.at, frame.kind, &bytes)?;
-    if entries.get(frame.position).is_none_or(|next| next.hash != path.hash | 1) {
-        return Ok(false);
-    }
     path.leaf = child(reader, frame.at, &entries, frame.position)?;
     path.frames.truncate(level);
     path.frames.push(frame);
@@ -115,7 +143,39 @@ fn advance(reader: &Dir<'_>, path: &mut Path) -> Result<bool> {
         path.leaf = child(reader, at, &entries, position)?;
         path.frames.push(Frame { at, block, kind, position, len: entries.len() });
     }
-    Ok(true)
+    Ok(())
+}
+
+/// Moves a path on to the next leaf; `false` unless that leaf goes on with the same hash.
+fn advance(reader: &Dir<'_>, path: &mut Path) -> Result<bool> {
+    match next_entry(reader, path)? {
+        Some((level, next)) if next.hash == path.hash | 1 => step(reader, path, level).map(|()| true),
+        _ => Ok(false),
+    }
+}
+
+/// Leaves that share hashes: one, but for where names of one hash go on in the next.
+pub(super) struct Stretch {
+    pub(super) leaves: Vec<FileBlock>,
+    pub(super) reach: Reach,
+}
+
+/// The leaves with a hash, and those that go on with one of theirs.
+pub(super) fn stretch(reader: &Dir<'_>, hash: u32) -> Result<Stretch> {
+    let mut path = descend(reader, |_| hash)?;
+    let mut leaves = vec![path.leaf];
+    let most = reader.count()?;
+    for _ in 0..most {
+        let Some((level, next)) = next_entry(reader, &path)? else {
+            return Ok(Stretch { leaves, reach: Reach { low: path.low, end: None } });
+        };
+        if next.hash & 1 == 0 {
+            return Ok(Stretch { leaves, reach: Reach { low: path.low, end: Some(next.hash) } });
+        }
+        step(reader, &mut path, level)?;
+        leaves.push(path.leaf);
+    }
+    Err(reader.broken(path.leaf, "more leaves go on with one hash than there are blocks"))
 }
 
 /// Searches the leaves that may hold a name's hash.

@@ -11,6 +11,7 @@ mod bulk;
 mod change;
 mod htree;
 mod linear;
+mod picks;
 mod position;
 #[cfg(test)]
 mod tests;
@@ -37,6 +38,8 @@ use crate::session::{KnownNames, Names, WORTH};
 use crate::tx::{Tx, View};
 
 pub use bulk::{DirName, NameSizes};
+pub(crate) use htree::Packed;
+pub(crate) use position::{Batch, Sequence};
 
 /// Largest directory without the feature `largedir`: its size has no high half.
 const SMALL_DIR_MAX: u64 = 1 << 31;
@@ -350,6 +353,22 @@ impl<'a, 'v> DirMut<'a, 'v> {
             });
         }
         Ok(from)
+    }
+
+    /// Gives back what holds no names: of an index, blocks of the first leaves from a hash on that can be joined, or
+    /// that are empty; else the empty blocks at the end.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], where blocks have to move to be changed; a broken directory.
+    pub(crate) fn pack(&mut self, from: u32) -> Result<Packed> {
+        if self.dir.flags().contains(InodeFlags::INLINE_DATA) {
+            return Ok(Packed::All);
+        }
+        if self.reader().is_indexed() {
+            return htree::pack(self, from);
+        }
+        let last = self.reader().count()?.saturating_sub(1);
+        change::drop_empty_tail(self, FileBlock(last)).map(|()| Packed::All)
     }
 
     /// Sees to it that what changes in the block of a name comes to be with the directory's record.

@@ -149,7 +149,7 @@ impl Bench {
         // Nothing here takes space.
         let one_group = Format { geometry: Geometry { groups: 1, ..format.geometry }, ..format.clone() };
         let space = Space::for_reading(&**cache.device(), &one_group).unwrap();
-        let session = Session::new(&OpenOptions::new(), RawSuperblock::new_zeroed(), 10);
+        let session = Session::new(&OpenOptions::new(), RawSuperblock::new_zeroed(), &format.geometry);
         Bench { format, cache, space, session, order: Order::default(), dir }
     }
 
@@ -212,6 +212,9 @@ fn assert_holds(bench: &Bench, model: &BTreeMap<Vec<u8>, u32>) {
         bench.listing().unwrap().into_iter().map(|entry| (entry.name, entry.inode.get())).collect();
     listed.sort();
     assert_eq!(listed, model.iter().map(|(name, number)| (name.clone(), *number)).collect::<Vec<_>>());
+    let mut listed: Vec<_> = Listed::of(bench).map(|entry| entry.unwrap().name).collect();
+    listed.sort();
+    assert!(listed.iter().eq(model.keys()));
 }
 
 fn fill(bench: &mut Bench, count: u32, name: impl Fn(u32) -> String) -> BTreeMap<Vec<u8>, u32> {
@@ -307,6 +310,138 @@ fn names_of_one_hash_go_on_from_leaf_to_leaf() {
     assert_holds(&bench.reopened(), &model);
 }
 
+/// The blocks of an index are led to once each, and no leaf is empty.
+fn assert_tidy(bench: &Bench) {
+    let reader = bench.reader();
+    if !bench.dir.flags().contains(InodeFlags::INDEX) {
+        return;
+    }
+    assert!(htree::is_sound(&reader).unwrap());
+    for at in (1..reader.count().unwrap()).map(FileBlock) {
+        let Some((bytes, layout)) = linear::list_block(&reader, at).unwrap() else { continue };
+        assert!(dirent::entries(&bytes, layout).any(|entry| entry.unwrap().inode.is_some()), "block {at}");
+    }
+}
+
+fn shuffled(names: impl Iterator<Item = Vec<u8>>, seed: u64) -> Vec<Vec<u8>> {
+    let hash = |name: &Vec<u8>| {
+        name.iter().fold(seed, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3))
+    };
+    let mut names: Vec<_> = names.collect();
+    names.sort_by_key(hash);
+    names
+}
+
+#[test]
+fn leaves_that_lose_their_last_name_are_given_back() {
+    for (seed, version) in [(1, 0), (2, 1), (3, 2)] {
+        let setup = Setup { version, checksums: seed != 2, ..Setup::small() };
+        let mut bench = Bench::new(setup);
+        let mut model = fill(&mut bench, 900, |number| format!("name{number:04}"));
+        let most = bench.dir.size();
+        for (count, name) in shuffled(model.clone().into_keys(), seed).into_iter().enumerate() {
+            bench.change(|writer| change::remove(writer, &name)).unwrap();
+            model.remove(&name);
+            if count % 50 == 0 {
+                assert_tidy(&bench);
+                assert_holds(&bench.reopened(), &model);
+            }
+        }
+        assert!(most > 10 * 1024);
+        assert_eq!((bench.dir.size(), bench.dir.flags().contains(InodeFlags::INDEX)), (1024, false));
+        assert_eq!((bench.lookup(b"."), bench.lookup(b"..")), (Some(12), Some(2)));
+        let model = fill_more(&mut bench, 0..200);
+        assert_holds(&bench.reopened(), &model);
+    }
+}
+
+/// The longest names in the smallest blocks make an index of three levels with few of them.
+#[test]
+fn an_index_loses_its_nodes_and_levels() {
+    let mut bench = Bench::new(Setup { checksums: false, large: true, ..Setup::small() });
+    let mut model = BTreeMap::new();
+    for number in 0.. {
+        if model.len() > 100 && bench.levels() == 3 {
+            break;
+        }
+        let name = format!("{number:0>255}").into_bytes();
+        bench.insert(&name, 100 + number).unwrap();
+        model.insert(name, 100 + number);
+    }
+    let mut levels = vec![3];
+    // Down from the highest hash, so that whole nodes lose their leaves.
+    let hasher = htree::hasher(&bench.format, ondisk::dirhash::HashVersion::HalfMd4);
+    let mut names: Vec<_> = model.clone().into_keys().collect();
+    names.sort_by_key(|name| std::cmp::Reverse(hasher.hash(name)));
+    for (count, name) in names.into_iter().enumerate() {
+        bench.change(|writer| change::remove(writer, &name)).unwrap();
+        model.remove(&name);
+        if count % 1500 == 0 || model.len() < 30 {
+            assert_tidy(&bench);
+            assert!(model.keys().take(200).all(|name| bench.lookup(name).is_some()));
+        }
+        if bench.dir.flags().contains(InodeFlags::INDEX) && bench.levels() != levels[levels.len() - 1] {
+            levels.push(bench.levels());
+        }
+    }
+    assert_eq!((levels, bench.dir.size()), (vec![3, 2, 1], 1024));
+}
+
+#[test]
+fn neighbouring_leaves_are_joined_when_a_directory_is_packed() {
+    for version in 0..3 {
+        let mut bench = Bench::new(Setup { version, ..Setup::small() });
+        let mut model = fill(&mut bench, 1200, |number| format!("name{number:04}"));
+        for name in shuffled(model.clone().into_keys(), 3).into_iter().skip(150) {
+            remove(&mut bench, &name);
+            model.remove(&name);
+        }
+        let before = bench.dir.size();
+        let (mut from, mut steps) = (0, 0);
+        while let Packed::Until(hash) = bench.change(|writer| writer.pack(from)).unwrap() {
+            assert_tidy_index(&bench);
+            (from, steps) = (hash, steps + 1);
+        }
+        assert_tidy(&bench);
+        assert_holds(&bench.reopened(), &model);
+        // 150 names of 16 bytes: three quarters of four leaves, and the root.
+        assert!(bench.dir.size() <= 6 * 1024, "{before} -> {} in {steps} steps", bench.dir.size());
+        assert_eq!((before - bench.dir.size()) / 1024, steps);
+        for name in model.clone().into_keys().skip(20) {
+            remove(&mut bench, &name);
+            model.remove(&name);
+        }
+        let mut from = 0;
+        while let Packed::Until(hash) = bench.change(|writer| writer.pack(from)).unwrap() {
+            from = hash;
+        }
+        assert_eq!((bench.dir.size(), bench.dir.flags().contains(InodeFlags::INDEX)), (1024, false));
+        assert_holds(&bench.reopened(), &model);
+    }
+}
+
+fn assert_tidy_index(bench: &Bench) {
+    let is_indexed = bench.dir.flags().contains(InodeFlags::INDEX);
+    assert!(!is_indexed || htree::is_sound(&bench.reader()).unwrap());
+}
+
+#[test]
+fn names_leave_a_directory_whose_index_is_damaged() {
+    let mut bench = Bench::new(Setup { checksums: false, ..Setup::small() });
+    let mut model = fill(&mut bench, 300, |number| format!("name{number:04}"));
+    bench.cache.write_back().unwrap();
+    // The second entry leads where the first one leads.
+    bench.damage(0, 44, &[1, 0, 0, 0]);
+    let mut bench = bench.reopened();
+    for name in shuffled(model.clone().into_keys(), 5) {
+        if let Ok(Some(_)) = bench.change(|writer| change::remove(writer, &name)) {
+            model.remove(&name);
+        }
+    }
+    let left = bench.listing().unwrap().into_iter().map(|entry| entry.name).collect::<Vec<_>>();
+    assert!(left.iter().all(|name| model.contains_key(name)) && left.len() == model.len());
+}
+
 fn fill_more(bench: &mut Bench, numbers: std::ops::Range<u32>) -> BTreeMap<Vec<u8>, u32> {
     let mut model = BTreeMap::new();
     for number in numbers {
@@ -315,6 +450,153 @@ fn fill_more(bench: &mut Bench, numbers: std::ops::Range<u32>) -> BTreeMap<Vec<u
         model.insert(name, number + 9000);
     }
     model
+}
+
+/// Names that come and go while a directory is listed by pieces.
+struct Changing {
+    bench: Bench,
+    model: BTreeMap<Vec<u8>, u32>,
+    /// Those that were there since the listing began.
+    stayed: BTreeMap<Vec<u8>, u32>,
+    random: u64,
+}
+
+impl Changing {
+    fn number(&mut self, below: usize) -> usize {
+        self.random =
+            self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.random >> 33).unwrap() % below
+    }
+
+    fn change(&mut self) {
+        for _ in 0..self.number(60) {
+            let number = self.number(100_000);
+            let name = match self.number(8) {
+                0 => format!("{}{}", "x".repeat(247), COLLIDING[number % COLLIDING.len()]),
+                1 => format!("{number:0>200}"),
+                _ => format!("name{number}"),
+            };
+            let name = name.into_bytes();
+            if !self.model.contains_key(&name) {
+                self.bench.insert(&name, 7).unwrap();
+                self.model.insert(name, 7);
+            }
+        }
+        for _ in 0..self.number(50) {
+            let at = self.number(self.model.len().max(1));
+            let Some(name) = self.model.keys().nth(at).cloned() else { break };
+            self.bench.change(|writer| change::remove(writer, &name)).unwrap();
+            self.model.remove(&name);
+            self.stayed.remove(&name);
+        }
+    }
+
+    /// Lists by pieces with changes in between.
+    fn list(&mut self) -> Vec<Vec<u8>> {
+        let (mut seen, mut position) = (Vec::new(), 0);
+        self.stayed = self.model.clone();
+        loop {
+            let sequence = [Sequence::Positions, Sequence::Stored][self.number(2)];
+            let batch = self.bench.reader().batch(position, sequence).unwrap();
+            if batch.entries.is_empty() {
+                return seen;
+            }
+            let count = match sequence {
+                Sequence::Positions => 1 + self.number(batch.entries.len()),
+                Sequence::Stored => batch.entries.len(),
+            };
+            let is_whole = count == batch.entries.len();
+            let taken = batch.entries.into_iter().take(count);
+            for (entry, next) in taken {
+                position = next;
+                seen.push(entry.name);
+            }
+            position = if is_whole { batch.next } else { position };
+            self.change();
+        }
+    }
+}
+
+#[test]
+fn a_listing_has_each_name_once_while_others_come_and_go() {
+    for seed in 0..24_u8 {
+        let mut bench = Bench::new(Setup { version: seed % 3, ..Setup::small() });
+        let model =
+            fill(&mut bench, [0, 20, 60, 900][usize::from(seed) % 4], |number| format!("first{number:04}"));
+        let mut changing = Changing { bench, model, stayed: BTreeMap::new(), random: u64::from(seed) };
+        for _ in 0..4 {
+            let mut seen = changing.list();
+            assert_eq!(&seen[..2], [b".".to_vec(), b"..".to_vec()]);
+            let all = seen.len();
+            seen.sort();
+            seen.dedup();
+            assert_eq!(seen.len(), all, "seed {seed}: a name came twice");
+            let missing = changing.stayed.keys().find(|name| seen.binary_search(name).is_err());
+            assert_eq!(missing, None, "seed {seed}");
+        }
+        assert_holds(&changing.bench.reopened(), &changing.model);
+    }
+}
+
+#[test]
+fn a_listing_of_a_damaged_index_has_all_names_that_are_stored() {
+    let mut bench = Bench::new(Setup { checksums: false, ..Setup::small() });
+    let model = fill(&mut bench, 300, |number| format!("name{number:04}"));
+    bench.cache.write_back().unwrap();
+    // Levels, the count of entries, the second leaf twice, a hash out of order.
+    let damages: [(usize, &[u8]); 4] =
+        [(30, &[200]), (34, &[2, 0]), (36, &[2, 0, 0, 0]), (48, &[1, 0, 0, 0])];
+    for (offset, bytes) in damages {
+        let mut before = vec![0; 1024];
+        bench.cache.device().read_at(FIRST * 1024, &mut before).unwrap();
+        bench.damage(0, offset, bytes);
+        let damaged = bench.reopened();
+        assert!(!htree::is_sound(&damaged.reader()).unwrap(), "byte {offset}");
+        let mut names: Vec<_> = Listed::of(&damaged).map(|entry| entry.unwrap().name).collect();
+        names.sort();
+        assert!(names.iter().eq(model.keys()), "byte {offset}");
+        bench.damage(0, 0, &before);
+    }
+    assert!(htree::is_sound(&bench.reopened().reader()).unwrap());
+}
+
+/// A whole listing by batches, without the dots.
+struct Listed<'b> {
+    bench: &'b Bench,
+    position: u64,
+    batch: std::vec::IntoIter<(DirEntry, u64)>,
+}
+
+impl<'b> Listed<'b> {
+    fn of(bench: &'b Bench) -> Self {
+        Listed { bench, position: 0, batch: Vec::new().into_iter() }
+    }
+}
+
+impl Iterator for Listed<'_> {
+    type Item = Result<DirEntry>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some((entry, _)) = self.batch.find(|(entry, _)| !matches!(&entry.name[..], b"." | b"..")) {
+                return Some(Ok(entry));
+            }
+            match self.bench.reader().batch(self.position, Sequence::Stored) {
+                Ok(batch) if batch.entries.is_empty() => return None,
+                Ok(batch) => {
+                    // Else it might never end.
+                    assert!(batch.next > self.position);
+                    self.position = batch.next;
+                    self.batch = batch.entries.into_iter();
+                }
+                Err(error) if self.position == u64::MAX => panic!("{error}"),
+                Err(error) => {
+                    self.position = u64::MAX;
+                    return Some(Err(error));
+                }
+            }
+        }
+    }
 }
 
 /// Removes a name behind the back of the code under test.
@@ -573,6 +855,7 @@ proptest! {
         }
         let mut bench = bench.reopened();
         let _ = bench.listing();
+        let _ = Listed::of(&bench).take_while(Result::is_ok).count();
         for number in 0..20 {
             let _ = bench.reader().search(format!("name{number:04}").as_bytes());
             let _ = bench.insert(format!("new{number:04}").as_bytes(), 5);
@@ -596,6 +879,7 @@ proptest! {
         }
         let mut bench = bench.reopened();
         let _ = bench.listing();
+        let _ = Listed::of(&bench).take_while(Result::is_ok).count();
         let _ = bench.reader().search(b"name");
         let _ = bench.insert(b"name", 5);
         let _ = linear::inline_entries(&bench.format, &bench.dir, blocks[0].split_at(60));

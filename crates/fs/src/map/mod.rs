@@ -8,6 +8,7 @@ mod extents;
 mod indirect;
 mod kept;
 mod release;
+mod replace;
 #[cfg(test)]
 mod tests;
 
@@ -23,6 +24,8 @@ use crate::format::Format;
 use crate::ranges::FileBlocks;
 use crate::tx::{Tx, View};
 pub(crate) use kept::kept;
+pub use replace::MapForm;
+pub(crate) use replace::{Placed, may_have};
 
 /// What a stretch of a file is made of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

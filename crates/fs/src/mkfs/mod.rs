@@ -14,6 +14,7 @@
 mod files;
 mod journal_device;
 mod journal_size;
+pub mod layout;
 mod ledger;
 mod mapping;
 mod options;

@@ -23,13 +23,14 @@ pub(super) fn goal(geometry: &Geometry) -> u64 {
 }
 
 /// The reserved blocks of the primary group, by position.
-pub(super) fn reserved(geometry: &Geometry) -> impl Iterator<Item = Block> {
+pub fn reserved(geometry: &Geometry) -> impl Iterator<Item = Block> {
     let first = geometry.superblock_block(Group(0)).0 + 1 + u64::from(geometry.descriptor_blocks());
     (0..u64::from(geometry.reserved_descriptor_blocks)).map(move |index| Block(first + index))
 }
 
 /// Fills the inode in and gives the contents of its double-indirect block.
-pub(super) fn fill(geometry: &Geometry, inode: &mut Inode, top: Block) -> Vec<u8> {
+#[must_use]
+pub fn fill(geometry: &Geometry, inode: &mut Inode, top: Block) -> Vec<u8> {
     let pointers = geometry.block_size.bytes() / 4;
     let mut bytes = vec![0; geometry.block_size.bytes_usize()];
     for (index, block) in (geometry.descriptor_blocks()..).zip(reserved(geometry)) {
@@ -48,7 +49,7 @@ pub(super) fn fill(geometry: &Geometry, inode: &mut Inode, top: Block) -> Vec<u8
 }
 
 /// The contents of a reserved block of the primary group: its copies in the backups.
-pub(super) fn copies(geometry: &Geometry, backups: &[u32], primary: Block, bytes: &mut [u8]) {
+pub fn copies(geometry: &Geometry, backups: &[u32], primary: Block, bytes: &mut [u8]) {
     bytes.fill(0);
     let offset = primary.0 - geometry.superblock_block(Group(0)).0;
     for (index, group) in backups.iter().enumerate() {

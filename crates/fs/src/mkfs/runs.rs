@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 /// Disjoint runs, neighbours joined: start to one past the end.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Runs(BTreeMap<u64, u64>);
+pub struct Runs(BTreeMap<u64, u64>);
 
 impl Runs {
     /// Adds `start..end`, which may overlap what is there.
-    pub(super) fn insert(&mut self, mut start: u64, mut end: u64) {
+    pub fn insert(&mut self, mut start: u64, mut end: u64) {
         if start >= end {
             return;
         }
@@ -23,14 +23,29 @@ impl Runs {
         self.0.insert(start, end);
     }
 
+    /// Takes `start..end` out, as far as it is there.
+    pub fn remove(&mut self, start: u64, end: u64) {
+        while let Some((s, e)) = self.at_or_after(start).filter(|(s, _)| *s < end) {
+            self.0.remove(&s);
+            if s < start {
+                self.0.insert(s, start);
+            }
+            if e > end {
+                self.0.insert(end, e);
+            }
+        }
+    }
+
     /// The run that holds `at`, or else the next one behind it.
-    pub(super) fn at_or_after(&self, at: u64) -> Option<(u64, u64)> {
+    #[must_use]
+    pub fn at_or_after(&self, at: u64) -> Option<(u64, u64)> {
         let before = self.0.range(..=at).next_back().filter(|(_, end)| **end > at);
         before.or_else(|| self.0.range(at..).next()).map(|(start, end)| (*start, *end))
     }
 
     /// The first place at or behind `from` with `len` free blocks before `limit`.
-    pub(super) fn find_free(&self, from: u64, limit: u64, len: u64) -> Option<u64> {
+    #[must_use]
+    pub fn find_free(&self, from: u64, limit: u64, len: u64) -> Option<u64> {
         let mut at = from;
         while at.checked_add(len)? <= limit {
             match self.at_or_after(at) {
@@ -42,7 +57,7 @@ impl Runs {
     }
 
     /// The parts of the runs that lie in `from..limit`.
-    pub(super) fn within(&self, from: u64, limit: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
+    pub fn within(&self, from: u64, limit: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
         let mut at = from;
         std::iter::from_fn(move || {
             let (start, end) = self.at_or_after(at).filter(|(start, _)| *start < limit)?;
@@ -53,12 +68,14 @@ impl Runs {
     }
 
     /// Blocks of the runs inside `from..limit`.
-    pub(super) fn count_within(&self, from: u64, limit: u64) -> u64 {
+    #[must_use]
+    pub fn count_within(&self, from: u64, limit: u64) -> u64 {
         self.within(from, limit).map(|(start, end)| end - start).sum()
     }
 
     /// The same runs, rounded out to whole units of 2^`log2` blocks.
-    pub(super) fn rounded_out(&self, log2: u32) -> Runs {
+    #[must_use]
+    pub fn rounded_out(&self, log2: u32) -> Runs {
         let mut rounded = Runs::default();
         for (start, end) in &self.0 {
             rounded.insert(start >> log2 << log2, end.div_ceil(1 << log2) << log2);
@@ -95,6 +112,11 @@ mod tests {
             for (start, end) in &runs.0 {
                 prop_assert!(start < end && last.is_none_or(|last| last < *start), "neighbours are joined");
                 last = Some(*end);
+            }
+            runs.remove(from as u64, (from + len) as u64);
+            plain[from..from + len].fill(false);
+            for (at, used) in plain.iter().enumerate() {
+                prop_assert_eq!(runs.count_within(at as u64, at as u64 + 1) == 1, *used);
             }
         }
     }

@@ -14,28 +14,33 @@ use crate::Result;
 
 /// Places of one group's bitmaps and table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Tables {
-    pub(super) block_bitmap: u64,
-    pub(super) inode_bitmap: u64,
-    pub(super) inode_table: u64,
+pub struct Tables {
+    /// Block of the block bitmap.
+    pub block_bitmap: u64,
+    /// Block of the inode bitmap.
+    pub inode_bitmap: u64,
+    /// First block of the inode table.
+    pub inode_table: u64,
 }
 
 /// Some groups whose tables stand together, and what is used in them.
 #[derive(Clone, Debug)]
-pub(super) struct Pack {
-    pub(super) tables: Vec<Tables>,
+pub struct Pack {
+    /// Of each of its groups.
+    pub tables: Vec<Tables>,
     /// Used blocks of the pack's groups; whole clusters.
-    pub(super) used: Runs,
+    pub used: Runs,
 }
 
 /// How groups are gathered in packs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Layout {
-    pub(super) geometry: Geometry,
+pub struct Layout {
+    /// Sizes of the volume.
+    pub geometry: Geometry,
     /// All groups in one pack.
-    pub(super) packed: bool,
+    pub packed: bool,
     /// Blocks per disk of a RAID, to spread the bitmaps of groups that stand alone.
-    pub(super) stride: u16,
+    pub stride: u16,
 }
 
 impl Layout {
@@ -44,31 +49,45 @@ impl Layout {
     }
 
     /// Packs of the volume.
-    pub(super) fn packs(&self) -> u32 {
+    #[must_use]
+    pub fn packs(&self) -> u32 {
         self.geometry.groups.div_ceil(self.groups_per_pack())
     }
 
     /// The pack a group belongs to.
-    pub(super) fn pack_of(&self, group: Group) -> u32 {
+    #[must_use]
+    pub fn pack_of(&self, group: Group) -> u32 {
         group.0 / self.groups_per_pack()
     }
 
     /// The groups of a pack.
-    pub(super) fn groups_of(&self, pack: u32) -> std::ops::Range<u32> {
+    #[must_use]
+    pub fn groups_of(&self, pack: u32) -> std::ops::Range<u32> {
         let first = pack.saturating_mul(self.groups_per_pack());
         first..first.saturating_add(self.groups_per_pack()).min(self.geometry.groups)
     }
 
     /// The blocks of a range of groups.
-    pub(super) fn span(&self, groups: &std::ops::Range<u32>) -> std::ops::Range<u64> {
+    #[must_use]
+    pub fn span(&self, groups: &std::ops::Range<u32>) -> std::ops::Range<u64> {
         let start = self.geometry.group_start(Group(groups.start)).0;
         start..self.geometry.group_start(Group(groups.end)).0.min(self.geometry.blocks)
     }
 
     /// Lays a pack out.
-    pub(super) fn pack(&self, pack: u32) -> Result<Pack> {
+    ///
+    /// # Errors
+    /// Tables that leave no room.
+    pub fn pack(&self, pack: u32) -> Result<Pack> {
+        self.pack_behind(pack, &[], Runs::default())
+    }
+
+    /// Lays out the groups of a pack that come behind those whose tables exist already, around what is `used`.
+    ///
+    /// # Errors
+    /// Tables that leave no room.
+    pub fn pack_behind(&self, pack: u32, kept: &[Tables], mut used: Runs) -> Result<Pack> {
         let groups = self.groups_of(pack);
-        let mut used = Runs::default();
         for group in groups.clone() {
             let header = self.geometry.group_header(Group(group));
             used.insert(header.start.0, header.start.0 + u64::from(header.count));
@@ -77,7 +96,7 @@ impl Layout {
         let tables = if self.packed {
             search.in_three_rows()?
         } else if self.geometry.flex_log2 > 0 {
-            search.in_flex_group()?
+            search.in_flex_group(kept)?
         } else {
             search.alone()?
         };
@@ -146,15 +165,15 @@ impl Search<'_> {
     }
 
     /// Group after group, each kind behind the last of its kind, with room left for the others.
-    fn in_flex_group(&mut self) -> Result<Vec<Tables>> {
+    fn in_flex_group(&mut self, kept: &[Tables]) -> Result<Vec<Tables>> {
         let len = self.table_len();
         // mke2fs leaves room for as many bitmaps as there are groups, but a whole flex group's for one.
         let room = match self.groups.len() as u64 {
             1 => u64::from(self.layout.geometry.groups_per_flex()),
             groups => groups,
         };
-        let mut tables: Vec<Tables> = Vec::with_capacity(self.groups.len());
-        for group in self.groups.clone() {
+        let mut tables = kept.to_vec();
+        for group in self.groups.clone().skip(kept.len()) {
             let rest = u64::from(self.groups.end - group);
             let last = tables.last().copied();
             let block_bitmap = self.take_row(last.map(|t| t.block_bitmap + 1), rest, 1)?;
@@ -182,7 +201,8 @@ impl Search<'_> {
 }
 
 /// The groups that hold a superblock, rising.
-pub(super) fn superblock_groups(geometry: &Geometry) -> Vec<u32> {
+#[must_use]
+pub fn superblock_groups(geometry: &Geometry) -> Vec<u32> {
     use ondisk::geometry::BackupRule;
     let groups = geometry.groups;
     let mut held: Vec<u32> = match geometry.backups {

@@ -5,6 +5,8 @@
 //! tries fewer at a time. Leaves to others: the bytes of files that are too large to be written in one update
 //! (`create_unnamed`, `writer`), and all other permissions.
 
+use std::collections::HashSet;
+
 use ondisk::inode::{FileType, Inode};
 use ondisk::units::InodeNumber;
 
@@ -259,7 +261,8 @@ impl<'v> Tx<'v> {
         // No more than are known: others may have filled it meanwhile.
         let found = self.view().entries(directory.clone())?.take(known.len().saturating_add(1));
         let found = found.collect::<Result<Vec<_>>>()?;
-        if found.len() != known.len() || !found.iter().zip(known).all(|(entry, name)| entry.name == *name) {
+        let known: HashSet<&[u8]> = known.iter().map(Vec::as_slice).collect();
+        if found.len() != known.len() || !found.iter().all(|entry| known.contains(&entry.name[..])) {
             return Err(Error::NotEmpty);
         }
         let mut removed = Vec::with_capacity(found.len() + 1);

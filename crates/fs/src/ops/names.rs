@@ -9,7 +9,7 @@ use super::attrs::{Attributes, file_type};
 use super::changing::change;
 use super::rules::{self, Deed};
 use crate::cache::Role;
-use crate::dir::DirEntry;
+use crate::dir::{Batch, DirEntry, Sequence};
 use crate::error::{Error, Result};
 use crate::tx::Tx;
 use crate::volume::{Seen, Volume};
@@ -117,7 +117,8 @@ impl Volume {
         resolve_from(self, InodeNumber::ROOT, path, false)
     }
 
-    /// The names in a directory, `.` and `..` left out, in the order in which they are stored.
+    /// The names in a directory, `.` and `..` left out, leaf by leaf, in each in the order in which they are stored. Names
+    /// that are there all the time come once, whatever others do.
     ///
     /// # Errors
     /// Not a directory. Broken blocks are an error of the iterator, which then ends.
@@ -127,15 +128,17 @@ impl Volume {
         Ok(std::iter::from_fn(move || listing.next()).fuse())
     }
 
-    /// The names of a directory from a position on, for readers that come back: those of one block,
+    /// The names of a directory from a position on, for readers that come back: those of a block or of a few,
     /// each with the position behind it; none at the end. The first position is 0. `.` and `..` are
-    /// listed as they are stored.
+    /// listed as they are stored. Positions stay right while the directory changes, and when the volume is opened
+    /// again.
     ///
     /// # Errors
     /// Not a directory. Damage is reported once all names before it were listed.
     pub fn read_dir_from(&self, directory: InodeNumber, position: u64) -> Result<Vec<(DirEntry, u64)>> {
         Seen::look(self, directory)?
-            .steady(|view, node| view.dir(directory_only(node)?).entries_from(position))
+            .steady(|view, node| view.dir(directory_only(node)?).batch(position, Sequence::Positions))
+            .map(|batch| batch.entries)
     }
 
     /// Creates an inode and names it.
@@ -373,7 +376,7 @@ impl<'v> Tx<'v> {
     }
 }
 
-/// The names of a directory, block by block, each as it is when it is read.
+/// The names of a directory, leaf by leaf, each as it is when it is read.
 struct Listing<'v> {
     volume: &'v Volume,
     directory: InodeNumber,
@@ -383,16 +386,23 @@ struct Listing<'v> {
 }
 
 impl Listing<'_> {
+    /// The names of the next block.
+    fn load(&self) -> Result<Batch> {
+        Seen::look(self.volume, self.directory)?
+            .steady(|view, node| view.dir(directory_only(node)?).batch(self.position, Sequence::Stored))
+    }
+
     /// The next name; an error is the last that comes.
     fn next(&mut self) -> Option<Result<DirEntry>> {
         loop {
             if let Some((entry, _)) = self.batch.find(|(entry, _)| !matches!(&entry.name[..], b"." | b"..")) {
                 return Some(Ok(entry));
             }
-            match self.volume.read_dir_from(self.directory, self.position) {
+            match self.load() {
+                Ok(batch) if batch.entries.is_empty() => return None,
                 Ok(batch) => {
-                    self.position = batch.last()?.1;
-                    self.batch = batch.into_iter();
+                    self.position = batch.next;
+                    self.batch = batch.entries.into_iter();
                 }
                 Err(error) => {
                     self.position = u64::MAX;

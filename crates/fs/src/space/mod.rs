@@ -18,6 +18,7 @@ mod loading;
 mod rebook;
 mod reseal;
 mod reserve;
+mod room;
 mod stray;
 mod taking;
 mod trim;
@@ -45,6 +46,7 @@ use ledger::Ledger;
 pub use ledger::Work;
 pub(crate) use rebook::{Bookings, clusters, rebook};
 pub(crate) use reseal::{Marked, reseal};
+pub(crate) use room::{Places, Room, RoomRequest};
 pub(crate) use taking::{DataRequest, Reserved, SpaceMut};
 pub(crate) use trim::Trimmed;
 

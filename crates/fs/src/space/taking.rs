@@ -187,7 +187,7 @@ impl SpaceMut<'_, '_> {
         Ok((block, charged))
     }
 
-    fn allocate(&self, mut request: Request) -> Result<UncommittedGrant> {
+    pub(super) fn allocate(&self, mut request: Request) -> Result<UncommittedGrant> {
         if let Some(front) = &self.writing.front {
             request.goal = Cluster(front.load(Ordering::Relaxed));
             request.stream = true;

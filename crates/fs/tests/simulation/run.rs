@@ -9,7 +9,8 @@ use platfs::mkfs::Plan;
 use platfs::ondisk::inode::Timestamp;
 use platfs::ondisk::units::InodeNumber;
 use platfs::{
-    Allocate, Attributes, DataMode, Error, Kind, NewInode, OpenOptions, Replace, Times, Volume, WriteOptions,
+    Allocate, Attributes, DataMode, Error, Kind, NewInode, OpenOptions, Relocation, Replace, Times, Towards,
+    Volume, WriteOptions,
 };
 use testkit::mount::Mounted;
 use testkit::scratch::Scratch;
@@ -153,6 +154,7 @@ impl Run {
             94..96 => self.unlink_while_open(),
             96..97 => self.unnamed(),
             97..98 => self.switch(),
+            98..99 => self.relocate(),
             _ => self.volume().sync().unwrap(),
         }
     }
@@ -258,8 +260,9 @@ impl Run {
         let (id, directory, name) = (*self.random.pick(&all).unwrap(), self.directory(), self.name());
         let done = self.volume().link(self.inode(id), self.inode(directory), &name);
         let expected = match () {
-            () if self.model.is_directory(id) => Outcome::IsDirectory,
+            // As in Linux: a name that is taken comes first.
             () if self.model.names(directory).contains_key(&name) => Outcome::Exists,
+            () if self.model.is_directory(id) => Outcome::IsDirectory,
             () => Outcome::Done,
         };
         if self.agree("link", &done, expected) {
@@ -591,6 +594,19 @@ impl Run {
                 self.agree("set_mapping", &done, Outcome::Done);
             }
         }
+        self.check(id);
+    }
+
+    fn relocate(&mut self) {
+        let Some(id) = self.file() else { return };
+        let towards = [Towards::Wholeness, Towards::Front, Towards::Outside { start: 0, end: 2000 }];
+        let wish = Relocation {
+            most_pieces: 1 + self.random.below(5),
+            towards: *self.random.pick(&towards).unwrap(),
+            directory: None,
+        };
+        let done = self.volume().inode(self.inode(id)).relocate(&wish, &|_| {});
+        self.agree("relocate", &done, Outcome::Done);
         self.check(id);
     }
 }

@@ -3,6 +3,7 @@
 use platfs::placement::Counter;
 use serde_json::{Map, Value};
 
+use crate::digest;
 use crate::jobs::{Found, Job, Key};
 use crate::measure;
 use crate::numbers::float;
@@ -81,6 +82,7 @@ impl Case {
             ("drive", mounting.drive.name.into()),
             ("workload", self.workload.into()),
             ("settings", serde_json::json!(scale.settings)),
+            ("files", digest::of_files(&scale.settings)),
             ("quick", scale.quick.into()),
         ];
         let key = at.key(&self.name, parameters);
@@ -117,6 +119,7 @@ impl Case {
         let parameters = [
             ("workload", self.workload.into()),
             ("settings", serde_json::json!(scale.settings)),
+            ("files", digest::of_files(&scale.settings)),
             ("quick", scale.quick.into()),
         ];
         let key = at.key(&self.name, parameters);

@@ -20,7 +20,7 @@ pub struct Change {
 }
 
 impl Change {
-    pub(super) fn new(
+    pub(crate) fn new(
         base: Arc<dyn Device>,
         staged: Arc<Staged>,
         zeros: Vec<(u64, u64)>,

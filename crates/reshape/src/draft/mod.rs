@@ -310,7 +310,7 @@ impl Draft {
 }
 
 /// Refuses a volume that another program has, or that needs a mount or a check first.
-fn refuse_unclosed(raw: &RawSuperblock) -> Result<()> {
+pub(crate) fn refuse_unclosed(raw: &RawSuperblock) -> Result<()> {
     if raw.features().incompat.contains(Incompat::RECOVER) {
         return refused(
             "its journal is to be replayed: mount and unmount it, or let `plat check -p` replay it, then try again",

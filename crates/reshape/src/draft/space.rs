@@ -8,6 +8,9 @@ use super::Draft;
 use crate::Result;
 use crate::error::refused;
 
+/// Most free runs that are remembered in the search for some; more would be too many for any map.
+const RUNS_MAX: usize = 1 << 17;
+
 fn bit(bytes: &[u8], at: u32) -> bool {
     bytes.get((at / 8) as usize).is_none_or(|byte| byte >> (at % 8) & 1 == 1)
 }
@@ -171,6 +174,10 @@ impl Draft {
             if let Some((start, _)) = found.iter().find(|(_, len)| *len >= wanted) {
                 found = vec![(*start, wanted)];
                 break;
+            }
+            if found.len() > RUNS_MAX {
+                found.sort_unstable_by_key(|(start, len)| (std::cmp::Reverse(*len), *start));
+                found.truncate(RUNS_MAX / 2);
             }
         }
         // Without one that is long enough: the longest.

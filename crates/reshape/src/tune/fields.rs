@@ -94,8 +94,23 @@ fn share(percent: f64, blocks: u64) -> Result<u64> {
     }
 }
 
+/// `s_errors`.
+pub(super) fn number_of(behaviour: OnError) -> u16 {
+    match behaviour {
+        OnError::Continue => 1,
+        OnError::RemountReadOnly => 2,
+        OnError::Panic => 3,
+    }
+}
+
+/// The behaviour that a number stands for.
+pub(super) fn behaviour(number: u16) -> Option<OnError> {
+    let all = [OnError::Continue, OnError::RemountReadOnly, OnError::Panic];
+    all.into_iter().find(|one| number_of(*one) == number)
+}
+
 impl Field {
-    fn store(&self, raw: &mut RawSuperblock) -> Result<()> {
+    pub(super) fn store(&self, raw: &mut RawSuperblock) -> Result<()> {
         match self {
             Field::Label(label) => text("the label", &mut raw.s_volume_name, label, 16)?,
             Field::LastMounted(path) => text("the directory", &mut raw.s_last_mounted, path, 64)?,
@@ -128,11 +143,7 @@ impl Field {
 
     fn store_number(&self, raw: &mut RawSuperblock) {
         match self {
-            Field::OnError(behaviour) => raw.s_errors.set(match behaviour {
-                OnError::Continue => 1,
-                OnError::RemountReadOnly => 2,
-                OnError::Panic => 3,
-            }),
+            Field::OnError(behaviour) => raw.s_errors.set(number_of(*behaviour)),
             Field::MostMounts(most) => raw.s_max_mnt_count.set(most.cast_unsigned()),
             Field::Mounts(mounts) => raw.s_mnt_count.set(*mounts),
             Field::CheckInterval(seconds) => raw.s_checkinterval.set(*seconds),

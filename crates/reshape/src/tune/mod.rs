@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `request` | what is asked for, as values |
 //! | `fields` | fields of the superblock |
+//! | `in_use` | what changes while a volume is mounted, and how that is told its server |
 //! | `features` | which features may be turned on and off, and what goes with each |
 //! | `hidden` | files and blocks of the volume itself: journal, orphan file, quota, mount protection |
 //! | `headers` | backups and blocks kept for growth |
@@ -20,6 +21,7 @@ mod features;
 mod fields;
 mod headers;
 mod hidden;
+mod in_use;
 mod inode_size;
 mod request;
 mod width;
@@ -31,6 +33,7 @@ use ondisk::superblock::RawSuperblock;
 use platfs_device::{Device, read_superblock};
 
 pub use fields::Field;
+pub use in_use::{ENCODED_MAX, refuse_more, tune_in_use};
 pub use request::{MmpOptions, Request};
 
 use crate::Result;

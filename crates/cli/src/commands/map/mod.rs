@@ -1,9 +1,10 @@
 //! `plat map`: one image as a picture: how full each part of it is, where files lie, how free space is cut up; or
-//! where single files lie, of an image or of a mount.
+//! where single files lie, of an image or of a mount; or whose single blocks are.
 //!
 //! Figures are those of `plat frag` and `plat freefrag`, from the same ways through files and bitmaps.
 
 mod extents;
+mod owners;
 mod page;
 mod survey;
 mod terminal;
@@ -35,6 +36,11 @@ pub struct Map {
     /// it is the image.
     #[arg(short, long, conflicts_with_all = ["output", "width", "color"])]
     extents: bool,
+    /// Whose this block is: the file or the structure that it belongs to. May be given several times; `N-M` means all
+    /// from N to M.
+    #[arg(short, long, value_name = "N", value_delimiter = ',', value_parser = owners::parse)]
+    #[arg(conflicts_with_all = ["extents", "paths", "output", "width", "color"])]
+    block: Vec<owners::Blocks>,
     /// A file to write instead of the terminal: a page (.html), a drawing (.svg) or text (.txt).
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -80,6 +86,9 @@ impl Form {
 
 impl Map {
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
+        if !self.block.is_empty() {
+            return owners::show(&self.image, &self.block, self.json, console);
+        }
         if self.extents || self.paths.is_empty() && self.output.is_none() && extents::is_in_mount(&self.image)
         {
             return extents::show(&self.image, &self.paths, self.json, console);
@@ -163,7 +172,7 @@ fn facts(image: &OpenImage, survey: &Survey) -> Vec<String> {
             bytes(geometry.blocks),
             geometry.groups,
             bytes(used),
-            super::freefrag::percent(used, geometry.blocks),
+            crate::free_runs::percent(used, geometry.blocks),
             geometry.block_size.bytes()
         ),
         format!(
@@ -171,7 +180,7 @@ fn facts(image: &OpenImage, survey: &Survey) -> Vec<String> {
             totals.files,
             totals.mean(),
             totals.fragmented,
-            super::freefrag::percent(totals.fragmented, totals.mapped)
+            crate::free_runs::percent(totals.fragmented, totals.mapped)
         ),
         format!(
             "{} free in {} runs, the longest {}",

@@ -10,10 +10,10 @@ use ondisk::inode::FileType;
 use ondisk::units::{Block, Group};
 
 use super::super::frag::Totals;
-use super::super::freefrag::{self, Figures};
 use super::super::pieces::{Files, Listener};
 use super::super::runs::{PieceCount, Run};
 use crate::console::{Console, Failure};
+use crate::free_runs::{self, Figures};
 use crate::reading::OpenImage;
 
 /// Most cells of a map.
@@ -130,7 +130,7 @@ impl Survey {
         let geometry = image.volume.format().geometry;
         let grid = Grid::of(geometry.groups, geometry.clusters_per_group());
         let mut cells = vec![Cell::default(); grid.len()];
-        let free = freefrag::figures(&image.volume, |group, bitmap| {
+        let free = free_runs::figures(&image.volume, |group, bitmap| {
             count(&grid, &mut cells, group, geometry.group_clusters(group), bitmap)
         })
         .map_err(|error| image.whole(&error))?;

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use fuse::{Caller, Entry};
 use ondisk::inode::FileType;
 use ondisk::units::InodeNumber;
+use platfs::device::Keeping;
 use platfs::{Error, Volume};
 
 use super::callers;
@@ -127,6 +128,10 @@ impl Served for Tree {
             self.log.complain(format!("control channel: {error}"));
         }
         self.after_damage(error);
+    }
+
+    fn keeping(&self) -> Option<Arc<Keeping>> {
+        self.keeping.get().cloned()
     }
 
     fn settle(&self) -> Result<(), Error> {

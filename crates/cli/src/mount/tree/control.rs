@@ -22,7 +22,9 @@ const GET_LABEL: u32 = 0x8100_9431;
 const GET_XATTR_FLAGS: u32 = 0x801c_581f;
 const SET_XATTR_FLAGS: u32 = 0x401c_5820;
 /// `FITRIM`.
-pub(super) const TRIM: u32 = 0xc018_5879;
+pub(in crate::mount) const TRIM: u32 = 0xc018_5879;
+/// Bytes of its argument.
+pub(in crate::mount) const TRIM_LEN: usize = 24;
 /// What a mount has counted, asked for by `plat stats`: a number of our own, in which the length of the answer stands.
 /// The answer is the version, the length of what follows (both of 32 bits, little-endian), and an object in JSON.
 pub(in crate::mount) const STATISTICS: u32 = 0xbff0_7073;

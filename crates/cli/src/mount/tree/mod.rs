@@ -27,6 +27,7 @@ use fuse::{
 };
 use ondisk::inode::{FileType, Timestamp};
 use ondisk::units::InodeNumber;
+use platfs::device::Keeping;
 use platfs::rights::READ;
 use platfs::{AccessTimes, Error, Metadata, Reclaimed, Volume};
 use serde_json::{Value, json};
@@ -76,6 +77,8 @@ pub struct Tree {
     tickets: Arc<Tickets>,
     /// Work that changes names beside the kernel.
     beside: Beside,
+    /// The device, of which snapshots can be taken.
+    keeping: OnceLock<Arc<Keeping>>,
 }
 
 /// A request that changes something: the tree, and its volume at the time of the request.
@@ -158,6 +161,7 @@ impl Tree {
             catch_up: OnceLock::new(),
             tickets,
             beside,
+            keeping: OnceLock::new(),
         })
     }
 
@@ -165,6 +169,13 @@ impl Tree {
     #[must_use]
     pub fn guarded(self, guard: Option<Guard>) -> Self {
         Tree { guard, ..self }
+    }
+
+    /// Notes the device, so that snapshots of it can be taken.
+    pub fn on(&self, keeping: Option<Arc<Keeping>>) {
+        if let Some(keeping) = keeping {
+            let _ = self.keeping.set(keeping);
+        }
     }
 
     /// Notes how requests come and what serves them, for the statistics.

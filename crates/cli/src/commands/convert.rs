@@ -1,0 +1,235 @@
+//! `plat convert`: maps of files between the forms of ext2, ext3 and ext4, of an image or of a mount.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+use clap::{Args, ValueEnum};
+use ondisk::features::Incompat;
+use ondisk::geometry::Geometry;
+use ondisk::seal::Sealer;
+use ondisk::superblock::{RawSuperblock, SUPERBLOCK_LEN};
+use ondisk::units::{Group, InodeNumber};
+use platfs::device::Device;
+use platfs::{InodeFlags, MapForm, Volume};
+use serde_json::{Map, Value};
+
+use super::json;
+use super::live::{self, Alone};
+use crate::bulk::convert::{self, Options};
+use crate::bulk::defrag::report;
+use crate::bulk::{Actor, Job, Terms};
+use crate::console::{Console, Failure};
+use crate::control::protocol::{Verb, flag};
+use crate::door;
+use crate::reading::{OpenImage, absolute};
+use crate::text::Shown;
+use crate::writing::{self, Target};
+
+/// Where the two fields of a superblock stand that a change of its features touches.
+const FEATURES: usize = 0x60;
+const CHECKSUM: usize = 0x3FC;
+
+/// Arguments of `plat convert`.
+#[derive(Args, Debug)]
+pub struct Convert {
+    #[command(flatten)]
+    image: Target,
+    /// Files, and directories with all below them.
+    #[arg(required_unless_present = "all")]
+    paths: Vec<OsString>,
+    /// ext4 maps files by extents; ext2 and ext3 by block pointers.
+    #[arg(long, value_name = "FORMAT")]
+    to: Format,
+    /// All files of the volume. Towards ext2 and ext3 the volume then loses the feature `extents`, if its own files can
+    /// do without.
+    #[arg(long, conflicts_with = "paths")]
+    all: bool,
+    /// Says what would be done, and changes nothing.
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+    /// No summary.
+    #[arg(short, long)]
+    quiet: bool,
+    /// What was found and done, as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The formats.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Format {
+    Ext2,
+    Ext3,
+    Ext4,
+}
+
+impl Format {
+    fn form(self) -> MapForm {
+        if self == Format::Ext4 { MapForm::Extents } else { MapForm::Pointers }
+    }
+}
+
+impl Convert {
+    pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
+        let first = self.image.name();
+        if live::is_directory(first) {
+            return self.live(console, first);
+        }
+        let mut found = Vec::new();
+        if self.dry_run {
+            let image = OpenImage::open(first, console)?;
+            found = self.alone(&image)?;
+        } else {
+            let towards_extents = self.to == Format::Ext4;
+            if towards_extents && !has_extents(first)? {
+                // It must be in order before its features change.
+                writing::change_in_order(&self.image, console, |_, _| Ok(()))?;
+                set_extents(first, true)?;
+            }
+            let mut is_without = false;
+            writing::change_in_order(&self.image, console, |image, console| {
+                found = self.alone(image)?;
+                let is_whole = found.iter().all(|report| report.get("left") == Some(&Value::from(0)));
+                let may_go = self.all && !towards_extents && is_whole;
+                is_without = may_go && self.own_files_can(&image.volume, console);
+                Ok(())
+            })?;
+            if is_without && has_extents(first)? {
+                set_extents(first, false)?;
+            }
+        }
+        for report in found {
+            self.say(console, first, &report)?;
+        }
+        Ok(())
+    }
+
+    fn starts(&self) -> Vec<OsString> {
+        if self.all { vec!["/".into()] } else { self.paths.clone() }
+    }
+
+    fn alone(&self, image: &OpenImage) -> Result<Vec<Map<String, Value>>, Failure> {
+        let (actor, watcher) = (Actor::root(), Alone::new(self.quiet));
+        let options = Options { form: self.to.form(), dry_run: self.dry_run };
+        let mut reports = Vec::new();
+        for path in self.starts() {
+            let (number, shown) = (image.find(&path, true)?, absolute(path.as_bytes()));
+            let job = Job::new(&image.volume, &actor, &watcher, Terms::ALL);
+            let report = convert::convert(&job, (number, &shown), options);
+            reports.push(report.map_err(|halt| writing::halted(image, halt))?.object());
+        }
+        Ok(reports)
+    }
+
+    /// Whether none of the volume's own files is mapped by extents.
+    fn own_files_can(&self, volume: &Volume, console: &mut Console<'_>) -> bool {
+        let raw = volume.superblock();
+        let own = [
+            ("the journal", raw.s_journal_inum.get()),
+            ("the orphan file", raw.s_orphan_file_inum.get()),
+            ("the quota of users", raw.s_usr_quota_inum.get()),
+            ("the quota of groups", raw.s_grp_quota_inum.get()),
+            ("the quota of projects", raw.s_prj_quota_inum.get()),
+        ];
+        let is_mapped_so = |number: u32| {
+            let facts = InodeNumber::new(number).map(|number| volume.metadata(number));
+            facts.is_some_and(|facts| facts.is_ok_and(|facts| facts.flags.contains(InodeFlags::EXTENTS)))
+        };
+        let left: Vec<_> =
+            own.iter().filter(|(_, number)| is_mapped_so(*number)).map(|(name, _)| *name).collect();
+        let values = volume.format().features.incompat.contains(Incompat::EA_INODE);
+        let left = if values { [&left[..], &["values of attributes"]].concat() } else { left };
+        if !left.is_empty() {
+            console.warn(format!("the volume keeps the feature `extents`: {} need it", left.join(", ")));
+        }
+        left.is_empty()
+    }
+
+    fn live(&self, console: &mut Console<'_>, mount: &OsStr) -> Result<(), Failure> {
+        let set = |on: bool, bit: u32| if on { bit } else { 0 };
+        let to_pointers = self.to.form() == MapForm::Pointers;
+        let flags = set(to_pointers, flag::POINTERS) | set(self.dry_run, flag::DRY_RUN);
+        for path in self.starts() {
+            let path = live::below(mount, &path);
+            let found = match path.is_dir() {
+                true => live::directory(path.as_os_str())?,
+                false => live::name(path.as_os_str())?,
+            };
+            live::hand_over(&found, path.as_os_str())?;
+            let lines =
+                live::ask_for_lines(live::Asked { verb: Verb::Convert, flags, numbers: [] }, &[found])?;
+            let unclear = || live::host(path.as_os_str(), "the server's report can't be understood");
+            let report = report::from_lines(&lines).ok_or_else(unclear)?;
+            self.say(console, path.as_os_str(), &report)?;
+        }
+        Ok(())
+    }
+
+    fn say(
+        &self,
+        console: &mut Console<'_>,
+        subject: &OsStr,
+        found: &Map<String, Value>,
+    ) -> Result<(), Failure> {
+        let failures = found.get("failures").and_then(Value::as_array).cloned().unwrap_or_default();
+        for why in failures.iter().filter_map(Value::as_str) {
+            console.complain(Failure::Failed(why.to_owned()))?;
+        }
+        if self.json {
+            return Ok(json::print(console.out, found.clone())?);
+        }
+        if !self.quiet {
+            let number = |name: &str| found.get(name).and_then(Value::as_u64).unwrap_or(0);
+            let verb = if self.dry_run { "would convert" } else { "converted" };
+            let (subject, converted, inodes) =
+                (Shown(subject.as_bytes()), number("converted"), number("inodes"));
+            writeln!(console.out, "{subject}: {verb} {converted} of {inodes} maps, {} stay", number("left"))?;
+            writeln!(
+                console.out,
+                "extents: {} before, {} after",
+                number("extents_before"),
+                number("extents")
+            )?;
+        }
+        Ok(())
+    }
+}
+
+fn has_extents(image: &OsStr) -> Result<bool, Failure> {
+    let device = crate::reading::open_device(image)?;
+    let raw = platfs::read_superblock(&*device);
+    let raw = raw.map_err(|error| Failure::about(crate::image::shown(image), error))?;
+    Ok(raw.s_feature_incompat.get() & Incompat::EXTENTS.bits() != 0)
+}
+
+/// Switches the feature `extents` of a volume that is in order on or off, in all copies of the superblock. Where it is
+/// switched on, maps are as they were, so that a crash in between leaves a sound volume.
+fn set_extents(image: &OsStr, on: bool) -> Result<(), Failure> {
+    let shown = crate::image::shown(image).to_string();
+    let failed = |error: &dyn std::fmt::Display| Failure::about(&shown, error);
+    let device = door::open_write(image).map_err(|error| failed(&error))?;
+    let raw = platfs::read_superblock(&*device).map_err(|error| failed(&error))?;
+    let geometry = Geometry::from_superblock(&raw).map_err(|error| failed(&error))?;
+    let sealer = Sealer::from_superblock(&raw);
+    let copies = (0..geometry.groups).map(Group).filter(|group| geometry.backups.has_superblock(*group));
+    for group in copies {
+        let at = geometry.superblock_offset(group);
+        set_copy(&*device, at, &sealer, on).map_err(|error| failed(&error))?;
+    }
+    device.flush().map_err(|error| failed(&error))
+}
+
+fn set_copy(device: &dyn Device, at: u64, sealer: &Sealer, on: bool) -> std::io::Result<()> {
+    let mut bytes = [0; SUPERBLOCK_LEN];
+    device.read_at(at, &mut bytes)?;
+    // A copy that is broken is not made worse.
+    let Ok(mut raw) = RawSuperblock::parse(&bytes) else { return Ok(()) };
+    let mut features = raw.features();
+    features.incompat.set(Incompat::EXTENTS, on);
+    raw.s_feature_incompat.set(features.incompat.bits());
+    sealer.seal_superblock(&mut raw);
+    for (field, value) in [(FEATURES, raw.s_feature_incompat.get()), (CHECKSUM, raw.s_checksum.get())] {
+        bytes[field..field + 4].copy_from_slice(&value.to_le_bytes());
+    }
+    device.write_at(at, &bytes)
+}

@@ -1,0 +1,188 @@
+//! `plat resize IMAGE`: another size for a volume.
+
+use std::ffi::OsString;
+use std::sync::Arc;
+
+use clap::Args;
+use platfs::device::Device;
+use platfs_reshape::resize::Plan;
+use serde_json::{Map, Value, json};
+
+use super::json;
+use crate::console::{Console, Failure};
+use crate::image;
+use crate::reading::{no_superblock, open_device, warn_of_writer};
+use crate::reshaping::{self, Sized};
+use crate::size::{human, parse_size};
+
+/// Arguments of `plat resize`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "What has to move is copied to free blocks first; the switch from the old volume to the new one is \
+                  checked in memory, and taken back by the same command if it is cut off: docs/resize.md."
+)]
+pub struct Resize {
+    /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`.
+    image: OsString,
+    /// The new size: a number of bytes, or with K, M, G or T. All that the file, partition or device has, if not given.
+    #[arg(value_name = "SIZE", value_parser = parse_size)]
+    size: Option<u64>,
+    /// Make the volume as small as it can be.
+    #[arg(long, short = 'M', conflicts_with = "size")]
+    min: bool,
+    /// Print how small the volume can be, and change nothing.
+    #[arg(short = 'P', long = "print-min", conflicts_with = "size")]
+    print_min: bool,
+    /// Show what would be done, and change nothing.
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+    /// One JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Resize {
+    pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
+        let name = image::shown(&self.image).to_string();
+        if self.print_min {
+            return self.print_least(console, &name);
+        }
+        if self.dry_run {
+            warn_of_writer(&self.image, console);
+            let device = open_device(&self.image)?;
+            let room = device.size();
+            let plan = self.plan(&name, &device, room)?;
+            return self.report(console, &name, &plan, false);
+        }
+        let sized = Sized::open(&self.image, console)?;
+        let device = Arc::clone(sized.device());
+        let plan = self.plan(&name, &device, sized.room())?;
+        let facts = Facts::of(&plan);
+        let ready = sized.with_room(plan.size_bytes())?;
+        if !plan.is_empty() {
+            let change = plan
+                .draft(Arc::clone(ready.held.device()), ready.had, &reshaping::limits())
+                .map_err(|error| reshaping::failed(&name, &error))?;
+            ready.held.write(&change, None)?;
+        }
+        if self.min || self.size.is_some() && facts.bytes_after <= facts.bytes_before {
+            ready.cut(facts.bytes_after)?;
+        }
+        self.tell(console, &name, &facts, true)
+    }
+
+    fn plan(&self, name: &str, device: &Arc<dyn Device>, room: u64) -> Result<Plan, Failure> {
+        platfs::read_superblock(&**device)
+            .map_err(|error| Failure::about(name, no_superblock(&**device, name, &error)))?;
+        let planned = if self.min {
+            Plan::smallest(Arc::clone(device))
+        } else {
+            Plan::new(Arc::clone(device), self.size.unwrap_or(room))
+        };
+        planned.map_err(|error| reshaping::failed(name, &error))
+    }
+
+    fn print_least(&self, console: &mut Console<'_>, name: &str) -> Result<(), Failure> {
+        warn_of_writer(&self.image, console);
+        let plan = Plan::smallest(open_device(&self.image)?);
+        let plan = plan.map_err(|error| reshaping::failed(name, &error))?;
+        let (blocks, bytes) = (plan.after().blocks, plan.size_bytes());
+        if self.json {
+            let object = [("image", json!(name)), ("blocks", json!(blocks)), ("bytes", json!(bytes))];
+            return print(console, object);
+        }
+        let size = plan.after().block_size.bytes();
+        writeln!(
+            console.out,
+            "{name}: at least {blocks} blocks of {size} bytes: {bytes} bytes ({})",
+            human(bytes)
+        )?;
+        Ok(())
+    }
+
+    fn report(&self, console: &mut Console<'_>, name: &str, plan: &Plan, done: bool) -> Result<(), Failure> {
+        self.tell(console, name, &Facts::of(plan), done)
+    }
+
+    fn tell(&self, console: &mut Console<'_>, name: &str, facts: &Facts, done: bool) -> Result<(), Failure> {
+        let same = facts.blocks_before == facts.blocks_after;
+        if self.json {
+            return print(console, facts.as_json(name, done && !same));
+        }
+        let (after, bytes) = (facts.blocks_after, human(facts.bytes_after));
+        if same {
+            writeln!(
+                console.out,
+                "{name}: has {after} blocks of {} bytes already: {bytes}",
+                facts.block_size
+            )?;
+            return Ok(());
+        }
+        let would = if done { "has now" } else { "would have" };
+        writeln!(
+            console.out,
+            "{name}: {would} {after} blocks of {} bytes: {bytes} (before: {})",
+            facts.block_size,
+            human(facts.bytes_before)
+        )?;
+        if facts.blocks_moved > 0 || facts.inodes_moved > 0 {
+            let moved = if done { "moved" } else { "would move" };
+            writeln!(console.out, "{} blocks and {} inodes {moved}", facts.blocks_moved, facts.inodes_moved)?;
+        }
+        Ok(())
+    }
+}
+
+/// What a plan comes to.
+struct Facts {
+    block_size: u32,
+    blocks_before: u64,
+    blocks_after: u64,
+    bytes_before: u64,
+    bytes_after: u64,
+    groups_before: u32,
+    groups_after: u32,
+    blocks_moved: u64,
+    inodes_moved: usize,
+}
+
+impl Facts {
+    fn of(plan: &Plan) -> Self {
+        let (before, after) = (plan.before(), plan.after());
+        Facts {
+            block_size: after.block_size.bytes(),
+            blocks_before: before.blocks,
+            blocks_after: after.blocks,
+            bytes_before: before.blocks << before.block_size.log2(),
+            bytes_after: plan.size_bytes(),
+            groups_before: before.groups,
+            groups_after: after.groups,
+            blocks_moved: plan.blocks_moved(),
+            inodes_moved: plan.inodes_moved(),
+        }
+    }
+
+    fn as_json(&self, name: &str, written: bool) -> [(&'static str, Value); 11] {
+        [
+            ("image", json!(name)),
+            ("written", json!(written)),
+            ("block_size", json!(self.block_size)),
+            ("blocks_before", json!(self.blocks_before)),
+            ("blocks", json!(self.blocks_after)),
+            ("bytes_before", json!(self.bytes_before)),
+            ("bytes", json!(self.bytes_after)),
+            ("groups_before", json!(self.groups_before)),
+            ("groups", json!(self.groups_after)),
+            ("blocks_moved", json!(self.blocks_moved)),
+            ("inodes_moved", json!(self.inodes_moved)),
+        ]
+    }
+}
+
+fn print<const N: usize>(
+    console: &mut Console<'_>,
+    facts: [(&'static str, Value); N],
+) -> Result<(), Failure> {
+    let object: Map<String, Value> = facts.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+    Ok(json::print(console.out, object)?)
+}

@@ -1,0 +1,83 @@
+//! `plat snapshot`: a volume as it is at one moment, as an image of its own: of a mount while programs write, or of an
+//! image.
+
+use std::ffi::OsString;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Args;
+use platfs::device::Keeping;
+
+use super::live;
+use crate::bulk::{Done, Watcher, snapshot};
+use crate::console::{Console, Failure};
+use crate::control::protocol::Verb;
+use crate::door::{self, output::Output};
+use crate::image;
+use crate::reading::open_device;
+use crate::size::human;
+use crate::text::Shown;
+
+/// Arguments of `plat snapshot`.
+#[derive(Args, Debug)]
+pub struct Snapshot {
+    /// A directory of a mount by `plat mount`, or an image: a file, a block device, `disk.img@part1` or
+    /// `disk.img@OFFSET`.
+    source: OsString,
+    /// The image that is made.
+    out: PathBuf,
+    /// Replaces a file that exists.
+    #[arg(short, long)]
+    force: bool,
+    /// One JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Snapshot {
+    pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
+        if !self.force && self.out.symlink_metadata().is_ok() {
+            return Err(Failure::about(self.out.display(), "exists; `--force` replaces it"));
+        }
+        let is_live = live::is_meant(&self.source, None);
+        let done = if is_live { self.of_mount(console)? } else { self.of_image()? };
+        if !self.json {
+            let (out, bytes) = (Shown(self.out.as_os_str().as_encoded_bytes()), human(done.bytes));
+            return Ok(writeln!(console.out, "{out}: {bytes} looked at")?);
+        }
+        live::say(console, true, &done)
+    }
+
+    fn of_mount(&self, console: &mut Console<'_>) -> Result<Done, Failure> {
+        let failed = |error: std::io::Error| Failure::about(self.out.display(), error);
+        let found = live::directory(&self.source)?;
+        let output = Output::through(&self.out, 0).map_err(failed)?;
+        let file = output.file().map_err(failed)?;
+        live::hand_over(&found, &self.source)?;
+        let done = live::ask(console, (Verb::Snapshot, 0), &[found], Some(&file as &dyn AsFd))?;
+        drop(file);
+        output.finish().map_err(failed)?;
+        Ok(done)
+    }
+
+    fn of_image(&self) -> Result<Done, Failure> {
+        let name = image::shown(&self.source).to_string();
+        let failed = |error: std::io::Error| Failure::about(self.out.display(), error);
+        let _shared = door::share(&self.source).map_err(|error| Failure::about(&name, error))?;
+        let device = open_device(&self.source)?;
+        platfs::read_superblock(&*device)
+            .map_err(|error| Failure::about(&name, crate::reading::no_superblock(&*device, &name, &error)))?;
+        let output = Output::through(&self.out, device.size()).map_err(failed)?;
+        let to = output.device().map_err(failed)?;
+        let watcher = live::Alone::new(false);
+        let mut done = Done::default();
+        snapshot::take(&Arc::new(Keeping::new(device)), Arc::new(to), |bytes| {
+            done.bytes = bytes;
+            watcher.go_on(&done)
+        })
+        .map_err(|halt| Failure::about(&name, halt))?;
+        output.finish().map_err(failed)?;
+        Ok(done)
+    }
+}

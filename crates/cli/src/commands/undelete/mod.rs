@@ -1,0 +1,150 @@
+//! `plat undelete`: removed files that can be recovered, and how sure it is; the image is only read.
+
+mod write;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::Args;
+use ondisk::inode::{FileType, TimeField};
+use platfs_forensics::removed::{self, Removed, Sureness};
+use serde_json::{Map, Value};
+
+use super::json::Array;
+use super::runs;
+use crate::console::{Console, Failure};
+use crate::reading;
+use crate::text::{self, Shown, put_bytes};
+use write::Target;
+
+/// Arguments of `plat undelete`.
+#[derive(Args, Debug)]
+pub struct Undelete {
+    /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`.
+    image: OsString,
+    /// A directory that files are recovered into: one that is empty, or not there yet. Without it they are listed.
+    #[arg(long, value_name = "DIR", conflicts_with = "list")]
+    into: Option<PathBuf>,
+    /// Lists only, which is the default.
+    #[arg(long)]
+    list: bool,
+    /// Only files that are surely right.
+    #[arg(long, conflicts_with = "all")]
+    sure: bool,
+    /// Doubtful files, too: parts of them belong to other files by now.
+    #[arg(long)]
+    all: bool,
+    /// A JSON array with one object per file.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Undelete {
+    pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
+        let (now, name) = reading::ground(&self.image, console)?;
+        let mut silence = (Vec::new(), Vec::new());
+        let mut quiet = Console::new(&mut silence.0, &mut silence.1);
+        let (bare, _) = reading::bare_ground(&self.image, &mut quiet)?;
+        let findings = removed::find(&bare, &now).map_err(|error| Failure::about(&name, error))?;
+        for problem in &findings.problems {
+            console.warn(format!("{name}: {problem}"));
+        }
+        let mut target = self.into.as_deref().map(|path| Target::new(path, &now)).transpose()?;
+        let mut array = Array::default();
+        for one in findings.removed.iter().filter(|one| is_listed(one)) {
+            let place = match &mut target {
+                Some(target) if self.takes(one) => match target.recover(one) {
+                    Ok(place) => Some(place),
+                    Err(failure) => {
+                        console.complain(failure)?;
+                        None
+                    }
+                },
+                _ => None,
+            };
+            match (self.json, &target) {
+                (true, _) => array.push(console.out, object(one, place.as_deref()))?,
+                (false, None) => line(console, one)?,
+                (false, Some(_)) if place.is_some() => line(console, one)?,
+                _ => {}
+            }
+        }
+        if self.json {
+            array.end(console.out)?;
+        }
+        match target {
+            Some(target) => target.finish(),
+            None => Ok(()),
+        }
+    }
+
+    fn takes(&self, one: &Removed) -> bool {
+        let least = match (self.sure, self.all) {
+            (true, _) => Sureness::Sure,
+            (_, true) => Sureness::Doubtful,
+            _ => Sureness::Likely,
+        };
+        let kind = one.inode.file_type();
+        one.sureness >= least && matches!(kind, Some(FileType::Regular | FileType::Symlink))
+    }
+}
+
+/// Directories are part of the paths of others; a doubtful file of which nothing is known is no use to anybody.
+fn is_listed(one: &Removed) -> bool {
+    let is_directory = one.inode.file_type() == Some(FileType::Directory);
+    !is_directory && (one.sureness > Sureness::Doubtful || !one.paths.is_empty() || !one.runs.is_empty())
+}
+
+fn word(sureness: Sureness) -> &'static str {
+    match sureness {
+        Sureness::Sure => "sure",
+        Sureness::Likely => "likely",
+        Sureness::Doubtful => "doubtful",
+    }
+}
+
+fn line(console: &mut Console<'_>, one: &Removed) -> Result<(), Failure> {
+    let when = one.removed.map_or_else(|| "?".repeat(20), text::whole_seconds);
+    let paths: Vec<String> = one.paths.iter().map(|path| format!("/{}", Shown(path))).collect();
+    let paths = if paths.is_empty() { "(no name)".to_owned() } else { paths.join(", ") };
+    let why = if one.doubts.is_empty() { String::new() } else { format!(" ({})", one.doubts.join("; ")) };
+    let (sure, number, size) = (word(one.sureness), one.inode.number().get(), one.inode.size());
+    Ok(writeln!(console.out, "{sure:<8} {number:>10} {size:>12} {when} {paths}{why}")?)
+}
+
+fn object(one: &Removed, place: Option<&[u8]>) -> Map<String, Value> {
+    let mut object = Map::new();
+    let mut put = |key: &str, value: Value| object.insert(key.to_owned(), value);
+    let inode = &one.inode;
+    put("inode", inode.number().get().into());
+    put("type", inode.file_type().map(text::type_name).into());
+    put("mode", format!("{:04o}", inode.mode() & 0o7777).into());
+    put("uid", inode.uid().into());
+    put("gid", inode.gid().into());
+    put("size", inode.size().into());
+    put("modified", inode.time(TimeField::Modify).map(text::time).into());
+    put("removed", one.removed.map(text::whole_seconds).into());
+    put("sureness", word(one.sureness).into());
+    put("doubts", one.doubts.clone().into());
+    put("blocks", one.fate.blocks.into());
+    put("reused_blocks", one.fate.reused.into());
+    let runs = one.runs.iter().map(|run| {
+        runs::object(&runs::Run {
+            logical: run.logical,
+            start: run.start,
+            count: run.count,
+            unwritten: run.unwritten,
+        })
+    });
+    put("runs", runs.collect());
+    let names = one.paths.iter().map(|path| {
+        let mut named = Map::new();
+        put_bytes(&mut named, "path", path);
+        Value::Object(named)
+    });
+    put("names", names.collect());
+    if let Some(place) = place {
+        put_bytes(&mut object, "recovered", place);
+    }
+    object
+}

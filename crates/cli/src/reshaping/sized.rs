@@ -1,0 +1,91 @@
+//! Images that get another length: the file grows before the volume does, and is cut when the volume has become shorter.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::sync::Arc;
+
+use platfs::device::Device;
+
+use super::Held;
+use crate::console::{Console, Failure};
+use crate::door::{self, Alone};
+use crate::image;
+use crate::size::human;
+
+/// An image that is open to be changed and to get another length, alone.
+pub struct Sized {
+    held: Held,
+    alone: Alone,
+}
+
+/// The same, as long as it has to be.
+pub struct Ready {
+    /// The image, with room for both volumes.
+    pub held: Held,
+    /// Bytes there were; those behind read as zeros.
+    pub had: u64,
+    /// The file whose end may be moved.
+    end: Option<File>,
+}
+
+impl Sized {
+    /// Opens and locks an image, and takes back a change of it that was cut off.
+    ///
+    /// # Errors
+    /// As [`Held::open`].
+    pub fn open(image: &OsStr, console: &mut Console<'_>) -> Result<Self, Failure> {
+        let name = image::shown(image).to_string();
+        let alone = Alone::open(image).map_err(|error| Failure::about(&name, error))?;
+        let device = alone.view().map_err(|error| Failure::about(&name, error))?;
+        let held = Held { name, device, beside: door::way_back(image) };
+        held.take_back(console)?;
+        Ok(Sized { held, alone })
+    }
+
+    /// The image as it is.
+    #[must_use]
+    pub fn device(&self) -> &Arc<dyn Device> {
+        &self.held.device
+    }
+
+    /// Bytes of what is meant.
+    #[must_use]
+    pub fn room(&self) -> u64 {
+        self.alone.room()
+    }
+
+    /// Makes room for a volume of `bytes`.
+    ///
+    /// # Errors
+    /// A device or partition that ends before; the file can't grow.
+    pub fn with_room(self, bytes: u64) -> Result<Ready, Failure> {
+        let Sized { held, alone } = self;
+        let had = alone.room();
+        let failed = |error: std::io::Error| Failure::about(&held.name, error);
+        let end = alone.is_growable().then(|| alone.file().try_clone()).transpose().map_err(failed)?;
+        if bytes > had && end.is_none() {
+            let (have, need) = (human(had), human(bytes));
+            let what = format!("{need} are asked for, but it ends after {have} ({had} bytes)");
+            return Err(Failure::about(&held.name, what));
+        }
+        let device = alone.into_window(0, bytes.max(had)).map_err(failed)?;
+        Ok(Ready { held: Held { device, ..held }, had, end })
+    }
+}
+
+impl Ready {
+    /// Cuts the file behind `bytes`, if it is one.
+    ///
+    /// # Errors
+    /// The system says no.
+    pub fn cut(&self, bytes: u64) -> Result<(), Failure> {
+        let Some(file) = &self.end else { return Ok(()) };
+        let failed = |error: std::io::Error| {
+            Failure::about(&self.held.name, format!("the volume is done, but its file was not cut: {error}"))
+        };
+        if file.metadata().map_err(failed)?.len() > bytes {
+            file.set_len(bytes).map_err(failed)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,22 @@
+//! What the bytes of a volume tell beyond its files: owners of blocks, transactions of the journal, removed files.
+//!
+//! Owns: reading a volume without trust in any one part of it ([`Ground`]), [`owners`] of blocks, [`names`] of inodes,
+//! the transactions that still lie in a [journal](log). Excludes: judging a volume (`platfs-check`), changing it, and
+//! everything about terminals.
+
+#![forbid(unsafe_code)]
+
+mod ground;
+pub mod history;
+pub mod htree;
+pub mod log;
+pub mod metadata;
+pub mod names;
+pub mod owners;
+pub mod removed;
+pub mod used;
+
+pub use ground::Ground;
+pub use ondisk;
+pub use platfs_device as device;
+pub use platfs_device::{Error, Result};

@@ -1,0 +1,75 @@
+//! Which bytes of a volume are in use: what a copy of it must have.
+//!
+//! Owns: runs of clusters that the bitmaps have in use, and what stands outside of them. Excludes: whose they are
+//! ([`crate::owners`]).
+
+use std::ops::Range;
+
+use ondisk::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET};
+use ondisk::units::{Cluster, Group};
+use platfs_device::Result;
+
+use crate::ground::Ground;
+use crate::owners::{self, is_set};
+
+/// Shortest gap that is left out, in bytes; on large volumes it is longer, so that there are never many ranges.
+const GAP: u64 = 64 << 10;
+/// Base-2 logarithm of the most ranges.
+const RANGES_LOG2: u32 = 22;
+
+/// The ranges that are in use, in order; short gaps between them are included.
+///
+/// # Errors
+/// A descriptor that leads out of the volume; the device's failure.
+pub fn ranges(ground: &Ground) -> Result<Vec<Range<u64>>> {
+    let geometry = ground.geometry();
+    let size = geometry.blocks << geometry.block_size.log2();
+    let gap = GAP.max(size >> RANGES_LOG2);
+    // Boot loader and superblock may stand before the first cluster.
+    let front = 0..SUPERBLOCK_OFFSET + SUPERBLOCK_LEN as u64;
+    let mut found: Vec<Range<u64>> = std::iter::once(front).collect();
+    let mut add = |range: Range<u64>| match found.last_mut() {
+        Some(last) if range.start <= last.end.saturating_add(gap) => last.end = last.end.max(range.end),
+        _ => found.push(range),
+    };
+    for group in (0..geometry.groups).map(Group) {
+        let mut own: Vec<Range<u64>> = Vec::new();
+        match ground.block_bitmap(group)? {
+            Some(bitmap) => clusters(ground, group, &bitmap, &mut add),
+            None => {
+                let mut parts = Vec::new();
+                owners::of_group(ground, group, &mut parts)?;
+                own.extend(parts.iter().map(|part| {
+                    let start = geometry.byte_offset(part.start);
+                    start..start + (part.count << geometry.block_size.log2())
+                }));
+            }
+        }
+        // Tables of other groups may lie here as well, but then the bitmap was written.
+        own.sort_unstable_by_key(|range| range.start);
+        own.into_iter()
+            .filter(|range| range.start >= geometry.byte_offset(geometry.group_start(group)))
+            .for_each(&mut add);
+    }
+    Ok(found)
+}
+
+/// The runs of a group's bitmap.
+fn clusters(ground: &Ground, group: Group, bitmap: &[u8], add: &mut impl FnMut(Range<u64>)) {
+    let geometry = ground.geometry();
+    let first = u64::from(group.0) * u64::from(geometry.clusters_per_group());
+    let byte = |bit: u32| geometry.byte_offset(geometry.cluster_start(Cluster(first + u64::from(bit))));
+    let count = geometry.group_clusters(group);
+    let mut start = None;
+    for bit in 0..=count {
+        let is_used = bit < count && is_set(bitmap, bit);
+        match (is_used, start) {
+            (true, None) => start = Some(bit),
+            (false, Some(from)) => {
+                add(byte(from)..byte(bit));
+                start = None;
+            }
+            _ => {}
+        }
+    }
+}

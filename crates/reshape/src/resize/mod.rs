@@ -1,0 +1,342 @@
+//! Another size for a volume.
+//!
+//! ```text
+//!  Before --shape--> sizes --places--> structures --survey, moves--> Plan --draft--> Staged
+//!  (as it is)                          (headers, tables)  (files in the way)
+//! ```
+//!
+//! A [`Plan`] only reads. [`Plan::draft`] writes to blocks that the old volume does not use, which harms nothing when it
+//! is cut off, and leaves all else staged in memory: the switch from the old volume to the new one, which the caller has
+//! judged, makes undoable, and applies. Excludes files, terminals, and the end of the image file.
+
+mod before;
+mod bits;
+mod careful;
+mod carry;
+mod charges;
+mod homes;
+mod inodes;
+mod kept;
+mod moves;
+mod names;
+mod places;
+mod shape;
+mod smallest;
+mod space;
+mod survey;
+mod tree;
+mod write;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::draft::{Change, Limits, judge};
+use crate::error::refused;
+use crate::{Error, Result};
+use ondisk::features::Incompat;
+use ondisk::geometry::Geometry;
+use ondisk::seal::Sealer;
+use ondisk::superblock::RawSuperblock;
+use ondisk::units::{Block, InodeNumber};
+use platfs::mkfs::layout::Runs;
+use platfs_check::Staged;
+use platfs_device::Device;
+
+use before::Before;
+use careful::Careful;
+use carry::Carrier;
+use homes::Moved;
+use inodes::Inodes;
+use moves::Moves;
+use names::Namer;
+use places::Places;
+use shape::{Shape, Tail};
+use space::Space;
+use survey::{Survey, Way, survey};
+
+/// A new size, decided: where everything will lie.
+pub struct Plan {
+    before: Arc<Before>,
+    shape: Shape,
+    places: Places,
+    space: Space,
+    inodes: Inodes,
+    survey: Survey,
+    moves: Moves,
+    moved: Vec<Moved>,
+    numbers: BTreeMap<u32, InodeNumber>,
+}
+
+impl Plan {
+    /// Plans a volume of `bytes` bytes, or a little less where a rest is of no use. The device is only read; it may be
+    /// shorter than the volume is to be.
+    ///
+    /// # Errors
+    /// A volume that is not in order; a size that is out of range; too little room.
+    pub fn new(device: Arc<dyn Device>, bytes: u64) -> Result<Plan> {
+        let before = Arc::new(Before::read(device)?);
+        let blocks = bytes >> before.geometry.block_size.log2();
+        let useful = shape::of(&before.raw, blocks, Tail::Useful);
+        let planned = useful.and_then(|shape| Plan::of(&before, shape));
+        if planned.is_ok() || blocks >= before.geometry.blocks {
+            return planned;
+        }
+        // A last group of any size may help where room is short.
+        let any = shape::of(&before.raw, blocks, Tail::Any).and_then(|shape| Plan::of(&before, shape));
+        any.or(planned)
+    }
+
+    /// Plans the smallest volume that there can be: with one block less it would not hold what it holds.
+    ///
+    /// # Errors
+    /// A volume that is not in order.
+    pub fn smallest(device: Arc<dyn Device>) -> Result<Plan> {
+        smallest::plan(&Arc::new(Before::read(device)?))
+    }
+
+    fn of(before: &Arc<Before>, shape: Shape) -> Result<Plan> {
+        let after = shape.geometry;
+        let mut places = places::plan(before, &after)?;
+        let structures = homes::staying(&places, &after);
+        let mut space = Space::new(Arc::clone(before), after, structures);
+        space.look_at_changes()?;
+        let moved = homes::find(before, &mut places, &mut space)?;
+        let mut plan = Plan {
+            before: Arc::clone(before),
+            shape,
+            places,
+            space,
+            inodes: Inodes::default(),
+            survey: Survey::default(),
+            moves: Moves::default(),
+            moved,
+            numbers: BTreeMap::new(),
+        };
+        plan.make_way()?;
+        Ok(plan)
+    }
+
+    /// Finds new places for files, and new numbers for inodes, where the new shape leaves none.
+    fn make_way(&mut self) -> Result<()> {
+        let groups = places::kept(&self.before.geometry, &self.shape.geometry);
+        let way = Way { evicted: &self.places.evicted, groups };
+        let waiting = used_by_files(&self.before, way.evicted)?;
+        if waiting.count_within(0, u64::MAX) == 0 && !way.renumbers(&self.before) {
+            return Ok(());
+        }
+        self.survey = survey(&self.before, &way)?;
+        self.numbers = names::assign(&self.before, groups, &self.survey.owners, &mut self.inodes)?;
+        let singles = self.singles()?;
+        self.moves = moves::assign(&mut self.space, &self.survey.owners, &singles, way.evicted)?;
+        let left = self.moves.left();
+        match waiting.within(0, u64::MAX).find(|(start, end)| left.count_within(*start, *end) < end - start) {
+            None => Ok(()),
+            Some((start, end)) => refused(format!(
+                "no file is known for blocks in {start} to {} that are marked as used; `plat check` says more",
+                end - 1
+            )),
+        }
+    }
+
+    /// Blocks of the volume's own that stand alone.
+    fn singles(&self) -> Result<Vec<Block>> {
+        let mut singles = Vec::new();
+        if write::keeps_descriptors(&self.before.raw) && write::keeps_descriptors(&self.shape.raw) {
+            singles.push(self.top()?);
+        }
+        if let Some(block) = mmp_block(&self.before.raw) {
+            singles.push(block);
+        }
+        Ok(singles)
+    }
+
+    /// The double-indirect block of the resize inode.
+    fn top(&self) -> Result<Block> {
+        kept::top(&self.before.record(InodeNumber::RESIZE)?.1, &self.before.geometry)
+    }
+
+    /// Blocks of files and of the volume's own that are copied.
+    #[must_use]
+    pub fn blocks_moved(&self) -> u64 {
+        self.moves.blocks() + self.moved.iter().map(|(.., count)| count).sum::<u64>()
+    }
+
+    /// Files that get another inode number.
+    #[must_use]
+    pub fn inodes_moved(&self) -> usize {
+        self.numbers.len()
+    }
+
+    /// Sizes as they are.
+    #[must_use]
+    pub fn before(&self) -> &Geometry {
+        &self.before.geometry
+    }
+
+    /// Sizes as they will be.
+    #[must_use]
+    pub fn after(&self) -> &Geometry {
+        &self.shape.geometry
+    }
+
+    /// Whether the volume has this size already.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.before.geometry == self.shape.geometry
+    }
+
+    /// Bytes of the volume as it will be.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        self.shape.geometry.blocks << self.shape.geometry.block_size.log2()
+    }
+
+    /// Writes what harms nothing to `device`, which has room for both volumes, and gives the rest as a change, which the
+    /// check has judged. The device reads as zeros from the byte `zeros_from` on: its old end, where it was made longer
+    /// for this.
+    ///
+    /// # Errors
+    /// The device's failures; more to stage than memory may hold; the check finds anything.
+    pub fn draft(mut self, device: Arc<dyn Device>, zeros_from: u64, limits: &Limits) -> Result<Change> {
+        if device.size() < self.size_bytes() {
+            let (have, need) = (device.size(), self.size_bytes());
+            return refused(format!("the device has {have} bytes, the volume needs {need}"));
+        }
+        let staged = Arc::new(Staged::new(Arc::clone(&device), limits.memory));
+        let before = Arc::clone(&self.before);
+        let careful = Careful::new(&before, Arc::clone(&device), Arc::clone(&staged));
+        self.write(&careful, zeros_from, limits)?;
+        careful.flush().map_err(Error::io("flushing what was copied"))?;
+        let judged = judge(&(Arc::clone(&staged) as Arc<dyn Device>), limits, &[])?;
+        if let Some(why) = judged.refusal {
+            return refused(format!("the volume was not changed; it would not be sound: {why}"));
+        }
+        Change::new(device, staged, Vec::new()).map_err(Error::io("staging the superblock"))
+    }
+
+    fn write(&mut self, device: &dyn Device, zeros_from: u64, limits: &Limits) -> Result<()> {
+        let geometry = self.shape.geometry;
+        let sealer = Sealer::from_superblock(&self.shape.raw);
+        let mut raw = self.shape.raw;
+        self.carry(device, sealer, &mut raw)?;
+        self.resize_inode(device, &sealer)?;
+        let tables = &self.places.tables;
+        self.overhead(&mut raw);
+        let mut times = raw.times();
+        times.written = u64::try_from(limits.now.seconds).unwrap_or(0);
+        raw.set_times(times);
+        let writer = write::Writer {
+            before: &self.before,
+            raw,
+            geometry,
+            sealer,
+            tables,
+            space: &self.space,
+            inodes: &self.inodes,
+            device,
+            zeros_from,
+        };
+        writer.run()
+    }
+
+    /// Brings tables, files and names to their new places.
+    fn carry(&self, device: &dyn Device, sealer: Sealer, raw: &mut RawSuperblock) -> Result<()> {
+        let (after, tables) = (&self.shape.geometry, &self.places.tables[..]);
+        let mut carrier = Carrier {
+            before: &self.before,
+            moves: &self.moves,
+            numbers: &self.numbers,
+            tables,
+            after,
+            sealer,
+            device,
+            attributes: BTreeSet::new(),
+            charged: Vec::new(),
+        };
+        for (from, to, count) in &self.moved {
+            carrier.copy(*from, *to, *count)?;
+        }
+        for owner in &self.survey.owners {
+            carrier.carry(owner, raw)?;
+        }
+        carrier.charge(raw)?;
+        if let Some(block) = mmp_block(&self.before.raw) {
+            let to = self.moves.to(block);
+            if to != block {
+                carrier.copy(block, to, 1)?;
+                raw.s_mmp_block.set(to.0);
+            }
+        }
+        let namer = Namer {
+            before: &self.before,
+            moves: &self.moves,
+            numbers: &self.numbers,
+            tables,
+            after,
+            sealer,
+            device,
+        };
+        self.survey.directories.iter().try_for_each(|directory| namer.directory(*directory))?;
+        self.survey.valued.iter().try_for_each(|inode| namer.values(*inode))
+    }
+
+    /// The resize inode follows the shape.
+    fn resize_inode(&mut self, device: &dyn Device, sealer: &Sealer) -> Result<()> {
+        if !write::keeps_descriptors(&self.before.raw) {
+            return Ok(());
+        }
+        let (geometry, top) = (self.shape.geometry, self.top()?);
+        let tables = &self.places.tables;
+        if write::keeps_descriptors(&self.shape.raw) {
+            return kept::store(device, &geometry, tables, sealer, self.moves.to(top));
+        }
+        kept::clear(device, &geometry, tables)?;
+        self.space.mark(top.0, top.0 + 1, false)
+    }
+
+    /// What the structures take changes with the size; where nothing was counted, nothing is.
+    fn overhead(&self, raw: &mut RawSuperblock) {
+        let (old, new) = (&self.before.geometry, &self.shape.geometry);
+        let stored = u64::from(raw.s_overhead_clusters.get());
+        if stored == 0 {
+            return;
+        }
+        let count = |runs: Runs, geometry: &Geometry| runs.count_within(0, u64::MAX) >> geometry.cluster_log2;
+        let was = count(self.before.structures(), old);
+        let is = count(self.places.structures(new), new);
+        let sum = (stored + is).saturating_sub(was);
+        raw.s_overhead_clusters.set(u32::try_from(sum).unwrap_or(0));
+    }
+}
+
+/// The block of multiple mount protection.
+fn mmp_block(raw: &RawSuperblock) -> Option<Block> {
+    let protected = raw.features().incompat.contains(Incompat::MMP);
+    Some(Block(raw.s_mmp_block.get())).filter(|block| protected && block.0 != 0)
+}
+
+/// Evicted blocks that are used, but not by structures of groups; whole clusters.
+fn used_by_files(before: &Before, evicted: &Runs) -> Result<Runs> {
+    let mut used = Runs::default();
+    let geometry = &before.geometry;
+    let structures = before.structures();
+    for (start, end) in evicted.within(0, geometry.blocks) {
+        let mut at = start;
+        while let Some(group) = geometry.group_of_block(Block(at)).filter(|_| at < end) {
+            let first = geometry.group_start(group).0;
+            let stop = (first + u64::from(geometry.blocks_per_group)).min(end);
+            let bits = before.bitmap(group)?;
+            let (mut from, to) = before::span(geometry, first, at, stop);
+            while let Some((a, b)) = bits.next_run(from, to, true) {
+                let log2 = geometry.cluster_log2;
+                used.insert(first + (u64::from(a) << log2), first + (u64::from(b) << log2));
+                from = b;
+            }
+            at = stop;
+        }
+    }
+    for (start, end) in structures.within(0, geometry.blocks) {
+        used.remove(start, end);
+    }
+    Ok(used)
+}

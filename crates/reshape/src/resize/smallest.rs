@@ -1,0 +1,76 @@
+//! The smallest size of a volume.
+//!
+//! What files take is known, and what structures take follows from the number of groups; so a size below which nothing
+//! fits is known at once. From there sizes are tried one by one: files in pieces may need more blocks for their maps.
+
+use std::sync::Arc;
+
+use ondisk::units::Group;
+
+use super::Plan;
+use super::before::Before;
+use super::shape::{self, Shape, Tail};
+use super::{homes, places};
+use crate::Result;
+
+/// Most sizes that are tried one by one.
+const TRIES: u64 = 512;
+
+/// Plans the smallest volume.
+pub(super) fn plan(before: &Arc<Before>) -> Result<Plan> {
+    let needed = needed(before)?;
+    let cluster = 1 << before.geometry.cluster_log2;
+    let mut blocks = least(before, needed)?;
+    for tried in 0.. {
+        let blocks_now = blocks.min(before.geometry.blocks);
+        let shape = shape::of(&before.raw, blocks_now, Tail::Any);
+        match shape.and_then(|shape| Plan::of(before, shape)) {
+            Ok(plan) => return Ok(plan),
+            Err(error) if blocks >= before.geometry.blocks => return Err(error),
+            // Beyond all that can be expected: in larger steps.
+            Err(_) if tried >= TRIES => blocks += cluster * (tried - TRIES + 2),
+            Err(_) => blocks += cluster,
+        }
+    }
+    unreachable!("a volume fits into itself")
+}
+
+/// Blocks that files take, and what else is no structure of a group; whole clusters.
+fn needed(before: &Before) -> Result<u64> {
+    let geometry = &before.geometry;
+    let mut used = 0;
+    for group in (0..geometry.groups).map(Group) {
+        let clusters = geometry.group_clusters(group);
+        used += u64::from(clusters - before.bitmap(group)?.count_clear(clusters).min(clusters));
+    }
+    let structures = before.structures().count_within(0, u64::MAX);
+    Ok((used << geometry.cluster_log2).saturating_sub(structures))
+}
+
+/// The least size for so many blocks of files, as far as counts say.
+fn least(before: &Before, needed: u64) -> Result<u64> {
+    let old = &before.geometry;
+    let used_inodes: u64 = before
+        .descriptors
+        .iter()
+        .map(|raw| u64::from(old.inodes_per_group.saturating_sub(raw.free_inodes())))
+        .sum();
+    let first = used_inodes.div_ceil(u64::from(old.inodes_per_group)).max(1);
+    for groups in first..u64::from(old.groups) {
+        let start = u64::from(old.first_data_block) + (groups - 1) * u64::from(old.blocks_per_group);
+        let end = start + u64::from(old.blocks_per_group);
+        let Ok(Shape { geometry, .. }) = shape::of(&before.raw, end, Tail::Any) else { continue };
+        let places = places::plan(before, &geometry)?;
+        let homeless: u64 =
+            places.homeless.iter().map(|group| homes::homeless_blocks(&places, &geometry, *group)).sum();
+        let taken = homes::staying(&places, &geometry).count_within(0, u64::MAX) + homeless;
+        let ratio = 1 << geometry.cluster_log2;
+        let blocks = (u64::from(geometry.first_data_block) + taken + needed).div_ceil(ratio) * ratio;
+        if blocks <= end {
+            return Ok(
+                blocks.max(start + u64::from(geometry.group_header(Group(geometry.groups - 1)).count) + 1)
+            );
+        }
+    }
+    Ok(old.blocks)
+}
