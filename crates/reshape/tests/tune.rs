@@ -207,6 +207,14 @@ const IGNORED: &[&str] = &[
 const MEANT: &[(&str, &str, &str)] = &[
     ("extended", "Filesystem flags", "e2fsck clears the mark of a test volume"),
     ("^has_journal", "Journal backup", "tune2fs leaves the copy of a map that leads to free blocks"),
+    ("^has_journal", "Filesystem features", "the orphan file goes with the journal"),
+    ("^has_journal", "Orphan file inode", "the orphan file goes with the journal"),
+    ("^has_journal", "Free blocks", "the orphan file goes with the journal"),
+    ("^has_journal", "Free inodes", "the orphan file goes with the journal"),
+    ("has_journal", "Overhead clusters", "where nothing was counted, Linux counts by itself"),
+    ("dir_index", "Free blocks", "tune2fs makes no indexes"),
+    ("^quota", "Filesystem features", "project ids stay without quota"),
+    ("uuid", "refused", "hashes of values in inodes of their own begin with the UUID; --fast keeps them"),
     ("fast_commit,stable_inodes", "refused", "fast commits without a journal are nothing"),
 ];
 
