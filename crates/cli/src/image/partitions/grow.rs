@@ -20,7 +20,7 @@ pub struct Growth {
     /// The partition as it will be.
     pub partition: Partition,
     /// What is written, in this order and each stable before the next: offset and bytes.
-    writes: Vec<(u64, Vec<u8>)>,
+    pub(super) writes: Vec<(u64, Vec<u8>)>,
 }
 
 impl Growth {
@@ -58,7 +58,7 @@ pub fn grow(disk: &dyn Device, number: u32) -> Result<Growth, TableError> {
 fn end(partition: &Partition, limit: u64, unit: u64) -> u64 {
     let old = partition.start + partition.size;
     let aligned = limit / ALIGNED * ALIGNED;
-    if aligned > old { aligned } else { (limit / unit * unit).max(old) }
+    if aligned >= old { aligned } else { (limit / unit * unit).max(old) }
 }
 
 /// Where the next partition begins.
