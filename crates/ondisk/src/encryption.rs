@@ -175,14 +175,14 @@ mod tests {
     use super::*;
 
     fn digest(bytes: &[u8]) -> [u8; DIGEST_LEN] {
-        [bytes.len() as u8; DIGEST_LEN]
+        [u8::try_from(bytes.len()).unwrap(); DIGEST_LEN]
     }
 
     #[test]
     fn names_are_shown_and_understood() {
         let hash = DirHash { major: 0x0102_0304, minor: 0xF0E0_D0C0 };
-        for len in [1, 16, 32, 148, 149, 150, 160, 255] {
-            let stored: Vec<u8> = (0..len).map(|at| (at * 7) as u8).collect();
+        for len in [1_u32, 16, 32, 148, 149, 150, 160, 255] {
+            let stored: Vec<u8> = (0..len).map(|at| at.wrapping_mul(7).to_le_bytes()[0]).collect();
             let text = shown(hash, &stored, digest);
             assert!(text.len() <= 255 && text.iter().all(|byte| DIGITS.contains(byte)));
             let found = Shown::parse(&text).unwrap();
