@@ -3,11 +3,11 @@
 //!
 //! A change that is not atomic is undone from a file beside the image, which is whole and stable before the image is
 //! touched, and removed when the image is stable. The next command that changes the shape of the image finds it there,
-//! takes back what was done, and begins anew.
+//! takes back what was done, and begins again.
 
 mod sized;
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use platfs_reshape::draft::{Change, Limits};
 use crate::check::{memory, stop, undo};
 use crate::console::{Console, Failure};
 use crate::door;
-use crate::image::{self, ImageSpec, Part};
+use crate::image;
 use crate::text::Shown;
 use crate::writing::now;
 
@@ -54,8 +54,8 @@ impl Held {
     /// It can't be opened or is in use; the change can't be taken back.
     pub fn open(image: &OsStr, console: &mut Console<'_>) -> Result<Self, Failure> {
         let name = image::shown(image).to_string();
-        let device = door::open_write(image).map_err(|error| Failure::about(&name, error))?;
-        let held = Held { name, device, beside: beside(image) };
+        let device = door::open_unfinished(image).map_err(|error| Failure::about(&name, error))?;
+        let held = Held { name, device, beside: door::way_back(image) };
         held.take_back(console)?;
         Ok(held)
     }
@@ -123,20 +123,4 @@ impl Held {
         }
         Ok(())
     }
-}
-
-/// Where the way back of an image is kept: a hidden file beside it, and for a block device in the working directory.
-fn beside(image: &OsStr) -> PathBuf {
-    let spec = ImageSpec::parse(image);
-    let full = Path::new(image);
-    let mut name = OsString::from(".");
-    name.push(full.file_name().unwrap_or(image));
-    name.push(".plat-undo");
-    let is_file = std::fs::metadata(&spec.path).is_ok_and(|facts| facts.is_file());
-    let directory = match spec.part {
-        _ if !is_file => None,
-        Part::Whole => full.parent(),
-        _ => spec.path.parent(),
-    };
-    directory.map_or_else(|| PathBuf::from(&name), |directory| directory.join(&name))
 }

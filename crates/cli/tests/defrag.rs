@@ -170,7 +170,7 @@ fn a_mount_is_defragmented_beside_four_writers() {
     assert_eq!(number(&again, "files_in_pieces"), 0, "{again}");
     let dry = report(&succeed(plat(&["defrag", "-n", "--json"]).arg(root).arg("d3")));
     assert_eq!(number(&dry, "files_in_pieces"), 0, "{dry}");
-    drop(mounted);
+    mounted.unmount();
     assert_clean(&image);
     // The writers made names in the root.
     assert_same(&before, &seen(&image), &Rules { times: false, ..Rules::default() });
@@ -247,7 +247,7 @@ fn files_of_a_mount_are_converted() {
     assert!(!flags_of(mounted.path().join("d1").as_os_str()).contains('e'));
     let back = convert(&["--to", "ext4", "--all"]);
     assert_eq!(number(&back, "converted"), number(&there, "converted"), "{back}");
-    drop(mounted);
+    mounted.unmount();
     assert_clean(&image);
     assert_same(&before, &seen(&image), &Rules::default());
 }

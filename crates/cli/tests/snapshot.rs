@@ -106,7 +106,9 @@ fn under_load(test: &str, rounds: u32) {
                     succeed(&mut plat(&["snapshot", "--force", text(mounted.path()), text(&out)]));
                 });
                 replayed(&out);
-                alone.count(&written, || std::thread::sleep(Duration::from_millis(200)));
+                alone.count(&written, || {
+                    succeed(&mut plat(&["sync", text(mounted.path())]));
+                });
                 for round in 0..=round {
                     let found = succeed(&mut plat(&["cat", text(&out), &format!("/kept {round}")])).stdout;
                     assert!(found == vec![round.to_le_bytes()[0]; 200_000], "{options:?}: round {round}");
@@ -115,7 +117,7 @@ fn under_load(test: &str, rounds: u32) {
             stop.store(true, Ordering::Relaxed);
         });
         println!(
-            "{options:?}: {:.1} MB/s while a snapshot is taken, {:.1} MB/s else",
+            "{options:?}: {:.1} MB/s while a snapshot is taken, {:.1} MB/s while all is synced",
             meanwhile.of(),
             alone.of()
         );
@@ -182,6 +184,12 @@ fn what_can_not_be_taken_leaves_nothing() {
     assert!(said.contains("into the mount that it is of"), "{said}");
     assert!(!inside.exists());
     let out = scratch.join("out.img");
+    fs::write(mounted.path().join("file"), "contents").unwrap();
+    let checked = succeed(&mut plat(&["check", "-n", "--json", text(mounted.path())])).stdout;
+    let checked: serde_json::Value = serde_json::from_slice(&checked).unwrap();
+    assert_eq!((&checked["issues"], &checked["outcome"]), (&0.into(), &"sound".into()), "{checked}");
+    let repair = plat(&["check", "-y", text(mounted.path())]).output().unwrap();
+    assert_eq!(repair.status.code(), Some(8), "{repair:?}");
     let said = fail(&mut plat(&["snapshot", text(&image), text(&out)]));
     assert!(said.contains("in use"), "{said}");
     let said = fail(&mut plat(&["snapshot", text(mounted.path()), "/dev/full/x"]));

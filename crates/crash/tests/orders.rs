@@ -82,3 +82,22 @@ fn quota_is_right_after_crashes() {
         explored(&found, 5, 2);
     }
 }
+
+/// Files that move and maps that change their form, longer: `cargo test -p platfs-crash --test orders moving -- --ignored
+/// --nocapture`.
+#[test]
+#[ignore = "takes minutes: 10,000 states of each order"]
+fn moving_files_in_all_orders() {
+    for order in Order::ALL {
+        let moving: Vec<_> =
+            workloads(order).into_iter().filter(|workload| workload.name.starts_with("moving")).collect();
+        let limits = Limits { seed: 100, states: 10_000, runs: u64::MAX, depth: DEPTH, jobs: 2 };
+        let tallies = explore(&moving, &limits, &|_| ());
+        let distinct: u64 = tallies.iter().map(|tally| tally.distinct).sum();
+        for violation in tallies.iter().flat_map(|tally| &tally.violations) {
+            panic!("{violation}");
+        }
+        println!("{}: {distinct} different states", order.name());
+        assert!(distinct >= 10_000);
+    }
+}

@@ -358,7 +358,11 @@ mod tests {
         device.write_at(7 * PART, &[98; 100]).unwrap();
         device.write_at(9 * PART, &[97; 100]).unwrap();
         let mut steps = 0;
-        taking.copy(|_| Ok::<_, io::Error>(steps += 1)).unwrap();
+        let counted = |_| {
+            steps += 1;
+            Ok::<_, io::Error>(())
+        };
+        taking.copy(counted).unwrap();
         assert_eq!(steps, 4);
         let copied = bytes(&*to);
         let part = |part: u64| copied[usize::try_from(part * PART).unwrap()];

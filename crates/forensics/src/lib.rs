@@ -10,6 +10,7 @@ mod ground;
 pub mod history;
 pub mod htree;
 pub mod log;
+pub mod metadata;
 pub mod names;
 pub mod owners;
 pub mod removed;

@@ -27,6 +27,9 @@ type UsageTable = BTreeMap<u32, Usage>;
 /// Ids whose counts are corrected with one update.
 const AT_ONCE: usize = 64;
 
+/// Times that a moment is waited for in which bitmaps say all, while others change the volume.
+const MOMENTS: u32 = 1000;
+
 /// For how long soft limits may be exceeded, in seconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Graces {
@@ -231,10 +234,12 @@ impl Quota<'_> {
             return Err(Error::Unsupported("the volume has no projects (feature `project`)".into()));
         }
         volume.sync()?;
+        let mut left = MOMENTS;
         change(volume, |tx| {
             // The bitmaps must say of all inodes whether they are in use.
             if tx.space.has_work() {
-                return tx.wait_for_commit();
+                left -= 1;
+                return if left > 0 { tx.wait_for_commit() } else { Err(busy()) };
             }
             let raw = volume.superblock();
             let missing: Vec<_> = kinds.iter().filter(|kind| quota_inode(&raw, **kind).is_none()).collect();
@@ -265,6 +270,11 @@ impl Quota<'_> {
         })?;
         self.volume.sync()
     }
+}
+
+fn busy() -> Error {
+    let source = std::io::ErrorKind::ResourceBusy.into();
+    Error::io("counting what is in use, while others take and free inodes", source)
 }
 
 fn number_of(superblock: &RawSuperblock, kind: QuotaKind) -> u32 {

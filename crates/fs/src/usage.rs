@@ -18,8 +18,9 @@ use crate::error::{Error, Result};
 use crate::tx::{Tx, View};
 pub(crate) use limits::Wanted;
 
-/// Blocks of a quota file at most: one of all ids has fewer.
-const MOST: u32 = 1 << 30;
+/// Blocks of a quota file that are read at once, at most: enough for ten million ids, and bounded memory where a map leads
+/// to the same blocks again and again.
+const MOST: u32 = 1 << 20;
 
 /// A quota file to read.
 pub(crate) struct QuotaFile<'a> {
@@ -129,12 +130,13 @@ impl<'a> QuotaFile<'a> {
     /// # Errors
     /// As [`QuotaFile::contents`].
     pub(crate) fn all_blocks(&self) -> Result<Vec<u8>> {
-        let blocks =
-            u32::try_from(self.inode.size() / QUOTA_BLOCK as u64).ok().filter(|blocks| *blocks < MOST);
-        self.blocks_to(blocks.ok_or_else(|| self.broken("it is too long"))?)
+        self.blocks_to(u32::try_from(self.inode.size() / QUOTA_BLOCK as u64).unwrap_or(u32::MAX))
     }
 
     fn blocks_to(&self, end: u32) -> Result<Vec<u8>> {
+        if end > MOST {
+            return Err(self.broken(format!("{end} blocks are too many")));
+        }
         let mut all = Vec::new();
         for at in 0..end {
             all.extend(self.block(at)?);

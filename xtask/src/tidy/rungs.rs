@@ -62,7 +62,7 @@ pub(super) const LADDERS: &[Ladder] = &[
         path: "crates/forensics",
         rungs: "
             removed
-            history used
+            history metadata used
             htree log names owners
             ground
         ",
@@ -146,7 +146,8 @@ pub(super) const LADDERS: &[Ladder] = &[
     Ladder {
         path: "crates/reshape",
         rungs: "
-            resize tune
+            tune
+            resize
             draft
             error
         ",

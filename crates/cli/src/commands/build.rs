@@ -167,7 +167,7 @@ impl Build {
             door::replace(&followed(&spec.path)).map_err(|error| Failure::about(shown, error))?;
             return Ok(Target::File(spec.path));
         }
-        let device = door::open_write(&self.image).map_err(|error| Failure::about(shown, error))?;
+        let device = door::open_unfinished(&self.image).map_err(|error| Failure::about(shown, error))?;
         Ok(Target::Device(device))
     }
 

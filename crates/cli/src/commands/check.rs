@@ -3,7 +3,7 @@
 //! The check and the repair are made in memory first, and checked once more there; the image is written
 //! only when all of the plan stands, is agreed to, and can be undone if that was asked for.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, IsTerminal, Write, stderr, stdin, stdout};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use clap::Args;
 use platfs::check::{Decision, Issue, Options};
 use platfs::device::Device;
 
-use super::json;
+use super::{json, live};
 use crate::check::ask::{Answer, Questions, about_plan};
 use crate::check::examine::{Made, examine};
 use crate::check::findings::{Findings, Policy};
@@ -24,6 +24,7 @@ use crate::check::progress::Meter;
 use crate::check::report::{self, Detail, counted};
 use crate::check::{e2fsck, explain, facts, memory, stop, undo};
 use crate::console::{Console, Failure};
+use crate::door::output::filled;
 use crate::door::{self, Shared};
 use crate::image;
 use crate::text::Shown;
@@ -36,7 +37,8 @@ use crate::writing::now;
                         checked, 16 wrong usage, 32 stopped."
 )]
 pub struct Check {
-    /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`.
+    /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`. Or a directory of a mount by
+    /// `plat mount`: a snapshot of it is looked at.
     #[arg(required_unless_present_any = ["version", "explain"])]
     image: Option<OsString>,
     /// Only look, never write; so it is without a terminal if nothing else is said.
@@ -216,6 +218,9 @@ impl Check {
             Ok(Held { name: name.clone(), device, mode: Mode::Look, _lock: lock })
         };
         let mode = self.mode();
+        if Path::new(&image).is_dir() && live::is_meant(&image, None) {
+            return self.open_mounted(console, &image);
+        }
         if mode == Mode::Look {
             return match door::share(&image) {
                 Ok(lock) => look(Some(lock)),
@@ -236,6 +241,20 @@ impl Check {
             }
             opened => opened.map_err(failed),
         }
+    }
+
+    /// Takes a snapshot of a mount, which is there until the check ends.
+    fn open_mounted(&self, console: &mut Console<'_>, place: &OsStr) -> Result<Held, Failure> {
+        let name = self.name();
+        if matches!(self.mode(), Mode::Preen | Mode::Yes) {
+            return Err(Failure::about(
+                name,
+                "is mounted: it can be looked at (`-n`), and repaired once it is not",
+            ));
+        }
+        let file = live::snapshot(console, place)?;
+        let device = filled(file).map_err(|error| Failure::about(&name, error))?;
+        Ok(Held { name, device: Arc::new(device), mode: Mode::Look, _lock: None })
     }
 
     /// The end of it for a volume that is marked clean, where that is good enough.
@@ -432,9 +451,14 @@ impl Check {
     fn bring_back(&self, console: &mut Console<'_>, path: &std::path::Path) -> Result<u8, Failure> {
         let (name, image) = (self.name(), self.image.clone().unwrap_or_default());
         let failed = |what: String| Failure::about(&name, what);
-        let device = door::open_write(&image).map_err(|error| Failure::about(&name, error))?;
+        let device = door::open_unfinished(&image).map_err(|error| Failure::about(&name, error))?;
         let shown = Shown(path.as_os_str().as_encoded_bytes()).to_string();
         let written = undo::restore(path, &*device).map_err(|why| failed(format!("{shown}: {why}")))?;
+        let pending = door::way_back(&image);
+        if pending.exists() {
+            // What was under way is taken back with what came before it.
+            std::fs::remove_file(&pending).map_err(|error| Failure::about(&name, error))?;
+        }
         if !self.json {
             writeln!(console.out, "{name}: as it was before the repair ({written} bytes written)")?;
         }

@@ -1,6 +1,7 @@
 //! What commands share that work on a mount through its server: whether they do, progress, and what they say.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
@@ -209,6 +210,18 @@ pub(super) fn say_at_length(
         writeln!(console.out, "{subject}: {files} files with {bytes}, {directories} directories")?;
     }
     Ok(())
+}
+
+/// A snapshot of a mount in a file without a name, which is gone when it is closed: in `TMPDIR`, or where files may be
+/// large.
+pub(super) fn snapshot(console: &mut Console<'_>, place: &OsStr) -> Result<File, Failure> {
+    let above = std::env::var_os("TMPDIR").filter(|above| !above.is_empty());
+    let above = above.unwrap_or_else(|| OsString::from("/var/tmp"));
+    let file = tempfile::tempfile_in(&above).map_err(|error| host(&above, error))?;
+    let found = directory(place)?;
+    hand_over(&found, place)?;
+    ask(console, (Verb::Snapshot, 0), &[found], Some(&file as &dyn AsFd))?;
+    Ok(file)
 }
 
 /// Adds up what several requests did.

@@ -14,6 +14,7 @@ mod fallocate;
 mod frag;
 mod freefrag;
 mod get;
+mod image;
 mod import;
 mod info;
 mod into_mount;
@@ -116,6 +117,8 @@ pub enum Command {
     Export(export::Export),
     /// Gives free space back to the host: of an image, or of a mount.
     Trim(trim::Trim),
+    /// Copies the metadata of a volume without contents of files, for reports of errors.
+    Image(image::Image),
     /// Copies a volume as it is at one moment: an image, or a mount while programs write.
     Snapshot(snapshot::Snapshot),
     /// Mounts a volume on a directory.
@@ -167,6 +170,7 @@ impl Command {
             Command::Undelete(command) => command.run(console),
             Command::Export(command) => command.run(console),
             Command::Trim(command) => command.run(console),
+            Command::Image(command) => command.run(console),
             Command::Snapshot(command) => command.run(console),
             Command::Mount(command) => command.run(console),
             Command::Stats(command) => command.run(console),

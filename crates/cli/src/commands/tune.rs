@@ -5,9 +5,12 @@ use std::ffi::{OsStr, OsString};
 use std::io::{Seek, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Args;
 use ondisk::superblock::RawSuperblock;
+use ondisk::units::BlockSize;
+use platfs::device::{Device, Overlay};
 use platfs_reshape::tune::{Request, Tuned, refuse_more, tune};
 use serde_json::{Map, Value};
 
@@ -33,8 +36,6 @@ pub struct Tune {
     /// List the fields of the superblock, after the changes if there are any.
     #[arg(short = 'l', long)]
     list: bool,
-    #[command(flatten)]
-    changes: ChangeArgs,
     /// Show what would change, and change nothing.
     #[arg(short = 'n', long)]
     dry_run: bool,
@@ -47,6 +48,8 @@ pub struct Tune {
     /// One JSON object.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    changes: ChangeArgs,
 }
 
 impl Tune {
@@ -81,8 +84,12 @@ impl Tune {
         let mut file = tempfile::tempfile().map_err(failed)?;
         file.write_all(&request.encode()).and_then(|()| file.rewind()).map_err(failed)?;
         let places = [live::directory(&self.image)?];
-        let done = live::ask(console, (Verb::Tune, 0), &places, Some(&file))?;
-        live::say(console, self.json, &done)
+        live::ask(console, (Verb::Tune, 0), &places, Some(&file))?;
+        if self.json {
+            let facts = [("image".to_owned(), name.into()), ("written".to_owned(), true.into())];
+            json::print(console.out, Map::from_iter(facts))?;
+        }
+        Ok(())
     }
 
     fn list(&self, console: &mut Console<'_>, name: &str) -> Result<(), Failure> {
@@ -107,7 +114,9 @@ impl Tune {
     /// What would change: the image is only read.
     fn plan(&self, console: &mut Console<'_>, name: &str, request: &Request) -> Result<Tuned, Failure> {
         warn_of_writer(&self.image, console);
-        let device = open_device(&self.image)?;
+        // Blocks that are free may be written on the way.
+        let pieces = BlockSize::from_log2(12).ok_or_else(|| Failure::about(name, "no block size"))?;
+        let device: Arc<dyn Device> = Arc::new(Overlay::new(open_device(&self.image)?, pieces));
         tune(&device, request, reshaping::limits()).map_err(|error| reshaping::failed(name, &error))
     }
 
@@ -132,6 +141,10 @@ impl Tune {
         }
         let would = if self.dry_run { "would become" } else { "is now" };
         for one in &changed {
+            if one.key == "features" {
+                writeln!(console.out, "{}: {}", one.label, words(&one.before.0, &one.after.0))?;
+                continue;
+            }
             let (before, after) = (Shown(one.before.0.as_bytes()), Shown(one.after.0.as_bytes()));
             writeln!(console.out, "{}: {would} {after} (was {before})", one.label)?;
         }
@@ -201,6 +214,14 @@ fn differences(before: &RawSuperblock, after: &RawSuperblock) -> Vec<Changed> {
         after: none(),
     }));
     changed
+}
+
+/// Words that come, with a plus before them, and words that go, with a minus.
+fn words(before: &str, after: &str) -> String {
+    let (old, new): (Vec<&str>, Vec<&str>) = (before.split(' ').collect(), after.split(' ').collect());
+    let come = new.iter().filter(|word| !old.contains(word)).map(|word| format!("+{word}"));
+    let go = old.iter().filter(|word| !new.contains(word)).map(|word| format!("-{word}"));
+    come.chain(go).collect::<Vec<_>>().join(" ")
 }
 
 fn node_name() -> Vec<u8> {

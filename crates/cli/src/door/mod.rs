@@ -20,9 +20,10 @@ mod mounts;
 pub mod output;
 mod users;
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,6 +31,7 @@ use std::sync::Arc;
 use platfs::device::{Device, FileDevice, Window};
 
 use crate::image::{ImageError, ImageSpec, Part, User, open_file};
+use crate::text::Shown;
 use claim::Kind;
 use ground::Ground;
 pub use mounts::mounted_on;
@@ -173,12 +175,43 @@ impl Alone {
 }
 
 /// Opens an existing image, or a part of one, to be written in place; others are kept off as long as the
-/// device lives.
+/// device lives. One with a change that was cut off is no volume, and refused.
 ///
 /// # Errors
 /// See [`ImageError`].
 pub fn open_write(name: &OsStr) -> Result<Arc<dyn Device>, ImageError> {
+    let device = open_unfinished(name)?;
+    let way = way_back(name);
+    if way.exists() {
+        return Err(ImageError::Unfinished(Shown(way.as_os_str().as_bytes()).to_string()));
+    }
+    Ok(device)
+}
+
+/// As [`open_write`], also where a change was cut off: for what takes it back, or writes over everything.
+///
+/// # Errors
+/// See [`ImageError`].
+pub fn open_unfinished(name: &OsStr) -> Result<Arc<dyn Device>, ImageError> {
     Ok(Alone::open(name)?.into_device()?)
+}
+
+/// Where the way back of a change of an image is kept while it is under way: a hidden file beside it, and for a block
+/// device in the working directory.
+#[must_use]
+pub fn way_back(name: &OsStr) -> PathBuf {
+    let spec = ImageSpec::parse(name);
+    let full = Path::new(name);
+    let mut hidden = OsString::from(".");
+    hidden.push(full.file_name().unwrap_or(name));
+    hidden.push(".plat-undo");
+    let is_file = fs::metadata(&spec.path).is_ok_and(|facts| facts.is_file());
+    let directory = match spec.part {
+        _ if !is_file => None,
+        Part::Whole => full.parent(),
+        _ => spec.path.parent(),
+    };
+    directory.map_or_else(|| PathBuf::from(&hidden), |directory| directory.join(&hidden))
 }
 
 /// A device whose users are kept off while it lives.

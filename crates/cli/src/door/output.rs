@@ -77,6 +77,14 @@ pub fn received(file: File, size: u64) -> io::Result<FileDevice> {
     FileDevice::new(file)
 }
 
+/// The same file once it is filled, for who made it.
+///
+/// # Errors
+/// The system's.
+pub fn filled(file: File) -> io::Result<FileDevice> {
+    FileDevice::new(file)
+}
+
 /// Builds an image into a new file; with `force` it may take the place of another file that is not in use.
 ///
 /// # Errors

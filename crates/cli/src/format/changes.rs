@@ -43,9 +43,9 @@ pub struct ChangeArgs {
     /// On errors the kernel shall continue, remount-ro or panic.
     #[arg(short = 'e', long = "errors", value_name = "BEHAVIOUR")]
     on_error: Option<String>,
-    /// Mounts until a check is due; 0 or -1: never.
+    /// Mounts until a check is due; 0 or -1: never; random: from 20 to 40.
     #[arg(short = 'c', long = "max-mount-count", value_name = "COUNT", allow_hyphen_values = true)]
-    most_mounts: Option<i16>,
+    most_mounts: Option<String>,
     /// Mounts since the last check.
     #[arg(short = 'C', long = "mount-count", value_name = "COUNT")]
     mounts: Option<u16>,
@@ -184,7 +184,14 @@ impl ChangeArgs {
         }
         fields.extend(self.reserved_user.map(Field::ReservedUser));
         fields.extend(self.reserved_group.map(Field::ReservedGroup));
-        fields.extend(self.most_mounts.map(Field::MostMounts));
+        match self.most_mounts.as_deref() {
+            None => {}
+            Some("random") => fields.push(Field::MostMounts(20 + i16::from(request.random[0] % 21))),
+            Some(text) => match text.parse() {
+                Ok(most) => fields.push(Field::MostMounts(most)),
+                Err(_) => return usage(format!("-c {text}: not a number of mounts up to 32767")),
+            },
+        }
         fields.extend(self.mounts.map(Field::Mounts));
         if let Some(text) = &self.interval {
             fields.push(Field::CheckInterval(interval(text)?));

@@ -22,7 +22,7 @@ use crate::size::parse_size;
 use crate::text::Shown;
 
 pub use lookalike::lookalike;
-pub use partitions::{Partition, TableError, partitions};
+pub use partitions::{Growth, Partition, TableError, grow, partitions};
 pub use user::User;
 
 /// Which part of a file or block device is meant.
@@ -66,6 +66,12 @@ pub enum ImageError {
     /// Another program uses it in a conflicting way.
     #[error("is in use: {0}")]
     InUse(User),
+    /// A change of the volume was cut off.
+    #[error(
+        "a change of it was cut off: the same command takes it back and begins again; or `plat check --undo-from {0} \
+         IMAGE` takes it back"
+    )]
+    Unfinished(String),
     /// The partition can't be found.
     #[error(transparent)]
     Table(#[from] TableError),
@@ -138,6 +144,23 @@ impl ImageSpec {
             Part::Named(name) => find_named(&partitions(whole)?, name),
         }
     }
+}
+
+/// Plans a larger partition, for what a name means on a disk: up to the next one, or to the end.
+///
+/// # Errors
+/// The name means no partition; see [`TableError`].
+pub fn grown(spec: &ImageSpec, disk: &dyn Device) -> Result<Growth, ImageError> {
+    let number = match &spec.part {
+        Part::Partition(number) => *number,
+        Part::Named(name) => {
+            let all = partitions(disk)?;
+            let (start, _) = find_named(&all, name)?;
+            all.iter().find(|one| one.start == start).map_or(0, |one| one.number)
+        }
+        Part::Whole | Part::From(_) => return Err(TableError::NoTable.into()),
+    };
+    Ok(grow(disk, number)?)
 }
 
 /// Volumes begin where sectors do, on every disk.

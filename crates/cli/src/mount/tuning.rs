@@ -82,6 +82,13 @@ impl Limits {
         }
     }
 
+    /// As [`Limits::hold`], unless the kernel may hold less already.
+    pub fn hold_at_most(&self, dirty: u64) {
+        if dirty < self.dirty.load(Ordering::Relaxed) {
+            self.hold(dirty);
+        }
+    }
+
     /// Only root may, and not every kernel has them all.
     fn set(&self, knob: &str, value: u64) {
         let _ = fs::write(self.knobs.join(knob), value.to_string());

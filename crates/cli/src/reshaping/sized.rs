@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use platfs::device::Device;
 
-use super::{Held, beside};
+use super::Held;
 use crate::console::{Console, Failure};
-use crate::door::Alone;
+use crate::door::{self, Alone};
 use crate::image;
 use crate::size::human;
 
@@ -37,7 +37,7 @@ impl Sized {
         let name = image::shown(image).to_string();
         let alone = Alone::open(image).map_err(|error| Failure::about(&name, error))?;
         let device = alone.view().map_err(|error| Failure::about(&name, error))?;
-        let held = Held { name, device, beside: beside(image) };
+        let held = Held { name, device, beside: door::way_back(image) };
         held.take_back(console)?;
         Ok(Sized { held, alone })
     }

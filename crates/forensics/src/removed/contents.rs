@@ -16,6 +16,8 @@ use crate::ground::{Ground, has_map};
 use crate::history::{History, When};
 use crate::owners::is_set;
 
+/// Most comparisons of blocks with the past, in all: some seconds. A volume made to deceive could ask for any number.
+const COMPARISONS_MAX: u64 = 1 << 31;
 /// Most bytes of bitmaps that are kept.
 const BITMAPS_MAX: usize = 64 << 20;
 
@@ -43,6 +45,8 @@ pub(super) struct Judge<'g> {
     history: &'g History,
     bitmaps: HashMap<Group, Past>,
     kept: usize,
+    /// Comparisons that may still be made.
+    left: u64,
 }
 
 /// What a group's bitmap was, with the moments, and what it is now.
@@ -50,7 +54,7 @@ type Past = Vec<(When, Option<Vec<u8>>)>;
 
 impl<'g> Judge<'g> {
     pub(super) fn new(now: &'g Ground, history: &'g History) -> Self {
-        Judge { now, history, bitmaps: HashMap::new(), kept: 0 }
+        Judge { now, history, bitmaps: HashMap::new(), kept: 0, left: COMPARISONS_MAX }
     }
 
     /// The contents of a life.
@@ -78,11 +82,20 @@ impl<'g> Judge<'g> {
             found.fate.blocks += run.count;
             // Blocks that it still has are in use by itself.
             if !life.held {
-                found.fate.reused += self.reused(run, life)?;
+                match self.reused(run, life)? {
+                    Some(reused) => found.fate.reused += reused,
+                    None => found.doubts.push("it is too large to be compared with the past".to_owned()),
+                }
             }
         }
-        if map.runs.iter().any(|run| self.has_copies(run, life)) {
-            found.doubts.push("some of its contents went through the journal".to_owned());
+        found.doubts.dedup();
+        for run in &map.runs {
+            let Some(left) = self.left.checked_sub(run.count) else { break };
+            self.left = left;
+            if self.has_copies(run, life) {
+                found.doubts.push("some of its contents went through the journal".to_owned());
+                break;
+            }
         }
         found.runs = map.runs;
         Ok(found)
@@ -123,9 +136,17 @@ impl<'g> Judge<'g> {
         }
     }
 
-    /// Blocks of a run that were in use again after the file was removed.
-    fn reused(&mut self, run: &Run, life: &Life) -> Result<u64> {
+    /// Blocks of a run that were in use again after the file was removed; `None` if there is too much to compare.
+    fn reused(&mut self, run: &Run, life: &Life) -> Result<Option<u64>> {
         let mut reused = 0;
+        let past = match self.now.bit_of(run.start) {
+            Some((group, _)) => self.past(group)?.len() as u64,
+            None => 1,
+        };
+        let Some(left) = run.count.checked_mul(past).and_then(|cost| self.left.checked_sub(cost)) else {
+            return Ok(None);
+        };
+        self.left = left;
         for block in (run.start.0..run.start.0 + run.count).map(Block) {
             let Some((group, bit)) = self.now.bit_of(block) else { continue };
             let past = self.past(group)?;
@@ -141,7 +162,7 @@ impl<'g> Judge<'g> {
             }
             reused += u64::from(is_used);
         }
-        Ok(reused)
+        Ok(Some(reused))
     }
 
     fn past(&mut self, group: Group) -> Result<&Past> {

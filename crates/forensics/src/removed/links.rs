@@ -162,7 +162,8 @@ impl Links {
         let mut found: Vec<Link> = Vec::new();
         for block in self.of.get(&inode).into_iter().flatten() {
             let past = self.blocks.get(block).map_or(&[][..], |past| past);
-            let Some(last) = past.iter().rev().find(|seen| seen.when < end) else { continue };
+            let last = past.partition_point(|seen| seen.when < end).checked_sub(1);
+            let Some(last) = last.and_then(|last| past.get(last)) else { continue };
             // What a block held before the life began is another file's.
             if last.when < after {
                 continue;

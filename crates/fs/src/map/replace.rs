@@ -82,17 +82,22 @@ pub(crate) fn may_have(format: &Format, inode: &Inode, form: MapForm) -> Result<
 }
 
 impl MapMut<'_, '_> {
-    /// Puts another map in the place of this one: what it is made of is in use, and charged as `charged` blocks. What
-    /// the old map led to and is not part of the new one is freed.
+    /// Puts another map in the place of this one: what is new of it is in use, and charged as `charged` blocks. What of
+    /// the old one is not part of it, `left`, is freed.
     ///
     /// # Errors
     /// No space for the new map; a broken map; what block pointers can't reach or say.
-    pub(crate) fn replace(&mut self, placed: &[Placed], form: MapForm, charged: u64) -> Result<()> {
-        let removed = if is_tree(self.inode) {
-            extents::bulk::take(self)?
+    pub(crate) fn replace(
+        &mut self,
+        placed: &[Placed],
+        form: MapForm,
+        (charged, left): (u64, &[Extent]),
+    ) -> Result<()> {
+        if is_tree(self.inode) {
+            extents::bulk::take(self)?;
         } else {
-            indirect::remove(self, FileBlocks::ALL)?
-        };
+            indirect::remove(self, FileBlocks::ALL)?;
+        }
         self.inode.raw_mut().i_block = [0; I_BLOCK_LEN];
         let mut flags = self.inode.flags();
         flags.set(InodeFlags::EXTENTS, form == MapForm::Extents);
@@ -102,7 +107,7 @@ impl MapMut<'_, '_> {
             MapForm::Extents => self.build(placed)?,
             MapForm::Pointers => self.point(placed)?,
         }
-        release::release(self, &removed)
+        release::release(self, left)
     }
 
     fn build(&mut self, placed: &[Placed]) -> Result<()> {

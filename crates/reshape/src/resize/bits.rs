@@ -54,7 +54,7 @@ impl Bits {
     /// Clear bits of the first `bits`.
     pub(super) fn count_clear(&self, bits: u32) -> u32 {
         let whole = self.0.iter().take(bits as usize / 8).map(|byte| byte.count_zeros()).sum::<u32>();
-        whole + (bits / 8 * 8..bits).filter(|at| !self.get(*at)).count() as u32
+        (bits / 8 * 8..bits).fold(whole, |sum, at| sum + u32::from(!self.get(at)))
     }
 
     /// The first run of bits of a kind at or behind `from`, before `limit`.

@@ -4,6 +4,7 @@
 //! refers to it yet. All else waits in memory. Excludes the switch itself.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -41,12 +42,15 @@ impl<'b> Careful<'b> {
         // What stands before the first group belongs to no bitmap.
         let Some(group) = geometry.group_of_block(block) else { return Ok(false) };
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if !seen.contains_key(&group.0) {
-            let bits = self.before.bitmap(group).map_err(|error| io::Error::other(error.to_string()))?;
-            seen.insert(group.0, bits);
-        }
+        let bits = match seen.entry(group.0) {
+            Entry::Occupied(found) => found.into_mut(),
+            Entry::Vacant(open) => {
+                let bits = self.before.bitmap(group);
+                open.insert(bits.map_err(|error| io::Error::other(error.to_string()))?)
+            }
+        };
         let (bit, _) = super::before::span(geometry, geometry.group_start(group).0, block.0, block.0 + 1);
-        Ok(seen.get(&group.0).is_some_and(|bits| !bits.get(bit)))
+        Ok(!bits.get(bit))
     }
 
     fn is_same(&self, offset: u64, data: &[u8]) -> io::Result<bool> {

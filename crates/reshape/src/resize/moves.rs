@@ -12,8 +12,7 @@ use platfs::mkfs::layout::Runs;
 use super::space::Space;
 use super::survey::Owner;
 use super::tree;
-use crate::Result;
-use crate::error::refused;
+use crate::{Error, Result};
 
 /// From old blocks to new ones, by whole clusters.
 #[derive(Default)]
@@ -124,6 +123,12 @@ impl Pool {
     }
 }
 
+/// Contents of a file that wait for a place: blocks in all, and in pieces.
+struct Waiting {
+    len: u64,
+    pieces: Vec<(u64, u64)>,
+}
+
 /// Finds a place for everything of the owners that lies in evicted blocks, and for single blocks of the volume's own.
 pub(super) fn assign(
     space: &mut Space,
@@ -132,20 +137,20 @@ pub(super) fn assign(
     evicted: &Runs,
 ) -> Result<Moves> {
     let geometry = *space.geometry();
-    let mut waiting: Vec<(u64, usize, Vec<(u64, u64)>)> = Vec::new();
+    let mut waiting: Vec<Waiting> = Vec::new();
     let mut seen = Runs::default();
-    for (index, owner) in owners.iter().enumerate().filter(|(_, owner)| owner.moves) {
+    for owner in owners.iter().filter(|owner| owner.moves) {
         let runs = owner.map.runs.iter().map(|run| (run.start, run.count));
         let pieces = left(&geometry, evicted, &mut seen, runs);
         let len = pieces.iter().map(|(start, end)| end - start).sum();
-        waiting.push((len, index, pieces));
+        waiting.push(Waiting { len, pieces });
     }
-    // The longest first; of equal ones, by number.
-    waiting.sort_by(|one, other| other.0.cmp(&one.0).then(one.1.cmp(&other.1)));
-    let need = waiting.iter().map(|(len, ..)| len).sum::<u64>() + (owners.len() as u64) << 1;
+    // The longest first; of equal ones, by number: the order is stable.
+    waiting.sort_by_key(|waiting| std::cmp::Reverse(waiting.len));
+    let need = waiting.iter().map(|waiting| waiting.len).sum::<u64>() + 2 * owners.len() as u64;
     let mut pool = Pool::gather(space, need)?;
     let mut moves = Moves::default();
-    for (len, _, pieces) in &waiting {
+    for Waiting { len, pieces } in &waiting {
         contents(&mut pool, &mut moves, *len, pieces)?;
     }
     for single in singles {
@@ -215,9 +220,7 @@ fn contents(pool: &mut Pool, moves: &mut Moves, len: u64, pieces: &[(u64, u64)])
 }
 
 fn full<T>(blocks: u64) -> Result<T> {
-    refused(format!(
-        "the volume has too little free space to become so small: {blocks} blocks more are needed"
-    ))
+    Err(Error::NoRoom(blocks))
 }
 
 /// Places attributes and the blocks of a map.

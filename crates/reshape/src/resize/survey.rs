@@ -17,7 +17,7 @@ use crate::error::{corrupt, refused};
 use crate::{Error, Result};
 
 /// Bytes of a table that are read at once.
-const GATHER: usize = 1 << 20;
+const GATHER: u32 = 1 << 20;
 /// Bytes that a short symbolic link has at most.
 const SHORT_LINK: u64 = 59;
 
@@ -105,7 +105,7 @@ pub(super) fn each_inode(
     let unused = if before.has_flags() { descriptor.unused_inodes() } else { 0 };
     let begun = geometry.inodes_per_group.saturating_sub(unused);
     let size = usize::from(geometry.inode_size);
-    let step = (GATHER / size) as u32;
+    let step = GATHER / u32::from(geometry.inode_size);
     let table = geometry.byte_offset(descriptor.inode_table());
     let mut at = 0;
     while let Some((first, _)) = bits.next_run(at, begun, true) {

@@ -6,10 +6,9 @@
 
 mod free_space;
 pub mod report;
-mod slide;
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -109,9 +108,6 @@ pub fn defrag(job: &Job<'_>, starts: &[Start<'_>], options: Options) -> Result<R
     if options.dry_run {
         work.foresee(&torn)?;
     } else {
-        if work.is_mostly_torn() {
-            torn = work.slide(torn)?;
-        }
         // Long runs are for long files; small ones then take what is left between.
         let (mut large, small): (Vec<_>, Vec<_>) = torn.into_iter().partition(|file| file.blocks >= LARGE);
         large.sort_by_key(|file| std::cmp::Reverse(file.blocks));
@@ -228,17 +224,16 @@ impl<'j> Work<'j> {
     /// How many files would find a run, one after the other.
     fn foresee(&self, torn: &[Torn]) -> Result<(), Halt> {
         let log2 = self.job.volume.format().geometry.cluster_log2;
-        let mut runs = free_space::lengths(self.job.volume).map_err(Halt::at(b"/"))?;
+        let mut runs = free_space::lengths(self.job.volume, (0, 0)).map_err(Halt::at(b"/"))?;
         let mut report = self.report.borrow_mut();
         let mut files: Vec<_> = torn.iter().collect();
         files.sort_by_key(|file| std::cmp::Reverse(file.blocks));
         for file in files {
             let clusters = file.blocks.div_ceil(1 << log2);
-            let Some(found) = runs.range(clusters..).next().map(|(length, _)| *length) else {
+            if !free_space::take(&mut runs, clusters) {
                 report.too_long += 1;
                 continue;
-            };
-            take(&mut runs, found, clusters);
+            }
             report.moved += 1;
             report.moved_bytes += self.bytes(file.blocks);
             report.torn.after -= 1;
@@ -317,7 +312,8 @@ impl<'j> Work<'j> {
             let bytes = self.bytes(done.blocks);
             report.moved += 1;
             report.moved_bytes += bytes;
-            report.pieces.after = report.pieces.after.saturating_sub(done.pieces_before - done.pieces);
+            // Parts of it that make room for another file may leave it in more.
+            report.pieces.after = (report.pieces.after + done.pieces).saturating_sub(done.pieces_before);
             report.torn.after -= u64::from(done.pieces == 1 && done.pieces_before > 1).min(report.torn.after);
             self.unsettled.set(self.unsettled.get() + bytes);
             self.job.count(|sum| {
@@ -364,18 +360,5 @@ impl<'j> Work<'j> {
             }
             thread::sleep(left.min(Duration::from_millis(100)));
         }
-    }
-}
-
-/// Takes clusters from a run of some length.
-fn take(runs: &mut BTreeMap<u64, u64>, length: u64, clusters: u64) {
-    if let Some(count) = runs.get_mut(&length) {
-        *count -= 1;
-        if *count == 0 {
-            runs.remove(&length);
-        }
-    }
-    if length > clusters {
-        *runs.entry(length - clusters).or_default() += 1;
     }
 }

@@ -14,8 +14,9 @@
 //!   opened, whichever is first. That holds as long as there is less room than such a write needs.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use fuse::Errno;
 use ondisk::quota::QuotaKind;
@@ -41,6 +42,8 @@ const LOOK_PART: u64 = 16;
 const LOST_MOST: u64 = 4 << 20;
 /// Room for maps and directories, which a write needs beside the room for its bytes.
 const BESIDE: u64 = 32 << 10;
+/// For at least so long a writer near a limit of quota is remembered, and at most for twice as long.
+const STRETCH: Duration = Duration::from_secs(30);
 /// Users of whom that is remembered. There are more only if somebody makes them.
 const USERS_MOST: usize = 1024;
 
@@ -90,15 +93,37 @@ impl Losses {
     }
 }
 
+/// The least that limits of quota left to a writer, in this stretch of time and the one before.
+struct Near {
+    since: Instant,
+    now: u64,
+    before: u64,
+}
+
+impl Default for Near {
+    fn default() -> Self {
+        Near { since: Instant::now(), now: u64::MAX, before: u64::MAX }
+    }
+}
+
+impl Near {
+    fn least(&mut self, at: Instant) -> u64 {
+        let elapsed = at.saturating_duration_since(self.since);
+        if elapsed >= STRETCH {
+            self.before = if elapsed < STRETCH * 2 { self.now } else { u64::MAX };
+            (self.since, self.now) = (at, u64::MAX);
+        }
+        self.now.min(self.before)
+    }
+}
+
 /// What is known of the end of room.
 #[derive(Default)]
 pub(super) struct NearlyFull {
     limits: OnceLock<Limits>,
     /// Bytes that may be written until the room is looked at again.
     until_look: AtomicI64,
-    /// The least that limits of quota left to a writer since the last look, as its distance from the largest number: zero
-    /// where no writer has a limit.
-    near_limit: AtomicU64,
+    near: Mutex<Near>,
     losses: Mutex<Losses>,
     /// Some user has lost bytes.
     has_lost: AtomicBool,
@@ -118,19 +143,30 @@ impl NearlyFull {
         }
     }
 
-    /// Limits of quota leave so much to a writer: if that is less than when the room was looked at, it is looked at
-    /// again soon.
+    /// Limits of quota leave so much to a writer. If that is less than what is known, the kernel may hold less from now
+    /// on, until no such writer was seen for a while.
     pub(super) fn is_near_limit(&self, left: u64) {
-        let before = self.near_limit.fetch_max(u64::MAX - left, Ordering::Relaxed);
+        let before = {
+            let mut near = self.near.lock().unwrap_or_else(PoisonError::into_inner);
+            let before = near.least(Instant::now());
+            near.now = near.now.min(left);
+            before
+        };
         let until = i64::try_from((left / LOOK_PART).max(LOOK)).unwrap_or(i64::MAX);
-        if u64::MAX - left > before {
+        if left < before {
             self.until_look.fetch_min(until, Ordering::Relaxed);
+        }
+        if left < SHORT {
+            self.is_short.store(true, Ordering::Relaxed);
+        }
+        if let (Some(limits), true) = (self.limits.get(), left < before) {
+            limits.hold_at_most(held(left, Limits::most_held().unwrap_or(MOST_HELD)));
         }
     }
 
     /// Looks at the room, and says how much of it the kernel may hold.
     pub(super) fn look(&self, volume: &Volume) {
-        let near = u64::MAX - self.near_limit.swap(0, Ordering::Relaxed);
+        let near = self.near.lock().unwrap_or_else(PoisonError::into_inner).least(Instant::now());
         let room = room(volume, 1).min(near);
         if let Some(limits) = self.limits.get() {
             limits.hold(held(room, Limits::most_held().unwrap_or(MOST_HELD)));
@@ -261,6 +297,8 @@ fn limit_of(volume: &Volume, user: u32) -> Option<u64> {
     if !quota.is_enforced() {
         return None;
     }
+    // What has lost its last name and its last user is still the user's.
+    let _ = volume.uses().clear_away();
     let record = quota.record(QuotaKind::User, user).ok()?;
     let limit = Some(record.limits.hard_bytes).filter(|limit| *limit > 0)?;
     let used = record.usage.bytes.saturating_add(quota.reserved(QuotaKind::User, user));
@@ -302,13 +340,33 @@ mod tests {
         full.until_look.store(1 << 40, Ordering::Relaxed);
         full.is_near_limit(1 << 30);
         assert_eq!(until(), 1 << 26);
+        assert!(!full.is_short.load(Ordering::Relaxed));
         full.is_near_limit(1 << 20);
         assert_eq!(until(), 256 << 10);
         full.until_look.store(1 << 40, Ordering::Relaxed);
         full.is_near_limit(1 << 21);
         assert_eq!(until(), 1 << 40, "another one was nearer");
         full.is_near_limit(0);
-        assert_eq!((until(), full.near_limit.load(Ordering::Relaxed)), (256 << 10, u64::MAX));
+        assert!(full.is_short.load(Ordering::Relaxed));
+        assert_eq!(until(), 256 << 10);
+    }
+
+    #[test]
+    fn a_writer_near_a_limit_is_remembered_for_a_while() {
+        let mut near = Near::default();
+        let at = |seconds: u64| near_start() + Duration::from_secs(seconds);
+        near.since = at(0);
+        near.now = 7;
+        assert_eq!([1, 29, 31, 59].map(|seconds| near.least(at(seconds))), [7; 4]);
+        assert_eq!(near.least(at(62)), u64::MAX);
+        near.now = 9;
+        assert_eq!(near.least(at(200)), u64::MAX);
+    }
+
+    /// A moment that all of a test counts from.
+    fn near_start() -> Instant {
+        static START: OnceLock<Instant> = OnceLock::new();
+        *START.get_or_init(Instant::now)
     }
 
     #[test]

@@ -152,7 +152,12 @@ impl Altering<'_> {
         let inode = NewInode { kind, attributes: got.attributes, xattrs: &got.xattrs };
         let number = self.volume.on_behalf_of(caller.uid, caller.gid).create(directory, name, &inode)?;
         // Nobody else knows it yet: its directory is locked by the kernel.
-        self.hand_out(number, || Ok(self.volume.metadata(number)?))
+        self.hand_out(number, || {
+            let facts = self.volume.metadata(number)?;
+            // Bytes are taken from programs before this server hears of them.
+            self.look_at_limits(&facts);
+            Ok(facts)
+        })
     }
 
     pub(super) fn make_unnamed(
@@ -295,15 +300,23 @@ impl Altering<'_> {
         if flags.sync || facts.flags.contains(InodeFlags::SYNC) {
             self.volume.sync_inode(number)?;
         }
-        if flags.cached && self.volume.quota().is_enforced() {
-            let ids = [facts.uid, facts.gid, facts.project];
-            if let Some(left) = self.volume.quota().left(ids)? {
-                self.nearly_full.is_near_limit(left);
-            }
+        if flags.cached {
+            self.look_at_limits(&facts);
         }
         let grew = flags.cached && offset.saturating_add(len) > facts.size;
         let is_asked_for = grew && self.nearly_full.grew(number, facts.uid);
         Ok(if drop_special_bits || is_asked_for { Known::Stale } else { Known::Still })
+    }
+
+    /// Looks at what limits of quota leave to the owner of a file that is, or will be, written to.
+    fn look_at_limits(&self, facts: &Metadata) {
+        let quota = self.volume.quota();
+        if facts.file_type == FileType::Regular
+            && quota.is_enforced()
+            && let Ok(Some(left)) = quota.left([facts.uid, facts.gid, facts.project])
+        {
+            self.nearly_full.is_near_limit(left);
+        }
     }
 
     /// Takes the capabilities of a file whose contents change, where the kernel does not ask whether there are any.

@@ -45,6 +45,28 @@ pub(super) struct Laid {
     pub(super) carries: Vec<Carry>,
 }
 
+impl Laid {
+    /// Adds extents of the file that stay where they are.
+    pub(super) fn add(&mut self, staying: Vec<Extent>) {
+        if !staying.is_empty() {
+            self.placed.extend(staying.into_iter().map(Placed::Run));
+            self.placed.sort_by_key(|part| match part {
+                Placed::Run(extent) => extent.logical,
+                Placed::Leaders(at, _) => *at,
+            });
+        }
+    }
+
+    /// All extents.
+    pub(super) fn runs(&self) -> Vec<Extent> {
+        let run = |part: &Placed| match part {
+            Placed::Run(extent) => Some(*extent),
+            Placed::Leaders(..) => None,
+        };
+        self.placed.iter().filter_map(run).collect()
+    }
+}
+
 impl Layout {
     /// The layout of a file that is mapped so, as a map of a form wants it. Extent trees keep their nodes elsewhere.
     ///

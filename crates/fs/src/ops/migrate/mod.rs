@@ -32,6 +32,9 @@ use layout::{Carry, Laid, Layout, pieces};
 /// Copies made beside others before they have to wait.
 const TRIES: u32 = 3;
 
+/// Places that are looked at until one counts.
+const PLACES: u32 = 32;
+
 /// Bytes copied at once.
 const BUFFER: usize = 1 << 20;
 
@@ -63,7 +66,8 @@ pub enum Towards {
         /// One past the last.
         end: u64,
     },
-    /// One without any of these device blocks, in no more pieces than now.
+    /// One without any of these device blocks. Of a file in pieces only what lies among them moves, in at most so many
+    /// pieces as are asked for.
     Outside {
         /// The first of them.
         start: u64,
@@ -183,6 +187,8 @@ struct Moving {
     room: Room,
     laid: Laid,
     form: MapForm,
+    /// What it leaves.
+    left: Vec<Extent>,
 }
 
 /// A file that moves.
@@ -239,17 +245,47 @@ impl<'v> Mover<'v> {
         same && versions.moved(self.number) == sight.moved
     }
 
+    /// What of a file is to move, and what stays where it is.
+    fn parts(&self, sight: &Sight, form: MapForm) -> (Vec<Extent>, Vec<Extent>) {
+        match self.wish.towards {
+            // Pointers lie among what they lead to.
+            Towards::Outside { start, end } if form == MapForm::Extents && sight.pieces > 1 => {
+                let (start, end) = self.whole_clusters(start, end);
+                let (mut moving, mut staying) = (Vec::new(), Vec::new());
+                for extent in &sight.extents {
+                    let (before, rest) = cut(extent, start);
+                    let (inside, behind) = rest.map_or((None, None), |rest| cut(&rest, end));
+                    moving.extend(inside);
+                    staying.extend(before.into_iter().chain(behind));
+                }
+                (moving, staying)
+            }
+            _ => (sight.extents.clone(), Vec::new()),
+        }
+    }
+
+    /// Device blocks with all of the clusters that they belong to.
+    fn whole_clusters(&self, start: u64, end: u64) -> (u64, u64) {
+        let geometry = &self.volume.format.geometry;
+        let (first, ratio) = (u64::from(geometry.first_data_block), u64::from(geometry.blocks_per_cluster()));
+        let inside = |block: u64| block.saturating_sub(first);
+        (first + inside(start) / ratio * ratio, first + inside(end).div_ceil(ratio) * ratio)
+    }
+
     /// Takes room for a file that is better off elsewhere.
     fn prepare(&self, sight: &Sight) -> Result<Option<Moving>> {
-        let now = sight.pieces;
-        let fewer = self.wish.towards == Towards::Wholeness;
-        let most_runs = now.saturating_sub(u64::from(fewer)).min(self.wish.most_pieces);
-        if sight.extents.is_empty() || most_runs == 0 {
+        let form = self.volume.view().map(&sight.node).form();
+        let (left, staying) = self.parts(sight, form);
+        let most_runs = match self.wish.towards {
+            Towards::Wholeness => (sight.pieces.saturating_sub(1)).min(self.wish.most_pieces),
+            Towards::Outside { .. } if !staying.is_empty() => self.wish.most_pieces,
+            _ => sight.pieces.min(self.wish.most_pieces),
+        };
+        if left.is_empty() || most_runs == 0 {
             return Ok(None);
         }
         let geometry = &self.volume.format.geometry;
-        let form = self.volume.view().map(&sight.node).form();
-        let layout = Layout::of(&sight.extents, form, geometry)?;
+        let layout = Layout::of(&left, form, geometry)?;
         let Ok(clusters) = u32::try_from(layout.clusters) else { return Ok(None) };
         let space = &self.volume.space;
         let request = RoomRequest {
@@ -273,14 +309,23 @@ impl<'v> Mover<'v> {
             },
         };
         let Some(room) = room else { return Ok(None) };
-        let laid = layout.put(room.runs(), form, geometry)?;
-        Ok(Some(Moving { room, laid, form }))
+        let mut laid = layout.put(room.runs(), form, geometry)?;
+        laid.add(staying);
+        Ok(Some(Moving { room, laid, form, left }))
     }
 
-    /// Takes room that counts.
+    /// Takes room that counts: while what does not count is held, other places are found.
     fn room(&self, sight: &Sight, request: &RoomRequest) -> Result<Option<Room>> {
-        let room = perform(self.volume, &mut |tx| tx.space_mut()?.room(request))?;
-        Ok(room.filter(|room| self.is_better(sight, room)))
+        let mut held = Vec::new();
+        let tries = if matches!(self.wish.towards, Towards::Outside { .. }) { PLACES } else { 1 };
+        for _ in 0..tries {
+            let room = perform(self.volume, &mut |tx| tx.space_mut()?.room(request))?;
+            match room {
+                Some(room) if !self.is_better(sight, &room) => held.push(room),
+                room => return Ok(room),
+            }
+        }
+        Ok(None)
     }
 
     fn is_better(&self, sight: &Sight, room: &Room) -> bool {
@@ -342,14 +387,15 @@ impl<'v> Mover<'v> {
         change(self.volume, |tx| {
             let mut node = tx.inode(self.number)?;
             let charged = tx.space_mut()?.give(&moving.room);
-            tx.map(&mut node).replace(&moving.laid.placed, moving.form, charged)?;
+            tx.map(&mut node).replace(&moving.laid.placed, moving.form, (charged, &moving.left))?;
             tx.note_map(&node);
             tx.store(&mut node)
         })?;
         // What was set aside behind its old end is of no use.
         self.volume.space.truncated(self.number);
         let blocks = moving.laid.carries.iter().map(|carry| u64::from(carry.count)).sum();
-        Ok(Relocated { pieces: moving.room.runs().len() as u64, blocks, ..sight.unmoved() })
+        let pieces = pieces(&moving.laid.runs(), moving.form, self.volume.format.geometry.block_size);
+        Ok(Relocated { pieces, blocks, ..sight.unmoved() })
     }
 
     fn convert(&self, form: MapForm) -> Result<bool> {
@@ -392,18 +438,17 @@ fn blocks_of(extent: &Extent) -> FileBlocks {
 
 /// Extents before a file block, and those from it on.
 fn split_at(extents: &[Extent], end: u64) -> (Vec<Extent>, Vec<Extent>) {
-    let (mut before, mut behind) = (Vec::new(), Vec::new());
-    for extent in extents {
-        let first = u64::from(extent.logical.0);
-        let inside = low_u32(end.saturating_sub(first).min(u64::from(extent.count)));
-        if inside > 0 {
-            before.push(Extent { count: inside, ..*extent });
-        }
-        if inside < extent.count {
-            let (logical, start) =
-                (FileBlock(extent.logical.0 + inside), Block(extent.start.0 + u64::from(inside)));
-            behind.push(Extent { logical, start, count: extent.count - inside, ..*extent });
-        }
-    }
-    (before, behind)
+    let cut = |extent: &Extent| cut(extent, extent.start.0 + end.saturating_sub(u64::from(extent.logical.0)));
+    let (before, behind): (Vec<_>, Vec<_>) = extents.iter().map(cut).unzip();
+    (before.into_iter().flatten().collect(), behind.into_iter().flatten().collect())
+}
+
+/// The part of an extent before a device block, and the part from it on.
+fn cut(extent: &Extent, at: u64) -> (Option<Extent>, Option<Extent>) {
+    let first = low_u32(at.saturating_sub(extent.start.0).min(u64::from(extent.count)));
+    let before = Extent { count: first, ..*extent };
+    let logical = FileBlock(extent.logical.0 + first);
+    let start = Block(extent.start.0 + u64::from(first));
+    let behind = Extent { logical, start, count: extent.count - first, ..*extent };
+    (Some(before).filter(|part| part.count > 0), Some(behind).filter(|part| part.count > 0))
 }

@@ -41,7 +41,7 @@ pub struct Owners {
     pub blocks: BTreeMap<u64, Owner>,
     /// Inodes in use, with what they are.
     pub inodes: BTreeMap<u32, Option<FileType>>,
-    /// Inodes that hold attributes of others, and come and go with those.
+    /// Inodes that change with others: those that hold attributes of others, and the files that count quotas.
     pub values: BTreeSet<u32>,
     /// Where the inode table of each group lies.
     tables: Vec<u64>,
@@ -85,6 +85,8 @@ impl Owners {
     fn files(&mut self, image: &mut Image) {
         let raw = RawSuperblock::parse(&image.bytes[1024..2048]).unwrap();
         let own = [8, raw.s_orphan_file_inum.get()];
+        let quota = [&raw.s_usr_quota_inum, &raw.s_grp_quota_inum, &raw.s_prj_quota_inum];
+        self.values.extend(quota.map(|number| number.get()));
         let len = image.format.geometry.block_size.bytes_usize() as u64;
         let volume = image.volume();
         for number in (1..=image.format.geometry.inodes()).filter_map(InodeNumber::new) {
