@@ -10,6 +10,7 @@ pub mod door;
 pub mod format;
 mod free_runs;
 pub mod image;
+pub mod keys;
 pub mod mount;
 pub mod owner;
 pub mod reading;

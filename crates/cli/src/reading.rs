@@ -7,12 +7,13 @@ use std::sync::Arc;
 use ondisk::units::InodeNumber;
 use platfs::device::Device;
 use platfs::journal::Recovery;
-use platfs::{Error, OpenOptions, Volume};
+use platfs::{Error, Key, OpenOptions, Volume};
 use platfs_forensics::Ground;
 
 use crate::console::{Console, Failure};
 use crate::door;
 use crate::image;
+use crate::keys::KeyArgs;
 use crate::text::Shown;
 
 /// An image that is open for reading, with its name for messages.
@@ -30,10 +31,19 @@ impl OpenImage {
     /// # Errors
     /// No such file or partition, or no volume that can be read.
     pub fn open(image: &OsStr, console: &mut Console<'_>) -> Result<Self, Failure> {
+        Self::open_with(image, &KeyArgs::default(), console)
+    }
+
+    /// The same with keys of encrypted files.
+    ///
+    /// # Errors
+    /// As [`OpenImage::open`]; a key that can't be read.
+    pub fn open_with(image: &OsStr, keys: &KeyArgs, console: &mut Console<'_>) -> Result<Self, Failure> {
+        let keys = &keys.read()?;
         warn_of_writer(image, console);
-        let opened = match Self::open_to_mount(image, false) {
+        let opened = match Self::open_to_mount(image, false, keys) {
             Ok(opened) => opened,
-            Err(Failure::Failed(why)) => match Self::open_to_mount(image, true) {
+            Err(Failure::Failed(why)) => match Self::open_to_mount(image, true, keys) {
                 Ok(opened) if opened.volume.needs_recovery() => {
                     console.warn(format!("{why}; what follows is without what its journal holds"));
                     return Ok(opened);
@@ -53,10 +63,10 @@ impl OpenImage {
     ///
     /// # Errors
     /// As [`OpenImage::open`]; a journal that can't be replayed.
-    pub fn open_to_mount(image: &OsStr, noload: bool) -> Result<Self, Failure> {
+    pub fn open_to_mount(image: &OsStr, noload: bool, keys: &[Key]) -> Result<Self, Failure> {
         let name = image::shown(image).to_string();
         let device = open_device(image)?;
-        let how = OpenOptions::new().noload(noload);
+        let how = OpenOptions::new().noload(noload).keys(keys);
         let volume = Volume::open(Arc::clone(&device), &how)
             .map_err(|error| Failure::about(&name, no_superblock(&*device, &name, &error)))?;
         Ok(OpenImage { volume, name })

@@ -103,6 +103,9 @@ pub enum Error {
         /// Blocks that a transaction may change.
         most: usize,
     },
+    /// A file is encrypted, and no key for it is known.
+    #[error("encrypted, and its key is not known")]
+    Locked,
     /// Metadata could not be written earlier; the volume is not written any more.
     #[error("an earlier write failed: nothing more is written; check the volume")]
     WriteFailed,

@@ -9,6 +9,7 @@ use ondisk::inode::{Inode, InodeFlags};
 use ondisk::units::{Block, BlockRun, FileBlock, low_u32};
 
 use crate::cache::Role;
+use crate::crypt;
 use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::inline;
@@ -85,6 +86,7 @@ impl Contents<'_> {
         let geometry = &self.view.format.geometry;
         let log2 = geometry.block_size.log2();
         let end = offset + buffer.len() as u64;
+        let opened = crypt::Opened::of(self.view.blocks, self.view.format, self.inode)?;
         let (mut rest, mut at) = (buffer, offset);
         for segment in segments {
             let segment = segment?;
@@ -95,16 +97,39 @@ impl Contents<'_> {
             match segment.state {
                 State::Hole | State::Unwritten(_) => piece.fill(0),
                 State::Mapped(block) => {
-                    let place = geometry.byte_offset(block) + (at - start);
-                    self.view.blocks.read_data(place, piece).map_err(|source| {
-                        Error::io(format!("reading inode {} at {at}", self.inode.number()), source)
-                    })?;
+                    let segment = (geometry.byte_offset(block), start);
+                    self.read_piece(opened.as_ref(), segment, at, piece)?;
                 }
             }
             (rest, at) = (later, stop);
         }
         // Behind the last block a map can hold nothing was ever written.
         rest.fill(0);
+        Ok(())
+    }
+
+    /// Reads a part of a mapped segment, of which this is the place on the device and in the file.
+    fn read_piece(
+        self,
+        opened: Option<&crypt::Opened<'_>>,
+        (place, start): (u64, u64),
+        at: u64,
+        piece: &mut [u8],
+    ) -> Result<()> {
+        let failed = |source| Error::io(format!("reading inode {} at {at}", self.inode.number()), source);
+        let Some(opened) = opened else {
+            return self.view.blocks.read_data(place + (at - start), piece).map_err(failed);
+        };
+        // Whole units, of which a segment has whole numbers.
+        let first = at - at % opened.unit();
+        let end = (at + piece.len() as u64).next_multiple_of(opened.unit());
+        let mut units = vec![0; usize::try_from(end - first).unwrap_or(0)];
+        self.view.blocks.read_data(place + (first - start), &mut units).map_err(failed)?;
+        opened.decrypt(first, &mut units);
+        let skipped = usize::try_from(at - first).unwrap_or(0);
+        if let Some(wanted) = units.get(skipped..skipped + piece.len()) {
+            piece.copy_from_slice(wanted);
+        }
         Ok(())
     }
 
@@ -143,7 +168,7 @@ impl Contents<'_> {
         } else {
             fill(&mut target, &self.inode.raw().i_block, 0);
         }
-        Ok(target)
+        crypt::target(self.view.blocks, self.view.format, self.inode, target)
     }
 }
 

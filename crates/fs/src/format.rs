@@ -10,6 +10,7 @@ use ondisk::inode::Inode;
 use ondisk::units::{Block, Group, InodeNumber};
 
 use crate::error::{Error, Result};
+use crate::keys::Keyring;
 use crate::zone::{BAD_BLOCKS, Zone};
 
 /// Facts of the superblock that every rung needs.
@@ -28,6 +29,8 @@ pub struct Format {
     pub hash_version: u8,
     /// Whether directory hashes treat characters as unsigned.
     pub unsigned_hash: bool,
+    /// The keys of encrypted files.
+    pub(crate) keys: Keyring,
     /// Where the volume's own structures lie, once descriptors were read.
     pub(crate) zone: Zone,
 }
@@ -45,6 +48,7 @@ impl Format {
             hash_seed: raw.s_hash_seed.map(|word| word.get()),
             hash_version: raw.s_def_hash_version,
             unsigned_hash: raw.s_flags.get() & FLAG_UNSIGNED_HASH != 0,
+            keys: Keyring::default(),
             zone: Zone::default(),
         })
     }
@@ -64,6 +68,7 @@ impl Format {
             hash_seed: self.hash_seed,
             hash_version: self.hash_version,
             unsigned_hash: self.unsigned_hash,
+            keys: self.keys.clone(),
             zone: Zone::default(),
         }
     }

@@ -8,6 +8,7 @@ use placement::policy::BlockPolicy;
 use placement::{BlockPolicyKind, DirectoryPolicyKind};
 
 use crate::error::{Error, Result};
+use crate::keys::Key;
 
 /// What a crash may do to the contents of files, on volumes with a journal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -70,6 +71,7 @@ pub struct OpenOptions {
     pub(crate) limits: bool,
     pub(crate) now: Timestamp,
     pub(crate) seed: u64,
+    pub(crate) keys: Vec<Key>,
 }
 
 impl Default for OpenOptions {
@@ -94,6 +96,7 @@ impl Default for OpenOptions {
             limits: true,
             now: Timestamp::default(),
             seed: 0,
+            keys: Vec::new(),
         }
     }
 }
@@ -109,6 +112,14 @@ impl OpenOptions {
     #[must_use]
     pub fn write(mut self, write: bool) -> Self {
         self.write = write;
+        self
+    }
+
+    /// Keys of encrypted files, for reading only: names and contents are shown as the programs that wrote them see them.
+    /// Without a key for them, names are shown as Linux shows them without one, and contents are refused.
+    #[must_use]
+    pub fn keys(mut self, keys: &[Key]) -> Self {
+        self.keys = keys.to_vec();
         self
     }
 

@@ -25,6 +25,7 @@ pub mod block_map;
 pub mod corrupt;
 pub mod dirent;
 pub mod dirhash;
+pub mod encryption;
 pub mod extent;
 pub mod features;
 pub mod geometry;

@@ -26,6 +26,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             geometry seal xattr
             inode mmp superblock
             acl block_map corrupt extent group
+            encryption
             dirhash features quota units
         ",
         knots: &[],
@@ -99,10 +100,11 @@ pub(super) const LADDERS: &[Ladder] = &[
             space
             txn
             order session
+            crypt
             cache dirty format handles options
-            gathered
+            gathered keys
             charges
-            bits context hashing ranges role versions zone
+            bits ciphers context hashing ranges role versions zone
             error locks
         ",
         knots: &[],
@@ -164,7 +166,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             bulk
             reading
             door
-            free_runs image usage
+            free_runs image keys usage
             console owner signals size text
         ",
         knots: &[],

@@ -227,7 +227,9 @@ impl<'j> Copy<'j> {
         if self.options.preserve && facts.links > 1 && self.link(facts, path, directory, name)? {
             return Ok(());
         }
-        if facts.flags.contains(InodeFlags::ENCRYPT) {
+        if facts.flags.contains(InodeFlags::ENCRYPT)
+            && self.job.volume.inode(from).is_locked().map_err(Halt::at(path))?
+        {
             return Err(Halt::refused(path, "is encrypted"));
         }
         let what = self.what(facts, path)?;

@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use clap::Args;
 
 use crate::console::{Console, Failure};
+use crate::keys::KeyArgs;
 use crate::reading::OpenImage;
 
 /// Bytes read at once: large enough that the device is never waited for twice for one run.
@@ -16,6 +17,8 @@ const CHUNK: usize = 1 << 20;
 pub struct Cat {
     /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`.
     image: OsString,
+    #[command(flatten)]
+    keys: KeyArgs,
     /// Files in the image; symbolic links are followed.
     #[arg(required = true)]
     paths: Vec<OsString>,
@@ -23,7 +26,7 @@ pub struct Cat {
 
 impl Cat {
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
-        let image = OpenImage::open(&self.image, console)?;
+        let image = OpenImage::open_with(&self.image, &self.keys, console)?;
         let mut buffer = vec![0; CHUNK];
         for path in &self.paths {
             let printed = image.find(path, true).and_then(|inode| {

@@ -20,6 +20,7 @@ use crate::console::{Console, Failure};
 use crate::control::client::Found;
 use crate::control::protocol::{Verb, flag};
 use crate::door::output::Output;
+use crate::keys::KeyArgs;
 use crate::reading::OpenImage;
 use crate::text::Shown;
 
@@ -28,6 +29,8 @@ use crate::text::Shown;
 pub struct Export {
     /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`. Or a directory of a mount.
     image: OsString,
+    #[command(flatten)]
+    keys: KeyArgs,
     /// A name that ends in .tar, .tar.gz, .tgz, .tar.zst or .tzst for an archive, `-` for an archive on
     /// standard output, anything else for a directory; with a slash at its end always a directory.
     out: PathBuf,
@@ -108,7 +111,7 @@ impl Export {
         if live::is_directory(&self.image) {
             return self.live(console, form);
         }
-        let image = OpenImage::open(&self.image, console)?;
+        let image = OpenImage::open_with(&self.image, &self.keys, console)?;
         let from = image.find(&self.from, true)?;
         let exporter = Exporter::new(&image.volume).from(from);
         let out = (form != Form::Stdout).then_some(&*self.out);

@@ -16,6 +16,7 @@ use platfs::{Metadata, Reader, State};
 use super::{export, live};
 use crate::console::{Console, Failure};
 use crate::door::output::Output;
+use crate::keys::KeyArgs;
 use crate::reading::OpenImage;
 use crate::text::Shown;
 
@@ -27,6 +28,8 @@ const DEPTH_MAX: usize = 1000;
 pub struct Get {
     /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`. Or a directory of a mount.
     image: OsString,
+    #[command(flatten)]
+    keys: KeyArgs,
     /// Files in the image, and behind them, unless there is only one, where they go: a directory, or
     /// the name of a single file's copy. A single file without it goes into this directory.
     #[arg(required = true, value_name = "PATH... [OUT]")]
@@ -56,7 +59,7 @@ impl Get {
         if live::is_directory(&self.image) {
             return self.live(console, sources, out);
         }
-        let image = OpenImage::open(&self.image, console)?;
+        let image = OpenImage::open_with(&self.image, &self.keys, console)?;
         for source in sources {
             let target = if into_directory { out.join(base_name(source)?) } else { out.to_owned() };
             if let Err(failure) = self.one(console, &image, source, &target) {

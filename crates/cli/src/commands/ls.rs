@@ -12,6 +12,7 @@ use platfs::{DirEntry, Walk};
 use super::facts;
 use super::json::Array;
 use crate::console::{Console, Failure};
+use crate::keys::KeyArgs;
 use crate::reading::{OpenImage, absolute, joined, paths_or_root};
 use crate::text::{Shown, put_bytes};
 
@@ -20,6 +21,8 @@ use crate::text::{Shown, put_bytes};
 pub struct Ls {
     /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`.
     image: OsString,
+    #[command(flatten)]
+    keys: KeyArgs,
     /// Directories or files in the image [default: /].
     paths: Vec<OsString>,
     /// Mode, links, owner, group, size, time (UTC), and the targets of symbolic links.
@@ -57,7 +60,7 @@ impl Ls {
     }
 
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
-        let image = OpenImage::open(&self.image, console)?;
+        let image = OpenImage::open_with(&self.image, &self.keys, console)?;
         let paths = paths_or_root(&self.paths);
         let titled = paths.len() > 1 || self.recursive;
         let array = Array::default();

@@ -17,6 +17,7 @@ use super::facts;
 use super::json::Array;
 use super::runs::{self, Runs};
 use crate::console::{Console, Failure};
+use crate::keys::KeyArgs;
 use crate::reading::{self, OpenImage};
 use crate::text::{self, Shown, put_bytes};
 use record::{Parts, Record};
@@ -26,6 +27,8 @@ use record::{Parts, Record};
 pub struct Stat {
     /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`.
     image: OsString,
+    #[command(flatten)]
+    keys: KeyArgs,
     /// Files in the image, or inodes by their numbers: `<12>`. A symbolic link is shown itself.
     #[arg(required = true)]
     paths: Vec<OsString>,
@@ -54,7 +57,7 @@ fn by_number(path: &[u8]) -> Option<InodeNumber> {
 
 impl Stat {
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
-        let image = OpenImage::open(&self.image, console)?;
+        let image = OpenImage::open_with(&self.image, &self.keys, console)?;
         let parts = Parts { blocks: self.blocks, raw: self.raw, index: self.index };
         // Its complaints would be those of the image.
         let mut silence = (Vec::new(), Vec::new());

@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 
 use super::{facts, json};
 use crate::console::{Console, Failure};
+use crate::keys::KeyArgs;
 use crate::reading::{OpenImage, absolute, joined};
 use crate::text::{Shown, put_bytes, type_name};
 
@@ -19,6 +20,8 @@ use crate::text::{Shown, put_bytes, type_name};
 pub struct Tree {
     /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`.
     image: OsString,
+    #[command(flatten)]
+    keys: KeyArgs,
     /// A directory in the image.
     #[arg(default_value = "/")]
     path: OsString,
@@ -46,7 +49,7 @@ const ASCII: [&str; 4] = ["|   ", "    ", "|-- ", "`-- "];
 
 impl Tree {
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
-        let image = OpenImage::open(&self.image, console)?;
+        let image = OpenImage::open_with(&self.image, &self.keys, console)?;
         let root = image.find(&self.path, true)?;
         let path = absolute(self.path.as_bytes());
         let mut walk = Walk::new(&image.volume);

@@ -14,6 +14,7 @@ use crate::check::before;
 use crate::console::Failure;
 use crate::door::{self, Shared};
 use crate::image::{self, ImageError};
+use crate::keys;
 use crate::reading::OpenImage;
 use crate::writing;
 
@@ -38,7 +39,12 @@ pub struct Opened {
 pub fn open(name: &OsStr, options: &MountOptions) -> Result<Opened, Failure> {
     let shown = image::shown(name).to_string();
     let mut warnings = Vec::new();
-    if !options.read_only {
+    let keys = options.keys.iter().map(|key| keys::read(OsStr::new(key)));
+    let keys = keys.collect::<Result<Vec<_>, _>>()?;
+    if !keys.is_empty() && options.read_write {
+        return Err(Failure::about(shown, "keys are for reading: mount it with `ro`"));
+    }
+    if !options.read_only && keys.is_empty() {
         match open_to_write(name, options) {
             Ok((volume, keeping)) => {
                 warnings.extend(options.warnings());
@@ -51,7 +57,7 @@ pub fn open(name: &OsStr, options: &MountOptions) -> Result<Opened, Failure> {
         }
     }
     let shared = Some(door::share(name).map_err(|error| Failure::about(&shown, error))?);
-    let image = OpenImage::open_to_mount(name, options.noload).map_err(|why| remedied(why, name))?;
+    let image = OpenImage::open_to_mount(name, options.noload, &keys).map_err(|why| remedied(why, name))?;
     warnings.extend(what_to_know(&image.volume));
     Ok(Opened { image, writable: false, warnings, shared, keeping: None })
 }
@@ -122,7 +128,7 @@ fn memory() -> u64 {
 
 /// A failure to open, with the remedy if it is the journal's.
 fn remedied(failure: Failure, name: &OsStr) -> Failure {
-    let without = OpenImage::open_to_mount(name, true);
+    let without = OpenImage::open_to_mount(name, true, &[]);
     match failure {
         Failure::Failed(why) if without.is_ok_and(|image| image.volume.needs_recovery()) => {
             Failure::Failed(format!("{why}; `-o ro,noload` mounts it without what its journal holds"))

@@ -91,6 +91,8 @@ pub struct MountOptions {
     pub without_effect: Vec<String>,
     /// `noload`: read even though the journal was not brought in.
     pub noload: bool,
+    /// `key=FILE`: keys of encrypted files, for reading.
+    pub keys: Vec<String>,
     /// Lists of access control count.
     pub acl: bool,
     /// Attributes of users are shown.
@@ -139,6 +141,7 @@ impl Default for MountOptions {
             commit: COMMIT,
             without_effect: Vec::new(),
             noload: false,
+            keys: Vec::new(),
             acl: true,
             user_xattr: true,
             xattr: true,
@@ -259,7 +262,7 @@ const REFUSED: &[(&str, &str)] = &[
 const OWN_FOR_OTHERS: &str = "mount option `own_permissions` can't be had with `allow_other`: the kernel passes names \
      that it has cached without asking whether a user may";
 const NO_QUOTA: &str = "quota is kept in files of the volume's own (`plat quota --on user,group`)";
-const NO_KEYS: &str = "encrypted files are not decrypted";
+const NO_KEYS: &str = "encrypted files are read only, with `key=FILE`";
 const NO_DEVICE: &str = "journals on another device can't be used yet";
 const NO_RESERVE: &str = "who may take the reserved blocks stands in the volume (`tune2fs -u`, `-g`)";
 
@@ -385,6 +388,7 @@ impl MountOptions {
         match name {
             "errors" => self.on_damage = one_of(&ON_DAMAGE, name, value)?,
             "fsname" => self.source = Some(value.to_owned()),
+            "key" => self.keys.push(value.to_owned()),
             "transport" => self.transport = one_of(&TRANSPORTS, name, value)?,
             "giveway" => self.give_way = one_of(&GIVING_WAY, name, value)?,
             "data" => self.data = one_of(&DATA, name, value)?,

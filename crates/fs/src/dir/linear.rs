@@ -137,7 +137,9 @@ impl<'a> Listing<'a> {
         };
         if listing.dir.flags().contains(InodeFlags::INLINE_DATA) {
             let parts = inline::parts(&listing.dir)?;
-            listing.batch = inline_entries(format, &listing.dir, parts)?.into_iter();
+            let mut entries = inline_entries(format, &listing.dir, parts)?;
+            Dir::new(blocks, format, &listing.dir, map).show(entries.iter_mut())?;
+            listing.batch = entries.into_iter();
         } else {
             listing.count = Dir::new(blocks, format, &listing.dir, map).count()?;
         }
@@ -165,6 +167,7 @@ impl<'a> Listing<'a> {
                 }
             }
         }
+        reader.show(batch.iter_mut())?;
         self.batch = batch.into_iter();
         Ok(())
     }

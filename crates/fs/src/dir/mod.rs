@@ -16,11 +16,13 @@ mod position;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
 use ondisk::corrupt::Place;
 use ondisk::dirent::{Layout, Name, Record};
+use ondisk::dirhash::DirHash;
 use ondisk::features::{Compat, Incompat};
 use ondisk::htree::Kind;
 use ondisk::inode::{FileType, Inode, InodeFlags};
@@ -28,6 +30,7 @@ use ondisk::seal::InodeSeed;
 use ondisk::units::{Block, FileBlock, InodeNumber, low_u32};
 
 use crate::cache::{Blocks, Role};
+use crate::crypt::{self, Meaning, NamesOf, StoredName};
 use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::inline;
@@ -47,8 +50,8 @@ const SMALL_DIR_MAX: u64 = 1 << 31;
 /// One name in a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DirEntry {
-    /// The name as stored: any bytes; on broken volumes even `/` and NUL. Not decrypted in encrypted
-    /// directories.
+    /// The name as stored: any bytes; on broken volumes even `/` and NUL. In encrypted directories deciphered, or where
+    /// there is no key as Linux shows it then.
     pub name: Vec<u8>,
     /// What it names.
     pub inode: InodeNumber,
@@ -209,7 +212,8 @@ impl<'a> Dir<'a> {
     /// # Errors
     /// A broken directory, a name of an inode that the volume keeps for itself; the device's failure.
     pub(crate) fn lookup(&self, name: &[u8]) -> Result<Option<(InodeNumber, Option<FileType>)>> {
-        let found = self.stored(name)?;
+        let Some(stored) = self.stored_name(name)? else { return Ok(None) };
+        let found = self.stored(&stored)?;
         match found.filter(|(number, _)| self.format.is_kept(*number)) {
             None => Ok(found),
             Some((number, _)) => {
@@ -230,6 +234,38 @@ impl<'a> Dir<'a> {
         self.search(name)
     }
 
+    /// A name as the blocks have it; `None` if no name here can be shown so.
+    fn stored_name<'n>(&self, name: &'n [u8]) -> Result<Option<StoredName<'n>>> {
+        let Some(names) = NamesOf::of(self.blocks, self.format, self.dir)? else {
+            return Ok(Some(Cow::Borrowed(name)));
+        };
+        match names.meaning(name) {
+            Meaning::Stored(stored) => Ok(Some(Cow::Owned(stored))),
+            Meaning::Nothing => Ok(None),
+            Meaning::Long(shown) => {
+                let mut found = None;
+                linear::visit(self, |stored| {
+                    if found.is_none() && crypt::means(&shown, stored) {
+                        found = Some(Cow::Owned(stored.to_vec()));
+                    }
+                })?;
+                Ok(found)
+            }
+        }
+    }
+
+    /// Gives entries the names that are shown.
+    fn show<'e>(&self, entries: impl Iterator<Item = &'e mut DirEntry>) -> Result<()> {
+        let Some(names) = NamesOf::of(self.blocks, self.format, self.dir)? else { return Ok(()) };
+        let hasher = self.hashes().map(|version| htree::hasher(self.format, version));
+        let hash =
+            |stored: &[u8]| hasher.map_or(DirHash { major: 0, minor: 0 }, |hasher| hasher.hash(stored));
+        for entry in entries {
+            entry.name = names.shown(&entry.name, hash);
+        }
+        Ok(())
+    }
+
     /// The block in which a name stands; none if it stands in the directory's record.
     ///
     /// # Errors
@@ -238,7 +274,8 @@ impl<'a> Dir<'a> {
         if self.dir.flags().contains(InodeFlags::INLINE_DATA) {
             return Ok(None);
         }
-        let spot = change::locate(self, name)?;
+        let name = self.stored_name(name)?.ok_or(Error::NotFound)?;
+        let spot = change::locate(self, &name)?;
         spot.map(|spot| Some(spot.block)).ok_or(Error::NotFound)
     }
 
@@ -267,7 +304,7 @@ impl<'a> Dir<'a> {
     /// # Errors
     /// As [`Dir::lookup`].
     pub(crate) fn exists(&self, known: &KnownNames, name: &[u8]) -> Result<bool> {
-        if self.dir.flags().intersects(InodeFlags::INLINE_DATA | InodeFlags::INDEX)
+        if self.dir.flags().intersects(InodeFlags::INLINE_DATA | InodeFlags::INDEX | InodeFlags::ENCRYPT)
             || !WORTH.contains(&self.dir.size())
         {
             return Ok(self.lookup(name)?.is_some());
@@ -327,7 +364,8 @@ impl<'a, 'v> DirMut<'a, 'v> {
     /// # Errors
     /// [`Error::NotFound`]; a broken directory.
     pub(crate) fn remove(&mut self, name: &[u8]) -> Result<InodeNumber> {
-        let inode = change::remove(self, name)?.ok_or(Error::NotFound)?;
+        let name = self.reader().stored_name(name)?.ok_or(Error::NotFound)?;
+        let inode = change::remove(self, &name)?.ok_or(Error::NotFound)?;
         let directory = self.dir.number();
         self.tx.note(|notes| notes.tally(Tally::Name { directory, inode, appears: false }));
         Ok(inode)
@@ -344,7 +382,8 @@ impl<'a, 'v> DirMut<'a, 'v> {
         file_type: FileType,
     ) -> Result<InodeNumber> {
         self.tx.note(|notes| notes.name(to));
-        let from = change::retarget(self, name, to, file_type)?.ok_or(Error::NotFound)?;
+        let stored = self.reader().stored_name(name)?.ok_or(Error::NotFound)?;
+        let from = change::retarget(self, &stored, to, file_type)?.ok_or(Error::NotFound)?;
         if name != b".." {
             let directory = self.dir.number();
             self.tx.note(|notes| {
@@ -376,7 +415,8 @@ impl<'a, 'v> DirMut<'a, 'v> {
     /// # Errors
     /// [`Error::NoSpace`]; a broken directory.
     pub(crate) fn own_block_of(&mut self, name: &[u8]) -> Result<()> {
-        let spot = change::locate(&self.reader(), name)?;
+        let name = self.reader().stored_name(name)?.ok_or(Error::NotFound)?;
+        let spot = change::locate(&self.reader(), &name)?;
         spot.map_or(Ok(()), |spot| self.own(spot.at))
     }
 

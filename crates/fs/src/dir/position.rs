@@ -51,6 +51,13 @@ impl Dir<'_> {
     /// # Errors
     /// A broken directory, once all entries before the damage were listed; the device's failure.
     pub(crate) fn batch(&self, position: u64, sequence: Sequence) -> Result<Batch> {
+        let mut batch = self.found(position, sequence)?;
+        self.show(batch.entries.iter_mut().map(|(entry, _)| entry))?;
+        Ok(batch)
+    }
+
+    /// The same with the names as they are stored.
+    fn found(&self, position: u64, sequence: Sequence) -> Result<Batch> {
         let Some(version) = self.hashes() else { return self.as_stored(position, 0) };
         if let Some(place) = position.checked_sub(STORED) {
             return self.as_stored(place, STORED);
@@ -65,7 +72,7 @@ impl Dir<'_> {
     }
 
     /// The hash by which the names are in order, where the volume has indexes and the names' own bytes are hashed.
-    fn hashes(&self) -> Option<HashVersion> {
+    pub(super) fn hashes(&self) -> Option<HashVersion> {
         let known = self.format.features.compat.contains(Compat::DIR_INDEX)
             && !self.dir.flags().contains(InodeFlags::CASEFOLD);
         HashVersion::from_raw(self.format.hash_version).filter(|_| known)

@@ -24,6 +24,7 @@ mod number {
     pub(super) const LOOP: i32 = 40;
     pub(super) const OPNOTSUPP: i32 = 95;
     pub(super) const UCLEAN: i32 = 117;
+    pub(super) const NOKEY: i32 = 126;
     pub(super) const DQUOT: i32 = 122;
 }
 
@@ -65,6 +66,7 @@ impl Error {
             Error::SymlinkLoop => number::LOOP,
             Error::Invalid(_) => number::INVAL,
             Error::WriteFailed | Error::ReadOnly => number::ROFS,
+            Error::Locked => number::NOKEY,
             _ => number::IO,
         }
     }
@@ -84,7 +86,7 @@ impl Error {
             Error::NotDirectory => ErrorKind::NotADirectory,
             Error::IsDirectory => ErrorKind::IsADirectory,
             Error::NotEmpty => ErrorKind::DirectoryNotEmpty,
-            Error::NotPermitted(_) => ErrorKind::PermissionDenied,
+            Error::NotPermitted(_) | Error::Locked => ErrorKind::PermissionDenied,
             Error::CrossProject => ErrorKind::CrossesDevices,
             Error::NameTooLong(_) | Error::LinkTooLong(..) | Error::Invalid(_) | Error::BadOption { .. } => {
                 ErrorKind::InvalidInput

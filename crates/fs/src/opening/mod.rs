@@ -19,6 +19,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::journal::{self, Recovery};
+use crate::keys::Keyring;
 use crate::map;
 use crate::options::OpenOptions;
 use crate::order::{Choice, Journal, Order, mark};
@@ -170,8 +171,12 @@ impl Volume {
     /// describes more than the device holds; features that this code can't read or, when opened for
     /// writing, can't write; a journal that can't be replayed, or for writing not wholly.
     pub fn open(device: Arc<dyn Device>, options: &OpenOptions) -> Result<Self> {
+        if options.write && !options.keys.is_empty() {
+            return Err(Error::Invalid("keys are for reading: encrypted files are not written".into()));
+        }
         let Recovered { device, recovery, unclean } = recovered(device, options)?;
         let (mut raw, mut format) = readable(&*device)?;
+        format.keys = Keyring::new(&options.keys, raw.s_uuid);
         if options.replaying {
             // Its log is in place.
             format.features.incompat.remove(Incompat::RECOVER);

@@ -200,12 +200,13 @@ impl Volume {
     /// Opens a regular file for reading.
     ///
     /// # Errors
-    /// A directory, link or special file; a broken inode.
+    /// A directory, link or special file; a broken inode; [`Error::Locked`] for one whose key is not known.
     pub fn open_file(&self, number: InodeNumber) -> Result<Reader<'_>> {
         let _pin = self.pin(number)?;
         let size = self.metadata(number)?.size;
         let inode = self.view().inode(number)?;
         match file_type(&inode)? {
+            FileType::Regular if self.inode(number).is_locked()? => Err(Error::Locked),
             FileType::Regular => Ok(Reader { volume: self, inode, size, position: 0, _pin }),
             FileType::Directory => Err(Error::IsDirectory),
             _ => Err(Error::Invalid("only regular files can be read".into())),

@@ -5,7 +5,9 @@
 
 use ondisk::units::InodeNumber;
 
-use crate::volume::Volume;
+use crate::crypt;
+use crate::error::Result;
+use crate::volume::{Seen, Volume};
 
 /// One inode of a volume. It may be in use or not: each verb looks.
 ///
@@ -28,5 +30,16 @@ impl Volume {
     #[must_use]
     pub fn inode(&self, number: InodeNumber) -> Node<'_> {
         Node { volume: self, number }
+    }
+}
+
+impl Node<'_> {
+    /// Whether it is encrypted, and its key not known.
+    ///
+    /// # Errors
+    /// Damage; the device's failure.
+    pub fn is_locked(&self) -> Result<bool> {
+        Seen::look(self.volume, self.number)?
+            .steady(|view, node| crypt::is_locked(view.blocks, view.format, node))
     }
 }

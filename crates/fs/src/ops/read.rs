@@ -9,6 +9,7 @@ use ondisk::inode::{FileType, Inode, InodeFlags};
 use ondisk::units::InodeNumber;
 
 use super::attrs::file_type;
+use crate::crypt;
 use crate::error::{Error, Result};
 use crate::map::Segment;
 use crate::ranges::ByteRange;
@@ -51,6 +52,7 @@ impl Volume {
     fn read_once(&self, number: InodeNumber, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let mut seen = Seen::look(self, number)?;
         let place = seen.steady(|view, node| match file_type(node)? {
+            FileType::Regular if crypt::is_locked(view.blocks, view.format, node)? => Err(Error::Locked),
             FileType::Regular => place(view, node, offset, buffer.len()),
             FileType::Directory => Err(Error::IsDirectory),
             _ => Err(Error::Invalid("only regular files can be read".into())),

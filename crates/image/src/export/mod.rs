@@ -208,7 +208,7 @@ impl<'v> Tree<'v> {
         let failed = |error| ExportError::Image { path: path.clone(), error };
         check_name(&path, name, self.walk.depth() == 0)?;
         let metadata = self.volume.metadata(inode).map_err(failed)?;
-        if is_encrypted(&metadata) {
+        if is_encrypted(&metadata) && self.volume.inode(inode).is_locked().map_err(failed)? {
             return self.enter_locked(&path, name, &metadata, sink);
         }
         if let Some(error) = self.walk.enter(name, inode).map_err(failed)? {
@@ -260,7 +260,7 @@ impl<'v> Tree<'v> {
         self.meter.file()?;
         let failed = |error| ExportError::Image { path: path.to_vec(), error };
         let metadata = self.volume.metadata(inode).map_err(failed)?;
-        if is_encrypted(&metadata) {
+        if is_encrypted(&metadata) && self.volume.inode(inode).is_locked().map_err(failed)? {
             sink.lose(Loss::Encrypted, path);
             return Ok(());
         }

@@ -126,9 +126,6 @@ impl Tree {
     pub(super) fn read_into(&self, node: u64, offset: u64, buffer: &mut [u8]) -> Result<usize, Failed> {
         let number = self.inode(node)?;
         let facts = self.volume.metadata(number)?;
-        if facts.flags.contains(InodeFlags::ENCRYPT) {
-            return Err(Errno::NOKEY.into());
-        }
         let count = self.volume.read_at(number, offset, buffer)?;
         add(&self.counts.read, count as u64);
         self.note_access(number, Some(&facts));
@@ -151,9 +148,6 @@ impl Tree {
     pub(super) fn target(&self, node: u64) -> Result<Vec<u8>, Failed> {
         let number = self.inode(node)?;
         let facts = self.volume.metadata(number)?;
-        if facts.flags.contains(InodeFlags::ENCRYPT) {
-            return Err(Errno::NOKEY.into());
-        }
         if facts.file_type != FileType::Symlink {
             return Err(Errno::INVAL.into());
         }

@@ -1,0 +1,84 @@
+//! Keys of encrypted files, from the command line.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+
+use clap::Args;
+use platfs::Key;
+
+use crate::console::Failure;
+
+/// Longest file that may hold a key: 64 bytes in hexadecimal, and the end of the line.
+const LONGEST: u64 = 130;
+/// Digits of the descriptor before a key.
+const DESCRIPTOR: usize = 16;
+
+/// The keys that a command is given.
+#[derive(Args, Debug, Clone, Default)]
+pub struct KeyArgs {
+    /// A key of encrypted files (fscrypt): a file with its 16 to 64 bytes, or with those in hexadecimal, or the
+    /// digits themselves, which other users can see. `DESCRIPTOR:` before it is the name by which policies of version 1 call
+    /// it. May be repeated.
+    #[arg(long = "key", value_name = "FILE|HEX")]
+    keys: Vec<OsString>,
+}
+
+impl KeyArgs {
+    /// The keys.
+    ///
+    /// # Errors
+    /// A file that can't be read, or holds no key.
+    pub fn read(&self) -> Result<Vec<Key>, Failure> {
+        self.keys.iter().map(|key| read(key)).collect()
+    }
+}
+
+/// One key, as the command line names it.
+///
+/// # Errors
+/// As [`KeyArgs::read`].
+pub fn read(named: &OsStr) -> Result<Key, Failure> {
+    let bytes = named.as_bytes();
+    let descriptor =
+        bytes.get(..DESCRIPTOR).and_then(digits).filter(|_| bytes.get(DESCRIPTOR) == Some(&b':'));
+    let rest = match descriptor {
+        Some(_) => OsStr::from_bytes(bytes.get(DESCRIPTOR + 1..).unwrap_or_default()),
+        None => named,
+    };
+    let master = match digits(rest.as_bytes()).filter(|_| !std::path::Path::new(rest).exists()) {
+        Some(master) => master,
+        None => of_file(rest)?,
+    };
+    let key = Key::new(&master).map_err(|error| Failure::Failed(format!("--key: {error}")))?;
+    let descriptor = descriptor.and_then(|descriptor| descriptor.try_into().ok());
+    Ok(descriptor.map_or(key.clone(), |descriptor| key.with_descriptor(descriptor)))
+}
+
+fn of_file(path: &OsStr) -> Result<Vec<u8>, Failure> {
+    let failed = |error| Failure::Failed(format!("--key {}: {error}", path.display()));
+    let mut bytes = Vec::new();
+    File::open(path).map_err(failed)?.take(LONGEST + 1).read_to_end(&mut bytes).map_err(failed)?;
+    Ok(digits(bytes.trim_ascii()).unwrap_or(bytes))
+}
+
+/// Bytes in hexadecimal.
+fn digits(text: &[u8]) -> Option<Vec<u8>> {
+    if text.is_empty() || !text.len().is_multiple_of(2) {
+        return None;
+    }
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    text.chunks_exact(2).map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_are_bytes() {
+        assert_eq!(digits(b"00ffA0"), Some(vec![0, 255, 0xA0]));
+        assert_eq!((digits(b""), digits(b"0"), digits(b"0g")), (None, None, None));
+    }
+}

@@ -1,0 +1,105 @@
+//! Encrypted files by the command line: with a key they are read, without it names are shown and contents refused.
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use support::mounted::{Mounted, have_fuse};
+use testkit::mount;
+use testkit::scratch::Scratch;
+use testkit::tool;
+
+/// Makes an encrypted directory in the kernel's mount.
+const MAKE: &str = r#"
+import fcntl, os, struct, sys
+root, key = sys.argv[1], bytes(range(64))
+fd = os.open(root, os.O_RDONLY)
+arg = bytearray(struct.pack('<II32s', 2, 0, b'') + struct.pack('<II32s', len(key), 0, b'') + key)
+fcntl.ioctl(fd, 0xC0506617, arg)
+os.mkdir(root + '/secret')
+top = os.open(root + '/secret', os.O_RDONLY)
+fcntl.ioctl(top, 0x800C6613, struct.pack('<BBBBB3s16s', 2, 1, 4, 3, 0, b'', bytes(arg[8:24])))
+open(root + '/secret/letter', 'w').write('dear reader\n' * 1000)
+os.symlink('letter', root + '/secret/link')
+"#;
+
+fn plat(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_plat")).args(arguments).output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// An image with an encrypted directory; its key in a file.
+fn made(test: &str, scratch: &Scratch) -> Option<(PathBuf, PathBuf)> {
+    let has_feature = Path::new("/sys/fs/ext4/features/encryption").exists();
+    if !mount::have_loop_mount(test) || !tool::have_tools(test, &["mke2fs", "python3"]) {
+        return None;
+    }
+    if !has_feature {
+        tool::skip(test, "this kernel has no encryption");
+        return None;
+    }
+    let (image, key) = (scratch.join("image"), scratch.join("key"));
+    tool::run(
+        tool::command("mke2fs").args(["-q", "-F", "-t", "ext4", "-O", "encrypt"]).arg(&image).arg("32M"),
+    );
+    let mounted = mount::Mounted::kernel(&image, "loop,rw").unwrap();
+    tool::run(tool::command("python3").args(["-c", MAKE]).arg(mounted.path()));
+    drop(mounted);
+    fs::write(&key, (0..64).collect::<Vec<u8>>()).unwrap();
+    Some((image, key))
+}
+
+#[test]
+fn commands_read_with_a_key() {
+    let scratch = Scratch::new("commands_read_with_a_key");
+    let Some((image, key)) = made("commands_read_with_a_key", &scratch) else { return };
+    let (image, key) = (image.to_str().unwrap(), key.to_str().unwrap());
+    let letter = "dear reader\n".repeat(1000);
+    assert_eq!(said(&plat(&["ls", "--key", key, image, "/secret"])), "letter\nlink\n");
+    assert_eq!(said(&plat(&["cat", "--key", key, image, "/secret/link"])), letter);
+    let hex = (0..64).fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"));
+    assert_eq!(said(&plat(&["cat", "--key", &hex, image, "/secret/letter"])), letter);
+    let out = scratch.join("out");
+    said(&plat(&["export", "--key", key, image, out.to_str().unwrap()]));
+    assert_eq!(fs::read_to_string(out.join("secret/letter")).unwrap(), letter);
+
+    let names = said(&plat(&["ls", image, "/secret"]));
+    assert!(names.lines().count() == 2 && !names.contains("letter"), "{names}");
+    let path = format!("/secret/{}", names.lines().next().unwrap());
+    let refused = plat(&["cat", image, &path]);
+    assert!(!refused.status.success() && refused.stdout.is_empty());
+    let why = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(why.contains("encrypted, and its key is not known"), "{why}");
+    let short = plat(&["ls", "--key", "00ff", image]);
+    assert!(String::from_utf8_lossy(&short.stderr).contains("16 to 64 bytes"));
+}
+
+#[test]
+fn a_mount_for_reading_takes_a_key() {
+    let test = "a_mount_for_reading_takes_a_key";
+    let scratch = Scratch::new(test);
+    if !have_fuse(test) {
+        return;
+    }
+    let Some((image, key)) = made(test, &scratch) else { return };
+    let option = format!("ro,key={}", key.display());
+    let mounted = Mounted::new(&image, &["-o", &option]).unwrap();
+    let letter = fs::read_to_string(mounted.path().join("secret/letter")).unwrap();
+    assert_eq!(letter, "dear reader\n".repeat(1000));
+    assert_eq!(fs::read_link(mounted.path().join("secret/link")).unwrap(), Path::new("letter"));
+    mounted.unmount();
+    let refused = Mounted::new(&image, &["-o", &option.replace("ro,", "rw,")]).err().unwrap();
+    assert!(refused.contains("keys are for reading"), "{refused}");
+    let mounted = Mounted::new(&image, &["-o", "ro"]).unwrap();
+    for entry in fs::read_dir(mounted.path().join("secret")).unwrap() {
+        let path = entry.unwrap().path();
+        let read = fs::read(&path);
+        assert!(path.is_symlink() || read.unwrap_err().raw_os_error() == Some(126), "{}", path.display());
+    }
+    mounted.unmount();
+}
