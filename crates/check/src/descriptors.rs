@@ -256,12 +256,7 @@ pub(super) fn write(subject: &mut Subject) -> Result<()> {
     }
     for group in (1..geometry.groups).map(Group) {
         let meta = geometry.meta_descriptor_held_by(group);
-        let old_style = match geometry.first_meta_bg {
-            Some(first) => first.min(geometry.descriptor_blocks()),
-            None => geometry.descriptor_blocks(),
-        };
-        let copies = (0..old_style)
-            .filter(|_| geometry.backups.has_superblock(group))
+        let copies = (0..geometry.descriptors_behind(group))
             .map(|index| (index, geometry.descriptor_block_copy(index, group)));
         for (index, block) in copies.chain(meta) {
             // A backup on a bad place of the device is none; the volume does not need it now.

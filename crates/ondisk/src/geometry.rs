@@ -352,6 +352,19 @@ impl Geometry {
             .then(|| (index, self.meta_descriptor_in(group)))
     }
 
+    /// Descriptor blocks that stand behind the superblock of a group, or its copy: those before the first meta group, or
+    /// all. Copies inside of meta groups stand alone.
+    #[must_use]
+    pub fn descriptors_behind(&self, group: Group) -> u32 {
+        // spec: gd
+        match self.first_meta_bg {
+            _ if !self.backups.has_superblock(group) => 0,
+            Some(first) if group.0 / self.descriptors_per_block() >= first => 0,
+            Some(first) => first.min(self.descriptor_blocks()),
+            None => self.descriptor_blocks(),
+        }
+    }
+
     /// Blocks at the start of a group taken by superblock copy, descriptors and descriptors
     /// reserved for growth; `count` may be zero.
     #[must_use]
@@ -359,10 +372,8 @@ impl Geometry {
         let start = self.group_start(group);
         let mut count = 0;
         if self.backups.has_superblock(group) {
-            let old_style = match self.first_meta_bg {
-                Some(first) => first.min(self.descriptor_blocks()),
-                None => self.descriptor_blocks() + u32::from(self.reserved_descriptor_blocks),
-            };
+            let reserved = if self.first_meta_bg.is_none() { self.reserved_descriptor_blocks } else { 0 };
+            let old_style = self.descriptors_behind(group) + u32::from(reserved);
             let before = low_u32(self.superblock_block(group).0 - start.0);
             count = before + 1 + old_style;
         }
@@ -506,6 +517,15 @@ mod tests {
         assert_eq!(geometry.meta_descriptor_held_by(Group(127)), Some((1, Block(127 * 32768))));
         assert_eq!(geometry.meta_descriptor_held_by(Group(100)), None);
         assert_eq!(geometry.group_header(Group(1)).count, 2);
+        // Where meta groups begin late, those before have copies of all that stand behind the superblock.
+        raw.s_first_meta_bg.set(2);
+        let geometry = Geometry::from_superblock(&raw).unwrap();
+        assert_eq!(geometry.group_header(Group(81)).count, 3);
+        assert_eq!(geometry.descriptor_block(2), Block(128 * 32768));
+        assert_eq!(geometry.group_header(Group(128)).count, 1);
+        raw.s_first_meta_bg.set(1);
+        let geometry = Geometry::from_superblock(&raw).unwrap();
+        assert_eq!(geometry.group_header(Group(81)).count, 1, "a superblock alone");
     }
 
     #[test]

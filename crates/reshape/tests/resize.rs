@@ -281,6 +281,10 @@ fn the_superblock_agrees_with_that_of_resize2fs() {
                 (ours.lines().filter(strange).collect(), theirs.lines().filter(strange).collect());
             for line in ours.iter().filter(|line| !theirs.contains(line)) {
                 let key = line.split(':').next().unwrap_or_default();
+                // resize2fs leaves counts of clusters behind that e2fsck finds wrong.
+                if *name == "bigalloc" && key == "Free blocks" {
+                    continue;
+                }
                 let other = theirs.iter().find(|line| line.starts_with(key)).unwrap_or(&"nothing");
                 failures.push(format!("{name} {new}: {line}; resize2fs: {other}"));
             }
@@ -361,5 +365,24 @@ fn cut_off_at_any_write_the_old_volume_is_there_or_comes_back() {
                 );
             }
         }
+    }
+}
+
+/// Above 2^32 blocks: wide descriptors, no resize inode, new descriptors in their meta groups.
+#[test]
+#[ignore = "half a million groups; cargo test -p platfs-reshape --test resize -- --ignored over_32_bits"]
+fn sizes_over_32_bits_make_a_volume_wide() {
+    if !tool::have_tools("resize", &["mke2fs", "e2fsck"]) {
+        return;
+    }
+    let scratch = Scratch::new("resize-wide");
+    for features in ["64bit", "^64bit", "^64bit,^resize_inode,meta_bg"] {
+        let kind = ["-t", "ext4", "-b", "1024", "-i", "65536", "-O", features];
+        let image = volume(&scratch, "wide", &kind, 40 * MIB);
+        let size = (4 << 40) + (1 << 34);
+        resize(&image, size).unwrap_or_else(|error| panic!("{features}: {error}"));
+        assert_eq!(tool::dumpe2fs_field(&image, "Block count").unwrap(), (size >> 10).to_string());
+        fsck::assert_clean(&image);
+        std::fs::remove_file(&image).unwrap();
     }
 }

@@ -144,7 +144,8 @@ pub(super) const LADDERS: &[Ladder] = &[
     Ladder {
         path: "crates/reshape",
         rungs: "
-            resize tune
+            tune
+            resize
             draft
             error
         ",

@@ -10,7 +10,8 @@ use serde_json::{Map, Value, json};
 
 use super::json;
 use crate::console::{Console, Failure};
-use crate::image;
+use crate::door;
+use crate::image::{self, ImageError, ImageSpec, Part};
 use crate::reading::{no_superblock, open_device, warn_of_writer};
 use crate::reshaping::{self, Sized};
 use crate::size::{human, parse_size};
@@ -33,6 +34,9 @@ pub struct Resize {
     /// Print how small the volume can be, and change nothing.
     #[arg(short = 'P', long = "print-min", conflicts_with = "size")]
     print_min: bool,
+    /// First give the partition that IMAGE names the room behind it, up to the next one or to the end of the disk.
+    #[arg(long, conflicts_with_all = ["min", "print_min"])]
+    grow_partition: bool,
     /// Show what would be done, and change nothing.
     #[arg(short = 'n', long)]
     dry_run: bool,
@@ -50,10 +54,11 @@ impl Resize {
         if self.dry_run {
             warn_of_writer(&self.image, console);
             let device = open_device(&self.image)?;
-            let room = device.size();
+            let room = self.grown(&name, true)?.unwrap_or(device.size());
             let plan = self.plan(&name, &device, room)?;
             return self.report(console, &name, &plan, false);
         }
+        self.grown(&name, false)?;
         let sized = Sized::open(&self.image, console)?;
         let device = Arc::clone(sized.device());
         let plan = self.plan(&name, &device, sized.room())?;
@@ -69,6 +74,33 @@ impl Resize {
             ready.cut(facts.bytes_after)?;
         }
         self.tell(console, &name, &facts, true)
+    }
+
+    /// Lets the partition grow, if that was asked for; its bytes.
+    fn grown(&self, name: &str, only_planned: bool) -> Result<Option<u64>, Failure> {
+        if !self.grow_partition {
+            return Ok(None);
+        }
+        let spec = ImageSpec::parse(&self.image);
+        if matches!(spec.part, Part::Whole | Part::From(_)) {
+            let what = format!("--grow-partition takes a partition of an image: {name}@part1");
+            return Err(Failure::Usage(what));
+        }
+        let failed = |error: ImageError| Failure::about(name, error);
+        if only_planned {
+            let disk = open_device(spec.path.as_os_str())?;
+            return Ok(Some(image::grown(&spec, &*disk).map_err(failed)?.partition.size));
+        }
+        let alone = door::Alone::open(spec.path.as_os_str()).map_err(failed)?;
+        if alone.is_block_device() {
+            let what =
+                "partitions of a disk that the kernel has are changed by its own tools (growpart, parted)";
+            return Err(Failure::about(name, what));
+        }
+        let disk = alone.into_device().map_err(|error| Failure::about(name, error))?;
+        let growth = image::grown(&spec, &*disk).map_err(failed)?;
+        growth.write(&*disk).map_err(|error| Failure::about(name, error))?;
+        Ok(Some(growth.partition.size))
     }
 
     fn plan(&self, name: &str, device: &Arc<dyn Device>, room: u64) -> Result<Plan, Failure> {

@@ -5,9 +5,12 @@ use std::ffi::{OsStr, OsString};
 use std::io::{Seek, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Args;
 use ondisk::superblock::RawSuperblock;
+use ondisk::units::BlockSize;
+use platfs::device::{Device, Overlay};
 use platfs_reshape::tune::{Request, Tuned, refuse_more, tune};
 use serde_json::{Map, Value};
 
@@ -111,7 +114,9 @@ impl Tune {
     /// What would change: the image is only read.
     fn plan(&self, console: &mut Console<'_>, name: &str, request: &Request) -> Result<Tuned, Failure> {
         warn_of_writer(&self.image, console);
-        let device = open_device(&self.image)?;
+        // Blocks that are free may be written on the way.
+        let pieces = BlockSize::from_log2(12).ok_or_else(|| Failure::about(name, "no block size"))?;
+        let device: Arc<dyn Device> = Arc::new(Overlay::new(open_device(&self.image)?, pieces));
         tune(&device, request, reshaping::limits()).map_err(|error| reshaping::failed(name, &error))
     }
 

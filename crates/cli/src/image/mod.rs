@@ -22,7 +22,7 @@ use crate::size::parse_size;
 use crate::text::Shown;
 
 pub use lookalike::lookalike;
-pub use partitions::{Partition, TableError, partitions};
+pub use partitions::{Growth, Partition, TableError, grow, partitions};
 pub use user::User;
 
 /// Which part of a file or block device is meant.
@@ -144,6 +144,23 @@ impl ImageSpec {
             Part::Named(name) => find_named(&partitions(whole)?, name),
         }
     }
+}
+
+/// Plans a larger partition, for what a name means on a disk: up to the next one, or to the end.
+///
+/// # Errors
+/// The name means no partition; see [`TableError`].
+pub fn grown(spec: &ImageSpec, disk: &dyn Device) -> Result<Growth, ImageError> {
+    let number = match &spec.part {
+        Part::Partition(number) => *number,
+        Part::Named(name) => {
+            let all = partitions(disk)?;
+            let (start, _) = find_named(&all, name)?;
+            all.iter().find(|one| one.start == start).map_or(0, |one| one.number)
+        }
+        Part::Whole | Part::From(_) => return Err(TableError::NoTable.into()),
+    };
+    Ok(grow(disk, number)?)
 }
 
 /// Volumes begin where sectors do, on every disk.

@@ -1,4 +1,4 @@
-//! Partition tables: GPT with its backup, MBR with logical partitions. Reads only.
+//! Partition tables: GPT with its backup, MBR with logical partitions. What is written is planned in `grow`.
 //!
 //! Nothing in a table is trusted: counts are bounded, ranges checked against the disk, chains of
 //! extended boot records end when they are too long or come back to where they were.
@@ -10,8 +10,11 @@ use std::io;
 use flate2::Crc;
 use platfs::device::Device;
 
+mod grow;
 #[cfg(test)]
 mod tests;
+
+pub use grow::{Growth, grow};
 
 /// A partition: its number as Linux counts, and its bytes on the disk.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -222,7 +222,7 @@ fn volumes_that_count_usage_are_made_and_changed() {
     let image = scratch.join("image");
     succeed(plat(&["build", "-q", "-O", "quota"]).arg(&tree).arg(&image));
     succeed(plat(&["mkdir"]).arg(&image).arg("/d"));
-    succeed(plat(&["chown", "7:8"]).arg(&image).arg("/d"));
+    succeed(plat(&["chown"]).arg(&image).args(["7:8", "/d"]));
     let shown = succeed(plat(&["quota", "--json", "--user", "7"]).arg(&image)).stdout;
     let shown: serde_json::Value = serde_json::from_slice(&shown).unwrap();
     let record = &shown["kinds"][0]["records"][0];

@@ -115,7 +115,8 @@ fn copies(geometry: &Geometry, index: u32) -> Vec<Block> {
         let held = (first..end).filter_map(|group| geometry.meta_descriptor_held_by(Group(group)));
         blocks.extend(held.map(|(_, block)| block));
     } else {
-        let groups = (1..geometry.groups).map(Group).filter(|group| geometry.backups.has_superblock(*group));
+        let groups =
+            (1..geometry.groups).map(Group).filter(|group| geometry.descriptors_behind(*group) > index);
         blocks.extend(groups.map(|group| geometry.descriptor_block_copy(index, group)));
     }
     blocks.dedup();

@@ -86,6 +86,17 @@ impl Plan {
         any.or(planned)
     }
 
+    /// Plans a volume of the same size with descriptors of the other width (`64bit`): what lies where descriptors will
+    /// moves.
+    ///
+    /// # Errors
+    /// A volume that is not in order, or too large for narrow descriptors; too little room.
+    pub fn of_width(device: Arc<dyn Device>, wide: bool) -> Result<Plan> {
+        let before = Arc::new(Before::read(device)?);
+        let shape = shape::of_width(&before.raw, wide)?;
+        Plan::of(&before, shape)
+    }
+
     /// Plans the smallest volume that there can be: with one block less it would not hold what it holds.
     ///
     /// # Errors
@@ -145,6 +156,9 @@ impl Plan {
             singles.push(self.top()?);
         }
         if let Some(block) = mmp_block(&self.before.raw) {
+            if !self.before.geometry.contains(block, 1) {
+                return refused(format!("its mmp block {block} lies outside of it"));
+            }
             singles.push(block);
         }
         Ok(singles)

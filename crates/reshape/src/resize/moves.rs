@@ -12,8 +12,7 @@ use platfs::mkfs::layout::Runs;
 use super::space::Space;
 use super::survey::Owner;
 use super::tree;
-use crate::Result;
-use crate::error::refused;
+use crate::{Error, Result};
 
 /// From old blocks to new ones, by whole clusters.
 #[derive(Default)]
@@ -221,9 +220,7 @@ fn contents(pool: &mut Pool, moves: &mut Moves, len: u64, pieces: &[(u64, u64)])
 }
 
 fn full<T>(blocks: u64) -> Result<T> {
-    refused(format!(
-        "the volume has too little free space to become so small: {blocks} blocks more are needed"
-    ))
+    Err(Error::NoRoom(blocks))
 }
 
 /// Places attributes and the blocks of a map.

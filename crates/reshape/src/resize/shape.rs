@@ -99,6 +99,26 @@ fn of_blocks(old: &RawSuperblock, before: &Geometry, blocks: u64) -> Result<Shap
     Ok(Shape { raw, geometry })
 }
 
+/// The shape of the same size with descriptors of the other width (`64bit`).
+pub(super) fn of_width(old: &RawSuperblock, wide: bool) -> Result<Shape> {
+    let before = geometry(old)?;
+    if !wide && before.blocks > u64::from(u32::MAX) {
+        return refused("64bit can't be turned off: the volume has more than 4,294,967,295 blocks");
+    }
+    let mut raw = *old;
+    let counts = [old.blocks_count(), old.reserved_blocks_count(), old.free_blocks_count()];
+    let mut features = raw.features();
+    features.incompat.set(Incompat::BIT64, wide);
+    raw.set_features(features);
+    raw.s_desc_size.set(if wide { WIDE_DESCRIPTOR } else { 0 });
+    raw.set_blocks_count(counts[0]);
+    raw.set_reserved_blocks_count(counts[1]);
+    raw.set_free_blocks_count(counts[2]);
+    settle_descriptors(&mut raw, &before, before.groups);
+    let geometry = geometry(&raw)?;
+    Ok(Shape { raw, geometry })
+}
+
 /// Rounded down, as all sizes are.
 fn share(part: u64, new: u64, old: u64) -> u64 {
     let share = u128::from(part) * u128::from(new) / u128::from(old.max(1));

@@ -5,34 +5,39 @@
 
 use std::sync::Arc;
 
+use ondisk::features::Compat;
+use ondisk::group::RawGroupDescriptor;
 use ondisk::units::Group;
 
 use super::Plan;
 use super::before::Before;
 use super::shape::{self, Shape, Tail};
 use super::{homes, places};
-use crate::Result;
+use crate::{Error, Result};
 
-/// Most sizes that are tried one by one.
-const TRIES: u64 = 512;
+/// Most sizes that are tried one by one: more than maps of files in pieces can need.
+const TRIES: u32 = 1 << 10;
 
 /// Plans the smallest volume.
 pub(super) fn plan(before: &Arc<Before>) -> Result<Plan> {
     let needed = needed(before)?;
     let cluster = 1 << before.geometry.cluster_log2;
-    let mut blocks = least(before, needed)?;
-    for tried in 0.. {
-        let blocks_now = blocks.min(before.geometry.blocks);
-        let shape = shape::of(&before.raw, blocks_now, Tail::Any);
+    let (mut blocks, mut step) = (least(before, needed)?, cluster);
+    for tried in 0_u32.. {
+        let shape = shape::of(&before.raw, blocks.min(before.geometry.blocks), Tail::Any);
         match shape.and_then(|shape| Plan::of(before, shape)) {
             Ok(plan) => return Ok(plan),
             Err(error) if blocks >= before.geometry.blocks => return Err(error),
-            // Beyond all that can be expected: in larger steps.
-            Err(_) if tried >= TRIES => blocks += cluster * (tried - TRIES + 2),
-            Err(_) => blocks += cluster,
+            // So many blocks are missing whatever the pieces.
+            Err(Error::NoRoom(more)) if tried < TRIES => blocks += more.div_ceil(cluster).max(1) * cluster,
+            // It is not for want of room: sizes in growing steps.
+            Err(_) => {
+                blocks = blocks.saturating_add(step);
+                step = step.saturating_mul(2);
+            }
         }
     }
-    unreachable!("a volume fits into itself")
+    Plan::of(before, shape::of(&before.raw, before.geometry.blocks, Tail::Any)?)
 }
 
 /// Blocks that files take, and what else is no structure of a group; whole clusters.
@@ -55,7 +60,11 @@ fn least(before: &Before, needed: u64) -> Result<u64> {
         .iter()
         .map(|raw| u64::from(old.inodes_per_group.saturating_sub(raw.free_inodes())))
         .sum();
-    let first = used_inodes.div_ceil(u64::from(old.inodes_per_group)).max(1);
+    let mut first = used_inodes.div_ceil(u64::from(old.inodes_per_group)).max(1);
+    if before.raw.features().compat.contains(Compat::STABLE_INODES) {
+        let used = |raw: &RawGroupDescriptor| raw.free_inodes() < old.inodes_per_group;
+        first = before.descriptors.iter().rposition(used).map_or(1, |last| last as u64 + 1);
+    }
     for groups in first..u64::from(old.groups) {
         let start = u64::from(old.first_data_block) + (groups - 1) * u64::from(old.blocks_per_group);
         let end = start + u64::from(old.blocks_per_group);

@@ -165,12 +165,10 @@ impl Writer<'_> {
             raw.store(to);
         }
         let len = geometry.block_size.bytes_usize();
-        let behind = geometry
-            .first_meta_bg
-            .map_or(geometry.descriptor_blocks(), |first| first.min(geometry.descriptor_blocks()));
+        let behind = geometry.descriptors_behind(Group(0));
         let together = bytes.get(..behind as usize * len).unwrap_or_default();
         for holder in superblock_groups(geometry) {
-            if !together.is_empty() {
+            if !together.is_empty() && geometry.descriptors_behind(Group(holder)) > 0 {
                 self.put_block(geometry.descriptor_block_copy(0, Group(holder)).0, together)?;
             }
         }

@@ -72,9 +72,6 @@ fn choose(work: &mut Work<'_>, target: &mut RawSuperblock) -> Result<()> {
     let seed = asked(FeatureBit::Incompat(Incompat::CSUM_SEED));
     let was = target.features();
     let mut will = was;
-    if target.s_rev_level.get() == 0 && [sums, groups, seed].contains(&Some(true)) {
-        return refused("a volume of revision 0 has no features");
-    }
     let covers = sums.unwrap_or(was.metadata_csum());
     will.ro_compat.set(RoCompat::METADATA_CSUM, covers);
     // Without checksums of all metadata, groups keep theirs unless something else is said.

@@ -148,6 +148,24 @@ impl Change<'_> {
     }
 }
 
+/// Whether the names of a directory do not fit one block: others, such as an empty lost+found, stay as they are.
+fn needs_index(draft: &Draft, inode: &Inode) -> Result<bool> {
+    let layout = Layout::new(draft.geometry().block_size, &draft.features());
+    let mut used = 0;
+    for run in draft.map_of(inode)?.runs {
+        for block in (run.start.0..run.start.0 + run.count).map(Block) {
+            let bytes = draft.block(block)?;
+            let entries = dirent::entries(&bytes, layout).map_while(std::result::Result::ok);
+            let named = entries.filter(|entry| entry.inode.is_some());
+            used += named.map(|entry| entry_len(entry.name.len())).sum::<usize>();
+            if used > layout.leaf_space() {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
+
 /// Turns on indexes: directories of more than one block get theirs from the check of the draft, which takes the mark of
 /// an index without an index for a broken one.
 pub(super) fn index_all(work: &mut Work<'_>) -> Result<()> {
@@ -162,7 +180,8 @@ pub(super) fn index_all(work: &mut Work<'_>) -> Result<()> {
     checksums::each_inode(draft, &mut |inode| {
         let flags = inode.flags();
         let is_plain = !flags.intersects(InodeFlags::INDEX | InodeFlags::INLINE_DATA | InodeFlags::ENCRYPT);
-        if inode.file_type() == Some(FileType::Directory) && is_plain && inode.size() > block_len {
+        let is_long = is_plain && inode.size() > block_len;
+        if inode.file_type() == Some(FileType::Directory) && is_long && needs_index(draft, inode)? {
             inode.set_flags(flags | InodeFlags::INDEX);
             return Ok(true);
         }

@@ -143,9 +143,6 @@ fn turn_on(work: &mut Work<'_>, bit: FeatureBit) -> Result<()> {
     if is_of_checksums(bit) {
         return Ok(());
     }
-    if work.draft.superblock().s_rev_level.get() == 0 {
-        return refused("a volume of revision 0 has no features");
-    }
     if let Some(why) = never_on(bit) {
         return refused(format!("{} can't be turned on: {why}", name_of(bit)));
     }

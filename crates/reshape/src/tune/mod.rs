@@ -87,10 +87,20 @@ impl Work<'_> {
 /// with its reason, and the remedy where there is one.
 pub fn tune(device: &Arc<dyn Device>, request: &Request, limits: Limits) -> Result<Tuned> {
     let before = read_superblock(&**device)?;
+    if let Some(wide) = width::alone(request, &before)
+        && !width::fits(&before, wide)?
+    {
+        let change = width::moving(device, wide, &limits)?;
+        let after = read_superblock(&**change.staged())?;
+        return Ok(Tuned { change, before, after, notes: Vec::new() });
+    }
     let open = if request.mmp.clear { Draft::open_marked } else { Draft::open };
     let draft = open(Arc::clone(device), limits)?;
     let mut work = Work { draft, request, expected: BTreeSet::new(), notes: Vec::new(), deep: false };
     fields::apply(&mut work)?;
+    if before.s_rev_level.get() == 0 && request.is_for_revision_1() {
+        work.draft.reshape(begin_revision_1)?;
+    }
     features::apply(&mut work)?;
     if let Some(size) = request.inode_size {
         inode_size::change(&mut work, size)?;
@@ -108,6 +118,14 @@ pub fn tune(device: &Arc<dyn Device>, request: &Request, limits: Limits) -> Resu
     let expected: Vec<&str> = work.expected.iter().copied().collect();
     let change = if work.deep { work.draft.finish(&expected)? } else { work.draft.finish_fields()? };
     Ok(Tuned { change, before, after, notes: work.notes })
+}
+
+/// Volumes of revision 0 have no features and fixed sizes, which revision 1 states.
+fn begin_revision_1(raw: &mut RawSuperblock) {
+    let (first, size) = (raw.first_inode(), raw.inode_size());
+    raw.s_rev_level.set(1);
+    raw.s_first_ino.set(first);
+    raw.s_inode_size.set(size);
 }
 
 /// The bytes of a superblock, to be compared.

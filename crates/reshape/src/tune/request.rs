@@ -44,6 +44,17 @@ pub struct MmpOptions {
 }
 
 impl Request {
+    /// Whether more is asked for than a volume of revision 0 can have.
+    pub(super) fn is_for_revision_1(&self) -> bool {
+        let sets = |edit: &FeatureEdit| matches!(edit, FeatureEdit::Set(_));
+        self.features.iter().any(sets)
+            || self.journal.is_some()
+            || self.quotas.iter().any(|(_, keeps)| *keeps)
+            || self.orphan_file_size.is_some()
+            || self.encoding.is_some()
+            || self.inode_size.is_some()
+    }
+
     /// Whether nothing is asked for.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -2,16 +2,23 @@
 //!
 //! Excludes: the descriptors themselves, which the draft writes in their new form, and their checksums.
 
+use std::sync::Arc;
+
 use ondisk::block_map::pointers_per_block;
-use ondisk::features::{Compat, Incompat};
+use ondisk::features::{Compat, FeatureBit, Incompat};
 use ondisk::geometry::Geometry;
 use ondisk::inode::Inode;
 use ondisk::superblock::RawSuperblock;
 use ondisk::units::{Block, Group, InodeNumber, low_u32};
 
-use super::{Work, checksums};
+use platfs::mkfs::FeatureEdit;
+use platfs_device::Device;
+
+use super::{Request, Work, checksums};
 use crate::Result;
+use crate::draft::{Change, Draft, Limits, judge};
 use crate::error::refused;
+use crate::resize::Plan;
 
 /// Slot of the double indirect block in the resize inode.
 const DOUBLE: usize = 13;
@@ -31,6 +38,42 @@ fn edited(raw: &RawSuperblock, wide: bool) -> Result<(RawSuperblock, Geometry)> 
     raw.set_free_blocks_count(blocks[2]);
     let geometry = Geometry::from_superblock(&raw)?;
     Ok((raw, geometry))
+}
+
+/// Whether descriptors are all that is asked for, and their width; `None` if there is more, or no change.
+pub(super) fn alone(request: &Request, raw: &RawSuperblock) -> Option<bool> {
+    let bit = FeatureBit::Incompat(Incompat::BIT64);
+    let wide = match request.features[..] {
+        [FeatureEdit::Set(one)] if one == bit => true,
+        [FeatureEdit::Clear(one)] if one == bit => false,
+        _ => return None,
+    };
+    let rest = Request { features: Vec::new(), ..request.clone() };
+    let extents = raw.features().incompat.contains(Incompat::EXTENTS);
+    (rest.is_empty() && raw.features().has(bit) != wide && (extents || !wide)).then_some(wide)
+}
+
+/// Whether the blocks that are kept for growth suffice, so that nothing moves.
+pub(super) fn fits(raw: &RawSuperblock, wide: bool) -> Result<bool> {
+    let before = Geometry::from_superblock(raw)?;
+    let (_, after) = edited(raw, wide)?;
+    let more = i64::from(after.descriptor_blocks()) - i64::from(before.descriptor_blocks());
+    let kept = i64::from(before.reserved_descriptor_blocks) - more;
+    let keeps = raw.features().compat.contains(Compat::RESIZE_INODE) && before.first_meta_bg.is_none();
+    let most = i64::from(pointers_per_block(before.block_size));
+    Ok(more == 0 && before.first_meta_bg.is_none() || keeps && (0..=most).contains(&kept))
+}
+
+/// Makes the descriptors wide or narrow where other things have to move for that.
+pub(super) fn moving(device: &Arc<dyn Device>, wide: bool, limits: &Limits) -> Result<Change> {
+    // What is marked as not in order is refused; what is, is looked at.
+    let draft = Draft::open(Arc::clone(device), *limits)?;
+    if let Some(why) = judge(device, limits, &[])?.refusal {
+        return refused(format!("not sound, and nothing was changed: {why}; `plat check -y` repairs it"));
+    }
+    drop(draft);
+    let plan = Plan::of_width(Arc::clone(device), wide)?;
+    plan.draft(Arc::clone(device), device.size(), limits)
 }
 
 /// Makes the descriptors wide or narrow.
@@ -58,19 +101,20 @@ pub(super) fn change(work: &mut Work<'_>, wide: bool) -> Result<()> {
 fn room(work: &mut Work<'_>, raw: &mut RawSuperblock, had: u32, has: u32) -> Result<()> {
     let geometry = *work.draft.geometry();
     if geometry.first_meta_bg.is_some() {
-        return refused("64bit can't change with meta_bg: descriptors would move into other meta groups");
+        return refused("64bit can't change along with other things with meta_bg; ask for it alone");
     }
     if !work.draft.features().compat.contains(Compat::RESIZE_INODE) {
         return refused(format!(
-            "64bit can't change: descriptors would fill {has} blocks instead of {had}, and none are kept for growth \
-             (resize_inode)"
+            "64bit can't change along with other things: descriptors would fill {has} blocks instead of {had}, and others \
+             would have to move; ask for it alone"
         ));
     }
     let reserved = i64::from(geometry.reserved_descriptor_blocks) + i64::from(had) - i64::from(has);
     let most = i64::from(pointers_per_block(geometry.block_size));
     if reserved < 0 || reserved > most {
         return refused(format!(
-            "64bit can't change: descriptors would fill {has} blocks instead of {had}, and {} are kept for growth",
+            "64bit can't change along with other things: descriptors would fill {has} blocks instead of {had}, and {} are \
+             kept for growth; ask for it alone",
             geometry.reserved_descriptor_blocks
         ));
     }

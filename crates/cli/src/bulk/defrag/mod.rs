@@ -312,7 +312,8 @@ impl<'j> Work<'j> {
             let bytes = self.bytes(done.blocks);
             report.moved += 1;
             report.moved_bytes += bytes;
-            report.pieces.after = report.pieces.after.saturating_sub(done.pieces_before - done.pieces);
+            // Parts of it that make room for another file may leave it in more.
+            report.pieces.after = (report.pieces.after + done.pieces).saturating_sub(done.pieces_before);
             report.torn.after -= u64::from(done.pieces == 1 && done.pieces_before > 1).min(report.torn.after);
             self.unsettled.set(self.unsettled.get() + bytes);
             self.job.count(|sum| {

@@ -125,3 +125,57 @@ proptest::proptest! {
         let _ = partitions(&disk);
     }
 }
+
+#[test]
+fn a_partition_grows_up_to_the_next_and_the_last_up_to_the_end() {
+    for sector in [512, 4096] {
+        let disk = MemoryDevice::new(DISK);
+        put_mbr(&disk, 0, &[(0xEE, 1, 100)]);
+        let parts = [(512, 1023), (4096, 5000)];
+        put_gpt(&disk, sector, sector, 2, &parts);
+        // First usable sector, and the header's own.
+        let mut head = vec![0; 92];
+        disk.read_at(sector, &mut head).unwrap();
+        head[24..32].copy_from_slice(&1_u64.to_le_bytes());
+        head[40..48].copy_from_slice(&256_u64.to_le_bytes());
+        head[16..20].fill(0);
+        let crc = crc_of(&head);
+        head[16..20].copy_from_slice(&crc.to_le_bytes());
+        disk.write_at(sector, &head).unwrap();
+        for (number, end) in [(1, 4096 * sector), (2, (DISK - 5 * 4096 - 1) >> 20 << 20)] {
+            let growth = grow(&disk, number).unwrap();
+            let before = numbers(&disk);
+            // Cut off behind each write, one of both tables is right.
+            for count in 0..=growth.writes.len() {
+                let cut = MemoryDevice::new(DISK);
+                let mut all = vec![0; 1 << 20];
+                for at in (0..DISK).step_by(1 << 20) {
+                    disk.read_at(at, &mut all).unwrap();
+                    cut.write_at(at, &all).unwrap();
+                }
+                for (index, (offset, bytes)) in growth.writes.iter().take(count + 1).enumerate() {
+                    let half = if index == count { bytes.len() / 2 } else { bytes.len() };
+                    cut.write_at(*offset, &bytes[..half]).unwrap();
+                }
+                let found = numbers(&cut);
+                let sizes = [before[number as usize - 1].2, growth.partition.size];
+                assert!(sizes.contains(&found[number as usize - 1].2), "{sector} {number} {count}");
+            }
+            growth.write(&disk).unwrap();
+            let (_, start, size) = numbers(&disk)[number as usize - 1];
+            assert_eq!(start + size, end, "{sector} {number}");
+            assert!(grow(&disk, number).unwrap().partition.size == size, "nothing is left to take");
+        }
+        disk.write_at(sector + 40, &[77]).unwrap();
+        assert_eq!(numbers(&disk).len(), 2, "the backup alone is enough");
+    }
+    let disk = MemoryDevice::new(DISK);
+    put_mbr(&disk, 0, &[(0x83, 2048, 100), (0x83, 40000, 7)]);
+    for (number, sectors) in [(1, 40000 / 2048 * 2048 - 2048), (2, DISK / 512 - 40000)] {
+        let growth = grow(&disk, number).unwrap();
+        assert_eq!(growth.partition.size, sectors * 512);
+        growth.write(&disk).unwrap();
+        assert_eq!(numbers(&disk)[number as usize - 1].2, sectors * 512);
+    }
+    assert!(grow(&disk, 3).is_err());
+}

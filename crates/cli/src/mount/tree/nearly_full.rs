@@ -297,6 +297,8 @@ fn limit_of(volume: &Volume, user: u32) -> Option<u64> {
     if !quota.is_enforced() {
         return None;
     }
+    // What has lost its last name and its last user is still the user's.
+    let _ = volume.uses().clear_away();
     let record = quota.record(QuotaKind::User, user).ok()?;
     let limit = Some(record.limits.hard_bytes).filter(|limit| *limit > 0)?;
     let used = record.usage.bytes.saturating_add(quota.reserved(QuotaKind::User, user));

@@ -1,0 +1,201 @@
+//! A partition that gets the room behind it.
+//!
+//! Of a GPT the backup is written first and made stable, then the primary: at any moment one of both is right. An entry
+//! of an MBR lies in one sector. Excludes what is in the partition, and the kernel's view of a disk that it has open.
+
+use platfs::device::Device;
+
+use super::{
+    Header, Partition, SECTOR, SECTORS, TableError, boot_record, crc_of, described, entries, has_gpt, header,
+    mbr, primary, read_sector, u64_at,
+};
+
+/// Ends of partitions lie on multiples of this, where that is possible.
+const ALIGNED: u64 = 1 << 20;
+/// Bytes of a header that mean something.
+const HEADER_LEN: usize = 92;
+
+/// What a table becomes.
+pub struct Growth {
+    /// The partition as it will be.
+    pub partition: Partition,
+    /// What is written, in this order and each stable before the next: offset and bytes.
+    pub(super) writes: Vec<(u64, Vec<u8>)>,
+}
+
+impl Growth {
+    /// Writes the table.
+    ///
+    /// # Errors
+    /// The device's own words.
+    pub fn write(&self, disk: &dyn Device) -> std::io::Result<()> {
+        for (offset, bytes) in &self.writes {
+            disk.write_at(*offset, bytes)?;
+            disk.flush()?;
+        }
+        Ok(())
+    }
+}
+
+fn broken<T>(problem: impl Into<String>) -> Result<T, TableError> {
+    Err(TableError::Broken(problem.into()))
+}
+
+/// Plans a table in which a partition reaches up to the next one, or to the end of the disk.
+///
+/// # Errors
+/// No such partition; one that can't grow; a table that makes no sense.
+pub fn grow(disk: &dyn Device, number: u32) -> Result<Growth, TableError> {
+    let Some(boot) = boot_record(disk, 0)? else { return Err(TableError::NoTable) };
+    let protective = primary(&boot).iter().any(|entry| entry.kind == 0xEE);
+    if protective || disk.size() > 2 * SECTOR && has_gpt(disk)? {
+        return in_gpt(disk, number);
+    }
+    in_mbr(disk, &boot, number)
+}
+
+/// The end of a partition that may reach up to `limit`.
+fn end(partition: &Partition, limit: u64, unit: u64) -> u64 {
+    let old = partition.start + partition.size;
+    let aligned = limit / ALIGNED * ALIGNED;
+    if aligned >= old { aligned } else { (limit / unit * unit).max(old) }
+}
+
+/// Where the next partition begins.
+fn next(all: &[Partition], own: &Partition, last: u64) -> u64 {
+    let starts = all.iter().map(|other| other.start).filter(|start| *start > own.start);
+    starts.min().unwrap_or(last).min(last)
+}
+
+fn find(all: &[Partition], number: u32) -> Result<Partition, TableError> {
+    match all.iter().find(|partition| partition.number == number) {
+        Some(partition) => Ok(partition.clone()),
+        None => broken(format!("there is no partition {number}")),
+    }
+}
+
+fn in_mbr(disk: &dyn Device, boot: &[u8], number: u32) -> Result<Growth, TableError> {
+    let all = mbr(disk, boot)?;
+    let mut partition = find(&all, number)?;
+    if number > 4 {
+        return broken(format!(
+            "partition {number} lies inside an extended one, which would have to grow, too"
+        ));
+    }
+    // An extended partition is in the way with all of it.
+    let extended =
+        primary(boot).into_iter().filter(|entry| entry.is_extended()).map(|entry| entry.start * SECTOR);
+    let starts = extended.filter(|start| *start > partition.start).min().unwrap_or(u64::MAX);
+    let last = disk.size().min(u64::from(u32::MAX) * SECTOR).min(starts);
+    let end = end(&partition, next(&all, &partition, last), SECTOR);
+    partition.size = end - partition.start;
+    let Ok(count) = u32::try_from(partition.size / SECTOR) else {
+        return broken("an MBR can't count so many sectors");
+    };
+    let mut record = boot.to_vec();
+    let at = 446 + 16 * (number as usize - 1) + 12;
+    if let Some(to) = record.get_mut(at..at + 4) {
+        to.copy_from_slice(&count.to_le_bytes());
+    }
+    let writes = if record == boot { Vec::new() } else { vec![(0, record)] };
+    Ok(Growth { partition, writes })
+}
+
+fn in_gpt(disk: &dyn Device, number: u32) -> Result<Growth, TableError> {
+    for sector in SECTORS {
+        for offset in [sector, disk.size().saturating_sub(sector)] {
+            if let Some(header) = header(disk, offset, sector)?
+                && let Some(table) = entries(disk, &header)?
+                && let Some(bytes) = read_sector(disk, offset, sector)?
+            {
+                return Gpt { disk, header, bytes, table }.grow(number);
+            }
+        }
+    }
+    broken("neither the GPT nor its backup has right checksums")
+}
+
+/// A GPT that is right, and its header's sector.
+struct Gpt<'d> {
+    disk: &'d dyn Device,
+    header: Header,
+    bytes: Vec<u8>,
+    table: Vec<u8>,
+}
+
+impl Gpt<'_> {
+    fn grow(mut self, number: u32) -> Result<Growth, TableError> {
+        let sector = self.header.sector;
+        let sectors = self.disk.size() / sector;
+        let table = (self.table.len() as u64).div_ceil(sector);
+        // The backup's table and header stand at the very end.
+        let Some(last) = sectors.checked_sub(table + 1) else { return broken("the disk is too small") };
+        let all = described(self.disk, &self.header, &self.table)?;
+        if all.iter().any(|partition| partition.start + partition.size > last * sector) {
+            return broken("a partition lies where the backup of the table belongs");
+        }
+        let mut partition = find(&all, number)?;
+        let end = end(&partition, next(&all, &partition, last * sector), sector);
+        partition.size = end - partition.start;
+        let at = (number as usize - 1) * self.header.entry_len as usize + 40;
+        let entry = self.table.get_mut(at..at + 8);
+        let Some(entry) = entry else { return broken(format!("there is no partition {number}")) };
+        entry.copy_from_slice(&(end / sector - 1).to_le_bytes());
+        let primary = self.primary_table(table)?;
+        let backup = self.header_bytes(sectors - 1, 1, last, last - 1);
+        let first = self.header_bytes(1, sectors - 1, primary, last - 1);
+        let mut writes = vec![
+            (last * sector, self.table.clone()),
+            ((sectors - 1) * sector, backup),
+            (primary * sector, self.table.clone()),
+            (sector, first),
+        ];
+        writes.extend(self.protective(sectors)?);
+        Ok(Growth { partition, writes })
+    }
+
+    /// The sector of the primary table: right behind the header, unless it is known to stand elsewhere.
+    fn primary_table(&self, table: u64) -> Result<u64, TableError> {
+        let own = u64_at(&self.bytes, 24) == 1;
+        let at = if own { self.header.entries_at } else { 2 };
+        let first_usable = u64_at(&self.bytes, 40);
+        if at < 2 || at + table > first_usable {
+            return broken("the table of partitions lies among them");
+        }
+        Ok(at)
+    }
+
+    /// A header for a place, with its checksum.
+    fn header_bytes(&self, own: u64, other: u64, table: u64, last_usable: u64) -> Vec<u8> {
+        let mut bytes = self.bytes.clone();
+        let mut put = |at: usize, value: &[u8]| {
+            if let Some(to) = bytes.get_mut(at..at + value.len()) {
+                to.copy_from_slice(value);
+            }
+        };
+        put(12, &(HEADER_LEN as u32).to_le_bytes());
+        put(16, &[0; 4]);
+        put(24, &own.to_le_bytes());
+        put(32, &other.to_le_bytes());
+        put(48, &last_usable.to_le_bytes());
+        put(72, &table.to_le_bytes());
+        put(88, &crc_of(&self.table).to_le_bytes());
+        let crc = crc_of(bytes.get(..HEADER_LEN).unwrap_or_default());
+        if let Some(to) = bytes.get_mut(16..20) {
+            to.copy_from_slice(&crc.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// The protective MBR covers the whole disk.
+    fn protective(&self, sectors: u64) -> Result<Option<(u64, Vec<u8>)>, TableError> {
+        let Some(boot) = boot_record(self.disk, 0)? else { return Ok(None) };
+        let Some(index) = primary(&boot).iter().position(|entry| entry.kind == 0xEE) else { return Ok(None) };
+        let mut record = boot.clone();
+        let count = u32::try_from(sectors - 1).unwrap_or(u32::MAX);
+        if let Some(to) = record.get_mut(446 + 16 * index + 12..446 + 16 * index + 16) {
+            to.copy_from_slice(&count.to_le_bytes());
+        }
+        Ok((record != boot).then_some((0, record)))
+    }
+}
