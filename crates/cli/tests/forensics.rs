@@ -56,10 +56,9 @@ fn ncheck(image: &Path, inodes: &BTreeSet<u64>) -> BTreeMap<u64, BTreeSet<String
     let answer = tool::debugfs(image, &format!("ncheck {}", list.join(" ")));
     let mut all: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
     for line in answer.lines().skip(1) {
-        if let Some((inode, path)) = line.split_once('\t') {
-            if let Ok(inode) = inode.trim().parse() {
-                all.entry(inode).or_default().insert(path.trim_start_matches('/').to_owned());
-            }
+        let Some((inode, path)) = line.split_once('\t') else { continue };
+        if let Ok(inode) = inode.trim().parse() {
+            all.entry(inode).or_default().insert(path.trim_start_matches('/').to_owned());
         }
     }
     all
@@ -102,7 +101,7 @@ fn owners_of_blocks_are_those_of_debugfs() {
         }
         // debugfs has names only for what it walks to, and writes odd names in its own way.
         let plain = |path: &String| path.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
-        named.retain(|_, paths| paths.iter().all(|path| plain(path)));
+        named.retain(|_, paths| paths.iter().all(plain));
         for (inode, theirs) in ncheck(&image, &named.keys().copied().collect()) {
             for path in
                 theirs.iter().filter(|path| plain(path) && !path.is_empty() && !path.starts_with("..."))
