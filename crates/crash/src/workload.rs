@@ -168,8 +168,6 @@ const ROWS: &[Row] = &[
         0,
         RECLAIMING_DEEP,
     ),
-    ("quota", PHASED, Shape { features: "^has_journal,quota,project", ..EXT4 }, 64 << 10, PLAIN),
-    ("quota_reclaiming", SOFTDEP, Shape { features: "^has_journal,quota,project", ..EXT4 }, 0, RECLAIMING),
     ("ext2_sequences", PHASED, EXT2, 0, Calls::Sequences),
     ("ext4_sequences", PHASED, BARE, 0, Calls::Sequences),
 ];

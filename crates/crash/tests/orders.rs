@@ -74,10 +74,10 @@ fn what_long_runs_found_stays_mended() {
     explored(&deep, 13, 1);
 }
 
-/// Counts of usage are right after replay; without a journal they are counted again.
+/// Counts of usage are right after replay.
 #[test]
 fn quota_is_right_after_crashes() {
-    for order in [Order::Ordered, Order::Journal, Order::Softdep, Order::Normal] {
+    for order in [Order::Ordered, Order::Writeback, Order::Journal] {
         let found = crash::workload(order, "quota").into_iter().collect::<Vec<_>>();
         explored(&found, 5, 2);
     }

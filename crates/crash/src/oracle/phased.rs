@@ -35,9 +35,6 @@ const ALLOWED: &[&str] = &[
     // A directory on its way to another has both names for a moment.
     "directory-twice",
     "directory-parent",
-    // Usage is counted again when the volume is opened, and a file without its end made again.
-    "quota-usage",
-    "quota-file",
 ];
 
 fn may_be(issue: &Issue) -> bool {
