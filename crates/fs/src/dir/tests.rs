@@ -97,6 +97,7 @@ impl Setup {
             hash_version: self.version,
             unsigned_hash: self.unsigned,
             zone: crate::zone::Zone::default(),
+            keys: crate::keys::Keyring::default(),
         }
     }
 }
