@@ -1,5 +1,7 @@
 //! Encrypted files by the command line: with a key they are read, without it names are shown and contents refused.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use std::fs;

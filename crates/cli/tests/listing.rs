@@ -2,6 +2,8 @@
 //! time come once, on both transports, also from a place that was noted before the directory was opened again, or the
 //! volume mounted again.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use rustix::fd::OwnedFd;
@@ -33,15 +35,10 @@ fn few(directory: &OwnedFd) -> Option<(Vec<String>, u64)> {
     let mut room = [MaybeUninit::uninit(); 512];
     let mut list = fs::RawDir::new(directory, &mut room);
     let (mut names, mut place) = (Vec::new(), None);
-    loop {
-        match list.next() {
-            Some(entry) => {
-                let entry = entry.unwrap();
-                names.push(entry.file_name().to_string_lossy().into_owned());
-                place = Some(entry.next_entry_cookie());
-            }
-            None => break,
-        }
+    while let Some(entry) = list.next() {
+        let entry = entry.unwrap();
+        names.push(entry.file_name().to_string_lossy().into_owned());
+        place = Some(entry.next_entry_cookie());
         if list.is_buffer_empty() {
             break;
         }

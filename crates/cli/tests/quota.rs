@@ -6,7 +6,7 @@
 mod support;
 
 use std::fs::{self, File};
-use std::io::{Error, Write};
+use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -312,7 +312,7 @@ fn counts_are_right_after_many_writers_met_their_limit() {
         }
     });
     let mut file = File::create(root.join("last")).unwrap();
-    file.write_all(b"root is not bound").map_err(Error::from).unwrap();
+    file.write_all(b"root is not bound").unwrap();
     drop(file);
     File::open(root).unwrap().sync_all().unwrap();
     assert!(number(&record(root, &["--user", &USER.to_string()]), "bytes") <= (16 << 20) + (1 << 20));

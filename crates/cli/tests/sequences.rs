@@ -178,7 +178,7 @@ impl Changing {
                 0 => fs::remove_file(&path),
                 1 => append(&path, &contents),
                 2 => fs::rename(&path, mounted.path().join(format!("moved-{}", self.random.below(20)))),
-                3 => std::os::unix::fs::symlink("x".repeat(self.random.below(120) as usize + 1), &path),
+                3 => std::os::unix::fs::symlink(&"x".repeat(120)[usize::from(contents[0] % 120)..], &path),
                 _ => fs::create_dir_all(&directory).and_then(|()| fs::write(&path, &contents)),
             };
         }

@@ -187,10 +187,13 @@ fn a_change_that_was_cut_off_anywhere_is_finished_by_the_same_command() {
     }
 }
 
+/// A write with its place, or a flush.
+type Noted = Option<(u64, Vec<u8>)>;
+
 /// A device that notes what is written, and when it is flushed as `None`; nothing reaches the image.
 struct Noting {
     inner: FileDevice,
-    noted: Mutex<Vec<Option<(u64, Vec<u8>)>>>,
+    noted: Mutex<Vec<Noted>>,
 }
 
 impl Device for Noting {

@@ -114,7 +114,7 @@ impl Taking {
                 }
             }
         }
-        // Whoever was first has said what is needed.
+        // The first one has said what is needed.
         let _ = self.moment.needed.set(needed);
     }
 

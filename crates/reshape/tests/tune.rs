@@ -25,7 +25,7 @@ const FEW: &[&str] = &["ext2-1k", "ext3-4k", "ext4-1k", "ext4-4k", "gdt-csum", "
 
 const UUID: [u8; 16] = *b"\x01\x23\x45\x67\x89\xab\xcd\xef\x01\x23\x45\x67\x89\xab\xcd\xef";
 
-/// A change, and what tune2fs is told for the same; nothing where it can't.
+/// A change, and the options of tune2fs for the same; nothing where it can't.
 struct Case {
     name: &'static str,
     tune2fs: &'static [&'static str],

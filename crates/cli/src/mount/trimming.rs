@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use super::tree::control::{TRIM, TRIM_LEN};
 
-/// Discards the free space of the mount that a directory lies in: from a byte on, so many bytes, in runs of at least
+/// Discards the free space of the mount that a directory lies in: from a byte on, as many bytes as are given, in runs of at least
 /// `min`. Returns the bytes that were discarded.
 ///
 /// # Errors

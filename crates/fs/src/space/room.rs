@@ -72,7 +72,7 @@ impl Claim for GivenRoom {
 }
 
 impl SpaceMut<'_, '_> {
-    /// Takes clusters in at most so many runs; `None` if they can't be had so.
+    /// Takes clusters in a limited number of runs; `None` if they can't be had so.
     ///
     /// # Errors
     /// A bitmap that can't be read.

@@ -193,7 +193,7 @@ pub fn used(leaf: &[u8]) -> usize {
     RawLeafHeader::ref_from_prefix(leaf).map_or(0, |(header, _)| usize::from(header.dqdh_entries.get()))
 }
 
-/// Whether a leaf with so many records has no room.
+/// Whether a leaf with this number of records has no room.
 #[must_use]
 pub fn is_full(used: usize) -> bool {
     used >= RECORDS_PER_BLOCK

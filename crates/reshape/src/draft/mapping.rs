@@ -1,4 +1,4 @@
-//! Maps of files of the volume's own that are made anew: extents or indirect blocks over runs that were taken.
+//! Maps of files of the volume's own that are made again: extents or indirect blocks over runs that were taken.
 //!
 //! Excludes: choosing the runs, and maps of files that are there.
 

@@ -52,7 +52,7 @@ fn needed(before: &Before) -> Result<u64> {
     Ok((used << geometry.cluster_log2).saturating_sub(structures))
 }
 
-/// The least size for so many blocks of files, as far as counts say.
+/// The least size for a number of blocks of files, as far as counts say.
 fn least(before: &Before, needed: u64) -> Result<u64> {
     let old = &before.geometry;
     let used_inodes: u64 = before

@@ -44,7 +44,7 @@ fn add(extents: &mut Vec<Extent>, mut logical: u64, mut start: Block, mut count:
     }
 }
 
-/// Blocks of a tree of so many extents.
+/// Blocks of a tree of a number of extents.
 pub(super) fn nodes(extents: usize, block_size: BlockSize) -> usize {
     let most = usize::from(capacity(block_size.bytes_usize())).max(1);
     let (mut level, mut sum) = (extents, 0);

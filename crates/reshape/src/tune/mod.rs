@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `request` | what is asked for, as values |
 //! | `fields` | fields of the superblock |
-//! | `in_use` | what changes while a volume is mounted, and how that is told its server |
+//! | `in_use` | what changes while a volume is mounted, and how its server learns of it |
 //! | `features` | which features may be turned on and off, and what goes with each |
 //! | `hidden` | files and blocks of the volume itself: journal, orphan file, quota, mount protection |
 //! | `headers` | backups and blocks kept for growth |

@@ -272,7 +272,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Empties the cheapest window of so many clusters, if all can leave it and `more` blocks may move after that. Says
+    /// Empties the cheapest window of a number of clusters, if all can leave it and `more` blocks may move after that. Says
     /// whether all did.
     fn empty_window(&self, wanted: u64, (plan, more): (&mut Plan, u64)) -> Result<bool, Halt> {
         let Some(window) = plan.window(wanted) else { return Ok(false) };

@@ -334,7 +334,7 @@ impl<'j> Work<'j> {
         self.job.volume.commit().map_err(Halt::at(b"/"))
     }
 
-    /// Whether so many blocks more may be moved. Without a bound by the caller, files that are whole are moved for a
+    /// Whether a number of blocks more may be moved. Without a bound by the caller, files that are whole are moved for a
     /// quarter of the bytes of those that are not; where free space is to be brought together, for as much as is free.
     fn may_move(&self, blocks: u64) -> bool {
         let report = self.report.borrow();

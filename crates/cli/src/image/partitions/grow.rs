@@ -13,7 +13,7 @@ use super::{
 /// Ends of partitions lie on multiples of this, where that is possible.
 const ALIGNED: u64 = 1 << 20;
 /// Bytes of a header that mean something.
-const HEADER_LEN: usize = 92;
+const HEADER_LEN: u8 = 92;
 
 /// What a table becomes.
 pub struct Growth {
@@ -173,14 +173,14 @@ impl Gpt<'_> {
                 to.copy_from_slice(value);
             }
         };
-        put(12, &(HEADER_LEN as u32).to_le_bytes());
+        put(12, &u32::from(HEADER_LEN).to_le_bytes());
         put(16, &[0; 4]);
         put(24, &own.to_le_bytes());
         put(32, &other.to_le_bytes());
         put(48, &last_usable.to_le_bytes());
         put(72, &table.to_le_bytes());
         put(88, &crc_of(&self.table).to_le_bytes());
-        let crc = crc_of(bytes.get(..HEADER_LEN).unwrap_or_default());
+        let crc = crc_of(bytes.get(..usize::from(HEADER_LEN)).unwrap_or_default());
         if let Some(to) = bytes.get_mut(16..20) {
             to.copy_from_slice(&crc.to_le_bytes());
         }

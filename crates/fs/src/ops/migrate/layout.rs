@@ -22,7 +22,7 @@ pub(super) struct Layout {
 /// One thing after the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Slot {
-    /// So many blocks of the map, which lead to a file block.
+    /// A number of blocks of the map, which lead to a file block.
     Leaders(FileBlock, u32),
     /// A part of the contents, where it lies now.
     Data(Extent),

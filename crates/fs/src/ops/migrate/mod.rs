@@ -66,8 +66,8 @@ pub enum Towards {
         /// One past the last.
         end: u64,
     },
-    /// One without any of these device blocks. Of a file in pieces only what lies among them moves, in at most so many
-    /// pieces as are asked for.
+    /// One without any of these device blocks. Of a file in pieces only what lies among them moves, in at most as
+    /// many pieces as are asked for.
     Outside {
         /// The first of them.
         start: u64,
