@@ -127,8 +127,7 @@ impl Registry {
         wrong.sort_unstable_by_key(|(block, _)| *block);
         for (block, Shared { stated, seen, .. }) in wrong {
             let place = Place::default().at_block(block);
-            let finding =
-                Finding::new(place, format!("says {stated} inodes refer to it"), "the count is set right");
+            let finding = Finding::new(place, stated.to_string(), "the count is set right");
             if report.found(&XATTR_REFERENCES, finding.expected(seen.to_string()))
                 && let Ok(mut bytes) = subject.block(block)
             {
@@ -173,11 +172,7 @@ fn settle_value(
     if stated == seen || inode.raw().i_ctime.get() == inode.raw().i_atime.get() {
         return Ok(());
     }
-    let finding = Finding::new(
-        Place::inode(number),
-        format!("says {stated} attributes refer to it"),
-        "the count is set right",
-    );
+    let finding = Finding::new(Place::inode(number), stated.to_string(), "the count is set right");
     if report.found(&VALUE_REFERENCES, finding.expected(seen.to_string())) {
         inode.raw_mut().i_ctime.set(ondisk::units::high_u32(seen));
         inode.raw_mut().i_version_lo.set(ondisk::units::low_u32(seen));

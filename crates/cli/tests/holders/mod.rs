@@ -16,7 +16,7 @@ use crate::support::{build, plat, succeed};
 
 /// Commands that write, IMAGE and HOST in place of the image and a directory of the host with a `file`,
 /// a `tree` and a mount point `m`.
-const WRITING: [&str; 21] = [
+const WRITING: [&str; 29] = [
     "put IMAGE HOST/file /new",
     "import IMAGE HOST/file",
     "cp IMAGE /file /new",
@@ -29,6 +29,14 @@ const WRITING: [&str; 21] = [
     "xattr -s user.a=b IMAGE /file",
     "xattr -r user.a IMAGE /file",
     "fallocate -l 8k IMAGE /file",
+    "quota --on user IMAGE",
+    "resize IMAGE 20M",
+    "tune -L new IMAGE",
+    "tune -O ^has_journal IMAGE",
+    "convert --to ext3 --all IMAGE",
+    "defrag IMAGE",
+    "trim IMAGE",
+    "snapshot IMAGE HOST/copy",
     "build --force HOST/tree IMAGE",
     "build --force --size 4M HOST/tree IMAGE",
     "build --force --size min HOST/tree IMAGE",
@@ -49,7 +57,7 @@ const REPLACING: [&str; 4] = [
 ];
 
 /// Commands that read an image; those with `--json` print it.
-const READING: [&str; 14] = [
+const READING: [&str; 20] = [
     "ls IMAGE",
     "ls --json IMAGE",
     "tree IMAGE",
@@ -64,6 +72,12 @@ const READING: [&str; 14] = [
     "map -e --json IMAGE /file",
     "xattr --json IMAGE /file",
     "check -n --json IMAGE",
+    "quota --json IMAGE",
+    "tune -l --json IMAGE",
+    "journal --json IMAGE",
+    "undelete --json IMAGE",
+    "image --metadata IMAGE HOST/copy",
+    "map --json --block 100 IMAGE",
 ];
 
 /// Commands without an image.
