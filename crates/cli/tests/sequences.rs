@@ -49,7 +49,7 @@ const KINDS: [&str; 40] = [
     "-t ext4 -b 1024 -O ^flex_bg",
     "-t ext4 -b 1024 -g 2048",
     "-t ext4 -b 1024 -G 4",
-    "-t ext4 -b 4096 -O ^extents",
+    "-t ext4 -b 4096 -O ^extents,^64bit",
     "-t ext4 -b 1024 -O ^extents,^metadata_csum,^64bit",
     "-t ext4 -b 1024 -O metadata_csum_seed",
     "-t ext4 -b 4096 -O inline_data",
