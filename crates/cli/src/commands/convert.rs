@@ -121,7 +121,7 @@ impl Convert {
         Ok(reports)
     }
 
-    /// Whether none of the volume's own files is mapped by extents.
+    /// Whether none of the volume's own files is mapped by extents, and no other feature needs them.
     fn own_files_can(&self, volume: &Volume, console: &mut Console<'_>) -> bool {
         let raw = volume.superblock();
         let own = [
@@ -137,8 +137,11 @@ impl Convert {
         };
         let left: Vec<_> =
             own.iter().filter(|(_, number)| is_mapped_so(*number)).map(|(name, _)| *name).collect();
-        let values = volume.format().features.incompat.contains(Incompat::EA_INODE);
-        let left = if values { [&left[..], &["values of attributes"]].concat() } else { left };
+        let by_feature =
+            [("values of attributes", Incompat::EA_INODE), ("block numbers of 64 bits", Incompat::BIT64)];
+        let features = volume.format().features.incompat;
+        let needing = by_feature.into_iter().filter(|(_, feature)| features.contains(*feature));
+        let left: Vec<_> = left.into_iter().chain(needing.map(|(name, _)| name)).collect();
         if !left.is_empty() {
             console.warn(format!("the volume keeps the feature `extents`: {} need it", left.join(", ")));
         }
