@@ -33,7 +33,7 @@ impl CatchUp {
         CatchUp(Some(Arc::new(work)))
     }
 
-    /// Calls [`Service::forget`] for them, if there are any. No lock may be held that this needs.
+    /// Calls [`crate::Service::forget`] for them, if there are any. No lock may be held that this needs.
     pub fn now(&self) {
         if let Some(work) = &self.0 {
             work();
