@@ -121,8 +121,8 @@ fn classed(is: Option<f64>, was: Option<f64>, spread: Option<(f64, f64)>) -> Cla
     }
 }
 
-/// The lowest and highest mean that is compatible with a published mean and deviation of so many runs, at 95 %, under the
-/// names of a figure.
+/// The lowest and highest mean that fits a published mean and deviation of a number of runs, at 95 %, under the names of
+/// a figure.
 pub(super) fn bounds(figure: &str, runs: usize, (mean, deviation): (f64, f64)) -> [(String, f64); 2] {
     let summary = Summary { n: runs, min: mean, max: mean, median: mean, avg: mean, stddev: deviation };
     let half = summary.half();

@@ -28,7 +28,7 @@ pub(super) fn plan(before: &Arc<Before>) -> Result<Plan> {
         match shape.and_then(|shape| Plan::of(before, shape)) {
             Ok(plan) => return Ok(plan),
             Err(error) if blocks >= before.geometry.blocks => return Err(error),
-            // So many blocks are missing whatever the pieces.
+            // These blocks are missing whatever the pieces.
             Err(Error::NoRoom(more)) if tried < TRIES => blocks += more.div_ceil(cluster).max(1) * cluster,
             // It is not for want of room: sizes in growing steps.
             Err(_) => {

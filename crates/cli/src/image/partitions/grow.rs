@@ -90,7 +90,7 @@ fn in_mbr(disk: &dyn Device, boot: &[u8], number: u32) -> Result<Growth, TableEr
     let end = end(&partition, next(&all, &partition, last), SECTOR);
     partition.size = end - partition.start;
     let Ok(count) = u32::try_from(partition.size / SECTOR) else {
-        return broken("an MBR can't count so many sectors");
+        return broken("these are more sectors than an MBR can count");
     };
     let mut record = boot.to_vec();
     let at = 446 + 16 * (number as usize - 1) + 12;
