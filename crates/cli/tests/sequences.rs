@@ -266,9 +266,9 @@ fn each_kind_of_volume_stands_some_changes() {
     assert!(counts.values().all(|(done, _)| *done > 0), "{counts:?}");
 }
 
-/// `cargo test --release -p platfs-cli --test sequences -- --ignored --nocapture`
+/// `cargo test -p platfs-cli --test sequences -- --ignored --nocapture`
 #[test]
-#[ignore = "takes an hour"]
+#[ignore = "takes ten minutes"]
 fn five_hundred_sequences_of_changes_keep_every_tree() {
     if have("five_hundred_sequences_of_changes_keep_every_tree") {
         run(500, 8);
