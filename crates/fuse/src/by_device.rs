@@ -1,4 +1,7 @@
 //! Our own transport over `/dev/fuse`: each thread reads a request, has it served, and writes its answer.
+//!
+//! Owns: that, and the first exchange with the kernel. Excludes how many threads wait at the device, and where they run
+//! ([`crate::giving_way`]).
 
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;

@@ -16,7 +16,6 @@ use serde_json::{Map, Value};
 use super::json;
 use super::live::{self, Alone};
 use crate::bulk::convert::{self, Options};
-use crate::bulk::defrag::report;
 use crate::bulk::{Actor, Job, Terms};
 use crate::console::{Console, Failure};
 use crate::control::protocol::{Verb, flag};
@@ -154,15 +153,8 @@ impl Convert {
         let flags = set(to_pointers, flag::POINTERS) | set(self.dry_run, flag::DRY_RUN);
         for path in self.starts() {
             let path = live::below(mount, &path);
-            let found = match path.is_dir() {
-                true => live::directory(path.as_os_str())?,
-                false => live::name(path.as_os_str())?,
-            };
-            live::hand_over(&found, path.as_os_str())?;
-            let lines =
-                live::ask_for_lines(live::Asked { verb: Verb::Convert, flags, numbers: [] }, &[found])?;
-            let unclear = || live::host(path.as_os_str(), "the server's report can't be understood");
-            let report = report::from_lines(&lines).ok_or_else(unclear)?;
+            let asked = live::Asked { verb: Verb::Convert, flags, numbers: [] };
+            let report = live::ask_for_report(asked, path.as_os_str())?;
             self.say(console, path.as_os_str(), &report)?;
         }
         Ok(())

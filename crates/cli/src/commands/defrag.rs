@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::json;
 use super::live::{self, Alone};
-use crate::bulk::defrag::{self, Options, report};
+use crate::bulk::defrag::{self, Options};
 use crate::bulk::{Actor, Job, Terms};
 use crate::console::{Console, Failure};
 use crate::control::protocol::{Verb, flag};
@@ -93,15 +93,8 @@ impl Defrag {
         let options = self.options();
         for path in paths_or_root(&self.paths) {
             let path = live::below(mount, &path);
-            let found = match path.is_dir() {
-                true => live::directory(path.as_os_str())?,
-                false => live::name(path.as_os_str())?,
-            };
-            live::hand_over(&found, path.as_os_str())?;
             let asked = live::Asked { verb: Verb::Defrag, flags, numbers: [options.rate, options.most] };
-            let lines = live::ask_for_lines(asked, &[found])?;
-            let unclear = || live::host(path.as_os_str(), "the server's report can't be understood");
-            let report = report::from_lines(&lines).ok_or_else(unclear)?;
+            let report = live::ask_for_report(asked, path.as_os_str())?;
             self.say(console, path.as_os_str(), &report)?;
         }
         Ok(())

@@ -13,6 +13,7 @@ use ondisk::inode::Timestamp;
 use serde_json::{Map, Value};
 
 use super::json;
+use crate::bulk::defrag::report;
 use crate::bulk::{Done, Halt, Watcher};
 use crate::console::{Console, Failure};
 use crate::control::client::{self, Found, Outcome};
@@ -150,12 +151,16 @@ pub(super) fn ask(
     }
 }
 
-/// The same for work that ends with a report: its lines.
-pub(super) fn ask_for_lines<const N: usize>(
+/// Has the server do something with what a path names, once the kernel has handed over what was written; the report that
+/// its lines are.
+pub(super) fn ask_for_report<const N: usize>(
     asked: Asked<N>,
-    places: &[Found],
-) -> Result<Vec<String>, Failure> {
-    sent(asked, places, None)?.1.map_err(Failure::Failed)
+    path: &OsStr,
+) -> Result<Map<String, Value>, Failure> {
+    let found = if Path::new(path).is_dir() { directory(path)? } else { name(path)? };
+    hand_over(&found, path)?;
+    let lines = sent(asked, &[found], None)?.1.map_err(Failure::Failed)?;
+    report::from_lines(&lines).ok_or_else(|| host(path, "the server's report can't be understood"))
 }
 
 fn sent<const N: usize>(
