@@ -62,8 +62,8 @@ impl Lost {
         Lost { error, owner, bytes, is_growing: false }
     }
 
-    fn growing(owner: u32) -> Self {
-        Lost { is_growing: true, ..Lost::of(Errno::NOSPC, owner, 0) }
+    fn growing(error: Errno, owner: u32) -> Self {
+        Lost { is_growing: true, ..Lost::of(error, owner, 0) }
     }
 }
 
@@ -73,6 +73,8 @@ struct Debt {
     bytes: u64,
     /// Length of the shortest write that failed.
     shortest: u64,
+    /// What the last write failed with: the end of room, or of what a limit allows.
+    error: Errno,
 }
 
 #[derive(Debug, Default)]
@@ -85,10 +87,11 @@ struct Losses {
 }
 
 impl Losses {
-    fn add(&mut self, user: u32, len: u64) {
+    fn add(&mut self, Lost { owner: user, bytes, error, .. }: Lost) {
         if self.users.len() < USERS_MOST || self.users.contains_key(&user) {
-            let debt = self.users.entry(user).or_insert(Debt { bytes: 0, shortest: len });
-            *debt = Debt { bytes: debt.bytes.saturating_add(len), shortest: debt.shortest.min(len) };
+            let debt = self.users.entry(user).or_insert(Debt { bytes: 0, shortest: bytes, error });
+            let (sum, shortest) = (debt.bytes.saturating_add(bytes), debt.shortest.min(bytes));
+            *debt = Debt { bytes: sum, shortest, error };
         }
     }
 }
@@ -195,11 +198,11 @@ impl NearlyFull {
         if !matches!(lost.error, Errno::NOSPC | Errno::DQUOT) {
             return Vec::new();
         }
-        losses.add(lost.owner, lost.bytes);
+        losses.add(lost);
         losses.growing.remove(&file);
         let others: Vec<_> = losses.growing.extract_if(|_, owner| *owner == lost.owner).collect();
         for (other, owner) in &others {
-            losses.files.entry(*other).or_insert(Lost::growing(*owner));
+            losses.files.entry(*other).or_insert(Lost::growing(lost.error, *owner));
         }
         others.into_iter().map(|(other, _)| other).collect()
     }
@@ -210,8 +213,8 @@ impl NearlyFull {
             return false;
         }
         let mut losses = self.losses();
-        if losses.users.contains_key(&owner) {
-            losses.files.entry(file).or_insert(Lost::growing(owner));
+        if let Some(error) = losses.users.get(&owner).map(|debt| debt.error) {
+            losses.files.entry(file).or_insert(Lost::growing(error, owner));
             return true;
         }
         losses.growing.insert(file, owner);
@@ -243,7 +246,7 @@ impl NearlyFull {
     /// less than the shortest of the writes that failed needs.
     pub(super) fn owes(&self, volume: &Volume, user: u32) -> Option<Errno> {
         let debt = self.losses().users.get(&user).copied()?;
-        (debt.bytes >= LOST_MOST && self.is_out(volume, user)).then(|| reason(volume, user))
+        (debt.bytes >= LOST_MOST && self.is_out(volume, user)).then_some(debt.error)
     }
 
     /// A user heard of it.
@@ -283,12 +286,6 @@ fn room(volume: &Volume, user: u32) -> u64 {
     // The user's own limit; what a group or a project may use is known for each file only.
     let limit = if user == 0 { None } else { limit_of(volume, user) };
     limit.map_or(bytes, |left| left.min(bytes))
-}
-
-/// What keeps a user from writing: the user's limit, or the end of room.
-fn reason(volume: &Volume, user: u32) -> Errno {
-    let is_limit = limit_of(volume, user).is_some_and(|left| left < BESIDE);
-    if is_limit { Errno::DQUOT } else { Errno::NOSPC }
 }
 
 /// Bytes that a user may take by the user's own limit.
@@ -380,12 +377,16 @@ mod tests {
         assert_eq!(full.report(one), None);
         assert_eq!(
             full.losses().users[&7],
-            Debt { bytes: 1, shortest: 1 },
+            Debt { bytes: 1, shortest: 1, error: Errno::NOSPC },
             "a file that was reported is not owed to its user"
         );
         full.forget(other);
         assert_eq!(full.report(other), None);
-        assert_eq!(full.losses().users[&7], Debt { bytes: 1, shortest: 1 }, "a file that is forgotten is");
+        assert_eq!(
+            full.losses().users[&7],
+            Debt { bytes: 1, shortest: 1, error: Errno::NOSPC },
+            "a file that is forgotten is"
+        );
     }
 
     #[test]
@@ -397,10 +398,22 @@ mod tests {
         assert!(!full.grew(one, 7) && !full.grew(other, 7) && !full.grew(of_another, 8));
         assert_eq!(full.lost(one, Lost::of(Errno::NOSPC, 7, 100)), [other]);
         assert!(full.watches(other) && !full.watches(of_another));
-        assert_eq!(full.report(other), Some(Lost::growing(7)));
+        assert_eq!(full.report(other), Some(Lost::growing(Errno::NOSPC, 7)));
         assert!(full.grew(other, 7), "it grew again, and there is still no room");
         assert_eq!(full.lost(one, Lost::of(Errno::IO, 8, 100)), [], "this was no lack of room");
         full.forget(of_another);
         assert_eq!(full.lost(one, Lost::of(Errno::NOSPC, 8, 100)), []);
+    }
+
+    #[test]
+    fn what_a_limit_refused_is_reported_as_that_of_other_files_too() {
+        let full = NearlyFull::default();
+        let [one, other, later] = [12, 13, 14].map(|number| InodeNumber::new(number).unwrap());
+        full.is_short.store(true, Ordering::Relaxed);
+        assert!(!full.grew(other, 7));
+        assert_eq!(full.lost(one, Lost::of(Errno::DQUOT, 7, 100)), [other]);
+        assert_eq!(full.report(other), Some(Lost::growing(Errno::DQUOT, 7)));
+        assert!(full.grew(later, 7));
+        assert_eq!(full.report(later), Some(Lost::growing(Errno::DQUOT, 7)));
     }
 }
