@@ -62,7 +62,7 @@ fn bytes_over_others_are_stable_with_one_flush() {
         volume.write_at(inode, at, &[byte; 4096], WriteOptions::default()).unwrap();
     };
     let cost = |sync: &dyn Fn()| {
-        recorder.take();
+        drop(recorder.take());
         sync();
         let (flushes, events) = (recorder.flushes(), recorder.take());
         (events.iter().filter(|event| matches!(event, Event::Write { .. })).count(), flushes)
