@@ -72,6 +72,7 @@ pub(super) const LADDERS: &[Ladder] = &[
     Ladder {
         path: "crates/placement",
         rungs: "
+            parameters
             inode residency
             engine
             bound
@@ -89,7 +90,7 @@ pub(super) const LADDERS: &[Ladder] = &[
         rungs: "
             front
             check mkfs opening
-            journal quota
+            journal placing quota
             admission ops trim
             dir xattr
             file

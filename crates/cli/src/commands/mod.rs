@@ -30,6 +30,7 @@ mod mount;
 mod mv;
 mod parts;
 mod pieces;
+mod placement;
 mod put;
 mod quota;
 mod resize;
@@ -97,6 +98,8 @@ pub enum Command {
     Resize(resize::Resize),
     /// Changes parameters and features of a volume, as tune2fs.
     Tune(Box<tune::Tune>),
+    /// Lists policies of placement and their parameters; shows and sets what a volume says of them.
+    Placement(Box<placement::Placement>),
     /// Checks a volume, and repairs it.
     Check(Box<check::Check>),
     /// Counts the pieces that files lie in.
@@ -160,6 +163,7 @@ impl Command {
             Command::Info(command) => command.run(console),
             Command::Resize(command) => command.run(console),
             Command::Tune(command) => command.run(console),
+            Command::Placement(command) => command.run(console),
             Command::Check(command) => command.run(console),
             Command::Frag(command) => command.run(console),
             Command::Convert(command) => command.run(console),

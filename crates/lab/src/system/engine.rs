@@ -75,6 +75,8 @@ pub(crate) fn layout(groups: u32, clusters_per_group: u32) -> Layout {
         groups,
         inodes_per_group: 8_192,
         groups_per_flex: 16,
+        block_bytes: 4_096,
+        blocks_per_cluster: 1,
     }
 }
 
