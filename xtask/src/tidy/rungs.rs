@@ -109,7 +109,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             error locks
         ",
         knots: &[],
-        long_lists: 4,
+        long_lists: 3,
     },
     Ladder {
         path: "crates/fuse",

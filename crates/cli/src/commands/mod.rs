@@ -30,7 +30,7 @@ mod mount;
 mod mv;
 mod parts;
 mod pieces;
-mod placement;
+mod placing;
 mod put;
 mod quota;
 mod resize;
@@ -99,7 +99,7 @@ pub enum Command {
     /// Changes parameters and features of a volume, as tune2fs.
     Tune(Box<tune::Tune>),
     /// Lists policies of placement and their parameters; shows and sets what a volume says of them.
-    Placement(Box<placement::Placement>),
+    Placement(Box<placing::Placement>),
     /// Checks a volume, and repairs it.
     Check(Box<check::Check>),
     /// Counts the pieces that files lie in.
