@@ -9,9 +9,7 @@
 use ondisk::superblock::RawSuperblock;
 use ondisk::units::InodeNumber;
 use placement::Placing;
-use placement::inode::policy::DirectoryPolicy;
-use placement::parameters::{self, PlacingError};
-use placement::policy::BlockPolicy;
+use placement::parameters::{self, PlacingError, Policies};
 
 use crate::error::{Error, Result};
 use crate::format::Format;
@@ -77,11 +75,7 @@ pub fn keep(volume: &Volume, placing: &Placing) -> Result<()> {
 ///
 /// # Errors
 /// Parameters that don't belong to the policies, if the caller set them.
-pub(crate) fn policies(
-    view: View<'_>,
-    raw: &RawSuperblock,
-    options: &OpenOptions,
-) -> Result<(Box<dyn BlockPolicy>, Box<dyn DirectoryPolicy>)> {
+pub(crate) fn policies(view: View<'_>, raw: &RawSuperblock, options: &OpenOptions) -> Result<Policies> {
     let asks = !options.loading && !options.replaying && options.own_policy.is_none();
     let kept = if asks { of_root(view).unwrap_or_default() } else { Placing::default() };
     let mut placing = options.placing.over(&kept).completed();

@@ -89,6 +89,9 @@ pub enum PlacingError {
     },
 }
 
+/// Policies of a volume: for blocks, and for directories and inodes.
+pub type Policies = (Box<dyn BlockPolicy>, Box<dyn DirectoryPolicy>);
+
 /// What places a volume: policies, if they were chosen, and parameters, as far as they were set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placing {
@@ -216,7 +219,7 @@ impl Placing {
     ///
     /// # Errors
     /// A parameter that the policy which was chosen does not have.
-    pub fn make(&self) -> Result<(Box<dyn BlockPolicy>, Box<dyn DirectoryPolicy>), PlacingError> {
+    pub fn make(&self) -> Result<Policies, PlacingError> {
         let (blocks, inodes) = (self.blocks.unwrap_or_default(), self.inodes.unwrap_or_default());
         let of_blocks = self.values_of(Decides::Blocks, blocks.name())?;
         let of_inodes = self.values_of(Decides::Inodes, inodes.name())?;

@@ -30,8 +30,7 @@ use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
 use ondisk::corrupt::Place;
 use ondisk::geometry::Geometry;
 use ondisk::units::{Block, Group, InodeNumber};
-use placement::inode::policy::DirectoryPolicy;
-use placement::policy::BlockPolicy;
+use placement::parameters::Policies;
 use placement::{Contradiction, Engine, InodeEngine, Layout, Promise};
 
 use crate::cache::{Blocks, Cache, Role};
@@ -106,7 +105,7 @@ impl Space {
         self,
         format: &Format,
         cache: Arc<Cache>,
-        (policy, directories): (Box<dyn BlockPolicy>, Box<dyn DirectoryPolicy>),
+        (policy, directories): Policies,
         loading: bool,
     ) -> Result<Self> {
         let geometry = &format.geometry;

@@ -12,8 +12,8 @@ use ondisk::units::{Cluster, Group};
 use placement::{Engine, GroupContent, Layout, Refusal, Request};
 
 use super::{Client, Modelled, Name, Op, Slot, System};
-use crate::drive::Figures;
 use crate::file::File;
+use crate::traffic::Figures;
 
 /// How a file is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
