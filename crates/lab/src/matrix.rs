@@ -300,7 +300,8 @@ impl Matrix {
             seed: key.seed,
         };
         let both = [policy, text("directories")].into_iter().filter_map(|policy| self.tunables.get(policy));
-        Ok(Mounting { tunables: both.cloned().flatten().collect(), ..named.mounting()? })
+        let tunables = both.flatten().map(|(name, value)| (name.clone(), *value)).collect();
+        Ok(Mounting { tunables, ..named.mounting()? })
     }
 
     fn job(&self, key: Key) -> Result<Job, String> {

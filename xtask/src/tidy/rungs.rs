@@ -192,12 +192,13 @@ pub(super) const LADDERS: &[Ladder] = &[
     Ladder {
         path: "crates/lab",
         rungs: "
-            matrix peers report run
+            bench matrix peers report run
             experiment replay work
             crashes layout plan plot workload
             counters jobs measure system table
             results
             digest drive file numbers output summary tape tar tree
+            traffic
         ",
         knots: &[],
         long_lists: 0,
