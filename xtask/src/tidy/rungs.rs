@@ -72,6 +72,7 @@ pub(super) const LADDERS: &[Ladder] = &[
     Ladder {
         path: "crates/placement",
         rungs: "
+            parameters
             inode residency
             engine
             bound
@@ -89,7 +90,7 @@ pub(super) const LADDERS: &[Ladder] = &[
         rungs: "
             front
             check mkfs opening
-            journal quota
+            journal placing quota
             admission ops trim
             dir xattr
             file
@@ -108,7 +109,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             error locks
         ",
         knots: &[],
-        long_lists: 4,
+        long_lists: 3,
     },
     Ladder {
         path: "crates/fuse",
@@ -191,12 +192,13 @@ pub(super) const LADDERS: &[Ladder] = &[
     Ladder {
         path: "crates/lab",
         rungs: "
-            matrix peers report run
+            bench matrix peers report run
             experiment replay work
             crashes layout plan plot workload
             counters jobs measure system table
             results
             digest drive file numbers output summary tape tar tree
+            traffic
         ",
         knots: &[],
         long_lists: 0,

@@ -31,6 +31,7 @@ mod mount;
 mod mv;
 mod parts;
 mod pieces;
+mod placing;
 mod put;
 mod quota;
 mod resize;
@@ -98,6 +99,8 @@ pub enum Command {
     Resize(resize::Resize),
     /// Changes parameters and features of a volume, as tune2fs.
     Tune(Box<tune::Tune>),
+    /// Lists policies of placement and their parameters; shows and sets what a volume says of them.
+    Placement(Box<placing::Placement>),
     /// Checks a volume, and repairs it.
     Check(Box<check::Check>),
     /// Counts the pieces that files lie in.
@@ -168,6 +171,7 @@ impl Command {
             Command::Info(command) => command.run(console),
             Command::Resize(command) => command.run(console),
             Command::Tune(command) => command.run(console),
+            Command::Placement(command) => command.run(console),
             Command::Check(command) => command.run(console),
             Command::Frag(command) => command.run(console),
             Command::Convert(command) => command.run(console),
