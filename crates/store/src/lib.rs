@@ -32,7 +32,7 @@ pub use cleaning::{Cleaned, clean};
 pub use error::{Error, Result};
 pub use forking::{fork, remove};
 pub use marks::ready;
-pub use pushing::{Push, Pushed, push};
+pub use pushing::{Push, Pushed, Watch, push};
 pub use reading::Stored;
 pub use store::{Kind, Store, id_of, key_of, key_of_log, key_of_manifest};
 pub use survey::{Finding, Stats, stats, verify, volumes};

@@ -3,7 +3,7 @@
 //! | key | what |
 //! | --- | --- |
 //! | `store` | the store was tried out, and has this format |
-//! | `lease/…` | a push is under way: nothing is removed |
+//! | `lease/...` | a push is under way: nothing is removed |
 //! | `gc/running` | a clean-up is under way: no push begins |
 //! | `gc/condemned` | what nobody refers to, and since when |
 //!

@@ -34,6 +34,9 @@ pub struct Pushed {
     pub sent_bytes: u64,
 }
 
+/// Is told how far a push is, by any of its threads; a failure calls it off.
+pub type Watch<'p> = dyn Fn(&Pushed) -> Result<()> + Sync + 'p;
+
 /// How an image is pushed.
 #[derive(Default)]
 pub struct Push<'p> {
@@ -42,7 +45,7 @@ pub struct Push<'p> {
     /// Bytes that matter, in order; others are taken for zeros. All, if nothing is said.
     pub only: Option<Vec<Range<u64>>>,
     /// Is told how far it is, and may call it off.
-    pub watch: Option<&'p (dyn Fn(&Pushed) -> Result<()> + Sync)>,
+    pub watch: Option<&'p Watch<'p>>,
 }
 
 #[derive(Default)]

@@ -216,10 +216,10 @@ impl Store {
     pub fn log_header(&self, place: (&VolumeId, u64, u64), size: u64) -> Result<(Header, Hash)> {
         let key = key_of_log(place.0, place.1, place.2);
         let damaged = |why: String| Error::damaged(&key, why);
-        let mut bytes = self.objects.get_range(&key, 0, FIRST)?;
+        let mut bytes = self.objects.range(&key, 0, FIRST)?;
         let len = Header::len(&bytes).map_err(damaged)?;
         if len > bytes.len() {
-            let more = self.objects.get_range(&key, bytes.len() as u64, (len - bytes.len()) as u64)?;
+            let more = self.objects.range(&key, bytes.len() as u64, (len - bytes.len()) as u64)?;
             bytes.extend(more);
         }
         let (header, sum) = Header::decode(&bytes, size).map_err(damaged)?;
@@ -245,7 +245,7 @@ impl Store {
         let front = log::header_len(header) as u64;
         let start = unit * log::UNIT;
         let len = (header.data_len as usize).saturating_sub(start).min(log::UNIT);
-        let fetch = || self.objects.get_range(&key, front + start as u64, len as u64);
+        let fetch = || self.objects.range(&key, front + start as u64, len as u64);
         self.once(name, &format!("unit-{}", hex(name)), len as u64, &key, fetch, |stored| {
             if crate::format::hash(stored) == *name {
                 return Ok(stored.to_vec());

@@ -19,6 +19,9 @@ const LEAVES: usize = 32;
 /// Headers of log objects in memory.
 const HEADERS: usize = 1024;
 
+/// Bytes of a volume: first byte, length, and the object with the offset in it; nothing for zeros.
+pub(crate) type Run = (u64, u64, Option<(Target, u32)>);
+
 /// A map and where it comes from.
 pub(crate) struct Base {
     store: Arc<Store>,
@@ -79,8 +82,8 @@ impl Base {
         Ok(leaf)
     }
 
-    /// What a range is made of by the map: first byte, length, object and offset in it; nothing for zeros.
-    pub(crate) fn pieces(&self, start: u64, len: u64) -> Result<Vec<(u64, u64, Option<(Target, u32)>)>> {
+    /// What a range is made of by the map.
+    pub(crate) fn pieces(&self, start: u64, len: u64) -> Result<Vec<Run>> {
         let (mut at, end) = (start, start.saturating_add(len));
         let mut found = Vec::new();
         while at < end {
@@ -210,7 +213,7 @@ impl View {
     }
 
     /// What a range is made of.
-    pub(crate) fn pieces(&self, start: u64, len: u64) -> Result<Vec<(u64, u64, Option<(Target, u32)>)>> {
+    pub(crate) fn pieces(&self, start: u64, len: u64) -> Result<Vec<Run>> {
         let mut found = Vec::new();
         for piece in self.log.pieces(start, len) {
             match piece.source {

@@ -127,7 +127,7 @@ impl Objects for Files {
         Ok(Object { bytes, version })
     }
 
-    fn get_range(&self, key: &str, offset: u64, len: u64) -> Result<Vec<u8>> {
+    fn range(&self, key: &str, offset: u64, len: u64) -> Result<Vec<u8>> {
         let failed = |why: io::Error| said(key, &why);
         let file = File::open(self.path(key)?).map_err(failed)?;
         let size = file.metadata().map_err(failed)?.len();

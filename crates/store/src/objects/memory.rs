@@ -123,7 +123,7 @@ impl Objects for Memory {
         })
     }
 
-    fn get_range(&self, key: &str, offset: u64, len: u64) -> Result<Vec<u8>> {
+    fn range(&self, key: &str, offset: u64, len: u64) -> Result<Vec<u8>> {
         self.answer("range", key, || {
             let objects = self.lock();
             let kept = objects.get(key).ok_or_else(|| Error::Missing(key.to_owned()))?;

@@ -68,7 +68,7 @@ pub trait Objects: Send + Sync {
     ///
     /// # Errors
     /// [`Error::Missing`]; the store's.
-    fn get_range(&self, key: &str, offset: u64, len: u64) -> Result<Vec<u8>>;
+    fn range(&self, key: &str, offset: u64, len: u64) -> Result<Vec<u8>>;
 
     /// Writes an object whatever was there: only for objects whose key says what they hold.
     ///

@@ -125,8 +125,8 @@ impl Objects for Patient {
         self.read(|object: &Object| object.bytes.len(), || self.inner.get(key, most))
     }
 
-    fn get_range(&self, key: &str, offset: u64, len: u64) -> Result<Vec<u8>> {
-        self.read(Vec::len, || self.inner.get_range(key, offset, len))
+    fn range(&self, key: &str, offset: u64, len: u64) -> Result<Vec<u8>> {
+        self.read(Vec::len, || self.inner.range(key, offset, len))
     }
 
     fn put(&self, key: &str, bytes: &[u8]) -> Result<()> {

@@ -177,7 +177,7 @@ impl Objects for Remote {
         Ok(Object { bytes, version })
     }
 
-    fn get_range(&self, key: &str, offset: u64, len: u64) -> Result<Vec<u8>> {
+    fn range(&self, key: &str, offset: u64, len: u64) -> Result<Vec<u8>> {
         let (inner, path) = (Arc::clone(&self.inner), self.path(key)?);
         let range: Range<u64> = offset..offset.saturating_add(len);
         let options = object_store::GetOptions { range: Some(range.into()), ..Default::default() };
