@@ -6,7 +6,7 @@ CRASH_STATES ?= 100000
 CRASHES ?= 1000
 MINUTES ?= 60
 
-.PHONY: all build test crash crash-kernel models demo bench soak coverage packages setup fmt lint docs deny fuzz images tidy
+.PHONY: all build test crash crash-kernel models demo microvm bench soak coverage packages setup fmt lint docs deny fuzz images tidy
 
 all: build
 
@@ -42,6 +42,10 @@ coverage:
 # From a Debian root file system to a checked image, in one minute.
 demo: setup build
 	scripts/demo.sh
+
+# A virtual machine that boots from an image of ours: fetches QEMU and a Debian kernel where they are missing.
+microvm: setup build
+	examples/microvm/run.sh
 
 # The figures of the README: medians of five, peers side by side.
 bench: setup build
