@@ -113,6 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[expect(clippy::cast_possible_truncation, reason = "all numbers are below two hundred")]
     fn ranges_are_those_of_an_array_of_bytes() {
         const SIZE: u64 = 200;
         let mut extents = Extents::default();
