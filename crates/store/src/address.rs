@@ -39,9 +39,7 @@ impl Address {
         }
         let (url, name) = text.split_once('#').map_or((text, None), |(url, name)| (url, Some(name)));
         if let Some(name) = name {
-            let (volume, snapshot) = name.split_once('@').unwrap_or((name, "x"));
-            checked_name(volume)?;
-            checked_name(snapshot)?;
+            checked_volume(name)?;
         }
         Ok(Address { url: url.to_owned(), name: name.map(str::to_owned) })
     }
@@ -84,6 +82,12 @@ impl Address {
     fn remote(&self) -> Result<Arc<dyn Objects>> {
         Err(Error::Invalid("this build knows stores in directories only (`file://`)".into()))
     }
+}
+
+/// Refuses what is no name of a volume, or of a snapshot of one.
+pub(crate) fn checked_volume(name: &str) -> Result<()> {
+    let (volume, snapshot) = name.split_once('@').unwrap_or((name, "x"));
+    checked_name(volume).and_then(|()| checked_name(snapshot))
 }
 
 fn checked_name(name: &str) -> Result<()> {

@@ -17,6 +17,7 @@ use crate::view::{Reader, View};
 /// # Errors
 /// There is no such volume, the new name is taken; damage; the store's.
 pub fn fork(store: &Arc<Store>, from: &str, to: &str) -> Result<Manifest> {
+    crate::address::checked_volume(to)?;
     marks::ready(store)?;
     let (old, _) = store.named(from)?;
     let mut manifest = Manifest {

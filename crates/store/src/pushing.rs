@@ -77,6 +77,7 @@ type Found = (u64, Hash, u32);
 /// # Errors
 /// The name is taken and `force` is not set, or a volume of that name is open; the image's; the store's.
 pub fn push(store: &Arc<Store>, image: &dyn Device, name: &str, how: &Push<'_>) -> Result<Pushed> {
+    crate::address::checked_volume(name)?;
     let size = image.size();
     if size > SIZE_MAX {
         return Err(Error::Invalid(format!("{size} bytes are too many for a volume, at most {SIZE_MAX}")));

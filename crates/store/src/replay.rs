@@ -11,6 +11,8 @@ use crate::view::{Reader, View};
 
 /// Most objects of a log that an opening follows; a checkpoint comes long before.
 const OBJECTS_MAX: usize = 1 << 16;
+/// Most ranges that they may leave in memory.
+const RANGES_MAX: usize = 1 << 22;
 
 /// How far a log goes.
 #[derive(Clone, Debug)]
@@ -37,8 +39,9 @@ pub(crate) fn replay(
         let mut seq = segment.first;
         while seq < segment.end {
             count += 1;
-            if count > OBJECTS_MAX {
-                return Err(Error::Invalid(format!("has more than {OBJECTS_MAX} log objects")));
+            if count > OBJECTS_MAX || view.log.len() > RANGES_MAX {
+                let problem = format!("its log has more than {OBJECTS_MAX} objects or {RANGES_MAX} ranges");
+                return Err(Error::Invalid(problem));
             }
             let place = (&segment.volume, segment.epoch, seq);
             let found = match store.log_header(place, manifest.size) {

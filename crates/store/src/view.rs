@@ -15,7 +15,7 @@ use crate::format::map::{LEAF_SPAN, Leaf, MAP_MAX, Map, Target, leaves};
 use crate::store::{Kind, Store, key_of, key_of_log};
 
 /// Leaves in memory, of up to some megabytes each.
-const LEAVES: usize = 32;
+const LEAVES: usize = 8;
 /// Headers of log objects in memory.
 const HEADERS: usize = 1024;
 

@@ -186,6 +186,29 @@ fn many_flushes_end_in_a_checkpoint() {
 }
 
 #[test]
+fn many_writes_without_a_flush_end_in_a_checkpoint() {
+    let objects = Arc::new(Memory::new());
+    let volume = Volume::create(&over(&objects), "one", 2 << 30, "test").unwrap();
+    (0..280_000_u64).for_each(|number| volume.write_zeros(number * 4096, 512).unwrap());
+    assert!(volume.log_objects() < 4, "{}", volume.log_objects());
+}
+
+#[test]
+fn names_that_no_address_has_are_refused() {
+    let store = over(&Arc::new(Memory::new()));
+    for name in ["", "a b", "a@b@c", "a#b", &"x".repeat(201)] {
+        assert!(matches!(Volume::create(&store, name, SIZE, "test"), Err(Error::Invalid(_))), "{name}");
+        assert!(
+            matches!(push(&store, &image(4096, 1), name, &Push::default()), Err(Error::Invalid(_))),
+            "{name}"
+        );
+    }
+    let holder = "\u{10ffff}".repeat(1000);
+    drop(Volume::create(&store, "one", SIZE, &holder).unwrap());
+    assert!(Stored::open(&store, "one").is_ok());
+}
+
+#[test]
 fn whoever_was_taken_over_writes_nothing_more() {
     let objects = Arc::new(Memory::new());
     let zombie = Volume::create(&over(&objects), "one", SIZE, "first").unwrap();

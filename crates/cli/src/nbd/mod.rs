@@ -19,11 +19,14 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use platfs::device::Device;
 
 /// Connections at once.
 const CLIENTS: usize = 64;
+/// How long clients have to take the answers to what they have asked for.
+const GOODBYE: Duration = Duration::from_secs(5);
 
 /// What is served.
 #[derive(Clone)]
@@ -79,7 +82,13 @@ impl Server {
         for (stream, _) in &clients {
             let _ = stream.shutdown(Shutdown::Read);
         }
-        for (_, thread) in clients {
+        let begun = Instant::now();
+        while begun.elapsed() < GOODBYE && clients.iter().any(|(_, thread)| !thread.is_finished()) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        for (stream, thread) in clients {
+            // One that takes no answer is not waited for.
+            let _ = stream.shutdown(Shutdown::Both);
             let _ = thread.join();
         }
     }
@@ -91,7 +100,7 @@ fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
             return;
         }
         let Ok(stream) = stream else {
-            std::thread::sleep(std::time::Duration::from_millis(20));
+            std::thread::sleep(Duration::from_millis(20));
             continue;
         };
         let mut clients = shared.clients();

@@ -34,6 +34,8 @@ use batch::Batch;
 
 /// Objects of the log after which a flush brings the log into the map.
 const CHECKPOINT_OBJECTS: u64 = 128;
+/// Objects of the log without which nothing more is written.
+const LOG_MAX: u64 = 1 << 14;
 /// Ranges in memory after which it does.
 const CHECKPOINT_RANGES: usize = 200_000;
 
@@ -152,6 +154,20 @@ impl Volume {
         Ok(())
     }
 
+    /// Brings a long log into the map. What was sent is stable without that, so that only the loss of the volume is a
+    /// failure.
+    fn shortened(&self, head: &mut Head) -> Result<()> {
+        if head.since < CHECKPOINT_OBJECTS && head.stable.len() < CHECKPOINT_RANGES {
+            return Ok(());
+        }
+        match self.checkpoint(head, true) {
+            Err(error @ Error::Fenced(_)) => Err(error),
+            // An opening follows no longer log than this.
+            Err(error) if head.since >= LOG_MAX => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     /// Writes bytes, or zeros where there are none.
     fn write(&self, start: u64, len: u64, data: Option<&[u8]>) -> io::Result<()> {
         let (mut at, end) = (start, start + len);
@@ -162,7 +178,9 @@ impl Volume {
                 state.write(at, end - at, rest)
             };
             if done == 0 {
-                self.commit(&mut self.head())?;
+                let mut head = self.head();
+                self.commit(&mut head)?;
+                self.shortened(&mut head)?;
             }
             at += done;
         }
@@ -303,14 +321,7 @@ impl Device for Volume {
     fn flush(&self) -> io::Result<()> {
         let mut head = self.head();
         self.commit(&mut head)?;
-        if head.since >= CHECKPOINT_OBJECTS || head.stable.len() >= CHECKPOINT_RANGES {
-            // What was flushed is stable without it.
-            match self.checkpoint(&mut head, true) {
-                Err(error @ Error::Fenced(_)) => return Err(error.into()),
-                _ => return Ok(()),
-            }
-        }
-        Ok(())
+        Ok(self.shortened(&mut head)?)
     }
 
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {

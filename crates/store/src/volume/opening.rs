@@ -19,6 +19,8 @@ use crate::view::{Reader, View};
 
 /// How often another opening may come between.
 const TRIES: usize = 16;
+/// Characters that say who has a volume; with the mark of the process they are fewer bytes than a manifest may have.
+const HOLDER_CHARS: usize = 64;
 
 impl Volume {
     /// Makes a new volume of zeros and opens it.
@@ -31,6 +33,7 @@ impl Volume {
                 "{size} bytes are too many for a volume, at most {SIZE_MAX}"
             )));
         }
+        crate::address::checked_volume(name)?;
         marks::ready(store)?;
         let id = id_of(name);
         let old = match store.manifest_or_trace(&id) {
@@ -130,7 +133,8 @@ fn next(old: &Manifest, holder: &str, take_over: bool) -> Result<Manifest> {
     manifest.epoch = old.epoch.saturating_add(1);
     manifest.flags.open = true;
     manifest.nonce = crate::random::number();
-    manifest.holder = format!("{} ({})", holder.chars().take(200).collect::<String>(), mark_of_process());
+    manifest.holder =
+        format!("{} ({})", holder.chars().take(HOLDER_CHARS).collect::<String>(), mark_of_process());
     manifest.segments.push(Segment {
         volume: manifest.id,
         epoch: manifest.epoch,
