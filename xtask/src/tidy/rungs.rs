@@ -156,6 +156,23 @@ pub(super) const LADDERS: &[Ladder] = &[
         long_lists: 0,
     },
     Ladder {
+        path: "crates/store",
+        rungs: "
+            cleaning volume
+            forking pushing survey
+            marks reading
+            replay
+            view
+            store
+            address cache
+            objects
+            extents format
+            error random
+        ",
+        knots: &[],
+        long_lists: 1,
+    },
+    Ladder {
         path: "crates/cli",
         rungs: "
             commands
@@ -168,7 +185,8 @@ pub(super) const LADDERS: &[Ladder] = &[
             reading
             door
             free_runs image keys usage
-            console owner signals size text
+            stores
+            console nbd owner signals size text
         ",
         knots: &[],
         long_lists: 4,

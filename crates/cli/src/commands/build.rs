@@ -167,6 +167,9 @@ impl Build {
 
     /// Where the image goes; refuses to touch what exists unless forced.
     fn target(&self) -> Result<Target, Failure> {
+        if crate::stores::is_meant(&self.image) {
+            return Err(Failure::about(image::shown(&self.image), image::ImageError::Remote));
+        }
         let spec = ImageSpec::parse(&self.image);
         let existing = std::fs::metadata(&spec.path);
         let shown = image::shown(&self.image);

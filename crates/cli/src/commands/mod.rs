@@ -32,14 +32,18 @@ mod mv;
 mod parts;
 mod pieces;
 mod placing;
+mod pull;
+mod push;
 mod put;
 mod quota;
 mod resize;
 mod rm;
 mod runs;
+mod serve;
 mod snapshot;
 mod stat;
 mod stats;
+mod store;
 mod sync;
 mod tree;
 mod trim;
@@ -125,6 +129,14 @@ pub enum Command {
     Image(image::Image),
     /// Copies a volume as it is at one moment: an image, or a mount while programs write.
     Snapshot(snapshot::Snapshot),
+    /// Serves an image as a block device by the NBD protocol, for virtual machines.
+    Serve(serve::Serve),
+    /// Brings an image into an object store: only chunks that are not there travel.
+    Push(push::Push),
+    /// Makes a file of a volume of an object store.
+    Pull(pull::Pull),
+    /// Lists, verifies, snapshots, forks and cleans up volumes of an object store.
+    Store(store::Store),
     /// Mounts a volume on a directory.
     Mount(mount::Mount),
     /// Shows what a mount has done, and how long it took.
@@ -184,6 +196,10 @@ impl Command {
             Command::Trim(command) => command.run(console),
             Command::Image(command) => command.run(console),
             Command::Snapshot(command) => command.run(console),
+            Command::Serve(command) => command.run(console),
+            Command::Push(command) => command.run(console),
+            Command::Pull(command) => command.run(console),
+            Command::Store(command) => command.run(console),
             Command::Mount(command) => command.run(console),
             Command::Stats(command) => command.run(console),
             Command::Sync(command) => command.run(console),
