@@ -88,6 +88,7 @@ pub(super) const LADDERS: &[Ladder] = &[
         path: "crates/fs",
         rungs: "
             front
+            growth
             check mkfs opening
             journal quota
             admission ops trim
@@ -105,7 +106,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             gathered keys
             charges
             bits ciphers context hashing ranges role versions zone
-            error locks
+            error grown locks
         ",
         knots: &[],
         long_lists: 4,

@@ -15,6 +15,7 @@ mod careful;
 mod carry;
 mod charges;
 mod homes;
+mod in_use;
 mod inodes;
 mod kept;
 mod moves;
@@ -52,6 +53,7 @@ use names::Namer;
 use places::Places;
 use shape::{Shape, Tail};
 use space::Space;
+pub use in_use::{grow_in_use, size_in_use};
 use survey::{Survey, Way, survey};
 
 /// A new size, decided: where everything will lie.
