@@ -143,7 +143,12 @@ impl Device for FileDevice {
     #[cfg(target_os = "linux")]
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         use rustix::fs::{FallocateFlags, fallocate};
-        check_range(self.size(), offset, usize::try_from(len).unwrap_or(usize::MAX), io::ErrorKind::WriteZero)?;
+        check_range(
+            self.size(),
+            offset,
+            usize::try_from(len).unwrap_or(usize::MAX),
+            io::ErrorKind::WriteZero,
+        )?;
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         fallocate(&self.file, flags, offset, len).map_err(io::Error::from)
     }

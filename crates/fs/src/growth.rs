@@ -135,7 +135,8 @@ impl<'g> Addition<'g> {
         let mut after = Format::from_superblock(&raw)?;
         after.keys = volume.format.keys.clone();
         after.features = volume.format.features;
-        let addition = Addition { growth, before, structures: structures(&after.geometry, before, growth), after };
+        let addition =
+            Addition { growth, before, structures: structures(&after.geometry, before, growth), after };
         addition.check(volume)?;
         Ok(addition)
     }
@@ -144,7 +145,8 @@ impl<'g> Addition<'g> {
         let (before, after) = (&self.before, &self.after.geometry);
         let device = volume.cache.device().size() >> after.block_size.log2();
         let added = u64::from(after.groups.saturating_sub(before.groups));
-        if after.blocks <= before.blocks || self.growth.tables.len() as u64 != added || after.blocks > device {
+        if after.blocks <= before.blocks || self.growth.tables.len() as u64 != added || after.blocks > device
+        {
             return Err(Error::Invalid("the growth does not fit the volume or its device".into()));
         }
         let same = Geometry {
@@ -305,7 +307,8 @@ impl<'g> Addition<'g> {
         let geometry = &self.after.geometry;
         let per_block = geometry.descriptors_per_block();
         for index in last.0 / per_block..geometry.descriptor_blocks() {
-            let (block, role) = (geometry.descriptor_block(index), Role::Descriptors(Group(index * per_block)));
+            let (block, role) =
+                (geometry.descriptor_block(index), Role::Descriptors(Group(index * per_block)));
             let bytes = descriptors.block(index);
             let to = if index < self.before.descriptor_blocks() {
                 tx.edit(block, role)?

@@ -89,7 +89,8 @@ mod tests {
 
     #[test]
     fn sizes_are_read_as_they_were_written() {
-        let sizes = Sizes { block_size: 1, blocks_after: 2, groups_before: 3, inodes_moved: 4, ..Sizes::default() };
+        let sizes =
+            Sizes { block_size: 1, blocks_after: 2, groups_before: 3, inodes_moved: 4, ..Sizes::default() };
         assert_eq!(Sizes::from_object(&sizes.object(true)), sizes);
     }
 }

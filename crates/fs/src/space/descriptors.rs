@@ -176,8 +176,12 @@ impl Descriptors {
     pub(crate) fn grown(&self, format: &Format, changed: &[(Group, RawGroupDescriptor)]) -> Descriptors {
         let mut table = self.table.clone();
         table.resize(format.geometry.groups as usize * self.size, 0);
-        let mut grown =
-            Descriptors { format: format.without_zone(), size: self.size, table, structures: OnceLock::new() };
+        let mut grown = Descriptors {
+            format: format.without_zone(),
+            size: self.size,
+            table,
+            structures: OnceLock::new(),
+        };
         for (group, raw) in changed {
             grown.put(*group, *raw);
         }

@@ -64,7 +64,8 @@ pub fn grow_in_use(volume: &Volume, bytes: u64, zeros_from: u64) -> Result<Geome
             return Ok(before);
         }
         let groups = before.groups.saturating_add(step).min(wanted.groups);
-        let blocks = if groups == wanted.groups { wanted.blocks } else { before.group_start(Group(groups)).0 };
+        let blocks =
+            if groups == wanted.groups { wanted.blocks } else { before.group_start(Group(groups)).0 };
         let growth = growth_to(volume, blocks, zeros_from)?;
         match growth::grow(volume, &growth) {
             Err(platfs::Error::TooLargeForLog { .. }) if step > 1 => step = (groups - before.groups) / 2,

@@ -47,13 +47,13 @@ use before::Before;
 use careful::Careful;
 use carry::Carrier;
 use homes::Moved;
+pub use in_use::{grow_in_use, size_in_use};
 use inodes::Inodes;
 use moves::Moves;
 use names::Namer;
 use places::Places;
 use shape::{Shape, Tail};
 use space::Space;
-pub use in_use::{grow_in_use, size_in_use};
 use survey::{Survey, Way, survey};
 
 /// A new size, decided: where everything will lie.
