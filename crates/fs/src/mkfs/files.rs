@@ -246,7 +246,11 @@ impl<'a> Files<'a> {
             None if !self.shape.features.incompat.contains(Incompat::EXTENTS) => {
                 self.goal(InodeNumber::JOURNAL)
             }
-            None => self.middle()?,
+            None => {
+                // The first blocks of a group may be gaps between its tables.
+                let middle = self.middle()?;
+                self.ledger.whole_run(middle, u64::from(blocks))?.unwrap_or(middle)
+            }
         };
         let mut inode = self.hidden(InodeNumber::JOURNAL, u64::from(blocks) << self.shape.block_size.log2());
         let mapping = self.map(&mut inode, goal, 0..blocks)?;
