@@ -55,11 +55,11 @@ pub struct Growth {
 /// growth that does not fit the volume. [`Error::TooLargeForLog`]: it must be made in parts. The device's failure. The
 /// volume has the size that it had then.
 pub fn grow(volume: &Volume, growth: &Growth) -> Result<()> {
+    let _shape = volume.change_shape();
+    // Another may have come first: what it added is never written over.
     let addition = Addition::of(volume, growth)?;
     addition.write_new(volume)?;
-    let shape = volume.change_shape();
     volume.syncing().with_all_stable(|| addition.make(volume))?;
-    drop(shape);
     write_backups(volume)
 }
 

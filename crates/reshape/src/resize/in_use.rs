@@ -54,7 +54,7 @@ fn sizes(old: &RawSuperblock, before: &Geometry, blocks: u64) -> Result<(RawSupe
 ///
 /// # Errors
 /// As [`size_in_use`]; what the volume says. It has the size that it had then, or that of a step.
-pub fn grow_in_use(volume: &Volume, bytes: u64, zeros_from: u64) -> Result<Geometry> {
+pub fn grow_in_use(volume: &Volume, bytes: u64, mut zeros_from: u64) -> Result<Geometry> {
     let wanted = size_in_use(volume, bytes)?;
     let mut step = wanted.groups;
     loop {
@@ -68,7 +68,11 @@ pub fn grow_in_use(volume: &Volume, bytes: u64, zeros_from: u64) -> Result<Geome
             if groups == wanted.groups { wanted.blocks } else { before.group_start(Group(groups)).0 };
         let growth = growth_to(volume, blocks, zeros_from)?;
         match growth::grow(volume, &growth) {
-            Err(platfs::Error::TooLargeForLog { .. }) if step > 1 => step = (groups - before.groups) / 2,
+            Err(platfs::Error::TooLargeForLog { .. }) if groups > before.groups + 1 => {
+                step = (groups - before.groups) / 2;
+                // Structures for the larger step stand there now.
+                zeros_from = u64::MAX;
+            }
             done => done?,
         }
     }

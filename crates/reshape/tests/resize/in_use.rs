@@ -189,3 +189,20 @@ fn cut_off_at_any_write_a_volume_in_use_has_one_size_or_the_other() {
         assert!(seen.iter().all(|count| *count > 0), "{name}: {seen:?}");
     }
 }
+
+/// More descriptors than the journal holds come in steps.
+#[test]
+fn a_growth_too_large_for_the_journal_is_made_in_steps() {
+    if !tool::have_tools("resize", &["mke2fs", "e2fsck"]) {
+        return;
+    }
+    let scratch = Scratch::new("resize-in-use-steps");
+    let options = ["-t", "ext4", "-b", "1024", "-g", "2048", "-O", "meta_bg,^resize_inode", "-J", "size=1"];
+    let image = volume(&scratch, "steps", &options, 30 * MIB);
+    let size = 36 << 30;
+    let volume = opened(longer(&image, size)).unwrap();
+    let after = grow_in_use(&volume, size, 30 * MIB).unwrap();
+    assert_eq!(after.blocks, size >> 10);
+    volume.close().unwrap();
+    fsck::assert_clean(&image);
+}
