@@ -89,6 +89,7 @@ pub(super) const LADDERS: &[Ladder] = &[
         path: "crates/fs",
         rungs: "
             front
+            growth
             check mkfs opening
             journal placing quota
             admission ops trim
@@ -106,7 +107,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             gathered keys
             charges
             bits ciphers context hashing ranges role versions zone
-            error locks
+            error grown locks
         ",
         knots: &[],
         long_lists: 3,
