@@ -18,7 +18,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A crate, and the workspace crates that it may use outside of its tests.
-const ARROWS: [(&str, &[&str]); 15] = [
+const ARROWS: [(&str, &[&str]); 16] = [
     ("crates/ondisk", &[]),
     ("crates/device", &["ondisk"]),
     ("crates/check", &["ondisk", "platfs_device"]),
@@ -31,8 +31,18 @@ const ARROWS: [(&str, &[&str]); 15] = [
     ("crates/reshape", &["ondisk", "platfs_device", "platfs_check", "platfs"]),
     (
         "crates/cli",
-        &["ondisk", "platfs", "platfs_forensics", "platfs_image", "platfs_reshape", "fuse", "chart"],
+        &[
+            "ondisk",
+            "platfs",
+            "platfs_forensics",
+            "platfs_image",
+            "platfs_reshape",
+            "platfs_store",
+            "fuse",
+            "chart",
+        ],
     ),
+    ("crates/store", &["platfs_device"]),
     ("crates/crash", &["platfs", "testkit"]),
     ("crates/lab", &["ondisk", "placement", "platfs", "platfs_image", "chart", "crash"]),
     ("crates/testkit", &[]),
@@ -40,7 +50,7 @@ const ARROWS: [(&str, &[&str]); 15] = [
 ];
 
 /// The workspace's libraries, as `Cargo.toml` and `use` name them.
-const OURS: [&str; 12] = [
+const OURS: [&str; 13] = [
     "ondisk",
     "placement",
     "platfs",
@@ -49,6 +59,7 @@ const OURS: [&str; 12] = [
     "platfs_forensics",
     "platfs_image",
     "platfs_reshape",
+    "platfs_store",
     "fuse",
     "chart",
     "crash",

@@ -11,12 +11,15 @@ pub mod format;
 mod free_runs;
 pub mod image;
 pub mod keys;
+pub mod manual;
 pub mod mount;
+pub mod nbd;
 pub mod owner;
 pub mod reading;
 pub mod reshaping;
 pub mod signals;
 pub mod size;
+pub mod stores;
 pub mod text;
 mod usage;
 pub mod writing;
@@ -28,9 +31,13 @@ use std::process::ExitCode;
 use clap::Parser;
 use console::{Console, Failure};
 
+/// The version, with the commit where the build knew it.
+pub const VERSION: &str = env!("PLATFS_VERSION");
+
 /// Build, read, change and inspect ext2, ext3 and ext4 images.
 #[derive(Parser, Debug)]
-#[command(name = "plat", version, about, max_term_width = 100)]
+#[command(name = "plat", version = VERSION, about, max_term_width = 100, disable_help_subcommand = true)]
+#[command(after_help = manual::topics::HINT)]
 struct CommandLine {
     #[command(subcommand)]
     command: commands::Command,
@@ -55,6 +62,9 @@ pub fn run_with<'a>(
         Ok(line) => {
             let mut console = Console::new(out, err).of(&usage::command_of(&arguments));
             let done = line.command.run(&mut console).and_then(|()| console.flush());
+            let closed =
+                stores::close_all().map_err(|error| Failure::about("closing the volume of the store", error));
+            let done = done.and(closed);
             console.finish(done)
         }
         Err(error) => {

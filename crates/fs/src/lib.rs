@@ -84,6 +84,7 @@ mod opening;
 mod ops;
 mod options;
 mod order;
+pub mod placing;
 pub mod quota;
 mod ranges;
 mod reclaiming;

@@ -72,6 +72,7 @@ pub(super) const LADDERS: &[Ladder] = &[
     Ladder {
         path: "crates/placement",
         rungs: "
+            parameters
             inode residency
             engine
             bound
@@ -89,7 +90,7 @@ pub(super) const LADDERS: &[Ladder] = &[
         rungs: "
             front
             check mkfs opening
-            journal quota
+            journal placing quota
             admission ops trim
             dir xattr
             file
@@ -108,7 +109,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             error locks
         ",
         knots: &[],
-        long_lists: 4,
+        long_lists: 3,
     },
     Ladder {
         path: "crates/fuse",
@@ -155,10 +156,27 @@ pub(super) const LADDERS: &[Ladder] = &[
         long_lists: 0,
     },
     Ladder {
+        path: "crates/store",
+        rungs: "
+            cleaning volume
+            forking pushing survey
+            marks reading
+            replay
+            view
+            store
+            address cache
+            objects
+            extents format
+            error random
+        ",
+        knots: &[],
+        long_lists: 1,
+    },
+    Ladder {
         path: "crates/cli",
         rungs: "
             commands
-            format mount
+            format manual mount
             control
             reshaping
             writing
@@ -167,7 +185,8 @@ pub(super) const LADDERS: &[Ladder] = &[
             reading
             door
             free_runs image keys usage
-            console owner signals size text
+            stores
+            console nbd owner signals size text
         ",
         knots: &[],
         long_lists: 4,
@@ -191,12 +210,13 @@ pub(super) const LADDERS: &[Ladder] = &[
     Ladder {
         path: "crates/lab",
         rungs: "
-            matrix peers report run
+            bench matrix peers report run
             experiment replay work
             crashes layout plan plot workload
             counters jobs measure system table
             results
             digest drive file numbers output summary tape tar tree
+            traffic
         ",
         knots: &[],
         long_lists: 0,

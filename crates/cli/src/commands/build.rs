@@ -11,6 +11,9 @@ use std::sync::Arc;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use platfs::device::Device;
+use platfs::placement::Placing;
+use platfs::placement::parameters::PlacingError;
+use platfs::placing;
 use platfs_image::builder::Update;
 use platfs_image::builder::identity::{Identity, Stated};
 use platfs_image::builder::like::identifiers;
@@ -77,6 +80,10 @@ pub struct Build {
     /// Threads that list the source directory; as many as help if not given.
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
+    /// Has the volume say how it is to be placed when it is written later: `alloc=POLICY`, `dirs=POLICY`,
+    /// `PARAMETER=NUMBER` (`plat placement` lists them). The build itself puts each file in one piece in any case.
+    #[arg(long, value_name = "NAME=VALUE,...", value_parser = parse_placement)]
+    placement: Option<String>,
     /// Wait until the image is on stable storage.
     #[arg(long)]
     sync: bool,
@@ -96,6 +103,11 @@ fn parse_image_size(text: &str) -> Result<Size, String> {
         "min" => Ok(Size::Min),
         _ => parse_size(text).map(Size::Bytes),
     }
+}
+
+/// Words that a volume can keep.
+fn parse_placement(text: &str) -> Result<String, PlacingError> {
+    Placing::read(text).and_then(|placing| placing::words(&placing))
 }
 
 fn parse_tag(text: &str) -> Result<String, String> {
@@ -174,6 +186,9 @@ impl Build {
 
     /// Where the image goes; refuses to touch what exists unless forced.
     fn target(&self) -> Result<Target, Failure> {
+        if crate::stores::is_meant(&self.image) {
+            return Err(Failure::about(image::shown(&self.image), image::ImageError::Remote));
+        }
         let spec = ImageSpec::parse(&self.image);
         let existing = std::fs::metadata(&spec.path);
         let shown = image::shown(&self.image);
@@ -201,6 +216,9 @@ impl Build {
         }
         if let Some(prefix) = &self.prefix {
             options = options.prefix(prefix);
+        }
+        if let Some(words) = self.placement.as_ref().filter(|words| !words.is_empty()) {
+            options = options.mark_root(placing::ATTRIBUTE, words.as_bytes());
         }
         if let Some(seconds) = epoch {
             options = options.latest(i64::try_from(seconds).unwrap_or(i64::MAX));

@@ -15,6 +15,7 @@ mod fallocate;
 mod frag;
 mod freefrag;
 mod get;
+mod help;
 mod image;
 mod import;
 mod info;
@@ -31,14 +32,19 @@ mod mount;
 mod mv;
 mod parts;
 mod pieces;
+mod placing;
+mod pull;
+mod push;
 mod put;
 mod quota;
 mod resize;
 mod rm;
 mod runs;
+mod serve;
 mod snapshot;
 mod stat;
 mod stats;
+mod store;
 mod sync;
 mod tree;
 mod trim;
@@ -98,6 +104,8 @@ pub enum Command {
     Resize(resize::Resize),
     /// Changes parameters and features of a volume, as tune2fs.
     Tune(Box<tune::Tune>),
+    /// Lists policies of placement and their parameters; shows and sets what a volume says of them.
+    Placement(Box<placing::Placement>),
     /// Checks a volume, and repairs it.
     Check(Box<check::Check>),
     /// Shows what differs between two images, by path or by blocks, or writes it as a layer of an OCI image.
@@ -124,6 +132,14 @@ pub enum Command {
     Image(image::Image),
     /// Copies a volume as it is at one moment: an image, or a mount while programs write.
     Snapshot(snapshot::Snapshot),
+    /// Serves an image as a block device by the NBD protocol, for virtual machines.
+    Serve(serve::Serve),
+    /// Brings an image into an object store: only chunks that are not there travel.
+    Push(push::Push),
+    /// Makes a file of a volume of an object store.
+    Pull(pull::Pull),
+    /// Lists, verifies, snapshots, forks and cleans up volumes of an object store.
+    Store(store::Store),
     /// Mounts a volume on a directory.
     Mount(mount::Mount),
     /// Shows what a mount has done, and how long it took.
@@ -132,6 +148,13 @@ pub enum Command {
     Sync(sync::Sync),
     /// Unmounts, and waits until the image is free.
     Umount(umount::Umount),
+    /// Prints the completions of a shell: of commands, options and files.
+    Completions(help::Completions),
+    /// Writes the pages of the manual into a directory.
+    #[command(hide = true)]
+    Man(help::Man),
+    /// Explains a command or a topic.
+    Help(help::Help),
 }
 
 impl Command {
@@ -163,6 +186,7 @@ impl Command {
             Command::Info(command) => command.run(console),
             Command::Resize(command) => command.run(console),
             Command::Tune(command) => command.run(console),
+            Command::Placement(command) => command.run(console),
             Command::Check(command) => command.run(console),
             Command::Diff(command) => command.run(console),
             Command::Frag(command) => command.run(console),
@@ -176,10 +200,17 @@ impl Command {
             Command::Trim(command) => command.run(console),
             Command::Image(command) => command.run(console),
             Command::Snapshot(command) => command.run(console),
+            Command::Serve(command) => command.run(console),
+            Command::Push(command) => command.run(console),
+            Command::Pull(command) => command.run(console),
+            Command::Store(command) => command.run(console),
             Command::Mount(command) => command.run(console),
             Command::Stats(command) => command.run(console),
             Command::Sync(command) => command.run(console),
             Command::Umount(command) => command.run(console),
+            Command::Completions(command) => command.run(console),
+            Command::Man(command) => command.run(console),
+            Command::Help(command) => command.run(console),
         }
     }
 }

@@ -30,8 +30,8 @@ use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
 use ondisk::corrupt::Place;
 use ondisk::geometry::Geometry;
 use ondisk::units::{Block, Group, InodeNumber};
-use placement::policy::BlockPolicy;
-use placement::{Contradiction, DirectoryPolicyKind, Engine, InodeEngine, Layout, Promise};
+use placement::parameters::Policies;
+use placement::{Contradiction, Engine, InodeEngine, Layout, Promise};
 
 use crate::cache::{Blocks, Cache, Role};
 use crate::device::Device;
@@ -105,8 +105,7 @@ impl Space {
         self,
         format: &Format,
         cache: Arc<Cache>,
-        policy: Box<dyn BlockPolicy>,
-        directories: DirectoryPolicyKind,
+        (policy, directories): Policies,
         loading: bool,
     ) -> Result<Self> {
         let geometry = &format.geometry;
@@ -116,9 +115,11 @@ impl Space {
             groups: geometry.groups,
             inodes_per_group: geometry.inodes_per_group,
             groups_per_flex: geometry.groups_per_flex(),
+            block_bytes: geometry.block_size.bytes(),
+            blocks_per_cluster: 1 << geometry.cluster_log2,
         };
         let blocks = Arc::new(Engine::with_policy(layout, policy).map_err(out_of_step)?);
-        let inodes = InodeEngine::new(Arc::clone(&blocks), directories);
+        let inodes = InodeEngine::with_policy(Arc::clone(&blocks), directories);
         groups::describe_all(format, &self.descriptors(), &blocks, &inodes)?;
         let writing = Writing {
             format: format.clone(),

@@ -133,8 +133,8 @@ registry! {
     Lease(
         "lease",
         "ours: exact run search, shelves for small files, windows, a reserve of long runs",
-        &[],
-        |_| Box::new(lease::Lease::default())
+        lease::TUNABLES,
+        |settings| Box::new(lease::Lease::new(settings))
     )
     Mballoc(
         "mballoc",
