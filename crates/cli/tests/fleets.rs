@@ -267,6 +267,18 @@ fn a_volume_without_room_grows_and_the_result_depends_on_nothing_else() {
 }
 
 #[test]
+fn a_name_that_means_another_format_is_refused() {
+    let (scratch, root, _) = scratch_tree("build-formats", 1, 1);
+    for name in ["x.qcow2", "x.VHD", "x.simg"] {
+        let output = plat(&["build"]).arg(&root).arg(scratch.join(name)).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains("another format") && !scratch.join(name).exists(), "{said}");
+    }
+    build(&root, &scratch.join("qcow2"), &[]);
+}
+
+#[test]
 fn what_can_be_no_pattern_is_refused() {
     let (scratch, root, _) = scratch_tree("like-refused", 40, 3);
     let [old, new] = ["old", "new"].map(|name| scratch.join(name));

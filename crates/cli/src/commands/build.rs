@@ -97,6 +97,9 @@ pub struct Build {
     format: FormatArgs,
 }
 
+/// Endings of images that are not raw.
+const OTHER_FORMATS: [&str; 8] = ["qcow2", "qcow", "qed", "vhd", "vhdx", "vmdk", "vdi", "simg"];
+
 fn parse_image_size(text: &str) -> Result<Size, String> {
     match text {
         "auto" => Ok(Size::Auto),
@@ -128,6 +131,7 @@ impl Build {
             let what = "--like takes the format of the older image; --relayout lets format options be given";
             return Err(Failure::Usage(what.into()));
         }
+        self.refuse_other_formats()?;
         let target = self.target()?;
         let epoch = format::source_date_epoch()?;
         // Before the source is read, which may take a while.
@@ -265,6 +269,18 @@ impl Build {
             return Err(Failure::Usage("-E offset: name the image IMAGE@OFFSET instead".into()));
         }
         Ok(asked)
+    }
+
+    /// Images are written raw: a name that means another format would lie.
+    fn refuse_other_formats(&self) -> Result<(), Failure> {
+        let spec = ImageSpec::parse(&self.image);
+        let ending = spec.path.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
+        let Some(ending) = ending.filter(|ending| OTHER_FORMATS.contains(&ending.as_str())) else {
+            return Ok(());
+        };
+        let shown = image::shown(&self.image);
+        let what = "images are written raw; give it another name, and convert it with `qemu-img convert`";
+        Err(Failure::Usage(format!("{shown}: a name in .{ending} means another format: {what}")))
     }
 
     /// The older image.

@@ -12,7 +12,7 @@
 //!
 //! Owns no claims: the place is a hint, which each use verifies. Zones are looked for in the 64 groups from the goal's on.
 
-use super::tunable::{Settings, Tunable};
+use super::tunable::{self, Settings, Tunable};
 use super::{BlockPolicy, Choice};
 use crate::request::{Kind, Refusal, Request};
 use crate::sync::{Mutex, PoisonError};
@@ -26,6 +26,7 @@ const ZONE: Tunable = Tunable {
     least: 8,
     most: 32_768,
     about: "clusters of a zone; changes share as few as possible",
+    source: tunable::Source::Ours,
 };
 /// What can be set.
 pub(super) const TUNABLES: &[Tunable] = &[ZONE];
