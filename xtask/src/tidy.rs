@@ -27,7 +27,7 @@ const ARROWS: [(&str, &[&str]); 16] = [
     ("crates/fs", &["ondisk", "placement", "platfs_device", "platfs_check"]),
     ("crates/fuse", &[]),
     ("crates/chart", &[]),
-    ("crates/image", &["ondisk", "platfs"]),
+    ("crates/image", &["ondisk", "platfs", "platfs_reshape"]),
     ("crates/reshape", &["ondisk", "platfs_device", "platfs_check", "platfs"]),
     (
         "crates/cli",

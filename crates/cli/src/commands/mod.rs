@@ -8,6 +8,7 @@ mod chown;
 mod convert;
 mod cp;
 mod defrag;
+mod diff;
 mod export;
 mod facts;
 mod fallocate;
@@ -107,6 +108,8 @@ pub enum Command {
     Placement(Box<placing::Placement>),
     /// Checks a volume, and repairs it.
     Check(Box<check::Check>),
+    /// Shows what differs between two images, by path or by blocks, or writes it as a layer of an OCI image.
+    Diff(diff::Diff),
     /// Counts the pieces that files lie in.
     Frag(frag::Frag),
     /// Maps files by extents, or by block pointers: of an image, or of a mount.
@@ -185,6 +188,7 @@ impl Command {
             Command::Tune(command) => command.run(console),
             Command::Placement(command) => command.run(console),
             Command::Check(command) => command.run(console),
+            Command::Diff(command) => command.run(console),
             Command::Frag(command) => command.run(console),
             Command::Convert(command) => command.run(console),
             Command::Defrag(command) => command.run(console),
