@@ -180,6 +180,8 @@ mod tests {
             groups: 1,
             inodes_per_group: 64,
             groups_per_flex: 1,
+            block_bytes: 4096,
+            blocks_per_cluster: 1,
         };
         let mut bitmap = vec![0xFF_u8; 4096];
         for at in free.iter().flat_map(|(start, count)| *start..start + u64::from(*count)) {
