@@ -99,7 +99,7 @@ impl Pair<'_, '_> {
 
     /// Whether the older file has bytes other than zero where the source has a hole.
     fn is_data(&self, number: InodeNumber, old: &Reader<'_>, hole: Range<u64>) -> Result<bool, BuildError> {
-        let mut buffer = vec![0; if hole.is_empty() { 0 } else { STEP as usize }];
+        let mut buffer = vec![0; if hole.is_empty() { 0 } else { PIECE }];
         let mut at = hole.start;
         while at < hole.end.min(old.size()) {
             let Some(data) = self.was.seek(number, at, Seek::Data)?.filter(|data| *data < hole.end) else {
