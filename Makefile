@@ -13,7 +13,7 @@ PLAT ?= target/release/plat
 LIBDIR ?= target/release
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 
-.PHONY: all build install install-files install-c install-c-files test crash crash-kernel models demo microvm bench soak coverage packages setup fmt lint docs deny fuzz images tidy
+.PHONY: all build install install-files install-c install-c-files test crash crash-kernel models demo microvm book bench soak coverage packages setup fmt lint docs deny fuzz images tidy
 
 all: build
 
@@ -86,6 +86,10 @@ demo: setup build
 # A virtual machine that boots from an image of ours: fetches QEMU and a Debian kernel where they are missing.
 microvm: setup build
 	examples/microvm/run.sh
+
+# The manual as a book, in target/book; mdbook makes it (`cargo install mdbook`).
+book:
+	mdbook build
 
 # The figures of the README: medians of five, peers side by side.
 bench: setup build

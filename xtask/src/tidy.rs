@@ -1,5 +1,6 @@
 //! The rules of the source tree, each with its remedy in the message. Reads files only; runs as a test, too.
 
+mod book;
 mod citations;
 mod ladder;
 mod modules;
@@ -18,7 +19,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A crate, and the workspace crates that it may use outside of its tests.
-const ARROWS: [(&str, &[&str]); 15] = [
+const ARROWS: [(&str, &[&str]); 16] = [
     ("crates/ondisk", &[]),
     ("crates/device", &["ondisk"]),
     ("crates/check", &["ondisk", "platfs_device"]),
@@ -27,12 +28,22 @@ const ARROWS: [(&str, &[&str]); 15] = [
     ("crates/fs", &["ondisk", "placement", "platfs_device", "platfs_check"]),
     ("crates/fuse", &[]),
     ("crates/chart", &[]),
-    ("crates/image", &["ondisk", "platfs"]),
+    ("crates/image", &["ondisk", "platfs", "platfs_reshape"]),
     ("crates/reshape", &["ondisk", "platfs_device", "platfs_check", "platfs"]),
     (
         "crates/cli",
-        &["ondisk", "platfs", "platfs_forensics", "platfs_image", "platfs_reshape", "fuse", "chart"],
+        &[
+            "ondisk",
+            "platfs",
+            "platfs_forensics",
+            "platfs_image",
+            "platfs_reshape",
+            "platfs_store",
+            "fuse",
+            "chart",
+        ],
     ),
+    ("crates/store", &["platfs_device"]),
     ("crates/crash", &["platfs", "testkit"]),
     ("crates/lab", &["ondisk", "placement", "platfs", "platfs_image", "chart", "crash"]),
     ("crates/testkit", &[]),
@@ -40,7 +51,7 @@ const ARROWS: [(&str, &[&str]); 15] = [
 ];
 
 /// The workspace's libraries, as `Cargo.toml` and `use` name them.
-const OURS: [&str; 12] = [
+const OURS: [&str; 13] = [
     "ondisk",
     "placement",
     "platfs",
@@ -49,6 +60,7 @@ const OURS: [&str; 12] = [
     "platfs_forensics",
     "platfs_image",
     "platfs_reshape",
+    "platfs_store",
     "fuse",
     "chart",
     "crash",
@@ -85,6 +97,7 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
         let shown = shown(root, &file);
         check_file(&shown, &bytes, &mut found);
     }
+    book::check(root, &mut found);
     let cited = cited(root);
     if let Some(document) = document(root, "docs/invariants.md", &mut found) {
         citations::check_invariants(&document, &cited, citations::UNCITED, &mut found);

@@ -13,11 +13,13 @@ pub mod image;
 pub mod keys;
 pub mod manual;
 pub mod mount;
+pub mod nbd;
 pub mod owner;
 pub mod reading;
 pub mod reshaping;
 pub mod signals;
 pub mod size;
+pub mod stores;
 pub mod text;
 mod usage;
 pub mod writing;
@@ -60,6 +62,9 @@ pub fn run_with<'a>(
         Ok(line) => {
             let mut console = Console::new(out, err).of(&usage::command_of(&arguments));
             let done = line.command.run(&mut console).and_then(|()| console.flush());
+            let closed =
+                stores::close_all().map_err(|error| Failure::about("closing the volume of the store", error));
+            let done = done.and(closed);
             console.finish(done)
         }
         Err(error) => {

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Device, check_range};
 
@@ -9,19 +10,19 @@ use super::{Device, check_range};
 #[derive(Debug)]
 pub struct FileDevice {
     file: File,
-    size: u64,
+    size: AtomicU64,
     flushes: bool,
 }
 
 impl FileDevice {
-    /// Takes an open file; its size is that of the device from now on.
+    /// Takes an open file; its size is that of the device until [`Device::lengthen`].
     ///
     /// # Errors
     /// If the size can't be determined.
     pub fn new(mut file: File) -> io::Result<Self> {
         // Seeking, unlike metadata, also gives the size of block devices.
         let size = file.seek(SeekFrom::End(0))?;
-        Ok(FileDevice { file, size, flushes: true })
+        Ok(FileDevice { file, size: AtomicU64::new(size), flushes: true })
     }
 
     /// As [`FileDevice::new`], of a file that no other program has locked (flock, on Linux). The lock ends with the
@@ -158,16 +159,29 @@ fn queue_of(device: u64, what: &str) -> Option<u64> {
 
 impl Device for FileDevice {
     fn size(&self) -> u64 {
-        self.size
+        self.size.load(Ordering::Acquire)
+    }
+
+    fn lengthen(&self, to: Option<u64>) -> io::Result<u64> {
+        let end = || (&self.file).seek(SeekFrom::End(0));
+        let mut size = end()?;
+        if let Some(to) = to.filter(|to| *to > size)
+            && self.file.metadata()?.is_file()
+        {
+            self.file.set_len(to)?;
+            size = end()?;
+        }
+        // A device that shrank while it is in use keeps its size here: what lies behind the end fails by itself.
+        Ok(self.size.fetch_max(size, Ordering::AcqRel).max(size))
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        check_range(self.size, offset, buffer.len(), io::ErrorKind::UnexpectedEof)?;
+        check_range(self.size(), offset, buffer.len(), io::ErrorKind::UnexpectedEof)?;
         positioned::read(&self.file, offset, buffer)
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        check_range(self.size, offset, data.len(), io::ErrorKind::WriteZero)?;
+        check_range(self.size(), offset, data.len(), io::ErrorKind::WriteZero)?;
         positioned::write(&self.file, offset, data)
     }
 
@@ -175,7 +189,12 @@ impl Device for FileDevice {
     #[cfg(target_os = "linux")]
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         use rustix::fs::{FallocateFlags, fallocate};
-        check_range(self.size, offset, usize::try_from(len).unwrap_or(usize::MAX), io::ErrorKind::WriteZero)?;
+        check_range(
+            self.size(),
+            offset,
+            usize::try_from(len).unwrap_or(usize::MAX),
+            io::ErrorKind::WriteZero,
+        )?;
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         fallocate(&self.file, flags, offset, len).map_err(io::Error::from)
     }

@@ -71,6 +71,8 @@ mod file;
 mod format;
 mod front;
 mod gathered;
+mod grown;
+pub mod growth;
 mod handles;
 mod hashing;
 mod inline;

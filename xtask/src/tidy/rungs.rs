@@ -89,6 +89,7 @@ pub(super) const LADDERS: &[Ladder] = &[
         path: "crates/fs",
         rungs: "
             front
+            growth
             check mkfs opening
             journal placing quota
             admission ops trim
@@ -106,7 +107,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             gathered keys
             charges
             bits ciphers context hashing ranges role versions zone
-            error locks
+            error grown locks
         ",
         knots: &[],
         long_lists: 3,
@@ -156,6 +157,23 @@ pub(super) const LADDERS: &[Ladder] = &[
         long_lists: 0,
     },
     Ladder {
+        path: "crates/store",
+        rungs: "
+            cleaning volume
+            forking pushing survey
+            marks reading
+            replay
+            view
+            store
+            address cache
+            objects
+            extents format
+            error random
+        ",
+        knots: &[],
+        long_lists: 1,
+    },
+    Ladder {
         path: "crates/cli",
         rungs: "
             commands
@@ -168,7 +186,8 @@ pub(super) const LADDERS: &[Ladder] = &[
             reading
             door
             free_runs image keys usage
-            console owner signals size text
+            stores
+            console nbd owner signals size text
         ",
         knots: &[],
         long_lists: 4,

@@ -8,6 +8,7 @@ mod chown;
 mod convert;
 mod cp;
 mod defrag;
+mod diff;
 mod export;
 mod facts;
 mod fallocate;
@@ -32,14 +33,18 @@ mod mv;
 mod parts;
 mod pieces;
 mod placing;
+mod pull;
+mod push;
 mod put;
 mod quota;
 mod resize;
 mod rm;
 mod runs;
+mod serve;
 mod snapshot;
 mod stat;
 mod stats;
+mod store;
 mod sync;
 mod tree;
 mod trim;
@@ -103,6 +108,8 @@ pub enum Command {
     Placement(Box<placing::Placement>),
     /// Checks a volume, and repairs it.
     Check(Box<check::Check>),
+    /// Shows what differs between two images, by path or by blocks, or writes it as a layer of an OCI image.
+    Diff(diff::Diff),
     /// Counts the pieces that files lie in.
     Frag(frag::Frag),
     /// Maps files by extents, or by block pointers: of an image, or of a mount.
@@ -125,6 +132,14 @@ pub enum Command {
     Image(image::Image),
     /// Copies a volume as it is at one moment: an image, or a mount while programs write.
     Snapshot(snapshot::Snapshot),
+    /// Serves an image as a block device by the NBD protocol, for virtual machines.
+    Serve(serve::Serve),
+    /// Brings an image into an object store: only chunks that are not there travel.
+    Push(push::Push),
+    /// Makes a file of a volume of an object store.
+    Pull(pull::Pull),
+    /// Lists, verifies, snapshots, forks and cleans up volumes of an object store.
+    Store(store::Store),
     /// Mounts a volume on a directory.
     Mount(mount::Mount),
     /// Shows what a mount has done, and how long it took.
@@ -173,6 +188,7 @@ impl Command {
             Command::Tune(command) => command.run(console),
             Command::Placement(command) => command.run(console),
             Command::Check(command) => command.run(console),
+            Command::Diff(command) => command.run(console),
             Command::Frag(command) => command.run(console),
             Command::Convert(command) => command.run(console),
             Command::Defrag(command) => command.run(console),
@@ -184,6 +200,10 @@ impl Command {
             Command::Trim(command) => command.run(console),
             Command::Image(command) => command.run(console),
             Command::Snapshot(command) => command.run(console),
+            Command::Serve(command) => command.run(console),
+            Command::Push(command) => command.run(console),
+            Command::Pull(command) => command.run(console),
+            Command::Store(command) => command.run(console),
             Command::Mount(command) => command.run(console),
             Command::Stats(command) => command.run(console),
             Command::Sync(command) => command.run(console),

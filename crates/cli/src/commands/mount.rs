@@ -24,6 +24,7 @@ use crate::mount::tree::{Guard, Terms, Tree};
 use crate::mount::tuning::{self, Limits};
 use crate::reading::OpenImage;
 use crate::signals::StopSignals;
+use crate::stores;
 use crate::text::Shown;
 
 /// Threads that serve. Most of them wait: for a device, for a commit that others share. With four, no more than
@@ -126,13 +127,21 @@ impl Mount {
         if self.sloppy {
             arguments.push("--sloppy".into());
         }
-        arguments.extend(["--".into(), absolute(&self.image).map_err(io)?, directory.into()]);
+        arguments.extend(["--".into(), self.absolute_image().map_err(io)?, directory.into()]);
         match daemon::launch(&arguments).map_err(io)? {
             None => Ok(()),
             Some(status) => {
                 Err(Failure::Reported(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
             }
         }
+    }
+
+    /// The image by a name that holds in any working directory.
+    fn absolute_image(&self) -> io::Result<OsString> {
+        if stores::is_meant(&self.image) {
+            return Ok(self.image.clone());
+        }
+        Ok(std::path::absolute(&self.image)?.into_os_string())
     }
 
     fn open_log(&self) -> Result<Log, Failure> {

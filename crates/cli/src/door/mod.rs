@@ -31,6 +31,7 @@ use std::sync::Arc;
 use platfs::device::{Device, FileDevice, Window};
 
 use crate::image::{ImageError, ImageSpec, Part, User, open_file};
+use crate::stores;
 use crate::text::Shown;
 use claim::Kind;
 use ground::Ground;
@@ -193,6 +194,9 @@ pub fn open_write(name: &OsStr) -> Result<Arc<dyn Device>, ImageError> {
 /// # Errors
 /// See [`ImageError`].
 pub fn open_unfinished(name: &OsStr) -> Result<Arc<dyn Device>, ImageError> {
+    if stores::is_meant(name) {
+        return Ok(stores::open_write(name)?);
+    }
     Ok(Alone::open(name)?.into_device()?)
 }
 
@@ -224,6 +228,10 @@ struct Kept {
 impl Device for Kept {
     fn size(&self) -> u64 {
         self.inner.size()
+    }
+
+    fn lengthen(&self, to: Option<u64>) -> io::Result<u64> {
+        self.inner.lengthen(to)
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
@@ -262,6 +270,10 @@ pub struct Shared {
 /// # Errors
 /// See [`ImageError`]; if another program writes, it is [`ImageError::InUse`].
 pub fn share(name: &OsStr) -> Result<Shared, ImageError> {
+    if stores::is_meant(name) {
+        // What is read there is what it was at one moment, whoever writes.
+        return Ok(Shared { _held: Vec::new() });
+    }
     let found = Found::new(name, false)?;
     let mut held = claim::lock(&found.file, &found.ground, Kind::Shared)?;
     if let Some(user) = users::find(&found.ground, Purpose::Read) {
@@ -284,6 +296,9 @@ pub fn writer_of(name: &OsStr) -> Option<User> {
 /// # Errors
 /// The image can't be opened.
 pub fn is_free(image: &Path) -> Result<bool, ImageError> {
+    if stores::is_meant(image.as_os_str()) {
+        return Ok(stores::is_free(image.as_os_str())?);
+    }
     let found = Found::new(image.as_os_str(), false)?;
     Ok(claim::holder(&found.file, &found.ground, Kind::Alone).is_none())
 }

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use platfs::device::{Device, FileDevice, Window};
 
 use crate::size::parse_size;
+use crate::stores;
 use crate::text::Shown;
 
 pub use lookalike::lookalike;
@@ -72,6 +73,14 @@ pub enum ImageError {
          IMAGE` takes it back"
     )]
     Unfinished(String),
+    /// A volume of an object store.
+    #[error(transparent)]
+    Store(#[from] platfs_store::Error),
+    /// The command works in a file or block device.
+    #[error(
+        "is in an object store, and this command needs a file: `plat pull` makes one, `plat push` brings it back"
+    )]
+    Remote,
     /// The partition can't be found.
     #[error(transparent)]
     Table(#[from] TableError),
@@ -117,7 +126,7 @@ impl ImageSpec {
         let whole = ImageSpec { path: PathBuf::from(name), part: Part::Whole };
         let bytes = name.as_bytes();
         let Some(at) = bytes.iter().rposition(|byte| *byte == b'@') else { return whole };
-        if fs::symlink_metadata(name).is_ok() {
+        if stores::is_meant(name) || fs::symlink_metadata(name).is_ok() {
             return whole;
         }
         let (path, part) = (bytes.get(..at).unwrap_or_default(), bytes.get(at + 1..).unwrap_or_default());
@@ -213,6 +222,9 @@ fn find_named(all: &[Partition], wanted: &str) -> Result<(u64, u64), ImageError>
 /// Opens a regular file or block device. Its kind is looked at first: opening a fifo would wait. Only the
 /// door opens to write.
 pub(crate) fn open_file(spec: &ImageSpec, write: bool) -> Result<File, ImageError> {
+    if stores::is_meant(spec.path.as_os_str()) {
+        return Err(ImageError::Remote);
+    }
     let kind = match fs::metadata(&spec.path) {
         Ok(facts) => facts.file_type(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(not_found(spec, error)),
@@ -242,6 +254,9 @@ fn not_found(spec: &ImageSpec, error: io::Error) -> ImageError {
 /// # Errors
 /// See [`ImageError`].
 pub fn open_read(name: &OsStr) -> Result<Arc<dyn Device>, ImageError> {
+    if stores::is_meant(name) {
+        return Ok(stores::open_read(name)?);
+    }
     let spec = ImageSpec::parse(name);
     let whole: Arc<dyn Device> = Arc::new(FileDevice::new(open_file(&spec, false)?)?);
     let (start, len) = spec.place(&*whole)?;

@@ -247,9 +247,12 @@ impl<'a> Files<'a> {
                 self.goal(InodeNumber::JOURNAL)
             }
             None => {
-                // The first blocks of a group may be gaps between its tables.
                 let middle = self.middle()?;
-                self.ledger.whole_run(middle, u64::from(blocks))?.unwrap_or(middle)
+                let whole = match self.options.journal.in_one_run {
+                    true => self.ledger.whole_run(middle, u64::from(blocks))?,
+                    false => None,
+                };
+                whole.unwrap_or(middle)
             }
         };
         let mut inode = self.hidden(InodeNumber::JOURNAL, u64::from(blocks) << self.shape.block_size.log2());

@@ -6,6 +6,7 @@
 mod lease;
 pub mod mballoc;
 mod prealloc8;
+mod settled;
 mod single;
 pub mod tunable;
 mod window;
@@ -176,6 +177,12 @@ registry! {
         "one block at a time from a goal (ext2, ext3)",
         single::TUNABLES,
         |settings| Box::new(single::Single::new(settings))
+    )
+    Settled(
+        "settled",
+        "for updates of images: what is new shares as few zones as possible",
+        settled::TUNABLES,
+        |settings| Box::new(settled::Settled::new(settings))
     )
     Xfs(
         "xfs",

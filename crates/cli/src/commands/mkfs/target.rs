@@ -50,6 +50,9 @@ impl<'a> Target<'a> {
     ) -> Result<Self, Failure> {
         let spec = ImageSpec::parse(name);
         let about = |what: &dyn std::fmt::Display| Failure::about(shown(name), what);
+        if crate::stores::is_meant(name) {
+            return Err(about(&crate::image::ImageError::Remote));
+        }
         let metadata = match fs::metadata(&spec.path) {
             Ok(metadata) => metadata,
             Err(error) if error.kind() == io::ErrorKind::NotFound && spec.part == Part::Whole => {

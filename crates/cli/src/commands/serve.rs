@@ -1,0 +1,69 @@
+//! `plat serve`: an image as a block device for virtual machines.
+
+use std::ffi::OsString;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Args;
+
+use crate::console::{Console, Failure};
+use crate::door;
+use crate::image;
+use crate::nbd::{Export, Server};
+use crate::reading::open_device;
+use crate::signals::StopSignals;
+use crate::text::Shown;
+
+/// Arguments of `plat serve`.
+#[derive(Args, Debug)]
+pub struct Serve {
+    /// The socket on which the NBD protocol is spoken. It must not exist; it goes when this ends.
+    #[arg(long, value_name = "SOCKET")]
+    nbd: PathBuf,
+    /// The image: a file, a block device, `disk.img@part1`, or a volume of a store. It is held for writing.
+    image: OsString,
+    /// Lets nobody write.
+    #[arg(short, long)]
+    read_only: bool,
+}
+
+impl Serve {
+    pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
+        let name = image::shown(&self.image).to_string();
+        let socket = || Shown(self.nbd.as_os_str().as_encoded_bytes());
+        let failed = |error: std::io::Error| Failure::about(socket(), error);
+        let shared = match self.read_only {
+            true => Some(door::share(&self.image).map_err(|error| Failure::about(&name, error))?),
+            false => None,
+        };
+        let device = match self.read_only {
+            true => open_device(&self.image)?,
+            false => door::open_write(&self.image).map_err(|error| Failure::about(&name, error))?,
+        };
+        let stop = StopSignals::hold().map_err(failed)?;
+        let listener = UnixListener::bind(&self.nbd).map_err(failed)?;
+        let placed = Placed(&self.nbd);
+        writeln!(console.out, "{name} served on {}", socket())?;
+        console.out.flush()?;
+        let export = Export { device: Arc::clone(&device), writable: !self.read_only };
+        let server = Server::start(listener, export).map_err(failed)?;
+        let signal = stop.wait();
+        // What clients have written and not flushed is not thrown away.
+        server.stop();
+        drop(placed);
+        let flushed = if self.read_only { Ok(()) } else { device.flush() };
+        drop((device, shared));
+        signal.map_err(|error| Failure::about(socket(), error))?;
+        flushed.map_err(|error| Failure::about(name, error))
+    }
+}
+
+/// A socket that goes with its server.
+struct Placed<'p>(&'p PathBuf);
+
+impl Drop for Placed<'_> {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(self.0);
+    }
+}

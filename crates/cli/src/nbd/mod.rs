@@ -1,0 +1,140 @@
+//! A device served by the NBD protocol, to virtual machines and to the kernel.
+//!
+//! | module | owns |
+//! | --- | --- |
+//! | `greeting` | what is agreed on before the first request |
+//! | `requests` | reading, writing, flushing |
+//!
+//! Owns: connections and their end. Excludes which image is served. Any number of clients may be connected; a flush of one
+//! covers what all have written, as the protocol wants it for `CAN_MULTI_CONN`.
+//!
+//! Nothing that a client says is trusted: lengths are bounded before memory is taken.
+
+mod greeting;
+mod requests;
+
+use std::io;
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use platfs::device::Device;
+
+/// Connections at once.
+const CLIENTS: usize = 64;
+/// How long clients have to take the answers to what they have asked for.
+const GOODBYE: Duration = Duration::from_secs(5);
+
+/// What is served.
+#[derive(Clone)]
+pub struct Export {
+    /// It.
+    pub device: Arc<dyn Device>,
+    /// Clients may write.
+    pub writable: bool,
+}
+
+/// A connection, and the thread that serves it.
+type Client = (UnixStream, JoinHandle<()>);
+
+struct Shared {
+    export: Export,
+    stopping: AtomicBool,
+    clients: Mutex<Vec<Client>>,
+}
+
+impl Shared {
+    fn clients(&self) -> MutexGuard<'_, Vec<Client>> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A server at work.
+pub struct Server {
+    shared: Arc<Shared>,
+    waker: UnixListener,
+    thread: JoinHandle<()>,
+}
+
+impl Server {
+    /// Serves whoever connects.
+    ///
+    /// # Errors
+    /// A thread can't be started.
+    pub fn start(listener: UnixListener, export: Export) -> io::Result<Self> {
+        let waker = listener.try_clone()?;
+        let shared = Arc::new(Shared { export, stopping: AtomicBool::new(false), clients: Mutex::default() });
+        let own = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("nbd".into()).spawn(move || accept(&listener, &own))?;
+        Ok(Server { shared, waker, thread })
+    }
+
+    /// Ends all connections, each behind the request that it is at.
+    pub fn stop(self) {
+        self.shared.stopping.store(true, Ordering::SeqCst);
+        // A listener that is shut down wakes whoever waits for a connection.
+        let _ = rustix::net::shutdown(&self.waker, rustix::net::Shutdown::Both);
+        let _ = self.thread.join();
+        let clients = std::mem::take(&mut *self.shared.clients());
+        for (stream, _) in &clients {
+            let _ = stream.shutdown(Shutdown::Read);
+        }
+        let begun = Instant::now();
+        while begun.elapsed() < GOODBYE && clients.iter().any(|(_, thread)| !thread.is_finished()) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        for (stream, thread) in clients {
+            // One that takes no answer is not waited for.
+            let _ = stream.shutdown(Shutdown::Both);
+            let _ = thread.join();
+        }
+    }
+}
+
+fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
+    for stream in listener.incoming() {
+        if shared.stopping.load(Ordering::SeqCst) {
+            return;
+        }
+        let Ok(stream) = stream else {
+            std::thread::sleep(Duration::from_millis(20));
+            continue;
+        };
+        let mut clients = shared.clients();
+        clients.retain(|(_, thread)| !thread.is_finished());
+        // One too many is closed: it sees an end where a greeting should be.
+        if clients.len() >= CLIENTS {
+            continue;
+        }
+        let export = shared.export.clone();
+        let Ok(own) = stream.try_clone() else { continue };
+        let serve = move || {
+            // The end of a connection is no failure of the server.
+            let _ = one(&own, &export);
+            let _ = own.shutdown(Shutdown::Both);
+        };
+        if let Ok(thread) = std::thread::Builder::new().name("nbd client".into()).spawn(serve) {
+            clients.push((stream, thread));
+        }
+    }
+}
+
+fn one(stream: &UnixStream, export: &Export) -> io::Result<()> {
+    if greeting::agree(stream, export)? {
+        requests::serve(stream, export)?;
+    }
+    Ok(())
+}
+
+/// Bytes of a client's message, of a length that was looked at.
+fn exactly<const N: usize>(from: &mut impl io::Read) -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    from.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests;

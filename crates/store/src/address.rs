@@ -1,0 +1,122 @@
+//! What a user calls a store and a volume in it: `file:///path#NAME`, `s3://bucket/prefix#NAME@SNAPSHOT`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::objects::{Files, Objects};
+
+/// Schemes that mean a store.
+const SCHEMES: [&str; 4] = ["file", "s3", "gs", "az"];
+/// Most bytes of a name, and of a snapshot's.
+const NAME_MAX: usize = 200;
+
+/// A store, and maybe a volume in it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Address {
+    /// The store: everything before `#`.
+    pub url: String,
+    /// The volume: `NAME` or `NAME@SNAPSHOT`.
+    pub name: Option<String>,
+}
+
+/// Whether a text is meant as the address of a store.
+#[must_use]
+pub fn is_address(text: &[u8]) -> bool {
+    SCHEMES
+        .iter()
+        .any(|scheme| text.strip_prefix(scheme.as_bytes()).is_some_and(|rest| rest.starts_with(b"://")))
+}
+
+impl Address {
+    /// Takes an address apart.
+    ///
+    /// # Errors
+    /// Another scheme, a name that none can have.
+    pub fn parse(text: &str) -> Result<Self> {
+        if !is_address(text.as_bytes()) {
+            return Err(Error::Invalid(format!("no store: {} and a path name one", SCHEMES.join("://, "))));
+        }
+        let (url, name) = text.split_once('#').map_or((text, None), |(url, name)| (url, Some(name)));
+        if let Some(name) = name {
+            checked_volume(name)?;
+        }
+        Ok(Address { url: url.to_owned(), name: name.map(str::to_owned) })
+    }
+
+    /// The name of the volume.
+    ///
+    /// # Errors
+    /// The address has none.
+    pub fn volume(&self) -> Result<&str> {
+        let missing = || Error::Invalid("names no volume: the address of one ends with `#NAME`".into());
+        self.name.as_deref().ok_or_else(missing)
+    }
+
+    /// Whether the store is on this host.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        self.url.starts_with("file:")
+    }
+
+    /// The objects of the store.
+    ///
+    /// # Errors
+    /// An address that this build does not understand.
+    pub fn objects(&self) -> Result<Arc<dyn Objects>> {
+        if let Some(path) = self.url.strip_prefix("file://") {
+            if !path.starts_with('/') {
+                return Err(Error::Invalid("a path behind `file://` begins with a slash".into()));
+            }
+            return Ok(Arc::new(Files::new(PathBuf::from(path))));
+        }
+        self.remote()
+    }
+
+    #[cfg(feature = "remote")]
+    fn remote(&self) -> Result<Arc<dyn Objects>> {
+        Ok(Arc::new(crate::objects::Remote::open(&self.url)?))
+    }
+
+    #[cfg(not(feature = "remote"))]
+    fn remote(&self) -> Result<Arc<dyn Objects>> {
+        Err(Error::Invalid("this build knows stores in directories only (`file://`)".into()))
+    }
+}
+
+/// Refuses what is no name of a volume, or of a snapshot of one.
+pub(crate) fn checked_volume(name: &str) -> Result<()> {
+    let (volume, snapshot) = name.split_once('@').unwrap_or((name, "x"));
+    checked_name(volume).and_then(|()| checked_name(snapshot))
+}
+
+fn checked_name(name: &str) -> Result<()> {
+    let allowed = |c: char| c.is_alphanumeric() || "-_.:/+".contains(c);
+    if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(allowed) {
+        let shown: String = name.chars().take(NAME_MAX).flat_map(char::escape_debug).collect();
+        return Err(Error::Invalid(format!(
+            "`{shown}` is no name of a volume: letters, digits and `-_.:/+`, at most {NAME_MAX} bytes"
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_taken_apart() {
+        let address = Address::parse("file:///srv/store#debian:12@a").unwrap();
+        assert_eq!(address.url, "file:///srv/store");
+        assert_eq!(address.volume().unwrap(), "debian:12@a");
+        assert!(Address::parse("s3://bucket/prefix").unwrap().volume().is_err());
+        for wrong in
+            ["/srv/store#a", "http://x#a", "file:///x#", "file:///x#a@", "file:///x#a@b@c", "file:///x#a b"]
+        {
+            assert!(Address::parse(wrong).is_err(), "{wrong}");
+        }
+        assert!(Address::parse("file://x#a").unwrap().objects().is_err());
+        assert!(!is_address(b"file.img") && !is_address(b"s3:/x") && is_address(b"gs://x"));
+    }
+}

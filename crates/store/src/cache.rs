@@ -1,0 +1,151 @@
+//! A bounded directory of what came from stores, shared by the processes of a user.
+//!
+//! Owns: names of entries, and which go when there are too many bytes. Excludes whether an entry is right: whoever reads
+//! one verifies it by its hash, so that a damaged or hostile entry is as good as none. A full disk or a directory that
+//! can't be written makes it useless, and nothing fails.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+/// An entry that was read is marked as used if it was not in this time.
+const MARK_AFTER: Duration = Duration::from_secs(60);
+/// Parts of the bound that stay when entries are removed, in eighths.
+const KEPT_EIGHTHS: u64 = 7;
+
+/// A cache in a directory.
+#[derive(Debug)]
+pub struct Cache {
+    directory: PathBuf,
+    most: u64,
+    /// Bytes there may be: those counted last and those added since. `u64::MAX`: not counted yet.
+    bytes: AtomicU64,
+    sweeping: Mutex<()>,
+}
+
+impl Cache {
+    /// The cache in a directory, of at most that many bytes.
+    #[must_use]
+    pub fn new(directory: PathBuf, most: u64) -> Self {
+        Cache { directory, most, bytes: AtomicU64::new(u64::MAX), sweeping: Mutex::default() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        // Two hundred and fifty-six directories: none gets too long.
+        let at = name.len().saturating_sub(2);
+        self.directory.join(name.get(at..).unwrap_or("00")).join(name)
+    }
+
+    /// An entry of at most `most` bytes, unverified.
+    #[must_use]
+    pub fn get(&self, name: &str, most: u64) -> Option<Vec<u8>> {
+        let file = File::open(self.path(name)).ok()?;
+        let facts = file.metadata().ok()?;
+        if facts.len() > most {
+            return None;
+        }
+        let now = SystemTime::now();
+        let is_fresh = |used: SystemTime| now.duration_since(used).is_ok_and(|age| age < MARK_AFTER);
+        if !facts.modified().is_ok_and(is_fresh) {
+            // Another user's entry can't be marked; it goes earlier then.
+            let _ = file.set_modified(now);
+        }
+        let mut bytes = Vec::new();
+        file.take(most.saturating_add(1)).read_to_end(&mut bytes).ok()?;
+        (bytes.len() as u64 <= most).then_some(bytes)
+    }
+
+    /// Keeps an entry, and makes room for it.
+    pub fn put(&self, name: &str, bytes: &[u8]) {
+        let len = bytes.len() as u64;
+        if len > self.most / 4 {
+            return;
+        }
+        let known = self.bytes.load(Ordering::Relaxed);
+        if known == u64::MAX || known.saturating_add(len) > self.most {
+            self.sweep(len);
+        }
+        let path = self.path(name);
+        if self.write(&path, bytes).is_ok() {
+            self.bytes.fetch_add(len, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes an entry out that turned out to be wrong.
+    pub fn remove(&self, name: &str) {
+        let _ = fs::remove_file(self.path(name));
+    }
+
+    fn write(&self, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+        let parent = path.parent().unwrap_or(&self.directory);
+        fs::create_dir_all(parent)?;
+        let made = parent.join(format!("making-{:016x}", crate::random::number()));
+        let written = File::options().write(true).create_new(true).open(&made);
+        let written =
+            written.and_then(|mut file| file.write_all(bytes)).and_then(|()| fs::rename(&made, path));
+        written.inspect_err(|_| drop(fs::remove_file(&made)))
+    }
+
+    /// Counts the entries, and removes those used longest ago until `more` bytes fit.
+    fn sweep(&self, more: u64) {
+        let _one = self.sweeping.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = Vec::new();
+        for directory in fs::read_dir(&self.directory).into_iter().flatten().flatten() {
+            for entry in fs::read_dir(directory.path()).into_iter().flatten().flatten() {
+                let Ok(facts) = entry.metadata() else { continue };
+                let used = facts.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+                entries.push((used, facts.len(), entry.path()));
+            }
+        }
+        let mut bytes: u64 = entries.iter().map(|entry| entry.1).sum();
+        if bytes.saturating_add(more) > self.most {
+            entries.sort_unstable();
+            for (_, len, path) in entries {
+                if bytes.saturating_add(more) <= self.most / 8 * KEPT_EIGHTHS {
+                    break;
+                }
+                let _ = fs::remove_file(path);
+                bytes = bytes.saturating_sub(len);
+            }
+        }
+        self.bytes.store(bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_stay_within_the_bound_and_those_used_last_stay() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::new(directory.path().to_owned(), 64_000);
+        let old = SystemTime::now() - Duration::from_secs(1000);
+        for number in 0..50 {
+            let name = format!("entry-{number:02x}");
+            cache.put(&name, &[number; 4000]);
+            if let Ok(file) = File::options().write(true).open(cache.path(&name)) {
+                file.set_modified(old + Duration::from_secs(number.into())).unwrap();
+            }
+            assert!(cache.get("entry-00", 4000).is_some() || number == 0, "used all the time, {number}");
+        }
+        let there = (0..50).filter(|number| cache.path(&format!("entry-{number:02x}")).exists()).count();
+        assert!((8..=16).contains(&there), "{there}");
+        assert!(cache.get("entry-00", 3999).is_none() && cache.get("none", 10).is_none());
+        cache.put("large", &[0; 20_000]);
+        assert!(cache.get("large", 20_000).is_none());
+        cache.remove("entry-00");
+        assert!(cache.get("entry-00", 4000).is_none());
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_written_is_no_failure() {
+        let cache = Cache::new("/proc/nowhere".into(), 1 << 20);
+        cache.put("entry", b"x");
+        assert!(cache.get("entry", 10).is_none());
+    }
+}

@@ -1,0 +1,39 @@
+//! Volumes on object stores: images as chunks that all images share, and volumes that are written as logs of objects.
+//!
+//! Owns: the format ([`format`], `docs/store.md` byte by byte), the stores that objects lie in ([`objects`]), and volumes
+//! as a [`Device`](platfs_device::Device): [`Stored`] to read, [`Volume`] to write. Excludes file systems: a volume is
+//! bytes here.
+//!
+//! `file://` and memory need no further crate. S3, Google Cloud Storage and Azure are features (`s3`, `gs`, `az`).
+
+#![forbid(unsafe_code)]
+
+mod address;
+mod cache;
+mod cleaning;
+mod error;
+mod extents;
+mod forking;
+pub mod format;
+mod marks;
+pub mod objects;
+mod pushing;
+mod random;
+mod reading;
+mod replay;
+mod store;
+mod survey;
+mod view;
+mod volume;
+
+pub use address::{Address, is_address};
+pub use cache::Cache;
+pub use cleaning::{Cleaned, clean};
+pub use error::{Error, Result};
+pub use forking::{fork, remove};
+pub use marks::ready;
+pub use pushing::{Push, Pushed, Watch, push};
+pub use reading::Stored;
+pub use store::{Kind, Store, id_of, key_of, key_of_log, key_of_manifest};
+pub use survey::{Finding, Stats, stats, verify, volumes};
+pub use volume::Volume;

@@ -1,0 +1,245 @@
+//! S3, Google Cloud Storage and Azure, through the crate `object_store`.
+//!
+//! Owns: the asynchronous runtime, which nobody else sees. Each request runs on a thread of the runtime, and is waited for
+//! no longer than its limit. Excludes retries: those are `patient`'s, which knows what a second try means.
+
+use std::future::Future;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use object_store::path::Path;
+use object_store::{
+    ClientOptions, GetResult, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload,
+    RetryConfig, UpdateVersion,
+};
+use tokio::runtime::Runtime;
+
+use super::{Listed, Object, Objects, Version, checked};
+use crate::error::{Error, Result};
+
+/// How long one request may take.
+const REQUEST: Duration = Duration::from_secs(30);
+/// How long a list may take.
+const LISTING: Duration = Duration::from_secs(600);
+const CONNECT: Duration = Duration::from_secs(10);
+/// Threads that speak with the store; what they do is waiting.
+const THREADS: usize = 2;
+
+/// A store that is reached over the network. Its credentials come from the environment, as its other programs have them.
+pub struct Remote {
+    inner: Arc<dyn ObjectStore>,
+    prefix: String,
+    runtime: Runtime,
+}
+
+/// The parts of `scheme://bucket/prefix`: scheme, bucket, and the prefix with a slash behind it.
+fn parts(url: &str) -> Option<(&str, &str, String)> {
+    let (scheme, rest) = url.split_once("://")?;
+    let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+    let prefix = prefix.trim_matches('/');
+    let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
+    (!bucket.is_empty()).then_some((scheme, bucket, prefix))
+}
+
+impl Remote {
+    /// The store of an address. Nothing is asked of it yet.
+    ///
+    /// # Errors
+    /// No bucket, a kind of store that this build does not know, settings that can't be understood.
+    pub fn open(url: &str) -> Result<Self> {
+        let bad =
+            || Error::Invalid(format!("{url}: the address of a store is s3://BUCKET/PREFIX, gs:// or az://"));
+        let (scheme, bucket, prefix) = parts(url).ok_or_else(bad)?;
+        // Another part of the program may have chosen one already; that is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(THREADS)
+            .thread_name("store")
+            .enable_all()
+            .build()
+            .map_err(|why| Error::host("starting threads for the store", &why))?;
+        Ok(Remote { inner: built(scheme, bucket)?, prefix, runtime })
+    }
+
+    fn path(&self, key: &str) -> Result<Path> {
+        let full = format!("{}{}", self.prefix, checked(key)?);
+        Path::parse(full.trim_end_matches('/')).map_err(|why| Error::Invalid(why.to_string()))
+    }
+
+    /// Has a thread of the runtime do something, and waits for it.
+    fn wait<T: Send + 'static>(
+        &self,
+        limit: Duration,
+        key: &str,
+        work: impl Future<Output = object_store::Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        let (done, result) = sync_channel(1);
+        let task = self.runtime.spawn(async move {
+            // Nobody waits any more: what was done is not known to have been.
+            let _ = done.send(work.await);
+        });
+        match result.recv_timeout(limit) {
+            Ok(result) => result.map_err(|error| said(key, error)),
+            Err(RecvTimeoutError::Timeout) => {
+                task.abort();
+                Err(Error::Unavailable(format!("{key}: no answer in {} seconds", limit.as_secs())))
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                Err(Error::Unavailable(format!("{key}: the request ended")))
+            }
+        }
+    }
+
+    fn written(&self, key: &str, bytes: &[u8], mode: PutMode) -> Result<Version> {
+        let (inner, path) = (Arc::clone(&self.inner), self.path(key)?);
+        let payload = PutPayload::from(bytes.to_vec());
+        let options = PutOptions { mode, ..PutOptions::default() };
+        let done = self.wait(REQUEST, key, async move { inner.put_opts(&path, payload, options).await })?;
+        Ok(Version { tag: done.e_tag, number: done.version })
+    }
+
+    /// What is below a prefix, without the prefix of the store.
+    fn listed(&self, meta: &ObjectMeta) -> Option<Listed> {
+        let key = meta.location.as_ref().strip_prefix(&self.prefix)?.to_owned();
+        Some(Listed { key, size: meta.size, modified: meta.last_modified.into() })
+    }
+}
+
+#[cfg(any(feature = "s3", feature = "gs", feature = "az"))]
+fn terms() -> (RetryConfig, ClientOptions) {
+    let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
+    let plain = std::env::var("AWS_ALLOW_HTTP").is_ok_and(|set| set == "true");
+    let options =
+        ClientOptions::new().with_timeout(REQUEST).with_connect_timeout(CONNECT).with_allow_http(plain);
+    (retry, options)
+}
+
+fn built(scheme: &str, bucket: &str) -> Result<Arc<dyn ObjectStore>> {
+    let wrong = |why: object_store::Error| Error::Invalid(format!("{scheme}://{bucket}: {why}"));
+    let (retry, options) = terms();
+    match scheme {
+        #[cfg(feature = "s3")]
+        "s3" => {
+            let builder = object_store::aws::AmazonS3Builder::from_env().with_bucket_name(bucket);
+            Ok(Arc::new(builder.with_retry(retry).with_client_options(options).build().map_err(wrong)?))
+        }
+        #[cfg(feature = "gs")]
+        "gs" => {
+            let builder = object_store::gcp::GoogleCloudStorageBuilder::from_env().with_bucket_name(bucket);
+            Ok(Arc::new(builder.with_retry(retry).with_client_options(options).build().map_err(wrong)?))
+        }
+        #[cfg(feature = "az")]
+        "az" => {
+            let builder = object_store::azure::MicrosoftAzureBuilder::from_env().with_container_name(bucket);
+            Ok(Arc::new(builder.with_retry(retry).with_client_options(options).build().map_err(wrong)?))
+        }
+        other => Err(Error::Invalid(format!("this build knows no stores of the kind `{other}`"))),
+    }
+}
+
+/// The failure of a request as ours.
+fn said(key: &str, error: object_store::Error) -> Error {
+    use object_store::Error as Theirs;
+    match error {
+        Theirs::NotFound { .. } => Error::Missing(key.to_owned()),
+        Theirs::AlreadyExists { .. } => Error::Exists(key.to_owned()),
+        Theirs::Precondition { .. } | Theirs::NotModified { .. } => Error::Conflict(key.to_owned()),
+        Theirs::PermissionDenied { .. } | Theirs::Unauthenticated { .. } => Error::Refused(error.to_string()),
+        Theirs::NotSupported { .. } | Theirs::NotImplemented { .. } => Error::Refused(error.to_string()),
+        other => Error::Unavailable(other.to_string()),
+    }
+}
+
+/// The bytes of an answer, and no more than that.
+async fn collected(answer: GetResult, most: u64) -> object_store::Result<(Option<Vec<u8>>, Version)> {
+    let version = Version { tag: answer.meta.e_tag.clone(), number: answer.meta.version.clone() };
+    let mut bytes = Vec::new();
+    let mut stream = answer.into_stream();
+    while let Some(piece) = stream.next().await {
+        let piece = piece?;
+        if bytes.len() as u64 + piece.len() as u64 > most {
+            return Ok((None, version));
+        }
+        bytes.extend_from_slice(&piece);
+    }
+    Ok((Some(bytes), version))
+}
+
+impl Objects for Remote {
+    fn get(&self, key: &str, most: u64) -> Result<Object> {
+        let (inner, path) = (Arc::clone(&self.inner), self.path(key)?);
+        let work = async move { collected(inner.get(&path).await?, most).await };
+        let (bytes, version) = self.wait(REQUEST, key, work)?;
+        let bytes = bytes.ok_or_else(|| Error::damaged(key, format!("has more than {most} bytes")))?;
+        Ok(Object { bytes, version })
+    }
+
+    fn range(&self, key: &str, offset: u64, len: u64) -> Result<Vec<u8>> {
+        let (inner, path) = (Arc::clone(&self.inner), self.path(key)?);
+        let range: Range<u64> = offset..offset.saturating_add(len);
+        let options = object_store::GetOptions { range: Some(range.into()), ..Default::default() };
+        let work = async move { collected(inner.get_opts(&path, options).await?, len).await };
+        let (bytes, _) = self.wait(REQUEST, key, work)?;
+        bytes.ok_or_else(|| Error::damaged(key, "more bytes come than were asked for"))
+    }
+
+    fn put(&self, key: &str, bytes: &[u8]) -> Result<()> {
+        self.written(key, bytes, PutMode::Overwrite).map(drop)
+    }
+
+    fn create(&self, key: &str, bytes: &[u8]) -> Result<Version> {
+        match self.written(key, bytes, PutMode::Create) {
+            Err(Error::Conflict(key)) => Err(Error::Exists(key)),
+            done => done,
+        }
+    }
+
+    fn replace(&self, key: &str, bytes: &[u8], version: &Version) -> Result<Version> {
+        let version = UpdateVersion { e_tag: version.tag.clone(), version: version.number.clone() };
+        match self.written(key, bytes, PutMode::Update(version)) {
+            Err(Error::Exists(key) | Error::Missing(key)) => Err(Error::Conflict(key)),
+            done => done,
+        }
+    }
+
+    fn head(&self, key: &str) -> Result<Option<Listed>> {
+        let (inner, path) = (Arc::clone(&self.inner), self.path(key)?);
+        match self.wait(REQUEST, key, async move { inner.head(&path).await }) {
+            Ok(meta) => Ok(self.listed(&meta)),
+            Err(Error::Missing(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn list(&self, prefix: &str, each: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
+        let (inner, path) = (Arc::clone(&self.inner), self.path(prefix)?);
+        let work = async move {
+            let mut found = Vec::new();
+            let mut stream = inner.list(Some(&path));
+            while let Some(meta) = stream.next().await {
+                found.push(meta?);
+            }
+            Ok(found)
+        };
+        let found = self.wait(LISTING, prefix, work)?;
+        found.iter().filter_map(|meta| self.listed(meta)).try_for_each(each)
+    }
+
+    fn names(&self, prefix: &str) -> Result<Vec<String>> {
+        let (inner, path) = (Arc::clone(&self.inner), self.path(prefix)?);
+        let work = async move { inner.list_with_delimiter(Some(&path)).await };
+        let found = self.wait(LISTING, prefix, work)?;
+        Ok(found.common_prefixes.iter().filter_map(|path| path.filename().map(str::to_owned)).collect())
+    }
+
+    fn remove(&self, key: &str) -> Result<()> {
+        let (inner, path) = (Arc::clone(&self.inner), self.path(key)?);
+        match self.wait(REQUEST, key, async move { inner.delete(&path).await }) {
+            Err(Error::Missing(_)) => Ok(()),
+            done => done,
+        }
+    }
+}

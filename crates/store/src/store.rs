@@ -1,0 +1,300 @@
+//! A store as volumes use it: objects by what they are, verified, remembered and fetched once.
+//!
+//! Owns: keys, verification, the cache of this process, and that of two threads that want the same object one asks for
+//! it. Excludes what a volume does with objects.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::cache::Cache;
+use crate::error::{Error, Result};
+use crate::format::log::{self, Header};
+use crate::format::manifest::{MANIFEST_MAX, Manifest};
+use crate::format::map::CHUNK_MAX;
+use crate::format::{Hash, VolumeId, hex, packed};
+use crate::objects::{Counts, Objects, Patience, Patient, Version};
+
+/// Bytes of contents that a process remembers.
+const REMEMBERED: usize = 64 << 20;
+/// Locks of fetches; more than requests at once.
+const LOCKS: usize = 256;
+/// What is read first of an object of a log: the header of nearly every one.
+const FIRST: u64 = 32 << 10;
+
+/// What is named by its hash.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Kind {
+    /// Bytes of images.
+    Chunk,
+    /// Maps.
+    Map,
+}
+
+impl Kind {
+    /// The first part of its keys.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Kind::Chunk => "chunk",
+            Kind::Map => "map",
+        }
+    }
+}
+
+/// The key of a thing that is named by its hash.
+#[must_use]
+pub fn key_of(kind: Kind, name: &Hash) -> String {
+    format!("{}/{}", kind.word(), hex(name))
+}
+
+/// The key of a manifest.
+#[must_use]
+pub fn key_of_manifest(id: &VolumeId) -> String {
+    format!("vol/{}/manifest", hex(id))
+}
+
+/// The key of an object of a log.
+#[must_use]
+pub fn key_of_log(volume: &VolumeId, epoch: u64, seq: u64) -> String {
+    format!("vol/{}/{epoch:016x}/{seq:016x}", hex(volume))
+}
+
+/// The identifier of the volume of that name: everybody finds its manifest without asking for a list.
+#[must_use]
+pub fn id_of(name: &str) -> VolumeId {
+    let mut id = [0; 16];
+    blake3::Hasher::new_derive_key("platfs store 2026 volume name")
+        .update(name.as_bytes())
+        .finalize_xof()
+        .fill(&mut id);
+    id
+}
+
+/// What was fetched lately, by hash.
+#[derive(Default)]
+struct Recent {
+    found: HashMap<Hash, (Arc<Vec<u8>>, u64)>,
+    bytes: usize,
+    clock: u64,
+}
+
+impl Recent {
+    fn get(&mut self, name: &Hash) -> Option<Arc<Vec<u8>>> {
+        self.clock += 1;
+        let (bytes, used) = self.found.get_mut(name)?;
+        *used = self.clock;
+        Some(Arc::clone(bytes))
+    }
+
+    fn put(&mut self, name: Hash, bytes: &Arc<Vec<u8>>) {
+        self.clock += 1;
+        self.bytes += bytes.len();
+        if let Some((old, _)) = self.found.insert(name, (Arc::clone(bytes), self.clock)) {
+            self.bytes -= old.len();
+        }
+        while self.bytes > REMEMBERED {
+            let Some((&oldest, _)) = self.found.iter().min_by_key(|(_, (_, used))| *used) else { return };
+            if let Some((gone, _)) = self.found.remove(&oldest) {
+                self.bytes -= gone.len();
+            }
+        }
+    }
+}
+
+/// A store, with what is remembered of it.
+pub struct Store {
+    objects: Patient,
+    cache: Option<Cache>,
+    recent: Mutex<Recent>,
+    fetching: Vec<Mutex<()>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Store {
+    /// A store over objects.
+    #[must_use]
+    pub fn new(objects: Arc<dyn Objects>, patience: Patience, cache: Option<Cache>) -> Self {
+        Store {
+            objects: Patient::new(objects, patience),
+            cache,
+            recent: Mutex::default(),
+            fetching: (0..LOCKS).map(|_| Mutex::default()).collect(),
+        }
+    }
+
+    /// The objects themselves, with patience.
+    #[must_use]
+    pub fn objects(&self) -> &dyn Objects {
+        &self.objects
+    }
+
+    /// What was asked of the store so far.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.objects.counts()
+    }
+
+    /// The manifest of a volume, and its version.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] also for one that was removed; damage; the store's.
+    pub fn manifest(&self, id: &VolumeId) -> Result<(Manifest, Version)> {
+        let (manifest, version) = self.manifest_or_trace(id)?;
+        if manifest.flags.removed {
+            return Err(Error::Missing(manifest.name));
+        }
+        Ok((manifest, version))
+    }
+
+    /// The manifest of the volume of that name, and its version.
+    ///
+    /// # Errors
+    /// [`Error::NoVolume`]; damage; the store's.
+    pub fn named(&self, name: &str) -> Result<(Manifest, Version)> {
+        self.manifest(&id_of(name)).map_err(|error| match error {
+            Error::Missing(_) => Error::NoVolume,
+            error => error,
+        })
+    }
+
+    /// As [`Store::manifest`], also that of a volume that was removed.
+    ///
+    /// # Errors
+    /// See there.
+    pub fn manifest_or_trace(&self, id: &VolumeId) -> Result<(Manifest, Version)> {
+        let key = key_of_manifest(id);
+        let object = self.objects.get(&key, MANIFEST_MAX as u64)?;
+        let manifest = Manifest::decode(&object.bytes).map_err(|why| Error::damaged(&key, why))?;
+        if manifest.id != *id {
+            return Err(Error::damaged(key, "is the manifest of another volume"));
+        }
+        Ok((manifest, object.version))
+    }
+
+    /// Writes contents, and gives their name.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn put_contents(&self, kind: Kind, contents: &[u8]) -> Result<Hash> {
+        let name = crate::format::hash(contents);
+        self.objects.put(&key_of(kind, &name), &packed::pack(contents))?;
+        Ok(name)
+    }
+
+    /// Contents by their name, verified.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] where the store has other bytes, twice; the store's.
+    pub fn contents(&self, kind: Kind, name: &Hash, most: usize) -> Result<Arc<Vec<u8>>> {
+        let key = key_of(kind, name);
+        let fetch = || Ok(self.objects.get(&key, packed::bound(most))?.bytes);
+        self.once(
+            name,
+            &format!("{}-{}", kind.word(), hex(name)),
+            packed::bound(most),
+            &key,
+            fetch,
+            |stored| packed::unpack(stored, name, most),
+        )
+    }
+
+    /// A chunk by its name.
+    ///
+    /// # Errors
+    /// As [`Store::contents`].
+    pub fn chunk(&self, name: &Hash) -> Result<Arc<Vec<u8>>> {
+        self.contents(Kind::Chunk, name, CHUNK_MAX)
+    }
+
+    /// The header of an object of a log and its hash, of a volume of `size` bytes; fetched each time.
+    ///
+    /// # Errors
+    /// [`Error::Missing`]; damage; the store's.
+    pub fn log_header(&self, place: (&VolumeId, u64, u64), size: u64) -> Result<(Header, Hash)> {
+        let key = key_of_log(place.0, place.1, place.2);
+        let damaged = |why: String| Error::damaged(&key, why);
+        let mut bytes = self.objects.range(&key, 0, FIRST)?;
+        let len = Header::len(&bytes).map_err(damaged)?;
+        if len > bytes.len() {
+            let more = self.objects.range(&key, bytes.len() as u64, (len - bytes.len()) as u64)?;
+            bytes.extend(more);
+        }
+        let (header, sum) = Header::decode(&bytes, size).map_err(damaged)?;
+        if (&header.volume, header.epoch, header.seq) != place {
+            return Err(damaged("is another object of a log".to_owned()));
+        }
+        Ok((header, sum))
+    }
+
+    /// One part of the data of an object of a log, by its checksum.
+    ///
+    /// # Errors
+    /// As [`Store::contents`].
+    pub fn log_unit(
+        &self,
+        place: (&VolumeId, u64, u64),
+        header: &Header,
+        unit: usize,
+    ) -> Result<Arc<Vec<u8>>> {
+        let key = key_of_log(place.0, place.1, place.2);
+        let name =
+            header.units.get(unit).ok_or_else(|| Error::damaged(&key, format!("has no part {unit}")))?;
+        let front = log::header_len(header) as u64;
+        let start = unit * log::UNIT;
+        let len = (header.data_len as usize).saturating_sub(start).min(log::UNIT);
+        let fetch = || self.objects.range(&key, front + start as u64, len as u64);
+        self.once(name, &format!("unit-{}", hex(name)), len as u64, &key, fetch, |stored| {
+            if crate::format::hash(stored) == *name {
+                return Ok(stored.to_vec());
+            }
+            Err("its contents don't have the checksum that its header names".to_owned())
+        })
+    }
+
+    /// What has that name: remembered, in the cache, or fetched by one of those who want it.
+    fn once(
+        &self,
+        name: &Hash,
+        entry: &str,
+        most: u64,
+        key: &str,
+        fetch: impl Fn() -> Result<Vec<u8>>,
+        verified: impl Fn(&[u8]) -> Result<Vec<u8>, String>,
+    ) -> Result<Arc<Vec<u8>>> {
+        if let Some(found) = lock(&self.recent).get(name) {
+            return Ok(found);
+        }
+        let at = usize::from(name[0]) % LOCKS;
+        let _fetching = self.fetching.get(at).map(lock);
+        if let Some(found) = lock(&self.recent).get(name) {
+            return Ok(found);
+        }
+        if let Some(stored) = self.cache.as_ref().and_then(|cache| cache.get(entry, most)) {
+            if let Ok(bytes) = verified(&stored) {
+                return Ok(self.remember(name, bytes));
+            }
+            self.cache.iter().for_each(|cache| cache.remove(entry));
+        }
+        let stored = fetch()?;
+        let (stored, bytes) = match verified(&stored) {
+            Ok(bytes) => (stored, bytes),
+            // A second look: what was damaged on its way is not damaged in the store.
+            Err(_) => {
+                let stored = fetch()?;
+                let bytes = verified(&stored).map_err(|why| Error::damaged(key, why))?;
+                (stored, bytes)
+            }
+        };
+        self.cache.iter().for_each(|cache| cache.put(entry, &stored));
+        Ok(self.remember(name, bytes))
+    }
+
+    fn remember(&self, name: &Hash, bytes: Vec<u8>) -> Arc<Vec<u8>> {
+        let bytes = Arc::new(bytes);
+        lock(&self.recent).put(*name, &bytes);
+        bytes
+    }
+}

@@ -1,0 +1,191 @@
+//! What a store holds: its volumes, what they refer to, and whether all of that is there and right.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::format::log;
+use crate::format::manifest::Manifest;
+use crate::format::map::{Target, leaves};
+use crate::format::{VolumeId, unhex};
+use crate::objects::Listed;
+use crate::replay::replay;
+use crate::store::{Kind, Store, key_of, key_of_log};
+use crate::view::{Base, Reader, View};
+
+/// The manifests of a store, those of removed volumes as well if asked for.
+///
+/// # Errors
+/// A damaged manifest; the store's.
+pub fn volumes(store: &Store, removed: bool) -> Result<Vec<Manifest>> {
+    let mut found = Vec::new();
+    for name in store.objects().names("vol/")? {
+        let Some(id) = unhex::<16>(&name) else { continue };
+        match store.manifest_or_trace(&id) {
+            Ok((manifest, _)) if removed || !manifest.flags.removed => found.push(manifest),
+            // Objects of a log whose manifest is gone.
+            Ok(_) | Err(Error::Missing(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    found.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(found)
+}
+
+/// What a volume refers to.
+#[derive(Default)]
+pub(crate) struct Marked {
+    /// Keys.
+    pub(crate) keys: BTreeSet<String>,
+    /// What holds data, by its key.
+    pub(crate) targets: BTreeMap<String, (Target, u64)>,
+    /// Epochs whose objects count from a number on, of volumes that are open.
+    pub(crate) growing: BTreeMap<(VolumeId, u64), u64>,
+}
+
+/// Adds what a volume refers to.
+pub(crate) fn mark(store: &Arc<Store>, manifest: &Manifest, marked: &mut Marked) -> Result<()> {
+    let mut view = View::new(store, manifest);
+    let reader = Reader::new(Arc::clone(store));
+    let end = replay(store, manifest, (&mut view, &reader), false)?;
+    for (segment, ended) in manifest.segments.iter().zip(&end.segments) {
+        (ended.first..ended.end).for_each(|seq| {
+            marked.keys.insert(key_of_log(&segment.volume, segment.epoch, seq));
+        });
+    }
+    for segment in manifest.segments.iter().filter(|segment| segment.end == u64::MAX) {
+        marked.growing.insert((segment.volume, segment.epoch), segment.first);
+    }
+    for target in &view.targets {
+        marked.targets.insert(key_of_target(target), (*target, manifest.size));
+    }
+    mark_map(&view.base, manifest, marked)
+}
+
+fn mark_map(base: &Base, manifest: &Manifest, marked: &mut Marked) -> Result<()> {
+    if manifest.map == [0; 32] {
+        return Ok(());
+    }
+    marked.keys.insert(key_of(Kind::Map, &manifest.map));
+    let names = base.names()?.to_vec();
+    for (number, name) in (0..leaves(manifest.size)).zip(names).filter(|(_, name)| *name != [0; 32]) {
+        marked.keys.insert(key_of(Kind::Map, &name));
+        for target in &base.leaf(number)?.objects {
+            let key = key_of_target(target);
+            marked.keys.insert(key.clone());
+            marked.targets.insert(key, (*target, manifest.size));
+        }
+    }
+    Ok(())
+}
+
+fn key_of_target(target: &Target) -> String {
+    match target {
+        Target::Chunk { hash, .. } => key_of(Kind::Chunk, hash),
+        Target::Log { volume, epoch, seq, .. } => key_of_log(volume, *epoch, *seq),
+    }
+}
+
+/// What a store holds, in numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stats {
+    /// Volumes, snapshots among them.
+    pub volumes: u64,
+    /// Bytes of these together, holes included.
+    pub volume_bytes: u64,
+    /// Objects in the store, and their bytes.
+    pub objects: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Objects that no volume refers to.
+    pub unused_objects: u64,
+    /// Their bytes.
+    pub unused_bytes: u64,
+}
+
+/// Counts what a store holds.
+///
+/// # Errors
+/// Damage; the store's.
+pub fn stats(store: &Arc<Store>) -> Result<Stats> {
+    let mut stats = Stats::default();
+    let mut marked = Marked::default();
+    for manifest in volumes(store, false)? {
+        stats.volumes += 1;
+        stats.volume_bytes = stats.volume_bytes.saturating_add(manifest.size);
+        mark(store, &manifest, &mut marked)?;
+    }
+    for prefix in PREFIXES {
+        store.objects().list(prefix, &mut |listed| {
+            stats.objects += 1;
+            stats.bytes = stats.bytes.saturating_add(listed.size);
+            if !is_used(&marked, &listed) {
+                stats.unused_objects += 1;
+                stats.unused_bytes = stats.unused_bytes.saturating_add(listed.size);
+            }
+            Ok(())
+        })?;
+    }
+    Ok(stats)
+}
+
+/// Where data are.
+pub(crate) const PREFIXES: [&str; 3] = ["chunk/", "map/", "vol/"];
+
+/// Whether an object is referred to, or may be by the time that somebody looks. A seal stays for good: it is what a writer
+/// that was taken over long ago runs into.
+pub(crate) fn is_used(marked: &Marked, listed: &Listed) -> bool {
+    let key = &listed.key;
+    let is_seal = key.starts_with("vol/") && listed.size <= log::SEAL as u64;
+    if marked.keys.contains(key) || key.ends_with("/manifest") || is_seal {
+        return true;
+    }
+    let parts: Vec<&str> = key.split('/').collect();
+    let ["vol", volume, epoch, seq] = parts[..] else { return false };
+    let number = |text| unhex::<8>(text).map(u64::from_be_bytes);
+    let (Some(volume), Some(epoch), Some(seq)) = (unhex(volume), number(epoch), number(seq)) else {
+        return false;
+    };
+    marked.growing.get(&(volume, epoch)).is_some_and(|first| seq >= *first)
+}
+
+/// What is wrong with a store.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Finding {
+    /// The volume.
+    pub volume: String,
+    /// What is wrong.
+    pub problem: String,
+}
+
+/// Reads everything that volumes refer to, and verifies it; objects that were read.
+///
+/// # Errors
+/// The store's; damage is no error here, but handed to `found`.
+pub fn verify(store: &Arc<Store>, found: &mut dyn FnMut(Finding)) -> Result<u64> {
+    let mut seen = BTreeSet::new();
+    let mut count = 0;
+    for manifest in volumes(store, false)? {
+        let mut marked = Marked::default();
+        let mut say =
+            |problem: Error| found(Finding { volume: manifest.name.clone(), problem: problem.to_string() });
+        match mark(store, &manifest, &mut marked) {
+            Err(problem @ (Error::Damaged { .. } | Error::Missing(_))) => say(problem),
+            other => other?,
+        }
+        let reader = Reader::new(Arc::clone(store));
+        count += 1;
+        for (key, (target, size)) in marked.targets {
+            if !seen.insert(key) {
+                continue;
+            }
+            count += 1;
+            let mut bytes = vec![0; target.len() as usize];
+            match reader.read(&target, 0, &mut bytes, size) {
+                Err(problem @ (Error::Damaged { .. } | Error::Missing(_))) => say(problem),
+                other => other?,
+            }
+        }
+    }
+    Ok(count)
+}

@@ -1,0 +1,252 @@
+//! Which bytes of a volume are where: its map, read as far as needed, under what its log says.
+//!
+//! Owns: the leaves that are in memory, and reading bytes by them. Excludes writing.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use crate::error::{Error, Result};
+use crate::extents::{Extents, Source};
+use crate::format::Hash;
+use crate::format::log::{Header, UNIT};
+use crate::format::manifest::Manifest;
+use crate::format::map::{LEAF_SPAN, Leaf, MAP_MAX, Map, Target, leaves};
+use crate::store::{Kind, Store, key_of, key_of_log};
+
+/// Leaves in memory, of up to some megabytes each.
+const LEAVES: usize = 8;
+/// Headers of log objects in memory.
+const HEADERS: usize = 1024;
+
+/// Bytes of a volume: first byte, length, and the object with the offset in it; nothing for zeros.
+pub(crate) type Run = (u64, u64, Option<(Target, u32)>);
+
+/// A map and where it comes from.
+pub(crate) struct Base {
+    store: Arc<Store>,
+    size: u64,
+    root: Hash,
+    index: OnceLock<Vec<Hash>>,
+    leaves: Mutex<HashMap<u64, Arc<Leaf>>>,
+}
+
+impl Base {
+    /// The map with that root, of a volume of that size.
+    pub(crate) fn new(store: Arc<Store>, size: u64, root: Hash) -> Self {
+        Base { store, size, root, index: OnceLock::new(), leaves: Mutex::default() }
+    }
+
+    /// The names of the leaves; a map of one leaf is its own index.
+    pub(crate) fn names(&self) -> Result<&[Hash]> {
+        if let Some(names) = self.index.get() {
+            return Ok(names);
+        }
+        let count = leaves(self.size);
+        let names = if self.root == [0; 32] {
+            vec![[0; 32]; usize::try_from(count).unwrap_or(0)]
+        } else if count <= 1 {
+            vec![self.root]
+        } else {
+            let bytes = self.store.contents(Kind::Map, &self.root, MAP_MAX)?;
+            let damaged = |why| Error::damaged(key_of(Kind::Map, &self.root), why);
+            match Map::root(&bytes, self.size).map_err(damaged)? {
+                Map::Index(names) => names,
+                Map::Leaf(_) => vec![self.root],
+            }
+        };
+        Ok(self.index.get_or_init(|| names))
+    }
+
+    /// A leaf by its number.
+    pub(crate) fn leaf(&self, number: u64) -> Result<Arc<Leaf>> {
+        let lock = || self.leaves.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(leaf) = lock().get(&number) {
+            return Ok(Arc::clone(leaf));
+        }
+        let names = self.names()?;
+        let name = usize::try_from(number).ok().and_then(|at| names.get(at)).copied().unwrap_or_default();
+        let leaf = if name == [0; 32] {
+            Leaf::default()
+        } else {
+            let bytes = self.store.contents(Kind::Map, &name, MAP_MAX)?;
+            let damaged = |why| Error::damaged(key_of(Kind::Map, &name), why);
+            Map::leaf(&bytes, number, self.size).map_err(damaged)?
+        };
+        let leaf = Arc::new(leaf);
+        let mut kept = lock();
+        if kept.len() >= LEAVES {
+            kept.clear();
+        }
+        kept.insert(number, Arc::clone(&leaf));
+        Ok(leaf)
+    }
+
+    /// What a range is made of by the map.
+    pub(crate) fn pieces(&self, start: u64, len: u64) -> Result<Vec<Run>> {
+        let (mut at, end) = (start, start.saturating_add(len));
+        let mut found = Vec::new();
+        while at < end {
+            let number = at / LEAF_SPAN;
+            let stop = end.min((number + 1) * LEAF_SPAN);
+            let leaf = self.leaf(number)?;
+            let first = leaf.extents.partition_point(|extent| extent.start + u64::from(extent.len) <= at);
+            for extent in leaf.extents.get(first..).unwrap_or_default() {
+                if extent.start >= stop {
+                    break;
+                }
+                if extent.start > at {
+                    found.push((at, extent.start - at, None));
+                    at = extent.start;
+                }
+                let inside = at - extent.start;
+                let count = (u64::from(extent.len) - inside).min(stop - at);
+                let target = leaf.objects.get(extent.object as usize).copied();
+                let offset = extent.offset.saturating_add(u32::try_from(inside).unwrap_or(u32::MAX));
+                found.push((at, count, target.map(|target| (target, offset))));
+                at += count;
+            }
+            if at < stop {
+                found.push((at, stop - at, None));
+                at = stop;
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Reads bytes of objects.
+pub(crate) struct Reader {
+    store: Arc<Store>,
+    headers: Mutex<HashMap<Hash, Arc<Header>>>,
+}
+
+impl Reader {
+    pub(crate) fn new(store: Arc<Store>) -> Self {
+        Reader { store, headers: Mutex::default() }
+    }
+
+    /// Fills a buffer from an object of a volume of `size` bytes.
+    pub(crate) fn read(&self, target: &Target, offset: u32, buffer: &mut [u8], size: u64) -> Result<()> {
+        match target {
+            Target::Chunk { hash, len } => {
+                let bytes = self.store.chunk(hash)?;
+                if bytes.len() != *len as usize {
+                    let why = format!("has {} bytes, the map says {len}", bytes.len());
+                    return Err(Error::damaged(key_of(Kind::Chunk, hash), why));
+                }
+                copied(&bytes, offset as usize, buffer)
+            }
+            Target::Log { volume, epoch, seq, header, .. } => {
+                let place = (volume, *epoch, *seq);
+                let found = self.header(place, header, size)?;
+                let (mut at, mut rest) = (offset as usize, buffer);
+                while !rest.is_empty() {
+                    let unit = self.store.log_unit(place, &found, at / UNIT)?;
+                    let count = (UNIT - at % UNIT).min(rest.len());
+                    let (piece, behind) = rest.split_at_mut(count);
+                    copied(&unit, at % UNIT, piece)?;
+                    at += count;
+                    rest = behind;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Remembers a header that was read anyway.
+    pub(crate) fn remember(&self, hash: Hash, header: Header) {
+        let mut headers = self.headers.lock().unwrap_or_else(PoisonError::into_inner);
+        if headers.len() >= HEADERS {
+            headers.clear();
+        }
+        headers.insert(hash, Arc::new(header));
+    }
+
+    fn header(&self, place: (&[u8; 16], u64, u64), hash: &Hash, size: u64) -> Result<Arc<Header>> {
+        let lock = || self.headers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = lock().get(hash) {
+            return Ok(Arc::clone(found));
+        }
+        // A fork may be larger than what wrote the object was; its extents are not used here.
+        let (header, found) = self.store.log_header(place, size.max(crate::format::manifest::SIZE_MAX))?;
+        if found != *hash {
+            let key = key_of_log(place.0, place.1, place.2);
+            return Err(Error::damaged(key, "is not the object that the map names"));
+        }
+        self.remember(found, header);
+        lock().get(hash).map(Arc::clone).ok_or_else(|| Error::Unavailable("out of memory for headers".into()))
+    }
+}
+
+/// Copies out of an object's bytes.
+fn copied(bytes: &[u8], offset: usize, buffer: &mut [u8]) -> Result<()> {
+    let from = offset.checked_add(buffer.len()).and_then(|end| bytes.get(offset..end));
+    let from = from.ok_or_else(|| Error::Invalid("a range behind the end of its object".into()))?;
+    buffer.copy_from_slice(from);
+    Ok(())
+}
+
+/// A volume as it is read: its map, and over it what its log says.
+pub(crate) struct View {
+    pub(crate) base: Base,
+    pub(crate) log: Extents,
+    pub(crate) targets: Vec<Target>,
+}
+
+impl View {
+    /// The volume of a manifest, without its log.
+    pub(crate) fn new(store: &Arc<Store>, manifest: &Manifest) -> Self {
+        let base = Base::new(Arc::clone(store), manifest.size, manifest.map);
+        View { base, log: Extents::default(), targets: Vec::new() }
+    }
+
+    /// Lays an object of the log over what there is.
+    pub(crate) fn apply(&mut self, header: &Header, hash: Hash) {
+        let object = u32::try_from(self.targets.len()).unwrap_or(u32::MAX);
+        let Header { volume, epoch, seq, data_len, .. } = *header;
+        self.targets.push(Target::Log { volume, epoch, seq, header: hash, len: data_len });
+        for extent in &header.extents {
+            let source = extent.offset.map_or(Source::Zeros, |offset| Source::At { object, offset });
+            self.log.insert(extent.start, extent.len.into(), source);
+        }
+    }
+
+    /// What a range is made of.
+    pub(crate) fn pieces(&self, start: u64, len: u64) -> Result<Vec<Run>> {
+        let mut found = Vec::new();
+        for piece in self.log.pieces(start, len) {
+            match piece.source {
+                None => found.extend(self.base.pieces(piece.start, piece.len)?),
+                Some(Source::Zeros) => found.push((piece.start, piece.len, None)),
+                Some(Source::At { object, offset }) => {
+                    let target = self.targets.get(object as usize).copied();
+                    found.push((piece.start, piece.len, target.map(|target| (target, offset))));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Fills a buffer.
+    pub(crate) fn read(&self, reader: &Reader, offset: u64, buffer: &mut [u8], size: u64) -> Result<()> {
+        let mut rest = buffer;
+        for (_, len, place) in self.pieces(offset, rest.len() as u64)? {
+            let (piece, behind) = rest.split_at_mut(usize::try_from(len).unwrap_or(0).min(rest.len()));
+            match place {
+                None => piece.fill(0),
+                Some((target, offset)) => reader.read(&target, offset, piece, size)?,
+            }
+            rest = behind;
+        }
+        Ok(())
+    }
+}
+
+/// `UnexpectedEof` or `WriteZero` unless the range lies inside `size`.
+pub(crate) fn inside(size: u64, offset: u64, len: u64, kind: io::ErrorKind) -> io::Result<()> {
+    match offset.checked_add(len) {
+        Some(end) if end <= size => Ok(()),
+        _ => Err(io::Error::new(kind, format!("{len} bytes at {offset} are behind the end ({size})"))),
+    }
+}

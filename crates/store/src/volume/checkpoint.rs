@@ -1,0 +1,143 @@
+//! The log brought into the map: new leaves where something was written, then a manifest that names the new root.
+//!
+//! The leaves are in the store before the manifest is, so that one who opens the volume meanwhile finds the old map and
+//! the whole log.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use super::{Head, Volume};
+use crate::error::{Error, Result};
+use crate::extents::{Extents, Source};
+use crate::format::Hash;
+use crate::format::manifest::Segment;
+use crate::format::map::{Extent, LEAF_SPAN, Leaf, Map, Target};
+use crate::pushing::{root, written};
+use crate::store::key_of_manifest;
+use crate::view::Base;
+
+impl Volume {
+    /// Brings the log into the map, and says whether the volume stays open.
+    pub(super) fn checkpoint(&self, head: &mut Head, stays_open: bool) -> Result<()> {
+        if let Some(why) = &head.fenced {
+            return Err(why.clone());
+        }
+        if head.since == 0 && !stays_open && !head.manifest.flags.open {
+            return Ok(());
+        }
+        let base = Arc::clone(&self.state().base);
+        let map = if head.stable.is_empty() { head.manifest.map } else { self.merged(&base, head)? };
+        let mut manifest = head.manifest.clone();
+        manifest.map = map;
+        manifest.nonce = crate::random::number();
+        manifest.flags.open = stays_open;
+        if !stays_open {
+            manifest.holder = String::new();
+        }
+        let (volume, epoch) = (manifest.id, manifest.epoch);
+        let rest = Segment { volume, epoch, first: head.seq, end: u64::MAX, before: head.before };
+        // What is closed has no log: a fork of it is one manifest more.
+        manifest.segments = if stays_open { vec![rest] } else { Vec::new() };
+        let key = key_of_manifest(&manifest.id);
+        match self.store.objects().replace(&key, &manifest.encode(), &head.version) {
+            Ok(version) => head.version = version,
+            Err(Error::Conflict(key)) => {
+                let fenced = Error::Fenced(key);
+                head.fenced = Some(fenced.clone());
+                return Err(fenced);
+            }
+            Err(error) => return Err(error),
+        }
+        let mut state = self.state_mut();
+        state.base = Arc::new(Base::new(Arc::clone(&self.store), self.size, map));
+        // Only what is gathered meanwhile is not in the map.
+        let (own, mut written) = (state.next_slot, Extents::default());
+        state.batch.lay(&mut written, own);
+        state.written = written;
+        state.slots.retain(|slot, _| *slot == own);
+        drop(state);
+        head.manifest = manifest;
+        head.stable = Extents::default();
+        head.targets = Vec::new();
+        head.since = 0;
+        if !stays_open {
+            head.fenced = Some(Error::Invalid("the volume is closed".into()));
+        }
+        Ok(())
+    }
+
+    /// The root of a new map: what was there, and over it what the log wrote.
+    fn merged(&self, base: &Base, head: &Head) -> Result<Hash> {
+        let mut names = base.names()?.to_vec();
+        for number in touched(&head.stable) {
+            let start = number * LEAF_SPAN;
+            let len = LEAF_SPAN.min(self.size.saturating_sub(start));
+            let pieces = head.stable.pieces(start, len);
+            let is_empty = pieces.iter().all(|piece| piece.source == Some(Source::Zeros));
+            let leaf = if is_empty { Leaf::default() } else { self.leaf(base, head, (start, len))? };
+            let name = match leaf.extents.is_empty() {
+                true => [0; 32],
+                false => written(&self.store, &Map::Leaf(leaf))?,
+            };
+            if let Some(place) = usize::try_from(number).ok().and_then(|at| names.get_mut(at)) {
+                *place = name;
+            }
+        }
+        root(&self.store, names)
+    }
+
+    /// One leaf of it.
+    fn leaf(&self, base: &Base, head: &Head, (start, len): (u64, u64)) -> Result<Leaf> {
+        let mut made = Making::default();
+        for piece in head.stable.pieces(start, len) {
+            match piece.source {
+                Some(Source::Zeros) => {}
+                Some(Source::At { object, offset }) => {
+                    let target = head.targets.get(object as usize).copied();
+                    let target = target.ok_or_else(|| Error::Invalid("a source without an object".into()))?;
+                    made.add(piece.start, piece.len, (target, offset));
+                }
+                None => {
+                    for (start, len, place) in base.pieces(piece.start, piece.len)? {
+                        place.into_iter().for_each(|place| made.add(start, len, place));
+                    }
+                }
+            }
+        }
+        Ok(made.leaf)
+    }
+}
+
+/// The numbers of the leaves that ranges lie in.
+fn touched(ranges: &Extents) -> BTreeSet<u64> {
+    let of =
+        |piece: crate::extents::Piece| piece.start / LEAF_SPAN..=(piece.start + piece.len - 1) / LEAF_SPAN;
+    ranges.iter().flat_map(of).collect()
+}
+
+/// A leaf that is made from front to back.
+#[derive(Default)]
+struct Making {
+    leaf: Leaf,
+    known: HashMap<Target, u32>,
+}
+
+impl Making {
+    fn add(&mut self, start: u64, len: u64, (target, offset): (Target, u32)) {
+        let objects = &mut self.leaf.objects;
+        let object = *self.known.entry(target).or_insert_with(|| {
+            objects.push(target);
+            u32::try_from(objects.len() - 1).unwrap_or(u32::MAX)
+        });
+        let len = u32::try_from(len).unwrap_or(u32::MAX);
+        if let Some(last) = self.leaf.extents.last_mut()
+            && last.object == object
+            && last.start + u64::from(last.len) == start
+            && last.offset.checked_add(last.len) == Some(offset)
+        {
+            last.len += len;
+            return;
+        }
+        self.leaf.extents.push(Extent { start, len, object, offset });
+    }
+}

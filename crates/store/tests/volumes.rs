@@ -1,0 +1,333 @@
+//! Volumes against a model: what is written is read, whatever the store does meanwhile.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use platfs_device::{Device, MemoryDevice};
+use platfs_store::objects::{Fault, Files, Memory, Objects, Patience};
+use platfs_store::{Error, Push, Store, Stored, Volume, push};
+
+const SIZE: u64 = 3 << 20;
+
+fn patience() -> Patience {
+    Patience { tries: 3, pause: Duration::from_millis(1), limit: Duration::from_secs(5) }
+}
+
+fn over(objects: &Arc<Memory>) -> Arc<Store> {
+    Arc::new(Store::new(Arc::clone(objects) as Arc<dyn Objects>, patience(), None))
+}
+
+/// Numbers that are the same in each run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+}
+
+fn all(device: &dyn Device) -> Vec<u8> {
+    let mut bytes = vec![0; usize::try_from(device.size()).unwrap()];
+    device.read_at(0, &mut bytes).unwrap();
+    bytes
+}
+
+fn image(size: u64, seed: u64) -> MemoryDevice {
+    let device = MemoryDevice::new(size);
+    let mut random = Random(seed);
+    for block in 0..size / 4096 {
+        if block % 300 > 100 {
+            let bytes: Vec<u8> = (0..4096).map(|_| u8::try_from(random.below(256)).unwrap()).collect();
+            device.write_at(block * 4096, &bytes).unwrap();
+        }
+    }
+    device
+}
+
+/// One write, of bytes or of zeros, to a volume and to the model.
+fn write(volume: &dyn Device, model: &mut [u8], random: &mut Random) {
+    let size = model.len() as u64;
+    let start = random.below(size / 512) * 512;
+    let len = ((1 + random.below(40)) * 512).min(size - start);
+    let place = usize::try_from(start).unwrap()..usize::try_from(start + len).unwrap();
+    if random.below(5) == 0 {
+        volume.write_zeros(start, len).unwrap();
+        model[place].fill(0);
+        return;
+    }
+    let value = u8::try_from(1 + random.below(255)).unwrap();
+    model[place.clone()].fill(value);
+    volume.write_at(start, &model[place]).unwrap();
+}
+
+#[test]
+fn a_pushed_image_is_read_back_and_only_what_is_missing_travels() {
+    let objects = Arc::new(Memory::new());
+    let store = over(&objects);
+    let device = image(5 << 20, 1);
+    let first = push(&store, &device, "one", &Push::default()).unwrap();
+    assert_eq!((first.chunks, first.new_chunks), (10, 10));
+    assert_eq!(all(&Stored::open(&store, "one").unwrap()), all(&device));
+    let again = push(&store, &device, "two", &Push::default()).unwrap();
+    assert_eq!((again.chunks, again.new_chunks, again.sent_bytes), (10, 0, 0));
+    device.write_at(700_000, &[9; 10]).unwrap();
+    assert!(matches!(push(&store, &device, "one", &Push::default()), Err(Error::Exists(_))));
+    let force = Push { force: true, ..Push::default() };
+    assert_eq!(push(&store, &device, "one", &force).unwrap().new_chunks, 1);
+    assert_eq!(all(&Stored::open(&over(&objects), "one").unwrap()), all(&device));
+    assert_ne!(all(&Stored::open(&over(&objects), "two").unwrap()), all(&device));
+    // What is not in use does not travel.
+    let only = Push { only: Some(vec![0..4096, 450_560..450_561]), ..Push::default() };
+    let part = push(&store, &device, "part", &only).unwrap();
+    assert_eq!(part.chunks, 1);
+    assert!(matches!(Stored::open(&store, "three"), Err(Error::NoVolume)));
+}
+
+#[test]
+fn an_interrupted_push_leaves_nothing_to_be_seen_and_goes_on() {
+    let objects = Arc::new(Memory::new());
+    let store = over(&objects);
+    let device = image(5 << 20, 2);
+    let puts = AtomicU64::new(0);
+    objects.fail(move |what, key| {
+        let is_chunk = what == "put" && key.starts_with("chunk/");
+        (is_chunk && puts.fetch_add(1, Ordering::Relaxed) >= 4).then_some(Fault::Lost)
+    });
+    assert!(matches!(push(&store, &device, "one", &Push::default()), Err(Error::Unavailable(_))));
+    objects.heal();
+    assert!(matches!(Stored::open(&store, "one"), Err(Error::NoVolume)));
+    assert!(!objects.contents().keys().any(|key| key.starts_with("lease/")));
+    let rest = push(&store, &device, "one", &Push::default()).unwrap();
+    assert!(rest.new_chunks < 10 && rest.new_chunks > 0, "{rest:?}");
+    assert_eq!(all(&Stored::open(&store, "one").unwrap()), all(&device));
+}
+
+#[test]
+fn damage_is_an_error_and_never_wrong_bytes() {
+    let objects = Arc::new(Memory::new());
+    let device = image(2 << 20, 3);
+    push(&over(&objects), &device, "one", &Push::default()).unwrap();
+    let volume = Volume::open(&over(&objects), "one", "test", false).unwrap();
+    volume.write_at(1 << 20, &[7; 100_000]).unwrap();
+    volume.flush().unwrap();
+    let wanted = all(&volume);
+    std::mem::forget(volume);
+    let sound = objects.contents();
+    let mut refused = 0;
+    for key in sound.keys().filter(|key| !key.starts_with("store")) {
+        for at in [0, sound[key].len() / 2, sound[key].len() - 1] {
+            let mut damaged: BTreeMap<_, _> = sound.clone();
+            damaged.get_mut(key).unwrap()[at] ^= 1;
+            let store = over(&Arc::new(Memory::holding(damaged)));
+            match Stored::open(&store, "one") {
+                Err(Error::Damaged { object, .. }) => assert_eq!(object, *key),
+                Err(other) => panic!("{key}: {other}"),
+                Ok(volume) => {
+                    let mut bytes = vec![0; wanted.len()];
+                    match volume.read_at(0, &mut bytes) {
+                        Ok(()) => assert!(bytes == wanted, "{key} at {at}: wrong bytes"),
+                        Err(error) => assert!(error.to_string().contains(key), "{error}"),
+                    }
+                    continue;
+                }
+            }
+            refused += 1;
+        }
+    }
+    assert!(refused >= 4, "{refused}");
+}
+
+#[test]
+fn a_volume_holds_what_was_written_through_openings_and_checkpoints() {
+    let objects = Arc::new(Memory::new());
+    let mut random = Random(4);
+    let mut model = vec![0; usize::try_from(SIZE).unwrap()];
+    drop(Volume::create(&over(&objects), "one", SIZE, "test").unwrap());
+    for round in 0..12 {
+        let volume = Volume::open(&over(&objects), "one", "test", true).unwrap();
+        assert!(all(&volume) == model, "round {round}");
+        for step in 0..60 {
+            write(&volume, &mut model, &mut random);
+            if step % 7 == 0 {
+                volume.flush().unwrap();
+                assert!(all(&volume) == model, "round {round}, step {step}");
+            }
+        }
+        volume.flush().unwrap();
+        match round % 3 {
+            // The host is lost.
+            0 => std::mem::forget(volume),
+            1 => volume.close().unwrap(),
+            _ => drop(volume),
+        }
+        assert!(all(&Stored::open(&over(&objects), "one").unwrap()) == model, "round {round}");
+    }
+}
+
+#[test]
+fn many_flushes_end_in_a_checkpoint() {
+    let objects = Arc::new(Memory::new());
+    let volume = Volume::create(&over(&objects), "one", SIZE, "test").unwrap();
+    let mut model = vec![0; usize::try_from(SIZE).unwrap()];
+    let mut random = Random(5);
+    for _ in 0..300 {
+        write(&volume, &mut model, &mut random);
+        volume.flush().unwrap();
+    }
+    assert!(volume.log_objects() < 128);
+    assert!(all(&volume) == model);
+    std::mem::forget(volume);
+    assert!(all(&Stored::open(&over(&objects), "one").unwrap()) == model);
+}
+
+#[test]
+fn many_writes_without_a_flush_end_in_a_checkpoint() {
+    let objects = Arc::new(Memory::new());
+    let volume = Volume::create(&over(&objects), "one", 2 << 30, "test").unwrap();
+    (0..280_000_u64).for_each(|number| volume.write_zeros(number * 4096, 512).unwrap());
+    assert!(volume.log_objects() < 4, "{}", volume.log_objects());
+}
+
+#[test]
+fn names_that_no_address_has_are_refused() {
+    let store = over(&Arc::new(Memory::new()));
+    for name in ["", "a b", "a@b@c", "a#b", &"x".repeat(201)] {
+        assert!(matches!(Volume::create(&store, name, SIZE, "test"), Err(Error::Invalid(_))), "{name}");
+        assert!(
+            matches!(push(&store, &image(4096, 1), name, &Push::default()), Err(Error::Invalid(_))),
+            "{name}"
+        );
+    }
+    let holder = "\u{10ffff}".repeat(1000);
+    drop(Volume::create(&store, "one", SIZE, &holder).unwrap());
+    assert!(Stored::open(&store, "one").is_ok());
+}
+
+#[test]
+fn whoever_was_taken_over_writes_nothing_more() {
+    let objects = Arc::new(Memory::new());
+    let zombie = Volume::create(&over(&objects), "one", SIZE, "first").unwrap();
+    zombie.write_at(0, &[1; 4096]).unwrap();
+    zombie.flush().unwrap();
+    zombie.write_at(4096, &[2; 4096]).unwrap();
+    let refused = Volume::open(&over(&objects), "one", "second", false);
+    assert!(matches!(refused, Err(Error::Open(holder)) if holder.contains("first")));
+    let heir = Volume::open(&over(&objects), "one", "second", true).unwrap();
+    let error = zombie.flush().unwrap_err();
+    assert!(error.to_string().contains("taken over"), "{error}");
+    assert!(zombie.flush().is_err() && zombie.close().is_err());
+    heir.write_at(8192, &[3; 4096]).unwrap();
+    heir.close().unwrap();
+    let mut wanted = vec![0; usize::try_from(SIZE).unwrap()];
+    wanted[..4096].fill(1);
+    wanted[8192..12_288].fill(3);
+    drop(zombie);
+    assert!(all(&Stored::open(&over(&objects), "one").unwrap()) == wanted);
+}
+
+#[test]
+fn requests_that_fail_or_take_effect_and_fail_change_nothing() {
+    let objects = Arc::new(Memory::new());
+    let mut model = vec![0; usize::try_from(SIZE).unwrap()];
+    let mut random = Random(6);
+    let volume = Volume::create(&over(&objects), "one", SIZE, "test").unwrap();
+    let mut faults = Random(7);
+    objects.fail(move |_, _| match faults.below(5) {
+        0 => Some(Fault::Lost),
+        1 => Some(Fault::Unanswered),
+        _ => None,
+    });
+    let mut failed = 0;
+    for _ in 0..200 {
+        write(&volume, &mut model, &mut random);
+        failed += u32::from(volume.flush().is_err());
+    }
+    objects.heal();
+    volume.flush().unwrap();
+    assert!(failed > 0, "no request failed three times");
+    assert!(all(&volume) == model);
+    std::mem::forget(volume);
+    assert!(all(&Stored::open(&over(&objects), "one").unwrap()) == model);
+}
+
+#[test]
+fn a_directory_is_a_store_and_one_of_many_wins() {
+    let directory = tempfile::tempdir().unwrap();
+    let files = || Arc::new(Files::new(directory.path().join("store"))) as Arc<dyn Objects>;
+    let store = || Arc::new(Store::new(files(), patience(), None));
+    platfs_store::ready(&store()).unwrap();
+    let mut model = vec![0; usize::try_from(SIZE).unwrap()];
+    let mut random = Random(8);
+    let volume = Volume::create(&store(), "one", SIZE, "test").unwrap();
+    (0..50).for_each(|_| write(&volume, &mut model, &mut random));
+    volume.close().unwrap();
+    assert!(all(&Stored::open(&store(), "one").unwrap()) == model);
+    let mut keys = Vec::new();
+    files()
+        .list("vol/", &mut |listed| {
+            keys.push(listed.key);
+            Ok(())
+        })
+        .unwrap();
+    assert!(keys.iter().any(|key| key.ends_with("/manifest")) && keys.len() > 1, "{keys:?}");
+    for wrong in ["../x", "a/../b", "/a", "a//b", ".making/x", "A"] {
+        assert!(files().put(wrong, b"x").is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn a_store_where_two_can_win_is_refused() {
+    struct Loose(Memory);
+    impl Objects for Loose {
+        fn get(&self, key: &str, most: u64) -> platfs_store::Result<platfs_store::objects::Object> {
+            self.0.get(key, most)
+        }
+        fn range(&self, key: &str, offset: u64, len: u64) -> platfs_store::Result<Vec<u8>> {
+            self.0.range(key, offset, len)
+        }
+        fn put(&self, key: &str, bytes: &[u8]) -> platfs_store::Result<()> {
+            self.0.put(key, bytes)
+        }
+        fn create(&self, key: &str, bytes: &[u8]) -> platfs_store::Result<platfs_store::objects::Version> {
+            // Looks first and writes then, as some servers do.
+            if self.0.head(key)?.is_some() {
+                return Err(Error::Exists(key.into()));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+            self.0.put(key, bytes)?;
+            Ok(self.0.get(key, 1 << 20)?.version)
+        }
+        fn replace(
+            &self,
+            key: &str,
+            bytes: &[u8],
+            version: &platfs_store::objects::Version,
+        ) -> platfs_store::Result<platfs_store::objects::Version> {
+            self.0.replace(key, bytes, version)
+        }
+        fn head(&self, key: &str) -> platfs_store::Result<Option<platfs_store::objects::Listed>> {
+            self.0.head(key)
+        }
+        fn list(
+            &self,
+            prefix: &str,
+            each: &mut dyn FnMut(platfs_store::objects::Listed) -> platfs_store::Result<()>,
+        ) -> platfs_store::Result<()> {
+            self.0.list(prefix, each)
+        }
+        fn names(&self, prefix: &str) -> platfs_store::Result<Vec<String>> {
+            self.0.names(prefix)
+        }
+        fn remove(&self, key: &str) -> platfs_store::Result<()> {
+            self.0.remove(key)
+        }
+    }
+    let store = Arc::new(Store::new(Arc::new(Loose(Memory::new())), patience(), None));
+    let refused = Volume::create(&store, "one", SIZE, "test").err().unwrap();
+    assert!(refused.to_string().contains("conditional writes"), "{refused}");
+}
