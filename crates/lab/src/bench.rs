@@ -50,13 +50,14 @@ const PUBLISHED: [Published; 10] = [
     ("mballoc", "mballoc", &[]),
     ("mballoc-6.5", "mballoc-6.5", &[]),
     ("mballoc-6.4", "mballoc-6.4", &[]),
+    // Until 5.10: groups one after the other.
+    ("mballoc-5.10", "mballoc-6.4", &[("mb_optimize_scan", 0)]),
     ("xfs", "xfs", &[]),
     ("window", "window", &[]),
     ("window-dynamic", "window-dynamic", &[]),
     ("window-bsd", "window-dynamic", &[("rsv_kept", 1_000)]),
     ("prealloc8", "prealloc8", &[]),
     ("single", "single", &[]),
-    ("single-bsd", "single", &[("rule", 1)]),
 ];
 
 /// What a run leaves, measured.
