@@ -1,5 +1,6 @@
 //! The rules of the source tree, each with its remedy in the message. Reads files only; runs as a test, too.
 
+mod book;
 mod citations;
 mod ladder;
 mod modules;
@@ -27,7 +28,7 @@ const ARROWS: [(&str, &[&str]); 16] = [
     ("crates/fs", &["ondisk", "placement", "platfs_device", "platfs_check"]),
     ("crates/fuse", &[]),
     ("crates/chart", &[]),
-    ("crates/image", &["ondisk", "platfs"]),
+    ("crates/image", &["ondisk", "platfs", "platfs_reshape"]),
     ("crates/reshape", &["ondisk", "platfs_device", "platfs_check", "platfs"]),
     (
         "crates/cli",
@@ -96,6 +97,7 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
         let shown = shown(root, &file);
         check_file(&shown, &bytes, &mut found);
     }
+    book::check(root, &mut found);
     let cited = cited(root);
     if let Some(document) = document(root, "docs/invariants.md", &mut found) {
         citations::check_invariants(&document, &cited, citations::UNCITED, &mut found);

@@ -6,6 +6,7 @@
 //! takes back what was done, and begins again.
 
 mod sized;
+mod sizes;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -23,6 +24,7 @@ use crate::text::Shown;
 use crate::writing::now;
 
 pub use sized::{Ready, Sized};
+pub use sizes::Sizes;
 
 /// What a change may take.
 #[must_use]

@@ -3,12 +3,15 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod plat;
+mod support;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use support::mounted::{Mounted, have_fuse};
+use support::{fail, plat, succeed};
 use testkit::scratch::Scratch;
 use testkit::{fsck, tool};
 
@@ -128,4 +131,80 @@ fn killed_runs_end_when_run_again() {
         assert_eq!(len(&image) >> 20, if round % 2 == 0 { 150 } else { 48 });
     }
     assert!(files(&image) == before, "files changed");
+}
+
+fn value(out: &[u8]) -> serde_json::Value {
+    serde_json::from_slice(out).unwrap()
+}
+
+/// Through the server of a mount: the file, the volume, and what programs see of it.
+#[test]
+fn a_mounted_volume_grows() {
+    if !ready("resize") || !have_fuse("resize") {
+        return;
+    }
+    let scratch = Scratch::new("resize-mounted");
+    let image = volume(&scratch);
+    let mounted = Mounted::new(&image, &[]).unwrap();
+    let root = mounted.path();
+    let open = File::create(root.join("open")).unwrap();
+    fs::write(root.join("gone"), "still here").unwrap();
+    let gone = File::open(root.join("gone")).unwrap();
+    fs::remove_file(root.join("gone")).unwrap();
+    let room = || rustix::fs::statvfs(root).unwrap().f_blocks >> 10;
+    let before = room();
+    let planned = value(&succeed(plat(&["resize", "-n", "--json"]).arg(root).arg("150M")).stdout);
+    assert_eq!((&planned["written"], &planned["bytes"]), (&false.into(), &(150 * MIB).into()));
+    assert_eq!((len(&image), room()), (64 * MIB, before), "a plan changes nothing");
+    for wrong in ["30M", "16777215T"] {
+        fail(plat(&["resize"]).arg(root).arg(wrong));
+    }
+    assert_eq!(plat(&["resize", "--min"]).arg(root).output().unwrap().status.code(), Some(2));
+    assert_eq!(len(&image), 64 * MIB);
+    let done = value(&succeed(plat(&["resize", "--json"]).arg(root).arg("150M")).stdout);
+    assert_eq!((&done["written"], &done["groups"]), (&true.into(), &planned["groups"]));
+    assert_eq!(len(&image), 150 * MIB);
+    assert!(room() > before + 75, "{before} {}", room());
+    fs::write(root.join("large too"), vec![9; 60 << 20]).unwrap();
+    // Without a size it takes what its file has.
+    File::options().write(true).open(&image).unwrap().set_len(180 * MIB).unwrap();
+    let said = text(succeed(plat(&["resize"]).arg(root)).stdout);
+    assert!(said.contains("180 MiB (before: 150 MiB)"), "{said}");
+    let again = value(&succeed(plat(&["resize", "--json"]).arg(root)).stdout);
+    assert_eq!(again["written"], false);
+    assert_eq!(std::io::read_to_string(gone).unwrap(), "still here");
+    drop(open);
+    mounted.unmount();
+    fsck::assert_clean(&image);
+    let mounted = testkit::mount::Mounted::read_only(&image);
+    if let Ok(mounted) = mounted {
+        assert!(fs::read(mounted.path().join("large too")).unwrap().iter().all(|byte| *byte == 9));
+    }
+}
+
+/// The server is killed at any moment: the volume has one size or the other, and the same command makes it the new one.
+#[test]
+fn a_mounted_volume_whose_server_is_killed_grows_the_next_time() {
+    if !ready("resize") || !have_fuse("resize") {
+        return;
+    }
+    let scratch = Scratch::new("resize-mount-killed");
+    let image = volume(&scratch);
+    for round in 0..6_u64 {
+        let size = format!("{}M", 80 + round * 16);
+        let mut mounted = Mounted::new(&image, &[]).unwrap();
+        let mut command = plat(&["resize"]);
+        command.arg(mounted.path()).arg(&size).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(5 + round * 9));
+        mounted.signal(rustix::process::Signal::KILL);
+        mounted.wait();
+        let _ = child.wait();
+        drop(mounted);
+        let mounted = Mounted::new(&image, &[]).unwrap();
+        succeed(plat(&["resize"]).arg(mounted.path()).arg(&size));
+        assert_eq!(fs::read(mounted.path().join("large")).unwrap(), vec![7; 20 << 20]);
+        mounted.unmount();
+        fsck::assert_clean(&image);
+    }
 }

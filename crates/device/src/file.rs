@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Device, check_range};
 
@@ -9,19 +10,19 @@ use super::{Device, check_range};
 #[derive(Debug)]
 pub struct FileDevice {
     file: File,
-    size: u64,
+    size: AtomicU64,
     flushes: bool,
 }
 
 impl FileDevice {
-    /// Takes an open file; its size is that of the device from now on.
+    /// Takes an open file; its size is that of the device until [`Device::lengthen`].
     ///
     /// # Errors
     /// If the size can't be determined.
     pub fn new(mut file: File) -> io::Result<Self> {
         // Seeking, unlike metadata, also gives the size of block devices.
         let size = file.seek(SeekFrom::End(0))?;
-        Ok(FileDevice { file, size, flushes: true })
+        Ok(FileDevice { file, size: AtomicU64::new(size), flushes: true })
     }
 
     /// As [`FileDevice::new`], of a file that no other program has locked (flock, on Linux). The lock ends with the
@@ -78,23 +79,69 @@ mod positioned {
     use std::io;
     use std::os::windows::fs::FileExt;
 
-    pub(super) fn read(file: &File, mut offset: u64, mut buffer: &mut [u8]) -> io::Result<()> {
+    pub(super) fn read(file: &File, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        super::pieces::read(offset, buffer, |piece, at| file.seek_read(piece, at))
+    }
+
+    pub(super) fn write(file: &File, offset: u64, data: &[u8]) -> io::Result<()> {
+        super::pieces::write(offset, data, |piece, at| file.seek_write(piece, at))
+    }
+}
+
+/// Systems whose files have no positioned reads, as a browser: volumes live on other devices there.
+#[cfg(not(any(unix, windows)))]
+mod positioned {
+    use std::fs::File;
+    use std::io;
+
+    pub(super) fn read(_: &File, _: u64, _: &mut [u8]) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    pub(super) fn write(_: &File, _: u64, _: &[u8]) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+/// Whole reads and writes of calls that may do less than they were asked for. A call that does nothing ends them.
+#[cfg(any(windows, test))]
+mod pieces {
+    use std::io::{self, ErrorKind};
+
+    pub(super) fn read(
+        mut offset: u64,
+        mut buffer: &mut [u8],
+        mut call: impl FnMut(&mut [u8], u64) -> io::Result<usize>,
+    ) -> io::Result<()> {
         while !buffer.is_empty() {
-            let done = file.seek_read(buffer, offset)?;
-            if done == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
+            match call(buffer, offset) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(done) => {
+                    offset += done as u64;
+                    buffer = buffer.get_mut(done..).unwrap_or_default();
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
             }
-            offset += done as u64;
-            buffer = &mut buffer[done..];
         }
         Ok(())
     }
 
-    pub(super) fn write(file: &File, mut offset: u64, mut data: &[u8]) -> io::Result<()> {
+    pub(super) fn write(
+        mut offset: u64,
+        mut data: &[u8],
+        mut call: impl FnMut(&[u8], u64) -> io::Result<usize>,
+    ) -> io::Result<()> {
         while !data.is_empty() {
-            let done = file.seek_write(data, offset)?;
-            offset += done as u64;
-            data = &data[done..];
+            match call(data, offset) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(done) => {
+                    offset += done as u64;
+                    data = data.get(done..).unwrap_or_default();
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }
@@ -112,16 +159,29 @@ fn queue_of(device: u64, what: &str) -> Option<u64> {
 
 impl Device for FileDevice {
     fn size(&self) -> u64 {
-        self.size
+        self.size.load(Ordering::Acquire)
+    }
+
+    fn lengthen(&self, to: Option<u64>) -> io::Result<u64> {
+        let end = || (&self.file).seek(SeekFrom::End(0));
+        let mut size = end()?;
+        if let Some(to) = to.filter(|to| *to > size)
+            && self.file.metadata()?.is_file()
+        {
+            self.file.set_len(to)?;
+            size = end()?;
+        }
+        // A device that shrank while it is in use keeps its size here: what lies behind the end fails by itself.
+        Ok(self.size.fetch_max(size, Ordering::AcqRel).max(size))
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        check_range(self.size, offset, buffer.len(), io::ErrorKind::UnexpectedEof)?;
+        check_range(self.size(), offset, buffer.len(), io::ErrorKind::UnexpectedEof)?;
         positioned::read(&self.file, offset, buffer)
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        check_range(self.size, offset, data.len(), io::ErrorKind::WriteZero)?;
+        check_range(self.size(), offset, data.len(), io::ErrorKind::WriteZero)?;
         positioned::write(&self.file, offset, data)
     }
 
@@ -129,7 +189,12 @@ impl Device for FileDevice {
     #[cfg(target_os = "linux")]
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         use rustix::fs::{FallocateFlags, fallocate};
-        check_range(self.size, offset, usize::try_from(len).unwrap_or(usize::MAX), io::ErrorKind::WriteZero)?;
+        check_range(
+            self.size(),
+            offset,
+            usize::try_from(len).unwrap_or(usize::MAX),
+            io::ErrorKind::WriteZero,
+        )?;
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         fallocate(&self.file, flags, offset, len).map_err(io::Error::from)
     }
@@ -149,5 +214,44 @@ impl Device for FileDevice {
 
     fn flush(&self) -> io::Result<()> {
         if self.flushes { self.file.sync_data() } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::pieces;
+    use std::io::{self, ErrorKind};
+
+    /// A file whose calls do three bytes at most, are interrupted now and then, and end at byte 8.
+    fn call(turn: &mut u32, len: usize, at: u64) -> io::Result<usize> {
+        *turn += 1;
+        if turn.is_multiple_of(3) {
+            return Err(ErrorKind::Interrupted.into());
+        }
+        Ok(len.min(3).min(8 - usize::try_from(at).unwrap()))
+    }
+
+    #[test]
+    fn pieces_go_on_and_end_where_nothing_is_done() {
+        let (mut turn, mut seen) = (0, Vec::new());
+        pieces::write(0, b"abcdefgh", |data, at| {
+            let done = call(&mut turn, data.len(), at)?;
+            seen.extend_from_slice(&data[..done]);
+            Ok(done)
+        })
+        .unwrap();
+        assert_eq!(seen, b"abcdefgh");
+        let full = pieces::write(5, b"abcd", |data, at| call(&mut turn, data.len(), at)).unwrap_err();
+        assert_eq!(full.kind(), ErrorKind::WriteZero);
+        let mut buffer = [0; 4];
+        pieces::read(2, &mut buffer, |piece, at| {
+            let done = call(&mut turn, piece.len(), at)?;
+            piece[..done].fill(7);
+            Ok(done)
+        })
+        .unwrap();
+        assert_eq!(buffer, [7; 4]);
+        let ended = pieces::read(6, &mut buffer, |piece, at| call(&mut turn, piece.len(), at)).unwrap_err();
+        assert_eq!(ended.kind(), ErrorKind::UnexpectedEof);
     }
 }

@@ -65,6 +65,10 @@ impl Device for Keeping {
         self.inner.size()
     }
 
+    fn lengthen(&self, to: Option<u64>) -> io::Result<u64> {
+        self.inner.lengthen(to)
+    }
+
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         self.inner.read_at(offset, buffer)
     }

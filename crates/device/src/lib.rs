@@ -90,6 +90,16 @@ pub trait Device: Send + Sync {
         Ok(1)
     }
 
+    /// Has the device end at a byte, if it ends before it and can grow; without one, where its storage ends by now. Gives
+    /// its size then. What is new of a file reads as zeros.
+    ///
+    /// # Errors
+    /// Whatever the storage says.
+    fn lengthen(&self, to: Option<u64>) -> io::Result<u64> {
+        let _ = to;
+        Ok(self.size())
+    }
+
     /// Makes a range read as zeros, without storage behind it where possible.
     ///
     /// # Errors

@@ -61,6 +61,10 @@ impl Device for Recorder {
         self.inner.size()
     }
 
+    fn lengthen(&self, to: Option<u64>) -> io::Result<u64> {
+        self.inner.lengthen(to)
+    }
+
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         self.inner.read_at(offset, buffer)
     }

@@ -146,11 +146,8 @@ pub fn of_group(ground: &Ground, group: Group, found: &mut Vec<Stretch>) -> Resu
     if geometry.backups.has_superblock(group) {
         let own = geometry.superblock_block(group);
         add(Part::Superblock(group), own, 1);
-        let all = geometry.descriptor_blocks();
-        let (here, reserved) = match geometry.first_meta_bg {
-            Some(first) => (first.min(all), 0),
-            None => (all, geometry.reserved_descriptor_blocks),
-        };
+        let here = geometry.descriptors_behind(group);
+        let reserved = if geometry.first_meta_bg.is_none() { geometry.reserved_descriptor_blocks } else { 0 };
         add(Part::Descriptors(group), Block(own.0 + 1), here.into());
         add(Part::ReservedDescriptors(group), Block(own.0 + 1 + u64::from(here)), reserved.into());
     }

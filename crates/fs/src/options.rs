@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use ondisk::inode::Timestamp;
 use placement::policy::BlockPolicy;
-use placement::{BlockPolicyKind, DirectoryPolicyKind};
+use placement::{BlockPolicyKind, DirectoryPolicyKind, Placing};
 
-use crate::error::{Error, Result};
 use crate::keys::Key;
 
 /// What a crash may do to the contents of files, on volumes with a journal.
@@ -53,10 +52,10 @@ impl fmt::Debug for OwnPolicy {
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
     pub(crate) write: bool,
-    pub(crate) policy: BlockPolicyKind,
+    pub(crate) placing: Placing,
+    pub(crate) stripe: Option<u32>,
     pub(crate) own_policy: Option<OwnPolicy>,
     pub(crate) tunables: Vec<(String, u32)>,
-    pub(crate) directories: DirectoryPolicyKind,
     pub(crate) loading: bool,
     pub(crate) replaying: bool,
     pub(crate) expect_closes: bool,
@@ -78,10 +77,10 @@ impl Default for OpenOptions {
     fn default() -> Self {
         OpenOptions {
             write: false,
-            policy: BlockPolicyKind::default(),
+            placing: Placing::default(),
+            stripe: None,
             own_policy: None,
             tunables: Vec::new(),
-            directories: DirectoryPolicyKind::default(),
             loading: false,
             replaying: false,
             expect_closes: true,
@@ -123,10 +122,25 @@ impl OpenOptions {
         self
     }
 
-    /// The block allocation policy.
+    /// Policies and their parameters, over what the volume itself says ([`crate::placing`]).
+    #[must_use]
+    pub fn placing(mut self, placing: Placing) -> Self {
+        self.placing = placing;
+        self
+    }
+
+    /// Blocks of a RAID stripe, instead of what the superblock says; 1 for none. Policies that know stripes align
+    /// by it: those called `mballoc`.
+    #[must_use]
+    pub fn stripe(mut self, blocks: u32) -> Self {
+        self.stripe = Some(blocks);
+        self
+    }
+
+    /// The block allocation policy; if not said, that of the volume, else the library's default.
     #[must_use]
     pub fn policy(mut self, policy: BlockPolicyKind) -> Self {
-        self.policy = policy;
+        self.placing.blocks = Some(policy);
         self
     }
 
@@ -138,26 +152,21 @@ impl OpenOptions {
         self
     }
 
-    /// Tunables of the block allocation policy, by name; opening fails for names and values that it
-    /// doesn't have.
+    /// Tunables of the policies, by name; opening fails for names and values that they don't have.
     #[must_use]
     pub fn tunables(mut self, tunables: &[(&str, u32)]) -> Self {
         self.tunables = tunables.iter().map(|&(name, value)| (name.to_owned(), value)).collect();
         self
     }
 
-    pub(crate) fn block_policy(&self) -> Result<Box<dyn BlockPolicy>> {
-        if let Some(OwnPolicy(make)) = &self.own_policy {
-            return Ok(make());
-        }
-        let values: Vec<(&str, u32)> = self.tunables.iter().map(|(name, value)| (&**name, *value)).collect();
-        self.policy.tuned(&values).map_err(|error| Error::Invalid(error.to_string()))
+    pub(crate) fn own_block_policy(&self) -> Option<Box<dyn BlockPolicy>> {
+        self.own_policy.as_ref().map(|OwnPolicy(make)| make())
     }
 
     /// The policy that says where inodes of directories and files go.
     #[must_use]
     pub fn directories(mut self, policy: DirectoryPolicyKind) -> Self {
-        self.directories = policy;
+        self.placing.inodes = Some(policy);
         self
     }
 

@@ -23,6 +23,7 @@ impl Volume {
             return Err(Error::ReadOnly);
         }
         self.syncing().refuse_failed()?;
+        let _shape = self.keep_shape();
         let geometry = &self.format.geometry;
         let log2 = geometry.block_size.log2();
         let cluster_log2 = log2 + geometry.cluster_log2;

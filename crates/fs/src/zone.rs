@@ -274,6 +274,14 @@ impl Zone {
         Ok(Zone(Some(Arc::new(known))))
     }
 
+    /// The zone of the same volume with other structures, and the blocks of the same files.
+    pub(crate) fn with_files_of(&self, before: &Zone) -> Self {
+        let (Some(known), Some(before)) = (&self.0, &before.0) else { return self.clone() };
+        let (parts, files, journal) = (known.parts.clone(), known.files.clone(), known.journal);
+        let (kept, given_up) = (before.kept.clone(), RwLock::new(read(&before.given_up).clone()));
+        Zone(Some(Arc::new(Known { parts, kept, files, journal, given_up })))
+    }
+
     /// What of the zone lies in blocks to which an inode leads, and is not its own; in words.
     pub(crate) fn met(
         &self,

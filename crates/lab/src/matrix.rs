@@ -7,7 +7,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use platfs::placement::BlockPolicyKind;
+use platfs::placement::inode::policy::DIRECTORY_POLICIES;
+use platfs::placement::policy::{POLICIES, tunable};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -224,10 +225,13 @@ impl Matrix {
             }
         }
         for (policy, tunables) in &self.tunables {
-            let kind =
-                BlockPolicyKind::named(policy).ok_or_else(|| format!("tunables.{policy}: no such policy"))?;
+            let of_blocks = POLICIES.iter().map(|row| (row.name, row.tunables));
+            let mut rows = of_blocks.chain(DIRECTORY_POLICIES.iter().map(|row| (row.name, row.tunables)));
+            let row = rows.find(|row| row.0 == policy);
+            let (name, known) = row.ok_or_else(|| format!("tunables.{policy}: no such policy"))?;
             let tunables: Vec<_> = tunables.iter().map(|(name, value)| (&**name, *value)).collect();
-            kind.row().settings(&tunables).map_err(|error| format!("tunables.{policy}: {error}"))?;
+            let checked = tunable::settings(name, known, &tunables);
+            checked.map_err(|error| format!("tunables.{policy}: {error}"))?;
         }
         Ok(())
     }
@@ -256,6 +260,7 @@ impl Matrix {
         let system = name(&["policy", "directories", "order", "delalloc"]);
         let workload = varied["workload"].as_str().unwrap_or_default().to_string();
         let policy = varied["policy"].as_str().unwrap_or_default().to_string();
+        let directories = varied["directories"].as_str().unwrap_or_default().to_string();
         let mut parameters = varied;
         parameters.insert("size_mib".into(), self.size_mib.into());
         parameters.insert("quick".into(), self.quick.into());
@@ -265,8 +270,10 @@ impl Matrix {
         for (name, value) in settings {
             parameters.insert(format!("{workload}.{name}"), value.into());
         }
-        for (name, value) in self.tunables.get(&policy).into_iter().flatten() {
-            parameters.insert(format!("{policy}:{name}"), (*value).into());
+        for policy in [policy, directories] {
+            for (name, value) in self.tunables.get(&policy).into_iter().flatten() {
+                parameters.insert(format!("{policy}:{name}"), (*value).into());
+            }
         }
         let key = Key { table: self.name.clone(), case, system, seed, parameters };
         let mounting = self.mounting(&key)?;
@@ -292,8 +299,9 @@ impl Matrix {
             delalloc: key.parameters["delalloc"].as_bool() == Some(true),
             seed: key.seed,
         };
-        let tunables = self.tunables.get(policy).cloned().unwrap_or_default();
-        Ok(Mounting { tunables: tunables.into_iter().collect(), ..named.mounting()? })
+        let both = [policy, text("directories")].into_iter().filter_map(|policy| self.tunables.get(policy));
+        let tunables = both.flatten().map(|(name, value)| (name.clone(), *value)).collect();
+        Ok(Mounting { tunables, ..named.mounting()? })
     }
 
     fn job(&self, key: Key) -> Result<Job, String> {
@@ -408,6 +416,8 @@ mod tests {
             ("settings.dd.color = 'red'", "color"),
             ("settings.xx.color = 'red'", "xx"),
             ("tunables.lease.speed = 3", "speed"),
+            ("tunables.dirpref.avgfpdir = 0", "from 1 to"),
+            ("tunables.far.avgfpdir = 1", "no such policy"),
             ("types = ['ext5']", "ext5"),
         ] {
             assert!(with(line).contains(named), "{line}: {}", with(line));

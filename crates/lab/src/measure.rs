@@ -3,6 +3,7 @@
 
 use crate::file::File;
 use crate::numbers::float;
+#[cfg(feature = "whole")]
 use crate::results::Extents;
 use ondisk::units::{ClusterRun, Group};
 use placement::{Engine, Layout};
@@ -94,6 +95,7 @@ pub(crate) fn groups(engine: &Engine) -> Vec<u8> {
 }
 
 /// Where the files in the most pieces lie: the longer first of those in as many.
+#[cfg(feature = "whole")]
 pub(crate) fn worst<'a>(files: impl Iterator<Item = &'a File>) -> Vec<Extents> {
     const FILES: usize = 16;
     const RUNS: usize = 48;

@@ -1,8 +1,9 @@
 //! The settings of a run of an experiment: seeds, sizes, systems, cases, tunables.
 
+use placement::inode::policy::DIRECTORY_POLICIES;
 use placement::policy::POLICIES;
-use placement::policy::tunable::SettingError;
-use placement::{BlockPolicyKind, Engine, Layout};
+use placement::policy::tunable::{self, SettingError, Tunable};
+use placement::{BlockPolicyKind, DirectoryPolicyKind, Engine, Layout};
 
 use crate::system::{EngineAlone, Writing, describe_empty, layout};
 use crate::tape::Tape;
@@ -56,8 +57,11 @@ impl Setting {
             None => (None, key),
         };
         let number = value.parse().map_err(|_| format!("{text}: {value} is not a whole number"))?;
-        let rows = POLICIES.iter().filter(|row| policy.is_none_or(|policy| policy == row.name));
-        let checked: Vec<_> = rows.map(|row| row.settings(&[(name, number)])).collect();
+        let of_blocks = POLICIES.iter().map(|row| (row.name, row.tunables));
+        let of_inodes = DIRECTORY_POLICIES.iter().map(|row| (row.name, row.tunables));
+        let rows = of_blocks.chain(of_inodes).filter(|row| policy.is_none_or(|policy| policy == row.0));
+        let check = |(row, tunables)| tunable::settings(row, tunables, &[(name, number)]);
+        let checked: Vec<_> = rows.map(check).collect();
         match checked.iter().find(|checked| checked.is_ok()).or(checked.first()) {
             None => Err(format!("{text}: no policy is called {}", policy.unwrap_or_default())),
             Some(Ok(_)) => Ok(Setting { policy: policy.map(String::from), name: name.into(), value: number }),
@@ -68,7 +72,7 @@ impl Setting {
                 let mut errors = checked.iter().filter_map(|checked| checked.as_ref().err());
                 let range = errors.find(|error| matches!(error, SettingError::Range { .. }));
                 Err(range.map_or_else(
-                    || format!("{text}: no policy has a tunable {name}; `plat-lab list` names them"),
+                    || format!("{text}: no policy has a parameter {name}; `plat-lab list` names them"),
                     |error| format!("{text}: {error}"),
                 ))
             }
@@ -85,10 +89,20 @@ impl Plan {
     /// Tunables of a policy that were set on the command line, behind those of the experiment as far as it has them.
     pub(crate) fn tunables(&self, policy: BlockPolicyKind, own: &[(&str, u32)]) -> Vec<(String, u32)> {
         let row = policy.row();
-        let meant = |setting: &&Setting| setting.policy.as_deref().is_none_or(|name| name == row.name);
+        self.said(row.name, row.tunables, own)
+    }
+
+    /// The same of a policy for directories, which has none of an experiment.
+    pub(crate) fn directory_tunables(&self, policy: DirectoryPolicyKind) -> Vec<(String, u32)> {
+        let row = policy.row();
+        self.said(row.name, row.tunables, &[])
+    }
+
+    fn said(&self, policy: &str, tunables: &[Tunable], own: &[(&str, u32)]) -> Vec<(String, u32)> {
+        let meant = |setting: &&Setting| setting.policy.as_deref().is_none_or(|name| name == policy);
         let said = self.sets.iter().filter(meant).map(|setting| (setting.name.as_str(), setting.value));
         let all = own.iter().copied().chain(said);
-        let has = |name: &str| row.tunables.iter().any(|tunable| tunable.name == name);
+        let has = |name: &str| tunables.iter().any(|tunable| tunable.name == name);
         all.filter(|(name, _)| has(name)).map(|(name, value)| (name.into(), value)).collect()
     }
 
@@ -154,11 +168,16 @@ mod tests {
         assert_eq!((read.policy.as_deref(), read.value), (Some("mballoc-6.4"), 50));
         assert_eq!(read.to_string(), "mballoc-6.4:mb_max_to_scan=50");
         assert_eq!(Setting::read("mb_max_to_scan=50").unwrap().policy, None);
+        let sets = ["dirpref:avgfpdir=3", "near_breaks=9", "avgfilesize=1"];
+        let plan = Plan { sets: sets.map(|text| Setting::read(text).unwrap()).into(), ..Plan::default() };
+        let of_dirpref = [("avgfpdir".to_string(), 3), ("avgfilesize".to_string(), 1)];
+        assert_eq!(plan.directory_tunables(DirectoryPolicyKind::Dirpref), of_dirpref);
+        assert_eq!(plan.directory_tunables(DirectoryPolicyKind::Near), [("near_breaks".to_string(), 9)]);
         for (text, part) in [
             ("mb_max_to_scan", "say name=value"),
             ("mb_max_to_scan=x", "not a whole number"),
             ("nobody:mb_max_to_scan=1", "no policy is called nobody"),
-            ("mb_scan=1", "no policy has a tunable mb_scan"),
+            ("mb_scan=1", "no policy has a parameter mb_scan"),
             ("prealloc8:mb_max_to_scan=1", "it has none"),
             ("no_normalize=7", "from 0 to 1"),
         ] {

@@ -231,12 +231,15 @@ pub(crate) fn list() {
     println!("block policies");
     for row in placement::policy::POLICIES {
         println!("  {:16} {}", row.name, row.summary);
-        for tunable in row.tunables {
-            println!("    {:30} {:>6}  {}", tunable.name, tunable.default, tunable.about);
-        }
     }
     println!("directory policies");
     for row in placement::inode::policy::DIRECTORY_POLICIES {
         println!("  {:16} {}", row.name, row.summary);
+    }
+    println!("parameters: default, range, meaning, the policies that have them");
+    for placement::parameters::Parameter { tunable, policies, .. } in placement::parameters::parameters() {
+        let range = format!("{}..{}", tunable.least, tunable.most);
+        let of = policies.join(", ");
+        println!("  {:28} {:>6} {range:>14}  {} ({of})", tunable.name, tunable.default, tunable.about);
     }
 }

@@ -48,7 +48,7 @@ pub(crate) struct WorkOptions {
     /// Small sizes.
     #[arg(long)]
     quick: bool,
-    /// Sets something of the workload.
+    /// Sets something of the workload, or a parameter of the policies.
     #[arg(long = "set", value_name = "NAME=VALUE")]
     sets: Vec<String>,
 }
@@ -64,7 +64,13 @@ pub(crate) fn work(options: &WorkOptions) -> Result<(), String> {
     }
     let workload = Workload::named(&options.workload)?;
     let mut scale = Scale { seed: options.seed, quick: options.quick, ..Scale::default() };
-    for set in &options.sets {
+    let is_placement = |set: &&String| {
+        let name = set.split_once('=').map_or("", |(name, _)| name);
+        placement::parameters::parameter(name).is_some()
+            && !workload.settings.iter().any(|(known, _)| *known == name)
+    };
+    let (of_placement, of_workload): (Vec<_>, Vec<_>) = options.sets.iter().partition(is_placement);
+    for set in of_workload {
         let (name, value) = set.split_once('=').ok_or_else(|| format!("{set}: say name=value"))?;
         if !workload.settings.iter().any(|(known, _)| *known == name) {
             let names: Vec<_> = workload.settings.iter().map(|(known, _)| *known).collect();
@@ -80,7 +86,13 @@ pub(crate) fn work(options: &WorkOptions) -> Result<(), String> {
         }
         return Ok(());
     }
-    let library = Library::new(&options.mounting()?)?;
+    let mut mounting = options.mounting()?;
+    for set in of_placement {
+        let (name, value) = set.split_once('=').unwrap_or_default();
+        let value = value.parse().map_err(|_| format!("{set}: {value} is not a whole number"))?;
+        mounting.tunables.push((name.into(), value));
+    }
+    let library = Library::new(&mounting)?;
     for phase in phases {
         print(&in_model_time(&library, phase)?);
     }

@@ -53,6 +53,8 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     pub(crate) bound: Bound,
     audit: AtomicBool,
+    /// What is said of groups counts in the ledger.
+    is_counted: AtomicBool,
     pub(crate) account: Account,
 }
 
@@ -83,16 +85,45 @@ impl Engine {
         policy: Box<dyn BlockPolicy>,
         sink: Option<Arc<dyn EventSink>>,
     ) -> Result<Self, Contradiction> {
-        layout.check()?;
         let account = Account::new(sink);
+        let ledger = Arc::new(Ledger::new(account.clone()));
+        Self::of((layout, policy), ledger, account, true)
+    }
+
+    /// An engine for the same volume in another shape, of which no group is described yet. What was promised by this one
+    /// is promised by both. What the new one is given to know of groups counts from [`Engine::take_over`] on, and until
+    /// then only this one may be used.
+    ///
+    /// # Errors
+    /// [`Contradiction::Layout`] for an impossible geometry.
+    pub fn successor(&self, layout: Layout, policy: Box<dyn BlockPolicy>) -> Result<Self, Contradiction> {
+        let (ledger, account) = (Arc::clone(&self.shared.ledger), self.shared.account.clone());
+        Self::of((layout, policy), ledger, account, false)
+    }
+
+    /// Takes the place of the engine that this one is the successor of, which is not used any more. No grant of it may be
+    /// left.
+    pub fn take_over(&self, before: &Engine) {
+        self.shared.is_counted.store(true, Ordering::Release);
+        self.shared.ledger.adjust(before.free_clusters(), self.free_clusters());
+    }
+
+    fn of(
+        (layout, policy): (Layout, Box<dyn BlockPolicy>),
+        ledger: Arc<Ledger>,
+        account: Account,
+        is_counted: bool,
+    ) -> Result<Self, Contradiction> {
+        layout.check()?;
         let shared = Arc::new(Shared {
             map: FreeMap::new(layout),
-            ledger: Arc::new(Ledger::new(account.clone())),
+            ledger,
             policy,
             strays: Strays::default(),
             counters: Counters::default(),
             bound: Bound::default(),
             audit: AtomicBool::new(false),
+            is_counted: AtomicBool::new(is_counted),
             account,
         });
         let handles = (0..SLOTS).map(|_| Arc::new(Handle(Arc::clone(&shared)))).collect();
@@ -124,7 +155,9 @@ impl Engine {
     ) -> Result<(), Contradiction> {
         let before = self.shared.map.group_free(group);
         let described = self.shared.map.describe(group, free_clusters, content);
-        self.shared.ledger.adjust(before, self.shared.map.group_free(group));
+        if self.shared.is_counted.load(Ordering::Acquire) {
+            self.shared.ledger.adjust(u64::from(before), u64::from(self.shared.map.group_free(group)));
+        }
         let known = matches!(content, GroupContent::Uninitialised { .. });
         self.report(|| match described {
             Ok(()) => Event::Described { group, free: free_clusters, known },

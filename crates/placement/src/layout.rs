@@ -1,7 +1,7 @@
 //! Geometry of the cluster space as placement sees it: groups, and the regions they are cut into.
 //!
 //! Owns: the arithmetic between clusters, regions and groups. Excludes: where metadata lies (the
-//! caller describes that as used runs) and anything measured in bytes.
+//! caller describes that as used runs) and bytes, but for the size of a cluster.
 
 use crate::request::Contradiction;
 use ondisk::units::{Cluster, Group};
@@ -23,6 +23,10 @@ pub struct Layout {
     pub inodes_per_group: u32,
     /// Groups of a flex group; 1 without `flex_bg`.
     pub groups_per_flex: u32,
+    /// Bytes of a block: rules that published policies count in bytes need it.
+    pub block_bytes: u32,
+    /// Blocks of a cluster; 1 without `bigalloc`.
+    pub blocks_per_cluster: u32,
 }
 
 impl Layout {
@@ -31,7 +35,9 @@ impl Layout {
     /// # Errors
     /// [`Contradiction::Layout`] with the rule that is broken.
     pub fn check(&self) -> Result<(), Contradiction> {
-        if self.clusters == 0 || self.clusters_per_group == 0 || self.groups_per_flex == 0 {
+        let sizes =
+            [self.clusters_per_group, self.groups_per_flex, self.block_bytes, self.blocks_per_cluster];
+        if self.clusters == 0 || sizes.contains(&0) {
             return Err(Contradiction::Layout("a size of zero"));
         }
         if self.clusters.div_ceil(u64::from(self.clusters_per_group)) != u64::from(self.groups) {
@@ -42,6 +48,12 @@ impl Layout {
             return Err(Contradiction::Layout("more than 2^32 regions of 32,768 clusters"));
         }
         Ok(())
+    }
+
+    /// Bytes of a cluster.
+    #[must_use]
+    pub fn cluster_bytes(&self) -> u64 {
+        u64::from(self.block_bytes) * u64::from(self.blocks_per_cluster)
     }
 
     /// Clusters of `group`; zero past the last group.

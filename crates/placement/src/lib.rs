@@ -18,6 +18,8 @@
 //!     groups: 2,
 //!     inodes_per_group: 8_192,
 //!     groups_per_flex: 16,
+//!     block_bytes: 4_096,
+//!     blocks_per_cluster: 1,
 //! };
 //! let engine = Engine::new(layout, BlockPolicyKind::Lease)?;
 //! for group in 0..2 {
@@ -40,6 +42,7 @@ pub mod inode;
 pub mod layout;
 #[cfg(all(test, shuttle))]
 mod models;
+pub mod parameters;
 pub mod policy;
 pub mod promise;
 pub mod request;
@@ -55,6 +58,7 @@ pub use events::{Event, EventSink};
 pub use index::groups::{GroupContent, Memory};
 pub use inode::{DirectoryPolicyKind, InodeContent, InodeEngine, InodeGrant, InodeRefusal, InodeRequest};
 pub use layout::Layout;
+pub use parameters::Placing;
 pub use policy::BlockPolicyKind;
 pub use promise::Promise;
 pub use request::{Contradiction, Denial, Kind, Refusal, Request};

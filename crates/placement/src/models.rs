@@ -15,8 +15,15 @@ use shuttle::thread;
 use std::sync::Arc;
 
 /// Two groups of one region each, so that runs cross an edge.
-const LAYOUT: Layout =
-    Layout { clusters: 192, clusters_per_group: 96, groups: 2, inodes_per_group: 16, groups_per_flex: 1 };
+const LAYOUT: Layout = Layout {
+    clusters: 192,
+    clusters_per_group: 96,
+    groups: 2,
+    inodes_per_group: 16,
+    groups_per_flex: 1,
+    block_bytes: 4_096,
+    blocks_per_cluster: 1,
+};
 
 /// Interleavings per model; `SHUTTLE_ITERATIONS` says otherwise.
 fn iterations(default: usize) -> usize {

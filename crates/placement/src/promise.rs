@@ -110,14 +110,14 @@ impl Ledger {
         }
     }
 
-    /// The free count of a group was stated again.
-    pub(crate) fn adjust(&self, before: u32, after: u32) {
+    /// A free count was stated again.
+    pub(crate) fn adjust(&self, before: u64, after: u64) {
         if after >= before {
-            self.common.0.fetch_add(u64::from(after - before), Ordering::AcqRel);
+            self.common.0.fetch_add(after - before, Ordering::AcqRel);
             return;
         }
         let _call = self.call_in();
-        let update = |value: u64| Some(value.saturating_sub(u64::from(before - after)));
+        let update = |value: u64| Some(value.saturating_sub(before - after));
         // Cannot fail: the update never refuses.
         let _ = self.common.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, update);
     }

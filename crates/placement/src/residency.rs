@@ -28,7 +28,7 @@ impl Engine {
     pub fn retire_group(&self, group: Group) {
         let before = self.shared.map.group_free(group);
         self.shared.map.retire_group(group);
-        self.shared.ledger.adjust(before, self.shared.map.group_free(group));
+        self.shared.ledger.adjust(u64::from(before), u64::from(self.shared.map.group_free(group)));
         self.shared.account.report(|| Event::Broken(group));
     }
 
@@ -50,7 +50,7 @@ impl Engine {
         let strays = self.shared.strays.within(clusters.start, clusters.end);
         let loaded = self.shared.map.load(group, bitmap, &strays);
         if loaded.is_err() {
-            self.shared.ledger.adjust(before, self.shared.map.group_free(group));
+            self.shared.ledger.adjust(u64::from(before), u64::from(self.shared.map.group_free(group)));
         }
         self.shared.counters.add(Counter::BitmapsLoaded, u64::from(loaded == Ok(true)));
         self.shared.give_strays_back(clusters);

@@ -20,7 +20,7 @@ use crate::request::Kind;
 /// What a trace begins with.
 pub const MAGIC: [u8; 8] = *b"PLATTRC\n";
 /// Version of the format that is written, and the only one that is read.
-pub const VERSION: u64 = 2;
+pub const VERSION: u64 = 3;
 
 /// Name of a run of allocations: a file, or a grant that belongs to none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -164,8 +164,14 @@ pub fn put_head(out: &mut Vec<u8>, layout: &Layout) {
     out.extend_from_slice(&MAGIC);
     put(out, VERSION);
     put(out, layout.clusters);
-    for number in [layout.clusters_per_group, layout.groups, layout.inodes_per_group, layout.groups_per_flex]
-    {
+    for number in [
+        layout.clusters_per_group,
+        layout.groups,
+        layout.inodes_per_group,
+        layout.groups_per_flex,
+        layout.block_bytes,
+        layout.blocks_per_cluster,
+    ] {
         put(out, u64::from(number));
     }
 }

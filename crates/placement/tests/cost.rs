@@ -19,6 +19,8 @@ fn untouched(groups: u32) -> Engine {
         groups,
         inodes_per_group: 8_192,
         groups_per_flex: 16,
+        block_bytes: 4_096,
+        blocks_per_cluster: 1,
     };
     let engine = Engine::new(layout, BlockPolicyKind::Lease).unwrap();
     for group in (0..groups).map(Group) {

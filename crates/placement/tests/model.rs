@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use ondisk::units::{Cluster, ClusterRun, Group};
-use placement::policy::POLICIES;
+use placement::policy::{BlockPolicy, POLICIES};
 use placement::{BlockPolicyKind, Denial, Engine, Grant, GroupContent, Kind, Layout, Refusal, Request};
 use proptest::prelude::*;
 
@@ -53,7 +53,24 @@ fn layout(cpg: u32, groups: u32, last: u32) -> Layout {
         groups,
         inodes_per_group: 64,
         groups_per_flex: 4,
+        block_bytes: 4_096,
+        blocks_per_cluster: 1,
     }
+}
+
+/// The policy, half of the time with other values of some of its parameters (any in their ranges must
+/// do), and whether it has the usual ones.
+fn tuned(policy: BlockPolicyKind, numbers: &mut Numbers) -> (Box<dyn BlockPolicy>, bool) {
+    let mut values = Vec::new();
+    let changes = numbers.below(2) == 0;
+    for tunable in policy.row().tunables.iter().filter(|_| changes) {
+        let any = u64::from(tunable.least) + numbers.below(u64::from(tunable.most - tunable.least).max(1));
+        let any = u32::try_from(any).unwrap();
+        if let Some(value) = [tunable.least, tunable.most, any].get(numbers.below32(8) as usize) {
+            values.push((tunable.name, *value));
+        }
+    }
+    (policy.tuned(&values).unwrap(), values.is_empty())
 }
 
 fn bytes_of(flags: &[bool]) -> Vec<u8> {
@@ -68,7 +85,8 @@ fn bytes_of(flags: &[bool]) -> Vec<u8> {
 
 impl Model {
     fn new(layout: Layout, policy: BlockPolicyKind, numbers: &mut Numbers) -> Self {
-        let engine = Engine::new(layout, policy).unwrap();
+        let (made, is_usual) = tuned(policy, numbers);
+        let engine = Engine::with_policy(layout, made).unwrap();
         let mut flags = vec![false; usize::try_from(layout.clusters).unwrap()];
         let mut disk = Vec::new();
         for group in (0..layout.groups).map(Group) {
@@ -97,7 +115,7 @@ impl Model {
                 disk.push(bytes_of(flags));
             }
         }
-        let complete = policy == BlockPolicyKind::Lease;
+        let complete = policy == BlockPolicyKind::Lease && is_usual;
         if numbers.below(2) == 0 {
             engine.set_memory_bound(numbers.below(40_000));
         }

@@ -13,6 +13,8 @@ fn layout(clusters_per_group: u32, groups: u32) -> Layout {
         groups,
         inodes_per_group: 64,
         groups_per_flex: 16,
+        block_bytes: 4_096,
+        blocks_per_cluster: 1,
     }
 }
 

@@ -1,6 +1,9 @@
 //! Volumes of other sizes: sound, and with the same files.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+#[path = "resize/in_use.rs"]
+mod in_use;
+
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

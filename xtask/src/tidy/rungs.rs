@@ -72,6 +72,7 @@ pub(super) const LADDERS: &[Ladder] = &[
     Ladder {
         path: "crates/placement",
         rungs: "
+            parameters
             inode residency
             engine
             bound
@@ -88,8 +89,9 @@ pub(super) const LADDERS: &[Ladder] = &[
         path: "crates/fs",
         rungs: "
             front
+            growth
             check mkfs opening
-            journal quota
+            journal placing quota
             admission ops trim
             dir xattr
             file
@@ -105,10 +107,10 @@ pub(super) const LADDERS: &[Ladder] = &[
             gathered keys
             charges
             bits ciphers context hashing ranges role versions zone
-            error locks
+            error grown locks
         ",
         knots: &[],
-        long_lists: 4,
+        long_lists: 3,
     },
     Ladder {
         path: "crates/fuse",
@@ -175,7 +177,7 @@ pub(super) const LADDERS: &[Ladder] = &[
         path: "crates/cli",
         rungs: "
             commands
-            format mount
+            format manual mount
             control
             reshaping
             writing
@@ -209,12 +211,13 @@ pub(super) const LADDERS: &[Ladder] = &[
     Ladder {
         path: "crates/lab",
         rungs: "
-            matrix peers report run
+            bench matrix peers report run
             experiment replay work
             crashes layout plan plot workload
             counters jobs measure system table
             results
             digest drive file numbers output summary tape tar tree
+            traffic
         ",
         knots: &[],
         long_lists: 0,

@@ -11,7 +11,12 @@ use std::sync::Arc;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use platfs::device::Device;
+use platfs::placement::Placing;
+use platfs::placement::parameters::PlacingError;
+use platfs::placing;
+use platfs_image::builder::Update;
 use platfs_image::builder::identity::{Identity, Stated};
+use platfs_image::builder::like::identifiers;
 use platfs_image::output::followed;
 use platfs_image::source::{FilterError, IdRange, Owner};
 use platfs_image::{BuildError, Builder, Built, Progress, Size, Source, SourceError, Stage, Watch};
@@ -21,6 +26,7 @@ use crate::console::{Console, Failure};
 use crate::door;
 use crate::format::{self, Format, FormatArgs, UuidChoice};
 use crate::image::{self, ImageSpec, Part};
+use crate::reading::{no_superblock, open_device, warn_of_writer};
 use crate::size::{human, parse_size};
 
 /// Arguments of `plat build`.
@@ -42,6 +48,13 @@ pub struct Build {
     /// creation are those of modification.
     #[arg(long)]
     reproducible: bool,
+    /// Take over all that did not change from an older image: inodes, blocks, UUID. What is new shares as few stretches
+    /// of the image as possible, so that little has to be fetched by hosts that have OLD (docs/fleets.md).
+    #[arg(long, value_name = "OLD")]
+    like: Option<OsString>,
+    /// With --like: lay out everything from the start, and keep only UUID and hash seed.
+    #[arg(long, requires = "like")]
+    relayout: bool,
     /// Leave out what matches the pattern (`*`, `?`, `[..]`, `**`); can be given several times.
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<String>,
@@ -67,6 +80,10 @@ pub struct Build {
     /// Threads that list the source directory; as many as help if not given.
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
+    /// Has the volume say how it is to be placed when it is written later: `alloc=POLICY`, `dirs=POLICY`,
+    /// `PARAMETER=NUMBER` (`plat placement` lists them). The build itself puts each file in one piece in any case.
+    #[arg(long, value_name = "NAME=VALUE,...", value_parser = parse_placement)]
+    placement: Option<String>,
     /// Wait until the image is on stable storage.
     #[arg(long)]
     sync: bool,
@@ -80,12 +97,20 @@ pub struct Build {
     format: FormatArgs,
 }
 
+/// Endings of images that are not raw.
+const OTHER_FORMATS: [&str; 8] = ["qcow2", "qcow", "qed", "vhd", "vhdx", "vmdk", "vdi", "simg"];
+
 fn parse_image_size(text: &str) -> Result<Size, String> {
     match text {
         "auto" => Ok(Size::Auto),
         "min" => Ok(Size::Min),
         _ => parse_size(text).map(Size::Bytes),
     }
+}
+
+/// Words that a volume can keep.
+fn parse_placement(text: &str) -> Result<String, PlacingError> {
+    Placing::read(text).and_then(|placing| placing::words(&placing))
 }
 
 fn parse_tag(text: &str) -> Result<String, String> {
@@ -102,6 +127,11 @@ fn failed(error: impl std::fmt::Display) -> Failure {
 
 impl Build {
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
+        if self.like.is_some() && !self.relayout && self.format.is_stated() {
+            let what = "--like takes the format of the older image; --relayout lets format options be given";
+            return Err(Failure::Usage(what.into()));
+        }
+        self.refuse_other_formats()?;
         let target = self.target()?;
         let epoch = format::source_date_epoch()?;
         // Before the source is read, which may take a while.
@@ -111,16 +141,21 @@ impl Build {
             console.warn(warning);
         }
         let asked = self.asked()?;
+        let old = self.old(console)?;
         let bar = Bar::new(&source, self.quiet || self.json);
         let builder = Builder::new(&source)
             .size(self.size)
-            .identity(self.identity(&asked, epoch)?)
+            .identity(self.identity(&asked, epoch, old.as_ref())?)
             // Reading a directory changes its times of access, and those of change can't be set.
             .keep_times(!self.reproducible && !self.source.is_dir())
             .sync(self.sync)
             .zeroed(asked.prezeroed)
             .format(asked.options)
             .watch(bar.watch());
+        let builder = match old.filter(|_| !self.relayout) {
+            Some(old) => builder.like(old),
+            None => builder,
+        };
         let built = match target {
             Target::File(path) => door::build_file(builder, &path, self.force),
             Target::Device(device) => builder.build_on(device),
@@ -186,6 +221,9 @@ impl Build {
         if let Some(prefix) = &self.prefix {
             options = options.prefix(prefix);
         }
+        if let Some(words) = self.placement.as_ref().filter(|words| !words.is_empty()) {
+            options = options.mark_root(placing::ATTRIBUTE, words.as_bytes());
+        }
         if let Some(seconds) = epoch {
             options = options.latest(i64::try_from(seconds).unwrap_or(i64::MAX));
         }
@@ -233,11 +271,43 @@ impl Build {
         Ok(asked)
     }
 
-    /// What is said of identifiers and time; of an image that need not be reproducible the rest is drawn.
-    fn identity(&self, asked: &Format, epoch: Option<u64>) -> Result<Stated, Failure> {
+    /// Images are written raw: a name that means another format would lie.
+    fn refuse_other_formats(&self) -> Result<(), Failure> {
+        let spec = ImageSpec::parse(&self.image);
+        let ending = spec.path.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
+        let Some(ending) = ending.filter(|ending| OTHER_FORMATS.contains(&ending.as_str())) else {
+            return Ok(());
+        };
+        let shown = image::shown(&self.image);
+        let what = "images are written raw; give it another name, and convert it with `qemu-img convert`";
+        Err(Failure::Usage(format!("{shown}: a name in .{ending} means another format: {what}")))
+    }
+
+    /// The older image.
+    fn old(&self, console: &mut Console<'_>) -> Result<Option<Arc<dyn Device>>, Failure> {
+        let Some(name) = &self.like else { return Ok(None) };
+        warn_of_writer(name, console);
+        let old = open_device(name)?;
+        platfs::read_superblock(&*old).map_err(|error| {
+            let shown = image::shown(name).to_string();
+            Failure::about(&shown, no_superblock(&*old, &shown, &error))
+        })?;
+        Ok(Some(old))
+    }
+
+    /// What is said of identifiers and time, and those of an older image; of an image that need not be reproducible the
+    /// rest is drawn.
+    fn identity(
+        &self,
+        asked: &Format,
+        epoch: Option<u64>,
+        old: Option<&Arc<dyn Device>>,
+    ) -> Result<Stated, Failure> {
         let time = format::now()?;
         let uuid = asked.uuid.map(|choice| choice.bytes(time)).transpose()?;
         let hash_seed = asked.hash_seed.map(|choice| choice.bytes(time)).transpose()?;
+        let had = old.map(|old| identifiers(old)).transpose().map_err(failed)?.unwrap_or_default();
+        let (uuid, hash_seed) = (uuid.or(had.uuid), hash_seed.or(had.hash_seed));
         let stated = Stated { time: epoch, uuid, hash_seed };
         if self.reproducible {
             return Ok(stated);
@@ -249,6 +319,15 @@ impl Build {
     fn print(&self, console: &mut Console<'_>, built: &Built) -> Result<(), Failure> {
         let contents = &built.contents;
         let free = built.free_blocks * u64::from(built.block_size);
+        if let Some(update) = &built.update {
+            let grown =
+                if update.grown > 0 { format!("; {} longer", human(update.grown)) } else { String::new() };
+            writeln!(
+                console.out,
+                "{} files are the same, {} changed in place, {} placed, {} renamed; {} names removed{grown}",
+                update.same, update.in_place, update.placed, update.renamed, update.removed,
+            )?;
+        }
         writeln!(
             console.out,
             "{}: {}, {} free; {} files with {}, {} directories, {} links, {} special files",
@@ -349,6 +428,26 @@ struct Facts {
     names: u64,
     data_bytes: u64,
     apparent_bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    like: Option<Like>,
+}
+
+/// What an image that was made like an older one took over.
+#[derive(Serialize)]
+struct Like {
+    same: u64,
+    in_place: u64,
+    placed: u64,
+    renamed: u64,
+    removed: u64,
+    grown_bytes: u64,
+}
+
+impl From<Update> for Like {
+    fn from(update: Update) -> Self {
+        let Update { same, in_place, placed, renamed, removed, grown, .. } = update;
+        Like { same, in_place, placed, renamed, removed, grown_bytes: grown }
+    }
 }
 
 impl Facts {
@@ -368,6 +467,7 @@ impl Facts {
             names: contents.names,
             data_bytes: contents.data_bytes,
             apparent_bytes: contents.apparent_bytes,
+            like: built.update.map(Like::from),
         }
     }
 }

@@ -198,7 +198,7 @@ impl Export {
 
 /// An error of an export as a failure: about the image, the output or the host, as it is. A reader of standard
 /// output, which `out` is if it is nothing, that went away is none.
-fn failure(image: &OpenImage, out: Option<&Path>, error: ExportError) -> Failure {
+pub(super) fn failure(image: &OpenImage, out: Option<&Path>, error: ExportError) -> Failure {
     match (error, out) {
         (ExportError::Image { path, error }, _) => image.failure(&path, &error),
         (ExportError::Archive { error: WriteError::Io(error), .. }, Some(out)) => {

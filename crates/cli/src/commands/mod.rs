@@ -8,12 +8,14 @@ mod chown;
 mod convert;
 mod cp;
 mod defrag;
+mod diff;
 mod export;
 mod facts;
 mod fallocate;
 mod frag;
 mod freefrag;
 mod get;
+mod help;
 mod image;
 mod import;
 mod info;
@@ -30,6 +32,7 @@ mod mount;
 mod mv;
 mod parts;
 mod pieces;
+mod placing;
 mod pull;
 mod push;
 mod put;
@@ -101,8 +104,12 @@ pub enum Command {
     Resize(resize::Resize),
     /// Changes parameters and features of a volume, as tune2fs.
     Tune(Box<tune::Tune>),
+    /// Lists policies of placement and their parameters; shows and sets what a volume says of them.
+    Placement(Box<placing::Placement>),
     /// Checks a volume, and repairs it.
     Check(Box<check::Check>),
+    /// Shows what differs between two images, by path or by blocks, or writes it as a layer of an OCI image.
+    Diff(diff::Diff),
     /// Counts the pieces that files lie in.
     Frag(frag::Frag),
     /// Maps files by extents, or by block pointers: of an image, or of a mount.
@@ -141,6 +148,13 @@ pub enum Command {
     Sync(sync::Sync),
     /// Unmounts, and waits until the image is free.
     Umount(umount::Umount),
+    /// Prints the completions of a shell: of commands, options and files.
+    Completions(help::Completions),
+    /// Writes the pages of the manual into a directory.
+    #[command(hide = true)]
+    Man(help::Man),
+    /// Explains a command or a topic.
+    Help(help::Help),
 }
 
 impl Command {
@@ -172,7 +186,9 @@ impl Command {
             Command::Info(command) => command.run(console),
             Command::Resize(command) => command.run(console),
             Command::Tune(command) => command.run(console),
+            Command::Placement(command) => command.run(console),
             Command::Check(command) => command.run(console),
+            Command::Diff(command) => command.run(console),
             Command::Frag(command) => command.run(console),
             Command::Convert(command) => command.run(console),
             Command::Defrag(command) => command.run(console),
@@ -192,6 +208,9 @@ impl Command {
             Command::Stats(command) => command.run(console),
             Command::Sync(command) => command.run(console),
             Command::Umount(command) => command.run(console),
+            Command::Completions(command) => command.run(console),
+            Command::Man(command) => command.run(console),
+            Command::Help(command) => command.run(console),
         }
     }
 }

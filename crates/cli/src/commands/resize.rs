@@ -1,4 +1,4 @@
-//! `plat resize IMAGE`: another size for a volume.
+//! `plat resize`: another size for a volume, of an image or of a mount.
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -8,12 +8,13 @@ use platfs::device::Device;
 use platfs_reshape::resize::Plan;
 use serde_json::{Map, Value, json};
 
-use super::json;
+use super::{json, live};
 use crate::console::{Console, Failure};
+use crate::control::protocol::{Verb, flag};
 use crate::door;
 use crate::image::{self, ImageError, ImageSpec, Part};
 use crate::reading::{no_superblock, open_device, warn_of_writer};
-use crate::reshaping::{self, Sized};
+use crate::reshaping::{self, Sized, Sizes};
 use crate::size::{human, parse_size};
 
 /// Arguments of `plat resize`.
@@ -23,7 +24,8 @@ use crate::size::{human, parse_size};
                   checked in memory, and taken back by the same command if it is cut off: docs/resize.md."
 )]
 pub struct Resize {
-    /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`.
+    /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`; or a directory of a mount by `plat
+    /// mount`, whose volume becomes larger while it is in use.
     image: OsString,
     /// The new size: a number of bytes, or with K, M, G or T. All that the file, partition or device has, if not given.
     #[arg(value_name = "SIZE", value_parser = parse_size)]
@@ -48,6 +50,9 @@ pub struct Resize {
 impl Resize {
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let name = image::shown(&self.image).to_string();
+        if live::is_directory(&self.image) {
+            return self.live(console, &name);
+        }
         if self.print_min {
             return self.print_least(console, &name);
         }
@@ -62,7 +67,7 @@ impl Resize {
         let sized = Sized::open(&self.image, console)?;
         let device = Arc::clone(sized.device());
         let plan = self.plan(&name, &device, sized.room())?;
-        let facts = Facts::of(&plan);
+        let facts = facts(&plan);
         let ready = sized.with_room(plan.size_bytes())?;
         if !plan.is_empty() {
             let change = plan
@@ -74,6 +79,19 @@ impl Resize {
             ready.cut(facts.bytes_after)?;
         }
         self.tell(console, &name, &facts, true)
+    }
+
+    /// Has the server of a mount do it.
+    fn live(&self, console: &mut Console<'_>, name: &str) -> Result<(), Failure> {
+        if self.min || self.print_min || self.grow_partition {
+            let what = "how small a volume can be is found, and partitions grow, while it is not mounted";
+            return Err(Failure::Usage(what.into()));
+        }
+        let flags = if self.dry_run { flag::DRY_RUN } else { 0 };
+        let numbers = [self.size.unwrap_or(0)];
+        let asked = live::Asked { verb: Verb::Resize, flags, numbers };
+        let report = live::ask_for_report(asked, &self.image)?;
+        self.tell(console, name, &Sizes::from_object(&report), !self.dry_run)
     }
 
     /// Lets the partition grow, if that was asked for; its bytes.
@@ -133,13 +151,15 @@ impl Resize {
     }
 
     fn report(&self, console: &mut Console<'_>, name: &str, plan: &Plan, done: bool) -> Result<(), Failure> {
-        self.tell(console, name, &Facts::of(plan), done)
+        self.tell(console, name, &facts(plan), done)
     }
 
-    fn tell(&self, console: &mut Console<'_>, name: &str, facts: &Facts, done: bool) -> Result<(), Failure> {
+    fn tell(&self, console: &mut Console<'_>, name: &str, facts: &Sizes, done: bool) -> Result<(), Failure> {
         let same = facts.blocks_before == facts.blocks_after;
         if self.json {
-            return print(console, facts.as_json(name, done && !same));
+            let mut object = Map::from_iter([("image".to_owned(), json!(name))]);
+            object.extend(facts.object(done && !same));
+            return Ok(json::print(console.out, object)?);
         }
         let (after, bytes) = (facts.blocks_after, human(facts.bytes_after));
         if same {
@@ -166,49 +186,9 @@ impl Resize {
 }
 
 /// What a plan comes to.
-struct Facts {
-    block_size: u32,
-    blocks_before: u64,
-    blocks_after: u64,
-    bytes_before: u64,
-    bytes_after: u64,
-    groups_before: u32,
-    groups_after: u32,
-    blocks_moved: u64,
-    inodes_moved: usize,
-}
-
-impl Facts {
-    fn of(plan: &Plan) -> Self {
-        let (before, after) = (plan.before(), plan.after());
-        Facts {
-            block_size: after.block_size.bytes(),
-            blocks_before: before.blocks,
-            blocks_after: after.blocks,
-            bytes_before: before.blocks << before.block_size.log2(),
-            bytes_after: plan.size_bytes(),
-            groups_before: before.groups,
-            groups_after: after.groups,
-            blocks_moved: plan.blocks_moved(),
-            inodes_moved: plan.inodes_moved(),
-        }
-    }
-
-    fn as_json(&self, name: &str, written: bool) -> [(&'static str, Value); 11] {
-        [
-            ("image", json!(name)),
-            ("written", json!(written)),
-            ("block_size", json!(self.block_size)),
-            ("blocks_before", json!(self.blocks_before)),
-            ("blocks", json!(self.blocks_after)),
-            ("bytes_before", json!(self.bytes_before)),
-            ("bytes", json!(self.bytes_after)),
-            ("groups_before", json!(self.groups_before)),
-            ("groups", json!(self.groups_after)),
-            ("blocks_moved", json!(self.blocks_moved)),
-            ("inodes_moved", json!(self.inodes_moved)),
-        ]
-    }
+fn facts(plan: &Plan) -> Sizes {
+    let inodes_moved = plan.inodes_moved() as u64;
+    Sizes { blocks_moved: plan.blocks_moved(), inodes_moved, ..Sizes::of(plan.before(), plan.after()) }
 }
 
 fn print<const N: usize>(

@@ -10,6 +10,7 @@
 
 pub mod client;
 pub mod protocol;
+mod resizing;
 mod seqpacket;
 mod served;
 mod server;

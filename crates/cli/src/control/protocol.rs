@@ -55,6 +55,8 @@ pub enum Verb {
     Convert,
     /// Change fields of the superblock, as the file that comes with the request says.
     Tune,
+    /// Make the volume larger. Its number: bytes, or 0 for all that the image has.
+    Resize,
 }
 
 /// Bits that say how.
@@ -220,7 +222,7 @@ impl Grant {
 }
 
 impl Verb {
-    const ALL: [Verb; 9] = [
+    const ALL: [Verb; 10] = [
         Verb::Import,
         Verb::Export,
         Verb::Copy,
@@ -230,6 +232,7 @@ impl Verb {
         Verb::Defrag,
         Verb::Convert,
         Verb::Tune,
+        Verb::Resize,
     ];
 
     fn number(self) -> u32 {
@@ -243,6 +246,7 @@ impl Verb {
             Verb::Defrag => 7,
             Verb::Convert => 8,
             Verb::Tune => 9,
+            Verb::Resize => 10,
         }
     }
 
@@ -253,7 +257,11 @@ impl Verb {
 
     /// How many numbers it has.
     fn numbers(self) -> usize {
-        if self == Verb::Defrag { 2 } else { 0 }
+        match self {
+            Verb::Defrag => 2,
+            Verb::Resize => 1,
+            _ => 0,
+        }
     }
 
     /// Whether a file comes with it.

@@ -21,6 +21,7 @@ use platfs_image::source::Section;
 use rustix::fs::{AtFlags, StatVfsMountFlags, StatxFlags};
 
 use super::protocol::{Place, Reply, Request, Verb, flag};
+use super::resizing;
 use super::seqpacket::Socket;
 use super::served::Served;
 use super::tickets::{Ticket, Tickets};
@@ -189,7 +190,7 @@ fn answer(
     if request.verb == Verb::Export {
         must_be_safe(socket, file.as_ref())?;
     }
-    if request.verb == Verb::Tune {
+    if matches!(request.verb, Verb::Tune | Verb::Resize) {
         must_be_owner(socket)?;
     }
     let tickets = tickets(shared, socket, request, &files)?;
@@ -200,11 +201,13 @@ fn answer(
     let served = &*shared.served;
     let watcher = Live { shared, socket, told: Mutex::new(Instant::now()) };
     let job = Job::new(served.volume(), &first.actor, &watcher, served.terms());
-    let worked = if request.verb == Verb::Snapshot {
-        taken(&job, shared, socket, file)
-    } else {
-        let _beside = Beside::of(served);
-        work(&job, request, &tickets, file)
+    let worked = match request.verb {
+        Verb::Snapshot => taken(&job, shared, socket, file),
+        Verb::Resize => resizing::resize(served, request).map_err(Halt::Stream),
+        _ => {
+            let _beside = Beside::of(served);
+            work(&job, request, &tickets, file)
+        }
     };
     // What is only read may be changed by others meanwhile in ways that look like damage.
     if let (Err(Halt::At { error, .. }), true) = (&worked, request.verb.writes()) {
@@ -379,7 +382,7 @@ fn work(
             put::put(job, &file()?, target, has(flag::FORCE))?;
             Ok(Vec::new())
         }
-        Verb::Snapshot => Err(Halt::Stream("no work on files".into())),
+        Verb::Snapshot | Verb::Resize => Err(Halt::Stream("no work on files".into())),
     }
 }
 

@@ -21,7 +21,7 @@ pub const ENVIRONMENT: &str = "Environment:\n  SOURCE_DATE_EPOCH  \
      Seconds since 1970 that are taken for the time of making; with `plat build` no file's time is later";
 
 /// What a volume shall look like. Lists are separated by commas.
-#[derive(Args, Debug, Default)]
+#[derive(Args, Debug, Default, PartialEq, Eq)]
 #[command(next_help_heading = "Format options (as in mke2fs)")]
 pub struct FormatArgs {
     /// ext2, ext3 or ext4.
@@ -136,6 +136,14 @@ const ON_ERROR: [(&str, OnError); 3] =
 const SYSTEMS: [(&str, u32); 5] = [("linux", 0), ("hurd", 1), ("masix", 2), ("freebsd", 3), ("lites", 4)];
 
 impl FormatArgs {
+    /// Whether anything is asked for that is not the default.
+    #[must_use]
+    pub fn is_stated(&self) -> bool {
+        let text = String::from;
+        let (fs_type, reserved, on_error, revision) = (text("ext4"), text("5"), text("continue"), text("1"));
+        *self != FormatArgs { fs_type, reserved, on_error, revision, ..FormatArgs::default() }
+    }
+
     /// The options as values.
     ///
     /// # Errors

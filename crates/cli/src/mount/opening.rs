@@ -7,6 +7,7 @@ use std::sync::Arc;
 use ondisk::features::{Compat, Incompat, RoCompat};
 use ondisk::superblock::{RawSuperblock, STATE_ERROR, STATE_VALID};
 use platfs::device::{Device, Keeping};
+use platfs::placement::Placing;
 use platfs::{Error, OpenOptions, Volume, WriteOrder};
 
 use super::options::MountOptions;
@@ -48,6 +49,7 @@ pub fn open(name: &OsStr, options: &MountOptions) -> Result<Opened, Failure> {
         match open_to_write(name, options) {
             Ok((volume, keeping)) => {
                 warnings.extend(options.warnings());
+                warnings.extend(of_placement(&volume, options));
                 let image = OpenImage { volume, name: shown };
                 return Ok(Opened { image, writable: true, warnings, shared: None, keeping: Some(keeping) });
             }
@@ -87,12 +89,9 @@ fn open_to_write(name: &OsStr, options: &MountOptions) -> Result<(Volume, Arc<Ke
     let mut how = OpenOptions::new().write(true).now(now).seed(seed).ordering(order(&*device, options));
     // The kernel sends no request when a file is closed, since opening one needs none.
     how = how.expect_closes(false).delay(delay).discard(options.discard).data(options.data);
-    how = how.limits(options.limits);
-    if let Some(policy) = options.policy {
-        how = how.policy(policy);
-    }
-    if let Some(policy) = options.directories {
-        how = how.directories(policy);
+    how = how.limits(options.limits).placing(options.placing.clone());
+    if let Some(blocks) = options.stripe {
+        how = how.stripe(blocks);
     }
     let keeping = Arc::new(Keeping::new(device));
     let volume =
@@ -135,6 +134,25 @@ fn remedied(failure: Failure, name: &OsStr) -> Failure {
         }
         failure => failure,
     }
+}
+
+/// What is asked for of placement and can't be had.
+fn of_placement(volume: &Volume, options: &MountOptions) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let kept = match platfs::placing::kept(volume) {
+        Ok(Ok(kept)) => kept,
+        Ok(Err(error)) => {
+            warnings.push(format!("what the volume says of its placement counts for nothing: {error}"));
+            Placing::default()
+        }
+        Err(_) => Placing::default(),
+    };
+    let policy = options.placing.over(&kept).completed().blocks.unwrap_or_default().row();
+    if options.stripe.is_some() && policy.tunables.iter().all(|tunable| tunable.name != "stripe") {
+        let (name, with) = (policy.name, "`alloc=mballoc` aligns by it");
+        warnings.push(format!("mount option `stripe` has no effect with `alloc={name}`; {with}"));
+    }
+    warnings
 }
 
 /// What Linux would warn of.

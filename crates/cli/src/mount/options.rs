@@ -1,7 +1,7 @@
 //! The words behind `-o`: ext4's names where ext4 has them, the kernel's for all mounts, FUSE's, ours.
 
 use fuse::{GiveWay, Transport};
-use platfs::placement::{BlockPolicyKind, DirectoryPolicyKind};
+use platfs::placement::{BlockPolicyKind, DirectoryPolicyKind, Placing};
 use platfs::{AccessTimes, DataMode, WriteOrder};
 
 use super::remount;
@@ -71,10 +71,10 @@ pub struct MountOptions {
     pub sync_names: bool,
     /// When reading changes the time of access, of files and of directories.
     pub access_times: AccessTimes,
-    /// How blocks are chosen, if not as usual.
-    pub policy: Option<BlockPolicyKind>,
-    /// Which directory policy, if not the default.
-    pub directories: Option<DirectoryPolicyKind>,
+    /// How blocks and inodes are placed, over what the volume says.
+    pub placing: Placing,
+    /// Blocks of a RAID stripe, over what the volume says.
+    pub stripe: Option<u32>,
     /// Written bytes wait in memory for their blocks.
     pub delay: bool,
     /// The kernel may keep what programs write in its pages for a while.
@@ -131,8 +131,8 @@ impl Default for MountOptions {
             sync: false,
             sync_names: false,
             access_times: AccessTimes::Relative,
-            policy: None,
-            directories: None,
+            placing: Placing::default(),
+            stripe: None,
             delay: true,
             writeback: true,
             discard: false,
@@ -210,7 +210,6 @@ const OF_THE_DRIVER: &[&str] = &[
     "journal_checksum",
     "journal_ioprio",
     "max_batch_time",
-    "mb_optimize_scan",
     "mblk_io_submit",
     "min_batch_time",
     "no_mbcache",
@@ -222,18 +221,18 @@ const OF_THE_DRIVER: &[&str] = &[
     "nojournal_checksum",
     "nombcache",
     "nomblk_io_submit",
-    "noreservation",
     "nowarn_on_error",
-    "oldalloc",
     "prefetch_block_bitmaps",
-    "reservation",
     "warn_on_error",
 ];
 
-/// What those of [`OF_THE_DRIVER`] ask for that has another name here.
+/// Why some of [`OF_THE_DRIVER`] have nothing to act on here.
 const INSTEAD: &[(&str, &str)] = &[
-    ("reservation", "`alloc=window` places blocks in reservation windows"),
-    ("mb_optimize_scan", "`alloc=mballoc` searches with it, `alloc=mballoc-6.4` with an older form of it"),
+    (
+        "inode_readahead_blks",
+        "blocks of inodes are read when they are wanted, many at once where names are listed",
+    ),
+    ("prefetch_block_bitmaps", "a bitmap is read when a policy asks for it"),
 ];
 
 /// ext4's words, without what is behind `=`, that ask for what is not done here, and why.
@@ -295,6 +294,8 @@ impl MountOptions {
         if options.allow_other && options.permissions == Permissions::Own {
             return Err(OWN_FOR_OTHERS.to_owned());
         }
+        let placing = options.placing.clone().completed();
+        placing.make().map_err(|error| format!("mount options of placement: {error}"))?;
         // Lists are attributes.
         options.acl &= options.xattr;
         options.user_xattr &= options.xattr;
@@ -332,8 +333,13 @@ impl MountOptions {
             "ro" => (self.read_only, self.read_write) = (true, false),
             "rw" => (self.read_only, self.read_write) = (false, true),
             "remount" => self.remount = true,
-            // It was the word for what is ext4's only way now.
-            "orlov" => self.directories = Some(DirectoryPolicyKind::Orlov),
+            // ext4's and ext3's words for policies.
+            "orlov" => self.placing.inodes = Some(DirectoryPolicyKind::Orlov),
+            "oldalloc" => self.placing.inodes = Some(DirectoryPolicyKind::OldAlloc),
+            "reservation" => self.placing.blocks = Some(BlockPolicyKind::Window),
+            "noreservation" => self.placing.blocks = Some(BlockPolicyKind::Single),
+            // As `mb_optimize_scan=1`: ext4 takes it without a number.
+            "mb_optimize_scan" => return self.take_value(word, "1").unwrap_or(false),
             "noload" | "norecovery" => self.noload = true,
             "acl" => self.acl = true,
             "noacl" => self.acl = false,
@@ -396,15 +402,16 @@ impl MountOptions {
                 let seconds = number(name, value)?;
                 self.commit = if seconds == 0 { COMMIT } else { seconds };
             }
-            "stripe" => return number(name, value).map(|_| self.passed_over(name, value)),
+            "stripe" => self.stripe = Some(number(name, value)?),
             "barrier" | "auto_da_alloc" => {
                 one_of(&[("0", ()), ("1", ())], name, value)?;
                 return Ok(self.passed_over(name, value));
             }
-            "alloc" => self.policy = Some(one_of(&block_policies(), name, value)?),
-            "dirs" => self.directories = Some(one_of(&directory_policies(), name, value)?),
             "comment" => {}
-            _ => return Ok(false),
+            _ => {
+                let taken = self.placing.take(name, value);
+                return taken.map_err(|error| format!("mount option `{name}`: {error}"));
+            }
         }
         Ok(true)
     }
@@ -423,14 +430,6 @@ fn one_of<T: Copy>(meanings: &[(&str, T)], name: &str, value: &str) -> Result<T,
     })
 }
 
-fn block_policies() -> Vec<(&'static str, BlockPolicyKind)> {
-    platfs::placement::policy::POLICIES.iter().map(|row| (row.name, row.kind)).collect()
-}
-
-fn directory_policies() -> Vec<(&'static str, DirectoryPolicyKind)> {
-    platfs::placement::inode::policy::DIRECTORY_POLICIES.iter().map(|row| (row.name, row.kind)).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -438,12 +437,12 @@ mod tests {
     #[test]
     fn later_words_win_and_words_without_effect_are_kept_to_be_reported() {
         let parsed = MountOptions::parse(
-            ["rw,noatime,ro,nobarrier,softdep", "noload,commit=5,noacl,stripe=8,x-systemd.automount"],
+            ["rw,noatime,ro,nobarrier,softdep", "noload,commit=5,noacl,barrier=1,x-systemd.automount"],
             false,
         );
         let options = parsed.unwrap();
         assert_eq!((options.commit, options.access_times), (5, AccessTimes::Off));
-        assert_eq!(options.without_effect, ["nobarrier", "stripe=8"]);
+        assert_eq!(options.without_effect, ["nobarrier", "barrier=1"]);
         assert_eq!(options.ordering, WriteOrder::Softdep);
         assert!(options.read_only && !options.read_write && options.noload && !options.acl);
         assert!(options.user_xattr && options.xattr && options.exec && !options.suid && !options.dev);
@@ -462,25 +461,48 @@ mod tests {
 
     #[test]
     fn words_of_ext4_are_taken_with_what_they_come_to() {
-        let words = "orlov,reservation,mb_optimize_scan=1,dioread_nolock,bsddf,data_err=ignore,remount";
+        let words = "dioread_nolock,bsddf,data_err=ignore,inode_readahead_blks=32,remount";
         let options = MountOptions::parse([words], false).unwrap();
-        assert_eq!(options.directories, Some(DirectoryPolicyKind::Orlov));
         assert!(options.remount);
         let warnings: Vec<String> = options.warnings().collect();
-        assert_eq!(warnings.len(), 3, "{warnings:?}");
-        assert!(
-            warnings[0].contains("alloc=window") && warnings[1].contains("alloc=mballoc"),
-            "{warnings:?}"
-        );
-        assert_eq!(warnings[2], "mount option `dioread_nolock` is for the kernel's driver and has no effect");
+        assert_eq!(warnings.len(), 2, "{warnings:?}");
+        assert_eq!(warnings[0], "mount option `dioread_nolock` is for the kernel's driver and has no effect");
+        assert!(warnings[1].contains("when they are wanted"), "{warnings:?}");
         let names = |row: &(&str, &str)| row.0.to_owned();
         for name in REFUSED.iter().map(names).chain(OF_THE_DRIVER.iter().map(|name| (*name).to_owned())) {
             assert!(!is_as_it_is(&name), "{name} has one meaning");
         }
-        let policies = INSTEAD.iter().flat_map(|(_, text)| text.split('`').skip(1).step_by(2));
-        for named in policies {
-            MountOptions::parse([named], false).unwrap();
+        assert!(INSTEAD.iter().all(|(name, _)| OF_THE_DRIVER.contains(name)));
+    }
+
+    /// Words of ext3 and ext4 choose the policies that they name, and every parameter of a policy is an option.
+    #[test]
+    fn words_and_parameters_of_placement_choose_policies() {
+        let placing = |words: &str| {
+            MountOptions::parse([words], false).map(|options| options.placing.completed().to_string())
+        };
+        for (words, expected) in [
+            ("rw", "alloc=lease,dirs=near"),
+            ("orlov", "alloc=lease,dirs=orlov"),
+            ("oldalloc,reservation", "alloc=window,dirs=oldalloc"),
+            ("noreservation", "alloc=single,dirs=near"),
+            ("mb_optimize_scan=0", "alloc=mballoc,dirs=near,mb_optimize_scan=0"),
+            ("mb_optimize_scan", "alloc=mballoc,dirs=near,mb_optimize_scan=1"),
+            ("alloc=mballoc-6.4,mb_max_to_scan=9", "alloc=mballoc-6.4,dirs=near,mb_max_to_scan=9"),
+            ("avgfpdir=9", "alloc=lease,dirs=dirpref,avgfpdir=9"),
+        ] {
+            assert_eq!(placing(words).as_deref(), Ok(expected));
         }
+        for parameter in platfs::placement::parameters::parameters() {
+            let name = parameter.tunable.name;
+            if name != "stripe" {
+                let words = format!("{name}={}", parameter.tunable.least);
+                assert!(placing(&words).unwrap().contains(&words), "{words}");
+            }
+            assert!(!OF_THE_DRIVER.contains(&name) && !REFUSED.iter().any(|row| row.0 == name), "{name}");
+        }
+        assert!(placing("lease_tight=0").unwrap_err().contains("from 1 to 1000"));
+        assert_eq!(MountOptions::parse(["stripe=64"], false).unwrap().stripe, Some(64));
     }
 
     #[test]
@@ -495,7 +517,7 @@ mod tests {
         assert!(error("data=ordred").contains("one of ordered, writeback, journal"));
         assert!(error("transport=pigeon").contains("one of auto, uring, device"));
         assert!(error("giveway=sometimes").contains("one of auto, never, always"));
-        assert!(error("alloc=best").contains("lease"));
+        assert!(error("alloc=best").contains("one of lease"));
         assert!(error("own_permissions,allow_other").contains("without asking"));
         assert!(MountOptions::parse(["frobnicate"], true).is_ok());
     }

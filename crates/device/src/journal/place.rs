@@ -129,6 +129,11 @@ impl Log {
         read.map_err(|source| Error::io(format!("reading block {block} of the journal"), source))
     }
 
+    /// Blocks that the device has room for.
+    pub(crate) fn room(&self) -> u64 {
+        self.device.size() >> self.log2
+    }
+
     /// Whether a block of the volume is one of the journal.
     pub(crate) fn holds(&self, block: u64) -> bool {
         let at = self.taken.partition_point(|(start, _)| *start <= block);

@@ -7,7 +7,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use ondisk::journal::BlockKind;
 use ondisk::journal::log::{Header, TransactionCrc, is_later};
+use ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
 use ondisk::units::Block;
+use zerocopy::FromBytes;
 
 use super::place::{Log, bad};
 use super::replay::{Copy, Judged, Replay};
@@ -184,6 +186,8 @@ struct Choice<'l> {
     format: &'l Format,
     revoked: HashMap<u64, u32>,
     copies: BTreeMap<Block, Copy>,
+    /// The end of the volume, by the last superblock in the log or by the one in its place.
+    end: u64,
     recovery: Recovery,
 }
 
@@ -210,6 +214,13 @@ impl Choice<'_> {
                     continue;
                 }
             }
+            let size = self.format.geometry.block_size;
+            if tag.block == SUPERBLOCK_OFFSET >> size.log2() {
+                self.log.read(at, &mut bytes)?;
+                let inside = usize::try_from(SUPERBLOCK_OFFSET).unwrap_or(0) & (size.bytes_usize() - 1);
+                let raw = bytes.get(inside..).and_then(|raw| RawSuperblock::read_from_prefix(raw).ok());
+                self.end = raw.map_or(self.end, |(raw, _)| raw.blocks_count());
+            }
             let copy = Copy { offset: self.log.offset(at)?, escaped: tag.escaped };
             self.copies.insert(Block(tag.block), copy);
         }
@@ -217,14 +228,26 @@ impl Choice<'_> {
     }
 
     fn refuse(&self, block: u64) -> Result<()> {
-        if !self.format.geometry.contains(Block(block), 1) && block != 0 {
-            return Err(bad(format!("holds a copy of block {block}, which lies outside the volume")));
+        let geometry = &self.format.geometry;
+        if block < u64::from(geometry.first_data_block) && block != 0 || block >= self.log.room() {
+            return outside(block);
         }
         if self.log.holds(block) {
             return Err(bad(format!("holds a copy of block {block}, which is one of its own")));
         }
         Ok(())
     }
+
+    /// Refuses copies of what lies behind the end of the volume, which may have grown since its superblock was written in
+    /// its place.
+    fn refuse_behind_end(&self) -> Result<()> {
+        let end = self.end.max(self.format.geometry.blocks);
+        self.copies.range(Block(end)..).next().map_or(Ok(()), |(block, _)| outside(block.0))
+    }
+}
+
+fn outside(block: u64) -> Result<()> {
+    Err(bad(format!("holds a copy of block {block}, which lies outside the volume")))
 }
 
 /// Judges a whole log.
@@ -235,6 +258,7 @@ pub(super) fn scan(log: Log, format: &Format) -> Result<Replay> {
         format,
         revoked: HashMap::new(),
         copies: BTreeMap::new(),
+        end: format.geometry.blocks,
         recovery: Recovery::default(),
     };
     let error = log.superblock.s_errno.get();
@@ -261,6 +285,7 @@ pub(super) fn scan(log: Log, format: &Format) -> Result<Replay> {
             }
         }
         next = end.sequence;
+        choice.refuse_behind_end()?;
     }
     choice.recovery.blocks = choice.copies.len() as u64;
     let Choice { copies, recovery, .. } = choice;

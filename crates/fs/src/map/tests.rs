@@ -27,7 +27,8 @@ fn volume(fs_type: FsType, block_size: u32) -> Volume {
     Plan::new(&options, bytes).unwrap().write(&*device).unwrap();
     let mut volume = Volume::open(device, &OpenOptions::new().write(true).unordered(true)).unwrap();
     // The places of these tests are made up.
-    Arc::get_mut(&mut volume.core.shared).unwrap().format.zone = crate::zone::Zone::default();
+    let shared = Arc::get_mut(&mut volume.core.shared).unwrap();
+    shared.format = crate::grown::Grown::new(shared.format.without_zone());
     volume
 }
 

@@ -23,6 +23,7 @@ use crate::keys::Keyring;
 use crate::map;
 use crate::options::OpenOptions;
 use crate::order::{Choice, Journal, Order, mark};
+use crate::placing;
 use crate::session::Session;
 use crate::space::{Marked, Space};
 use crate::tx::View;
@@ -129,8 +130,9 @@ fn writable(
     raw: &mut RawSuperblock,
     options: &OpenOptions,
 ) -> Result<Space> {
-    let (policy, loading) = (options.block_policy()?, options.loading);
-    let space = space.for_writing(format, Arc::clone(cache), policy, options.directories, loading)?;
+    let view = View { blocks: &**cache, format, space: &space };
+    let policies = placing::policies(view, raw, options)?;
+    let space = space.for_writing(format, Arc::clone(cache), policies, options.loading)?;
     let sums = space.descriptors().sums()?;
     raw.set_free_blocks_count(sums.blocks);
     raw.s_free_inodes_count.set(sums.inodes);

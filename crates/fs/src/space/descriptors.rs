@@ -172,6 +172,32 @@ impl Descriptors {
         Ok(())
     }
 
+    /// Those of the volume in a larger format: `changed` has a group that is there, and those that come behind the last.
+    pub(crate) fn grown(&self, format: &Format, changed: &[(Group, RawGroupDescriptor)]) -> Descriptors {
+        let mut table = self.table.clone();
+        table.resize(format.geometry.groups as usize * self.size, 0);
+        let mut grown = Descriptors {
+            format: format.without_zone(),
+            size: self.size,
+            table,
+            structures: OnceLock::new(),
+        };
+        for (group, raw) in changed {
+            grown.put(*group, *raw);
+        }
+        grown
+    }
+
+    /// A block of descriptors; what lies behind the last of them is zeros.
+    pub(crate) fn block(&self, index: u32) -> Vec<u8> {
+        let each = self.format.geometry.descriptors_per_block() as usize * self.size;
+        let start = index as usize * each;
+        let bytes = self.table.get(start..self.table.len().min(start + each)).unwrap_or_default();
+        let mut block = bytes.to_vec();
+        block.resize(self.format.geometry.block_size.bytes_usize(), 0);
+        block
+    }
+
     /// Replaces a descriptor, sealed, here and in its block.
     ///
     /// # Errors

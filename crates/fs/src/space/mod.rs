@@ -13,6 +13,7 @@ mod descriptors;
 mod freeing;
 mod grant;
 mod groups;
+mod growing;
 mod ledger;
 mod loading;
 mod rebook;
@@ -30,8 +31,8 @@ use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
 use ondisk::corrupt::Place;
 use ondisk::geometry::Geometry;
 use ondisk::units::{Block, Group, InodeNumber};
-use placement::policy::BlockPolicy;
-use placement::{Contradiction, DirectoryPolicyKind, Engine, InodeEngine, Layout, Promise};
+use placement::parameters::Policies;
+use placement::{Contradiction, Engine, InodeEngine, Layout, Promise};
 
 use crate::cache::{Blocks, Cache, Role};
 use crate::device::Device;
@@ -80,6 +81,19 @@ struct Writing {
     bound: Option<u64>,
 }
 
+/// A volume's shape, as placement sees it.
+fn layout_of(geometry: &Geometry) -> Layout {
+    Layout {
+        clusters: geometry.clusters(),
+        clusters_per_group: geometry.clusters_per_group(),
+        groups: geometry.groups,
+        inodes_per_group: geometry.inodes_per_group,
+        groups_per_flex: geometry.groups_per_flex(),
+        block_bytes: geometry.block_size.bytes(),
+        blocks_per_cluster: 1 << geometry.cluster_log2,
+    }
+}
+
 fn out_of_step(what: Contradiction) -> Error {
     Error::corrupt(Place::Superblock, what.to_string())
 }
@@ -105,20 +119,12 @@ impl Space {
         self,
         format: &Format,
         cache: Arc<Cache>,
-        policy: Box<dyn BlockPolicy>,
-        directories: DirectoryPolicyKind,
+        (policy, directories): Policies,
         loading: bool,
     ) -> Result<Self> {
-        let geometry = &format.geometry;
-        let layout = Layout {
-            clusters: geometry.clusters(),
-            clusters_per_group: geometry.clusters_per_group(),
-            groups: geometry.groups,
-            inodes_per_group: geometry.inodes_per_group,
-            groups_per_flex: geometry.groups_per_flex(),
-        };
+        let layout = layout_of(&format.geometry);
         let blocks = Arc::new(Engine::with_policy(layout, policy).map_err(out_of_step)?);
-        let inodes = InodeEngine::new(Arc::clone(&blocks), directories);
+        let inodes = InodeEngine::with_policy(Arc::clone(&blocks), directories);
         groups::describe_all(format, &self.descriptors(), &blocks, &inodes)?;
         let writing = Writing {
             format: format.clone(),

@@ -8,7 +8,7 @@ mod steady;
 mod sync;
 
 use std::ops::Deref;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use ondisk::features::Incompat;
 use ondisk::inode::Timestamp;
@@ -20,6 +20,8 @@ use crate::cache::Cache;
 use crate::context::Context;
 use crate::error::Result;
 use crate::format::Format;
+use crate::grown::Grown;
+use crate::locks;
 use crate::order::Order;
 use crate::reclaiming::Reclaiming;
 use crate::session::Session;
@@ -65,10 +67,13 @@ impl Deref for Core {
 #[doc(hidden)]
 #[expect(unnameable_types, reason = "what a handle leads to; it has no public part")]
 pub struct Shared {
-    pub(crate) format: Format,
+    pub(crate) format: Grown<Format>,
     pub(crate) cache: Arc<Cache>,
-    pub(crate) space: Space,
+    pub(crate) space: Grown<Space>,
     pub(crate) session: Session,
+    /// Held by those that take space from one update to a later one: the volume keeps its shape meanwhile. Taken before
+    /// any other lock.
+    shape: RwLock<()>,
     /// Held by each verb that changes something, and by a sync while it collects what there is to be
     /// written: an update in flight is never synced.
     writer: Mutex<()>,
@@ -96,10 +101,11 @@ impl Opened {
     pub(crate) fn into_volume(self, context: Context) -> Volume {
         let Opened { format, cache, space, session, order, recovery } = self;
         let shared = Shared {
-            format,
+            format: Grown::new(format),
             cache,
-            space,
+            space: Grown::new(space),
             session,
+            shape: RwLock::default(),
             writer: Mutex::default(),
             syncs: Syncs::default(),
             recovery,
@@ -180,6 +186,16 @@ impl Core {
     /// The volume as a reader sees it.
     pub(crate) fn view(&self) -> View<'_> {
         View { blocks: &*self.cache, format: &self.format, space: &self.space }
+    }
+
+    /// Has the volume keep its shape.
+    pub(crate) fn keep_shape(&self) -> RwLockReadGuard<'_, ()> {
+        locks::read(&self.shape)
+    }
+
+    /// Waits until nobody needs that the volume keeps its shape.
+    pub(crate) fn change_shape(&self) -> RwLockWriteGuard<'_, ()> {
+        locks::write(&self.shape)
     }
 
     /// On whose terms verbs are done.

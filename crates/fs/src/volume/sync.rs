@@ -246,6 +246,11 @@ impl<'v> Syncing<'v> {
     fn try_sync(&self) -> Result<()> {
         self.space.warm_up()?;
         let collected = self.collect()?;
+        self.finish(&collected)
+    }
+
+    /// Makes what was collected stable, and what it frees usable.
+    fn finish(&self, collected: &Collected) -> Result<()> {
         self.order.commit(&self.target(), &collected.batch)?;
         if self.session.options.discard {
             // What is free for good and can't be in use again yet. It is advice: a device that can't take it keeps
@@ -272,12 +277,36 @@ impl<'v> Syncing<'v> {
         self.or_fail(self.order.write_superblock(&self.target(), self.session.superblock()))
     }
 
+    /// Makes a change at a moment at which everything is stable, and brings it to its place before anybody else changes
+    /// anything.
+    ///
+    /// # Errors
+    /// The device's failure; what `change` gives: nothing is changed then.
+    pub(crate) fn with_all_stable<T>(&self, change: impl FnOnce() -> Result<T>) -> Result<T> {
+        let device = self.device()?;
+        // Most is brought to the device while others go on.
+        self.sync_alone(&device)?;
+        let _written = self.order.wait_data_writes();
+        let _writing = lock(&self.writer);
+        let rest = self.collect_held().and_then(|rest| self.finish(&rest));
+        self.or_fail(rest)?;
+        let done = change()?;
+        let changed = self.collect_held().and_then(|changed| self.finish(&changed));
+        self.or_fail(changed)?;
+        self.mark(&device, true)?;
+        Ok(done)
+    }
+
     /// All that is to be written, as of one moment between two updates (I21).
     fn collect(&self) -> Result<Collected> {
         // In this order: data writes take the writer's lock while they are in flight. Held together they make the
         // moment: no update is between its first look and its commit, and no map leads to bytes that are not written.
         let _written = self.order.wait_data_writes();
         let _writing = lock(&self.writer);
+        self.collect_held()
+    }
+
+    fn collect_held(&self) -> Result<Collected> {
         // Readers of bitmaps and descriptors look again while these change (I20).
         let (change, work) = self.cache.versions().during(&[SPACE], &[], || {
             let mut update = Update::new(&self.cache, &self.order, Context::new(self.now));

@@ -73,6 +73,9 @@ pub enum BuildError {
         /// Bytes there are.
         room: u64,
     },
+    /// The older image that this one shall be like can't be its pattern.
+    #[error("--like: {0}")]
+    Like(String),
     /// The output.
     #[error("cannot {action} {}: {error}", path.display())]
     Output {

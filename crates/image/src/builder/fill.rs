@@ -6,13 +6,13 @@
 
 use platfs::ondisk::inode::{FileType, InodeFlags, Timestamp};
 use platfs::ondisk::units::InodeNumber;
-use platfs::{Attributes, DirName, Kind, NewInode, Times, Volume};
+use platfs::{DirName, NewInode, Times, Volume};
 
 use super::error::BuildError;
 use super::job::Job;
 use super::size::{Shape, may_be_inline};
-use crate::archive::Device;
-use crate::source::catalogue::{Extent, Metadata, Origin, Stamps};
+use super::wanted::{Wanted, file_type};
+use crate::source::catalogue::{Extent, Metadata, Origin};
 use crate::source::{Catalogue, DataReader, NodeId, NodeKind};
 use crate::text::Quoted;
 use crate::watch::Meter;
@@ -74,26 +74,12 @@ fn known_name(entry: &platfs::DirEntry) -> DirName<'_> {
     DirName { name: &entry.name, inode: entry.inode, file_type }
 }
 
-fn file_type(kind: NodeKind) -> FileType {
-    match kind {
-        NodeKind::Directory => FileType::Directory,
-        NodeKind::File => FileType::Regular,
-        NodeKind::Symlink => FileType::Symlink,
-        NodeKind::CharDevice => FileType::CharDevice,
-        NodeKind::BlockDevice => FileType::BlockDevice,
-        NodeKind::Fifo => FileType::Fifo,
-        NodeKind::Socket => FileType::Socket,
-    }
-}
-
 /// Copies names and attributes; remembers which inode each node became.
 pub(super) struct Filler<'a> {
     pub(super) catalogue: &'a Catalogue,
     pub(super) volume: &'a Volume,
     pub(super) meter: &'a mut Meter,
-    /// Change, access and creation become the time of modification, so that equal contents give
-    /// equal images.
-    settle_times: bool,
+    wanted: Wanted<'a>,
     /// By node: its inode, once it has one.
     inodes: Vec<Option<InodeNumber>>,
     /// Files with data, in the order of the walk.
@@ -109,14 +95,15 @@ pub(super) struct Filler<'a> {
 impl<'a> Filler<'a> {
     /// For an empty volume, opened for loading.
     pub(super) fn new(job: &Job<'a>, volume: &'a Volume, meter: &'a mut Meter) -> Self {
-        let (catalogue, settle_times) = (job.catalogue, job.settle_times);
+        let catalogue = job.catalogue;
+        let wanted = Wanted { catalogue, settle_times: job.settle_times };
         let inodes = vec![None; catalogue.nodes()];
         let latest = match volume.format().geometry.inode_size {
             128 => Timestamp::LATEST_OLD,
             _ => Timestamp::LATEST_EXTRA,
         };
         let (files, flags) = (Vec::new(), Vec::new());
-        Filler { catalogue, volume, meter, settle_times, inodes, files, flags, latest, clamped: 0 }
+        Filler { catalogue, volume, meter, wanted, inodes, files, flags, latest, clamped: 0 }
     }
 
     /// Creates every inode and name: of each directory first the inodes, then, with all names known, the blocks.
@@ -190,9 +177,9 @@ impl<'a> Filler<'a> {
             self.volume.loader()?.link(known)?;
             return Ok(known);
         }
-        let xattrs = self.xattrs(node);
-        let kind = self.kind(node, &metadata);
-        let new = NewInode { kind, attributes: self.attributes(&metadata), xattrs: &xattrs };
+        let xattrs = self.wanted.xattrs(node);
+        let kind = self.wanted.kind(node, &metadata);
+        let new = NewInode { kind, attributes: self.wanted.attributes(&metadata), xattrs: &xattrs };
         let number = self.volume.loader()?.create(parent, name, &new)?;
         self.note(node, number, &metadata);
         Ok(number)
@@ -204,7 +191,7 @@ impl<'a> Filler<'a> {
     }
 
     fn note(&mut self, node: NodeId, number: InodeNumber, metadata: &Metadata) {
-        let Times { access, modify, change, create } = self.attributes(metadata).times;
+        let Times { access, modify, change, create } = self.wanted.attributes(metadata).times;
         let holds = |time: &Timestamp| (Timestamp::EARLIEST..=self.latest).contains(&time.seconds);
         // Old inodes have no time of creation.
         let create = create.filter(|_| self.latest != Timestamp::LATEST_OLD).unwrap_or(modify);
@@ -224,46 +211,13 @@ impl<'a> Filler<'a> {
     /// Lets a directory of the source be one that the volume has already.
     fn adopt(&mut self, node: NodeId, number: InodeNumber) -> Result<(), platfs::Error> {
         let metadata = self.catalogue.metadata(node);
-        self.volume.inode(number).set_attributes(&self.attributes(&metadata))?;
-        let xattrs = self.xattrs(node);
+        self.volume.inode(number).set_attributes(&self.wanted.attributes(&metadata))?;
+        let xattrs = self.wanted.xattrs(node);
         if !xattrs.is_empty() {
             self.volume.inode(number).set_xattrs(&xattrs)?;
         }
         self.note(node, number, &metadata);
         Ok(())
-    }
-
-    fn attributes(&self, metadata: &Metadata) -> Attributes {
-        let stamps = if self.settle_times { Stamps::all(metadata.stamps.modified) } else { metadata.stamps };
-        Attributes {
-            permissions: metadata.mode,
-            uid: metadata.ids.uid,
-            gid: metadata.ids.gid,
-            times: Times {
-                access: stamps.accessed,
-                modify: stamps.modified,
-                change: stamps.changed,
-                create: Some(stamps.created),
-            },
-        }
-    }
-
-    fn xattrs(&self, node: NodeId) -> Vec<(Vec<u8>, Vec<u8>)> {
-        let all = self.catalogue.xattrs(node).iter();
-        all.map(|xattr| (xattr.name.to_vec(), xattr.value.to_vec())).collect()
-    }
-
-    fn kind(&self, node: NodeId, metadata: &Metadata) -> Kind<'a> {
-        let Device { major, minor } = metadata.device;
-        match metadata.kind {
-            NodeKind::Directory => Kind::Directory,
-            NodeKind::File => Kind::File,
-            NodeKind::Symlink => Kind::Symlink(self.catalogue.target(node)),
-            NodeKind::CharDevice => Kind::CharDevice(major, minor),
-            NodeKind::BlockDevice => Kind::BlockDevice(major, minor),
-            NodeKind::Fifo => Kind::Fifo,
-            NodeKind::Socket => Kind::Socket,
-        }
     }
 
     /// Gives the files that may end up inside their inodes zeros for data: whether they do depends on
@@ -312,7 +266,7 @@ impl<'a> Filler<'a> {
     /// by its path where the source is not to blame.
     pub(super) fn file(&mut self, contents: &mut dyn Contents, node: NodeId) -> Result<(), BuildError> {
         let Some(number) = self.inode(node) else { return Ok(()) };
-        let copied = self.copy(contents, node, number);
+        let copied = copy_file((self.volume, number), (self.catalogue, node), contents, self.meter);
         copied.map_err(|error| error.or_at(|| self.path_of(node), self.volume.format()))?;
         let flags = match self.catalogue.extents(node).next().map(|extent| extent.origin) {
             Some(Origin::Host(_)) => contents.flags(),
@@ -336,43 +290,48 @@ impl<'a> Filler<'a> {
         Ok(())
     }
 
-    fn copy(
-        &mut self,
-        contents: &mut dyn Contents,
-        node: NodeId,
-        number: InodeNumber,
-    ) -> Result<(), BuildError> {
-        let size = self.catalogue.metadata(node).size;
-        let mut writer = self.volume.writer(number, size)?;
-        let mut end = 0;
-        for extent in self.catalogue.extents(node) {
-            writer.begin_stretch(extent.file_offset + extent.len);
-            copy_extent(contents, &mut writer, &extent, self.meter)?;
-            end = extent.file_offset + extent.len;
-        }
-        drop(writer);
-        if end < size {
-            self.volume.extend(number, size)?;
-        }
-        Ok(())
-    }
-
-    /// A path of a node, for messages only: found by walking again.
     fn path_of(&self, wanted: NodeId) -> String {
-        let mut parents: Vec<(usize, Vec<u8>)> = vec![(0, Vec::new())];
-        for step in self.catalogue.walk() {
-            parents.truncate(step.depth);
-            let above = parents.last().map(|(_, path)| path.as_slice()).unwrap_or_default();
-            let path = [above, b"/", step.name].concat();
-            if step.node == wanted {
-                return Quoted(&path).to_string();
-            }
-            if self.catalogue.metadata(step.node).kind == NodeKind::Directory {
-                parents.push((step.depth, path));
-            }
-        }
-        String::from("a file")
+        path_of(self.catalogue, wanted)
     }
+}
+
+/// A path of a node, for messages only: found by walking again.
+pub(super) fn path_of(catalogue: &Catalogue, wanted: NodeId) -> String {
+    let mut parents: Vec<(usize, Vec<u8>)> = vec![(0, Vec::new())];
+    for step in catalogue.walk() {
+        parents.truncate(step.depth);
+        let above = parents.last().map(|(_, path)| path.as_slice()).unwrap_or_default();
+        let path = [above, b"/", step.name].concat();
+        if step.node == wanted {
+            return Quoted(&path).to_string();
+        }
+        if catalogue.metadata(step.node).kind == NodeKind::Directory {
+            parents.push((step.depth, path));
+        }
+    }
+    String::from("a file")
+}
+
+/// Copies the data of one file into an inode that has none.
+pub(super) fn copy_file(
+    (volume, number): (&Volume, InodeNumber),
+    (catalogue, node): (&Catalogue, NodeId),
+    contents: &mut dyn Contents,
+    meter: &mut Meter,
+) -> Result<(), BuildError> {
+    let size = catalogue.metadata(node).size;
+    let mut writer = volume.writer(number, size)?;
+    let mut end = 0;
+    for extent in catalogue.extents(node) {
+        writer.begin_stretch(extent.file_offset + extent.len);
+        copy_extent(contents, &mut writer, &extent, meter)?;
+        end = extent.file_offset + extent.len;
+    }
+    drop(writer);
+    if end < size {
+        volume.extend(number, size)?;
+    }
+    Ok(())
 }
 
 fn copy_extent(

@@ -117,17 +117,23 @@ impl Job<'_> {
     }
 
     fn built(&self, volume: &Volume) -> Built {
-        let superblock = volume.superblock();
-        let geometry = &volume.format().geometry;
-        Built {
-            bytes: geometry.blocks << geometry.block_size.log2(),
-            block_size: geometry.block_size.bytes(),
-            free_blocks: superblock.free_blocks_count(),
-            inodes: geometry.inodes(),
-            free_inodes: u64::from(superblock.s_free_inodes_count.get()),
-            uuid: superblock.s_uuid,
-            contents: self.catalogue.summary(),
-            clamped: 0,
-        }
+        built(volume, self.catalogue)
+    }
+}
+
+/// The facts of an image.
+pub(super) fn built(volume: &Volume, catalogue: &Catalogue) -> Built {
+    let superblock = volume.superblock();
+    let geometry = &volume.format().geometry;
+    Built {
+        bytes: geometry.blocks << geometry.block_size.log2(),
+        block_size: geometry.block_size.bytes(),
+        free_blocks: superblock.free_blocks_count(),
+        inodes: geometry.inodes(),
+        free_inodes: u64::from(superblock.s_free_inodes_count.get()),
+        uuid: superblock.s_uuid,
+        contents: catalogue.summary(),
+        clamped: 0,
+        update: None,
     }
 }

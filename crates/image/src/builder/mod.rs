@@ -21,6 +21,8 @@
 //! | `fit` | which blocks and features the contents need |
 //! | [`identity`] | identifiers and times: stated, or derived from the contents |
 //! | `fill` | copying the catalogue into the volume |
+//! | [`like`] | an image in which all that did not change lies where it lay in an older one |
+//! | `wanted` | what an inode shall be |
 //! | `order` | which file's data come next, so that no free run ends in a gap |
 //! | `rehearsal` | that all fits a device, before anything is written to it |
 //! | `withheld` | that a device holds no half-written volume |
@@ -32,10 +34,12 @@ mod fill;
 mod fit;
 pub mod identity;
 mod job;
+pub mod like;
 mod order;
 mod rehearsal;
 mod size;
 mod sizing;
+mod wanted;
 mod withheld;
 
 use std::path::Path;
@@ -51,6 +55,7 @@ use crate::watch::{Meter, Stage, Watch};
 pub use error::BuildError;
 use identity::Stated;
 use job::Job;
+pub use like::Update;
 use withheld::Withheld;
 
 /// How often a smallest image is tried again one block larger: fragments of free space can cost a
@@ -89,6 +94,18 @@ pub struct Built {
     pub contents: Summary,
     /// Files with a time that the volume can't hold, which became the nearest that it can.
     pub clamped: u64,
+    /// What an image that was made like an older one took over from it.
+    pub update: Option<Update>,
+}
+
+/// An older image.
+#[derive(Clone)]
+struct Old(Arc<dyn Device>);
+
+impl std::fmt::Debug for Old {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Old").field(&self.0.size()).finish()
+    }
 }
 
 /// Builds an image of a [`Source`]: says what is wanted, and then builds into a new file or on a device.
@@ -106,6 +123,7 @@ pub struct Builder<'s> {
     sync: bool,
     overwrite: bool,
     zeroed: bool,
+    like: Option<Old>,
     watch: Watch,
 }
 
@@ -121,6 +139,7 @@ impl<'s> Builder<'s> {
             sync: false,
             overwrite: false,
             zeroed: false,
+            like: None,
             watch: Watch::default(),
         }
     }
@@ -171,6 +190,14 @@ impl<'s> Builder<'s> {
         self
     }
 
+    /// Makes the image from an older one, on any device: what did not change keeps its inode and its blocks, and what
+    /// is new shares as few stretches of the image as possible. The format is that of the older image, and so are UUID
+    /// and hash seed; of [`Builder::identity`] only the time counts. The older image is only read.
+    pub fn like(mut self, old: Arc<dyn Device>) -> Self {
+        self.like = Some(Old(old));
+        self
+    }
+
     /// Shows the progress to a closure, which can end the work.
     pub fn watch(mut self, watch: Watch) -> Self {
         self.watch = watch;
@@ -183,6 +210,9 @@ impl<'s> Builder<'s> {
     /// Any [`BuildError`]; then nothing of the file is left, and one that was to be overwritten is as it was.
     pub fn build(&self, path: impl AsRef<Path>) -> Result<Built, BuildError> {
         let path = path.as_ref();
+        if let Some(Old(old)) = &self.like {
+            return like::build(self, old, path);
+        }
         let begin = if self.overwrite { Output::replacing } else { Output::new };
         let place = followed(path);
         let job = self.job(self.format.clone());
@@ -211,6 +241,9 @@ impl<'s> Builder<'s> {
     /// or device that fails, or if the caller ends the work: the device then holds no volume that could be
     /// mistaken for the image.
     pub fn build_on(&self, device: Arc<dyn Device>) -> Result<Built, BuildError> {
+        if self.like.is_some() {
+            return Err(BuildError::Like("such an image is a new file, not a device or partition".into()));
+        }
         let mut format = self.format.clone();
         format.storage = if self.zeroed { Storage::Zeroed } else { Storage::Unknown };
         let job = self.job(format);
@@ -242,6 +275,7 @@ impl<'s> Builder<'s> {
         let catalogue = self.source.catalogue();
         let identity = self.identity.or_else(|| identity::derived(catalogue));
         let mut format = fit::fitted(catalogue, format);
+        format.journal.in_one_run = true;
         (format.uuid, format.hash_seed, format.time) = (identity.uuid, identity.hash_seed, identity.time);
         Job { catalogue, format, identity, size: self.size, settle_times: !self.keep_times }
     }

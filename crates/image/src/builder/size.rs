@@ -38,6 +38,17 @@ impl Shape {
         }
     }
 
+    /// The shape of a volume that is there.
+    pub(super) fn of_volume(format: &platfs::Format) -> Self {
+        Shape {
+            block_size: format.geometry.block_size,
+            cluster_log2: format.geometry.cluster_log2,
+            extents: format.features.incompat.contains(Incompat::EXTENTS),
+            inline_data: format.features.incompat.contains(Incompat::INLINE_DATA),
+            inode_size: u64::from(format.geometry.inode_size),
+        }
+    }
+
     fn clusters(&self, blocks: u64) -> u64 {
         blocks.div_ceil(1 << self.cluster_log2)
     }

@@ -19,6 +19,20 @@ pub enum ExportError {
         /// The library's words.
         error: platfs::Error,
     },
+    /// Something in the older of two images cannot be read.
+    #[error("{} in the older image: {error}", At(path))]
+    Older {
+        /// The path in both images.
+        path: Vec<u8>,
+        /// The library's words.
+        error: platfs::Error,
+    },
+    /// A file whose name would be a whiteout in a layer.
+    #[error("{}: a layer can't hold a name that begins with .wh., which stands for a removal", At(path))]
+    Whiteout {
+        /// The path in the image.
+        path: Vec<u8>,
+    },
     /// A name or target that nothing outside the image can have.
     #[error(
         "{}: {what} is empty, too long, or holds a slash or NUL; `plat check` shows more, and repairs it",

@@ -1,6 +1,7 @@
 //! What is exported, and into what: a stream, a file, a directory.
 
 use super::archive::ArchiveSink;
+use super::difference::{Difference, Tell};
 use super::directory::DirectorySink;
 use super::{Contents, ExportError, Item, Loss, Losses, Sink, export};
 use crate::archive::WriteError;
@@ -67,6 +68,7 @@ pub struct Exporter<'v> {
     watch: Watch,
     permit: Option<&'v Permit<'v>>,
     beside_others: bool,
+    since: Option<(&'v Volume, &'v Tell<'v>)>,
 }
 
 /// Whether a file, of which the path and the facts are given, may be exported.
@@ -75,7 +77,8 @@ type Permit<'p> = dyn Fn(&[u8], &Metadata) -> bool + Sync + 'p;
 impl<'v> Exporter<'v> {
     /// All of a volume. An empty `lost+found` of the root, as mkfs makes it, is left out: a build makes it again.
     pub fn new(volume: &'v Volume) -> Self {
-        Self { volume, from: InodeNumber::ROOT, watch: Watch::default(), permit: None, beside_others: false }
+        let (watch, permit, since) = (Watch::default(), None, None);
+        Self { volume, from: InodeNumber::ROOT, watch, permit, beside_others: false, since }
     }
 
     /// Only this directory and what is below it.
@@ -104,15 +107,31 @@ impl<'v> Exporter<'v> {
         self
     }
 
+    /// Only what an older volume has not. Each change goes to `tell`, too; an archive is a layer of an OCI image: what is
+    /// gone has a whiteout, and unpacked over the older tree it makes the newer one.
+    pub fn since(mut self, older: &'v Volume, tell: &'v Tell<'v>) -> Self {
+        self.since = Some((older, tell));
+        self
+    }
+
     /// Hands every file to `sink`.
     ///
     /// # Errors
     /// Any [`ExportError`], at the first thing that cannot be exported.
     pub fn to_sink(&self, sink: &mut dyn Sink) -> Result<(), ExportError> {
+        self.hand_to(sink, false)
+    }
+
+    fn hand_to(&self, sink: &mut dyn Sink, is_archive: bool) -> Result<(), ExportError> {
         match self.permit {
-            Some(permit) => self.walk(&mut Permitting { sink, permit }),
-            None => self.walk(sink),
+            Some(permit) => self.filter(&mut Permitting { sink, permit }, is_archive),
+            None => self.filter(sink, is_archive),
         }
+    }
+
+    fn filter(&self, sink: &mut dyn Sink, is_archive: bool) -> Result<(), ExportError> {
+        let Some((older, tell)) = self.since else { return self.walk(sink) };
+        self.walk(&mut Difference::new(sink, (older, self.volume), tell, is_archive))
     }
 
     fn walk(&self, sink: &mut dyn Sink) -> Result<(), ExportError> {
@@ -147,7 +166,7 @@ impl<'v> Exporter<'v> {
 
     fn tar<W: Write>(&self, out: W) -> Result<(W, Losses), ExportError> {
         let mut sink = ArchiveSink::new(out);
-        self.to_sink(&mut sink)?;
+        self.hand_to(&mut sink, true)?;
         sink.finish()
     }
 

@@ -9,11 +9,13 @@
 //! What a sink cannot keep (a socket in an archive, an owner without privilege) is counted in [`Losses`].
 
 mod archive;
+mod difference;
 mod directory;
 mod error;
 mod exporter;
 mod losses;
 
+pub use difference::{Aspect, Change, Nowhere, Tell};
 pub use error::ExportError;
 pub use exporter::{Exporter, Packing};
 pub use losses::{Loss, Losses};

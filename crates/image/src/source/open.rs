@@ -178,6 +178,9 @@ impl SourceOptions {
             let ids = owners::resolve(owner, &catalogue, self.prefix.as_deref())?;
             catalogue.own_all(ids);
         }
+        if let Some(attribute) = &self.root {
+            catalogue.mark_root(attribute.clone());
+        }
         Ok(Source { catalogue, warnings: reading.warnings })
     }
 }

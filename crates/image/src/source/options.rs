@@ -35,6 +35,7 @@ pub struct SourceOptions {
     pub(super) map_gid: Vec<IdRange>,
     pub(super) prefix: Option<PathBuf>,
     pub(super) latest: Option<i64>,
+    pub(super) root: Option<Xattr>,
     pub(super) platform: Option<String>,
     pub(super) image: Option<String>,
     pub(super) threads: Option<NonZeroUsize>,
@@ -85,6 +86,12 @@ impl SourceOptions {
     /// Puts everything under this directory of the image.
     pub fn prefix(mut self, directory: impl Into<PathBuf>) -> Self {
         self.prefix = Some(directory.into());
+        self
+    }
+
+    /// Gives the root of the image an attribute that the source does not have.
+    pub fn mark_root(mut self, name: &[u8], value: &[u8]) -> Self {
+        self.root = Some(Xattr { name: name.into(), value: value.into() });
         self
     }
 

@@ -18,40 +18,10 @@ use platfs::device::Device;
 use super::buffers::Buffers;
 use super::pages::Pages;
 use super::store::{PAGE, Store};
-use super::{Drive, Mechanism, Request};
+use super::{Drive, Figures, Mechanism, Request};
 
 /// Requests that wait at the drive: Linux's default.
 const QUEUE: u64 = 128;
-
-/// What the drive did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Figures {
-    /// Requests that the mechanism served, and their bytes.
-    pub(crate) reads: u64,
-    pub(crate) writes: u64,
-    pub(crate) read_bytes: u64,
-    pub(crate) written_bytes: u64,
-    /// Requests for which the arm was moved.
-    pub(crate) seeks: u64,
-    pub(crate) flushes: u64,
-    /// Time in which it worked.
-    pub(crate) busy: u64,
-}
-
-impl Figures {
-    /// What came since.
-    pub(crate) fn since(self, before: Figures) -> Figures {
-        Figures {
-            reads: self.reads - before.reads,
-            writes: self.writes - before.writes,
-            read_bytes: self.read_bytes - before.read_bytes,
-            written_bytes: self.written_bytes - before.written_bytes,
-            seeks: self.seeks - before.seeks,
-            flushes: self.flushes - before.flushes,
-            busy: self.busy - before.busy,
-        }
-    }
-}
 
 /// A device in virtual time.
 pub(crate) struct ModelDevice {

@@ -11,7 +11,8 @@ mod flash;
 mod pages;
 mod store;
 
-pub(crate) use device::{Figures, ModelDevice};
+pub(crate) use crate::traffic::Figures;
+pub(crate) use device::ModelDevice;
 
 use disk::{Disk, Platters};
 use flash::Flash;

@@ -6,7 +6,7 @@
 //! 1,199, in clusters of 4 KiB; with 64 KiB blocks a sixteenth of each.
 
 use ondisk::units::{Cluster, ClusterRun, Group};
-use placement::{BlockPolicyKind, Counter, Criterion, Engine, GroupContent};
+use placement::{BlockPolicyKind, Counter, Criterion, Engine, GroupContent, Layout};
 
 use super::trial::{At, Case, Values, numbers};
 use super::{Baseline, Experiment, Kind, best};
@@ -90,8 +90,9 @@ fn settings(row: &Row, quick: bool) -> Vec<(&'static str, String)> {
 }
 
 fn volume(row: &Row, policy: BlockPolicyKind, seed: u64, plan: &Plan) -> Result<EngineAlone, String> {
-    let own = [("cluster_bytes", 4_096 * row.scale), ("cpus", STREAMS), ("forced_goal", 2_048 / row.scale)];
-    let engine = plan.engine(layout(row.groups, row.clusters_per_group), policy, &own)?;
+    let own = [("cpus", STREAMS), ("forced_goal", 2_048 / row.scale)];
+    let layout = Layout { block_bytes: 4_096 * row.scale, ..layout(row.groups, row.clusters_per_group) };
+    let engine = plan.engine(layout, policy, &own)?;
     fragment(&engine, row, &mut Numbers::new(seed)).ok_or("the engine refuses the volume")?;
     engine.audit();
     Ok(EngineAlone::new(engine, 4096 * u64::from(row.scale), Writing::Whole))

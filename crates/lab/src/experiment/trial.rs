@@ -73,9 +73,10 @@ impl Case {
     pub(super) fn on_library(
         self,
         at: At<'_>,
-        mounting: Mounting,
+        mut mounting: Mounting,
         measure: fn(&[Outcome]) -> Values,
     ) -> Result<Job, String> {
+        mounting.tunables.extend(at.plan.directory_tunables(mounting.directories));
         let workload = Workload::named(self.workload)?;
         let scale = self.scale(&at);
         let parameters = [

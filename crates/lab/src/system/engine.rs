@@ -12,8 +12,8 @@ use ondisk::units::{Cluster, Group};
 use placement::{Engine, GroupContent, Layout, Refusal, Request};
 
 use super::{Client, Modelled, Name, Op, Slot, System};
-use crate::drive::Figures;
 use crate::file::File;
+use crate::traffic::Figures;
 
 /// How a file is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +75,8 @@ pub(crate) fn layout(groups: u32, clusters_per_group: u32) -> Layout {
         groups,
         inodes_per_group: 8_192,
         groups_per_flex: 16,
+        block_bytes: 4_096,
+        blocks_per_cluster: 1,
     }
 }
 

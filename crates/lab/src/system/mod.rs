@@ -1,19 +1,27 @@
 //! What workloads run on: one vocabulary of operations, and the file systems that carry them out, so
 //! that the very same operations run on every one.
 
+#[cfg(feature = "whole")]
 mod computer;
+#[cfg(feature = "whole")]
 mod directory;
 mod engine;
+#[cfg(feature = "whole")]
 mod library;
+#[cfg(feature = "whole")]
 mod named;
 
+#[cfg(feature = "whole")]
 pub(crate) use computer::Computer;
+#[cfg(feature = "whole")]
 pub(crate) use directory::Directory;
 pub(crate) use engine::{EngineAlone, Writing, cut, describe_empty, extend, layout};
+#[cfg(feature = "whole")]
 pub(crate) use library::{Library, Mounting, Names};
+#[cfg(feature = "whole")]
 pub(crate) use named::{Named, order};
 
-use crate::drive::Figures;
+use crate::traffic::Figures;
 
 /// A path from the root of the file system, without a leading slash; empty for the root itself.
 pub(crate) type Name = Box<str>;

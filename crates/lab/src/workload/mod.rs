@@ -6,21 +6,25 @@
 mod age;
 mod append;
 mod blogbench;
-#[cfg(test)]
+#[cfg(all(test, feature = "whole"))]
 mod clean;
 mod database;
 mod dbench;
 mod dd;
 mod fsmark;
 mod git;
+#[cfg(feature = "whole")]
 mod layers;
 mod mail;
 mod profile;
+#[cfg(feature = "whole")]
 mod replay;
 mod run;
 mod service;
+#[cfg(feature = "whole")]
 mod strace;
 mod tiobench;
+#[cfg(feature = "whole")]
 mod tree;
 mod windows;
 
@@ -148,6 +152,7 @@ pub(crate) const WORKLOADS: &[Workload] = &[
         settings: git::SETTINGS,
         phases: git::phases,
     },
+    #[cfg(feature = "whole")]
     Workload {
         name: "layers",
         summary: "layers of container images: unpacked, whiteouts, the oldest removed",
@@ -166,6 +171,7 @@ pub(crate) const WORKLOADS: &[Workload] = &[
         settings: profile::SETTINGS,
         phases: profile::phases,
     },
+    #[cfg(feature = "whole")]
     Workload {
         name: "replay",
         summary: "what programs did, as strace recorded it",
@@ -178,6 +184,7 @@ pub(crate) const WORKLOADS: &[Workload] = &[
         settings: service::SETTINGS,
         phases: service::phases,
     },
+    #[cfg(feature = "whole")]
     Workload {
         name: "tree",
         summary: "tar xf and rm -rf of a tree: the ports collection of 2001, or any archive",
@@ -204,7 +211,7 @@ impl Workload {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "whole"))]
 mod tests {
     use super::*;
     use crate::system::{Directory, Library, Mounting, Op};

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Mutex;
 use std::time::Instant;
 
-use crate::drive::Figures;
 use crate::system::{Client, Modelled, Op, Phase, System};
+use crate::traffic::Figures;
 
 /// What slow is: S3 counts calls that take longer.
 const SLOW: u64 = 100_000_000;

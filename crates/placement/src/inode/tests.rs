@@ -12,6 +12,8 @@ fn volume(groups: u32, inodes: u32) -> InodeEngine {
         groups,
         inodes_per_group: inodes,
         groups_per_flex: 4,
+        block_bytes: 4_096,
+        blocks_per_cluster: 1,
     };
     let space = Arc::new(Engine::new(layout, BlockPolicyKind::Lease).unwrap());
     for group in (0..groups).map(Group) {

@@ -6,6 +6,7 @@
 mod lease;
 pub mod mballoc;
 mod prealloc8;
+mod settled;
 mod single;
 pub mod tunable;
 mod window;
@@ -132,8 +133,8 @@ registry! {
     Lease(
         "lease",
         "ours: exact run search, shelves for small files, windows, a reserve of long runs",
-        &[],
-        |_| Box::new(lease::Lease::default())
+        lease::TUNABLES,
+        |settings| Box::new(lease::Lease::new(settings))
     )
     Mballoc(
         "mballoc",
@@ -176,6 +177,12 @@ registry! {
         "one block at a time from a goal (ext2, ext3)",
         single::TUNABLES,
         |settings| Box::new(single::Single::new(settings))
+    )
+    Settled(
+        "settled",
+        "for updates of images: what is new shares as few zones as possible",
+        settled::TUNABLES,
+        |settings| Box::new(settled::Settled::new(settings))
     )
     Xfs(
         "xfs",

@@ -14,7 +14,7 @@
 //! The step back from the byte is why files that grow side by side alternate block by block: the byte
 //! before is the one another file has just begun.
 
-use super::tunable::{Settings, Tunable};
+use super::tunable::{self, Settings, Tunable};
 use super::{BlockPolicy, Choice, Event};
 use crate::request::{Refusal, Request};
 use crate::sync::{Mutex, PoisonError};
@@ -29,6 +29,7 @@ const RULE: Tunable = Tunable {
     least: 0,
     most: 1,
     about: "0: ext2 and ext3, 1: FreeBSD's ext2fs of 2010",
+    source: tunable::Source::FreeBsd,
 };
 /// What can be set.
 pub(super) const TUNABLES: &[Tunable] = &[RULE];
@@ -143,6 +144,8 @@ mod tests {
             groups: 1,
             inodes_per_group: 64,
             groups_per_flex: 1,
+            block_bytes: 4_096,
+            blocks_per_cluster: 1,
         };
         let engine = Engine::with_policy(layout, policy)?;
         engine.describe_group(Group(0), 32_768, GroupContent::Uninitialised { used: &[] })?;

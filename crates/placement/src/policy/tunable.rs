@@ -15,6 +15,50 @@ pub struct Tunable {
     pub most: u32,
     /// What it does, in one line.
     pub about: &'static str,
+    /// Where the parameter comes from: its name, its default and its meaning.
+    pub source: Source,
+}
+
+/// Where a parameter comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// ext4: its files in `/sys/fs/ext4` and its mount options.
+    Ext4,
+    /// ext3's reservation windows, as ext2 got them in 2010 too.
+    Reservation,
+    /// XFS: its mount options and its mkfs.
+    Xfs,
+    /// FreeBSD: tunefs and its ext2fs.
+    FreeBsd,
+    /// This project.
+    Ours,
+    /// No file system: it repeats a condition of an experiment.
+    Experiment,
+}
+
+impl Source {
+    /// In words.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Source::Ext4 => "ext4",
+            Source::Reservation => "ext3",
+            Source::Xfs => "XFS",
+            Source::FreeBsd => "FreeBSD",
+            Source::Ours => "ours",
+            Source::Experiment => "experiments",
+        }
+    }
+}
+
+/// A row of ours.
+pub(crate) const fn ours(
+    name: &'static str,
+    default: u32,
+    (least, most): (u32, u32),
+    about: &'static str,
+) -> Tunable {
+    Tunable { name, default, least, most, about, source: Source::Ours }
 }
 
 /// Why a tunable can't be set.
@@ -62,29 +106,44 @@ impl Settings {
     }
 }
 
+/// Checks values by name against the table of a policy.
+///
+/// # Errors
+/// [`SettingError`] for the first that is unknown or outside its range.
+pub fn settings(
+    policy: &'static str,
+    tunables: &'static [Tunable],
+    values: &[(&str, u32)],
+) -> Result<Settings, SettingError> {
+    let check = |&(name, value): &(&str, u32)| {
+        let tunable = tunables.iter().find(|tunable| tunable.name == name);
+        let unknown = || SettingError::Unknown { policy, name: name.to_string(), known: known(tunables) };
+        tunable.ok_or_else(unknown)?.checked(value).map(|value| (value.0.name, value.1))
+    };
+    values.iter().map(check).collect::<Result<_, _>>().map(Settings)
+}
+
+fn known(tunables: &[Tunable]) -> String {
+    let names: Vec<&str> = tunables.iter().map(|tunable| tunable.name).collect();
+    if names.is_empty() { "none".to_string() } else { names.join(", ") }
+}
+
+impl Tunable {
+    /// The value, if it is in the range.
+    pub(crate) fn checked(&'static self, value: u32) -> Result<(&'static Tunable, u32), SettingError> {
+        let Tunable { name, least, most, .. } = *self;
+        let inside = (least..=most).contains(&value);
+        if inside { Ok((self, value)) } else { Err(SettingError::Range { name, least, most, value }) }
+    }
+}
+
 impl PolicyRow {
     /// Checks values by name against the table.
     ///
     /// # Errors
     /// [`SettingError`] for the first that is unknown or outside its range.
     pub fn settings(&self, values: &[(&str, u32)]) -> Result<Settings, SettingError> {
-        let check = |&(name, value): &(&str, u32)| {
-            let tunable = self.tunables.iter().find(|tunable| tunable.name == name);
-            let tunable = tunable.ok_or_else(|| SettingError::Unknown {
-                policy: self.name,
-                name: name.to_string(),
-                known: self.known(),
-            })?;
-            let Tunable { name, least, most, .. } = *tunable;
-            let inside = (least..=most).contains(&value);
-            if inside { Ok((name, value)) } else { Err(SettingError::Range { name, least, most, value }) }
-        };
-        values.iter().map(check).collect::<Result<_, _>>().map(Settings)
-    }
-
-    fn known(&self) -> String {
-        let names: Vec<&str> = self.tunables.iter().map(|tunable| tunable.name).collect();
-        if names.is_empty() { "none".to_string() } else { names.join(", ") }
+        settings(self.name, self.tunables, values)
     }
 }
 

@@ -15,7 +15,7 @@
 //! Deviations: no skipping of groups that have fewer free clusters than the window is long; starts
 //! are not rounded to bytes of the bitmap; one lock for all windows (as the kernel's tree).
 
-use super::tunable::{Settings, Tunable};
+use super::tunable::{self, Settings, Tunable};
 use super::{BlockPolicy, Choice, Event};
 use crate::request::{Kind, Refusal, Request};
 use crate::stats::Counter;
@@ -31,6 +31,7 @@ const WINDOW: Tunable = Tunable {
     least: 1,
     most: 1_027,
     about: "clusters of a new or fixed window",
+    source: tunable::Source::Reservation,
 };
 /// Clusters up to which a dynamic window doubles.
 const LARGEST: Tunable = Tunable {
@@ -39,6 +40,7 @@ const LARGEST: Tunable = Tunable {
     least: 1,
     most: 32_768,
     about: "clusters up to which a window doubles",
+    source: tunable::Source::Reservation,
 };
 /// Closed files whose windows stay.
 const KEPT: Tunable = Tunable {
@@ -47,6 +49,7 @@ const KEPT: Tunable = Tunable {
     least: 0,
     most: 1_000_000,
     about: "closed files whose windows stay",
+    source: tunable::Source::FreeBsd,
 };
 /// What can be set for fixed windows.
 pub(super) const FIXED: &[Tunable] = &[WINDOW, KEPT];
@@ -237,6 +240,8 @@ mod tests {
                 groups: 1,
                 inodes_per_group: 64,
                 groups_per_flex: 1,
+                block_bytes: 4_096,
+                blocks_per_cluster: 1,
             };
             let engine = Engine::with_policy(layout, BlockPolicyKind::Window.tuned(&[("rsv_kept", kept)])?)?;
             engine.describe_group(Group(0), 32_768, GroupContent::Uninitialised { used: &[] })?;

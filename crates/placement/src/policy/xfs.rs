@@ -4,13 +4,13 @@
 //! Rules followed: the volume is cut into few allocation groups. A file's first extent is near its inode, in
 //! whose group its directory's files are; later ones go on behind the last. In the goal's group free runs are
 //! found by offset, the first long enough behind the goal, then from the start of the group; in the others by
-//! length, the tightest that holds all; where none does, the longest of all. A file that grows gets as much again as it has behind its end, at least 16 clusters and less when little is free, which is given up with
+//! length, the tightest that holds all; where none does, the longest of all. A file that grows gets as much again as it has behind its end, at least 64 KiB and less when little is free, which is given up with
 //! the last close. Blocks are chosen when they are written back, as the caller delays them.
 //!
 //! Deviations: free runs cross allocation groups; of the search by offset in both directions from the goal
 //! only the forward half is done from the goal itself; metadata follows the same rules without surplus.
 
-use super::tunable::{Settings, Tunable};
+use super::tunable::{self, Settings, Tunable};
 use super::{BlockPolicy, Choice, Event, Source};
 use crate::request::{Kind, Refusal, Request};
 use crate::stats::Counter;
@@ -19,24 +19,32 @@ use crate::view::View;
 use ondisk::units::{Cluster, ClusterRun};
 use std::collections::BTreeMap;
 
-const GROUPS: Tunable =
-    Tunable { name: "agcount", default: 4, least: 1, most: 65_536, about: "allocation groups of the volume" };
+const GROUPS: Tunable = Tunable {
+    name: "agcount",
+    default: 4,
+    least: 1,
+    most: 65_536,
+    about: "allocation groups of the volume",
+    source: tunable::Source::Xfs,
+};
 const LEAST: Tunable = Tunable {
     name: "allocsize",
-    default: 16,
-    least: 1,
-    most: 262_144,
-    about: "least clusters behind the end of a file that grows",
+    default: 64,
+    least: 4,
+    most: 1_048_576,
+    about: "least KiB behind the end of a file that grows",
+    source: tunable::Source::Xfs,
 };
 /// What can be set.
 pub(super) const TUNABLES: &[Tunable] = &[GROUPS, LEAST];
 
-/// Most clusters behind the end of a file: 8 GiB of 4 KiB.
-const MOST: u64 = 2 << 20;
+/// Most bytes behind the end of a file.
+const MOST: u64 = 8 << 30;
 
 /// See the module.
 pub(crate) struct Xfs {
     groups: u64,
+    /// KiB.
     least: u64,
     /// Claimed behind the ends of growing files.
     ahead: Mutex<BTreeMap<u64, ClusterRun>>,
@@ -76,7 +84,9 @@ impl Xfs {
         let percent = view.free_clusters() * 100 / view.layout().clusters.max(1);
         let less = 2 * 5u64.saturating_sub(percent);
         let size = request.offset + u64::from(request.want);
-        u32::try_from((size.clamp(self.least, MOST)) >> less).unwrap_or(0)
+        let bytes = view.layout().cluster_bytes().max(1);
+        let least = (self.least << 10).div_ceil(bytes);
+        u32::try_from(size.clamp(least, (MOST / bytes).max(least)) >> less).unwrap_or(0)
     }
 
     /// A run of the wanted length: by offset in the allocation group of the goal, by length elsewhere.
@@ -170,6 +180,8 @@ mod tests {
             groups: 4,
             inodes_per_group: 64,
             groups_per_flex: 1,
+            block_bytes: 4_096,
+            blocks_per_cluster: 1,
         };
         let engine = Engine::new(layout, BlockPolicyKind::Xfs)?;
         for group in (0..4).map(Group) {

@@ -12,7 +12,7 @@ pub enum TraceError {
     #[error("this is no trace: it does not begin with PLATTRC")]
     Magic,
     /// Another version of the format.
-    #[error("the trace has version {0} of the format, this program reads version {VERSION}")]
+    #[error("the trace has version {0} of the format, this program reads versions 2 and {VERSION}")]
     Version(u64),
     /// The geometry is impossible.
     #[error("the trace's geometry: {0}")]
@@ -33,6 +33,17 @@ pub enum TraceError {
     Source(#[from] std::io::Error),
 }
 
+/// What traces of version 2 leave out: their clusters are blocks of 4 KiB.
+const OLD: Layout = Layout {
+    clusters: 0,
+    clusters_per_group: 0,
+    groups: 0,
+    inodes_per_group: 0,
+    groups_per_flex: 0,
+    block_bytes: 4_096,
+    blocks_per_cluster: 1,
+};
+
 /// Reads a trace.
 pub struct Reader<R> {
     source: R,
@@ -51,12 +62,10 @@ impl<R: Read> Reader<R> {
         if magic != MAGIC {
             return Err(TraceError::Magic);
         }
-        let layout =
-            Layout { clusters: 0, clusters_per_group: 0, groups: 0, inodes_per_group: 0, groups_per_flex: 0 };
-        let mut reader = Reader { source, at: MAGIC.len() as u64, layout };
-        match reader.number()? {
-            VERSION => {}
-            other => return Err(TraceError::Version(other)),
+        let mut reader = Reader { source, at: MAGIC.len() as u64, layout: OLD };
+        let version = reader.number()?;
+        if !(2..=VERSION).contains(&version) {
+            return Err(TraceError::Version(version));
         }
         reader.layout = Layout {
             clusters: reader.number()?,
@@ -64,7 +73,12 @@ impl<R: Read> Reader<R> {
             groups: reader.short()?,
             inodes_per_group: reader.short()?,
             groups_per_flex: reader.short()?,
+            ..OLD
         };
+        if version > 2 {
+            reader.layout.block_bytes = reader.short()?;
+            reader.layout.blocks_per_cluster = reader.short()?;
+        }
         reader.layout.check().map_err(TraceError::Layout)?;
         Ok(reader)
     }

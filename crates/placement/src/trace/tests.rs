@@ -12,6 +12,8 @@ const LAYOUT: Layout = Layout {
     groups: 2,
     inodes_per_group: 64,
     groups_per_flex: 1,
+    block_bytes: 4_096,
+    blocks_per_cluster: 1,
 };
 
 fn name() -> impl Strategy<Value = Name> {

@@ -52,7 +52,7 @@ const RECLAIMING: Duration = Duration::from_secs(10);
 pub struct Tree {
     volume: Volume,
     log: Arc<Log>,
-    room: Statistics,
+    room: room::Room,
     first_inode: u32,
     terms: Terms,
     /// Checks permissions, where the kernel does not.
@@ -137,7 +137,7 @@ impl Tree {
     /// # Errors
     /// Broken group descriptors.
     pub fn new(volume: Volume, log: Arc<Log>, terms: Terms) -> platfs::Result<Self> {
-        let room = room::statistics(&volume)?;
+        let room = room::Room::of(&volume)?;
         let first_inode = volume.format().geometry.first_inode;
         let (stopped, counts) = (AtomicBool::new(false), Counts::default());
         let (flagged, announced, served_by) = (Mutex::default(), Announced::default(), OnceLock::new());
@@ -311,7 +311,7 @@ impl Tree {
 
     /// What it counts, for `plat stats`.
     fn statistics_now(&self) -> Value {
-        let room = room::now(&self.volume, self.room);
+        let room = room::now(&self.volume, &self.room);
         json!({
             "requests": self.counts.requests(),
             "amounts": self.counts.amounts(),
@@ -458,7 +458,7 @@ impl Tree {
             device: found.device.unwrap_or_default(),
             size: found.size,
             sectors: found.sectors,
-            block_size: self.room.block_size,
+            block_size: self.volume.format().geometry.block_size.bytes(),
             access: time(found.times.access),
             modify: time(found.times.modify),
             change: time(found.times.change),
@@ -636,7 +636,7 @@ impl Service for Tree {
             if self.is_writable() {
                 self.volume_now().uses().clear_away()?;
             }
-            let room = room::now(&self.volume, self.room);
+            let room = room::now(&self.volume, &self.room);
             Ok(room::of_project(&self.volume, self.inode(node)?, room)?)
         })
     }

@@ -1,19 +1,45 @@
 //! What `statfs` shows, counted as Linux does: without what the format itself takes, and with a
 //! reserve for conversions that Linux keeps of volumes with extents.
 
+use std::sync::{Mutex, PoisonError};
+
 use fuse::Statistics;
 use ondisk::features::{Compat, Incompat};
+use ondisk::geometry::Geometry;
 use ondisk::inode::InodeFlags;
 use ondisk::quota::QuotaKind;
 use ondisk::units::{Group, InodeNumber};
 use platfs::Volume;
 
-/// The room of a volume. What never changes is counted once; `free` and `free_inodes` are those of the
-/// group descriptors.
+/// What is counted once for each size that the volume has.
+pub(super) struct Room(Mutex<(Geometry, Statistics)>);
+
+impl Room {
+    /// That of a volume as it is.
+    ///
+    /// # Errors
+    /// Broken group descriptors.
+    pub(super) fn of(volume: &Volume) -> platfs::Result<Self> {
+        Ok(Room(Mutex::new((volume.format().geometry, statistics(volume)?))))
+    }
+
+    fn of_size(&self, volume: &Volume) -> Statistics {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let geometry = volume.format().geometry;
+        if known.0 != geometry
+            && let Ok(counted) = statistics(volume)
+        {
+            *known = (geometry, counted);
+        }
+        known.1
+    }
+}
+
+/// The room of a volume; `free` and `free_inodes` are those of the group descriptors.
 ///
 /// # Errors
 /// Broken group descriptors.
-pub(super) fn statistics(volume: &Volume) -> platfs::Result<Statistics> {
+fn statistics(volume: &Volume) -> platfs::Result<Statistics> {
     let (format, raw) = (volume.format(), volume.superblock());
     let geometry = &format.geometry;
     let (mut free, mut free_inodes) = (0_u64, 0_u64);
@@ -39,7 +65,8 @@ pub(super) fn statistics(volume: &Volume) -> platfs::Result<Statistics> {
 }
 
 /// The room of a volume as it is now.
-pub(super) fn now(volume: &Volume, room: Statistics) -> Statistics {
+pub(super) fn now(volume: &Volume, room: &Room) -> Statistics {
+    let room = room.of_size(volume);
     match volume.space().free_after_sync() {
         Some((clusters, inodes)) => with_free(volume, room, clusters, inodes),
         None => room,

@@ -107,6 +107,7 @@ impl Node<'_> {
         self.must_be_writable()?;
         let _pin = self.volume.pin(self.number)?;
         let mover = Mover { volume: self.volume, number: self.number, wish: *wish };
+        let _shape = self.volume.keep_shape();
         for _ in 0..TRIES {
             let sight = mover.alone(|| mover.look())?;
             let Some(moving) = mover.prepare(&sight)? else { return Ok(sight.unmoved()) };

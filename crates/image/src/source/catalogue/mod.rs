@@ -168,6 +168,21 @@ impl Catalogue {
         self.nodes.iter_mut().for_each(|node| node.ids = ids);
     }
 
+    /// Gives the root an attribute, in place of one of its name.
+    pub fn mark_root(&mut self, attribute: Xattr) {
+        let root = self.root();
+        let mut set: Vec<Xattr> = self.xattrs(root).to_vec();
+        set.retain(|known| known.name != attribute.name);
+        set.push(attribute);
+        set.sort_unstable();
+        self.xattrs.push(set.into_boxed_slice());
+        if let Ok(place) = u32::try_from(self.xattrs.len())
+            && let Some(root) = self.nodes.get_mut(root.index())
+        {
+            root.xattrs = place;
+        }
+    }
+
     /// A symbolic link's target; empty for all other kinds.
     #[must_use]
     pub fn target(&self, id: NodeId) -> &[u8] {

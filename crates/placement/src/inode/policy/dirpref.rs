@@ -22,31 +22,53 @@
 use super::spread::rehash;
 use super::{Counts, DirectoryPolicy, Goal, InodeView, cycle, fewest_dirs, mean_inodes_or_any};
 use crate::inode::InodeRequest;
+use crate::policy::tunable::{Settings, Source, Tunable};
 use crate::sync::{Mutex, PoisonError};
 use ondisk::units::Group;
 use std::collections::BTreeMap;
 
-/// See the module. The tunables have FFS's names and defaults.
+/// Expected bytes of a file.
+const SIZE: Tunable = Tunable {
+    name: "avgfilesize",
+    default: 16_384,
+    least: 1,
+    most: 1 << 30,
+    about: "bytes that a file is expected to have",
+    source: Source::FreeBsd,
+};
+/// Expected files of a directory.
+const FILES: Tunable = Tunable {
+    name: "avgfpdir",
+    default: 64,
+    least: 1,
+    most: 1 << 20,
+    about: "files that a directory is expected to have",
+    source: Source::FreeBsd,
+};
+/// What can be set, under the names and with the defaults of FFS.
+pub(super) const TUNABLES: &[Tunable] = &[SIZE, FILES];
+
+/// See the module.
 pub struct Dirpref {
-    /// Expected bytes of a file.
     avgfilesize: u32,
-    /// Expected files of a directory.
     avgfpdir: u32,
-    /// Bytes of a cluster, in which the volume is counted.
-    cluster_bytes: u32,
     contigdirs: GroupBytes,
 }
 
-impl Default for Dirpref {
-    fn default() -> Self {
-        Dirpref { avgfilesize: 16_384, avgfpdir: 64, cluster_bytes: 4_096, contigdirs: GroupBytes::default() }
-    }
-}
-
 impl Dirpref {
+    /// A policy with these settings.
+    #[must_use]
+    pub fn new(settings: &Settings) -> Self {
+        Dirpref {
+            avgfilesize: settings.value(&SIZE),
+            avgfpdir: settings.value(&FILES),
+            contigdirs: GroupBytes::default(),
+        }
+    }
+
     fn max_contig_dirs(&self, view: &InodeView<'_>, mean: Counts) -> u8 {
         let layout = view.layout();
-        let cluster = u64::from(self.cluster_bytes);
+        let cluster = layout.cluster_bytes();
         let size = u64::from(layout.clusters_per_group) * cluster;
         let used = size.saturating_sub(mean.clusters * cluster);
         let current = used.checked_div(mean.dirs).unwrap_or(0);
@@ -94,17 +116,6 @@ impl DirectoryPolicy for Dirpref {
 
     fn created(&self, view: &InodeView<'_>, request: &InodeRequest, index: u32) {
         self.contigdirs.step(view.group_of(index), request.is_directory);
-    }
-
-    fn set(&mut self, name: &str, value: u32) -> bool {
-        let slot = match name {
-            "avgfilesize" => &mut self.avgfilesize,
-            "avgfpdir" => &mut self.avgfpdir,
-            "cluster_bytes" => &mut self.cluster_bytes,
-            _ => return false,
-        };
-        *slot = value;
-        true
     }
 }
 

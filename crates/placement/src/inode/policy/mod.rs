@@ -6,6 +6,7 @@
 
 mod dirpref;
 mod near;
+mod oldalloc;
 mod orlov;
 mod orlov_debt;
 mod spread;
@@ -13,6 +14,7 @@ mod spread;
 pub use super::view::{Counts, InodeView};
 pub use dirpref::Dirpref;
 pub use near::Near;
+pub use oldalloc::OldAlloc;
 pub use orlov::Orlov;
 pub use orlov_debt::OrlovDebt;
 pub use spread::Spread;
@@ -20,6 +22,7 @@ pub use spread::Spread;
 use super::InodeRequest;
 use super::view::cycle;
 use crate::layout::Layout;
+use crate::policy::tunable::{self, SettingError, Settings, Tunable};
 use ondisk::units::Group;
 
 /// Decides where the inode of a new file or directory is looked for.
@@ -56,11 +59,6 @@ pub trait DirectoryPolicy: Send + Sync {
     fn directory_area(&self, _layout: &Layout) -> u32 {
         0
     }
-
-    /// Sets the tunable of this name; `false` if there is none.
-    fn set(&mut self, _name: &str, _value: u32) -> bool {
-        false
-    }
 }
 
 /// Where the search for an inode begins.
@@ -95,6 +93,8 @@ pub enum DirectoryPolicyKind {
     Dirpref,
     /// The rule of FFS before 2001.
     Spread,
+    /// The rule of ext2 before Orlov's.
+    OldAlloc,
 }
 
 /// A row of the registry.
@@ -105,8 +105,10 @@ pub struct DirectoryPolicyRow {
     pub name: &'static str,
     /// What it does, in one line.
     pub summary: &'static str,
+    /// What can be set.
+    pub tunables: &'static [Tunable],
     /// Makes one for an engine.
-    pub make: fn() -> Box<dyn DirectoryPolicy>,
+    pub make: fn(&Settings) -> Box<dyn DirectoryPolicy>,
 }
 
 /// All directory policies.
@@ -115,31 +117,43 @@ pub const DIRECTORY_POLICIES: &[DirectoryPolicyRow] = &[
         kind: DirectoryPolicyKind::Near,
         name: "near",
         summary: "ours: the parent's flex group while it has room, directories' blocks together, leased numbers",
-        make: || Box::new(Near::default()),
+        tunables: near::TUNABLES,
+        make: |settings| Box::new(Near::new(settings)),
     },
     DirectoryPolicyRow {
         kind: DirectoryPolicyKind::Orlov,
         name: "orlov",
         summary: "ext4: the first flex group from the parent's last one on within limits of room",
-        make: || Box::new(Orlov::default()),
+        tunables: &[],
+        make: |_| Box::new(Orlov::default()),
     },
     DirectoryPolicyRow {
         kind: DirectoryPolicyKind::OrlovDebt,
         name: "orlov-debt",
         summary: "ext2, ext3: groups within limits of room and of directories that got no files yet",
-        make: || Box::new(OrlovDebt::default()),
+        tunables: &[],
+        make: |_| Box::new(OrlovDebt::default()),
     },
     DirectoryPolicyRow {
         kind: DirectoryPolicyKind::Dirpref,
         name: "dirpref",
         summary: "FFS since 2001: the parent's group, a limit on directories in a row",
-        make: || Box::new(Dirpref::default()),
+        tunables: dirpref::TUNABLES,
+        make: |settings| Box::new(Dirpref::new(settings)),
     },
     DirectoryPolicyRow {
         kind: DirectoryPolicyKind::Spread,
         name: "spread",
         summary: "FFS before 2001: every directory where the fewest are",
-        make: || Box::new(Spread),
+        tunables: &[],
+        make: |_| Box::new(Spread),
+    },
+    DirectoryPolicyRow {
+        kind: DirectoryPolicyKind::OldAlloc,
+        name: "oldalloc",
+        summary: "ext2 before 2.6: every directory where the most blocks are free",
+        tunables: &[],
+        make: |_| Box::new(OldAlloc),
     },
 ];
 
@@ -153,14 +167,29 @@ impl DirectoryPolicyKind {
     /// Its name in options and reports.
     #[must_use]
     pub fn name(self) -> &'static str {
-        DIRECTORY_POLICIES.iter().find(|row| row.kind == self).map_or("", |row| row.name)
+        self.row().name
+    }
+
+    /// The registry's row of this policy.
+    #[must_use]
+    pub fn row(self) -> &'static DirectoryPolicyRow {
+        // Every kind has a row; the first is that of the default.
+        DIRECTORY_POLICIES.iter().find(|row| row.kind == self).unwrap_or(&DIRECTORY_POLICIES[0])
     }
 
     /// Makes one with default settings.
     #[must_use]
     pub fn make(self) -> Box<dyn DirectoryPolicy> {
-        let row = DIRECTORY_POLICIES.iter().find(|row| row.kind == self);
-        row.map_or_else(|| Box::new(Near::default()) as _, |row| (row.make)())
+        (self.row().make)(&Settings::default())
+    }
+
+    /// Makes the policy with these values of its tunables.
+    ///
+    /// # Errors
+    /// [`SettingError`] for the first that is unknown or outside its range.
+    pub fn tuned(self, values: &[(&str, u32)]) -> Result<Box<dyn DirectoryPolicy>, SettingError> {
+        let row = self.row();
+        Ok((row.make)(&tunable::settings(row.name, row.tunables, values)?))
     }
 }
 

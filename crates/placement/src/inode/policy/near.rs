@@ -23,29 +23,40 @@ use super::{DirectoryPolicy, Goal, InodeView, cycle, mean_inodes_or_any};
 use crate::inode::InodeRequest;
 use crate::inode::recent::Recent;
 use crate::layout::Layout;
+use crate::policy::tunable::{Settings, Tunable, ours};
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 use ondisk::units::Group;
 use std::collections::BTreeMap;
 
 /// Flex groups among which a top-level directory chooses.
-const CANDIDATES: usize = 64;
-/// Breaks in the numbers of a directory's files after which it gets a lease. A tree written depth
-/// first breaks a directory's row once for each subdirectory that has files in between.
-const BREAKS: u32 = 4;
+const CANDIDATES: Tunable =
+    ours("near_candidates", 64, (1, 65_536), "flex groups among which a top-level directory chooses");
+/// A tree written depth first breaks a directory's row once for each subdirectory that has files in between.
+const BREAKS: Tunable = ours(
+    "near_breaks",
+    4,
+    (1, 1 << 20),
+    "breaks in the numbers of a directory's files before it gets a lease",
+);
+/// 16 inodes of 256 bytes fill a block of 4 KiB.
+const FIRST: Tunable = ours("near_first_lease", 16, (1, 1_024), "inode numbers of a first lease");
+const MOST: Tunable = ours("near_lease", 64, (1, 65_536), "inode numbers of a lease at most");
+/// What can be set.
+pub(super) const TUNABLES: &[Tunable] = &[CANDIDATES, BREAKS, FIRST, MOST];
+
 /// Free runs and leases that are looked at for a new lease: in a torn group there may be none, and a
 /// lease is worth no long search.
 const TRIES: u32 = 32;
-/// Numbers of a first lease, and of the largest. 16 inodes of 256 bytes fill a block of 4 KiB.
-const LEASES: std::ops::RangeInclusive<u32> = 16..=64;
-
 /// See the module.
-#[derive(Default)]
 pub struct Near {
+    candidates: usize,
     known: Mutex<Known>,
 }
 
-#[derive(Default)]
 struct Known {
+    breaks: u32,
+    /// Numbers of a first lease, to whose multiples all begin, and of the largest.
+    sizes: (u32, u32),
     directories: Recent<Directory>,
     /// Leases by their first inode: one past the last, and the directory.
     leases: BTreeMap<u32, (u32, u32)>,
@@ -65,11 +76,25 @@ struct Directory {
 }
 
 impl Near {
+    /// A policy with these settings.
+    #[must_use]
+    pub fn new(settings: &Settings) -> Self {
+        let first = settings.value(&FIRST);
+        let known = Known {
+            breaks: settings.value(&BREAKS),
+            sizes: (first, settings.value(&MOST).max(first)),
+            directories: Recent::default(),
+            leases: BTreeMap::new(),
+        };
+        let candidates = usize::try_from(settings.value(&CANDIDATES)).unwrap_or(usize::MAX);
+        Near { candidates, known: Mutex::new(known) }
+    }
+
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn top_level(view: &InodeView<'_>, hash: u32) -> Option<u32> {
+    fn top_level(&self, view: &InodeView<'_>, hash: u32) -> Option<u32> {
         let flexes = view.layout().flex_groups();
         let mean = view.totals().mean_of(flexes);
         let roomy = |flex: u32| {
@@ -78,7 +103,7 @@ impl Near {
             fits.then_some((counts.dirs, flex))
         };
         let mut order = cycle(hash.checked_rem(flexes)?, flexes);
-        let near = order.by_ref().take(CANDIDATES).filter_map(roomy).min_by_key(|(dirs, _)| *dirs);
+        let near = order.by_ref().take(self.candidates).filter_map(roomy).min_by_key(|(dirs, _)| *dirs);
         near.or_else(|| order.find_map(roomy)).map(|(_, flex)| flex)
     }
 }
@@ -89,7 +114,7 @@ impl DirectoryPolicy for Near {
         let parent = view.group_of(request.parent);
         let known = self.known();
         let chosen = if request.top_level {
-            Self::top_level(view, request.name_hash)
+            self.top_level(view, request.name_hash)
         } else {
             let last = known.directories.peek(request.parent).and_then(|directory| directory.flex);
             in_limits(view, last.unwrap_or(layout.flex_of(parent)))
@@ -169,7 +194,7 @@ impl Known {
     fn leased(&mut self, view: &InodeView<'_>, owner: u32, group: Group) -> Option<Goal> {
         let base = group.0.saturating_mul(view.layout().inodes_per_group);
         let directory = self.directories.peek(owner)?;
-        let (breaks, size) = (directory.breaks, directory.size.clamp(*LEASES.start(), *LEASES.end()));
+        let (breaks, size) = (directory.breaks, directory.size.clamp(self.sizes.0, self.sizes.1));
         if let Some(start) = directory.lease {
             let end = self.leases.get(&start).map_or(start, |(end, _)| *end);
             let free = view.next_free(group, start.checked_sub(base)?);
@@ -178,10 +203,11 @@ impl Known {
             }
             self.leases.remove(&start);
         }
-        let start = if breaks >= BREAKS { self.find_lease(view, group, size) } else { None };
+        let is_due = breaks >= self.breaks;
+        let start = if is_due { self.find_lease(view, group, size) } else { None };
         let directory = self.touch(owner);
         directory.lease = start.map(|from| base + from);
-        if breaks >= BREAKS && start.is_none() {
+        if is_due && start.is_none() {
             // Not again for each file.
             directory.breaks = 0;
         }
@@ -191,13 +217,13 @@ impl Known {
         Some(Goal { group, from })
     }
 
-    /// The first numbers of a group that are all free, in no lease, and begin at a multiple of 16.
+    /// The first numbers of a group that are all free, in no lease, and begin at a multiple of a first lease.
     fn find_lease(&self, view: &InodeView<'_>, group: Group, size: u32) -> Option<u32> {
         let base = group.0.saturating_mul(view.layout().inodes_per_group);
         let mut from = 0;
         for _ in 0..TRIES {
             let (start, end) = view.next_free_run(group, from)?;
-            let start = start.next_multiple_of(*LEASES.start());
+            let start = start.next_multiple_of(self.sizes.0);
             let (low, high) = (base + start, (base + start).saturating_add(size));
             let lease = self.leases.range(..high).next_back().filter(|(_, (end, _))| *end > low);
             match lease {

@@ -11,31 +11,32 @@ use std::sync::Arc;
 
 const CLUSTERS: u32 = 2_048;
 
-/// An empty volume; returns the block engine, too, so that space can be taken.
-fn volume(
-    groups: u32,
-    inodes: u32,
-    flex: u32,
-    policy: Box<dyn DirectoryPolicy>,
-) -> (Arc<Engine>, InodeEngine) {
-    let layout = Layout {
+fn layout(groups: u32, inodes: u32, flex: u32) -> Layout {
+    Layout {
         clusters: u64::from(groups) * u64::from(CLUSTERS),
         clusters_per_group: CLUSTERS,
         groups,
         inodes_per_group: inodes,
         groups_per_flex: flex,
-    };
+        block_bytes: 4_096,
+        blocks_per_cluster: 1,
+    }
+}
+
+/// An empty volume; returns the block engine, too, so that space can be taken.
+fn volume(layout: Layout, policy: Box<dyn DirectoryPolicy>) -> (Arc<Engine>, InodeEngine) {
     let space = Arc::new(Engine::new(layout, BlockPolicyKind::Single).unwrap());
     let engine = InodeEngine::with_policy(Arc::clone(&space), policy);
-    for group in (0..groups).map(Group) {
+    for group in (0..layout.groups).map(Group) {
         space.describe_group(group, CLUSTERS, GroupContent::Uninitialised { used: &[] }).unwrap();
-        engine.describe_group(group, inodes, 0, InodeContent::Uninitialised { used: 0 }).unwrap();
+        let content = InodeContent::Uninitialised { used: 0 };
+        engine.describe_group(group, layout.inodes_per_group, 0, content).unwrap();
     }
     (space, engine)
 }
 
 fn new(groups: u32, inodes: u32, flex: u32, kind: DirectoryPolicyKind) -> (Arc<Engine>, InodeEngine) {
-    volume(groups, inodes, flex, kind.make())
+    volume(layout(groups, inodes, flex), kind.make())
 }
 
 fn file(parent: u32) -> InodeRequest {
@@ -115,19 +116,43 @@ fn dirpref_stays_with_the_parent_until_a_row_is_too_long() {
 
 #[test]
 fn dirpref_follows_its_tunables() {
-    let mut policy = Dirpref::default();
-    assert!(!policy.set("avgfiles", 1));
+    let tuned = |size, files| {
+        let policy = DirectoryPolicyKind::Dirpref.tuned(&[("avgfilesize", size), ("avgfpdir", files)]);
+        volume(layout(8, 256, 1), policy.unwrap()).1
+    };
+    assert!(DirectoryPolicyKind::Dirpref.tuned(&[("avgfiles", 1)]).is_err());
     // A directory of 2 files of 4 MiB fills a group of 8 MiB.
-    assert!(
-        policy.set("avgfilesize", 4 << 20) && policy.set("avgfpdir", 2) && policy.set("cluster_bytes", 4_096)
-    );
-    let (_, engine) = volume(8, 256, 1, Box::new(policy));
-    assert_eq!(groups_of(&engine, &directory(0), 3), [0, 1, 2]);
-    let mut policy = Dirpref::default();
-    assert!(policy.set("avgfilesize", 1) && policy.set("avgfpdir", 1));
-    let (_, engine) = volume(8, 256, 1, Box::new(policy));
+    assert_eq!(groups_of(&tuned(4 << 20, 2), &directory(0), 3), [0, 1, 2]);
     // 255 in a row; what holds first is a sixteenth of the inodes over the mean, which is 2 by then.
-    assert_eq!(groups_of(&engine, &directory(0), 19), [[0; 18].as_slice(), &[1]].concat());
+    let expected = [[0; 18].as_slice(), &[1]].concat();
+    assert_eq!(groups_of(&tuned(1, 1), &directory(0), 19), expected);
+}
+
+/// The limit is in bytes: where a cluster has four times the bytes, a group holds four times the directories.
+#[test]
+fn dirpref_counts_bytes_of_the_volumes_own_clusters() {
+    let rows = |block_bytes, blocks_per_cluster| {
+        let policy =
+            DirectoryPolicyKind::Dirpref.tuned(&[("avgfilesize", 1 << 20), ("avgfpdir", 4)]).unwrap();
+        let layout = Layout { block_bytes, blocks_per_cluster, ..layout(8, 256, 1) };
+        let (_, engine) = volume(layout, policy);
+        groups_of(&engine, &directory(0), 9)
+    };
+    // 2 MiB, 8 MiB and 32 MiB of a group over 4 MiB expected.
+    assert_eq!(rows(1_024, 1), [0, 1, 2, 3, 4, 5, 6, 7, 0]);
+    assert_eq!(rows(4_096, 1), [0, 0, 1, 1, 2, 2, 3, 3, 4]);
+    assert_eq!(rows(4_096, 4), [0, 0, 0, 0, 0, 0, 0, 0, 1]);
+}
+
+#[test]
+fn oldalloc_takes_the_most_free_blocks_among_the_mean_of_inodes() {
+    let (space, engine) = new(4, 64, 1, DirectoryPolicyKind::OldAlloc);
+    assert_eq!(groups_of(&engine, &directory(64 * 3), 1), [0]);
+    fill(&space, 1, 100);
+    fill(&space, 2, 10);
+    fill(&space, 3, 20);
+    // Group 0 has most until it has fewer inodes than the mean.
+    assert_eq!(groups_of(&engine, &directory(64), 4), [0, 2, 2, 3]);
 }
 
 #[test]
@@ -340,9 +365,16 @@ proptest! {
         groups in 1u32..9,
         inodes in prop_oneof![Just(8u32), Just(24), Just(64), Just(136)],
         flex in prop_oneof![Just(1u32), Just(2), Just(4)],
+        settings in prop::collection::vec(0u8..6, 4),
         steps in prop::collection::vec((any::<u8>(), any::<u32>()), 1..600),
     ) {
-        let (space, engine) = new(groups, inodes, flex, DIRECTORY_POLICIES[row].kind);
+        let row = &DIRECTORY_POLICIES[row];
+        // Some parameters at an end of their range.
+        let ends = row.tunables.iter().zip(settings).filter_map(|(tunable, end)| {
+            Some((tunable.name, *[tunable.least, tunable.most].get(usize::from(end))?))
+        });
+        let policy = row.kind.tuned(&ends.collect::<Vec<_>>()).unwrap();
+        let (space, engine) = volume(layout(groups, inodes, flex), policy);
         let all = groups * inodes;
         let none = vec![false; all as usize];
         let mut flags = Flags { used: none.clone(), dirs: none, per_group: inodes as usize };

@@ -13,6 +13,7 @@
 mod shelf;
 mod window;
 
+use super::tunable::{Settings, Tunable, ours};
 use super::{BlockPolicy, Choice, Event};
 use crate::request::{Kind, Refusal, Request};
 use crate::view::View;
@@ -20,24 +21,96 @@ use ondisk::units::{Cluster, ClusterRun};
 use shelf::{Shelves, Taken};
 use window::Windows;
 
-/// Longest file that is put beside its predecessor rather than where it fits best.
-const SMALL: u32 = 16;
-/// Clusters behind the last file of a directory within which its next small one is beside it.
-const BESIDE: u64 = 16;
-/// Longer free runs there are left for larger files.
-const NICHE: u32 = 64;
-/// Small files are put beside each other only when more than one cluster in this many is free.
-const CROWDED: u64 = 6;
-/// Files are split rather than the reserve broken when less than one in this many is free.
-const TIGHT: u64 = 5;
-/// The longest free runs which together have this share of the volume are the reserve.
-const RESERVE: u64 = 80;
+const SMALL: Tunable =
+    ours("lease_small", 16, (0, 512), "longest file in clusters that goes beside its predecessor");
+const BESIDE: Tunable =
+    ours("lease_beside", 16, (0, 4_096), "clusters behind a directory's last file that are beside it");
+const NICHE: Tunable =
+    ours("lease_niche", 64, (1, 4_096), "free runs from this length on are left for larger files");
+const CROWDED: Tunable = ours(
+    "lease_crowded",
+    6,
+    (1, 1_000),
+    "small files go beside each other while one cluster in so many is free",
+);
+const TIGHT: Tunable = ours(
+    "lease_tight",
+    5,
+    (1, 1_000),
+    "files are split before the reserve when fewer than one in so many is free",
+);
+const RESERVE: Tunable = ours(
+    "lease_reserve",
+    80,
+    (1, 1 << 20),
+    "the longest free runs with one cluster in so many are the reserve",
+);
+const SHELF: Tunable =
+    ours("lease_shelf", 384, (0, 32_768), "clusters of a shelf for the small files of a directory");
+
+/// What can be set.
+pub(super) const TUNABLES: &[Tunable] = &[
+    SMALL,
+    BESIDE,
+    NICHE,
+    CROWDED,
+    TIGHT,
+    RESERVE,
+    SHELF,
+    window::FIRST,
+    window::UNKNOWN,
+    window::LARGEST,
+    window::SHARE,
+    window::SHARE_FIRST,
+    window::AMPLE,
+];
+
+/// The values of the tunables.
+struct Rules {
+    small: u32,
+    beside: u64,
+    niche: u32,
+    crowded: u64,
+    tight: u64,
+    reserve: u64,
+}
 
 /// See the module.
-#[derive(Default)]
 pub(crate) struct Lease {
+    rules: Rules,
     shelves: Shelves,
     windows: Windows,
+}
+
+impl Lease {
+    /// A policy with these settings.
+    pub(crate) fn new(settings: &Settings) -> Self {
+        let rules = Rules {
+            small: settings.value(&SMALL),
+            beside: settings.value(&BESIDE).into(),
+            niche: settings.value(&NICHE),
+            crowded: settings.value(&CROWDED).into(),
+            tight: settings.value(&TIGHT).into(),
+            reserve: settings.value(&RESERVE).into(),
+        };
+        Lease { rules, shelves: Shelves::new(settings.value(&SHELF)), windows: Windows::new(settings) }
+    }
+}
+
+impl Rules {
+    /// Whether files are split rather than the reserve broken.
+    fn is_tight(&self, view: &View<'_>) -> bool {
+        view.free_clusters() < view.layout().clusters / self.tight
+    }
+
+    /// Length from which on a free run belongs to the reserve.
+    fn reserved(&self, view: &View<'_>) -> u32 {
+        view.long_runs(view.layout().clusters / self.reserve)
+    }
+
+    fn is_small(&self, request: &Request) -> bool {
+        request.want <= self.small && !request.extends
+    }
 }
 
 impl BlockPolicy for Lease {
@@ -50,8 +123,8 @@ impl BlockPolicy for Lease {
         }
         if request.growing && request.kind == Kind::Data {
             // The reserve is for large files, and this one may become one.
-            let large = request.offset >= u64::from(View::CHUNK) && !is_tight(view);
-            let below = if large { u32::MAX } else { reserved(view) };
+            let large = request.offset >= u64::from(View::CHUNK) && !self.rules.is_tight(view);
+            let below = if large { u32::MAX } else { self.rules.reserved(view) };
             if let Some(choice) = self.windows.choose(view, request, below)? {
                 return Ok(choice);
             }
@@ -91,12 +164,12 @@ impl Lease {
         if let Some(group) = view.worth_loading(request) {
             return Err(Refusal::NeedBitmap(group));
         }
-        if is_small(request)
+        if self.rules.is_small(request)
             && let Some(start) = self.beside(view, request)
         {
             return Ok(Some(whole(start)));
         }
-        let long = reserved(view);
+        let long = self.rules.reserved(view);
         let spared = self.sparing(view, request, long);
         if let Some(start) = spared.or_else(|| view.near_fit_below(request, long)) {
             self.opened(view, request, start);
@@ -106,7 +179,7 @@ impl Lease {
             // Has the engine take the windows back and ask again.
             return Err(Refusal::NoSpace);
         }
-        if is_tight(view) {
+        if self.rules.is_tight(view) {
             if let Some(group) = view.worth_asking(request) {
                 return Err(Refusal::NeedBitmap(group));
             }
@@ -130,7 +203,7 @@ impl Lease {
     /// A place that leaves completely free chunks whole: a hole shorter than a chunk, else the
     /// ragged end of a longer run. Requests too small to matter are left to the tightest fit.
     fn sparing(&self, view: &View<'_>, request: &Request, long: u32) -> Option<Cluster> {
-        if request.want <= SMALL {
+        if request.want <= self.rules.small {
             return None;
         }
         let hole = (request.want < View::CHUNK).then(|| view.near_fit_below(request, long.min(View::CHUNK)));
@@ -139,7 +212,7 @@ impl Lease {
 
     /// The files that follow a small one in its directory may go on behind it.
     fn opened(&self, view: &View<'_>, request: &Request, start: Cluster) {
-        if is_small(request) && request.directory != 0 {
+        if self.rules.is_small(request) && request.directory != 0 {
             self.shelves.open(view, request, start);
         }
     }
@@ -154,35 +227,21 @@ impl Lease {
             Taken::Ended => return None,
             Taken::Missing => {}
         }
-        if view.free_clusters() < view.layout().clusters / CROWDED {
+        if view.free_clusters() < view.layout().clusters / self.rules.crowded {
             return None;
         }
         let start = view.next_fit(request, request.goal).ok()??;
-        if start.0.abs_diff(request.goal.0) > BESIDE {
+        if start.0.abs_diff(request.goal.0) > self.rules.beside {
             return None;
         }
-        let niche = view.reach(start, NICHE);
-        (niche >= request.want && niche < NICHE).then_some(start)
+        let niche = view.reach(start, self.rules.niche);
+        (niche >= request.want && niche < self.rules.niche).then_some(start)
     }
 }
 
 fn in_order(view: &View<'_>, request: &Request) -> Result<Option<Cluster>, Refusal> {
     let found = view.next_fit(request, request.goal)?;
     if found.is_some() || request.goal == Cluster(0) { Ok(found) } else { view.next_fit(request, Cluster(0)) }
-}
-
-/// Whether files are split rather than the reserve broken.
-fn is_tight(view: &View<'_>) -> bool {
-    view.free_clusters() < view.layout().clusters / TIGHT
-}
-
-/// Length from which on a free run belongs to the reserve.
-fn reserved(view: &View<'_>) -> u32 {
-    view.long_runs(view.layout().clusters / RESERVE)
-}
-
-fn is_small(request: &Request) -> bool {
-    request.want <= SMALL && !request.extends
 }
 
 fn shortfall(view: &View<'_>, request: &Request) -> Result<Choice, Refusal> {

@@ -2,7 +2,7 @@
 //!
 //! A shelf is opened when the tightest run for a small file was not tight: then the files that
 //! follow fit beside it as well as anywhere else. It is a hint, not a claim: every use verifies
-//! that the place is still free, and it ends after [`WIDTH`] clusters so that tight holes which
+//! that the place is still free, and it ends after its width so that tight holes which
 //! appeared meanwhile are seen.
 
 use crate::request::Request;
@@ -12,8 +12,6 @@ use crate::view::View;
 use ondisk::units::Cluster;
 use std::collections::BTreeMap;
 
-/// Clusters a directory uses from a shelf before it searches again.
-const WIDTH: u32 = 384;
 /// Independent tables, so that threads in different directories don't meet.
 const SHARDS: usize = 16;
 /// Directories a table remembers.
@@ -36,12 +34,17 @@ pub(super) enum Taken {
 }
 
 /// The shelves of all directories.
-#[derive(Default)]
 pub(super) struct Shelves {
+    /// Clusters a directory uses from a shelf before it searches again.
+    width: u32,
     shards: [Mutex<BTreeMap<u64, Shelf>>; SHARDS],
 }
 
 impl Shelves {
+    pub(super) fn new(width: u32) -> Self {
+        Shelves { width, shards: Default::default() }
+    }
+
     fn shard(&self, directory: u64) -> Option<MutexGuard<'_, BTreeMap<u64, Shelf>>> {
         let index = usize::try_from(directory).unwrap_or(0) % SHARDS;
         Some(self.shards.get(index)?.lock().unwrap_or_else(PoisonError::into_inner))
@@ -64,7 +67,7 @@ impl Shelves {
 
     /// Opens a shelf behind a file that begins at `start`, unless that run fits tightly.
     pub(super) fn open(&self, view: &View<'_>, request: &Request, start: Cluster) {
-        let reach = view.reach(start, WIDTH.max(request.want));
+        let reach = view.reach(start, self.width.max(request.want));
         if reach <= request.want.saturating_mul(2).saturating_add(8) {
             return;
         }

@@ -2,10 +2,11 @@
 //!
 //! A claim costs nothing until it is used and is given up at close, so the first window is as long
 //! as the file may well become: several times what files of this directory grew by after their
-//! first request, or [`UNKNOWN`] where none was closed yet. Each further one is twice as long, in
+//! first request, or half a region where none was closed yet. Each further one is twice as long, in
 //! place while the clusters behind it are free, else in the tightest run that holds it. So writers
 //! side by side don't meet, and files that come in one piece don't cut up long runs.
 
+use super::super::tunable::{Settings, Tunable, ours};
 use super::super::{Choice, Source};
 use crate::request::{Refusal, Request};
 use crate::stats::Counter;
@@ -14,21 +15,34 @@ use crate::view::View;
 use ondisk::units::{Cluster, ClusterRun};
 use std::collections::BTreeMap;
 
-/// Shortest first window.
-const FIRST: u32 = 32;
-/// First window in a directory in which no file has grown yet: half of what a region holds, so that the next one,
-/// twice as long, has room behind it.
-const UNKNOWN: u32 = 16_384;
-/// Largest window.
-const LARGEST: u32 = 131_072;
-/// Share of the free clusters that one window may claim.
-const SHARE: u64 = 64;
-/// Share that a first window of more than [`LONG`] may claim: where 64 files begin to grow side by side on 2 GiB
-/// or more, three quarters of what is free stay whole.
-const SHARE_FIRST: u64 = 256;
+pub(super) const FIRST: Tunable =
+    ours("lease_window_least", 32, (1, 32_768), "clusters of a window at least");
+/// Half of what a region holds, so that the next one, twice as long, has room behind it.
+pub(super) const UNKNOWN: Tunable = ours(
+    "lease_window_unknown",
+    16_384,
+    (0, 1 << 20),
+    "clusters of a first window where no file of the directory has grown yet",
+);
+pub(super) const LARGEST: Tunable =
+    ours("lease_window_most", 131_072, (1, 1 << 24), "clusters of a window at most");
+pub(super) const SHARE: Tunable =
+    ours("lease_window_share", 64, (1, 1 << 20), "a window is at most one free cluster in so many");
+/// Where 64 files begin to grow side by side on 2 GiB or more, three quarters of what is free stay whole.
+pub(super) const SHARE_FIRST: Tunable = ours(
+    "lease_first_window_share",
+    256,
+    (1, 1 << 20),
+    "a first window of more than 2,048 clusters is at most one free cluster in so many",
+);
+pub(super) const AMPLE: Tunable = ours(
+    "lease_window_ample",
+    4,
+    (1, 1_024),
+    "a first window has this many times the room that files of the directory grew by",
+);
+/// See [`SHARE_FIRST`].
 const LONG: u32 = 2048;
-/// A first window has this many times the room that files of the directory grew by.
-const AMPLE: u32 = 4;
 /// Independent tables, so that threads with different files don't meet.
 const SHARDS: usize = 16;
 /// Directories a table remembers.
@@ -54,12 +68,35 @@ struct Table {
 }
 
 /// The windows of all files.
-#[derive(Default)]
 pub(super) struct Windows {
+    sizes: Sizes,
     shards: [Mutex<Table>; SHARDS],
 }
 
+/// The values of the tunables.
+struct Sizes {
+    first: u32,
+    unknown: u32,
+    largest: u32,
+    share: u64,
+    share_first: u64,
+    ample: u32,
+}
+
 impl Windows {
+    pub(super) fn new(settings: &Settings) -> Self {
+        let first = settings.value(&FIRST);
+        let sizes = Sizes {
+            first,
+            unknown: settings.value(&UNKNOWN),
+            largest: settings.value(&LARGEST).max(first),
+            share: settings.value(&SHARE).into(),
+            share_first: settings.value(&SHARE_FIRST).into(),
+            ample: settings.value(&AMPLE),
+        };
+        Windows { sizes, shards: Default::default() }
+    }
+
     fn shard(&self, key: u64) -> Option<MutexGuard<'_, Table>> {
         let index = usize::try_from(key).unwrap_or(0) % SHARDS;
         Some(self.shards.get(index)?.lock().unwrap_or_else(PoisonError::into_inner))
@@ -125,20 +162,21 @@ impl Windows {
     /// teaches; then twice the last window and at least what the file has; never much of what is
     /// free.
     fn size(&self, view: &View<'_>, request: &Request) -> u32 {
+        let sizes = &self.sizes;
         let last = self.shard(request.owner).and_then(|table| Some(table.windows.get(&request.owner)?.next));
         let grown = |directory| self.shard(directory)?.grown.get(&directory).copied();
-        let part = |share| u32::try_from(view.free_clusters() / share).unwrap_or(LARGEST);
+        let part = |share| u32::try_from(view.free_clusters() / share).unwrap_or(sizes.largest);
         let size = if request.offset > 0 {
-            last.unwrap_or(FIRST).max(clusters(request)).max(FIRST)
+            last.unwrap_or(sizes.first).max(clusters(request)).max(sizes.first)
         } else {
             let taught = match grown(request.directory) {
                 Some(0) => 0,
-                Some(ahead) => ahead.saturating_mul(AMPLE).max(FIRST),
-                None => UNKNOWN,
+                Some(ahead) => ahead.saturating_mul(sizes.ample).max(sizes.first),
+                None => sizes.unknown,
             };
-            taught.min(part(SHARE_FIRST).max(LONG))
+            taught.min(part(sizes.share_first).max(LONG))
         };
-        size.min(part(SHARE)).min(LARGEST)
+        size.min(part(sizes.share)).min(sizes.largest)
     }
 
     /// Remembers a growing file and the surplus of the choice. What was left of an older window is
@@ -153,7 +191,7 @@ impl Windows {
         let before = table.windows.get(&request.owner).copied();
         let window = Window {
             run: ClusterRun { start: Cluster(choice.run.end()), count: surplus },
-            next: surplus.saturating_mul(2).min(LARGEST),
+            next: surplus.saturating_mul(2).min(self.sizes.largest),
             directory: request.directory,
             first: before.map_or(clusters(request), |window| window.first),
             size: clusters(request),

@@ -151,7 +151,7 @@ impl Mballoc {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn mode(&self, request: &Request) -> Mode {
+    fn mode(&self, layout: &Layout, request: &Request) -> Mode {
         if request.kind == Kind::Metadata || request.stream {
             return Mode::Plain;
         }
@@ -160,7 +160,8 @@ impl Mballoc {
             || end != request.size
             || self.tunables.forced_goal > 0
             || self.tunables.no_normalize != 0;
-        let small = end.max(request.size) <= u64::from(self.tunables.mb_stream_req);
+        let blocks = end.max(request.size).saturating_mul(layout.blocks_per_cluster.into());
+        let small = blocks <= u64::from(self.tunables.mb_stream_req);
         if small && self.tunables.forced_goal == 0 && self.tunables.no_normalize == 0 {
             let cpu = request.owner % u64::from(self.tunables.cpus.max(1));
             return Mode::Pool(u32::try_from(cpu).unwrap_or(0));
@@ -176,18 +177,18 @@ impl Mballoc {
         u32::try_from(owner % u64::from(count)).unwrap_or(0)
     }
 
-    fn goal(&self, state: &State, request: &Request, mode: Mode, group: u32) -> Goal {
+    fn goal(&self, state: &State, request: &Request, mode: Mode, layout: &Layout) -> Goal {
+        let group = layout.clusters_per_group;
         let plain = Goal { logical: request.offset, len: request.want, exact: request.extends };
         match mode {
             Mode::Plain => plain,
             Mode::Stream if self.tunables.no_normalize != 0 => Goal { exact: false, ..plain },
             Mode::Pool(_) => {
-                let stripe = self.tunables.stripe.max(1);
-                let len = self.tunables.mb_group_prealloc.checked_next_multiple_of(stripe).unwrap_or(group);
-                Goal { len: len.clamp(request.want, group), ..plain }
+                let len = self.tunables.group_prealloc(layout).min(group).max(request.want);
+                Goal { len, ..plain }
             }
             Mode::Stream => {
-                let mut goal = window(request, &self.tunables, group);
+                let mut goal = window(request, self.tunables.forced_goal, layout);
                 let end = request.offset + u64::from(request.want);
                 if let Some(next) = state.preallocations.next_window(request.owner, end) {
                     let room = u32::try_from(next.saturating_sub(goal.logical)).unwrap_or(u32::MAX);
@@ -200,8 +201,8 @@ impl Mballoc {
 
     fn allocate(&self, state: &mut State, view: &View<'_>, request: &Request) -> Result<Choice, Refusal> {
         let layout = *view.layout();
-        let mode = self.mode(request);
-        let goal = self.goal(state, request, mode, layout.clusters_per_group);
+        let mode = self.mode(&layout, request);
+        let goal = self.goal(state, request, mode, &layout);
         let group = layout.group_of(request.goal).0;
         let lens = (goal.len.min(layout.clusters_per_group), request.want);
         let mut search = Search::new(view, self.tunables, request.kind, lens, group);
@@ -275,7 +276,7 @@ impl BlockPolicy for Mballoc {
     fn choose(&self, view: &View<'_>, request: &Request) -> Result<Choice, Refusal> {
         let mut state = self.lock();
         state.prepare(view);
-        let prepared = match self.mode(request) {
+        let prepared = match self.mode(view.layout(), request) {
             Mode::Plain if request.kind == Kind::Metadata => None,
             Mode::Pool(cpu) => {
                 let own = state.preallocations.use_window(request);
@@ -305,7 +306,7 @@ impl BlockPolicy for Mballoc {
                 state.mark(view.layout(), whole, true);
                 view.note(Counter::Preallocated, u64::from(whole.count - choice.run.count));
                 let goal = state.pending.remove(&request.owner);
-                let given_up = match self.mode(request) {
+                let given_up = match self.mode(view.layout(), request) {
                     Mode::Pool(cpu) => {
                         let start = Cluster(choice.run.end());
                         let count = whole.count - choice.run.count;

@@ -128,10 +128,17 @@ impl<'a> Search<'a> {
 
     fn walk(&mut self, state: &mut State, criterion: Criterion, order: u32) -> Result<(), Refusal> {
         match criterion {
-            Criterion::PowerTwoAligned | Criterion::GoalLenFast | Criterion::BestAvailLen => {
+            Criterion::PowerTwoAligned | Criterion::GoalLenFast | Criterion::BestAvailLen
+                if self.tunables.mb_optimize_scan != 0 =>
+            {
                 self.walk_sets(state, criterion, order)
             }
-            Criterion::GoalLenSlow | Criterion::AnyFree => self.walk_all(state, criterion, order),
+            // Without the sets there is nothing to trim by.
+            Criterion::BestAvailLen => Ok(()),
+            Criterion::PowerTwoAligned
+            | Criterion::GoalLenFast
+            | Criterion::GoalLenSlow
+            | Criterion::AnyFree => self.walk_all(state, criterion, order),
         }
     }
 

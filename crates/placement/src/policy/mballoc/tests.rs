@@ -12,6 +12,8 @@ fn engine(tunables: Tunables) -> Engine {
         groups: 2,
         inodes_per_group: 64,
         groups_per_flex: 1,
+        block_bytes: 4_096,
+        blocks_per_cluster: 1,
     };
     let engine = Engine::with_policy(layout, Box::new(Mballoc::new(tunables))).unwrap();
     for group in 0..2u32 {

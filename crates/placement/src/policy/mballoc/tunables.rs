@@ -1,9 +1,19 @@
 //! Tunables under the kernel's names and with its defaults, and the three generations.
 
-use crate::policy::tunable::{Settings, Tunable};
+use crate::layout::Layout;
+use crate::policy::tunable::{Settings, Source, Tunable};
 
 const fn row(name: &'static str, default: u32, (least, most): (u32, u32), about: &'static str) -> Tunable {
-    Tunable { name, default, least, most, about }
+    Tunable { name, default, least, most, about, source: Source::Ext4 }
+}
+
+const fn of_experiments(
+    name: &'static str,
+    default: u32,
+    (least, most): (u32, u32),
+    about: &'static str,
+) -> Tunable {
+    Tunable { name, default, least, most, about, source: Source::Experiment }
 }
 
 /// What can be set, with the defaults of [`Tunables::new`].
@@ -11,8 +21,13 @@ pub const TUNABLES: &[Tunable] = &[
     row("mb_max_to_scan", 200, (0, u32::MAX), "free runs after which a scan takes the best one seen"),
     row("mb_min_to_scan", 10, (0, u32::MAX), "free runs seen before one that is longer than wanted is taken"),
     row("mb_order2_req", 2, (0, 32), "smallest order that is looked for among buddies"),
-    row("mb_stream_req", 16, (0, u32::MAX), "files up to this many clusters share a preallocation"),
-    row("mb_group_prealloc", 512, (1, 1 << 19), "clusters a locality group preallocates"),
+    row("mb_stream_req", 16, (0, u32::MAX), "files up to this many blocks share a preallocation"),
+    row(
+        "mb_group_prealloc",
+        0,
+        (0, 1 << 19),
+        "clusters a locality group preallocates; 0: those of 512 blocks, at least 32",
+    ),
     row("mb_best_avail_max_trim_order", 3, (0, 31), "halvings of the goal in search of the best available"),
     row(
         "mb_max_linear_groups",
@@ -20,16 +35,21 @@ pub const TUNABLES: &[Tunable] = &[
         (0, u32::MAX),
         "groups scanned in order before the sets; 4 on rotating disks",
     ),
+    row("mb_optimize_scan", 1, (0, 1), "0: groups are scanned in order, without the sets"),
     row(
         "stripe",
         0,
         (0, 1 << 19),
-        "clusters of a RAID stripe, to which goals are raised and aligned; 0: none",
+        "clusters of a RAID stripe, to which goals are raised and aligned; 0: as the volume says",
     ),
-    row("cluster_bytes", 4_096, (1_024, 1 << 29), "bytes of a cluster: windows are counted in bytes"),
-    row("cpus", 1, (1, 65_536), "processors, each with a locality group"),
-    row("forced_goal", 0, (0, 1 << 19), "clusters every request is raised to; 0: as its file says"),
-    row("no_normalize", 0, (0, 1), "1: requests are not raised, as fallocate asks for"),
+    of_experiments("cpus", 1, (1, 65_536), "processors, each with a locality group"),
+    of_experiments(
+        "forced_goal",
+        0,
+        (0, 1 << 19),
+        "clusters every request is raised to; 0: as its file says",
+    ),
+    of_experiments("no_normalize", 0, (0, 1), "1: requests are not raised, as fallocate asks for"),
 ];
 
 /// Which kernel's selection is followed.
@@ -48,8 +68,6 @@ pub enum Generation {
 pub struct Tunables {
     /// Which kernel's selection is followed.
     pub generation: Generation,
-    /// Bytes of a cluster; the windows of normalisation are counted in bytes.
-    pub cluster_bytes: u32,
     /// CPUs, of which each has a locality group; the file's key chooses.
     pub cpus: u32,
     /// Free runs after which a scan takes the best one seen.
@@ -58,14 +76,16 @@ pub struct Tunables {
     pub mb_min_to_scan: u32,
     /// Smallest order that is looked for among buddies.
     pub mb_order2_req: u32,
-    /// Files up to this many clusters share a locality group's preallocation.
+    /// Files up to this many blocks share a locality group's preallocation.
     pub mb_stream_req: u32,
-    /// Clusters a locality group preallocates.
+    /// Clusters a locality group preallocates; 0: see [`Tunables::group_prealloc`].
     pub mb_group_prealloc: u32,
     /// Steps of two by which `best_avail` trims at most.
     pub mb_best_avail_max_trim_order: u32,
     /// Groups scanned in order before the sets are asked, as on rotating disks.
     pub mb_max_linear_groups: u32,
+    /// 0: groups are scanned in order, without the sets.
+    pub mb_optimize_scan: u32,
     /// Clusters of a RAID stripe; 0 is none.
     pub stripe: u32,
     /// Clusters a request is raised to when the file's own window is not to decide; 0 is off.
@@ -76,20 +96,20 @@ pub struct Tunables {
 }
 
 impl Tunables {
-    /// The kernel's defaults for 4 KiB clusters.
+    /// The kernel's defaults.
     #[must_use]
     pub fn new(generation: Generation) -> Self {
         Tunables {
             generation,
-            cluster_bytes: 4_096,
             cpus: 1,
             mb_max_to_scan: 200,
             mb_min_to_scan: 10,
             mb_order2_req: 2,
             mb_stream_req: 16,
-            mb_group_prealloc: 512,
+            mb_group_prealloc: 0,
             mb_best_avail_max_trim_order: 3,
             mb_max_linear_groups: 0,
+            mb_optimize_scan: 1,
             stripe: 0,
             forced_goal: 0,
             no_normalize: 0,
@@ -109,7 +129,6 @@ impl Tunables {
     /// Sets the tunable of this name; `false` if there is none.
     pub fn set(&mut self, name: &str, value: u32) -> bool {
         let slot = match name {
-            "cluster_bytes" => &mut self.cluster_bytes,
             "cpus" => &mut self.cpus,
             "mb_max_to_scan" => &mut self.mb_max_to_scan,
             "mb_min_to_scan" => &mut self.mb_min_to_scan,
@@ -117,6 +136,7 @@ impl Tunables {
             "mb_stream_req" => &mut self.mb_stream_req,
             "mb_group_prealloc" => &mut self.mb_group_prealloc,
             "mb_best_avail_max_trim_order" => &mut self.mb_best_avail_max_trim_order,
+            "mb_optimize_scan" => &mut self.mb_optimize_scan,
             "mb_max_linear_groups" => &mut self.mb_max_linear_groups,
             "stripe" => &mut self.stripe,
             "forced_goal" => &mut self.forced_goal,
@@ -125,6 +145,15 @@ impl Tunables {
         };
         *slot = value;
         true
+    }
+
+    /// Clusters a locality group preallocates: those of 512 blocks but at least 32, in whole stripes.
+    pub(super) fn group_prealloc(&self, layout: &Layout) -> u32 {
+        let clusters = match self.mb_group_prealloc {
+            0 => (512 / layout.blocks_per_cluster.max(1)).max(32),
+            set => set,
+        };
+        clusters.checked_next_multiple_of(self.stripe.max(1)).unwrap_or(clusters)
     }
 }
 
@@ -139,7 +168,7 @@ mod tests {
             let mut tunables = plain;
             assert!(tunables.set(tunable.name, tunable.default), "{}", tunable.name);
             assert_eq!(tunables, plain, "{}", tunable.name);
-            assert!(tunables.set(tunable.name, tunable.default + 1) && tunables != plain, "{}", tunable.name);
+            assert!(tunables.set(tunable.name, tunable.default ^ 1) && tunables != plain, "{}", tunable.name);
         }
     }
 }

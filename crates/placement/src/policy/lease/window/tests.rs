@@ -14,6 +14,8 @@ fn engine() -> Engine {
         groups: 8,
         inodes_per_group: 8_192,
         groups_per_flex: 1,
+        block_bytes: 4_096,
+        blocks_per_cluster: 1,
     };
     let engine = Engine::new(layout, BlockPolicyKind::Lease).unwrap();
     for group in (0..8).map(Group) {

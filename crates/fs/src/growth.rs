@@ -1,0 +1,413 @@
+//! A volume that grows while it is open: groups are added behind the last, and the last gets its end.
+//!
+//! Owns: the one update that makes a volume larger, what has to be on the device before it, and the backups behind it.
+//! Excludes: how large a volume can become, and where structures of new groups lie (`platfs_reshape`); making the device
+//! longer.
+//!
+//! 1. Bitmaps and tables of new groups are written behind the end of the volume, where nothing of it lies.
+//! 2. Everything is made stable.
+//! 3. One update, and so one transaction of the journal, has the descriptors of new groups, the end of the last group, the
+//!    list of blocks kept for more descriptors, and the superblock. It is brought to its place before others change
+//!    anything: whoever replays a log sizes the volume by the superblock in its place. Verbs that come next see the larger
+//!    volume.
+//! 4. Backups are written. Cut off before, they are of the smaller volume; they are written again when the volume is given
+//!    the size that it has.
+
+use ondisk::block_map::POINTER_LEN;
+use ondisk::features::Compat;
+use ondisk::geometry::Geometry;
+use ondisk::group::{GroupFlags, RawGroupDescriptor};
+use ondisk::superblock::RawSuperblock;
+use ondisk::units::{Block, Group, InodeNumber, low_u32};
+use zerocopy::IntoBytes;
+
+use crate::cache::Role;
+use crate::context::Context;
+use crate::error::{Error, Flow, Result};
+use crate::format::Format;
+use crate::mkfs::layout::{
+    Runs, Tables, fill_resize_inode, reserved_blocks, reserved_copies, superblock_groups,
+};
+use crate::placing;
+use crate::space::Descriptors;
+use crate::tx::Tx;
+use crate::versions::SPACE;
+use crate::volume::Volume;
+use crate::zone::Zone;
+
+/// The slot of the resize inode that leads to its doubly indirect block.
+const DOUBLY: usize = 13;
+
+/// What is added to a volume.
+#[derive(Clone, Debug)]
+pub struct Growth {
+    /// The superblock with its new sizes. Nothing else of it counts.
+    pub raw: RawSuperblock,
+    /// Where the structures of the groups behind the last lie: all of them behind the end of the volume.
+    pub tables: Vec<Tables>,
+    /// The byte from which on the device reads as zeros.
+    pub zeros_from: u64,
+}
+
+/// Makes a volume larger while others use it.
+///
+/// # Errors
+/// [`Error::Unsupported`]: a volume without a journal, or a growth for which something must move. [`Error::Invalid`]: a
+/// growth that does not fit the volume. [`Error::TooLargeForLog`]: it must be made in parts. The device's failure. The
+/// volume has the size that it had then.
+pub fn grow(volume: &Volume, growth: &Growth) -> Result<()> {
+    let _shape = volume.change_shape();
+    // Another may have come first: what it added is never written over.
+    let addition = Addition::of(volume, growth)?;
+    addition.write_new(volume)?;
+    volume.syncing().with_all_stable(|| addition.make(volume))?;
+    write_backups(volume)
+}
+
+/// Writes the copies of superblock and descriptors.
+///
+/// # Errors
+/// The device's failure; a broken descriptor.
+pub fn write_backups(volume: &Volume) -> Result<()> {
+    let device = volume.cache.device();
+    let put = |offset: u64, bytes: &[u8]| {
+        device.write_at(offset, bytes).map_err(|source| Error::io("writing backups", source))
+    };
+    let format = &*volume.format;
+    let geometry = &format.geometry;
+    let mut backup = volume.superblock();
+    let mut features = backup.features();
+    features.incompat.remove(ondisk::features::Incompat::RECOVER);
+    backup.set_features(features);
+    // A volume that is restored from one is to be checked.
+    backup.s_state.set(0);
+    for holder in superblock_groups(geometry).into_iter().skip(1).map(Group) {
+        backup.s_block_group_nr.set(u16::try_from(holder.0).unwrap_or(u16::MAX));
+        format.sealer.seal_superblock(&mut backup);
+        put(geometry.superblock_offset(holder), backup.as_bytes())?;
+        for index in 0..geometry.descriptors_behind(holder) {
+            let bytes = volume.space.descriptors().block(index);
+            put(geometry.byte_offset(geometry.descriptor_block_copy(index, holder)), &bytes)?;
+        }
+    }
+    let per_meta = geometry.descriptors_per_block();
+    for index in geometry.descriptors_behind(Group(0))..geometry.descriptor_blocks() {
+        let first = index.saturating_mul(per_meta);
+        // The first group of a meta group has the one that counts.
+        for member in [1, per_meta - 1].map(|position| first.saturating_add(position)) {
+            if let Some((_, place)) = geometry.meta_descriptor_held_by(Group(member))
+                && member < geometry.groups
+            {
+                let bytes = volume.space.descriptors().block(index);
+                put(geometry.byte_offset(place), &bytes)?;
+            }
+        }
+    }
+    device.flush().map_err(|source| Error::io("flushing the device", source))
+}
+
+fn refused<T>(why: &str) -> Result<T> {
+    Err(Error::Unsupported(format!("{why}: unmount the volume, and change its size then")))
+}
+
+/// Growth that suits the volume.
+struct Addition<'g> {
+    growth: &'g Growth,
+    before: Geometry,
+    after: Format,
+    /// The blocks of all structures of new groups.
+    structures: Runs,
+}
+
+impl<'g> Addition<'g> {
+    fn of(volume: &Volume, growth: &'g Growth) -> Result<Self> {
+        if !volume.space.is_writable() {
+            return Err(Error::ReadOnly);
+        }
+        if !volume.uses_journal() {
+            return refused("a volume grows in use only through a journal");
+        }
+        if !volume.format.has_room() || !volume.space.has_room() {
+            return refused("the volume has grown too often since it was mounted");
+        }
+        let mut raw = volume.superblock();
+        copy_sizes(&mut raw, &growth.raw);
+        let before = volume.format.geometry;
+        let mut after = Format::from_superblock(&raw)?;
+        after.keys = volume.format.keys.clone();
+        after.features = volume.format.features;
+        let addition =
+            Addition { growth, before, structures: structures(&after.geometry, before, growth), after };
+        addition.check(volume)?;
+        Ok(addition)
+    }
+
+    fn check(&self, volume: &Volume) -> Result<()> {
+        let (before, after) = (&self.before, &self.after.geometry);
+        let device = volume.cache.device().size() >> after.block_size.log2();
+        let added = u64::from(after.groups.saturating_sub(before.groups));
+        if after.blocks <= before.blocks || self.growth.tables.len() as u64 != added || after.blocks > device
+        {
+            return Err(Error::Invalid("the growth does not fit the volume or its device".into()));
+        }
+        let same = Geometry {
+            blocks: before.blocks,
+            groups: before.groups,
+            reserved_descriptor_blocks: before.reserved_descriptor_blocks,
+            ..*after
+        };
+        if same != *before || after.group_header(Group(0)) != before.group_header(Group(0)) {
+            return refused("there is no room for the descriptors of more groups");
+        }
+        let end = before.group_start(Group(before.groups)).0;
+        if self.structures.within(0, end).next().is_some() {
+            return Err(Error::Invalid("structures of new groups would lie in old ones".into()));
+        }
+        Ok(())
+    }
+
+    fn new_groups(&self) -> impl Iterator<Item = (Group, &Tables)> {
+        (self.before.groups..).map(Group).zip(&self.growth.tables)
+    }
+
+    /// The runs of blocks in a group that structures take.
+    fn used_in(&self, group: Group) -> Vec<(u64, u64)> {
+        let start = self.after.geometry.group_start(group).0;
+        let end = start + u64::from(self.after.geometry.group_blocks(group));
+        self.structures.within(start, end).collect()
+    }
+
+    /// Writes what of new groups lies outside of the volume as it is.
+    fn write_new(&self, volume: &Volume) -> Result<()> {
+        let device = volume.cache.device();
+        let failed = |source| Error::io("writing the structures of new groups", source);
+        let geometry = &self.after.geometry;
+        for (group, tables) in self.new_groups() {
+            let raw = self.descriptor(group, tables);
+            if !raw.flags().contains(GroupFlags::BLOCK_UNINIT) {
+                let offset = geometry.byte_offset(Block(tables.block_bitmap));
+                device.write_at(offset, &self.bitmap(group)).map_err(failed)?;
+            }
+            if raw.flags().contains(GroupFlags::INODE_UNINIT) {
+                continue;
+            }
+            let offset = geometry.byte_offset(Block(tables.inode_bitmap));
+            device.write_at(offset, &self.inode_bitmap()).map_err(failed)?;
+            let offset = geometry.byte_offset(Block(tables.inode_table));
+            if offset < self.growth.zeros_from {
+                let len = u64::from(geometry.inode_table_blocks()) << geometry.block_size.log2();
+                device.write_zeros(offset, len).map_err(failed)?;
+            }
+        }
+        device.flush().map_err(failed)
+    }
+
+    fn bitmap(&self, group: Group) -> Vec<u8> {
+        let geometry = &self.after.geometry;
+        let start = geometry.group_start(group).0;
+        let clusters = u64::from(geometry.group_clusters(group));
+        let mut bitmap = full_behind(geometry, clusters);
+        for (from, to) in self.used_in(group) {
+            let log2 = geometry.cluster_log2;
+            set(&mut bitmap, (from - start) >> log2, (to - start).div_ceil(1 << log2).min(clusters));
+        }
+        bitmap
+    }
+
+    fn inode_bitmap(&self) -> Vec<u8> {
+        full_behind(&self.after.geometry, u64::from(self.after.geometry.inodes_per_group))
+    }
+
+    /// The descriptor of a new group.
+    fn descriptor(&self, group: Group, tables: &Tables) -> RawGroupDescriptor {
+        let (geometry, sealer) = (&self.after.geometry, &self.after.sealer);
+        let mut raw = RawGroupDescriptor::zeroed();
+        raw.set_block_bitmap(Block(tables.block_bitmap));
+        raw.set_inode_bitmap(Block(tables.inode_bitmap));
+        raw.set_inode_table(Block(tables.inode_table));
+        raw.set_free_inodes(geometry.inodes_per_group);
+        let used = self.used_in(group);
+        let bitmap = self.bitmap(group);
+        let in_use: u32 = bitmap.iter().map(|byte| byte.count_ones()).sum();
+        raw.set_free_clusters((geometry.block_size.bytes() * 8).saturating_sub(in_use));
+        let mut flags = GroupFlags::empty();
+        if self.after.features.descriptor_csum() {
+            raw.set_unused_inodes(geometry.inodes_per_group);
+            flags |= GroupFlags::INODE_UNINIT;
+            if geometry.byte_offset(Block(tables.inode_table)) >= self.growth.zeros_from {
+                flags |= GroupFlags::INODE_ZEROED;
+            }
+            // A reader expects a group's own structures in it, and nothing else.
+            let own = own(geometry, group, tables);
+            let is_last = group.0 + 1 == geometry.groups;
+            flags.set(GroupFlags::BLOCK_UNINIT, !is_last && own == used);
+        }
+        raw.set_flags(flags);
+        let checksum = |bits: &[u8], count| sealer.bitmap_checksum(bits, count);
+        if !flags.contains(GroupFlags::BLOCK_UNINIT)
+            && let Some(checksum) = checksum(&bitmap, geometry.clusters_per_group())
+        {
+            raw.set_block_bitmap_checksum(checksum);
+        }
+        if !flags.contains(GroupFlags::INODE_UNINIT)
+            && let Some(checksum) = checksum(&self.inode_bitmap(), geometry.inodes_per_group)
+        {
+            raw.set_inode_bitmap_checksum(checksum);
+        }
+        raw
+    }
+
+    /// Makes the volume larger, on disk with the next commit and for all verbs that begin from now on. Nobody else changes
+    /// anything, and all is stable.
+    fn make(&self, volume: &Volume) -> Result<()> {
+        volume.syncing().mark_changed()?;
+        let mut tx = volume.tx(Context::new(volume.now()));
+        let (last, raw, added) = volume.space.lengthen_last(&mut tx, &self.after)?;
+        let new = self.new_groups().map(|(group, tables)| (group, self.descriptor(group, tables)));
+        let changed: Vec<_> = std::iter::once((last, raw)).chain(new).collect();
+        let free: u64 = changed.iter().skip(1).map(|(_, raw)| u64::from(raw.free_clusters())).sum();
+        let descriptors = volume.space.descriptors().grown(&self.after, &changed);
+        self.stage_descriptors(&mut tx, last, &descriptors)?;
+        self.stage_kept(&mut tx)?;
+        let format = self.format(volume, &descriptors)?;
+        let (raw, options) = (volume.session.superblock(), &volume.session.options);
+        let policies = placing::policies(volume.view(), &raw, options)?;
+        let space = volume.space.grown(&format, descriptors, policies)?;
+        tx.admit().map_err(|flow| match flow {
+            Flow::Failed(error) => error,
+            Flow::Full | Flow::Missing(_) => Error::Invalid("the journal has no room".into()),
+        })?;
+        volume.cache.versions().during(&[SPACE], &[], || {
+            tx.commit();
+            space.take_over(&volume.space);
+            // Whoever has the larger format must find the larger space.
+            let _ = volume.space.replace(space);
+            let _ = volume.format.replace(format);
+        });
+        let free = (free + u64::from(added)) << self.before.cluster_log2;
+        let inodes = self.after.geometry.inodes() - self.before.inodes();
+        let overhead = self.structures.count_within(0, u64::MAX) >> self.before.cluster_log2;
+        volume.session.edit_superblock(|raw| {
+            let free = raw.free_blocks_count().saturating_add(free);
+            copy_sizes(raw, &self.growth.raw);
+            raw.set_free_blocks_count(free);
+            raw.s_free_inodes_count.set(raw.s_free_inodes_count.get().saturating_add(inodes));
+            if let known @ 1.. = raw.s_overhead_clusters.get() {
+                raw.s_overhead_clusters.set(known.saturating_add(low_u32(overhead)));
+            }
+        });
+        Ok(())
+    }
+
+    fn format(&self, volume: &Volume, descriptors: &Descriptors) -> Result<Format> {
+        let mut format = self.after.clone();
+        let zone = Zone::of(&format.geometry, &self.growth.raw, |group| descriptors.get(group), true)?;
+        format.zone = zone.with_files_of(&volume.format.zone);
+        Ok(format)
+    }
+
+    fn stage_descriptors(&self, tx: &mut Tx<'_>, last: Group, descriptors: &Descriptors) -> Result<()> {
+        let geometry = &self.after.geometry;
+        let per_block = geometry.descriptors_per_block();
+        for index in last.0 / per_block..geometry.descriptor_blocks() {
+            let (block, role) =
+                (geometry.descriptor_block(index), Role::Descriptors(Group(index * per_block)));
+            let bytes = descriptors.block(index);
+            let to = if index < self.before.descriptor_blocks() {
+                tx.edit(block, role)?
+            } else {
+                tx.create(block, role)
+            };
+            to.copy_from_slice(&bytes);
+        }
+        Ok(())
+    }
+
+    /// The blocks kept for descriptors to come, of which some may have become descriptors, and which get copies in new
+    /// groups.
+    fn stage_kept(&self, tx: &mut Tx<'_>) -> Result<()> {
+        let after = &self.after.geometry;
+        if !self.after.features.compat.contains(Compat::RESIZE_INODE) {
+            return Ok(());
+        }
+        let backups = superblock_groups(after);
+        let same_backups = backups.len() == superblock_groups(&self.before).len();
+        let fewer = after.reserved_descriptor_blocks != self.before.reserved_descriptor_blocks;
+        if same_backups && !fewer {
+            return Ok(());
+        }
+        let mut inode = tx.inode(InodeNumber::RESIZE)?;
+        let pointer = inode.raw().i_block.chunks_exact(POINTER_LEN).nth(DOUBLY);
+        let pointer = pointer.and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_le_bytes);
+        let top = Block(u64::from(pointer));
+        if pointer == 0 || !self.before.contains(top, 1) {
+            return refused("the list of blocks kept for descriptors is damaged; `plat check` repairs it");
+        }
+        let bytes = fill_resize_inode(after, &mut inode, top);
+        tx.rewrite(top, Role::Plain)?.copy_from_slice(&bytes);
+        tx.store(&mut inode)?;
+        if !same_backups {
+            for block in reserved_blocks(after) {
+                let to = tx.create(block, Role::Plain);
+                reserved_copies(after, backups.get(1..).unwrap_or_default(), block, to);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Sizes and what follows from them.
+fn copy_sizes(raw: &mut RawSuperblock, from: &RawSuperblock) {
+    raw.set_blocks_count(from.blocks_count());
+    raw.set_reserved_blocks_count(from.reserved_blocks_count());
+    raw.s_inodes_count = from.s_inodes_count;
+    raw.s_reserved_gdt_blocks = from.s_reserved_gdt_blocks;
+}
+
+/// A bitmap with `count` clear bits; those behind are set, as the format wants.
+fn full_behind(geometry: &Geometry, count: u64) -> Vec<u8> {
+    let mut bitmap = vec![0; geometry.block_size.bytes_usize()];
+    set(&mut bitmap, count, u64::from(geometry.block_size.bytes()) * 8);
+    bitmap
+}
+
+fn set(bitmap: &mut [u8], from: u64, to: u64) {
+    for bit in from..to {
+        if let Some(byte) = usize::try_from(bit / 8).ok().and_then(|at| bitmap.get_mut(at)) {
+            *byte |= 1 << (bit % 8);
+        }
+    }
+}
+
+/// The header, the bitmaps and the table of a group.
+fn parts(geometry: &Geometry, group: Group, tables: &Tables) -> [(u64, u64); 4] {
+    let header = geometry.group_header(group);
+    [
+        (header.start.0, u64::from(header.count)),
+        (tables.block_bitmap, 1),
+        (tables.inode_bitmap, 1),
+        (tables.inode_table, u64::from(geometry.inode_table_blocks())),
+    ]
+}
+
+/// The blocks of the structures of all new groups; whole clusters.
+fn structures(after: &Geometry, before: Geometry, growth: &Growth) -> Runs {
+    let mut runs = Runs::default();
+    for (group, tables) in (before.groups..).map(Group).zip(&growth.tables) {
+        for (start, count) in parts(after, group, tables) {
+            runs.insert(start, start.saturating_add(count));
+        }
+    }
+    runs.rounded_out(after.cluster_log2)
+}
+
+/// The runs that a group's own structures take in it.
+fn own(geometry: &Geometry, group: Group, tables: &Tables) -> Vec<(u64, u64)> {
+    let mut runs = Runs::default();
+    for (start, count) in parts(geometry, group, tables) {
+        runs.insert(start, start.saturating_add(count));
+    }
+    let start = geometry.group_start(group).0;
+    let end = start + u64::from(geometry.group_blocks(group));
+    runs.rounded_out(geometry.cluster_log2).within(start, end).collect()
+}

@@ -1,0 +1,130 @@
+//! Whether the volume has to grow before it is changed, and growing it.
+//!
+//! A volume that is nearly full has its free space in pieces, and files would come to lie in pieces, too. So at least a
+//! twentieth stays free: where less would, the volume gets what a new image of automatic size leaves free. With that a
+//! chain of images neither decays nor grows beyond what its contents need.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use platfs::Volume;
+use platfs::device::Device;
+use platfs::ondisk::inode::Timestamp;
+use platfs_reshape::draft::Limits;
+use platfs_reshape::resize;
+
+use super::contents::Contents;
+use super::scan::Scan;
+use crate::builder::Size;
+use crate::builder::error::BuildError;
+use crate::builder::size::{Shape, file_clusters};
+use crate::output::Output;
+
+/// The part of the volume that stays free.
+const LEAST_FREE: u64 = 20;
+/// The part of what is used that is free on a volume that grew, and what is added to it, as on a new one.
+const FREE: u64 = 10;
+const HEAD_ROOM: u64 = 4 << 20;
+/// Sizes are whole multiples of this.
+const STEP: u64 = 1 << 20;
+/// The part of new space that goes to the tables of groups, at most.
+const TABLES: u64 = 16;
+/// Memory that growing may take.
+const MEMORY: u64 = 1 << 30;
+
+/// What the changes need.
+pub(super) struct Room<'a, 'c> {
+    pub(super) scan: &'a Scan<'c>,
+    pub(super) was: &'a Volume,
+    pub(super) size: Size,
+    pub(super) now: Timestamp,
+}
+
+impl Room<'_, '_> {
+    /// Makes the volume in `output` as long as it has to be; the bytes by which it grew.
+    ///
+    /// # Errors
+    /// A size that can't be; growing fails.
+    pub(super) fn make(&self, output: &Output, path: &Path) -> Result<u64, BuildError> {
+        let geometry = &self.was.format().geometry;
+        let bytes = geometry.blocks << geometry.block_size.log2();
+        let wanted = match self.size {
+            Size::Bytes(stated) if stated < bytes => {
+                return Err(BuildError::Like(format!(
+                    "the older image has {bytes} bytes, and {stated} are asked for; --relayout makes it smaller"
+                )));
+            }
+            Size::Bytes(stated) => stated,
+            Size::Auto => self.automatic(bytes)?,
+            Size::Min => return Err(BuildError::Like("a smallest image is laid out from the start".into())),
+        };
+        if wanted <= bytes { Ok(0) } else { self.grow(output, path, (bytes, wanted)) }
+    }
+
+    /// Bytes with which enough stays free.
+    fn automatic(&self, bytes: u64) -> Result<u64, BuildError> {
+        if self.scan.is_empty() {
+            return Ok(bytes);
+        }
+        let geometry = &self.was.format().geometry;
+        let all = geometry.blocks >> geometry.cluster_log2;
+        let raw = self.was.superblock();
+        let free = raw.free_blocks_count() >> geometry.cluster_log2;
+        let free_inodes = u64::from(raw.s_free_inodes_count.get());
+        let (taken, given) = self.clusters()?;
+        let inodes = self.scan.new.iter().filter(|new| self.scan.kept(new.node).is_none()).count() as u64;
+        let left = free.saturating_add(given).saturating_sub(taken);
+        let short_of = taken.saturating_sub(free.saturating_add(given));
+        if left >= all / LEAST_FREE && free_inodes >= inodes {
+            return Ok(bytes);
+        }
+        let unit = geometry.block_size.log2() + geometry.cluster_log2;
+        let used = (all - left).saturating_add(short_of);
+        let aim = used / FREE + (HEAD_ROOM >> unit) + short_of;
+        let groups = inodes.saturating_sub(free_inodes).div_ceil(u64::from(geometry.inodes_per_group.max(1)));
+        let for_inodes = groups.saturating_mul(u64::from(geometry.clusters_per_group()));
+        let more = aim.saturating_sub(left).max(for_inodes);
+        let more = more.saturating_add(more / TABLES);
+        Ok(bytes.saturating_add(more << unit).next_multiple_of(STEP))
+    }
+
+    /// Clusters that the changes take, and those that they give back.
+    fn clusters(&self) -> Result<(u64, u64), BuildError> {
+        let (catalogue, shape) = (self.scan.catalogue, Shape::of_volume(self.was.format()));
+        let unit = self.was.format().geometry.block_size.log2() + self.was.format().geometry.cluster_log2;
+        let clusters = |sectors: u64| (sectors << 9) >> unit;
+        let (mut taken, mut given) = (0_u64, 0_u64);
+        for (node, contents) in &self.scan.data {
+            if *contents == Contents::Afresh {
+                taken = taken.saturating_add(file_clusters(catalogue, &shape, *node));
+                if let Some(number) = self.scan.kept(*node) {
+                    given = given.saturating_add(clusters(self.was.metadata(number)?.sectors));
+                }
+            }
+        }
+        for gone in self.scan.gone.iter().filter(|gone| !gone.is_directory) {
+            let was = self.was.metadata(gone.inode)?;
+            if was.links == 1 && !self.scan.kept.contains(&Some(gone.inode)) {
+                given = given.saturating_add(clusters(was.sectors));
+            }
+        }
+        // New directories, attributes that do not fit their inodes, and directories that become longer.
+        let names = self.scan.new.iter().filter(|new| self.scan.kept(new.node).is_none()).count() as u64;
+        Ok((taken.saturating_add(names), given))
+    }
+
+    fn grow(&self, output: &Output, path: &Path, (had, wanted): (u64, u64)) -> Result<u64, BuildError> {
+        let failed =
+            |error: platfs_reshape::Error| BuildError::Like(format!("the volume can't grow: {error}"));
+        let device = || output.device().map_err(BuildError::output("open", path));
+        let plan = resize::Plan::new(Arc::new(device()?.without_flush()), wanted).map_err(failed)?;
+        let bytes = plan.size_bytes().max(had);
+        let lengthened = output.file().and_then(|file| file.set_len(bytes));
+        lengthened.map_err(BuildError::output("lengthen", path))?;
+        let device: Arc<dyn Device> = Arc::new(device()?.without_flush());
+        let limits = Limits { memory: MEMORY, threads: 1, now: self.now };
+        let change = plan.draft(device, had, &limits).map_err(failed)?;
+        change.apply().map_err(BuildError::output("write", path))?;
+        Ok(bytes - had)
+    }
+}

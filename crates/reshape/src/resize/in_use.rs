@@ -1,0 +1,105 @@
+//! A volume that becomes larger while it is in use.
+//!
+//! Owns: which sizes it can have, and where the structures of new groups lie: in the new groups, whatever is free before
+//! them, since others take of that meanwhile. Excludes: the change itself ([`platfs::growth`]), and all for which something
+//! has to move.
+
+use ondisk::geometry::Geometry;
+use ondisk::superblock::RawSuperblock;
+use ondisk::units::Group;
+use platfs::Volume;
+use platfs::growth::{self, Growth};
+use platfs::mkfs::layout::{Layout, Runs, Tables};
+
+use super::shape::{self, Tail};
+use crate::Result;
+use crate::error::refused;
+
+/// The size that a volume in use would have, as near to `bytes` as can be.
+///
+/// # Errors
+/// A size that it can't have while it is in use.
+pub fn size_in_use(volume: &Volume, bytes: u64) -> Result<Geometry> {
+    let before = volume.format().geometry;
+    let blocks = bytes >> before.block_size.log2();
+    let old = volume.superblock();
+    let (raw, after) = sizes(&old, &before, blocks)?;
+    if after.blocks < before.blocks {
+        return refused("a volume becomes smaller only while it is not mounted: unmount it first");
+    }
+    if raw.features() != old.features() || after.group_header(Group(0)) != before.group_header(Group(0)) {
+        return refused(format!(
+            "{} blocks need descriptors for which there is no room: unmount the volume, and change its size then",
+            after.blocks
+        ));
+    }
+    Ok(after)
+}
+
+/// The superblock and the sizes of a volume with this many blocks, or a little less. The second backup of `sparse_super2`
+/// stays where it is, as in Linux.
+fn sizes(old: &RawSuperblock, before: &Geometry, blocks: u64) -> Result<(RawSuperblock, Geometry)> {
+    if blocks == before.blocks {
+        return Ok((*old, *before));
+    }
+    let mut raw = shape::of(old, blocks, Tail::Useful)?.raw;
+    raw.s_backup_bgs = old.s_backup_bgs;
+    raw.s_first_meta_bg = old.s_first_meta_bg;
+    let after = Geometry::from_superblock(&raw)?;
+    Ok((raw, after))
+}
+
+/// Makes a volume in use larger: `bytes` bytes, or a little less. The device must be as long, and read as zeros from the
+/// byte `zeros_from` on. A growth that is too large for the journal is made in steps, each of which is a whole one.
+///
+/// # Errors
+/// As [`size_in_use`]; what the volume says. It has the size that it had then, or that of a step.
+pub fn grow_in_use(volume: &Volume, bytes: u64, mut zeros_from: u64) -> Result<Geometry> {
+    let wanted = size_in_use(volume, bytes)?;
+    let mut step = wanted.groups;
+    loop {
+        let before = volume.format().geometry;
+        if before.blocks == wanted.blocks {
+            growth::write_backups(volume)?;
+            return Ok(before);
+        }
+        let groups = before.groups.saturating_add(step).min(wanted.groups);
+        let blocks =
+            if groups == wanted.groups { wanted.blocks } else { before.group_start(Group(groups)).0 };
+        let growth = growth_to(volume, blocks, zeros_from)?;
+        match growth::grow(volume, &growth) {
+            Err(platfs::Error::TooLargeForLog { .. }) if groups > before.groups + 1 => {
+                step = (groups - before.groups) / 2;
+                // Structures for the larger step stand there now.
+                zeros_from = u64::MAX;
+            }
+            done => done?,
+        }
+    }
+}
+
+fn growth_to(volume: &Volume, blocks: u64, zeros_from: u64) -> Result<Growth> {
+    let before = volume.format().geometry;
+    let (raw, after) = sizes(&volume.superblock(), &before, blocks)?;
+    let layout = Layout { geometry: after, packed: false, stride: raw.s_raid_stride.get() };
+    let mut tables = Vec::new();
+    if after.groups > before.groups {
+        for pack in layout.pack_of(Group(before.groups))..layout.packs() {
+            tables.extend(new_tables(&layout, pack, before.groups)?);
+        }
+    }
+    Ok(Growth { raw, tables, zeros_from })
+}
+
+/// The tables of the groups of a pack from the group `first` on.
+fn new_tables(layout: &Layout, pack: u32, first: u32) -> Result<Vec<Tables>> {
+    let old = first.saturating_sub(layout.groups_of(pack).start) as usize;
+    let mut used = Runs::default();
+    used.insert(0, layout.geometry.group_start(Group(first)).0);
+    // Only their number counts: what lies behind them is not free.
+    let there = vec![Tables { block_bitmap: 0, inode_bitmap: 0, inode_table: 0 }; old];
+    if old == 0 {
+        return Ok(layout.pack(pack)?.tables);
+    }
+    Ok(layout.pack_behind(pack, &there, used)?.tables.into_iter().skip(old).collect())
+}
