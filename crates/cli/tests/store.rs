@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "store/crashes.rs"]
+mod crashes;
 mod support;
 
 use std::fs;

@@ -108,7 +108,6 @@ impl Remote {
     }
 }
 
-#[cfg(any(feature = "s3", feature = "gs", feature = "az"))]
 fn terms() -> (RetryConfig, ClientOptions) {
     let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
     let plain = std::env::var("AWS_ALLOW_HTTP").is_ok_and(|set| set == "true");

@@ -145,11 +145,18 @@ fn next(old: &Manifest, holder: &str, take_over: bool) -> Result<Manifest> {
     Ok(manifest)
 }
 
-/// What tells this process from all others: the boot of this host, and a number that begins with it.
+/// What tells this process from all others: the boot of this host, the space that its number counts in, and when it
+/// began.
 fn mark_of_process() -> String {
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let pid = std::process::id();
-    format!("boot {} process {pid} begun {}", boot.trim(), begun(pid).unwrap_or(0))
+    format!("{} process {pid} begun {}", space(), begun(pid).unwrap_or(0))
+}
+
+/// The boot of this host, and the container whose processes are seen here.
+fn space() -> String {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let space = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    format!("boot {} space {}", boot.trim(), space.display())
 }
 
 /// When a process of this host began, in ticks since the boot.
@@ -158,13 +165,12 @@ fn begun(pid: u32) -> Option<u64> {
     text.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
-/// Whether the holder was a process of this boot of this host that has ended.
+/// Whether the holder was a process that would be seen here, and has ended.
 fn is_gone(holder: &str) -> bool {
-    let Some((_, mark)) = holder.rsplit_once("(boot ") else { return false };
-    let words: Vec<&str> = mark.trim_end_matches(')').split_whitespace().collect();
-    let [boot, "process", pid, "begun", ticks] = words[..] else { return false };
-    let own = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let mark = holder.rsplit_once('(').map_or("", |(_, mark)| mark.trim_end_matches(')'));
+    let Some((place, process)) = mark.split_once(" process ") else { return false };
+    let Some((pid, ticks)) = process.split_once(" begun ") else { return false };
     let (Ok(pid), Ok(ticks)) = (pid.parse::<u32>(), ticks.parse::<u64>()) else { return false };
-    // A container has numbers of its own: one that is not seen here may be alive elsewhere on this host.
-    !boot.is_empty() && boot == own.trim() && begun(1).is_some() && begun(pid) != Some(ticks)
+    // Where nothing is known of processes none is known to have ended.
+    begun(std::process::id()).is_some() && place == space() && begun(pid) != Some(ticks)
 }
