@@ -13,7 +13,7 @@ PLAT ?= target/release/plat
 LIBDIR ?= target/release
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 
-.PHONY: all build install install-files install-c install-c-files test crash crash-kernel models demo microvm book bench soak coverage packages setup fmt lint docs deny fuzz images tidy
+.PHONY: all build install install-files install-c install-c-files python test crash crash-kernel models demo microvm book bench soak coverage packages setup fmt lint docs deny fuzz images tidy
 
 all: build
 
@@ -38,6 +38,10 @@ install-c-files:
 	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' bindings/c/platfs.pc.in \
 		>$(DESTDIR)$(PREFIX)/lib/pkgconfig/platfs.pc
+
+# The wheel for Python in a fresh virtual environment, and its tests there.
+python:
+	scripts/python.sh
 
 SHARE = $(DESTDIR)$(PREFIX)/share
 

@@ -16,6 +16,12 @@ impl Failure {
         Failure { errno, text: text.into() }
     }
 
+    /// Of opening or making an image: what the host says of the file counts.
+    pub(crate) fn opening(error: &platfs::Error) -> Self {
+        let host = if let platfs::Error::Io { source, .. } = error { source.raw_os_error() } else { None };
+        Failure::new(host.unwrap_or(error.errno()), error.to_string())
+    }
+
     /// A failure with its place in front.
     pub(crate) fn at(mut self, place: impl std::fmt::Display) -> Self {
         self.text = format!("{place}: {}", self.text);

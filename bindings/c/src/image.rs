@@ -53,7 +53,7 @@ pub unsafe extern "C" fn platfs_open(path: *const c_char, flags: c_uint) -> *mut
         let path = unsafe { raw::path(path) }?;
         let writes = flags & WRITE != 0;
         let options = OpenOptions::new().write(writes).force(flags & FORCE != 0).now(clock());
-        let image = options.open(path).map_err(|error| Failure::from(error).at(path.display()))?;
+        let image = options.open(path).map_err(|error| Failure::opening(&error).at(path.display()))?;
         Ok(raw::give(PlatfsImage { image, writes }))
     })
 }

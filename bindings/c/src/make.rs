@@ -51,7 +51,7 @@ pub unsafe extern "C" fn platfs_mkfs(
         let mut format = Options::new(kind);
         format.time = u64::try_from(clock().seconds).unwrap_or(0);
         let image = Image::format_file(path, bytes, &format, &options);
-        let image = image.map_err(|error| Failure::from(error).at(path.display()))?;
+        let image = image.map_err(|error| Failure::opening(&error).at(path.display()))?;
         Ok(raw::give(PlatfsImage::of(image, true)))
     })
 }

@@ -162,12 +162,12 @@ int main(int words, char **word)
 	char path[4096];
 	platfs_image *image;
 	HOLDS(words == 2 && strlen(platfs_version()) >= 5 && strcmp(platfs_error(), "") == 0);
-	HOLDS(platfs_open("/nonexistent/image", PLATFS_READ) == NULL);
+	HOLDS(platfs_open("/nonexistent/image", PLATFS_READ) == NULL && errno == ENOENT);
 	HOLDS(strstr(platfs_error(), "/nonexistent/image") != NULL);
 	snprintf(path, sizeof path, "%s", in(word[1], "made.img"));
 	image = platfs_mkfs(path, 16 << 20, NULL);
 	HOLDS(image != NULL);
-	HOLDS(platfs_mkfs(path, 16 << 20, NULL) == NULL);
+	HOLDS(platfs_mkfs(path, 16 << 20, NULL) == NULL && errno == EEXIST);
 	files(image);
 	names(image);
 	attributes(image);

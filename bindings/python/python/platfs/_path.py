@@ -1,0 +1,190 @@
+"""Paths in an image, in the manner of pathlib."""
+
+from __future__ import annotations
+
+import os
+import stat as bits
+from fnmatch import fnmatchcase
+from pathlib import PurePosixPath
+from typing import IO, TYPE_CHECKING, Any, Iterator, Union
+
+if TYPE_CHECKING:
+    from ._image import Image
+
+
+class Path:
+    """A path in an image. It has the methods of pathlib.Path, and the same meaning."""
+
+    __slots__ = ("image", "_pure")
+
+    def __init__(self, image: "Image", path: Union[str, PurePosixPath] = "/") -> None:
+        self.image = image
+        self._pure = PurePosixPath("/") / path
+
+    def __fspath__(self) -> str:
+        return str(self._pure)
+
+    def __str__(self) -> str:
+        return str(self._pure)
+
+    def __repr__(self) -> str:
+        return f"platfs.Path({str(self._pure)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Path) and self.image is other.image and self._pure == other._pure
+
+    def __hash__(self) -> int:
+        return hash((id(self.image), self._pure))
+
+    def __lt__(self, other: "Path") -> bool:
+        return self._pure < other._pure
+
+    def __truediv__(self, name: Union[str, PurePosixPath]) -> "Path":
+        # A path from the root stays inside of the image.
+        return Path(self.image, self._pure / name)
+
+    def joinpath(self, *names: str) -> "Path":
+        """The path with further names behind it."""
+        return Path(self.image, self._pure.joinpath(*names))
+
+    @property
+    def name(self) -> str:
+        """The last name."""
+        return self._pure.name
+
+    @property
+    def stem(self) -> str:
+        """The last name without its suffix."""
+        return self._pure.stem
+
+    @property
+    def suffix(self) -> str:
+        """What stands behind the last point of the name."""
+        return self._pure.suffix
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """All names."""
+        return self._pure.parts
+
+    @property
+    def parent(self) -> "Path":
+        """The directory above."""
+        return Path(self.image, self._pure.parent)
+
+    def with_name(self, name: str) -> "Path":
+        """The same directory, and another name."""
+        return Path(self.image, self._pure.with_name(name))
+
+    def relative_to(self, other: "Path") -> PurePosixPath:
+        """The way from another path to this one."""
+        return self._pure.relative_to(other._pure)
+
+    def open(self, mode: str = "r", buffering: int = -1, **text: Any) -> IO[Any]:
+        """As Image.open."""
+        return self.image.open(self, mode, buffering, **text)
+
+    def read_bytes(self) -> bytes:
+        """All bytes."""
+        return self.image.read_bytes(self)
+
+    def read_text(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        """All bytes as text."""
+        return self.read_bytes().decode(encoding, errors)
+
+    def write_bytes(self, data: Any) -> int:
+        """Makes a file of these bytes."""
+        return self.image.write_bytes(self, data)
+
+    def write_text(self, text: str, encoding: str = "utf-8") -> int:
+        """Makes a file of this text."""
+        return self.write_bytes(text.encode(encoding))
+
+    def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
+        """The facts of it."""
+        return self.image.stat(self, follow_symlinks=follow_symlinks)
+
+    def lstat(self) -> os.stat_result:
+        """The facts of it; a symbolic link is not followed."""
+        return self.stat(follow_symlinks=False)
+
+    def _is(self, kind: int, follow: bool = True) -> bool:
+        try:
+            return bits.S_IFMT(self.stat(follow_symlinks=follow).st_mode) == kind
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
+    def exists(self) -> bool:
+        """It leads to something."""
+        return self.image.exists(self)
+
+    def is_dir(self) -> bool:
+        """A directory."""
+        return self._is(bits.S_IFDIR)
+
+    def is_file(self) -> bool:
+        """A regular file."""
+        return self._is(bits.S_IFREG)
+
+    def is_symlink(self) -> bool:
+        """A symbolic link."""
+        return self._is(bits.S_IFLNK, follow=False)
+
+    def iterdir(self) -> Iterator["Path"]:
+        """What the directory holds."""
+        for name in self.image.listdir(self):
+            yield self / name
+
+    def walk(self) -> Iterator[tuple["Path", list[str], list[str]]]:
+        """As Image.walk, with paths."""
+        for path, directories, others in self.image.walk(self):
+            yield Path(self.image, path), directories, others
+
+    def rglob(self, pattern: str) -> Iterator["Path"]:
+        """Everything below whose name matches a pattern."""
+        for path, directories, others in self.walk():
+            for name in (*directories, *others):
+                if fnmatchcase(name, pattern):
+                    yield path / name
+
+    def readlink(self) -> str:
+        """Where the symbolic link leads."""
+        return self.image.readlink(self)
+
+    def mkdir(self, mode: int = 0o755, parents: bool = False, exist_ok: bool = False) -> None:
+        """Makes the directory."""
+        if exist_ok and self.is_dir():
+            return
+        if parents:
+            self.image.makedirs(self.parent)
+        self.image.mkdir(self, mode)
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        """Removes the name."""
+        try:
+            self.image.remove(self)
+        except FileNotFoundError:
+            if not missing_ok:
+                raise
+
+    def rmdir(self) -> None:
+        """Removes the empty directory."""
+        self.image.rmdir(self)
+
+    def rename(self, to: Union[str, "Path"]) -> "Path":
+        """Gives it another path."""
+        target = self.image.path(os.fspath(to))
+        self.image.rename(self, target)
+        return target
+
+    def symlink_to(self, target: Union[str, "Path"]) -> None:
+        """Makes it a symbolic link."""
+        self.image.symlink(target, self)
+
+    def hardlink_to(self, original: Union[str, "Path"]) -> None:
+        """Makes it another name of a file."""
+        self.image.link(original, self)
+
+    def chmod(self, mode: int) -> None:
+        """Changes permissions."""
+        self.image.chmod(self, mode)
