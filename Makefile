@@ -5,14 +5,54 @@ FUZZ_SECONDS ?= 60
 CRASH_STATES ?= 100000
 CRASHES ?= 1000
 MINUTES ?= 60
+PREFIX ?= /usr/local
+DESTDIR ?=
+# The command that `make install-files` installs.
+PLAT ?= target/release/plat
+# Where the library lies that `make install-c-files` installs.
+LIBDIR ?= target/release
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 
-.PHONY: all build test crash crash-kernel models demo bench soak coverage packages setup fmt lint docs deny fuzz images tidy
+.PHONY: all build install install-files install-c install-c-files test crash crash-kernel models demo microvm bench soak coverage packages setup fmt lint docs deny fuzz images tidy
 
 all: build
 
 # The optimised `plat`, as users get it.
 build:
 	$(CARGO) build --release -p platfs-cli
+
+# The command with its manual and completions, below DESTDIR and PREFIX.
+install: build install-files
+
+# The library for C with its header and pkg-config file, as libplatfs, below DESTDIR and PREFIX.
+install-c:
+	$(CARGO) build --release -p platfs-c
+	$(MAKE) install-c-files
+
+install-c-files:
+	install -D -m 644 bindings/c/include/platfs.h $(DESTDIR)$(PREFIX)/include/platfs.h
+	install -D -m 755 $(LIBDIR)/libplatfs_c.so $(DESTDIR)$(PREFIX)/lib/libplatfs.so.$(VERSION)
+	ln -sf libplatfs.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libplatfs.so.0
+	ln -sf libplatfs.so.0 $(DESTDIR)$(PREFIX)/lib/libplatfs.so
+	install -m 644 $(LIBDIR)/libplatfs_c.a $(DESTDIR)$(PREFIX)/lib/libplatfs.a
+	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' bindings/c/platfs.pc.in \
+		>$(DESTDIR)$(PREFIX)/lib/pkgconfig/platfs.pc
+
+SHARE = $(DESTDIR)$(PREFIX)/share
+
+install-files:
+	install -D -m 755 $(PLAT) $(DESTDIR)$(PREFIX)/bin/plat
+	install -d $(DESTDIR)$(PREFIX)/sbin $(SHARE)/man/man8 $(SHARE)/bash-completion/completions \
+		$(SHARE)/zsh/site-functions $(SHARE)/fish/vendor_completions.d
+	for name in mount.plat umount.plat mount.fuse.plat umount.fuse.plat; do \
+		ln -sf ../bin/plat $(DESTDIR)$(PREFIX)/sbin/$$name; done
+	$(PLAT) man $(SHARE)/man/man1
+	echo '.so man1/plat-mount.1' >$(SHARE)/man/man8/mount.plat.8
+	echo '.so man1/plat-umount.1' >$(SHARE)/man/man8/umount.plat.8
+	$(PLAT) completions bash >$(SHARE)/bash-completion/completions/plat
+	$(PLAT) completions zsh >$(SHARE)/zsh/site-functions/_plat
+	$(PLAT) completions fish >$(SHARE)/fish/vendor_completions.d/plat.fish
 
 # Every test of the workspace, with the tools they need installed first; those that need root, a loop device or FUSE say SKIPPED when they cannot run.
 test: setup models
@@ -42,6 +82,10 @@ coverage:
 # From a Debian root file system to a checked image, in one minute.
 demo: setup build
 	scripts/demo.sh
+
+# A virtual machine that boots from an image of ours: fetches QEMU and a Debian kernel where they are missing.
+microvm: setup build
+	examples/microvm/run.sh
 
 # The figures of the README: medians of five, peers side by side.
 bench: setup build

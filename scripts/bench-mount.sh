@@ -290,6 +290,7 @@ ratio "read 1M" plat kernel least 0.8
 ratio "random write 4K" plat kernel least 0.5
 ratio "random read 4K" plat kernel least 0.5
 ratio "fs_mark files/s" plat kernel least 0.6
+for mode in delete wal; do for order in ordered softdep; do ratio "sqlite $mode" "$order" kernel least 0.9; done; done
 for clients in 1 4 16; do ratio "dbench $clients" plat kernel least 0.5; done
 ratio "tar x" ordered kernel most 1.3
 ratio "fsynced files/s" ordered kernel least 0.7

@@ -29,6 +29,13 @@ xz          xz-utils     compressed tar archives
 fdisk       fdisk        partition tables
 chromium    chromium     looking at the pages of plat map and plat-lab report
 chromedriver chromium-driver looking at the pages of plat map and plat-lab report
+mandoc      mandoc       judging the pages of the manual
+man         man-db       judging the pages of the manual
+groff       groff-base   judging the pages of the manual
+zsh         zsh          loading completions
+fish        fish         loading completions
+valgrind    valgrind     the library for C
+pkg-config  pkg-config   the library for C
 curl        curl         fetching the Rust toolchain
 time        time         peak memory in the bench
 '

@@ -11,6 +11,7 @@ pub mod format;
 mod free_runs;
 pub mod image;
 pub mod keys;
+pub mod manual;
 pub mod mount;
 pub mod owner;
 pub mod reading;
@@ -28,9 +29,13 @@ use std::process::ExitCode;
 use clap::Parser;
 use console::{Console, Failure};
 
+/// The version, with the commit where the build knew it.
+pub const VERSION: &str = env!("PLATFS_VERSION");
+
 /// Build, read, change and inspect ext2, ext3 and ext4 images.
 #[derive(Parser, Debug)]
-#[command(name = "plat", version, about, max_term_width = 100)]
+#[command(name = "plat", version = VERSION, about, max_term_width = 100, disable_help_subcommand = true)]
+#[command(after_help = manual::topics::HINT)]
 struct CommandLine {
     #[command(subcommand)]
     command: commands::Command,

@@ -8,7 +8,7 @@ use platfs_image::Source;
 use platfs_image::source::Catalogue;
 use std::fs;
 use std::path::Path;
-use testkit::scratch::Scratch;
+use testkit::scratch::{Scratch, cache_dir};
 use testkit::{odd, tool};
 use trees::{ALL, Clock, Rules, assert_same, read};
 
@@ -62,5 +62,34 @@ fn layouts_and_docker_archives_are_what_umoci_unpacks() {
         assert_same(&unpacked, &read(&out), rules);
         assert!(Source::options().image("name:tag").open(&out).is_ok());
         assert!(Source::options().image("other").open(&out).unwrap_err().to_string().contains("name:tag"));
+    }
+}
+
+/// `examples/microvm`: an image of an OCI archive is the root of a virtual machine, which writes to it.
+#[test]
+fn a_guest_boots_from_an_image() {
+    let test = "a_guest_boots_from_an_image";
+    if !tool::have_tools(test, &["qemu-system-x86_64", "busybox", "cpio", "e2fsck"]) {
+        return;
+    }
+    for part in ["microvm/vmlinuz", "rootfs.tar"] {
+        if !cache_dir().join(part).exists() {
+            return tool::skip(test, &format!("no {part} in the cache (make demo, make microvm)"));
+        }
+    }
+    let scratch = Scratch::new("microvm");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/microvm/run.sh");
+    let output = tool::command("timeout")
+        .arg("300")
+        .arg(script)
+        .env("PLAT", env!("CARGO_BIN_EXE_plat"))
+        .env("TMPDIR", scratch.path())
+        .env("MICROVM_SECONDS", "240")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    for line in ["microvm: root: /dev/vda ext4 rw,", "microvm: setuid: 4755 0", "microvm: done"] {
+        assert!(said.lines().any(|found| found.starts_with(line)), "{line} is not in:\n{said}");
     }
 }

@@ -158,6 +158,12 @@ impl<'v> Caller<'v> {
         if self.delayed { self.promised_of(id) } else { self.promised() }
     }
 
+    /// A sync of one file's bytes promises these alone, though others may be stable too.
+    pub(crate) fn fdatasync(&mut self, id: u32) {
+        self.volume.inode(self.inodes[&id]).sync_data().unwrap();
+        self.mark(Mark::PromisedBytes { file: id, call: self.last() });
+    }
+
     fn place<'p>(&self, path: &'p [u8]) -> (InodeNumber, &'p [u8]) {
         let (directory, name) = split(path);
         (self.inodes[&self.model.directory(directory).unwrap()], name)

@@ -166,9 +166,12 @@ impl Chooser<'_, '_> {
             24 if self.caller.model.files[&id].attribute.is_some() => self.caller.remove_attribute(id),
             25 | 26 => self.caller.hold(id),
             27 => {
-                // The number is not used; it is drawn so that the runs of all seeds stay the same.
-                self.random.next();
-                self.caller.fsync(id);
+                // Of half of them the bytes alone. One number, so that the runs of all seeds stay the same.
+                if self.random.next().is_multiple_of(2) {
+                    self.caller.fsync(id);
+                } else {
+                    self.caller.fdatasync(id);
+                }
             }
             28 => self.caller.sync(),
             _ => {}

@@ -34,11 +34,14 @@ pub(crate) enum Mark {
     Promised(u64),
     /// All calls up to this one are promised, but of the bytes that may wait in memory only those of one file.
     PromisedOf { file: u32, call: u64 },
+    /// The bytes of one file are promised as all calls up to this one leave them, and nothing else.
+    PromisedBytes { file: u32, call: u64 },
 }
 
-/// Bits of a mark's word: a promise; a promise about one file, whose number stands above the call's.
+/// Bits of a mark's word: a promise; a promise about one file, whose number stands above the call's; about its bytes.
 const PROMISED: u64 = 1 << 63;
 const OF_FILE: u64 = 1 << 62;
+const OF_BYTES: u64 = 1 << 61;
 
 impl Mark {
     /// The word that a recorder keeps.
@@ -47,18 +50,19 @@ impl Mark {
             Mark::Begun(call) => call,
             Mark::Promised(call) => PROMISED | call,
             Mark::PromisedOf { file, call } => PROMISED | OF_FILE | u64::from(file) << 32 | call,
+            Mark::PromisedBytes { file, call } => PROMISED | OF_BYTES | u64::from(file) << 32 | call,
         }
     }
 
     /// The mark of a word.
     pub(crate) fn of(word: u64) -> Mark {
         let call = word & u64::from(u32::MAX);
-        match (word & PROMISED != 0, word & OF_FILE != 0) {
-            (false, _) => Mark::Begun(word),
-            (true, false) => Mark::Promised(call),
-            (true, true) => {
-                Mark::PromisedOf { file: u32::try_from((word & !(PROMISED | OF_FILE)) >> 32).unwrap(), call }
-            }
+        let file = u32::try_from((word & !(PROMISED | OF_FILE | OF_BYTES)) >> 32).unwrap();
+        match (word & PROMISED != 0, word & OF_FILE != 0, word & OF_BYTES != 0) {
+            (false, _, _) => Mark::Begun(word),
+            (true, false, false) => Mark::Promised(call),
+            (true, true, _) => Mark::PromisedOf { file, call },
+            (true, false, true) => Mark::PromisedBytes { file, call },
         }
     }
 }
@@ -96,6 +100,7 @@ mod tests {
             Mark::Promised(u64::from(u32::MAX)),
             Mark::PromisedOf { file: 0, call: 9 },
             Mark::PromisedOf { file: 1 << 16 | 12, call: 300 },
+            Mark::PromisedBytes { file: 1 << 16 | 12, call: 300 },
         ] {
             assert_eq!(Mark::of(mark.word()), mark);
         }

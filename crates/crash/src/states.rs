@@ -233,6 +233,7 @@ impl States {
                 self.promised = call;
                 self.files.insert(file, call);
             }
+            Mark::PromisedBytes { file, call } => drop(self.files.insert(file, call)),
         }
         self.promises += 1;
         true

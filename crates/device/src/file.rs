@@ -78,23 +78,69 @@ mod positioned {
     use std::io;
     use std::os::windows::fs::FileExt;
 
-    pub(super) fn read(file: &File, mut offset: u64, mut buffer: &mut [u8]) -> io::Result<()> {
+    pub(super) fn read(file: &File, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        super::pieces::read(offset, buffer, |piece, at| file.seek_read(piece, at))
+    }
+
+    pub(super) fn write(file: &File, offset: u64, data: &[u8]) -> io::Result<()> {
+        super::pieces::write(offset, data, |piece, at| file.seek_write(piece, at))
+    }
+}
+
+/// Systems whose files have no positioned reads, as a browser: volumes live on other devices there.
+#[cfg(not(any(unix, windows)))]
+mod positioned {
+    use std::fs::File;
+    use std::io;
+
+    pub(super) fn read(_: &File, _: u64, _: &mut [u8]) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    pub(super) fn write(_: &File, _: u64, _: &[u8]) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+/// Whole reads and writes of calls that may do less than they were asked for. A call that does nothing ends them.
+#[cfg(any(windows, test))]
+mod pieces {
+    use std::io::{self, ErrorKind};
+
+    pub(super) fn read(
+        mut offset: u64,
+        mut buffer: &mut [u8],
+        mut call: impl FnMut(&mut [u8], u64) -> io::Result<usize>,
+    ) -> io::Result<()> {
         while !buffer.is_empty() {
-            let done = file.seek_read(buffer, offset)?;
-            if done == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
+            match call(buffer, offset) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(done) => {
+                    offset += done as u64;
+                    buffer = buffer.get_mut(done..).unwrap_or_default();
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
             }
-            offset += done as u64;
-            buffer = &mut buffer[done..];
         }
         Ok(())
     }
 
-    pub(super) fn write(file: &File, mut offset: u64, mut data: &[u8]) -> io::Result<()> {
+    pub(super) fn write(
+        mut offset: u64,
+        mut data: &[u8],
+        mut call: impl FnMut(&[u8], u64) -> io::Result<usize>,
+    ) -> io::Result<()> {
         while !data.is_empty() {
-            let done = file.seek_write(data, offset)?;
-            offset += done as u64;
-            data = &data[done..];
+            match call(data, offset) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(done) => {
+                    offset += done as u64;
+                    data = data.get(done..).unwrap_or_default();
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }
@@ -149,5 +195,44 @@ impl Device for FileDevice {
 
     fn flush(&self) -> io::Result<()> {
         if self.flushes { self.file.sync_data() } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::pieces;
+    use std::io::{self, ErrorKind};
+
+    /// A file whose calls do three bytes at most, are interrupted now and then, and end at byte 8.
+    fn call(turn: &mut u32, len: usize, at: u64) -> io::Result<usize> {
+        *turn += 1;
+        if turn.is_multiple_of(3) {
+            return Err(ErrorKind::Interrupted.into());
+        }
+        Ok(len.min(3).min(8 - usize::try_from(at).unwrap()))
+    }
+
+    #[test]
+    fn pieces_go_on_and_end_where_nothing_is_done() {
+        let (mut turn, mut seen) = (0, Vec::new());
+        pieces::write(0, b"abcdefgh", |data, at| {
+            let done = call(&mut turn, data.len(), at)?;
+            seen.extend_from_slice(&data[..done]);
+            Ok(done)
+        })
+        .unwrap();
+        assert_eq!(seen, b"abcdefgh");
+        let full = pieces::write(5, b"abcd", |data, at| call(&mut turn, data.len(), at)).unwrap_err();
+        assert_eq!(full.kind(), ErrorKind::WriteZero);
+        let mut buffer = [0; 4];
+        pieces::read(2, &mut buffer, |piece, at| {
+            let done = call(&mut turn, piece.len(), at)?;
+            piece[..done].fill(7);
+            Ok(done)
+        })
+        .unwrap();
+        assert_eq!(buffer, [7; 4]);
+        let ended = pieces::read(6, &mut buffer, |piece, at| call(&mut turn, piece.len(), at)).unwrap_err();
+        assert_eq!(ended.kind(), ErrorKind::UnexpectedEof);
     }
 }

@@ -83,10 +83,14 @@ impl Tx<'_> {
         let (size, inodes) = (self.format.geometry.block_size, self.format.geometry.inodes());
         let table = self.edit(block, role)?;
         let Some(record) = table.get_mut(offset..offset + inode.bytes().len()) else { return Ok(()) };
+        let is_awaited = inode.differs_beyond_times(record);
         let was = if takes_notes { order::facts(record) } else { Facts::default() };
         let held = counts.then(|| Holding::of(&Inode::unjudged(inode.number(), record), size, inodes));
         record.copy_from_slice(inode.bytes());
         let (number, is) = (inode.number(), order::facts(inode.bytes()));
+        if is_awaited {
+            self.note_awaited(number);
+        }
         if was != is {
             self.note(|notes| notes.tally(Tally::Record { inode: number, was, is }));
         }

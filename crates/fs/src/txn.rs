@@ -58,6 +58,8 @@ pub struct Update<'v> {
     account: Option<Account>,
     context: Context,
     changed: Vec<InodeNumber>,
+    /// Those of the changed inodes, or of those whose maps change, of which more changes than times.
+    awaited: Vec<InodeNumber>,
     moved: Vec<InodeNumber>,
     groups: BTreeSet<Group>,
     postponing: bool,
@@ -85,6 +87,7 @@ impl<'v> Update<'v> {
             forgotten: Vec::new(),
             account: None,
             changed: Vec::new(),
+            awaited: Vec::new(),
             moved: Vec::new(),
             groups: BTreeSet::new(),
             postponing: false,
@@ -241,6 +244,13 @@ impl<'v> Update<'v> {
         }
     }
 
+    /// Notes that more than the times of an inode changes: a sync of its bytes has to bring this along.
+    pub(crate) fn note_awaited(&mut self, number: InodeNumber) {
+        if !self.awaited.contains(&number) {
+            self.awaited.push(number);
+        }
+    }
+
     /// Notes that data blocks leave a file (I20).
     pub fn note_moved(&mut self, number: InodeNumber) {
         if !self.moved.contains(&number) {
@@ -383,7 +393,7 @@ impl<'v> Update<'v> {
 
     /// Makes all changes visible and all claims permanent.
     pub fn commit(self) {
-        let Update { reading, order, staged, claims, forgotten, changed, moved, notes, .. } = self;
+        let Update { reading, order, staged, claims, forgotten, changed, awaited, moved, notes, .. } = self;
         let cache = reading.cache();
         cache.versions().during(&changed, &moved, || {
             forgotten.into_iter().for_each(|run| order.forget(cache, run));
@@ -391,7 +401,7 @@ impl<'v> Update<'v> {
             cache.publish(
                 staged.map(|(block, staged)| (Block(block), staged.role, staged.bytes, staged.before)),
             );
-            order.take_in(notes);
+            order.take_in(notes, &awaited);
             for claim in claims {
                 claim.keep();
             }

@@ -7,10 +7,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use platfs::device::{Device, FileDevice, MemoryDevice, Recorder};
+use platfs::device::{Device, Event, FileDevice, MemoryDevice, Recorder};
 use platfs::mkfs::{FsType, Options, Plan, parse_features};
 use platfs::ondisk::units::InodeNumber;
-use platfs::{Attributes, Kind, NewInode, OpenOptions, Volume, WriteOptions};
+use platfs::{Allocate, Attributes, Kind, NewInode, OpenOptions, Volume, WriteOptions};
 use testkit::scratch::Scratch;
 use testkit::{fsck, tool};
 
@@ -51,6 +51,41 @@ fn a_thousand_files_and_one_sync_of_a_file_take_three_flushes_at_most() {
     let before = recorder.flushes();
     volume.sync_inode(last).unwrap();
     assert!(recorder.flushes() <= before + 1, "a sync without changes is one flush");
+}
+
+#[test]
+fn bytes_over_others_are_stable_with_one_flush() {
+    let (recorder, volume) = recorded(64);
+    let file = volume.create(InodeNumber::ROOT, b"file", &new(Kind::File)).unwrap();
+    let other = volume.create(InodeNumber::ROOT, b"other", &new(Kind::File)).unwrap();
+    let write = |inode, at: u64, byte| {
+        volume.write_at(inode, at, &[byte; 4096], WriteOptions::default()).unwrap();
+    };
+    let cost = |sync: &dyn Fn()| {
+        drop(recorder.take());
+        sync();
+        let (flushes, events) = (recorder.flushes(), recorder.take());
+        (events.iter().filter(|event| matches!(event, Event::Write { .. })).count(), flushes)
+    };
+    (0..4).for_each(|block| write(file, block << 12, 1));
+    let grown = cost(&|| volume.inode(file).sync_data().unwrap());
+    assert!(grown.0 > 1 && grown.1 > 1, "a file that grew needs a commit: {grown:?}");
+    write(file, 4096, 2);
+    assert_eq!(cost(&|| volume.inode(file).sync_data().unwrap()), (0, 1));
+    // What others did does not count, and the times come with the next commit.
+    write(other, 0, 3);
+    write(file, 8192, 4);
+    assert_eq!(cost(&|| volume.inode(file).sync_data().unwrap()), (0, 1));
+    write(file, 0, 5);
+    let whole = cost(&|| volume.sync_inode(file).unwrap());
+    assert!(whole.0 > 1 && whole.1 > 1, "{whole:?}");
+    // Blocks that hold their first bytes since the last commit.
+    volume.allocate(file, Allocate::Extend, 16384, 8192).unwrap();
+    volume.sync().unwrap();
+    write(file, 16384, 6);
+    let filled = cost(&|| volume.inode(file).sync_data().unwrap());
+    assert!(filled.1 > 1, "{filled:?}");
+    volume.close().unwrap();
 }
 
 /// A device whose flushes take a while, as those of disks do: meanwhile others ask for theirs.

@@ -71,8 +71,17 @@ pub struct RawInodeExtra {
 /// Bytes of [`RawInodeExtra`]: the `i_extra_isize` that this code gives new inodes.
 pub const EXTRA_SIZE: u16 = 32;
 
+/// Bytes of a record that each change of a file's contents may change: times, version and checksum. Those behind byte
+/// 128 are there as far as the extra fields reach.
+const LIKE_TIMES: [(usize, usize); 5] =
+    [(0x08, 0x14), (0x24, 0x28), (0x7C, 0x7E), (0x82, 0x90), (0x98, 0x9C)];
+
 const _: () = {
     use std::mem::offset_of;
+    assert!(offset_of!(RawInode, i_atime) == 0x08 && offset_of!(RawInode, i_dtime) == 0x14);
+    assert!(offset_of!(RawInode, i_version_lo) == 0x24);
+    assert!(offset_of!(RawInodeExtra, i_checksum_hi) == 0x02 && offset_of!(RawInodeExtra, i_crtime) == 0x10);
+    assert!(offset_of!(RawInodeExtra, i_version_hi) == 0x18);
     assert!(size_of::<RawInode>() == OLD_SIZE);
     assert!(offset_of!(RawInode, i_block) == I_BLOCK_OFFSET);
     assert!(offset_of!(RawInode, i_generation) == 0x64);
@@ -509,6 +518,24 @@ impl Inode {
         Some(Timestamp::decode(low.get(), self.has_extra(end).then(|| word.get())))
     }
 
+    /// Whether another state of this record, as the table has it, differs in more than the times of access, change and
+    /// modification, the version and the checksum. Records of different sizes differ.
+    #[must_use]
+    pub fn differs_beyond_times(&self, record: &[u8]) -> bool {
+        let fields_end = OLD_SIZE + usize::from(self.stated_extra_size());
+        let mut from = 0;
+        for (start, end) in LIKE_TIMES {
+            if end > OLD_SIZE && end > fields_end {
+                break;
+            }
+            if self.bytes.get(from..start) != record.get(from..start) {
+                return true;
+            }
+            from = end;
+        }
+        self.bytes.len() != record.len() || self.bytes.get(from..) != record.get(from..)
+    }
+
     /// Stores one of the times as precisely as the record allows.
     pub fn set_time(&mut self, field: TimeField, time: Timestamp) {
         let end = match field {
@@ -613,6 +640,39 @@ mod tests {
                 let mut inode = blank(256);
                 inode.set_time(field, time);
                 assert_eq!(inode.time(field), Some(time));
+            }
+        }
+    }
+
+    #[test]
+    fn times_version_and_checksum_make_no_other_inode() {
+        for size in [128, 256] {
+            let was = blank(size);
+            let mut is = was.clone();
+            for field in [TimeField::Access, TimeField::Change, TimeField::Modify] {
+                is.set_time(field, Timestamp { seconds: 77, nanoseconds: 9 });
+            }
+            is.raw_mut().i_version_lo.set(3);
+            is.raw_mut().i_checksum_lo.set(5);
+            is.edit_extra(|extra| {
+                extra.i_checksum_hi.set(6);
+                extra.i_version_hi.set(7);
+            });
+            assert!(!is.differs_beyond_times(was.bytes()));
+            assert!(is.differs_beyond_times(&was.bytes()[..127]));
+            let first = if size == 128 { 0x7E } else { 0x9C };
+            for at in (0..0x08).chain(0x14..0x24).chain(0x28..0x7C).chain(first..usize::from(size)) {
+                let mut other = is.clone();
+                other.bytes[at] ^= 1;
+                assert!(other.differs_beyond_times(was.bytes()), "byte {at:#x} of {size}");
+            }
+            let mut short = is.clone();
+            short.edit_extra(|extra| extra.i_extra_isize.set(4));
+            let before = short.clone();
+            if size == 256 {
+                // Behind the extra fields stand attributes.
+                short.bytes[0x88] ^= 1;
+                assert!(short.differs_beyond_times(before.bytes()));
             }
         }
     }

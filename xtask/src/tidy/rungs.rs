@@ -158,7 +158,7 @@ pub(super) const LADDERS: &[Ladder] = &[
         path: "crates/cli",
         rungs: "
             commands
-            format mount
+            format manual mount
             control
             reshaping
             writing

@@ -140,7 +140,7 @@ impl Check {
 
     fn work(&self, console: &mut Console<'_>) -> Result<u8, Failure> {
         if self.version {
-            writeln!(console.out, "plat check {}", env!("CARGO_PKG_VERSION"))?;
+            writeln!(console.out, "plat check {}", crate::VERSION)?;
             return Ok(fsck::SOUND);
         }
         if let Some(id) = &self.explain {

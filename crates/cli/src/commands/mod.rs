@@ -14,6 +14,7 @@ mod fallocate;
 mod frag;
 mod freefrag;
 mod get;
+mod help;
 mod image;
 mod import;
 mod info;
@@ -129,6 +130,13 @@ pub enum Command {
     Sync(sync::Sync),
     /// Unmounts, and waits until the image is free.
     Umount(umount::Umount),
+    /// Prints the completions of a shell: of commands, options and files.
+    Completions(help::Completions),
+    /// Writes the pages of the manual into a directory.
+    #[command(hide = true)]
+    Man(help::Man),
+    /// Explains a command or a topic.
+    Help(help::Help),
 }
 
 impl Command {
@@ -176,6 +184,9 @@ impl Command {
             Command::Stats(command) => command.run(console),
             Command::Sync(command) => command.run(console),
             Command::Umount(command) => command.run(console),
+            Command::Completions(command) => command.run(console),
+            Command::Man(command) => command.run(console),
+            Command::Help(command) => command.run(console),
         }
     }
 }

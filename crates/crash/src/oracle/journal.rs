@@ -15,11 +15,12 @@ use crate::states::State;
 /// The models of which the bytes of a file may be.
 type Ages<'m> = dyn Fn(u32) -> &'m [Model] + 'm;
 
-/// Whether the names, sizes, links and kinds are those of a model; sizes may be those of others.
-fn is_tree(found: &Tree, model: &Model, others: &Ages<'_>) -> bool {
+/// Whether the names, sizes, links and kinds are those of a model; sizes may be those of others. The bytes of a file that
+/// is not `current` are promised as of later.
+fn is_tree(found: &Tree, model: &Model, others: &Ages<'_>, current: &dyn Fn(u32) -> bool) -> bool {
     let has_size = |id: &u32, len: usize| {
         let size = |model: &Model| model.pieces(*id) * PIECE;
-        size(model) == len || others(*id).iter().any(|other| size(other) == len)
+        current(*id) && size(model) == len || others(*id).iter().any(|other| size(other) == len)
     };
     let links = |id: u32| model.names.values().filter(|node| **node == Node::File(id)).count();
     found.len() == model.names.len()
@@ -39,11 +40,16 @@ fn is_tree(found: &Tree, model: &Model, others: &Ages<'_>) -> bool {
 }
 
 /// Whether each piece of each file is as it was then, or as one written over it since.
-fn has_contents(found: &Tree, model: &Model, later: &Ages<'_>, strict: bool) -> Result<(), String> {
+fn has_contents(
+    found: &Tree,
+    model: &Model,
+    (first, later): (&Ages<'_>, &Ages<'_>),
+    strict: bool,
+) -> Result<(), String> {
     for (path, node) in &model.names {
         let Node::File(id) = node else { continue };
         for (index, bytes) in found[path].bytes.chunks(PIECE).enumerate() {
-            let allowed = allowed(std::iter::once(model).chain(later(*id)), *id, index);
+            let allowed = allowed(first(*id).iter().chain(later(*id)), *id, index);
             let anything = !strict && allowed.len() > 1;
             if !anything && !allowed.iter().any(|piece| bytes == bytes_of(*id, *piece)) {
                 let head = &bytes[..16];
@@ -110,8 +116,10 @@ pub(crate) fn judge(volume: &Volume, mut found: Tree, run: &Run, state: &State<'
             Rule::Names => &history[first..=last],
             Rule::InOrder => &history[call..=last],
         };
-        if is_tree(&found, &history[call], &others) {
-            match has_contents(&found, &history[call], &later, rule != Rule::Names) {
+        let current = |id| rule != Rule::Late || at(state.floor(id)) <= call;
+        if is_tree(&found, &history[call], &others, &current) {
+            let first = |id| if current(id) { &history[call..=call] } else { &history[..0] };
+            match has_contents(&found, &history[call], (&first, &later), rule != Rule::Names) {
                 Err(what) => why = format!("as of call {call}: {what}"),
                 Ok(()) => return Ok(()),
             }

@@ -63,6 +63,36 @@ fn a_shared_attribute_block_is_not_changed_under_others() {
     survives(&run.unwrap());
 }
 
+/// Bytes alone are made stable: over others, which needs no commit, and in new blocks, which does. Names and what
+/// others wait with may come later.
+#[test]
+fn bytes_that_were_made_stable_outlive_every_crash() {
+    for (order, name) in
+        [(Order::Ordered, "delayed"), (Order::Writeback, "delayed"), (Order::Softdep, "ext4_4k")]
+    {
+        let workload = workload(order, name).unwrap();
+        let run = record_on(&workload, workload.made(), 1, |caller, begin| {
+            for (path, id) in [(&b"/f"[..], 1), (b"/other", 2)] {
+                caller.create(path);
+                caller.write(id, 0, 8);
+            }
+            begin(caller);
+            caller.sync();
+            caller.write(1, 2, 4);
+            caller.fdatasync(1);
+            caller.write(2, 0, 3);
+            caller.write(1, 6, 20);
+            caller.fdatasync(1);
+            caller.write(1, 0, 9);
+            caller.rename(b"/other", b"/later");
+            caller.fdatasync(1);
+            caller.sync();
+            Some(())
+        });
+        survives(&run.unwrap());
+    }
+}
+
 /// A directory that files were moved out of is replaced by another one: it must be found until they are found
 /// where they went.
 #[test]

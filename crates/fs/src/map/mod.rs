@@ -87,6 +87,7 @@ impl<'a> View<'a> {
 impl<'v> Tx<'v> {
     /// The map of an inode, to change.
     pub(crate) fn map<'t>(&'t mut self, inode: &'t mut Inode) -> MapMut<'t, 'v> {
+        self.note_awaited(inode.number());
         MapMut { tx: self, inode }
     }
 }

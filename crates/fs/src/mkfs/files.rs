@@ -246,7 +246,14 @@ impl<'a> Files<'a> {
             None if !self.shape.features.incompat.contains(Incompat::EXTENTS) => {
                 self.goal(InodeNumber::JOURNAL)
             }
-            None => self.middle()?,
+            None => {
+                let middle = self.middle()?;
+                let whole = match self.options.journal.in_one_run {
+                    true => self.ledger.whole_run(middle, u64::from(blocks))?,
+                    false => None,
+                };
+                whole.unwrap_or(middle)
+            }
         };
         let mut inode = self.hidden(InodeNumber::JOURNAL, u64::from(blocks) << self.shape.block_size.log2());
         let mapping = self.map(&mut inode, goal, 0..blocks)?;

@@ -92,6 +92,19 @@ impl Ledger {
         Ok(found)
     }
 
+    /// The first free run of `count` blocks behind a goal; `None` if there is none before the end.
+    pub(super) fn whole_run(&mut self, goal: u64, count: u64) -> Result<Option<u64>> {
+        let end = self.layout.geometry.blocks;
+        let mut at = goal;
+        while let Some((start, len)) = self.find_from(at, end, count)? {
+            if len >= count {
+                return Ok(Some(start));
+            }
+            at = start + len;
+        }
+        Ok(None)
+    }
+
     /// Takes `count` blocks from `goal` on in as few runs as the free space allows, whole clusters
     /// each: the runs that were taken, in order.
     pub(super) fn take(&mut self, goal: u64, count: u64) -> Result<Vec<(u64, u64)>> {

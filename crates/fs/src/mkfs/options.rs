@@ -111,6 +111,9 @@ pub struct JournalOptions {
     pub fast_commit_size: Option<u64>,
     /// From where to look for room; the middle of the volume if `None`.
     pub location: Option<Amount>,
+    /// Where the location is not given, room for all of it in one run is looked for behind the middle. mke2fs takes the
+    /// first free blocks there, which may be gaps between tables.
+    pub in_one_run: bool,
 }
 
 /// How names are folded in case-insensitive directories.

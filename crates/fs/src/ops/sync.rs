@@ -70,8 +70,17 @@ impl Volume {
     /// # Errors
     /// As [`Volume::sync`]; a write-back that failed earlier, once.
     pub fn sync_inode(&self, number: InodeNumber) -> Result<()> {
-        self.inode(number).sync_reporting(|failures| failures.take_unreported())
+        self.inode(number).sync_reporting(Stable::All, |failures| failures.take_unreported())
     }
+}
+
+/// What of a file is to be stable.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stable {
+    /// All of it.
+    All,
+    /// Its bytes, and what is needed to read them again.
+    Data,
 }
 
 impl Node<'_> {
@@ -89,10 +98,28 @@ impl Node<'_> {
     /// # Errors
     /// As [`Volume::sync`]; a write-back that failed.
     pub fn sync_opened(&self, cursor: &mut ErrorCursor) -> Result<()> {
-        self.sync_reporting(|failures| failures.report(cursor))
+        self.sync_reporting(Stable::All, |failures| failures.report(cursor))
     }
 
-    fn sync_reporting(self, report: impl FnOnce(&mut Failures) -> Option<Error>) -> Result<()> {
+    /// Makes the bytes of a file stable, and all that is needed to read them again (`fdatasync`). Times and names may
+    /// still be those of the last commit: where nothing else of the file changed since, its bytes are written in their
+    /// place and the device is flushed, once.
+    ///
+    /// # Errors
+    /// As [`Volume::sync`]; a write-back that failed earlier, once.
+    pub fn sync_data(&self) -> Result<()> {
+        self.sync_reporting(Stable::Data, |failures| failures.take_unreported())
+    }
+
+    /// As [`Node::sync_data`], for an open file, as [`Node::sync_opened`].
+    ///
+    /// # Errors
+    /// As [`Volume::sync`]; a write-back that failed.
+    pub fn sync_opened_data(&self, cursor: &mut ErrorCursor) -> Result<()> {
+        self.sync_reporting(Stable::Data, |failures| failures.report(cursor))
+    }
+
+    fn sync_reporting(self, what: Stable, report: impl FnOnce(&mut Failures) -> Option<Error>) -> Result<()> {
         let volume = self.volume;
         if let Some(file) = volume.session.delayed.find(self.number) {
             let done = {
@@ -112,6 +139,9 @@ impl Node<'_> {
             }
             let failed = report(&mut file.state().failures);
             failed.map_or(Ok(()), Err)?;
+        }
+        if what == Stable::Data && !volume.order.awaits(self.number) {
+            return volume.syncing().flush();
         }
         let all_at_once = volume.order.survives_crashes();
         if all_at_once { sync_metadata(volume) } else { volume.sync() }

@@ -10,6 +10,7 @@
 //! | `journal`, its data `ordered`, `writeback` or `journal` | as one transaction of the log ([`journal`]) | all or nothing of it |
 //! | `softdep`; `normal` and `sync` after each change | in phases ([`phased`]) | space and inodes to be reclaimed |
 
+mod awaited;
 mod data_writes;
 mod journal;
 mod phased;
@@ -27,6 +28,7 @@ use crate::error::{Error, Flow, Result};
 use crate::format::Format;
 use crate::locks::lock;
 use crate::options::{DataMode, OpenOptions, WriteOrder};
+use awaited::Awaited;
 use data_writes::DataWrites;
 pub(crate) use data_writes::{DataWrite, NoDataWrites};
 pub(crate) use journal::Journal;
@@ -89,6 +91,7 @@ pub(crate) struct Order {
     how: How,
     promptness: Promptness,
     data_writes: DataWrites,
+    awaited: Awaited,
 }
 
 #[derive(Default)]
@@ -144,7 +147,7 @@ impl Order {
             (Choice::Journal(_), Some(journal)) => How::Journal(Box::new(journal)),
             (Choice::Any | Choice::Journal(_), _) => How::Any,
         };
-        Order { how, promptness: Promptness::of(ordering), data_writes: DataWrites::default() }
+        Order { how, promptness: Promptness::of(ordering), ..Order::default() }
     }
 
     fn journal(&self) -> Option<&Journal> {
@@ -207,6 +210,12 @@ impl Order {
         self.journal().is_some_and(|journal| journal.data() == DataMode::Journal)
     }
 
+    /// Whether a sync of an inode's bytes alone has to be a commit: what is needed to read them changed since the last
+    /// one, the bytes are in the journal, or it is not known.
+    pub(crate) fn awaits(&self, inode: InodeNumber) -> bool {
+        !self.survives_crashes() || self.journals_data() || self.awaited.has(inode)
+    }
+
     /// Whether each change must be stable when its verb returns.
     pub(crate) fn syncs_changes(&self) -> bool {
         self.promptness != Promptness::AtSync
@@ -240,8 +249,11 @@ impl Order {
         self.journal().map_or(Ok(()), |journal| journal.admit(staged, groups))
     }
 
-    /// Takes in what an update noted, as it is published.
-    pub(crate) fn take_in(&self, notes: Notes) {
+    /// Takes in what an update noted, as it is published, and the inodes it changed by more than their times.
+    pub(crate) fn take_in(&self, notes: Notes, changed: &[InodeNumber]) {
+        if self.survives_crashes() {
+            self.awaited.add(changed);
+        }
         if let Some(epoch) = self.epoch() {
             epoch.take_in(notes);
         }
@@ -294,6 +306,7 @@ impl Order {
 
     /// Collects all that is to be written. What comes now belongs to the next time.
     pub(crate) fn collect(&self, cache: &Cache, superblock: RawSuperblock, free_before: (u64, u32)) -> Batch {
+        self.awaited.begin();
         let (mut notes, mut forgotten) = (Notes::default(), Vec::new());
         match &self.how {
             How::Any => {}
@@ -308,6 +321,12 @@ impl Order {
     /// # Errors
     /// The device's failure.
     pub(crate) fn commit(&self, to: &Target<'_>, batch: &Batch) -> Result<()> {
+        self.write(to, batch)?;
+        self.awaited.end();
+        Ok(())
+    }
+
+    fn write(&self, to: &Target<'_>, batch: &Batch) -> Result<()> {
         match &self.how {
             How::Any => {
                 to.cache.write_out(&batch.outgoing)?;

@@ -168,6 +168,13 @@ impl<'v> Syncing<'v> {
         self.sync_after(begun)
     }
 
+    /// Makes stable what was written to the device so far, of files whose maps are there already.
+    pub(crate) fn flush(&self) -> Result<()> {
+        self.refuse_failed()?;
+        let flushed = self.cache.device().flush();
+        self.or_fail(flushed.map_err(|source| Error::io("flushing the device", source)))
+    }
+
     /// Brings changes to the device when they take much memory, or most of the journal.
     pub(crate) fn relieve(&self) -> Result<()> {
         match self.order.relief(&self.cache) {

@@ -242,6 +242,7 @@ impl<'s> Builder<'s> {
         let catalogue = self.source.catalogue();
         let identity = self.identity.or_else(|| identity::derived(catalogue));
         let mut format = fit::fitted(catalogue, format);
+        format.journal.in_one_run = true;
         (format.uuid, format.hash_seed, format.time) = (identity.uuid, identity.hash_seed, identity.time);
         Job { catalogue, format, identity, size: self.size, settle_times: !self.keep_times }
     }

@@ -769,7 +769,7 @@ impl Service for Tree {
         done
     }
 
-    fn sync(&self, node: u64, _data_only: bool) -> fuse::Result<Known> {
+    fn sync(&self, node: u64, data_only: bool) -> fuse::Result<Known> {
         self.answer(Verb::Fsync, node, b"", || {
             if !self.terms.writable {
                 return Ok(Known::Still);
@@ -782,7 +782,10 @@ impl Service for Tree {
             let number = self.inode(node)?;
             // The kernel reports to the caller what became of its pages.
             self.nearly_full.report(number);
-            self.stable(|| Ok(self.volume_now().sync_inode(number)?))?;
+            self.stable(|| {
+                let volume = self.volume_now();
+                Ok(if data_only { volume.inode(number).sync_data()? } else { volume.sync_inode(number)? })
+            })?;
             self.space_known(number)
         })
     }

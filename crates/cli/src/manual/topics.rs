@@ -1,0 +1,161 @@
+//! What holds for all commands: the topics of `plat help`, which are sections of plat(1), too.
+
+use std::fmt::Write as _;
+
+/// The last lines of `plat --help`.
+pub const HINT: &str = "Topics: `plat help images`, sizes, exit-codes, environment, output, in-use";
+
+/// A theme with its text.
+pub struct Topic {
+    /// Its name for `plat help`.
+    pub name: &'static str,
+    /// Its heading.
+    pub title: &'static str,
+    /// Paragraphs.
+    pub parts: &'static [Part],
+}
+
+/// A paragraph.
+pub enum Part {
+    /// Sentences.
+    Text(&'static str),
+    /// A word with its explanation.
+    Item(&'static str, &'static str),
+}
+
+use Part::{Item, Text};
+
+/// All topics.
+pub const TOPICS: &[Topic] = &[
+    Topic {
+        name: "images",
+        title: "Images",
+        parts: &[
+            Text("Where a command takes an IMAGE, this may be:"),
+            Item("disk.img", "a file that holds a volume"),
+            Item("/dev/sdb1", "a block device"),
+            Item("disk.img@part1", "a partition of a file or a device, by its number"),
+            Item("disk.img@part:root", "a partition by its name in a GPT"),
+            Item("disk.img@1M", "a volume that begins at this byte"),
+            Text(
+                "A file that is really called `disk.img@part1` is meant if it exists. Many commands take a directory of \
+                 a mount by `plat mount` in place of an image, too: their help says so.",
+            ),
+        ],
+    },
+    Topic {
+        name: "sizes",
+        title: "Sizes",
+        parts: &[Text(
+            "A size is a number of bytes, or a number with K, M, G or T (powers of 1,024). With one of these it may have \
+             a fraction: `1.5G`. `plat mkfs` takes a plain number for KiB, as mke2fs does.",
+        )],
+    },
+    Topic {
+        name: "exit-codes",
+        title: "Exit status",
+        parts: &[
+            Item("0", "all was done"),
+            Item(
+                "1",
+                "something failed; a message on standard error says what, and what can be done about it",
+            ),
+            Item("2", "wrong usage"),
+            Text("`plat check` has the codes of fsck(8):"),
+            Item("0", "nothing is wrong"),
+            Item("1", "all that was wrong is repaired"),
+            Item("4", "something is wrong still"),
+            Item("8", "the check could not be done"),
+            Item("16", "wrong usage"),
+            Item("32", "the check was stopped"),
+        ],
+    },
+    Topic {
+        name: "environment",
+        title: "Environment",
+        parts: &[
+            Item(
+                "SOURCE_DATE_EPOCH",
+                "seconds since 1970 that `plat build` and `plat mkfs` take for the time of making; with `plat build` no \
+                 file's time is later",
+            ),
+            Item("NO_COLOR", "if it is set and not empty, no output is coloured but by `--color always`"),
+            Item(
+                "TMPDIR",
+                "where temporary files are made; they may become as large as the contents of a layer",
+            ),
+        ],
+    },
+    Topic {
+        name: "output",
+        title: "Output",
+        parts: &[
+            Text(
+                "Facts go to standard output, messages and progress to standard error. Progress is shown on a terminal \
+                 only. A command that prints facts has `--json`, whose fields stay the same between versions, but for \
+                 new ones.",
+            ),
+            Text(
+                "Names are shown with bytes that are not printable escaped. `--raw` and `--null` of `plat ls` give them \
+                 byte for byte.",
+            ),
+        ],
+    },
+    Topic {
+        name: "in-use",
+        title: "Images in use",
+        parts: &[Text(
+            "A command that writes first makes sure that no other program uses the image, and says which one does: a \
+             mount of the kernel, a mount of ours, a loop device, or another command that writes. A failed or \
+             interrupted command leaves no half-written image.",
+        )],
+    },
+];
+
+/// The topic of a name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Topic> {
+    TOPICS.iter().find(|topic| topic.name == name)
+}
+
+/// Columns of text on a terminal.
+const WIDTH: usize = 80;
+
+impl Topic {
+    /// The topic as plain text.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let widest = |part: &Part| if let Item(word, _) = part { word.len() } else { 0 };
+        let column = self.parts.iter().map(widest).max().unwrap_or(0) + 4;
+        let mut out = format!("{}\n", self.title);
+        for part in self.parts {
+            match part {
+                Text(text) => out.push_str(&wrapped(text, 0, "\n")),
+                Item(word, text) => {
+                    let begun = format!("  {word:width$}", width = column - 2);
+                    out.push_str(&wrapped(text, column, &begun));
+                }
+            }
+        }
+        out
+    }
+}
+
+/// A paragraph in lines behind `begun`, the second and later ones `indent` columns to the right.
+fn wrapped(text: &str, indent: usize, begun: &str) -> String {
+    let mut out = begun.to_owned();
+    let mut column = indent;
+    for (nth, word) in text.split_whitespace().enumerate() {
+        if nth > 0 && column + 1 + word.len() > WIDTH {
+            // Writing into a string does not fail.
+            let _ = write!(out, "\n{:indent$}{word}", "");
+            column = indent + word.len();
+        } else {
+            out.push_str(if nth > 0 { " " } else { "" });
+            out.push_str(word);
+            column += word.len() + usize::from(nth > 0);
+        }
+    }
+    out.push('\n');
+    out
+}

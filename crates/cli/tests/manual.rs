@@ -1,0 +1,166 @@
+//! The manual: pages that man(1) and mandoc take without a word, completions that the shells load, topics, the version,
+//! and what `make install-files` installs.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use support::{plat, succeed};
+use testkit::scratch::Scratch;
+use testkit::tool;
+
+fn said(command: &mut Command) -> String {
+    let output = succeed(command);
+    String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap()
+}
+
+/// The pages of the manual, sorted.
+fn pages(scratch: &Scratch) -> Vec<PathBuf> {
+    let directory = scratch.join("man1");
+    succeed(plat(&["man"]).arg(&directory).env("SOURCE_DATE_EPOCH", "1700000000"));
+    let mut pages: Vec<PathBuf> =
+        fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    pages.sort();
+    pages
+}
+
+#[test]
+fn each_command_has_a_page_with_its_exit_codes() {
+    let scratch = Scratch::new("manual");
+    let pages = pages(&scratch);
+    let help = said(&mut plat(&["--help"]));
+    let listed =
+        help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let listed: Vec<String> =
+        listed.filter_map(|line| line.split_whitespace().next()).map(String::from).collect();
+    assert!(listed.len() > 38, "{listed:?}");
+    assert_eq!(pages.len(), listed.len() + 1);
+    for name in &listed {
+        let page = fs::read_to_string(scratch.join("man1").join(format!("plat-{name}.1"))).unwrap();
+        for section in ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "\"EXIT STATUS\"", "\"SEE ALSO\""] {
+            assert!(page.contains(&format!(".SH {section}\n")), "{name}: no section {section}");
+        }
+        assert!(page.starts_with(".TH PLAT\\-") && page.contains(" 1 2023-11-14 "), "{name}");
+        assert_eq!(page.contains("\\fB32\\fR"), name == "check", "{name}: codes of fsck");
+        assert!(!page.contains('`'), "{name}");
+    }
+    let page = fs::read_to_string(scratch.join("man1/plat.1")).unwrap();
+    assert!(
+        listed.iter().all(|name| page.contains(&format!("\\fBplat\\-{}\\fR(1)", name.replace('-', "\\-"))))
+    );
+}
+
+#[test]
+fn man_and_mandoc_are_silent() {
+    let test = "man_and_mandoc_are_silent";
+    let scratch = Scratch::new("manual");
+    let pages = pages(&scratch);
+    if tool::have_tools(test, &["mandoc"]) {
+        assert_eq!(said(tool::command("mandoc").args(["-T", "lint", "-W", "style"]).args(&pages)), "");
+    }
+    if tool::have_tools(test, &["man", "groff"]) {
+        for page in &pages {
+            let output =
+                succeed(tool::command("man").args(["--warnings", "-l"]).arg(page).env("MANWIDTH", "80"));
+            assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{}", page.display());
+            assert!(output.stdout.len() > 300, "{}", page.display());
+        }
+    }
+}
+
+/// A script for `shell` that loads the completions and prints what `plat ch` and `plat ls --re` may become.
+fn completed(shell: &str, script: &Path) -> Option<String> {
+    let home = script.parent().unwrap();
+    let script = script.to_str().unwrap();
+    let words = match shell {
+        "bash" => format!(
+            "source {script}; for line in 'plat ch' 'plat ls --re'; do COMP_WORDS=($line); \
+             COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _plat plat \"${{COMP_WORDS[-1]}}\" plat; echo \"${{COMPREPLY[@]}}\"; done"
+        ),
+        "fish" => format!("source {script}; complete -C 'plat ch'; complete -C 'plat ls --re'"),
+        // The functions of zsh's completion work behind a line editor only: it must load, and know the words.
+        _ => format!(
+            "autoload -U compinit; compinit -u -D; source {script}; (( $+functions[_plat] )) && functions _plat \
+             _plat_commands"
+        ),
+    };
+    if !tool::have_tools("completions_work_in_the_shells", &[shell]) {
+        return None;
+    }
+    let flag = if shell == "zsh" { "-fc" } else { "-c" };
+    let output = tool::command(shell).args([flag, &words]).env("HOME", home).output().unwrap();
+    assert!(output.status.success(), "{shell}: {}", String::from_utf8_lossy(&output.stderr));
+    Some(String::from_utf8(output.stdout).unwrap())
+}
+
+#[test]
+fn completions_work_in_the_shells() {
+    let scratch = Scratch::new("manual");
+    for shell in ["bash", "zsh", "fish"] {
+        let script = scratch.join(format!("plat.{shell}"));
+        fs::write(&script, succeed(&mut plat(&["completions", shell])).stdout).unwrap();
+        let Some(words) = completed(shell, &script) else { continue };
+        for word in ["check", "chmod", "chown", "--recursive"] {
+            assert!(words.contains(word), "{shell}: {word} is not among {words}");
+        }
+        assert!(shell == "zsh" || !words.contains("mkfs"), "{shell}: {words}");
+    }
+    let refused = plat(&["completions", "csh"]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+}
+
+#[test]
+fn help_knows_commands_and_topics() {
+    assert_eq!(said(&mut plat(&["help", "ls"])), said(&mut plat(&["ls", "--help"])));
+    assert_eq!(said(&mut plat(&["help"])), said(&mut plat(&["--help"])));
+    let help = said(&mut plat(&["--help"]));
+    let topics = help.lines().find_map(|line| line.strip_prefix("Topics: `plat help ")).unwrap();
+    let topics: Vec<&str> = topics.split(", ").map(|name| name.trim_end_matches('`')).collect();
+    assert_eq!(topics.len(), 6);
+    for topic in topics {
+        let text = said(&mut plat(&["help", topic]));
+        assert!(text.lines().count() > 2 && text.lines().all(|line| line.len() <= 80), "{topic}: {text}");
+    }
+    let unknown = plat(&["help", "nothing"]).output().unwrap();
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&unknown.stderr).contains("exit-codes"));
+}
+
+#[test]
+fn the_version_is_that_of_the_package() {
+    let version = said(&mut plat(&["--version"]));
+    assert!(version.starts_with(concat!("plat ", env!("CARGO_PKG_VERSION"))), "{version}");
+    assert_eq!(said(&mut plat(&["check", "-V"])), version.replacen("plat ", "plat check ", 1));
+}
+
+#[test]
+fn make_installs_below_a_directory() {
+    if !tool::have_tools("make_installs_below_a_directory", &["make"]) {
+        return;
+    }
+    let scratch = Scratch::new("manual");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+    let destination = format!("DESTDIR={}", scratch.join("x").display());
+    let words = ["-s", "install-files", "PREFIX=/usr", &destination];
+    let binary = concat!("PLAT=", env!("CARGO_BIN_EXE_plat"));
+    assert_eq!(said(tool::command("make").arg("-C").arg(root).args(words).arg(binary)), "");
+    let share = scratch.join("x/usr/share");
+    for file in [
+        "man/man1/plat.1",
+        "man/man1/plat-build.1",
+        "man/man8/mount.plat.8",
+        "bash-completion/completions/plat",
+        "zsh/site-functions/_plat",
+        "fish/vendor_completions.d/plat.fish",
+    ] {
+        assert!(share.join(file).metadata().unwrap().len() > 10, "{file}");
+    }
+    let version = said(Command::new(scratch.join("x/usr/bin/plat")).arg("--version"));
+    assert!(version.starts_with("plat "), "{version}");
+    // The helper of mount(8) is the command itself; `-f` makes it do nothing.
+    let helper = scratch.join("x/usr/sbin/mount.plat");
+    assert_eq!(said(Command::new(helper).args(["a", "b", "-f"])), version);
+}
