@@ -16,11 +16,13 @@ pub(crate) struct Context {
     pub(crate) limited: bool,
     /// Whether metadata that is not in memory may be waited for.
     pub(crate) may_wait: bool,
+    /// The process that asks, where that is known; else 0.
+    pub(crate) process: u32,
 }
 
 impl Context {
     /// Of a verb that may take all space, and wait.
     pub(crate) fn new(now: Timestamp) -> Self {
-        Context { now, spared: 0, limited: false, may_wait: true }
+        Context { now, spared: 0, limited: false, may_wait: true, process: 0 }
     }
 }

@@ -289,25 +289,27 @@ fn wanted_at_once(format: &Format, blocks: u64) -> u32 {
 fn request(tx: &Tx<'_>, inode: &Inode, hole: Segment, hint: &WriteHint) -> Result<DataRequest> {
     let behind = tx.format.geometry.block_size.blocks_for(hint.end);
     let hinted = behind.saturating_sub(u64::from(hole.logical.0)).max(hole.count);
+    let before = before(tx, inode, hole.logical)?;
     Ok(DataRequest {
-        goal: goal(tx, inode, hole.logical)?,
+        goal: before.unwrap_or_else(|| tx.space.contents_home(inode.number())),
         logical: hole.logical,
         count: wanted_at_once(tx.format, hinted),
         owner: inode.number(),
         directory: tx.session.handles.directory_of(inode.number()),
         growing: hint.growing && !tx.session.is_loading(),
+        process: if before.is_none() { tx.context.process } else { 0 },
     })
 }
 
-/// Where new data would best begin: behind the block before it, else in the inode's group.
-fn goal(tx: &Tx<'_>, inode: &Inode, logical: FileBlock) -> Result<Block> {
+/// Where new data would best begin if there is a block before it in the file: behind that.
+fn before(tx: &Tx<'_>, inode: &Inode, logical: FileBlock) -> Result<Option<Block>> {
     if let Some(before) = logical.0.checked_sub(1)
         && let State::Mapped(block) | State::Unwritten(block) =
             tx.view().map(inode).lookup(FileBlock(before))?.state
     {
-        return Ok(Block(block.0 + 1));
+        return Ok(Some(Block(block.0 + 1)));
     }
-    Ok(tx.space.contents_home(inode.number()))
+    Ok(None)
 }
 
 impl ContentsMut<'_, '_> {

@@ -121,4 +121,4 @@ pub use ops::{
 pub use options::{DataMode, OpenOptions, WriteOrder};
 pub use placement;
 pub use platfs_device as device;
-pub use volume::Volume;
+pub use volume::{Volume, for_process};

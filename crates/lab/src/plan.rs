@@ -5,6 +5,7 @@ use placement::policy::POLICIES;
 use placement::policy::tunable::{self, SettingError, Tunable};
 use placement::{BlockPolicyKind, DirectoryPolicyKind, Engine, Layout};
 
+use crate::drive::{Change, Drive};
 use crate::system::{EngineAlone, Writing, describe_empty, layout};
 use crate::tape::Tape;
 
@@ -23,6 +24,8 @@ pub(crate) struct Plan {
     pub(crate) case: String,
     /// Tunables set on the command line.
     pub(crate) sets: Vec<Setting>,
+    /// Parameters of the machine set on the command line.
+    pub(crate) machine: Vec<Change>,
     /// Where the requests of engines go.
     pub(crate) tape: Tape,
     /// Whether samples along the way are wanted of experiments that age.
@@ -84,6 +87,14 @@ impl Plan {
     /// The seeds; `usual` many if their number was not said.
     pub(crate) fn seeds(&self, usual: u64) -> std::ops::Range<u64> {
         self.seed..self.seed.saturating_add(self.seeds.unwrap_or(usual).max(1))
+    }
+
+    /// A drive in its machine, with what was set on the command line.
+    ///
+    /// # Errors
+    /// No drive has the name.
+    pub(crate) fn drive(&self, name: &str) -> Result<&'static Drive, String> {
+        Ok(Drive::named(name)?.changed(&self.machine))
     }
 
     /// Tunables of a policy that were set on the command line, behind those of the experiment as far as it has them.

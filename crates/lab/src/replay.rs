@@ -103,6 +103,7 @@ impl Replay {
                 size: ask.size,
                 growing: ask.growing,
                 directory: ask.directory,
+                process: 0,
                 attempt: 0,
             };
             let granted = match &mut self.promised {

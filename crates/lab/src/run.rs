@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::drive::Change;
 use crate::experiment::{EXPERIMENTS, Experiment, Kind, cells, founding, sizes};
 use crate::jobs::{self, Bounds};
 use crate::plan::{Plan, Setting};
@@ -39,6 +40,9 @@ pub(crate) struct RunOptions {
     /// Sets a tunable: name=value for every policy that has it, policy:name=value for one.
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = Setting::read)]
     sets: Vec<Setting>,
+    /// Sets a parameter of the founding documents' machines, where theirs is not known.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = Change::read)]
+    machine: Vec<Change>,
     /// Prints the engines' counters after the figures, in the shape of the kernel's mb_stats.
     #[arg(long, conflicts_with_all = ["json", "csv"])]
     stats: bool,
@@ -115,6 +119,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<(), String> {
             policies: options.policies.clone(),
             case: case.into(),
             sets: options.sets.clone(),
+            machine: options.machine.clone(),
             tape: Tape::default(),
             samples: options.plot.is_some() || results.is_some(),
         };

@@ -45,6 +45,9 @@ pub struct Request {
     pub growing: bool,
     /// Key of the directory whose files should lie together (its inode number); 0 for none.
     pub directory: u64,
+    /// Key of the process that begins a part of the file here, with nothing of it before: the goal is no more than the
+    /// start of a group. 0 where none is known or the part goes on behind another.
+    pub process: u32,
     /// How often [`Refusal::NeedBitmap`] was already answered for this request. The engine stops
     /// asking for bitmaps merely to find something better once this reaches
     /// [`Request::PATIENCE`].
@@ -70,6 +73,7 @@ impl Request {
             size: u64::from(count),
             growing: false,
             directory: 0,
+            process: 0,
             attempt: 0,
         }
     }

@@ -249,6 +249,7 @@ fn allocate(writer: &mut DirMut<'_, '_>, count: u64) -> Result<Vec<Block>> {
                 owner: dir.number(),
                 directory: None,
                 growing: false,
+                process: 0,
             })
         };
         let hole = Unplaced { logical: FileBlock(at), count: count - at, unwritten: false, ask: &ask };

@@ -335,6 +335,7 @@ mod tests {
                     owner: InodeNumber::ROOT,
                     directory: None,
                     growing: false,
+                    process: 0,
                 };
                 let mut reserved = space.reserve_data(&request)?;
                 space.take(&mut reserved, taken);

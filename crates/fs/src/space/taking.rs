@@ -55,6 +55,8 @@ pub struct DataRequest {
     pub directory: Option<InodeNumber>,
     /// The file may well grow behind this request.
     pub growing: bool,
+    /// See [`Request::process`].
+    pub process: u32,
 }
 
 /// Blocks taken for a file's data and not yet in its map. Dropping it gives back what was not used.
@@ -151,6 +153,7 @@ impl SpaceMut<'_, '_> {
         wanted.size = wanted.offset + u64::from(clusters);
         wanted.directory = request.directory.map_or(0, |directory| u64::from(directory.get()));
         wanted.growing = request.growing;
+        wanted.process = request.process;
         let grant = self.allocate(wanted)?;
         let run = grant.run();
         let start = geometry.cluster_start(run.start);

@@ -182,6 +182,13 @@ impl Volume {
     }
 }
 
+/// The same volume for a process: policies of ext2 and ext3 begin its files in a part of a group of its own
+/// ([`platfs_placement` requests](placement::Request::process)). Space is as good without it.
+#[must_use]
+pub fn for_process(volume: &Volume, process: u32) -> Volume {
+    volume.with(Context { process, ..volume.context() })
+}
+
 impl Core {
     /// The volume as a reader sees it.
     pub(crate) fn view(&self) -> View<'_> {

@@ -6,7 +6,7 @@
 //! at once, go through a queue of [`QUEUE`] requests. Neighbours in it are joined. While nothing else needs the drive,
 //! it serves the nearest request behind the arm first and goes round (C-LOOK). A writer that finds the queue full
 //! blocks. A read that misses the cache goes before the queue. A flush waits for the whole queue, unless the host takes
-//! the drive's cache for stable ([`Drive::flushes`]). Where the host sends each write as a command of its own, one
+//! the drive's cache for stable, or waits for its own writes ([`Drive::stable`]). Where the host sends each write as a command of its own, one
 //! after the other ([`Drive::command`]), a write arrives once those before it are sent.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +18,7 @@ use platfs::device::Device;
 use super::buffers::Buffers;
 use super::pages::Pages;
 use super::store::{PAGE, Store};
-use super::{Drive, Figures, Mechanism, Request};
+use super::{Drive, Figures, Mechanism, Request, Stable};
 
 /// Requests that wait at the drive: Linux's default.
 const QUEUE: u64 = 128;
@@ -37,6 +37,8 @@ struct State {
     processors: Vec<u64>,
     /// When the mechanism has done what it was given, and when the last command is with the drive.
     free_at: u64,
+    /// See [`Drive::gap`].
+    gap: u64,
     channel: u64,
     /// Byte behind the last request: where the elevator is.
     head: u64,
@@ -57,6 +59,10 @@ struct State {
     /// Pages that were written to the buffer cache alone, and whether others are.
     held: BTreeSet<u64>,
     holding: bool,
+    /// Metadata that was sent since the last flush, where a flush waits for it.
+    unflushed: Vec<(u64, u64)>,
+    /// Bytes that each file's writer has added since it looked at the limit.
+    added: BTreeMap<u64, u64>,
     /// Nothing takes time: for making volumes.
     stopped: bool,
     figures: Figures,
@@ -69,6 +75,7 @@ impl ModelDevice {
             now: 0,
             processors: vec![0; drive.cpus.max(1)],
             free_at: 0,
+            gap: drive.gap,
             channel: 0,
             head: 0,
             mechanism: drive.mechanism(size),
@@ -83,6 +90,8 @@ impl ModelDevice {
             file: None,
             held: BTreeSet::new(),
             holding: false,
+            unflushed: Vec::new(),
+            added: BTreeMap::new(),
             stopped: true,
             figures: Figures::default(),
         };
@@ -164,10 +173,7 @@ impl ModelDevice {
     pub(crate) fn end_direct(&self) {
         let mut state = self.state();
         for (offset, len) in state.direct.take().unwrap_or_default() {
-            let pages = offset / PAGE..(offset + len).div_ceil(PAGE);
-            while pages.clone().any(|page| state.waits(page)) && state.serve_queued(self.drive) {
-                state.now = state.now.max(state.free_at);
-            }
+            state.wait_for(offset, len, self.drive);
         }
     }
 
@@ -175,6 +181,7 @@ impl ModelDevice {
     pub(crate) fn forget(&self, file: u64) {
         let mut state = self.state();
         state.pages.forget(file);
+        state.added.remove(&file);
         state.asked = state.asked.min(state.pages.bytes());
     }
 
@@ -202,7 +209,7 @@ impl ModelDevice {
 
 impl State {
     fn serve(&mut self, start: u64, request: Request) {
-        let begun = start.max(self.free_at);
+        let begun = start.max(self.free_at + self.gap);
         let (end, moved) = self.mechanism.serve(begun, request);
         self.figures.busy += end - begun;
         self.figures.seeks += u64::from(moved);
@@ -237,7 +244,7 @@ impl State {
             };
             self.asked = self.asked.saturating_sub(len);
             let since = self.moving.unwrap_or(self.now).max(self.free_at);
-            self.enqueue(offset, len, since);
+            self.enqueue(offset, len, since, drive.joins);
         }
     }
 
@@ -288,11 +295,12 @@ impl State {
         }
     }
 
-    /// Puts a range in the queue, joined with what it touches.
-    fn enqueue(&mut self, offset: u64, len: u64, since: u64) {
+    /// Puts a range in the queue, joined with what it overlaps, and with its neighbours where they are.
+    fn enqueue(&mut self, offset: u64, len: u64, since: u64, joins: bool) {
         let (mut from, mut to, mut since) = (offset, offset + len, since);
-        while let Some((&start, &(end, before))) = self.queue.range(..=to).next_back() {
-            if end < from {
+        let touch = u64::from(joins);
+        while let Some((&start, &(end, before))) = self.queue.range(..to + touch).next_back() {
+            if end + touch <= from {
                 break;
             }
             self.queue.remove(&start);
@@ -311,7 +319,7 @@ impl State {
             while self.is_full(drive) && self.serve_queued(drive) {
                 self.now = self.now.max(self.free_at);
             }
-            self.enqueue(offset, len, with_drive.max(self.now));
+            self.enqueue(offset, len, with_drive.max(self.now), drive.joins);
         }
     }
 
@@ -339,13 +347,66 @@ impl State {
 
     /// Takes a write in: bytes of files wait, and stop their writer where too many do.
     fn accept(&mut self, offset: u64, len: u64, drive: &Drive) {
-        let Some((file, at)) = self.file else { return self.send(&[(offset, len)], drive) };
+        let Some((file, at)) = self.file else {
+            if drive.stable == Stable::Own || drive.stable == Stable::Taken && drive.command > 0 {
+                self.unflushed.push((offset, len));
+            }
+            return self.send(&[(offset, len)], drive);
+        };
         self.catch_up(drive);
         self.file = Some((file, at + len));
         self.write_behind(file, at, offset, drive);
         self.pages.add(file, at, offset, len);
         self.moves(drive);
-        while self.pages.bytes() + self.queued > drive.waiting && self.serve_queued(drive) {
+        if self.looks(file, len, drive) {
+            while self.pages.bytes() + self.queued > drive.waiting && self.serve_queued(drive) {
+                self.now = self.now.max(self.free_at);
+            }
+        }
+    }
+
+    /// Whether the writer of a file looks at the limit of bytes that may wait.
+    fn looks(&mut self, file: u64, len: u64, drive: &Drive) -> bool {
+        if drive.burst == 0 {
+            return true;
+        }
+        let added = self.added.entry(file).or_default();
+        *added += len;
+        let looks = *added >= drive.burst;
+        if looks {
+            self.added.remove(&file);
+        }
+        looks
+    }
+
+    /// What flushes wait for is on the medium.
+    fn flush(&mut self, drive: &Drive) {
+        match drive.stable {
+            // Where commands take time, the host waits until the drive has its own.
+            Stable::Taken => {
+                if !std::mem::take(&mut self.unflushed).is_empty() {
+                    self.now = self.now.max(self.channel);
+                }
+            }
+            Stable::Own => {
+                for (offset, len) in std::mem::take(&mut self.unflushed) {
+                    self.wait_for(offset, len, drive);
+                }
+            }
+            Stable::All => {
+                while self.asked > 0 {
+                    self.serve_queued(drive);
+                }
+                while self.serve_next(drive) {}
+                self.now = self.now.max(self.free_at);
+            }
+        }
+    }
+
+    /// Waits until nothing of a range waits.
+    fn wait_for(&mut self, offset: u64, len: u64, drive: &Drive) {
+        let pages = offset / PAGE..(offset + len).div_ceil(PAGE);
+        while pages.clone().any(|page| self.waits(page)) && self.serve_queued(drive) {
             self.now = self.now.max(self.free_at);
         }
     }
@@ -469,13 +530,7 @@ impl Device for ModelDevice {
             return Ok(());
         }
         state.catch_up(self.drive);
-        if self.drive.flushes {
-            while state.asked > 0 {
-                state.serve_queued(self.drive);
-            }
-            while state.serve_next(self.drive) {}
-            state.now = state.now.max(state.free_at);
-        }
+        state.flush(self.drive);
         state.figures.flushes += 1;
         Ok(())
     }

@@ -8,11 +8,13 @@ mod buffers;
 mod device;
 mod disk;
 mod flash;
+mod machine;
 mod pages;
 mod store;
 
 pub(crate) use crate::traffic::Figures;
 pub(crate) use device::ModelDevice;
+pub(crate) use machine::Change;
 
 use disk::{Disk, Platters};
 use flash::Flash;
@@ -48,6 +50,17 @@ pub(crate) enum Medium {
     },
 }
 
+/// What a flush waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stable {
+    /// Nothing: the drive says that a write is done once it has it, and the host takes that for stable.
+    Taken,
+    /// That the metadata since the flush before is on the medium: the host waits for its own writes.
+    Own,
+    /// That all that waits is on the medium.
+    All,
+}
+
 /// A drive with the machine around it: parameters and where they are from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Drive {
@@ -67,43 +80,27 @@ pub(crate) struct Drive {
     pub(crate) request: u64,
     /// Bytes of a file that are on their way as soon as they lie together.
     pub(crate) together: u64,
-    /// Whether a flush waits for the medium. Else the drive says that a write is done once it has it, and the
-    /// host takes that for stable.
-    pub(crate) flushes: bool,
+    /// What a flush waits for.
+    pub(crate) stable: Stable,
     /// Nanoseconds of each command on the way to the drive, where the host's queue doesn't join what files write
     /// side by side; the drive's cache does. 0 where the host joins them.
     pub(crate) command: u64,
+    /// Whether neighbours that wait become one request: the host joins them, or the drive's cache.
+    pub(crate) joins: bool,
+    /// Nanoseconds from the end of a request to the begin of the next, where the drive has no commands in hand: the
+    /// next sector has passed the head by then.
+    pub(crate) gap: u64,
+    /// Bytes that a writer adds between looks at the limit of bytes that may wait.
+    pub(crate) burst: u64,
 }
 
 /// The drives. The times of the host are orders of magnitude for its year, the same for every policy.
 pub(crate) const DRIVES: &[Drive] = &[
-    Drive {
-        name: "ide-2000",
-        summary: "7,200 rpm IDE disk of 2000, 128 MiB of memory",
-        source: "data sheet of the IBM Deskstar 75GXP (2000): 8.5 ms average seek, 1.2 ms to the next track, 37 MB/s at most; its write buffer is on, which FreeBSD 4 and Linux 2.4 never had emptied; \
-                 buffers take a quarter of the memory and are written from a quarter of them on, as in FreeBSD 4",
-        medium: Medium::Disk(Platters {
-            rpm: 7_200,
-            seek: [1_200_000, 8_500_000, 15 * MS],
-            rate: [37_000_000, 20_000_000],
-            tracks: 27_000,
-            sides: 10,
-            buffer: 512 << 10,
-        }),
-        cpus: 1,
-        call: 30_000,
-        page: 25_000,
-        cache: 32 << 20,
-        waiting: 16 << 20,
-        request: 128 << 10,
-        together: u64::MAX,
-        flushes: false,
-        command: 0,
-    },
+    IDE_2000,
     Drive {
         name: "scsi-2004",
         summary: "10,000 rpm SCSI disk of 32 GB, about 20 MB/s, 1 GiB of memory",
-        source: "S0's machine is not named; seek times as in data sheets of 10,000 rpm disks of 2000 to 2004, rate fitted to its single dd, memory to its dbench, which on ext3 is as fast with 32 clients as with 16",
+        source: "S0's machine is not named; seek times as in data sheets of 10,000 rpm disks of 2000 to 2004, rate fitted to its single dd, memory to its dbench, which on ext3 is as fast with 32 clients as with 16; writers look at the limit every 8 pages to 4 MiB (ratelimit_pages in mm/page-writeback.c of Linux 2.6), set to 1 MiB from ext3's tiobench with 4 threads",
         medium: Medium::Disk(Platters {
             rpm: 10_000,
             seek: [600_000, 5_200_000, 11 * MS],
@@ -119,8 +116,11 @@ pub(crate) const DRIVES: &[Drive] = &[
         waiting: 64 << 20,
         request: 256 << 10,
         together: u64::MAX,
-        flushes: true,
+        stable: Stable::All,
         command: 0,
+        joins: true,
+        gap: 0,
+        burst: 1 << 20,
     },
     SATA_2010,
     Drive {
@@ -129,9 +129,31 @@ pub(crate) const DRIVES: &[Drive] = &[
         source: "as sata-2010, 8 MB of cache; vfs.write_behind joins up to 128 KiB of a file (vfs_cluster.c), hw.ata.wc=1 is the default (ata(4)), ext2fs sends no cache flushes, and bioq_disksort (subr_disk.c) sorts without joining; a command takes some 70 us on a controller that has one at a time",
         request: 128 << 10,
         together: 128 << 10,
-        flushes: false,
+        stable: Stable::Taken,
         command: 70_000,
         ..SATA_2010
+    },
+    Drive {
+        name: "ide-obsd-8",
+        summary: "IDE disk that has no commands in hand, under OpenBSD of 2000, 45 MiB of buffers",
+        source: "S2's first machine, by the message of FreeBSD's commit of the rule (2001-04-10): a Celeron of 450 MHz with 128 MB, BUFCACHEPERCENT=35, the disk is not named: the mechanism of ide-2000; \
+                 disksort() sorts without joining, three quarters of the buffers may be changed (hidirtypages); that a write waits for the platter follows from its own 8.7 ms a synchronous write (472 s, normal, the new rule)",
+        cache: 45 << 20,
+        waiting: 33 << 20,
+        stable: Stable::Own,
+        joins: false,
+        gap: 300_000,
+        ..IDE_2000
+    },
+    Drive {
+        name: "ide-obsd-40",
+        summary: "IBM DTLA-307045 with its write cache, under OpenBSD of 2000, 64 MiB of buffers",
+        source: "S2's second machine, by the same message: a Pentium III of 600 MHz with 128 MB, BUFCACHEPERCENT=50, IBM Deskstar 75GXP; commands go one after the other, 0.5 ms each, set from one cell, \
+                 the new rule's untar with synchronous metadata (81 s)",
+        cache: 64 << 20,
+        waiting: 48 << 20,
+        command: 500_000,
+        ..IDE_2000
     },
     Drive {
         name: "sata-ssd",
@@ -145,8 +167,11 @@ pub(crate) const DRIVES: &[Drive] = &[
         waiting: 256 << 20,
         request: 1 << 20,
         together: u64::MAX,
-        flushes: true,
+        stable: Stable::All,
         command: 0,
+        joins: true,
+        gap: 0,
+        burst: 0,
     },
     Drive {
         name: "nvme",
@@ -160,10 +185,40 @@ pub(crate) const DRIVES: &[Drive] = &[
         waiting: 256 << 20,
         request: 1 << 20,
         together: u64::MAX,
-        flushes: true,
+        stable: Stable::All,
         command: 0,
+        joins: true,
+        gap: 0,
+        burst: 0,
     },
 ];
+
+const IDE_2000: Drive = Drive {
+    name: "ide-2000",
+    summary: "7,200 rpm IDE disk of 2000, 128 MiB of memory",
+    source: "data sheet of the IBM Deskstar 75GXP (2000): 8.5 ms average seek, 1.2 ms to the next track, 37 MB/s at most; its write buffer is on, which FreeBSD 4 and Linux 2.4 never had emptied; \
+             buffers take a quarter of the memory and are written from a quarter of them on, as in FreeBSD 4",
+    medium: Medium::Disk(Platters {
+        rpm: 7_200,
+        seek: [1_200_000, 8_500_000, 15 * MS],
+        rate: [37_000_000, 20_000_000],
+        tracks: 27_000,
+        sides: 10,
+        buffer: 512 << 10,
+    }),
+    cpus: 1,
+    call: 30_000,
+    page: 25_000,
+    cache: 32 << 20,
+    waiting: 16 << 20,
+    request: 128 << 10,
+    together: u64::MAX,
+    stable: Stable::Taken,
+    command: 0,
+    joins: true,
+    gap: 0,
+    burst: 0,
+};
 
 const SATA_2010: Drive = Drive {
     name: "sata-2010",
@@ -184,8 +239,11 @@ const SATA_2010: Drive = Drive {
     waiting: 128 << 20,
     request: 512 << 10,
     together: u64::MAX,
-    flushes: true,
+    stable: Stable::All,
     command: 0,
+    joins: true,
+    gap: 0,
+    burst: 0,
 };
 
 impl Drive {

@@ -10,7 +10,6 @@ use platfs::placement::BlockPolicyKind;
 use super::size::{HIGH, LOW};
 use super::trial::{At, Case, Measured, Values, numbers, rate, seconds};
 use super::{Baseline, Experiment, Kind, verdict};
-use crate::drive::Drive;
 use crate::jobs::Job;
 use crate::numbers::float;
 use crate::plan::Plan;
@@ -143,7 +142,7 @@ fn cases(at: usize, quick: bool) -> Vec<Measured> {
 }
 
 fn mounting((_, policy, at_once): (&str, BlockPolicyKind, bool), plan: &Plan) -> Result<Mounting, String> {
-    let drive = Drive::named("scsi-2004")?;
+    let drive = plan.drive("scsi-2004")?;
     let size = if plan.quick { 1 << 30 } else { 10 << 30 };
     let plain = Mounting::new(drive, size, if at_once { FsType::Ext3 } else { FsType::Ext4 });
     let delay = if at_once { 0 } else { plain.delay };

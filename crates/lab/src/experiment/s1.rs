@@ -1,5 +1,5 @@
 //! S1: the criteria of mballoc, 2023, without and with BEST_AVAIL: 64 clients on volumes whose free extents are about 4 MiB,
-//! no delayed allocation, and every request raised to 8 MiB.
+//! no delayed allocation, and every request of the kernel's policies raised to 8 MiB; test 1 also with nothing raised.
 //!
 //! A volume is filled with large files, into which holes are punched: of 820 to 1,023 blocks of 4 KiB (95 %) or 1,024 to
 //! 2,000, with 850 to 1,199 between them, as in the experiment `criteria`; then it is mounted again. Test 1 writes 40,000 files
@@ -12,7 +12,6 @@ use platfs::placement::{BlockPolicyKind, Counter, Criterion};
 
 use super::trial::{At, of_key};
 use super::{Baseline, Experiment, Kind, verdict};
-use crate::drive::Drive;
 use crate::jobs::{Found, Job, Key};
 use crate::measure::ratio;
 use crate::numbers::{Numbers, float};
@@ -68,12 +67,19 @@ struct Case {
     test: u32,
     /// Gigabytes of the volume.
     size: u64,
+    /// Requests of the kernel's policies are raised to 8 MiB; else each has the length that its own policy gives it.
+    forced: bool,
     /// Scanned, hits of the five criteria, files or MiB a second: without and with.
     published: [&'static [f64]; 2],
 }
 
 const fn case(block: u32, test: u32, published: [&'static [f64]; 2]) -> Case {
-    Case { block, test, size: if test == 2 { 500 } else { 100 }, published }
+    Case { block, test, size: if test == 2 { 500 } else { 100 }, forced: true, published }
+}
+
+/// A test beside the published ones: nothing is raised, for no policy.
+const fn own_lengths(block: u32, test: u32) -> Case {
+    Case { forced: false, ..case(block, test, [&[], &[]]) }
 }
 
 /// Free extents after test 1 with blocks of 64 KiB, and their mean in KiB: without and with.
@@ -82,7 +88,7 @@ const FREE: [[f64; 2]; 2] = [[12_630.0, 4_096.0], [18_847.0, 2_688.0]];
 /// Criterion 1.5 is not there without BEST_AVAIL.
 const NONE: f64 = f64::NAN;
 
-const CASES: [Case; 8] = [
+const CASES: [Case; 10] = [
     case(
         64 << 10,
         1,
@@ -119,11 +125,14 @@ const CASES: [Case; 8] = [
     ),
     case(4 << 10, 3, [&[200.0], &[186.0]]),
     case(4 << 10, 4, [&[621.0], &[632.0]]),
+    own_lengths(64 << 10, 1),
+    own_lengths(4 << 10, 1),
 ];
 
 impl Case {
     fn name(&self) -> String {
-        format!("{} KiB test {}", self.block >> 10, self.test)
+        let lengths = if self.forced { "" } else { ", own lengths" };
+        format!("{} KiB test {}{lengths}", self.block >> 10, self.test)
     }
 
     fn makes_files(&self) -> bool {
@@ -132,6 +141,7 @@ impl Case {
 
     fn published(&self, policy: BlockPolicyKind) -> Figures {
         let at = POLICIES[..2].iter().position(|known| *known == policy);
+        let at = at.filter(|_| self.forced);
         let values = at.map_or(&[][..], |at| self.published[at]);
         let names: &[&str] = match () {
             () if self.makes_files() => &["scanned", "c0", "c1", "c1.5", "c2", "c3", "files/s"],
@@ -163,7 +173,7 @@ fn jobs(plan: &Plan) -> Result<Vec<Job>, String> {
 
 fn measure(key: &Key, case: &Case, policy: BlockPolicyKind, plan: &Plan) -> Result<Found, String> {
     let shrink = if plan.quick { 25 } else { 1 };
-    let plain = Mounting::new(Drive::named("nvme")?, (case.size / shrink) << 30, FsType::Ext4);
+    let plain = Mounting::new(plan.drive("nvme")?, (case.size / shrink) << 30, FsType::Ext4);
     let mut mounting = Mounting { delay: 0, seed: key.seed, ..plain };
     let format = &mut mounting.format;
     (format.block_size, format.reserved_percent) = (Some(case.block), 0.0);
@@ -172,7 +182,9 @@ fn measure(key: &Key, case: &Case, policy: BlockPolicyKind, plan: &Plan) -> Resu
     fragment(&library, key.seed)?;
     (mounting.policy, mounting.prefetched) = (policy, true);
     // Those that have it raise each request to 8 MiB.
-    mounting.tunables = plan.tunables(policy, &[("forced_goal", (8 << 20) / case.block), ("cpus", 64)]);
+    let forced = ("forced_goal", (8 << 20) / case.block);
+    let own = if case.forced { vec![forced, ("cpus", 64)] } else { vec![("cpus", 64)] };
+    mounting.tunables = plan.tunables(policy, &own);
     let library = library.remount(&mounting)?;
     let before = free_extents(&library)?;
     let streams = if case.makes_files() {
@@ -276,9 +288,12 @@ fn writers(each: u64, mixed: bool, seed: u64) -> Vec<Stream> {
 }
 
 fn judge(cells: &[Cell]) -> Vec<Verdict> {
-    let [without, with, _, ours] = POLICIES.map(BlockPolicyKind::name);
+    let [without, with, ..] = POLICIES.map(BlockPolicyKind::name);
     let (mut scans, mut slow, mut both) = (Judged::default(), Judged::default(), Judged::default());
-    for case in CASES.iter().filter(|case| case.makes_files()) {
+    for case in &CASES {
+        judge_ours(cells, &case.name(), &mut both);
+    }
+    for case in CASES.iter().filter(|case| case.makes_files() && case.forced) {
         let name = case.name();
         let value = |policy, figure| mean(cells, &name, policy, figure).unwrap_or(f64::NAN);
         let was = |policy, figure| published(cells, &name, policy, figure).unwrap_or(f64::NAN);
@@ -292,19 +307,25 @@ fn judge(cells: &[Cell]) -> Vec<Verdict> {
         let best = value(with, "c1.5");
         let rest = value(with, "c2") + value(with, "c3");
         slow.note(share >= 0.8 && best > rest, format!("{name}: {share:.3}; {best:.0} and {rest:.0}"));
-        let scanned = [ours, with].map(|policy| value(policy, "scanned"));
-        let free = [ours, without].map(|policy| value(policy, "mean free KiB"));
-        let detail = format!(
-            "{name}: {:.0} and {:.0} scanned, {:.0} and {:.0} KiB",
-            scanned[0], scanned[1], free[0], free[1]
-        );
-        both.note(scanned[0] <= scanned[1] && free[0] >= free[1], detail);
     }
     vec![
         scans.verdict("BEST_AVAIL saves scans by half the published factor or more"),
         slow.verdict("without it the slow criteria find 80 % or more; with it, it finds more than they"),
         both.verdict("ours scans no more than with it, and leaves free extents as large as without it"),
     ]
+}
+
+/// Ours beside both of the published ones, in every test: where theirs are raised to 8 MiB, and where nothing is.
+fn judge_ours(cells: &[Cell], case: &str, both: &mut Judged) {
+    let [without, with, _, ours] = POLICIES.map(BlockPolicyKind::name);
+    let value = |policy, figure| mean(cells, case, policy, figure).unwrap_or(f64::NAN);
+    let scanned = [ours, with].map(|policy| value(policy, "scanned"));
+    let free = [ours, without].map(|policy| value(policy, "mean free KiB"));
+    let detail = format!(
+        "{case}: {:.0} and {:.0} scanned, {:.0} and {:.0} KiB",
+        scanned[0], scanned[1], free[0], free[1]
+    );
+    both.note(scanned[0] <= scanned[1] && free[0] >= free[1], detail);
 }
 
 /// What is said of each case, and whether it holds in all.

@@ -84,7 +84,7 @@ fn measure(
     plan: &Plan,
 ) -> Result<Found, String> {
     let (size, drive) = if plan.quick { (QUICK, &SMALL) } else { (VOLUME, &SERVER) };
-    let plain = Mounting::new(drive, size, FsType::Ext4);
+    let plain = Mounting::new(drive.changed(&plan.machine), size, FsType::Ext4);
     // Requests for whole files are not raised, as the kernel's fallocate has it.
     let tunables = plan.tunables(policy, &[("no_normalize", 1)]);
     let mut mounting = Mounting { policy, tunables, delay: 0, seed: key.seed, ..plain };

@@ -16,7 +16,6 @@ use platfs::placement::{BlockPolicyKind, DirectoryPolicyKind};
 use super::size::bounds;
 use super::trial::{At, Case, Measured, Values, numbers, rate};
 use super::{Baseline, Experiment, Kind, verdict};
-use crate::drive::Drive;
 use crate::jobs::Job;
 use crate::numbers::float;
 use crate::plan::Plan;
@@ -44,12 +43,18 @@ const OLD: &str = "old prealloc";
 const ASYNC: &str = "dynamic, async";
 
 /// Files whose windows stay: inodes in 2 GiB of memory.
-const KEPT: &[(&str, u32)] = &[("rsv_kept", 100_000)];
+const KEPT: &[(&str, u32)] = &[("rsv_kept", 100_000), ("colour", 0)];
 
 /// Name, policy and its tunables, rule for directories, and what becomes of changes of names.
 type Row = (&'static str, BlockPolicyKind, &'static [(&'static str, u32)], DirectoryPolicyKind, Names);
 const SYSTEMS: [Row; 5] = [
-    (NONE, BlockPolicyKind::Single, &[("rule", 1)], DirectoryPolicyKind::Dirpref, Names::Written),
+    (
+        NONE,
+        BlockPolicyKind::Single,
+        &[("rule", 1), ("colour", 0)],
+        DirectoryPolicyKind::Dirpref,
+        Names::Written,
+    ),
     (EIGHT, BlockPolicyKind::Window, KEPT, DirectoryPolicyKind::Dirpref, Names::Written),
     (DYNAMIC, BlockPolicyKind::WindowDynamic, KEPT, DirectoryPolicyKind::Dirpref, Names::Written),
     (OLD, BlockPolicyKind::Prealloc8, &[], DirectoryPolicyKind::Spread, Names::Written),
@@ -106,7 +111,7 @@ fn asked(plan: &Plan, (name, policy, ..): &Row) -> bool {
 }
 
 fn mounting((_, policy, own, directories, names): Row, plan: &Plan) -> Result<Mounting, String> {
-    let drive = Drive::named("sata-2010-bsd")?;
+    let drive = plan.drive("sata-2010-bsd")?;
     let size = if plan.quick { 1 << 30 } else { GIB << 30 };
     let (tunables, plain) = (plan.tunables(policy, own), Mounting::new(drive, size, FsType::Ext2));
     Ok(Mounting { policy, tunables, directories, names, delay: 0, ..plain })

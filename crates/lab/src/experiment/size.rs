@@ -67,7 +67,8 @@ impl Pair<'_> {
         let (of, over) = (was((case, system))?, was(base)?);
         let then = (over != 0.0).then(|| of / over);
         let is = |(case, system): (&str, &str)| summary(cells, case, system, figure);
-        let ours = is((case, system)).zip(is(base)).and_then(|(own, base)| own.ratio(&base));
+        let measured = is((case, system)).zip(is(base));
+        let ours = measured.and_then(|(own, base)| own.ratio(&base));
         let spread = self.spread(cells, (of, over));
         let (ratio, half) = ours.unzip();
         Some(Size {
@@ -81,7 +82,11 @@ impl Pair<'_> {
             published: then,
             low: spread.map(|(low, _)| low),
             high: spread.map(|(_, high)| high),
-            class: classed(ratio, then, spread),
+            // What was measured and has nothing to divide by shows no effect where the document does.
+            class: match (measured, ratio, then) {
+                (Some(_), None, Some(_)) => Class::Not,
+                _ => classed(ratio, then, spread),
+            },
         })
     }
 
@@ -174,6 +179,20 @@ mod tests {
         assert_eq!(found.len(), 1);
         assert_eq!((&*found[0].case, &*found[0].over, found[0].class), ("b", "a", Class::Not));
         assert!(sizes(Baseline::None, &cells).is_empty());
+    }
+
+    #[test]
+    fn where_ours_has_nothing_to_divide_by_the_effect_is_not_there() {
+        let hits = |system, ours, published| cell("a", system, &[("c3", ours)], &[("c3", published)]);
+        let of = |old, new| {
+            sizes(Baseline::System("old"), &[hits("old", old, 35_534.0), hits("new", new, 6_064.0)])
+        };
+        let class =
+            |sizes: Vec<Size>| sizes.into_iter().map(|size| (size.ratio, size.class)).collect::<Vec<_>>();
+        assert_eq!(class(of(0.0, 0.0)), [(None, Class::Not)]);
+        assert_eq!(class(of(1_000.0, 0.0)), [(Some(0.0), Class::Not)]);
+        let unmeasured = [hits("old", 1.0, 35_534.0), cell("a", "new", &[], &[("c3", 6_064.0)])];
+        assert_eq!(class(sizes(Baseline::System("old"), &unmeasured)), [(None, Class::Undefined)]);
     }
 
     #[test]

@@ -45,12 +45,13 @@ impl At<'_> {
     pub(super) fn key(&self, case: &str, parameters: impl IntoIterator<Item = (&'static str, Value)>) -> Key {
         let own = parameters.into_iter().map(|(name, value)| (name.to_string(), value));
         let sets = self.plan.sets.iter().map(|set| (set.to_string(), true.into()));
+        let machine = self.plan.machine.iter().map(|change| (change.to_string(), true.into()));
         Key {
             table: self.table.into(),
             case: case.into(),
             system: self.system.into(),
             seed: self.seed,
-            parameters: own.chain(sets).collect::<Map<_, _>>(),
+            parameters: own.chain(sets).chain(machine).collect::<Map<_, _>>(),
         }
     }
 }

@@ -6,6 +6,7 @@
 //! them, by the same rules on every machine.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use platfs::mkfs::{FsType, Options, Plan};
 use platfs::placement::{BlockPolicyKind, DirectoryPolicyKind, Stats};
 use platfs::{
     Allocate, Attributes, DataMode, InodeNumber, Kind, NewInode, OpenOptions, Replace, Volume, WriteOptions,
-    WriteOrder,
+    WriteOrder, for_process,
 };
 
 use super::directory::pieces;
@@ -209,6 +210,8 @@ pub(crate) struct Library<H = ModelDevice> {
     due: Mutex<u64>,
     /// Until when the host's own thread is busy with writing back ahead of need.
     ahead: Mutex<u64>,
+    /// Clients so far: each is a process of its own.
+    clients: AtomicU32,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -244,6 +247,7 @@ impl Library {
             delay: mounting.delay,
             due: Mutex::new(EVERY),
             ahead: Mutex::new(0),
+            clients: AtomicU32::default(),
         })
     }
 
@@ -346,6 +350,7 @@ impl<H: Host> Library<H> {
             directories,
             due,
             ahead: Mutex::new(0),
+            clients: AtomicU32::default(),
         }
     }
 
@@ -390,7 +395,9 @@ impl<H: Host> Library<H> {
 impl<H: Host> System for Library<H> {
     fn client(&self) -> Box<dyn Client + '_> {
         let piece = usize::try_from(PIECE).unwrap_or(0);
-        Box::new(Program { library: self, now: self.volume.now(), open: Vec::new(), bytes: vec![0; piece] })
+        let process = 1 + self.clients.fetch_add(1, Ordering::Relaxed);
+        let (now, bytes) = (self.volume.now(), vec![0; piece]);
+        Box::new(Program { library: self, process, now, open: Vec::new(), bytes })
     }
 }
 
@@ -405,6 +412,8 @@ struct Opened {
 
 struct Program<'l, H: Host> {
     library: &'l Library<H>,
+    /// Its number.
+    process: u32,
     /// When the current call began: all that it changes gets this time.
     now: Timestamp,
     open: Vec<Option<Opened>>,
@@ -414,7 +423,7 @@ struct Program<'l, H: Host> {
 impl<H: Host> Program<'_, H> {
     /// The volume at the time of the current call.
     fn volume(&self) -> Volume {
-        self.library.volume.at_time(self.now)
+        for_process(&self.library.volume.at_time(self.now), self.process)
     }
 
     fn file(&mut self, slot: Slot) -> platfs::Result<&mut Opened> {

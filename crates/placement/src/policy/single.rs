@@ -11,6 +11,9 @@
 //! from the goal given. The goal itself if free; else the next completely free byte of the bitmap from the goal's byte on,
 //! in its group, then from the group's start; else the next free bit in the same order; then the groups behind.
 //!
+//! Where a process is known ([`Request::process`]) and `colour` is 1, a file begins in a sixteenth of its group: the one
+//! of the process's number, as in Linux 2.6. `window` and `window-dynamic` do the same.
+//!
 //! The step back from the byte is why files that grow side by side alternate block by block: the byte
 //! before is the one another file has just begun.
 
@@ -31,25 +34,41 @@ const RULE: Tunable = Tunable {
     about: "0: ext2 and ext3, 1: FreeBSD's ext2fs of 2010",
     source: tunable::Source::FreeBsd,
 };
+/// Whether processes begin files in parts of a group of their own.
+pub(super) const COLOUR: Tunable = Tunable {
+    name: "colour",
+    default: 1,
+    least: 0,
+    most: 1,
+    about: "1: a file begins in the sixteenth of its group that its process has",
+    source: tunable::Source::Reservation,
+};
 /// What can be set.
-pub(super) const TUNABLES: &[Tunable] = &[RULE];
+pub(super) const TUNABLES: &[Tunable] = &[RULE, COLOUR];
 
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Single {
     /// With rule 1, the block of each file being written that would follow.
     next: Option<Mutex<BTreeMap<u64, u64>>>,
+    coloured: bool,
 }
 
 impl Single {
     pub(crate) fn new(settings: &Settings) -> Self {
-        Single { next: (settings.value(&RULE) == 1).then(Mutex::default) }
+        Single {
+            next: (settings.value(&RULE) == 1).then(Mutex::default),
+            coloured: settings.value(&COLOUR) == 1,
+        }
     }
 }
 
 impl BlockPolicy for Single {
     fn choose(&self, view: &View<'_>, request: &Request) -> Result<Choice, Refusal> {
-        let one = Request { want: request.min, ..*request };
+        let mut one = Request { want: request.min, ..*request };
+        if self.coloured {
+            one.goal = begun(view, request);
+        }
         let run = |start| Choice::free(start, one.want);
         if let Some(next) = &self.next {
             return by_bytes(view, &lost(next, &one))?.map(run).ok_or(Refusal::NoSpace);
@@ -81,6 +100,17 @@ impl BlockPolicy for Single {
         }
         Vec::new()
     }
+}
+
+/// The goal, or the start of the sixteenth of its group in which the process begins files.
+pub(super) fn begun(view: &View<'_>, request: &Request) -> Cluster {
+    if request.process == 0 {
+        return request.goal;
+    }
+    let layout = view.layout();
+    let group = layout.group_of(request.goal);
+    let part = u64::from(layout.clusters_of(group)) / 16;
+    Cluster(layout.group_start(group).0 + u64::from(request.process % 16) * part)
 }
 
 /// The request with the goal that rule 1 has for it. What a file began with, 0, is taken for its last block.
@@ -171,6 +201,24 @@ mod tests {
         // Without free bytes single blocks are taken: that loop ends with 4,004.
         while block(9, 0, 4_000)?.is_multiple_of(8) {}
         assert_eq!([block(9, 0, 0)?, block(9, 0, 4_006)?], [4_005, 4_006]);
+        Ok(())
+    }
+
+    #[test]
+    fn processes_begin_files_in_sixteenths_of_a_group_of_their_own() -> Result<(), Box<dyn std::error::Error>>
+    {
+        for policy in [BlockPolicyKind::Single, BlockPolicyKind::Window, BlockPolicyKind::WindowDynamic] {
+            for (colour, expected) in [(1, [0, 4_096, 6_144, 3, 4_097]), (0, [0, 1, 2, 3, 4])] {
+                let engine = one_group(policy.tuned(&[("colour", colour)])?)?;
+                let block = |process, goal| {
+                    let request = Request { process, ..Request::data(Cluster(goal), 1) };
+                    engine.allocate(&request).map(|grant| grant.keep().start.0)
+                };
+                // 18 has the place of 2; one that goes on behind other blocks goes by its goal.
+                let begun = [block(0, 0)?, block(2, 0)?, block(3, 0)?, block(0, 3)?, block(18, 0)?];
+                assert_eq!(begun, expected, "{policy:?}");
+            }
+        }
         Ok(())
     }
 

@@ -15,6 +15,7 @@
 //! Deviations: no skipping of groups that have fewer free clusters than the window is long; starts
 //! are not rounded to bytes of the bitmap; one lock for all windows (as the kernel's tree).
 
+use super::single::{COLOUR, begun};
 use super::tunable::{self, Settings, Tunable};
 use super::{BlockPolicy, Choice, Event};
 use crate::request::{Kind, Refusal, Request};
@@ -52,9 +53,9 @@ const KEPT: Tunable = Tunable {
     source: tunable::Source::FreeBsd,
 };
 /// What can be set for fixed windows.
-pub(super) const FIXED: &[Tunable] = &[WINDOW, KEPT];
+pub(super) const FIXED: &[Tunable] = &[WINDOW, KEPT, COLOUR];
 /// What can be set for dynamic windows.
-pub(super) const DYNAMIC: &[Tunable] = &[WINDOW, LARGEST, KEPT];
+pub(super) const DYNAMIC: &[Tunable] = &[WINDOW, LARGEST, KEPT, COLOUR];
 
 #[derive(Clone, Copy)]
 struct Window {
@@ -78,26 +79,31 @@ pub(crate) struct ReservationWindow {
     first: u32,
     largest: u32,
     kept: usize,
+    coloured: bool,
     windows: Mutex<Windows>,
 }
 
 impl ReservationWindow {
     /// Windows of 8 clusters.
     pub(crate) fn fixed(settings: &Settings) -> Self {
-        let first = settings.value(&WINDOW);
-        ReservationWindow { first, largest: first, kept: kept(settings), windows: Mutex::default() }
+        Self::sized(settings, settings.value(&WINDOW))
     }
 
     /// Windows that double up to 1,024 clusters.
     pub(crate) fn dynamic(settings: &Settings) -> Self {
-        let first = settings.value(&WINDOW);
-        let largest = settings.value(&LARGEST).max(first);
-        ReservationWindow { first, largest, kept: kept(settings), windows: Mutex::default() }
+        Self::sized(settings, settings.value(&LARGEST))
     }
-}
 
-fn kept(settings: &Settings) -> usize {
-    usize::try_from(settings.value(&KEPT)).unwrap_or(0)
+    fn sized(settings: &Settings, largest: u32) -> Self {
+        let first = settings.value(&WINDOW);
+        ReservationWindow {
+            first,
+            largest: largest.max(first),
+            kept: usize::try_from(settings.value(&KEPT)).unwrap_or(0),
+            coloured: settings.value(&COLOUR) == 1,
+            windows: Mutex::default(),
+        }
+    }
 }
 
 impl Windows {
@@ -125,6 +131,8 @@ impl Windows {
 
 impl BlockPolicy for ReservationWindow {
     fn choose(&self, view: &View<'_>, request: &Request) -> Result<Choice, Refusal> {
+        let goal = if self.coloured { begun(view, request) } else { request.goal };
+        let request = &Request { goal, ..*request };
         let plain = request.min > 1 || request.kind == Kind::Metadata;
         if plain || request.owner == 0 {
             return any(view, request);
