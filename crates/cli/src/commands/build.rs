@@ -306,7 +306,7 @@ impl Build {
         let time = format::now()?;
         let uuid = asked.uuid.map(|choice| choice.bytes(time)).transpose()?;
         let hash_seed = asked.hash_seed.map(|choice| choice.bytes(time)).transpose()?;
-        let had = old.map(|old| identifiers(old)).transpose().map_err(failed)?.unwrap_or_default();
+        let had = old.map(identifiers).transpose().map_err(failed)?.unwrap_or_default();
         let (uuid, hash_seed) = (uuid.or(had.uuid), hash_seed.or(had.hash_seed));
         let stated = Stated { time: epoch, uuid, hash_seed };
         if self.reproducible {

@@ -6,7 +6,8 @@
 mod age;
 mod append;
 mod blogbench;
-#[cfg(all(test, feature = "whole"))]
+#[cfg(test)]
+#[cfg(feature = "whole")]
 mod clean;
 mod database;
 mod dbench;
@@ -211,7 +212,8 @@ impl Workload {
     }
 }
 
-#[cfg(all(test, feature = "whole"))]
+#[cfg(test)]
+#[cfg(feature = "whole")]
 mod tests {
     use super::*;
     use crate::system::{Directory, Library, Mounting, Op};

@@ -784,7 +784,12 @@ impl Service for Tree {
             self.nearly_full.report(number);
             self.stable(|| {
                 let volume = self.volume_now();
-                Ok(if data_only { volume.inode(number).sync_data()? } else { volume.sync_inode(number)? })
+                if data_only {
+                    volume.inode(number).sync_data()?
+                } else {
+                    volume.sync_inode(number)?
+                }
+                Ok(())
             })?;
             self.space_known(number)
         })

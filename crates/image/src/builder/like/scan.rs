@@ -184,9 +184,10 @@ impl<'c> Scanner<'_, 'c> {
             for (name, (inode, kind)) in names {
                 let is_directory = kind == FileType::Directory;
                 let child = catalogue.lookup(node, &name);
-                let is_own = number == InodeNumber::ROOT && name == LOST_FOUND && is_directory;
+                let is_own =
+                    child.is_none() && number == InodeNumber::ROOT && name == LOST_FOUND && is_directory;
                 let stays = child.is_some_and(|child| self.scan.kept(child) == Some(inode));
-                if !stays && !(is_own && child.is_none()) {
+                if !stays && !is_own {
                     self.scan.gone.push(Gone { directory: number, name, inode, is_directory });
                 }
             }
