@@ -1,9 +1,9 @@
 //! What else an image may be that does not begin with a superblock: a hint for the user.
 
 use ondisk::superblock::{RawSuperblock, SUPERBLOCK_LEN};
-use platfs::device::Device;
 
-use super::partitions;
+use super::Device;
+use super::partitions::partitions;
 
 /// Formats that are often taken for images: where their magic stands, the magic, the name.
 const OTHERS: [(u64, &[u8], &str); 21] = [
