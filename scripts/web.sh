@@ -10,6 +10,7 @@ if ! rustc --print target-libdir --target $target 2>/dev/null | xargs -I{} test 
         exit 0
     fi
 fi
+cargo clippy -q --lib --target $target --target-dir target/web/build -p platfs-web -- -D warnings
 # No line of a panic is read by anybody but the page, which shows the first.
 CARGO_PROFILE_RELEASE_DEBUG=0 CARGO_PROFILE_RELEASE_PANIC=abort CARGO_PROFILE_RELEASE_OPT_LEVEL=s CARGO_PROFILE_RELEASE_STRIP=symbols \
     CARGO_PROFILE_RELEASE_LTO=fat CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1 \

@@ -51,12 +51,18 @@ function verdict(result, took) {
 function kindOf(kind) {
   const issues = found.issues.get(kind.kind) ?? [];
   return el('details', { class: 'kind', open: true },
-    el('summary', {}, el('b', {}, kind.title), ` \u00d7 ${count(kind.count)} `, el('span', { class: `badge ${kind.severe ? 'bad' : ''}` }, kind.severity)),
+    el('summary', {}, el('b', {}, kind.title.charAt(0).toUpperCase() + kind.title.slice(1)), ` \u00d7 ${count(kind.count)} `, el('span', { class: `badge ${kind.severe ? 'bad' : ''}` }, kind.severity)),
     el('p', { class: 'soft small' }, `${kind.kind}: ${kind.weight}`),
     el('p', {}, kind.means),
     el('p', {}, el('b', {}, 'A repair: '), `${kind.risk}${kind.safe ? ' It loses nothing.' : ' It can take something away.'}`),
     el('ul', { class: 'issues' }, ...issues.slice(0, 50).map(issueLine)),
     ...(kind.count > Math.min(50, issues.length) ? [el('p', { class: 'soft small' }, `The first ${count(Math.min(50, issues.length))} of ${count(kind.count)} are shown.`)] : []));
+}
+
+// An inode by its number: the check knows no paths.
+function showInode(inode) {
+  view('files');
+  detail({ name: `inode ${inode}`, inode, type: '?', way: [{ name: '/', inode: state.about.root }] }, true);
 }
 
 function issueLine(issue) {
@@ -65,6 +71,6 @@ function issueLine(issue) {
     issue.block === null ? null : `block ${count(issue.block)}`,
     issue.file_block === null ? null : `file block ${count(issue.file_block)}`,
   ].filter(Boolean).join(', ');
-  const inode = issue.inode === null ? null : el('button', { class: 'link', disabled: !state.about, onclick: () => { view('files'); detail({ name: `inode ${issue.inode}`, inode: issue.inode, type: '?' }, true); } }, `inode ${issue.inode}`);
-  return el('li', {}, ...[inode, inode && where ? ', ' : null, where, issue.name === null ? null : el('span', {}, ', ', name(issue.name)), ': ', shown(issue.found), issue.expected ? ` (should be ${shown(issue.expected)})` : null].filter(one => one !== null));
+  const inode = issue.inode === null ? null : el('button', { class: 'link', disabled: !state.about, onclick: () => { showInode(issue.inode); } }, `inode ${issue.inode}`);
+  return el('li', {}, ...[inode, inode && where ? ', ' : null, where, issue.name === null ? null : el('span', {}, ', ', name(issue.name)), inode || where ? ': ' : null, shown(issue.found), issue.expected ? ` (should be ${shown(issue.expected)})` : null].filter(one => one !== null));
 }

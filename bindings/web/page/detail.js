@@ -3,6 +3,8 @@
 const PREVIEW = 1 << 16;
 const HEX = 1 << 12;
 const PICTURE = 32 << 20;
+// Most bytes of holes that a download is given as parts.
+const HOLES = 2 ** 32;
 const PICTURES = { png: 'image/png', jpg: 'image/jpeg', jpeg: 'image/jpeg', gif: 'image/gif', webp: 'image/webp', svg: 'image/svg+xml', bmp: 'image/bmp', ico: 'image/x-icon', avif: 'image/avif' };
 const pane = { entry: null, visit: 0, url: null };
 
@@ -23,6 +25,7 @@ const detail = tried(async (entry, focus = false) => {
   const about = await ask({ ask: 'facts', inode: entry.inode });
   if (visit !== pane.visit) return;
   hideDetail();
+  if (entry.type === '?') entry.type = about.type;
   pane.visit = visit;
   pane.entry = entry;
   byId('detail').replaceChildren(...head(entry, about), ...parts(entry, about));
@@ -154,6 +157,30 @@ async function showHex(entry, about, offset, body) {
   body.replaceChildren(...[pages, el('pre', { class: 'hex', tabindex: 0, 'aria-label': 'Contents in hexadecimal' }, text)].filter(Boolean));
 }
 
+// The contents as parts of the image, which the browser itself reads: nothing is copied, whatever the size. Not where
+// the library changes what it reads (a journal that was replayed, inline contents), nor for maps that are not whole.
+async function slicesOf(about) {
+  if (state.about.replayed || about.flags.includes('encrypted') || about.flags.includes('inline-data')) return null;
+  const { runs, more, problem } = await ask({ ask: 'extents', inode: about.inode });
+  if (more || problem) return null;
+  const size = state.about.block_size, zeros = new Blob([new Uint8Array(1 << 20)]), parts = [];
+  let at = 0, holes = 0;
+  const fill = to => {
+    holes += to - at;
+    for (; at < to && holes <= HOLES; at += Math.min(zeros.size, to - at)) parts.push(zeros.slice(0, Math.min(zeros.size, to - at)));
+  };
+  for (const [logical, many, what, start] of runs) {
+    const from = Math.min(logical * size, about.size), to = Math.min((logical + many) * size, about.size);
+    fill(what === 'data' ? from : to);
+    if (at >= to) continue;
+    const first = state.part.start + start * size;
+    parts.push(state.file.slice(first, first + to - at));
+    at = to;
+  }
+  fill(about.size);
+  return holes <= HOLES ? parts : null;
+}
+
 const download = tried(async (entry, about) => {
   const line = byId('download-state');
   const stop = el('button', { onclick: () => state.long.end() }, 'Stop');
@@ -161,8 +188,10 @@ const download = tried(async (entry, about) => {
   line.replaceChildren(words, stop);
   line.hidden = false;
   try {
+    const type = 'application/octet-stream', parts = await slicesOf(about);
     const hear = ({ done, of }) => { words.textContent = `Reading \u2026 ${Math.floor(100 * done / of)} % of ${about.shown} `; };
-    const blob = await state.long.call({ whole: { inode: entry.inode, size: about.size, type: 'application/octet-stream' } }, hear);
+    const blob = parts ? new Blob(parts, { type }) : await state.long.call({ whole: { inode: entry.inode, size: about.size, type } }, hear);
+    if (blob.size !== about.size) throw new Error('the image ends before the file does');
     const url = URL.createObjectURL(blob);
     el('a', { href: url, download: entry.name }).click();
     setTimeout(() => URL.revokeObjectURL(url), 60000);

@@ -3,14 +3,16 @@
 const SLOW = 12000;
 let module, workerUrl;
 
-async function prepare() {
-  if (module) return;
+let ready;
+
+// Unpacks and compiles the library, once.
+const prepare = () => ready ??= (async () => {
   const packed = Uint8Array.from(atob(document.getElementById('module').textContent.trim()), c => c.charCodeAt(0));
+  document.getElementById('module').remove();
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream('gzip'));
   module = await WebAssembly.compile(await new Response(stream).arrayBuffer());
-  document.getElementById('module').remove();
   workerUrl = URL.createObjectURL(new Blob([document.getElementById('worker-source').textContent], { type: 'text/javascript' }));
-}
+})();
 
 class Desk {
   constructor(file, part) {

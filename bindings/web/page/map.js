@@ -59,7 +59,7 @@ function drawMap() {
   const map = seen.map, canvas = byId('canvas'), width = byId('canvas-box').clientWidth;
   if (!map || !width) return;
   const cells = map.used.length;
-  const side = Math.max(7, Math.min(36, Math.floor(Math.sqrt(width * 420 / cells))));
+  const side = Math.max(7, Math.min(36, Math.floor(Math.sqrt(width * 560 / cells))));
   const columns = Math.max(1, Math.floor(width / side));
   Object.assign(chart, { columns, side });
   const ratio = devicePixelRatio || 1, height = Math.ceil(cells / columns) * side;

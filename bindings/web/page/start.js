@@ -10,7 +10,13 @@ function view(which) {
     byId(`tab-${one}`).tabIndex = one === which ? 0 : -1;
   }
   document.body.dataset.view = which;
-  shows[which]?.();
+  if (state.about) shows[which]?.();
+}
+
+// The views that there are of what is open.
+function tabs(those) {
+  for (const one of VIEWS) byId(`tab-${one}`).disabled = !those.includes(one);
+  byId('tabs').hidden = false;
 }
 
 function close() {
@@ -53,14 +59,14 @@ function offer(file, disk) {
 
 const open = tried(async (part, which, begun) => {
   calm();
-  state.quick.end();
-  Object.assign(state, { part, quick: new Desk(state.file, null), long: new Desk(state.file, part) });
+  state.long?.end();
+  Object.assign(state, { part, long: new Desk(state.file, part) });
   const about = await ask({ ask: 'open', ...part }).catch(error => ({ failed: error.message }));
   state.quick.part = part;
   if (about.failed) {
     // The check may say more of a volume that can't be opened.
     byId('start').hidden = true;
-    byId('tabs').hidden = false;
+    tabs(['check']);
     view('check');
     throw new Error(about.failed);
   }
@@ -68,7 +74,7 @@ const open = tried(async (part, which, begun) => {
   byId('about').replaceChildren(name(state.file.name), which, about.label ? el('span', {}, ' \u2013 ', name(about.label)) : '', ` ${human(part.size)}`);
   document.title = `${shown(about.label || state.file.name)} \u2013 platfs`;
   byId('start').hidden = true;
-  byId('tabs').hidden = false;
+  tabs(VIEWS);
   forget();
   view('files');
   await enter([{ name: '/', inode: about.root }]);
@@ -95,6 +101,7 @@ byId('tabs').addEventListener('keydown', event => {
   if (!step) return;
   const at = VIEWS.findIndex(one => byId(`tab-${one}`) === document.activeElement);
   const next = byId(`tab-${VIEWS[(at + step + VIEWS.length) % VIEWS.length]}`);
+  if (next.disabled) return;
   next.focus();
   next.click();
 });
@@ -108,3 +115,6 @@ function forget() {
   hideDetail();
 }
 const seen = { map: null, volume: null };
+
+// The library is ready before an image is chosen.
+prepare().catch(error => complain(`This browser can\u2019t run the library: ${error.message}`));

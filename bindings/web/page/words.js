@@ -6,9 +6,9 @@ const byId = id => document.getElementById(id);
 function el(tag, attributes = {}, ...inside) {
   const element = document.createElement(tag);
   for (const [key, value] of Object.entries(attributes)) {
-    if (value === null || value === undefined || value === false) continue;
+    if (value === null || value === undefined || (value === false && !key.startsWith('aria-'))) continue;
     if (key.startsWith('on')) element.addEventListener(key.slice(2), value);
-    else element.setAttribute(key, value === true ? '' : value);
+    else element.setAttribute(key, value === true && !key.startsWith('aria-') ? '' : value);
   }
   element.append(...inside.filter(one => one !== null && one !== undefined));
   return element;

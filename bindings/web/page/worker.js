@@ -57,22 +57,23 @@ function bytes({ inode, offset, len }) {
   return all.slice(0, done);
 }
 
-// A whole file: the browser keeps the parts, on disk if it wants, so that memory stays small.
-function whole({ inode, size, type }) {
+// A whole file: the browser keeps the parts, on disk if it wants. Each is with the browser before the next is read, so
+// that memory stays small.
+async function whole({ inode, size, type }) {
   const parts = [];
-  let told = 0;
-  const done = read(inode, 0, size, (part, at) => {
-    parts.push(new Blob([part]));
-    if (performance.now() - told > 100) {
-      told = performance.now();
-      postMessage({ id: asking, event: { done: at, of: size } });
-    }
-  });
-  if (done !== size) throw new Error(`the file ended after ${done} of ${size} bytes`);
+  let done = 0;
+  while (done < size) {
+    const part = new Blob([bytes({ inode, offset: done, len: Math.min(4 * STEP, size - done) })]);
+    if (part.size === 0) throw new Error(`the file ended after ${done} of ${size} bytes`);
+    await part.slice(0, 1).arrayBuffer();
+    parts.push(part);
+    done += part.size;
+    postMessage({ id: asking, event: { done, of: size } });
+  }
   return new Blob(parts, { type });
 }
 
-onmessage = ({ data }) => {
+onmessage = async ({ data }) => {
   const { id } = data;
   try {
     if (data.file) {
@@ -82,7 +83,7 @@ onmessage = ({ data }) => {
       return;
     }
     asking = id;
-    const answer = data.whole ? whole(data.whole) : data.bytes ? bytes(data.bytes) : ask(data.ask);
+    const answer = data.whole ? await whole(data.whole) : data.bytes ? bytes(data.bytes) : ask(data.ask);
     postMessage({ id, answer, memory: lib.memory.buffer.byteLength });
   } catch (error) {
     // After a trap the library's state is unknown: the page starts another worker.

@@ -52,7 +52,7 @@ impl Explorer {
 
     pub fn wait_for(&self, condition: &str, patience: Duration) {
         let begun = Instant::now();
-        while self.run(&format!("return Boolean({condition})")) != true {
+        while self.run(&format!("try {{ return Boolean({condition}) }} catch {{ return false }}")) != true {
             if begun.elapsed() > patience {
                 let alert = self.text("#alert");
                 panic!("never: {condition}\n{alert}\n{}\n{:?}", self.text("main"), self.complaints());
@@ -84,7 +84,8 @@ impl Explorer {
     }
 
     pub fn names(&self) -> Vec<String> {
-        let script = "return [...document.querySelectorAll('#rows .row .c-name bdi:first-of-type')].map(one => one.textContent)";
+        let script =
+            "return [...document.querySelectorAll('#rows .row .c-name > bdi')].map(one => one.textContent)";
         let names = self.run(script);
         names.as_array().unwrap().iter().filter_map(Value::as_str).map(str::to_owned).collect()
     }
@@ -141,11 +142,12 @@ impl Explorer {
         fs::write(path, bytes).unwrap();
     }
 
-    /// The most that the page's process had in memory, and what the library has in the worker that was used last.
-    pub fn memory(&self) -> (u64, u64) {
+    /// What the page's process has of its own, the most that it had with everything, and what the library has in the
+    /// worker that was used last.
+    pub fn memory(&self) -> (u64, u64, u64) {
         let library = self.run("return Number(document.documentElement.dataset.memory)").as_u64().unwrap();
-        let peak = renderers().into_iter().filter_map(peak).max();
-        (peak.expect("a renderer runs"), library)
+        let (own, most) = renderers().into_iter().filter_map(resident).max().expect("a renderer runs");
+        (own, most, library)
     }
 }
 
@@ -168,9 +170,12 @@ fn renderers() -> Vec<u32> {
     all.filter(|process| is_ours(*process)).filter(is_renderer).collect()
 }
 
-/// The most that a process had resident.
-fn peak(process: u32) -> Option<u64> {
+/// What a process has of its own, and the most that it ever had resident, the browser's code and shared memory included.
+fn resident(process: u32) -> Option<(u64, u64)> {
     let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    Some(line.trim().trim_end_matches(" kB").trim().parse::<u64>().ok()? << 10)
+    let bytes = |name: &str| -> Option<u64> {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        Some(line.trim().trim_end_matches(" kB").trim().parse::<u64>().ok()? << 10)
+    };
+    Some((bytes("RssAnon:")?, bytes("VmHWM:")?))
 }
