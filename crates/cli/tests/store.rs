@@ -4,6 +4,13 @@
 
 #[path = "store/crashes.rs"]
 mod crashes;
+#[path = "store/kills.rs"]
+mod kills;
+#[path = "store/rounds.rs"]
+mod rounds;
+#[cfg(feature = "s3")]
+#[path = "store/s3.rs"]
+mod s3;
 mod support;
 
 use std::fs;

@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use ondisk::group::GroupFlags;
 use ondisk::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET};
 use ondisk::units::{Cluster, Group};
 use platfs_device::Result;
@@ -50,6 +51,38 @@ pub fn ranges(ground: &Ground) -> Result<Vec<Range<u64>>> {
         own.into_iter()
             .filter(|range| range.start >= geometry.byte_offset(geometry.group_start(group)))
             .for_each(&mut add);
+    }
+    Ok(found)
+}
+
+/// Where the structures lie by which all else is found, in order: bitmaps, and the parts of inode tables that are in use.
+/// What is behind the first `most` bytes of them is left out.
+///
+/// # Errors
+/// A descriptor that leads out of the volume; the device's failure.
+pub fn tables(ground: &Ground, most: u64) -> Result<Vec<Range<u64>>> {
+    let geometry = ground.geometry();
+    let block = geometry.block_size.bytes_usize() as u64;
+    let (mut found, mut bytes): (Vec<Range<u64>>, u64) = (Vec::new(), 0);
+    for group in (0..geometry.groups).map(Group) {
+        let raw = ground.descriptor(group)?;
+        let records = match ground.features().descriptor_csum() {
+            true if raw.flags().contains(GroupFlags::INODE_UNINIT) => 0,
+            true => geometry.inodes_per_group.saturating_sub(raw.unused_inodes()),
+            false => geometry.inodes_per_group,
+        };
+        let records = u64::from(records);
+        let table = records.saturating_mul(u64::from(geometry.inode_size)).next_multiple_of(block);
+        for (start, len) in [(raw.block_bitmap(), block), (raw.inode_table(), table)] {
+            let start = geometry.byte_offset(start);
+            bytes = bytes.saturating_add(len);
+            if bytes > most {
+                return Ok(found);
+            }
+            if len > 0 {
+                found.push(start..start.saturating_add(len));
+            }
+        }
     }
     Ok(found)
 }
