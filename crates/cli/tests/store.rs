@@ -214,6 +214,48 @@ fn a_mount_of_a_store_that_is_killed_keeps_what_was_synced() {
 }
 
 #[test]
+fn a_mount_fetches_what_an_earlier_run_has_read() {
+    let test = "a_mount_fetches_what_an_earlier_run_has_read";
+    if !have_fuse(test) {
+        return;
+    }
+    let place = Place::new(test);
+    let one = place.volume("one");
+    succeed(&mut plat(&["push", text(&place.image()), &one]));
+    let (cache, trace) = (place.scratch.join("cache"), place.scratch.join("trace"));
+    let entries = || {
+        let directories = fs::read_dir(&cache).into_iter().flatten();
+        directories.map(|one| fs::read_dir(one.unwrap().path()).unwrap().count()).sum::<usize>()
+    };
+    let directory = place.scratch.join("m");
+    fs::create_dir(&directory).unwrap();
+    let mount = |option: &str, file: &Path| {
+        let words = ["mount", "-o", "ro", option, text(file), &one, text(&directory)];
+        let mut command = plat(&words);
+        command.env("PLAT_CACHE", &cache);
+        command
+    };
+    let umount = || succeed(&mut plat(&["umount", text(&directory)]));
+    succeed(&mut mount("--trace", &trace));
+    assert_eq!(fs::read(directory.join("large")).unwrap().len(), 3_000_000);
+    umount();
+    fs::remove_dir_all(&cache).unwrap();
+    succeed(&mut mount("--log", &place.scratch.join("log")));
+    umount();
+    // Chunks of the file, each with the file that is locked while it is fetched.
+    let wanted = entries() + 8;
+    succeed(&mut mount("--prefetch", &trace));
+    let begun = Instant::now();
+    while entries() < wanted {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{} of {wanted}", entries());
+        thread::sleep(Duration::from_millis(5));
+    }
+    umount();
+    fs::write(&trace, "nonsense").unwrap();
+    assert!(fail(&mut mount("--prefetch", &trace)).contains("is no trace"));
+}
+
+#[test]
 fn an_image_is_served_as_a_block_device() {
     let test = "an_image_is_served_as_a_block_device";
     let place = Place::new(test);

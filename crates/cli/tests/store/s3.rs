@@ -292,6 +292,15 @@ fn a_root_behind_a_slow_line_is_read_with_few_requests_in_a_row() {
     let ls = run(&[inside, "ls -lR $DIR/m | wc -l", after]);
     fs::remove_dir_all(&cache).unwrap();
     let tar = run(&[inside, "tar c -C $DIR/m . | wc -c", after]);
+    let traced = inside.replace("-o ro", "-o ro --trace $DIR/trace");
+    let boot = format!("cat $DIR/m/{file} $DIR/m/usr/bin/[a-m]* | wc -c");
+    run(&[&traced, &boot, after]);
+    fs::remove_dir_all(&cache).unwrap();
+    run(&[inside, &boot, after]);
+    fs::remove_dir_all(&cache).unwrap();
+    let prefetching = inside.replace("-o ro", "-o ro --prefetch $DIR/trace");
+    run(&[&prefetching, &boot, after]);
+    run(&[inside, "tar c -C $DIR/m . | wc -c", after]);
     let again = run(&[inside, "tar c -C $DIR/m . | wc -c", after]);
     // As many bytes as one object, over the same line.
     let curl = "curl -sf --aws-sigv4 aws:amz:us-east-1:s3 --user $AWS_ACCESS_KEY_ID:$AWS_SECRET_ACCESS_KEY";
