@@ -16,7 +16,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ondisk::superblock::SUPERBLOCK_OFFSET;
 use platfs::device::Device;
 use platfs_forensics::{Ground, used};
 use platfs_store::objects::Patience;
@@ -26,8 +25,11 @@ use crate::signals::StopSignals;
 
 /// Bytes of the cache where nothing is said.
 const CACHE_SIZE: u64 = 8 << 30;
-/// Most bytes of tables that are fetched when a volume is opened.
+/// Bytes that are fetched first when a volume is opened: the superblock, and what stands behind it.
+const FRONT: u64 = 4 << 20;
+/// Most bytes of tables that are fetched then, and of directories.
 const EARLY: u64 = 16 << 20;
+const DIRECTORIES: u64 = 8 << 20;
 
 /// Whether a name is that of a store, or of a volume in one.
 #[must_use]
@@ -92,12 +94,11 @@ pub fn open_read(name: &OsStr) -> Result<Arc<dyn Device>> {
 pub fn early(device: Arc<dyn Device>, fetch: impl Fn(&[Range<u64>])) {
     // Threads that fetch leave signals to those who wait for them.
     let held = StopSignals::hold().ok();
-    fetch(&[0..SUPERBLOCK_OFFSET]);
+    fetch(&[0..FRONT]);
     // A volume that can't be read says so where it is opened.
-    if let Ok(ground) = Ground::open(device)
-        && let Ok(tables) = used::tables(&ground, EARLY)
-    {
-        fetch(&tables);
+    if let Ok(ground) = Ground::open(device) {
+        fetch(&used::tables(&ground, EARLY).unwrap_or_default());
+        fetch(&used::directories(&ground, DIRECTORIES).unwrap_or_default());
     }
     held.into_iter().for_each(StopSignals::release);
 }
