@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Tests of volumes in a real server of S3: versitygw (Apache-2.0), built with Go into target/tools the first time.
-# TAKEOVERS and RACES raise the counts (1000 and 200 for all of it). ROOT is a tar or directory for the slow line.
+# TAKEOVERS and RACES raise the counts (1000 and 200 for all of it). ROOT is a tar or directory with a Debian root for the
+# slow line; that of `make demo` if nothing is said.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
@@ -36,5 +37,6 @@ done
 export AWS_ENDPOINT="http://127.0.0.1:$port" AWS_ACCESS_KEY_ID=test AWS_SECRET_ACCESS_KEY=testtest
 export AWS_REGION=us-east-1 AWS_ALLOW_HTTP=true PLATFS_S3=s3://bucket/test
 export PLATFS_TAKEOVERS="${TAKEOVERS:-50}" PLATFS_RACES="${RACES:-25}"
-[ -z "${ROOT:-}" ] || export PLATFS_ROOT="$ROOT"
+root=${ROOT:-${XDG_CACHE_HOME:-$HOME/.cache}/platfs/rootfs.tar}
+[ ! -e "$root" ] || export PLATFS_ROOT="$root"
 cargo test -p platfs-cli --features s3 --test store "${@:-s3::}" -- --nocapture --test-threads=1

@@ -94,7 +94,7 @@ pub fn open_read(name: &OsStr) -> Result<Arc<dyn Device>> {
 pub fn early(device: Arc<dyn Device>, fetch: impl Fn(&[Range<u64>])) {
     // Threads that fetch leave signals to those who wait for them.
     let held = StopSignals::hold().ok();
-    fetch(&[0..FRONT]);
+    fetch(std::slice::from_ref(&(0..FRONT)));
     // A volume that can't be read says so where it is opened.
     if let Ok(ground) = Ground::open(device) {
         fetch(&used::tables(&ground, EARLY).unwrap_or_default());

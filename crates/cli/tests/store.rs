@@ -183,6 +183,24 @@ fn the_cache_answers_where_the_store_is_gone() {
 }
 
 #[test]
+fn a_cache_on_a_full_disk_keeps_less_and_nothing_fails() {
+    let test = "a_cache_on_a_full_disk_keeps_less_and_nothing_fails";
+    if !tool::have_root(test) || !tool::have_tools(test, &["mount", "umount"]) {
+        return;
+    }
+    let place = Place::new(test);
+    let one = place.volume("one");
+    succeed(&mut plat(&["push", text(&place.image()), &one]));
+    let cache = place.scratch.join("cache");
+    fs::create_dir(&cache).unwrap();
+    tool::run(tool::command("mount").args(["-t", "tmpfs", "-o", "size=1m", "none"]).arg(&cache));
+    let cat = || plat(&["cat", &one, "/large"]).env("PLAT_CACHE", &cache).output().unwrap();
+    let (first, second) = (cat(), cat());
+    tool::run(tool::command("umount").arg(&cache));
+    assert!(first.status.success() && first.stdout.len() == 3_000_000 && second.stdout == first.stdout);
+}
+
+#[test]
 fn a_mount_of_a_store_that_is_killed_keeps_what_was_synced() {
     let test = "a_mount_of_a_store_that_is_killed_keeps_what_was_synced";
     if !have_fuse(test) {

@@ -17,8 +17,8 @@ use platfs_store::{Kind, Result, Store, Volume, clean, fork, id_of, key_of, key_
 /// Requests that read which one prefix of S3 answers in a second, and those that write, by its documentation.
 const READS_A_SECOND: u64 = 5_500;
 const WRITES_A_SECOND: u64 = 3_500;
-/// One request, there and back.
-const ROUND: Duration = Duration::from_millis(25);
+/// Milliseconds of one request, there and back.
+const ROUND: u64 = 25;
 /// Bytes in a second between all hosts and the store: 100 Gbit/s.
 const LINE: u64 = 12_500_000_000;
 /// What a chunk is packed to, of its bytes, in per cent: a Debian root.
@@ -27,6 +27,8 @@ const PACKED: u64 = 35;
 const START: u64 = 150 << 20;
 
 const GIB: u64 = 1 << 30;
+/// Bytes of a chunk, as maps have them.
+const LEN: u32 = 512 << 10;
 
 fn store() -> (Arc<Store>, Arc<Memory>) {
     let memory = Arc::new(Memory::new());
@@ -40,12 +42,12 @@ fn between(now: Counts, before: Counts) -> String {
 /// A full leaf of chunks; those from `own` on are an image's own.
 fn leaf(number: u64, own: u64, image: u64) -> Leaf {
     let mut leaf = Leaf::default();
-    for chunk in 0..LEAF_SPAN / CHUNK as u64 {
+    for (chunk, object) in (0..LEAF_SPAN / CHUNK as u64).zip(0..) {
         let of = if chunk >= own { image } else { 0 };
         let name = hash(&[number.to_le_bytes(), chunk.to_le_bytes(), of.to_le_bytes()].concat());
-        leaf.objects.push(Target::Chunk { hash: name, len: CHUNK as u32 });
+        leaf.objects.push(Target::Chunk { hash: name, len: LEN });
         let start = number * LEAF_SPAN + chunk * CHUNK as u64;
-        leaf.extents.push(Extent { start, len: CHUNK as u32, object: chunk as u32, offset: 0 });
+        leaf.extents.push(Extent { start, len: LEN, object, offset: 0 });
     }
     leaf
 }
@@ -119,8 +121,8 @@ fn images(count: u64) -> Result<()> {
     );
     println!(
         "  at {} ms one behind the other: {} s",
-        ROUND.as_millis(),
-        (asked.reads - before.reads + lists) * ROUND.as_millis() as u64 / 1000
+        ROUND,
+        (asked.reads - before.reads + lists) * ROUND / 1000
     );
     Ok(())
 }
@@ -140,7 +142,7 @@ fn volume(tib: u64) -> Result<()> {
     );
     println!("  index {} KiB packed, read at each opening", packed::pack(&index).len() >> 10);
     println!("  in memory: index {} KiB, at most 8 leaves of {} KiB", index.len() >> 10, one.len() >> 10);
-    println!("  gc: {leaves} reads: {} min one behind the other", leaves * ROUND.as_millis() as u64 / 60_000);
+    println!("  gc: {leaves} reads: {} min one behind the other", leaves * ROUND / 60_000);
     // What is really asked for, with all of it empty but a little.
     let (store, _) = store();
     drop(Volume::create(&store, "large", tib << 40, "scale")?);
@@ -163,8 +165,8 @@ fn volume(tib: u64) -> Result<()> {
 
 /// What one writer's objects and its manifest allow.
 fn writer() {
-    let each = 1000 / ROUND.as_millis() as u64;
-    println!("one writer, each request {} ms:", ROUND.as_millis());
+    let each = 1000 / ROUND;
+    println!("one writer, each request {} ms:", ROUND);
     println!("  {each} flushes in a second, or {} MiB/s where each object is full", each * 8);
     println!("  one replacement of the manifest for 128 objects: one in {} s at most", 128 / each);
     println!("  writers of volumes of their own that a prefix carries: {}", WRITES_A_SECOND / each);

@@ -77,8 +77,8 @@ fn pushed(scratch: &Scratch, size: &str) -> Memory {
         fs::create_dir_all(&path).unwrap();
         for file in 0..15 {
             number += 1;
-            let len = (number as usize * 7919) % 9000;
-            let bytes: Vec<u8> = (0..len).map(|at| (at as u32 * number).to_be_bytes()[1]).collect();
+            let len = number * 7919 % 9000;
+            let bytes: Vec<u8> = (0..len).map(|at| (at * number).to_be_bytes()[1]).collect();
             fs::write(path.join(format!("file {file}")), bytes).unwrap();
         }
     }

@@ -108,8 +108,13 @@ fn a_mount_that_was_taken_over_while_it_was_stopped_writes_nothing_more() {
     assert_clean(&back);
 }
 
+/// What a writer writes.
+fn value(round: u32) -> u8 {
+    1 + (round % 250).to_le_bytes()[0]
+}
+
 /// Each of these heirs takes the volume over while the writer before it is in the middle of a flush. What a flush
-/// acknowledged is there, and what it refused is not.
+/// acknowledged is there.
 #[test]
 fn of_many_heirs_none_loses_what_was_acknowledged_and_no_zombie_writes() {
     let test = "of_many_heirs_none_loses_what_was_acknowledged_and_no_zombie_writes";
@@ -120,7 +125,7 @@ fn of_many_heirs_none_loses_what_was_acknowledged_and_no_zombie_writes() {
     let mut acknowledged = vec![false; takeovers as usize];
     for round in 0..takeovers {
         let own = u64::from(round) * 4096;
-        writer.write_at(own, &[1 + (round % 250) as u8; 4096]).unwrap();
+        writer.write_at(own, &[value(round); 4096]).unwrap();
         let start = Barrier::new(2);
         let (flushed, heir) = thread::scope(|scope| {
             let zombie = scope.spawn(|| {
@@ -144,10 +149,11 @@ fn of_many_heirs_none_loses_what_was_acknowledged_and_no_zombie_writes() {
     writer.close().unwrap();
     let volume = Stored::open(&open(&url), "one").unwrap();
     let mut block = vec![0; 4096];
-    for (round, is_there) in acknowledged.iter().enumerate() {
-        volume.read_at(round as u64 * 4096, &mut block).unwrap();
-        let wanted = if *is_there { 1 + (round % 250) as u8 } else { 0 };
-        assert!(block.iter().all(|byte| *byte == wanted), "round {round}: {is_there}, {}", block[0]);
+    for (round, is_there) in (0..).zip(&acknowledged) {
+        volume.read_at(u64::from(round) * 4096, &mut block).unwrap();
+        let holds = |wanted: u8| block.iter().all(|byte| *byte == wanted);
+        // One that failed may have come before the seal: its writer was told of the heir by something else.
+        assert!(holds(value(round)) || !is_there && holds(0), "round {round}: {is_there}, {}", block[0]);
     }
     volume.read_at(size - 4096, &mut block).unwrap();
     assert!(block.iter().all(|byte| *byte == 0), "what a zombie wrote");
@@ -242,7 +248,7 @@ fn forward(
     });
 }
 
-/// A mount of a root of 512 MiB behind 25 ms for each request: `PLATFS_ROOT` names its tar or directory.
+/// A mount of a root of 512 MiB behind 25 ms for each request: `PLATFS_ROOT` names a tar or directory with a Debian root.
 #[test]
 fn a_root_behind_a_slow_line_is_read_with_few_requests_in_a_row() {
     let test = "a_root_behind_a_slow_line_is_read_with_few_requests_in_a_row";
@@ -252,7 +258,9 @@ fn a_root_behind_a_slow_line_is_read_with_few_requests_in_a_row() {
     }
     let place = Place::new(test);
     let image = place.scratch.join("root.img");
-    let source = env::var_os("PLATFS_ROOT").unwrap_or_else(|| "/usr/share".into());
+    let Some(source) = env::var_os("PLATFS_ROOT") else {
+        return tool::skip(test, "PLATFS_ROOT names no root file system (make demo makes one)");
+    };
     succeed(plat(&["build", "--size", "512M"]).arg(source).arg(&image));
     let one = format!("{url}#one");
     let pushed = json(&mut plat(&["push", "--json", text(&image), &one]));
@@ -284,7 +292,7 @@ fn a_root_behind_a_slow_line_is_read_with_few_requests_in_a_row() {
     println!("{pushed} {}", String::from_utf8_lossy(&first));
     let inside = "mkdir -p $DIR/m; $PLAT mount -o ro $ONE $DIR/m;";
     let after = "; $PLAT umount $DIR/m";
-    let file = env::var("PLATFS_ROOT_FILE").unwrap_or_else(|_| "etc/os-release".into());
+    let file = "etc/os-release";
     let cat = run(&["$PLAT cat $ONE", &format!("/{file}"), "| wc -c"]);
     fs::remove_dir_all(&cache).unwrap();
     let cat_of_mount = run(&[inside, &format!("cat $DIR/m/{file}"), "| wc -c", after]);
@@ -302,12 +310,6 @@ fn a_root_behind_a_slow_line_is_read_with_few_requests_in_a_row() {
     run(&[&prefetching, &boot, after]);
     run(&[inside, "tar c -C $DIR/m . | wc -c", after]);
     let again = run(&[inside, "tar c -C $DIR/m . | wc -c", after]);
-    // As many bytes as one object, over the same line.
-    let curl = "curl -sf --aws-sigv4 aws:amz:us-east-1:s3 --user $AWS_ACCESS_KEY_ID:$AWS_SECRET_ACCESS_KEY";
-    let object = "$AWS_ENDPOINT/bucket/plain";
-    run(&[inside, "tar c -C $DIR/m . >$DIR/plain", after]);
-    run(&[curl, "-T $DIR/plain", object]);
-    run(&[curl, object, "| wc -c"]);
     assert!(cat.0 <= 6 && cat_of_mount.0 <= 6, "{} {}", cat.0, cat_of_mount.0);
     assert!(ls.0 <= 20, "{}", ls.0);
     assert!(tar.0 * 4 <= tar.1, "{} {}", tar.0, tar.1);
