@@ -159,16 +159,18 @@ pub(super) const LADDERS: &[Ladder] = &[
     Ladder {
         path: "crates/store",
         rungs: "
+            compacting
             cleaning volume
             forking pushing survey
             marks reading
             replay
+            ahead
             view
             store
             address cache
             objects
             extents format
-            error random
+            error holder random
         ",
         knots: &[],
         long_lists: 1,
