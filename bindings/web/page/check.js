@@ -43,19 +43,19 @@ function verdict(result, took) {
   return [
     el('p', { class: `verdict ${issues ? 'bad' : 'good'}`, role: 'status', id: 'verdict' }, `${issues ? '\u2717' : '\u2713'} ${words}`),
     el('p', { class: 'soft' }, `${plural(result.files, 'file')} and ${plural(result.directories, 'directory', 'directories')}, ${count(result.inodes_used)} of ${plural(result.inodes, 'inode')} and ${count(result.blocks_used)} of ${plural(result.blocks, 'block')} in use, ${count(result.fragmented)} in pieces. It took ${(took / 1000).toFixed(1)} s.`),
-    ...result.kinds.map(kindOf),
+    ...result.kinds.map(kind => kindOf(kind, result.paths)),
     ...(issues ? [el('p', { class: 'soft' }, 'To repair it, run ', el('code', {}, 'plat check IMAGE'), ' on a copy of the image.')] : []),
   ];
 }
 
-function kindOf(kind) {
+function kindOf(kind, paths) {
   const issues = found.issues.get(kind.kind) ?? [];
   return el('details', { class: 'kind', open: true },
     el('summary', {}, el('b', {}, kind.title.charAt(0).toUpperCase() + kind.title.slice(1)), ` \u00d7 ${count(kind.count)} `, el('span', { class: `badge ${kind.severe ? 'bad' : ''}` }, kind.severity)),
     el('p', { class: 'soft small' }, `${kind.kind}: ${kind.weight}`),
     el('p', {}, kind.means),
     el('p', {}, el('b', {}, 'A repair: '), `${kind.risk}${kind.safe ? ' It loses nothing.' : ' It can take something away.'}`),
-    el('ul', { class: 'issues' }, ...issues.slice(0, 50).map(issueLine)),
+    el('ul', { class: 'issues' }, ...issues.slice(0, 50).map(issue => issueLine(issue, paths))),
     ...(kind.count > Math.min(50, issues.length) ? [el('p', { class: 'soft small' }, `The first ${count(Math.min(50, issues.length))} of ${count(kind.count)} are shown.`)] : []));
 }
 
@@ -65,12 +65,13 @@ function showInode(inode) {
   detail({ name: `inode ${inode}`, inode, type: '?', way: [{ name: '/', inode: state.about.root }] }, true);
 }
 
-function issueLine(issue) {
+function issueLine(issue, paths) {
   const where = [
     issue.group === null ? null : `group ${count(issue.group)}`,
     issue.block === null ? null : `block ${count(issue.block)}`,
     issue.file_block === null ? null : `file block ${count(issue.file_block)}`,
   ].filter(Boolean).join(', ');
   const inode = issue.inode === null ? null : el('button', { class: 'link', disabled: !state.about, onclick: () => { showInode(issue.inode); } }, `inode ${issue.inode}`);
-  return el('li', {}, ...[inode, inode && where ? ', ' : null, where, issue.name === null ? null : el('span', {}, ', ', name(issue.name)), inode || where ? ': ' : null, shown(issue.found), issue.expected ? ` (should be ${shown(issue.expected)})` : null].filter(one => one !== null));
+  const path = paths[issue.inode];
+  return el('li', {}, ...[inode, path ? el('span', {}, ' (', name(path), ')') : null, inode && where ? ', ' : null, where, issue.name === null ? null : el('span', {}, ', ', name(issue.name)), inode || where ? ': ' : null, shown(issue.found), issue.expected ? ` (should be ${shown(issue.expected)})` : null].filter(one => one !== null));
 }

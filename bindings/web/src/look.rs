@@ -1,6 +1,6 @@
 //! Long looks at a volume, which report while they run: the check, and the search for names.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use ondisk::units::InodeNumber;
@@ -26,6 +26,8 @@ const STEP: u64 = 64;
 struct Listener<'e> {
     events: &'e mut dyn Events,
     counts: HashMap<&'static str, u64>,
+    /// Those of which something was handed over.
+    inodes: BTreeSet<InodeNumber>,
 }
 
 impl Sink for Listener<'_> {
@@ -34,6 +36,7 @@ impl Sink for Listener<'_> {
         *count += 1;
         if *count <= ISSUES {
             let place = &issue.place;
+            self.inodes.extend(place.inode);
             let event = json!({ "issue": {
                 "kind": issue.kind.id,
                 "group": place.group.map(|group| group.0),
@@ -58,10 +61,14 @@ impl Sink for Listener<'_> {
 
 /// Checks a volume; nothing is repaired.
 pub(crate) fn check(device: &Arc<dyn Device>, events: &mut dyn Events) -> Answer {
-    let mut listener = Listener { events, counts: HashMap::new() };
+    let mut listener = Listener { events, counts: HashMap::new(), inodes: BTreeSet::new() };
     let options = Options { memory: MEMORY, ..Options::default() };
     let outcome = examine(Arc::clone(device), &options, &mut listener);
-    let summary = outcome.map_err(|error| format!("the check ended early: {error}"))?.summary;
+    let outcome = outcome.map_err(|error| format!("the check ended early: {error}"))?;
+    let summary = outcome.summary;
+    let inodes: Vec<InodeNumber> = listener.inodes.into_iter().collect();
+    let paths = inodes.iter().zip(outcome.paths(&inodes));
+    let paths = paths.filter_map(|(inode, path)| Some((inode.to_string(), words::lossy(&path?).into())));
     let found = kinds().filter_map(|kind| {
         let count = listener.counts.get(kind.id)?;
         let severe = kind.severity >= Severity::Damage;
@@ -70,6 +77,7 @@ pub(crate) fn check(device: &Arc<dyn Device>, events: &mut dyn Events) -> Answer
                 "means": kind.means, "risk": kind.risk }))
     });
     Ok(json!({
+        "paths": Value::Object(paths.collect()),
         "kinds": found.collect::<Vec<_>>(),
         "issues": summary.issues,
         "inodes": summary.inodes,

@@ -142,6 +142,30 @@ fn a_search_names_the_directories_on_its_way() {
     assert!(ask(&mut session, &broken, &mut heard)["error"].as_str().unwrap().contains("/docs/none"));
 }
 
+#[test]
+fn findings_are_explained_and_have_paths() {
+    let scratch = Scratch::new("web-findings");
+    let Some(image) = populated(&scratch, "64M", 1 << 20) else { return };
+    if !tool::have_tools("web", &["debugfs"]) {
+        return;
+    }
+    let request = "sif /docs/readme.txt links_count 5";
+    tool::run(tool::command("debugfs").args(["-w", "-R", request]).arg(&image));
+    let (mut session, _) = opened(&image);
+    let mut heard = Heard::default();
+    let check = json!({ "ask": "check", "start": 0, "size": 64 << 20 });
+    let check = ask(&mut session, &check, &mut heard);
+    assert_eq!(
+        (check["issues"].as_u64(), check["kinds"][0]["kind"].as_str()),
+        (Some(1), Some("inode-links")),
+        "{check}"
+    );
+    assert!(!check["kinds"][0]["means"].as_str().unwrap().is_empty());
+    let issue = heard.0.iter().find_map(|event| event.get("issue")).unwrap();
+    assert_eq!(check["paths"][issue["inode"].to_string()], "/docs/readme.txt");
+    assert!(heard.0.iter().any(|event| event["pass"].is_string()), "progress is reported");
+}
+
 const PNG: &[u8] = &[
     0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a, 0, 0, 0, 0x0d, 0x49, 0x48, 0x44, 0x52, 0, 0, 0, 1, 0, 0,
     0, 1, 8, 6, 0, 0, 0, 0x1f, 0x15, 0xc4, 0x89, 0, 0, 0, 0x0d, 0x49, 0x44, 0x41, 0x54, 0x78, 0x9c, 0x63,
