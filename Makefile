@@ -48,7 +48,8 @@ web:
 	scripts/web.sh
 
 # The page in a browser without a window; PLATFS_SHOTS=DIR keeps pictures of it.
-web-test: web
+web-test:
+	scripts/web.sh --lint
 	$(CARGO) test -p platfs-web --test page -- --include-ignored --test-threads=1 --nocapture
 
 SHARE = $(DESTDIR)$(PREFIX)/share

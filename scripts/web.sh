@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Makes target/web/platfs.html: one file with the page, its style, its script, and the reading library as WebAssembly.
+# With --lint its code for the browser is looked at by clippy, too.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,8 +11,10 @@ if ! rustc --print target-libdir --target $target 2>/dev/null | xargs -I{} test 
         exit 0
     fi
 fi
-cargo clippy -q --lib --target $target --target-dir target/web/build -p platfs-web -- -D warnings
-# No line of a panic is read by anybody but the page, which shows the first.
+if [ "${1-}" = --lint ]; then
+    # Half of the code is there for this target only.
+    cargo clippy -q --lib --target $target --target-dir target/web/build -p platfs-web -- -D warnings
+fi
 CARGO_PROFILE_RELEASE_DEBUG=0 CARGO_PROFILE_RELEASE_PANIC=abort CARGO_PROFILE_RELEASE_OPT_LEVEL=s CARGO_PROFILE_RELEASE_STRIP=symbols \
     CARGO_PROFILE_RELEASE_LTO=fat CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1 \
     cargo build --release --lib --target $target --target-dir target/web/build -p platfs-web
