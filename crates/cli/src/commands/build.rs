@@ -1,5 +1,8 @@
 //! `plat build SOURCE IMAGE`: arguments and output.
 
+mod disk;
+mod facts;
+
 use std::ffi::OsString;
 use std::io::{IsTerminal, stdin};
 use std::num::NonZeroUsize;
@@ -14,13 +17,12 @@ use platfs::device::Device;
 use platfs::placement::Placing;
 use platfs::placement::parameters::PlacingError;
 use platfs::placing;
-use platfs_image::builder::Update;
 use platfs_image::builder::identity::{Identity, Stated};
 use platfs_image::builder::like::identifiers;
+use platfs_image::disk::{Disk, Format as DiskFormat};
 use platfs_image::output::followed;
 use platfs_image::source::{FilterError, IdRange, Owner};
 use platfs_image::{BuildError, Builder, Built, Progress, Size, Source, SourceError, Stage, Watch};
-use serde::Serialize;
 
 use crate::console::{Console, Failure};
 use crate::door;
@@ -28,6 +30,8 @@ use crate::format::{self, Format, FormatArgs, UuidChoice};
 use crate::image::{self, ImageSpec, Part};
 use crate::reading::{no_superblock, open_device, warn_of_writer};
 use crate::size::{human, parse_size};
+use disk::DiskArgs;
+use facts::Facts;
 
 /// Arguments of `plat build`.
 #[derive(Args, Debug)]
@@ -94,11 +98,10 @@ pub struct Build {
     #[arg(short, long)]
     quiet: bool,
     #[command(flatten)]
+    disk: DiskArgs,
+    #[command(flatten)]
     format: FormatArgs,
 }
-
-/// Endings of images that are not raw.
-const OTHER_FORMATS: [&str; 8] = ["qcow2", "qcow", "qed", "vhd", "vhdx", "vmdk", "vdi", "simg"];
 
 fn parse_image_size(text: &str) -> Result<Size, String> {
     match text {
@@ -131,8 +134,8 @@ impl Build {
             let what = "--like takes the format of the older image; --relayout lets format options be given";
             return Err(Failure::Usage(what.into()));
         }
-        self.refuse_other_formats()?;
-        let target = self.target()?;
+        let disk = self.disk.disk(&self.image)?;
+        let target = self.target(&disk)?;
         let epoch = format::source_date_epoch()?;
         // Before the source is read, which may take a while.
         self.format.check()?;
@@ -157,14 +160,14 @@ impl Build {
             None => builder,
         };
         let built = match target {
-            Target::File(path) => door::build_file(builder, &path, self.force),
+            Target::File(path) => door::build_file(builder, &path, self.force, &disk),
             Target::Device(device) => builder.build_on(device),
         };
         bar.finish();
         let built = built.map_err(|error| self.build_failure(error))?;
         self.warn_of(&built, console);
         match (self.json, self.quiet) {
-            (true, _) => self.print_json(console, &built),
+            (true, _) => print_json(console, &built, disk.format),
             (false, true) => Ok(()),
             (false, false) => self.print(console, &built),
         }
@@ -189,7 +192,7 @@ impl Build {
     }
 
     /// Where the image goes; refuses to touch what exists unless forced.
-    fn target(&self) -> Result<Target, Failure> {
+    fn target(&self, disk: &Disk) -> Result<Target, Failure> {
         if crate::stores::is_meant(&self.image) {
             return Err(Failure::about(image::shown(&self.image), image::ImageError::Remote));
         }
@@ -199,11 +202,22 @@ impl Build {
         if existing.is_ok() && !self.force {
             return Err(Failure::about(shown, "exists; --force replaces it"));
         }
+        for path in disk.beside() {
+            let shown = path.display().to_string();
+            if path.exists() && !self.force {
+                return Err(Failure::about(shown, "exists; --force replaces it"));
+            }
+            door::replace(&followed(path)).map_err(|error| Failure::about(shown, error))?;
+        }
         let is_plain_file = existing.as_ref().is_ok_and(|found| found.is_file());
         if spec.part == Part::Whole && (existing.is_err() || is_plain_file) {
             // The output asks again when it has all; by then a long source would have been read in vain.
             door::replace(&followed(&spec.path)).map_err(|error| Failure::about(shown, error))?;
             return Ok(Target::File(spec.path));
+        }
+        if !disk.is_plain() {
+            let what = "other formats, --bmap and --verity go with images that are files of their own";
+            return Err(Failure::Usage(format!("{shown}: {what}")));
         }
         let device = door::open_unfinished(&self.image).map_err(|error| Failure::about(shown, error))?;
         Ok(Target::Device(device))
@@ -271,18 +285,6 @@ impl Build {
         Ok(asked)
     }
 
-    /// Images are written raw: a name that means another format would lie.
-    fn refuse_other_formats(&self) -> Result<(), Failure> {
-        let spec = ImageSpec::parse(&self.image);
-        let ending = spec.path.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
-        let Some(ending) = ending.filter(|ending| OTHER_FORMATS.contains(&ending.as_str())) else {
-            return Ok(());
-        };
-        let shown = image::shown(&self.image);
-        let what = "images are written raw; give it another name, and convert it with `qemu-img convert`";
-        Err(Failure::Usage(format!("{shown}: a name in .{ending} means another format: {what}")))
-    }
-
     /// The older image.
     fn old(&self, console: &mut Console<'_>) -> Result<Option<Arc<dyn Device>>, Failure> {
         let Some(name) = &self.like else { return Ok(None) };
@@ -340,15 +342,18 @@ impl Build {
             contents.symlinks,
             contents.specials,
         )?;
+        if let Some(verity) = &built.verity {
+            writeln!(console.out, "dm-verity: root hash {}, from byte {}", verity.root_hash(), verity.offset)?;
+        }
         Ok(())
     }
+}
 
-    fn print_json(&self, console: &mut Console<'_>, built: &Built) -> Result<(), Failure> {
-        let facts = Facts::of(built);
-        serde_json::to_writer(&mut *console.out, &facts).map_err(failed)?;
-        writeln!(console.out)?;
-        Ok(())
-    }
+fn print_json(console: &mut Console<'_>, built: &Built, format: DiskFormat) -> Result<(), Failure> {
+    let facts = Facts::of(built, format);
+    serde_json::to_writer(&mut *console.out, &facts).map_err(failed)?;
+    writeln!(console.out)?;
+    Ok(())
 }
 
 fn source_failure(error: SourceError) -> Failure {
@@ -409,65 +414,5 @@ impl Bar {
 
     fn finish(&self) {
         self.0.finish_and_clear();
-    }
-}
-
-/// The JSON summary; names are documented in docs/json.md.
-#[derive(Serialize)]
-struct Facts {
-    bytes: u64,
-    block_size: u32,
-    free_blocks: u64,
-    inodes: u32,
-    free_inodes: u64,
-    uuid: String,
-    files: u64,
-    directories: u64,
-    symlinks: u64,
-    specials: u64,
-    names: u64,
-    data_bytes: u64,
-    apparent_bytes: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    like: Option<Like>,
-}
-
-/// What an image that was made like an older one took over.
-#[derive(Serialize)]
-struct Like {
-    same: u64,
-    in_place: u64,
-    placed: u64,
-    renamed: u64,
-    removed: u64,
-    grown_bytes: u64,
-}
-
-impl From<Update> for Like {
-    fn from(update: Update) -> Self {
-        let Update { same, in_place, placed, renamed, removed, grown, .. } = update;
-        Like { same, in_place, placed, renamed, removed, grown_bytes: grown }
-    }
-}
-
-impl Facts {
-    fn of(built: &Built) -> Self {
-        let contents = &built.contents;
-        Facts {
-            bytes: built.bytes,
-            block_size: built.block_size,
-            free_blocks: built.free_blocks,
-            inodes: built.inodes,
-            free_inodes: built.free_inodes,
-            uuid: crate::text::uuid(&built.uuid),
-            files: contents.files,
-            directories: contents.directories,
-            symlinks: contents.symlinks,
-            specials: contents.specials,
-            names: contents.names,
-            data_bytes: contents.data_bytes,
-            apparent_bytes: contents.apparent_bytes,
-            like: built.update.map(Like::from),
-        }
     }
 }

@@ -135,5 +135,6 @@ pub(super) fn built(volume: &Volume, catalogue: &Catalogue) -> Built {
         contents: catalogue.summary(),
         clamped: 0,
         update: None,
+        verity: None,
     }
 }

@@ -27,7 +27,7 @@
 //! | `rehearsal` | that all fits a device, before anything is written to it |
 //! | `withheld` | that a device holds no half-written volume |
 //!
-//! That a file appears whole or not at all is [`crate::output`]'s.
+//! That a file appears whole or not at all is [`crate::output`]'s; formats other than raw are [`crate::disk`]'s.
 
 mod error;
 mod fill;
@@ -48,12 +48,13 @@ use std::sync::Arc;
 use platfs::device::{Device, Window};
 use platfs::mkfs::{FsType, Options as FormatOptions, Storage};
 
+use crate::disk::{Disk, Making, Seeds, Verity};
 use crate::output::{Output, followed};
 use crate::source::Source;
 use crate::source::catalogue::Summary;
-use crate::watch::{Meter, Stage, Watch};
+use crate::watch::{Cancelled, Meter, Stage, Watch};
 pub use error::BuildError;
-use identity::Stated;
+use identity::{Identity, Stated};
 use job::Job;
 pub use like::Update;
 use withheld::Withheld;
@@ -96,6 +97,8 @@ pub struct Built {
     pub clamped: u64,
     /// What an image that was made like an older one took over from it.
     pub update: Option<Update>,
+    /// The tree of hashes, if one was made.
+    pub verity: Option<Verity>,
 }
 
 /// An older image.
@@ -124,6 +127,7 @@ pub struct Builder<'s> {
     overwrite: bool,
     zeroed: bool,
     like: Option<Old>,
+    disk: Disk,
     watch: Watch,
 }
 
@@ -140,6 +144,7 @@ impl<'s> Builder<'s> {
             overwrite: false,
             zeroed: false,
             like: None,
+            disk: Disk::default(),
             watch: Watch::default(),
         }
     }
@@ -198,6 +203,13 @@ impl<'s> Builder<'s> {
         self
     }
 
+    /// What kind of file the image becomes, and what goes beside it: a raw image and nothing else if it is not said.
+    /// Files beside it are replaced as the image is ([`Builder::overwrite`]).
+    pub fn disk(mut self, disk: Disk) -> Self {
+        self.disk = disk;
+        self
+    }
+
     /// Shows the progress to a closure, which can end the work.
     pub fn watch(mut self, watch: Watch) -> Self {
         self.watch = watch;
@@ -227,7 +239,10 @@ impl<'s> Builder<'s> {
                     size += job.block_on(size)?;
                 }
                 Err(error) => return Err(job.too_small(size, error)),
-                Ok(built) => return self.finish(output, path).map(|()| built),
+                Ok(built) => {
+                    let verity = self.finish(output, path, &job.identity)?;
+                    return Ok(Built { verity, ..built });
+                }
             }
         }
         Err(BuildError::Volume(platfs::Error::NoSpace))
@@ -244,6 +259,9 @@ impl<'s> Builder<'s> {
         if self.like.is_some() {
             return Err(BuildError::Like("such an image is a new file, not a device or partition".into()));
         }
+        if !self.disk.is_plain() {
+            return Err(BuildError::Device);
+        }
         let mut format = self.format.clone();
         format.storage = if self.zeroed { Storage::Zeroed } else { Storage::Unknown };
         let job = self.job(format);
@@ -257,12 +275,34 @@ impl<'s> Builder<'s> {
         Ok(built)
     }
 
-    fn finish(&self, output: Output, path: &Path) -> Result<(), BuildError> {
-        if self.sync {
-            let synced = output.file().and_then(|file| file.sync_all());
-            synced.map_err(BuildError::output("sync", path))?;
+    /// Gives the image its name, in its format and with what goes beside it.
+    fn finish(
+        &self,
+        raw: Output,
+        path: &Path,
+        identity: &Identity,
+    ) -> Result<Option<Verity>, BuildError> {
+        if self.disk.is_plain() {
+            if self.sync {
+                let synced = raw.file().and_then(|file| file.sync_all());
+                synced.map_err(BuildError::output("sync", path))?;
+            }
+            return raw.finish().map(|()| None).map_err(BuildError::output("name", path));
         }
-        output.finish().map_err(BuildError::output("name", path))
+        let mut meter = self.meter()?;
+        meter.begin(Stage::Packing, None, None)?;
+        let mut alive = |bytes| {
+            let count = usize::try_from(bytes).unwrap_or(usize::MAX);
+            meter.bytes(count).map_err(std::io::Error::other)
+        };
+        let Identity { uuid, hash_seed, time } = *identity;
+        let (disk, seeds) = (&self.disk, Seeds { uuid, hash_seed, time });
+        let (overwrite, sync) = (self.overwrite, self.sync);
+        let making = Making { disk, raw, path, seeds, overwrite, sync, alive: &mut alive };
+        making.finish().map_err(|(action, path, error)| match error.get_ref().map(|e| e.is::<Cancelled>()) {
+            Some(true) => BuildError::Cancelled(Cancelled),
+            _ => BuildError::Output { action, path, error },
+        })
     }
 
     fn meter(&self) -> Result<Meter, BuildError> {
