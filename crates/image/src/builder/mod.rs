@@ -24,11 +24,13 @@
 //! | [`like`] | an image in which all that did not change lies where it lay in an older one |
 //! | `wanted` | what an inode shall be |
 //! | `order` | which file's data come next, so that no free run ends in a gap |
+//! | `aligned` | data at multiples of a chunk, layer by layer |
 //! | `rehearsal` | that all fits a device, before anything is written to it |
 //! | `withheld` | that a device holds no half-written volume |
 //!
 //! That a file appears whole or not at all is [`crate::output`]'s; formats other than raw are [`crate::disk`]'s.
 
+mod aligned;
 mod error;
 mod fill;
 mod fit;
@@ -62,6 +64,8 @@ use withheld::Withheld;
 /// How often a smallest image is tried again one block larger: fragments of free space can cost a
 /// few blocks of map that can't be foreseen.
 const TRIES: u32 = 64;
+/// Smaller blocks have groups of a few MiB, whose structures would cut chunks everywhere.
+const ALIGNED_BLOCK: u32 = 4096;
 
 /// How large the image shall be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -97,6 +101,8 @@ pub struct Built {
     pub clamped: u64,
     /// What an image that was made like an older one took over from it.
     pub update: Option<Update>,
+    /// Bytes that stay free because data begin at multiples of a chunk.
+    pub align_cost: u64,
     /// The tree of hashes, if one was made.
     pub verity: Option<Verity>,
 }
@@ -128,6 +134,7 @@ pub struct Builder<'s> {
     zeroed: bool,
     like: Option<Old>,
     disk: Disk,
+    align: Option<u64>,
     watch: Watch,
 }
 
@@ -145,6 +152,7 @@ impl<'s> Builder<'s> {
             zeroed: false,
             like: None,
             disk: Disk::default(),
+            align: None,
             watch: Watch::default(),
         }
     }
@@ -200,6 +208,15 @@ impl<'s> Builder<'s> {
     /// and hash seed; of [`Builder::identity`] only the time counts. The older image is only read.
     pub fn like(mut self, old: Arc<dyn Device>) -> Self {
         self.like = Some(Old(old));
+        self
+    }
+
+    /// Has data begin at multiples of `chunk` bytes, layer by layer, so that images made apart share the chunks of
+    /// what they have in common: files of at least a chunk begin one, smaller ones lie behind each other in segments of
+    /// some chunks. Blocks have 4 KiB at least then, unless the format says their size. It costs space, and counts for
+    /// nothing in an image that is made like an older one.
+    pub fn align(mut self, chunk: u64) -> Self {
+        self.align = Some(chunk.max(1));
         self
     }
 
@@ -276,12 +293,7 @@ impl<'s> Builder<'s> {
     }
 
     /// Gives the image its name, in its format and with what goes beside it.
-    fn finish(
-        &self,
-        raw: Output,
-        path: &Path,
-        identity: &Identity,
-    ) -> Result<Option<Verity>, BuildError> {
+    fn finish(&self, raw: Output, path: &Path, identity: &Identity) -> Result<Option<Verity>, BuildError> {
         if self.disk.is_plain() {
             if self.sync {
                 let synced = raw.file().and_then(|file| file.sync_all());
@@ -314,9 +326,14 @@ impl<'s> Builder<'s> {
     fn job(&self, format: FormatOptions) -> Job<'s> {
         let catalogue = self.source.catalogue();
         let identity = self.identity.or_else(|| identity::derived(catalogue));
+        let mut format = format;
+        if self.align.is_some() {
+            format.least_block_size = Some(format.least_block_size.unwrap_or(0).max(ALIGNED_BLOCK));
+        }
         let mut format = fit::fitted(catalogue, format);
         format.journal.in_one_run = true;
         (format.uuid, format.hash_seed, format.time) = (identity.uuid, identity.hash_seed, identity.time);
-        Job { catalogue, format, identity, size: self.size, settle_times: !self.keep_times }
+        let (size, align, settle_times) = (self.size, self.align, !self.keep_times);
+        Job { catalogue, format, identity, size, align, settle_times }
     }
 }

@@ -29,7 +29,8 @@ pub(super) fn write(
 ) -> io::Result<()> {
     let block = if contents.len.is_multiple_of(BLOCK) { BLOCK } else { contents.block };
     let blocks = contents.len.div_ceil(block);
-    let total = u32::try_from(blocks).map_err(|_| io::Error::other("it has more blocks than the format counts"))?;
+    let total =
+        u32::try_from(blocks).map_err(|_| io::Error::other("it has more blocks than the format counts"))?;
     let mut out = io::BufWriter::with_capacity(1 << 20, file.try_clone()?);
     out.write_all(&header(block, total, 0))?;
     let mut chunks = 0_u32;

@@ -52,7 +52,8 @@ impl Contents {
             let end = start + (u64::from(geometry.group_blocks(group)) << geometry.block_size.log2());
             let cluster = u64::from(geometry.blocks_per_cluster()) << geometry.block_size.log2();
             for run in runs(&bitmap, geometry.group_clusters(group)) {
-                let (from, to) = (start + u64::from(run.start) * cluster, start + u64::from(run.end) * cluster);
+                let (from, to) =
+                    (start + u64::from(run.start) * cluster, start + u64::from(run.end) * cluster);
                 add(&mut used, from..to.min(end).min(len));
             }
         }

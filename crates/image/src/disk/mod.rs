@@ -218,7 +218,8 @@ impl Making<'_> {
         let format = self.disk.format;
         if matches!(format, Format::Raw | Format::Vhd) {
             let file = self.raw.file().map_err(at("open", self.path))?;
-            let ended = if format == Format::Vhd { vhd::end(&file, contents.len, &self.seeds) } else { Ok(()) };
+            let ended =
+                if format == Format::Vhd { vhd::end(&file, contents.len, &self.seeds) } else { Ok(()) };
             return ended.map(|()| None).map_err(at("write", self.path));
         }
         let output = self.begin(self.path)?;

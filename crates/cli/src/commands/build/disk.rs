@@ -68,7 +68,8 @@ fn format_of(path: &Path, image: &OsStr) -> Result<Format, Failure> {
         return Ok(Format::Raw);
     };
     let names: Vec<&str> = Format::names().collect();
-    let what = format!("a name in .{ending} means a format that is not written; these are: {}", names.join(", "));
+    let what =
+        format!("a name in .{ending} means a format that is not written; these are: {}", names.join(", "));
     let remedy = "--format chooses one, and `qemu-img convert` makes others";
     Err(Failure::Usage(format!("{}: {what}; {remedy}", image::shown(image))))
 }

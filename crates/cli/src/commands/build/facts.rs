@@ -25,7 +25,16 @@ pub(super) struct Facts {
     like: Option<Like>,
     format: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
+    align: Option<Align>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     verity: Option<Hashes>,
+}
+
+/// Where data begin.
+#[derive(Serialize)]
+struct Align {
+    size: u64,
+    cost_bytes: u64,
 }
 
 /// A tree of hashes that was made.
@@ -73,7 +82,7 @@ impl From<Update> for Like {
 }
 
 impl Facts {
-    pub(super) fn of(built: &Built, format: Format) -> Self {
+    pub(super) fn of(built: &Built, format: Format, align: Option<u64>) -> Self {
         let contents = &built.contents;
         Facts {
             bytes: built.bytes,
@@ -91,6 +100,7 @@ impl Facts {
             apparent_bytes: contents.apparent_bytes,
             like: built.update.map(Like::from),
             format: format.name(),
+            align: align.map(|size| Align { size, cost_bytes: built.align_cost }),
             verity: built.verity.map(Hashes::from),
         }
     }
