@@ -19,8 +19,6 @@ mod drive;
 mod experiment;
 mod file;
 #[cfg(feature = "whole")]
-mod fleet;
-#[cfg(feature = "whole")]
 mod jobs;
 #[cfg(feature = "whole")]
 mod layout;
@@ -72,9 +70,6 @@ struct Arguments {
 enum Command {
     /// One page for one block policy: a score per goal, beside ten published policies.
     BenchPolicy(bench::BenchOptions),
-    /// What of each version of an image is new, by the size of pieces: built afresh, like the last one, by mke2fs, in place.
-    #[cfg(feature = "whole")]
-    Fleet(fleet::FleetOptions),
     /// Lists experiments and policies.
     #[cfg(feature = "whole")]
     List,
@@ -119,8 +114,6 @@ fn main() -> ExitCode {
 fn work(command: Command, code: &mut u8) -> Result<(), String> {
     match command {
         Command::BenchPolicy(options) => bench::run(&options),
-        #[cfg(feature = "whole")]
-        Command::Fleet(options) => fleet::run(&options),
         #[cfg(feature = "whole")]
         Command::List => {
             run::list();

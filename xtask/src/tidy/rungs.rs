@@ -212,7 +212,7 @@ pub(super) const LADDERS: &[Ladder] = &[
     Ladder {
         path: "crates/lab",
         rungs: "
-            bench fleet matrix peers report run
+            bench matrix peers report run
             experiment replay work
             crashes layout plan plot workload
             counters jobs measure system table

@@ -37,9 +37,8 @@ fn add(used: &mut Vec<Range<u64>>, next: Range<u64>) {
 }
 
 impl Contents {
-    /// The volume that a file holds.
-    pub(super) fn of(file: &File) -> io::Result<Self> {
-        let device = FileDevice::new(file.try_clone()?)?;
+    /// The volume that a file holds, which is also given as a device.
+    pub(super) fn of(file: &File, device: FileDevice) -> io::Result<Self> {
         let len = file.metadata()?.len();
         let volume = Volume::open(Arc::new(device), &OpenOptions::new()).map_err(io::Error::other)?;
         let geometry = volume.format().geometry;
@@ -63,7 +62,8 @@ impl Contents {
 
     /// Has everything count.
     pub(super) fn use_all(&mut self) {
-        self.used = vec![0..self.len];
+        self.used.clear();
+        add(&mut self.used, 0..self.len);
     }
 
     /// Takes in what a file has become longer by.

@@ -162,7 +162,8 @@ impl Making<'_> {
     pub(crate) fn finish(mut self) -> Result<Option<Verity>, Failed> {
         let path = self.path.to_owned();
         let file = self.raw.file().map_err(at("open", &path))?;
-        let mut contents = Contents::of(&file).map_err(at("read", &path))?;
+        let device = self.raw.device().map_err(at("open", &path))?;
+        let mut contents = Contents::of(&file, device).map_err(at("read", &path))?;
         let mut named = Vec::new();
         let verity = self.verity(&mut contents, &mut named)?;
         if let Some(place) = &self.disk.bmap {

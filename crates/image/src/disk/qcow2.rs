@@ -118,11 +118,11 @@ fn level_2(image: &mut Image<'_>, runs: &[Run], tables: u64) -> io::Result<Vec<u
             for guest in run.guest.start.max(covered.start)..run.guest.end.min(covered.end) {
                 let place = usize::try_from(guest - covered.start).unwrap_or(usize::MAX);
                 if let Some(entry) = entries.get_mut(place) {
-                    *entry = (run.host + guest - run.guest.start) * CLUSTER | COPIED;
+                    *entry = ((run.host + guest - run.guest.start) * CLUSTER) | COPIED;
                 }
             }
         }
-        first_level.push(image.table(entries.into_iter(), ENTRIES)? * CLUSTER | COPIED);
+        first_level.push((image.table(entries.into_iter(), ENTRIES)? * CLUSTER) | COPIED);
     }
     Ok(first_level)
 }
