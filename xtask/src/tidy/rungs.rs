@@ -139,6 +139,7 @@ pub(super) const LADDERS: &[Ladder] = &[
         rungs: "
             builder export
             source
+            disk
             archive output
             text watch
         ",
