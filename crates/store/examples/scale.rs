@@ -127,9 +127,8 @@ fn images(count: u64) -> Result<()> {
         processor() - begun
     );
     println!(
-        "  at {} ms one behind the other: {} s",
-        ROUND,
-        (asked.reads - before.reads + lists) * ROUND / 1000
+        "  at {ROUND} ms, 16 side by side: {} s",
+        ((asked.reads - before.reads) / 16 + lists) * ROUND / 1000
     );
     Ok(())
 }
@@ -149,7 +148,7 @@ fn volume(tib: u64) -> Result<()> {
     );
     println!("  index {} KiB packed, read at each opening", packed::pack(&index).len() >> 10);
     println!("  in memory: index {} KiB, at most 8 leaves of {} KiB", index.len() >> 10, one.len() >> 10);
-    println!("  gc: {leaves} reads: {} min one behind the other", leaves * ROUND / 60_000);
+    println!("  gc: {leaves} reads, 8 side by side: {} s", leaves / 8 * ROUND / 1000);
     // What is really asked for, with all of it empty but a little.
     let (store, _) = store();
     drop(Volume::create(&store, "large", tib << 40, "scale")?);
