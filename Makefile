@@ -13,7 +13,7 @@ PLAT ?= target/release/plat
 LIBDIR ?= target/release
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 
-.PHONY: all build install install-files install-c install-c-files python test store-test crash crash-kernel models demo microvm book bench soak coverage packages setup fmt lint docs deny fuzz images tidy
+.PHONY: all build install install-files install-c install-c-files python web web-test test store-test crash crash-kernel models demo microvm book bench soak coverage packages setup fmt lint docs deny fuzz images tidy
 
 all: build
 
@@ -42,6 +42,15 @@ install-c-files:
 # The wheel for Python in a fresh virtual environment, and its tests there.
 python:
 	scripts/python.sh
+
+# The page that explores images in a browser, as one file: target/web/platfs.html.
+web:
+	scripts/web.sh
+
+# The page in a browser without a window; PLATFS_SHOTS=DIR keeps pictures of it.
+web-test:
+	scripts/web.sh --lint
+	$(CARGO) test -p platfs-web --test page -- --include-ignored --test-threads=1 --nocapture
 
 SHARE = $(DESTDIR)$(PREFIX)/share
 

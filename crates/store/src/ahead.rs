@@ -101,7 +101,7 @@ impl Drop for Ahead {
 impl Shared {
     fn work(&self) {
         while let Some((target, range)) = self.next() {
-            // Whoever reads it asks again, and is told what is wrong.
+            // A read of it asks again, and reports what is wrong.
             let _ = self.reader.fetch(&target, range, self.size);
         }
     }

@@ -1,6 +1,6 @@
 //! A bounded directory of what came from stores, shared by the processes of a user.
 //!
-//! Owns: names of entries, and which go when there are too many bytes. Excludes whether an entry is right: whoever reads
+//! Owns: names of entries, and which go when there are too many bytes. Excludes whether an entry is right: the code that reads
 //! one verifies it by its hash, so that a damaged or hostile entry is as good as none. A full disk or a directory that
 //! can't be written makes it useless, and nothing fails.
 

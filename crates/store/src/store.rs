@@ -282,7 +282,7 @@ impl Store {
             let front = log::header_len(header) as u64;
             let bytes = self.objects.range(&key, front + start as u64, len as u64)?;
             for (unit, bytes) in run.iter().zip(bytes.chunks(log::UNIT)) {
-                // Whoever reads a damaged one asks again.
+                // A read of a damaged one asks again.
                 if let Some(name) = header.units.get(*unit)
                     && crate::format::hash(bytes) == *name
                 {

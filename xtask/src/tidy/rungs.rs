@@ -37,8 +37,8 @@ pub(super) const LADDERS: &[Ladder] = &[
         rungs: "
             journal
             groups
-            superblock
-            error file keeping map memory overlay record window write_behind
+            lookalike superblock
+            error file keeping map memory overlay partitions record window write_behind
         ",
         knots: &[],
         long_lists: 0,
@@ -62,9 +62,9 @@ pub(super) const LADDERS: &[Ladder] = &[
         path: "crates/forensics",
         rungs: "
             removed
-            history metadata used
+            facts history metadata used
             htree log names owners
-            ground
+            ground words
         ",
         knots: &[],
         long_lists: 0,
@@ -139,6 +139,7 @@ pub(super) const LADDERS: &[Ladder] = &[
         rungs: "
             builder export
             source
+            disk
             archive output
             text watch
         ",

@@ -71,7 +71,7 @@ impl Drop for Prefetch {
 fn read(volume: &Volume, (path, offset): &Wanted) {
     let mut buffer = vec![0; usize::try_from(STEP).unwrap_or(0)];
     if let Ok(number) = volume.resolve(path) {
-        // Whoever reads it is told what is wrong.
+        // A read of it reports what is wrong.
         let _ = volume.read_at(number, *offset, &mut buffer);
     }
 }

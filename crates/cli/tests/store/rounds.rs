@@ -189,7 +189,7 @@ fn many_readers_ask_the_store_as_often_as_one() {
     let bytes: u64 = all.iter().map(|counts| counts.bytes_in).sum();
     println!("{READERS} readers: {bytes} bytes, one {}", one.bytes_in);
     assert!(bytes * 100 <= one.bytes_in * 105, "{bytes} of {}", one.bytes_in);
-    // Whoever comes later asks for the manifest, which is what can change.
+    // A later process asks for the manifest, which is what can change.
     assert_eq!(read(&shared).reads, 1);
 }
 

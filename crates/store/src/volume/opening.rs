@@ -65,7 +65,7 @@ impl Volume {
     }
 
     /// Opens a volume for writing. `holder` says to others who has it. One that somebody has open already is taken over
-    /// only with `take_over`: whoever had it can write nothing from then on.
+    /// only with `take_over`: the holder before can write nothing from then on.
     ///
     /// # Errors
     /// There is none, it is a snapshot, or open; damage; the store's.
