@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::marks::{self, CONDEMNED, LEASES, RUNNING, seconds};
 use crate::objects::Version;
 use crate::store::Store;
-use crate::survey::{Marked, PREFIXES, is_used, mark, volumes};
+use crate::survey::{PREFIXES, is_used, marked, volumes};
 
 /// What a clean-up did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -62,12 +62,9 @@ fn swept(
     (now, grace): (SystemTime, Duration),
     mark_of: Option<&Running>,
 ) -> Result<Cleaned> {
-    let mut marked = Marked::default();
     // Read before anything is marked: who condemned last is known.
     let (old, version) = marks::condemned(store)?;
-    for manifest in volumes(store, false)? {
-        mark(store, &manifest, &mut marked)?;
-    }
+    let marked = marked(store, &volumes(store, false)?)?;
     let mut cleaned = Cleaned::default();
     let mut waiting: BTreeMap<String, u64> = BTreeMap::new();
     let mut due = Vec::new();

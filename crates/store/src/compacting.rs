@@ -12,7 +12,7 @@ use platfs_device::Device;
 use crate::error::Result;
 use crate::format::map::{LEAF_SPAN, Target, leaves};
 use crate::store::Store;
-use crate::survey::{Marked, mark, volumes};
+use crate::survey::{marked, volumes};
 use crate::view::Run;
 use crate::volume::Volume;
 
@@ -91,11 +91,9 @@ fn each_of_log(volume: &Volume, each: &mut dyn FnMut(Target, u64, u64) -> Result
 
 /// What other volumes refer to: it stays.
 fn held_by_others(store: &Arc<Store>, name: &str) -> Result<BTreeSet<Target>> {
-    let mut marked = Marked::default();
-    for manifest in volumes(store, false)?.iter().filter(|manifest| manifest.name != name) {
-        mark(store, manifest, &mut marked)?;
-    }
-    Ok(marked.targets.into_values().map(|(target, _)| target).collect())
+    let mut others = volumes(store, false)?;
+    others.retain(|manifest| manifest.name != name);
+    Ok(marked(store, &others)?.targets.into_values().map(|(target, _)| target).collect())
 }
 
 fn rewrite(volume: &Volume, start: u64, len: u64) -> Result<()> {

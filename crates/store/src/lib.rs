@@ -26,6 +26,7 @@ mod reading;
 mod replay;
 mod store;
 mod survey;
+mod together;
 mod view;
 mod volume;
 

@@ -6,28 +6,35 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::format::log;
 use crate::format::manifest::Manifest;
-use crate::format::map::{Target, leaves};
-use crate::format::{VolumeId, unhex};
+use crate::format::map::{MAP_MAX, Target, leaves};
+use crate::format::{Hash, VolumeId, unhex};
 use crate::objects::Listed;
 use crate::replay::replay;
 use crate::store::{Kind, Store, key_of, key_of_log};
+use crate::together::together;
 use crate::view::{Base, Reader, View};
+
+/// Volumes that are looked at side by side, and leaves of each: no more than a process remembers.
+const REQUESTS: usize = 16;
+const LEAVES: usize = 8;
 
 /// The manifests of a store, those of removed volumes as well if asked for.
 ///
 /// # Errors
 /// A damaged manifest; the store's.
 pub fn volumes(store: &Store, removed: bool) -> Result<Vec<Manifest>> {
-    let mut found = Vec::new();
-    for name in store.objects().names("vol/")? {
-        let Some(id) = unhex::<16>(&name) else { continue };
+    let names = store.objects().names("vol/")?;
+    let read = |name: &String, found: &mut Vec<Manifest>| {
+        let Some(id) = unhex::<16>(name) else { return Ok(()) };
         match store.manifest_or_trace(&id) {
             Ok((manifest, _)) if removed || !manifest.flags.removed => found.push(manifest),
             // Objects of a log whose manifest is gone.
             Ok(_) | Err(Error::Missing(_)) => {}
             Err(error) => return Err(error),
         }
-    }
+        Ok(())
+    };
+    let mut found = together(&names, REQUESTS, read)?.concat();
     found.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(found)
 }
@@ -43,8 +50,27 @@ pub(crate) struct Marked {
     pub(crate) growing: BTreeMap<(VolumeId, u64), u64>,
 }
 
+impl Marked {
+    fn add(&mut self, other: Marked) {
+        self.keys.extend(other.keys);
+        self.targets.extend(other.targets);
+        for (epoch, first) in other.growing {
+            let known = self.growing.entry(epoch).or_insert(first);
+            *known = first.min(*known);
+        }
+    }
+}
+
+/// What volumes refer to.
+pub(crate) fn marked(store: &Arc<Store>, manifests: &[Manifest]) -> Result<Marked> {
+    let mark = |manifest: &Manifest, own: &mut Marked| mark(store, manifest, own);
+    let mut all = Marked::default();
+    together(manifests, REQUESTS, mark)?.into_iter().for_each(|own| all.add(own));
+    Ok(all)
+}
+
 /// Adds what a volume refers to.
-pub(crate) fn mark(store: &Arc<Store>, manifest: &Manifest, marked: &mut Marked) -> Result<()> {
+fn mark(store: &Arc<Store>, manifest: &Manifest, marked: &mut Marked) -> Result<()> {
     let mut view = View::new(store, manifest);
     let reader = Reader::new(Arc::clone(store));
     let end = replay(store, manifest, (&mut view, &reader), false)?;
@@ -59,18 +85,26 @@ pub(crate) fn mark(store: &Arc<Store>, manifest: &Manifest, marked: &mut Marked)
     for target in &view.targets {
         marked.targets.insert(key_of_target(target), (*target, manifest.size));
     }
-    mark_map(&view.base, manifest, marked)
+    mark_map(store, &view.base, manifest, marked)
 }
 
-fn mark_map(base: &Base, manifest: &Manifest, marked: &mut Marked) -> Result<()> {
+fn mark_map(store: &Arc<Store>, base: &Base, manifest: &Manifest, marked: &mut Marked) -> Result<()> {
     if manifest.map == [0; 32] {
         return Ok(());
     }
     marked.keys.insert(key_of(Kind::Map, &manifest.map));
     let names = base.names()?.to_vec();
-    for (number, name) in (0..leaves(manifest.size)).zip(names).filter(|(_, name)| *name != [0; 32]) {
-        marked.keys.insert(key_of(Kind::Map, &name));
-        for target in &base.leaf(number)?.objects {
+    let there: Vec<(u64, Hash)> =
+        (0..leaves(manifest.size)).zip(names).filter(|(_, name)| *name != [0; 32]).collect();
+    for (at, (number, name)) in there.iter().enumerate() {
+        if at % LEAVES == 0 && there.len() > 1 {
+            let some = there.get(at..there.len().min(at + LEAVES)).unwrap_or_default();
+            let fetch =
+                |(_, name): &(u64, Hash), (): &mut ()| store.contents(Kind::Map, name, MAP_MAX).map(drop);
+            together(some, LEAVES, fetch)?;
+        }
+        marked.keys.insert(key_of(Kind::Map, name));
+        for target in &base.leaf(*number)?.objects {
             let key = key_of_target(target);
             marked.keys.insert(key.clone());
             marked.targets.insert(key, (*target, manifest.size));
@@ -109,12 +143,12 @@ pub struct Stats {
 /// Damage; the store's.
 pub fn stats(store: &Arc<Store>) -> Result<Stats> {
     let mut stats = Stats::default();
-    let mut marked = Marked::default();
-    for manifest in volumes(store, false)? {
+    let manifests = volumes(store, false)?;
+    for manifest in &manifests {
         stats.volumes += 1;
         stats.volume_bytes = stats.volume_bytes.saturating_add(manifest.size);
-        mark(store, &manifest, &mut marked)?;
     }
+    let marked = marked(store, &manifests)?;
     for prefix in PREFIXES {
         store.objects().list(prefix, &mut |listed| {
             stats.objects += 1;

@@ -171,6 +171,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             address cache
             objects
             extents format
+            together
             error holder random
         ",
         knots: &[],

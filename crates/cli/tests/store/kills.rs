@@ -44,17 +44,17 @@ fn rounds(kills: u32) {
         match round % 4 {
             0 => {
                 fs::write(&file, &contents).unwrap();
-                // Until it is known to have been written it may be the old one, the new one, or not there.
                 let old = files.remove(&name);
-                if killed_after(plat(&["put", "--force", &one, text(&file), &name]), time) {
-                    ended += 1;
-                    files.insert(name.clone(), contents.clone());
-                }
-                if let Ok(output) = plat(&["cat", &one, &name]).output()
-                    && output.status.success()
-                {
+                let is_promised = killed_after(plat(&["put", "--force", &one, text(&file), &name]), time);
+                ended += u32::from(is_promised);
+                let output = plat(&["cat", &one, &name]).output().unwrap();
+                assert!(output.status.success() || !is_promised, "round {round}: {name}");
+                // Of one that was killed it is the old one, the new one, or not there; but from now on it stays so.
+                if output.status.success() {
                     let now = String::from_utf8(output.stdout).unwrap();
-                    assert!(now == contents || Some(&now) == old.as_ref(), "round {round}: {name}");
+                    let is_old = !is_promised && Some(&now) == old.as_ref();
+                    assert!(now == contents || is_old, "round {round}: {name}");
+                    files.insert(name, now);
                 }
             }
             1 => {

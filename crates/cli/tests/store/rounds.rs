@@ -9,7 +9,7 @@ use std::time::Duration;
 use platfs::device::{Device, FileDevice};
 use platfs::{Image, OpenOptions};
 use platfs_store::objects::{Counts, Listed, Memory, Object, Objects, Patience, Version};
-use platfs_store::{Cache, Push, Result, Store, Stored, push};
+use platfs_store::{Cache, Push, Result, Store, Stored, Volume, clean, push};
 use testkit::scratch::Scratch;
 
 use super::support;
@@ -145,6 +145,24 @@ fn a_reader_waits_for_few_requests_one_behind_the_other() {
     assert!(cat.0 <= 6, "cat: {cat:?}");
     assert!(ls.0 <= 20, "ls -lR: {ls:?}");
     assert!(tar.0 * 4 <= tar.1, "tar: {tar:?}");
+}
+
+#[test]
+fn a_clean_up_asks_for_many_volumes_side_by_side() {
+    let memory = Arc::new(Memory::new());
+    let store = over(Arc::clone(&memory) as Arc<dyn Objects>, None);
+    for number in 0..40_u8 {
+        let volume = Volume::create(&store, &format!("v{number}"), 3 << 30, "test").unwrap();
+        (0..3).for_each(|leaf| volume.write_at(leaf << 30, &[number + 1; 4096]).unwrap());
+        volume.close().unwrap();
+    }
+    let inner = Memory::holding(memory.contents());
+    let slow = Arc::new(Slow { inner, time: Duration::from_millis(10), ..Slow::default() });
+    let done = clean(&over(Arc::clone(&slow) as Arc<dyn Objects>, None), Duration::ZERO, true).unwrap();
+    assert_eq!((done.removed, done.waiting), (0, 0));
+    let (longest, requests) = (*slow.ended.lock().unwrap(), slow.requests.load(Ordering::Relaxed));
+    // A manifest, an index and three leaves of each.
+    assert!(requests >= 200 && longest <= 60, "{longest} of {requests}");
 }
 
 #[test]
