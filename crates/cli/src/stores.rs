@@ -17,7 +17,8 @@ use std::sync::Arc;
 
 use platfs::device::Device;
 use platfs_store::objects::Patience;
-use platfs_store::{Address, Cache, Error, Result, Store, Stored, Volume};
+pub use platfs_store::Error;
+use platfs_store::{Address, Cache, Result, Store, Stored, Volume};
 
 use crate::signals::StopSignals;
 

@@ -29,6 +29,12 @@ pub enum SourceError {
         /// The stream, as given.
         stream: String,
     },
+    /// An archive, or an image made of layers, and this build reads none.
+    #[error("{archive}: only directories can be read: this build was made without archives")]
+    LeftOut {
+        /// The source, as given.
+        archive: String,
+    },
     /// An archive is broken.
     #[error("{archive}: {error}")]
     Tar {

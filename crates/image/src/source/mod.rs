@@ -23,6 +23,8 @@
 //! `crates/cli/tests/build_sources.rs`. A program that has its tree in memory needs none of them: it fills a
 //! [`CatalogueBuilder`] and makes a [`Source`] of it.
 //!
+//! `oci` and `tar` are there with the feature `archives` only.
+//!
 //! This module excludes the tar format itself ([`crate::archive`]) and everything about images.
 
 mod attributes;
@@ -33,11 +35,13 @@ mod directory;
 mod error;
 mod filter;
 mod input;
+#[cfg(feature = "archives")]
 mod oci;
 mod open;
 mod options;
 mod owners;
 mod reading;
+#[cfg(feature = "archives")]
 mod tar;
 
 pub use catalogue::{Catalogue, CatalogueBuilder, NodeId, NodeKind};

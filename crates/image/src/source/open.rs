@@ -1,13 +1,18 @@
 //! Finds out what a source is, by its content, and reads it.
 
-use super::catalogue::{Catalogue, CatalogueBuilder, CatalogueError};
+#[cfg(feature = "archives")]
+use super::catalogue::CatalogueError;
+use super::catalogue::{Catalogue, CatalogueBuilder};
 use super::compression;
 use super::error::{SourceError, SourceWarning};
 use super::input::Section;
+#[cfg(feature = "archives")]
 use super::oci::{self, Store};
 use super::options::SourceOptions;
 use super::reading::Reading;
-use super::{directory, owners, tar};
+#[cfg(feature = "archives")]
+use super::tar;
+use super::{directory, owners};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -131,16 +136,16 @@ impl SourceOptions {
 
     fn directory(&self, path: &Path) -> Result<Source, SourceError> {
         let mut reading = Reading::new(self)?;
-        let mut builder = CatalogueBuilder::new(self.clone())?;
         if path.join("oci-layout").is_file() && path.join("index.json").is_file() {
-            oci::read(&mut reading, &mut builder, &Store::Directory(path.to_owned()))?;
-        } else {
-            self.refuse_image_options(&path.display().to_string())?;
-            directory::read(&mut reading, &mut builder, path)?;
+            return self.layout(reading, path);
         }
+        let mut builder = CatalogueBuilder::new(self.clone())?;
+        self.refuse_image_options(&path.display().to_string())?;
+        directory::read(&mut reading, &mut builder, path)?;
         self.finish(reading, builder)
     }
 
+    #[cfg(feature = "archives")]
     fn archive(&self, mut reading: Reading, section: &Section, name: &str) -> Result<Source, SourceError> {
         let mut builder = CatalogueBuilder::new(self.clone())?;
         tar::read(&mut reading, &mut builder, section, name)?;
@@ -167,6 +172,23 @@ impl SourceOptions {
             false => oci::read_docker_archive(&mut reading, &mut builder, &store)?,
         }
         self.finish(reading, builder)
+    }
+
+    #[cfg(not(feature = "archives"))]
+    fn archive(&self, _: Reading, _: &Section, name: &str) -> Result<Source, SourceError> {
+        Err(SourceError::LeftOut { archive: name.to_owned() })
+    }
+
+    #[cfg(feature = "archives")]
+    fn layout(&self, mut reading: Reading, path: &Path) -> Result<Source, SourceError> {
+        let mut builder = CatalogueBuilder::new(self.clone())?;
+        oci::read(&mut reading, &mut builder, &Store::Directory(path.to_owned()))?;
+        self.finish(reading, builder)
+    }
+
+    #[cfg(not(feature = "archives"))]
+    fn layout(&self, _: Reading, path: &Path) -> Result<Source, SourceError> {
+        Err(SourceError::LeftOut { archive: path.display().to_string() })
     }
 
     fn finish(&self, mut reading: Reading, builder: CatalogueBuilder) -> Result<Source, SourceError> {
