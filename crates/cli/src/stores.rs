@@ -16,8 +16,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use platfs::device::Device;
-use platfs_store::objects::Patience;
 pub use platfs_store::Error;
+use platfs_store::objects::Patience;
 use platfs_store::{Address, Cache, Result, Store, Stored, Volume};
 
 use crate::signals::StopSignals;
