@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A Debian package of the command, its manual and completions, in target/debian. PLAT is the command that goes into it.
+# A Debian package of the command, its manual and completions, in target/debian. PLAT is the command that goes into it, OUT the
+# directory of the package, COMPRESSION how it is packed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 plat=${PLAT:-target/release/plat}
@@ -34,8 +35,9 @@ mkdir -p "$doc"
 gzip -9nc CHANGELOG.md >"$doc/CHANGELOG.md.gz"
 repository=$(sed -n 's/^repository = "\(.*\)"/\1/p' Cargo.toml)
 mit=$(sed -e '1,/^Copyright/d' -e '/./,$!d' -e 's/^$/./' -e 's/^/ /' LICENSE-MIT | sed '1{/^ \.$/d}')
-awk -v mit="$mit" -v repository="$repository" \
-    '{ gsub("@REPOSITORY@", repository) } $0 == "@MIT@" { print mit; next } { print }' $own/copyright >"$doc/copyright"
+year=$(date -ud "@$SOURCE_DATE_EPOCH" +%Y)
+awk -v mit="$mit" -v repository="$repository" -v year="$year" \
+    '{ gsub("@REPOSITORY@", repository); gsub("@YEAR@", year) } $0 == "@MIT@" { print mit; next } { print }' $own/copyright >"$doc/copyright"
 find "$root/usr/share/man" -type f -exec gzip -9n {} +
 
 depends="libc6"
@@ -55,5 +57,5 @@ install -m 755 $own/prerm "$root/DEBIAN/prerm"
 (cd "$root" && find usr -type f -print0 | sort -z | xargs -0 md5sum) >"$root/DEBIAN/md5sums"
 find "$root" -newermt "@$SOURCE_DATE_EPOCH" -exec touch -hd "@$SOURCE_DATE_EPOCH" {} +
 mkdir -p "$out"
-dpkg-deb --root-owner-group -Zxz --build "$root" "$out/platfs_${version}_$arch.deb" >/dev/null
+dpkg-deb --root-owner-group "-Z${COMPRESSION:-xz}" --build "$root" "$out/platfs_${version}_$arch.deb" >/dev/null
 echo "$out/platfs_${version}_$arch.deb"
