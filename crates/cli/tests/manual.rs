@@ -1,5 +1,6 @@
 //! The manual: pages that man(1) and mandoc take without a word, completions that the shells load, topics, the version,
-//! what `make install-files` installs, and the Debian package.
+//! what `make install-files` installs, the Debian package,
+//! and a system that has nothing but the command.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -182,7 +183,9 @@ fn dpkg(root: &Path, words: &[&str]) -> Command {
 #[test]
 fn a_debian_package_is_installed_has_fsck_s_names_on_request_and_goes() {
     let test = "a_debian_package_is_installed_has_fsck_s_names_on_request_and_goes";
-    if !tool::have_tools(test, &["make", "dpkg-deb", "dpkg", "dpkg-divert", "strip"]) || !tool::have_root(test) {
+    if !tool::have_tools(test, &["make", "dpkg-deb", "dpkg", "dpkg-divert", "strip"])
+        || !tool::have_root(test)
+    {
         return;
     }
     let scratch = Scratch::new("deb");
@@ -207,4 +210,36 @@ fn a_debian_package_is_installed_has_fsck_s_names_on_request_and_goes() {
     succeed(&mut dpkg(&root, &["-r", "platfs"]));
     assert_eq!(fs::read(sbin.join("fsck.ext4")).unwrap(), b"of e2fsprogs");
     assert!(!root.join("usr/bin/plat").exists() && !sbin.join("fsck.ext2").exists());
+}
+
+#[test]
+fn an_image_is_the_same_where_proc_is_not_mounted() {
+    let test = "an_image_is_the_same_where_proc_is_not_mounted";
+    if !tool::have_tools(test, &["unshare", "mount"]) || !tool::have_root(test) {
+        return;
+    }
+    let scratch = Scratch::new("noproc");
+    let tree = scratch.join("tree");
+    fs::create_dir_all(tree.join("directory")).unwrap();
+    for path in ["file", "directory/file", "directory"].map(|name| tree.join(name)) {
+        if !path.is_dir() {
+            fs::write(&path, "contents").unwrap();
+        }
+        rustix::fs::setxattr(&path, "user.mark", b"seen", rustix::fs::XattrFlags::empty()).unwrap();
+    }
+    std::os::unix::fs::symlink("file", tree.join("link")).unwrap();
+    let built = |name: &str, before: &str| {
+        let image = scratch.join(name);
+        let script = format!("{before} && exec \"$0\" build -q \"$1\" \"$2\"");
+        let mut command = tool::command("unshare");
+        command.args(["--mount", "sh", "-c", &script, env!("CARGO_BIN_EXE_plat")]).arg(&tree).arg(&image);
+        let said = said(command.env("SOURCE_DATE_EPOCH", "1700000000"));
+        (fs::read(image).unwrap(), said)
+    };
+    let (usual, silent) = built("usual.img", "true");
+    assert_eq!(silent, "");
+    let (bare, said) = built("bare.img", "mount -t tmpfs none /proc");
+    assert!(usual == bare, "the images differ");
+    assert!(said.contains("/proc is not mounted") && said.lines().count() == 1, "{said}");
+    assert!(usual.windows(4).any(|bytes| bytes == b"mark"));
 }

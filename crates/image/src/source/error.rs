@@ -102,6 +102,8 @@ pub enum SourceWarning {
         /// Why.
         reason: &'static str,
     },
+    /// `/proc` is not mounted: a directory's links, devices and pipes can't be asked for their attributes.
+    NoPaths,
     /// Extended attributes of other systems, whose names Linux does not know.
     DroppedXattrs {
         /// How many.
@@ -114,6 +116,12 @@ impl fmt::Display for SourceWarning {
         match self {
             Self::Tar { archive, warning } => write!(f, "{archive}: {warning}"),
             Self::LeftOut { path, reason } => write!(f, "{} is left out: {reason}", Quoted(path)),
+            Self::NoPaths => {
+                write!(
+                    f,
+                    "/proc is not mounted: extended attributes of links, devices and pipes are left out"
+                )
+            }
             Self::DroppedXattrs { count } => {
                 write!(f, "{count} extended attributes are left out: their namespaces are not those of Linux")
             }
