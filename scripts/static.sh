@@ -24,15 +24,17 @@ type -P musl-gcc >/dev/null || die "musl-gcc is missing: apt-get install musl-to
 CC_x86_64_unknown_linux_musl=musl-gcc "${CARGO:-cargo}" build --quiet --profile "$profile" --target "$target" \
     -p platfs-cli "${chosen[@]}"
 
-size=$(stat -c %s "$out")
-printf '%s %s bytes, profile %s, features %s\n' "$out" "$size" "$profile" "${FEATURES:-archives,mount,store}"
+# A root directory with the command, a source, and nothing else.
+root=$(mktemp -d "${TMPDIR:-/tmp}/platfs-static.XXXXXX")
+trap 'rm -rf "$root"' EXIT
+# Other profiles than the default keep symbols.
+strip -o "$root/plat" "$out"
+size=$(stat -c %s "$root/plat")
+printf '%s: %s bytes stripped, profile %s, features %s\n' "$out" "$size" "$profile" "${FEATURES:-archives,mount,store}"
 [ "$size" -le "$most" ] || die "larger than $most bytes"
 if readelf -l "$out" 2>/dev/null | grep -q INTERP; then die "asks for a loader: it is not static"; fi
 
-# The proof: a root directory with the command, a source, and nothing else.
-root=$(mktemp -d "${TMPDIR:-/tmp}/platfs-static.XXXXXX")
-trap 'rm -rf "$root"' EXIT
-cp "$out" "$root/plat"
+# The proof.
 mkdir -p "$root/source/etc"
 echo guest >"$root/source/etc/hostname"
 tar -C "$root/source" -cf "$root/source.tar" .
@@ -44,7 +46,7 @@ if [ "$(id -u)" = 0 ]; then enter=(chroot "$root"); else enter=(unshare --map-ro
 case ",${FEATURES:-archives}," in
 *,archives,*)
     "${enter[@]}" /plat build /source.tar /tar.img
-    "${enter[@]}" /plat check -q /tar.img
+    "${enter[@]}" /plat check /tar.img
     ;;
 *)
     said=$("${enter[@]}" /plat build /source.tar /tar.img 2>&1) && die "an archive was read without archives"
