@@ -13,7 +13,7 @@ PLAT ?= target/release/plat
 LIBDIR ?= target/release
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 
-.PHONY: all build install install-files install-c install-c-files python web web-test test store-test crash crash-kernel models demo microvm book bench soak coverage packages setup fmt lint docs deny fuzz images tidy
+.PHONY: all build install install-files install-c install-c-files python web web-test test store-test crash crash-kernel models demo microvm book bench soak coverage packages setup fmt lint docs deny fuzz images tidy static features deb container targets targets-test
 
 all: build
 
@@ -23,6 +23,30 @@ build:
 
 # The command with its manual and completions, below DESTDIR and PREFIX.
 install: build install-files
+
+# The command without any library of the system, for initramfs and containers; FEATURES leaves parts out (docs/release.md).
+static:
+	scripts/static.sh
+
+# A Debian package, in target/debian.
+deb: build
+	scripts/deb.sh
+
+# A container image with the static command alone, named platfs.
+container: static
+	scripts/container.sh
+
+# Every combination of the command's features.
+features:
+	scripts/features.sh
+
+# The libraries, and the command where it makes sense, for other systems and processors: the compiler's word only.
+targets:
+	scripts/targets.sh check
+
+# Tests for a big-endian and for a 32-bit processor, by qemu-user.
+targets-test:
+	scripts/targets.sh test
 
 # The library for C with its header and pkg-config file, as libplatfs, below DESTDIR and PREFIX.
 install-c:
@@ -61,8 +85,8 @@ install-files:
 	for name in mount.plat umount.plat mount.fuse.plat umount.fuse.plat; do \
 		ln -sf ../bin/plat $(DESTDIR)$(PREFIX)/sbin/$$name; done
 	$(PLAT) man $(SHARE)/man/man1
-	echo '.so man1/plat-mount.1' >$(SHARE)/man/man8/mount.plat.8
-	echo '.so man1/plat-umount.1' >$(SHARE)/man/man8/umount.plat.8
+	for name in mount umount mount.fuse umount.fuse; do \
+		echo ".so man1/plat-$${name%.fuse}.1" >$(SHARE)/man/man8/$$name.plat.8; done
 	$(PLAT) completions bash >$(SHARE)/bash-completion/completions/plat
 	$(PLAT) completions zsh >$(SHARE)/zsh/site-functions/_plat
 	$(PLAT) completions fish >$(SHARE)/fish/vendor_completions.d/plat.fish

@@ -19,6 +19,10 @@ pub mod reading;
 pub mod reshaping;
 pub mod signals;
 pub mod size;
+#[cfg(feature = "store")]
+pub mod stores;
+#[cfg(not(feature = "store"))]
+#[path = "stores_left_out.rs"]
 pub mod stores;
 pub mod text;
 mod usage;

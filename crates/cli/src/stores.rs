@@ -18,8 +18,9 @@ use std::sync::Arc;
 
 use platfs::device::Device;
 use platfs_forensics::{Ground, used};
+pub use platfs_store::Error;
 use platfs_store::objects::Patience;
-use platfs_store::{Address, Cache, Error, Result, Store, Stored, Volume};
+use platfs_store::{Address, Cache, Result, Store, Stored, Volume};
 
 use crate::signals::StopSignals;
 

@@ -1,5 +1,6 @@
 //! The manual: pages that man(1) and mandoc take without a word, completions that the shells load, topics, the version,
-//! and what `make install-files` installs.
+//! what `make install-files` installs, the Debian package,
+//! and a system that has nothing but the command.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -163,4 +164,84 @@ fn make_installs_below_a_directory() {
     // The helper of mount(8) is the command itself; `-f` makes it do nothing.
     let helper = scratch.join("x/usr/sbin/mount.plat");
     assert_eq!(said(Command::new(helper).args(["a", "b", "-f"])), version);
+}
+
+/// dpkg with a root directory of its own, in which nothing else is installed.
+fn dpkg(root: &Path, words: &[&str]) -> Command {
+    let mut command = tool::command("dpkg");
+    let database = root.join("var/lib/dpkg");
+    fs::create_dir_all(database.join("updates")).unwrap();
+    fs::create_dir_all(database.join("info")).unwrap();
+    for file in ["status", "available"] {
+        fs::OpenOptions::new().append(true).create(true).open(database.join(file)).unwrap();
+    }
+    command.arg("--root").arg(root).args(["--force-depends", "--force-script-chrootless"]).args(words);
+    command.env("LC_ALL", "C");
+    command
+}
+
+#[test]
+fn a_debian_package_is_installed_has_fsck_s_names_on_request_and_goes() {
+    let test = "a_debian_package_is_installed_has_fsck_s_names_on_request_and_goes";
+    if !tool::have_tools(test, &["make", "dpkg-deb", "dpkg", "dpkg-divert", "strip"])
+        || !tool::have_root(test)
+    {
+        return;
+    }
+    let scratch = Scratch::new("deb");
+    let project = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+    let mut script = tool::command("bash");
+    script.arg(project.join("scripts/deb.sh")).env("PLAT", env!("CARGO_BIN_EXE_plat"));
+    let made = said(script.env("OUT", scratch.path()).env("COMPRESSION", "none"));
+    let root = scratch.join("root");
+    let sbin = root.join("usr/sbin");
+    fs::create_dir_all(&sbin).unwrap();
+    std::os::unix::fs::symlink("usr/sbin", root.join("sbin")).unwrap();
+    fs::write(sbin.join("fsck.ext4"), "of e2fsprogs").unwrap();
+    succeed(dpkg(&root, &["-i"]).arg(made.trim()));
+    let version = said(Command::new(root.join("usr/bin/plat")).arg("--version"));
+    assert!(version.starts_with("plat "), "{version}");
+    assert!(sbin.join("mount.plat").exists() && root.join("usr/share/man/man8/mount.plat.8.gz").exists());
+    let fsck = || fs::read_link(sbin.join("fsck.ext4")).ok();
+    assert_eq!(fsck(), None);
+    succeed(Command::new(sbin.join("plat-fsck-names")).arg("add").env("DPKG_ROOT", &root));
+    assert_eq!(fsck().as_deref(), Some(Path::new("/usr/bin/plat")));
+    assert_eq!(fs::read(sbin.join("fsck.ext4.e2fsprogs")).unwrap(), b"of e2fsprogs");
+    succeed(&mut dpkg(&root, &["-r", "platfs"]));
+    assert_eq!(fs::read(sbin.join("fsck.ext4")).unwrap(), b"of e2fsprogs");
+    assert!(!root.join("usr/bin/plat").exists() && !sbin.join("fsck.ext2").exists());
+}
+
+#[test]
+fn an_image_is_the_same_where_proc_is_not_mounted() {
+    let test = "an_image_is_the_same_where_proc_is_not_mounted";
+    if !tool::have_tools(test, &["unshare", "mount"]) || !tool::have_root(test) {
+        return;
+    }
+    let scratch = Scratch::new("noproc");
+    let tree = scratch.join("tree");
+    fs::create_dir_all(tree.join("directory")).unwrap();
+    let mut marked = true;
+    for path in ["file", "directory/file", "directory"].map(|name| tree.join(name)) {
+        if !path.is_dir() {
+            fs::write(&path, "contents").unwrap();
+        }
+        // Not every file system has attributes of users.
+        marked &= rustix::fs::setxattr(&path, "user.mark", b"seen", rustix::fs::XattrFlags::empty()).is_ok();
+    }
+    std::os::unix::fs::symlink("file", tree.join("link")).unwrap();
+    let built = |name: &str, before: &str| {
+        let image = scratch.join(name);
+        let script = format!("{before} && exec \"$0\" build -q \"$1\" \"$2\"");
+        let mut command = tool::command("unshare");
+        command.args(["--mount", "sh", "-c", &script, env!("CARGO_BIN_EXE_plat")]).arg(&tree).arg(&image);
+        let said = said(command.env("SOURCE_DATE_EPOCH", "1700000000"));
+        (fs::read(image).unwrap(), said)
+    };
+    let (usual, silent) = built("usual.img", "true");
+    assert_eq!(silent, "");
+    let (bare, said) = built("bare.img", "mount -t tmpfs none /proc");
+    assert!(usual == bare, "the images differ");
+    assert!(said.contains("/proc is not mounted") && said.lines().count() == 1, "{said}");
+    assert_eq!(usual.windows(4).any(|bytes| bytes == b"mark"), marked);
 }

@@ -1,8 +1,8 @@
 //! New files: a file appears whole, under its name, or not at all (I4).
 //!
 //! The file has no name until it is finished, so that whatever ends the process, an error or a
-//! signal, also ends the file. Where the file system can't do that, a name beside the target is
-//! used, and removed on errors.
+//! signal, also ends the file. Where the file system can't do that, or `/proc` is not mounted, a name
+//! beside the target is used, and removed on errors.
 //!
 //! Nothing here opens a file that exists. [`Output::replacing`] lets the new file take the name of another one;
 //! the caller must know whether that other file is still in use.
@@ -49,6 +49,17 @@ fn directory_of(target: &Path) -> &Path {
     }
 }
 
+/// A file without a name, that can be given one: by its path in `/proc`, which a small system may not have mounted.
+fn nameless(directory: &Path) -> Option<File> {
+    let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+    let opened = rustix::fs::openat(CWD, directory, flags, Mode::from_raw_mode(0o666)).ok()?;
+    Path::new(&path_of(&opened)).exists().then(|| opened.into())
+}
+
+fn path_of(file: impl AsFd) -> String {
+    format!("/proc/self/fd/{}", file.as_fd().as_raw_fd())
+}
+
 /// A name beside the target that nothing else uses: the process number distinguishes runs. Only the start of the
 /// target's name is in it, which may itself be as long as a name can be.
 fn beside(target: &Path) -> PathBuf {
@@ -62,11 +73,9 @@ impl Output {
     /// # Errors
     /// If no file can be created beside the target.
     pub fn new(target: &Path, size: u64) -> io::Result<Self> {
-        let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
-        let mode = Mode::from_raw_mode(0o666);
-        let (file, temporary) = match rustix::fs::openat(CWD, directory_of(target), flags, mode) {
-            Ok(fd) => (File::from(fd), None),
-            Err(_) => {
+        let (file, temporary) = match nameless(directory_of(target)) {
+            Some(file) => (file, None),
+            None => {
                 let name = beside(target);
                 let mut options = OpenOptions::new();
                 (options.read(true).write(true).create_new(true).mode(0o666).open(&name)?, Some(name))
@@ -132,8 +141,7 @@ impl Output {
 
     /// Gives a nameless file a name, which must be free.
     fn link(&self, name: &Path) -> io::Result<()> {
-        let itself = format!("/proc/self/fd/{}", self.file.as_fd().as_raw_fd());
-        Ok(rustix::fs::linkat(CWD, itself, CWD, name, AtFlags::SYMLINK_FOLLOW)?)
+        Ok(rustix::fs::linkat(CWD, path_of(&self.file), CWD, name, AtFlags::SYMLINK_FOLLOW)?)
     }
 }
 

@@ -190,7 +190,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             reading
             door
             free_runs image keys usage
-            stores
+            stores stores_left_out
             console nbd owner signals size text
         ",
         knots: &[],

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
+#[cfg(feature = "archives")]
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
@@ -17,6 +18,7 @@ use crate::door::output::{Output, received};
 use crate::reading;
 use crate::text::Shown;
 
+#[cfg(feature = "archives")]
 /// Bytes that are packed at once.
 const STEP: usize = 1 << 20;
 
@@ -96,6 +98,7 @@ fn size(ground: &Ground) -> u64 {
     ground.geometry().blocks << ground.geometry().block_size.log2()
 }
 
+#[cfg(feature = "archives")]
 fn pack(from: &mut File, to: File) -> std::io::Result<()> {
     from.seek(SeekFrom::Start(0))?;
     let mut packing = zstd::stream::write::Encoder::new(to, 0)?;
@@ -107,6 +110,12 @@ fn pack(from: &mut File, to: File) -> std::io::Result<()> {
         }
         packing.write_all(bytes.get(..len).unwrap_or_default())?;
     }
+}
+
+#[cfg(not(feature = "archives"))]
+fn pack(_: &mut File, _: File) -> std::io::Result<()> {
+    let why = "can't be packed: this build of plat was made without archives";
+    Err(std::io::Error::new(std::io::ErrorKind::Unsupported, why))
 }
 
 /// A key that nobody knows afterwards.

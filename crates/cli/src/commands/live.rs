@@ -202,6 +202,7 @@ pub(super) fn say(console: &mut Console<'_>, as_json: bool, done: &Done) -> Resu
 }
 
 /// The same on a line, for commands that bring much.
+#[cfg(feature = "archives")]
 pub(super) fn say_at_length(
     console: &mut Console<'_>,
     (quiet, as_json): (bool, bool),

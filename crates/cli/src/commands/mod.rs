@@ -17,6 +17,7 @@ mod freefrag;
 mod get;
 mod help;
 mod image;
+#[cfg(feature = "archives")]
 mod import;
 mod info;
 mod into_mount;
@@ -28,12 +29,15 @@ mod ls;
 mod map;
 mod mkdir;
 mod mkfs;
+#[cfg(feature = "mount")]
 mod mount;
 mod mv;
 mod parts;
 mod pieces;
 mod placing;
+#[cfg(feature = "store")]
 mod pull;
+#[cfg(feature = "store")]
 mod push;
 mod put;
 mod quota;
@@ -44,6 +48,7 @@ mod serve;
 mod snapshot;
 mod stat;
 mod stats;
+#[cfg(feature = "store")]
 mod store;
 mod sync;
 mod tree;
@@ -79,6 +84,7 @@ pub enum Command {
     /// Copies files inside an image or a mount.
     Cp(cp::Cp),
     /// Unpacks an archive into a directory of an image or a mount.
+    #[cfg(feature = "archives")]
     Import(import::Import),
     /// Makes directories.
     Mkdir(mkdir::Mkdir),
@@ -135,12 +141,16 @@ pub enum Command {
     /// Serves an image as a block device by the NBD protocol, for virtual machines.
     Serve(serve::Serve),
     /// Brings an image into an object store: only chunks that are not there travel.
+    #[cfg(feature = "store")]
     Push(push::Push),
     /// Makes a file of a volume of an object store.
+    #[cfg(feature = "store")]
     Pull(pull::Pull),
     /// Lists, verifies, snapshots, forks and cleans up volumes of an object store.
+    #[cfg(feature = "store")]
     Store(store::Store),
     /// Mounts a volume on a directory.
+    #[cfg(feature = "mount")]
     Mount(mount::Mount),
     /// Shows what a mount has done, and how long it took.
     Stats(stats::Stats),
@@ -173,6 +183,7 @@ impl Command {
             Command::Get(command) => command.run(console),
             Command::Put(command) => command.run(console),
             Command::Cp(command) => command.run(console),
+            #[cfg(feature = "archives")]
             Command::Import(command) => command.run(console),
             Command::Quota(command) => command.run(console),
             Command::Mkdir(command) => command.run(console),
@@ -201,9 +212,13 @@ impl Command {
             Command::Image(command) => command.run(console),
             Command::Snapshot(command) => command.run(console),
             Command::Serve(command) => command.run(console),
+            #[cfg(feature = "store")]
             Command::Push(command) => command.run(console),
+            #[cfg(feature = "store")]
             Command::Pull(command) => command.run(console),
+            #[cfg(feature = "store")]
             Command::Store(command) => command.run(console),
+            #[cfg(feature = "mount")]
             Command::Mount(command) => command.run(console),
             Command::Stats(command) => command.run(console),
             Command::Sync(command) => command.run(console),

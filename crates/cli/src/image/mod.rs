@@ -72,7 +72,7 @@ pub enum ImageError {
     Unfinished(String),
     /// A volume of an object store.
     #[error(transparent)]
-    Store(#[from] platfs_store::Error),
+    Store(#[from] stores::Error),
     /// The command works in a file or block device.
     #[error(
         "is in an object store, and this command needs a file: `plat pull` makes one, `plat push` brings it back"

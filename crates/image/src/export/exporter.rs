@@ -12,6 +12,7 @@ use platfs::{Metadata, Volume};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
+#[cfg(feature = "archives")]
 /// The level at which zstd's speed is still that of writing, and its gain most of what there is.
 const ZSTD_LEVEL: i32 = 3;
 /// Bytes written to a file at once.
@@ -147,21 +148,30 @@ impl<'v> Exporter<'v> {
         let failed = |error| ExportError::Archive { path: Vec::new(), error: WriteError::Io(error) };
         let losses = match packing {
             Packing::Plain => self.tar(&mut out)?.1,
-            Packing::Gzip => {
-                let packer = flate2::write::GzEncoder::new(&mut out, flate2::Compression::default());
-                let (packer, losses) = self.tar(packer)?;
-                packer.finish().map_err(failed)?;
-                losses
-            }
-            Packing::Zstd => {
-                let packer = zstd::Encoder::new(&mut out, ZSTD_LEVEL).map_err(failed)?;
-                let (packer, losses) = self.tar(packer)?;
-                packer.finish().map_err(failed)?;
-                losses
-            }
+            Packing::Gzip | Packing::Zstd => self.packed(&mut out, packing)?,
         };
         out.flush().map_err(failed)?;
         Ok(losses)
+    }
+
+    #[cfg(feature = "archives")]
+    fn packed(&self, out: &mut dyn Write, packing: Packing) -> Result<Losses, ExportError> {
+        let failed = |error| ExportError::Archive { path: Vec::new(), error: WriteError::Io(error) };
+        if packing == Packing::Zstd {
+            let packer = zstd::Encoder::new(out, ZSTD_LEVEL).map_err(failed)?;
+            let (packer, losses) = self.tar(packer)?;
+            return packer.finish().map(|_| losses).map_err(failed);
+        }
+        let packer = flate2::write::GzEncoder::new(out, flate2::Compression::default());
+        let (packer, losses) = self.tar(packer)?;
+        packer.finish().map(|_| losses).map_err(failed)
+    }
+
+    #[cfg(not(feature = "archives"))]
+    fn packed(&self, _: &mut dyn Write, _: Packing) -> Result<Losses, ExportError> {
+        let why = "archives are written plain, as .tar: this build was made without archives";
+        let error = WriteError::Io(io::Error::new(io::ErrorKind::Unsupported, why));
+        Err(ExportError::Archive { path: Vec::new(), error })
     }
 
     fn tar<W: Write>(&self, out: W) -> Result<(W, Losses), ExportError> {

@@ -13,8 +13,10 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+#[cfg(feature = "archives")]
 /// Memory that an xz file may demand for its dictionary: `xz -9` needs 64 MiB, the format allows 4 GiB.
 const XZ_MEMORY_KIB: u32 = 256 << 10;
+#[cfg(feature = "archives")]
 /// The largest window of a zstd frame, as a power of two: `zstd --ultra --long=27` needs 2^27.
 const ZSTD_WINDOW_LOG: u32 = 27;
 /// The buffer between decoder and spool. Pieces of zeros of this size become holes.
@@ -60,6 +62,7 @@ impl Format {
     ///
     /// # Errors
     /// Those of the decoder's start.
+    #[cfg(feature = "archives")]
     pub(crate) fn unpack<'r>(self, packed: impl Read + 'r) -> io::Result<Box<dyn Read + 'r>> {
         let packed = io::BufReader::with_capacity(PIECE, packed);
         Ok(match self {
@@ -72,6 +75,18 @@ impl Format {
             }
             Self::Xz => Box::new(lzma_rust2::XzReader::new_mem_limit(packed, true, XZ_MEMORY_KIB)),
         })
+    }
+
+    /// A stream of the bytes of `packed`, which this build can't unpack.
+    ///
+    /// # Errors
+    /// They are packed.
+    #[cfg(not(feature = "archives"))]
+    pub(crate) fn unpack<'r>(self, packed: impl Read + 'r) -> io::Result<Box<dyn Read + 'r>> {
+        match self {
+            Self::Plain => Ok(Box::new(io::BufReader::with_capacity(PIECE, packed))),
+            _ => Err(io::Error::new(io::ErrorKind::Unsupported, "this build was made without archives")),
+        }
     }
 }
 

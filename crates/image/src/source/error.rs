@@ -29,6 +29,12 @@ pub enum SourceError {
         /// The stream, as given.
         stream: String,
     },
+    /// An archive, or an image made of layers, and this build reads none.
+    #[error("{archive}: only directories can be read: this build was made without archives")]
+    LeftOut {
+        /// The source, as given.
+        archive: String,
+    },
     /// An archive is broken.
     #[error("{archive}: {error}")]
     Tar {
@@ -110,6 +116,8 @@ pub enum SourceWarning {
         /// Why.
         reason: &'static str,
     },
+    /// `/proc` is not mounted: a directory's links, devices and pipes can't be asked for their attributes.
+    NoPaths,
     /// Extended attributes of other systems, whose names Linux does not know.
     DroppedXattrs {
         /// How many.
@@ -122,6 +130,12 @@ impl fmt::Display for SourceWarning {
         match self {
             Self::Tar { archive, warning } => write!(f, "{archive}: {warning}"),
             Self::LeftOut { path, reason } => write!(f, "{} is left out: {reason}", Quoted(path)),
+            Self::NoPaths => {
+                write!(
+                    f,
+                    "/proc is not mounted: extended attributes of links, devices and pipes are left out"
+                )
+            }
             Self::DroppedXattrs { count } => {
                 write!(f, "{count} extended attributes are left out: their namespaces are not those of Linux")
             }

@@ -24,8 +24,15 @@
 //! `crates/cli/tests/build_sources.rs`. A program that has its tree in memory needs none of them: it fills a
 //! [`CatalogueBuilder`] and makes a [`Source`] of it.
 //!
+//! `archived`, `oci` and `tar` are there with the feature `archives` only; `archived_left_out` stands for the first without it.
+//!
 //! This module excludes the tar format itself ([`crate::archive`]) and everything about images.
 
+#[cfg(feature = "archives")]
+mod archived;
+#[cfg(not(feature = "archives"))]
+#[path = "archived_left_out.rs"]
+mod archived;
 mod attributes;
 pub mod catalogue;
 mod compression;
@@ -37,11 +44,13 @@ mod error;
 mod filter;
 mod input;
 mod lines;
+#[cfg(feature = "archives")]
 mod oci;
 mod open;
 mod options;
 mod owners;
 mod reading;
+#[cfg(feature = "archives")]
 mod tar;
 
 pub use catalogue::{Catalogue, CatalogueBuilder, NodeId, NodeKind};

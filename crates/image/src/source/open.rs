@@ -1,14 +1,14 @@
 //! Finds out what a source is, by its content, and reads it.
 
+use super::archived;
 use super::attributes::Ids;
-use super::catalogue::{Catalogue, CatalogueBuilder, CatalogueError, NewNode, NodeId};
+use super::catalogue::{Catalogue, CatalogueBuilder, NewNode, NodeId};
 use super::compression;
 use super::error::{SourceError, SourceWarning};
 use super::input::Section;
-use super::oci::{self, Store};
 use super::options::SourceOptions;
 use super::reading::Reading;
-use super::{directory, owners, tar};
+use super::{directory, owners};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -84,7 +84,7 @@ impl SourceOptions {
         let packed = Section::whole(file).map_err(|error| SourceError::host("open", path, error))?;
         let mut reading = Reading::new(self)?;
         let section = compression::unpacked(&mut reading, packed, &name)?;
-        self.archive(reading, &section, &name)
+        archived::read(self, reading, &section, &name)
     }
 
     /// Reads an archive from a stream, such as standard input; `name` is how messages call it.
@@ -94,7 +94,7 @@ impl SourceOptions {
     pub fn read(&self, stream: impl Read, name: &str) -> Result<Source, SourceError> {
         let mut reading = Reading::new(self)?;
         let section = compression::spool_stream(&mut reading, stream, name)?;
-        self.archive(reading, &section, name)
+        archived::read(self, reading, &section, name)
     }
 
     /// The bytes of an archive at known places: a file as it is, or unpacked into a spool. What it holds is not looked
@@ -162,9 +162,9 @@ impl SourceOptions {
         let name = layer.name();
         let section = match layer {
             Layer::Path(path) if path.is_dir() => {
-                let is_layout = path.join("oci-layout").is_file() && path.join("index.json").is_file();
+                let is_layout = is_layout(path);
                 match is_layout {
-                    true => oci::read(reading, builder, &Store::Directory(path.to_owned()))?,
+                    true => archived::layout(reading, builder, path)?,
                     false => {
                         builder.begin_layer();
                         directory::read_layer(reading, builder, path)?;
@@ -182,67 +182,26 @@ impl SourceOptions {
             }
             Layer::Stream(stream, _) => compression::spool_stream(reading, stream, &name)?,
         };
-        let known = reading.warnings.len();
-        let mut inner = CatalogueBuilder::new(SourceOptions::new())?;
-        tar::read(reading, &mut inner, &section, &name)?;
-        reading.warnings.truncate(known);
-        let files = Box::new(inner.finish());
-        let is_layout = files.find(b"oci-layout").is_some() && files.find(b"index.json").is_some();
-        let is_saved = files.find(b"manifest.json").is_some();
-        let store = Store::Archive { files, name: name.clone() };
-        if is_layout {
-            oci::read(reading, builder, &store)?;
-        } else if is_saved && oci::is_docker_archive(&store) {
-            oci::read_docker_archive(reading, builder, &store)?;
-        } else {
-            builder.begin_layer();
-            tar::read_layer(reading, builder, &section, &name)?;
-            return Ok(false);
-        }
-        Ok(true)
+        archived::layer(reading, builder, &section, &name)
     }
 
     fn directory(&self, path: &Path) -> Result<Source, SourceError> {
         let mut reading = Reading::new(self)?;
         let mut builder = CatalogueBuilder::new(self.clone())?;
-        if path.join("oci-layout").is_file() && path.join("index.json").is_file() {
-            oci::read(&mut reading, &mut builder, &Store::Directory(path.to_owned()))?;
-        } else {
-            self.refuse_image_options(&path.display().to_string())?;
-            directory::read(&mut reading, &mut builder, path)?;
+        if is_layout(path) {
+            archived::layout(&mut reading, &mut builder, path)?;
+            return self.finish(reading, builder);
         }
+        self.refuse_image_options(&path.display().to_string())?;
+        directory::read(&mut reading, &mut builder, path)?;
         self.finish(reading, builder)
     }
 
-    fn archive(&self, mut reading: Reading, section: &Section, name: &str) -> Result<Source, SourceError> {
-        let mut builder = CatalogueBuilder::new(self.clone())?;
-        tar::read(&mut reading, &mut builder, section, name)?;
-        let tree = |error: CatalogueError| SourceError::Tree { archive: name.to_owned(), error };
-        let mut has = |path: &[u8]| builder.find(path).map(|found| found.is_some()).map_err(tree);
-        let is_layout = has(b"oci-layout")? && has(b"index.json")?;
-        if !is_layout && !has(b"manifest.json")? {
-            self.refuse_image_options(name)?;
-            return self.finish(reading, builder);
-        }
-        // The image's own files, whatever the options say about those of its layers. Its oddities are known.
-        let known = reading.warnings.len();
-        let mut inner = CatalogueBuilder::new(SourceOptions::new())?;
-        tar::read(&mut reading, &mut inner, section, name)?;
-        reading.warnings.truncate(known);
-        let store = Store::Archive { files: Box::new(inner.finish()), name: name.to_owned() };
-        if !is_layout && !oci::is_docker_archive(&store) {
-            self.refuse_image_options(name)?;
-            return self.finish(reading, builder);
-        }
-        let mut builder = CatalogueBuilder::new(self.clone())?;
-        match is_layout {
-            true => oci::read(&mut reading, &mut builder, &store)?,
-            false => oci::read_docker_archive(&mut reading, &mut builder, &store)?,
-        }
-        self.finish(reading, builder)
-    }
-
-    fn finish(&self, mut reading: Reading, mut builder: CatalogueBuilder) -> Result<Source, SourceError> {
+    pub(super) fn finish(
+        &self,
+        mut reading: Reading,
+        mut builder: CatalogueBuilder,
+    ) -> Result<Source, SourceError> {
         if builder.dropped_xattrs > 0 {
             reading.warnings.push(SourceWarning::DroppedXattrs { count: builder.dropped_xattrs });
         }
@@ -299,6 +258,11 @@ impl SourceOptions {
             None => builder.put_plain(NAME, 0o700, NewNode::Directory).map(Some).map_err(wrong),
         }
     }
+}
+
+/// A directory is an OCI image layout.
+fn is_layout(path: &Path) -> bool {
+    path.join("oci-layout").is_file() && path.join("index.json").is_file()
 }
 
 #[cfg(test)]

@@ -47,11 +47,40 @@ pub(super) struct Lister<'a> {
     exclude: &'a Excludes,
     /// Room for one attribute's value, or the list of names: the most that Linux returns.
     buffer: Vec<u8>,
+    /// Open files have paths: `/proc` is mounted.
+    has_paths: bool,
+}
+
+/// Whether open files have paths, by which the attributes of everything can be asked for.
+pub(super) fn has_paths() -> bool {
+    Path::new("/proc/self/fd").exists()
+}
+
+/// What an entry's attributes are asked of.
+enum Asked {
+    Path(Vec<u8>),
+    Open(OwnedFd),
+}
+
+impl Asked {
+    fn list(&self, room: &mut [u8]) -> Result<usize, Errno> {
+        match self {
+            Asked::Path(path) => rustix::fs::llistxattr(OsStr::from_bytes(path), room),
+            Asked::Open(file) => rustix::fs::flistxattr(file, room),
+        }
+    }
+
+    fn get(&self, name: &OsStr, room: &mut [u8]) -> Result<usize, Errno> {
+        match self {
+            Asked::Path(path) => rustix::fs::lgetxattr(OsStr::from_bytes(path), name, room),
+            Asked::Open(file) => rustix::fs::fgetxattr(file, name, room),
+        }
+    }
 }
 
 impl<'a> Lister<'a> {
     pub(super) fn new(exclude: &'a Excludes) -> Self {
-        Self { exclude, buffer: vec![0; 64 << 10] }
+        Self { exclude, buffer: vec![0; 64 << 10], has_paths: has_paths() }
     }
 
     /// Lists the directory whose path below the root is `path`.
@@ -76,9 +105,10 @@ impl<'a> Lister<'a> {
         let failed = |action| move |error| Failed::new(action, path, error);
         let stat =
             rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed("look at"))?;
-        let xattrs = self.xattrs(directory, name, path)?;
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        let xattrs = self.xattrs(directory, name, path, kind)?;
         let (mut runs, mut target, mut flags) = (Vec::new(), Vec::new(), InodeFlags::empty());
-        match FileType::from_raw_mode(stat.st_mode) {
+        match kind {
             FileType::RegularFile => {
                 runs = file_runs(directory, name, &stat).map_err(failed("find the holes of"))?;
                 if runs.is_empty() {
@@ -96,17 +126,27 @@ impl<'a> Lister<'a> {
     }
 
     /// The attributes of `name` in `directory`, whatever its kind. They are asked for by a path through the
-    /// open directory: Linux before 6.13 has no call relative to one.
+    /// open directory: Linux before 6.13 has no call relative to one. Without such paths, files and directories are
+    /// opened, and all else seems to have none.
     pub(super) fn xattrs(
         &mut self,
         directory: BorrowedFd<'_>,
         name: &[u8],
         path: &[u8],
+        kind: FileType,
     ) -> Result<Vec<Xattr>, Failed> {
-        let mut by_path = format!("/proc/self/fd/{}/", directory.as_raw_fd()).into_bytes();
-        by_path.extend_from_slice(name);
-        let by_path = Path::new(OsStr::from_bytes(&by_path));
-        let len = match rustix::fs::llistxattr(by_path, self.buffer.as_mut_slice()) {
+        let asked = match kind {
+            _ if self.has_paths => {
+                let above = format!("/proc/self/fd/{}/", directory.as_raw_fd());
+                Asked::Path([above.as_bytes(), name].concat())
+            }
+            FileType::RegularFile | FileType::Directory => {
+                let opened = open_file(directory, name);
+                Asked::Open(opened.map_err(|error| Failed::new("open", path, error))?)
+            }
+            _ => return Ok(Vec::new()),
+        };
+        let len = match asked.list(&mut self.buffer) {
             Ok(0) => return Ok(Vec::new()),
             Ok(len) => len,
             Err(error) if NO_XATTRS.contains(&error) => return Ok(Vec::new()),
@@ -116,7 +156,7 @@ impl<'a> Lister<'a> {
         let mut xattrs = Vec::new();
         for name in list.split(|&b| b == 0).filter(|name| !name.is_empty()) {
             let key = OsStr::from_bytes(name);
-            match rustix::fs::lgetxattr(by_path, key, self.buffer.as_mut_slice()) {
+            match asked.get(key, &mut self.buffer) {
                 Ok(len) => xattrs.push(Xattr {
                     name: name.into(),
                     value: self.buffer.get(..len).unwrap_or_default().into(),

@@ -93,6 +93,9 @@ fn read_tree(
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let opened = rustix::fs::open(root, flags, Mode::empty());
     let directory = opened.map_err(|error| SourceError::host("open", root, error))?;
+    if !list::has_paths() {
+        reading.warnings.push(SourceWarning::NoPaths);
+    }
     let exclude = builder.options().exclude.clone();
     let threads = builder.options().threads;
     let host = builder
@@ -151,7 +154,7 @@ impl Tree<'_> {
         lister: &mut Lister<'_>,
     ) -> Result<Result<(), SourceError>, Failed> {
         let stat = rustix::fs::fstat(directory).map_err(|error| Failed::new("look at", b"", error))?;
-        let xattrs = lister.xattrs(directory.as_fd(), b".", b"")?;
+        let xattrs = lister.xattrs(directory.as_fd(), b".", b"", FileType::Directory)?;
         let put = self.builder.put(b"", attributes(&stat, xattrs), NewNode::Directory);
         Ok(put.map(|_| ()).map_err(|error| self.misplaced(error)))
     }

@@ -1,0 +1,55 @@
+//! The place of [`stores`](crate) in a build without the feature `store`: addresses of stores are known, and refused.
+//!
+//! Owns: the refusal. Excludes everything else; `stores.rs` is what other builds have here.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+use platfs::device::Device;
+
+/// Schemes that mean a store.
+const SCHEMES: [&[u8]; 4] = [b"file://", b"s3://", b"gs://", b"az://"];
+
+/// This build has no stores.
+#[derive(Debug, thiserror::Error)]
+#[error("is in an object store, and this build of plat was made without them")]
+pub struct Error;
+
+/// Whether a name is that of a store, or of a volume in one.
+#[must_use]
+pub fn is_meant(name: &OsStr) -> bool {
+    SCHEMES.iter().any(|scheme| name.as_bytes().starts_with(scheme))
+}
+
+/// Refuses.
+///
+/// # Errors
+/// Always.
+pub fn open_read(_: &OsStr) -> Result<Arc<dyn Device>, Error> {
+    Err(Error)
+}
+
+/// Refuses.
+///
+/// # Errors
+/// Always.
+pub fn open_write(_: &OsStr) -> Result<Arc<dyn Device>, Error> {
+    Err(Error)
+}
+
+/// Nothing is open.
+///
+/// # Errors
+/// None.
+pub fn close_all() -> Result<(), Error> {
+    Ok(())
+}
+
+/// Refuses.
+///
+/// # Errors
+/// Always.
+pub fn is_free(_: &OsStr) -> Result<bool, Error> {
+    Err(Error)
+}

@@ -1,0 +1,86 @@
+//! Sources that are archives, or OCI images: one alone, or one of several layers.
+//!
+//! Owns the recognition of images by the files in an archive. Excludes both formats (`tar`, `oci`), and builds without
+//! the feature `archives` (`archived_left_out`, which has the same functions).
+
+use super::catalogue::{CatalogueBuilder, CatalogueError};
+use super::error::SourceError;
+use super::input::Section;
+use super::oci::{self, Store};
+use super::open::Source;
+use super::options::SourceOptions;
+use super::reading::Reading;
+use super::tar;
+use std::path::Path;
+
+/// Reads an archive: a tree, or an image whose layers are merged.
+pub(super) fn read(
+    options: &SourceOptions,
+    mut reading: Reading,
+    section: &Section,
+    name: &str,
+) -> Result<Source, SourceError> {
+    let mut builder = CatalogueBuilder::new(options.clone())?;
+    tar::read(&mut reading, &mut builder, section, name)?;
+    let tree = |error: CatalogueError| SourceError::Tree { archive: name.to_owned(), error };
+    let mut has = |path: &[u8]| builder.find(path).map(|found| found.is_some()).map_err(tree);
+    if (has(b"oci-layout")? && has(b"index.json")?) || has(b"manifest.json")? {
+        let mut merged = CatalogueBuilder::new(options.clone())?;
+        if image(&mut reading, &mut merged, section, name)? {
+            return options.finish(reading, merged);
+        }
+    }
+    options.refuse_image_options(name)?;
+    options.finish(reading, builder)
+}
+
+/// Lays an archive over what is there; says whether it is an image.
+pub(super) fn layer(
+    reading: &mut Reading,
+    builder: &mut CatalogueBuilder,
+    section: &Section,
+    name: &str,
+) -> Result<bool, SourceError> {
+    if image(reading, builder, section, name)? {
+        return Ok(true);
+    }
+    builder.begin_layer();
+    tar::read_layer(reading, builder, section, name)?;
+    Ok(false)
+}
+
+/// Reads an OCI image layout.
+pub(super) fn layout(
+    reading: &mut Reading,
+    builder: &mut CatalogueBuilder,
+    path: &Path,
+) -> Result<(), SourceError> {
+    oci::read(reading, builder, &Store::Directory(path.to_owned()))
+}
+
+/// Reads the layers of the image in an archive; says whether it holds one.
+///
+/// The image's own files are read whatever the options say about those of its layers. What is odd about them is known,
+/// or will be.
+fn image(
+    reading: &mut Reading,
+    builder: &mut CatalogueBuilder,
+    section: &Section,
+    name: &str,
+) -> Result<bool, SourceError> {
+    let known = reading.warnings.len();
+    let mut inner = CatalogueBuilder::new(SourceOptions::new())?;
+    tar::read(reading, &mut inner, section, name)?;
+    reading.warnings.truncate(known);
+    let files = Box::new(inner.finish());
+    let is_layout = files.find(b"oci-layout").is_some() && files.find(b"index.json").is_some();
+    let store = Store::Archive { files, name: name.to_owned() };
+    if is_layout {
+        oci::read(reading, builder, &store)?;
+    } else if oci::is_docker_archive(&store) {
+        oci::read_docker_archive(reading, builder, &store)?;
+    } else {
+        return Ok(false);
+    }
+    Ok(true)
+}
