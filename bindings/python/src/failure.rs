@@ -9,12 +9,14 @@ use platfs_image::{BuildError, SourceError};
 use pyo3::exceptions::{PyException, PyOSError, PyValueError};
 use pyo3::prelude::*;
 
-/// Numbers of Linux: EIO, EBUSY, EINVAL, ENOSPC, EROFS, ETIMEDOUT, ENOENT, EACCES.
+/// Numbers of Linux: ENOENT, EIO, EACCES, EBUSY, EEXIST, EISDIR, EINVAL, ENOSPC, EROFS, ETIMEDOUT.
 mod number {
     pub(super) const NOENT: i32 = 2;
     pub(super) const IO: i32 = 5;
     pub(super) const ACCES: i32 = 13;
     pub(super) const BUSY: i32 = 16;
+    pub(super) const EXISTS: i32 = 17;
+    pub(super) const IS_DIRECTORY: i32 = 21;
     pub(super) const INVALID: i32 = 22;
     pub(super) const FULL: i32 = 28;
     pub(super) const READ_ONLY: i32 = 30;
@@ -50,6 +52,7 @@ fn host_number(error: &io::Error) -> i32 {
         io::ErrorKind::NotFound => number::NOENT,
         io::ErrorKind::PermissionDenied => number::ACCES,
         io::ErrorKind::ResourceBusy => number::BUSY,
+        io::ErrorKind::IsADirectory => number::IS_DIRECTORY,
         io::ErrorKind::InvalidInput => number::INVALID,
         io::ErrorKind::ReadOnlyFilesystem => number::READ_ONLY,
         io::ErrorKind::TimedOut => number::TIMED_OUT,
@@ -115,7 +118,12 @@ pub(crate) fn host(path: String) -> impl Fn(io::Error) -> PyErr {
 
 /// An error of a store about an address.
 pub(crate) fn store(address: String) -> impl Fn(platfs_store::Error) -> PyErr {
-    move |error| host(address.clone())(io::Error::from(error))
+    move |error| match error {
+        platfs_store::Error::Exists(_) => {
+            os_error(number::EXISTS, error.to_string(), Some(address.clone()), None)
+        }
+        error => host(address.clone())(io::Error::from(error)),
+    }
 }
 
 /// An error of a device.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use platfs::device::{Device, FileDevice, Window};
 use platfs_store::objects::Patience;
-use platfs_store::{Address, Cache, Store, Stored, Volume};
+use platfs_store::{Address, Cache, Push, Store, Stored, Volume};
 use pyo3::prelude::*;
 
 use crate::failure;
@@ -72,6 +72,18 @@ impl Named {
         let length = length.unwrap_or(whole.size().saturating_sub(offset));
         Ok(Arc::new(Window::new(whole, offset, length).map_err(failure::host(shown))?))
     }
+
+    /// Makes a new file or volume of a store, of zeros, and opens it for writing.
+    pub(crate) fn make(self, py: Python<'_>, size: u64) -> PyResult<Arc<dyn Device>> {
+        let shown = self.shown();
+        match (self.path, self.address) {
+            (Some(path), _) => failure::run(py, || new_file(path, size))?.map_err(failure::host(shown)),
+            (None, Some(address)) => {
+                failure::run(py, || new_volume(&address, size))?.map_err(failure::store(shown))
+            }
+            (None, None) => Err(failure::value("a path, or the address of a volume")),
+        }
+    }
 }
 
 fn file(path: PathBuf, write: bool) -> io::Result<Arc<dyn Device>> {
@@ -82,22 +94,62 @@ fn file(path: PathBuf, write: bool) -> io::Result<Arc<dyn Device>> {
     Ok(Arc::new(if write { FileDevice::locked(file)? } else { FileDevice::new(file)? }))
 }
 
+/// The store of an address, and the name of the volume in it.
+fn store_of(address: &str, cache: Option<(PathBuf, u64)>) -> platfs_store::Result<(Arc<Store>, String)> {
+    let address = Address::parse(address)?;
+    let name = address.volume()?.to_owned();
+    let cache = cache.map(|(directory, most)| Cache::new(directory, most));
+    Ok((Arc::new(Store::new(address.objects()?, Patience::default(), cache)), name))
+}
+
+/// This program, for others to whom it is in the way.
+fn holder() -> String {
+    format!("a Python program, process {}", std::process::id())
+}
+
 fn stored(
     address: &str,
     write: bool,
     cache: Option<(PathBuf, u64)>,
     take_over: bool,
 ) -> platfs_store::Result<Arc<dyn Device>> {
-    let address = Address::parse(address)?;
-    let name = address.volume()?;
-    let cache = cache.map(|(directory, most)| Cache::new(directory, most));
-    let store = Arc::new(Store::new(address.objects()?, Patience::default(), cache));
-    if write {
-        let holder = format!("a Python program, process {}", std::process::id());
-        Ok(Arc::new(Held(Volume::open(&store, name, &holder, take_over)?)))
+    let (store, name) = store_of(address, cache)?;
+    Ok(if write {
+        Arc::new(Held(Volume::open(&store, &name, &holder(), take_over)?))
     } else {
-        Ok(Arc::new(Stored::open(&store, name)?))
-    }
+        Arc::new(Stored::open(&store, &name)?)
+    })
+}
+
+/// Makes a file of zeros, which nobody else can open for writing.
+fn new_file(path: PathBuf, size: u64) -> io::Result<Arc<dyn Device>> {
+    let file = File::options().read(true).write(true).create_new(true).open(path)?;
+    file.set_len(size)?;
+    Ok(Arc::new(FileDevice::locked(file)?))
+}
+
+/// Makes a volume of zeros in a store.
+fn new_volume(address: &str, size: u64) -> platfs_store::Result<Arc<dyn Device>> {
+    let (store, name) = store_of(address, None)?;
+    Ok(Arc::new(Held(Volume::create(&store, &name, size, &holder())?)))
+}
+
+/// Brings an image into a store: bytes of the image, chunks, chunks that were not there, bytes sent.
+#[pyfunction]
+pub(crate) fn push(
+    py: Python<'_>,
+    named: Named,
+    address: &str,
+    replace: bool,
+) -> PyResult<(u64, u64, u64, u64)> {
+    let device = named.open(py, false)?;
+    let how = Push { force: replace, ..Push::default() };
+    let done = failure::run(py, || {
+        let (store, name) = store_of(address, None)?;
+        platfs_store::push(&store, &*device, &name, &how)
+    })?;
+    let done = done.map_err(failure::store(address.to_owned()))?;
+    Ok((done.size, done.chunks, done.new_chunks, done.sent_bytes))
 }
 
 /// A volume of a store that is written. At the end others learn that it is free; what was flushed is stable without that.

@@ -1,6 +1,5 @@
 //! Images and files. Python's half decides what paths and modes mean; here are the calls.
 
-use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -100,6 +99,11 @@ impl Image {
     }
 }
 
+/// A stretch of a file's map: block of the file, blocks, block of the volume or nothing, written.
+type Piece = (u64, u64, Option<u64>, bool);
+/// Pieces and path of a file.
+type Fragmented<'py> = (u64, Bound<'py, PyBytes>);
+
 /// A name in a directory: its bytes, inode, letter of the type, and facts if they are wanted and can be had.
 type Listed = (Vec<u8>, u64, &'static str, Option<platfs::Metadata>);
 
@@ -137,14 +141,16 @@ impl Image {
         Ok(Image::of(image.map_err(failure::opening(shown))?, write))
     }
 
+    /// Makes a file or a volume of a store, with an empty volume in it.
     #[staticmethod]
-    fn format(py: Python<'_>, path: PathBuf, size: u64, r#type: &str, label: &[u8]) -> PyResult<Self> {
+    fn format(py: Python<'_>, named: Named, size: u64, r#type: &str, label: &[u8]) -> PyResult<Self> {
         let mut format = Options::new(type_of(r#type)?);
         format.label = label.to_vec();
         format.time = u64::try_from(clock().seconds).unwrap_or(0);
         let options = OpenOptions::new().now(clock());
-        let shown = path.display().to_string();
-        let made = failure::run(py, || platfs::Image::format_file(&path, size, &format, &options))?;
+        let shown = named.shown();
+        let device = named.make(py, size)?;
+        let made = failure::run(py, || platfs::Image::format(device, &format, &options))?;
         Ok(Image::of(made.map_err(failure::opening(shown))?, true))
     }
 
@@ -306,8 +312,8 @@ impl Image {
         self.call(py, path, |image| image.remove_xattr(path, name))
     }
 
-    /// The map of a file: block of the file, blocks, block of the volume or nothing, written.
-    fn extents(&self, py: Python<'_>, path: &[u8]) -> PyResult<Vec<(u64, u64, Option<u64>, bool)>> {
+    /// The map of a file.
+    fn extents(&self, py: Python<'_>, path: &[u8]) -> PyResult<Vec<Piece>> {
         self.look(py, path, |image| {
             let map = image.volume().map(image.inode_of(path)?)?;
             map.map(|segment| {
@@ -335,7 +341,7 @@ impl Image {
         py: Python<'py>,
         path: &[u8],
         worst: usize,
-    ) -> PyResult<(Totals, Vec<(u64, Bound<'py, PyBytes>)>)> {
+    ) -> PyResult<(Totals, Vec<Fragmented<'py>>)> {
         let (totals, worst): (Totals, Worst) = self.look(py, path, |image| {
             let above = path.strip_suffix(b"/").unwrap_or(path);
             Count::below(image.volume(), image.inode_of(path)?, above, worst)

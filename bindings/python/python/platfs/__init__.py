@@ -15,6 +15,8 @@ from ._file import FileIO
 from ._image import DirEntry, Image
 from ._native import __version__
 from ._path import Path
+from ._push import Pushed, push
+from ._source import Source
 
 __all__ = [
     "AclEntry",
@@ -29,10 +31,13 @@ __all__ = [
     "Issue",
     "Path",
     "Progress",
+    "Pushed",
     "Report",
     "Severity",
+    "Source",
     "Tag",
     "__version__",
     "build",
     "check",
+    "push",
 ]

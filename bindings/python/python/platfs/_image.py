@@ -132,9 +132,9 @@ class Image:
         type: Literal["ext2", "ext3", "ext4"] = "ext4",
         label: str = "",
     ) -> "Image":
-        """Makes a new file of ``size`` bytes with an empty volume, and opens it for writing."""
+        """Makes a new file of ``size`` bytes with an empty volume, and opens it for writing; or a volume of a store."""
         self = cls.__new__(cls)
-        self._native = _native.Image.format(os.fspath(path), size, type, label.encode())
+        self._native = _native.Image.format(named(path), size, type, label.encode())
         return self
 
     def close(self) -> None:

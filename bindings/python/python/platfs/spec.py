@@ -133,11 +133,13 @@ class PlatFileSystem(AbstractFileSystem):
         """Removes a file."""
         self.image.remove(self._at(path))
 
-    def _rm(self, path: str) -> None:
-        if self.isdir(path):
-            self.rmdir(path)
-        else:
-            self.rm_file(path)
+    def rm(self, path: Any, recursive: bool = False, maxdepth: Optional[int] = None) -> None:
+        """Removes files, and with ``recursive`` directories with all below them."""
+        for found in reversed(self.expand_path(path, recursive=recursive, maxdepth=maxdepth)):
+            if bits.S_ISDIR(self.image.lstat(self._at(found)).st_mode):
+                self.rmdir(found)
+            else:
+                self.rm_file(found)
 
     def mv_file(self, path1: str, path2: str, **_: Any) -> None:
         """Renames a file."""
