@@ -358,7 +358,7 @@ mod tests {
         seeds = [1, 2]
         size_mib = 64
         quick = true
-        settings.dd = { files = 3, size = 300_000 }
+        settings.dd = { files = 3, size = 3_000_000 }
     "#;
 
     fn found(matrix: &Matrix) -> Vec<Cell> {

@@ -137,9 +137,9 @@ pub(crate) const DRIVES: &[Drive] = &[
         name: "ide-obsd-8",
         summary: "IDE disk that has no commands in hand, under OpenBSD of 2000, 45 MiB of buffers",
         source: "S2's first machine, by the message of FreeBSD's commit of the rule (2001-04-10): a Celeron of 450 MHz with 128 MB, BUFCACHEPERCENT=35, the disk is not named: the mechanism of ide-2000; \
-                 disksort() sorts without joining, three quarters of the buffers may be changed (hidirtypages); that a write waits for the platter follows from its own 8.7 ms a synchronous write (472 s, normal, the new rule)",
+                 disksort() sorts without joining, a quarter of the buffers may be changed before the cleaner writes (hidirtypages in vfs_bio.c up to 2004); that a write waits for the platter follows from its own 8.7 ms a synchronous write (472 s, normal, the new rule)",
         cache: 45 << 20,
-        waiting: 33 << 20,
+        waiting: (45 << 20) / 4,
         stable: Stable::Own,
         joins: false,
         gap: 300_000,
@@ -151,7 +151,7 @@ pub(crate) const DRIVES: &[Drive] = &[
         source: "S2's second machine, by the same message: a Pentium III of 600 MHz with 128 MB, BUFCACHEPERCENT=50, IBM Deskstar 75GXP; commands go one after the other, 0.5 ms each, set from one cell, \
                  the new rule's untar with synchronous metadata (81 s)",
         cache: 64 << 20,
-        waiting: 48 << 20,
+        waiting: (64 << 20) / 4,
         command: 500_000,
         ..IDE_2000
     },

@@ -54,6 +54,10 @@ const BYTES: u64 = 5 << 30;
 const FILLER: u64 = 1 << 30;
 const BLOCK: u64 = 4096;
 
+/// Searches of the kernel that go on at once. Not published; set from one cell, test 1 with blocks of 64 KiB without BEST_AVAIL:
+/// of 40,313 searches that scanned all they may 4,779 got the best extent and 35,534 had lost it, so about one of 8.
+const SEARCHERS: u32 = 8;
+
 /// Without BEST_AVAIL, with it, the kernel's of today, and ours.
 const POLICIES: [BlockPolicyKind; 4] = [
     BlockPolicyKind::Mballoc64,
@@ -183,7 +187,8 @@ fn measure(key: &Key, case: &Case, policy: BlockPolicyKind, plan: &Plan) -> Resu
     (mounting.policy, mounting.prefetched) = (policy, true);
     // Those that have it raise each request to 8 MiB.
     let forced = ("forced_goal", (8 << 20) / case.block);
-    let own = if case.forced { vec![forced, ("cpus", 64)] } else { vec![("cpus", 64)] };
+    let machine = vec![("cpus", 64), ("searchers", SEARCHERS)];
+    let own = if case.forced { [machine, vec![forced]].concat() } else { machine };
     mounting.tunables = plan.tunables(policy, &own);
     let library = library.remount(&mounting)?;
     let before = free_extents(&library)?;
@@ -358,7 +363,9 @@ mod tests {
         let value = |policy, figure| mean(&cells, "4 KiB test 1", policy, figure).unwrap();
         assert!((3_000.0..5_000.0).contains(&value("lease", "mean before KiB")));
         assert!(value("mballoc-6.5", "scanned") * 2.0 < value("mballoc-6.4", "scanned"));
-        assert!(value("mballoc-6.5", "c1.5") > 1_000.0 && value("mballoc-6.4", "c2") > 900.0);
+        assert!(value("mballoc-6.5", "c1.5") > 1_000.0);
+        let [best, first] = ["c2", "c3"].map(|criterion| value("mballoc-6.4", criterion));
+        assert!(best > 100.0 && (6.0..8.0).contains(&(first / best)), "{best} {first}");
         assert_eq!(published(&cells, "4 KiB test 1", "mballoc-6.4", "c3"), Some(34_710.0));
         // What is missing does not hold.
         assert!(judge(&cells).iter().all(|verdict| !verdict.holds));

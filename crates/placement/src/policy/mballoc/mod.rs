@@ -6,8 +6,8 @@
 //! window has beyond the request becomes a preallocation, dropped when the file is closed or cut,
 //! or when space is short.
 //!
-//! Deviations: one lock for the whole policy, so no group is ever skipped as busy and no choice
-//! lost to another CPU; the part of a file before a request that continues it is taken to be
+//! Deviations: one lock for the whole policy, so no group is ever skipped as busy, and a choice is
+//! lost to another CPU only as the tunable `searchers` says; the part of a file before a request that continues it is taken to be
 //! allocated without holes; a group's
 //! bitmap is asked for when a thorough criterion reaches it, cheap ones skip it; no read-ahead of
 //! bitmaps; the runs that wait for a commit are kept by the engine.
@@ -54,6 +54,8 @@ struct State {
     scanned_all: bool,
     preallocations: Preallocations,
     streams: BTreeMap<u32, u32>,
+    /// Searches still to lose the best run that one of their number took.
+    losers: u32,
     /// Windows of the choices that were made and not yet taken, by owner.
     pending: BTreeMap<u64, Goal>,
 }

@@ -22,6 +22,8 @@ pub(super) struct Search<'a> {
     /// Group the search begins with.
     pub(super) home: u32,
     found: u32,
+    /// The first run there is, however short (the kernel's `HINT_FIRST`).
+    takes_first: bool,
     best: Option<Found>,
     state: Status,
     counts: CriterionStats,
@@ -58,6 +60,7 @@ impl<'a> Search<'a> {
             least: lens.1,
             home,
             found: 0,
+            takes_first: false,
             best: None,
             state: Status::Continue,
             counts: CriterionStats::default(),
@@ -96,6 +99,11 @@ impl<'a> Search<'a> {
                 continue;
             }
             let walked = self.walk(state, criterion, order.unwrap_or(0));
+            if self.state == Status::Break && self.loses(state) {
+                self.view.note_criterion(criterion, std::mem::take(&mut self.counts));
+                walked?;
+                return self.first(state);
+            }
             let hit = self.best.filter(|_| self.state != Status::Continue);
             self.counts.hits = u64::from(hit.is_some());
             self.counts.useless_loops = u64::from(self.counts.groups_considered == 0);
@@ -109,6 +117,24 @@ impl<'a> Search<'a> {
                 self.goal = self.full;
             }
         }
+        Ok(self.best.map(|best| self.run_of(best)))
+    }
+
+    /// Whether another of the searches that go on at once took the best run before this one.
+    fn loses(&self, state: &mut State) -> bool {
+        let loses = state.losers > 0;
+        state.losers = if loses { state.losers - 1 } else { self.tunables.searchers.saturating_sub(1) };
+        loses
+    }
+
+    /// The first free run, of a search that lost the best one.
+    fn first(&mut self, state: &mut State) -> Result<Option<ClusterRun>, Refusal> {
+        self.view.note(Counter::Lost, 1);
+        (self.takes_first, self.best, self.state) = (true, None, Status::Continue);
+        let walked = self.walk(state, Criterion::AnyFree, 0);
+        self.counts.hits = u64::from(self.best.is_some());
+        self.view.note_criterion(Criterion::AnyFree, std::mem::take(&mut self.counts));
+        walked?;
         Ok(self.best.map(|best| self.run_of(best)))
     }
 
@@ -318,7 +344,7 @@ impl<'a> Search<'a> {
 
     fn measure(&mut self, found: Found) {
         self.found += 1;
-        if found.len == self.goal {
+        if found.len == self.goal || self.takes_first {
             self.best = Some(found);
             self.state = Status::Taken;
             return;

@@ -72,3 +72,28 @@ fn what_is_found_at_the_goal_counts_as_an_extent_that_was_looked_at() {
     let criteria = crate::stats::Criterion::ALL.map(|criterion| engine.stats().criterion(criterion).hits);
     assert_eq!(criteria.iter().sum::<u64>(), 1);
 }
+
+#[test]
+fn of_searches_that_go_on_at_once_one_gets_the_best_run() {
+    let starts = |searchers| {
+        let plain = Tunables::new(Generation::UpTo64);
+        let engine = engine(Tunables { searchers, forced_goal: 2_048, mb_max_to_scan: 3, ..plain });
+        // Free: 5 to 1,000, 1,001 to 2,001, 2,002 to 3,500 (the longest) and 3,501 to 4,096, in either group.
+        for at in [1_000, 2_001, 3_500, 5_096, 6_097, 7_596] {
+            let one = Request { extends: true, ..Request::metadata(Cluster(at), 1) };
+            assert_eq!(engine.allocate(&one).unwrap().keep().start.0, at);
+        }
+        let take = |owner| {
+            let request = Request { owner, size: 4, ..Request::data(Cluster(0), 4) };
+            engine.allocate(&request).unwrap().keep().start.0
+        };
+        let found: Vec<_> = (9..12).map(take).collect();
+        (found, engine.stats().get(Counter::Lost))
+    };
+    let (alone, lost) = starts(1);
+    assert!((2_002..3_500).contains(&alone[0]) && lost == 0, "{alone:?}");
+    assert!((1_001..2_001).contains(&alone[1]), "{alone:?}: the longest of what is left");
+    let (together, lost) = starts(3);
+    assert!((2_002..3_500).contains(&together[0]) && lost == 2, "{together:?}");
+    assert!((5..1_000).contains(&together[1]) && (1_001..2_001).contains(&together[2]), "{together:?}");
+}

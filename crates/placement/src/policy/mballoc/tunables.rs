@@ -49,6 +49,12 @@ pub const TUNABLES: &[Tunable] = &[
         (0, 1 << 19),
         "clusters every request is raised to; 0: as its file says",
     ),
+    of_experiments(
+        "searchers",
+        1,
+        (1, 65_536),
+        "searches that go on at once; those that end with the best run seen all see the same one",
+    ),
     of_experiments("no_normalize", 0, (0, 1), "1: requests are not raised, as fallocate asks for"),
 ];
 
@@ -91,6 +97,9 @@ pub struct Tunables {
     /// Clusters a request is raised to when the file's own window is not to decide; 0 is off.
     /// (For reproducing a run whose normalised length is known.)
     pub forced_goal: u32,
+    /// Searches that go on at once. Of those that end because enough was scanned, one gets the best run that all of them saw,
+    /// and the others take the first free one (the kernel's `lost_chunks`).
+    pub searchers: u32,
     /// 1: requests are not raised, as `fallocate` asks for; 0 otherwise.
     pub no_normalize: u32,
 }
@@ -112,6 +121,7 @@ impl Tunables {
             mb_optimize_scan: 1,
             stripe: 0,
             forced_goal: 0,
+            searchers: 1,
             no_normalize: 0,
         }
     }
@@ -140,6 +150,7 @@ impl Tunables {
             "mb_max_linear_groups" => &mut self.mb_max_linear_groups,
             "stripe" => &mut self.stripe,
             "forced_goal" => &mut self.forced_goal,
+            "searchers" => &mut self.searchers,
             "no_normalize" => &mut self.no_normalize,
             _ => return false,
         };

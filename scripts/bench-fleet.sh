@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# New bytes of an update, by the size of pieces: of a fresh build, of `mke2fs -d`, of the older image changed in place by the kernel, and of
+# `plat build --like`, whose image is then the older one of the next update (the first argument: how many, 20). The source is a Debian root
+# (PLATFS_ROOTFS_TAR; that of `make demo`); each update inserts 1 to 8 KiB into 40 files, adds 60 of 4 to 40 KiB, and removes 10, by a seed.
+# A piece is new if the older image has none with the same contents at any place. Needs root and Python.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+PATH="$PATH:/usr/sbin:/sbin"
+updates=${1:-20}
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/platfs
+plat=$(realpath "${PLAT:-target/release/plat}")
+tar=${PLATFS_ROOTFS_TAR:-$cache/rootfs.tar}
+[ "$(id -u)" = 0 ] || { echo "bench-fleet: SKIPPED: needs root for the source's owners and the kernel's mount" >&2; exit 0; }
+[ -e "$tar" ] || { echo "bench-fleet: SKIPPED: no $tar; make demo makes it" >&2; exit 0; }
+work=$(mktemp -d "$cache/bench-fleet.XXXXXX")
+clean() {
+    ! mountpoint -q "$work/mnt" || umount "$work/mnt"
+    rm -rf "$work"
+}
+trap clean EXIT
+mkdir "$work/root" "$work/mnt"
+tar -xpf "$tar" -C "$work/root"
+
+# Pieces of NEW that OLD does not hold, in MiB, for each size.
+new_bytes() {
+    python3 - "$1" "$2" <<'PY'
+import hashlib, sys
+def pieces(path, size):
+    with open(path, 'rb') as image:
+        while piece := image.read(size):
+            yield len(piece), hashlib.blake2b(piece, digest_size=16).digest()
+row = []
+for size in (4 << 10, 64 << 10, 512 << 10):
+    known = {digest for _, digest in pieces(sys.argv[1], size)}
+    new = {digest: length for length, digest in pieces(sys.argv[2], size) if digest not in known}
+    row.append(f'{sum(new.values()) / (1 << 20):8.2f}')
+print(' '.join(row), end='')
+PY
+}
+# One update of a tree: the same one for the same seed and the same names.
+update() {
+    python3 - "$1" "$2" <<'PY'
+import os, random, sys
+root, seed = sys.argv[1], int(sys.argv[2])
+rng = random.Random(seed)
+files = sorted(os.path.join(d, f) for d, _, fs in os.walk(root) for f in fs)
+files = [f for f in files if os.path.isfile(f) and not os.path.islink(f) and os.stat(f).st_nlink == 1]
+some = rng.sample([f for f in files if os.path.getsize(f) > 4096], 50)
+for path in some[:40]:
+    data = open(path, 'rb').read()
+    at = rng.randrange(len(data))
+    with open(path, 'r+b') as file:
+        file.write(data[:at] + rng.randbytes(rng.randrange(1024, 8193)) + data[at:])
+for path in some[40:]:
+    os.unlink(path)
+directories = sorted({os.path.dirname(f) for f in files})
+for number in range(60):
+    with open(os.path.join(rng.choice(directories), f'new-{seed}-{number}'), 'wb') as file:
+        file.write(rng.randbytes(rng.randrange(4096, 40961)))
+PY
+}
+build() { "$plat" build -q --force --size 256M "$1" "$2"; }
+reference() { rm -f "$2"; truncate -s 256M "$2"; mke2fs -q -F -t ext4 -d "$1" "$2"; }
+row() { printf '%-28s %s\n' "$1" "$2"; }
+
+printf '%-28s %8s %8s %8s   MiB of new pieces of 4, 64 and 512 KiB\n' "" 4 64 512
+build "$work/root" "$work/old"
+reference "$work/root" "$work/mke2fs.old"
+cp "$work/old" "$work/placed"
+mount -o loop "$work/placed" "$work/mnt"
+update "$work/mnt" 1
+umount "$work/mnt"
+# The chain begins with an image of automatic size.
+"$plat" build -q "$work/root" "$work/chain"
+update "$work/root" 1
+build "$work/root" "$work/new"
+reference "$work/root" "$work/mke2fs.new"
+row "plat build" "$(new_bytes "$work/old" "$work/new")"
+row "mke2fs -d" "$(new_bytes "$work/mke2fs.old" "$work/mke2fs.new")"
+row "changed by the kernel" "$(new_bytes "$work/old" "$work/placed")"
+rm -f "$work/old" "$work/new" "$work/placed" "$work"/mke2fs.*
+for number in $(seq "$updates"); do
+    [ "$number" = 1 ] || update "$work/root" "$number"
+    "$plat" build -q --like "$work/chain" "$work/root" "$work/next"
+    row "plat build --like, $number" "$(new_bytes "$work/chain" "$work/next")"
+    e2fsck -fn "$work/next" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+    mv "$work/next" "$work/chain"
+done
+mount -o loop,ro "$work/chain" "$work/mnt"
+diff -r --no-dereference "$work/root" "$work/mnt" | grep -v 'Only in .*mnt: lost+found' || echo "the kernel's mount of the last one equals the source"
+umount "$work/mnt"
+"$plat" frag --json "$work/chain" | python3 -c 'import json, sys; said = json.load(sys.stdin); print({key: said[key] for key in said if "extents" in key or "files" in key})'

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Measures again what docs/paper.md says, and the tables of the founding documents: figures as text, a file of results, and the report, in target/paper.
+# SEEDS (5) is of ageing; with SEEDS=1 it takes minutes. Rows of real file systems need root and loop devices; without them they are left out.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+seeds=${SEEDS:-5}
+out=target/paper
+mkdir -p "$out"
+cargo build --release -q -p plat-lab -p platfs-cli
+lab() { echo "plat-lab $*" >&2; target/release/plat-lab "$@"; }
+lab run criteria nine-writers stream-writers appenders --results "$out/results.jsonl" >"$out/engine.txt"
+lab run alloc-cost index-cost threads >"$out/times.txt"
+lab run founding --results "$out/results.jsonl" >"$out/founding.txt"
+lab run age --seeds "$seeds" --policies lease,mballoc,mballoc-6.5,mballoc-6.4 --results "$out/results.jsonl" >"$out/age.txt"
+if [ "$(id -u)" = 0 ]; then
+    lab peers --rounds 5 --systems library,fuse,ext4,xfs >"$out/peers.txt"
+else
+    echo "paper: SKIPPED: real file systems need root" >&2
+fi
+lab report "$out/results.jsonl" -o "$out/report.html"
+echo "$out/report.html"
