@@ -47,6 +47,13 @@ def pieces(image: platfs.Image) -> None:
             pass
 
 
+def unbuffered(image: platfs.Image) -> None:
+    """Reads in pieces of 1 MiB, without a buffer in front."""
+    with image.open("/large", "rb", 0) as file:
+        while file.read(1 << 20):
+            pass
+
+
 def into(image: platfs.Image) -> None:
     """Reads into one buffer."""
     buffer = bytearray(1 << 20)
@@ -76,7 +83,7 @@ def reading(directory: str, mib: int, plat: Optional[str]) -> None:
     else:
         print(f"plat cat: {theirs:.3f} s")
     with platfs.Image(path) as image:
-        ways = {"read(1 MiB)": pieces, "readinto": into, "copyfileobj": copied}
+        ways = {"read(1 MiB)": pieces, "read(1 MiB), buffering=0": unbuffered, "readinto": into, "copyfileobj": copied}
         for name, way in ways.items():
             ours = best(lambda: way(image))
             print(f"{name}: {ours:.3f} s" + (f", {theirs / ours:.2f} x of plat cat" if theirs else ""))

@@ -72,17 +72,27 @@ class FileIO(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         """Fills a buffer as far as there are bytes."""
-        self._check(self._reads, "not open to read")
-        view = memoryview(buffer).cast("B")
+        if self.closed or not self._reads:
+            self._check(self._reads, "not open to read")
+        view = memoryview(buffer)
+        if view.format != "B" or view.ndim != 1:
+            view = view.cast("B")
+        size = len(view)
+        if size <= _PIECE:
+            data = self._file.read(self._at, size)
+            done = len(data)
+            view[:done] = data
+            self._at += done
+            return done
         done = 0
         # In pieces: small ones lie in memory that is there already.
-        while done < len(view):
-            data = self._file.read(self._at, min(len(view) - done, _PIECE))
+        while done < size:
+            data = self._file.read(self._at, min(size - done, _PIECE))
+            if not data:
+                break
             view[done : done + len(data)] = data
             self._at += len(data)
             done += len(data)
-            if not data:
-                break
         return done
 
     def write(self, data: Any) -> int:
