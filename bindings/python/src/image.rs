@@ -227,7 +227,7 @@ impl Image {
             }
             Ok(file)
         })?;
-        Ok(File::of(file))
+        Ok(File::of(file, !self.writes))
     }
 
     fn mkdir(&self, py: Python<'_>, path: &[u8], mode: u16) -> PyResult<()> {

@@ -464,7 +464,7 @@ def test_build_options(tree, tmp_path):
 def test_names_that_are_no_text(image):
     name = os.fsdecode(b"/\xff\xfe")
     image.write_bytes(name, b"x")
-    assert b"/" + os.fsencode(image.listdir()[-1]) == b"/\xff\xfe" or os.fsencode(name)[1:] in map(os.fsencode, image.listdir())
+    assert b"\xff\xfe" in [os.fsencode(found) for found in image.listdir()]
     assert image.read_bytes(b"/\xff\xfe") == b"x" and image.path(name).exists()
     for wrong in ("/a\0b", "/" + "n" * 256):
         with pytest.raises(OSError):
