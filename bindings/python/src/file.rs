@@ -1,6 +1,6 @@
 //! Open files: bytes at offsets. Positions and modes are of Python's half.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -12,9 +12,6 @@ use crate::image::Closable;
 #[pyclass(frozen, module = "platfs._native")]
 pub(crate) struct File {
     file: Closable<Arc<platfs::File>>,
-    /// Files of an image that is only read keep their size: it is asked for once.
-    keeps_size: bool,
-    size: OnceLock<u64>,
 }
 
 impl Drop for File {
@@ -26,8 +23,8 @@ impl Drop for File {
 }
 
 impl File {
-    pub(crate) fn of(file: platfs::File, keeps_size: bool) -> Self {
-        File { file: Closable::new(Arc::new(file)), keeps_size, size: OnceLock::new() }
+    pub(crate) fn of(file: platfs::File) -> Self {
+        File { file: Closable::new(Arc::new(file)) }
     }
 
     fn call<T: Send>(
@@ -63,14 +60,7 @@ impl File {
     }
 
     fn size(&self, py: Python<'_>) -> PyResult<u64> {
-        if let Some(size) = self.size.get() {
-            return Ok(*size);
-        }
-        let size = self.call(py, |file| Ok(file.metadata()?.size))?;
-        if self.keeps_size {
-            let _ = self.size.set(size);
-        }
-        Ok(size)
+        self.call(py, |file| Ok(file.metadata()?.size))
     }
 
     fn truncate(&self, py: Python<'_>, size: u64) -> PyResult<()> {

@@ -227,7 +227,7 @@ impl Image {
             }
             Ok(file)
         })?;
-        Ok(File::of(file, !self.writes))
+        Ok(File::of(file))
     }
 
     fn mkdir(&self, py: Python<'_>, path: &[u8], mode: u16) -> PyResult<()> {
