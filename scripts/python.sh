@@ -17,7 +17,7 @@ python3 -m venv "$place/v" >/dev/null 2>&1 || skip "python3 has no venv (Debian:
 pip="$place/v/bin/pip -q --disable-pip-version-check"
 $pip install maturin pytest fsspec mypy || skip "maturin, pytest, fsspec and mypy can't be had by pip"
 if [ $# = 0 ]; then set -- --release; fi
-"$place/v/bin/maturin" build -q --locked --interpreter "$place/v/bin/python" --out "$place/wheels" "$@"
+"$place/v/bin/maturin" build -q --interpreter "$place/v/bin/python" --out "$place/wheels" "$@"
 $pip install "$place"/wheels/*.whl
 # The checkout's own package must not be found in the place of the installed one: it lies in `python/`, not here.
 "$place/v/bin/pytest" -q -p no:cacheprovider tests
