@@ -13,7 +13,7 @@ PLAT ?= target/release/plat
 LIBDIR ?= target/release
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 
-.PHONY: all build install install-files install-c install-c-files python test crash crash-kernel models demo microvm book bench soak coverage packages setup fmt lint docs deny fuzz images tidy
+.PHONY: all build install install-files install-c install-c-files python web web-test test store-test crash crash-kernel models demo microvm book bench soak coverage packages setup fmt lint docs deny fuzz images tidy
 
 all: build
 
@@ -43,6 +43,15 @@ install-c-files:
 python:
 	scripts/python.sh
 
+# The page that explores images in a browser, as one file: target/web/platfs.html.
+web:
+	scripts/web.sh
+
+# The page in a browser without a window; PLATFS_SHOTS=DIR keeps pictures of it.
+web-test:
+	scripts/web.sh --lint
+	$(CARGO) test -p platfs-web --test page -- --include-ignored --test-threads=1 --nocapture
+
 SHARE = $(DESTDIR)$(PREFIX)/share
 
 install-files:
@@ -70,6 +79,10 @@ crash-kernel:
 crash:
 	$(CARGO) run --release -q -p plat-lab -- crash --fault all
 	$(CARGO) run --release -q -p plat-lab -- crash --states $(CRASH_STATES) --e2fsck 500
+
+# Volumes in a real server of S3, which Go installs (TAKEOVERS, RACES: how many of each).
+store-test: setup
+	scripts/store-test.sh
 
 # The lock protocol of the placement engine under many interleavings (shuttle); SHUTTLE_ITERATIONS raises the number for each model.
 models:

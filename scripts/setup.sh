@@ -27,6 +27,10 @@ strace      strace       recording calls for a replay
 zstd        zstd         compressed tar archives
 xz          xz-utils     compressed tar archives
 fdisk       fdisk        partition tables
+qemu-img    qemu-utils   reading qcow2 and VHD
+simg2img    android-sdk-libsparse-utils reading Android's sparse images
+bmaptool    bmap-tools   copying by maps of blocks
+veritysetup cryptsetup-bin judging trees of hashes
 chromium    chromium     looking at the pages of plat map and plat-lab report
 chromedriver chromium-driver looking at the pages of plat map and plat-lab report
 mandoc      mandoc       judging the pages of the manual

@@ -170,7 +170,7 @@ pub fn no_superblock(device: &dyn Device, name: &str, error: &Error) -> String {
     if platfs::read_superblock(device).is_ok() {
         return explained(error);
     }
-    let hint = image::lookalike(device, name).map(|hint| format!("; {hint}")).unwrap_or_default();
+    let hint = platfs::device::lookalike(device, name).map(|hint| format!("; {hint}")).unwrap_or_default();
     let error = error.to_string();
     let why = error.strip_suffix(": not an ext2, ext3 or ext4 volume").unwrap_or(&error);
     format!("is no ext2, ext3 or ext4 volume ({why}){hint}")

@@ -1,6 +1,8 @@
 //! Sizes as users write them: a number of bytes, or with K, M, G, T (powers of 1,024), with a fraction where there is a
 //! unit: 1.5G. Exact arithmetic; a rest of a byte is dropped.
 
+pub use platfs_forensics::words::human;
+
 /// Digits behind the point that count: more than any size can show.
 const FRACTION_DIGITS: usize = 18;
 
@@ -74,20 +76,6 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     written.shifted(shift).ok_or_else(|| "more than 2^64 bytes".into())
 }
 
-/// A size for people: three digits and a unit, as `ls -h` rounds (up).
-#[must_use]
-pub fn human(bytes: u64) -> String {
-    const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    let step = (63 - bytes.max(1).leading_zeros()) / 10;
-    let unit = UNITS.get(step as usize).copied().unwrap_or_default();
-    let shift = 10 * step;
-    let tenths = (u128::from(bytes) * 10).div_ceil(1 << shift);
-    if step == 0 || tenths >= 100 {
-        return format!("{} {unit}", u128::from(bytes).div_ceil(1 << shift));
-    }
-    format!("{}.{} {unit}", tenths / 10, tenths % 10)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,11 +108,5 @@ mod tests {
         ] {
             assert!(parse_size(wrong).is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn people_read_three_digits() {
-        let shown = [0, 1023, 1024, 1536, 10 << 20, u64::MAX].map(human);
-        assert_eq!(shown, ["0 B", "1023 B", "1.0 KiB", "1.5 KiB", "10 MiB", "16 EiB"]);
     }
 }

@@ -11,11 +11,13 @@
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use platfs::device::Device;
+use platfs_forensics::{Ground, used};
 use platfs_store::objects::Patience;
 use platfs_store::{Address, Cache, Error, Result, Store, Stored, Volume};
 
@@ -23,6 +25,11 @@ use crate::signals::StopSignals;
 
 /// Bytes of the cache where nothing is said.
 const CACHE_SIZE: u64 = 8 << 30;
+/// Bytes that are fetched first when a volume is opened: the superblock, and what stands behind it.
+const FRONT: u64 = 4 << 20;
+/// Most bytes of tables that are fetched then, and of directories.
+const EARLY: u64 = 16 << 20;
+const DIRECTORIES: u64 = 8 << 20;
 
 /// Whether a name is that of a store, or of a volume in one.
 #[must_use]
@@ -76,7 +83,24 @@ fn cache(address: &Address) -> Result<Option<Cache>> {
 /// As [`Stored::open`]; see [`store`].
 pub fn open_read(name: &OsStr) -> Result<Arc<dyn Device>> {
     let address = address(name)?;
-    Ok(Arc::new(Stored::open(&store(&address)?, address.volume()?)?))
+    let stored = Arc::new(Stored::open(&store(&address)?, address.volume()?)?);
+    let device = Arc::clone(&stored) as Arc<dyn Device>;
+    early(device, |ranges| stored.will_read(ranges));
+    Ok(stored)
+}
+
+/// Has the structures fetched at once by which all else of a file system is found: one after the other each would be a
+/// journey to the store.
+pub fn early(device: Arc<dyn Device>, fetch: impl Fn(&[Range<u64>])) {
+    // Threads that fetch leave signals to those who wait for them.
+    let held = StopSignals::hold().ok();
+    fetch(std::slice::from_ref(&(0..FRONT)));
+    // A volume that can't be read says so where it is opened.
+    if let Ok(ground) = Ground::open(device) {
+        fetch(&used::tables(&ground, EARLY).unwrap_or_default());
+        fetch(&used::directories(&ground, DIRECTORIES).unwrap_or_default());
+    }
+    held.into_iter().for_each(StopSignals::release);
 }
 
 /// Opens a volume for writing; others are kept off while the device lives.
@@ -88,6 +112,8 @@ pub fn open_write(name: &OsStr) -> Result<Arc<dyn Device>> {
     let take_over = std::env::var_os("PLAT_STORE_TAKEOVER").is_some_and(|set| set == "1");
     let volume = Arc::new(Volume::open(&store(&address)?, address.volume()?, &holder(), take_over)?);
     OPEN.with_borrow_mut(|open| open.push(Arc::clone(&volume)));
+    let device = Arc::clone(&volume) as Arc<dyn Device>;
+    early(device, |ranges| volume.will_read(ranges));
     Ok(volume)
 }
 
@@ -108,7 +134,8 @@ pub fn close_all() -> Result<()> {
 }
 
 /// This program, for others to whom it is in the way.
-fn holder() -> String {
+#[must_use]
+pub fn holder() -> String {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     format!("plat on {host}")
 }

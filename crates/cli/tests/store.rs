@@ -4,6 +4,13 @@
 
 #[path = "store/crashes.rs"]
 mod crashes;
+#[path = "store/kills.rs"]
+mod kills;
+#[path = "store/rounds.rs"]
+mod rounds;
+#[cfg(feature = "s3")]
+#[path = "store/s3.rs"]
+mod s3;
 mod support;
 
 use std::fs;
@@ -176,6 +183,24 @@ fn the_cache_answers_where_the_store_is_gone() {
 }
 
 #[test]
+fn a_cache_on_a_full_disk_keeps_less_and_nothing_fails() {
+    let test = "a_cache_on_a_full_disk_keeps_less_and_nothing_fails";
+    if !tool::have_root(test) || !tool::have_tools(test, &["mount", "umount"]) {
+        return;
+    }
+    let place = Place::new(test);
+    let one = place.volume("one");
+    succeed(&mut plat(&["push", text(&place.image()), &one]));
+    let cache = place.scratch.join("cache");
+    fs::create_dir(&cache).unwrap();
+    tool::run(tool::command("mount").args(["-t", "tmpfs", "-o", "size=1m", "none"]).arg(&cache));
+    let cat = || plat(&["cat", &one, "/large"]).env("PLAT_CACHE", &cache).output().unwrap();
+    let (first, second) = (cat(), cat());
+    tool::run(tool::command("umount").arg(&cache));
+    assert!(first.status.success() && first.stdout.len() == 3_000_000 && second.stdout == first.stdout);
+}
+
+#[test]
 fn a_mount_of_a_store_that_is_killed_keeps_what_was_synced() {
     let test = "a_mount_of_a_store_that_is_killed_keeps_what_was_synced";
     if !have_fuse(test) {
@@ -204,6 +229,48 @@ fn a_mount_of_a_store_that_is_killed_keeps_what_was_synced() {
     succeed(&mut plat(&["pull", &one, text(&back)]));
     assert_clean(&back);
     assert_eq!(said(&mut plat(&["cat", text(&back), "/again"])), "here");
+}
+
+#[test]
+fn a_mount_fetches_what_an_earlier_run_has_read() {
+    let test = "a_mount_fetches_what_an_earlier_run_has_read";
+    if !have_fuse(test) {
+        return;
+    }
+    let place = Place::new(test);
+    let one = place.volume("one");
+    succeed(&mut plat(&["push", text(&place.image()), &one]));
+    let (cache, trace) = (place.scratch.join("cache"), place.scratch.join("trace"));
+    let entries = || {
+        let directories = fs::read_dir(&cache).into_iter().flatten();
+        directories.map(|one| fs::read_dir(one.unwrap().path()).unwrap().count()).sum::<usize>()
+    };
+    let directory = place.scratch.join("m");
+    fs::create_dir(&directory).unwrap();
+    let mount = |option: &str, file: &Path| {
+        let words = ["mount", "-o", "ro", option, text(file), &one, text(&directory)];
+        let mut command = plat(&words);
+        command.env("PLAT_CACHE", &cache);
+        command
+    };
+    let umount = || succeed(&mut plat(&["umount", text(&directory)]));
+    succeed(&mut mount("--trace", &trace));
+    assert_eq!(fs::read(directory.join("large")).unwrap().len(), 3_000_000);
+    umount();
+    fs::remove_dir_all(&cache).unwrap();
+    succeed(&mut mount("--log", &place.scratch.join("log")));
+    umount();
+    // Chunks of the file, each with the file that is locked while it is fetched.
+    let wanted = entries() + 8;
+    succeed(&mut mount("--prefetch", &trace));
+    let begun = Instant::now();
+    while entries() < wanted {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{} of {wanted}", entries());
+        thread::sleep(Duration::from_millis(5));
+    }
+    umount();
+    fs::write(&trace, "nonsense").unwrap();
+    assert!(fail(&mut mount("--prefetch", &trace)).contains("is no trace"));
 }
 
 #[test]

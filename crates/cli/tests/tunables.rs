@@ -70,7 +70,7 @@ fn a_volume_keeps_its_placement_and_every_program_follows_it() {
     for (wrong, part) in [
         ("mb_max_to_scan=50,alloc=lease", "`lease` is chosen"),
         ("lease_tight=0", "from 1 to 1000"),
-        ("colour=1", "no parameter `colour`"),
+        ("shade=1", "no parameter `shade`"),
         ("stripe=8", "plat tune -E stripe_width"),
     ] {
         let said = misused(placement(&image, &["--set", wrong]));

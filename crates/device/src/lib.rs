@@ -1,6 +1,6 @@
 //! What stands below both the code that writes ext2/3/4 volumes and the check that judges them.
 //!
-//! Owns: the [`Device`] that a volume lives on and its kinds; reading the superblock; the log of a journal and its
+//! Owns: the [`Device`] that a volume lives on and its kinds; the [partitions] of a disk; reading the superblock; the log of a journal and its
 //! [replay](journal); a walk along a file's [map]. Excludes: everything that changes a volume, but for the replay of
 //! what was already committed.
 //!
@@ -25,9 +25,11 @@ mod file;
 mod groups;
 pub mod journal;
 mod keeping;
+mod lookalike;
 pub mod map;
 mod memory;
 mod overlay;
+pub mod partitions;
 mod record;
 mod superblock;
 mod window;
@@ -39,6 +41,7 @@ pub use error::{Error, Result};
 
 pub use file::FileDevice;
 pub use keeping::{Keeping, Taking};
+pub use lookalike::lookalike;
 pub use memory::MemoryDevice;
 pub use overlay::Overlay;
 pub use record::{Event, Recorder};

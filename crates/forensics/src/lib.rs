@@ -1,11 +1,12 @@
 //! What the bytes of a volume tell beyond its files: owners of blocks, transactions of the journal, removed files.
 //!
 //! Owns: reading a volume without trust in any one part of it ([`Ground`]), [`owners`] of blocks, [`names`] of inodes,
-//! the transactions that still lie in a [journal](log). Excludes: judging a volume (`platfs-check`), changing it, and
+//! the transactions that still lie in a [journal](log), what a superblock says in [words](facts). Excludes: judging a volume (`platfs-check`), changing it, and
 //! everything about terminals.
 
 #![forbid(unsafe_code)]
 
+pub mod facts;
 mod ground;
 pub mod history;
 pub mod htree;
@@ -15,6 +16,7 @@ pub mod names;
 pub mod owners;
 pub mod removed;
 pub mod used;
+pub mod words;
 
 pub use ground::Ground;
 pub use ondisk;

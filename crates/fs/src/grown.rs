@@ -1,6 +1,6 @@
 //! A value that is replaced while others look at it: the format and the space of a volume that grows while it is open.
 //!
-//! Owns: that whoever looks gets the last value, and that a look at an earlier one stays good. For that all of them are
+//! Owns: that each look gets the last value, and that a look at an earlier one stays good. For that all of them are
 //! kept until the end, so that there are at most [`MOST`]. Excludes: when a value may be replaced (`growth`).
 
 use std::ops::Deref;

@@ -8,7 +8,7 @@
 //! 2. Everything is made stable.
 //! 3. One update, and so one transaction of the journal, has the descriptors of new groups, the end of the last group, the
 //!    list of blocks kept for more descriptors, and the superblock. It is brought to its place before others change
-//!    anything: whoever replays a log sizes the volume by the superblock in its place. Verbs that come next see the larger
+//!    anything: a replay of the log sizes the volume by the superblock in its place. Verbs that come next see the larger
 //!    volume.
 //! 4. Backups are written. Cut off before, they are of the smaller volume; they are written again when the volume is given
 //!    the size that it has.
@@ -280,7 +280,7 @@ impl<'g> Addition<'g> {
         volume.cache.versions().during(&[SPACE], &[], || {
             tx.commit();
             space.take_over(&volume.space);
-            // Whoever has the larger format must find the larger space.
+            // A verb with the larger format must find the larger space.
             let _ = volume.space.replace(space);
             let _ = volume.format.replace(format);
         });

@@ -26,6 +26,7 @@
 //! | --- | --- |
 //! | [`builder`] | a source becomes an image: sizes, formats, identifiers, the order of data |
 //! | [`source`] | directories, tar archives, OCI layouts and docker-save archives as one tree |
+//! | [`disk`] | images in the formats of others, and what goes beside them |
 //! | [`export`] | an image becomes an archive or a directory |
 //! | [`archive`] | the tar format |
 //! | [`output`] | new files, which appear whole or not at all |
@@ -42,6 +43,7 @@
 
 pub mod archive;
 pub mod builder;
+pub mod disk;
 pub mod export;
 pub mod output;
 pub mod source;

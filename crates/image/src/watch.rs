@@ -37,6 +37,8 @@ pub enum Stage {
     Data,
     /// What is still in memory is written.
     Finishing,
+    /// The image is brought into another format, or described by what goes beside it: bytes are those read.
+    Packing,
     /// An image is read, and an archive or directory written. No totals are known.
     Exporting,
 }

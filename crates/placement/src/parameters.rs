@@ -307,7 +307,7 @@ mod tests {
             ("lease_small", "say NAME=VALUE"),
             ("lease_small=x", "whole number"),
             ("lease_small=513", "from 0 to 512"),
-            ("colour=3", "no parameter `colour`"),
+            ("shade=3", "no parameter `shade`"),
         ] {
             let error = Placing::read(text).unwrap_err().to_string();
             assert!(error.contains(part), "{text}: {error}");

@@ -1,6 +1,6 @@
 //! A bounded directory of what came from stores, shared by the processes of a user.
 //!
-//! Owns: names of entries, and which go when there are too many bytes. Excludes whether an entry is right: whoever reads
+//! Owns: names of entries, and which go when there are too many bytes. Excludes whether an entry is right: the code that reads
 //! one verifies it by its hash, so that a damaged or hostile entry is as good as none. A full disk or a directory that
 //! can't be written makes it useless, and nothing fails.
 
@@ -10,10 +10,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
+
+use rustix::fs::{FlockOperation, flock};
 
 /// An entry that was read is marked as used if it was not in this time.
 const MARK_AFTER: Duration = Duration::from_secs(60);
+/// How long an entry is waited for that another process fetches; then it is fetched twice.
+const WAIT: Duration = Duration::from_secs(10);
+/// Where the files are that processes lock while they fetch.
+const LOCKS: &str = "locks";
 /// Parts of the bound that stay when entries are removed, in eighths.
 const KEPT_EIGHTHS: u64 = 7;
 
@@ -59,6 +65,32 @@ impl Cache {
         (bytes.len() as u64 <= most).then_some(bytes)
     }
 
+    /// Whether there is an entry.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.path(name).exists()
+    }
+
+    /// Keeps other processes from fetching an entry while the file is open: who waited for it looks for the entry again.
+    /// Nothing where that can't be done, or takes too long.
+    #[must_use]
+    pub fn alone(&self, name: &str) -> Option<File> {
+        let directory = self.directory.join(LOCKS);
+        fs::create_dir_all(&directory).ok()?;
+        let at = name.len().saturating_sub(3);
+        let path = directory.join(name.get(at..).unwrap_or("000"));
+        let file = File::options().write(true).create(true).truncate(false).open(path).ok()?;
+        let (begun, mut pause) = (Instant::now(), Duration::from_millis(1));
+        while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            if begun.elapsed() > WAIT {
+                return None;
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(16));
+        }
+        Some(file)
+    }
+
     /// Keeps an entry, and makes room for it.
     pub fn put(&self, name: &str, bytes: &[u8]) {
         let len = bytes.len() as u64;
@@ -94,7 +126,8 @@ impl Cache {
     fn sweep(&self, more: u64) {
         let _one = self.sweeping.lock().unwrap_or_else(PoisonError::into_inner);
         let mut entries = Vec::new();
-        for directory in fs::read_dir(&self.directory).into_iter().flatten().flatten() {
+        let directories = fs::read_dir(&self.directory).into_iter().flatten().flatten();
+        for directory in directories.filter(|directory| directory.file_name() != LOCKS) {
             for entry in fs::read_dir(directory.path()).into_iter().flatten().flatten() {
                 let Ok(facts) = entry.metadata() else { continue };
                 let used = facts.modified().unwrap_or(SystemTime::UNIX_EPOCH);

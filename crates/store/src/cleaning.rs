@@ -43,7 +43,7 @@ pub fn clean(store: &Arc<Store>, grace: Duration, dry: bool) -> Result<Cleaned> 
     let mark = Running::begin(store, now)?;
     let busy = std::cell::Cell::new(None);
     store.objects().list(LEASES, &mut |lease| {
-        if !marks::is_void(lease.modified, now) {
+        if !marks::is_void(store, &lease, now)? {
             busy.set(Some(()));
             return Ok(());
         }
@@ -119,18 +119,25 @@ struct Running {
 
 impl Running {
     fn begin(store: &Arc<Store>, now: SystemTime) -> Result<Self> {
-        let bytes = format!("{:016x}", crate::random::number());
-        match store.objects().create(RUNNING, bytes.as_bytes()) {
+        let bytes = marks::own();
+        match store.objects().create(RUNNING, &bytes) {
             Ok(_) => {}
             Err(Error::Exists(_)) => {
-                let old = store.objects().head(RUNNING)?;
-                if old.is_some_and(|old| !marks::is_void(old.modified, now)) {
-                    return Err(Error::Refused(
-                        "another clean-up is under way, or was lost less than a day ago".into(),
-                    ));
+                // Whose mark is replaced is the one that was judged.
+                let version = match store.objects().get(RUNNING, 4096) {
+                    Err(Error::Missing(_)) => {
+                        return Err(Error::Refused("another clean-up has just ended".into()));
+                    }
+                    mark => mark?.version,
+                };
+                if let Some(old) = store.objects().head(RUNNING)?
+                    && !marks::is_void(store, &old, now)?
+                {
+                    let why =
+                        "another clean-up is under way, or was lost on another host less than a day ago";
+                    return Err(Error::Refused(why.into()));
                 }
-                let version = store.objects().get(RUNNING, 1024)?.version;
-                store.objects().replace(RUNNING, bytes.as_bytes(), &version)?;
+                store.objects().replace(RUNNING, &bytes, &version)?;
             }
             Err(error) => return Err(error),
         }

@@ -9,12 +9,15 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod ahead;
 mod cache;
 mod cleaning;
+mod compacting;
 mod error;
 mod extents;
 mod forking;
 pub mod format;
+mod holder;
 mod marks;
 pub mod objects;
 mod pushing;
@@ -29,6 +32,7 @@ mod volume;
 pub use address::{Address, is_address};
 pub use cache::Cache;
 pub use cleaning::{Cleaned, clean};
+pub use compacting::{Compacted, compact};
 pub use error::{Error, Result};
 pub use forking::{fork, remove};
 pub use marks::ready;

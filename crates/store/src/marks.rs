@@ -16,6 +16,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::error::{Error, Result};
 use crate::format::hex;
+use crate::holder;
+use crate::objects::Listed;
 use crate::store::Store;
 
 /// The mark of a store of this format.
@@ -31,6 +33,8 @@ pub(crate) const LEASES: &str = "lease/";
 pub const VOID_AFTER: Duration = Duration::from_secs(24 * 3600);
 /// Most bytes of the list.
 pub(crate) const CONDEMNED_MAX: u64 = 256 << 20;
+/// Most bytes of a mark.
+const MARK_MAX: u64 = 4096;
 /// Races of the trial, and programs in each.
 const RACES: usize = 8;
 const RACERS: usize = 4;
@@ -114,11 +118,11 @@ impl Lease {
     /// Takes one.
     pub(crate) fn take(store: &Arc<Store>) -> Result<Self> {
         let key = format!("{LEASES}{}", hex(&crate::random::bytes::<16>()));
-        store.objects().create(&key, key.as_bytes())?;
+        store.objects().create(&key, &own())?;
         let mut lease =
             Lease { store: Arc::clone(store), key, begun: Instant::now(), condemned: BTreeMap::new() };
         if let Some(mark) = store.objects().head(RUNNING)?
-            && !is_void(mark.modified, now(store)?)
+            && !is_void(store, &mark, now(store)?)?
         {
             return Err(Error::Refused("`store gc` is under way: try again when it has ended".into()));
         }
@@ -154,9 +158,26 @@ impl Drop for Lease {
     }
 }
 
-/// Whether a mark of that time is void.
-pub(crate) fn is_void(modified: SystemTime, now: SystemTime) -> bool {
-    now.duration_since(modified).is_ok_and(|age| age > VOID_AFTER)
+/// What stands in a mark of this process: no two are the same.
+pub(crate) fn own() -> Vec<u8> {
+    format!("{} ({})", hex(&crate::random::bytes::<16>()), holder::mark()).into_bytes()
+}
+
+/// Whether a mark is void: it is old, or its process was one of this host and has ended.
+pub(crate) fn is_void(store: &Store, mark: &Listed, now: SystemTime) -> Result<bool> {
+    let age = now.duration_since(mark.modified).unwrap_or_default();
+    if age > VOID_AFTER {
+        return Ok(true);
+    }
+    // What the process asked for last may still be under way.
+    if age < store.objects().lingers() {
+        return Ok(false);
+    }
+    match store.objects().get(&mark.key, MARK_MAX) {
+        Ok(object) => Ok(holder::is_gone(&String::from_utf8_lossy(&object.bytes))),
+        Err(Error::Missing(_)) => Ok(true),
+        Err(error) => Err(error),
+    }
 }
 
 /// The time by the store's own clock: those of hosts differ.

@@ -34,7 +34,7 @@ pub struct Pushed {
     pub sent_bytes: u64,
 }
 
-/// Is told how far a push is, by any of its threads; a failure calls it off.
+/// Hears how far a push is, by any of its threads; a failure calls it off.
 pub type Watch<'p> = dyn Fn(&Pushed) -> Result<()> + Sync + 'p;
 
 /// How an image is pushed.
@@ -44,7 +44,7 @@ pub struct Push<'p> {
     pub force: bool,
     /// Bytes that matter, in order; others are taken for zeros. All, if nothing is said.
     pub only: Option<Vec<Range<u64>>>,
-    /// Is told how far it is, and may call it off.
+    /// Hears how far it is, and may call it off.
     pub watch: Option<&'p Watch<'p>>,
 }
 

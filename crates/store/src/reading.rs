@@ -1,20 +1,23 @@
 //! A volume of a store as a device that is only read, as it is at one moment.
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use platfs_device::Device;
 
+use crate::ahead::Ahead;
 use crate::error::Result;
 use crate::format::manifest::Manifest;
 use crate::replay::replay;
 use crate::store::Store;
-use crate::view::{Reader, View, inside};
+use crate::view::{Reader, View, fill, inside, wanted};
 
 /// A volume that is read: lazily, each byte verified.
 pub struct Stored {
     view: View,
-    reader: Reader,
+    reader: Arc<Reader>,
+    ahead: Ahead,
     manifest: Manifest,
 }
 
@@ -34,9 +37,21 @@ impl Stored {
     /// Damage of its log; the store's.
     pub fn of(store: &Arc<Store>, manifest: Manifest) -> Result<Self> {
         let mut view = View::new(store, &manifest);
-        let reader = Reader::new(Arc::clone(store));
+        let reader = Arc::new(Reader::new(Arc::clone(store)));
         replay(store, &manifest, (&mut view, &reader), false)?;
-        Ok(Stored { view, reader, manifest })
+        let ahead = Ahead::new(Arc::clone(&reader), manifest.size);
+        Ok(Stored { view, reader, ahead, manifest })
+    }
+
+    /// Has bytes fetched that will be read soon, all at once and in the background. What can't be fetched fails when it
+    /// is read.
+    pub fn will_read(&self, ranges: &[Range<u64>]) {
+        for range in ranges {
+            let end = range.end.min(self.manifest.size);
+            if let Ok(runs) = self.view.pieces(range.start.min(end), end.saturating_sub(range.start)) {
+                self.ahead.fetch(wanted(&runs));
+            }
+        }
     }
 
     /// The manifest that it was opened by.
@@ -53,7 +68,13 @@ impl Device for Stored {
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         inside(self.manifest.size, offset, buffer.len() as u64, io::ErrorKind::UnexpectedEof)?;
-        Ok(self.view.read(&self.reader, offset, buffer, self.manifest.size)?)
+        let runs = self.view.pieces(offset, buffer.len() as u64)?;
+        // What lies in several objects is fetched from all of them at once.
+        self.ahead.fetch(wanted(&runs).skip(1));
+        if let Some(behind) = self.ahead.behind(offset, buffer.len() as u64) {
+            self.will_read(&[behind]);
+        }
+        Ok(fill(&self.reader, &runs, buffer, self.manifest.size)?)
     }
 
     fn write_at(&self, _offset: u64, _data: &[u8]) -> io::Result<()> {

@@ -4,6 +4,7 @@
 //! it. Excludes what a volume does with objects.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::cache::Cache;
@@ -16,8 +17,8 @@ use crate::objects::{Counts, Objects, Patience, Patient, Version};
 
 /// Bytes of contents that a process remembers.
 const REMEMBERED: usize = 64 << 20;
-/// Locks of fetches; more than requests at once.
-const LOCKS: usize = 256;
+/// Locks of fetches; far more than requests at once, so that few wait for another's.
+const LOCKS: usize = 4096;
 /// What is read first of an object of a log: the header of nearly every one.
 const FIRST: u64 = 32 << 10;
 
@@ -68,6 +69,11 @@ pub fn id_of(name: &str) -> VolumeId {
         .finalize_xof()
         .fill(&mut id);
     id
+}
+
+/// Where the cache has a part of an object of a log.
+fn entry_of_unit(name: &Hash) -> String {
+    format!("unit-{}", hex(name))
 }
 
 /// What was fetched lately, by hash.
@@ -246,12 +252,51 @@ impl Store {
         let start = unit * log::UNIT;
         let len = (header.data_len as usize).saturating_sub(start).min(log::UNIT);
         let fetch = || self.objects.range(&key, front + start as u64, len as u64);
-        self.once(name, &format!("unit-{}", hex(name)), len as u64, &key, fetch, |stored| {
+        self.once(name, &entry_of_unit(name), len as u64, &key, fetch, |stored| {
             if crate::format::hash(stored) == *name {
                 return Ok(stored.to_vec());
             }
             Err("its contents don't have the checksum that its header names".to_owned())
         })
+    }
+
+    /// Has parts of the data of an object remembered: those that are not here yet come together.
+    pub(crate) fn log_units(
+        &self,
+        place: (&VolumeId, u64, u64),
+        header: &Header,
+        units: Range<usize>,
+    ) -> Result<()> {
+        let key = key_of_log(place.0, place.1, place.2);
+        let is_missing = |unit: &usize| {
+            header.units.get(*unit).is_some_and(|name| {
+                let is_kept = || self.cache.as_ref().is_some_and(|cache| cache.has(&entry_of_unit(name)));
+                !self.is_remembered(name) && !is_kept()
+            })
+        };
+        let missing: Vec<usize> = units.filter(is_missing).collect();
+        for run in missing.chunk_by(|one, next| one + 1 == *next) {
+            let Some(first) = run.first() else { continue };
+            let start = first * log::UNIT;
+            let len = (header.data_len as usize).saturating_sub(start).min(run.len() * log::UNIT);
+            let front = log::header_len(header) as u64;
+            let bytes = self.objects.range(&key, front + start as u64, len as u64)?;
+            for (unit, bytes) in run.iter().zip(bytes.chunks(log::UNIT)) {
+                // A read of a damaged one asks again.
+                if let Some(name) = header.units.get(*unit)
+                    && crate::format::hash(bytes) == *name
+                {
+                    self.cache.iter().for_each(|cache| cache.put(&entry_of_unit(name), bytes));
+                    self.remember(name, bytes.to_vec());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether contents are in memory.
+    pub(crate) fn is_remembered(&self, name: &Hash) -> bool {
+        lock(&self.recent).found.contains_key(name)
     }
 
     /// What has that name: remembered, in the cache, or fetched by one of those who want it.
@@ -267,7 +312,7 @@ impl Store {
         if let Some(found) = lock(&self.recent).get(name) {
             return Ok(found);
         }
-        let at = usize::from(name[0]) % LOCKS;
+        let at = usize::from(u16::from_le_bytes([name[0], name[1]])) % LOCKS;
         let _fetching = self.fetching.get(at).map(lock);
         if let Some(found) = lock(&self.recent).get(name) {
             return Ok(found);
@@ -277,6 +322,14 @@ impl Store {
                 return Ok(self.remember(name, bytes));
             }
             self.cache.iter().for_each(|cache| cache.remove(entry));
+        }
+        // Of many processes that want it at the same time one fetches it for all.
+        let alone = self.cache.as_ref().and_then(|cache| cache.alone(entry));
+        if alone.is_some()
+            && let Some(stored) = self.cache.as_ref().and_then(|cache| cache.get(entry, most))
+            && let Ok(bytes) = verified(&stored)
+        {
+            return Ok(self.remember(name, bytes));
         }
         let stored = fetch()?;
         let (stored, bytes) = match verified(&stored) {

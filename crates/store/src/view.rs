@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::error::{Error, Result};
@@ -163,6 +164,24 @@ impl Reader {
         headers.insert(hash, Arc::new(header));
     }
 
+    /// Whether all of an object's contents are in memory.
+    pub(crate) fn is_at_hand(&self, target: &Target) -> bool {
+        matches!(target, Target::Chunk { hash, .. } if self.store.is_remembered(hash))
+    }
+
+    /// Has the store remember a part of an object.
+    pub(crate) fn fetch(&self, target: &Target, range: Range<u32>, size: u64) -> Result<()> {
+        match target {
+            Target::Chunk { hash, .. } => self.store.chunk(hash).map(drop),
+            Target::Log { volume, epoch, seq, header, .. } => {
+                let place = (volume, *epoch, *seq);
+                let found = self.header(place, header, size)?;
+                let units = range.start as usize / UNIT..(range.end as usize).div_ceil(UNIT);
+                self.store.log_units(place, &found, units)
+            }
+        }
+    }
+
     fn header(&self, place: (&[u8; 16], u64, u64), hash: &Hash, size: u64) -> Result<Arc<Header>> {
         let lock = || self.headers.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = lock().get(hash) {
@@ -227,20 +246,32 @@ impl View {
         }
         Ok(found)
     }
+}
 
-    /// Fills a buffer.
-    pub(crate) fn read(&self, reader: &Reader, offset: u64, buffer: &mut [u8], size: u64) -> Result<()> {
-        let mut rest = buffer;
-        for (_, len, place) in self.pieces(offset, rest.len() as u64)? {
-            let (piece, behind) = rest.split_at_mut(usize::try_from(len).unwrap_or(0).min(rest.len()));
-            match place {
-                None => piece.fill(0),
-                Some((target, offset)) => reader.read(&target, offset, piece, size)?,
-            }
-            rest = behind;
+/// Fills a buffer with what ranges are made of.
+pub(crate) fn fill(reader: &Reader, runs: &[Run], buffer: &mut [u8], size: u64) -> Result<()> {
+    let mut rest = buffer;
+    for (_, len, place) in runs {
+        let (piece, behind) = rest.split_at_mut(usize::try_from(*len).unwrap_or(0).min(rest.len()));
+        match place {
+            None => piece.fill(0),
+            Some((target, offset)) => reader.read(target, *offset, piece, size)?,
         }
-        Ok(())
+        rest = behind;
     }
+    Ok(())
+}
+
+/// A part of an object.
+pub(crate) type Wanted = (Target, Range<u32>);
+
+/// The parts of objects that ranges are made of.
+pub(crate) fn wanted(runs: &[Run]) -> impl Iterator<Item = Wanted> {
+    runs.iter().filter_map(|(_, len, place)| {
+        let (target, offset) = (*place)?;
+        let len = u32::try_from(*len).unwrap_or(u32::MAX);
+        Some((target, offset..offset.saturating_add(len)))
+    })
 }
 
 /// `UnexpectedEof` or `WriteZero` unless the range lies inside `size`.

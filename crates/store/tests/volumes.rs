@@ -3,13 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use platfs_device::{Device, MemoryDevice};
 use platfs_store::objects::{Fault, Files, Memory, Objects, Patience};
-use platfs_store::{Error, Push, Store, Stored, Volume, push};
+use platfs_store::{Error, Push, Store, Stored, Volume, compact, push};
 
 const SIZE: u64 = 3 << 20;
 
@@ -330,4 +330,177 @@ fn a_store_where_two_can_win_is_refused() {
     let store = Arc::new(Store::new(Arc::new(Loose(Memory::new())), patience(), None));
     let refused = Volume::create(&store, "one", SIZE, "test").err().unwrap();
     assert!(refused.to_string().contains("conditional writes"), "{refused}");
+}
+
+/// Bytes that a store holds below a prefix.
+fn held(objects: &Memory, prefix: &str) -> u64 {
+    let objects = objects.contents();
+    objects.iter().filter(|(key, _)| key.starts_with(prefix)).map(|(_, bytes)| bytes.len() as u64).sum()
+}
+
+#[test]
+fn what_is_mostly_overwritten_is_given_back() {
+    let objects = Arc::new(Memory::new());
+    let store = over(&objects);
+    let size = 16 << 20;
+    let volume = Volume::create(&store, "one", size, "test").unwrap();
+    let mut model = vec![0; usize::try_from(size).unwrap()];
+    let mut put = |volume: &Volume, start: usize, len: usize, value: u8| {
+        model[start..start + len].fill(value);
+        volume.write_at(start as u64, &model[start..start + len]).unwrap();
+    };
+    // Objects of 1 MiB, of which all but 100 kB are overwritten, half of them after a snapshot.
+    for number in 0..8 {
+        put(&volume, number << 20, 1 << 20, 1);
+        volume.flush().unwrap();
+    }
+    for number in 0..4 {
+        put(&volume, number << 20, 900_000, 2);
+    }
+    volume.close().unwrap();
+    platfs_store::fork(&store, "one", "one@snapshot").unwrap();
+    let volume = Volume::open(&store, "one", "test", false).unwrap();
+    for number in 4..8 {
+        put(&volume, number << 20, 900_000, 3);
+    }
+    volume.close().unwrap();
+    let before = held(&objects, "vol/");
+    let done = compact(&store, "one", "test", 20).unwrap();
+    // The four that the snapshot needs stay, and so do the two with what is new.
+    assert_eq!((done.objects, done.emptied, done.freed_bytes), (10, 0, 0), "all are the snapshot's");
+    platfs_store::remove(&store, "one@snapshot").unwrap();
+    let done = compact(&store, "one", "test", 20).unwrap();
+    let rest = (8 << 20) - 8 * 900_000;
+    assert_eq!((done.objects, done.emptied, done.moved_bytes), (10, 8, rest));
+    assert_eq!(done.freed_bytes, 8 << 20);
+    assert!(all(&Stored::open(&over(&objects), "one").unwrap()) == model);
+    for _ in 0..2 {
+        platfs_store::clean(&store, Duration::ZERO, false).unwrap();
+        objects.pass(Duration::from_secs(2));
+    }
+    let after = held(&objects, "vol/");
+    assert!(after + (8 << 20) < before + rest + 20_000, "{before} bytes before, {after} after");
+    assert!(all(&Stored::open(&over(&objects), "one").unwrap()) == model);
+    assert_eq!(compact(&store, "one", "test", 20).unwrap().emptied, 0);
+    let mut problems = Vec::new();
+    platfs_store::verify(&store, &mut |finding| problems.push(finding)).unwrap();
+    assert!(problems.is_empty(), "{problems:?}");
+}
+
+#[test]
+fn a_fork_of_a_large_volume_is_three_requests() {
+    let objects = Arc::new(Memory::new());
+    let volume = Volume::create(&over(&objects), "one", 1 << 40, "test").unwrap();
+    for number in 0..1024 {
+        volume.write_at(number << 30, &[7; 4096]).unwrap();
+    }
+    volume.close().unwrap();
+    for name in ["two", "one@first"] {
+        let store = over(&objects);
+        platfs_store::fork(&store, "one", name).unwrap();
+        let counts = store.counts();
+        assert_eq!((counts.reads, counts.writes), (2, 1), "the mark of the store, two manifests");
+    }
+    let mut block = [0; 4096];
+    Stored::open(&over(&objects), "two").unwrap().read_at(1023 << 30, &mut block).unwrap();
+    assert_eq!(block, [7; 4096]);
+}
+
+#[test]
+fn of_two_clean_ups_at_once_one_works_and_nothing_in_use_goes() {
+    let objects = Arc::new(Memory::new());
+    let device = image(5 << 20, 9);
+    push(&over(&objects), &device, "one", &Push::default()).unwrap();
+    push(&over(&objects), &image(5 << 20, 10), "two", &Push::default()).unwrap();
+    platfs_store::remove(&over(&objects), "two").unwrap();
+    for _ in 0..8 {
+        let start = std::sync::Barrier::new(4);
+        let done: Vec<_> = std::thread::scope(|scope| {
+            let clean = || {
+                start.wait();
+                platfs_store::clean(&over(&objects), Duration::ZERO, false)
+            };
+            let all: Vec<_> = (0..4).map(|_| scope.spawn(clean)).collect();
+            all.into_iter().map(|one| one.join().unwrap()).collect()
+        });
+        assert!(done.iter().any(Result::is_ok), "{done:?}");
+        for refused in done.into_iter().filter_map(Result::err) {
+            assert!(
+                matches!(refused, Error::Refused(_) | Error::Conflict(_) | Error::Exists(_)),
+                "{refused}"
+            );
+        }
+        objects.pass(Duration::from_secs(2));
+    }
+    assert!(all(&Stored::open(&over(&objects), "one").unwrap()) == all(&device));
+    assert!(!objects.contents().contains_key("gc/running"));
+    assert_eq!(platfs_store::stats(&over(&objects)).unwrap().unused_objects, 0);
+}
+
+#[test]
+fn what_is_read_forward_is_fetched_side_by_side_and_once() {
+    let objects = Arc::new(Memory::new());
+    let device = image(64 << 20, 11);
+    push(&over(&objects), &device, "one", &Push::default()).unwrap();
+    let most = Arc::new(Mutex::new((0, 0)));
+    let noted = Arc::clone(&most);
+    objects.fail(move |what, key| {
+        if what == "get" && key.starts_with("chunk/") {
+            noted.lock().unwrap().0 += 1;
+        }
+        None
+    });
+    let store = over(&objects);
+    let volume = Stored::open(&store, "one").unwrap();
+    let mut buffer = vec![0; 128 << 10];
+    for at in (0..volume.size()).step_by(buffer.len()) {
+        volume.read_at(at, &mut buffer).unwrap();
+        let mut noted = most.lock().unwrap();
+        // Chunks that were asked for beyond those that were read.
+        noted.1 = noted.1.max(noted.0 - i64::try_from(at >> 19).unwrap());
+    }
+    drop(volume);
+    let (asked, ahead) = *most.lock().unwrap();
+    let chunks = i64::try_from(objects.contents().keys().filter(|key| key.starts_with("chunk/")).count());
+    assert_eq!(Ok(asked), chunks);
+    assert!(ahead > 4, "never more than {ahead} ahead");
+    // What will be read is fetched though nobody reads it.
+    let store = over(&objects);
+    let volume = Stored::open(&store, "one").unwrap();
+    volume.will_read(&[0..8 << 20, 1 << 60..u64::MAX]);
+    let begun = std::time::Instant::now();
+    while store.counts().reads < 16 + 2 {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", store.counts());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Manifests, maps and objects of logs whose checksums are right and whose contents are hostile.
+#[test]
+fn hostile_objects_are_refused_in_bounded_time_and_memory() {
+    use platfs_store::format::manifest::{Manifest, Segment};
+    use platfs_store::{id_of, key_of_manifest};
+    let objects = Arc::new(Memory::new());
+    push(&over(&objects), &image(2 << 20, 12), "one", &Push::default()).unwrap();
+    let key = key_of_manifest(&id_of("one"));
+    let sound = Manifest::decode(&objects.contents()[&key]).unwrap();
+    let segment = |first, end| Segment { volume: sound.id, epoch: 1, first, end, before: [0; 32] };
+    let hostile: [(&str, Manifest); 6] = [
+        ("missing", Manifest { segments: vec![segment(0, u64::MAX - 1)], ..sound.clone() }),
+        ("no such object", Manifest { map: [9; 32], ..sound.clone() }),
+        ("another volume", Manifest { id: [1; 16], ..sound.clone() }),
+        ("damaged", Manifest { size: 1 << 50, ..sound.clone() }),
+        ("damaged", Manifest { size: 4096, ..sound.clone() }),
+        ("damaged", Manifest { size: u64::MAX, ..sound.clone() }),
+    ];
+    for (word, manifest) in hostile {
+        let mut contents = objects.contents();
+        contents.insert(key.clone(), manifest.encode());
+        let store = over(&Arc::new(Memory::holding(contents)));
+        let read = |volume: Stored| volume.read_at(0, &mut [0; 4096]).map_err(|error| error.to_string());
+        let opened = Stored::open(&store, "one").map_err(|error| error.to_string());
+        let why = opened.and_then(read).unwrap_err();
+        assert!(why.contains(word), "{word}: {why}");
+        assert!(platfs_store::clean(&store, Duration::ZERO, false).is_err(), "{word}: cleaned up");
+    }
 }

@@ -37,8 +37,8 @@ pub(super) const LADDERS: &[Ladder] = &[
         rungs: "
             journal
             groups
-            superblock
-            error file keeping map memory overlay record window write_behind
+            lookalike superblock
+            error file keeping map memory overlay partitions record window write_behind
         ",
         knots: &[],
         long_lists: 0,
@@ -62,9 +62,9 @@ pub(super) const LADDERS: &[Ladder] = &[
         path: "crates/forensics",
         rungs: "
             removed
-            history metadata used
+            facts history metadata used
             htree log names owners
-            ground
+            ground words
         ",
         knots: &[],
         long_lists: 0,
@@ -139,6 +139,7 @@ pub(super) const LADDERS: &[Ladder] = &[
         rungs: "
             builder export
             source
+            disk
             archive output
             text watch
         ",
@@ -159,16 +160,18 @@ pub(super) const LADDERS: &[Ladder] = &[
     Ladder {
         path: "crates/store",
         rungs: "
+            compacting
             cleaning volume
             forking pushing survey
             marks reading
             replay
+            ahead
             view
             store
             address cache
             objects
             extents format
-            error random
+            error holder random
         ",
         knots: &[],
         long_lists: 1,

@@ -19,6 +19,30 @@ pub enum Severity {
     Fatal,
 }
 
+impl Severity {
+    /// It in a word.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Severity::Untidy => "untidy",
+            Severity::Wrong => "wrong",
+            Severity::Damage => "damage",
+            Severity::Fatal => "fatal",
+        }
+    }
+
+    /// What it means for the volume.
+    #[must_use]
+    pub fn weight(self) -> &'static str {
+        match self {
+            Severity::Untidy => "nothing is lost and nothing will be",
+            Severity::Wrong => "the volume must not be written before it is repaired",
+            Severity::Damage => "something is lost already, or the repair takes it away",
+            Severity::Fatal => "what the rest of the volume depends on",
+        }
+    }
+}
+
 /// One rule.
 #[derive(PartialEq, Eq, Debug)]
 pub struct Kind {

@@ -4,8 +4,6 @@ use std::io::{self, Write};
 
 use platfs::check::{Kind, kinds};
 
-use super::findings::severity_name;
-
 /// Columns that text is broken at.
 const WIDTH: usize = 96;
 
@@ -29,7 +27,7 @@ pub fn all(out: &mut dyn Write) -> io::Result<()> {
 pub fn one(out: &mut dyn Write, kind: &Kind) -> io::Result<()> {
     let safe = if kind.safe { "the repair loses nothing" } else { "the repair can take something away" };
     writeln!(out, "{}: {}", kind.id, kind.title)?;
-    writeln!(out, "    {}: {}; {safe}\n", severity_name(kind.severity), weight(kind))?;
+    writeln!(out, "    {}: {}; {safe}\n", kind.severity.name(), kind.severity.weight())?;
     for (label, text) in [("What it means", kind.means), ("What the repair does", kind.risk)] {
         writeln!(out, "{label}:")?;
         for line in broken(text) {
@@ -37,16 +35,6 @@ pub fn one(out: &mut dyn Write, kind: &Kind) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-fn weight(kind: &Kind) -> &'static str {
-    use platfs::check::Severity;
-    match kind.severity {
-        Severity::Untidy => "nothing is lost and nothing will be",
-        Severity::Wrong => "the volume must not be written before it is repaired",
-        Severity::Damage => "something is lost already, or the repair takes it away",
-        Severity::Fatal => "what the rest of the volume depends on",
-    }
 }
 
 /// Lines of at most [`WIDTH`] columns; a word that is longer stands alone.

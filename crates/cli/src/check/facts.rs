@@ -3,7 +3,7 @@
 use platfs::check::{Issue, Kind, Summary, kinds};
 use serde_json::{Map, Value, json};
 
-use super::findings::{Findings, OfKind, severity_name};
+use super::findings::{Findings, OfKind};
 use super::names::Names;
 use crate::text::put_bytes;
 
@@ -73,7 +73,7 @@ fn of_kind(of: &OfKind, names: &Names, written: bool) -> Value {
         kept.map(|noted| issue(&noted.issue, written && noted.repaired, names)).collect();
     json!({
         "id": of.kind.id,
-        "severity": severity_name(of.kind.severity),
+        "severity": of.kind.severity.name(),
         "safe": of.kind.safe,
         "title": of.kind.title,
         "count": of.count,
@@ -112,7 +112,7 @@ fn issue(issue: &Issue, repaired: bool, names: &Names) -> Value {
 pub fn explained(kind: &Kind) -> Map<String, Value> {
     let value = json!({
         "id": kind.id,
-        "severity": severity_name(kind.severity),
+        "severity": kind.severity.name(),
         "safe": kind.safe,
         "title": kind.title,
         "means": kind.means,

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use ondisk::units::InodeNumber;
-use platfs::check::{Decision, Issue, Kind, Progress, Severity, Sink};
+use platfs::check::{Decision, Issue, Kind, Progress, Sink};
 
 use super::progress::Meter;
 
@@ -166,16 +166,5 @@ impl Sink for Listener<'_, '_> {
 
     fn progress(&mut self, progress: Progress) {
         self.meter.show(progress);
-    }
-}
-
-/// A severity as it is written.
-#[must_use]
-pub fn severity_name(severity: Severity) -> &'static str {
-    match severity {
-        Severity::Untidy => "untidy",
-        Severity::Wrong => "wrong",
-        Severity::Damage => "damage",
-        Severity::Fatal => "fatal",
     }
 }

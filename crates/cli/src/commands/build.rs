@@ -1,10 +1,13 @@
 //! `plat build SOURCE IMAGE`: arguments and output.
 
-use std::ffi::OsString;
-use std::io::{IsTerminal, stdin};
+mod disk;
+mod facts;
+mod sources;
+
+use std::ffi::{OsStr, OsString};
+use std::io::IsTerminal;
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,13 +17,12 @@ use platfs::device::Device;
 use platfs::placement::Placing;
 use platfs::placement::parameters::PlacingError;
 use platfs::placing;
-use platfs_image::builder::Update;
 use platfs_image::builder::identity::{Identity, Stated};
 use platfs_image::builder::like::identifiers;
+use platfs_image::disk::{Disk, Format as DiskFormat};
 use platfs_image::output::followed;
 use platfs_image::source::{FilterError, IdRange, Owner};
-use platfs_image::{BuildError, Builder, Built, Progress, Size, Source, SourceError, Stage, Watch};
-use serde::Serialize;
+use platfs_image::{BuildError, Builder, Built, Progress, Size, Source, Stage, Watch};
 
 use crate::console::{Console, Failure};
 use crate::door;
@@ -28,16 +30,20 @@ use crate::format::{self, Format, FormatArgs, UuidChoice};
 use crate::image::{self, ImageSpec, Part};
 use crate::reading::{no_superblock, open_device, warn_of_writer};
 use crate::size::{human, parse_size};
+use disk::DiskArgs;
+use facts::Facts;
+use sources::source_failure;
 
 /// Arguments of `plat build`.
 #[derive(Args, Debug)]
-#[command(after_help = format::ENVIRONMENT)]
+#[command(after_help = format::ENVIRONMENT, override_usage = "plat build [OPTIONS] SOURCE... IMAGE")]
 pub struct Build {
-    /// A directory, a tar archive (plain, gzip, zstd or xz), an OCI image layout, a docker-save archive, or
-    /// `-` for a tar archive on standard input.
-    source: PathBuf,
-    /// The image to make: a file, a block device, or a partition of a disk image (disk.img@part1).
-    image: OsString,
+    /// First what the image is made of: a directory, a tar archive (plain, gzip, zstd or xz), an OCI image layout, a
+    /// docker-save archive, or `-` for a tar archive on standard input. Of several each lies over those before it, as
+    /// layers of OCI images do: `.wh.NAME` removes NAME. Last the image to make: a file, a block device, or a
+    /// partition of a disk image (disk.img@part1).
+    #[arg(required = true, value_name = "SOURCE... IMAGE")]
+    paths: Vec<OsString>,
     /// Size of the image: bytes (with K, M, G, T: 512M, 1.5G), `auto` (the contents and a tenth more), or `min`.
     #[arg(long, default_value = "auto", value_parser = parse_image_size)]
     size: Size,
@@ -55,6 +61,10 @@ pub struct Build {
     /// With --like: lay out everything from the start, and keep only UUID and hash seed.
     #[arg(long, requires = "like")]
     relayout: bool,
+    /// Begin data at multiples of SIZE, layer by layer (256K, 512K, 1M): images of one base share its chunks of that size,
+    /// even when they are built apart. The space that it costs is printed (docs/fleets.md).
+    #[arg(long, value_name = "SIZE", value_parser = parse_align)]
+    align: Option<u64>,
     /// Leave out what matches the pattern (`*`, `?`, `[..]`, `**`); can be given several times.
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<String>,
@@ -77,6 +87,13 @@ pub struct Build {
     /// Tag or reference of one image of several.
     #[arg(long, value_name = "TAG", value_parser = parse_tag)]
     tag: Option<String>,
+    /// A table of devices, as genext2fs and makedevs read them: adds devices, directories, pipes and sockets, and sets owners
+    /// and permission bits (docs/sources.md).
+    #[arg(long, value_name = "FILE")]
+    pseudo: Option<PathBuf>,
+    /// Labels all files for SELinux by their paths in the image, after a table in the format of file_contexts.
+    #[arg(long, value_name = "FILE")]
+    file_contexts: Option<PathBuf>,
     /// Threads that list the source directory; as many as help if not given.
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
@@ -94,17 +111,25 @@ pub struct Build {
     #[arg(short, long)]
     quiet: bool,
     #[command(flatten)]
+    disk: DiskArgs,
+    #[command(flatten)]
     format: FormatArgs,
 }
-
-/// Endings of images that are not raw.
-const OTHER_FORMATS: [&str; 8] = ["qcow2", "qcow", "qed", "vhd", "vhdx", "vmdk", "vdi", "simg"];
 
 fn parse_image_size(text: &str) -> Result<Size, String> {
     match text {
         "auto" => Ok(Size::Auto),
         "min" => Ok(Size::Min),
         _ => parse_size(text).map(Size::Bytes),
+    }
+}
+
+/// Chunks of a page to those that nobody would fetch.
+fn parse_align(text: &str) -> Result<u64, String> {
+    let bytes = parse_size(text)?;
+    match bytes.is_power_of_two() && (4096..=64 << 20).contains(&bytes) {
+        true => Ok(bytes),
+        false => Err("it must be a power of two from 4K to 64M".into()),
     }
 }
 
@@ -126,13 +151,31 @@ fn failed(error: impl std::fmt::Display) -> Failure {
 }
 
 impl Build {
+    /// The image to make.
+    fn image(&self) -> &OsStr {
+        self.paths.last().map_or(OsStr::new(""), |image| image)
+    }
+
+    /// What it is made of.
+    fn sources(&self) -> &[OsString] {
+        self.paths.split_last().map_or(&[], |(_, sources)| sources)
+    }
+
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
+        if self.sources().is_empty() {
+            return Err(Failure::Usage("a source and an image are needed: SOURCE... IMAGE".into()));
+        }
         if self.like.is_some() && !self.relayout && self.format.is_stated() {
             let what = "--like takes the format of the older image; --relayout lets format options be given";
             return Err(Failure::Usage(what.into()));
         }
-        self.refuse_other_formats()?;
-        let target = self.target()?;
+        if self.align.is_some() && self.like.is_some() && !self.relayout {
+            let what =
+                "--align is for images that are laid out from the start: with --like it needs --relayout";
+            return Err(Failure::Usage(what.into()));
+        }
+        let disk = self.disk.disk(self.image())?;
+        let target = self.target(&disk)?;
         let epoch = format::source_date_epoch()?;
         // Before the source is read, which may take a while.
         self.format.check()?;
@@ -147,24 +190,28 @@ impl Build {
             .size(self.size)
             .identity(self.identity(&asked, epoch, old.as_ref())?)
             // Reading a directory changes its times of access, and those of change can't be set.
-            .keep_times(!self.reproducible && !self.source.is_dir())
+            .keep_times(!self.reproducible && !self.sources().iter().any(|source| Path::new(source).is_dir()))
             .sync(self.sync)
             .zeroed(asked.prezeroed)
             .format(asked.options)
             .watch(bar.watch());
+        let builder = match self.align {
+            Some(chunk) => builder.align(chunk),
+            None => builder,
+        };
         let builder = match old.filter(|_| !self.relayout) {
             Some(old) => builder.like(old),
             None => builder,
         };
         let built = match target {
-            Target::File(path) => door::build_file(builder, &path, self.force),
+            Target::File(path) => door::build_file(builder, &path, self.force, &disk),
             Target::Device(device) => builder.build_on(device),
         };
         bar.finish();
         let built = built.map_err(|error| self.build_failure(error))?;
         self.warn_of(&built, console);
         match (self.json, self.quiet) {
-            (true, _) => self.print_json(console, &built),
+            (true, _) => print_json(console, &built, disk.format, self.align),
             (false, true) => Ok(()),
             (false, false) => self.print(console, &built),
         }
@@ -172,7 +219,7 @@ impl Build {
 
     /// What the library says of options that can't be is wrong usage; of sizes it does not know our option.
     fn build_failure(&self, error: BuildError) -> Failure {
-        let shown = image::shown(&self.image);
+        let shown = image::shown(self.image());
         match error {
             BuildError::Source(error) => source_failure(error),
             BuildError::Volume(error @ platfs::Error::BadOption { .. }) => Failure::Usage(error.to_string()),
@@ -189,15 +236,22 @@ impl Build {
     }
 
     /// Where the image goes; refuses to touch what exists unless forced.
-    fn target(&self) -> Result<Target, Failure> {
-        if crate::stores::is_meant(&self.image) {
-            return Err(Failure::about(image::shown(&self.image), image::ImageError::Remote));
+    fn target(&self, disk: &Disk) -> Result<Target, Failure> {
+        if crate::stores::is_meant(self.image()) {
+            return Err(Failure::about(image::shown(self.image()), image::ImageError::Remote));
         }
-        let spec = ImageSpec::parse(&self.image);
+        let spec = ImageSpec::parse(self.image());
         let existing = std::fs::metadata(&spec.path);
-        let shown = image::shown(&self.image);
+        let shown = image::shown(self.image());
         if existing.is_ok() && !self.force {
             return Err(Failure::about(shown, "exists; --force replaces it"));
+        }
+        for path in disk.beside() {
+            let shown = path.display().to_string();
+            if path.exists() && !self.force {
+                return Err(Failure::about(shown, "exists; --force replaces it"));
+            }
+            door::replace(&followed(path)).map_err(|error| Failure::about(shown, error))?;
         }
         let is_plain_file = existing.as_ref().is_ok_and(|found| found.is_file());
         if spec.part == Part::Whole && (existing.is_err() || is_plain_file) {
@@ -205,53 +259,16 @@ impl Build {
             door::replace(&followed(&spec.path)).map_err(|error| Failure::about(shown, error))?;
             return Ok(Target::File(spec.path));
         }
-        let device = door::open_unfinished(&self.image).map_err(|error| Failure::about(shown, error))?;
+        if !disk.is_plain() {
+            let what = "other formats, --bmap and --verity go with images that are files of their own";
+            return Err(Failure::Usage(format!("{shown}: {what}")));
+        }
+        let device = door::open_unfinished(self.image()).map_err(|error| Failure::about(shown, error))?;
         Ok(Target::Device(device))
     }
 
-    fn read_source(&self, epoch: Option<u64>) -> Result<Source, Failure> {
-        let spec = ImageSpec::parse(&self.image);
-        let wrong = |error: FilterError| Failure::Usage(wrong_option(&error));
-        let mut options = Source::options().exclude(&self.exclude).map_err(wrong)?;
-        options = self.map_uid.iter().fold(options, |options, range| options.map_uid(*range));
-        options = self.map_gid.iter().fold(options, |options, range| options.map_gid(*range));
-        if let Some(owner) = &self.owner {
-            options = options.owner(owner.clone());
-        }
-        if let Some(prefix) = &self.prefix {
-            options = options.prefix(prefix);
-        }
-        if let Some(words) = self.placement.as_ref().filter(|words| !words.is_empty()) {
-            options = options.mark_root(placing::ATTRIBUTE, words.as_bytes());
-        }
-        if let Some(seconds) = epoch {
-            options = options.latest(i64::try_from(seconds).unwrap_or(i64::MAX));
-        }
-        if let Some(platform) = &self.platform {
-            options = options.platform(platform).map_err(wrong)?;
-        }
-        if let Some(tag) = &self.tag {
-            options = options.image(tag);
-        }
-        if let Some(count) = self.jobs {
-            options = options.threads(count);
-        }
-        // Beside a block device there is only memory.
-        let is_block = std::fs::metadata(&spec.path).is_ok_and(|found| found.file_type().is_block_device());
-        if !is_block {
-            let beside =
-                spec.path.parent().filter(|parent| !parent.as_os_str().is_empty() && parent.is_dir());
-            options = options.spool(beside.unwrap_or(Path::new(".")));
-        }
-        let opened = match self.source.as_os_str() == "-" {
-            true => options.read(stdin().lock(), "standard input"),
-            false => options.open(&self.source),
-        };
-        opened.map_err(source_failure)
-    }
-
     fn warn_of(&self, built: &Built, console: &mut Console<'_>) {
-        let shown = image::shown(&self.image);
+        let shown = image::shown(self.image());
         if built.clamped > 0 {
             let is_small = self.format.parse().is_ok_and(|asked| asked.options.inode_size == Some(128));
             let hint = if is_small { " (from 1901 to 2038); -I 256 holds times up to 2446" } else { "" };
@@ -269,18 +286,6 @@ impl Build {
             return Err(Failure::Usage("-E offset: name the image IMAGE@OFFSET instead".into()));
         }
         Ok(asked)
-    }
-
-    /// Images are written raw: a name that means another format would lie.
-    fn refuse_other_formats(&self) -> Result<(), Failure> {
-        let spec = ImageSpec::parse(&self.image);
-        let ending = spec.path.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
-        let Some(ending) = ending.filter(|ending| OTHER_FORMATS.contains(&ending.as_str())) else {
-            return Ok(());
-        };
-        let shown = image::shown(&self.image);
-        let what = "images are written raw; give it another name, and convert it with `qemu-img convert`";
-        Err(Failure::Usage(format!("{shown}: a name in .{ending} means another format: {what}")))
     }
 
     /// The older image.
@@ -331,7 +336,7 @@ impl Build {
         writeln!(
             console.out,
             "{}: {}, {} free; {} files with {}, {} directories, {} links, {} special files",
-            image::shown(&self.image),
+            image::shown(self.image()),
             human(built.bytes),
             human(free),
             contents.files,
@@ -340,31 +345,32 @@ impl Build {
             contents.symlinks,
             contents.specials,
         )?;
-        Ok(())
-    }
-
-    fn print_json(&self, console: &mut Console<'_>, built: &Built) -> Result<(), Failure> {
-        let facts = Facts::of(built);
-        serde_json::to_writer(&mut *console.out, &facts).map_err(failed)?;
-        writeln!(console.out)?;
+        if let Some(chunk) = self.align {
+            let (cost, chunk) = (human(built.align_cost), human(chunk));
+            writeln!(console.out, "data begin at multiples of {chunk}, which leaves {cost} free")?;
+        }
+        if let Some(verity) = &built.verity {
+            writeln!(
+                console.out,
+                "dm-verity: root hash {}, from byte {}",
+                verity.root_hash(),
+                verity.offset
+            )?;
+        }
         Ok(())
     }
 }
 
-fn source_failure(error: SourceError) -> Failure {
-    match error {
-        SourceError::Filter(error) => Failure::Usage(wrong_option(&error)),
-        error => failed(error),
-    }
-}
-
-/// A complaint of the library about an option of a source, with the name that the option has here.
-fn wrong_option(error: &FilterError) -> String {
-    match error.option() {
-        Some("image") => format!("--tag: {error}"),
-        Some(option) => format!("--{}: {error}", option.replace('_', "-")),
-        None => error.to_string(),
-    }
+fn print_json(
+    console: &mut Console<'_>,
+    built: &Built,
+    format: DiskFormat,
+    align: Option<u64>,
+) -> Result<(), Failure> {
+    let facts = Facts::of(built, format, align);
+    serde_json::to_writer(&mut *console.out, &facts).map_err(failed)?;
+    writeln!(console.out)?;
+    Ok(())
 }
 
 /// Where the image goes.
@@ -409,65 +415,5 @@ impl Bar {
 
     fn finish(&self) {
         self.0.finish_and_clear();
-    }
-}
-
-/// The JSON summary; names are documented in docs/json.md.
-#[derive(Serialize)]
-struct Facts {
-    bytes: u64,
-    block_size: u32,
-    free_blocks: u64,
-    inodes: u32,
-    free_inodes: u64,
-    uuid: String,
-    files: u64,
-    directories: u64,
-    symlinks: u64,
-    specials: u64,
-    names: u64,
-    data_bytes: u64,
-    apparent_bytes: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    like: Option<Like>,
-}
-
-/// What an image that was made like an older one took over.
-#[derive(Serialize)]
-struct Like {
-    same: u64,
-    in_place: u64,
-    placed: u64,
-    renamed: u64,
-    removed: u64,
-    grown_bytes: u64,
-}
-
-impl From<Update> for Like {
-    fn from(update: Update) -> Self {
-        let Update { same, in_place, placed, renamed, removed, grown, .. } = update;
-        Like { same, in_place, placed, renamed, removed, grown_bytes: grown }
-    }
-}
-
-impl Facts {
-    fn of(built: &Built) -> Self {
-        let contents = &built.contents;
-        Facts {
-            bytes: built.bytes,
-            block_size: built.block_size,
-            free_blocks: built.free_blocks,
-            inodes: built.inodes,
-            free_inodes: built.free_inodes,
-            uuid: crate::text::uuid(&built.uuid),
-            files: contents.files,
-            directories: contents.directories,
-            symlinks: contents.symlinks,
-            specials: contents.specials,
-            names: contents.names,
-            data_bytes: contents.data_bytes,
-            apparent_bytes: contents.apparent_bytes,
-            like: built.update.map(Like::from),
-        }
     }
 }

@@ -18,6 +18,7 @@ use crate::mount::keeper::Keeper;
 use crate::mount::log::{Detail, Log};
 use crate::mount::opening::{self, Opened};
 use crate::mount::options::{MountOptions, transport_name};
+use crate::mount::prefetch::Prefetch;
 use crate::mount::remount;
 use crate::mount::trace::Traced;
 use crate::mount::tree::{Guard, Terms, Tree};
@@ -54,6 +55,10 @@ pub struct Mount {
     /// so that each write appears as it was made, unless `-o writeback_cache` is given.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    /// Reads in the background what this trace of an earlier run has read: a volume of a store far away is used as fast
+    /// as one nearby then.
+    #[arg(long, value_name = "TRACE")]
+    prefetch: Option<PathBuf>,
     /// Threads that serve requests.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: Option<u16>,
@@ -121,6 +126,9 @@ impl Mount {
         if let Some(trace) = &self.trace {
             arguments.extend(["--trace".into(), absolute(trace.as_os_str()).map_err(io)?]);
         }
+        if let Some(trace) = &self.prefetch {
+            arguments.extend(["--prefetch".into(), absolute(trace.as_os_str()).map_err(io)?]);
+        }
         if let Some(threads) = self.threads {
             arguments.extend(["--threads".into(), threads.to_string().into()]);
         }
@@ -169,6 +177,7 @@ impl Mount {
         let guard = Guard::as_asked(options.permissions, options.allow_other, writable);
         let guard = guard.map_err(|why| failed(&why))?;
         let how = self.connection(options, &terms, guard.is_some());
+        let prefetch = self.prefetched(&volume)?;
         let tree = Tree::new(volume, log, terms).map_err(|error| Failure::about(&whole, error))?;
         let tree = Arc::new(tree.guarded(guard));
         tree.on(keeping);
@@ -194,7 +203,7 @@ impl Mount {
         }
         unmount_on(stop, Arc::clone(tree.log()), directory.to_owned()).map_err(|error| failed(&error))?;
         let done = session.wait();
-        drop((channel, keeper));
+        drop((channel, keeper, prefetch));
         self.end_trace(traced, &tree);
         let closed = close(&tree, &whole);
         drop(shared);
@@ -242,6 +251,13 @@ impl Mount {
         {
             tree.log().complain(format!("{}: the trace is not whole: {error}", path.display()));
         }
+    }
+
+    /// What reads ahead as a trace says, if that is asked for.
+    fn prefetched(&self, volume: &platfs::Volume) -> Result<Option<Prefetch>, Failure> {
+        let Some(path) = &self.prefetch else { return Ok(None) };
+        let begun = Prefetch::start(volume, path);
+        begun.map(Some).map_err(|error| Failure::about(Shown(path.as_os_str().as_bytes()), error))
     }
 
     /// What writes down the calls, if that is asked for.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use platfs_store::{Store as Held, fork, remove, stats, verify, volumes};
+use platfs_store::{Store as Held, compact, fork, remove, stats, verify, volumes};
 use serde_json::{Map, Value, json};
 
 use super::json;
@@ -32,6 +32,8 @@ enum Verb {
     Verify(Whole),
     /// Removes what no volume has referred to for a time.
     Gc(Gc),
+    /// Writes again what is in use of a volume's objects that are mostly overwritten: clean-ups then remove these.
+    Compact(Compact),
     /// Makes a snapshot of a volume, which is never written: however large it is, one object more.
     Snapshot(Copy),
     /// Makes a volume that begins as what another is now: however large it is, one object more.
@@ -62,6 +64,18 @@ struct Gc {
 }
 
 #[derive(Args, Debug)]
+struct Compact {
+    /// The volume, which nobody has open for writing: `file:///path#NAME`.
+    volume: OsString,
+    /// Objects of whose bytes no more than this share is in use.
+    #[arg(long, value_name = "PERCENT", default_value_t = 20, value_parser = clap::value_parser!(u8).range(0..=100))]
+    live: u8,
+    /// JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args, Debug)]
 struct Copy {
     /// The volume: `file:///path#NAME`.
     volume: OsString,
@@ -82,6 +96,7 @@ impl Store {
             Verb::Stats(whole) => whole.stats(console),
             Verb::Verify(whole) => whole.verify(console),
             Verb::Gc(gc) => gc.run(console),
+            Verb::Compact(compact) => compact.run(console),
             Verb::Snapshot(copy) => copy.run(true),
             Verb::Fork(copy) => copy.run(false),
             Verb::Rm(one) => one.run(),
@@ -209,6 +224,29 @@ impl Gc {
         let (removed, waiting) = (human(done.removed_bytes), human(done.waiting_bytes));
         writeln!(console.out, "{} objects with {removed} {word}", done.removed)?;
         Ok(writeln!(console.out, "{} objects with {waiting} wait: go in {} hours", done.waiting, self.grace)?)
+    }
+}
+
+impl Compact {
+    fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
+        let (store, name) = volume(&self.volume)?;
+        let done = compact(&store, &name, &stores::holder(), self.live)
+            .map_err(|error| Failure::about(image::shown(&self.volume), error))?;
+        if self.json {
+            let facts = [
+                ("objects", done.objects),
+                ("emptied", done.emptied),
+                ("freed_bytes", done.freed_bytes),
+                ("moved_bytes", done.moved_bytes),
+            ];
+            return Ok(json::print(console.out, numbers(&facts))?);
+        }
+        let (freed, moved) = (human(done.freed_bytes), human(done.moved_bytes));
+        Ok(writeln!(
+            console.out,
+            "{} of {} objects with {freed} are not in use any more; {moved} were written again",
+            done.emptied, done.objects
+        )?)
     }
 }
 

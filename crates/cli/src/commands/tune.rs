@@ -11,10 +11,11 @@ use clap::Args;
 use ondisk::superblock::RawSuperblock;
 use ondisk::units::BlockSize;
 use platfs::device::{Device, Overlay};
+use platfs_forensics::facts;
 use platfs_reshape::tune::{Request, Tuned, refuse_more, tune};
 use serde_json::{Map, Value};
 
-use super::info::{self, fields};
+use super::info;
 use super::{json, live};
 use crate::console::{Console, Failure};
 use crate::control::protocol::Verb;
@@ -101,14 +102,14 @@ impl Tune {
     }
 
     fn fields(&self, console: &mut Console<'_>, raw: &RawSuperblock) -> Result<(), Failure> {
-        let facts = fields::facts(raw);
+        let known = facts::superblock(raw);
         if self.json {
             let object: Map<String, Value> =
-                facts.into_iter().map(|fact| (fact.key.to_owned(), fact.value)).collect();
+                known.into_iter().map(|fact| (fact.key.to_owned(), fact.value)).collect();
             let all = Map::from_iter([("superblock".to_owned(), Value::Object(object))]);
             return Ok(json::print(console.out, all)?);
         }
-        facts.iter().try_for_each(|fact| info::print(console, fact))
+        known.iter().try_for_each(|fact| info::print(console, fact))
     }
 
     /// What would change: the image is only read.
@@ -193,9 +194,10 @@ const ALWAYS: [&str; 2] = ["last_write", "checksum"];
 /// Fields that differ, but for what changes with every write.
 fn differences(before: &RawSuperblock, after: &RawSuperblock) -> Vec<Changed> {
     let none = || ("<none>".to_owned(), Value::Null);
-    let mut old: BTreeMap<&str, _> = fields::facts(before).into_iter().map(|fact| (fact.key, fact)).collect();
+    let mut old: BTreeMap<&str, _> =
+        facts::superblock(before).into_iter().map(|fact| (fact.key, fact)).collect();
     let mut changed = Vec::new();
-    for fact in fields::facts(after) {
+    for fact in facts::superblock(after) {
         let before = old.remove(fact.key).map_or_else(none, |fact| (fact.text, fact.value));
         if before.1 != fact.value && !ALWAYS.contains(&fact.key) {
             changed.push(Changed {

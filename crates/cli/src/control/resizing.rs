@@ -27,7 +27,7 @@ pub(super) fn resize(served: &dyn Served, request: &Request) -> Result<Vec<Strin
     Ok(report::lines(&sizes.object(before != after)))
 }
 
-/// Has the device hold so many bytes; from where on it reads as zeros.
+/// Makes the device this long in bytes. What is added reads as zeros.
 fn room(device: &dyn Device, here: u64, bytes: u64) -> Result<u64, String> {
     if bytes <= here {
         return Ok(u64::MAX);

@@ -271,7 +271,7 @@ pub struct Shared {
 /// See [`ImageError`]; if another program writes, it is [`ImageError::InUse`].
 pub fn share(name: &OsStr) -> Result<Shared, ImageError> {
     if stores::is_meant(name) {
-        // What is read there is what it was at one moment, whoever writes.
+        // What is read there is what it was at one moment, also while a program writes.
         return Ok(Shared { _held: Vec::new() });
     }
     let found = Found::new(name, false)?;

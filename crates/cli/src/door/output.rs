@@ -8,6 +8,7 @@ use std::io;
 use std::path::Path;
 
 use platfs::device::FileDevice;
+use platfs_image::disk::Disk;
 use platfs_image::output::{self, followed};
 use platfs_image::{BuildError, Builder, Built};
 
@@ -85,11 +86,22 @@ pub fn filled(file: File) -> io::Result<FileDevice> {
     FileDevice::new(file)
 }
 
-/// Builds an image into a new file; with `force` it may take the place of another file that is not in use.
+/// Builds an image into a new file, and what `disk` puts beside it; with `force` they may take the place of other files
+/// that are not in use.
 ///
 /// # Errors
 /// As [`Builder::build`]; what has the name is an image in use.
-pub fn build_file(builder: Builder<'_>, target: &Path, force: bool) -> Result<Built, BuildError> {
-    let _replacing = replace(&followed(target)).map_err(BuildError::output("create", target))?;
-    builder.overwrite(force).build(target)
+pub fn build_file(
+    builder: Builder<'_>,
+    target: &Path,
+    force: bool,
+    disk: &Disk,
+) -> Result<Built, BuildError> {
+    let mut replacing = Vec::new();
+    for path in disk.beside().chain([target]) {
+        replacing.push(replace(&followed(path)).map_err(BuildError::output("create", path))?);
+    }
+    let built = builder.disk(disk.clone()).overwrite(force).build(target);
+    drop(replacing);
+    built
 }

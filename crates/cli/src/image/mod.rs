@@ -4,8 +4,6 @@
 //! calls `root`, `disk.img@1M` or `disk.img@0x100000` what begins at that byte. A file whose name really has
 //! an `@` is meant by it. Excludes what is on the device, and opening it to write: that is the door's.
 
-mod lookalike;
-mod partitions;
 mod user;
 
 use std::ffi::OsStr;
@@ -22,8 +20,7 @@ use crate::size::parse_size;
 use crate::stores;
 use crate::text::Shown;
 
-pub use lookalike::lookalike;
-pub use partitions::{Growth, Partition, TableError, grow, partitions};
+use platfs::device::partitions::{Growth, Partition, TableError, grow, partitions};
 pub use user::User;
 
 /// Which part of a file or block device is meant.

@@ -13,6 +13,7 @@ pub mod moving;
 pub mod opening;
 pub mod options;
 pub mod places;
+pub mod prefetch;
 pub mod quotas;
 pub mod remount;
 pub mod statistics;

@@ -22,7 +22,7 @@ use fuse::{
 use super::moving::{self, Announced};
 
 /// The first line of a trace.
-const HEAD: &str = "PLATCALLS 1\n";
+pub(super) const HEAD: &str = "PLATCALLS 1\n";
 /// Calls that may wait to be written: the memory that a slow disk can cost before calls wait for it.
 const WAITING: usize = 1 << 14;
 /// Bytes that are written at once.

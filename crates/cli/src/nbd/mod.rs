@@ -60,7 +60,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves whoever connects.
+    /// Serves each client that connects.
     ///
     /// # Errors
     /// A thread can't be started.
@@ -75,7 +75,7 @@ impl Server {
     /// Ends all connections, each behind the request that it is at.
     pub fn stop(self) {
         self.shared.stopping.store(true, Ordering::SeqCst);
-        // A listener that is shut down wakes whoever waits for a connection.
+        // A listener that is shut down wakes the thread that waits for a connection.
         let _ = rustix::net::shutdown(&self.waker, rustix::net::Shutdown::Both);
         let _ = self.thread.join();
         let clients = std::mem::take(&mut *self.shared.clients());

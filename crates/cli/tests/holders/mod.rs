@@ -16,7 +16,7 @@ use crate::support::{build, plat, succeed};
 
 /// Commands that write, IMAGE and HOST in place of the image and a directory of the host with a `file`,
 /// a `tree` and a mount point `m`.
-const WRITING: [&str; 28] = [
+const WRITING: [&str; 29] = [
     "put IMAGE HOST/file /new",
     "import IMAGE HOST/file",
     "cp IMAGE /file /new",
@@ -33,6 +33,7 @@ const WRITING: [&str; 28] = [
     "resize IMAGE 20M",
     "tune -L new IMAGE",
     "tune -O ^has_journal IMAGE",
+    "placement IMAGE --set lease_tight=4",
     "convert --to ext3 --all IMAGE",
     "defrag IMAGE",
     "trim IMAGE",
@@ -56,7 +57,7 @@ const REPLACING: [&str; 4] = [
 ];
 
 /// Commands that read an image; those with `--json` print it.
-const READING: [&str; 20] = [
+const READING: [&str; 22] = [
     "ls IMAGE",
     "ls --json IMAGE",
     "tree IMAGE",
@@ -77,10 +78,14 @@ const READING: [&str; 20] = [
     "undelete --json IMAGE",
     "image --metadata IMAGE HOST/copy",
     "map --json --block 100 IMAGE",
+    "placement --json IMAGE",
+    "diff --json IMAGE HOST/other",
 ];
 
-/// Commands without an image, and one that reads an image only while nobody writes to it.
-const OTHERS: [&str; 5] = ["stats", "sync", "umount", "help", "snapshot"];
+/// Commands without an image, one that reads an image only while nobody writes to it, and those of stores and of NBD, whose
+/// tests have holders of their own.
+const OTHERS: [&str; 10] =
+    ["stats", "sync", "umount", "help", "snapshot", "completions", "serve", "push", "pull", "store"];
 
 /// What a test needs of the host, and images of one small tree.
 struct Host {
@@ -95,6 +100,7 @@ impl Host {
         }
         fs::write(host.join("file"), "of the host").unwrap();
         fs::write(host.join("tree/file"), "old").unwrap();
+        build(&host.join("tree"), &host.join("other"), &["--size", "16M"]);
         host
     }
 

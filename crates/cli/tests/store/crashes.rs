@@ -73,8 +73,8 @@ fn over(objects: Arc<dyn Objects>) -> Arc<Store> {
     Arc::new(Store::new(objects, patience, None))
 }
 
-fn options() -> OpenOptions {
-    OpenOptions::new().write(true).seed(7)
+fn options(seed: u64) -> OpenOptions {
+    OpenOptions::new().write(true).seed(seed)
 }
 
 /// After how many writes to the store which step was acknowledged.
@@ -82,25 +82,27 @@ type Acknowledged = Vec<(usize, u32)>;
 
 /// One opening of the volume: changes with a sync behind every few of them. The host is lost in the end, or not.
 fn session(
-    objects: &Arc<Recording>,
+    (objects, seed): (&Arc<Recording>, u64),
     steps: std::ops::Range<u32>,
     is_lost: bool,
     acknowledged: &mut Acknowledged,
 ) {
     let store = over(Arc::clone(objects) as Arc<dyn Objects>);
     let volume = Arc::new(Volume::open(&store, "one", "test", true).unwrap());
-    let image = Image::on(Arc::clone(&volume) as Arc<dyn Device>, &options()).unwrap();
+    let image = Image::on(Arc::clone(&volume) as Arc<dyn Device>, &options(seed)).unwrap();
     for step in steps {
         let root = image.root();
+        // Other lengths and other moments of syncs with each seed.
+        let odd = (u64::from(step) + 1).wrapping_mul(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1) >> 33;
         let file = format!("/file {}", step % 9);
-        root.write(&file, vec![step.to_le_bytes()[0]; 1000 + (step as usize * 7919) % 60_000]).unwrap();
-        match step % 5 {
+        root.write(&file, vec![step.to_le_bytes()[0]; 1000 + odd as usize % 60_000]).unwrap();
+        match odd % 5 {
             1 => root.rename(&file, format!("/moved {}", step % 4)).unwrap(),
             3 => root.remove_file(&file).unwrap(),
             _ => {}
         }
         root.write("/counter", step.to_string()).unwrap();
-        if step % 3 == 0 {
+        if odd % 3 == 0 {
             image.sync().unwrap();
             acknowledged.push((objects.len(), step));
         }
@@ -127,7 +129,7 @@ impl Sink for Refusing {
 fn judged(device: Arc<dyn Device>) -> u32 {
     let block = BlockSize::from_bytes(1024).unwrap();
     let overlay: Arc<dyn Device> = Arc::new(Overlay::new(device, block));
-    let image = Image::on(Arc::clone(&overlay), &options()).unwrap();
+    let image = Image::on(Arc::clone(&overlay), &options(7)).unwrap();
     let step = image.root().read_to_string("/counter").map_or(0, |text| text.parse().unwrap());
     image.close().unwrap();
     let checked = platfs::check::check(overlay, &platfs::check::Options::default(), &mut Refusing);
@@ -137,17 +139,35 @@ fn judged(device: Arc<dyn Device>) -> u32 {
 
 #[test]
 fn every_prefix_of_the_objects_is_a_state_that_holds_what_was_acknowledged() {
+    let states = states(7);
+    assert!(states > 100, "{states}");
+}
+
+#[test]
+#[ignore = "an hour: PLATFS_STATES=100000 cargo test -p platfs-cli --test store many_prefixes -- --ignored --nocapture"]
+fn many_prefixes_of_the_objects_are_states_that_hold_what_was_acknowledged() {
+    let wanted = std::env::var("PLATFS_STATES").map_or(100_000, |text| text.parse().unwrap());
+    let (mut found, mut seed) = (0, 0);
+    while found < wanted {
+        seed += 1;
+        found += states(seed);
+    }
+    println!("{found} states of {seed} runs");
+}
+
+/// One run with that seed: how many states it had.
+fn states(seed: u64) -> usize {
     let objects = Arc::new(Recording::default());
     let volume: Arc<dyn Device> = {
         let store = over(Arc::clone(&objects) as Arc<dyn Objects>);
         Arc::new(Volume::create(&store, "one", SIZE, "test").unwrap())
     };
     let format = Format::new(FsType::Ext4);
-    Image::format(volume, &format, &options()).unwrap().close().unwrap();
+    Image::format(volume, &format, &options(seed)).unwrap().close().unwrap();
     let begun = objects.len();
     let mut acknowledged: Acknowledged = Vec::new();
     for (session_number, first) in (1..200).step_by(40).enumerate() {
-        session(&objects, first..first + 40, session_number % 2 == 0, &mut acknowledged);
+        session((&objects, seed), first..first + 40, session_number % 2 == 0, &mut acknowledged);
     }
     let written = objects.written.lock().unwrap().clone();
     let mut contents: BTreeMap<String, Vec<u8>> = BTreeMap::new();
@@ -167,7 +187,7 @@ fn every_prefix_of_the_objects_is_a_state_that_holds_what_was_acknowledged() {
         ));
         assert!(
             step >= promised && step >= last,
-            "after {number} writes: step {step}, promised {promised}, was {last}"
+            "seed {seed}, after {number} writes: step {step}, promised {promised}, was {last}"
         );
         // The same with an heir, which seals what there is.
         if states % 8 == 0 {
@@ -178,6 +198,5 @@ fn every_prefix_of_the_objects_is_a_state_that_holds_what_was_acknowledged() {
         last = step;
         states += 1;
     }
-    assert!(states > 100, "{states}");
-    println!("{states} states");
+    states
 }

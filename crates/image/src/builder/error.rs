@@ -76,6 +76,9 @@ pub enum BuildError {
     /// The older image that this one shall be like can't be its pattern.
     #[error("--like: {0}")]
     Like(String),
+    /// Another format than raw, or something beside the image, on a device.
+    #[error("other formats, maps of blocks and trees of hashes go with images that are files")]
+    Device,
     /// The output.
     #[error("cannot {action} {}: {error}", path.display())]
     Output {

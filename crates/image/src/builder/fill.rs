@@ -88,6 +88,10 @@ pub(super) struct Filler<'a> {
     flags: Vec<(InodeNumber, InodeFlags)>,
     /// The latest time that the volume's inodes can hold, in seconds.
     latest: i64,
+    /// Bytes of the chunks at whose multiples data begin, if they do.
+    pub(super) align: Option<u64>,
+    /// Bytes that this leaves free.
+    pub(super) align_cost: u64,
     /// Files with a time outside of what the volume can hold.
     clamped: u64,
 }
@@ -103,7 +107,8 @@ impl<'a> Filler<'a> {
             _ => Timestamp::LATEST_EXTRA,
         };
         let (files, flags) = (Vec::new(), Vec::new());
-        Filler { catalogue, volume, meter, wanted, inodes, files, flags, latest, clamped: 0 }
+        let (align, align_cost, clamped) = (job.align, 0, 0);
+        Filler { catalogue, volume, meter, wanted, inodes, files, flags, latest, align, align_cost, clamped }
     }
 
     /// Creates every inode and name: of each directory first the inodes, then, with all names known, the blocks.

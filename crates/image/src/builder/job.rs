@@ -26,6 +26,8 @@ pub(super) struct Job<'c> {
     pub(super) format: FormatOptions,
     pub(super) identity: Identity,
     pub(super) size: Size,
+    /// Bytes of the chunks at whose multiples data begin, if they do.
+    pub(super) align: Option<u64>,
     /// Times of access, change and creation become those of modification.
     pub(super) settle_times: bool,
 }
@@ -50,7 +52,7 @@ impl Job<'_> {
         filler.meter.begin(Stage::Finishing, None, None)?;
         platfs::quota::rebuild(&volume)?;
         volume.sync()?;
-        Ok(Built { clamped: filler.clamped(), ..self.built(&volume) })
+        Ok(Built { clamped: filler.clamped(), align_cost: filler.align_cost, ..self.built(&volume) })
     }
 
     /// Opens a fresh volume to be filled.
@@ -135,5 +137,7 @@ pub(super) fn built(volume: &Volume, catalogue: &Catalogue) -> Built {
         contents: catalogue.summary(),
         clamped: 0,
         update: None,
+        verity: None,
+        align_cost: 0,
     }
 }

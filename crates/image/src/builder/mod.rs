@@ -24,11 +24,13 @@
 //! | [`like`] | an image in which all that did not change lies where it lay in an older one |
 //! | `wanted` | what an inode shall be |
 //! | `order` | which file's data come next, so that no free run ends in a gap |
+//! | `aligned` | data at multiples of a chunk, layer by layer |
 //! | `rehearsal` | that all fits a device, before anything is written to it |
 //! | `withheld` | that a device holds no half-written volume |
 //!
-//! That a file appears whole or not at all is [`crate::output`]'s.
+//! That a file appears whole or not at all is [`crate::output`]'s; formats other than raw are [`crate::disk`]'s.
 
+mod aligned;
 mod error;
 mod fill;
 mod fit;
@@ -48,12 +50,13 @@ use std::sync::Arc;
 use platfs::device::{Device, Window};
 use platfs::mkfs::{FsType, Options as FormatOptions, Storage};
 
+use crate::disk::{Disk, Making, Seeds, Verity};
 use crate::output::{Output, followed};
 use crate::source::Source;
 use crate::source::catalogue::Summary;
-use crate::watch::{Meter, Stage, Watch};
+use crate::watch::{Cancelled, Meter, Stage, Watch};
 pub use error::BuildError;
-use identity::Stated;
+use identity::{Identity, Stated};
 use job::Job;
 pub use like::Update;
 use withheld::Withheld;
@@ -61,6 +64,8 @@ use withheld::Withheld;
 /// How often a smallest image is tried again one block larger: fragments of free space can cost a
 /// few blocks of map that can't be foreseen.
 const TRIES: u32 = 64;
+/// Smaller blocks have groups of a few MiB, whose structures would cut chunks everywhere.
+const ALIGNED_BLOCK: u32 = 4096;
 
 /// How large the image shall be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,6 +101,10 @@ pub struct Built {
     pub clamped: u64,
     /// What an image that was made like an older one took over from it.
     pub update: Option<Update>,
+    /// Bytes that stay free because data begin at multiples of a chunk.
+    pub align_cost: u64,
+    /// The tree of hashes, if one was made.
+    pub verity: Option<Verity>,
 }
 
 /// An older image.
@@ -124,6 +133,8 @@ pub struct Builder<'s> {
     overwrite: bool,
     zeroed: bool,
     like: Option<Old>,
+    disk: Disk,
+    align: Option<u64>,
     watch: Watch,
 }
 
@@ -140,6 +151,8 @@ impl<'s> Builder<'s> {
             overwrite: false,
             zeroed: false,
             like: None,
+            disk: Disk::default(),
+            align: None,
             watch: Watch::default(),
         }
     }
@@ -198,6 +211,22 @@ impl<'s> Builder<'s> {
         self
     }
 
+    /// Has data begin at multiples of `chunk` bytes, layer by layer, so that images made apart share the chunks of
+    /// what they have in common: files of at least a chunk begin one, smaller ones lie behind each other in segments of
+    /// some chunks. Blocks have 4 KiB at least then, unless the format says their size. It costs space, and counts for
+    /// nothing in an image that is made like an older one.
+    pub fn align(mut self, chunk: u64) -> Self {
+        self.align = Some(chunk.max(1));
+        self
+    }
+
+    /// What kind of file the image becomes, and what goes beside it: a raw image and nothing else if it is not said.
+    /// Files beside it are replaced as the image is ([`Builder::overwrite`]).
+    pub fn disk(mut self, disk: Disk) -> Self {
+        self.disk = disk;
+        self
+    }
+
     /// Shows the progress to a closure, which can end the work.
     pub fn watch(mut self, watch: Watch) -> Self {
         self.watch = watch;
@@ -227,7 +256,10 @@ impl<'s> Builder<'s> {
                     size += job.block_on(size)?;
                 }
                 Err(error) => return Err(job.too_small(size, error)),
-                Ok(built) => return self.finish(output, path).map(|()| built),
+                Ok(built) => {
+                    let verity = self.finish(output, path, &job.identity)?;
+                    return Ok(Built { verity, ..built });
+                }
             }
         }
         Err(BuildError::Volume(platfs::Error::NoSpace))
@@ -244,6 +276,9 @@ impl<'s> Builder<'s> {
         if self.like.is_some() {
             return Err(BuildError::Like("such an image is a new file, not a device or partition".into()));
         }
+        if !self.disk.is_plain() {
+            return Err(BuildError::Device);
+        }
         let mut format = self.format.clone();
         format.storage = if self.zeroed { Storage::Zeroed } else { Storage::Unknown };
         let job = self.job(format);
@@ -257,12 +292,29 @@ impl<'s> Builder<'s> {
         Ok(built)
     }
 
-    fn finish(&self, output: Output, path: &Path) -> Result<(), BuildError> {
-        if self.sync {
-            let synced = output.file().and_then(|file| file.sync_all());
-            synced.map_err(BuildError::output("sync", path))?;
+    /// Gives the image its name, in its format and with what goes beside it.
+    fn finish(&self, raw: Output, path: &Path, identity: &Identity) -> Result<Option<Verity>, BuildError> {
+        if self.disk.is_plain() {
+            if self.sync {
+                let synced = raw.file().and_then(|file| file.sync_all());
+                synced.map_err(BuildError::output("sync", path))?;
+            }
+            return raw.finish().map(|()| None).map_err(BuildError::output("name", path));
         }
-        output.finish().map_err(BuildError::output("name", path))
+        let mut meter = self.meter()?;
+        meter.begin(Stage::Packing, None, None)?;
+        let mut alive = |bytes| {
+            let count = usize::try_from(bytes).unwrap_or(usize::MAX);
+            meter.bytes(count).map_err(std::io::Error::other)
+        };
+        let Identity { uuid, hash_seed, time } = *identity;
+        let (disk, seeds) = (&self.disk, Seeds { uuid, hash_seed, time });
+        let (overwrite, sync) = (self.overwrite, self.sync);
+        let making = Making { disk, raw, path, seeds, overwrite, sync, alive: &mut alive };
+        making.finish().map_err(|(action, path, error)| match error.get_ref().map(|e| e.is::<Cancelled>()) {
+            Some(true) => BuildError::Cancelled(Cancelled),
+            _ => BuildError::Output { action, path, error },
+        })
     }
 
     fn meter(&self) -> Result<Meter, BuildError> {
@@ -274,9 +326,14 @@ impl<'s> Builder<'s> {
     fn job(&self, format: FormatOptions) -> Job<'s> {
         let catalogue = self.source.catalogue();
         let identity = self.identity.or_else(|| identity::derived(catalogue));
+        let mut format = format;
+        if self.align.is_some() {
+            format.least_block_size = Some(format.least_block_size.unwrap_or(0).max(ALIGNED_BLOCK));
+        }
         let mut format = fit::fitted(catalogue, format);
         format.journal.in_one_run = true;
         (format.uuid, format.hash_seed, format.time) = (identity.uuid, identity.hash_seed, identity.time);
-        Job { catalogue, format, identity, size: self.size, settle_times: !self.keep_times }
+        let (size, align, settle_times) = (self.size, self.align, !self.keep_times);
+        Job { catalogue, format, identity, size, align, settle_times }
     }
 }

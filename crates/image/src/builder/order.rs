@@ -10,20 +10,20 @@ use super::error::BuildError;
 use super::fill::{Contents, Filler};
 use super::size::{Shape, file_clusters};
 
-/// The files that are not copied yet, by their places in the walk.
-struct Waiting {
+/// The files (or segments of them) that are not copied yet, by their places in the walk.
+pub(super) struct Waiting {
     /// Clusters of each; 0 once it is copied.
     sizes: Vec<u32>,
     /// By place: the least size from there on, as of the beginning.
     least: Vec<u32>,
     /// Clusters of all.
-    total: u64,
+    pub(super) total: u64,
     /// All before it are copied.
-    first: usize,
+    pub(super) first: usize,
 }
 
 impl Waiting {
-    fn new(sizes: Vec<u32>) -> Self {
+    pub(super) fn new(sizes: Vec<u32>) -> Self {
         let mut least = sizes.clone();
         for at in (1..least.len()).rev() {
             least[at - 1] = least[at - 1].min(least[at]);
@@ -33,14 +33,14 @@ impl Waiting {
     }
 
     /// The first file from a place on that takes no more than `room`.
-    fn find(&self, from: usize, room: u32) -> Option<usize> {
+    pub(super) fn find(&self, from: usize, room: u32) -> Option<usize> {
         let rest = self.sizes.get(from..)?.iter().zip(self.least.get(from..)?);
         let mut rest = rest.take_while(|(_, least)| **least <= room);
         rest.position(|(size, _)| (1..=room).contains(size)).map(|at| from + at)
     }
 
     /// Takes a file out; its clusters.
-    fn done(&mut self, at: usize) -> u32 {
+    pub(super) fn done(&mut self, at: usize) -> u32 {
         let size = std::mem::take(&mut self.sizes[at]);
         self.total -= u64::from(size);
         while self.sizes.get(self.first) == Some(&0) {
@@ -61,6 +61,10 @@ impl Filler<'_> {
 
     /// Lays out every file, with the bytes that `contents` gives.
     pub(super) fn lay(&mut self, contents: &mut dyn Contents, shape: &Shape) -> Result<(), BuildError> {
+        if let Some(align) = self.align {
+            self.align_cost = self.lay_aligned(contents, shape, align)?;
+            return Ok(());
+        }
         let catalogue = self.catalogue;
         let clusters = |node| u32::try_from(file_clusters(catalogue, shape, node)).unwrap_or(u32::MAX);
         // A file of holes takes none; counted as one it is copied somewhere.

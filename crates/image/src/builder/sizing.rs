@@ -6,6 +6,7 @@ use std::sync::Arc;
 use platfs::device::{Device, MemoryDevice};
 use platfs::mkfs::Plan;
 
+use super::aligned;
 use super::error::BuildError;
 use super::fill::Filler;
 use super::job::Job;
@@ -131,6 +132,13 @@ impl Job<'_> {
         Ok(start + accepted * unit)
     }
 
+    /// Blocks that stay free where data begin at multiples of a chunk.
+    fn align_blocks(&self, plan: &Plan) -> u64 {
+        let Some(align) = self.align else { return 0 };
+        let bytes = aligned::bytes(self.catalogue, &Shape::of(plan), align, plan.geometry());
+        bytes >> plan.geometry().block_size.log2()
+    }
+
     fn automatic_size(&self) -> Result<u64, BuildError> {
         let wanted = |plan: &Plan, bytes: u64| {
             let shape = Shape::of(plan);
@@ -138,6 +146,7 @@ impl Job<'_> {
                 size::data_clusters(self.catalogue, &shape) + size::name_clusters(self.catalogue, &shape);
             let contents = clusters << plan.geometry().cluster_log2;
             let room = HEAD_ROOM >> plan.geometry().block_size.log2();
+            let contents = contents + self.align_blocks(plan);
             contents + contents / 10 + room + (bytes % AUTO_STEP).min(1)
         };
         let start = self.catalogue.summary().data_bytes.max(SMALLEST).next_multiple_of(AUTO_STEP);
@@ -153,7 +162,7 @@ impl Job<'_> {
         let shape = Shape::of(&ample);
         let measured = size::clusters_of_maybe_inline(self.catalogue, &shape);
         let clusters = names + size::data_clusters(self.catalogue, &shape).saturating_sub(measured);
-        let blocks = clusters << ample.geometry().cluster_log2;
+        let blocks = (clusters << ample.geometry().cluster_log2) + self.align_blocks(&ample);
         let start = blocks << ample.geometry().block_size.log2();
         self.size_with_free(start.max(SMALLEST), |_, _| blocks)
     }

@@ -191,7 +191,7 @@ impl Catalogue {
         let Some((root, mut names)) = self.host_names(number) else { return PathBuf::new() };
         names.reverse();
         let names = names.into_iter().map(std::ffi::OsStr::from_bytes);
-        names.fold(root.clone(), |path, name| path.join(name))
+        names.fold(root.to_owned(), |path, name| path.join(name))
     }
 }
 
@@ -234,7 +234,8 @@ impl HostFiles<'_> {
             self.directories.retain(|&held, _| held == at);
         }
         if let Entry::Vacant(vacant) = self.directories.entry(at) {
-            vacant.insert(rustix::fs::open(catalogue.host_root(), flags, Mode::empty())?);
+            let root = catalogue.host_root(at).ok_or(io::ErrorKind::NotFound)?;
+            vacant.insert(rustix::fs::open(root, flags, Mode::empty())?);
         }
         let mut above = at;
         for (directory, name) in path.into_iter().rev() {

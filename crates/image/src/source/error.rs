@@ -63,6 +63,16 @@ pub enum SourceError {
         /// What is wrong, and the remedy where there is one.
         problem: String,
     },
+    /// A line of a table that goes with a source: of devices, of labels.
+    #[error("{file}: line {line}: {problem}")]
+    Line {
+        /// The table, as given.
+        file: String,
+        /// The line, from 1 on.
+        line: usize,
+        /// What is wrong.
+        problem: String,
+    },
     /// An option is wrong.
     #[error(transparent)]
     Filter(#[from] FilterError),
@@ -72,6 +82,10 @@ pub enum SourceError {
 }
 
 impl SourceError {
+    pub(super) fn line(file: &str, line: usize, problem: String) -> Self {
+        Self::Line { file: file.to_owned(), line, problem }
+    }
+
     /// A failure of the host at `path`.
     pub fn host(action: &'static str, path: impl AsRef<Path>, error: impl Into<io::Error>) -> Self {
         Self::Host { action, path: path.as_ref().to_owned(), error: error.into() }

@@ -16,6 +16,7 @@
 //! | `options`, `filter` | what is left out, whose the files become, which times are allowed |
 //! | `owners` | names of owners, from the source itself |
 //! | `open` | what a source is, by its content |
+//! | `devices`, `contexts`, `lines` | tables beside a source: devices and owners, labels of SELinux |
 //! | `reading` | what goes along: the place of spools, progress, oddities |
 //!
 //! A new kind of source takes four steps: a module whose `read` puts entries into a [`CatalogueBuilder`] and counts
@@ -28,11 +29,14 @@
 mod attributes;
 pub mod catalogue;
 mod compression;
+mod contexts;
 mod data;
+mod devices;
 mod directory;
 mod error;
 mod filter;
 mod input;
+mod lines;
 mod oci;
 mod open;
 mod options;
@@ -41,9 +45,11 @@ mod reading;
 mod tar;
 
 pub use catalogue::{Catalogue, CatalogueBuilder, NodeId, NodeKind};
+pub use contexts::FileContexts;
 pub use data::DataReader;
+pub use devices::DeviceTable;
 pub use error::{SourceError, SourceWarning};
 pub use filter::{FilterError, IdRange, Owner, OwnerId};
 pub use input::Section;
-pub use open::Source;
+pub use open::{Layer, Source};
 pub use options::SourceOptions;

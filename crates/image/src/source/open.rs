@@ -1,6 +1,7 @@
 //! Finds out what a source is, by its content, and reads it.
 
-use super::catalogue::{Catalogue, CatalogueBuilder, CatalogueError};
+use super::attributes::Ids;
+use super::catalogue::{Catalogue, CatalogueBuilder, CatalogueError, NewNode, NodeId};
 use super::compression;
 use super::error::{SourceError, SourceWarning};
 use super::input::Section;
@@ -129,6 +130,78 @@ impl SourceOptions {
         compression::spool_as_it_is(&mut Reading::new(self)?, stream, name)
     }
 
+    /// Reads several sources as one tree: each lies over those before it, as the layers of an OCI image do. What a
+    /// later one names replaces what was there; directories are joined; `.wh.NAME` removes what lower ones
+    /// have of that name, `.wh..wh..opq` all that they have in its directory.
+    ///
+    /// # Errors
+    /// Any [`SourceError`].
+    pub fn overlay<'l>(&self, layers: impl IntoIterator<Item = Layer<'l>>) -> Result<Source, SourceError> {
+        let mut reading = Reading::new(self)?;
+        let mut builder = CatalogueBuilder::new(self.clone())?;
+        let mut any_image = false;
+        let mut first = None;
+        for layer in layers {
+            let name = layer.name();
+            any_image |= self.layer(&mut reading, &mut builder, layer)?;
+            first.get_or_insert(name);
+        }
+        if !any_image {
+            self.refuse_image_options(&first.unwrap_or_default())?;
+        }
+        self.finish(reading, builder)
+    }
+
+    /// Lays one source over what is there; says whether it is an image.
+    fn layer(
+        &self,
+        reading: &mut Reading,
+        builder: &mut CatalogueBuilder,
+        layer: Layer<'_>,
+    ) -> Result<bool, SourceError> {
+        let name = layer.name();
+        let section = match layer {
+            Layer::Path(path) if path.is_dir() => {
+                let is_layout = path.join("oci-layout").is_file() && path.join("index.json").is_file();
+                match is_layout {
+                    true => oci::read(reading, builder, &Store::Directory(path.to_owned()))?,
+                    false => {
+                        builder.begin_layer();
+                        directory::read_layer(reading, builder, path)?;
+                    }
+                }
+                return Ok(is_layout);
+            }
+            Layer::Path(path) => {
+                let host = |error| SourceError::host("open", path, error);
+                let file = File::open(path).map_err(host)?;
+                match file.metadata().is_ok_and(|facts| facts.is_file()) {
+                    true => compression::unpacked(reading, Section::whole(file).map_err(host)?, &name)?,
+                    false => compression::spool_stream(reading, file, &name)?,
+                }
+            }
+            Layer::Stream(stream, _) => compression::spool_stream(reading, stream, &name)?,
+        };
+        let known = reading.warnings.len();
+        let mut inner = CatalogueBuilder::new(SourceOptions::new())?;
+        tar::read(reading, &mut inner, &section, &name)?;
+        reading.warnings.truncate(known);
+        let files = Box::new(inner.finish());
+        let is_layout = files.find(b"oci-layout").is_some() && files.find(b"index.json").is_some();
+        let is_saved = files.find(b"manifest.json").is_some();
+        let store = Store::Archive { files, name: name.clone() };
+        if is_layout {
+            oci::read(reading, builder, &store)?;
+        } else if is_saved && oci::is_docker_archive(&store) {
+            oci::read_docker_archive(reading, builder, &store)?;
+        } else {
+            builder.begin_layer();
+            tar::read_layer(reading, builder, &section, &name)?;
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
     fn directory(&self, path: &Path) -> Result<Source, SourceError> {
         let mut reading = Reading::new(self)?;
         let mut builder = CatalogueBuilder::new(self.clone())?;
@@ -169,19 +242,62 @@ impl SourceOptions {
         self.finish(reading, builder)
     }
 
-    fn finish(&self, mut reading: Reading, builder: CatalogueBuilder) -> Result<Source, SourceError> {
+    fn finish(&self, mut reading: Reading, mut builder: CatalogueBuilder) -> Result<Source, SourceError> {
         if builder.dropped_xattrs > 0 {
             reading.warnings.push(SourceWarning::DroppedXattrs { count: builder.dropped_xattrs });
         }
+        let placed = self.devices.as_ref().map(|table| table.place(&mut builder)).transpose()?;
+        let lost_found = self.make_lost_found(&mut builder)?;
         let mut catalogue = builder.finish();
         if let Some(owner) = &self.owner {
             let ids = owners::resolve(owner, &catalogue, self.prefix.as_deref())?;
             catalogue.own_all(ids);
         }
+        if let Some(node) = lost_found {
+            catalogue.own(node, Ids::default());
+        }
         if let Some(attribute) = &self.root {
-            catalogue.mark_root(attribute.clone());
+            catalogue.mark_root(attribute);
+        }
+        if let (Some(table), Some(placed)) = (&self.devices, placed) {
+            table.apply(&placed, &mut catalogue, self.prefix.as_deref())?;
+        }
+        if let Some(contexts) = &self.contexts {
+            contexts.apply(&mut catalogue)?;
         }
         Ok(Source { catalogue, warnings: reading.warnings })
+    }
+}
+
+/// One of several sources that lie over each other.
+pub enum Layer<'l> {
+    /// What is at a path; see [`SourceOptions::open`].
+    Path(&'l Path),
+    /// An archive from a stream, and how messages call it.
+    Stream(&'l mut dyn Read, &'l str),
+}
+
+impl Layer<'_> {
+    fn name(&self) -> String {
+        match self {
+            Layer::Path(path) => path.display().to_string(),
+            Layer::Stream(_, name) => (*name).to_owned(),
+        }
+    }
+}
+
+impl SourceOptions {
+    /// Every volume has this directory: where all is labelled it is, too.
+    fn make_lost_found(&self, builder: &mut CatalogueBuilder) -> Result<Option<NodeId>, SourceError> {
+        const NAME: &[u8] = b"lost+found";
+        if self.contexts.is_none() || self.prefix.is_some() {
+            return Ok(None);
+        }
+        let wrong = |error| SourceError::Tree { archive: "lost+found".into(), error };
+        match builder.find(NAME).map_err(wrong)? {
+            Some(_) => Ok(None),
+            None => builder.put_plain(NAME, 0o700, NewNode::Directory).map(Some).map_err(wrong),
+        }
     }
 }
 

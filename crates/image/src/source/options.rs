@@ -4,6 +4,8 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use super::attributes::{Ids, Stamps};
+use super::contexts::FileContexts;
+use super::devices::DeviceTable;
 use super::filter::{Excludes, FilterError, IdRange, Owner, check_platform, map};
 use crate::archive::acl::{self, Acl};
 use crate::archive::{Timestamp, Xattr};
@@ -40,6 +42,8 @@ pub struct SourceOptions {
     pub(super) image: Option<String>,
     pub(super) threads: Option<NonZeroUsize>,
     pub(super) spool: Option<PathBuf>,
+    pub(super) devices: Option<DeviceTable>,
+    pub(super) contexts: Option<FileContexts>,
     pub(super) watch: Watch,
 }
 
@@ -126,6 +130,19 @@ impl SourceOptions {
     /// the system's directory for temporary files.
     pub fn spool(mut self, directory: impl Into<PathBuf>) -> Self {
         self.spool = Some(directory.into());
+        self
+    }
+
+    /// Adds files and sets owners and permission bits by a table, when all else is read and said: it has the last
+    /// word about them.
+    pub fn devices(mut self, table: DeviceTable) -> Self {
+        self.devices = Some(table);
+        self
+    }
+
+    /// Labels all files for SELinux, by their paths in the image. It gets a `lost+found` then that has a label, too.
+    pub fn contexts(mut self, table: FileContexts) -> Self {
+        self.contexts = Some(table);
         self
     }
 

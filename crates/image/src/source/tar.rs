@@ -9,11 +9,30 @@ use crate::archive::{Entry, EntryKind, Reader, TarError};
 use crate::text::Quoted;
 
 /// What begins the name of a whiteout.
-const WHITEOUT: &[u8] = b".wh.";
+pub(super) const WHITEOUT: &[u8] = b".wh.";
 /// What begins the names of AUFS's own files, of which one has a meaning for others.
 const AUFS: &[u8] = b".wh..wh.";
 /// The name that says: nothing of lower layers shows in this directory.
 const OPAQUE: &[u8] = b".wh..wh..opq";
+
+/// What a whiteout hides of lower layers.
+pub(super) enum Whiteout<'n> {
+    /// All in its directory.
+    All,
+    /// One name in its directory.
+    Name(&'n [u8]),
+}
+
+/// What a name that begins with [`WHITEOUT`] hides: a whiteout of nothing, of `.` or of `..` hides nothing, nor do files
+/// of AUFS itself.
+pub(super) fn whiteout(name: &[u8]) -> Option<Whiteout<'_>> {
+    match name.strip_prefix(WHITEOUT) {
+        _ if name == OPAQUE => Some(Whiteout::All),
+        _ if name.starts_with(AUFS) => None,
+        None | Some(b"" | b"." | b"..") => None,
+        Some(hidden) => Some(Whiteout::Name(hidden)),
+    }
+}
 
 /// Reads an archive into `builder`. `name` is how messages call it.
 ///
@@ -50,17 +69,12 @@ pub(super) fn read_layer(
     let mut reader = Reader::new(section);
     let mut entries = false;
     while let Some(entry) = next(&mut reader, name)? {
-        match split_name(&entry.path) {
-            (above, OPAQUE) => builder.clear(above),
-            (_, last) if last.starts_with(AUFS) => Ok(()),
-            (above, last) if last.starts_with(WHITEOUT) => {
-                let hidden = last.get(WHITEOUT.len()..).unwrap_or_default();
-                remove(builder, above, hidden)
-            }
-            _ => {
-                entries = true;
-                Ok(())
-            }
+        let (above, last) = split_name(&entry.path);
+        entries |= !last.starts_with(WHITEOUT);
+        match whiteout(last) {
+            Some(Whiteout::All) => builder.clear(above),
+            Some(Whiteout::Name(hidden)) => builder.remove(&[above, hidden].concat()),
+            None => Ok(()),
         }
         .map_err(|error| tree(name, error))?;
     }
@@ -83,14 +97,6 @@ fn read_without_whiteouts(
         }
     }
     Ok(())
-}
-
-/// A whiteout of nothing, of `.` or of `..` hides nothing.
-fn remove(builder: &mut CatalogueBuilder, above: &[u8], hidden: &[u8]) -> Result<(), CatalogueError> {
-    match hidden {
-        b"" | b"." | b".." => Ok(()),
-        _ => builder.remove(&[above, hidden].concat()),
-    }
 }
 
 /// What stands before the last name, with its slash, and the last name.

@@ -134,6 +134,14 @@ fn free_runs(view: &View<'_>, group: Group) -> Option<Vec<Free>> {
     Some(runs)
 }
 
+/// The least that will do: over the edge of two regions, which the longest run does not cross.
+fn least(view: &View<'_>, request: &Request) -> Result<Choice, Refusal> {
+    if let Some(start) = view.near_fit(&Request { want: request.min, ..*request }) {
+        return Ok(Choice::free(start, request.min));
+    }
+    Err(view.unknown_with(request.goal, 1).map_or(Refusal::NoSpace, Refusal::NeedBitmap))
+}
+
 impl BlockPolicy for Settled {
     fn choose(&self, view: &View<'_>, request: &Request) -> Result<Choice, Refusal> {
         if request.extends && view.fits_at_goal(request)? {
@@ -153,10 +161,10 @@ impl BlockPolicy for Settled {
         if let Some(group) = view.unknown_with(request.goal, request.want) {
             return Err(Refusal::NeedBitmap(group));
         }
-        match view.longest(request).filter(|run| run.count >= request.min) {
-            Some(run) => Ok(Choice::free(run.start, run.count)),
-            None => Err(view.unknown_with(request.goal, 1).map_or(Refusal::NoSpace, Refusal::NeedBitmap)),
+        if let Some(run) = view.longest(request).filter(|run| run.count >= request.min) {
+            return Ok(Choice::free(run.start, run.count));
         }
+        least(view, request)
     }
 
     fn taken(&self, _view: &View<'_>, request: &Request, choice: &Choice) -> Vec<ondisk::units::ClusterRun> {

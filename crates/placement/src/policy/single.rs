@@ -138,7 +138,9 @@ fn by_bytes(view: &View<'_>, request: &Request) -> Result<Option<Cluster>, Refus
     let end = Cluster(start.0 + u64::from(layout.clusters_of(group)));
     let byte = Cluster(request.goal.0 - (request.goal.0 - start.0) % 8);
     let inside = |found: Option<Cluster>| found.filter(|at| *at < end);
-    for from in [byte, start] {
+    // A free byte has no room for a longer minimum.
+    let in_bytes = request.want <= 8;
+    for from in [byte, start].into_iter().filter(|_| in_bytes) {
         if let Some(found) = inside(view.next_byte(from)?) {
             return Ok(Some(found));
         }
@@ -148,7 +150,7 @@ fn by_bytes(view: &View<'_>, request: &Request) -> Result<Option<Cluster>, Refus
             return Ok(Some(found));
         }
     }
-    if let Some(found) = view.next_byte(end)? {
+    if let Some(found) = view.next_byte(end)?.filter(|_| in_bytes) {
         return Ok(Some(found));
     }
     let behind = view.next_fit(request, end)?;
@@ -198,6 +200,9 @@ mod tests {
         assert_eq!(block(7, 3, 4_025)?, 4_032);
         engine.closed(7);
         assert_eq!(block(7, 4, 4_033)?, 4_033);
+        // A longer minimum than a byte has room for.
+        let long = Request { min: 9, owner: 10, ..Request::data(Cluster(4_034), 9) };
+        assert_eq!(engine.allocate(&long)?.keep().start.0, 4_034);
         // Without free bytes single blocks are taken: that loop ends with 4,004.
         while block(9, 0, 4_000)?.is_multiple_of(8) {}
         assert_eq!([block(9, 0, 0)?, block(9, 0, 4_006)?], [4_005, 4_006]);

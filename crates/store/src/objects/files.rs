@@ -189,6 +189,10 @@ impl Objects for Files {
             _ => Ok(()),
         }
     }
+
+    fn lingers(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// Names in a directory that can be parts of keys, sorted, and whether each is a directory. None if there is none.

@@ -15,7 +15,7 @@ mod patient;
 #[cfg(feature = "remote")]
 mod remote;
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 pub use files::Files;
 pub use memory::{Fault, Memory};
@@ -111,6 +111,11 @@ pub trait Objects: Send + Sync {
     /// # Errors
     /// The store's.
     fn remove(&self, key: &str) -> Result<()>;
+
+    /// How long a request may take effect after the program that made it has ended.
+    fn lingers(&self) -> Duration {
+        Duration::from_secs(120)
+    }
 }
 
 /// Refuses what is no key of ours: it would leave the directory, or be another object elsewhere.

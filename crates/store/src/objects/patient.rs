@@ -174,4 +174,8 @@ impl Objects for Patient {
     fn remove(&self, key: &str) -> Result<()> {
         self.write(&[], |_| self.inner.remove(key))
     }
+
+    fn lingers(&self) -> Duration {
+        self.inner.lingers()
+    }
 }

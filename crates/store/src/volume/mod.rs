@@ -18,10 +18,12 @@ mod opening;
 
 use std::collections::HashMap;
 use std::io;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use platfs_device::Device;
 
+use crate::ahead::Ahead;
 use crate::error::{Error, Result};
 use crate::extents::{Extents, Source};
 use crate::format::Hash;
@@ -29,7 +31,7 @@ use crate::format::manifest::Manifest;
 use crate::format::map::Target;
 use crate::objects::Version;
 use crate::store::{Store, key_of_log};
-use crate::view::{Base, Reader, inside};
+use crate::view::{Base, Reader, Wanted, fill, inside, wanted};
 use batch::Batch;
 
 /// Objects of the log after which a flush brings the log into the map.
@@ -88,7 +90,8 @@ struct Unsent {
 /// A volume that is written.
 pub struct Volume {
     store: Arc<Store>,
-    reader: Reader,
+    reader: Arc<Reader>,
+    ahead: Ahead,
     size: u64,
     head: Mutex<Head>,
     state: RwLock<State>,
@@ -195,19 +198,36 @@ impl Volume {
             Piece::Sent(batch, offset) => batch.read(*offset, buffer),
             Piece::Object(target, offset) => return self.reader.read(target, *offset, buffer, self.size),
             Piece::Map(base, start) => {
-                let mut rest = buffer;
-                for (_, len, place) in base.pieces(*start, rest.len() as u64)? {
-                    let (piece, behind) =
-                        rest.split_at_mut(usize::try_from(len).unwrap_or(0).min(rest.len()));
-                    match place {
-                        None => piece.fill(0),
-                        Some((target, offset)) => self.reader.read(&target, offset, piece, self.size)?,
-                    }
-                    rest = behind;
-                }
+                let runs = base.pieces(*start, buffer.len() as u64)?;
+                return fill(&self.reader, &runs, buffer, self.size);
             }
         }
         Ok(())
+    }
+
+    /// Has all but the first pieces fetched in the background.
+    fn fetch(&self, pieces: &[(u64, Piece)], but: usize) {
+        let mut all: Vec<Wanted> = Vec::new();
+        for (len, piece) in pieces {
+            match piece {
+                Piece::Zeros | Piece::Bytes(_) | Piece::Sent(..) => {}
+                Piece::Object(target, offset) => all.extend(wanted(&[(0, *len, Some((*target, *offset)))])),
+                Piece::Map(base, start) => {
+                    // What can't be found fails where it is read.
+                    all.extend(base.pieces(*start, *len).iter().flat_map(|runs| wanted(runs)));
+                }
+            }
+        }
+        self.ahead.fetch(all.into_iter().skip(but));
+    }
+
+    /// Has bytes fetched that will be read soon, all at once and in the background.
+    pub fn will_read(&self, ranges: &[Range<u64>]) {
+        for range in ranges {
+            let end = range.end.min(self.size);
+            let pieces = self.state().pieces(range.start.min(end), end.saturating_sub(range.start));
+            self.fetch(&pieces, 0);
+        }
     }
 
     /// Ends the log in the map, and says that nobody has the volume open.
@@ -218,6 +238,18 @@ impl Volume {
         let mut head = self.head();
         self.commit(&mut head)?;
         self.checkpoint(&mut head, false)
+    }
+
+    /// Brings all that was written into the map, in which it stays open.
+    pub(crate) fn shorten(&self) -> Result<()> {
+        let mut head = self.head();
+        self.commit(&mut head)?;
+        self.checkpoint(&mut head, true)
+    }
+
+    /// The map as it is now.
+    pub(crate) fn map(&self) -> Arc<Base> {
+        Arc::clone(&self.state().base)
     }
 
     /// Objects of the log that are not in the map.
@@ -304,6 +336,10 @@ impl Device for Volume {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         inside(self.size, offset, buffer.len() as u64, io::ErrorKind::UnexpectedEof)?;
         let pieces = self.state().pieces(offset, buffer.len() as u64);
+        self.fetch(&pieces, 1);
+        if let Some(behind) = self.ahead.behind(offset, buffer.len() as u64) {
+            self.will_read(&[behind]);
+        }
         let mut rest = buffer;
         for (len, piece) in pieces {
             let (own, behind) = rest.split_at_mut(usize::try_from(len).unwrap_or(0).min(rest.len()));

@@ -9,6 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::batch::Batch;
 use super::{Head, Slot, State, Volume};
+use crate::ahead::Ahead;
 use crate::error::{Error, Result};
 use crate::format::manifest::{Flags, Manifest, SEGMENTS_MAX, SIZE_MAX, Segment};
 use crate::marks;
@@ -64,7 +65,7 @@ impl Volume {
     }
 
     /// Opens a volume for writing. `holder` says to others who has it. One that somebody has open already is taken over
-    /// only with `take_over`: whoever had it can write nothing from then on.
+    /// only with `take_over`: the holder before can write nothing from then on.
     ///
     /// # Errors
     /// There is none, it is a snapshot, or open; damage; the store's.
@@ -86,7 +87,7 @@ impl Volume {
     /// The volume in its new epoch, once those before have ended.
     fn begun(store: &Arc<Store>, old: &Manifest, manifest: Manifest, version: Version) -> Result<Self> {
         let mut view = View::new(store, old);
-        let reader = Reader::new(Arc::clone(store));
+        let reader = Arc::new(Reader::new(Arc::clone(store)));
         let End { segments, before } = replay(store, old, (&mut view, &reader), true)?;
         let View { base, log, targets } = view;
         let since = segments.iter().map(|segment| segment.end - segment.first).sum();
@@ -110,6 +111,7 @@ impl Volume {
         };
         Ok(Volume {
             store: Arc::clone(store),
+            ahead: Ahead::new(Arc::clone(&reader), size),
             reader,
             size,
             head: Mutex::new(head),
@@ -123,7 +125,7 @@ fn next(old: &Manifest, holder: &str, take_over: bool) -> Result<Manifest> {
     if old.flags.frozen {
         return Err(Error::Invalid(format!("{}: is a snapshot, which is never written; fork it", old.name)));
     }
-    if old.flags.open && !take_over && !is_gone(&old.holder) {
+    if old.flags.open && !take_over && !crate::holder::is_gone(&old.holder) {
         return Err(Error::Open(old.holder.clone()));
     }
     if old.segments.len() >= SEGMENTS_MAX {
@@ -134,7 +136,7 @@ fn next(old: &Manifest, holder: &str, take_over: bool) -> Result<Manifest> {
     manifest.flags.open = true;
     manifest.nonce = crate::random::number();
     manifest.holder =
-        format!("{} ({})", holder.chars().take(HOLDER_CHARS).collect::<String>(), mark_of_process());
+        format!("{} ({})", holder.chars().take(HOLDER_CHARS).collect::<String>(), crate::holder::mark());
     manifest.segments.push(Segment {
         volume: manifest.id,
         epoch: manifest.epoch,
@@ -143,34 +145,4 @@ fn next(old: &Manifest, holder: &str, take_over: bool) -> Result<Manifest> {
         before: [0; 32],
     });
     Ok(manifest)
-}
-
-/// What tells this process from all others: the boot of this host, the space that its number counts in, and when it
-/// began.
-fn mark_of_process() -> String {
-    let pid = std::process::id();
-    format!("{} process {pid} begun {}", space(), begun(pid).unwrap_or(0))
-}
-
-/// The boot of this host, and the container whose processes are seen here.
-fn space() -> String {
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let space = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
-    format!("boot {} space {}", boot.trim(), space.display())
-}
-
-/// When a process of this host began, in ticks since the boot.
-fn begun(pid: u32) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    text.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
-}
-
-/// Whether the holder was a process that would be seen here, and has ended.
-fn is_gone(holder: &str) -> bool {
-    let mark = holder.rsplit_once('(').map_or("", |(_, mark)| mark.trim_end_matches(')'));
-    let Some((place, process)) = mark.split_once(" process ") else { return false };
-    let Some((pid, ticks)) = process.split_once(" begun ") else { return false };
-    let (Ok(pid), Ok(ticks)) = (pid.parse::<u32>(), ticks.parse::<u64>()) else { return false };
-    // Where nothing is known of processes none is known to have ended.
-    begun(std::process::id()).is_some() && place == space() && begun(pid) != Some(ticks)
 }

@@ -4,9 +4,7 @@
 //! dumpe2fs(8), then, if asked for, the groups. The superblock is read by itself, so that an image
 //! with unknown features or a broken superblock is shown as far as it can be, with what is wrong.
 
-pub(super) mod fields;
 mod groups;
-mod summary;
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -17,6 +15,7 @@ use ondisk::superblock::RawSuperblock;
 use ondisk::units::InodeNumber;
 use platfs::device::Device;
 use platfs::{OpenOptions, Volume};
+use platfs_forensics::facts::{self, Fact};
 use serde_json::{Map, Value};
 
 use super::json;
@@ -38,56 +37,29 @@ pub struct Info {
     json: bool,
 }
 
-/// One fact: its name in JSON, its label, and its value as text and as JSON.
-pub(super) struct Fact {
-    pub(super) key: &'static str,
-    pub(super) label: &'static str,
-    pub(super) text: String,
-    pub(super) value: Value,
-}
-
-impl Fact {
-    /// A fact whose JSON value is a number and whose text is it, too, by default.
-    fn new(key: &'static str, label: &'static str, value: impl Into<Value>) -> Self {
-        let value = value.into();
-        let text = match &value {
-            Value::String(text) => text.clone(),
-            Value::Null => "<none>".to_owned(),
-            other => other.to_string(),
-        };
-        Fact { key, label, text, value }
-    }
-
-    fn shown(mut self, text: impl Into<String>) -> Self {
-        self.text = text.into();
-        self
-    }
-}
-
 /// Everything that could be found out.
 struct Findings {
-    raw: RawSuperblock,
+    all: facts::Findings,
     volume: Option<Volume>,
-    journal: Option<RawJournalSuperblock>,
-    /// What keeps the volume from being read, or is wrong with it.
-    problems: Vec<String>,
 }
 
 impl Findings {
     fn of(device: Arc<dyn Device>, raw: RawSuperblock) -> Self {
-        let mut findings = Findings { raw, volume: None, journal: None, problems: Vec::new() };
+        let mut all = facts::Findings { raw, journal: None, problems: Vec::new() };
         // Everything is shown as it stands on the device.
         match Volume::open(device, &OpenOptions::new().noload(true)) {
             Ok(volume) => {
-                match journal(&volume, &findings.raw) {
-                    Ok(journal) => findings.journal = journal,
-                    Err(error) => findings.problems.push(error.to_string()),
+                match journal(&volume, &all.raw) {
+                    Ok(journal) => all.journal = journal,
+                    Err(error) => all.problems.push(error.to_string()),
                 }
-                findings.volume = Some(volume);
+                Findings { all, volume: Some(volume) }
             }
-            Err(error) => findings.problems.push(error.to_string()),
+            Err(error) => {
+                all.problems.push(error.to_string());
+                Findings { all, volume: None }
+            }
         }
-        findings
     }
 }
 
@@ -117,17 +89,17 @@ impl Info {
         }
         if findings.volume.is_none() {
             // Shown as far as it goes; what commands that must open it would say is among the facts.
-            return Err(Failure::about(&name, findings.problems.join("; ")));
+            return Err(Failure::about(&name, findings.all.problems.join("; ")));
         }
         Ok(())
     }
 
     fn text(&self, console: &mut Console<'_>, name: &str, findings: &Findings) -> Result<(), Failure> {
         writeln!(console.out, "Image:                    {name}")?;
-        for fact in summary::facts(findings).iter().chain(&[Fact::new("", "", "")]) {
+        for fact in facts::summary(&findings.all).iter().chain(&[Fact::new("", "", "")]) {
             print(console, fact)?;
         }
-        for fact in fields::facts(&findings.raw).iter().chain(&fields::journal_facts(findings)) {
+        for fact in facts::superblock(&findings.all.raw).iter().chain(&facts::journal(&findings.all)) {
             print(console, fact)?;
         }
         match &findings.volume {
@@ -140,9 +112,9 @@ impl Info {
         let object = |facts: Vec<Fact>| -> Map<String, Value> {
             facts.into_iter().map(|fact| (fact.key.to_owned(), fact.value)).collect()
         };
-        let mut all = object(summary::facts(findings));
-        all.insert("superblock".to_owned(), Value::Object(object(fields::facts(&findings.raw))));
-        let journal = fields::journal_facts(findings);
+        let mut all = object(facts::summary(&findings.all));
+        all.insert("superblock".to_owned(), Value::Object(object(facts::superblock(&findings.all.raw))));
+        let journal = facts::journal(&findings.all);
         if !journal.is_empty() {
             all.insert("journal_superblock".to_owned(), Value::Object(object(journal)));
         }

@@ -104,7 +104,8 @@ pub(super) fn build(builder: &Builder<'_>, old: &Arc<dyn Device>, path: &Path) -
     let update = Update { grown, ..scan.update };
     let facts = Built { clamped, update: Some(update), ..built(&volume, catalogue) };
     volume.close()?;
-    builder.finish(output, path).map(|()| facts)
+    let verity = builder.finish(output, path, &identity)?;
+    Ok(Built { verity, ..facts })
 }
 
 fn now(identity: &Identity) -> Timestamp {

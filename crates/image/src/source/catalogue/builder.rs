@@ -85,7 +85,10 @@ pub struct CatalogueBuilder {
     pub(super) xattrs: Vec<Box<[Xattr]>>,
     pub(super) sections: Vec<Section>,
     pub(super) flags: HashMap<NodeId, InodeFlags>,
-    pub(super) host_root: PathBuf,
+    pub(super) layers: Vec<u32>,
+    /// Where there are layers: what had the name of a node before.
+    pub(super) replaced: HashMap<NodeId, NodeId>,
+    pub(super) host_roots: Vec<(u32, PathBuf)>,
     pub(super) host_directories: Vec<HostDirectory>,
     pub(super) host_files: Vec<HostFile>,
     /// How many contents there are; those of the root are 0.
@@ -139,7 +142,9 @@ impl CatalogueBuilder {
             xattrs: Vec::new(),
             sections: Vec::new(),
             flags: HashMap::new(),
-            host_root: PathBuf::new(),
+            layers: Vec::new(),
+            replaced: HashMap::new(),
+            host_roots: Vec::new(),
             host_directories: Vec::new(),
             host_files: Vec::new(),
             contents: 1,
@@ -159,9 +164,15 @@ impl CatalogueBuilder {
 
     /// Notes the flags of a node.
     pub fn set_flags(&mut self, node: NodeId, flags: InodeFlags) {
-        if !flags.is_empty() {
-            self.flags.insert(node, flags);
+        match flags.is_empty() {
+            true => drop(self.flags.remove(&node)),
+            false => drop(self.flags.insert(node, flags)),
         }
+    }
+
+    /// What is put from here on is a layer of its own, over all before it.
+    pub fn begin_layer(&mut self) {
+        self.layers.push(u32::try_from(self.nodes.len()).unwrap_or(u32::MAX));
     }
 
     /// Adds an archive whose data files may use.
@@ -271,15 +282,10 @@ impl CatalogueBuilder {
     /// # Errors
     /// Those of paths.
     pub fn clear(&mut self, path: &[u8]) -> Result<(), CatalogueError> {
-        let Some(id) = self.find(path)? else { return Ok(()) };
-        if self.contents_of(id).is_some() {
-            let contents = self.new_contents()?;
-            if let Some(node) = self.nodes.get_mut(id.index()) {
-                node.content = Content::Directory { contents };
-            }
-            self.last_parent = None;
+        match self.find(path)? {
+            Some(id) => self.empty(id),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     fn put_root(
@@ -356,8 +362,11 @@ impl CatalogueBuilder {
     ) -> Result<(), CatalogueError> {
         if let Some(entry) = found.and_then(|at| self.entries.get_mut(at as usize)) {
             let replaced = entry.node.replace(id);
-            if replaced.is_some() {
+            if let Some(old) = replaced {
                 self.last_parent = None;
+                if !self.layers.is_empty() && old != id {
+                    self.replaced.insert(id, old);
+                }
             }
             return Ok(());
         }

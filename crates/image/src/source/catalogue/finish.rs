@@ -22,10 +22,12 @@ impl CatalogueBuilder {
             stamps: self.stamps,
             xattrs: self.xattrs,
             sections: self.sections,
-            host_root: self.host_root,
+            host_roots: self.host_roots,
             host_directories: self.host_directories,
             host_files: self.host_files,
             flags: self.flags,
+            layers: self.layers,
+            replaced: self.replaced,
             summary: Summary::default(),
         };
         if !self.options.exclude.is_empty() {

@@ -8,21 +8,31 @@ use crate::source::attributes::Attributes;
 use std::path::Path;
 
 impl CatalogueBuilder {
-    /// Begins a directory of the host as source: its own number, always 0.
-    pub(in crate::source) fn host_root(&mut self, root: &Path) -> u32 {
-        self.host_root = root.to_owned();
-        self.host_directories = vec![HostDirectory { parent: 0, name: Name { start: 0, len: 0 } }];
-        0
+    /// Begins a directory of the host as source: its own number.
+    pub(in crate::source) fn host_root(&mut self, root: &Path) -> Result<u32, CatalogueError> {
+        let number = u32::try_from(self.host_directories.len()).map_err(|_| CatalogueError::TooMany)?;
+        self.host_roots.push((number, root.to_owned()));
+        self.host_directories.push(HostDirectory { parent: number, name: Name { start: 0, len: 0 } });
+        Ok(number)
     }
 
-    /// Puts a directory of the host into `parent` of the catalogue.
+    /// Puts a directory of the host into `parent` of the catalogue; one that is there already keeps what it holds.
     pub(in crate::source) fn put_host_directory(
         &mut self,
         (parent, host_parent): (NodeId, u32),
         name: &[u8],
         attributes: Attributes,
     ) -> Result<(NodeId, u32), CatalogueError> {
-        let id = self.put_at(parent, name, attributes, NewNode::Directory)?;
+        let found = self.contents_of(parent).and_then(|contents| self.lookup(contents, name));
+        let held = found.and_then(|at| self.entry_node(at)).filter(|id| self.contents_of(*id).is_some());
+        let id = match held {
+            Some(id) => {
+                let node = self.make_node(attributes, NewNode::Directory, self.contents_of(id))?;
+                self.set_node(id, node);
+                id
+            }
+            None => self.put_at(parent, name, attributes, NewNode::Directory)?,
+        };
         let number = u32::try_from(self.host_directories.len()).map_err(|_| CatalogueError::TooMany)?;
         let name = self.add_text(name)?;
         self.host_directories.push(HostDirectory { parent: host_parent, name });

@@ -8,6 +8,7 @@
 //! Memory: about 110 bytes per entry with a name of 15 bytes. Names, targets and attribute sets are kept once in
 //! tables; nothing is kept of the data.
 
+mod adjust;
 mod builder;
 mod error;
 mod finish;
@@ -28,7 +29,7 @@ use crate::archive::{Device, Xattr};
 use node::{Content, Node};
 use ondisk::inode::InodeFlags;
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A piece of the table of names.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +46,7 @@ struct Child {
     node: NodeId,
 }
 
-/// A directory of the host, by its parent and name; the first is the source itself.
+/// A directory of the host, by its parent and name; a source is its own parent.
 #[derive(Clone, Copy, Debug)]
 struct HostDirectory {
     parent: u32,
@@ -98,10 +99,15 @@ pub struct Catalogue {
     stamps: Vec<Stamps>,
     xattrs: Vec<Box<[Xattr]>>,
     sections: Vec<Section>,
-    host_root: PathBuf,
+    /// Directories of the host that sources were read from, by their numbers.
+    host_roots: Vec<(u32, PathBuf)>,
     host_directories: Vec<HostDirectory>,
     host_files: Vec<HostFile>,
     flags: HashMap<NodeId, InodeFlags>,
+    /// The first node of each layer.
+    layers: Vec<u32>,
+    /// What had the name of a node before.
+    replaced: HashMap<NodeId, NodeId>,
     summary: Summary,
 }
 
@@ -125,6 +131,25 @@ impl Catalogue {
     #[must_use]
     pub fn nodes(&self) -> usize {
         self.nodes.len()
+    }
+
+    /// How many layers lie over each other: those of container images and of several sources; else one.
+    #[must_use]
+    pub fn layers(&self) -> usize {
+        self.layers.len().max(1)
+    }
+
+    /// The layer that a file comes from, below [`Catalogue::layers`].
+    #[must_use]
+    pub fn layer_of(&self, id: NodeId) -> usize {
+        self.layers.partition_point(|first| *first <= id.0).saturating_sub(1)
+    }
+
+    /// The file of a lower layer whose name a file has taken, if no other name is left of it.
+    #[must_use]
+    pub fn hidden_by(&self, id: NodeId) -> Option<NodeId> {
+        let old = *self.replaced.get(&id)?;
+        (self.layer_of(old) < self.layer_of(id) && self.node(old).links == 0).then_some(old)
     }
 
     /// Counts of all that has a name.
@@ -166,21 +191,6 @@ impl Catalogue {
     /// Gives everything one owner.
     pub fn own_all(&mut self, ids: Ids) {
         self.nodes.iter_mut().for_each(|node| node.ids = ids);
-    }
-
-    /// Gives the root an attribute, in place of one of its name.
-    pub fn mark_root(&mut self, attribute: Xattr) {
-        let root = self.root();
-        let mut set: Vec<Xattr> = self.xattrs(root).to_vec();
-        set.retain(|known| known.name != attribute.name);
-        set.push(attribute);
-        set.sort_unstable();
-        self.xattrs.push(set.into_boxed_slice());
-        if let Ok(place) = u32::try_from(self.xattrs.len())
-            && let Some(root) = self.nodes.get_mut(root.index())
-        {
-            root.xattrs = place;
-        }
     }
 
     /// A symbolic link's target; empty for all other kinds.
@@ -256,11 +266,15 @@ impl Catalogue {
 
     /// The path of a directory that the catalogue was read from, and the names of a file below it, the last
     /// first.
-    pub(super) fn host_names(&self, number: u32) -> Option<(&PathBuf, Vec<&[u8]>)> {
+    pub(super) fn host_names(&self, number: u32) -> Option<(&Path, Vec<&[u8]>)> {
         let file = self.host_files.get(number as usize)?;
         let mut names = vec![self.name(file.name)];
         names.extend(self.host_directory_names(file.directory));
-        Some((&self.host_root, names))
+        let mut top = file.directory;
+        while let Some((parent, _)) = self.host_parent(top) {
+            top = parent;
+        }
+        Some((self.host_root(top)?, names))
     }
 
     /// The directory of a file of the host.
@@ -269,7 +283,7 @@ impl Catalogue {
         Some((file.directory, self.name(file.name)))
     }
 
-    /// The parent and name of a directory of the host; `None` for the source itself.
+    /// The parent and name of a directory of the host; `None` for a source itself.
     pub(super) fn host_parent(&self, directory: u32) -> Option<(u32, &[u8])> {
         // Parents are recorded before what they hold, so that climbing ends.
         let entry = self.host_directories.get(directory as usize)?;
@@ -285,8 +299,10 @@ impl Catalogue {
         })
     }
 
-    pub(super) fn host_root(&self) -> &PathBuf {
-        &self.host_root
+    /// The path of a source that is a directory, by its number.
+    pub(super) fn host_root(&self, number: u32) -> Option<&Path> {
+        let place = self.host_roots.binary_search_by_key(&number, |(known, _)| *known).ok()?;
+        self.host_roots.get(place).map(|(_, path)| &**path)
     }
 
     fn range(&self, id: NodeId) -> ChildRange {

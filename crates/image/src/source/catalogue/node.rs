@@ -8,6 +8,12 @@ use crate::source::attributes::{Ids, Stamps};
 pub struct NodeId(pub(in crate::source) u32);
 
 impl NodeId {
+    /// The node at a place.
+    #[cfg(test)]
+    pub(crate) fn of_index(index: u32) -> Self {
+        NodeId(index)
+    }
+
     /// The node's place in the catalogue, below [`super::Catalogue::nodes`]: for tables beside it.
     #[must_use]
     pub fn index(self) -> usize {

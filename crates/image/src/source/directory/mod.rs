@@ -19,6 +19,7 @@ use super::attributes::{Attributes, Ids};
 use super::catalogue::{CatalogueBuilder, CatalogueError, NewNode, NodeId, Origin};
 use super::error::{SourceError, SourceWarning};
 use super::reading::Reading;
+use super::tar::{self, Whiteout};
 use crate::archive::{Device, Times, Timestamp, Xattr};
 use list::{Found, Lister};
 use queue::{Job, Queue};
@@ -68,13 +69,36 @@ pub(super) fn read(
     builder: &mut CatalogueBuilder,
     root: &Path,
 ) -> Result<(), SourceError> {
+    read_tree(reading, builder, root, false)
+}
+
+/// The same over what is already in `builder`: whiteouts act on that, and are no files.
+///
+/// # Errors
+/// As [`read`].
+pub(super) fn read_layer(
+    reading: &mut Reading,
+    builder: &mut CatalogueBuilder,
+    root: &Path,
+) -> Result<(), SourceError> {
+    read_tree(reading, builder, root, true)
+}
+
+fn read_tree(
+    reading: &mut Reading,
+    builder: &mut CatalogueBuilder,
+    root: &Path,
+    is_layer: bool,
+) -> Result<(), SourceError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let opened = rustix::fs::open(root, flags, Mode::empty());
     let directory = opened.map_err(|error| SourceError::host("open", root, error))?;
     let exclude = builder.options().exclude.clone();
     let threads = builder.options().threads;
-    let host = builder.host_root(root);
-    let mut tree = Tree { reading, builder, root, links: HashMap::new() };
+    let host = builder
+        .host_root(root)
+        .map_err(|error| SourceError::Tree { archive: root.display().to_string(), error })?;
+    let mut tree = Tree { reading, builder, root, is_layer, links: HashMap::new() };
     let mut lister = Lister::new(&exclude);
     tree.put_root(&directory, &mut lister).map_err(|failed| failed.below(root))??;
     let queue = Queue::default();
@@ -114,6 +138,8 @@ struct Tree<'a> {
     reading: &'a mut Reading,
     builder: &'a mut CatalogueBuilder,
     root: &'a Path,
+    /// Names of whiteouts have their meaning.
+    is_layer: bool,
     /// Files of several names met before.
     links: HashMap<(u64, u64), NodeId>,
 }
@@ -151,6 +177,7 @@ impl Tree<'_> {
         let mut jobs = Vec::new();
         let Listing { directory, job, found } = listing;
         self.builder.set_flags(job.node, list::flags_of(&*directory));
+        let found = if self.is_layer { self.whiteouts(&job, found)? } else { found };
         for found in found {
             self.reading.meter.file()?;
             let path = join(&job.path, &found.name);
@@ -160,6 +187,22 @@ impl Tree<'_> {
             }
         }
         Ok(jobs)
+    }
+
+    /// Does what whiteouts of a directory say, while it holds only what lower layers put there; gives the other entries.
+    fn whiteouts(&mut self, job: &Job, found: Vec<Found>) -> Result<Vec<Found>, SourceError> {
+        let (whiteouts, others): (Vec<Found>, Vec<Found>) =
+            found.into_iter().partition(|found| found.name.starts_with(tar::WHITEOUT));
+        for whiteout in whiteouts {
+            match tar::whiteout(&whiteout.name) {
+                Some(Whiteout::All) => {
+                    self.builder.empty(job.node).map_err(|error| self.misplaced(error))?;
+                }
+                Some(Whiteout::Name(name)) => self.builder.remove_at(job.node, name),
+                None => {}
+            }
+        }
+        Ok(others)
     }
 
     /// Puts one entry; a directory's node and number come back.

@@ -143,6 +143,7 @@ fn read_layers(
     for layer in layers {
         let blob = store.blob(reading, layer)?;
         let unpacked = compression::unpacked(reading, blob, &layer.digest)?;
+        builder.begin_layer();
         tar::read_layer(reading, builder, &unpacked, &layer.digest)?;
     }
     Ok(())
@@ -186,6 +187,7 @@ pub(super) fn read_docker_archive(
         let unpacked = compression::unpacked(reading, store.open(layer)?, layer)?;
         let digest = Digest::parse(diff_id).map_err(|problem| store.problem(problem))?;
         store.verify(reading, &digest, &unpacked, layer)?;
+        builder.begin_layer();
         tar::read_layer(reading, builder, &unpacked, layer)?;
     }
     Ok(())

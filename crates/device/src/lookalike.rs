@@ -1,16 +1,16 @@
 //! What else an image may be that does not begin with a superblock: a hint for the user.
 
 use ondisk::superblock::{RawSuperblock, SUPERBLOCK_LEN};
-use platfs::device::Device;
 
-use super::partitions;
+use super::Device;
+use super::partitions::partitions;
 
 /// Formats that are often taken for images: where their magic stands, the magic, the name.
 const OTHERS: [(u64, &[u8], &str); 21] = [
     (0, b"QFI\xfb", "a qcow2 image: `qemu-img convert -O raw` makes a raw one"),
-    (0, b"\x1f\x8b", "compressed with gzip"),
-    (0, b"\x28\xb5\x2f\xfd", "compressed with zstd"),
-    (0, b"\xfd7zXZ", "compressed with xz"),
+    (0, b"\x1f\x8b", "compressed with gzip: `gzip -d` unpacks it"),
+    (0, b"\x28\xb5\x2f\xfd", "compressed with zstd: `zstd -d` unpacks it"),
+    (0, b"\xfd7zXZ", "compressed with xz: `xz -d` unpacks it"),
     (257, b"ustar", "a tar archive: `plat build` makes an image of it"),
     (0, b"XFSB", "an XFS volume"),
     (0, b"hsqs", "a squashfs volume"),

@@ -3,7 +3,7 @@
 //! Of a GPT the backup is written first and made stable, then the primary: at any moment one of both is right. An entry
 //! of an MBR lies in one sector. Excludes what is in the partition, and the kernel's view of a disk that it has open.
 
-use platfs::device::Device;
+use crate::Device;
 
 use super::{
     Header, Partition, SECTOR, SECTORS, TableError, boot_record, crc_of, described, entries, has_gpt, header,

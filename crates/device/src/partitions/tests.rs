@@ -1,5 +1,5 @@
 use super::*;
-use platfs::device::MemoryDevice;
+use crate::MemoryDevice;
 
 const DISK: u64 = 64 << 20;
 

@@ -7,8 +7,7 @@
 
 use std::io;
 
-use flate2::Crc;
-use platfs::device::Device;
+use super::Device;
 
 mod grow;
 #[cfg(test)]
@@ -198,10 +197,25 @@ fn read_sector(disk: &dyn Device, offset: u64, sector: u64) -> Result<Option<Vec
     Ok(Some(bytes))
 }
 
+/// The CRC-32 of IEEE 802.3, by the byte.
+const CRCS: [u32; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0_u32;
+    while byte < 256 {
+        let (mut crc, mut bit) = (byte, 0);
+        while bit < 8 {
+            crc = crc >> 1 ^ if crc & 1 == 0 { 0 } else { 0xEDB8_8320 };
+            bit += 1;
+        }
+        table[byte as usize] = crc;
+        byte += 1;
+    }
+    table
+};
+
 fn crc_of(bytes: &[u8]) -> u32 {
-    let mut crc = Crc::new();
-    crc.update(bytes);
-    crc.sum()
+    let step = |crc: u32, byte: &u8| crc >> 8 ^ CRCS[(crc & 0xFF ^ u32::from(*byte)) as usize];
+    !bytes.iter().fold(u32::MAX, step)
 }
 
 fn header(disk: &dyn Device, offset: u64, sector: u64) -> Result<Option<Header>, TableError> {

@@ -8,8 +8,7 @@ use serde_json::Value;
 
 use super::summary::block_bytes;
 use super::{Fact, Findings};
-use crate::size::human;
-use crate::text;
+use crate::words::{self, human};
 
 /// Names of the set bits of a word; bits without one by their number.
 fn bits(word: u32, names: &[(u32, &str)]) -> Vec<String> {
@@ -36,14 +35,14 @@ fn moment(key: &'static str, label: &'static str, seconds: u64) -> Fact {
     if seconds == 0 {
         return Fact::new(key, label, Value::Null).shown("n/a");
     }
-    Fact::new(key, label, text::whole_seconds(seconds))
+    Fact::new(key, label, words::whole_seconds(seconds))
 }
 
 fn uuid(key: &'static str, label: &'static str, bytes: &[u8; 16]) -> Fact {
     if bytes == &[0; 16] {
         return Fact::new(key, label, Value::Null);
     }
-    Fact::new(key, label, text::uuid(bytes))
+    Fact::new(key, label, words::uuid(bytes))
 }
 
 const FLAGS: [(u32, &str); 3] =
@@ -84,7 +83,9 @@ fn mount_options(raw: &RawSuperblock) -> Vec<String> {
     names
 }
 
-pub(in crate::commands) fn facts(raw: &RawSuperblock) -> Vec<Fact> {
+/// All fields of a superblock.
+#[must_use]
+pub fn superblock(raw: &RawSuperblock) -> Vec<Fact> {
     let mut all = identity(raw);
     all.extend(space(raw));
     all.extend(layout(raw));
@@ -97,8 +98,8 @@ pub(in crate::commands) fn facts(raw: &RawSuperblock) -> Vec<Fact> {
 fn identity(raw: &RawSuperblock) -> Vec<Fact> {
     let revision = raw.s_rev_level.get();
     let revision_name = if revision == 0 { "0 (original)" } else { "1 (dynamic)" };
-    let label = text::lossy(raw.label());
-    let mounted = text::lossy(raw.last_mounted());
+    let label = words::lossy(raw.label());
+    let mounted = words::lossy(raw.last_mounted());
     let or = |text: &str, none: &str| if text.is_empty() { none.to_owned() } else { text.to_owned() };
     vec![
         Fact::new("volume_name", "Filesystem volume name", label.clone()).shown(or(&label, "<none>")),
@@ -244,7 +245,7 @@ fn protection(raw: &RawSuperblock) -> Vec<Fact> {
     let mut all = Vec::new();
     let options = raw.s_mount_opts.split(|byte| *byte == 0).next().unwrap_or_default();
     if !options.is_empty() {
-        all.push(Fact::new("mount_options", "Mount options", text::lossy(options)));
+        all.push(Fact::new("mount_options", "Mount options", words::lossy(options)));
     }
     if features.compat.contains(Compat::ORPHAN_FILE) {
         all.push(Fact::new("orphan_file_inode", "Orphan file inode", raw.s_orphan_file_inum.get()));
@@ -286,7 +287,8 @@ fn protection(raw: &RawSuperblock) -> Vec<Fact> {
 }
 
 /// The journal's own superblock, where it could be read.
-pub(super) fn journal_facts(findings: &Findings) -> Vec<Fact> {
+#[must_use]
+pub fn journal(findings: &Findings) -> Vec<Fact> {
     let Some(journal) = &findings.journal else { return Vec::new() };
     let bytes = u64::from(journal.s_maxlen.get()) * u64::from(journal.s_blocksize.get());
     let names: Vec<String> = journal.feature_names().into_iter().map(str::to_owned).collect();

@@ -5,8 +5,7 @@ use ondisk::superblock::{RawSuperblock, STATE_ERROR, STATE_VALID};
 use serde_json::Value;
 
 use super::{Fact, Findings};
-use crate::size::human;
-use crate::text;
+use crate::words::{self, human};
 
 /// The type that Linux would mount this as: ext4 as soon as there is a feature that ext3 lacks.
 fn type_of(features: Features) -> &'static str {
@@ -62,20 +61,22 @@ fn moment(key: &'static str, label: &'static str, seconds: u64) -> Fact {
     if seconds == 0 {
         return Fact::new(key, label, Value::Null).shown("never");
     }
-    Fact::new(key, label, text::whole_seconds(seconds))
+    Fact::new(key, label, words::whole_seconds(seconds))
 }
 
-pub(super) fn facts(findings: &Findings) -> Vec<Fact> {
+/// The facts that come first.
+#[must_use]
+pub fn summary(findings: &Findings) -> Vec<Fact> {
     let raw = &findings.raw;
     let (blocks, free) = (raw.blocks_count(), raw.free_blocks_count());
     let inodes = raw.s_inodes_count.get();
     let used_inodes = inodes.saturating_sub(raw.s_free_inodes_count.get());
     let (times, mounted) = (raw.times(), raw.last_mounted());
-    let label = text::lossy(raw.label());
+    let label = words::lossy(raw.label());
     let mut facts = vec![
         Fact::new("type", "Type", type_of(raw.features())),
         Fact::new("label", "Label", label.clone()).shown(if label.is_empty() { "<none>" } else { &label }),
-        Fact::new("uuid", "UUID", text::uuid(&raw.s_uuid)),
+        Fact::new("uuid", "UUID", words::uuid(&raw.s_uuid)),
         space("size_bytes", "Size", raw, blocks),
         space("used_bytes", "Used", raw, blocks.saturating_sub(free)),
         space("free_bytes", "Free", raw, free),
@@ -86,7 +87,7 @@ pub(super) fn facts(findings: &Findings) -> Vec<Fact> {
         journal(findings),
         moment("created", "Created", times.made),
         moment("last_mounted", "Last mounted", times.mounted),
-        Fact::new("last_mounted_on", "Last mounted on", text::lossy(mounted)),
+        Fact::new("last_mounted_on", "Last mounted on", words::lossy(mounted)),
         moment("last_written", "Last written", times.written),
         moment("last_checked", "Last checked", times.checked),
     ];

@@ -1,0 +1,120 @@
+// Choosing an image and a part of it, and the views.
+
+const VIEWS = ['files', 'map', 'volume', 'check'];
+const shows = {};
+
+function view(which) {
+  for (const one of VIEWS) {
+    byId(one).hidden = one !== which;
+    byId(`tab-${one}`).setAttribute('aria-selected', one === which);
+    byId(`tab-${one}`).tabIndex = one === which ? 0 : -1;
+  }
+  document.body.dataset.view = which;
+  if (state.about) shows[which]?.();
+}
+
+// The views that there are of what is open.
+function tabs(those) {
+  for (const one of VIEWS) byId(`tab-${one}`).disabled = !those.includes(one);
+  byId('tabs').hidden = false;
+}
+
+function close() {
+  state.quick?.end();
+  state.long?.end();
+  calm();
+  Object.assign(state, { part: null, quick: null, long: null, about: null });
+  for (const one of VIEWS) byId(one).hidden = true;
+  byId('tabs').hidden = byId('another').hidden = byId('parts').hidden = true;
+  byId('start').hidden = false;
+  byId('about').textContent = byId('status').textContent = '';
+  byId('file').value = '';
+  delete document.documentElement.dataset.listed;
+  document.title = 'platfs: explore an image';
+}
+
+const choose = tried(async file => {
+  const begun = performance.now();
+  close();
+  await prepare();
+  Object.assign(state, { file, quick: new Desk(file, null) });
+  state.quick = new Desk(file, null);
+  const disk = await ask({ ask: 'disk' });
+  byId('about').replaceChildren(name(file.name), ` ${disk.shown}`);
+  byId('another').hidden = false;
+  if (disk.volume) return open({ start: 0, size: disk.size }, '', begun);
+  if (disk.parts.length) return offer(file, disk);
+  throw new Error(`${file.name}: ${disk.problem}`);
+});
+
+function offer(file, disk) {
+  byId('parts-of').textContent = `${shown(file.name)} is a disk of ${disk.shown} with ${plural(disk.parts.length, 'partition')}.`;
+  byId('parts-list').replaceChildren(...disk.parts.map(part => el('li', {},
+    el('button', { disabled: !part.volume, onclick: () => open({ start: part.start, size: part.size }, ` partition ${part.number}`, performance.now()) },
+      el('b', {}, `${part.number}`), el('span', {}, name(part.name ?? ''), part.name ? ' ' : '', part.shown),
+      el('span', { class: 'soft' }, part.volume ? 'ext2/3/4' : 'no ext2, ext3 or ext4 volume')))));
+  byId('parts').hidden = false;
+  byId('parts-list').querySelector('button:enabled')?.focus();
+}
+
+const open = tried(async (part, which, begun) => {
+  calm();
+  state.long?.end();
+  Object.assign(state, { part, long: new Desk(state.file, part) });
+  const about = await ask({ ask: 'open', ...part }).catch(error => ({ failed: error.message }));
+  state.quick.part = part;
+  if (about.failed) {
+    // The check may say more of a volume that can't be opened.
+    byId('start').hidden = true;
+    tabs(['check']);
+    view('check');
+    throw new Error(about.failed);
+  }
+  state.about = about;
+  byId('about').replaceChildren(name(state.file.name), which, about.label ? el('span', {}, ' \u2013 ', name(about.label)) : '', ` ${human(part.size)}`);
+  document.title = `${shown(about.label || state.file.name)} \u2013 platfs`;
+  byId('start').hidden = true;
+  tabs(VIEWS);
+  forget();
+  view('files');
+  await enter([{ name: '/', inode: about.root }]);
+  const took = Math.round(performance.now() - begun);
+  document.documentElement.dataset.listed = took;
+  byId('status').textContent = `Opened in ${took} ms.${about.replayed ? ` Its journal was replayed in memory: ${about.replayed}.` : ''}`;
+  if (about.warning) complain(about.warning);
+});
+
+byId('file').addEventListener('change', event => { if (event.target.files[0]) choose(event.target.files[0]); });
+byId('another').addEventListener('click', () => { close(); byId('file').focus(); });
+byId('stop').addEventListener('click', () => state.quick?.end());
+addEventListener('dragover', event => { event.preventDefault(); byId('drop').classList.add('over'); });
+addEventListener('dragleave', () => byId('drop').classList.remove('over'));
+addEventListener('drop', event => {
+  event.preventDefault();
+  byId('drop').classList.remove('over');
+  if (event.dataTransfer.files[0]) choose(event.dataTransfer.files[0]);
+});
+
+byId('tabs').addEventListener('click', event => { if (event.target.role === 'tab') view(event.target.id.slice(4)); });
+byId('tabs').addEventListener('keydown', event => {
+  const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+  if (!step) return;
+  const at = VIEWS.findIndex(one => byId(`tab-${one}`) === document.activeElement);
+  const next = byId(`tab-${VIEWS[(at + step + VIEWS.length) % VIEWS.length]}`);
+  if (next.disabled) return;
+  next.focus();
+  next.click();
+});
+
+// What was shown of another volume is forgotten.
+function forget() {
+  seen.map = seen.volume = null;
+  byId('check-result').replaceChildren();
+  byId('volume').replaceChildren();
+  byId('wanted').value = '';
+  hideDetail();
+}
+const seen = { map: null, volume: null };
+
+// The library is ready before an image is chosen.
+prepare().catch(error => complain(`This browser can\u2019t run the library: ${error.message}`));

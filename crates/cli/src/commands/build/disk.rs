@@ -1,0 +1,75 @@
+//! Options of `plat build` that say what kind of file the image becomes, and what goes beside it.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use platfs_image::disk::{Disk, Format, Place};
+
+use crate::console::Failure;
+use crate::image::{self, ImageSpec};
+
+/// Endings of formats that are not written.
+const OTHERS: [&str; 5] = ["qcow", "qed", "vhdx", "vmdk", "vdi"];
+
+/// What kind of file the image becomes.
+#[derive(Args, Debug)]
+pub struct DiskArgs {
+    /// Format of the image; if not given, the one that the end of its name means (.qcow2, .vhd, .simg, .zst), else raw.
+    #[arg(long = "format", value_name = "FORMAT", value_parser = PossibleValuesParser::new(Format::names()))]
+    format: Option<String>,
+    /// Writes which blocks of the image a copy needs, with checksums, for `bmaptool copy` (raw or zstd only).
+    #[arg(long, value_name = "FILE")]
+    bmap: Option<PathBuf>,
+    /// Adds a tree of hashes for dm-verity behind the volume, or into FILE, and prints the root hash. It is laid out as
+    /// `veritysetup format` does it; salt and UUID are derived from those of the volume.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    verity: Option<OsString>,
+}
+
+impl DiskArgs {
+    /// What is asked for, for an image of that name.
+    ///
+    /// # Errors
+    /// Wrong usage: a name that means a format that is not written, options that do not go together.
+    pub fn disk(&self, image: &OsStr) -> Result<Disk, Failure> {
+        let path = ImageSpec::parse(image).path;
+        let format = match &self.format {
+            Some(name) => Format::named(name).unwrap_or_default(),
+            None => format_of(&path, image)?,
+        };
+        let verity = self.verity.as_ref().map(|file| match file.is_empty() {
+            true => Place::Behind,
+            false => Place::File(file.into()),
+        });
+        let disk = Disk { format, bmap: self.bmap.clone(), verity };
+        if disk.bmap.is_some() && !matches!(format, Format::Raw | Format::Zstd) {
+            let name = format.name();
+            let what = "--bmap describes the bytes of raw images (also packed with zstd)";
+            return Err(Failure::Usage(format!("{what}, and this one is {name}")));
+        }
+        let beside: Vec<&Path> = disk.beside().collect();
+        let twice = beside.iter().enumerate().any(|(at, file)| beside.iter().skip(at + 1).any(|b| b == file));
+        if twice || beside.contains(&&*path) {
+            return Err(Failure::Usage("the image and the files beside it need names of their own".into()));
+        }
+        Ok(disk)
+    }
+}
+
+/// The format that a name means; raw if it means none.
+fn format_of(path: &Path, image: &OsStr) -> Result<Format, Failure> {
+    if let Some(format) = Format::of_name(path) {
+        return Ok(format);
+    }
+    let ending = path.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
+    let Some(ending) = ending.filter(|ending| OTHERS.contains(&ending.as_str())) else {
+        return Ok(Format::Raw);
+    };
+    let names: Vec<&str> = Format::names().collect();
+    let what =
+        format!("a name in .{ending} means a format that is not written; these are: {}", names.join(", "));
+    let remedy = "--format chooses one, and `qemu-img convert` makes others";
+    Err(Failure::Usage(format!("{}: {what}; {remedy}", image::shown(image))))
+}

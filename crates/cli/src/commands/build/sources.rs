@@ -1,0 +1,103 @@
+//! The sources of `plat build`, with the options that say how they are read.
+
+use std::ffi::OsString;
+use std::io::{Read, stdin};
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+use platfs::placing;
+use platfs_image::source::{DeviceTable, FileContexts, FilterError, Layer};
+use platfs_image::{Source, SourceError, SourceOptions};
+
+use super::{Build, failed};
+use crate::console::Failure;
+use crate::image::ImageSpec;
+
+impl Build {
+    /// Reads what the image is made of.
+    pub(super) fn read_source(&self, epoch: Option<u64>) -> Result<Source, Failure> {
+        let spec = ImageSpec::parse(self.image());
+        let wrong = |error: FilterError| Failure::Usage(wrong_option(&error));
+        let mut options = Source::options().exclude(&self.exclude).map_err(wrong)?;
+        options = self.map_uid.iter().fold(options, |options, range| options.map_uid(*range));
+        options = self.map_gid.iter().fold(options, |options, range| options.map_gid(*range));
+        if let Some(owner) = &self.owner {
+            options = options.owner(owner.clone());
+        }
+        if let Some(prefix) = &self.prefix {
+            options = options.prefix(prefix);
+        }
+        if let Some(words) = self.placement.as_ref().filter(|words| !words.is_empty()) {
+            options = options.mark_root(placing::ATTRIBUTE, words.as_bytes());
+        }
+        if let Some(seconds) = epoch {
+            options = options.latest(i64::try_from(seconds).unwrap_or(i64::MAX));
+        }
+        if let Some(platform) = &self.platform {
+            options = options.platform(platform).map_err(wrong)?;
+        }
+        if let Some(tag) = &self.tag {
+            options = options.image(tag);
+        }
+        if let Some(count) = self.jobs {
+            options = options.threads(count);
+        }
+        // Beside a block device there is only memory.
+        let is_block = std::fs::metadata(&spec.path).is_ok_and(|found| found.file_type().is_block_device());
+        if !is_block {
+            let beside =
+                spec.path.parent().filter(|parent| !parent.as_os_str().is_empty() && parent.is_dir());
+            options = options.spool(beside.unwrap_or(Path::new(".")));
+        }
+        self.open(&self.with_tables(options)?)
+    }
+
+    /// Adds the tables that go with the sources.
+    fn with_tables(&self, mut options: SourceOptions) -> Result<SourceOptions, Failure> {
+        if let Some(path) = &self.pseudo {
+            options = options.devices(DeviceTable::open(path).map_err(source_failure)?);
+        }
+        if let Some(path) = &self.file_contexts {
+            options = options.contexts(FileContexts::open(path).map_err(source_failure)?);
+        }
+        Ok(options)
+    }
+
+    fn open(&self, options: &SourceOptions) -> Result<Source, Failure> {
+        const NAME: &str = "standard input";
+        let is_stream = |source: &OsString| source == "-";
+        if self.sources().iter().filter(|source| is_stream(source)).count() > 1 {
+            return Err(Failure::Usage("standard input (`-`) can be one source only".into()));
+        }
+        let opened = match self.sources() {
+            [source] if is_stream(source) => options.read(stdin().lock(), NAME),
+            [source] => options.open(source),
+            sources => {
+                let mut stream = stdin().lock();
+                let mut stream = Some(&mut stream as &mut dyn Read);
+                let layers = sources.iter().map(|source| match stream.take_if(|_| is_stream(source)) {
+                    Some(stream) => Layer::Stream(stream, NAME),
+                    None => Layer::Path(Path::new(source)),
+                });
+                options.overlay(layers)
+            }
+        };
+        opened.map_err(source_failure)
+    }
+}
+
+pub(super) fn source_failure(error: SourceError) -> Failure {
+    match error {
+        SourceError::Filter(error) => Failure::Usage(wrong_option(&error)),
+        error => failed(error),
+    }
+}
+
+/// A complaint of the library about an option of a source, with the name that the option has here.
+fn wrong_option(error: &FilterError) -> String {
+    match error.option() {
+        Some("image") => format!("--tag: {error}"),
+        Some(option) => format!("--{}: {error}", option.replace('_', "-")),
+        None => error.to_string(),
+    }
+}

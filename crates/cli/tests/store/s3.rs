@@ -1,0 +1,317 @@
+//! Volumes in a real server of S3: run by `make store-test`, which starts one. `PLATFS_S3` names the store, as
+//! `s3://bucket/prefix`; the rest of the environment (`AWS_...`) says how it is reached.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use std::{env, fs, thread};
+
+use platfs::device::Device;
+use platfs_store::objects::Patience;
+use platfs_store::{Address, Error, Store, Stored, Volume, ready};
+use rustix::process::Signal;
+use testkit::fsck::assert_clean;
+use testkit::tool;
+
+use super::support::mounted::{Mounted, have_fuse};
+use super::support::{fail, plat, succeed};
+use super::{Place, json, said, text};
+
+/// A prefix of its own in the store of the environment; skips where there is none.
+fn store(test: &str) -> Option<String> {
+    let Ok(base) = env::var("PLATFS_S3") else {
+        tool::skip(test, "PLATFS_S3 names no store (make store-test)");
+        return None;
+    };
+    let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos();
+    Some(format!("{base}/{now:x}"))
+}
+
+fn open(url: &str) -> Arc<Store> {
+    let objects = Address::parse(url).unwrap().objects().unwrap();
+    Arc::new(Store::new(objects, Patience::default(), None))
+}
+
+fn number(name: &str, otherwise: u32) -> u32 {
+    env::var(name).map_or(otherwise, |text| text.parse().unwrap())
+}
+
+#[test]
+fn a_volume_of_a_server_is_pushed_read_changed_mounted_and_pulled() {
+    let test = "a_volume_of_a_server_is_pushed_read_changed_mounted_and_pulled";
+    let Some(url) = store(test) else { return };
+    let place = Place::new(test);
+    let (image, cache) = (place.image(), place.scratch.join("cache"));
+    let one = format!("{url}#one");
+    let plat = |words: &[&str]| {
+        let mut command = plat(words);
+        command.env("PLAT_CACHE", &cache);
+        command
+    };
+    let pushed = json(&mut plat(&["push", "--json", text(&image), &one]));
+    assert_eq!(pushed["chunks"], pushed["new_chunks"]);
+    assert_eq!(json(&mut plat(&["push", "--json", text(&image), &format!("{url}#two")]))["new_chunks"], 0);
+    assert!(said(&mut plat(&["ls", &one, "/etc"])).contains("os-release"));
+    assert_eq!(said(&mut plat(&["cat", &one, "/etc/os-release"])), "ID=odd\n");
+    let back = place.scratch.join("back.img");
+    succeed(&mut plat(&["pull", &one, text(&back)]));
+    assert!(fs::read(&back).unwrap() == fs::read(&image).unwrap());
+    succeed(&mut plat(&["put", &one, text(&place.scratch.join("tree/etc/os-release")), "/etc/other"]));
+    succeed(&mut plat(&["check", "-n", &one]));
+    succeed(&mut plat(&["store", "snapshot", &one, "first"]));
+    succeed(&mut plat(&["store", "fork", &format!("{one}@first"), "three"]));
+    succeed(&mut plat(&["rm", &one, "/large"]));
+    assert!(succeed(&mut plat(&["cat", &format!("{url}#three"), "/large"])).stdout.len() == 3_000_000);
+    for gone in ["one@first", "two"] {
+        succeed(&mut plat(&["store", "rm", &format!("{url}#{gone}")]));
+    }
+    let gc = |grace: &str| json(&mut plat(&["store", "gc", "--json", "--grace", grace, &url]));
+    assert_eq!(gc("24")["removed"], 0);
+    thread::sleep(Duration::from_millis(1100));
+    gc("0");
+    assert!(said(&mut plat(&["store", "verify", &url])).contains("all is well"));
+    succeed(&mut plat(&["pull", "--force", &one, text(&back)]));
+    assert_clean(&back);
+}
+
+#[test]
+fn a_mount_that_was_taken_over_while_it_was_stopped_writes_nothing_more() {
+    let test = "a_mount_that_was_taken_over_while_it_was_stopped_writes_nothing_more";
+    let Some(url) = store(test) else { return };
+    if !have_fuse(test) {
+        return;
+    }
+    let place = Place::new(test);
+    let one = format!("{url}#one");
+    succeed(&mut plat(&["push", text(&place.image()), &one]));
+    let mut mounted = Mounted::new(Path::new(&one), &[]).unwrap();
+    fs::write(mounted.path().join("synced"), vec![7; 2_000_000]).unwrap();
+    succeed(plat(&["sync"]).arg(mounted.path()));
+    fs::write(mounted.path().join("unsynced"), vec![8; 100_000]).unwrap();
+    mounted.signal(Signal::STOP);
+    let other = place.scratch.join("tree/etc/os-release");
+    assert!(fail(&mut plat(&["put", &one, text(&other), "/heir"])).contains("is open for writing"));
+    succeed(plat(&["put", &one, text(&other), "/heir"]).env("PLAT_STORE_TAKEOVER", "1"));
+    mounted.signal(Signal::CONT);
+    assert!(!plat(&["sync"]).arg(mounted.path()).output().unwrap().status.success(), "a zombie's sync");
+    mounted.signal(Signal::KILL);
+    mounted.wait();
+    drop(mounted);
+    assert_eq!(said(&mut plat(&["cat", &one, "/heir"])), "ID=odd\n");
+    assert!(succeed(&mut plat(&["cat", &one, "/synced"])).stdout == vec![7; 2_000_000]);
+    assert!(fail(&mut plat(&["cat", &one, "/unsynced"])).contains("/unsynced"));
+    let back = place.scratch.join("back.img");
+    succeed(&mut plat(&["pull", &one, text(&back)]));
+    assert_clean(&back);
+}
+
+/// What a writer writes.
+fn value(round: u32) -> u8 {
+    1 + (round % 250).to_le_bytes()[0]
+}
+
+/// Each of these heirs takes the volume over while the writer before it is in the middle of a flush. What a flush
+/// acknowledged is there.
+#[test]
+fn of_many_heirs_none_loses_what_was_acknowledged_and_no_zombie_writes() {
+    let test = "of_many_heirs_none_loses_what_was_acknowledged_and_no_zombie_writes";
+    let Some(url) = store(test) else { return };
+    let takeovers = number("PLATFS_TAKEOVERS", 50);
+    let (store, size) = (open(&url), u64::from(takeovers + 1) * 4096);
+    let mut writer = Volume::create(&store, "one", size, test).unwrap();
+    let mut acknowledged = vec![false; takeovers as usize];
+    for round in 0..takeovers {
+        let own = u64::from(round) * 4096;
+        writer.write_at(own, &[value(round); 4096]).unwrap();
+        let start = Barrier::new(2);
+        let (flushed, heir) = thread::scope(|scope| {
+            let zombie = scope.spawn(|| {
+                start.wait();
+                // Sometimes the one is first and sometimes the other.
+                thread::sleep(Duration::from_micros(u64::from(round) * 7919 % 30_000));
+                writer.flush()
+            });
+            start.wait();
+            let heir = Volume::open(&store, "one", test, true).unwrap();
+            (zombie.join().unwrap(), heir)
+        });
+        acknowledged[round as usize] = flushed.is_ok();
+        if let Err(error) = flushed {
+            assert!(error.to_string().contains("taken over"), "{error}");
+        }
+        writer.write_at(size - 4096, &[255; 4096]).unwrap();
+        assert!(writer.flush().is_err(), "round {round}: a zombie's flush");
+        drop(std::mem::replace(&mut writer, heir));
+    }
+    writer.close().unwrap();
+    let volume = Stored::open(&open(&url), "one").unwrap();
+    let mut block = vec![0; 4096];
+    for (round, is_there) in (0..).zip(&acknowledged) {
+        volume.read_at(u64::from(round) * 4096, &mut block).unwrap();
+        let holds = |wanted: u8| block.iter().all(|byte| *byte == wanted);
+        // One that failed may have come before the seal: its writer was told of the heir by something else.
+        assert!(holds(value(round)) || !is_there && holds(0), "round {round}: {is_there}, {}", block[0]);
+    }
+    volume.read_at(size - 4096, &mut block).unwrap();
+    assert!(block.iter().all(|byte| *byte == 0), "what a zombie wrote");
+    let lost = acknowledged.iter().filter(|is_there| !**is_there).count();
+    println!("{takeovers} takeovers: {lost} flushes refused, the others there");
+}
+
+#[test]
+fn of_many_that_write_one_object_one_wins() {
+    let test = "of_many_that_write_one_object_one_wins";
+    let Some(url) = store(test) else { return };
+    for round in 0..number("PLATFS_RACES", 25) {
+        // Each has eight races for a new object and eight for its replacement.
+        ready(&open(&format!("{url}/{round}"))).unwrap();
+    }
+}
+
+/// `PLATFS_S3_LOOSE` names a store where two can win.
+#[test]
+fn a_server_where_two_can_win_is_refused() {
+    let test = "a_server_where_two_can_win_is_refused";
+    let Ok(url) = env::var("PLATFS_S3_LOOSE") else {
+        return tool::skip(test, "PLATFS_S3_LOOSE names no store where two can win");
+    };
+    let refused = ready(&open(&url)).unwrap_err();
+    assert!(matches!(refused, Error::Refused(_)), "{refused}");
+}
+
+/// A proxy that holds each request back, and counts: requests, and the longest chain of them that can have waited for
+/// each other.
+struct Proxy {
+    address: SocketAddr,
+    requests: Arc<AtomicU64>,
+    longest: Arc<Mutex<u64>>,
+}
+
+impl Proxy {
+    fn new(server: String, delay: Duration) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (requests, longest) = (Arc::new(AtomicU64::new(0)), Arc::new(Mutex::new(0)));
+        let shared = (Arc::clone(&requests), Arc::clone(&longest));
+        thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let (server, shared) = (TcpStream::connect(&server).unwrap(), shared.clone());
+                thread::spawn(move || forward(client, server, delay, &shared));
+            }
+        });
+        Proxy { address, requests, longest }
+    }
+
+    /// What was counted since the last time.
+    fn taken(&self) -> (u64, u64) {
+        let longest = std::mem::take(&mut *self.longest.lock().unwrap_or_else(PoisonError::into_inner));
+        (longest, self.requests.swap(0, Ordering::Relaxed))
+    }
+}
+
+/// Hands bytes on both ways. Bytes of a client behind an answer are a new request.
+fn forward(
+    client: TcpStream,
+    server: TcpStream,
+    delay: Duration,
+    (requests, longest): &(Arc<AtomicU64>, Arc<Mutex<u64>>),
+) {
+    let answered = AtomicBool::new(true);
+    let own = AtomicU64::new(0);
+    let longest = || longest.lock().unwrap_or_else(PoisonError::into_inner);
+    let copy = |mut from: &TcpStream, mut to: &TcpStream, is_request: bool| {
+        let mut buffer = vec![0; 1 << 16];
+        while let Ok(count @ 1..) = from.read(&mut buffer) {
+            if is_request && answered.swap(false, Ordering::Relaxed) {
+                requests.fetch_add(1, Ordering::Relaxed);
+                own.store(*longest() + 1, Ordering::Relaxed);
+                thread::sleep(delay);
+            }
+            if !is_request && !answered.swap(true, Ordering::Relaxed) {
+                let mut longest = longest();
+                *longest = own.load(Ordering::Relaxed).max(*longest);
+            }
+            if to.write_all(&buffer[..count]).is_err() {
+                break;
+            }
+        }
+        let _ = to.shutdown(std::net::Shutdown::Write);
+    };
+    client.set_nodelay(true).unwrap();
+    server.set_nodelay(true).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| copy(&client, &server, true));
+        copy(&server, &client, false);
+    });
+}
+
+/// A mount of a root of 512 MiB behind 25 ms for each request: `PLATFS_ROOT` names a tar or directory with a Debian root.
+#[test]
+fn a_root_behind_a_slow_line_is_read_with_few_requests_in_a_row() {
+    let test = "a_root_behind_a_slow_line_is_read_with_few_requests_in_a_row";
+    let Some(url) = store(test) else { return };
+    if !have_fuse(test) {
+        return;
+    }
+    let place = Place::new(test);
+    let image = place.scratch.join("root.img");
+    let Some(source) = env::var_os("PLATFS_ROOT") else {
+        return tool::skip(test, "PLATFS_ROOT names no root file system (make demo makes one)");
+    };
+    succeed(plat(&["build", "--size", "512M"]).arg(source).arg(&image));
+    let one = format!("{url}#one");
+    let pushed = json(&mut plat(&["push", "--json", text(&image), &one]));
+    let server = env::var("AWS_ENDPOINT").unwrap();
+    let server = server.trim_start_matches("http://").trim_end_matches('/').to_owned();
+    let proxy = Proxy::new(server, Duration::from_millis(25));
+    let cache = place.scratch.join("cache");
+    let run = |words: &[&str]| {
+        proxy.taken();
+        let begun = Instant::now();
+        let done = tool::run(
+            std::process::Command::new("sh")
+                .args(["-ec", &words.join(" ")])
+                .env("PLAT", env!("CARGO_BIN_EXE_plat"))
+                .env("ONE", &one)
+                .env("DIR", place.scratch.path())
+                .env("PLAT_CACHE", &cache)
+                .env("AWS_ENDPOINT", format!("http://{}", proxy.address)),
+        );
+        let (rounds, requests) = proxy.taken();
+        println!(
+            "{}: {rounds} in a row, {requests} requests, {:.2} s",
+            words.join(" "),
+            begun.elapsed().as_secs_f64()
+        );
+        (rounds, requests, done.stdout)
+    };
+    let first = succeed(&mut plat(&["ls", &one, "/"])).stdout;
+    println!("{pushed} {}", String::from_utf8_lossy(&first));
+    let inside = "mkdir -p $DIR/m; $PLAT mount -o ro $ONE $DIR/m;";
+    let after = "; $PLAT umount $DIR/m";
+    let file = "etc/os-release";
+    let cat = run(&["$PLAT cat $ONE", &format!("/{file}"), "| wc -c"]);
+    fs::remove_dir_all(&cache).unwrap();
+    let cat_of_mount = run(&[inside, &format!("cat $DIR/m/{file}"), "| wc -c", after]);
+    fs::remove_dir_all(&cache).unwrap();
+    let ls = run(&[inside, "ls -lR $DIR/m | wc -l", after]);
+    fs::remove_dir_all(&cache).unwrap();
+    let tar = run(&[inside, "tar c -C $DIR/m . | wc -c", after]);
+    let traced = inside.replace("-o ro", "-o ro --trace $DIR/trace");
+    let boot = format!("cat $DIR/m/{file} $DIR/m/usr/bin/[a-m]* | wc -c");
+    run(&[&traced, &boot, after]);
+    fs::remove_dir_all(&cache).unwrap();
+    run(&[inside, &boot, after]);
+    fs::remove_dir_all(&cache).unwrap();
+    let prefetching = inside.replace("-o ro", "-o ro --prefetch $DIR/trace");
+    run(&[&prefetching, &boot, after]);
+    run(&[inside, "tar c -C $DIR/m . | wc -c", after]);
+    let again = run(&[inside, "tar c -C $DIR/m . | wc -c", after]);
+    assert!(cat.0 <= 6 && cat_of_mount.0 <= 6, "{} {}", cat.0, cat_of_mount.0);
+    assert!(ls.0 <= 20, "{}", ls.0);
+    assert!(tar.0 * 4 <= tar.1, "{} {}", tar.0, tar.1);
+    assert!(again.1 <= 2 && again.2 == tar.2, "{}: the manifest is asked for, and nothing else", again.1);
+}
