@@ -4,17 +4,20 @@
 set -euo pipefail
 cd "$(dirname "$0")/../bindings/python"
 
+skip() {
+    printf '\n========\nSKIPPED: the package for Python was not built and not tested: %s\n========\n' "$1"
+    [ -z "${PLATFS_NO_SKIP:-}" ]
+    exit
+}
+
+command -v python3 >/dev/null || skip "python3 is not installed"
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
-if ! python3 -m venv "$place/v" >/dev/null 2>&1; then
-    echo "SKIPPED: python3 with venv is not installed"
-    exit 0
-fi
-if ! "$place/v/bin/pip" -q --disable-pip-version-check install maturin pytest fsspec; then
-    echo "SKIPPED: maturin, pytest and fsspec can't be had"
-    exit 0
-fi
+python3 -m venv "$place/v" >/dev/null 2>&1 || skip "python3 has no venv (Debian: python3-venv)"
+pip="$place/v/bin/pip -q --disable-pip-version-check"
+$pip install maturin pytest fsspec mypy || skip "maturin, pytest, fsspec and mypy can't be had by pip"
 if [ $# = 0 ]; then set -- --release; fi
 "$place/v/bin/maturin" build -q --interpreter "$place/v/bin/python" --out "$place/wheels" "$@"
-"$place/v/bin/pip" -q --disable-pip-version-check install "$place"/wheels/*.whl
+$pip install "$place"/wheels/*.whl
+# The checkout's own package must not be found in the place of the installed one: it lies in `python/`, not here.
 "$place/v/bin/pytest" -q -p no:cacheprovider tests

@@ -50,8 +50,8 @@ platfs_image *platfs_open(const char *path, unsigned int flags);
 platfs_image *platfs_mkfs(const char *path, uint64_t bytes, const char *type);
 /* Makes stable all that was written. */
 int platfs_sync(const platfs_image *image);
-/* Closes and frees an image, also on failure; NULL is nothing. A volume that was changed is marked clean when its files
- * are closed, too. */
+/* Closes and frees an image, also on failure; NULL is nothing. EINVAL if files or directories of it are still open: they
+ * stay usable, and the last of them closes the volume and marks it clean. */
 int platfs_close(platfs_image *image);
 
 /* ---- Facts ---- */

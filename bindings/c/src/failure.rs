@@ -61,7 +61,8 @@ fn remember(failure: Failure) {
     let text = failure.text.replace('\0', "\u{FFFD}");
     // A text without NUL is always one of C.
     let text = CString::new(text).unwrap_or_default();
-    LAST.with(|last| *last.borrow_mut() = text);
+    // In a thread that is ending there is no place for the text any more.
+    let _ = LAST.try_with(|last| *last.borrow_mut() = text);
     set_errno(failure.errno);
 }
 
@@ -88,7 +89,7 @@ fn set_errno(number: i32) {
 /// The text of this thread's last failure; empty if there was none.
 #[unsafe(no_mangle)]
 pub extern "C" fn platfs_error() -> *const c_char {
-    LAST.with(|last| last.borrow().as_ptr())
+    LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
 }
 
 /// The version of the library.

@@ -61,6 +61,7 @@ fn watched(program: &Path, prefix: &Path) -> Command {
         valgrind.arg(program);
         valgrind
     } else {
+        tool::skip("programs in C under valgrind", "valgrind is not installed; they run without it");
         Command::new(program)
     };
     command.env("LD_LIBRARY_PATH", prefix.join("lib"));
@@ -89,6 +90,30 @@ fn a_program_in_c_calls_every_function() {
     assert!(String::from_utf8_lossy(&output.stdout).contains(" 100000 note\n"));
     let refused = watched(&list, &prefix).arg(scratch.join("built.img")).arg("/note").output().unwrap();
     assert_eq!(refused.status.code(), Some(1), "{}", String::from_utf8_lossy(&refused.stderr));
+}
+
+#[test]
+fn what_programs_do_wrong_is_an_error() {
+    let test = "what_programs_do_wrong_is_an_error";
+    if !tool::have_tools(test, &["cc", "make", "pkg-config"]) {
+        return;
+    }
+    let scratch = Scratch::new("c-misuse");
+    let prefix = install(&scratch);
+    let program = compiled("tests/misuse.c", &prefix, &scratch.join("installed"));
+    let output = tool::run(watched(&program, &prefix).arg(scratch.join("")));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "all holds\n");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    fsck::assert_clean(&scratch.join("misused.img"));
+}
+
+#[test]
+fn the_header_is_one_of_c_plus_plus_too() {
+    if !tool::have_tools("the_header_is_one_of_c_plus_plus_too", &["c++"]) {
+        return;
+    }
+    let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("include/platfs.h");
+    tool::run(tool::command("c++").args(["-x", "c++", "-Wall", "-Werror", "-fsyntax-only"]).arg(header));
 }
 
 /// Words that begin with `platfs_` and stand before an opening parenthesis.

@@ -1,43 +1,134 @@
-//! Errors as Python knows them: `OSError` with errno and text, which becomes `FileNotFoundError` and the like by itself.
+//! Errors as Python knows them: `OSError` with errno and text, which becomes `FileNotFoundError` and the like by itself. And
+//! [`run`], which every call into the library goes through: without Python's lock, and a panic becomes an exception.
 
+use std::error::Error;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use platfs_image::{BuildError, SourceError};
-use pyo3::PyErr;
-use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::exceptions::{PyException, PyOSError, PyValueError};
+use pyo3::prelude::*;
 
-/// EINVAL, ENOSPC and EIO of Linux.
-const INVALID: i32 = 22;
-const FULL: i32 = 28;
-const IO: i32 = 5;
+/// Numbers of Linux: ENOENT, EIO, EACCES, EBUSY, EEXIST, EISDIR, EINVAL, ENOSPC, EROFS, ETIMEDOUT.
+mod number {
+    pub(super) const NOENT: i32 = 2;
+    pub(super) const IO: i32 = 5;
+    pub(super) const ACCES: i32 = 13;
+    pub(super) const BUSY: i32 = 16;
+    pub(super) const EXISTS: i32 = 17;
+    pub(super) const IS_DIRECTORY: i32 = 21;
+    pub(super) const INVALID: i32 = 22;
+    pub(super) const FULL: i32 = 28;
+    pub(super) const READ_ONLY: i32 = 30;
+    pub(super) const TIMED_OUT: i32 = 110;
+}
+
+/// Runs a call of the library without Python's lock. A panic, which is an error in the library, becomes `OSError` with EIO.
+pub(crate) fn run<T: Send>(py: Python<'_>, call: impl FnOnce() -> T + Send) -> PyResult<T> {
+    py.detach(|| catch_unwind(AssertUnwindSafe(call))).map_err(|_| panicked())
+}
+
+/// What a panic becomes.
+pub(crate) fn panicked() -> PyErr {
+    PyOSError::new_err((
+        number::IO,
+        "an error in the library itself: it panicked; please report it, with what was printed",
+    ))
+}
+
+/// Panics in a call of the library, so that the tests see what becomes of it.
+#[pyfunction]
+pub(crate) fn panics(py: Python<'_>) -> PyResult<()> {
+    run(py, || {
+        if std::hint::black_box(true) {
+            panic!("on purpose, for the tests")
+        }
+    })
+}
+
+/// The number of what the host says.
+fn host_number(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or_else(|| match error.kind() {
+        io::ErrorKind::NotFound => number::NOENT,
+        io::ErrorKind::PermissionDenied => number::ACCES,
+        io::ErrorKind::ResourceBusy => number::BUSY,
+        io::ErrorKind::IsADirectory => number::IS_DIRECTORY,
+        io::ErrorKind::InvalidInput => number::INVALID,
+        io::ErrorKind::ReadOnlyFilesystem => number::READ_ONLY,
+        io::ErrorKind::TimedOut => number::TIMED_OUT,
+        _ => number::IO,
+    })
+}
+
+/// What a Python object raised, if that is behind a failure.
+fn raised(error: &io::Error) -> Option<PyErr> {
+    let inner = error.get_ref()?.downcast_ref::<PyErr>()?;
+    Some(Python::attach(|py| inner.clone_ref(py)))
+}
+
+/// An `OSError`. What a Python object raised becomes its cause, with the object's errno; what is no `Exception`, as
+/// `KeyboardInterrupt`, is raised itself.
+fn os_error(number: i32, text: String, path: Option<String>, cause: Option<PyErr>) -> PyErr {
+    Python::attach(|py| {
+        if let Some(cause) = &cause
+            && !cause.is_instance_of::<PyException>(py)
+        {
+            return cause.clone_ref(py);
+        }
+        let theirs = cause.as_ref().and_then(|cause| cause.value(py).getattr("errno").ok()?.extract().ok());
+        let number: i32 = theirs.unwrap_or(number);
+        let error = match path {
+            Some(path) => PyOSError::new_err((number, text, path)),
+            None => PyOSError::new_err((number, text)),
+        };
+        error.set_cause(py, cause);
+        error
+    })
+}
+
+fn with_path(error: &platfs::Error, number: i32, path: Option<String>) -> PyErr {
+    let cause = if let platfs::Error::Io { source, .. } = error { raised(source) } else { None };
+    os_error(number, error.to_string(), path, cause)
+}
 
 /// An error of the library.
 pub(crate) fn of(error: platfs::Error) -> PyErr {
-    PyOSError::new_err((error.errno(), error.to_string()))
+    with_path(&error, error.errno(), None)
 }
 
 /// An error of the library about a path, which the exception names.
-pub(crate) fn at(path: &[u8]) -> impl Fn(platfs::Error) -> PyErr {
+pub(crate) fn at(path: &[u8]) -> impl Fn(platfs::Error) -> PyErr + use<> {
     let path = String::from_utf8_lossy(path).into_owned();
-    move |error| PyOSError::new_err((error.errno(), error.to_string(), path.clone()))
+    move |error| with_path(&error, error.errno(), Some(path.clone()))
 }
 
 /// An error of opening or making an image: what the host says of the file counts.
 pub(crate) fn opening(path: String) -> impl Fn(platfs::Error) -> PyErr {
     move |error| {
-        let host = if let platfs::Error::Io { source, .. } = &error { source.raw_os_error() } else { None };
-        PyOSError::new_err((host.unwrap_or(error.errno()), error.to_string(), path.clone()))
+        let host =
+            if let platfs::Error::Io { source, .. } = &error { Some(host_number(source)) } else { None };
+        with_path(&error, host.unwrap_or(error.errno()), Some(path.clone()))
     }
 }
 
 /// An error of the host about a path.
 pub(crate) fn host(path: String) -> impl Fn(io::Error) -> PyErr {
-    move |error| PyOSError::new_err((error.raw_os_error().unwrap_or(IO), error.to_string(), path.clone()))
+    move |error| os_error(host_number(&error), error.to_string(), Some(path.clone()), raised(&error))
+}
+
+/// An error of a store about an address.
+pub(crate) fn store(address: String) -> impl Fn(platfs_store::Error) -> PyErr {
+    move |error| match error {
+        platfs_store::Error::Exists(_) => {
+            os_error(number::EXISTS, error.to_string(), Some(address.clone()), None)
+        }
+        error => host(address.clone())(io::Error::from(error)),
+    }
 }
 
 /// An error of a device.
 pub(crate) fn device(error: &io::Error) -> PyErr {
-    PyOSError::new_err((error.raw_os_error().unwrap_or(IO), error.to_string()))
+    os_error(host_number(error), error.to_string(), None, raised(error))
 }
 
 /// An error of a build.
@@ -48,10 +139,10 @@ pub(crate) fn build(error: &BuildError) -> PyErr {
         BuildError::TooSmall { .. }
         | BuildError::DeviceTooSmall { .. }
         | BuildError::TooFewInodes { .. }
-        | BuildError::NoRoom { .. } => FULL,
-        BuildError::Output { error, .. } => error.raw_os_error().unwrap_or(IO),
-        BuildError::Shrunk => IO,
-        _ => INVALID,
+        | BuildError::NoRoom { .. } => number::FULL,
+        BuildError::Output { error, .. } => host_number(error),
+        BuildError::Shrunk => number::IO,
+        _ => number::INVALID,
     };
     PyOSError::new_err((number, error.to_string()))
 }
@@ -59,8 +150,8 @@ pub(crate) fn build(error: &BuildError) -> PyErr {
 /// An error of a source of images.
 pub(crate) fn source(error: &SourceError) -> PyErr {
     let number = match error {
-        SourceError::Host { error, .. } => error.raw_os_error().unwrap_or(IO),
-        _ => INVALID,
+        SourceError::Host { error, .. } => host_number(error),
+        _ => number::INVALID,
     };
     PyOSError::new_err((number, error.to_string()))
 }
@@ -68,6 +159,11 @@ pub(crate) fn source(error: &SourceError) -> PyErr {
 /// A value that can't be.
 pub(crate) fn value(text: impl Into<String>) -> PyErr {
     PyValueError::new_err(text.into())
+}
+
+/// Why a value can't be.
+pub(crate) fn wrong(error: &dyn Error) -> PyErr {
+    value(error.to_string())
 }
 
 /// Something is closed already.

@@ -17,15 +17,6 @@ pub(crate) struct HostFile {
     turn: Mutex<()>,
 }
 
-/// An error of the object; `raise` text of Python is kept.
-fn io_error(error: &PyErr, py: Python<'_>) -> io::Error {
-    let number = error.value(py).getattr("errno").and_then(|number| number.extract::<i32>());
-    match number {
-        Ok(number) => io::Error::from_raw_os_error(number),
-        Err(_) => io::Error::other(error.to_string()),
-    }
-}
-
 impl HostFile {
     /// Asks the object for its size.
     pub(crate) fn new(py: Python<'_>, object: Py<PyAny>) -> PyResult<Self> {
@@ -33,10 +24,10 @@ impl HostFile {
         Ok(HostFile { object, size, turn: Mutex::new(()) })
     }
 
-    /// A call on the object, with the turn and Python's lock held.
+    /// A call on the object, with the turn and Python's lock held. What it raises is kept for `failure`.
     fn call<T>(&self, call: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<T>) -> io::Result<T> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        Python::attach(|py| call(self.object.bind(py)).map_err(|error| io_error(&error, py)))
+        Python::attach(|py| call(self.object.bind(py)).map_err(io::Error::other))
     }
 
     fn within(&self, offset: u64, len: usize, kind: ErrorKind) -> io::Result<()> {

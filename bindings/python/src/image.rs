@@ -1,16 +1,18 @@
 //! Images and files. Python's half decides what paths and modes mean; here are the calls.
 
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use platfs::mkfs::{FsType, Options};
-use platfs::{FileType, OpenOptions, State, Timestamp};
+use platfs::{Attributes, Kind, NewInode, OpenOptions, State, Times, Timestamp};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
+use crate::facts::{self, letter};
 use crate::failure;
-use crate::host::HostFile;
+use crate::figures::{self, Count, Free, Totals, Worst};
+use crate::file::File;
+use crate::ground::Named;
 
 /// The time.
 pub(crate) fn clock() -> Timestamp {
@@ -32,19 +34,19 @@ pub(crate) fn type_of(name: &str) -> PyResult<FsType> {
 }
 
 /// Something that can be closed once, by any thread.
-struct Closable<T>(Mutex<Option<T>>);
+pub(crate) struct Closable<T>(Mutex<Option<T>>);
 
 impl<T> Closable<T> {
-    fn new(value: T) -> Self {
+    pub(crate) fn new(value: T) -> Self {
         Closable(Mutex::new(Some(value)))
     }
 
-    fn take(&self) -> Option<T> {
+    pub(crate) fn take(&self) -> Option<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Held for a moment only: never while something else is waited for.
-    fn with<R>(&self, look: impl FnOnce(&T) -> R) -> PyResult<R> {
+    pub(crate) fn with<R>(&self, look: impl FnOnce(&T) -> R) -> PyResult<R> {
         let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         held.as_ref().map(look).ok_or_else(failure::closed)
     }
@@ -66,80 +68,89 @@ impl Drop for Image {
     }
 }
 
-/// What os.stat_result is made of, in its order.
-type Facts = (u32, u64, u64, u32, u32, u32, u64, Times, (u64, u64, u64));
-/// Seconds and nanoseconds of access, change of contents, change of the inode.
-type Times = ((i64, u32), (i64, u32), (i64, u32));
-
-fn facts(of: &platfs::Metadata) -> Facts {
-    let time = |at: Timestamp| (at.seconds, at.nanoseconds);
-    let times = (time(of.times.access), time(of.times.modify), time(of.times.change));
-    let device = of.device.map_or((0, 0), |(major, minor)| (u64::from(major), u64::from(minor)));
-    let inode = u64::from(of.inode.get());
-    let (mode, links) = (u32::from(of.mode()), u32::from(of.links));
-    (mode, inode, 0, links, of.uid, of.gid, of.size, times, (of.sectors, device.0, device.1))
-}
-
-/// The letter of a type.
-fn letter(of: FileType) -> &'static str {
-    match of {
-        FileType::Regular => "-",
-        FileType::Directory => "d",
-        FileType::Symlink => "l",
-        FileType::CharDevice => "c",
-        FileType::BlockDevice => "b",
-        FileType::Fifo => "p",
-        FileType::Socket => "s",
-    }
-}
-
 impl Image {
     fn of(image: platfs::Image, writes: bool) -> Self {
         Image { image: Closable::new(image), writes }
     }
 
-    /// A call about a path, without Python's lock; what is changed gets the time.
+    /// A call about a path, without Python's lock. What it changes gets the time of the image's opening.
+    fn look<T: Send>(
+        &self,
+        py: Python<'_>,
+        path: &[u8],
+        call: impl FnOnce(&platfs::Image) -> platfs::Result<T> + Send,
+    ) -> PyResult<T> {
+        let image = self.image.with(Clone::clone)?;
+        // Dropped there, too: the last handle closes the volume.
+        failure::run(py, move || call(&image))?.map_err(failure::at(path))
+    }
+
+    /// The same, and what is changed gets the time.
     fn call<T: Send>(
         &self,
         py: Python<'_>,
         path: &[u8],
         call: impl FnOnce(&platfs::Image) -> platfs::Result<T> + Send,
     ) -> PyResult<T> {
-        let (image, writes) = (self.image.with(Clone::clone)?, self.writes);
-        py.detach(move || {
-            let image = if writes { image.at_time(clock())? } else { image };
-            call(&image)
-        })
-        .map_err(failure::at(path))
+        if !self.writes {
+            return self.look(py, path, call);
+        }
+        self.look(py, path, |image| call(&image.at_time(clock())?))
     }
+}
+
+/// A stretch of a file's map: block of the file, blocks, block of the volume or nothing, written.
+type Piece = (u64, u64, Option<u64>, bool);
+/// Pieces and path of a file.
+type Fragmented<'py> = (u64, Bound<'py, PyBytes>);
+
+/// A name in a directory: its bytes, inode, letter of the type, and facts if they are wanted and can be had.
+type Listed = (Vec<u8>, u64, &'static str, Option<platfs::Metadata>);
+
+fn listed(image: &platfs::Image, path: &[u8], facts: bool) -> platfs::Result<Vec<Listed>> {
+    let mut found = Vec::new();
+    for entry in image.read_dir(path)? {
+        let entry = entry?;
+        let known = if facts { entry.metadata().ok() } else { None };
+        let letter = match &known {
+            Some(known) => letter(known.file_type),
+            None => letter(entry.file_type()?),
+        };
+        found.push((entry.name().to_vec(), u64::from(entry.inode().get()), letter, known));
+    }
+    Ok(found)
+}
+
+fn block_size(image: &platfs::Image) -> u32 {
+    image.volume().format().geometry.block_size.bytes()
+}
+
+/// What a path leads to, or the symbolic link itself.
+fn metadata(image: &platfs::Image, path: &[u8], follow: bool) -> platfs::Result<platfs::Metadata> {
+    if follow { image.metadata(path) } else { image.symlink_metadata(path) }
 }
 
 #[pymethods]
 impl Image {
     #[staticmethod]
-    fn open(py: Python<'_>, path: PathBuf, write: bool, force: bool) -> PyResult<Self> {
+    fn open(py: Python<'_>, named: Named, write: bool, force: bool) -> PyResult<Self> {
         let options = OpenOptions::new().write(write).force(force).now(clock());
-        let shown = path.display().to_string();
-        let image = py.detach(|| options.open(&path)).map_err(failure::opening(shown))?;
-        Ok(Image::of(image, write))
+        let shown = named.shown();
+        let device = named.open(py, write)?;
+        let image = failure::run(py, || platfs::Image::on(device, &options))?;
+        Ok(Image::of(image.map_err(failure::opening(shown))?, write))
     }
 
+    /// Makes a file or a volume of a store, with an empty volume in it.
     #[staticmethod]
-    fn open_object(py: Python<'_>, object: Py<PyAny>, write: bool, force: bool) -> PyResult<Self> {
-        let device = Arc::new(HostFile::new(py, object)?);
-        let options = OpenOptions::new().write(write).force(force).now(clock());
-        let image = py.detach(|| platfs::Image::on(device, &options)).map_err(failure::of)?;
-        Ok(Image::of(image, write))
-    }
-
-    #[staticmethod]
-    fn format(py: Python<'_>, path: PathBuf, size: u64, r#type: &str, label: &[u8]) -> PyResult<Self> {
+    fn format(py: Python<'_>, named: Named, size: u64, r#type: &str, label: &[u8]) -> PyResult<Self> {
         let mut format = Options::new(type_of(r#type)?);
         format.label = label.to_vec();
         format.time = u64::try_from(clock().seconds).unwrap_or(0);
         let options = OpenOptions::new().now(clock());
-        let shown = path.display().to_string();
-        let made = py.detach(|| platfs::Image::format_file(&path, size, &format, &options));
+        let shown = named.shown();
+        let device = named.make(py, size)?;
+        let made = failure::run(py, || platfs::Image::format(device, &format, &options))?;
         Ok(Image::of(made.map_err(failure::opening(shown))?, true))
     }
 
@@ -149,45 +160,51 @@ impl Image {
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        match self.image.take() {
-            Some(image) => py.detach(|| image.close()).map_err(failure::of),
-            None => Ok(()),
-        }
+        let (Some(image), writes) = (self.image.take(), self.writes) else { return Ok(()) };
+        let closed = failure::run(py, move || {
+            if writes {
+                image.sync()?;
+            }
+            match image.close() {
+                // Files that are open keep the volume: the last of them closes it.
+                Err(platfs::Error::Invalid(_)) => Ok(()),
+                closed => closed,
+            }
+        });
+        closed?.map_err(failure::of)
     }
 
     fn sync(&self, py: Python<'_>) -> PyResult<()> {
         let image = self.image.with(Clone::clone)?;
-        py.detach(|| image.sync()).map_err(failure::of)
+        failure::run(py, move || image.sync())?.map_err(failure::of)
     }
 
-    fn stat(&self, py: Python<'_>, path: &[u8], follow: bool) -> PyResult<Facts> {
-        let ask =
-            |image: &platfs::Image| if follow { image.metadata(path) } else { image.symlink_metadata(path) };
-        self.call(py, path, ask).map(|found| facts(&found))
+    /// An `os.stat_result`.
+    fn stat<'py>(&self, py: Python<'py>, path: &[u8], follow: bool) -> PyResult<Bound<'py, PyAny>> {
+        let (found, block) =
+            self.look(py, path, |image| Ok((metadata(image, path, follow)?, block_size(image))))?;
+        facts::result(py, &found, block)
     }
 
-    /// Names with their inodes and letters of types.
-    fn list<'py>(&self, py: Python<'py>, path: &[u8]) -> PyResult<Vec<Bound<'py, PyTuple>>> {
-        let entries = self.call(py, path, |image| {
-            let mut found = Vec::new();
-            for entry in image.read_dir(path)? {
-                let entry = entry?;
-                found.push((
-                    entry.name().to_vec(),
-                    u64::from(entry.inode().get()),
-                    letter(entry.file_type()?),
-                ));
-            }
-            Ok(found)
-        })?;
-        let tuple = |(name, inode, letter): (Vec<u8>, u64, &str)| {
-            (PyBytes::new(py, &name), inode, letter).into_pyobject(py)
+    /// Nanoseconds since 1970, if the volume knows when the file was made.
+    fn created(&self, py: Python<'_>, path: &[u8], follow: bool) -> PyResult<Option<i128>> {
+        let found = self.look(py, path, |image| metadata(image, path, follow))?;
+        Ok(found.times.create.map(facts::nanoseconds))
+    }
+
+    /// Names with their inodes, letters of types, and facts if they are wanted.
+    fn names<'py>(&self, py: Python<'py>, path: &[u8], facts: bool) -> PyResult<Vec<Bound<'py, PyTuple>>> {
+        let (entries, block) =
+            self.look(py, path, |image| Ok((listed(image, path, facts)?, block_size(image))))?;
+        let tuple = |(name, inode, letter, known): Listed| {
+            let known = known.map(|known| facts::result(py, &known, block)).transpose()?;
+            (PyBytes::new(py, &name), inode, letter, known).into_pyobject(py)
         };
         entries.into_iter().map(tuple).collect()
     }
 
     fn read_link<'py>(&self, py: Python<'py>, path: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
-        let target = self.call(py, path, |image| image.read_link(path))?;
+        let target = self.look(py, path, |image| image.read_link(path))?;
         Ok(PyBytes::new(py, &target))
     }
 
@@ -210,7 +227,7 @@ impl Image {
             }
             Ok(file)
         })?;
-        Ok(File { file: Closable::new(Arc::new(file)) })
+        Ok(File::of(file))
     }
 
     fn mkdir(&self, py: Python<'_>, path: &[u8], mode: u16) -> PyResult<()> {
@@ -236,12 +253,27 @@ impl Image {
         self.call(py, path, |image| image.remove_dir_all(path))
     }
 
-    fn rename(&self, py: Python<'_>, from: &[u8], to: &[u8]) -> PyResult<()> {
-        self.call(py, from, |image| image.rename(from, to))
+    fn rename(&self, py: Python<'_>, source: &[u8], to: &[u8]) -> PyResult<()> {
+        self.call(py, source, |image| image.rename(source, to))
     }
 
     fn link(&self, py: Python<'_>, original: &[u8], path: &[u8]) -> PyResult<()> {
         self.call(py, path, |image| image.hard_link(original, path))
+    }
+
+    /// Makes a file of any type but a directory or a link; `device` is major and minor number.
+    fn mknod(&self, py: Python<'_>, path: &[u8], mode: u32, device: (u32, u32)) -> PyResult<()> {
+        let kind = match mode & 0o170_000 {
+            0 | 0o100_000 => Kind::File,
+            0o020_000 => Kind::CharDevice(device.0, device.1),
+            0o060_000 => Kind::BlockDevice(device.0, device.1),
+            0o010_000 => Kind::Fifo,
+            0o140_000 => Kind::Socket,
+            _ => return Err(failure::value("mode: a regular file, a device, a pipe or a socket")),
+        };
+        let permissions = u16::try_from(mode & 0o7777).unwrap_or_default();
+        let attributes = Attributes { permissions, times: Times::all(clock()), ..Attributes::default() };
+        self.call(py, path, |image| image.make(path, &NewInode { kind, attributes, xattrs: &[] }).map(drop))
     }
 
     fn symlink(&self, py: Python<'_>, target: &[u8], path: &[u8]) -> PyResult<()> {
@@ -263,12 +295,12 @@ impl Image {
     }
 
     fn xattrs<'py>(&self, py: Python<'py>, path: &[u8]) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-        let names = self.call(py, path, |image| image.xattr_names(path))?;
+        let names = self.look(py, path, |image| image.xattr_names(path))?;
         Ok(names.iter().map(|name| PyBytes::new(py, name)).collect())
     }
 
     fn xattr<'py>(&self, py: Python<'py>, path: &[u8], name: &[u8]) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let value = self.call(py, path, |image| image.xattr(path, name))?;
+        let value = self.look(py, path, |image| image.xattr(path, name))?;
         Ok(value.map(|value| PyBytes::new(py, &value)))
     }
 
@@ -280,9 +312,9 @@ impl Image {
         self.call(py, path, |image| image.remove_xattr(path, name))
     }
 
-    /// The map of a file: block of the file, blocks, block of the volume or nothing, written.
-    fn extents(&self, py: Python<'_>, path: &[u8]) -> PyResult<Vec<(u64, u64, Option<u64>, bool)>> {
-        self.call(py, path, |image| {
+    /// The map of a file.
+    fn extents(&self, py: Python<'_>, path: &[u8]) -> PyResult<Vec<Piece>> {
+        self.look(py, path, |image| {
             let map = image.volume().map(image.inode_of(path)?)?;
             map.map(|segment| {
                 let segment = segment?;
@@ -296,6 +328,31 @@ impl Image {
             .collect()
         })
     }
+
+    /// The pieces of a file and its blocks.
+    fn pieces(&self, py: Python<'_>, path: &[u8]) -> PyResult<(u64, u64)> {
+        let found = self.look(py, path, |image| figures::pieces(image.volume(), image.inode_of(path)?))?;
+        Ok((found.pieces(), found.blocks()))
+    }
+
+    /// What the files below a path come to, and the most fragmented.
+    fn frag<'py>(
+        &self,
+        py: Python<'py>,
+        path: &[u8],
+        worst: usize,
+    ) -> PyResult<(Totals, Vec<Fragmented<'py>>)> {
+        let (totals, worst): (Totals, Worst) = self.look(py, path, |image| {
+            let above = path.strip_suffix(b"/").unwrap_or(path);
+            Count::below(image.volume(), image.inode_of(path)?, above, worst)
+        })?;
+        Ok((totals, worst.into_iter().map(|(pieces, path)| (pieces, PyBytes::new(py, &path))).collect()))
+    }
+
+    /// How free space is cut up.
+    fn freefrag(&self, py: Python<'_>) -> PyResult<Free> {
+        self.look(py, b"/", |image| figures::free(image.volume()))
+    }
 }
 
 /// A time from nanoseconds.
@@ -305,71 +362,5 @@ fn moment(nanoseconds: i128) -> PyResult<Timestamp> {
     match (seconds, rest) {
         (Ok(seconds), Ok(nanoseconds)) => Ok(Timestamp { seconds, nanoseconds }),
         _ => Err(failure::value("a time out of range")),
-    }
-}
-
-/// An open file.
-#[pyclass(frozen, module = "platfs._native")]
-pub(crate) struct File {
-    file: Closable<Arc<platfs::File>>,
-}
-
-impl Drop for File {
-    fn drop(&mut self) {
-        if let Some(file) = self.file.take() {
-            Python::attach(|py| py.detach(|| drop(file)));
-        }
-    }
-}
-
-/// Bytes of one call at most: what a caller asks for is cut to it, as read(2) does.
-const MOST: usize = 64 << 20;
-
-impl File {
-    fn call<T: Send>(
-        &self,
-        py: Python<'_>,
-        call: impl FnOnce(&platfs::File) -> platfs::Result<T> + Send,
-    ) -> PyResult<T> {
-        let file = self.file.with(Clone::clone)?;
-        // Dropped there, too: the last handle closes the volume.
-        py.detach(move || call(&file)).map_err(failure::of)
-    }
-}
-
-#[pymethods]
-impl File {
-    /// At most `most` bytes from an offset.
-    fn read<'py>(&self, py: Python<'py>, offset: u64, most: usize) -> PyResult<Bound<'py, PyBytes>> {
-        let data = self.call(py, |file| {
-            let left = file.metadata()?.size.saturating_sub(offset);
-            let mut buffer = vec![0; most.min(MOST).min(usize::try_from(left).unwrap_or(usize::MAX))];
-            let done = file.read_at(offset, &mut buffer)?;
-            buffer.truncate(done);
-            Ok(buffer)
-        })?;
-        Ok(PyBytes::new(py, &data))
-    }
-
-    fn write(&self, py: Python<'_>, offset: u64, data: &[u8]) -> PyResult<()> {
-        self.call(py, |file| file.write_at(offset, data))
-    }
-
-    fn size(&self, py: Python<'_>) -> PyResult<u64> {
-        self.call(py, |file| Ok(file.metadata()?.size))
-    }
-
-    fn truncate(&self, py: Python<'_>, size: u64) -> PyResult<()> {
-        self.call(py, |file| file.set_len(size))
-    }
-
-    fn sync(&self, py: Python<'_>) -> PyResult<()> {
-        self.call(py, platfs::File::sync_all)
-    }
-
-    fn close(&self, py: Python<'_>) {
-        if let Some(file) = self.file.take() {
-            py.detach(|| drop(file));
-        }
     }
 }

@@ -3,15 +3,23 @@
 //!
 //! | module | owns |
 //! | --- | --- |
-//! | `failure` | errors as `OSError` |
+//! | `facts` | metadata as `os.stat_result` |
+//! | `failure` | errors and panics as `OSError` |
+//! | `figures` | fragmentation as numbers |
+//! | `file` | open files |
+//! | `ground` | what an image lies on: files, parts of them, volumes of stores, Python objects |
 //! | `host` | a Python file object as a device |
-//! | `image` | images and files |
+//! | `image` | images, and what is done in them by paths |
 //! | `make` | building and checking |
 //!
 //! No call holds Python's lock while it works on an image: other threads run. A device that is a Python object takes the
 //! lock for its calls, so it must be free then.
 
+mod facts;
 mod failure;
+mod figures;
+mod file;
+mod ground;
 mod host;
 mod image;
 mod make;
@@ -22,8 +30,11 @@ use pyo3::prelude::*;
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<image::Image>()?;
-    module.add_class::<image::File>()?;
+    module.add_class::<file::File>()?;
     module.add_function(wrap_pyfunction!(make::build, module)?)?;
     module.add_function(wrap_pyfunction!(make::examine, module)?)?;
+    module.add_function(wrap_pyfunction!(ground::is_address, module)?)?;
+    module.add_function(wrap_pyfunction!(ground::push, module)?)?;
+    module.add_function(wrap_pyfunction!(failure::panics, module)?)?;
     Ok(())
 }

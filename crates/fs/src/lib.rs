@@ -107,7 +107,7 @@ pub use dir::{DirEntry, DirName, NameSizes};
 pub use dirty::ErrorCursor;
 pub use error::{Error, Result};
 pub use format::Format;
-pub use front::{Dir, Entry, File, FreeSpace, Image, ReadDir, Tree};
+pub use front::{Dir, Entry, File, FreeRuns, FreeSpace, Image, Pieces, ReadDir, Tree};
 pub use keys::Key;
 pub use map::{MapForm, Segment, State};
 pub use ondisk;

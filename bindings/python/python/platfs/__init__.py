@@ -7,24 +7,37 @@
 ...         print(entry, entry.stat().st_size)
 """
 
-from ._check import Issue, Report, check
+from ._acl import AclEntry, Tag
 from ._build import Built, Progress, build
+from ._check import Issue, Report, Severity, check
+from ._figures import Extent, Fragmentation, FreeBin, FreeSpace
 from ._file import FileIO
-from ._image import DirEntry, Extent, Image
+from ._image import DirEntry, Image
 from ._native import __version__
 from ._path import Path
+from ._push import Pushed, push
+from ._source import Source
 
 __all__ = [
+    "AclEntry",
     "Built",
     "DirEntry",
     "Extent",
     "FileIO",
+    "Fragmentation",
+    "FreeBin",
+    "FreeSpace",
     "Image",
     "Issue",
     "Path",
     "Progress",
+    "Pushed",
     "Report",
+    "Severity",
+    "Source",
+    "Tag",
     "__version__",
     "build",
     "check",
+    "push",
 ]

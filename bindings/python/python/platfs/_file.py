@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import io
 import os
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 from ._native import File
 
+#: Bytes in memory.
+Buffer = Union[bytes, bytearray, memoryview]
+
 _MOST = 1 << 62
+_PIECE = 128 << 10
+#: Bytes of the buffer in front of a file.
+BUFFER_SIZE = 256 << 10
 
 
 class FileIO(io.RawIOBase):
     """A file of an image, without a buffer; `io.BufferedReader` and the like put one in front."""
 
     def __init__(self, file: File, name: str, mode: str) -> None:
+        """Of a file that `Image.open` opened."""
         super().__init__()
         self._file = file
         self._at = 0
@@ -34,12 +41,15 @@ class FileIO(io.RawIOBase):
             raise io.UnsupportedOperation(what)
 
     def readable(self) -> bool:
+        """Whether it is open to read."""
         return self._reads
 
     def writable(self) -> bool:
+        """Whether it is open to write."""
         return self._writes
 
     def seekable(self) -> bool:
+        """It is."""
         return True
 
     def read(self, size: Optional[int] = -1) -> bytes:
@@ -62,15 +72,33 @@ class FileIO(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         """Fills a buffer as far as there are bytes."""
-        view = memoryview(buffer).cast("B")
-        data = self.read(len(view))
-        view[: len(data)] = data
-        return len(data)
+        if self.closed or not self._reads:
+            self._check(self._reads, "not open to read")
+        view = memoryview(buffer)
+        if view.format != "B" or view.ndim != 1:
+            view = view.cast("B")
+        size = len(view)
+        if size <= _PIECE:
+            data = self._file.read(self._at, size)
+            done = len(data)
+            view[:done] = data
+            self._at += done
+            return done
+        done = 0
+        # In pieces: small ones lie in memory that is there already.
+        while done < size:
+            data = self._file.read(self._at, min(size - done, _PIECE))
+            if not data:
+                break
+            view[done : done + len(data)] = data
+            self._at += len(data)
+            done += len(data)
+        return done
 
     def write(self, data: Any) -> int:
         """Writes all of it."""
         self._check(self._writes, "not open to write")
-        content = bytes(memoryview(data).cast("B"))
+        content = data if type(data) is bytes else bytes(memoryview(data).cast("B"))
         if self._appends:
             self._at = self._file.size()
         self._file.write(self._at, content)
@@ -102,6 +130,8 @@ class FileIO(io.RawIOBase):
         """Cuts or lengthens."""
         self._check(self._writes, "not open to write")
         size = self._at if size is None else size
+        if size < 0:
+            raise OSError(22, "a length is not negative", self.name)
         self._file.truncate(size)
         return size
 
@@ -113,8 +143,10 @@ class FileIO(io.RawIOBase):
     def close(self) -> None:
         """Closes it."""
         if not self.closed:
-            super().close()
-            self._file.close()
+            try:
+                super().close()
+            finally:
+                self._file.close()
 
 
 def opened(file: File, name: str, mode: str, buffering: int, **text: Any) -> Any:
@@ -126,7 +158,7 @@ def opened(file: File, name: str, mode: str, buffering: int, **text: Any) -> Any
             raw.close()
             raise ValueError("can't have unbuffered text I/O")
         return raw
-    size = buffering if buffering > 1 else 128 << 10
+    size = buffering if buffering > 1 else BUFFER_SIZE
     buffered: Any
     if raw.readable() and raw.writable():
         buffered = io.BufferedRandom(raw, size)

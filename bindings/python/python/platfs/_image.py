@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import os
 import stat as bits
-from dataclasses import dataclass
-from typing import IO, Any, Iterator, Optional, Union
+from typing import IO, Any, Iterable, Iterator, Literal, Optional, Union, overload
 
-from . import _native
-from ._file import opened
+from . import _acl, _native
+from ._acl import AclEntry
+from ._figures import Extent, Fragmentation, FreeBin, FreeSpace
+from ._file import Buffer, FileIO, opened
 from ._path import Path
+from ._source import CACHE_SIZE, Source, named
 
+#: Modes of text files, and of binary files.
+Text = Literal["r", "w", "a", "x", "rt", "wt", "at", "xt", "r+", "w+", "a+", "x+"]
+Binary = Literal["rb", "wb", "ab", "xb", "r+b", "w+b", "a+b", "x+b", "rb+", "wb+", "ab+", "xb+"]
 #: A path inside of an image. Text is encoded as os.fsencode does it.
 AnyPath = Union[str, bytes, Path, "os.PathLike[str]"]
 
 _TYPES = {"-": bits.S_IFREG, "d": bits.S_IFDIR, "l": bits.S_IFLNK, "c": bits.S_IFCHR, "b": bits.S_IFBLK,
           "p": bits.S_IFIFO, "s": bits.S_IFSOCK}
+_ACL = {False: b"system.posix_acl_access", True: b"system.posix_acl_default"}
 
 
 def encoded(path: AnyPath) -> bytes:
@@ -25,29 +31,16 @@ def encoded(path: AnyPath) -> bytes:
     return os.fsencode(path if isinstance(path, str) else os.fspath(path))
 
 
-@dataclass(frozen=True)
-class Extent:
-    """A piece of a file's map, in blocks."""
-
-    #: The first block of the file.
-    logical: int
-    #: How many blocks.
-    count: int
-    #: The first block of the volume; None for a hole.
-    physical: Optional[int]
-    #: Bytes were written there; else they read as zeros.
-    written: bool
-
-
 class DirEntry:
     """A name in a directory, as os.scandir gives it."""
 
-    __slots__ = ("_image", "_above", "_raw", "_inode", "_letter")
+    __slots__ = ("_image", "_above", "_raw", "_inode", "_letter", "_known")
 
-    def __init__(self, image: "Image", above: bytes, found: tuple[bytes, int, str]) -> None:
+    def __init__(self, image: "Image", above: bytes, found: tuple[bytes, int, str, Optional[os.stat_result]]) -> None:
+        """Of the image that ``scandir`` was called of."""
         self._image = image
         self._above = above
-        self._raw, self._inode, self._letter = found
+        self._raw, self._inode, self._letter, self._known = found
 
     @property
     def name(self) -> str:
@@ -88,32 +81,60 @@ class DirEntry:
         return _TYPES[self._letter] == kind
 
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
-        """The facts of it."""
+        """The facts of it: without another look at the image if ``scandir`` was asked for them."""
+        if self._known is not None and not (follow_symlinks and self.is_symlink()):
+            return self._known
         return self._image.stat(self._full, follow_symlinks=follow_symlinks)
+
+    def __fspath__(self) -> str:
+        return self.path
 
     def __repr__(self) -> str:
         return f"<DirEntry {self.name!r}>"
 
 
 class Image:
-    """An ext2, ext3 or ext4 image: a path, or a binary file object that can seek.
+    """An ext2, ext3 or ext4 image.
 
     Paths begin at the root of the image. Symbolic links never lead out of it. Without ``write`` nothing is ever written,
-    not even to replay a journal. Failures are ``OSError`` with the errno that Linux would give.
+    not even to replay a journal. Failures are ``OSError`` with the errno that Linux would give. Several threads can use
+    an image at once.
     """
 
-    def __init__(self, source: Any, *, write: bool = False, force: bool = False) -> None:
-        """Opens it; ``force`` opens for writing what is marked as having errors."""
-        if hasattr(source, "seek"):
-            self._native = _native.Image.open_object(source, write, force)
-        else:
-            self._native = _native.Image.open(os.fspath(source), write, force)
+    def __init__(
+        self,
+        source: Source,
+        *,
+        write: bool = False,
+        force: bool = False,
+        offset: int = 0,
+        length: Optional[int] = None,
+        cache: Optional["os.PathLike[str] | str"] = None,
+        cache_size: int = CACHE_SIZE,
+        take_over: bool = False,
+    ) -> None:
+        """Opens what `source` names: a path, a volume of an object store, or a binary file object that can seek.
+
+        - ``force`` opens for writing what is marked as having errors.
+        - ``offset`` and ``length``, in bytes, name a part of it: a partition of a disk, for instance.
+        - ``cache`` is a directory for what is read of a store, of at most ``cache_size`` bytes.
+        - ``take_over`` opens a volume of a store for writing even if another program has it open: that one can write
+          nothing from then on.
+        """
+        self._native = _native.Image.open(named(source, offset, length, cache, cache_size, take_over), write, force)
 
     @classmethod
-    def create(cls, path: Any, size: int, *, type: str = "ext4", label: str = "") -> "Image":
-        """Makes a new file of ``size`` bytes with an empty volume, and opens it for writing."""
+    def create(
+        cls,
+        path: Union[str, "os.PathLike[str]"],
+        size: int,
+        *,
+        type: Literal["ext2", "ext3", "ext4"] = "ext4",
+        label: str = "",
+    ) -> "Image":
+        """Makes a new file of ``size`` bytes with an empty volume, and opens it for writing; or a volume of a store."""
         self = cls.__new__(cls)
-        self._native = _native.Image.format(os.fspath(path), size, type, label.encode())
+        self._native = _native.Image.format(named(path), size, type, label.encode())
         return self
 
     def close(self) -> None:
@@ -142,11 +163,24 @@ class Image:
         """Whether the image is open for writing."""
         return self._native.writable
 
-    def open(self, path: AnyPath, mode: str = "r", buffering: int = -1, **text: Any) -> IO[Any]:
+    @overload
+    def open(self, path: AnyPath, mode: Text = "r", buffering: int = -1, *, encoding: Optional[str] = None,
+             errors: Optional[str] = None, newline: Optional[str] = None) -> IO[str]: ...
+    @overload
+    def open(self, path: AnyPath, mode: Binary, buffering: Literal[0]) -> FileIO: ...
+    @overload
+    def open(self, path: AnyPath, mode: Binary) -> IO[bytes]: ...
+    @overload
+    def open(self, path: AnyPath, mode: str, buffering: int = -1, **text: Any) -> Any: ...
+
+    def open(self, path: AnyPath, mode: str = "r", buffering: int = -1, **text: Any) -> Any:
         """Opens a file as the function ``open`` does; text takes ``encoding``, ``errors`` and ``newline``."""
         kind, rest = mode[:1], mode[1:]
-        if kind not in ("r", "w", "a", "x") or len(rest) > 2 or set(rest) - set("bt+") or {"b", "t"} <= set(rest):
+        twice = len(set(rest)) != len(rest)
+        if kind not in ("r", "w", "a", "x") or twice or set(rest) - set("bt+") or {"b", "t"} <= set(rest):
             raise ValueError(f"invalid mode: {mode!r}")
+        if "b" in rest and any(value is not None for value in text.values()):
+            raise ValueError("binary files have no encoding, errors and newline")
         if (kind != "r" or "+" in mode) and not self.writable:
             raise OSError(30, "the image is open to read only", os.fsdecode(encoded(path)))
         file = self._native.file(encoded(path), kind in "wa", kind == "x", kind == "w")
@@ -155,24 +189,25 @@ class Image:
     def read_bytes(self, path: AnyPath) -> bytes:
         """All bytes of a file."""
         with self.open(path, "rb", 0) as file:
-            return file.read()
+            return file.readall()
 
-    def write_bytes(self, path: AnyPath, data: Any) -> int:
+    def write_bytes(self, path: AnyPath, data: Buffer) -> int:
         """Makes a file of these bytes, in place of one that exists."""
         with self.open(path, "wb", 0) as file:
             return file.write(data)
 
+    def truncate(self, path: AnyPath, size: int) -> None:
+        """Cuts or lengthens a file."""
+        with self.open(path, "r+b", 0) as file:
+            file.truncate(size)
+
     def stat(self, path: AnyPath, *, follow_symlinks: bool = True) -> os.stat_result:
         """The facts of a file."""
-        mode, inode, device, links, uid, gid, size, times, rest = self._native.stat(encoded(path), follow_symlinks)
-        whole = tuple(seconds for seconds, _ in times)
-        floats = tuple(seconds + part / 1e9 for seconds, part in times)
-        exact = tuple(seconds * 1_000_000_000 + part for seconds, part in times)
-        sectors, major, minor = rest
-        number = os.makedev(major, minor) if major or minor else 0
-        return os.stat_result(
-            (mode, inode, device, links, uid, gid, size, *whole, *floats, *exact, 4096, sectors, number)
-        )
+        return self._native.stat(path if isinstance(path, bytes) else encoded(path), follow_symlinks)
+
+    def birthtime_ns(self, path: AnyPath, *, follow_symlinks: bool = True) -> Optional[int]:
+        """When a file was made, in nanoseconds since 1970; None if the volume does not know."""
+        return self._native.created(encoded(path), follow_symlinks)
 
     def lstat(self, path: AnyPath) -> os.stat_result:
         """The facts of a file; a symbolic link is not followed."""
@@ -186,29 +221,62 @@ class Image:
             return False
         return True
 
-    def scandir(self, path: AnyPath = "/") -> Iterator[DirEntry]:
-        """What a directory holds."""
+    def scandir(self, path: AnyPath = "/", *, stat: bool = False) -> Iterator[DirEntry]:
+        """What a directory holds. With ``stat`` the facts of all entries are read at once, which is much faster than to
+        ask each."""
         raw = encoded(path)
-        for found in self._native.list(raw):
-            yield DirEntry(self, b"/" + raw.lstrip(b"/"), found)
+        above = b"/" + raw.lstrip(b"/")
+        return (DirEntry(self, above, found) for found in self._native.names(raw, stat))
 
     def listdir(self, path: AnyPath = "/") -> list[str]:
         """The names in a directory."""
-        return [os.fsdecode(name) for name, _, _ in self._native.list(encoded(path))]
+        return [os.fsdecode(name) for name, _, _, _ in self._native.names(encoded(path), False)]
 
     def walk(self, top: AnyPath = "/", topdown: bool = True) -> Iterator[tuple[str, list[str], list[str]]]:
-        """Directory by directory: path, names of directories, other names; symbolic links are not followed."""
-        directories: list[str] = []
-        others: list[str] = []
-        for entry in self.scandir(top):
-            (directories if entry.is_dir(follow_symlinks=False) else others).append(entry.name)
-        name = os.fsdecode(encoded(top))
+        """Directory by directory: path, names of directories, other names.
+
+        As os.walk: symbolic links are not followed, and with ``topdown`` the walk goes only into the directories that are
+        left in the list. A directory that can't be read is an ``OSError``; so is one that contains itself.
+        """
+        first = os.fsdecode(encoded(top))
+        # For each level: path, the inodes above, names of directories to go into, and what to give at its end.
+        level = self._level(first, frozenset())
         if topdown:
-            yield name, directories, others
-        for directory in directories:
-            yield from self.walk(name.rstrip("/") + "/" + directory, topdown)
-        if not topdown:
-            yield name, directories, others
+            yield level[0]
+        stack = [level]
+        while stack:
+            (path, directories, others), inodes, above, begun = stack[-1]
+            if begun < len(directories):
+                stack[-1] = ((path, directories, others), inodes, above, begun + 1)
+                name = directories[begun]
+                full = path.rstrip("/") + "/" + name
+                inode = inodes.get(name)
+                if inode is None:
+                    inode = self.stat(full, follow_symlinks=False).st_ino
+                if inode in above:
+                    raise OSError(117, "the directory contains itself", full)
+                below = self._level(full, above | {inode})
+                if topdown:
+                    yield below[0]
+                stack.append(below)
+                continue
+            stack.pop()
+            if not topdown:
+                yield path, directories, others
+
+    def _level(
+        self, path: str, above: frozenset[int]
+    ) -> tuple[tuple[str, list[str], list[str]], dict[str, int], frozenset[int], int]:
+        directories: dict[str, int] = {}
+        others: list[str] = []
+        for name, inode, letter, _ in self._native.names(encoded(path), False):
+            if letter == "d":
+                directories[os.fsdecode(name)] = inode
+            else:
+                others.append(os.fsdecode(name))
+        if not above:
+            above = frozenset({self.stat(path).st_ino})
+        return (path, list(directories), others), directories, above, 0
 
     def readlink(self, path: AnyPath) -> str:
         """Where a symbolic link leads."""
@@ -233,6 +301,10 @@ class Image:
     def rmtree(self, path: AnyPath) -> None:
         """Removes a directory and all below it."""
         self._native.remove_all(encoded(path))
+
+    def mknod(self, path: AnyPath, mode: int = 0o600 | bits.S_IFREG, device: int = 0) -> None:
+        """Makes an empty file, a device (``device`` as of os.makedev), a pipe or a socket, as os.mknod."""
+        self._native.mknod(encoded(path), mode, (os.major(device), os.minor(device)))
 
     def rename(self, source: AnyPath, to: AnyPath) -> None:
         """Renames, and replaces what had the new name."""
@@ -277,15 +349,37 @@ class Image:
         """Removes an attribute."""
         self._native.remove_xattr(encoded(path), os.fsencode(name))
 
+    def getacl(self, path: AnyPath, *, default: bool = False) -> list[AclEntry]:
+        """The access control list of a file; ``default`` asks for the one that new files of a directory get.
+
+        It is empty if there is none: then the permissions of ``stat`` say all.
+        """
+        value = self._native.xattr(encoded(path), _ACL[default])
+        return [] if value is None else _acl.decoded(value)
+
+    def setacl(self, path: AnyPath, entries: Iterable[AclEntry], *, default: bool = False) -> None:
+        """Sets an access control list; without entries it is removed."""
+        entries = list(entries)
+        if entries:
+            self._native.set_xattr(encoded(path), _ACL[default], _acl.encoded(entries))
+        elif self._native.xattr(encoded(path), _ACL[default]) is not None:
+            self._native.remove_xattr(encoded(path), _ACL[default])
+
     def extents(self, path: AnyPath) -> list[Extent]:
         """The map of a file."""
         return [Extent(*piece) for piece in self._native.extents(encoded(path))]
 
     def frag(self, path: AnyPath) -> int:
-        """In how many pieces a file lies."""
-        pieces, behind = 0, None
-        for extent in self.extents(path):
-            if extent.physical is not None:
-                pieces += extent.physical != behind
-                behind = extent.physical + extent.count
-        return pieces
+        """In how many pieces a file lies, as filefrag(8) counts them."""
+        return self._native.pieces(encoded(path))[0]
+
+    def fragmentation(self, top: AnyPath = "/", *, worst: int = 10) -> Fragmentation:
+        """In how many pieces the files below a directory lie; the ``worst`` are named."""
+        (files, mapped, fragmented, extents, blocks, failed), paths = self._native.frag(encoded(top), worst)
+        named_ = [(os.fsdecode(path), pieces) for pieces, path in paths]
+        return Fragmentation(files, mapped, fragmented, extents, blocks, failed, named_)
+
+    def freefrag(self) -> FreeSpace:
+        """How free space is cut up, as e2freefrag(8) counts it."""
+        size, blocks, free, runs, shortest, longest, bins = self._native.freefrag()
+        return FreeSpace(size, blocks, free, runs, shortest, longest, [FreeBin(*one) for one in bins])

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import stat as bits
+import time
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
-from typing import IO, TYPE_CHECKING, Any, Iterator, Union
+from typing import TYPE_CHECKING, Any, Iterator, Union
 
 if TYPE_CHECKING:
     from ._image import Image
@@ -18,6 +19,7 @@ class Path:
     __slots__ = ("image", "_pure")
 
     def __init__(self, image: "Image", path: Union[str, PurePosixPath] = "/") -> None:
+        """Of an image; `Image.path` and `image / "a/b"` make them, too."""
         self.image = image
         self._pure = PurePosixPath("/") / path
 
@@ -63,6 +65,11 @@ class Path:
         return self._pure.suffix
 
     @property
+    def suffixes(self) -> list[str]:
+        """What stands behind all points of the name."""
+        return self._pure.suffixes
+
+    @property
     def parts(self) -> tuple[str, ...]:
         """All names."""
         return self._pure.parts
@@ -72,6 +79,27 @@ class Path:
         """The directory above."""
         return Path(self.image, self._pure.parent)
 
+    @property
+    def parents(self) -> tuple["Path", ...]:
+        """All directories above, the nearest first."""
+        return tuple(Path(self.image, above) for above in self._pure.parents)
+
+    def as_posix(self) -> str:
+        """The path as text."""
+        return str(self._pure)
+
+    def match(self, pattern: str) -> bool:
+        """Whether the path matches a pattern, as pathlib.PurePath.match."""
+        return self._pure.match(pattern)
+
+    def with_suffix(self, suffix: str) -> "Path":
+        """The same path with another suffix."""
+        return Path(self.image, self._pure.with_suffix(suffix))
+
+    def is_relative_to(self, other: "Path") -> bool:
+        """Whether the path is below another one."""
+        return other._pure == self._pure or other._pure in self._pure.parents
+
     def with_name(self, name: str) -> "Path":
         """The same directory, and another name."""
         return Path(self.image, self._pure.with_name(name))
@@ -80,7 +108,7 @@ class Path:
         """The way from another path to this one."""
         return self._pure.relative_to(other._pure)
 
-    def open(self, mode: str = "r", buffering: int = -1, **text: Any) -> IO[Any]:
+    def open(self, mode: str = "r", buffering: int = -1, **text: Any) -> Any:
         """As Image.open."""
         return self.image.open(self, mode, buffering, **text)
 
@@ -107,6 +135,10 @@ class Path:
     def lstat(self) -> os.stat_result:
         """The facts of it; a symbolic link is not followed."""
         return self.stat(follow_symlinks=False)
+
+    def samefile(self, other: Union[str, "Path"]) -> bool:
+        """Whether another path leads to the same file."""
+        return self.stat().st_ino == self.image.stat(other).st_ino
 
     def _is(self, kind: int, follow: bool = True) -> bool:
         try:
@@ -135,21 +167,62 @@ class Path:
         for name in self.image.listdir(self):
             yield self / name
 
-    def walk(self) -> Iterator[tuple["Path", list[str], list[str]]]:
+    def walk(self, top_down: bool = True) -> Iterator[tuple["Path", list[str], list[str]]]:
         """As Image.walk, with paths."""
-        for path, directories, others in self.image.walk(self):
+        for path, directories, others in self.image.walk(self, top_down):
             yield Path(self.image, path), directories, others
 
     def rglob(self, pattern: str) -> Iterator["Path"]:
-        """Everything below whose name matches a pattern."""
-        for path, directories, others in self.walk():
-            for name in (*directories, *others):
-                if fnmatchcase(name, pattern):
-                    yield path / name
+        """Everything below that matches a pattern. Symbolic links are not followed."""
+        return self.glob("**/" + pattern)
+
+    def glob(self, pattern: str) -> Iterator["Path"]:
+        """Everything that matches a pattern: ``*``, ``?`` and ``[...]`` within names, ``**`` for directories."""
+        names = PurePosixPath(pattern).parts
+        if not names or names[0] == "/":
+            raise ValueError(f"unacceptable pattern: {pattern!r}")
+        seen: set[str] = set()
+        for path in self._matches(names):
+            if str(path) not in seen:
+                seen.add(str(path))
+                yield path
+
+    def _matches(self, names: tuple[str, ...]) -> Iterator["Path"]:
+        first, rest = names[0], names[1:]
+        if first == "**":
+            for path, _, _ in self.walk():
+                if rest:
+                    yield from path._matches(rest)
+                else:
+                    yield path
+            return
+        if not set(first) & set("*?["):
+            if (self / first).exists() or (self / first).is_symlink():
+                yield from (self / first)._matches(rest) if rest else iter((self / first,))
+            return
+        try:
+            entries = list(self.image.scandir(self))
+        except NotADirectoryError:
+            return
+        for entry in entries:
+            if fnmatchcase(entry.name, first):
+                if not rest:
+                    yield self / entry.name
+                elif entry.is_dir():
+                    yield from (self / entry.name)._matches(rest)
 
     def readlink(self) -> str:
         """Where the symbolic link leads."""
         return self.image.readlink(self)
+
+    def touch(self, mode: int = 0o644, exist_ok: bool = True) -> None:
+        """Makes an empty file, or brings the times of one to now."""
+        if exist_ok and self.exists():
+            now = time.time_ns()
+            self.image.utime(self, ns=(now, now))
+            return
+        self.image.open(self, "xb", 0).close()
+        self.image.chmod(self, mode)
 
     def mkdir(self, mode: int = 0o755, parents: bool = False, exist_ok: bool = False) -> None:
         """Makes the directory."""
@@ -176,6 +249,10 @@ class Path:
         target = self.image.path(os.fspath(to))
         self.image.rename(self, target)
         return target
+
+    def replace(self, to: Union[str, "Path"]) -> "Path":
+        """Gives it another path, in place of a file that has it."""
+        return self.rename(to)
 
     def symlink_to(self, target: Union[str, "Path"]) -> None:
         """Makes it a symbolic link."""

@@ -7,11 +7,11 @@ use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
 use ondisk::inode::FileType;
+use platfs::Pieces;
 use serde_json::{Map, Value};
 
 use super::json;
 use super::pieces::{Files, Listener};
-use super::runs::PieceCount;
 use crate::console::{Console, Failure};
 use crate::reading::{OpenImage, absolute, paths_or_root};
 use crate::text::{Shown, put_bytes};
@@ -72,23 +72,23 @@ impl Listener for Totals {
         console: &mut Console<'_>,
         path: &[u8],
         _kind: FileType,
-        count: &PieceCount,
+        count: &Pieces,
     ) -> Result<(), Failure> {
         self.files += 1;
-        self.mapped += u64::from(count.pieces > 0);
-        self.fragmented += u64::from(count.pieces > 1);
-        self.extents += count.pieces;
+        self.mapped += u64::from(count.pieces() > 0);
+        self.fragmented += u64::from(count.pieces() > 1);
+        self.extents += count.pieces();
         // A sound image can't overflow this; one that shares blocks could.
-        self.blocks = self.blocks.saturating_add(count.blocks);
-        if count.pieces > 1 && self.named > 0 {
-            self.worst.push(Reverse((count.pieces, Reverse(path.to_vec()))));
+        self.blocks = self.blocks.saturating_add(count.blocks());
+        if count.pieces() > 1 && self.named > 0 {
+            self.worst.push(Reverse((count.pieces(), Reverse(path.to_vec()))));
             if self.worst.len() > self.named {
                 self.worst.pop();
             }
         }
         if self.verbose {
-            let plural = if count.pieces == 1 { "" } else { "s" };
-            writeln!(console.out, "{}: {} extent{plural} found", Shown(path), count.pieces)?;
+            let plural = if count.pieces() == 1 { "" } else { "s" };
+            writeln!(console.out, "{}: {} extent{plural} found", Shown(path), count.pieces())?;
         }
         Ok(())
     }

@@ -4,9 +4,9 @@ use std::collections::HashSet;
 
 use ondisk::inode::FileType;
 use ondisk::units::InodeNumber;
-use platfs::Walk;
+use platfs::{Pieces, Walk};
 
-use super::runs::{PieceCount, Run, Runs};
+use super::runs::{Run, Runs};
 use crate::console::{Console, Failure};
 use crate::reading::{OpenImage, joined};
 
@@ -22,7 +22,7 @@ pub(super) trait Listener {
         console: &mut Console<'_>,
         path: &[u8],
         kind: FileType,
-        count: &PieceCount,
+        count: &Pieces,
     ) -> Result<(), Failure>;
 }
 
@@ -116,7 +116,7 @@ impl<'i> Files<'i> {
         &mut self,
         inode: InodeNumber,
         to: &mut dyn Listener,
-    ) -> platfs::Result<Option<(FileType, PieceCount)>> {
+    ) -> platfs::Result<Option<(FileType, Pieces)>> {
         let facts = self.image.volume.metadata(inode)?;
         let wanted = match facts.file_type {
             FileType::Regular => facts.links <= 1 || self.seen.insert(inode),
@@ -126,12 +126,12 @@ impl<'i> Files<'i> {
         if !wanted {
             return Ok(None);
         }
-        let mut count = PieceCount::default();
+        let mut count = Pieces::default();
         to.begin();
         for run in Runs::of(&self.image.volume, inode)? {
             let run = run?;
             to.run(&run);
-            count.add(run);
+            count.add(run.logical, run.start, run.count);
         }
         Ok(Some((facts.file_type, count)))
     }

@@ -57,23 +57,42 @@ impl Placement {
         let Some(target) = &self.image else { return self.list(console) };
         let name = image::shown(target.name()).to_string();
         let mounted = Path::new(target.name()).is_dir();
-        let before = if mounted { of_mount(target.name())? } else { of_image(target.name(), console)? };
-        let after = self.changed(&before).map_err(Failure::Usage)?;
-        if let Some(placing) = after.as_ref().filter(|_| !self.dry_run) {
-            if mounted {
+        let kept = if mounted {
+            let before = of_mount(target.name())?;
+            let after = self.changed(&before).map_err(Failure::Usage)?;
+            if let Some(placing) = after.as_ref().filter(|_| !self.dry_run) {
                 keep_in_mount(target.name(), placing)?;
-            } else {
-                writing::change(target, console, |image, _| {
-                    placing::keep(&image.volume, placing).map_err(|error| image.whole(&error))
-                })?;
             }
-        }
-        self.show(console, &name, &after.map_or(before, Ok))
+            after.map_or(before, Ok)
+        } else if self.dry_run || !self.changes() {
+            let before = of_image(&OpenImage::open(target.name(), console)?)?;
+            self.changed(&before).map_err(Failure::Usage)?.map_or(before, Ok)
+        } else {
+            self.keep_in_image(target, console)?
+        };
+        self.show(console, &name, &kept)
+    }
+
+    fn changes(&self) -> bool {
+        self.clear || !self.set.is_empty() || !self.unset.is_empty()
+    }
+
+    fn keep_in_image(&self, target: &Target, console: &mut Console<'_>) -> Result<Kept, Failure> {
+        let mut kept = Ok(Placing::default());
+        writing::change(target, console, |image, _| {
+            kept = of_image(image)?;
+            if let Some(placing) = self.changed(&kept).map_err(Failure::Usage)? {
+                placing::keep(&image.volume, &placing).map_err(|error| image.whole(&error))?;
+                kept = Ok(placing);
+            }
+            Ok(())
+        })?;
+        Ok(kept)
     }
 
     /// What is to be said from now on, if that was asked for. Words that were no placement go.
     fn changed(&self, before: &Kept) -> Result<Option<Placing>, String> {
-        if self.set.is_empty() && self.unset.is_empty() && !self.clear {
+        if !self.changes() {
             return Ok(None);
         }
         let mut placing = before.clone().unwrap_or_default();
@@ -179,8 +198,7 @@ fn rows(known: &[Parameter], said: Option<&Placing>) -> Value {
     known.iter().map(row).collect()
 }
 
-fn of_image(name: &OsStr, console: &mut Console<'_>) -> Result<Kept, Failure> {
-    let image = OpenImage::open(name, console)?;
+fn of_image(image: &OpenImage) -> Result<Kept, Failure> {
     placing::kept(&image.volume).map_err(|error| image.whole(&error))
 }
 

@@ -109,28 +109,3 @@ impl Iterator for Runs<'_> {
         }
     }
 }
-
-/// Counts pieces as filefrag(8) does: a piece begins where the disk does not go on as the file does.
-/// A hole that the disk leaves room for breaks nothing, and unwritten space is no piece of its own.
-#[derive(Default)]
-pub(super) struct PieceCount {
-    before: Option<Run>,
-    /// Pieces so far.
-    pub(super) pieces: u64,
-    /// Blocks so far.
-    pub(super) blocks: u64,
-}
-
-impl PieceCount {
-    /// Counts one more run.
-    pub(super) fn add(&mut self, run: Run) {
-        let follows = self.before.is_some_and(|before| {
-            let dense = before.start.0 + before.count;
-            let gap = run.logical.saturating_sub(before.logical + before.count);
-            run.start.0 == dense || run.start.0 == dense + gap
-        });
-        self.pieces += u64::from(!follows);
-        self.blocks += run.count;
-        self.before = Some(run);
-    }
-}

@@ -193,5 +193,5 @@ fn many_readers_ask_the_store_as_often_as_one() {
     assert_eq!(read(&shared).reads, 1);
 }
 
-/// Readers at the same time in the suite; `PLATFS_READERS=100` has been counted by hand.
+/// Readers at the same time.
 const READERS: usize = 12;

@@ -12,6 +12,7 @@
 //! | `file` | one open file |
 //! | `handle` | how long volume and inode live |
 //! | `metadata` | the questions of `std::fs::Metadata` |
+//! | `pieces` | in how many pieces files and free space lie |
 //! | `space` | free space, group descriptors, damage |
 //! | `errno` | errors as the system's numbers and as `std::io::Error` |
 //!
@@ -25,12 +26,14 @@ mod file;
 mod handle;
 mod image;
 mod metadata;
+mod pieces;
 mod space;
 
 pub use dir::Dir;
 pub use entry::{Entry, ReadDir, Tree};
 pub use file::File;
 pub use image::Image;
+pub use pieces::{FreeRuns, Pieces};
 pub use space::FreeSpace;
 
 #[cfg(doc)]

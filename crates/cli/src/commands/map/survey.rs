@@ -8,10 +8,11 @@ use std::rc::Rc;
 use ondisk::geometry::Geometry;
 use ondisk::inode::FileType;
 use ondisk::units::{Block, Group};
+use platfs::Pieces;
 
 use super::super::frag::Totals;
 use super::super::pieces::{Files, Listener};
-use super::super::runs::{PieceCount, Run};
+use super::super::runs::Run;
 use crate::console::{Console, Failure};
 use crate::free_runs::{self, Figures};
 use crate::reading::OpenImage;
@@ -339,14 +340,14 @@ impl Listener for Gathering<'_> {
         console: &mut Console<'_>,
         path: &[u8],
         kind: FileType,
-        count: &PieceCount,
+        count: &Pieces,
     ) -> Result<(), Failure> {
         self.claim(path);
         let directory = kind == FileType::Directory;
         if !directory {
             self.totals.file(console, path, kind, count)?;
-            let bin = count.pieces.checked_ilog2().map_or(0, |log| log as usize);
-            if count.pieces > 0 {
+            let bin = count.pieces().checked_ilog2().map_or(0, |log| log as usize);
+            if count.pieces() > 0 {
                 self.by_pieces.resize(self.by_pieces.len().max(bin + 1), 0);
                 self.by_pieces[bin] += 1;
             }
@@ -356,15 +357,15 @@ impl Listener for Gathering<'_> {
             rank,
             path: Reverse(path.to_vec()),
             directory,
-            pieces: count.pieces,
-            blocks: count.blocks,
+            pieces: count.pieces(),
+            blocks: count.blocks(),
             runs: places.clone(),
         };
-        if count.pieces > 1 {
-            Self::keep(&mut self.fragmented, count.pieces, kept);
+        if count.pieces() > 1 {
+            Self::keep(&mut self.fragmented, count.pieces(), kept);
         }
-        if count.pieces > 0 {
-            Self::keep(&mut self.largest, count.blocks, kept);
+        if count.pieces() > 0 {
+            Self::keep(&mut self.largest, count.blocks(), kept);
         }
         Ok(())
     }
