@@ -90,13 +90,16 @@ async function rest(visit, directory, page) {
   while (page.next !== null && list.entries.length < MOST) {
     page = await ask({ ask: 'list', inode: directory, from: page.next });
     if (visit !== list.visit) return;
-    const held = chosen();
     list.entries.push(...page.entries);
+    counted(page.problem, page.next !== null);
+    // Sorting each page into a large list would take the square of its length.
+    if (page.next !== null && list.entries.length < 2 * list.order.length && list.entries.length < MOST) continue;
+    const held = chosen();
     sort();
     list.at = Math.max(0, list.order.indexOf(held));
     draw();
-    counted(page.problem, page.next !== null);
   }
+  if (page.next !== null) byId('count').textContent += ` (the list ends after ${count(MOST)} names)`;
 }
 
 let glance = 0;

@@ -13,6 +13,8 @@ use testkit::scratch::Scratch;
 /// Keys as WebDriver names them.
 pub const ENTER: char = '\u{e007}';
 pub const DOWN: char = '\u{e015}';
+pub const END: char = '\u{e010}';
+pub const HOME: char = '\u{e011}';
 pub const BACKSPACE: char = '\u{e003}';
 pub const ESCAPE: char = '\u{e00c}';
 
