@@ -232,9 +232,10 @@ fn an_image_is_the_same_where_proc_is_not_mounted() {
     std::os::unix::fs::symlink("file", tree.join("link")).unwrap();
     let built = |name: &str, before: &str| {
         let image = scratch.join(name);
-        let script = format!("{before} && exec \"$0\" build -q \"$1\" \"$2\"");
+        let script = format!("{before} && exec \"$0\" build -q -U $3 -E hash_seed=$3 \"$1\" \"$2\"");
         let mut command = tool::command("unshare");
         command.args(["--mount", "sh", "-c", &script, env!("CARGO_BIN_EXE_plat")]).arg(&tree).arg(&image);
+        command.arg("01234567-89ab-cdef-0123-456789abcdef");
         let said = said(command.env("SOURCE_DATE_EPOCH", "1700000000"));
         (fs::read(image).unwrap(), said)
     };
