@@ -355,3 +355,50 @@ fn a_log_that_is_damaged_is_refused_and_nothing_is_sent() {
         }
     }
 }
+
+/// A volume that is four fifths full and written all over again and again, its log compacted and cleaned up now and then.
+#[test]
+fn ageing_at_four_fifths_writes_little_more_than_was_written() {
+    const LARGE: u64 = 48 << 20;
+    let objects = Arc::new(Memory::new());
+    let store = over(&objects);
+    Volume::create(&store, "one", LARGE, "test").unwrap().close().unwrap();
+    let (full, mut random) = (LARGE / 5 * 4 / 4096, Random(5));
+    let mut bytes = vec![0; 64 << 10];
+    let mut written = 0;
+    let (mut begun, mut rounds) = (0, 0);
+    for round in 0..12 {
+        let volume = Volume::open(&store, "one", "test", false).unwrap();
+        let mut own = 0;
+        while own < if round == 0 { full * 4096 } else { LARGE / 2 } {
+            let blocks = 1 + random.below(16);
+            let at = if round == 0 { own / 4096 } else { random.below(full - blocks) };
+            let len = usize::try_from(blocks * 4096).unwrap();
+            bytes[..len].fill(u8::try_from(1 + random.below(255)).unwrap());
+            volume.write_at(at * 4096, &bytes[..len]).unwrap();
+            own += len as u64;
+            if random.below(32) == 0 {
+                volume.flush().unwrap();
+            }
+        }
+        volume.close().unwrap();
+        if round == 0 {
+            begun = store.counts().bytes_out;
+            continue;
+        }
+        (written, rounds) = (written + own, rounds + 1);
+        platfs_store::compact(&store, "one", "test", 20).unwrap();
+        for _ in 0..2 {
+            platfs_store::clean(&store, Duration::ZERO, false).unwrap();
+            objects.pass(Duration::from_secs(2));
+        }
+    }
+    let sent = store.counts().bytes_out - begun;
+    let held: u64 = objects.contents().values().map(|object| object.len() as u64).sum();
+    let times = |count: u64, of: u64| count * 100 / of;
+    let (sent, held) = (times(sent, written), times(held, full * 4096));
+    println!(
+        "{rounds} rounds: sent {sent} % of what was written, the store holds {held} % of what is in use"
+    );
+    assert!(sent <= 130 && held <= 300, "sent {sent} %, held {held} %");
+}
