@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::extents::{Extents, Source};
 use crate::format::log::{DATA_MAX, EXTENTS_MAX, Header, UNIT, Written};
 use crate::format::manifest::Manifest;
@@ -39,13 +39,17 @@ impl Batch {
         }
         for piece in all.iter() {
             let Some(Source::At { object, offset }) = piece.source else {
-                batch.zeros(piece.start, piece.len);
+                if !batch.zeros(piece.start, piece.len) {
+                    return Err(Error::Invalid("more ranges in the local log than one object has".into()));
+                }
                 continue;
             };
             let Some((_, record)) = records.get(object as usize) else { continue };
             buffer.resize(usize::try_from(piece.len).unwrap_or(0), 0);
             record.read(offset, &mut buffer)?;
-            batch.append(piece.start, &buffer);
+            if batch.append(piece.start, &buffer).1 != piece.len {
+                return Err(Error::Invalid("records of the local log that don't fit into one object".into()));
+            }
         }
         Ok(batch)
     }

@@ -141,7 +141,7 @@ impl Local {
 
     /// Writes a record; nothing if there is no room before the store has taken others.
     fn record(&self, tail: &mut Tail, batch: &Batch) -> Result<Option<Record>> {
-        let most = u64::from(batch.data_len()) + HEADER_MAX.min(4096 + 17 * batch.contents().len()) as u64;
+        let most = u64::from(batch.data_len()) + HEADER_MAX.min(8192 + 16 * batch.contents().len()) as u64;
         let waits = tail.last > tail.sent;
         if waits && !tail.parts.have_room(most) {
             return Ok(None);
