@@ -48,7 +48,7 @@ def copy(a, b, request, state):
                         with lock: counted[0] += 1
                 if state[1]:
                     with lock: counted[1] += len(data)
-            else:
+            elif not data.startswith(b"HTTP/1.1 100"):
                 state[0] = True
             b.sendall(data)
     except OSError:
