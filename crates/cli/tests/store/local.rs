@@ -72,8 +72,8 @@ fn a_mount_with_a_local_log_that_is_killed_loses_nothing_that_was_synced() {
 }
 
 #[test]
-fn a_mount_with_a_local_log_that_was_taken_over_is_told_and_its_tail_is_kept() {
-    let test = "a_mount_with_a_local_log_that_was_taken_over_is_told_and_its_tail_is_kept";
+fn a_mount_with_a_local_log_that_was_taken_over_is_fenced_and_its_tail_is_kept() {
+    let test = "a_mount_with_a_local_log_that_was_taken_over_is_fenced_and_its_tail_is_kept";
     if !have_fuse(test) {
         return;
     }

@@ -4,7 +4,7 @@
 //! made. Records become objects in their order, so that the store's log is always one that the volume had; the loss of
 //! this host loses records from the end.
 //!
-//! What the store has is told by itself: each object says which record is the last in it (`Header::local`), and the
+//! The store itself says what it has: each object which record is the last in it (`Header::local`), and the
 //! manifest which one is the last that the map has.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
