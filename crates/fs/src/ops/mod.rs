@@ -41,6 +41,7 @@ pub use data::{Reader, Writer};
 pub use extents::FileMap;
 pub use handles::{Pin, Uses};
 pub use load::Loader;
+pub(crate) use migrate::reaches;
 pub use migrate::{Relocated, Relocation, Towards};
 pub(crate) use names::resolve_from;
 pub use names::{Kind, NewInode};
