@@ -16,7 +16,7 @@
 use ondisk::geometry::Geometry;
 use ondisk::inode::InodeFlags;
 use ondisk::superblock::RawSuperblock;
-use ondisk::units::{Block, Group, InodeNumber};
+use ondisk::units::{Block, BlockRun, Group, InodeNumber};
 
 use crate::context::Context;
 use crate::error::{Error, Flow, Result};
@@ -24,7 +24,7 @@ use crate::format::Format;
 use crate::ops::reaches;
 use crate::placing;
 use crate::sizes::{Reshape, copy_sizes, refused, resize_top, write_backups};
-use crate::space::Structures;
+use crate::space::{Shortened, Structures};
 use crate::versions::SPACE;
 use crate::volume::{Seen, Volume};
 
@@ -92,12 +92,14 @@ impl Shrinkage {
         if after.blocks >= before.blocks {
             return Err(Error::Invalid("the volume would not be smaller".into()));
         }
-        if same != *before || after.group_header(Group(0)) != before.group_header(Group(0)) {
-            return refused("its descriptors would take fewer blocks, and none are kept for more");
+        let headers = [before, after].map(|of| of.group_header(Group(0)));
+        if same != *before || headers[1].start != headers[0].start || headers[1].count > headers[0].count {
+            return refused("its descriptors would lie elsewhere");
         }
         let backups = self.raw.s_backup_bgs.map(|group| group.get());
         let sparse2 = ondisk::features::Compat::SPARSE_SUPER2;
-        if self.raw.features().compat.contains(sparse2) && backups.iter().any(|group| *group >= after.groups) {
+        if self.raw.features().compat.contains(sparse2) && backups.iter().any(|group| *group >= after.groups)
+        {
             return refused("the second backup of its superblock lies behind that end");
         }
         Ok(())
@@ -105,7 +107,7 @@ impl Shrinkage {
 
     fn structures_must_stay(&self, volume: &Volume) -> Result<()> {
         let end = self.after.geometry.blocks;
-        let structures = Structures::of(&volume.space.descriptors(), self.after.geometry.groups)?;
+        let structures = Structures::of(&volume.space.descriptors(), &self.after.geometry)?;
         let mmp = self.raw.s_mmp_block.get();
         let mut stays = !structures.stay_behind(self.after.geometry.clusters()) && mmp < end;
         let features = self.raw.features();
@@ -142,7 +144,9 @@ impl Shrinkage {
             // The one that owns bad blocks is no file.
             let is_file = seen.node().file_type().is_some() || number.get() == 1;
             if is_file && seen.steady(|view, node| reaches(view, node, end))? {
-                let text = format!("inode {number} of the volume itself (as its journal) has blocks behind that end");
+                let text = format!(
+                    "inode {number} of the volume itself (as its journal) has blocks behind that end"
+                );
                 return refused(&text);
             }
         }
@@ -169,7 +173,8 @@ impl Shrinkage {
     fn fits(&self, volume: &Volume, groups: u32, clusters: u64) -> Result<bool> {
         let (free, _) = volume.space.free_after_sync().unwrap_or_default();
         let used = self.before.clusters().saturating_sub(free);
-        let leaving = Structures::of(&volume.space.descriptors(), groups)?.leaving();
+        let shape = Geometry { groups, ..self.before };
+        let leaving = Structures::of(&volume.space.descriptors(), &shape)?.leaving();
         Ok(used.saturating_sub(leaving) + clusters / SPARE <= clusters)
     }
 
@@ -182,9 +187,11 @@ impl Shrinkage {
         }
         let last = Group(after.groups.saturating_sub(1));
         let bitmap = volume.space.block_bitmap(&*volume.cache, last)?;
-        let is_used = |bit: &u32| bitmap.get(*bit as usize / 8).is_some_and(|byte| byte >> (bit % 8) & 1 == 1);
-        behind += (after.group_clusters(last)..self.before.group_clusters(last)).filter(is_used).count() as u64;
-        let structures = Structures::of(&volume.space.descriptors(), after.groups)?.behind(after.clusters());
+        let is_used =
+            |bit: &u32| bitmap.get(*bit as usize / 8).is_some_and(|byte| byte >> (bit % 8) & 1 == 1);
+        behind +=
+            (after.group_clusters(last)..self.before.group_clusters(last)).filter(is_used).count() as u64;
+        let structures = Structures::of(&volume.space.descriptors(), after)?.behind(after.clusters());
         Ok(behind.saturating_sub(structures) << self.before.cluster_log2)
     }
 
@@ -258,7 +265,8 @@ impl Closed<'_> {
                 continue;
             }
             let mut seen = Seen::look(volume, number)?;
-            let is_file = seen.node().file_type().is_some() || seen.node().flags().contains(InodeFlags::EA_INODE);
+            let is_file =
+                seen.node().file_type().is_some() || seen.node().flags().contains(InodeFlags::EA_INODE);
             if is_file && seen.steady(|view, node| reaches(view, node, end))? {
                 leaving.push(number);
             }
@@ -278,7 +286,6 @@ impl Closed<'_> {
         if !self.is_cut {
             return Ok(false);
         }
-        volume.cache.forget_behind(Block(self.shrinkage.end()));
         write_backups(volume)?;
         Ok(true)
     }
@@ -307,8 +314,8 @@ impl Shrinkage {
         }
         volume.syncing().mark_changed()?;
         let mut tx = volume.tx(Context::new(volume.now()));
-        let structures = Structures::of(&volume.space.descriptors(), after.groups)?.leaving();
-        let changed = volume.space.shorten(&mut tx, &self.after)?;
+        let structures = Structures::of(&volume.space.descriptors(), after)?.leaving();
+        let Shortened { changed, freed } = volume.space.shorten(&mut tx, &self.after)?;
         let descriptors = volume.space.descriptors().reshaped(&self.after, &changed);
         let reshape = Reshape { before: &self.before, after: &self.after };
         let first = changed.first().map_or(after.groups - 1, |(group, _)| group.0);
@@ -329,6 +336,13 @@ impl Shrinkage {
             let _ = volume.format.replace(format);
             let _ = volume.space.replace(space);
         });
+        // What was in memory of them would be taken for what comes there next.
+        for run in freed {
+            let (start, count) =
+                (self.before.cluster_start(run.start), run.count << self.before.cluster_log2);
+            volume.cache.forget(BlockRun { start, count }, |_, _, _| {});
+        }
+        volume.cache.forget_behind(Block(after.blocks));
         volume.session.edit_superblock(|raw| {
             copy_sizes(raw, &self.raw);
             raw.set_free_blocks_count(sums.blocks);

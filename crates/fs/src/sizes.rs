@@ -77,7 +77,12 @@ pub(crate) struct Reshape<'r> {
 
 impl Reshape<'_> {
     /// The blocks of descriptors from the one of this number on.
-    pub(crate) fn stage_descriptors(&self, tx: &mut Tx<'_>, from: u32, descriptors: &Descriptors) -> Result<()> {
+    pub(crate) fn stage_descriptors(
+        &self,
+        tx: &mut Tx<'_>,
+        from: u32,
+        descriptors: &Descriptors,
+    ) -> Result<()> {
         let geometry = &self.after.geometry;
         for index in from..geometry.descriptor_blocks() {
             let first = Group(index * geometry.descriptors_per_block());
@@ -102,8 +107,8 @@ impl Reshape<'_> {
         }
         let backups = superblock_groups(after);
         let same_backups = backups.len() == superblock_groups(self.before).len();
-        let had = self.before.reserved_descriptor_blocks;
-        if same_backups && after.reserved_descriptor_blocks == had {
+        let kept = |of: &Geometry| (of.descriptor_blocks(), of.reserved_descriptor_blocks);
+        if same_backups && kept(after) == kept(self.before) {
             return Ok(());
         }
         let mut inode = tx.inode(InodeNumber::RESIZE)?;
@@ -111,7 +116,7 @@ impl Reshape<'_> {
         let bytes = fill_resize_inode(after, &mut inode, top);
         tx.rewrite(top, Role::Plain)?.copy_from_slice(&bytes);
         tx.store(&mut inode)?;
-        if !same_backups || after.reserved_descriptor_blocks > had {
+        if !same_backups || after.descriptor_blocks() < self.before.descriptor_blocks() {
             for block in reserved_blocks(after) {
                 let to = tx.create(block, Role::Plain);
                 reserved_copies(after, backups.get(1..).unwrap_or_default(), block, to);
@@ -121,7 +126,12 @@ impl Reshape<'_> {
     }
 
     /// The format of the volume with these descriptors.
-    pub(crate) fn format(&self, volume: &Volume, raw: &RawSuperblock, descriptors: &Descriptors) -> Result<Format> {
+    pub(crate) fn format(
+        &self,
+        volume: &Volume,
+        raw: &RawSuperblock,
+        descriptors: &Descriptors,
+    ) -> Result<Format> {
         let mut format = self.after.clone();
         let zone = Zone::of(&format.geometry, raw, |group| descriptors.get(group), true)?;
         format.zone = zone.with_files_of(&volume.format.zone);

@@ -40,7 +40,8 @@ impl Closing {
             return Vec::new();
         }
         let kept = self.lock();
-        let runs = kept.range(..to).rev().map(|(start, count)| ClusterRun { start: Cluster(*start), count: *count });
+        let runs =
+            kept.range(..to).rev().map(|(start, count)| ClusterRun { start: Cluster(*start), count: *count });
         runs.take_while(|run| run.end() > from).collect()
     }
 

@@ -24,13 +24,13 @@ pub(crate) struct Structures {
 }
 
 impl Structures {
-    /// Of a volume that has as many groups then.
+    /// Of a volume that has this shape then.
     ///
     /// # Errors
     /// A broken descriptor.
-    pub(crate) fn of(descriptors: &Descriptors, groups: u32) -> Result<Self> {
+    pub(crate) fn of(descriptors: &Descriptors, after: &Geometry) -> Result<Self> {
         let all = descriptors.structures()?.to_vec();
-        Ok(Structures { all, staying: groups::structures_of(descriptors, groups)? })
+        Ok(Structures { all, staying: groups::structures_of(descriptors, after)? })
     }
 
     /// Clusters that go with their groups.
@@ -63,6 +63,14 @@ impl Structures {
         }
         freed
     }
+}
+
+/// What of a volume is changed when it becomes smaller.
+pub(crate) struct Shortened {
+    /// Descriptors of groups that stay.
+    pub(crate) changed: Vec<(Group, RawGroupDescriptor)>,
+    /// Clusters that structures gave up.
+    pub(crate) freed: Vec<ClusterRun>,
 }
 
 fn count(runs: &[ClusterRun]) -> u64 {
@@ -127,28 +135,24 @@ impl Space {
     /// A broken descriptor.
     pub(crate) fn in_use_behind(&self, after: &Geometry) -> Result<u64> {
         let end = after.clusters();
-        let structures = Structures::of(&self.descriptors(), after.groups)?;
+        let structures = Structures::of(&self.descriptors(), after)?;
         let all = self.geometry.clusters().saturating_sub(end);
         let kept = self.writing()?.blocks.kept_behind_end().unwrap_or(0);
         Ok(all.saturating_sub(kept).saturating_sub(structures.behind(end)))
     }
 
-    /// Brings the bitmaps of the groups that stay into a smaller shape; the descriptors that this changes. Nothing behind the
-    /// end may be in use.
+    /// Brings the bitmaps of the groups that stay into a smaller shape; the descriptors that this changes, and the clusters
+    /// of structures that become free. Nothing behind the end may be in use.
     ///
     /// # Errors
     /// A broken descriptor or bitmap; the device's failure.
-    pub(crate) fn shorten(
-        &self,
-        update: &mut Update<'_>,
-        after: &Format,
-    ) -> Result<Vec<(Group, RawGroupDescriptor)>> {
+    pub(crate) fn shorten(&self, update: &mut Update<'_>, after: &Format) -> Result<Shortened> {
         let descriptors = self.descriptors();
         let (before, geometry) = (&self.geometry, &after.geometry);
-        let structures = Structures::of(&descriptors, geometry.groups)?;
+        let structures = Structures::of(&descriptors, geometry)?;
         let mut freed: BTreeMap<u32, Vec<ClusterRun>> = BTreeMap::new();
-        let runs = structures.freed(geometry.clusters());
-        for run in &runs {
+        let all_freed = structures.freed(geometry.clusters());
+        for run in &all_freed {
             for group in groups::groups_in(geometry, *run) {
                 let parts = groups::within(geometry, std::slice::from_ref(run), group);
                 freed.entry(group.0).or_default().extend(parts);
@@ -180,6 +184,6 @@ impl Space {
             update.rewrite(raw.block_bitmap(), Role::Bitmap)?.copy_from_slice(&bitmap);
             changed.push((group, raw));
         }
-        Ok(changed)
+        Ok(Shortened { changed, freed: all_freed })
     }
 }

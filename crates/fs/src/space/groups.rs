@@ -98,15 +98,14 @@ impl Descriptors {
 ///
 /// Needed for groups without a stored bitmap: with `flex_bg` they may hold tables of others.
 pub(super) fn structures(descriptors: &Descriptors) -> Result<Vec<ClusterRun>> {
-    structures_of(descriptors, descriptors.format().geometry.groups)
+    structures_of(descriptors, &descriptors.format().geometry)
 }
 
-/// The same of the first groups only.
-pub(super) fn structures_of(descriptors: &Descriptors, groups: u32) -> Result<Vec<ClusterRun>> {
-    let geometry = &descriptors.format().geometry;
+/// The same of a volume with these sizes, and no more groups than there are.
+pub(super) fn structures_of(descriptors: &Descriptors, geometry: &Geometry) -> Result<Vec<ClusterRun>> {
     let table = geometry.inode_table_blocks();
-    let mut runs = Vec::with_capacity(groups as usize * 2);
-    for group in (0..groups.min(geometry.groups)).map(Group) {
+    let mut runs = Vec::with_capacity(geometry.groups as usize * 2);
+    for group in (0..geometry.groups).map(Group) {
         let raw = descriptors.get(group)?;
         let header = geometry.group_header(group);
         let all = [

@@ -41,7 +41,7 @@ use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::locks::{self, lock};
 use crate::txn::Update;
-pub(crate) use closing::Structures;
+pub(crate) use closing::{Shortened, Structures};
 use damage::Damage;
 pub use descriptors::Descriptors;
 use descriptors::Tables;

@@ -173,8 +173,12 @@ impl XattrsMut<'_, '_> {
         // A block counts once as user of a value inode, however many share it.
         for kept in &entries {
             match kept.value {
-                Value::Inode { number, .. } if is_new && !was_last => value_inode::add_reference(self.tx, number)?,
-                Value::Inode { number, .. } if !is_new && was_last => value_inode::drop_reference(self.tx, number)?,
+                Value::Inode { number, .. } if is_new && !was_last => {
+                    value_inode::add_reference(self.tx, number)?
+                }
+                Value::Inode { number, .. } if !is_new && was_last => {
+                    value_inode::drop_reference(self.tx, number)?
+                }
                 _ => {}
             }
         }

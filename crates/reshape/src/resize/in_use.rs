@@ -4,6 +4,8 @@
 //! since others take of that meanwhile), and in which order inodes leave an end that is cut. Excludes: the changes
 //! themselves ([`platfs::growth`], [`platfs::shrink`]).
 
+use std::cell::Cell;
+
 use ondisk::geometry::Geometry;
 use ondisk::superblock::RawSuperblock;
 use ondisk::units::Group;
@@ -109,10 +111,20 @@ fn new_tables(layout: &Layout, pack: u32, first: u32) -> Result<Vec<Tables>> {
 /// Passes over all inodes that find nothing more to move, until it is given up.
 const PATIENCE: u32 = 4;
 
-/// How a volume that becomes smaller gets on. Others may be asked between any two parts of a file.
+/// How a volume that becomes smaller gets on.
 pub trait Watch {
-    /// Blocks that have moved so far, of about as many. `false` calls the work off: the volume keeps its size.
-    fn goes_on(&self, moved: u64, of: u64) -> bool;
+    /// Bytes that have been copied so far. `false` calls the work off after the file that moves: the volume keeps its size.
+    fn goes_on(&self, copied: u64) -> bool;
+}
+
+/// Blocks that would move if a volume in use became smaller.
+///
+/// # Errors
+/// As [`size_in_use`].
+pub fn moves_in_use(volume: &Volume, bytes: u64) -> Result<u64> {
+    let before = volume.format().geometry;
+    let (raw, after) = sizes(&volume.superblock(), &before, bytes >> before.block_size.log2())?;
+    Ok(if after.blocks < before.blocks { Shrinkage::of(volume, &raw)?.blocks_to_move() } else { 0 })
 }
 
 /// Makes a volume in use smaller: `bytes` bytes, or a little less; gives its shape and how many blocks moved.
@@ -124,7 +136,7 @@ pub fn shrink_in_use(volume: &Volume, bytes: u64, watch: &dyn Watch) -> Result<(
     let before = volume.format().geometry;
     let (raw, after) = sizes(&volume.superblock(), &before, bytes >> before.block_size.log2())?;
     let mut closed = shrink::close(volume, Shrinkage::of(volume, &raw)?)?;
-    let mut leaving = Leaving { volume, watch, moved: 0, of: closed.shrinkage().blocks_to_move() };
+    let mut leaving = Leaving { volume, watch, moved: 0, copied: Cell::new(0) };
     let mut idle = 0;
     loop {
         volume.sync()?;
@@ -145,19 +157,26 @@ pub fn shrink_in_use(volume: &Volume, bytes: u64, watch: &dyn Watch) -> Result<(
 struct Leaving<'l> {
     volume: &'l Volume,
     watch: &'l dyn Watch,
+    /// Blocks.
     moved: u64,
-    of: u64,
+    /// Bytes.
+    copied: Cell<u64>,
 }
 
 impl Leaving<'_> {
     /// All inodes that have to leave by now.
     fn pass(&mut self, closed: &Closed<'_>, groups: u32) -> Result<()> {
+        let end = closed.shrinkage().end();
+        let pace = |bytes| {
+            self.copied.set(self.copied.get() + bytes);
+            self.watch.goes_on(self.copied.get());
+        };
         for group in 0..groups {
             for number in closed.inodes_of(group)? {
-                if !self.watch.goes_on(self.moved, self.of.max(self.moved)) {
-                    return refused("called off");
+                if !self.watch.goes_on(self.copied.get()) {
+                    return refused("called off: the volume has the size that it had");
                 }
-                self.moved += self.volume.inode(number).leave(closed.shrinkage().end(), &|_| {})?;
+                self.moved += self.volume.inode(number).leave(end, &pace)?;
             }
         }
         Ok(())
