@@ -2,7 +2,7 @@
 //!
 //! Owns: whether a volume can become smaller in use, closing the end and opening it again, which inodes have to leave, and
 //! the one update that makes the volume smaller. Excludes: which sizes a volume can have (`platfs_reshape`), how an inode
-//! leaves ([`Node::leave`](crate::Node::leave)), making the device shorter.
+//! leaves (`ops`), making the device shorter.
 //!
 //! 1. Everything is made stable, and the end is closed: no block and no inode behind it is given out ([`close`]).
 //! 2. Inodes leave, one by one, each as files move: a crash finds each block in its old place or in its new one, and the
@@ -13,6 +13,8 @@
 //! 4. Backups are written; cut off before, they are of the larger volume, and are written again when the volume is given the
 //!    size that it has.
 
+use std::sync::{Arc, Mutex};
+
 use ondisk::geometry::Geometry;
 use ondisk::inode::InodeFlags;
 use ondisk::superblock::RawSuperblock;
@@ -21,10 +23,12 @@ use ondisk::units::{Block, BlockRun, Group, InodeNumber};
 use crate::context::Context;
 use crate::error::{Error, Flow, Result};
 use crate::format::Format;
-use crate::ops::reaches;
+use crate::locks::lock;
+use crate::ops::{end_of, leave, reaches};
 use crate::placing;
 use crate::sizes::{Reshape, copy_sizes, refused, resize_top, write_backups};
 use crate::space::{Shortened, Structures};
+use crate::txn::Account;
 use crate::versions::SPACE;
 use crate::volume::{Seen, Volume};
 
@@ -136,21 +140,24 @@ impl Shrinkage {
 
     /// The files that the volume keeps for itself.
     fn own_files_must_stay(&self, volume: &Volume) -> Result<()> {
-        let end = Block(self.after.geometry.blocks);
         let low = (1..self.before.first_inode).filter_map(InodeNumber::new);
         let own = low.chain(volume.format.zone.files());
+        let mut last = None;
         for number in own.filter(|number| ![InodeNumber::ROOT, InodeNumber::RESIZE].contains(number)) {
             let mut seen = Seen::look(volume, number)?;
             // The one that owns bad blocks is no file.
-            let is_file = seen.node().file_type().is_some() || number.get() == 1;
-            if is_file && seen.steady(|view, node| reaches(view, node, end))? {
-                let text = format!(
-                    "inode {number} of the volume itself (as its journal) has blocks behind that end"
-                );
-                return refused(&text);
+            if seen.node().file_type().is_some() || number.get() == 1 {
+                last = last.max(Some((seen.steady(end_of)?, number)));
             }
         }
-        Ok(())
+        match last {
+            Some((blocks, number)) if blocks > self.after.geometry.blocks => refused(&format!(
+                "inode {number}, a file of the volume itself as its journal is, has blocks behind that end; the least size \
+                 for that is {}",
+                self.in_words(blocks)
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// What is in use must have room before the end, and some for maps; blocks in use behind it.
@@ -198,7 +205,11 @@ impl Shrinkage {
     /// A number of groups as a size in words.
     fn size_of(&self, groups: u64) -> String {
         let first = u64::from(self.before.first_data_block);
-        let blocks = (first + groups * u64::from(self.before.blocks_per_group)).min(self.before.blocks);
+        self.in_words(first + groups * u64::from(self.before.blocks_per_group))
+    }
+
+    fn in_words(&self, blocks: u64) -> String {
+        let blocks = blocks.min(self.before.blocks);
         format!("{blocks} blocks ({} KiB)", blocks << self.before.block_size.log2() >> 10)
     }
 }
@@ -206,10 +217,20 @@ impl Shrinkage {
 /// Part of a volume that must stay free when it becomes smaller.
 const SPARE: u64 = 256;
 
+/// How often room is made for an inode that finds none, as others took it.
+const TRIES: u32 = 16;
+
+/// Clusters for blocks in as many, and for maps: they are written again before the old ones are free.
+fn ample(clusters: u64) -> u64 {
+    clusters.saturating_add(clusters / 16).saturating_add(64)
+}
+
 /// A volume whose end is closed: until this is dropped nothing behind it is given out.
 pub struct Closed<'v> {
     volume: &'v Volume,
     shrinkage: Shrinkage,
+    /// Room for what leaves: others can't take it.
+    room: Account,
     is_cut: bool,
 }
 
@@ -225,13 +246,20 @@ pub fn close(volume: &Volume, shrinkage: Shrinkage) -> Result<Closed<'_>> {
     if shrinkage.before != volume.format.geometry {
         return Err(Error::Invalid("the volume has another size by now".into()));
     }
-    volume.syncing().with_all_stable(|| {
+    let after = &shrinkage.after.geometry;
+    let room = volume.syncing().with_all_stable(|| {
         // Inodes may have come since it was looked at.
         shrinkage.inodes_must_stay(volume)?;
-        shrinkage.must_fit(volume)?;
-        volume.space.close_end(&shrinkage.after.geometry)
+        let blocks = shrinkage.must_fit(volume)?;
+        volume.space.close_end(after)?;
+        let clusters = blocks >> after.cluster_log2;
+        let promise = volume.space.promise(ample(clusters), 0);
+        promise.or_else(|_| volume.space.promise(clusters, 0)).inspect_err(|_| {
+            let _ = volume.space.open_end(after);
+        })
     })?;
-    Ok(Closed { volume, shrinkage, is_cut: false })
+    let room = Arc::new(Mutex::new(room));
+    Ok(Closed { volume, shrinkage, room, is_cut: false })
 }
 
 impl Closed<'_> {
@@ -272,6 +300,38 @@ impl Closed<'_> {
             }
         }
         Ok(leaving)
+    }
+
+    /// Moves all of an inode that lies behind the end. Others may use it meanwhile; `pace` gets the bytes of each part that
+    /// is copied. Gives the blocks that moved.
+    ///
+    /// # Errors
+    /// No space before the end; broken structures; the device's failure. What has moved stays where it is then.
+    pub fn leave(&self, number: InodeNumber, pace: &dyn Fn(u64)) -> Result<u64> {
+        let mut left = TRIES;
+        loop {
+            match leave(self.volume.inode(number), (Block(self.shrinkage.end()), &self.room), pace) {
+                Err(Error::NoSpace) if left > 0 => left -= 1,
+                done => return done,
+            }
+            self.volume.sync()?;
+            self.add_room()?;
+        }
+    }
+
+    /// Takes room once more for all that is to leave, as far as there is some.
+    fn add_room(&self) -> Result<()> {
+        let clusters = self.volume.space.in_use_behind(&self.shrinkage.after.geometry)?;
+        let lacking = ample(clusters).saturating_sub(lock(&self.room).count());
+        let mut part = lacking;
+        while part > 0 {
+            if let Ok(more) = self.volume.space.promise(part, 0) {
+                lock(&self.room).join(more);
+                break;
+            }
+            part /= 2;
+        }
+        Ok(())
     }
 
     /// Makes the volume smaller, on disk and for all verbs that begin from now on, unless something behind the end is in

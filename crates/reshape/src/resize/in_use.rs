@@ -136,7 +136,7 @@ pub fn shrink_in_use(volume: &Volume, bytes: u64, watch: &dyn Watch) -> Result<(
     let before = volume.format().geometry;
     let (raw, after) = sizes(&volume.superblock(), &before, bytes >> before.block_size.log2())?;
     let mut closed = shrink::close(volume, Shrinkage::of(volume, &raw)?)?;
-    let mut leaving = Leaving { volume, watch, moved: 0, copied: Cell::new(0) };
+    let mut leaving = Leaving { watch, moved: 0, copied: Cell::new(0) };
     let mut idle = 0;
     loop {
         volume.sync()?;
@@ -155,7 +155,6 @@ pub fn shrink_in_use(volume: &Volume, bytes: u64, watch: &dyn Watch) -> Result<(
 
 /// Inodes on their way from the end.
 struct Leaving<'l> {
-    volume: &'l Volume,
     watch: &'l dyn Watch,
     /// Blocks.
     moved: u64,
@@ -166,7 +165,6 @@ struct Leaving<'l> {
 impl Leaving<'_> {
     /// All inodes that have to leave by now.
     fn pass(&mut self, closed: &Closed<'_>, groups: u32) -> Result<()> {
-        let end = closed.shrinkage().end();
         let pace = |bytes| {
             self.copied.set(self.copied.get() + bytes);
             self.watch.goes_on(self.copied.get());
@@ -176,7 +174,7 @@ impl Leaving<'_> {
                 if !self.watch.goes_on(self.copied.get()) {
                     return refused("called off: the volume has the size that it had");
                 }
-                self.moved += self.volume.inode(number).leave(end, &pace)?;
+                self.moved += closed.leave(number, &pace)?;
             }
         }
         Ok(())

@@ -7,7 +7,7 @@
 
 use ondisk::extent::Extent;
 use ondisk::inode::{FileType, Inode};
-use ondisk::units::{Block, FileBlock, low_u32};
+use ondisk::units::{Block, FileBlock, InodeNumber, low_u32};
 
 use super::layout::Layout;
 use super::{HELD_MAX, Mover, Moving, Node, Relocation, Sight, TRIES, Towards, cut, mapped, pieces};
@@ -17,7 +17,8 @@ use crate::map::Placed;
 use crate::ops::changing::change;
 use crate::ranges::FileBlocks;
 use crate::space::RoomRequest;
-use crate::tx::View;
+use crate::tx::{Tx, View};
+use crate::txn::Account;
 use crate::volume::Seen;
 
 /// Bytes of a file that leave in one update.
@@ -31,52 +32,77 @@ const BLOCKS: u32 = 64;
 /// # Errors
 /// A broken map; the device's failure.
 pub(crate) fn reaches(view: View<'_>, node: &Inode, end: Block) -> Result<bool> {
-    Ok(node.attribute_block() >= end || map_reaches(view, node, end)?)
+    Ok(end_of(view, node)? > end.0)
+}
+
+/// One past the last block of the device that an inode takes.
+///
+/// # Errors
+/// A broken map; the device's failure.
+pub(crate) fn end_of(view: View<'_>, node: &Inode) -> Result<u64> {
+    let attributes = node.attribute_block().0;
+    let attributes = if attributes > 0 { attributes.saturating_add(1) } else { 0 };
+    Ok(attributes.max(end_of_map(view, node)?))
+}
+
+fn end_of_map(view: View<'_>, node: &Inode) -> Result<u64> {
+    if !node.has_map() {
+        return Ok(0);
+    }
+    let taken = view.map(node).taken()?;
+    Ok(taken.iter().map(|run| run.start.0 + u64::from(run.count)).max().unwrap_or(0))
 }
 
 fn map_reaches(view: View<'_>, node: &Inode, end: Block) -> Result<bool> {
-    if !node.has_map() {
-        return Ok(false);
-    }
-    let taken = view.map(node).taken()?;
-    Ok(taken.iter().any(|run| run.start.0 + u64::from(run.count) > end.0))
+    Ok(end_of_map(view, node)? > end.0)
 }
 
-impl Node<'_> {
-    /// Moves all of an inode that lies at a block of the device or behind it, so that the volume can end there
-    /// ([`crate::shrink`]). Others may use it meanwhile; `pace` gets the bytes of each part that is copied. Gives the blocks
-    /// that moved.
-    ///
-    /// # Errors
-    /// No space before the end; broken structures; the device's failure. What has moved stays where it is then.
-    pub fn leave(&self, end: u64, pace: &dyn Fn(u64)) -> Result<u64> {
-        self.must_be_writable()?;
-        let pin = match self.volume.pin(self.number) {
-            Err(Error::NotFound) => return Ok(0),
-            pin => pin?,
-        };
-        let _shape = self.volume.keep_shape();
-        let wish = Relocation { most_pieces: u64::MAX, towards: Towards::Front, directory: None };
-        let mover = Mover { volume: self.volume, number: self.number, wish };
-        let end = Block(end);
-        let mut moved = mover.leave_attributes(end)?;
-        moved += match Seen::look(self.volume, self.number)?.node().file_type() {
-            Some(FileType::Regular) => mover.leave_data(end, pace)?,
-            Some(FileType::Directory) => mover.leave_names(end)?,
-            Some(FileType::Symlink) => mover.leave_target(end)?,
-            _ => 0,
-        };
-        moved += mover.leave_map(end)?;
-        drop(pin);
-        Ok(moved)
-    }
+/// Moves all of an inode that lies at a block of the device or behind it, so that the volume can end there. Others may use
+/// it meanwhile; `pace` gets the bytes of each part that is copied. Gives the blocks that moved, whose room comes out of the
+/// account as far as that goes.
+///
+/// # Errors
+/// No space before the end; broken structures; the device's failure. What has moved stays where it is then.
+pub(crate) fn leave(node: Node<'_>, (end, account): (Block, &Account), pace: &dyn Fn(u64)) -> Result<u64> {
+    node.must_be_writable()?;
+    let _pin = match node.volume.pin(node.number) {
+        Err(Error::NotFound) => return Ok(0),
+        pin => pin?,
+    };
+    let _shape = node.volume.keep_shape();
+    let wish = Relocation { most_pieces: u64::MAX, towards: Towards::Front, directory: None };
+    let mover = Mover { volume: node.volume, number: node.number, wish };
+    let leaver = Leaver { mover, end, account };
+    let mut moved = leaver.attributes()?;
+    moved += match Seen::look(node.volume, node.number)?.node().file_type() {
+        Some(FileType::Regular) => leaver.data(pace)?,
+        Some(FileType::Directory) => leaver.names()?,
+        Some(FileType::Symlink) => leaver.target()?,
+        _ => 0,
+    };
+    Ok(moved + leaver.map()?)
 }
 
-impl Mover<'_> {
-    fn leave_attributes(&self, end: Block) -> Result<u64> {
-        change(self.volume, |tx| {
-            let mut node = tx.inode(self.number)?;
-            if node.attribute_block() < end {
+/// An inode that leaves.
+struct Leaver<'l> {
+    mover: Mover<'l>,
+    end: Block,
+    account: &'l Account,
+}
+
+impl Leaver<'_> {
+    /// A change that takes its space out of the account, and where that has none left, as all others.
+    fn change<T>(&self, mut verb: impl FnMut(&mut Tx<'_>, InodeNumber) -> Result<T>) -> Result<T> {
+        change(self.mover.volume, |tx| {
+            tx.draw_on(self.account);
+            verb(tx, self.mover.number)
+        })
+    }
+
+    fn attributes(&self) -> Result<u64> {
+        self.change(|tx, number| {
+            let mut node = tx.inode(number)?;
+            if node.attribute_block() < self.end {
                 return Ok(0);
             }
             tx.xattrs(&mut node).move_block()?;
@@ -85,15 +111,15 @@ impl Mover<'_> {
         })
     }
 
-    fn leave_names(&self, end: Block) -> Result<u64> {
+    fn names(&self) -> Result<u64> {
         let mut all = 0;
         loop {
-            let moved = change(self.volume, |tx| {
-                let mut node = tx.inode(self.number)?;
-                if !map_reaches(tx.view(), &node, end)? {
+            let moved = self.change(|tx, number| {
+                let mut node = tx.inode(number)?;
+                if !map_reaches(tx.view(), &node, self.end)? {
                     return Ok(0);
                 }
-                let moved = tx.dir(&mut node).leave(end, BLOCKS)?;
+                let moved = tx.dir(&mut node).leave(self.end, BLOCKS)?;
                 tx.note_map(&node);
                 tx.store(&mut node)?;
                 Ok(moved)
@@ -105,14 +131,14 @@ impl Mover<'_> {
         }
     }
 
-    fn leave_target(&self, end: Block) -> Result<u64> {
-        change(self.volume, |tx| {
-            let mut node = tx.inode(self.number)?;
-            if !map_reaches(tx.view(), &node, end)? {
+    fn target(&self) -> Result<u64> {
+        self.change(|tx, number| {
+            let mut node = tx.inode(number)?;
+            if !map_reaches(tx.view(), &node, self.end)? {
                 return Ok(0);
             }
             let old = tx.view().map(&node).block_at(FileBlock(0))?;
-            if old < end {
+            if old < self.end {
                 return Ok(0);
             }
             let bytes = tx.read(old, Role::Plain)?;
@@ -124,15 +150,15 @@ impl Mover<'_> {
     }
 
     /// Blocks of the map itself: all of them are written again.
-    fn leave_map(&self, end: Block) -> Result<u64> {
-        self.alone(|| {
-            change(self.volume, |tx| {
-                let mut node = tx.inode(self.number)?;
-                if !map_reaches(tx.view(), &node, end)? {
+    fn map(&self) -> Result<u64> {
+        self.mover.alone(|| {
+            self.change(|tx, number| {
+                let mut node = tx.inode(number)?;
+                if !map_reaches(tx.view(), &node, self.end)? {
                     return Ok(0);
                 }
                 let all = mapped(tx.view(), &node)?;
-                if all.iter().any(|extent| extent.end() > end.0) {
+                if all.iter().any(|extent| extent.end() > self.end.0) {
                     // It was written meanwhile, before the end was closed; the next pass finds it.
                     return Ok(0);
                 }
@@ -146,10 +172,10 @@ impl Mover<'_> {
         })
     }
 
-    fn leave_data(&self, end: Block, pace: &dyn Fn(u64)) -> Result<u64> {
+    fn data(&self, pace: &dyn Fn(u64)) -> Result<u64> {
         let (mut moved, mut tries) = (0, 0);
         loop {
-            let done = if tries < TRIES { self.leave_beside(end, pace)? } else { self.leave_held(end)? };
+            let done = if tries < TRIES { self.beside(pace)? } else { self.held()? };
             match done {
                 Left::Nothing => return Ok(moved),
                 Left::Some(blocks) => (moved, tries) = (moved + blocks, 0),
@@ -158,24 +184,64 @@ impl Mover<'_> {
         }
     }
 
-    fn leave_beside(&self, end: Block, pace: &dyn Fn(u64)) -> Result<Left> {
-        let sight = self.alone(|| self.see())?;
-        let Some(moving) = self.part_behind(&sight, end, PART)? else { return Ok(Left::Nothing) };
-        self.carry(&moving.laid.carries, pace)?;
-        let done = self.alone(|| self.switch_if_still(&sight, &moving))?;
+    fn beside(&self, pace: &dyn Fn(u64)) -> Result<Left> {
+        let mover = self.mover;
+        let sight = mover.alone(|| mover.see())?;
+        let Some(moving) = self.part(&sight, PART)? else { return Ok(Left::Nothing) };
+        mover.carry(&moving.laid.carries, pace)?;
+        let done = mover.alone(|| mover.switch_if_still(&sight, &moving))?;
         Ok(done.map_or(Left::Changed, |_| Left::of(&moving)))
     }
 
-    fn leave_held(&self, end: Block) -> Result<Left> {
-        self.alone(|| {
-            let sight = self.see()?;
-            let Some(moving) = self.part_behind(&sight, end, HELD_MAX)? else { return Ok(Left::Nothing) };
-            self.carry(&moving.laid.carries, &|_| {})?;
-            self.switch(&sight, &moving)?;
+    fn held(&self) -> Result<Left> {
+        let mover = self.mover;
+        mover.alone(|| {
+            let sight = mover.see()?;
+            let Some(moving) = self.part(&sight, HELD_MAX)? else { return Ok(Left::Nothing) };
+            mover.carry(&moving.laid.carries, &|_| {})?;
+            mover.switch(&sight, &moving)?;
             Ok(Left::of(&moving))
         })
     }
 
+    /// Takes room for the first bytes of a file that lie behind the end.
+    fn part(&self, sight: &Sight, bytes: u64) -> Result<Option<Moving>> {
+        let volume = self.mover.volume;
+        let geometry = &volume.format.geometry;
+        let most = low_u32((bytes >> geometry.block_size.log2()).max(1));
+        let (left, staying) = behind(&sight.extents, self.end, most, geometry.blocks_per_cluster());
+        if left.is_empty() {
+            return Ok(None);
+        }
+        let form = volume.view().map(&sight.node).form();
+        let layout = Layout::of_tree(&left, geometry.cluster_log2);
+        let clusters = low_u32(layout.clusters.min(u64::from(u32::MAX)));
+        let request = RoomRequest {
+            owner: self.mover.number,
+            directory: None,
+            goal: volume.space.contents_home(self.mover.number),
+            clusters,
+            most_runs: 1,
+            first_fit: false,
+        };
+        let room = self.change(|tx, _| {
+            for most_runs in [1, 8, u64::MAX] {
+                if let Some(room) = tx.space_mut()?.room(&RoomRequest { most_runs, ..request })? {
+                    return Ok(room);
+                }
+            }
+            Err(Error::NoSpace)
+        })?;
+        if room.runs().iter().any(|run| geometry.cluster_start(run.start) >= self.end) {
+            return Err(Error::Invalid("space behind the end is given out".into()));
+        }
+        let mut laid = layout.put(room.runs(), form, geometry)?;
+        laid.add(staying);
+        Ok(Some(Moving { room, laid, form, left }))
+    }
+}
+
+impl Mover<'_> {
     /// Looks at the file, whoever it belongs to.
     fn see(&self) -> Result<Sight> {
         let versions = self.volume.cache.versions();
@@ -186,41 +252,6 @@ impl Mover<'_> {
         let form = self.volume.view().map(&node).form();
         let pieces = pieces(&extents, form, self.volume.format.geometry.block_size);
         Ok(Sight { node, extents, pieces, changed, moved })
-    }
-
-    /// Takes room for the first bytes of a file that lie behind the end.
-    fn part_behind(&self, sight: &Sight, end: Block, bytes: u64) -> Result<Option<Moving>> {
-        let geometry = &self.volume.format.geometry;
-        let most = low_u32((bytes >> geometry.block_size.log2()).max(1));
-        let (left, staying) = behind(&sight.extents, end, most, geometry.blocks_per_cluster());
-        if left.is_empty() {
-            return Ok(None);
-        }
-        let form = self.volume.view().map(&sight.node).form();
-        let layout = Layout::of_tree(&left, geometry.cluster_log2);
-        let clusters = low_u32(layout.clusters.min(u64::from(u32::MAX)));
-        let request = RoomRequest {
-            owner: self.number,
-            directory: None,
-            goal: self.volume.space.contents_home(self.number),
-            clusters,
-            most_runs: 1,
-            first_fit: false,
-        };
-        let room = change(self.volume, |tx| {
-            for most_runs in [1, 8, u64::MAX] {
-                if let Some(room) = tx.space_mut()?.room(&RoomRequest { most_runs, ..request })? {
-                    return Ok(room);
-                }
-            }
-            Err(Error::NoSpace)
-        })?;
-        if room.runs().iter().any(|run| geometry.cluster_start(run.start) >= end) {
-            return Err(Error::Invalid("space behind the end is given out".into()));
-        }
-        let mut laid = layout.put(room.runs(), form, geometry)?;
-        laid.add(staying);
-        Ok(Some(Moving { room, laid, form, left }))
     }
 }
 
