@@ -257,7 +257,14 @@ pub fn close(volume: &Volume, shrinkage: Shrinkage) -> Result<Closed<'_>> {
         promise.or_else(|_| volume.space.promise(clusters, 0)).inspect_err(|_| {
             let _ = volume.space.open_end(after);
         })
-    })?;
+    });
+    // Bytes that wait for blocks have a claim to some of what is free.
+    let room = match room {
+        Err(Error::NoSpace) => {
+            return refused("what is in use, and what is being written, does not fit before that end");
+        }
+        room => room?,
+    };
     let room = Arc::new(Mutex::new(room));
     Ok(Closed { volume, shrinkage, room, is_cut: false })
 }

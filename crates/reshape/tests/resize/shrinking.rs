@@ -103,8 +103,8 @@ fn load(volume: &Volume, place: InodeNumber, written: &Written, (first, stop): (
             }
             Err(error) => panic!("{error}"),
         }
-        let gone = format!("{}", seed.saturating_sub(random.below(5)).max(first));
-        if seed % 4 != 0 && written.lock().unwrap().remove(&gone).is_some() {
+        let gone = seed.saturating_sub(8).to_string();
+        if written.lock().unwrap().remove(&gone).is_some() {
             volume.unlink(place, gone.as_bytes()).unwrap();
         }
     }
