@@ -8,10 +8,12 @@ mod support;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use support::mounted::{Mounted, have_fuse};
 use support::{fail, plat, succeed};
+use testkit::random::Random;
 use testkit::scratch::Scratch;
 use testkit::{fsck, tool};
 
@@ -260,4 +262,92 @@ fn a_mounted_volume_shrinks_while_it_is_written() {
     fs::write(root.join("more"), vec![3; 20 << 20]).unwrap();
     mounted.unmount();
     fsck::assert_clean(&image);
+}
+
+/// Writes files of a seed, and reads them back after a while, until it is asked to stop; the files that are left.
+fn write_on(root: &Path, first: u64, stop: &AtomicBool) -> Vec<u64> {
+    let mut there = Vec::new();
+    for seed in first.. {
+        let len = 200_000 + (seed * 7919) % 3_000_000;
+        fs::write(root.join(seed.to_string()), Random(seed).bytes(len)).unwrap();
+        there.push(seed);
+        if there.len() > 30 {
+            let gone = there.remove(0);
+            assert!(holds(root, gone, 200_000 + (gone * 7919) % 3_000_000));
+            fs::remove_file(root.join(gone.to_string())).unwrap();
+        }
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    there
+}
+
+fn holds(root: &Path, seed: u64, len: u64) -> bool {
+    fs::read(root.join(seed.to_string())).unwrap() == Random(seed).bytes(len)
+}
+
+/// From 8 to 5 GiB while four programs write, killed once in the middle.
+#[test]
+#[ignore = "8 GiB (sparse), a minute or two; cargo test -p platfs-cli --test resize -- --ignored eight_gib --nocapture"]
+fn a_mounted_volume_shrinks_from_eight_gib_to_five() {
+    const GIB: u64 = 1 << 30;
+    const FILES: std::ops::Range<u64> = 1..61;
+    let scratch = Scratch::new("resize-eight");
+    let image = scratch.join("disk.img");
+    File::create(&image).unwrap().set_len(8 * GIB).unwrap();
+    tool::run(tool::command("mke2fs").args(["-q", "-F", "-t", "ext4"]).arg(&image));
+    let mut mounted = Mounted::new(&image, &[]).unwrap();
+    let dirs: Vec<PathBuf> = (0..4).map(|n| mounted.path().join(format!("writer {n}"))).collect();
+    dirs.iter().for_each(|dir| fs::create_dir(dir).unwrap());
+    // The first 5.4 GiB are taken while the files come, and free again then.
+    let first = File::create(mounted.path().join("first")).unwrap();
+    rustix::fs::fallocate(&first, rustix::fs::FallocateFlags::empty(), 0, 54 * GIB / 10).unwrap();
+    for seed in FILES {
+        fs::write(mounted.path().join(seed.to_string()), Random(seed).bytes(16 * MIB)).unwrap();
+    }
+    drop(first);
+    fs::remove_file(mounted.path().join("first")).unwrap();
+    let mut kept = Vec::new();
+    for round in 0..2 {
+        let root = mounted.path().to_owned();
+        let stop = AtomicBool::new(false);
+        let begun = std::time::Instant::now();
+        let mut child =
+            plat(&["resize", "--json"]).arg(&root).arg("5G").stdout(Stdio::piped()).spawn().unwrap();
+        if round == 0 {
+            std::thread::sleep(Duration::from_secs(2));
+            mounted.signal(rustix::process::Signal::KILL);
+            mounted.wait();
+            let _ = child.wait();
+            drop(mounted);
+            mounted = Mounted::new(&image, &[]).unwrap();
+            continue;
+        }
+        std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..4_u64)
+                .map(|n| {
+                    let (dir, stop) = (root.join(format!("writer {n}")), &stop);
+                    scope.spawn(move || (dir.clone(), write_on(&dir, 1000 * (n + 1), stop)))
+                })
+                .collect();
+            let mut said = String::new();
+            std::io::Read::read_to_string(child.stdout.as_mut().unwrap(), &mut said).unwrap();
+            assert!(child.wait().unwrap().success());
+            stop.store(true, Ordering::Relaxed);
+            eprintln!("{:?} {said}", begun.elapsed());
+            kept = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
+        });
+    }
+    assert_eq!(len(&image), 5 * GIB);
+    mounted.unmount();
+    fsck::assert_clean(&image);
+    let mounted = Mounted::new(&image, &[]).unwrap();
+    assert!(FILES.into_iter().all(|seed| holds(mounted.path(), seed, 16 * MIB)));
+    for (dir, seeds) in kept {
+        let dir = mounted.path().join(dir.file_name().unwrap());
+        assert!(seeds.iter().all(|seed| holds(&dir, *seed, 200_000 + (seed * 7919) % 3_000_000)));
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), seeds.len());
+    }
+    mounted.unmount();
 }
