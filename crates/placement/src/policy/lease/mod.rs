@@ -31,19 +31,19 @@ const CROWDED: Tunable = ours(
     "lease_crowded",
     6,
     (1, 1_000),
-    "small files go beside each other while one cluster in so many is free",
+    "small files go beside each other while this part of all clusters is free, as a divisor",
 );
 const TIGHT: Tunable = ours(
     "lease_tight",
     5,
     (1, 1_000),
-    "files are split before the reserve when fewer than one in so many is free",
+    "files are split before the reserve when less than this part is free, as a divisor",
 );
 const RESERVE: Tunable = ours(
     "lease_reserve",
     80,
     (1, 1 << 20),
-    "the longest free runs with one cluster in so many are the reserve",
+    "the longest free runs with this part of all clusters are the reserve, as a divisor",
 );
 const SHELF: Tunable =
     ours("lease_shelf", 384, (0, 32_768), "clusters of a shelf for the small files of a directory");
