@@ -31,7 +31,8 @@ fn fill(root: &Path, seed: u64, bytes: u64) {
 
 fn blocks_of(image: &Path) -> u64 {
     let raw = platfs_device::read_superblock(&*open(image)).unwrap();
-    raw.blocks_count() << raw.block_size().unwrap().log2()
+    let geometry = ondisk::geometry::Geometry::from_superblock(&raw).unwrap();
+    geometry.blocks << geometry.block_size.log2()
 }
 
 #[test]

@@ -26,8 +26,12 @@ pub(super) const UNKNOWN: Tunable = ours(
 );
 pub(super) const LARGEST: Tunable =
     ours("lease_window_most", 131_072, (1, 1 << 24), "clusters of a window at most");
-pub(super) const SHARE: Tunable =
-    ours("lease_window_share", 64, (1, 1 << 20), "a window is at most this part of the free clusters, as a divisor");
+pub(super) const SHARE: Tunable = ours(
+    "lease_window_share",
+    64,
+    (1, 1 << 20),
+    "a window is at most this part of the free clusters, as a divisor",
+);
 /// Where 64 files begin to grow side by side on 2 GiB or more, three quarters of what is free stay whole.
 pub(super) const SHARE_FIRST: Tunable = ours(
     "lease_first_window_share",
