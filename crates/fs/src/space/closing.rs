@@ -159,7 +159,9 @@ impl Space {
             }
         }
         let last = Group(geometry.groups.saturating_sub(1));
-        if before.group_clusters(last) != geometry.group_clusters(last) {
+        // The bitmap of the last group is always there, as e2fsck wants it.
+        let is_whole = before.group_clusters(last) == geometry.group_clusters(last);
+        if !is_whole || descriptors.blocks_uninitialised(&descriptors.get(last)?) {
             freed.entry(last.0).or_default();
         }
         let mut changed = Vec::with_capacity(freed.len());

@@ -292,3 +292,23 @@ fn a_size_that_is_too_small_is_refused_with_one_that_is_not() {
     volume.close().unwrap();
     fsck::assert_clean(&image);
 }
+
+/// The last group that stays may never have been used.
+#[test]
+fn an_empty_volume_shrinks_to_whole_groups() {
+    if !tool::have_tools("resize", &["mke2fs", "e2fsck"]) {
+        return;
+    }
+    let scratch = Scratch::new("resize-shrinking-empty");
+    let image = scratch.join("image");
+    File::create(&image).unwrap().set_len(300 * MIB).unwrap();
+    let kind = ["-t", "ext4", "-b", "1024"];
+    tool::run(tool::command("mke2fs").args(["-q", "-F"]).args(kind).arg(&image));
+    let volume = opened(open(&image)).unwrap();
+    let bytes = (19 * 8192 + 1) << 10;
+    let (after, _) = shrink_in_use(&volume, bytes, &Patient).unwrap();
+    assert_eq!(after.blocks << 10, bytes);
+    volume.close().unwrap();
+    File::options().write(true).open(&image).unwrap().set_len(bytes).unwrap();
+    fsck::assert_clean(&image);
+}
