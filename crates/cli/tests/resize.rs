@@ -8,12 +8,10 @@ mod support;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use support::mounted::{Mounted, have_fuse};
 use support::{fail, plat, succeed};
-use testkit::random::Random;
 use testkit::scratch::Scratch;
 use testkit::{fsck, tool};
 
@@ -262,94 +260,4 @@ fn a_mounted_volume_shrinks_while_it_is_written() {
     fs::write(root.join("more"), vec![3; 20 << 20]).unwrap();
     mounted.unmount();
     fsck::assert_clean(&image);
-}
-
-/// Writes files of a seed, and reads them back after a while, until it is asked to stop; the files that are left.
-fn write_on(root: &Path, first: u64, stop: &AtomicBool) -> Vec<u64> {
-    let mut there = Vec::new();
-    for seed in first.. {
-        let len = 200_000 + (seed * 7919) % 3_000_000;
-        fs::write(root.join(seed.to_string()), Random(seed).bytes(len)).unwrap();
-        there.push(seed);
-        if there.len() > 30 {
-            let gone = there.remove(0);
-            assert!(holds(root, gone, 200_000 + (gone * 7919) % 3_000_000));
-            fs::remove_file(root.join(gone.to_string())).unwrap();
-        }
-        if stop.load(Ordering::Relaxed) {
-            break;
-        }
-    }
-    there
-}
-
-fn holds(root: &Path, seed: u64, len: u64) -> bool {
-    fs::read(root.join(seed.to_string())).unwrap() == Random(seed).bytes(len)
-}
-
-/// From 8 to 5 GiB while four programs write, killed once in the middle. All is in one directory: the policy spreads those
-/// of the root over the volume, and an inode behind the end would be refused.
-#[test]
-#[ignore = "8 GiB (sparse), a minute or two; cargo test -p platfs-cli --test resize -- --ignored eight_gib --nocapture"]
-fn a_mounted_volume_shrinks_from_eight_gib_to_five() {
-    const GIB: u64 = 1 << 30;
-    const FILES: std::ops::Range<u64> = 1..61;
-    let scratch = Scratch::new("resize-eight");
-    let image = scratch.join("disk.img");
-    File::create(&image).unwrap().set_len(8 * GIB).unwrap();
-    tool::run(tool::command("mke2fs").args(["-q", "-F", "-t", "ext4"]).arg(&image));
-    let mut mounted = Mounted::new(&image, &[]).unwrap();
-    // Files all over the volume: what was taken between them is free again then.
-    for seed in FILES {
-        let pad = File::create(mounted.path().join("pad".to_owned() + &seed.to_string())).unwrap();
-        rustix::fs::fallocate(&pad, rustix::fs::FallocateFlags::empty(), 0, 100 * MIB).unwrap();
-        fs::write(mounted.path().join(seed.to_string()), Random(seed).bytes(16 * MIB)).unwrap();
-        rustix::fs::syncfs(&pad).unwrap();
-    }
-    for seed in FILES {
-        fs::remove_file(mounted.path().join("pad".to_owned() + &seed.to_string())).unwrap();
-    }
-    let planned = value(&succeed(plat(&["resize", "-n", "--json"]).arg(mounted.path()).arg("5G")).stdout);
-    assert!(planned["blocks_moved"].as_u64().unwrap() > 10_000, "{planned}");
-    let mut kept = Vec::new();
-    for round in 0..2 {
-        let root = mounted.path().to_owned();
-        let stop = AtomicBool::new(false);
-        let begun = std::time::Instant::now();
-        let mut child =
-            plat(&["resize", "--json"]).arg(&root).arg("5G").stdout(Stdio::piped()).spawn().unwrap();
-        if round == 0 {
-            std::thread::sleep(Duration::from_millis(150));
-            mounted.signal(rustix::process::Signal::KILL);
-            mounted.wait();
-            let _ = child.wait();
-            drop(mounted);
-            mounted = Mounted::new(&image, &[]).unwrap();
-            continue;
-        }
-        std::thread::scope(|scope| {
-            let writers: Vec<_> = (0..4_u64)
-                .map(|n| {
-                    let (root, stop) = (&root, &stop);
-                    scope.spawn(move || write_on(root, 100_000 * (n + 1), stop))
-                })
-                .collect();
-            let mut said = String::new();
-            std::io::Read::read_to_string(child.stdout.as_mut().unwrap(), &mut said).unwrap();
-            stop.store(true, Ordering::Relaxed);
-            assert!(child.wait().unwrap().success() && value(said.as_bytes())["written"] == true);
-            eprintln!("{:?} {said}", begun.elapsed());
-            kept = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
-        });
-    }
-    assert_eq!(len(&image), 5 * GIB);
-    mounted.unmount();
-    fsck::assert_clean(&image);
-    let mounted = Mounted::new(&image, &[]).unwrap();
-    assert!(FILES.into_iter().all(|seed| holds(mounted.path(), seed, 16 * MIB)));
-    let kept: Vec<u64> = kept.concat();
-    assert!(kept.iter().all(|seed| holds(mounted.path(), *seed, 200_000 + (seed * 7919) % 3_000_000)));
-    // And lost+found.
-    assert_eq!(fs::read_dir(mounted.path()).unwrap().count(), kept.len() + 60 + 1);
-    mounted.unmount();
 }
