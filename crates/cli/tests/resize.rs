@@ -156,7 +156,7 @@ fn a_mounted_volume_grows() {
     let planned = value(&succeed(plat(&["resize", "-n", "--json"]).arg(root).arg("150M")).stdout);
     assert_eq!((&planned["written"], &planned["bytes"]), (&false.into(), &(150 * MIB).into()));
     assert_eq!((len(&image), room()), (64 * MIB, before), "a plan changes nothing");
-    for wrong in ["30M", "16777215T"] {
+    for wrong in ["10M", "16777215T"] {
         fail(plat(&["resize"]).arg(root).arg(wrong));
     }
     assert_eq!(plat(&["resize", "--min"]).arg(root).output().unwrap().status.code(), Some(2));
@@ -207,4 +207,57 @@ fn a_mounted_volume_whose_server_is_killed_grows_the_next_time() {
         mounted.unmount();
         fsck::assert_clean(&image);
     }
+}
+
+/// Through the server of a mount, while programs write: the volume, its file, and what programs see of both.
+#[test]
+fn a_mounted_volume_shrinks_while_it_is_written() {
+    if !ready("resize") || !have_fuse("resize") {
+        return;
+    }
+    let scratch = Scratch::new("resize-mounted-smaller");
+    let image = volume(&scratch);
+    let mut mounted = Mounted::new(&image, &[]).unwrap();
+    // What comes now lies at the end.
+    fs::write(mounted.path().join("last"), vec![5; 8 << 20]).unwrap();
+    fs::remove_file(mounted.path().join("large")).unwrap();
+    let planned = value(&succeed(plat(&["resize", "-n", "--json"]).arg(mounted.path()).arg("40M")).stdout);
+    assert_eq!((&planned["written"], &planned["blocks"]), (&false.into(), &40960.into()));
+    assert_eq!(len(&image), 64 * MIB);
+    let why = fail(plat(&["resize"]).arg(mounted.path()).arg("7M"));
+    assert!(why.contains("KiB"), "{why}");
+    for round in 0..4_u64 {
+        let root = mounted.path().to_owned();
+        let open = File::options().read(true).write(true).open(root.join("last")).unwrap();
+        let mut command = plat(&["resize", "--json"]);
+        let mut child =
+            command.arg(&root).arg("40M").stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        if round < 3 {
+            std::thread::sleep(Duration::from_millis(3 + round * 15));
+            drop(open);
+            mounted.signal(rustix::process::Signal::KILL);
+            mounted.wait();
+            let _ = child.wait();
+            drop(mounted);
+            mounted = Mounted::new(&image, &[]).unwrap();
+            continue;
+        }
+        for number in 0..40_u8 {
+            fs::write(root.join(format!("while {number}")), vec![number; 100_000]).unwrap();
+        }
+        assert!(child.wait().unwrap().success());
+        assert_eq!(len(&image), 40 * MIB);
+        let room = rustix::fs::statvfs(&root).unwrap().f_blocks >> 10;
+        assert!(room < 40, "{room}");
+    }
+    let root = mounted.path();
+    assert!(fs::read(root.join("last")).unwrap() == vec![5; 8 << 20]);
+    for number in 0..40_u8 {
+        assert!(fs::read(root.join(format!("while {number}"))).unwrap() == vec![number; 100_000]);
+    }
+    // And larger again, which finds nothing of what was there.
+    succeed(plat(&["resize"]).arg(root).arg("64M"));
+    fs::write(root.join("more"), vec![3; 20 << 20]).unwrap();
+    mounted.unmount();
+    fsck::assert_clean(&image);
 }

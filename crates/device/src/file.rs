@@ -175,6 +175,14 @@ impl Device for FileDevice {
         Ok(self.size.fetch_max(size, Ordering::AcqRel).max(size))
     }
 
+    fn shorten(&self, to: u64) -> io::Result<()> {
+        if self.size() <= to || !self.file.metadata()?.is_file() {
+            return Ok(());
+        }
+        self.size.store(to, Ordering::Release);
+        self.file.set_len(to)
+    }
+
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         check_range(self.size(), offset, buffer.len(), io::ErrorKind::UnexpectedEof)?;
         positioned::read(&self.file, offset, buffer)

@@ -69,6 +69,10 @@ impl Device for Keeping {
         self.inner.lengthen(to)
     }
 
+    fn shorten(&self, to: u64) -> io::Result<()> {
+        self.change(to..self.size(), || self.inner.shorten(to))
+    }
+
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         self.inner.read_at(offset, buffer)
     }

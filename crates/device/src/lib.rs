@@ -103,6 +103,16 @@ pub trait Device: Send + Sync {
         Ok(self.size())
     }
 
+    /// Has the device end at a byte, if it is a file of its own that ends behind it; others keep their size. What lay behind
+    /// is gone.
+    ///
+    /// # Errors
+    /// Whatever the storage says.
+    fn shorten(&self, to: u64) -> io::Result<()> {
+        let _ = to;
+        Ok(())
+    }
+
     /// Makes a range read as zeros, without storage behind it where possible.
     ///
     /// # Errors

@@ -65,6 +65,10 @@ impl Device for Recorder {
         self.inner.lengthen(to)
     }
 
+    fn shorten(&self, to: u64) -> io::Result<()> {
+        self.inner.shorten(to)
+    }
+
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         self.inner.read_at(offset, buffer)
     }

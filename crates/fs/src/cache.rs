@@ -278,6 +278,11 @@ impl Cache {
         }
     }
 
+    /// Drops all blocks from one on, behind a new end of the volume. None of them may wait to be written.
+    pub(crate) fn forget_behind(&self, end: Block) {
+        self.shards().for_each(|mut shard| shard.drop_behind(end.0));
+    }
+
     /// Changed blocks that are not on their way to the device.
     pub(crate) fn changed(&self) -> usize {
         self.changed.load(Ordering::Relaxed)

@@ -13,30 +13,20 @@
 //! 4. Backups are written. Cut off before, they are of the smaller volume; they are written again when the volume is given
 //!    the size that it has.
 
-use ondisk::block_map::POINTER_LEN;
-use ondisk::features::Compat;
 use ondisk::geometry::Geometry;
 use ondisk::group::{GroupFlags, RawGroupDescriptor};
 use ondisk::superblock::RawSuperblock;
-use ondisk::units::{Block, Group, InodeNumber, low_u32};
-use zerocopy::IntoBytes;
+use ondisk::units::{Block, Group, low_u32};
 
-use crate::cache::Role;
 use crate::context::Context;
 use crate::error::{Error, Flow, Result};
 use crate::format::Format;
-use crate::mkfs::layout::{
-    Runs, Tables, fill_resize_inode, reserved_blocks, reserved_copies, superblock_groups,
-};
+use crate::mkfs::layout::{Runs, Tables};
 use crate::placing;
-use crate::space::Descriptors;
-use crate::tx::Tx;
+pub use crate::sizes::write_backups;
+use crate::sizes::{Reshape, copy_sizes, refused};
 use crate::versions::SPACE;
 use crate::volume::Volume;
-use crate::zone::Zone;
-
-/// The slot of the resize inode that leads to its doubly indirect block.
-const DOUBLY: usize = 13;
 
 /// What is added to a volume.
 #[derive(Clone, Debug)]
@@ -64,52 +54,6 @@ pub fn grow(volume: &Volume, growth: &Growth) -> Result<()> {
     write_backups(volume)
 }
 
-/// Writes the copies of superblock and descriptors.
-///
-/// # Errors
-/// The device's failure; a broken descriptor.
-pub fn write_backups(volume: &Volume) -> Result<()> {
-    let device = volume.cache.device();
-    let put = |offset: u64, bytes: &[u8]| {
-        device.write_at(offset, bytes).map_err(|source| Error::io("writing backups", source))
-    };
-    let format = &*volume.format;
-    let geometry = &format.geometry;
-    let mut backup = volume.superblock();
-    let mut features = backup.features();
-    features.incompat.remove(ondisk::features::Incompat::RECOVER);
-    backup.set_features(features);
-    // A volume that is restored from one is to be checked.
-    backup.s_state.set(0);
-    for holder in superblock_groups(geometry).into_iter().skip(1).map(Group) {
-        backup.s_block_group_nr.set(u16::try_from(holder.0).unwrap_or(u16::MAX));
-        format.sealer.seal_superblock(&mut backup);
-        put(geometry.superblock_offset(holder), backup.as_bytes())?;
-        for index in 0..geometry.descriptors_behind(holder) {
-            let bytes = volume.space.descriptors().block(index);
-            put(geometry.byte_offset(geometry.descriptor_block_copy(index, holder)), &bytes)?;
-        }
-    }
-    let per_meta = geometry.descriptors_per_block();
-    for index in geometry.descriptors_behind(Group(0))..geometry.descriptor_blocks() {
-        let first = index.saturating_mul(per_meta);
-        // The first group of a meta group has the one that counts.
-        for member in [1, per_meta - 1].map(|position| first.saturating_add(position)) {
-            if let Some((_, place)) = geometry.meta_descriptor_held_by(Group(member))
-                && member < geometry.groups
-            {
-                let bytes = volume.space.descriptors().block(index);
-                put(geometry.byte_offset(place), &bytes)?;
-            }
-        }
-    }
-    device.flush().map_err(|source| Error::io("flushing the device", source))
-}
-
-fn refused<T>(why: &str) -> Result<T> {
-    Err(Error::Unsupported(format!("{why}: unmount the volume, and change its size then")))
-}
-
 /// Growth that suits the volume.
 struct Addition<'g> {
     growth: &'g Growth,
@@ -126,6 +70,9 @@ impl<'g> Addition<'g> {
         }
         if !volume.uses_journal() {
             return refused("a volume grows in use only through a journal");
+        }
+        if volume.space.is_end_closed() {
+            return Err(Error::Invalid("the volume is becoming smaller".into()));
         }
         if !volume.format.has_room() || !volume.space.has_room() {
             return refused("the volume has grown too often since it was mounted");
@@ -266,10 +213,12 @@ impl<'g> Addition<'g> {
         let new = self.new_groups().map(|(group, tables)| (group, self.descriptor(group, tables)));
         let changed: Vec<_> = std::iter::once((last, raw)).chain(new).collect();
         let free: u64 = changed.iter().skip(1).map(|(_, raw)| u64::from(raw.free_clusters())).sum();
-        let descriptors = volume.space.descriptors().grown(&self.after, &changed);
-        self.stage_descriptors(&mut tx, last, &descriptors)?;
-        self.stage_kept(&mut tx)?;
-        let format = self.format(volume, &descriptors)?;
+        let descriptors = volume.space.descriptors().reshaped(&self.after, &changed);
+        let reshape = Reshape { before: &self.before, after: &self.after };
+        let from = last.0 / self.before.descriptors_per_block();
+        reshape.stage_descriptors(&mut tx, from, &descriptors)?;
+        reshape.stage_kept(&mut tx)?;
+        let format = reshape.format(volume, &self.growth.raw, &descriptors)?;
         let (raw, options) = (volume.session.superblock(), &volume.session.options);
         let policies = placing::policies(volume.view(), &raw, options)?;
         let space = volume.space.grown(&format, descriptors, policies)?;
@@ -298,70 +247,6 @@ impl<'g> Addition<'g> {
         });
         Ok(())
     }
-
-    fn format(&self, volume: &Volume, descriptors: &Descriptors) -> Result<Format> {
-        let mut format = self.after.clone();
-        let zone = Zone::of(&format.geometry, &self.growth.raw, |group| descriptors.get(group), true)?;
-        format.zone = zone.with_files_of(&volume.format.zone);
-        Ok(format)
-    }
-
-    fn stage_descriptors(&self, tx: &mut Tx<'_>, last: Group, descriptors: &Descriptors) -> Result<()> {
-        let geometry = &self.after.geometry;
-        let per_block = geometry.descriptors_per_block();
-        for index in last.0 / per_block..geometry.descriptor_blocks() {
-            let (block, role) =
-                (geometry.descriptor_block(index), Role::Descriptors(Group(index * per_block)));
-            let bytes = descriptors.block(index);
-            let to = if index < self.before.descriptor_blocks() {
-                tx.edit(block, role)?
-            } else {
-                tx.create(block, role)
-            };
-            to.copy_from_slice(&bytes);
-        }
-        Ok(())
-    }
-
-    /// The blocks kept for descriptors to come, of which some may have become descriptors, and which get copies in new
-    /// groups.
-    fn stage_kept(&self, tx: &mut Tx<'_>) -> Result<()> {
-        let after = &self.after.geometry;
-        if !self.after.features.compat.contains(Compat::RESIZE_INODE) {
-            return Ok(());
-        }
-        let backups = superblock_groups(after);
-        let same_backups = backups.len() == superblock_groups(&self.before).len();
-        let fewer = after.reserved_descriptor_blocks != self.before.reserved_descriptor_blocks;
-        if same_backups && !fewer {
-            return Ok(());
-        }
-        let mut inode = tx.inode(InodeNumber::RESIZE)?;
-        let pointer = inode.raw().i_block.chunks_exact(POINTER_LEN).nth(DOUBLY);
-        let pointer = pointer.and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_le_bytes);
-        let top = Block(u64::from(pointer));
-        if pointer == 0 || !self.before.contains(top, 1) {
-            return refused("the list of blocks kept for descriptors is damaged; `plat check` repairs it");
-        }
-        let bytes = fill_resize_inode(after, &mut inode, top);
-        tx.rewrite(top, Role::Plain)?.copy_from_slice(&bytes);
-        tx.store(&mut inode)?;
-        if !same_backups {
-            for block in reserved_blocks(after) {
-                let to = tx.create(block, Role::Plain);
-                reserved_copies(after, backups.get(1..).unwrap_or_default(), block, to);
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Sizes and what follows from them.
-fn copy_sizes(raw: &mut RawSuperblock, from: &RawSuperblock) {
-    raw.set_blocks_count(from.blocks_count());
-    raw.set_reserved_blocks_count(from.reserved_blocks_count());
-    raw.s_inodes_count = from.s_inodes_count;
-    raw.s_reserved_gdt_blocks = from.s_reserved_gdt_blocks;
 }
 
 /// A bitmap with `count` clear bits; those behind are set, as the format wants.

@@ -92,6 +92,8 @@ mod ranges;
 mod reclaiming;
 mod role;
 mod session;
+pub mod shrink;
+mod sizes;
 mod space;
 mod trim;
 mod tx;

@@ -11,6 +11,7 @@ use crate::events::{Account, Event, EventSink};
 use crate::index::Scan;
 use crate::index::groups::GroupContent;
 use crate::index::map::{FreeMap, Need};
+use crate::kept::Closing;
 use crate::layout::Layout;
 use crate::policy::{self, BlockPolicy, BlockPolicyKind, Choice, Source};
 use crate::promise::{Ledger, Promise};
@@ -50,6 +51,7 @@ pub(crate) struct Shared {
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) policy: Box<dyn BlockPolicy>,
     pub(crate) strays: Strays,
+    pub(crate) closing: Closing,
     pub(crate) counters: Counters,
     pub(crate) bound: Bound,
     audit: AtomicBool,
@@ -120,6 +122,7 @@ impl Engine {
             ledger,
             policy,
             strays: Strays::default(),
+            closing: Closing::default(),
             counters: Counters::default(),
             bound: Bound::default(),
             audit: AtomicBool::new(false),
@@ -262,7 +265,7 @@ impl Engine {
     /// False where a group is not loaded; true where it is out of service.
     #[must_use]
     pub fn is_used(&self, run: ClusterRun) -> bool {
-        self.shared.map.is_used(run)
+        self.shared.map.is_used(run) && self.shared.closing.within(run.start.0, run.end()).is_empty()
     }
 
     /// Gives a run back that was allocated for good; it can be granted again at once.
@@ -497,12 +500,6 @@ impl Shared {
         given
     }
 
-    fn free(&self, run: ClusterRun) -> Result<(), Denial> {
-        self.give(run)?;
-        self.ledger.give(u64::from(run.count));
-        Ok(())
-    }
-
     /// As [`Shared::free`], but what is freed can be taken by this promise only.
     fn free_into(&self, run: ClusterRun, promise: &mut Promise) -> Result<(), Denial> {
         if !promise.is_of(&self.ledger) {
@@ -515,7 +512,7 @@ impl Shared {
     }
 
     /// Makes a run free in the map; the caller decides which promise may take it.
-    fn give(&self, run: ClusterRun) -> Result<(), Denial> {
+    pub(crate) fn give(&self, run: ClusterRun) -> Result<(), Denial> {
         let given = self.map.give(run);
         self.bound.went_on(matches!(given, Err(Denial::NeedBitmap(_))));
         given?;

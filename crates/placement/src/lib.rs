@@ -35,10 +35,12 @@
 //! ```
 
 mod bound;
+mod closing;
 pub mod engine;
 pub mod events;
 mod index;
 pub mod inode;
+mod kept;
 pub mod layout;
 #[cfg(all(test, shuttle))]
 mod models;

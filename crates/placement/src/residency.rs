@@ -47,7 +47,8 @@ impl Engine {
         let start = self.layout().group_start(group).0;
         let clusters = start..start + u64::from(self.layout().clusters_of(group));
         // In use until they are given back below, whatever the bitmap says of them.
-        let strays = self.shared.strays.within(clusters.start, clusters.end);
+        let mut strays = self.shared.strays.within(clusters.start, clusters.end);
+        strays.extend(self.shared.closing.within(clusters.start, clusters.end));
         let loaded = self.shared.map.load(group, bitmap, &strays);
         if loaded.is_err() {
             self.shared.ledger.adjust(u64::from(before), u64::from(self.shared.map.group_free(group)));

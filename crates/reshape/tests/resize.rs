@@ -3,6 +3,10 @@
 
 #[path = "resize/in_use.rs"]
 mod in_use;
+#[path = "resize/least.rs"]
+mod least;
+#[path = "resize/shrinking.rs"]
+mod shrinking;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

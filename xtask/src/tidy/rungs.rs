@@ -73,13 +73,13 @@ pub(super) const LADDERS: &[Ladder] = &[
         path: "crates/placement",
         rungs: "
             parameters
-            inode residency
+            closing inode residency
             engine
             bound
             policy
             view
             index promise trace
-            events layout stats strays
+            events kept layout stats strays
             request sync
         ",
         knots: &[],
@@ -89,7 +89,8 @@ pub(super) const LADDERS: &[Ladder] = &[
         path: "crates/fs",
         rungs: "
             front
-            growth
+            growth shrink
+            sizes
             check mkfs opening
             journal placing quota
             admission ops trim

@@ -25,7 +25,7 @@ use crate::size::{human, parse_size};
 )]
 pub struct Resize {
     /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`; or a directory of a mount by `plat
-    /// mount`, whose volume becomes larger while it is in use.
+    /// mount`, whose volume becomes larger or smaller while it is in use.
     image: OsString,
     /// The new size: a number of bytes, or with K, M, G or T. All that the file, partition or device has, if not given.
     #[arg(value_name = "SIZE", value_parser = parse_size)]

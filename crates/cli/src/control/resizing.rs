@@ -1,30 +1,67 @@
-//! A volume that is mounted becomes larger, as its server does it.
+//! A volume that is mounted becomes larger or smaller, as its server does it.
 
+use std::sync::Mutex;
+
+use platfs::Volume;
 use platfs::device::Device;
-use platfs_reshape::resize::{grow_in_use, size_in_use};
+use platfs_reshape::resize::{Watch, grow_in_use, moves_in_use, shrink_in_use, size_in_use};
 
 use super::protocol::{Request, flag};
 use super::served::Served;
 use crate::bulk::defrag::report;
+use crate::bulk::{Done, Watcher};
 use crate::reshaping::Sizes;
 use crate::size::human;
 
-/// Makes the image longer where that is asked for and possible, and then the volume; the lines of a report.
-pub(super) fn resize(served: &dyn Served, request: &Request) -> Result<Vec<String>, String> {
+/// Held while a volume gets another size, the end of its image included.
+static RESIZING: Mutex<()> = Mutex::new(());
+
+/// The program that asked: it hears how far the work is, and its end calls the work off.
+struct Asking<'a>(&'a dyn Watcher);
+
+impl Watch for Asking<'_> {
+    fn goes_on(&self, copied: u64) -> bool {
+        self.0.go_on(&Done { bytes: copied, ..Done::default() }).is_ok()
+    }
+}
+
+/// Makes the image longer where that is asked for and possible, and then the volume, or the volume smaller and then the
+/// image; the lines of a report.
+pub(super) fn resize(
+    served: &dyn Served,
+    request: &Request,
+    watcher: &dyn Watcher,
+) -> Result<Vec<String>, String> {
     let keeping = served.keeping().ok_or("the mount is for reading only")?;
+    let alone = RESIZING.try_lock();
+    let _alone = alone.map_err(|_| "the volume is being given another size already".to_owned())?;
     let volume = served.volume();
     let before = volume.format().geometry;
     let text = |error: std::io::Error| error.to_string();
     let here = keeping.lengthen(None).map_err(text)?;
-    let wanted = request.numbers.first().copied().filter(|bytes| *bytes > 0).unwrap_or(here);
+    let asked = request.numbers.first().copied().filter(|bytes| *bytes > 0);
+    let wanted = asked.unwrap_or(here);
     let after = size_in_use(volume, wanted).map_err(|error| error.to_string())?;
-    let sizes = Sizes::of(&before, &after);
+    let mut sizes = Sizes::of(&before, &after);
     if request.flags & flag::DRY_RUN != 0 {
+        sizes.blocks_moved = moves_in_use(volume, wanted).map_err(|error| error.to_string())?;
         return Ok(report::lines(&sizes.object(false)));
     }
-    let zeros_from = room(&*keeping, here, sizes.bytes_after)?;
-    grow_in_use(volume, wanted, zeros_from).map_err(|error| error.to_string())?;
+    if after.blocks < before.blocks {
+        sizes.blocks_moved = shrunk(volume, wanted, watcher)?;
+    } else {
+        let zeros_from = room(&*keeping, here, sizes.bytes_after)?;
+        grow_in_use(volume, wanted, zeros_from).map_err(|error| error.to_string())?;
+    }
+    if asked.is_some() && sizes.bytes_after <= sizes.bytes_before {
+        keeping.shorten(sizes.bytes_after).map_err(|error| format!("cutting the image: {error}"))?;
+    }
     Ok(report::lines(&sizes.object(before != after)))
+}
+
+fn shrunk(volume: &Volume, wanted: u64, watcher: &dyn Watcher) -> Result<u64, String> {
+    let done = shrink_in_use(volume, wanted, &Asking(watcher));
+    done.map(|(_, moved)| moved).map_err(|error| error.to_string())
 }
 
 /// Makes the device this long in bytes. What is added reads as zeros.

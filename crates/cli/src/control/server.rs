@@ -204,7 +204,7 @@ fn answer(
     let job = Job::new(served.volume(), &first.actor, &watcher, served.terms());
     let worked = match request.verb {
         Verb::Snapshot => taken(&job, shared, socket, file),
-        Verb::Resize => resizing::resize(served, request).map_err(Halt::Stream),
+        Verb::Resize => resizing::resize(served, request, &watcher).map_err(Halt::Stream),
         _ => {
             let _beside = Beside::of(served);
             work(&job, request, &tickets, file)

@@ -234,6 +234,10 @@ impl Device for Kept {
         self.inner.lengthen(to)
     }
 
+    fn shorten(&self, to: u64) -> io::Result<()> {
+        self.inner.shorten(to)
+    }
+
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         self.inner.read_at(offset, buffer)
     }

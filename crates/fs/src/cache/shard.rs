@@ -113,6 +113,13 @@ impl Shard {
         (entry.state == State::Changed).then_some(entry)
     }
 
+    /// Drops all blocks from one on, of which none may be changed.
+    pub(super) fn drop_behind(&mut self, block: u64) {
+        let before = self.entries.len();
+        self.entries.retain(|at, _| *at < block);
+        self.departures += (before - self.entries.len()) as u64;
+    }
+
     /// Hands out what was changed, which is on its way from now on.
     pub(super) fn collect(&mut self, into: &mut Outgoing) {
         for block in std::mem::take(&mut self.changed) {

@@ -516,6 +516,26 @@ impl<'a, 'v> DirMut<'a, 'v> {
         if self.tx.is_own(self.reader().block_at(at)?) {
             return Ok(());
         }
+        self.renew(at)
+    }
+
+    /// Moves those of its blocks that lie at a block of the device or behind it, at most about as many; how many moved.
+    /// Where they go is the choice of the volume.
+    pub(crate) fn leave(&mut self, end: Block, most: u32) -> Result<u32> {
+        let ratio = self.tx.format.geometry.blocks_per_cluster();
+        let (count, mut at, mut moved) = (self.reader().count()?, 0, 0);
+        while at < count && moved < most {
+            if self.reader().block_at(FileBlock(at))? >= end {
+                self.renew(FileBlock(at))?;
+                moved += ratio;
+            }
+            at = at.saturating_add(ratio);
+        }
+        Ok(moved)
+    }
+
+    /// Moves a block, with the rest of its cluster.
+    fn renew(&mut self, at: FileBlock) -> Result<()> {
         let ratio = self.tx.format.geometry.blocks_per_cluster();
         let first = at.0 - at.0 % ratio;
         let all = first..self.reader().count()?.min(first + ratio);

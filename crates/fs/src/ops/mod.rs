@@ -42,6 +42,7 @@ pub use extents::FileMap;
 pub use handles::{Pin, Uses};
 pub use load::Loader;
 pub use migrate::{Relocated, Relocation, Towards};
+pub(crate) use migrate::{end_of, leave, reaches};
 pub(crate) use names::resolve_from;
 pub use names::{Kind, NewInode};
 pub use node::Node;

@@ -172,20 +172,20 @@ impl Descriptors {
         Ok(())
     }
 
-    /// Those of the volume in a larger format: `changed` has a group that is there, and those that come behind the last.
-    pub(crate) fn grown(&self, format: &Format, changed: &[(Group, RawGroupDescriptor)]) -> Descriptors {
+    /// Those of the volume in another format: `changed` has groups that are there, and those that come behind the last.
+    pub(crate) fn reshaped(&self, format: &Format, changed: &[(Group, RawGroupDescriptor)]) -> Descriptors {
         let mut table = self.table.clone();
         table.resize(format.geometry.groups as usize * self.size, 0);
-        let mut grown = Descriptors {
+        let mut reshaped = Descriptors {
             format: format.without_zone(),
             size: self.size,
             table,
             structures: OnceLock::new(),
         };
         for (group, raw) in changed {
-            grown.put(*group, *raw);
+            reshaped.put(*group, *raw);
         }
-        grown
+        reshaped
     }
 
     /// A block of descriptors; what lies behind the last of them is zeros.

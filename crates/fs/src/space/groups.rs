@@ -98,7 +98,11 @@ impl Descriptors {
 ///
 /// Needed for groups without a stored bitmap: with `flex_bg` they may hold tables of others.
 pub(super) fn structures(descriptors: &Descriptors) -> Result<Vec<ClusterRun>> {
-    let geometry = &descriptors.format().geometry;
+    structures_of(descriptors, &descriptors.format().geometry)
+}
+
+/// The same of a volume with these sizes, and no more groups than there are.
+pub(super) fn structures_of(descriptors: &Descriptors, geometry: &Geometry) -> Result<Vec<ClusterRun>> {
     let table = geometry.inode_table_blocks();
     let mut runs = Vec::with_capacity(geometry.groups as usize * 2);
     for group in (0..geometry.groups).map(Group) {
@@ -194,19 +198,24 @@ pub(super) fn describe_all(
             GroupContent::Unknown
         };
         blocks.describe_group(group, raw.free_clusters(), content).map_err(out_of_step)?;
-        let content = if descriptors.inodes_uninitialised(&raw) {
-            InodeContent::Uninitialised { used: 0 }
-        } else {
-            InodeContent::Unknown
-        };
-        inodes
-            .describe_group(group, raw.free_inodes(), raw.used_directories(), content)
-            .map_err(out_of_step)?;
+        describe_inodes(descriptors, inodes, group)?;
     }
     Ok(())
 }
 
-fn set_bits(bitmap: &mut [u8], bits: impl Iterator<Item = u64>) {
+/// Gives the engine of inodes what a descriptor says.
+pub(super) fn describe_inodes(descriptors: &Descriptors, inodes: &InodeEngine, group: Group) -> Result<()> {
+    let raw = descriptors.get(group)?;
+    let content = if descriptors.inodes_uninitialised(&raw) {
+        InodeContent::Uninitialised { used: 0 }
+    } else {
+        InodeContent::Unknown
+    };
+    let described = inodes.describe_group(group, raw.free_inodes(), raw.used_directories(), content);
+    described.map_err(out_of_step)
+}
+
+pub(super) fn set_bits(bitmap: &mut [u8], bits: impl Iterator<Item = u64>) {
     for bit in bits {
         if let Some(byte) = usize::try_from(bit / 8).ok().and_then(|at| bitmap.get_mut(at)) {
             *byte |= 1 << (bit % 8);

@@ -8,6 +8,7 @@
 //! included. The disk's bitmaps change only by what committed updates allocated, gathered in a
 //! ledger until the next sync: an update that is dropped leaves no trace on disk.
 
+mod closing;
 mod damage;
 mod descriptors;
 mod freeing;
@@ -40,6 +41,7 @@ use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::locks::{self, lock};
 use crate::txn::Update;
+pub(crate) use closing::{Shortened, Structures};
 use damage::Damage;
 pub use descriptors::Descriptors;
 use descriptors::Tables;

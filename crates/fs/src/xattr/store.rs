@@ -154,20 +154,51 @@ impl XattrsMut<'_, '_> {
             self.inode.set_attribute_block(Block(0));
             return Ok(());
         }
-        let may_share = self.tx.order().shares_attribute_blocks();
-        let shared = if may_share { share(self.tx, &fresh)? } else { None };
-        let block = match shared {
-            Some(block) => block,
-            None => {
-                let home = self.tx.space.home(self.inode.number());
-                let (block, _) = self.tx.allocate_metadata(home)?;
-                self.tx.create(block, Role::Attributes).copy_from_slice(&fresh);
-                remember(self.tx, block, &fresh);
-                block
-            }
-        };
+        let (block, _) = self.equal_block(&fresh)?;
         self.inode.set_attribute_block(block);
         Ok(())
+    }
+
+    /// Gives the inode another block for its attributes, equal to the one that it has: that one lies where nothing may lie,
+    /// and nobody shares it from now on. Others that share it already get the new one when it is their turn.
+    pub(crate) fn move_block(&mut self) -> Result<()> {
+        let Some(old) = attribute_block(self.tx.format, self.inode)? else { return Ok(()) };
+        let bytes = self.tx.read(old, Role::Attributes)?;
+        let mut fresh = bytes.to_vec();
+        let (header, entries) = xattr::in_block(old, &bytes)?;
+        let was_last = header.h_refcount.get() == 1;
+        xattr::set_references(&mut fresh, 1);
+        self.tx.session.attribute_blocks.forget(old);
+        let (block, is_new) = self.equal_block(&fresh)?;
+        // A block counts once as user of a value inode, however many share it.
+        for kept in &entries {
+            match kept.value {
+                Value::Inode { number, .. } if is_new && !was_last => {
+                    value_inode::add_reference(self.tx, number)?
+                }
+                Value::Inode { number, .. } if !is_new && was_last => {
+                    value_inode::drop_reference(self.tx, number)?
+                }
+                _ => {}
+            }
+        }
+        leave_block(self.tx, old)?;
+        self.inode.set_attribute_block(block);
+        Ok(())
+    }
+
+    /// A block with these attributes, for one more user; whether it is a new one.
+    fn equal_block(&mut self, fresh: &[u8]) -> Result<(Block, bool)> {
+        let may_share = self.tx.order().shares_attribute_blocks();
+        let shared = if may_share { share(self.tx, fresh)? } else { None };
+        if let Some(block) = shared {
+            return Ok((block, false));
+        }
+        let home = self.tx.space.home(self.inode.number());
+        let (block, _) = self.tx.allocate_metadata(home)?;
+        self.tx.create(block, Role::Attributes).copy_from_slice(fresh);
+        remember(self.tx, block, fresh);
+        Ok((block, true))
     }
 
     /// Whether the block that the inode has serves for its entries, or goes as it has none; else it is left to its other

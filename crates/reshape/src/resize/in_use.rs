@@ -1,8 +1,10 @@
-//! A volume that becomes larger while it is in use.
+//! A volume that becomes larger or smaller while it is in use.
 //!
-//! Owns: which sizes it can have, and where the structures of new groups lie: in the new groups, whatever is free before
-//! them, since others take of that meanwhile. Excludes: the change itself ([`platfs::growth`]), and all for which something
-//! has to move.
+//! Owns: which sizes it can have, where the structures of new groups lie (in the new groups, whatever is free before them,
+//! since others take of that meanwhile), and in which order inodes leave an end that is cut. Excludes: the changes
+//! themselves ([`platfs::growth`], [`platfs::shrink`]).
+
+use std::cell::Cell;
 
 use ondisk::geometry::Geometry;
 use ondisk::superblock::RawSuperblock;
@@ -10,6 +12,7 @@ use ondisk::units::Group;
 use platfs::Volume;
 use platfs::growth::{self, Growth};
 use platfs::mkfs::layout::{Layout, Runs, Tables};
+use platfs::shrink::{self, Closed, Shrinkage};
 
 use super::shape::{self, Tail};
 use crate::Result;
@@ -25,7 +28,8 @@ pub fn size_in_use(volume: &Volume, bytes: u64) -> Result<Geometry> {
     let old = volume.superblock();
     let (raw, after) = sizes(&old, &before, blocks)?;
     if after.blocks < before.blocks {
-        return refused("a volume becomes smaller only while it is not mounted: unmount it first");
+        Shrinkage::of(volume, &raw)?;
+        return Ok(after);
     }
     if raw.features() != old.features() || after.group_header(Group(0)) != before.group_header(Group(0)) {
         return refused(format!(
@@ -102,4 +106,77 @@ fn new_tables(layout: &Layout, pack: u32, first: u32) -> Result<Vec<Tables>> {
         return Ok(layout.pack(pack)?.tables);
     }
     Ok(layout.pack_behind(pack, &there, used)?.tables.into_iter().skip(old).collect())
+}
+
+/// Passes over all inodes that find nothing more to move, until it is given up.
+const PATIENCE: u32 = 4;
+
+/// How a volume that becomes smaller gets on.
+pub trait Watch {
+    /// Bytes that have been copied so far. `false` calls the work off after the file that moves: the volume keeps its size.
+    fn goes_on(&self, copied: u64) -> bool;
+}
+
+/// Blocks that would move if a volume in use became smaller.
+///
+/// # Errors
+/// As [`size_in_use`].
+pub fn moves_in_use(volume: &Volume, bytes: u64) -> Result<u64> {
+    let before = volume.format().geometry;
+    let (raw, after) = sizes(&volume.superblock(), &before, bytes >> before.block_size.log2())?;
+    Ok(if after.blocks < before.blocks { Shrinkage::of(volume, &raw)?.blocks_to_move() } else { 0 })
+}
+
+/// Makes a volume in use smaller: `bytes` bytes, or a little less; gives its shape and how many blocks moved.
+///
+/// # Errors
+/// As [`size_in_use`]; no space before the new end, as others took it; what the volume says. It has the size that it had
+/// then, and what has moved stays where it is.
+pub fn shrink_in_use(volume: &Volume, bytes: u64, watch: &dyn Watch) -> Result<(Geometry, u64)> {
+    let before = volume.format().geometry;
+    let (raw, after) = sizes(&volume.superblock(), &before, bytes >> before.block_size.log2())?;
+    let mut closed = shrink::close(volume, Shrinkage::of(volume, &raw)?)?;
+    let mut leaving = Leaving { watch, moved: 0, copied: Cell::new(0) };
+    let mut idle = 0;
+    loop {
+        volume.sync()?;
+        if closed.in_use()? == 0 && closed.cut()? {
+            return Ok((after, leaving.moved));
+        }
+        let had = leaving.moved;
+        leaving.pass(&closed, before.groups)?;
+        idle = if leaving.moved == had { idle + 1 } else { 0 };
+        if idle >= PATIENCE {
+            let blocks = closed.in_use()?;
+            return refused(format!("{blocks} blocks behind that end belong to no file that could be found"));
+        }
+    }
+}
+
+/// Inodes on their way from the end.
+struct Leaving<'l> {
+    watch: &'l dyn Watch,
+    /// Blocks.
+    moved: u64,
+    /// Bytes.
+    copied: Cell<u64>,
+}
+
+impl Leaving<'_> {
+    /// All inodes that have to leave by now.
+    fn pass(&mut self, closed: &Closed<'_>, groups: u32) -> Result<()> {
+        let pace = |bytes| {
+            self.copied.set(self.copied.get() + bytes);
+            self.watch.goes_on(self.copied.get());
+        };
+        for group in 0..groups {
+            for number in closed.inodes_of(group)? {
+                if !self.watch.goes_on(self.copied.get()) {
+                    return refused("called off: the volume has the size that it had");
+                }
+                self.moved += closed.leave(number, &pace)?;
+            }
+        }
+        Ok(())
+    }
 }

@@ -79,7 +79,8 @@ impl Layout {
         }
     }
 
-    fn of_tree(old: &[Extent], cluster_log2: u32) -> Self {
+    /// The same of a part of a file, whatever its map: that finds its own place.
+    pub(super) fn of_tree(old: &[Extent], cluster_log2: u32) -> Self {
         let (mut clusters, mut next) = (0, 0);
         for extent in old {
             let first = u64::from(extent.logical.0) >> cluster_log2;

@@ -9,6 +9,7 @@
 //! (`space`), and which files are worth it (the caller).
 
 mod layout;
+mod leave;
 
 use ondisk::extent::Extent;
 use ondisk::inode::{FileType, Inode, InodeFlags};
@@ -28,6 +29,7 @@ use crate::space::{Room, RoomRequest};
 use crate::tx::{Tx, View};
 use crate::volume::{Seen, Volume};
 use layout::{Carry, Laid, Layout, pieces};
+pub(crate) use leave::{end_of, leave, reaches};
 
 /// Copies made beside others before they have to wait.
 const TRIES: u32 = 3;
