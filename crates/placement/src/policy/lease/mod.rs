@@ -309,5 +309,5 @@ fn shortfall(view: &View<'_>, request: &Request) -> Result<Choice, Refusal> {
     }
 }
 
-#[cfg(all(test, not(shuttle)))]
+#[cfg(test)]
 mod tests;

@@ -75,12 +75,11 @@ fn the_small_files_of_a_directory_begin_where_others_fit_behind_them() {
     let starts = |rest| {
         let engine = engine(&holes(rest));
         let mut goal = 500;
-        let files = [3, 2, 3].map(|want| {
+        [3, 2, 3].map(|want| {
             let run = file(&engine, goal, want);
             goal = run.end();
             run.start.0
-        });
-        files
+        })
     };
     assert_eq!(starts(50_000), [30_000, 30_003, 30_005], "a third is free");
     assert_eq!(starts(24_000), [32_000, 32_003, 32_005], "a sixth");
