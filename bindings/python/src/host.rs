@@ -1,6 +1,6 @@
 //! A Python file object as a device: `seek`, `read`, `write` and `flush` are called, one thread at a time.
 //!
-//! Whoever waits for the turn must not hold Python's lock, because the thread whose turn it is needs it. So all calls into
+//! A thread that waits for the turn must not hold Python's lock, because the thread whose turn it is needs it. So all calls into
 //! the library are made without it.
 
 use std::io::{self, ErrorKind};

@@ -4,29 +4,21 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use ondisk::features::Compat;
-use ondisk::inode::{FileType, Timestamp};
+use ondisk::inode::FileType;
 use ondisk::units::InodeNumber;
 use platfs::{Error, OpenOptions, Volume, Walk, WriteOrder};
 
 use crate::bulk::Halt;
 use crate::check::before::{self, When};
+use crate::clock;
 use crate::console::{Console, Failure};
 use crate::door;
 use crate::image;
 use crate::reading::{OpenImage, no_superblock};
 use crate::text::Shown;
-
-/// The time by the host's clock.
-#[must_use]
-pub fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
-    Timestamp { seconds, nanoseconds: since.subsec_nanos() }
-}
 
 /// A directory of an image and a name in it.
 pub struct Place<'p> {
@@ -157,7 +149,7 @@ pub fn halted(image: &OpenImage, halt: Halt) -> Failure {
 fn open(target: &Target, in_order: bool) -> Result<OpenImage, Failure> {
     let shown = image::shown(target.name()).to_string();
     let device = door::open_write(target.name()).map_err(|error| Failure::about(&shown, error))?;
-    let now = now();
+    let now = clock::now();
     let when = When::of(target.check_first, target.no_check_first);
     before::sound(when, &device, &shown, now).map_err(|why| Failure::about(&shown, why))?;
     let seed = now.seconds.cast_unsigned().rotate_left(32) ^ u64::from(now.nanoseconds);

@@ -7,7 +7,6 @@ mod in_use;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use ondisk::inode::Timestamp;
 use platfs_device::{Device, FileDevice};
@@ -51,9 +50,7 @@ const KINDS: &[(&str, &[&str])] = &[
 ];
 
 fn limits() -> Limits {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    let now = Timestamp { seconds: since.as_secs().cast_signed(), nanoseconds: 0 };
-    Limits { memory: 1 << 30, threads: 1, now }
+    Limits { memory: 1 << 30, threads: 1, now: Timestamp::from_seconds(testkit::clock::seconds()) }
 }
 
 fn open(image: &Path) -> Arc<dyn Device> {

@@ -144,9 +144,7 @@ fn device(image: &Path) -> Arc<dyn Device> {
 }
 
 fn limits() -> Limits {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
-    let now = Timestamp { seconds: i64::try_from(now).unwrap(), nanoseconds: 0 };
-    Limits { memory: 1 << 30, threads: 1, now }
+    Limits { memory: 1 << 30, threads: 1, now: Timestamp::from_seconds(testkit::clock::seconds()) }
 }
 
 /// Makes the change; the refusal, if there is one.

@@ -1,6 +1,7 @@
 //! What the tests of platfs share: nothing here is part of the product.
 //!
 //! - [`browser`]: a browser without a window.
+//! - [`clock`]: the time that the reference tools see.
 //! - [`scratch`]: a directory that is removed again.
 //! - [`tool`]: running the reference tools, and saying loudly what cannot run here.
 //! - [`mount`]: the kernel's (or fuse2fs's) view of an image, as a guard that unmounts.
@@ -18,6 +19,7 @@
 //! the machine cannot do at all (no root, no loop device, a missing tool) is asked beforehand, and skipped by [`tool::skip`].
 
 pub mod browser;
+pub mod clock;
 pub mod fsck;
 pub mod images;
 pub mod many;

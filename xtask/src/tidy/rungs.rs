@@ -191,7 +191,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             door
             free_runs image keys usage
             stores stores_left_out
-            console nbd owner signals size text
+            clock console nbd owner signals size text
         ",
         knots: &[],
         long_lists: 4,
@@ -231,7 +231,7 @@ pub(super) const LADDERS: &[Ladder] = &[
         rungs: "
             images unclean view
             browser fsck mount odd
-            many mapped random scratch snapshot tool
+            clock many mapped random scratch snapshot tool
         ",
         knots: &[],
         long_lists: 0,

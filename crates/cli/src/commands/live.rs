@@ -40,7 +40,7 @@ impl Alone {
 
 impl Watcher for Alone {
     fn now(&self) -> Timestamp {
-        crate::writing::now()
+        crate::clock::now()
     }
 
     fn go_on(&self, done: &Done) -> Result<(), Halt> {

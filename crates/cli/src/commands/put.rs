@@ -16,6 +16,7 @@ use ondisk::units::InodeNumber;
 use platfs::{Attributes, Error, Kind, NewInode, Replace, Times, Volume};
 
 use super::{into_mount, live};
+use crate::clock;
 use crate::console::{Console, Failure};
 use crate::owner::parse_owner;
 use crate::reading::OpenImage;
@@ -75,7 +76,7 @@ impl Put {
     }
 
     fn attributes(&self, permissions: u16, access: Timestamp, modify: Timestamp) -> Attributes {
-        let now = writing::now();
+        let now = clock::now();
         let times = Times { access, modify, change: now, create: Some(now) };
         let (uid, gid) = self.owner.unwrap_or_default();
         Attributes { permissions, uid, gid, times }

@@ -14,6 +14,7 @@ use ondisk::quota::QuotaKind;
 use platfs::quota::{Graces, Limits, Record};
 use rustix::fs::{CWD, Mode, OFlags};
 
+use crate::clock;
 use crate::console::{Console, Failure};
 use crate::mount::quotas::{self, Deed, Report};
 use crate::owner::Names;
@@ -294,7 +295,7 @@ impl Quota {
                 deeds.push(Deed::Limit(kind, id, self.given().over(old.limits)));
             }
             if self.has_grace() {
-                let now = u64::try_from(writing::now().seconds).unwrap_or(0);
+                let now = u64::try_from(clock::now().seconds).unwrap_or(0);
                 let end = |grace: Option<u32>| grace.map_or(0, |grace| now + u64::from(grace));
                 deeds.push(Deed::End(kind, id, end(self.grace), end(self.inode_grace)));
             }

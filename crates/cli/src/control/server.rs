@@ -27,6 +27,7 @@ use super::served::Served;
 use super::tickets::{Ticket, Tickets};
 use super::tuning;
 use crate::bulk::{Done, Halt, Job, Watcher, convert, copy, defrag, export, import, put, remove, snapshot};
+use crate::clock;
 use crate::door::output::received;
 
 /// Requests that are worked on at once, and those of one user: nobody keeps others out.
@@ -422,9 +423,7 @@ impl Live<'_> {
 
 impl Watcher for Live<'_> {
     fn now(&self) -> Timestamp {
-        // Whole ticks, as the kernel gives its times.
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
-        Timestamp { seconds: now.tv_sec, nanoseconds: u32::try_from(now.tv_nsec).unwrap_or(0) }
+        clock::now()
     }
 
     fn added(&self, directory: InodeNumber, name: &[u8]) {

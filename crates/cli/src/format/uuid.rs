@@ -1,9 +1,8 @@
 //! UUIDs: given, random, from the time, or none; and what time it is.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use platfs_image::builder::identity::version_4;
 
+use crate::clock;
 use crate::console::Failure;
 
 /// Which UUID.
@@ -100,6 +99,6 @@ pub fn source_date_epoch() -> Result<Option<u64>, Failure> {
 /// # Errors
 /// As [`source_date_epoch`].
 pub fn now() -> Result<u64, Failure> {
-    let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let clock = || u64::try_from(clock::now().seconds).unwrap_or(0);
     Ok(source_date_epoch()?.unwrap_or_else(clock))
 }

@@ -12,12 +12,12 @@ use platfs::{Error, OpenOptions, Volume, WriteOrder};
 
 use super::options::MountOptions;
 use crate::check::before;
+use crate::clock;
 use crate::console::Failure;
 use crate::door::{self, Shared};
 use crate::image::{self, ImageError};
 use crate::keys;
 use crate::reading::OpenImage;
-use crate::writing;
 
 /// An image, open.
 pub struct Opened {
@@ -81,7 +81,7 @@ fn open_to_write(name: &OsStr, options: &MountOptions) -> Result<(Volume, Arc<Ke
         ImageError::InUse(_) => NotWritten::InUse(error),
         error => NotWritten::Else(error.to_string()),
     })?;
-    let now = writing::now();
+    let now = clock::now();
     let shown = image::shown(name).to_string();
     before::sound(options.check, &device, &shown, now).map_err(NotWritten::Else)?;
     let seed = now.seconds.cast_unsigned().rotate_left(32) ^ u64::from(now.nanoseconds);

@@ -152,7 +152,7 @@ fn of_many_heirs_none_loses_what_was_acknowledged_and_no_zombie_writes() {
     for (round, is_there) in (0..).zip(&acknowledged) {
         volume.read_at(u64::from(round) * 4096, &mut block).unwrap();
         let holds = |wanted: u8| block.iter().all(|byte| *byte == wanted);
-        // One that failed may have come before the seal: its writer was told of the heir by something else.
+        // One that failed may have come before the seal: its writer learned of the heir in another way.
         assert!(holds(value(round)) || !is_there && holds(0), "round {round}: {is_there}, {}", block[0]);
     }
     volume.read_at(size - 4096, &mut block).unwrap();

@@ -226,9 +226,9 @@ fn no_room_for_a_root_directory() {
     // lost+found, for all that was below it, finds none either.
     let expected = ["inode-root", "root-missing", "repair-no-room", "repair-no-room"];
     // The inode of the root is cleared again each time, with the time of that.
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let now = testkit::clock::seconds();
     let told = |bytes: &[u8]| {
-        let (heard, outcome) = decided_at(now as i64, bytes, |_| Decision::Repair);
+        let (heard, outcome) = decided_at(now, bytes, |_| Decision::Repair);
         (heard.iter().map(|issue| issue.kind.id).collect::<Vec<_>>(), outcome)
     };
     let (heard, outcome) = told(&image.bytes);

@@ -6,7 +6,6 @@ use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use ondisk::group::RawGroupDescriptor;
 use ondisk::inode::Inode;
@@ -317,8 +316,7 @@ pub fn checked(bytes: &[u8]) -> (Vec<Issue>, Outcome) {
 
 /// Checks bytes and repairs what is decided for, by the number of the issue.
 pub fn decided(bytes: &[u8], decide: impl FnMut(usize) -> Decision) -> (Vec<Issue>, Outcome) {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-    decided_at(now as i64, bytes, decide)
+    decided_at(testkit::clock::seconds(), bytes, decide)
 }
 
 /// The same at a time, which repairs write: for those that are compared.

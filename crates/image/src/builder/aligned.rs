@@ -20,7 +20,7 @@ use crate::source::{Catalogue, NodeId, NodeKind};
 
 /// Chunks of a segment of small files at most.
 const CHUNKS_MAX: u64 = 16;
-/// A name ends a segment with a probability of one in so many.
+/// One name in this number, on average, ends a segment.
 const ENDS: u64 = 256;
 
 /// Files that lie behind each other from a multiple of the chunk on.

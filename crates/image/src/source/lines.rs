@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::error::SourceError;
 
-/// The text of a table, if it has at most so many bytes.
+/// The text of a table, if it has at most `most` bytes.
 pub(super) fn read(path: &Path, most: u64) -> Result<String, SourceError> {
     let host = |action: &'static str| move |error| SourceError::host(action, path, error);
     let file = File::open(path).map_err(host("open"))?;

@@ -42,6 +42,7 @@ use super::moving::{self, Announced};
 use super::options::OnDamage;
 use super::quotas;
 use super::tuning::Limits;
+use crate::clock;
 use crate::control::Tickets;
 use crate::text::Shown;
 
@@ -116,12 +117,6 @@ pub struct Terms {
     pub sync: bool,
     /// The same for names only.
     pub sync_names: bool,
-}
-
-/// The time that the kernel gives to files: whole ticks, so that ours is never ahead of its own.
-pub(super) fn now() -> Timestamp {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
-    Timestamp { seconds: now.tv_sec, nanoseconds: u32::try_from(now.tv_nsec).unwrap_or(0) }
 }
 
 /// What a request changes, for those that are to be stable at once.
@@ -245,7 +240,7 @@ impl Tree {
     /// Writes back what is older than `age`. A failure is reported to the next sync of that file.
     pub fn write_back(&self, age: Duration) {
         if self.is_writable() {
-            let mut before = now();
+            let mut before = clock::now();
             before.seconds -= i64::try_from(age.as_secs()).unwrap_or(0);
             if let Err(error) = self.volume_now().write_back(Some(before)) {
                 self.after_damage(&error);
@@ -302,7 +297,7 @@ impl Tree {
 
     /// The volume at this moment: what is done with it gets the time of now.
     fn volume_now(&self) -> Volume {
-        self.volume.at_time(now())
+        self.volume.at_time(clock::now())
     }
 
     fn is_writable(&self) -> bool {

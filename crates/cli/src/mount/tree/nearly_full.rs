@@ -138,7 +138,7 @@ impl NearlyFull {
         let _ = self.limits.set(limits);
     }
 
-    /// So many bytes have arrived: looks at the room if it is time.
+    /// `bytes` have arrived: looks at the room if it is time.
     pub(super) fn wrote(&self, volume: &Volume, bytes: usize) {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         if self.until_look.fetch_sub(bytes, Ordering::Relaxed) < bytes {

@@ -10,6 +10,7 @@ use platfs::{AccessTimes, Error, Metadata};
 use super::beside::Moment;
 use super::counts::add;
 use super::{Failed, Tree, type_of};
+use crate::clock;
 use crate::text::Shown;
 
 /// Longest name.
@@ -138,7 +139,7 @@ impl Tree {
         if !self.is_writable() || self.terms.access_times == AccessTimes::Off {
             return;
         }
-        let now = super::now();
+        let now = clock::now();
         let due = facts.is_none_or(|facts| self.terms.access_times.due(&facts.times, facts.flags, now));
         if due {
             let _ = self.volume.at_time(now).inode(number).note_access(self.terms.access_times);

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use platfs::check::{Decision, Issue, Options, Outcome, Sink, Staged, check};
 use platfs::device::{Device, MemoryDevice};
@@ -148,10 +148,9 @@ fn leave(device: Arc<dyn Device>, loud: bool) -> Option<Finding> {
 }
 
 pub(super) fn listen(device: Arc<dyn Device>, mut ears: Ears) -> Result<(Ears, Outcome), Finding> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let options = Options {
         // Of the same time as e2fsck's: superblocks written after it are wrong.
-        now: Timestamp::from_seconds(now.as_secs() as i64),
+        now: Timestamp::from_seconds(testkit::clock::seconds()),
         memory: 256 << 20,
         threads: 1,
         ..Options::default()

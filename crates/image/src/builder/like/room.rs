@@ -1,15 +1,19 @@
 //! Whether the volume has to grow before it is changed, and growing it.
 //!
 //! A volume that is nearly full has its free space in pieces, and files would come to lie in pieces, too. So at least a
-//! twentieth stays free: where less would, the volume gets what a new image of automatic size leaves free. With that a
-//! chain of images neither decays nor grows beyond what its contents need.
+//! twentieth stays free: where less would, the volume gets what a new image of automatic size leaves free.
+//!
+//! Updates leave holes all over the volume, and what is new would be strewn over them: each zone that gets some of it
+//! is fetched whole. So the volume grows, too, once the zones that are half free do not hold what is new; but not beyond
+//! a fifth of free space, from which on holes are filled whatever it costs. With that a chain of images neither decays nor
+//! grows beyond what its contents need.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use platfs::Volume;
 use platfs::device::Device;
 use platfs::ondisk::inode::Timestamp;
+use platfs::{FreeRuns, Volume};
 use platfs_reshape::draft::Limits;
 use platfs_reshape::resize;
 
@@ -25,6 +29,10 @@ const LEAST_FREE: u64 = 20;
 /// The part of what is used that is free on a volume that grew, and what is added to it, as on a new one.
 const FREE: u64 = 10;
 const HEAD_ROOM: u64 = 4 << 20;
+/// The part of what is used up to which the volume grows for want of zones, as its divisor: a fifth of the whole.
+const MOST_FREE: u64 = 4;
+/// Clusters of a zone, as the policy `settled` has them, in bytes of a bitmap.
+const ZONE: usize = 128 / 8;
 /// Sizes are whole multiples of this.
 const STEP: u64 = 1 << 20;
 /// The part of new space that goes to the tables of groups, at most.
@@ -75,17 +83,32 @@ impl Room<'_, '_> {
         let inodes = self.scan.new.iter().filter(|new| self.scan.kept(new.node).is_none()).count() as u64;
         let left = free.saturating_add(given).saturating_sub(taken);
         let short_of = taken.saturating_sub(free.saturating_add(given));
-        if left >= all / LEAST_FREE && free_inodes >= inodes {
+        let used = (all - left).saturating_add(short_of);
+        let roomy = self.roomy()?;
+        let is_strewn = roomy < taken && left < used / MOST_FREE;
+        if left >= all / LEAST_FREE && free_inodes >= inodes && !is_strewn {
             return Ok(bytes);
         }
         let unit = geometry.block_size.log2() + geometry.cluster_log2;
-        let used = (all - left).saturating_add(short_of);
         let aim = used / FREE + (HEAD_ROOM >> unit) + short_of;
         let groups = inodes.saturating_sub(free_inodes).div_ceil(u64::from(geometry.inodes_per_group.max(1)));
         let for_inodes = groups.saturating_mul(u64::from(geometry.clusters_per_group()));
-        let more = aim.saturating_sub(left).max(for_inodes);
+        let for_zones = aim.saturating_sub(roomy).min((used / MOST_FREE).saturating_sub(left));
+        let more = aim.saturating_sub(left).max(for_inodes).max(if is_strewn { for_zones } else { 0 });
         let more = more.saturating_add(more / TABLES);
         Ok(bytes.saturating_add(more << unit).next_multiple_of(STEP))
+    }
+
+    /// Free clusters of the zones of which at least half is free.
+    fn roomy(&self) -> Result<u64, BuildError> {
+        let mut roomy = 0;
+        FreeRuns::of(self.was, |_, bitmap| {
+            let free = |zone: &[u8]| zone.iter().map(|byte| u64::from(byte.count_zeros())).sum::<u64>();
+            // Bits behind the last cluster of a group are set.
+            let zones = bitmap.chunks_exact(ZONE).map(free);
+            roomy += zones.filter(|free| *free >= 4 * ZONE as u64).sum::<u64>();
+        })?;
+        Ok(roomy)
     }
 
     /// Clusters that the changes take, and those that they give back.

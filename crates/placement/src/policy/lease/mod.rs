@@ -47,19 +47,19 @@ const CROWDED: Tunable = ours(
     "lease_crowded",
     6,
     (1, 1_000),
-    "a volume is crowded when fewer than one cluster in so many is free",
+    "a volume is crowded when less than this part of all clusters is free, as a divisor",
 );
 const TIGHT: Tunable = ours(
     "lease_tight",
     5,
     (1, 1_000),
-    "files are split before the reserve when fewer than one in so many is free",
+    "files are split before the reserve when less than this part is free, as a divisor",
 );
 const RESERVE: Tunable = ours(
     "lease_reserve",
     80,
     (1, 1 << 20),
-    "the longest free runs with one cluster in so many are the reserve",
+    "the longest free runs with this part of all clusters are the reserve, as a divisor",
 );
 const SHELF: Tunable =
     ours("lease_shelf", 384, (0, 32_768), "clusters of a shelf for the small files of a directory");
@@ -130,7 +130,7 @@ impl Rules {
         view.long_runs(view.layout().clusters / self.reserve)
     }
 
-    /// Whether more than one cluster in so many is free.
+    /// Whether more than this part of all clusters is free, as a divisor.
     fn has_free(view: &View<'_>, part: u64) -> bool {
         view.free_clusters() > view.layout().clusters / part
     }

@@ -26,14 +26,18 @@ pub(super) const UNKNOWN: Tunable = ours(
 );
 pub(super) const LARGEST: Tunable =
     ours("lease_window_most", 131_072, (1, 1 << 24), "clusters of a window at most");
-pub(super) const SHARE: Tunable =
-    ours("lease_window_share", 64, (1, 1 << 20), "a window is at most one free cluster in so many");
+pub(super) const SHARE: Tunable = ours(
+    "lease_window_share",
+    64,
+    (1, 1 << 20),
+    "a window is at most this part of the free clusters, as a divisor",
+);
 /// Where 64 files begin to grow side by side on 2 GiB or more, three quarters of what is free stay whole.
 pub(super) const SHARE_FIRST: Tunable = ours(
     "lease_first_window_share",
     256,
     (1, 1 << 20),
-    "a first window of more than 2,048 clusters is at most one free cluster in so many",
+    "a first window of more than 2,048 clusters is at most this part of the free ones, as a divisor",
 );
 pub(super) const AMPLE: Tunable = ours(
     "lease_window_ample",
