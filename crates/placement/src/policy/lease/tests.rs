@@ -52,10 +52,10 @@ fn a_file_goes_beside_the_last_one_of_its_directory() {
     assert_eq!(file(&engine(&free[..4]), 10_000, 5).start.0, 1_000);
 }
 
-/// What larger files need is not cut for the sake of neighbours: runs of 64 clusters on a crowded volume, of 256 else.
+/// What larger files need is not cut for the sake of neighbours: runs of 16 clusters on a crowded volume, of 256 else.
 #[test]
 fn runs_for_larger_files_are_left() {
-    let crowded = [(10_000, 100), (20_000, 5), (90_000, 9_000)];
+    let crowded = [(10_000, 20), (20_000, 5), (90_000, 9_000)];
     assert_eq!(file(&engine(&crowded), 10_000, 5).start.0, 20_000);
     let roomy = [(10_000, 100), (20_000, 5), (66_000, 30_000)];
     assert_eq!(file(&engine(&roomy), 10_000, 5).start.0, 10_000);
