@@ -35,7 +35,7 @@ const NICHE: Tunable = ours(
     "lease_niche",
     16,
     (1, 4_096),
-    "free runs from this length on, and sixteen times that on a volume that is not crowded, are left for larger files",
+    "free runs from this length on, and eight times that on a volume that is not crowded, are left for larger files",
 );
 const OPENING: Tunable = ours(
     "lease_opening",
@@ -137,7 +137,7 @@ impl Rules {
 
     /// Length from which on a free run is not cut for a file that would be beside another.
     fn niche(&self, view: &View<'_>) -> u32 {
-        if Self::has_free(view, self.crowded) { self.niche.saturating_mul(16) } else { self.niche }
+        if Self::has_free(view, self.crowded) { self.niche.saturating_mul(8) } else { self.niche }
     }
 
     /// Length of the free runs in which the small files of a directory begin that have nothing beside them; 0 for any.
