@@ -70,6 +70,7 @@ pub fn run_with<'a>(
             let closed =
                 stores::close_all().map_err(|error| Failure::about("closing the volume of the store", error));
             let done = done.and(closed);
+            stores::notes().into_iter().for_each(|note| console.warn(note));
             console.finish(done)
         }
         Err(error) => {

@@ -7,6 +7,9 @@
 //! | --- | --- |
 //! | `PLAT_CACHE` | the directory of the cache; empty for none. Stores on this host have none unless it is set |
 //! | `PLAT_CACHE_SIZE` | its most bytes, 8G if nothing is said |
+//! | `PLAT_STORE_FLUSH` | `local`: a flush ends in a log on this host; `store`, or nothing: in the store |
+//! | `PLAT_STORE_LOG` | the directory of the local logs, `platfs` in that of the user's state if nothing is said |
+//! | `PLAT_STORE_LOG_SIZE` | most bytes of one, 1G if nothing is said |
 //! | `PLAT_STORE_TAKEOVER` | `1`: a volume that somebody has open for writing is taken over |
 
 use std::cell::RefCell;
@@ -14,18 +17,20 @@ use std::ffi::OsStr;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use platfs::device::Device;
 use platfs_forensics::{Ground, used};
 pub use platfs_store::Error;
 use platfs_store::objects::Patience;
-use platfs_store::{Address, Cache, Result, Store, Stored, Volume};
+use platfs_store::{Address, Cache, LocalLog, Result, Store, Stored, Volume};
 
 use crate::signals::StopSignals;
 
 /// Bytes of the cache where nothing is said.
 const CACHE_SIZE: u64 = 8 << 30;
+/// Bytes of a local log where nothing is said.
+const LOG_SIZE: u64 = 1 << 30;
 /// Bytes that are fetched first when a volume is opened: the superblock, and what stands behind it.
 const FRONT: u64 = 4 << 20;
 /// Most bytes of tables that are fetched then, and of directories.
@@ -64,18 +69,62 @@ fn cache(address: &Address) -> Result<Option<Cache>> {
         Some(set) if set.is_empty() => None,
         Some(set) => Some(PathBuf::from(set)),
         None if address.is_local() => None,
-        None => std::env::var_os("XDG_CACHE_HOME")
-            .filter(|home| !home.is_empty())
-            .map(PathBuf::from)
-            .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")))
-            .map(|home| home.join("platfs")),
+        None => own_directory("XDG_CACHE_HOME", ".cache"),
     };
-    let size = match std::env::var("PLAT_CACHE_SIZE") {
-        Ok(text) => crate::size::parse_size(&text)
-            .map_err(|_| Error::Invalid(format!("PLAT_CACHE_SIZE={text}: no size")))?,
-        Err(_) => CACHE_SIZE,
-    };
+    let size = size("PLAT_CACHE_SIZE", CACHE_SIZE)?;
     Ok(directory.map(|directory| Cache::new(directory, size)))
+}
+
+/// The directory of this program in one of the user's: that of a variable, or else below the home.
+fn own_directory(variable: &str, otherwise: &str) -> Option<PathBuf> {
+    let named = std::env::var_os(variable).filter(|directory| !directory.is_empty()).map(PathBuf::from);
+    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(otherwise));
+    named.or_else(home).map(|directory| directory.join("platfs"))
+}
+
+/// The size that a variable names.
+fn size(variable: &str, otherwise: u64) -> Result<u64> {
+    match std::env::var(variable) {
+        Ok(text) => {
+            crate::size::parse_size(&text).map_err(|_| Error::Invalid(format!("{variable}={text}: no size")))
+        }
+        Err(_) => Ok(otherwise),
+    }
+}
+
+/// Has flushes end in a log on this host, or in the store, whatever the environment says.
+pub fn flush_locally(is_local: bool) {
+    let _ = WISH.set(is_local);
+}
+
+static WISH: OnceLock<bool> = OnceLock::new();
+
+/// Whether flushes end in a log on this host.
+fn is_flushed_locally() -> Result<bool> {
+    if let Some(wish) = WISH.get() {
+        return Ok(*wish);
+    }
+    match std::env::var("PLAT_STORE_FLUSH").as_deref() {
+        Ok("local") => Ok(true),
+        Ok("store" | "") | Err(std::env::VarError::NotPresent) => Ok(false),
+        _ => Err(Error::Invalid("PLAT_STORE_FLUSH is `store` or `local`".into())),
+    }
+}
+
+/// The log of a volume on this host, if there is a place for it.
+fn local_log(address: &Address) -> Result<Option<LocalLog>> {
+    let directory = match std::env::var_os("PLAT_STORE_LOG") {
+        Some(set) if !set.is_empty() => Some(PathBuf::from(set)),
+        _ => own_directory("XDG_STATE_HOME", ".local/state"),
+    };
+    // Stores of the same address behind two servers are two.
+    let server = std::env::var("AWS_ENDPOINT").unwrap_or_default();
+    let name = platfs_store::id_of(&format!("{server} {}#{}", address.url, address.volume()?));
+    let name = platfs_store::format::hex(&name);
+    let most = size("PLAT_STORE_LOG_SIZE", LOG_SIZE)?;
+    // It is used after a mount has left its working directory.
+    let directory = directory.and_then(|directory| std::path::absolute(directory).ok());
+    Ok(directory.map(|directory| LocalLog::new(directory.join(name), most)))
 }
 
 /// Opens a volume for reading, as it is now.
@@ -110,15 +159,46 @@ pub fn early(device: Arc<dyn Device>, fetch: impl Fn(&[Range<u64>])) {
 /// As [`Volume::open`]; see [`store`].
 pub fn open_write(name: &OsStr) -> Result<Arc<dyn Device>> {
     let address = address(name)?;
-    let take_over = std::env::var_os("PLAT_STORE_TAKEOVER").is_some_and(|set| set == "1");
-    let volume = Arc::new(Volume::open(&store(&address)?, address.volume()?, &holder(), take_over)?);
+    // Threads that speak with a store leave signals to those who wait for them.
+    let held = StopSignals::hold().ok();
+    let volume = written(&address).map(Arc::new);
+    held.into_iter().for_each(StopSignals::release);
+    let volume = volume?;
     OPEN.with_borrow_mut(|open| open.push(Arc::clone(&volume)));
     let device = Arc::clone(&volume) as Arc<dyn Device>;
     early(device, |ranges| volume.will_read(ranges));
     Ok(volume)
 }
 
+fn written(address: &Address) -> Result<Volume> {
+    let take_over = std::env::var_os("PLAT_STORE_TAKEOVER").is_some_and(|set| set == "1");
+    let (store, name, holder) = (store(address)?, address.volume()?, holder());
+    let log = local_log(address)?;
+    let open_local = |log: &LocalLog| {
+        let volume = Volume::open_local(&store, name, (&holder, take_over), log)?;
+        NOTES.with_borrow_mut(|notes| notes.extend_from_slice(volume.notes()));
+        Ok(volume)
+    };
+    if is_flushed_locally()? {
+        let log = log.ok_or_else(|| Error::Invalid("PLAT_STORE_LOG names no directory for a log".into()))?;
+        return open_local(&log);
+    }
+    if let Some(log) = log.filter(LocalLog::is_used) {
+        // What an earlier opening left there goes first.
+        open_local(&log)?.close()?;
+    }
+    Volume::open(&store, name, &holder, take_over)
+}
+
+/// What there is to say on volumes that were opened.
+#[must_use]
+pub fn notes() -> Vec<String> {
+    NOTES.with_borrow_mut(std::mem::take)
+}
+
 thread_local! {
+    /// What the user should know of them.
+    static NOTES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
     /// Volumes that this command has opened for writing, until it ends.
     static OPEN: RefCell<Vec<Arc<Volume>>> = const { RefCell::new(Vec::new()) };
 }

@@ -38,6 +38,15 @@ pub fn open_write(_: &OsStr) -> Result<Arc<dyn Device>, Error> {
     Err(Error)
 }
 
+/// Without volumes there are no flushes.
+pub fn flush_locally(_: bool) {}
+
+/// There is nothing to say.
+#[must_use]
+pub fn notes() -> Vec<String> {
+    Vec::new()
+}
+
 /// Nothing is open.
 ///
 /// # Errors

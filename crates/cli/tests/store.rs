@@ -6,6 +6,8 @@
 mod crashes;
 #[path = "store/kills.rs"]
 mod kills;
+#[path = "store/local.rs"]
+mod local;
 #[path = "store/rounds.rs"]
 mod rounds;
 #[cfg(feature = "s3")]

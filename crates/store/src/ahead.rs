@@ -11,7 +11,7 @@ use crate::format::map::CHUNK;
 use crate::view::{Reader, Wanted};
 
 /// Requests side by side.
-const THREADS: usize = 16;
+const THREADS: usize = 32;
 /// Most pieces that wait; what waits longest is dropped for more.
 const WAITING: usize = 256;
 /// Places in a volume that are read forward at the same time.

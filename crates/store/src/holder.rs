@@ -2,11 +2,29 @@
 //!
 //! Owns: the mark of a process, and whether the one of a mark is gone. Excludes what is held.
 
+/// Characters that say who has a volume; with the mark of the process they are fewer bytes than a manifest may have.
+const WORDS: usize = 64;
+
 /// What tells this process from all others: the boot of this host, the space that its number counts in, and when it
 /// began.
 pub(crate) fn mark() -> String {
     let pid = std::process::id();
     format!("{} process {pid} begun {}", space(), begun(pid).unwrap_or(0))
+}
+
+/// Says who has something, with the local log that its writes lie in before they are in the store: the log's mark, and
+/// the last record that the store has.
+pub(crate) fn named(words: &str, local: Option<(u64, u64)>) -> String {
+    let words: String = words.chars().take(WORDS).collect();
+    let log = local.map_or_else(String::new, |(token, sent)| format!(", log {token:016x}.{sent:x}"));
+    format!("{words}{log} ({})", mark())
+}
+
+/// The local log that a holder's text names.
+pub(crate) fn log(holder: &str) -> Option<(u64, u64)> {
+    let (words, _) = holder.rsplit_once(" (")?;
+    let (token, sent) = words.rsplit_once(", log ")?.1.split_once('.')?;
+    Some((u64::from_str_radix(token, 16).ok()?, u64::from_str_radix(sent, 16).ok()?))
 }
 
 /// The boot of this host, and the container whose processes are seen here.

@@ -2,6 +2,8 @@
 //!
 //! Owns: following a chain from object to object, and sealing it. Excludes epochs of our own, and writing maps.
 
+use std::collections::HashMap;
+
 use crate::error::{Error, Result};
 use crate::format::Hash;
 use crate::format::log::Header;
@@ -21,6 +23,8 @@ pub(crate) struct End {
     pub(crate) segments: Vec<Segment>,
     /// The hash of the last header.
     pub(crate) before: Hash,
+    /// Local logs of those who wrote the objects, and the last record of each that is in one.
+    pub(crate) local: HashMap<u64, u64>,
 }
 
 /// Lays the log of a manifest over a view. With `seal` no writer of an earlier epoch can add to it any more.
@@ -30,7 +34,7 @@ pub(crate) fn replay(
     (view, reader): (&mut View, &Reader),
     seal: bool,
 ) -> Result<End> {
-    let mut end = End { segments: Vec::new(), before: [0; 32] };
+    let mut end = End { segments: Vec::new(), before: [0; 32], local: HashMap::new() };
     let mut count = 0;
     for segment in &manifest.segments {
         if segment.before != [0; 32] {
@@ -65,6 +69,10 @@ pub(crate) fn replay(
             end.before = hash;
             let is_seal = header.is_seal;
             if !is_seal {
+                if header.local > 0 {
+                    let last = end.local.entry(header.nonce).or_default();
+                    *last = header.local.max(*last);
+                }
                 view.apply(&header, hash);
                 reader.remember(hash, header);
             }
@@ -87,6 +95,7 @@ fn sealed(store: &Store, segment: &Segment, seq: u64, before: Hash) -> Result<Op
         before,
         nonce: crate::random::number(),
         is_seal: true,
+        local: 0,
         extents: Vec::new(),
         data_len: 0,
         units: Vec::new(),

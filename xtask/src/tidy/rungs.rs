@@ -170,6 +170,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             store
             address cache
             objects
+            local
             extents format
             together
             error holder random

@@ -18,6 +18,7 @@ use crate::door::{self, Shared};
 use crate::image::{self, ImageError};
 use crate::keys;
 use crate::reading::OpenImage;
+use crate::stores;
 
 /// An image, open.
 pub struct Opened {
@@ -45,9 +46,16 @@ pub fn open(name: &OsStr, options: &MountOptions) -> Result<Opened, Failure> {
     if !keys.is_empty() && options.read_write {
         return Err(Failure::about(shown, "keys are for reading: mount it with `ro`"));
     }
+    if let Some(is_local) = options.flush_locally {
+        if !stores::is_meant(name) {
+            return Err(Failure::about(shown, "mount option `flush` is for volumes of stores"));
+        }
+        stores::flush_locally(is_local);
+    }
     if !options.read_only && keys.is_empty() {
         match open_to_write(name, options) {
             Ok((volume, keeping)) => {
+                warnings.extend(stores::notes());
                 warnings.extend(options.warnings());
                 warnings.extend(of_placement(&volume, options));
                 let image = OpenImage { volume, name: shown };

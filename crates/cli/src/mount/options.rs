@@ -15,6 +15,9 @@ const TRANSPORTS: [(&str, Transport); 3] =
 const GIVING_WAY: [(&str, GiveWay); 3] =
     [("auto", GiveWay::Auto), ("never", GiveWay::Never), ("always", GiveWay::Always)];
 
+/// Where a flush of a volume of a store ends: whether on this host.
+const FLUSHES: [(&str, bool); 2] = [("store", false), ("local", true)];
+
 /// What happens on damage, by ext4's words for it.
 const ON_DAMAGE: [(&str, OnDamage); 3] =
     [("continue", OnDamage::Continue), ("remount-ro", OnDamage::ReadOnly), ("panic", OnDamage::Stop)];
@@ -75,6 +78,8 @@ pub struct MountOptions {
     pub placing: Placing,
     /// Blocks of a RAID stripe, over what the volume says.
     pub stripe: Option<u32>,
+    /// A flush of a volume of a store ends in a log on this host, or in the store; over what the environment says.
+    pub flush_locally: Option<bool>,
     /// Written bytes wait in memory for their blocks.
     pub delay: bool,
     /// The kernel may keep what programs write in its pages for a while.
@@ -133,6 +138,7 @@ impl Default for MountOptions {
             access_times: AccessTimes::Relative,
             placing: Placing::default(),
             stripe: None,
+            flush_locally: None,
             delay: true,
             writeback: true,
             discard: false,
@@ -396,6 +402,7 @@ impl MountOptions {
             "fsname" => self.source = Some(value.to_owned()),
             "key" => self.keys.push(value.to_owned()),
             "transport" => self.transport = one_of(&TRANSPORTS, name, value)?,
+            "flush" => self.flush_locally = Some(one_of(&FLUSHES, name, value)?),
             "giveway" => self.give_way = one_of(&GIVING_WAY, name, value)?,
             "data" => self.data = one_of(&DATA, name, value)?,
             "commit" => {

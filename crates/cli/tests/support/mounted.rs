@@ -54,6 +54,14 @@ impl Mounted {
         Self::by(command, scratch, image, options)
     }
 
+    /// The same with variables in the server's environment.
+    #[allow(dead_code, reason = "few tests set any")]
+    pub fn with_env(image: &Path, options: &[&str], variables: &[(&str, &str)]) -> Result<Self, String> {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_plat"));
+        command.envs(variables.iter().copied());
+        Self::by(command, Scratch::new("plat"), image, options)
+    }
+
     fn by(mut command: Command, scratch: Scratch, image: &Path, options: &[&str]) -> Result<Self, String> {
         let directory = scratch.join("m");
         fs::create_dir(&directory).unwrap();

@@ -52,6 +52,9 @@ pub struct Header {
     pub nonce: u64,
     /// It ends its epoch: the next is another writer's.
     pub is_seal: bool,
+    /// Of a writer with a local log, whose mark is the `nonce` then: the number of the last record that is in here, or in
+    /// an object before. Zero without one.
+    pub local: u64,
     /// What was written, in order: later ones count where they lie over earlier ones.
     pub extents: Vec<Written>,
     /// Bytes of data.
@@ -76,7 +79,7 @@ impl Header {
         out.extend(narrow(FRONT + self.extents.len() * EXTENT + units * 32 + 32));
         out.extend(narrow(data.len()));
         out.extend(narrow(self.extents.len()));
-        out.extend([0; 8]);
+        out.extend(self.local.to_le_bytes());
         for extent in &self.extents {
             out.extend(extent.start.to_le_bytes());
             out.extend(extent.len.to_le_bytes());
@@ -124,6 +127,7 @@ impl Header {
             before: reader.array()?,
             nonce: reader.u64()?,
             is_seal: reader.u32()? != 0,
+            local: 0,
             extents: Vec::new(),
             data_len: 0,
             units: Vec::new(),
@@ -131,7 +135,7 @@ impl Header {
         reader.u32()?;
         header.data_len = reader.u32()?;
         let count = reader.u32()? as usize;
-        reader.take(8)?;
+        header.local = reader.u64()?;
         if header.data_len as usize > DATA_MAX || count > EXTENTS_MAX {
             return Err(format!("has {} bytes of data in {count} extents", header.data_len));
         }
@@ -176,6 +180,7 @@ mod tests {
             before: [4; 32],
             nonce: 5,
             is_seal: false,
+            local: 6,
             extents: vec![
                 at(0, 60_000, Some(0)),
                 at(1 << 20, 1 << 19, None),

@@ -1,9 +1,13 @@
 //! What was written since the last object of the log: bytes and extents, within the bounds of one object.
 
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
 use crate::extents::{Extents, Source};
 use crate::format::log::{DATA_MAX, EXTENTS_MAX, Header, UNIT, Written};
 use crate::format::manifest::Manifest;
 use crate::format::{Hash, hash};
+use crate::local::Record;
 
 /// A batch.
 #[derive(Debug, Default)]
@@ -19,6 +23,57 @@ fn narrow(number: usize) -> u32 {
 impl Batch {
     pub(super) fn is_empty(&self) -> bool {
         self.extents.is_empty()
+    }
+
+    /// What records of a local log wrote, the last on top. Of several it is what is left of each: what was written again
+    /// before it was sent travels once.
+    pub(super) fn of(records: &[(u32, Arc<Record>)]) -> Result<Self> {
+        if let [(_, only)] = records {
+            let mut data = vec![0; only.data_len as usize];
+            only.read(0, &mut data)?;
+            return Ok(Batch { data, extents: only.extents.clone() });
+        }
+        let (mut all, mut batch, mut buffer) = (Extents::default(), Batch::default(), Vec::new());
+        for (number, (_, record)) in (0..).zip(records) {
+            record.lay(&mut all, number);
+        }
+        for piece in all.iter() {
+            let Some(Source::At { object, offset }) = piece.source else {
+                if !batch.zeros(piece.start, piece.len) {
+                    return Err(Error::Invalid("more ranges in the local log than one object has".into()));
+                }
+                continue;
+            };
+            let Some((_, record)) = records.get(object as usize) else { continue };
+            buffer.resize(usize::try_from(piece.len).unwrap_or(0), 0);
+            record.read(offset, &mut buffer)?;
+            if batch.append(piece.start, &buffer).1 != piece.len {
+                return Err(Error::Invalid("records of the local log that don't fit into one object".into()));
+            }
+        }
+        Ok(batch)
+    }
+
+    /// What was written, and where it is in the data.
+    pub(super) fn contents(&self) -> &[Written] {
+        &self.extents
+    }
+
+    /// The record of a local log that it becomes, but for what the log adds, and its data.
+    pub(super) fn record(&self, number: u64, stable: u64) -> (Header, &[u8]) {
+        let header = Header {
+            volume: [0; 16],
+            epoch: 0,
+            seq: number,
+            before: [0; 32],
+            nonce: 0,
+            is_seal: false,
+            local: stable,
+            extents: self.extents.clone(),
+            data_len: self.data_len(),
+            units: Vec::new(),
+        };
+        (header, &self.data)
     }
 
     pub(super) fn data_len(&self) -> u32 {
@@ -81,15 +136,22 @@ impl Batch {
         }
     }
 
-    /// The object that it becomes, and the hash of its header.
-    pub(super) fn object(&self, manifest: &Manifest, seq: u64, before: Hash) -> (Vec<u8>, Hash) {
+    /// The object that it becomes, and the hash of its header. Of a writer with a local log: its mark, and the last record
+    /// that is in it.
+    pub(super) fn object(
+        &self,
+        manifest: &Manifest,
+        (seq, before): (u64, Hash),
+        local: Option<(u64, u64)>,
+    ) -> (Vec<u8>, Hash) {
         Header {
             volume: manifest.id,
             epoch: manifest.epoch,
             seq,
             before,
-            nonce: crate::random::number(),
+            nonce: local.map_or_else(crate::random::number, |(token, _)| token),
             is_seal: false,
+            local: local.map_or(0, |(_, number)| number),
             extents: self.extents.clone(),
             data_len: self.data_len(),
             units: Vec::new(),
@@ -106,6 +168,7 @@ impl Batch {
             before: [0; 32],
             nonce: 0,
             is_seal: false,
+            local: 0,
             extents: self.extents.clone(),
             data_len: self.data_len(),
             units: self.data.chunks(UNIT).map(hash).collect(),

@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::{Head, Volume};
+use super::{Core, Head, Slot};
 use crate::error::{Error, Result};
 use crate::extents::{Extents, Source};
 use crate::format::Hash;
@@ -16,7 +16,7 @@ use crate::pushing::{root, written};
 use crate::store::key_of_manifest;
 use crate::view::Base;
 
-impl Volume {
+impl Core {
     /// Brings the log into the map, and says whether the volume stays open.
     pub(super) fn checkpoint(&self, head: &mut Head, stays_open: bool) -> Result<()> {
         if let Some(why) = &head.fenced {
@@ -31,9 +31,10 @@ impl Volume {
         manifest.map = map;
         manifest.nonce = crate::random::number();
         manifest.flags.open = stays_open;
-        if !stays_open {
-            manifest.holder = String::new();
-        }
+        manifest.holder = match stays_open {
+            true => self.named(head),
+            false => String::new(),
+        };
         let (volume, epoch) = (manifest.id, manifest.epoch);
         let rest = Segment { volume, epoch, first: head.seq, end: u64::MAX, before: head.before };
         // What is closed has no log: a fork of it is one manifest more.
@@ -50,11 +51,18 @@ impl Volume {
         }
         let mut state = self.state_mut();
         state.base = Arc::new(Base::new(Arc::clone(&self.store), self.size, map));
-        // Only what is gathered meanwhile is not in the map.
-        let (own, mut written) = (state.next_slot, Extents::default());
-        state.batch.lay(&mut written, own);
+        // Only what waits for the store, and what is gathered meanwhile, is not in the map.
+        let mut written = Extents::default();
+        state.slots.retain(|_, slot| !matches!(slot, Slot::Stored(_)));
+        for (own, slot) in &state.slots {
+            match slot {
+                Slot::Stored(_) => {}
+                Slot::Gathered => state.batch.lay(&mut written, *own),
+                Slot::Sent(batch) => batch.lay(&mut written, *own),
+                Slot::Local(record) => record.lay(&mut written, *own),
+            }
+        }
         state.written = written;
-        state.slots.retain(|slot, _| *slot == own);
         drop(state);
         head.manifest = manifest;
         head.stable = Extents::default();

@@ -5,21 +5,28 @@
 //! | `batch` | what was written since the last object of the log |
 //! | `opening` | taking a volume over: the epoch, the seal of the one before |
 //! | `checkpoint` | the log brought into the map |
+//! | `local` | a log on this host before the store's: flushes that don't wait for it, and the thread that sends |
 //!
 //! Between two flushes the order of writes is free. A flush ends with one object of the log that is created only where
 //! none is: all that was written before it is stable then, or the flush fails. Objects are created one after the other,
 //! so that those there are, up to the first that is missing, are a state that the volume had between two writes.
 //!
-//! Locks, in this order: `head`, then `state`. `head` is held while an object travels; `state` never.
+//! With a local log a flush ends when that is stable, and a thread makes objects of its records, in order and several at
+//! a time.
+//!
+//! Locks, in this order: `head`, then the local log's, then `state`. `head` is held while an object travels; the others
+//! never. With a local log only that thread waits for the store with `head`.
 
 mod batch;
 mod checkpoint;
+mod local;
 mod opening;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::thread::JoinHandle;
 
 use platfs_device::Device;
 
@@ -29,10 +36,13 @@ use crate::extents::{Extents, Source};
 use crate::format::Hash;
 use crate::format::manifest::Manifest;
 use crate::format::map::Target;
+use crate::holder;
+use crate::local::Record;
 use crate::objects::Version;
 use crate::store::{Store, key_of_log};
 use crate::view::{Base, Reader, Wanted, fill, inside, wanted};
 use batch::Batch;
+use local::Local;
 
 /// Objects of the log after which a flush brings the log into the map.
 const CHECKPOINT_OBJECTS: u64 = 128;
@@ -49,6 +59,8 @@ enum Slot {
     Gathered,
     /// On their way, or waiting to be sent again.
     Sent(Arc<Batch>),
+    /// In the local log.
+    Local(Arc<Record>),
 }
 
 /// What reads and writes look at.
@@ -56,7 +68,8 @@ struct State {
     base: Arc<Base>,
     /// What was written since the map, the last on top.
     written: Extents,
-    slots: HashMap<u32, Slot>,
+    /// By number, which grows from one batch to the next.
+    slots: BTreeMap<u32, Slot>,
     next_slot: u32,
     batch: Batch,
 }
@@ -65,6 +78,8 @@ struct State {
 struct Head {
     manifest: Manifest,
     version: Version,
+    /// Who has it.
+    words: String,
     /// Its number, and the hash of the header before it.
     seq: u64,
     before: Hash,
@@ -73,6 +88,8 @@ struct Head {
     targets: Vec<Target>,
     /// Objects since the map.
     since: u64,
+    /// The last record of the local log that the store has.
+    sent: u64,
     /// A batch that could not be sent: nothing else is, before it is.
     unsent: Option<Unsent>,
     /// Somebody else has the volume.
@@ -81,23 +98,34 @@ struct Head {
 
 /// A batch with the object that it becomes.
 struct Unsent {
-    slot: u32,
+    /// The sources that it is of; several records of a local log become one.
+    slots: Vec<u32>,
+    /// The last of those records.
+    last: u64,
     batch: Arc<Batch>,
     bytes: Vec<u8>,
     header: Hash,
 }
 
-/// A volume that is written.
-pub struct Volume {
+/// What all that work on a volume share.
+struct Core {
     store: Arc<Store>,
     reader: Arc<Reader>,
     ahead: Ahead,
     size: u64,
     head: Mutex<Head>,
     state: RwLock<State>,
+    local: Option<Local>,
 }
 
-impl Volume {
+/// A volume that is written.
+pub struct Volume {
+    core: Arc<Core>,
+    sender: Mutex<Option<JoinHandle<()>>>,
+    notes: Vec<String>,
+}
+
+impl Core {
     fn head(&self) -> MutexGuard<'_, Head> {
         self.head.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -120,8 +148,8 @@ impl Volume {
         }
         let taken = self.state_mut().take_batch();
         let Some((slot, batch)) = taken else { return Ok(()) };
-        let (bytes, header) = batch.object(&head.manifest, head.seq, head.before);
-        self.send(head, Unsent { slot, batch, bytes, header })
+        let (bytes, header) = batch.object(&head.manifest, (head.seq, head.before), None);
+        self.send(head, Unsent { slots: vec![slot], last: 0, batch, bytes, header })
     }
 
     /// Creates the next object of the log. If that fails it waits for the next commit, as the same object.
@@ -144,6 +172,7 @@ impl Volume {
             Target::Log { volume: id, epoch, seq, header: unsent.header, len: unsent.batch.data_len() };
         head.seq += 1;
         head.since += 1;
+        head.sent = unsent.last;
         head.before = unsent.header;
         let object = u32::try_from(head.targets.len()).unwrap_or(u32::MAX);
         head.targets.push(target);
@@ -151,10 +180,13 @@ impl Volume {
         if let Some(header) = unsent.batch.header(&head.manifest, seq) {
             self.reader.remember(unsent.header, header);
         }
-        if let Some(slot) = self.state_mut().slots.get_mut(&unsent.slot) {
-            *slot = Slot::Stored(target);
-        }
+        self.state_mut().settle(&unsent, target);
         Ok(())
+    }
+
+    /// Who has the volume, as its manifest says it.
+    fn named(&self, head: &Head) -> String {
+        holder::named(&head.words, self.local.as_ref().map(|local| (local.token(), head.sent)))
     }
 
     /// Brings a long log into the map. What was sent is stable without that, so that only the loss of the volume is a
@@ -181,13 +213,21 @@ impl Volume {
                 state.write(at, end - at, rest)
             };
             if done == 0 {
-                let mut head = self.head();
-                self.commit(&mut head)?;
-                self.shortened(&mut head)?;
+                match &self.local {
+                    Some(local) => local.gather(self)?,
+                    None => self.stored()?,
+                }
             }
             at += done;
         }
         Ok(())
+    }
+
+    /// Has the store have all that was written.
+    fn stored(&self) -> Result<()> {
+        let mut head = self.head();
+        self.commit(&mut head)?;
+        self.shortened(&mut head)
     }
 
     /// The bytes of one source in memory, or the object that has them.
@@ -196,6 +236,7 @@ impl Volume {
             Piece::Zeros => buffer.fill(0),
             Piece::Bytes(bytes) => buffer.copy_from_slice(bytes),
             Piece::Sent(batch, offset) => batch.read(*offset, buffer),
+            Piece::Local(record, offset) => return record.read(*offset, buffer),
             Piece::Object(target, offset) => return self.reader.read(target, *offset, buffer, self.size),
             Piece::Map(base, start) => {
                 let runs = base.pieces(*start, buffer.len() as u64)?;
@@ -205,12 +246,21 @@ impl Volume {
         Ok(())
     }
 
+    /// Ends the log in the map, and says that nobody has the volume open.
+    fn end(&self) -> Result<()> {
+        let mut head = self.head();
+        if self.local.is_none() {
+            self.commit(&mut head)?;
+        }
+        self.checkpoint(&mut head, false)
+    }
+
     /// Has all but the first pieces fetched in the background.
     fn fetch(&self, pieces: &[(u64, Piece)], but: usize) {
         let mut all: Vec<Wanted> = Vec::new();
         for (len, piece) in pieces {
             match piece {
-                Piece::Zeros | Piece::Bytes(_) | Piece::Sent(..) => {}
+                Piece::Zeros | Piece::Bytes(_) | Piece::Sent(..) | Piece::Local(..) => {}
                 Piece::Object(target, offset) => all.extend(wanted(&[(0, *len, Some((*target, *offset)))])),
                 Piece::Map(base, start) => {
                     // What can't be found fails where it is read.
@@ -221,41 +271,94 @@ impl Volume {
         self.ahead.fetch(all.into_iter().skip(but));
     }
 
-    /// Has bytes fetched that will be read soon, all at once and in the background.
-    pub fn will_read(&self, ranges: &[Range<u64>]) {
+    fn will_read(&self, ranges: &[Range<u64>]) {
         for range in ranges {
             let end = range.end.min(self.size);
             let pieces = self.state().pieces(range.start.min(end), end.saturating_sub(range.start));
             self.fetch(&pieces, 0);
         }
     }
+}
 
-    /// Ends the log in the map, and says that nobody has the volume open.
+impl Volume {
+    /// The volume, with the thread that sends what lies in its local log.
+    fn of(core: Arc<Core>, notes: Vec<String>) -> Result<Self> {
+        let mut sender = None;
+        if core.local.is_some() {
+            let core = Arc::clone(&core);
+            let thread = std::thread::Builder::new().name("sender".to_owned());
+            let begun = thread.spawn(move || core.local.iter().for_each(|local| local.run(&core)));
+            sender = Some(begun.map_err(|error| Error::host("starting a thread", &error))?);
+        }
+        Ok(Volume { core, sender: Mutex::new(sender), notes })
+    }
+
+    /// What whoever opened the volume should know.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Has bytes fetched that will be read soon, all at once and in the background.
+    pub fn will_read(&self, ranges: &[Range<u64>]) {
+        self.core.will_read(ranges);
+    }
+
+    /// Waits until the store has all that was written.
+    ///
+    /// # Errors
+    /// The store's; another program has the volume.
+    pub fn drain(&self) -> Result<()> {
+        match &self.core.local {
+            Some(local) => local.drain(&self.core),
+            None => self.core.stored(),
+        }
+    }
+
+    /// Ends the log in the map, and says that nobody has the volume open. What the store did not take of a local log stays
+    /// there, for the next opening.
     ///
     /// # Errors
     /// The store's; another program has the volume.
     pub fn close(&self) -> Result<()> {
-        let mut head = self.head();
-        self.commit(&mut head)?;
-        self.checkpoint(&mut head, false)
+        let mut done = Ok(());
+        if let Some(local) = &self.core.local {
+            // A log that is empty tells nobody later that something of it may be missing.
+            done = local.drain(&self.core).inspect(|()| local.empty());
+        }
+        let done = done.and_then(|()| self.core.end());
+        if done.is_ok() {
+            self.core.local.iter().for_each(Local::close);
+        }
+        self.core.local.iter().for_each(Local::end);
+        let sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner).take();
+        sender.into_iter().for_each(|thread| drop(thread.join()));
+        done
+    }
+
+    /// Leaves the volume as a process does that is killed: what is in memory is lost, and nothing more is sent.
+    #[doc(hidden)]
+    pub fn abandon(self) {
+        self.core.head().fenced = Some(Error::Invalid("the volume was abandoned".into()));
+        self.core.local.iter().for_each(Local::end);
     }
 
     /// Brings all that was written into the map, in which it stays open.
     pub(crate) fn shorten(&self) -> Result<()> {
-        let mut head = self.head();
-        self.commit(&mut head)?;
-        self.checkpoint(&mut head, true)
+        self.drain()?;
+        let mut head = self.core.head();
+        self.core.checkpoint(&mut head, true)
     }
 
     /// The map as it is now.
     pub(crate) fn map(&self) -> Arc<Base> {
-        Arc::clone(&self.state().base)
+        Arc::clone(&self.core.state().base)
     }
 
     /// Objects of the log that are not in the map.
     #[must_use]
     pub fn log_objects(&self) -> u64 {
-        self.head().since
+        self.core.head().since
     }
 }
 
@@ -264,11 +367,51 @@ enum Piece {
     Zeros,
     Bytes(Vec<u8>),
     Sent(Arc<Batch>, u32),
+    Local(Arc<Record>, u32),
     Object(Target, u32),
     Map(Arc<Base>, u64),
 }
 
 impl State {
+    /// What objects of the store wrote over a map, and nothing else.
+    fn new(base: Base, written: Extents, targets: &[Target]) -> Self {
+        let next_slot = u32::try_from(targets.len()).unwrap_or(u32::MAX);
+        let stored = (0..).zip(targets).map(|(slot, target)| (slot, Slot::Stored(*target)));
+        let mut slots: BTreeMap<u32, Slot> = stored.collect();
+        slots.insert(next_slot, Slot::Gathered);
+        State { base: Arc::new(base), written, slots, next_slot, batch: Batch::default() }
+    }
+
+    /// Lays a record that waits for the store over what there is.
+    fn wait(&mut self, record: Record) {
+        let slot = self.next_slot;
+        record.lay(&mut self.written, slot);
+        self.slots.insert(slot, Slot::Local(Arc::new(record)));
+        self.next_slot = slot.wrapping_add(1);
+        self.slots.insert(self.next_slot, Slot::Gathered);
+    }
+
+    /// An object is in the store: its bytes are read from there.
+    fn settle(&mut self, unsent: &Unsent, target: Target) {
+        let Some((first, others)) = unsent.slots.split_first() else { return };
+        if !others.is_empty() {
+            // Each record's bytes lie elsewhere in the object of them all.
+            for extent in unsent.batch.contents() {
+                let Some(offset) = extent.offset else { continue };
+                for piece in self.written.pieces(extent.start, extent.len.into()) {
+                    let Some(Source::At { object, .. }) = piece.source else { continue };
+                    if unsent.slots.contains(&object) {
+                        let more = u32::try_from(piece.start - extent.start).unwrap_or(u32::MAX);
+                        let source = Source::At { object: *first, offset: offset.saturating_add(more) };
+                        self.written.insert(piece.start, piece.len, source);
+                    }
+                }
+            }
+        }
+        others.iter().for_each(|slot| drop(self.slots.remove(slot)));
+        self.slots.insert(*first, Slot::Stored(target));
+    }
+
     /// The batch, if there is anything in it; the next is empty.
     fn take_batch(&mut self) -> Option<(u32, Arc<Batch>)> {
         if self.batch.is_empty() {
@@ -315,6 +458,7 @@ impl State {
                 Some(Source::At { object, offset }) => match self.slots.get(&object) {
                     Some(Slot::Stored(target)) => Piece::Object(*target, offset),
                     Some(Slot::Sent(batch)) => Piece::Sent(Arc::clone(batch), offset),
+                    Some(Slot::Local(record)) => Piece::Local(Arc::clone(record), offset),
                     Some(Slot::Gathered) | None => {
                         let mut bytes = vec![0; usize::try_from(piece.len).unwrap_or(0)];
                         self.batch.read(offset, &mut bytes);
@@ -330,34 +474,36 @@ impl State {
 
 impl Device for Volume {
     fn size(&self) -> u64 {
-        self.size
+        self.core.size
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        inside(self.size, offset, buffer.len() as u64, io::ErrorKind::UnexpectedEof)?;
-        let pieces = self.state().pieces(offset, buffer.len() as u64);
-        self.fetch(&pieces, 1);
-        if let Some(behind) = self.ahead.behind(offset, buffer.len() as u64) {
-            self.will_read(&[behind]);
+        let own = &self.core;
+        inside(own.size, offset, buffer.len() as u64, io::ErrorKind::UnexpectedEof)?;
+        let pieces = own.state().pieces(offset, buffer.len() as u64);
+        own.fetch(&pieces, 1);
+        if let Some(behind) = own.ahead.behind(offset, buffer.len() as u64) {
+            own.will_read(&[behind]);
         }
         let mut rest = buffer;
         for (len, piece) in pieces {
-            let (own, behind) = rest.split_at_mut(usize::try_from(len).unwrap_or(0).min(rest.len()));
-            self.fill(&piece, own)?;
+            let (part, behind) = rest.split_at_mut(usize::try_from(len).unwrap_or(0).min(rest.len()));
+            own.fill(&piece, part)?;
             rest = behind;
         }
         Ok(())
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        inside(self.size, offset, data.len() as u64, io::ErrorKind::WriteZero)?;
-        self.write(offset, data.len() as u64, Some(data))
+        inside(self.core.size, offset, data.len() as u64, io::ErrorKind::WriteZero)?;
+        self.core.write(offset, data.len() as u64, Some(data))
     }
 
     fn flush(&self) -> io::Result<()> {
-        let mut head = self.head();
-        self.commit(&mut head)?;
-        Ok(self.shortened(&mut head)?)
+        match &self.core.local {
+            Some(local) => Ok(local.flush(&self.core)?),
+            None => Ok(self.core.stored()?),
+        }
     }
 
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
@@ -369,8 +515,8 @@ impl Device for Volume {
     }
 
     fn write_zeros(&self, offset: u64, len: u64) -> io::Result<()> {
-        inside(self.size, offset, len, io::ErrorKind::WriteZero)?;
-        self.write(offset, len, None)
+        inside(self.core.size, offset, len, io::ErrorKind::WriteZero)?;
+        self.core.write(offset, len, None)
     }
 }
 

@@ -3,15 +3,16 @@
 //! From the new manifest on nobody else begins an epoch without a newer one. From the seal on the writer of the epoch
 //! before can't add to it: its next object would have the seal's key.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::batch::Batch;
-use super::{Head, Slot, State, Volume};
+use super::local::Local;
+use super::{Core, Head, State, Volume};
 use crate::ahead::Ahead;
 use crate::error::{Error, Result};
 use crate::format::manifest::{Flags, Manifest, SEGMENTS_MAX, SIZE_MAX, Segment};
+use crate::holder;
+use crate::local::{LocalLog, Log, Record};
 use crate::marks;
 use crate::objects::Version;
 use crate::replay::{End, replay};
@@ -20,8 +21,6 @@ use crate::view::{Reader, View};
 
 /// How often another opening may come between.
 const TRIES: usize = 16;
-/// Characters that say who has a volume; with the mark of the process they are fewer bytes than a manifest may have.
-const HOLDER_CHARS: usize = 64;
 
 impl Volume {
     /// Makes a new volume of zeros and opens it.
@@ -70,13 +69,50 @@ impl Volume {
     /// # Errors
     /// There is none, it is a snapshot, or open; damage; the store's.
     pub fn open(store: &Arc<Store>, name: &str, holder: &str, take_over: bool) -> Result<Self> {
+        Self::opened(store, name, (holder, take_over), None)
+    }
+
+    /// As [`Volume::open`], with a log on this host: a flush ends when that is stable, and objects follow in order. What
+    /// an earlier opening left in the log, as a process that was killed does, goes on from here.
+    ///
+    /// # Errors
+    /// As there; the log is another process's, or damaged; what a file of this host can have.
+    pub fn open_local(
+        store: &Arc<Store>,
+        name: &str,
+        holder: (&str, bool),
+        place: &LocalLog,
+    ) -> Result<Self> {
+        Self::opened(store, name, holder, Some(Log::take(place)?))
+    }
+
+    fn opened(
+        store: &Arc<Store>,
+        name: &str,
+        (holder, take_over): (&str, bool),
+        mut log: Option<Log>,
+    ) -> Result<Self> {
         marks::ready(store)?;
+        let mut notes = Vec::new();
         for _ in 0..TRIES {
             let (old, version) = store.named(name)?;
-            let manifest = next(&old, holder, take_over)?;
+            let left = holder::log(&old.holder).filter(|_| old.flags.open);
+            let own = left.filter(|(token, _)| log.as_ref().is_some_and(|log| log.token == *token));
+            // The log of this host is the one that the volume was open with: nobody had it since.
+            let mut manifest = next(&old, own.is_some() || take_over)?;
+            if let Some(log) = &mut log
+                && own.is_none()
+            {
+                notes.extend(log.renew(&manifest.id)?);
+            }
+            let sent = own.map_or(0, |(_, sent)| sent);
+            manifest.holder = holder::named(holder, log.as_ref().map(|log| (log.token, sent)));
             let key = key_of_manifest(&manifest.id);
             match store.objects().replace(&key, &manifest.encode(), &version) {
-                Ok(version) => return Self::begun(store, &old, manifest, version),
+                Ok(version) => {
+                    let begun = Begun { old, manifest, version, words: holder.to_owned(), sent };
+                    return Self::begun(store, begun, log, notes);
+                }
                 Err(Error::Conflict(_)) => {}
                 Err(error) => return Err(error),
             }
@@ -85,47 +121,82 @@ impl Volume {
     }
 
     /// The volume in its new epoch, once those before have ended.
-    fn begun(store: &Arc<Store>, old: &Manifest, manifest: Manifest, version: Version) -> Result<Self> {
-        let mut view = View::new(store, old);
+    fn begun(store: &Arc<Store>, begun: Begun, log: Option<Log>, notes: Vec<String>) -> Result<Self> {
+        let Begun { old, manifest, version, words, mut sent } = begun;
+        let mut view = View::new(store, &old);
         let reader = Arc::new(Reader::new(Arc::clone(store)));
-        let End { segments, before } = replay(store, old, (&mut view, &reader), true)?;
-        let View { base, log, targets } = view;
+        let End { segments, before, local } = replay(store, &old, (&mut view, &reader), true)?;
+        let View { base, log: stable, targets } = view;
         let since = segments.iter().map(|segment| segment.end - segment.first).sum();
-        let next_slot = u32::try_from(targets.len()).unwrap_or(u32::MAX);
-        let stored = (0..).zip(&targets).map(|(slot, target)| (slot, Slot::Stored(*target)));
-        let mut slots: HashMap<u32, Slot> = stored.collect();
-        slots.insert(next_slot, Slot::Gathered);
+        let mut state = State::new(base, stable.clone(), &targets);
+        let mut beginning = None;
+        if let Some(log) = log {
+            sent = sent.max(local.get(&log.token).copied().unwrap_or(0));
+            let records;
+            (beginning, records) = begin(log, &manifest, sent)?;
+            records.into_iter().for_each(|record| state.wait(record));
+        }
         let size = manifest.size;
-        let state =
-            State { base: Arc::new(base), written: log.clone(), slots, next_slot, batch: Batch::default() };
         let head = Head {
             manifest,
             version,
+            words,
             seq: 0,
             before,
-            stable: log,
+            stable,
             targets,
             since,
+            sent,
             unsent: None,
             fenced: None,
         };
-        Ok(Volume {
+        let core = Core {
             store: Arc::clone(store),
             ahead: Ahead::new(Arc::clone(&reader), size),
             reader,
             size,
             head: Mutex::new(head),
             state: RwLock::new(state),
-        })
+            local: beginning,
+        };
+        Volume::of(Arc::new(core), notes)
     }
 }
 
+/// What an opening has found and written.
+struct Begun {
+    old: Manifest,
+    manifest: Manifest,
+    version: Version,
+    words: String,
+    /// The last record of the local log that the store has for certain.
+    sent: u64,
+}
+
+/// The local log from where the store is, and the records that wait for that.
+fn begin(log: Log, manifest: &Manifest, sent: u64) -> Result<(Option<Local>, Vec<Record>)> {
+    let (mut parts, mut records) = log.parts((&manifest.id, manifest.size))?;
+    let last = records.last().map_or(0, |record| record.number).max(sent);
+    records.retain(|record| record.number > sent);
+    if let Some(first) = records.first()
+        && first.number != sent + 1
+    {
+        let problem = format!("begins with record {}, and the store has those up to {sent}", first.number);
+        return Err(Error::damaged(log.directory().display().to_string(), problem));
+    }
+    parts.forget(sent, false);
+    let waiting = records.iter().map(|record| u64::from(record.data_len)).sum();
+    Ok((Some(Local::new((log, parts), (sent, last), waiting)), records))
+}
+
 /// The manifest of the next epoch.
-fn next(old: &Manifest, holder: &str, take_over: bool) -> Result<Manifest> {
+fn next(old: &Manifest, take_over: bool) -> Result<Manifest> {
     if old.flags.frozen {
         return Err(Error::Invalid(format!("{}: is a snapshot, which is never written; fork it", old.name)));
     }
-    if old.flags.open && !take_over && !crate::holder::is_gone(&old.holder) {
+    // What was written last by a process that has ended may lie in its local log, and only there.
+    let is_gone = || holder::is_gone(&old.holder) && holder::log(&old.holder).is_none();
+    if old.flags.open && !take_over && !is_gone() {
         return Err(Error::Open(old.holder.clone()));
     }
     if old.segments.len() >= SEGMENTS_MAX {
@@ -135,8 +206,6 @@ fn next(old: &Manifest, holder: &str, take_over: bool) -> Result<Manifest> {
     manifest.epoch = old.epoch.saturating_add(1);
     manifest.flags.open = true;
     manifest.nonce = crate::random::number();
-    manifest.holder =
-        format!("{} ({})", holder.chars().take(HOLDER_CHARS).collect::<String>(), crate::holder::mark());
     manifest.segments.push(Segment {
         volume: manifest.id,
         epoch: manifest.epoch,

@@ -1,0 +1,175 @@
+//! A log on this host of what was written to a volume and is not in its store yet: `flush=local`.
+//!
+//! | module | owns |
+//! | --- | --- |
+//! | `parts` | the files of the log: records behind each other, which files may go |
+//!
+//! Owns: the directory of a log, its mark, which process has it, and what is done with records that no volume wants any
+//! more. Excludes when records are written and sent: that is `volume`'s.
+//!
+//! The directory holds `mark`, locked by the process that has the log, with two numbers in hexadecimal: the mark of the
+//! log, which stands in the manifest as long as nobody else has the volume, and the last record that the store had when
+//! that was written down last (a hint). Beside it are the parts, named by their first record. A record is an object of a
+//! log (`format::log`) with the number of the record as its own, the log's mark as its random number, and the last
+//! record that was stable when it was written.
+
+mod parts;
+
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::error::{Error, Result};
+use crate::format::VolumeId;
+use crate::format::manifest::SIZE_MAX;
+pub(crate) use parts::{Parts, Record};
+
+/// Where the local log of a volume lies, and how large it may get.
+#[derive(Clone, Debug)]
+pub struct LocalLog {
+    directory: PathBuf,
+    most: u64,
+}
+
+/// Least bytes of a log: a few records of the largest kind.
+const LEAST: u64 = 64 << 20;
+
+impl LocalLog {
+    /// The log in a directory of its own, of at most that many bytes (and at least 64 MiB).
+    #[must_use]
+    pub fn new(directory: PathBuf, most: u64) -> Self {
+        LocalLog { directory, most: most.max(LEAST) }
+    }
+
+    /// As [`LocalLog::new`], as small as a test wants it.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn of_size(directory: PathBuf, most: u64) -> Self {
+        LocalLog { directory, most }
+    }
+
+    /// Whether a volume was opened with it and not closed: what lies in it may have to go to the store.
+    #[must_use]
+    pub fn is_used(&self) -> bool {
+        fs::metadata(self.directory.join("mark")).is_ok_and(|mark| mark.len() > 0)
+    }
+}
+
+/// A local log that this process has.
+pub(crate) struct Log {
+    place: LocalLog,
+    mark: File,
+    /// Tells it from all other logs.
+    pub(crate) token: u64,
+    /// The last record that the store had, as far as is known.
+    hint: u64,
+}
+
+impl Log {
+    /// Takes a log for this process; makes one where none is.
+    pub(crate) fn take(place: &LocalLog) -> Result<Self> {
+        let mark = locked(&place.directory)?;
+        let mut bytes = [0; 33];
+        let read = mark.read_exact_at(&mut bytes, 0);
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let numbers = read.ok().and(text.split_once(' ')).and_then(|(token, hint)| {
+            Some((u64::from_str_radix(token, 16).ok()?, u64::from_str_radix(hint, 16).ok()?))
+        });
+        let (token, hint) = numbers.unwrap_or_default();
+        Ok(Log { place: place.clone(), mark, token, hint })
+    }
+
+    /// The directory that it is.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.place.directory
+    }
+
+    /// Begins another log in its place. What the store may not have of the old one is kept under another name, which is
+    /// said.
+    pub(crate) fn renew(&mut self, volume: &VolumeId) -> Result<Option<String>> {
+        let said = match self.left(volume) {
+            0 => None,
+            bytes => Some(self.set_aside(bytes)?),
+        };
+        parts::remove_all(&self.place.directory).map_err(|error| self.failed("emptying", &error))?;
+        self.token = crate::random::number().max(1);
+        self.hint = 0;
+        let write = || {
+            self.mark.write_all_at(self.words().as_bytes(), 0)?;
+            self.mark.sync_all()?;
+            File::open(&self.place.directory)?.sync_all()
+        };
+        write().map_err(|error| self.failed("beginning", &error))?;
+        Ok(said)
+    }
+
+    fn words(&self) -> String {
+        format!("{:016x} {:016x}\n", self.token, self.hint)
+    }
+
+    /// Bytes that were written and that the store may not have.
+    fn left(&self, volume: &VolumeId) -> u64 {
+        match Parts::open(&self.place, (volume, self.token, SIZE_MAX)) {
+            Ok((_, records)) => {
+                let waits = records.iter().filter(|record| record.number > self.hint);
+                waits.map(|record| u64::from(record.data_len).max(1)).sum()
+            }
+            // What can't be read is nothing to throw away.
+            Err(_) => parts::bytes(&self.place.directory),
+        }
+    }
+
+    /// Gives the directory another name, and makes a new one.
+    fn set_aside(&mut self, bytes: u64) -> Result<String> {
+        let own = &self.place.directory;
+        let name = own.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let aside = own.with_file_name(format!("{name}.lost-{:016x}", self.token));
+        fs::rename(own, &aside).map_err(|error| self.failed("renaming", &error))?;
+        self.mark = locked(&self.place.directory)?;
+        Ok(format!(
+            "{bytes} bytes that were written on this host are not in the volume: another program had it before they \
+             reached the store; they are kept in {}",
+            aside.display()
+        ))
+    }
+
+    /// The volume was closed: nothing is left here.
+    pub(crate) fn close(&self) {
+        let _ = self.mark.set_len(0);
+    }
+
+    /// Writes down how far the store is: a hint, which need not be stable.
+    pub(crate) fn note(&self, sent: u64) {
+        let _ = self.mark.write_all_at(format!("{sent:016x}\n").as_bytes(), 17);
+    }
+
+    /// The files, and the records in them that are whole.
+    pub(crate) fn parts(&self, volume: (&VolumeId, u64)) -> Result<(Parts, Vec<Record>)> {
+        Parts::open(&self.place, (volume.0, self.token, volume.1))
+    }
+
+    fn failed(&self, what: &str, error: &io::Error) -> Error {
+        Error::host(format!("{what} the local log {}", self.place.directory.display()), error)
+    }
+}
+
+/// The mark of the log in a directory, locked.
+fn locked(directory: &Path) -> Result<File> {
+    let open = || {
+        DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        File::options().read(true).write(true).create(true).truncate(false).open(directory.join("mark"))
+    };
+    let failed = |error| Error::host(format!("opening the local log {}", directory.display()), &error);
+    let mark = open().map_err(failed)?;
+    match flock(&mark, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(mark),
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let what = format!("a process of this host, which has the local log {}", directory.display());
+            Err(Error::Open(what))
+        }
+        Err(error) => Err(failed(error.into())),
+    }
+}
