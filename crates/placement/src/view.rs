@@ -156,6 +156,25 @@ impl View<'_> {
         found
     }
 
+    /// The tightest place in a run of less than `below` clusters at most `within` clusters before or behind the goal, in
+    /// known groups.
+    #[must_use]
+    pub fn beside(&self, request: &Request, within: u32, below: u32) -> Option<Cluster> {
+        let mut scan = Scan::default();
+        let found = self.map.beside(request.goal, request.want, (within, below), &mut scan);
+        self.scanned(scan);
+        found
+    }
+
+    /// A place in a run of less than `below` clusters in the region of the goal.
+    #[must_use]
+    pub fn home_fit(&self, request: &Request, below: u32) -> Option<Cluster> {
+        let mut scan = Scan::default();
+        let found = self.map.home_fit(request.goal, request.want, below, &mut scan);
+        self.scanned(scan);
+        found
+    }
+
     /// A place at the ragged end of a run of at least [`View::CHUNK`] and less than `below`
     /// clusters, near the goal. A request under a chunk gets one only where it costs no completely
     /// free chunk; a longer one where it costs the fewest, in a run at most a quarter longer than

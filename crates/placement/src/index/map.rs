@@ -481,9 +481,28 @@ impl FreeMap {
         if bounded { any } else { any.or_else(|| self.far_fit(goal, count)) }
     }
 
+    /// A place for `count` clusters in a run below `below`, in the region of the goal.
+    pub(crate) fn home_fit(&self, goal: Cluster, count: u32, below: u32, scan: &mut Scan) -> Option<Cluster> {
+        let (home, offset) = self.grid.locate(goal)?;
+        self.fit_in(home, Wanted { home, offset, count, below }, scan)
+    }
+
     fn fit_in(&self, region: u32, wanted: Wanted, scan: &mut Scan) -> Option<Cluster> {
         let near = wanted.near(region);
         let at = self.lock(region)?.look().best_fit(near, wanted.count, wanted.below, scan)?;
+        Some(Cluster(self.grid.start(region) + u64::from(at)))
+    }
+
+    /// See [`super::region::RunMap::beside`]; in the region of the goal.
+    pub(crate) fn beside(
+        &self,
+        goal: Cluster,
+        count: u32,
+        among: (u32, u32),
+        scan: &mut Scan,
+    ) -> Option<Cluster> {
+        let (region, offset) = self.grid.locate(goal)?;
+        let at = self.lock(region)?.look().beside(offset, count, among, scan)?;
         Some(Cluster(self.grid.start(region) + u64::from(at)))
     }
 

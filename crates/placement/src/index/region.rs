@@ -440,6 +440,40 @@ impl RunMap {
         best.map(|(_, start)| start)
     }
 
+    /// The tightest place for `count` clusters in a run of less than `below` that begins, or has its end cut off, at most
+    /// `within` clusters from `near` on either side; of equals the one that comes first. What is free at `near` itself
+    /// counts as a run from there on.
+    pub(crate) fn beside(
+        &self,
+        near: u32,
+        count: u32,
+        (within, below): (u32, u32),
+        scan: &mut Scan,
+    ) -> Option<u32> {
+        let (from, upto) = (near.saturating_sub(within), near.saturating_add(within).min(self.len() - 1));
+        let mut best: Option<(u32, u32)> = None;
+        let mut at = self.run_at(from).map_or_else(|| self.next_free(from), |run| run.0);
+        while at <= upto {
+            let end = self.next_used(at);
+            scan.runs += 1;
+            scan.bytes += u64::from(end - at).div_ceil(64) * 8;
+            let length = end - at;
+            if length >= count && length < below {
+                let places = [at, end - count].into_iter().find(|place| (from..=upto).contains(place));
+                if let Some(place) = places
+                    && best.is_none_or(|(shortest, _)| length < shortest)
+                {
+                    best = Some((length, place));
+                }
+            }
+            if length == count && best.is_some_and(|(shortest, _)| shortest == count) {
+                break;
+            }
+            at = self.next_free(end);
+        }
+        best.map(|(_, place)| place)
+    }
+
     /// Where `count` clusters cost the fewest completely free chunks, in a run of at least a chunk
     /// and as `among` says: the first that costs none, of others the least as [`Spare`] orders them.
     pub(crate) fn sparing(&self, count: u32, among: Lengths, scan: &mut Scan) -> Option<Spare> {

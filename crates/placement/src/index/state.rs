@@ -153,6 +153,15 @@ impl Look<'_> {
         }
     }
 
+    /// See [`RunMap::beside`].
+    pub(crate) fn beside(self, near: u32, count: u32, among: (u32, u32), scan: &mut Scan) -> Option<u32> {
+        match self {
+            // One run, which is long or the last.
+            Look::Unknown | Look::Plain(_) => None,
+            Look::Mapped(map) => map.beside(near, count, among, scan),
+        }
+    }
+
     /// See [`RunMap::sparing`].
     pub(crate) fn sparing(self, count: u32, among: Lengths, scan: &mut Scan) -> Option<Spare> {
         match self {

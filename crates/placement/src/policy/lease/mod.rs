@@ -2,7 +2,7 @@
 //!
 //! - **Loading in order**: at the goal, else the first sufficient run after it, around the volume.
 //! - **Size known** (I16): behind the file's last cluster if enough is free there; small files then on
-//!   their directory's [`shelf`]; others in a hole shorter than a chunk, else at the end of a longer
+//!   their directory's [`shelf`], or beside its last file, or where those that follow find room; others in a hole shorter than a chunk, else at the end of a longer
 //!   run where that costs the fewest completely free chunks; then the tightest free run near the
 //!   goal that is not reserved.
 //! - **Growing**: from the file's [`window`], which has the length that the file is likely to reach.
@@ -18,20 +18,36 @@ use super::{BlockPolicy, Choice, Event};
 use crate::request::{Kind, Refusal, Request};
 use crate::view::View;
 use ondisk::units::{Cluster, ClusterRun};
-use shelf::{Shelves, Taken};
+use shelf::Shelves;
 use window::Windows;
 
 const SMALL: Tunable =
-    ours("lease_small", 16, (0, 512), "longest file in clusters that goes beside its predecessor");
-const BESIDE: Tunable =
-    ours("lease_beside", 16, (0, 4_096), "clusters behind a directory's last file that are beside it");
-const NICHE: Tunable =
-    ours("lease_niche", 64, (1, 4_096), "free runs from this length on are left for larger files");
+    ours("lease_small", 16, (0, 512), "longest file in clusters that goes on a shelf of its directory");
+const BESIDE: Tunable = ours(
+    "lease_beside",
+    32,
+    (0, 4_096),
+    "clusters from a directory's last file, on either side, that are beside it",
+);
+const BESIDE_MOST: Tunable =
+    ours("lease_beside_most", 64, (0, 512), "longest file in clusters that goes beside its predecessor");
+const NICHE: Tunable = ours(
+    "lease_niche",
+    16,
+    (1, 4_096),
+    "free runs from this length on, and eight times that on a volume that is not crowded, are left for larger files",
+);
+const OPENING: Tunable = ours(
+    "lease_opening",
+    24,
+    (0, 4_096),
+    "clusters of a free run where a directory's small files go on, while a third is free; a sixth of that until it is crowded",
+);
 const CROWDED: Tunable = ours(
     "lease_crowded",
     6,
     (1, 1_000),
-    "small files go beside each other while this part of all clusters is free, as a divisor",
+    "a volume is crowded when less than this part of all clusters is free, as a divisor",
 );
 const TIGHT: Tunable = ours(
     "lease_tight",
@@ -52,7 +68,9 @@ const SHELF: Tunable =
 pub(super) const TUNABLES: &[Tunable] = &[
     SMALL,
     BESIDE,
+    BESIDE_MOST,
     NICHE,
+    OPENING,
     CROWDED,
     TIGHT,
     RESERVE,
@@ -68,8 +86,10 @@ pub(super) const TUNABLES: &[Tunable] = &[
 /// The values of the tunables.
 struct Rules {
     small: u32,
-    beside: u64,
+    beside: u32,
+    beside_most: u32,
     niche: u32,
+    opening: u32,
     crowded: u64,
     tight: u64,
     reserve: u64,
@@ -87,8 +107,10 @@ impl Lease {
     pub(crate) fn new(settings: &Settings) -> Self {
         let rules = Rules {
             small: settings.value(&SMALL),
-            beside: settings.value(&BESIDE).into(),
+            beside: settings.value(&BESIDE),
+            beside_most: settings.value(&BESIDE_MOST),
             niche: settings.value(&NICHE),
+            opening: settings.value(&OPENING),
             crowded: settings.value(&CROWDED).into(),
             tight: settings.value(&TIGHT).into(),
             reserve: settings.value(&RESERVE).into(),
@@ -106,6 +128,25 @@ impl Rules {
     /// Length from which on a free run belongs to the reserve.
     fn reserved(&self, view: &View<'_>) -> u32 {
         view.long_runs(view.layout().clusters / self.reserve)
+    }
+
+    /// Whether more than this part of all clusters is free, as a divisor.
+    fn has_free(view: &View<'_>, part: u64) -> bool {
+        view.free_clusters() > view.layout().clusters / part
+    }
+
+    /// Length from which on a free run is not cut for a file that would be beside another.
+    fn niche(&self, view: &View<'_>) -> u32 {
+        if Self::has_free(view, self.crowded) { self.niche.saturating_mul(8) } else { self.niche }
+    }
+
+    /// Length of the free runs in which the small files of a directory begin that have nothing beside them; 0 for any.
+    fn opening(&self, view: &View<'_>) -> u32 {
+        match () {
+            () if Self::has_free(view, 3) => self.opening,
+            () if Self::has_free(view, self.crowded) => self.opening / 6,
+            () => 0,
+        }
     }
 
     fn is_small(&self, request: &Request) -> bool {
@@ -164,12 +205,10 @@ impl Lease {
         if let Some(group) = view.worth_loading(request) {
             return Err(Refusal::NeedBitmap(group));
         }
-        if self.rules.is_small(request)
-            && let Some(start) = self.beside(view, request)
-        {
+        let long = self.rules.reserved(view);
+        if let Some(start) = self.together(view, request, long) {
             return Ok(Some(whole(start)));
         }
-        let long = self.rules.reserved(view);
         let spared = self.sparing(view, request, long);
         if let Some(start) = spared.or_else(|| view.near_fit_below(request, long)) {
             self.opened(view, request, start);
@@ -217,25 +256,30 @@ impl Lease {
         }
     }
 
-    /// A place for a small file beside the last one of its directory.
-    fn beside(&self, view: &View<'_>, request: &Request) -> Option<Cluster> {
-        if request.directory == 0 {
+    /// A place that keeps the files of a directory together: on its shelf, beside its last file, or where the small ones
+    /// that follow have room.
+    fn together(&self, view: &View<'_>, request: &Request, long: u32) -> Option<Cluster> {
+        let rules = &self.rules;
+        let is_small = rules.is_small(request);
+        if request.directory == 0 || request.extends || !is_small && request.want > rules.beside_most {
             return None;
         }
-        match self.shelves.take(view, request) {
-            Taken::Place(start) => return Some(start),
-            Taken::Ended => return None,
-            Taken::Missing => {}
+        if is_small && let Some(start) = self.shelves.take(view, request) {
+            return Some(start);
         }
-        if view.free_clusters() < view.layout().clusters / self.rules.crowded {
+        if !Rules::has_free(view, rules.crowded.saturating_mul(4)) {
+            // So little is free that a hole cut for a neighbour tears the next file.
             return None;
         }
-        let start = view.next_fit(request, request.goal).ok()??;
-        if start.0.abs_diff(request.goal.0) > self.rules.beside {
-            return None;
+        let beside = view.beside(request, rules.beside, rules.niche(view).min(long));
+        let room = rules.opening(view);
+        if beside.is_some() || !is_small || room == 0 {
+            return beside;
         }
-        let niche = view.reach(start, self.rules.niche);
-        (niche >= request.want && niche < self.rules.niche).then_some(start)
+        let roomy = Request { want: request.want.max(room), ..*request };
+        let start = view.home_fit(&roomy, room.saturating_mul(4).min(long))?;
+        self.opened(view, request, start);
+        Some(start)
     }
 }
 
@@ -264,3 +308,6 @@ fn shortfall(view: &View<'_>, request: &Request) -> Result<Choice, Refusal> {
         None => Err(Refusal::NoSpace),
     }
 }
+
+#[cfg(test)]
+mod tests;

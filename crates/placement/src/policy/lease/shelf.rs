@@ -23,16 +23,6 @@ struct Shelf {
     left: u32,
 }
 
-/// What a shelf gave.
-pub(super) enum Taken {
-    /// A free place.
-    Place(Cluster),
-    /// It is used up, or someone else took the place: time for a search.
-    Ended,
-    /// The directory has none.
-    Missing,
-}
-
 /// The shelves of all directories.
 pub(super) struct Shelves {
     /// Clusters a directory uses from a shelf before it searches again.
@@ -50,19 +40,19 @@ impl Shelves {
         Some(self.shards.get(index)?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The next place on the directory's shelf.
-    pub(super) fn take(&self, view: &View<'_>, request: &Request) -> Taken {
-        let Some(mut shelves) = self.shard(request.directory) else { return Taken::Missing };
-        let Some(shelf) = shelves.get_mut(&request.directory) else { return Taken::Missing };
+    /// The next place on the directory's shelf. One that is used up, or whose place someone else took, is no more.
+    pub(super) fn take(&self, view: &View<'_>, request: &Request) -> Option<Cluster> {
+        let mut shelves = self.shard(request.directory)?;
+        let shelf = shelves.get_mut(&request.directory)?;
         let start = shelf.next;
         if shelf.left < request.want || view.reach(start, request.want) < request.want {
             shelves.remove(&request.directory);
-            return Taken::Ended;
+            return None;
         }
         shelf.next = Cluster(start.0 + u64::from(request.want));
         shelf.left -= request.want;
         view.note(Counter::WindowHits, 1);
-        Taken::Place(start)
+        Some(start)
     }
 
     /// Opens a shelf behind a file that begins at `start`, unless that run fits tightly.
