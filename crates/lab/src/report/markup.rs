@@ -1,5 +1,6 @@
 //! The page's text and tables as HTML. Every name and text goes through [`escape`]: what a file of results says may be anything.
 
+use super::claims;
 use super::digest::{Case, Column, Digest, Figure, Table, founding};
 use super::plots::{self, Plot};
 use super::ratios;
@@ -65,8 +66,9 @@ pub(crate) fn body(digest: &Digest) -> (String, Vec<Value>) {
     page.put("<div class=\"wrap\"><main>");
     page.top(digest);
     let aging = plots::aging(digest);
-    for (number, (table, aging)) in digest.tables.iter().zip(aging).enumerate() {
-        page.section(digest, number, table, aging);
+    let claims = claims::charts(digest);
+    for (number, ((table, aging), claims)) in digest.tables.iter().zip(aging).zip(claims).enumerate() {
+        page.section(digest, number, table, (aging, claims));
     }
     page.put("</main>");
     page.sessions(digest);
@@ -154,7 +156,13 @@ impl Text {
         self.put("</ul>");
     }
 
-    fn section(&mut self, digest: &Digest, number: usize, table: &Table, aging: Option<Plot>) {
+    fn section(
+        &mut self,
+        digest: &Digest,
+        number: usize,
+        table: &Table,
+        (aging, claims): (Option<Plot>, String),
+    ) {
         self.put(&format!("<section id=\"t{number}\"><h2>{}</h2>", escape(&table.name)));
         let document = founding(&table.name).and_then(|number| FOUNDING.get(usize::try_from(number).ok()?));
         let made = Experiment::named(&table.name).map(|made| made.about);
@@ -172,6 +180,7 @@ impl Text {
             }
             self.put("</ul>");
         }
+        self.put(&claims);
         self.put(&ratios::rows(table));
         self.skipped(&table.skipped);
         let figures = shown_figures(table);

@@ -1,5 +1,6 @@
 //! `plat-lab report`: files of results as one page, and as files of plots.
 
+mod claims;
 mod digest;
 mod files;
 mod markup;
