@@ -6,12 +6,15 @@ mod plat;
 mod support;
 
 use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use rustix::fs::{FallocateFlags, fallocate};
 use support::mounted::{Mounted, have_fuse};
 use support::{fail, plat, succeed};
+use testkit::mapped::{Mapping, Sharing};
 use testkit::scratch::Scratch;
 use testkit::{fsck, tool};
 
@@ -260,4 +263,78 @@ fn a_mounted_volume_shrinks_while_it_is_written() {
     fs::write(root.join("more"), vec![3; 20 << 20]).unwrap();
     mounted.unmount();
     fsck::assert_clean(&image);
+}
+
+/// A full volume, whose files are open: each with room kept ahead, every second one mapped, every third one removed.
+#[test]
+fn what_is_open_mapped_or_kept_ahead_leaves_the_end_too() {
+    if !ready("resize") || !have_fuse("resize") {
+        return;
+    }
+    let scratch = Scratch::new("resize-open-files");
+    let image = volume(&scratch);
+    let mut mounted = Mounted::new(&image, &[]).unwrap();
+    let root = mounted.path().to_owned();
+    let held = full_of_open_files(&root);
+    let mapped = |open: &File| Mapping::new(open, 0, HALF, Sharing::Shared).unwrap();
+    let mappings: Vec<_> = held.iter().step_by(2).map(mapped).collect();
+    mappings.iter().for_each(|mapping| mapping.write(10, b"before"));
+    fs::remove_file(root.join("large")).unwrap();
+    // The write that found no space is reported once more, to the first sync of all.
+    let _ = rustix::fs::syncfs(&held[0]);
+    let planned = value(&succeed(plat(&["resize", "-n", "--json"]).arg(&root).arg("52M")).stdout);
+    assert!(planned["blocks_moved"].as_u64().unwrap() > 8 << 10, "{planned}");
+    succeed(plat(&["resize"]).arg(&root).arg("52M"));
+    assert_eq!(len(&image), 52 * MIB);
+    mappings.iter().for_each(|mapping| mapping.write(100_000, b"after"));
+    drop(mappings);
+    let wanted = |number: usize| {
+        let mut wanted = vec![u8::try_from(number).unwrap(); HALF];
+        if number.is_multiple_of(2) {
+            wanted[10..16].copy_from_slice(b"before");
+            wanted[100_000..100_005].copy_from_slice(b"after");
+        }
+        wanted
+    };
+    for (number, open) in held.iter().enumerate() {
+        let mut bytes = vec![0; HALF];
+        open.read_exact_at(&mut bytes, 0).unwrap();
+        assert!(bytes == wanted(number), "{number}");
+        assert!(open.metadata().unwrap().blocks() >= 2 * HALF as u64 >> 9, "{number}");
+        open.write_all_at(&bytes, HALF as u64).unwrap();
+    }
+    let count = held.len();
+    drop(held);
+    mounted.unmount();
+    fsck::assert_clean(&image);
+    for number in (0..count).filter(|number| number % 3 != 0) {
+        let bytes = succeed(plat(&["cat"]).arg(&image).arg(format!("/file {number}"))).stdout;
+        assert!(bytes == wanted(number).repeat(2), "{number}");
+    }
+}
+
+/// Bytes of a file of [`full_of_open_files`], and bytes that are kept ahead of it.
+const HALF: usize = 512 << 10;
+
+/// Makes files until there is no space, and removes the name of every third.
+fn full_of_open_files(root: &Path) -> Vec<File> {
+    let mut held = Vec::new();
+    loop {
+        let number = held.len();
+        let path = root.join(format!("file {number}"));
+        let open = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+        let bytes = vec![u8::try_from(number).unwrap(); HALF];
+        // What the kernel keeps has no blocks yet.
+        let written = open.write_all_at(&bytes, 0).and_then(|()| open.sync_all());
+        let kept = |()| Ok(fallocate(&open, FallocateFlags::KEEP_SIZE, HALF as u64, HALF as u64)?);
+        let filled: std::io::Result<()> = written.and_then(kept);
+        if filled.is_err() {
+            fs::remove_file(path).unwrap();
+            return held;
+        }
+        if number.is_multiple_of(3) {
+            fs::remove_file(path).unwrap();
+        }
+        held.push(open);
+    }
 }

@@ -55,6 +55,8 @@ impl Shrinkage {
         if !volume.uses_journal() {
             return refused("a volume becomes smaller in use only through a journal");
         }
+        // Counts of what is in use are those of what is stable.
+        volume.sync()?;
         if !volume.format.has_room() || !volume.space.has_room() {
             return refused("the volume has changed its size too often since it was mounted");
         }
