@@ -273,7 +273,7 @@ fn what_is_open_mapped_or_kept_ahead_leaves_the_end_too() {
     }
     let scratch = Scratch::new("resize-open-files");
     let image = volume(&scratch);
-    let mut mounted = Mounted::new(&image, &[]).unwrap();
+    let mounted = Mounted::new(&image, &[]).unwrap();
     let root = mounted.path().to_owned();
     let held = full_of_open_files(&root);
     let mapped = |open: &File| Mapping::new(open, 0, HALF, Sharing::Shared).unwrap();
@@ -300,7 +300,7 @@ fn what_is_open_mapped_or_kept_ahead_leaves_the_end_too() {
         let mut bytes = vec![0; HALF];
         open.read_exact_at(&mut bytes, 0).unwrap();
         assert!(bytes == wanted(number), "{number}");
-        assert!(open.metadata().unwrap().blocks() >= 2 * HALF as u64 >> 9, "{number}");
+        assert!(open.metadata().unwrap().blocks() >= (2 * HALF as u64) >> 9, "{number}");
         open.write_all_at(&bytes, HALF as u64).unwrap();
     }
     let count = held.len();
