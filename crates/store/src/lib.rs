@@ -1,8 +1,8 @@
 //! Volumes on object stores: images as chunks that all images share, and volumes that are written as logs of objects.
 //!
-//! Owns: the format ([`format`], `docs/store.md` byte by byte), the stores that objects lie in ([`objects`]), and volumes
-//! as a [`Device`](platfs_device::Device): [`Stored`] to read, [`Volume`] to write. Excludes file systems: a volume is
-//! bytes here.
+//! Owns: the format ([`format`](mod@format), `docs/store.md` byte by byte), the stores that objects lie in ([`objects`]),
+//! and volumes as a [`Device`](platfs_device::Device): [`Stored`] to read, [`Volume`] to write. Excludes file systems: a
+//! volume is bytes here.
 //!
 //! `file://` and memory need no further crate. S3, Google Cloud Storage and Azure are features (`s3`, `gs`, `az`).
 

@@ -84,7 +84,7 @@ pub struct Tunables {
     pub mb_order2_req: u32,
     /// Files up to this many blocks share a locality group's preallocation.
     pub mb_stream_req: u32,
-    /// Clusters a locality group preallocates; 0: see [`Tunables::group_prealloc`].
+    /// Clusters a locality group preallocates; 0: see `Tunables::group_prealloc`.
     pub mb_group_prealloc: u32,
     /// Steps of two by which `best_avail` trims at most.
     pub mb_best_avail_max_trim_order: u32,
