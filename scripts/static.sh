@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 PATH="$PATH:/usr/sbin:/sbin"
 target=x86_64-unknown-linux-musl
 profile=${PROFILE:-release-small}
-most=${MOST:-9000000}
+most=${MOST:-9437184}
 out=${CARGO_TARGET_DIR:-target}/$target/$profile/plat
 
 die() { echo "static: $*" >&2; exit 1; }
