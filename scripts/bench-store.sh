@@ -142,14 +142,16 @@ measure() {
 }
 
 # GETs of the object `plain`, signed, on one connection: whole, or in pieces.
+empty=e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
+signed=(-sS --fail --aws-sigv4 aws:amz:us-east-1:s3 --user test:testtest -H "x-amz-content-sha256: $empty")
 get() {
-    curl -sS --fail --aws-sigv4 aws:amz:us-east-1:s3 --user test:testtest "$@" >/dev/null
+    curl "${signed[@]}" "$@" >/dev/null
 }
 in_pieces() {
     local size at pieces=()
     size=$(stat -c %s "$work/data/bucket/plain")
     for ((at = 0; at < size; at += 8 << 20)); do
-        pieces+=(${pieces:+--next -sS --fail --aws-sigv4 aws:amz:us-east-1:s3 --user test:testtest} -r "$at-$((at + (8 << 20) - 1))" "$AWS_ENDPOINT/bucket/plain")
+        pieces+=(${pieces:+--next "${signed[@]}"} -r "$at-$((at + (8 << 20) - 1))" "$AWS_ENDPOINT/bucket/plain")
     done
     get "${pieces[@]}"
 }
