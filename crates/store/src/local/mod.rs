@@ -185,6 +185,10 @@ fn locked_once(directory: &Path) -> Result<Option<File>> {
     let failed = |error| Error::host(format!("opening the local log {}", directory.display()), &error);
     let mark = match open() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        // Making a directory that is removed at that moment fails like this, too.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && !is_other(directory) => {
+            return Ok(None);
+        }
         opened => opened.map_err(failed)?,
     };
     match flock(&mark, FlockOperation::NonBlockingLockExclusive) {
@@ -195,6 +199,11 @@ fn locked_once(directory: &Path) -> Result<Option<File>> {
         }
         Err(error) => Err(failed(error.into())),
     }
+}
+
+/// Whether something is there that is no directory.
+fn is_other(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|facts| !facts.is_dir())
 }
 
 /// Whether the mark of a directory is this one.
@@ -221,6 +230,10 @@ mod tests {
         log.close();
         drop(log);
         assert!(!place.is_used() && !place.directory.exists());
+        let file = LocalLog::new(scratch.path().join("file"), 0);
+        fs::write(&file.directory, "").unwrap();
+        let said = Log::take(&file).map(drop).unwrap_err().to_string();
+        assert!(said.contains("File exists") || said.contains("Not a directory"), "{said}");
         // What somebody else put there stays.
         let log = Log::take(&place).unwrap();
         fs::write(place.directory.join("note"), "kept").unwrap();
