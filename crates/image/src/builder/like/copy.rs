@@ -126,7 +126,7 @@ mod tests {
     /// Data at the beginning, in the middle and up to the end, with nothing between them.
     fn fill(device: &dyn Device) {
         for (at, len) in [(5, 70_000), (PIECE + 3 * STEP - 7, 20), (SIZE - 500, 500)] {
-            let data: Vec<u8> = (0..len).map(|n| (n % 251) as u8 + 1).collect();
+            let data: Vec<u8> = (1..=250).cycle().take(len).collect();
             device.write_at(at as u64, &data).unwrap();
         }
     }
