@@ -11,6 +11,7 @@ use crate::cache::Role;
 use crate::error::Result;
 use crate::ops::Times;
 use crate::ranges::FileBlocks;
+use crate::sizes::refused;
 use crate::tx::Tx;
 
 impl Tx<'_> {
@@ -30,6 +31,9 @@ impl Tx<'_> {
                 self.space_mut()?.allocate_inode(&request, FileType::Regular)?
             }
         };
+        if self.format.on_disk(number) != number {
+            return refused("its inodes have other numbers on disk since it became smaller");
+        }
         let mut node = Inode::blank(number, self.format.geometry.inode_size);
         node.raw_mut().i_mode.set(FileType::Regular.mode_bits() | 0o600);
         node.raw_mut().i_links_count.set(1);

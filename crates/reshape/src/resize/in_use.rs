@@ -140,15 +140,19 @@ pub fn shrink_in_use(volume: &Volume, bytes: u64, watch: &dyn Watch) -> Result<(
     let mut idle = 0;
     loop {
         volume.sync()?;
-        if closed.in_use()? == 0 && closed.cut()? {
+        if closed.in_use()? == 0 && closed.inodes_in_use()? == 0 && closed.cut()? {
             return Ok((after, leaving.moved));
         }
         let had = leaving.moved;
+        let renumbered = leaving.renumber(&closed)?;
         leaving.pass(&closed, before.groups)?;
-        idle = if leaving.moved == had { idle + 1 } else { 0 };
+        idle = if leaving.moved == had && renumbered == 0 { idle + 1 } else { 0 };
         if idle >= PATIENCE {
-            let blocks = closed.in_use()?;
-            return refused(format!("{blocks} blocks behind that end belong to no file that could be found"));
+            let (blocks, inodes) = (closed.in_use()?, closed.inodes_in_use()?);
+            return refused(format!(
+                "{blocks} blocks behind that end belong to no file that could be found, and of {inodes} inodes not all \
+                 names were found: `plat check` the volume"
+            ));
         }
     }
 }
@@ -163,6 +167,16 @@ struct Leaving<'l> {
 }
 
 impl Leaving<'_> {
+    fn called_off<T>() -> Result<T> {
+        refused("called off: the volume has the size that it had")
+    }
+
+    /// All inodes behind the end get other numbers; how many did.
+    fn renumber(&self, closed: &Closed<'_>) -> Result<u64> {
+        let pass = closed.renumber(&|| self.watch.goes_on(self.copied.get()))?;
+        if pass.called_off { Self::called_off() } else { Ok(pass.done) }
+    }
+
     /// All inodes that have to leave by now.
     fn pass(&mut self, closed: &Closed<'_>, groups: u32) -> Result<()> {
         let pace = |bytes| {
@@ -172,7 +186,7 @@ impl Leaving<'_> {
         for group in 0..groups {
             for number in closed.inodes_of(group)? {
                 if !self.watch.goes_on(self.copied.get()) {
-                    return refused("called off: the volume has the size that it had");
+                    return Self::called_off();
                 }
                 self.moved += closed.leave(number, &pace)?;
             }

@@ -15,7 +15,7 @@ const PLACE: &[u8] = b"shrinking";
 /// Files that were written, by name: the seed of their bytes and how many there are.
 type Written = Mutex<BTreeMap<String, (u64, u64)>>;
 
-struct Patient;
+pub(super) struct Patient;
 
 impl Watch for Patient {
     fn goes_on(&self, _: u64) -> bool {
@@ -23,7 +23,7 @@ impl Watch for Patient {
     }
 }
 
-fn opened(device: Arc<dyn Device>) -> Result<Volume, platfs::Error> {
+pub(super) fn opened(device: Arc<dyn Device>) -> Result<Volume, platfs::Error> {
     Volume::open(device, &OpenOptions::new().write(true).now(limits().now).delay(8 << 20))
 }
 
@@ -46,7 +46,7 @@ fn write_one(
     Ok(())
 }
 
-fn new(kind: Kind<'_>) -> NewInode<'_> {
+pub(super) fn new(kind: Kind<'_>) -> NewInode<'_> {
     NewInode { kind, attributes: Attributes::default(), xattrs: &[] }
 }
 
