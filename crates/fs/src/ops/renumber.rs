@@ -122,7 +122,9 @@ impl Tx<'_> {
         let from = self.format.on_disk(number);
         let mut node = self.inode(number)?;
         let is_value = node.flags().contains(InodeFlags::EA_INODE);
-        if from.get() <= last || is_value || !is_used(node.bytes()) {
+        // The record of one without names leads to the next in the list where others have the time of their end.
+        let is_there = is_used(node.bytes()) || self.session.handles.orphan(number).is_some();
+        if from.get() <= last || is_value || !is_there {
             return Ok(Renumbered::Needless);
         }
         if self.view().xattrs(&node).is_named_by_values()? {

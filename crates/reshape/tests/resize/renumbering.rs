@@ -3,10 +3,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 
-use platfs::{InodeNumber, Kind, Pin, Replace, Volume, WriteOptions};
+use platfs::placement::DirectoryPolicyKind;
+use platfs::{InodeNumber, Kind, OpenOptions, Pin, Replace, Volume, WriteOptions};
 use platfs_reshape::resize::shrink_in_use;
 
-use super::shrinking::{Patient, new, opened};
+use super::shrinking::{Patient, new};
 use super::*;
 
 const ROOT: InodeNumber = InodeNumber::ROOT;
@@ -16,6 +17,12 @@ struct Known {
     path: String,
     number: InodeNumber,
     contents: Option<Vec<u8>>,
+}
+
+/// Opens a volume whose directories are spread.
+fn opened(device: Arc<dyn Device>) -> platfs::Result<Volume> {
+    let options = OpenOptions::new().write(true).now(limits().now).delay(8 << 20);
+    Volume::open(device, &options.directories(DirectoryPolicyKind::Orlov))
 }
 
 fn put(volume: &Volume, directory: InodeNumber, name: &str, bytes: &[u8]) -> InodeNumber {
@@ -154,9 +161,9 @@ fn highest(all: &[Known]) -> u32 {
 
 fn shrink_kind(scratch: &Scratch, name: &str, options: &[&str]) -> Result<(), String> {
     let text = |error: platfs::Error| error.to_string();
-    let image = volume(scratch, name, options, 64 * MIB);
+    let image = volume(scratch, name, options, 100 * MIB);
     count_quotas(&image);
-    let wanted = 36 * MIB;
+    let wanted = 60 * MIB;
     let volume = opened(open(&image)).map_err(text)?;
     let all = spread(&volume, name == "ea-inode");
     let held = unnamed(&volume);
