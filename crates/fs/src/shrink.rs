@@ -93,6 +93,14 @@ impl Shrinkage {
         self.in_use
     }
 
+    /// Inodes that have to get other numbers, by what is stable.
+    ///
+    /// # Errors
+    /// A broken descriptor.
+    pub fn inodes_to_move(&self, volume: &Volume) -> Result<u64> {
+        volume.space.inodes_behind(&self.after.geometry)
+    }
+
     fn must_suit(&self) -> Result<()> {
         let (before, after) = (&self.before, &self.after.geometry);
         let same = Geometry {

@@ -17,7 +17,6 @@ use super::attrs::file_type;
 use super::changing::change;
 use crate::error::{Error, Result};
 use crate::order::is_used;
-use crate::sizes::refused;
 use crate::tx::{Tx, View};
 use crate::volume::Volume;
 
@@ -73,6 +72,10 @@ pub(crate) fn renew_values(volume: &Volume, number: InodeNumber, last: u32) -> R
         }
         Ok(renewed)
     })
+}
+
+fn refused<T>(why: &str) -> Result<T> {
+    Err(Error::Unsupported(format!("{why}: unmount the volume, and change its size then")))
 }
 
 impl View<'_> {

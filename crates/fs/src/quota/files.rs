@@ -8,10 +8,9 @@ use placement::InodeRequest;
 
 use super::number_of;
 use crate::cache::Role;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ops::Times;
 use crate::ranges::FileBlocks;
-use crate::sizes::refused;
 use crate::tx::Tx;
 
 impl Tx<'_> {
@@ -32,7 +31,8 @@ impl Tx<'_> {
             }
         };
         if self.format.on_disk(number) != number {
-            return refused("its inodes have other numbers on disk since it became smaller");
+            let why = "inodes have other numbers on disk since the volume became smaller: unmount it first";
+            return Err(Error::Unsupported(why.into()));
         }
         let mut node = Inode::blank(number, self.format.geometry.inode_size);
         node.raw_mut().i_mode.set(FileType::Regular.mode_bits() | 0o600);
