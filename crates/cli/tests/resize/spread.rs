@@ -206,6 +206,31 @@ fn assert_same_contents(before: &Seen, after: &Seen) {
     }
 }
 
+/// The smallest size in use is printed, and taken; there is room for those who write.
+#[test]
+fn a_mounted_volume_becomes_as_small_as_it_can_in_use() {
+    if !ready("resize") || !have_fuse("resize") {
+        return;
+    }
+    let scratch = Scratch::new("resize-spread-least");
+    let image = spread_volume(&scratch, 2 * GIB);
+    let mounted = Mounted::new(&image, &[]).unwrap();
+    let root = mounted.path();
+    fill(root);
+    let before = seen(root);
+    let least = value(&succeed(plat(&["resize", "-P", "--json"]).arg(root)).stdout);
+    assert_eq!(len(&image), 2 * GIB);
+    let done = value(&succeed(plat(&["resize", "--min", "--json"]).arg(root)).stdout);
+    assert_eq!((&done["written"], &done["bytes"]), (&true.into(), &least["bytes"]));
+    assert!(done["inodes_moved"].as_u64().unwrap() > 0, "{done}");
+    assert_eq!(Some(len(&image)), least["bytes"].as_u64());
+    assert!(seen(root) == before);
+    fs::write(root.join("more"), vec![1; 100_000]).unwrap();
+    assert_eq!(value(&succeed(plat(&["resize", "-n", "--json"]).arg(root)).stdout)["written"], false);
+    mounted.unmount();
+    fsck::assert_clean(&image);
+}
+
 /// The server is killed at any moment: what was synced is there, and the same command makes the volume smaller.
 #[test]
 fn a_mounted_volume_whose_server_is_killed_while_inodes_move_shrinks_the_next_time() {
@@ -217,7 +242,7 @@ fn a_mounted_volume_whose_server_is_killed_while_inodes_move_shrinks_the_next_ti
     let mut mounted = Mounted::new(&image, &[]).unwrap();
     fill(mounted.path());
     let before = seen(mounted.path());
-    rustix::fs::syncfs(File::open(mounted.path()).unwrap()).unwrap();
+    succeed(plat(&["sync"]).arg(mounted.path()));
     for round in 0..5_u64 {
         let root = mounted.path().to_owned();
         let mut command = plat(&["resize"]);
