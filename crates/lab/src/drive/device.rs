@@ -3,7 +3,8 @@
 //!
 //! Bytes of files wait in the page cache ([`Pages`]). From half of the dirty limit on, or when asked, the host's own
 //! thread writes them back; a writer over the dirty limit blocks until it falls below. Written-back bytes, and metadata
-//! at once, go through a queue of [`Drive::depth`] requests. Neighbours in it are joined. While nothing else needs the drive,
+//! at once, go through a queue of [`Drive::depth`] requests, and of no more bytes than a host has on their
+//! way ([`Drive::running`]). Neighbours in it are joined. While nothing else needs the drive,
 //! it serves the nearest request behind the arm first and goes round (C-LOOK). A writer that finds the queue full
 //! blocks. A read that misses the cache goes before the queue. A flush waits for the whole queue, unless the host takes
 //! the drive's cache for stable, or waits for its own writes ([`Drive::stable`]). Where the host sends each write as a command of its own, one
@@ -34,8 +35,8 @@ struct State {
     processors: Vec<u64>,
     /// The one that the call which is served has.
     processor: usize,
-    /// Until when locks are held.
-    locks: BTreeMap<Lock, u64>,
+    /// When locks are held, from and to.
+    locks: BTreeMap<Lock, BTreeMap<u64, u64>>,
     /// When the mechanism has done what it was given, and when the last command is with the drive.
     free_at: u64,
     /// See [`Drive::gap`].
@@ -157,17 +158,17 @@ impl ModelDevice {
             return;
         }
         let asked = state.now;
-        state.now = asked.max(state.locks.get(&lock).copied().unwrap_or(0));
-        // Who spins has a processor meanwhile, who sleeps gets one then.
+        // Who sleeps gets a processor when it has the lock.
+        let begun = held(state.locks.entry(lock).or_default(), asked, time);
+        state.now = begun;
         if let Lock::Group(_) = lock {
             state.figures.held += time;
-            state.figures.spun += state.now - asked;
+            state.figures.spun += begun - asked;
         } else {
             state.begin_computing();
             state.figures.computed += time;
         }
         state.now += time;
-        state.locks.insert(lock, state.now);
         state.processors[state.processor] = state.now;
     }
 
@@ -264,7 +265,7 @@ impl State {
     }
 
     fn is_full(&self, drive: &Drive) -> bool {
-        self.queue.len() as u64 + self.queued / drive.request >= drive.depth
+        self.queue.len() as u64 + self.queued / drive.request >= drive.depth || self.queued >= drive.running
     }
 
     /// The host fills the queue, as soon as there is room.
@@ -474,6 +475,31 @@ impl State {
         }
         runs
     }
+}
+
+/// Holds a lock for some time, from when it is free for so long, and returns since when. Calls are made one after the other:
+/// one that was made before may hold it later.
+fn held(times: &mut BTreeMap<u64, u64>, asked: u64, time: u64) -> u64 {
+    let before = times.range(..=asked).next_back().map_or(0, |(_, end)| *end);
+    let mut begin = asked.max(before);
+    for (&start, &end) in times.range(asked..) {
+        if begin + time <= start {
+            break;
+        }
+        begin = begin.max(end);
+    }
+    // What touches is one.
+    let (mut from, mut to) = (begin, begin + time);
+    if let Some((&start, &end)) = times.range(..=from).next_back()
+        && end == from
+    {
+        from = start;
+    }
+    if let Some(end) = times.remove(&to) {
+        to = end;
+    }
+    times.insert(from, to);
+    begin
 }
 
 /// Ranges of one file as the commands they become: those that lie one behind the other are one, up to the largest.
@@ -755,6 +781,13 @@ mod tests {
             device.compute(1);
             (10..20).for_each(|number| device.under(group(number), 10));
             assert_eq!(device.now(), 1_101 + round * 10, "round {round}");
+        }
+        // Who looks at the first group again keeps nobody from it before.
+        for round in 0..9 {
+            device.set_now(9_000);
+            device.compute(1);
+            (10..20).chain([10]).for_each(|number| device.under(group(number), 10));
+            assert!(device.now() < 9_301, "round {round}: {}", device.now());
         }
     }
 

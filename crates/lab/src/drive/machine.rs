@@ -94,6 +94,12 @@ const PARAMETERS: &[Parameter] = &[
         set: |drive, to| drive.depth = to.max(1),
     },
     Parameter {
+        name: "running",
+        most: 64 * GIB,
+        about: "KiB of writes that are on their way to the drive at most",
+        set: |drive, to| drive.running = to.max(4) << 10,
+    },
+    Parameter {
         name: "unpack",
         most: 1 << 40,
         about: "nanoseconds that tar computes for each entry",

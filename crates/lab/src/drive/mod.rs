@@ -94,6 +94,8 @@ pub(crate) struct Drive {
     pub(crate) burst: u64,
     /// Writes that wait at the drive at most: among these it chooses the nearest.
     pub(crate) depth: u64,
+    /// Bytes of writes that are on their way to the drive at most.
+    pub(crate) running: u64,
     /// Nanoseconds that a program that unpacks an archive computes for each entry.
     pub(crate) unpack: u64,
     /// Nanoseconds for each free run that is looked at, under the lock of its group, and of each change of names, under that
@@ -142,6 +144,7 @@ pub(crate) const DRIVES: &[Drive] = &[
         gap: 0,
         burst: 1 << 20,
         depth: QUEUE,
+        running: u64::MAX,
         unpack: 0,
         scan: 0,
         names: 0,
@@ -150,7 +153,7 @@ pub(crate) const DRIVES: &[Drive] = &[
     Drive {
         name: "sata-2010-bsd",
         summary: "the same disk and memory under FreeBSD 8: written behind, the disk's own cache counts as stable",
-        source: "as sata-2010, 8 MB of cache; vfs.write_behind joins up to 128 KiB of a file (vfs_cluster.c), hw.ata.wc=1 is the default (ata(4)), ext2fs sends no cache flushes, and bioq_disksort (subr_disk.c) sorts without joining; a command takes some 70 us on a controller that has one at a time; how many writes the disk chooses among is set from one cell, windows of 8 with 16 clients (13.71 MB/s)",
+        source: "as sata-2010, 8 MB of cache; vfs.write_behind joins up to 128 KiB of a file (vfs_cluster.c), hw.ata.wc=1 is the default (ata(4)), ext2fs sends no cache flushes, and bioq_disksort (subr_disk.c) sorts without joining; a command takes some 70 us on a controller that has one at a time; among how many writes the disk chooses is set from one cell, windows of 8 with 16 clients (13.71 MB/s)",
         request: 128 << 10,
         together: 128 << 10,
         stable: Stable::Taken,
@@ -224,6 +227,7 @@ pub(crate) const DRIVES: &[Drive] = &[
         gap: 0,
         burst: 0,
         depth: QUEUE,
+        running: u64::MAX,
         unpack: 0,
         scan: 0,
         names: 0,
@@ -246,6 +250,7 @@ pub(crate) const DRIVES: &[Drive] = &[
         gap: 0,
         burst: 0,
         depth: QUEUE,
+        running: u64::MAX,
         unpack: 0,
         scan: 0,
         names: 0,
@@ -278,6 +283,7 @@ const IDE_2000: Drive = Drive {
     gap: 0,
     burst: 0,
     depth: QUEUE,
+    running: u64::MAX,
     unpack: 0,
     scan: 0,
     names: 0,
@@ -308,6 +314,7 @@ const SATA_2010: Drive = Drive {
     gap: 0,
     burst: 0,
     depth: QUEUE,
+    running: u64::MAX,
     unpack: 0,
     scan: 0,
     names: 0,
