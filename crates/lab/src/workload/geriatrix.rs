@@ -334,7 +334,8 @@ struct Ageing {
 impl Ageing {
     fn new(profile: &'static Profile, volume: u64, fill: f64, seed: u64) -> Self {
         let directories = profile.depths.iter().zip(0..);
-        let paths = directories.flat_map(|((_, count), depth)| (0..*count).map(move |n| directory(depth, n)));
+        let paths = directories
+            .flat_map(|((_, count), depth)| (0..u64::from(*count)).map(move |n| directory(depth, n)));
         Ageing {
             profile,
             volume,
@@ -372,7 +373,7 @@ impl Ageing {
         if blocks > self.volume / 16 {
             return;
         }
-        let path: Name = format!("{}/{}", directory(depth as u64, number as u32), self.now).into();
+        let path: Name = format!("{}/{}", directory(depth as u64, number), self.now).into();
         self.calls.push_back(Op::Open { slot: 0, path: path.clone(), create: true });
         if self.used + blocks > self.volume {
             self.calls.extend([Op::Close(0), Op::Remove(path)]);
@@ -462,7 +463,7 @@ impl Ageing {
     }
 }
 
-fn directory(depth: u64, number: u32) -> String {
+fn directory(depth: u64, number: u64) -> String {
     format!("geriatrix.{depth}.{number}")
 }
 
