@@ -17,11 +17,11 @@ use platfs::ondisk::superblock::{STATE_ERROR, STATE_VALID};
 use platfs_reshape::draft::{Change, Limits};
 
 use crate::check::{memory, stop, undo};
-use crate::clock::now;
 use crate::console::{Console, Failure};
 use crate::door;
 use crate::image;
 use crate::text::Shown;
+use platfs_image::clock::now;
 
 pub use sized::{Ready, Sized};
 pub use sizes::Sizes;

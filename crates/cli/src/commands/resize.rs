@@ -12,7 +12,7 @@ use super::{json, live};
 use crate::console::{Console, Failure};
 use crate::control::protocol::{Verb, flag};
 use crate::door;
-use crate::image::{self, ImageError, ImageSpec, Part};
+use crate::image::{self, ImageError, Part};
 use crate::reading::{no_superblock, open_device, warn_of_writer};
 use crate::reshaping::{self, Sized, Sizes};
 use crate::size::{human, parse_size};
@@ -99,7 +99,7 @@ impl Resize {
         if !self.grow_partition {
             return Ok(None);
         }
-        let spec = ImageSpec::parse(&self.image);
+        let spec = image::parse(&self.image);
         if matches!(spec.part, Part::Whole | Part::From(_)) {
             let what = format!("--grow-partition takes a partition of an image: {name}@part1");
             return Err(Failure::Usage(what));
@@ -107,7 +107,9 @@ impl Resize {
         let failed = |error: ImageError| Failure::about(name, error);
         if only_planned {
             let disk = open_device(spec.path.as_os_str())?;
-            return Ok(Some(image::grown(&spec, &*disk).map_err(failed)?.partition.size));
+            return Ok(Some(
+                image::grown(&spec, &*disk).map_err(ImageError::from).map_err(failed)?.partition.size,
+            ));
         }
         let alone = door::Alone::open(spec.path.as_os_str()).map_err(failed)?;
         if alone.is_block_device() {
@@ -116,7 +118,7 @@ impl Resize {
             return Err(Failure::about(name, what));
         }
         let disk = alone.into_device().map_err(|error| Failure::about(name, error))?;
-        let growth = image::grown(&spec, &*disk).map_err(failed)?;
+        let growth = image::grown(&spec, &*disk).map_err(ImageError::from).map_err(failed)?;
         growth.write(&*disk).map_err(|error| Failure::about(name, error))?;
         Ok(Some(growth.partition.size))
     }

@@ -8,7 +8,7 @@ use clap::builder::PossibleValuesParser;
 use platfs_image::disk::{Disk, Format, Place};
 
 use crate::console::Failure;
-use crate::image::{self, ImageSpec};
+use crate::image;
 
 /// Endings of formats that are not written.
 const OTHERS: [&str; 5] = ["qcow", "qed", "vhdx", "vmdk", "vdi"];
@@ -34,7 +34,7 @@ impl DiskArgs {
     /// # Errors
     /// Wrong usage: a name that means a format that is not written, options that do not go together.
     pub fn disk(&self, image: &OsStr) -> Result<Disk, Failure> {
-        let path = ImageSpec::parse(image).path;
+        let path = image::parse(image).path;
         let format = match &self.format {
             Some(name) => Format::named(name).unwrap_or_default(),
             None => format_of(&path, image)?,
