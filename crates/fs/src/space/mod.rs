@@ -166,6 +166,18 @@ impl Space {
         self.writing.as_ref().map(|writing| writing.blocks.stats())
     }
 
+    /// See [`placement::Engine::keep_scans`].
+    pub fn keep_scans(&self) {
+        if let Some(writing) = &self.writing {
+            writing.blocks.keep_scans();
+        }
+    }
+
+    /// See [`placement::Engine::take_scans`].
+    pub fn take_scans(&self) -> Vec<(Option<Group>, u64)> {
+        self.writing.as_ref().map(|writing| writing.blocks.take_scans()).unwrap_or_default()
+    }
+
     /// Whether the volume is open for writing.
     #[must_use]
     pub fn is_writable(&self) -> bool {
