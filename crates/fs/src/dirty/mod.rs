@@ -146,7 +146,7 @@ impl Delayed {
             table: Mutex::default(),
             filling: Default::default(),
             // As much as a write-back ahead of need empties.
-            buffers: Arc::new(Buffers::new(bound / 4)),
+            buffers: Arc::new(Buffers::new(bound / 2)),
         }
     }
 
