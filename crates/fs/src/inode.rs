@@ -17,11 +17,10 @@ use crate::tx::{Tx, View};
 impl View<'_> {
     /// The block of an inode's record, what that block is, and the record's offset in it.
     fn record(self, number: InodeNumber) -> Result<(Block, Role, usize)> {
-        let (block, offset) = self.space.inode_place(number)?;
-        let geometry = &self.format.geometry;
-        let inside = geometry.locate_inode(number).map_or(0, |(_, index)| index);
-        let first = number.get() - inside % geometry.inodes_per_block();
-        Ok((block, InodeNumber::new(first).map_or(Role::Plain, Role::Inodes), offset))
+        let (block, inside) = self.space.inode_record(number)?;
+        let first = InodeNumber::new(number.get() - inside);
+        let offset = inside as usize * usize::from(self.format.geometry.inode_size);
+        Ok((block, first.map_or(Role::Plain, Role::Inodes), offset))
     }
 
     /// Reads an inode's record and verifies its checksum. Whether the inode is in use is for the caller

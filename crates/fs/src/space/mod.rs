@@ -179,6 +179,15 @@ impl Space {
     /// # Errors
     /// A number behind the last inode; a broken descriptor.
     pub fn inode_place(&self, inode: InodeNumber) -> Result<(Block, usize)> {
+        let (block, inside) = self.inode_record(inode)?;
+        Ok((block, inside as usize * usize::from(self.geometry.inode_size)))
+    }
+
+    /// The block of an inode's record, and how many records are in front of it there.
+    ///
+    /// # Errors
+    /// As [`Space::inode_place`].
+    pub(crate) fn inode_record(&self, inode: InodeNumber) -> Result<(Block, u32)> {
         let geometry = &self.geometry;
         let Some((group, index)) = geometry.locate_inode(inode) else {
             let problem = format!("the volume has {} inodes", geometry.inodes());
@@ -186,8 +195,7 @@ impl Space {
         };
         let table = self.tables.of(group, || self.descriptors().inode_table(group))?;
         let per_block = geometry.inodes_per_block();
-        let offset = (index % per_block) as usize * usize::from(geometry.inode_size);
-        Ok((Block(table.0 + u64::from(index / per_block)), offset))
+        Ok((Block(table.0 + u64::from(index / per_block)), index % per_block))
     }
 
     /// Free clusters and free inodes right now; `None` on a volume that is only read.
