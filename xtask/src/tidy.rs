@@ -44,7 +44,7 @@ const ARROWS: [(&str, &[&str]); 16] = [
         ],
     ),
     ("crates/store", &["platfs_device"]),
-    ("crates/crash", &["platfs", "testkit"]),
+    ("crates/crash", &["platfs", "platfs_reshape", "testkit"]),
     ("crates/lab", &["ondisk", "placement", "platfs", "platfs_image", "chart", "crash"]),
     ("crates/testkit", &[]),
     ("xtask", &["testkit"]),

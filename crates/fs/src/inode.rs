@@ -22,11 +22,10 @@ impl View<'_> {
 
     /// The same of the inode that has the number on disk.
     fn record_on_disk(self, number: InodeNumber) -> Result<(Block, Role, usize)> {
-        let (block, offset) = self.space.place_on_disk(number)?;
-        let geometry = &self.format.geometry;
-        let inside = geometry.locate_inode(number).map_or(0, |(_, index)| index);
-        let first = number.get() - inside % geometry.inodes_per_block();
-        Ok((block, InodeNumber::new(first).map_or(Role::Plain, Role::Inodes), offset))
+        let (block, inside) = self.space.record_on_disk(number)?;
+        let first = InodeNumber::new(number.get() - inside);
+        let offset = inside as usize * usize::from(self.format.geometry.inode_size);
+        Ok((block, first.map_or(Role::Plain, Role::Inodes), offset))
     }
 
     /// Reads an inode's record and verifies its checksum. Whether the inode is in use is for the caller

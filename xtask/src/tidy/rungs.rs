@@ -206,6 +206,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             runs
             judge reclaim
             ace deep oracle random record
+            whole
             calls e2fsck states
             run
             workload

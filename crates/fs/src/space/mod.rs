@@ -166,6 +166,18 @@ impl Space {
         self.writing.as_ref().map(|writing| writing.blocks.stats())
     }
 
+    /// See [`placement::Engine::keep_scans`].
+    pub fn keep_scans(&self) {
+        if let Some(writing) = &self.writing {
+            writing.blocks.keep_scans();
+        }
+    }
+
+    /// See [`placement::Engine::take_scans`].
+    pub fn take_scans(&self) -> Vec<(Option<Group>, u64)> {
+        self.writing.as_ref().map(|writing| writing.blocks.take_scans()).unwrap_or_default()
+    }
+
     /// Whether the volume is open for writing.
     #[must_use]
     pub fn is_writable(&self) -> bool {
@@ -182,6 +194,15 @@ impl Space {
     /// # Errors
     /// A number behind the last inode; a broken descriptor.
     pub(crate) fn place_on_disk(&self, inode: InodeNumber) -> Result<(Block, usize)> {
+        let (block, inside) = self.record_on_disk(inode)?;
+        Ok((block, inside as usize * usize::from(self.geometry.inode_size)))
+    }
+
+    /// The block of an inode's record, and how many records are in front of it there. The inode is called as on disk.
+    ///
+    /// # Errors
+    /// As [`Space::place_on_disk`].
+    pub(crate) fn record_on_disk(&self, inode: InodeNumber) -> Result<(Block, u32)> {
         let geometry = &self.geometry;
         let Some((group, index)) = geometry.locate_inode(inode) else {
             let problem = format!("the volume has {} inodes", geometry.inodes());
@@ -189,8 +210,7 @@ impl Space {
         };
         let table = self.tables.of(group, || self.descriptors().inode_table(group))?;
         let per_block = geometry.inodes_per_block();
-        let offset = (index % per_block) as usize * usize::from(geometry.inode_size);
-        Ok((Block(table.0 + u64::from(index / per_block)), offset))
+        Ok((Block(table.0 + u64::from(index / per_block)), index % per_block))
     }
 
     /// The group in which an inode lies on disk, and its index there.
