@@ -213,13 +213,13 @@ fn a_mounted_volume_becomes_as_small_as_it_can_in_use() {
         return;
     }
     let scratch = Scratch::new("resize-spread-least");
-    let image = spread_volume(&scratch, 2 * GIB);
+    let image = spread_volume(&scratch, 8 * GIB);
     let mounted = Mounted::new(&image, &[]).unwrap();
     let root = mounted.path();
     fill(root);
     let before = seen(root);
     let least = value(&succeed(plat(&["resize", "-P", "--json"]).arg(root)).stdout);
-    assert_eq!(len(&image), 2 * GIB);
+    assert_eq!(len(&image), 8 * GIB);
     let done = value(&succeed(plat(&["resize", "--min", "--json"]).arg(root)).stdout);
     assert_eq!((&done["written"], &done["bytes"]), (&true.into(), &least["bytes"]));
     assert!(done["inodes_moved"].as_u64().unwrap() > 0, "{done}");
@@ -238,7 +238,7 @@ fn a_mounted_volume_whose_server_is_killed_while_inodes_move_shrinks_the_next_ti
         return;
     }
     let scratch = Scratch::new("resize-spread-killed");
-    let image = spread_volume(&scratch, 2 * GIB);
+    let image = spread_volume(&scratch, 8 * GIB);
     let mut mounted = Mounted::new(&image, &[]).unwrap();
     fill(mounted.path());
     let before = seen(mounted.path());
@@ -247,7 +247,7 @@ fn a_mounted_volume_whose_server_is_killed_while_inodes_move_shrinks_the_next_ti
         let root = mounted.path().to_owned();
         let mut command = plat(&["resize"]);
         let mut child =
-            command.arg(&root).arg("1200M").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+            command.arg(&root).arg("5G").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(4 + round * 6));
         mounted.signal(rustix::process::Signal::KILL);
         mounted.wait();
@@ -256,8 +256,8 @@ fn a_mounted_volume_whose_server_is_killed_while_inodes_move_shrinks_the_next_ti
         mounted = Mounted::new(&image, &[]).unwrap();
         assert_same_contents(&before, &seen(mounted.path()));
     }
-    succeed(plat(&["resize"]).arg(mounted.path()).arg("1200M"));
-    assert_eq!(len(&image), 1200 * MIB);
+    succeed(plat(&["resize"]).arg(mounted.path()).arg("5G"));
+    assert_eq!(len(&image), 5 * GIB);
     assert_same_contents(&before, &seen(mounted.path()));
     mounted.unmount();
     fsck::assert_clean(&image);
