@@ -55,8 +55,8 @@ attach() {
     before) "$before" mount -o rw,async "$image" "$dir" ;;
     floor)
         if mountpoint -q "$dir"; then return; fi
-        # In a session of its own, as the process behind `plat mount` is: the scheduler weighs sessions against each other.
-        setsid "$floor" "$dir" >>"$work/floor" &
+        # In a session of its own, as the process behind `plat mount` is (the scheduler weighs sessions against each other), and without rseq, as that.
+        GLIBC_TUNABLES=glibc.pthread.rseq=0 setsid "$floor" "$dir" >>"$work/floor" &
         while ! mountpoint -q "$dir"; do sleep 0.02; done
         # As `plat mount` does.
         bdi=/sys/class/bdi/$(mountpoint -d "$dir")

@@ -504,18 +504,32 @@ impl Inode {
         self.raw_mut().i_blocks_high.set(low_u16(high_u32(stored)));
     }
 
+    /// A word of the extra fields that ends before byte `end` behind byte 128; zero if they do not reach that far.
+    fn extra_word(&self, end: u16) -> u32 {
+        let start = OLD_SIZE + usize::from(end) - 4;
+        match self.bytes.get(start..).and_then(|rest| rest.first_chunk()) {
+            Some(word) if self.has_extra(end) => u32::from_le_bytes(*word),
+            // A record that ends in the word, or fields that do.
+            _ => self
+                .extra()
+                .as_bytes()
+                .get(usize::from(end) - 4..)
+                .map_or(0, |rest| rest.first_chunk().map_or(0, |word| u32::from_le_bytes(*word))),
+        }
+    }
+
     /// One of the times; creation is `None` where the record has no room for it.
     #[must_use]
     pub fn time(&self, field: TimeField) -> Option<Timestamp> {
-        let (raw, extra) = (self.raw(), self.extra());
-        let (low, word, end) = match field {
-            TimeField::Change => (raw.i_ctime, extra.i_ctime_extra, 8),
-            TimeField::Modify => (raw.i_mtime, extra.i_mtime_extra, 12),
-            TimeField::Access => (raw.i_atime, extra.i_atime_extra, 16),
-            TimeField::Create if self.has_extra(20) => (extra.i_crtime, extra.i_crtime_extra, 24),
+        let raw = self.raw();
+        let (low, end) = match field {
+            TimeField::Change => (raw.i_ctime.get(), 8),
+            TimeField::Modify => (raw.i_mtime.get(), 12),
+            TimeField::Access => (raw.i_atime.get(), 16),
+            TimeField::Create if self.has_extra(20) => (self.extra_word(20), 24),
             TimeField::Create => return None,
         };
-        Some(Timestamp::decode(low.get(), self.has_extra(end).then(|| word.get())))
+        Some(Timestamp::decode(low, self.has_extra(end).then(|| self.extra_word(end))))
     }
 
     /// Whether another state of this record, as the table has it, differs in more than the times of access, change and
@@ -565,7 +579,7 @@ impl Inode {
     /// Project id; zero where the record has no room for it.
     #[must_use]
     pub fn project(&self) -> u32 {
-        self.extra().i_projid.get()
+        self.extra_word(32)
     }
 
     /// Device number of a device inode as (major, minor): the old 16-bit form in the first word
@@ -704,6 +718,29 @@ mod tests {
         inode.set_sectors(1 << 50, block_size);
         assert!(inode.flags().contains(InodeFlags::HUGE_FILE));
         assert_eq!(inode.sectors(block_size), 1 << 50);
+    }
+
+    #[test]
+    fn words_of_extra_fields_are_those_of_the_fields_whatever_the_sizes() {
+        for size in [128, 130, 140, 155, 160, 256] {
+            for stated in 0..40 {
+                let mut bytes: Vec<u8> = (0..size).map(|at| at as u8 ^ 0x5A).collect();
+                bytes.iter_mut().skip(128).zip([stated, 0]).for_each(|(to, from)| *to = from);
+                let inode = Inode::unjudged(InodeNumber::ROOT, &bytes);
+                let whole = inode.extra();
+                let words = [
+                    (8, whole.i_ctime_extra),
+                    (12, whole.i_mtime_extra),
+                    (16, whole.i_atime_extra),
+                    (20, whole.i_crtime),
+                    (24, whole.i_crtime_extra),
+                    (32, whole.i_projid),
+                ];
+                for (end, word) in words {
+                    assert_eq!(inode.extra_word(end), word.get(), "{size} {stated} {end}");
+                }
+            }
+        }
     }
 
     #[test]

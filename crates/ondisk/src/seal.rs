@@ -35,6 +35,8 @@ const MMP_CHECKSUM_OFFSET: usize = 0x3FC;
 
 /// Bytes of an inode's record on most volumes.
 const USUAL_SIZE: usize = 256;
+/// Bytes in front of an inode's record for its checksum: its number and generation.
+const SEED_LEN: usize = 8;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Scheme {
@@ -64,6 +66,11 @@ fn put(bytes: &mut [u8], at: usize, value: u32) {
 
 fn stored(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..at.checked_add(4)?)?.try_into().ok().map(u32::from_le_bytes)
+}
+
+/// What the seed of an inode's structures is made of, beside that of the volume.
+fn seed_bytes(number: InodeNumber, generation: u32) -> [u8; SEED_LEN] {
+    (u64::from(generation) << 32 | u64::from(number.get())).to_le_bytes()
 }
 
 impl Sealer {
@@ -104,10 +111,7 @@ impl Sealer {
     /// Seed of the structures of one inode.
     #[must_use]
     pub fn inode_seed(&self, number: InodeNumber, generation: u32) -> InodeSeed {
-        let mut both = [0; 8];
-        let (first, second) = both.split_at_mut(4);
-        first.copy_from_slice(&number.get().to_le_bytes());
-        second.copy_from_slice(&generation.to_le_bytes());
+        let both = seed_bytes(number, generation);
         InodeSeed(self.seed().map(|seed| crc32c(seed, &both)))
     }
 
@@ -169,27 +173,29 @@ impl Sealer {
     }
 
     /// The checksum of an inode record as (low half, high half if the record has room for it).
-    fn inode_checksum(&self, inode: &Inode) -> Option<(u16, Option<u16>)> {
+    fn inode_checksum(&self, number: InodeNumber, inode: &Inode) -> Option<(u16, Option<u16>)> {
         // spec: inode
-        let seed = self.inode_seed(inode.number(), inode.generation()).0?;
+        let seed = self.seed()?;
         let bytes = inode.bytes();
         let has_high = inode.extra_size() >= 4;
-        // The record with both checksum fields read as zero. Inodes are sealed and verified all the time, so what is of
-        // the usual size goes in one piece.
+        // What the seed is made of, and the record with both checksum fields read as zero. Inodes are sealed and verified
+        // all the time, so what is of the usual size goes in one piece.
         let (mut usual, mut longer);
-        let record = if bytes.len() <= USUAL_SIZE {
-            usual = [0; USUAL_SIZE];
-            usual.get_mut(..bytes.len())?
+        let whole = if bytes.len() <= USUAL_SIZE {
+            usual = [0; SEED_LEN + USUAL_SIZE];
+            usual.get_mut(..SEED_LEN + bytes.len())?
         } else {
-            longer = vec![0; bytes.len()];
+            longer = vec![0; SEED_LEN + bytes.len()];
             &mut longer[..]
         };
+        let (both, record) = whole.split_first_chunk_mut::<SEED_LEN>()?;
+        *both = seed_bytes(number, inode.generation());
         record.copy_from_slice(bytes);
-        record.get_mut(0x7C..0x7E)?.fill(0);
+        *record.get_mut(0x7C..)?.first_chunk_mut()? = [0; 2];
         if has_high {
-            record.get_mut(OLD_SIZE + 2..OLD_SIZE + 4)?.fill(0);
+            *record.get_mut(OLD_SIZE + 2..)?.first_chunk_mut()? = [0; 2];
         }
-        let crc = crc32c(seed, record);
+        let crc = crc32c(seed, whole);
         Some((low_u16(crc), has_high.then(|| high_u16(crc))))
     }
 
@@ -197,7 +203,13 @@ impl Sealer {
     /// count as right.
     #[must_use]
     pub fn inode_is_right(&self, inode: &Inode) -> bool {
-        let Some((low, high)) = self.inode_checksum(inode) else { return true };
+        self.inode_is_right_as(inode.number(), inode)
+    }
+
+    /// The same of a record that stands where the inode of another number has its own.
+    #[must_use]
+    pub fn inode_is_right_as(&self, number: InodeNumber, inode: &Inode) -> bool {
+        let Some((low, high)) = self.inode_checksum(number, inode) else { return true };
         let right = inode.raw().i_checksum_lo.get() == low
             && high.is_none_or(|high| inode.extra().i_checksum_hi.get() == high);
         right || inode.bytes().iter().all(|byte| *byte == 0)
@@ -205,8 +217,13 @@ impl Sealer {
 
     /// Writes an inode record's checksum.
     pub fn seal_inode(&self, inode: &mut Inode) {
+        self.seal_inode_as(inode.number(), inode);
+    }
+
+    /// The same for a record that will stand where the inode of another number has its own.
+    pub fn seal_inode_as(&self, number: InodeNumber, inode: &mut Inode) {
         debug_assert!(inode.extra_size() <= EXTRA_SIZE || inode.bytes().len() > OLD_SIZE);
-        if let Some((low, high)) = self.inode_checksum(inode) {
+        if let Some((low, high)) = self.inode_checksum(number, inode) {
             inode.raw_mut().i_checksum_lo.set(low);
             if let Some(high) = high {
                 inode.edit_extra(|extra| extra.i_checksum_hi.set(high));

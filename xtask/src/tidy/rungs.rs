@@ -105,7 +105,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             order session
             crypt
             cache dirty format handles options
-            gathered keys
+            gathered keys numbers
             charges
             bits ciphers context hashing ranges role versions zone
             error grown locks

@@ -145,8 +145,8 @@ impl Delayed {
             written: AtomicU64::default(),
             table: Mutex::default(),
             filling: Default::default(),
-            // As much as a write-back ahead of need empties.
-            buffers: Arc::new(Buffers::new(bound / 4)),
+            // A write-back ahead of need empties a quarter of the bound, in buffers with up to twice that room.
+            buffers: Arc::new(Buffers::new(bound / 2)),
         }
     }
 

@@ -5,11 +5,11 @@
 //! brings it to the device. Of all others the bytes lie where the device's own records lead (`fdatasync`). Excludes:
 //! bytes that are still delayed (`dirty`), and names.
 
-use std::collections::HashSet;
 use std::sync::Mutex;
 
 use ondisk::units::InodeNumber;
 
+use crate::hashing::NumberSet;
 use crate::locks::lock;
 
 /// Those of the running transaction or epoch, and those of the one that is being written.
@@ -18,8 +18,8 @@ pub(super) struct Awaited(Mutex<Inodes>);
 
 #[derive(Default)]
 struct Inodes {
-    running: HashSet<InodeNumber>,
-    written: HashSet<InodeNumber>,
+    running: NumberSet<InodeNumber>,
+    written: NumberSet<InodeNumber>,
 }
 
 impl Awaited {

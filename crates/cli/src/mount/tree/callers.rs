@@ -1,9 +1,9 @@
 //! The caller of a request, its groups and capabilities: FUSE sends a user, a group and a thread; the rest stands
 //! in `/proc`.
 //!
-//! Owns: reading and judging credentials. Excludes what they allow. Nothing is kept from one request to the next but
-//! open files of `/proc`: what is read is of the moment, while the caller waits for its answer, and a number that
-//! another thread got meanwhile leads nowhere.
+//! Owns: reading and judging credentials. Excludes what they allow. What is kept from one request to the next are open
+//! files of `/proc`, and capabilities that are asked for again before they count: what is read is of the moment, while
+//! the caller waits for its answer, and a number that another thread got meanwhile leads nowhere.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -18,6 +18,7 @@ use std::sync::{Mutex, PoisonError};
 use fuse::Caller;
 use platfs::rights::{Credentials, Powers};
 use rustix::fs::{Mode, OFlags};
+use rustix::thread::Pid;
 
 use crate::bulk::Actor;
 
@@ -47,6 +48,26 @@ struct Task {
     number: u32,
     directory: OwnedFd,
     status: File,
+    /// What it was found to be last, if that was a program of root's acting as itself.
+    seen: Option<Seen>,
+}
+
+/// What a program of root's may, and as whom.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Seen {
+    who: (u32, u32),
+    permitted: u64,
+    effective: u64,
+}
+
+impl Seen {
+    /// Of a status; `None` where that is not all that there is to be judged.
+    fn of(status: &Status, caller: Caller, is_ours: bool) -> Option<Self> {
+        let who = (caller.uid, caller.gid);
+        let is_itself = (status.uids[3], status.gids[3]) == who && status.is_of_root();
+        let Status { permitted, effective, .. } = *status;
+        (is_itself && is_ours).then_some(Seen { who, permitted, effective })
+    }
 }
 
 impl Task {
@@ -55,7 +76,7 @@ impl Task {
         let directory = rustix::fs::open(format!("/proc/{number}"), flags, Mode::empty())?;
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let status = rustix::fs::openat(&directory, "status", flags, Mode::empty())?.into();
-        Ok(Task { number, directory, status })
+        Ok(Task { number, directory, status, seen: None })
     }
 
     fn status(&self, text: &mut Vec<u8>) -> io::Result<()> {
@@ -157,13 +178,29 @@ impl Callers {
     pub(super) fn credentials(&self, caller: Caller, for_access: bool) -> Credentials {
         let least = Credentials::of(caller.uid, caller.gid);
         // No number: it is in another namespace of processes, or the kernel itself.
-        match self.read(caller.pid) {
+        match self.read(caller) {
             Some((status, is_ours)) => judge(least, status, is_ours, for_access),
             None => least,
         }
     }
 
-    fn read(&self, number: u32) -> Option<(Status, bool)> {
+    /// The capabilities of a caller that has those, and that user and group, with which it was read last. To read and
+    /// write all of a status costs many times as much. Groups may have changed; what a caller may not by this alone
+    /// is judged by [`Callers::credentials`].
+    pub(super) fn known_powers(&self, caller: Caller) -> Option<Powers> {
+        let number = i32::try_from(caller.pid).ok().and_then(Pid::from_raw)?;
+        let tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        let task = tasks.iter().find(|task| task.number == caller.pid)?;
+        let seen = task.seen.filter(|seen| seen.who == (caller.uid, caller.gid))?;
+        let now = rustix::thread::capabilities(Some(number)).ok()?;
+        let is_same = (now.permitted.bits(), now.effective.bits()) == (seen.permitted, seen.effective);
+        // Asked of the directory that is kept: if its thread has ended, the number is another's.
+        let is_ours = is_same && task.namespace().is_ok_and(|namespace| namespace == self.namespace);
+        is_ours.then(|| Powers::from_bits(seen.effective))
+    }
+
+    fn read(&self, caller: Caller) -> Option<(Status, bool)> {
+        let number = caller.pid;
         if number == 0 {
             return None;
         }
@@ -173,15 +210,17 @@ impl Callers {
         let mut text = Vec::with_capacity(4096);
         // What is kept may be of a thread that has ended, whose number is another's now.
         let kept = kept.filter(|task| task.status(&mut text).is_ok());
-        let task = match kept {
+        let mut task = match kept {
             Some(task) => task,
             None => Task::open(number).and_then(|task| task.status(&mut text).map(|()| task)).ok()?,
         };
         let is_ours = task.namespace().is_ok_and(|namespace| namespace == self.namespace);
+        let status = Status::parse(&text);
+        task.seen = status.as_ref().and_then(|status| Seen::of(status, caller, is_ours));
         tasks.push_front(task);
         tasks.truncate(KEPT);
         drop(tasks);
-        Status::parse(&text).map(|status| (status, is_ours))
+        status.map(|status| (status, is_ours))
     }
 }
 
@@ -281,5 +320,33 @@ mod tests {
         assert_eq!(actor(Caller { pid: 0, ..me }), None);
         let nobody = Caller { pid: u32::MAX, ..me };
         assert_eq!(callers.credentials(nobody, false), Credentials::of(0, 0));
+    }
+
+    #[test]
+    fn capabilities_are_known_until_they_change() {
+        let Ok(callers) = Callers::new() else { return };
+        // A thread of its own: what it gives up is gone.
+        let thread = std::thread::spawn(move || {
+            let pid = u32::try_from(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+            let me = Caller { uid: 0, gid: 0, pid };
+            assert_eq!(callers.known_powers(me), None, "it was not read");
+            let powers = callers.credentials(me, false).powers;
+            assert!(powers.contains(Powers::CHOWN));
+            assert_eq!(callers.known_powers(me), Some(powers));
+            assert_eq!(callers.known_powers(Caller { uid: 1000, ..me }), None, "as another user");
+            let mut sets = rustix::thread::capabilities(None).unwrap();
+            sets.effective.remove(rustix::thread::CapabilitySet::CHOWN);
+            rustix::thread::set_capabilities(None, sets).unwrap();
+            assert_eq!(callers.known_powers(me), None, "it gave one up");
+            let less = callers.credentials(me, false).powers;
+            assert!(!less.contains(Powers::CHOWN));
+            assert_eq!(callers.known_powers(me), Some(less));
+            (callers, me)
+        });
+        let (callers, gone) = thread.join().unwrap();
+        while std::path::Path::new(&format!("/proc/self/task/{}", gone.pid)).exists() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        assert_eq!(callers.known_powers(gone), None, "it has ended");
     }
 }

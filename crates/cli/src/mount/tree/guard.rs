@@ -66,6 +66,14 @@ impl Guard {
     fn who(&self) -> Credentials {
         self.callers.credentials(callers::current(), false)
     }
+
+    /// Whether the caller may what is asked: by capabilities that it is known to have, or by all that it has.
+    fn allows(&self, asked: impl Fn(&Credentials) -> bool) -> bool {
+        let caller = callers::current();
+        let known = self.callers.known_powers(caller);
+        let by_powers = |powers| asked(&Credentials { powers, ..Credentials::of(caller.uid, caller.gid) });
+        known.is_some_and(by_powers) || asked(&self.who())
+    }
 }
 
 fn refuse_unless(holds: bool, errno: Errno) -> Result<(), Failed> {
@@ -85,7 +93,8 @@ impl Tree {
         if Credentials::of(caller.uid, caller.gid).may(file, list.as_ref(), want) {
             return Ok(true);
         }
-        Ok(guard.callers.credentials(caller, for_access).may(file, list.as_ref(), want))
+        let asked = |who: &Credentials| who.may(file, list.as_ref(), want);
+        Ok(if for_access { asked(&guard.callers.credentials(caller, true)) } else { guard.allows(asked) })
     }
 
     fn must(&self, guard: &Guard, file: &Metadata, want: u16) -> Result<(), Failed> {
@@ -93,7 +102,7 @@ impl Tree {
     }
 
     fn must_own(guard: &Guard, file: &Metadata) -> Result<(), Failed> {
-        let owns = callers::current().uid == file.uid || guard.who().owns(file);
+        let owns = callers::current().uid == file.uid || guard.allows(|who| who.owns(file));
         refuse_unless(owns, Errno::PERM)
     }
 
@@ -164,7 +173,7 @@ impl Tree {
             Err(Error::NotFound) => return Ok(()),
             found => self.volume.metadata(found?)?,
         };
-        refuse_unless(!guard.who().is_kept_off(place, &file), Errno::PERM)
+        refuse_unless(guard.allows(|who| !who.is_kept_off(place, &file)), Errno::PERM)
     }
 
     /// The caller may give a file another name in a directory.
@@ -214,7 +223,7 @@ impl Tree {
         if change.uid.is_some() || change.gid.is_some() {
             let Caller { uid, gid, .. } = callers::current();
             let plain = Credentials::of(uid, gid).may_give(file, change.uid, change.gid);
-            let may = plain || guard.who().may_give(file, change.uid, change.gid);
+            let may = plain || guard.allows(|who| who.may_give(file, change.uid, change.gid));
             refuse_unless(may, Errno::PERM)?;
         }
         let Some(permissions) = change.permissions else { return Ok(*change) };
@@ -223,6 +232,7 @@ impl Tree {
         let caller = callers::current();
         let settable = match Credentials::of(caller.uid, caller.gid).settable(permissions, group) {
             plain if plain == permissions => plain,
+            _ if guard.allows(|who| who.settable(permissions, group) == permissions) => permissions,
             _ => guard.who().settable(permissions, group),
         };
         Ok(Change { permissions: Some(settable), ..*change })
@@ -273,7 +283,7 @@ impl Tree {
         const SET_GID: u16 = 0o2000;
         let Some(guard) = &self.guard else { return Ok(false) };
         let file = self.volume.metadata(number)?;
-        Ok(file.permissions & SET_GID != 0 && guard.who().settable(SET_GID, file.gid) == 0)
+        Ok(file.permissions & SET_GID != 0 && !guard.allows(|who| who.settable(SET_GID, file.gid) != 0))
     }
 
     /// Whether the caller may do what owners may; where the kernel checks, whether it is root or the owner.
