@@ -29,6 +29,7 @@ const SECTOR: usize = 512;
 const MIB: u64 = 1 << 20;
 
 /// What a command does.
+#[allow(clippy::large_enum_variant, reason = "there are few of them")]
 enum Verb {
     Tune(Request),
     /// To so many bytes.

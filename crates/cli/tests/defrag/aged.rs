@@ -80,15 +80,14 @@ impl Ageing<'_> {
     fn run(&mut self, bytes: u64) {
         let mut growing: Vec<_> = (0..BESIDE).map(|_| self.begin()).collect();
         while self.written < bytes {
-            for at in 0..growing.len() {
-                let file = &mut growing[at];
+            for file in &mut growing {
                 let len = file.left.min(4096 * (1 + self.random.below(8)));
                 file.file.write_all(&self.random.bytes(len)).unwrap();
                 file.left -= len;
                 self.written += len;
                 if file.left == 0 {
                     let next = self.begin();
-                    self.files.push(std::mem::replace(&mut growing[at], next).path);
+                    self.files.push(std::mem::replace(file, next).path);
                 }
             }
             if self.share_in_use() > 0.88 {
