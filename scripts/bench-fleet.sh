@@ -2,7 +2,8 @@
 # New bytes of an update, by the size of pieces: of a fresh build, of `mke2fs -d`, of the older image changed in place by the kernel, and of
 # `plat build --like`, whose image is then the older one of the next update (the first argument: how many, 20). The source is a Debian root
 # (PLATFS_ROOTFS_TAR; that of `make demo`); each update inserts 1 to 8 KiB into 40 files, adds 60 of 4 to 40 KiB, and removes 10, by a seed.
-# A piece is new if the older image has none with the same contents at any place. Needs root and Python.
+# A piece is new if the older image has none with the same contents at any place. Before the updates that follow the first, the time of that one is
+# compared with a fresh build of the same source, in turns (ROUNDS, 9): medians. Needs root and Python.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH="$PATH:/usr/sbin:/sbin"
@@ -61,6 +62,28 @@ PY
 }
 build() { "$plat" build -q --force --size 256M "$1" "$2"; }
 reference() { rm -f "$2"; truncate -s 256M "$2"; mke2fs -q -F -t ext4 -d "$1" "$2"; }
+# Processor time and time of a fresh build and of an update, of a source given as a directory or as a tar.
+times() {
+    python3 - "$plat" "$work" "$1" "${ROUNDS:-9}" <<'PY'
+import os, resource, statistics, subprocess, sys, time
+plat, work, source, rounds = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
+ways = {'plat build': [], 'plat build --like': ['--like', f'{work}/chain']}
+took = {way: [] for way in ways}
+for _ in range(rounds):
+    for way, words in ways.items():
+        before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+        subprocess.run([plat, 'build', '-q', *words, source, f'{work}/timed'], check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        took[way].append((spent, time.monotonic() - begun))
+        os.unlink(f'{work}/timed')
+medians = {way: [statistics.median(one[kind] for one in all) for kind in (0, 1)] for way, all in took.items()}
+fresh, like = medians.values()
+kind = 'directory' if os.path.isdir(source) else 'tar'
+print(f'time, {kind}: fresh {fresh[0]:.3f} s of processors, {fresh[1]:.3f} s; --like {like[0]:.3f} s, {like[1]:.3f} s: '
+      f'{like[0] / fresh[0]:.2f} and {like[1] / fresh[1]:.2f} times a fresh build')
+PY
+}
 row() { printf '%-28s %s\n' "$1" "$2"; }
 
 printf '%-28s %8s %8s %8s   MiB of new pieces of 4, 64 and 512 KiB\n' "" 4 64 512
@@ -80,6 +103,10 @@ row "plat build" "$(new_bytes "$work/old" "$work/new")"
 row "mke2fs -d" "$(new_bytes "$work/mke2fs.old" "$work/mke2fs.new")"
 row "changed by the kernel" "$(new_bytes "$work/old" "$work/placed")"
 rm -f "$work/old" "$work/new" "$work/placed" "$work"/mke2fs.*
+tar -C "$work/root" -cpf "$work/root.tar" .
+times "$work/root"
+times "$work/root.tar"
+rm "$work/root.tar"
 for number in $(seq "$updates"); do
     [ "$number" = 1 ] || update "$work/root" "$number"
     "$plat" build -q --like "$work/chain" "$work/root" "$work/next"

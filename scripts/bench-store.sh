@@ -3,7 +3,10 @@
 # image as a local file; then in a file of `rclone mount` and on a block device of s3backer, where these are installed. The store is versitygw behind a proxy
 # that holds each request back (DELAY, 0.025 s). Prints seconds of the wall, seconds of processors of the server of the mount, and what the proxy counted:
 # requests that write, and their bytes, until the unmount has ended. PLAT names a plat with the feature s3. Needs root, FUSE and python3.
-# CONTENDERS chooses (local image, flush-local, flush-store, rclone, s3backer); PLATFS_BENCH_DIR is where everything is made.
+# CONTENDERS chooses (image, flush-local, flush-store, rclone, s3backer); PLATFS_BENCH_DIR is where everything is made.
+# CONTENDERS=read reads instead: `tar c` of a mounted Debian root (PLATFS_ROOTFS_TAR; that of `make demo`) in a volume of 512 MiB with an empty cache, beside
+# plain streams of as many bytes as tar prints, from the same server through the same proxy, in turns (ROUNDS, 3): one GET of one object, and GETs of 8 MiB
+# each on one connection, one behind the other.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH="$PATH:/usr/sbin:/sbin"
@@ -16,19 +19,40 @@ server=${VERSITYGW:-$(command -v versitygw || echo "$tools/versitygw")}
 say() { printf '%s\n' "$*" >&2; }
 [ "$(id -u)" = 0 ] || { say "bench-store: SKIPPED: needs root"; exit 0; }
 [ -x "$server" ] || { say "bench-store: SKIPPED: no versitygw; make store-test installs it"; exit 0; }
+rootfs=${PLATFS_ROOTFS_TAR:-$cache/rootfs.tar}
+[ "$contenders" != read ] || tar=$rootfs
 [ -e "$tar" ] || { say "bench-store: SKIPPED: no $tar; scripts/bench.sh fetches it"; exit 0; }
 
 work=${PLATFS_BENCH_DIR:-$cache}/bench-store.$$
 dir=$work/mnt
 mkdir -p "$work/data/bucket" "$dir" "$work/side"
 started=()
+running=
+# The server, the proxy and the mounts end in the opposite order of their beginning; each is waited for.
 clean() {
+    trap '' INT TERM HUP
+    [ -z "$running" ] || kill "$running" 2>/dev/null || true
     umount -l "$dir" 2>/dev/null || true
     umount -l "$work/side" 2>/dev/null || true
-    for process in "${started[@]}"; do kill "$process" 2>/dev/null || true; done
+    for ((at = ${#started[@]} - 1; at >= 0; at--)); do
+        kill "${started[at]}" 2>/dev/null || continue
+        for _ in $(seq 50); do kill -0 "${started[at]}" 2>/dev/null && sleep 0.1 || break; done
+        kill -9 "${started[at]}" 2>/dev/null || true
+    done
     rm -rf "$work"
 }
+# A shell hears of a signal while it waits, and not while a command runs in the foreground.
+attend() {
+    "$@" &
+    running=$!
+    wait "$running"
+    running=
+}
 trap clean EXIT
+# What is signalled ends by the same way, so that no mount outlives it.
+trap 'exit 143' TERM
+trap 'exit 130' INT
+trap 'exit 129' HUP
 port=$((20000 + RANDOM % 20000))
 "$server" --port "127.0.0.1:$port" --access test --secret testtest --quiet posix "$work/data" >"$work/log" 2>&1 &
 started+=($!)
@@ -103,8 +127,8 @@ measure() {
     counts
     local begun
     begun=$(now)
-    tar xf "$tar" -C "$dir"
-    "$plat" sync "$dir"
+    attend tar xf "$tar" -C "$dir"
+    attend "$plat" sync "$dir"
     local unpacked cpu early_puts early_bytes
     unpacked=$(since "$begun") cpu=$(spent "$process")
     counts
@@ -117,7 +141,59 @@ measure() {
         "$name" "$unpacked" "$cpu" "$(since "$begun")" $((puts + early_puts)) $(((bytes + early_bytes) >> 20)) "$early_puts" $((early_bytes >> 20))
 }
 
+# GETs of the object `plain`, signed, on one connection: whole, or in pieces.
+empty=e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
+signed=(-sS --fail --aws-sigv4 aws:amz:us-east-1:s3 --user test:testtest -H "x-amz-content-sha256: $empty")
+get() {
+    curl "${signed[@]}" "$@" >/dev/null
+}
+in_pieces() {
+    local size at pieces=()
+    size=$(stat -c %s "$work/data/bucket/plain")
+    for ((at = 0; at < size; at += 8 << 20)); do
+        pieces+=(${pieces:+--next "${signed[@]}"} -r "$at-$((at + (8 << 20) - 1))" "$AWS_ENDPOINT/bucket/plain")
+    done
+    get "${pieces[@]}"
+}
+list() { tar -C "$dir" --exclude=./lost+found -cf - . | cat >/dev/null; }
+# timed NAME BYTES COMMAND: how long it took, and the rate.
+timed() {
+    local name=$1 bytes=$2 begun took
+    begun=$(now)
+    attend "${@:3}"
+    took=$(awk -v a="$begun" -v b="$(now)" 'BEGIN { printf "%.3f", b - a }')
+    printf '%-24s %8s s  %8s MiB/s\n' "$name" "$took" "$(awk -v b="$bytes" -v s="$took" 'BEGIN { printf "%.1f", b / s / 1048576 }')"
+}
+read_rates() {
+    "$plat" build -q --size 512M "$tar" "$work/root.img"
+    "$plat" push "$work/root.img" "s3://bucket/test#root" >/dev/null
+    cp "$tar" "$work/data/bucket/plain"
+    local bytes round process
+    bytes=$(stat -c %s "$tar")
+    for round in $(seq "${ROUNDS:-3}"); do
+        timed "one GET" "$bytes" get "$AWS_ENDPOINT/bucket/plain"
+        timed "GETs of 8 MiB" "$bytes" in_pieces
+        rm -rf "$work/cache"
+        "$plat" mount -f -o ro "s3://bucket/test#root" "$dir" 2>"$work/mount.log" &
+        process=$!
+        started+=("$process")
+        until mountpoint -q "$dir"; do
+            kill -0 "$process" 2>/dev/null || { say "read: $(tail -1 "$work/mount.log")"; return 1; }
+            sleep 0.05
+        done
+        timed "tar c, nothing cached" "$bytes" list
+        printf '%-24s %8s s of processors\n' "  its mount" "$(spent "$process")"
+        timed "tar c, again" "$bytes" list
+        attend umount "$dir"
+        wait "$process" || say "read: $(tail -1 "$work/mount.log")"
+    done
+}
+
 say "load: $(cut -d' ' -f1-3 /proc/loadavg)"
+if [ "$contenders" = read ]; then
+    read_rates
+    exit
+fi
 "$plat" mkfs -t ext4 "$work/empty" 4G >/dev/null
 for contender in $contenders; do
     case $contender in
@@ -138,16 +214,18 @@ for contender in $contenders; do
         started+=($!)
         for _ in $(seq 100); do mountpoint -q "$work/side" || sleep 0.1; done
         mountpoint -q "$work/side" || { say "$contender: does not mount"; continue; }
-        cp "$work/empty" "$work/side/rclone.img"
+        attend cp "$work/empty" "$work/side/rclone.img"
         measure "$contender" "$work/side/rclone.img" rw
         umount "$work/side"
         ;;
     s3backer)
         command -v s3backer >/dev/null || { say "$contender: SKIPPED: not installed"; continue; }
-        s3backer --baseURL="$AWS_ENDPOINT/" --accessId=test --accessKey=testtest --size=4G \
-            --blockSize=512k --blockCacheSize=2000 --blockCacheThreads=16 --prefix=s3backer/ --force bucket "$work/side" 2>"$work/s3backer.log" \
-            || { say "$contender: $(tail -1 "$work/s3backer.log")"; continue; }
-        dd if="$work/empty" of="$work/side/file" bs=512k conv=sparse,notrunc status=none
+        s3backer -f --baseURL="$AWS_ENDPOINT/" --accessId=test --accessKey=testtest --size=4G \
+            --blockSize=512k --blockCacheSize=2000 --blockCacheThreads=16 --prefix=s3backer/ --force bucket "$work/side" 2>"$work/s3backer.log" &
+        started+=($!)
+        for _ in $(seq 100); do mountpoint -q "$work/side" || sleep 0.1; done
+        mountpoint -q "$work/side" || { say "$contender: $(tail -1 "$work/s3backer.log")"; continue; }
+        attend dd if="$work/empty" of="$work/side/file" bs=512k conv=sparse,notrunc status=none
         measure "$contender" "$work/side/file" rw
         umount "$work/side"
         ;;

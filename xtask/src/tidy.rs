@@ -44,7 +44,7 @@ const ARROWS: [(&str, &[&str]); 16] = [
         ],
     ),
     ("crates/store", &["platfs_device"]),
-    ("crates/crash", &["platfs", "testkit"]),
+    ("crates/crash", &["platfs", "platfs_reshape", "testkit"]),
     ("crates/lab", &["ondisk", "placement", "platfs", "platfs_image", "chart", "crash"]),
     ("crates/testkit", &[]),
     ("xtask", &["testkit"]),
@@ -333,8 +333,12 @@ fn names_crate(line: &str, name: &str) -> bool {
 
 /// Only the door makes a device of a file that exists, so that no command writes to what is in use.
 fn door(shown: &str, text: &str, found: &mut Vec<String>) {
-    const MAKERS: [&str; 3] =
-        ["crates/cli/src/door/", "crates/cli/src/image/mod.rs", "crates/image/src/output.rs"];
+    const MAKERS: [&str; 4] = [
+        "crates/cli/src/door/",
+        "crates/cli/src/image/mod.rs",
+        "crates/image/src/named.rs",
+        "crates/image/src/output.rs",
+    ];
     const REPLACERS: [&str; 2] = ["::replacing(", ".overwrite("];
     let is_bound = shown.starts_with("crates/cli/src/") || shown.starts_with("crates/image/src/");
     if !is_bound || MAKERS.iter().any(|maker| shown.starts_with(maker)) {

@@ -42,8 +42,10 @@ const char *platfs_version(void);
 
 /* ---- Images ---- */
 
-/* Opens an image file or a block device. A journal that waits is replayed: in memory only, unless PLATFS_WRITE is set. A
- * file that is open to change is locked. */
+/* Opens an image file, a block device, or a part of either: "disk.img@part2" is its second partition,
+ * "disk.img@part:root" the one that the GPT calls so, "disk.img@1M" what begins there; a file that really has such a
+ * name wins. A journal that waits is replayed: in memory only, unless PLATFS_WRITE is set. A file that is open to change
+ * is locked. */
 platfs_image *platfs_open(const char *path, unsigned int flags);
 /* Makes a new file of `bytes` bytes with an empty volume: "ext2", "ext3" or "ext4" (NULL is ext4), and opens it to change.
  * A file that exists is an error. */

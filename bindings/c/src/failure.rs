@@ -35,6 +35,12 @@ impl From<platfs::Error> for Failure {
     }
 }
 
+impl From<platfs_image::named::PartError> for Failure {
+    fn from(error: platfs_image::named::PartError) -> Self {
+        Failure::new(error.errno(), error.to_string())
+    }
+}
+
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         Failure::new(error.raw_os_error().unwrap_or(libc::EIO), error.to_string())

@@ -1,9 +1,10 @@
 //! Images, and what is done in them by paths.
 
 use std::ffi::{c_char, c_int, c_uint};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use platfs::{OpenOptions, Timestamp};
+use platfs_image::clock;
+use platfs_image::named::ImageSpec;
 
 use crate::failure::{Failure, guard};
 use crate::raw;
@@ -22,20 +23,11 @@ const FORCE: c_uint = 2;
 impl PlatfsImage {
     /// The image at this moment: what is changed gets the time.
     pub(crate) fn now(&self) -> Result<platfs::Image, Failure> {
-        Ok(if self.writes { self.image.at_time(clock())? } else { self.image.clone() })
+        Ok(if self.writes { self.image.at_time(clock::now())? } else { self.image.clone() })
     }
 
     pub(crate) fn of(image: platfs::Image, writes: bool) -> Self {
         PlatfsImage { image, writes }
-    }
-}
-
-/// The time.
-pub(crate) fn clock() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp {
-        seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
-        nanoseconds: since.subsec_nanos(),
     }
 }
 
@@ -52,8 +44,11 @@ pub unsafe extern "C" fn platfs_open(path: *const c_char, flags: c_uint) -> *mut
         // SAFETY: a text by the header.
         let path = unsafe { raw::path(path) }?;
         let writes = flags & WRITE != 0;
-        let options = OpenOptions::new().write(writes).force(flags & FORCE != 0).now(clock());
-        let image = options.open(path).map_err(|error| Failure::opening(&error).at(path.display()))?;
+        let options = OpenOptions::new().write(writes).force(flags & FORCE != 0).now(clock::now());
+        let device = ImageSpec::parse(path.as_os_str()).open(writes);
+        let device = device.map_err(|error| Failure::from(error).at(path.display()))?;
+        let image = platfs::Image::on(device, &options);
+        let image = image.map_err(|error| Failure::opening(&error).at(path.display()))?;
         Ok(raw::give(PlatfsImage { image, writes }))
     })
 }

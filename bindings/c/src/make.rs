@@ -1,17 +1,16 @@
 //! New volumes, images of trees, and the check.
 
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
-use std::fs::File;
-use std::sync::Arc;
 
 use platfs::check::{self, Decision, Issue, Severity, Sink};
-use platfs::device::FileDevice;
 use platfs::mkfs::{FsType, Options};
 use platfs::{Image, OpenOptions};
+use platfs_image::clock;
+use platfs_image::named::{ImageSpec, Part};
 use platfs_image::{BuildError, Builder, Size, Source, SourceError};
 
 use crate::failure::{Failure, guard};
-use crate::image::{PlatfsImage, clock};
+use crate::image::PlatfsImage;
 use crate::raw;
 
 /// `ext2`, `ext3`, `ext4`; ext4 without a name.
@@ -47,9 +46,14 @@ pub unsafe extern "C" fn platfs_mkfs(
     guard(std::ptr::null_mut(), || {
         // SAFETY: texts by the header.
         let (path, kind) = unsafe { (raw::path(path)?, type_of(kind)?) };
-        let options = OpenOptions::new().write(true).now(clock());
+        if ImageSpec::parse(path.as_os_str()).part != Part::Whole {
+            return Err(
+                Failure::new(libc::EINVAL, "a part of a disk; this makes a new file").at(path.display())
+            );
+        }
+        let options = OpenOptions::new().write(true).now(clock::now());
         let mut format = Options::new(kind);
-        format.time = u64::try_from(clock().seconds).unwrap_or(0);
+        format.time = u64::try_from(clock::now().seconds).unwrap_or(0);
         let image = Image::format_file(path, bytes, &format, &options);
         let image = image.map_err(|error| Failure::opening(&error).at(path.display()))?;
         Ok(raw::give(PlatfsImage::of(image, true)))
@@ -132,7 +136,13 @@ pub unsafe extern "C" fn platfs_build(
             unsafe { (raw::path(source)?, raw::path(path)?, wanted(options)?) };
         let source =
             Source::open(source).map_err(|error| Failure::new(source_number(&error), error.to_string()))?;
-        let done = Builder::new(&source).format(format).size(size).overwrite(overwrite).build(path);
+        let builder = Builder::new(&source).format(format).size(size).overwrite(overwrite);
+        let place = ImageSpec::parse(path.as_os_str());
+        let done = if place.part == Part::Whole {
+            builder.build(path)
+        } else {
+            builder.build_on(place.open(true).map_err(|error| Failure::from(error).at(path.display()))?)
+        };
         let done = done.map_err(|error| Failure::new(number(&error), error.to_string()))?;
         // SAFETY: NULL, or a struct to fill, by the header.
         if let Some(built) = unsafe { built.as_mut() } {
@@ -284,10 +294,9 @@ pub unsafe extern "C" fn platfs_check(
 
 /// Checks a file, and writes the repair if all of it stands.
 fn examined(path: &std::path::Path, mut listener: Listener) -> Result<check::Summary, Failure> {
-    let file = File::options().read(true).write(listener.repairs).open(path)?;
-    let device = if listener.repairs { FileDevice::locked(file) } else { FileDevice::new(file) };
-    let options = check::Options { now: clock(), ..check::Options::default() };
-    let outcome = check::check(Arc::new(device?), &options, &mut listener)?;
+    let device = ImageSpec::parse(path.as_os_str()).open(listener.repairs)?;
+    let options = check::Options { now: clock::now(), ..check::Options::default() };
+    let outcome = check::check(device, &options, &mut listener)?;
     if listener.repairs && !outcome.repaired.is_unchanged() {
         outcome.repaired.apply()?;
     }

@@ -157,6 +157,40 @@ static void builds(const char *directory)
 	repairs(image);
 }
 
+/* A disk with an MBR and one partition from 1 MiB on. */
+static void disk(const char *path)
+{
+	unsigned char sector[512] = {0};
+	FILE *file = fopen(path, "wb");
+	HOLDS(file != NULL);
+	sector[446 + 4] = 0x83;
+	sector[446 + 9] = 0x08;  /* sector 2048 */
+	sector[446 + 13] = 0x80; /* 32768 sectors */
+	sector[510] = 0x55;
+	sector[511] = 0xaa;
+	HOLDS(fwrite(sector, sizeof sector, 1, file) == 1);
+	HOLDS(fseek(file, (17L << 20) - 1, SEEK_SET) == 0 && fputc(0, file) == 0 && fclose(file) == 0);
+}
+
+static void parts(const char *directory)
+{
+	char source[4096], name[4200];
+	struct platfs_built built;
+	platfs_image *image;
+	snprintf(source, sizeof source, "%s", in(directory, "tree"));
+	snprintf(name, sizeof name, "%s/disk", directory);
+	disk(name);
+	HOLDS(platfs_open(name, PLATFS_READ) == NULL);
+	strcat(name, "@part1");
+	HOLDS(platfs_build(source, name, NULL, &built) == 0 && built.bytes == 16 << 20);
+	HOLDS(platfs_check(name, 0, NULL, NULL, NULL) == 0);
+	image = platfs_open(name, PLATFS_WRITE);
+	HOLDS(image != NULL && platfs_mkdir(image, "/new", 0755) == 0 && platfs_close(image) == 0);
+	HOLDS(platfs_mkfs(name, 16 << 20, "ext4") == NULL && errno == EINVAL);
+	name[strlen(name) - 1] = '2';
+	HOLDS(platfs_open(name, PLATFS_READ) == NULL && errno == ENXIO && strstr(platfs_error(), "part1") != NULL);
+}
+
 int main(int words, char **word)
 {
 	char path[4096];
@@ -175,6 +209,7 @@ int main(int words, char **word)
 	HOLDS(platfs_sync(image) == 0 && platfs_close(image) == 0);
 	checks(path);
 	builds(word[1]);
+	parts(word[1]);
 	puts("all holds");
 	return 0;
 }

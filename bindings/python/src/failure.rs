@@ -5,6 +5,8 @@ use std::error::Error;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use platfs::device::partitions::TableError;
+use platfs_image::named::PartError;
 use platfs_image::{BuildError, SourceError};
 use pyo3::exceptions::{PyException, PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -114,6 +116,17 @@ pub(crate) fn opening(path: String) -> impl Fn(platfs::Error) -> PyErr {
 /// An error of the host about a path.
 pub(crate) fn host(path: String) -> impl Fn(io::Error) -> PyErr {
     move |error| os_error(host_number(&error), error.to_string(), Some(path.clone()), raised(&error))
+}
+
+/// An error of naming a part of a disk.
+pub(crate) fn part(path: String) -> impl Fn(PartError) -> PyErr {
+    move |error| {
+        let (number, cause) = match &error {
+            PartError::Io(host) | PartError::Table(TableError::Io(host)) => (host_number(host), raised(host)),
+            other => (other.errno(), None),
+        };
+        os_error(number, error.to_string(), Some(path.clone()), cause)
+    }
 }
 
 /// An error of a store about an address.

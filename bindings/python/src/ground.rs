@@ -2,10 +2,12 @@
 
 use std::fs::File;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use platfs::device::partitions::{Partition, partitions as listed};
 use platfs::device::{Device, FileDevice, Window};
+use platfs_image::named::{ImageSpec, Part, PartError};
 use platfs_store::objects::Patience;
 use platfs_store::{Address, Cache, Push, Store, Stored, Volume};
 use pyo3::prelude::*;
@@ -56,7 +58,7 @@ impl Named {
         let (shown, offset, length) = (self.shown(), self.offset, self.length);
         let whole = match (self.path, self.address, self.object) {
             (Some(path), _, _) => {
-                failure::run(py, || file(path, write))?.map_err(failure::host(shown.clone()))?
+                failure::run(py, || file(&path, write))?.map_err(failure::part(shown.clone()))?
             }
             (None, Some(address), _) => {
                 let (cache, take_over) = (self.cache, self.take_over);
@@ -77,6 +79,9 @@ impl Named {
     pub(crate) fn make(self, py: Python<'_>, size: u64) -> PyResult<Arc<dyn Device>> {
         let shown = self.shown();
         match (self.path, self.address) {
+            (Some(path), _) if ImageSpec::parse(path.as_os_str()).part != Part::Whole => {
+                Err(failure::value(format!("{shown} is a part of a disk; this makes a new file")))
+            }
             (Some(path), _) => failure::run(py, || new_file(path, size))?.map_err(failure::host(shown)),
             (None, Some(address)) => {
                 failure::run(py, || new_volume(&address, size))?.map_err(failure::store(shown))
@@ -86,12 +91,22 @@ impl Named {
     }
 }
 
-fn file(path: PathBuf, write: bool) -> io::Result<Arc<dyn Device>> {
-    let file = File::options().read(true).write(write).open(path)?;
-    if file.metadata()?.is_dir() {
-        return Err(io::ErrorKind::IsADirectory.into());
-    }
-    Ok(Arc::new(if write { FileDevice::locked(file)? } else { FileDevice::new(file)? }))
+/// A file or block device, or the part of it that a name with an `@` means.
+pub(crate) fn file(path: &Path, write: bool) -> Result<Arc<dyn Device>, PartError> {
+    ImageSpec::parse(path.as_os_str()).open(write)
+}
+
+/// Number, first byte, bytes, name.
+type Shown = (u32, u64, u64, Option<String>);
+
+/// The partitions of a disk.
+#[pyfunction]
+pub(crate) fn partitions(py: Python<'_>, named: Named) -> PyResult<Vec<Shown>> {
+    let shown = named.shown();
+    let disk = named.open(py, false)?;
+    let all = failure::run(py, || listed(&*disk))?.map_err(|error| failure::part(shown)(error.into()))?;
+    let facts = |one: Partition| (one.number, one.start, one.size, one.name);
+    Ok(all.into_iter().map(facts).collect())
 }
 
 /// The store of an address, and the name of the volume in it.

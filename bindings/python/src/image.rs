@@ -1,10 +1,10 @@
 //! Images and files. Python's half decides what paths and modes mean; here are the calls.
 
 use std::sync::{Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use platfs::mkfs::{FsType, Options};
 use platfs::{Attributes, Kind, NewInode, OpenOptions, State, Times, Timestamp};
+use platfs_image::clock;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
@@ -13,15 +13,6 @@ use crate::failure;
 use crate::figures::{self, Count, Free, Totals, Worst};
 use crate::file::File;
 use crate::ground::Named;
-
-/// The time.
-pub(crate) fn clock() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp {
-        seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
-        nanoseconds: since.subsec_nanos(),
-    }
-}
 
 /// `ext2`, `ext3` or `ext4`.
 pub(crate) fn type_of(name: &str) -> PyResult<FsType> {
@@ -95,7 +86,7 @@ impl Image {
         if !self.writes {
             return self.look(py, path, call);
         }
-        self.look(py, path, |image| call(&image.at_time(clock())?))
+        self.look(py, path, |image| call(&image.at_time(clock::now())?))
     }
 }
 
@@ -134,7 +125,7 @@ fn metadata(image: &platfs::Image, path: &[u8], follow: bool) -> platfs::Result<
 impl Image {
     #[staticmethod]
     fn open(py: Python<'_>, named: Named, write: bool, force: bool) -> PyResult<Self> {
-        let options = OpenOptions::new().write(write).force(force).now(clock());
+        let options = OpenOptions::new().write(write).force(force).now(clock::now());
         let shown = named.shown();
         let device = named.open(py, write)?;
         let image = failure::run(py, || platfs::Image::on(device, &options))?;
@@ -146,8 +137,8 @@ impl Image {
     fn format(py: Python<'_>, named: Named, size: u64, r#type: &str, label: &[u8]) -> PyResult<Self> {
         let mut format = Options::new(type_of(r#type)?);
         format.label = label.to_vec();
-        format.time = u64::try_from(clock().seconds).unwrap_or(0);
-        let options = OpenOptions::new().now(clock());
+        format.time = u64::try_from(clock::now().seconds).unwrap_or(0);
+        let options = OpenOptions::new().now(clock::now());
         let shown = named.shown();
         let device = named.make(py, size)?;
         let made = failure::run(py, || platfs::Image::format(device, &format, &options))?;
@@ -272,7 +263,7 @@ impl Image {
             _ => return Err(failure::value("mode: a regular file, a device, a pipe or a socket")),
         };
         let permissions = u16::try_from(mode & 0o7777).unwrap_or_default();
-        let attributes = Attributes { permissions, times: Times::all(clock()), ..Attributes::default() };
+        let attributes = Attributes { permissions, times: Times::all(clock::now()), ..Attributes::default() };
         self.call(py, path, |image| image.make(path, &NewInode { kind, attributes, xattrs: &[] }).map(drop))
     }
 

@@ -34,6 +34,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(make::build, module)?)?;
     module.add_function(wrap_pyfunction!(make::examine, module)?)?;
     module.add_function(wrap_pyfunction!(ground::is_address, module)?)?;
+    module.add_function(wrap_pyfunction!(ground::partitions, module)?)?;
     module.add_function(wrap_pyfunction!(ground::push, module)?)?;
     module.add_function(wrap_pyfunction!(failure::panics, module)?)?;
     Ok(())

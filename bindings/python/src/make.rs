@@ -7,13 +7,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use platfs::check::{self, Decision, Issue, Severity, Sink};
 use platfs::mkfs::Options;
 use platfs_image::builder::identity::Stated;
+use platfs_image::clock;
+use platfs_image::named::{ImageSpec, Part};
 use platfs_image::{Builder, Owner, Size, Source, SourceOptions, Stage, Watch};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::failure;
 use crate::ground::Named;
-use crate::image::{clock, type_of};
+use crate::image::type_of;
 
 /// Bytes, files, directories, free blocks, size of a block.
 type Made = (u64, u64, u64, u64, u32);
@@ -149,7 +151,14 @@ pub(crate) fn build(
             .sync(wanted.sync)
             .overwrite(wanted.overwrite)
             .watch(watch);
-        let built = builder.build(out).map_err(|error| failure::build(&error))?;
+        let place = ImageSpec::parse(out.as_os_str());
+        let built = if place.part == Part::Whole {
+            builder.build(out)
+        } else {
+            let shown = out.display().to_string();
+            builder.build_on(place.open(true).map_err(failure::part(shown))?)
+        };
+        let built = built.map_err(|error| failure::build(&error))?;
         let (files, directories) = (built.contents.files, built.contents.directories);
         Ok((built.bytes, files, directories, built.free_blocks, built.block_size))
     });
@@ -224,7 +233,7 @@ pub(crate) fn examine<'py>(
     let shown = named.shown();
     let device = named.open(py, repair)?;
     let mut listener = Listener { found: Vec::new(), most, repairs: repair };
-    let options = check::Options { now: clock(), ..check::Options::default() };
+    let options = check::Options { now: clock::now(), ..check::Options::default() };
     let summary = failure::run(py, || -> PyResult<check::Summary> {
         let outcome = check::check(device, &options, &mut listener).map_err(failure::opening(shown))?;
         if repair && !outcome.repaired.is_unchanged() {

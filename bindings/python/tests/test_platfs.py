@@ -6,6 +6,7 @@ import io
 import os
 import shutil
 import stat
+import struct
 import subprocess
 import sys
 import threading
@@ -445,6 +446,42 @@ def test_open_files_keep_a_closed_image(tmp_path):
     assert platfs.check(path).sound
     with platfs.Image(path) as image:
         assert image.read_bytes("/a") == b"late"
+
+
+def mbr(path, start, size):
+    """A disk with one partition, in bytes."""
+    entry = struct.pack("<B3xB3xII", 0, 0x83, start >> 9, size >> 9)
+    path.write_bytes(bytes(446) + entry + bytes(48) + b"\x55\xaa")
+    os.truncate(path, start + size)
+
+
+def test_parts_of_disks(tree, tmp_path):
+    disk = tmp_path / "disk.img"
+    mbr(disk, 1 << 20, 16 << 20)
+    assert platfs.partitions(disk) == [platfs.Partition(1, 1 << 20, 16 << 20, None)]
+    part = f"{disk}@part1"
+    assert platfs.build(tmp_path / "tree", part, label="part").bytes == 16 << 20
+    assert platfs.check(part).sound and disk.stat().st_size == 17 << 20
+    with platfs.Image(part, write=True) as image:
+        assert image.read_bytes("/etc/hostname") == b"guest\n"
+        image.write_bytes("/more", b"more")
+    for same in ({"source": f"{disk}@1M"}, {"source": disk, "offset": 1 << 20, "length": 16 << 20}):
+        with platfs.Image(**same) as image:
+            assert image.read_bytes("/more") == b"more"
+    for number, name in ((6, "part2"), (6, "part:root"), (6, "32M"), (22, "1000")):
+        with pytest.raises(OSError) as raised:
+            platfs.Image(f"{disk}@{name}")
+        assert raised.value.errno == number and raised.value.filename == f"{disk}@{name}"
+    with pytest.raises(FileNotFoundError):
+        platfs.Image(f"{disk}@nothing")
+    with pytest.raises(ValueError):
+        platfs.Image.create(part, 16 << 20)
+    with pytest.raises(OSError) as raised:
+        platfs.partitions(part)
+    assert raised.value.errno == 22
+    # A file that really has such a name.
+    os.rename(disk, part)
+    assert len(platfs.partitions(part)) == 1
 
 
 def test_build_options(tree, tmp_path):

@@ -3,7 +3,6 @@
 
 pub mod bulk;
 pub mod check;
-pub mod clock;
 pub mod commands;
 pub mod console;
 pub mod control;

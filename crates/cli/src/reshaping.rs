@@ -17,11 +17,11 @@ use platfs::ondisk::superblock::{STATE_ERROR, STATE_VALID};
 use platfs_reshape::draft::{Change, Limits};
 
 use crate::check::{memory, stop, undo};
-use crate::clock::now;
 use crate::console::{Console, Failure};
 use crate::door;
 use crate::image;
 use crate::text::Shown;
+use platfs_image::clock::now;
 
 pub use sized::{Ready, Sized};
 pub use sizes::Sizes;
@@ -57,7 +57,20 @@ impl Held {
     pub fn open(image: &OsStr, console: &mut Console<'_>) -> Result<Self, Failure> {
         let name = image::shown(image).to_string();
         let device = door::open_unfinished(image).map_err(|error| Failure::about(&name, error))?;
-        let held = Held { name, device, beside: door::way_back(image) };
+        Held::on(name, device, door::way_back(image), console)
+    }
+
+    /// The same of a device that nobody else has, with the path of the file that keeps the way back.
+    ///
+    /// # Errors
+    /// A change that was cut off can't be taken back.
+    pub fn on(
+        name: String,
+        device: Arc<dyn Device>,
+        beside: PathBuf,
+        console: &mut Console<'_>,
+    ) -> Result<Self, Failure> {
+        let held = Held { name, device, beside };
         held.take_back(console)?;
         Ok(held)
     }

@@ -13,12 +13,12 @@ use platfs::{Error, OpenOptions, Volume, Walk, WriteOrder};
 
 use crate::bulk::Halt;
 use crate::check::before::{self, When};
-use crate::clock;
 use crate::console::{Console, Failure};
 use crate::door;
 use crate::image;
 use crate::reading::{OpenImage, no_superblock};
 use crate::text::Shown;
+use platfs_image::clock;
 
 /// A directory of an image and a name in it.
 pub struct Place<'p> {

@@ -4,6 +4,8 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "defrag/aged.rs"]
+mod aged;
 mod support;
 
 use std::ffi::OsStr;

@@ -269,7 +269,7 @@ fn a_volume_without_room_grows_and_the_result_depends_on_nothing_else() {
 #[test]
 fn a_name_that_means_a_format_that_is_not_written_is_refused() {
     let (scratch, root, _) = scratch_tree("build-formats", 1, 1);
-    for name in ["x.vmdk", "x.VHDX", "x.vdi"] {
+    for name in ["x.vmdk", "x.VHDX", "x.vdi", "x.img.gz", "x.xz"] {
         let output = plat(&["build"]).arg(&root).arg(scratch.join(name)).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(2), "{said}");
@@ -312,6 +312,12 @@ fn images_of_one_base_built_apart_share_its_chunks() {
     let frag = succeed(plat(&["frag", "--json"]).arg(&both)).stdout;
     let frag: serde_json::Value = serde_json::from_slice(&frag).unwrap();
     eprintln!("{frag}");
+    for (block, chunk) in [("4096", "64M"), ("1024", "4M")] {
+        let mut command = plat(&["build", "-b", block, "--align", chunk]);
+        let wrong = command.arg(&root).arg(scratch.join("x")).output().unwrap();
+        let said = String::from_utf8_lossy(&wrong.stderr).into_owned();
+        assert!(wrong.status.code() == Some(2) && said.contains("groups of this block size"), "{said}");
+    }
     let wrong = plat(&["build", "--align", "3K"]).arg(&root).arg(scratch.join("x")).output().unwrap();
     assert_eq!(wrong.status.code(), Some(2));
 }

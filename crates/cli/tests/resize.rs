@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod plat;
+#[path = "resize/spread.rs"]
+mod spread;
 mod support;
 
 use std::fs::{self, File};
@@ -162,7 +164,7 @@ fn a_mounted_volume_grows() {
     for wrong in ["10M", "16777215T"] {
         fail(plat(&["resize"]).arg(root).arg(wrong));
     }
-    assert_eq!(plat(&["resize", "--min"]).arg(root).output().unwrap().status.code(), Some(2));
+    assert_eq!(plat(&["resize", "--grow-partition"]).arg(root).output().unwrap().status.code(), Some(2));
     assert_eq!(len(&image), 64 * MIB);
     let done = value(&succeed(plat(&["resize", "--json"]).arg(root).arg("150M")).stdout);
     assert_eq!((&done["written"], &done["groups"]), (&true.into(), &planned["groups"]));

@@ -326,3 +326,17 @@ fn an_image_is_served_as_a_block_device() {
     let bytes = fs::read(&image).unwrap();
     assert!(bytes[20 << 20..(20 << 20) + 65_536].iter().all(|byte| *byte == 9));
 }
+
+#[test]
+fn what_is_no_store_is_said_and_left_alone() {
+    let place = Place::new("what_is_no_store_is_said_and_left_alone");
+    place.image();
+    let (none, tree) = (place.scratch.join("none"), place.scratch.join("tree"));
+    for verb in ["ls", "stats", "verify", "gc"] {
+        for directory in [&none, &tree] {
+            let said = fail(&mut plat(&["store", verb, &format!("file://{}", text(directory))]));
+            assert!(said.contains("is no store"), "{verb}: {said}");
+        }
+    }
+    assert!(!none.exists(), "a clean-up made a directory of a wrong address");
+}

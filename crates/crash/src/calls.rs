@@ -9,14 +9,14 @@ use platfs::{
     Allocate, Attributes, Error, Kind, MapForm, NewInode, Relocation, Replace, Towards, Volume, WriteOptions,
 };
 
-use crate::model::{ATTRIBUTE, Contents, Model, Node, PIECE, Piece, ROOT, bytes_of};
+use crate::model::{ATTRIBUTE, Contents, Model, Node, PIECE, Piece, ROOT, Whole, bytes_of};
 use crate::order::Promise;
 use crate::run::Mark;
 use crate::workload::Workload;
 
 /// Makes calls on a volume, and keeps the models by call.
 pub(crate) struct Caller<'v> {
-    volume: &'v Volume,
+    pub(crate) volume: &'v Volume,
     recorder: &'v Recorder,
     pub(crate) model: Model,
     pub(crate) history: Vec<Model>,
@@ -30,7 +30,7 @@ pub(crate) struct Caller<'v> {
     delayed: bool,
     /// What each call promises.
     promise: Promise,
-    is_phased: bool,
+    pub(crate) is_phased: bool,
     /// Pieces of the unit in which ranges move.
     pub(crate) unit: u64,
     /// Files are mapped by extents, and all can be done to their space.
@@ -56,11 +56,12 @@ impl<'v> Caller<'v> {
     pub(crate) fn new(volume: &'v Volume, recorder: &'v Recorder, workload: &Workload) -> Self {
         let geometry = &volume.format().geometry;
         let unit = u64::from(geometry.blocks_per_cluster()) << geometry.block_size.log2();
+        let model = Model { whole: Whole::of(volume).unwrap(), ..Model::default() };
         Caller {
             volume,
             recorder,
-            model: Model::default(),
-            history: vec![Model::default()],
+            history: vec![model.clone()],
+            model,
             inodes: BTreeMap::from([(ROOT, InodeNumber::ROOT)]),
             held: BTreeSet::new(),
             next: ROOT + 1,
@@ -96,12 +97,16 @@ impl<'v> Caller<'v> {
     }
 
     /// One call that changes one thing, between two marks; nothing where there is no room.
-    fn call(&mut self, verb: impl FnOnce(&Volume) -> Result<(), Error>, change: impl FnOnce(&mut Model)) {
+    pub(crate) fn call(
+        &mut self,
+        verb: impl FnOnce(&Volume) -> Result<(), Error>,
+        change: impl FnOnce(&mut Model),
+    ) {
         self.call_unless(|error| matches!(error, Error::NoSpace | Error::NoInodes), verb, change);
     }
 
     /// A call that may be refused with some errors.
-    fn call_unless(
+    pub(crate) fn call_unless(
         &mut self,
         is_refusal: impl Fn(&Error) -> bool,
         verb: impl FnOnce(&Volume) -> Result<(), Error>,
@@ -117,8 +122,7 @@ impl<'v> Caller<'v> {
                 self.model = next;
                 match self.promise {
                     Promise::Nothing => {}
-                    // No file has the number of the root.
-                    Promise::Names => self.promised_of(ROOT),
+                    Promise::Names => self.names_are_stable(),
                     Promise::All => self.promised(),
                 }
             }
@@ -141,6 +145,11 @@ impl<'v> Caller<'v> {
     /// Names are promised, and of the bytes that may wait in memory those of one file.
     fn promised_of(&self, file: u32) {
         self.mark(Mark::PromisedOf { file, call: self.last() });
+    }
+
+    /// Everything but bytes that wait is stable: no file has the number of the root.
+    pub(crate) fn names_are_stable(&self) {
+        self.promised_of(ROOT);
     }
 
     fn promised(&self) {

@@ -102,6 +102,7 @@ impl Judge<'_> {
             phased::judge_in_use(&tree, self.run, state).map_err(|what| format!("in use: {what}"))?;
             volume.leftovers().reclaim().map_err(|error| format!("reclaiming: {error}"))?;
             phased::judge(&oracle::tree(&volume)?, self.run, state)?;
+            phased::whole(&volume, self.run, state)?;
         } else {
             journal::judge(&volume, tree, self.run, state)?;
         }

@@ -26,6 +26,7 @@ mod record;
 mod run;
 mod runs;
 mod states;
+mod whole;
 mod workload;
 
 #[cfg(test)]

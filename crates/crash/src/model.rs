@@ -2,6 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use platfs::Volume;
+use platfs::ondisk::quota::QuotaKind;
+use platfs::quota::Record;
+
 /// Bytes of which a write is made; each piece says whose it is.
 pub(crate) const PIECE: usize = 512;
 
@@ -42,11 +46,47 @@ impl Contents {
     }
 }
 
+/// What of a volume is compared beside its tree.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Whole {
+    /// The label of its superblock.
+    pub(crate) label: Vec<u8>,
+    /// Blocks.
+    pub(crate) blocks: u64,
+    /// Limits of space of the owner 77, if users are counted.
+    pub(crate) limit: Option<u64>,
+    /// Which kinds of ids are counted.
+    pub(crate) counted: [bool; 2],
+}
+
+/// Kinds that are switched on and off.
+pub(crate) const KINDS: [QuotaKind; 2] = [QuotaKind::User, QuotaKind::Group];
+
+/// The owner that has limits.
+pub(crate) const OWNER: u32 = 77;
+
+impl Whole {
+    /// That of a volume.
+    pub(crate) fn of(volume: &Volume) -> Result<Self, String> {
+        let quota = volume.quota();
+        let counted = KINDS.map(|kind| quota.kinds().contains(&kind));
+        let record = |_| quota.record(QuotaKind::User, OWNER).map_err(|error| error.to_string());
+        let record: Option<Record> = counted.first().filter(|on| **on).map(record).transpose()?;
+        Ok(Whole {
+            label: volume.superblock().label().to_vec(),
+            blocks: volume.superblock().blocks_count(),
+            limit: record.map(|record| record.limits.hard_bytes),
+            counted,
+        })
+    }
+}
+
 /// All there is after a call.
 #[derive(Clone, Default)]
 pub(crate) struct Model {
     pub(crate) names: BTreeMap<Vec<u8>, Node>,
     pub(crate) files: BTreeMap<u32, Contents>,
+    pub(crate) whole: Whole,
 }
 
 impl Model {

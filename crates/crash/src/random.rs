@@ -10,6 +10,10 @@ use crate::workload::Taste;
 /// Pieces of a file.
 const LONGEST: u64 = 90;
 
+/// Blocks of 1 KiB that a volume may have, whose size changes: the least, and how many more.
+const SMALLEST: u64 = 4000;
+const SIZES: u64 = 8000;
+
 /// Chooses calls.
 pub(crate) struct Chooser<'w, 'v> {
     pub(crate) caller: &'w mut Caller<'v>,
@@ -64,6 +68,10 @@ impl Chooser<'_, '_> {
             self.move_one();
             return;
         }
+        if self.taste.changing && self.random.one_in(5) {
+            self.change_whole();
+            return;
+        }
         let choice = self.random.below(32);
         // Where there is nothing to do it to, nothing is done.
         let _ = self.step_with_names(choice);
@@ -88,6 +96,19 @@ impl Chooser<'_, '_> {
             2 | 3 => self.caller.relocate(id, Towards::Front),
             4 => self.caller.relocate(id, Towards::Outside { start: some, end: some + 1000 }),
             _ => self.caller.relocate(id, Towards::Wholeness),
+        }
+    }
+
+    /// The volume as a whole changes.
+    fn change_whole(&mut self) {
+        let some = self.random.next();
+        match self.random.below(8) {
+            // All else takes a journal, or waits until the volume is not in use.
+            _ if self.caller.is_phased => self.caller.relabel(format!("label {}", some % 1000).as_bytes()),
+            0 | 1 => self.caller.relabel(format!("label {}", some % 1000).as_bytes()),
+            2 | 3 => self.caller.switch_counting(usize::from(some % 3 == 0)),
+            4 => self.caller.limit((some % 50) << 20),
+            _ => self.caller.resize((SMALLEST + some % SIZES) << 10),
         }
     }
 

@@ -20,7 +20,7 @@ use crate::workload::{Calls, Taste, Workload};
 pub(crate) const COUNT_BEFORE: u64 = 120;
 /// Every n-th state of it is looked at.
 const STEP: u64 = 13;
-const TASTE: Taste = Taste { crowded: false, room: None, moving: false };
+const TASTE: Taste = Taste { crowded: false, room: None, moving: false, changing: false };
 
 /// What is done in the run that crashes first.
 pub(crate) fn calls_before(deep: bool) -> Calls {

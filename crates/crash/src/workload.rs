@@ -66,6 +66,8 @@ pub struct Taste {
     pub room: Option<u64>,
     /// Files move, and their maps change form.
     pub moving: bool,
+    /// The volume as a whole changes: its label, what it counts, its size.
+    pub changing: bool,
 }
 
 impl Calls {
@@ -91,6 +93,9 @@ const EXT4: Shape = Shape {
 const EXT3: Shape = Shape { fs_type: FsType::Ext3, ..EXT4 };
 const EXT4_4K: Shape = Shape { features: "64bit,inline_data", block_size: 4096, megabytes: 16, ..EXT4 };
 
+/// With small groups, for sizes that change.
+const GROUPS: Shape = Shape { megabytes: 8, inodes: 512, blocks_per_group: Some(1024), ..EXT4 };
+
 /// Without a journal.
 const BARE: Shape = Shape { features: "^has_journal", megabytes: 4, ..EXT4 };
 const BARE_4K: Shape =
@@ -98,10 +103,11 @@ const BARE_4K: Shape =
 const EXT2: Shape = Shape { fs_type: FsType::Ext2, features: "", ..BARE };
 const BARE_BIGALLOC: Shape = Shape { features: "^has_journal,bigalloc", megabytes: 8, ..EXT4 };
 
-const TASTE: Taste = Taste { crowded: false, room: None, moving: false };
+const TASTE: Taste = Taste { crowded: false, room: None, moving: false, changing: false };
 const PLAIN: Calls = Calls::Random(TASTE);
 const CROWDED: Calls = Calls::Random(Taste { crowded: true, ..TASTE });
 const MOVING: Calls = Calls::Random(Taste { moving: true, ..TASTE });
+const CHANGING: Calls = Calls::Random(Taste { moving: true, changing: true, ..TASTE });
 const RECLAIMING: Calls = Calls::Reclaiming { deep: false };
 const RECLAIMING_DEEP: Calls = Calls::Reclaiming { deep: true };
 const FULL: Calls = Calls::Random(Taste { room: Some(60), ..TASTE });
@@ -129,6 +135,9 @@ const ROWS: &[Row] = &[
     ("moving_delayed", JOURNALED, EXT4, 100 << 10, MOVING),
     ("moving_ext3", JOURNALED, EXT3, 0, MOVING),
     ("moving_bigalloc", JOURNALED, Shape { features: "bigalloc", megabytes: 24, ..EXT4 }, 0, MOVING),
+    ("changing", JOURNALED, GROUPS, 0, CHANGING),
+    ("changing_delayed", JOURNALED, GROUPS, 64 << 10, CHANGING),
+    ("changing_ext3", JOURNALED, Shape { fs_type: FsType::Ext3, features: "", ..GROUPS }, 0, CHANGING),
     ("ext3_sequences", JOURNALED, EXT3, 0, Calls::Sequences),
     ("ext4_sequences", JOURNALED, EXT4, 0, Calls::Sequences),
     ("ext4_4k_sequences", JOURNALED, EXT4_4K, 0, Calls::Sequences),
@@ -157,6 +166,8 @@ const ROWS: &[Row] = &[
     ("moving_delayed", SOFTDEP, BARE, 64 << 10, MOVING),
     ("moving_ext2", PHASED, EXT2, 0, MOVING),
     ("moving_bigalloc", SOFTDEP, BARE_BIGALLOC, 0, MOVING),
+    ("changing", PHASED, BARE, 0, CHANGING),
+    ("changing_ext2", SOFTDEP, EXT2, 0, CHANGING),
     ("ext2_reclaiming", PHASED, EXT2, 0, RECLAIMING),
     ("ext4_reclaiming", PHASED, BARE, 0, RECLAIMING),
     ("ext4_4k_reclaiming", SOFTDEP, BARE_4K, 64 << 10, RECLAIMING),
@@ -204,9 +215,15 @@ impl Workload {
         self.order.of(OpenOptions::new().write(true).delay(self.delay).now(now))
     }
 
+    /// Bytes of the device: there is room behind a volume whose size changes.
+    fn device_bytes(&self) -> u64 {
+        let grows = matches!(self.calls, Calls::Random(Taste { changing: true, .. }));
+        self.shape.megabytes << (20 + u32::from(grows))
+    }
+
     /// An empty volume.
     pub(crate) fn made(&self) -> MemoryDevice {
-        let (shape, device) = (&self.shape, MemoryDevice::new(self.shape.megabytes << 20));
+        let (shape, device) = (&self.shape, MemoryDevice::new(self.device_bytes()));
         let mut options = Options::new(shape.fs_type);
         options.features = parse_features(shape.features).unwrap();
         options.block_size = Some(shape.block_size);

@@ -220,6 +220,10 @@ impl Device for FileDevice {
         }
     }
 
+    fn lies_in(&self) -> Option<(&File, u64)> {
+        Some((&self.file, 0))
+    }
+
     fn flush(&self) -> io::Result<()> {
         if self.flushes { self.file.sync_data() } else { Ok(()) }
     }

@@ -35,6 +35,7 @@ mod superblock;
 mod window;
 mod write_behind;
 
+use std::fs::File;
 use std::io;
 
 pub use error::{Error, Result};
@@ -111,6 +112,11 @@ pub trait Device: Send + Sync {
     fn shorten(&self, to: u64) -> io::Result<()> {
         let _ = to;
         Ok(())
+    }
+
+    /// The file whose bytes these are, and where in it they begin: for copies that the system makes by itself.
+    fn lies_in(&self) -> Option<(&File, u64)> {
+        None
     }
 
     /// Makes a range read as zeros, without storage behind it where possible.

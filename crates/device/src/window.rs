@@ -1,5 +1,6 @@
 //! A part of another device: a partition inside a disk image.
 
+use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
@@ -55,6 +56,11 @@ impl Device for Window {
 
     fn discard_unit(&self) -> io::Result<u64> {
         self.inner.discard_unit()
+    }
+
+    fn lies_in(&self) -> Option<(&File, u64)> {
+        let (file, begin) = self.inner.lies_in()?;
+        Some((file, begin.checked_add(self.start)?))
     }
 
     fn write_zeros(&self, offset: u64, len: u64) -> io::Result<()> {

@@ -1,5 +1,7 @@
 //! What a mounted volume is: the facts of its superblock that never change while it is open.
 
+use std::sync::Arc;
+
 use ondisk::features::{Features, Incompat, RoCompat};
 use ondisk::geometry::Geometry;
 use ondisk::seal::{InodeSeed, Sealer};
@@ -11,6 +13,7 @@ use ondisk::units::{Block, Group, InodeNumber};
 
 use crate::error::{Error, Result};
 use crate::keys::Keyring;
+use crate::numbers::Numbers;
 use crate::zone::{BAD_BLOCKS, Zone};
 
 /// Facts of the superblock that every rung needs.
@@ -31,6 +34,8 @@ pub struct Format {
     pub unsigned_hash: bool,
     /// The keys of encrypted files.
     pub(crate) keys: Keyring,
+    /// Inodes that have other numbers on disk than those by which they are known.
+    pub(crate) numbers: Arc<Numbers>,
     /// Where the volume's own structures lie, once descriptors were read.
     pub(crate) zone: Zone,
 }
@@ -49,6 +54,7 @@ impl Format {
             hash_version: raw.s_def_hash_version,
             unsigned_hash: raw.s_flags.get() & FLAG_UNSIGNED_HASH != 0,
             keys: Keyring::default(),
+            numbers: Arc::default(),
             zone: Zone::default(),
         })
     }
@@ -56,7 +62,17 @@ impl Format {
     /// Seed of the checksums of an inode's structures.
     #[must_use]
     pub fn seed_of(&self, inode: &Inode) -> InodeSeed {
-        self.sealer.inode_seed(inode.number(), inode.generation())
+        self.sealer.inode_seed(self.on_disk(inode.number()), inode.generation())
+    }
+
+    /// What an inode is called on disk.
+    pub(crate) fn on_disk(&self, number: InodeNumber) -> InodeNumber {
+        self.numbers.on_disk(number)
+    }
+
+    /// What the inode of a number on disk is called.
+    pub(crate) fn known_as(&self, number: InodeNumber) -> InodeNumber {
+        self.numbers.known_as(number)
     }
 
     /// The same facts, without the zone.
@@ -69,6 +85,7 @@ impl Format {
             hash_version: self.hash_version,
             unsigned_hash: self.unsigned_hash,
             keys: self.keys.clone(),
+            numbers: Arc::clone(&self.numbers),
             zone: Zone::default(),
         }
     }

@@ -13,6 +13,8 @@
 //! 4. Backups are written. Cut off before, they are of the smaller volume; they are written again when the volume is given
 //!    the size that it has.
 
+use std::sync::Arc;
+
 use ondisk::geometry::Geometry;
 use ondisk::group::{GroupFlags, RawGroupDescriptor};
 use ondisk::superblock::RawSuperblock;
@@ -82,6 +84,7 @@ impl<'g> Addition<'g> {
         let before = volume.format.geometry;
         let mut after = Format::from_superblock(&raw)?;
         after.keys = volume.format.keys.clone();
+        after.numbers = Arc::clone(&volume.format.numbers);
         after.features = volume.format.features;
         let addition =
             Addition { growth, before, structures: structures(&after.geometry, before, growth), after };

@@ -17,7 +17,12 @@ use crate::tx::{Tx, View};
 impl View<'_> {
     /// The block of an inode's record, what that block is, and the record's offset in it.
     fn record(self, number: InodeNumber) -> Result<(Block, Role, usize)> {
-        let (block, inside) = self.space.inode_record(number)?;
+        self.record_on_disk(self.format.on_disk(number))
+    }
+
+    /// The same of the inode that has the number on disk.
+    fn record_on_disk(self, number: InodeNumber) -> Result<(Block, Role, usize)> {
+        let (block, inside) = self.space.record_on_disk(number)?;
         let first = InodeNumber::new(number.get() - inside);
         let offset = inside as usize * usize::from(self.format.geometry.inode_size);
         Ok((block, first.map_or(Role::Plain, Role::Inodes), offset))
@@ -29,14 +34,17 @@ impl View<'_> {
     /// # Errors
     /// A number behind the last inode, a wrong checksum, an impossible record; the device's failure.
     pub(crate) fn inode(self, number: InodeNumber) -> Result<Inode> {
-        let (block, role, offset) = self.record(number)?;
-        let table = self.blocks.read(block, role)?;
-        let size = usize::from(self.format.geometry.inode_size);
-        let inode = Inode::parse(number, table.get(offset..offset + size).unwrap_or_default())?;
-        if !self.format.sealer.inode_is_right(&inode) {
-            return Err(Error::corrupt(Place::Inode(number), "checksum is wrong"));
-        }
-        Ok(inode)
+        self.format.numbers.between(|| {
+            let on_disk = self.format.on_disk(number);
+            let (block, role, offset) = self.record_on_disk(on_disk)?;
+            let table = self.blocks.read(block, role)?;
+            let size = usize::from(self.format.geometry.inode_size);
+            let inode = Inode::parse(number, table.get(offset..offset + size).unwrap_or_default())?;
+            if !self.format.sealer.inode_is_right_as(on_disk, &inode) {
+                return Err(Error::corrupt(Place::Inode(number), "checksum is wrong"));
+            }
+            Ok(inode)
+        })
     }
 }
 
@@ -74,7 +82,7 @@ impl Tx<'_> {
     /// # Errors
     /// The device's failure.
     pub(crate) fn store(&mut self, inode: &mut Inode) -> Result<()> {
-        self.format.sealer.seal_inode(inode);
+        self.format.sealer.seal_inode_as(self.format.on_disk(inode.number()), inode);
         self.note_changed(inode.number());
         let (block, role, offset) = self.view().record(inode.number())?;
         let takes_notes = self.order().takes_notes();
@@ -115,11 +123,32 @@ impl Tx<'_> {
         Ok(before.is_some_and(|before| record(&before)))
     }
 
+    /// Puts a record to where the inode of a number on disk has its own. What it holds is charged to nobody.
+    ///
+    /// # Errors
+    /// The device's failure.
+    pub(crate) fn store_at(&mut self, number: InodeNumber, inode: &mut Inode) -> Result<()> {
+        self.format.sealer.seal_inode_as(number, inode);
+        let (block, role, offset) = self.view().record_on_disk(number)?;
+        let table = self.edit(block, role)?;
+        if let Some(record) = table.get_mut(offset..offset + inode.bytes().len()) {
+            record.copy_from_slice(inode.bytes());
+        }
+        Ok(())
+    }
+
     /// Frees an inode that has nothing left. Its record keeps the generation and the time.
     ///
     /// # Errors
     /// A broken bitmap; the device's failure.
     pub(crate) fn free_inode(&mut self, node: &Inode, file_type: FileType) -> Result<()> {
+        let mut gone = self.gone(node);
+        self.store(&mut gone)?;
+        self.space_mut()?.free_inode(node.number(), file_type)
+    }
+
+    /// The record of an inode once it is free.
+    pub(crate) fn gone(&self, node: &Inode) -> Inode {
         let geometry = &self.format.geometry;
         let mut gone = Inode::blank(node.number(), geometry.inode_size);
         // A time as low as an inode number would be taken for a link of the orphan list.
@@ -128,7 +157,6 @@ impl Tx<'_> {
         let now = u64::try_from(self.context.now.seconds).unwrap_or(0).max(least);
         gone.raw_mut().i_generation = node.raw().i_generation;
         gone.raw_mut().i_dtime.set(u32::try_from(now).unwrap_or(u32::MAX));
-        self.store(&mut gone)?;
-        self.space_mut()?.free_inode(node.number(), file_type)
+        gone
     }
 }

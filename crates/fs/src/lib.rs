@@ -82,6 +82,7 @@ mod keys;
 mod locks;
 mod map;
 pub mod mkfs;
+mod numbers;
 mod opening;
 mod ops;
 mod options;

@@ -50,6 +50,16 @@ impl Role {
         }
     }
 
+    /// The same of another inode.
+    pub(crate) fn with_seed(self, seed: InodeSeed) -> Self {
+        match self {
+            Role::DirectoryLeaf(_) => Role::DirectoryLeaf(seed),
+            Role::IndexNode(_, at) => Role::IndexNode(seed, at),
+            Role::ExtentNode(_) => Role::ExtentNode(seed),
+            other => other,
+        }
+    }
+
     pub(crate) fn name(self) -> &'static str {
         match self {
             Role::Plain | Role::Data => "block",

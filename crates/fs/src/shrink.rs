@@ -5,16 +5,20 @@
 //! leaves (`ops`), making the device shorter.
 //!
 //! 1. Everything is made stable, and the end is closed: no block and no inode behind it is given out ([`close`]).
-//! 2. Inodes leave, one by one, each as files move: a crash finds each block in its old place or in its new one, and the
-//!    volume has the size that it had.
+//! 2. Inodes behind the end get other numbers, one by one ([`Closed::renumber`]); programs go on with those that they know.
+//!    Then what lies behind the end leaves, inode by inode, each as files move. A crash finds each inode under its old number
+//!    or its new one, each block in its old place or in its new one, and the volume has the size that it had.
 //! 3. Everything is made stable once more. If nothing is in use behind the end, one update, and so one transaction of the
 //!    journal, has the bitmaps, the descriptors, the list of blocks kept for descriptors, and the superblock. It is brought
 //!    to its place before others change anything ([`Closed::cut`]).
 //! 4. Backups are written; cut off before, they are of the larger volume, and are written again when the volume is given the
 //!    size that it has.
 
+mod renumbering;
+
 use std::sync::{Arc, Mutex};
 
+use ondisk::features::Compat;
 use ondisk::geometry::Geometry;
 use ondisk::inode::InodeFlags;
 use ondisk::superblock::RawSuperblock;
@@ -31,6 +35,7 @@ use crate::space::{Shortened, Structures};
 use crate::txn::Account;
 use crate::versions::SPACE;
 use crate::volume::{Seen, Volume};
+pub use renumbering::Pass;
 
 /// A smaller shape of a volume, which it can have while it is in use.
 #[derive(Debug)]
@@ -65,11 +70,12 @@ impl Shrinkage {
         let before = volume.format.geometry;
         let mut after = Format::from_superblock(&sized)?;
         after.keys = volume.format.keys.clone();
+        after.numbers = Arc::clone(&volume.format.numbers);
         after.features = volume.format.features;
         let mut shrinkage = Shrinkage { raw: sized, before, after, in_use: 0 };
         shrinkage.must_suit()?;
         shrinkage.structures_must_stay(volume)?;
-        shrinkage.inodes_must_stay(volume)?;
+        shrinkage.inodes_must_fit(volume)?;
         shrinkage.own_files_must_stay(volume)?;
         shrinkage.in_use = shrinkage.must_fit(volume)?;
         Ok(shrinkage)
@@ -85,6 +91,14 @@ impl Shrinkage {
     #[must_use]
     pub fn blocks_to_move(&self) -> u64 {
         self.in_use
+    }
+
+    /// Inodes that have to get other numbers, by what is stable.
+    ///
+    /// # Errors
+    /// A broken descriptor.
+    pub fn inodes_to_move(&self, volume: &Volume) -> Result<u64> {
+        volume.space.inodes_behind(&self.after.geometry)
     }
 
     fn must_suit(&self) -> Result<()> {
@@ -103,7 +117,7 @@ impl Shrinkage {
             return refused("its descriptors would lie elsewhere");
         }
         let backups = self.raw.s_backup_bgs.map(|group| group.get());
-        let sparse2 = ondisk::features::Compat::SPARSE_SUPER2;
+        let sparse2 = Compat::SPARSE_SUPER2;
         if self.raw.features().compat.contains(sparse2) && backups.iter().any(|group| *group >= after.groups)
         {
             return refused("the second backup of its superblock lies behind that end");
@@ -117,27 +131,44 @@ impl Shrinkage {
         let mmp = self.raw.s_mmp_block.get();
         let mut stays = !structures.stay_behind(self.after.geometry.clusters()) && mmp < end;
         let features = self.raw.features();
-        if features.compat.contains(ondisk::features::Compat::RESIZE_INODE) {
+        if features.compat.contains(Compat::RESIZE_INODE) {
             let inode = volume.view().inode(InodeNumber::RESIZE)?;
             stays &= resize_top(&self.before, inode.raw().i_block.as_slice())?.0 < end;
         }
         if stays { Ok(()) } else { refused("structures of groups that stay lie behind that end") }
     }
 
-    fn inodes_must_stay(&self, volume: &Volume) -> Result<()> {
-        let per_group = self.before.inodes_per_group;
-        let descriptors = volume.space.descriptors();
-        let (mut used, mut last) = (0_u64, None);
-        for group in (self.after.geometry.groups..self.before.groups).map(Group) {
-            let count = per_group.saturating_sub(descriptors.get(group)?.free_inodes());
-            used += u64::from(count);
-            last = if count > 0 { Some(group) } else { last };
+    /// Inodes of groups that go get other numbers.
+    fn inodes_must_fit(&self, volume: &Volume) -> Result<()> {
+        let groups = self.after.geometry.groups;
+        let behind = volume.space.inodes_behind(&self.after.geometry)?;
+        if behind == 0 {
+            return Ok(());
         }
-        let Some(last) = last else { return Ok(()) };
+        if self.raw.features().compat.contains(Compat::STABLE_INODES) {
+            return refused(&format!(
+                "{behind} inodes lie behind that end, and the feature stable_inodes forbids to give them other numbers"
+            ));
+        }
+        if behind <= volume.space.inodes_free_in(groups)? {
+            return Ok(());
+        }
+        let (mut short, mut enough) = (groups, self.before.groups);
+        while short + 1 < enough {
+            let groups = short.midpoint(enough);
+            let behind = volume.space.inodes_behind(&Geometry { groups, ..self.before })?;
+            let fits = behind <= volume.space.inodes_free_in(groups)?;
+            (short, enough) = if fits { (short, groups) } else { (groups, enough) };
+        }
+        let enough = self.size_of(u64::from(enough));
         refused(&format!(
-            "{used} inodes lie behind that end, and keep their numbers while it is in use; the least size for that is {}",
-            self.size_of(u64::from(last.0) + 1)
+            "{behind} inodes lie behind that end, and fewer are free before it; the least size is {enough}"
         ))
+    }
+
+    /// The last number of an inode that stays, as it is called on disk.
+    fn last_inode(&self) -> u32 {
+        self.after.geometry.inodes()
     }
 
     /// The files that the volume keeps for itself.
@@ -146,6 +177,12 @@ impl Shrinkage {
         let own = low.chain(volume.format.zone.files());
         let mut last = None;
         for number in own.filter(|number| ![InodeNumber::ROOT, InodeNumber::RESIZE].contains(number)) {
+            if number.get() > self.last_inode() {
+                let least = self.size_of(u64::from(number.index() / self.before.inodes_per_group) + 1);
+                return refused(&format!(
+                    "inode {number}, a file of the volume itself, lies behind that end; the least size for that is {least}"
+                ));
+            }
             let mut seen = Seen::look(volume, number)?;
             // The one that owns bad blocks is no file.
             if seen.node().file_type().is_some() || number.get() == 1 {
@@ -250,14 +287,14 @@ pub fn close(volume: &Volume, shrinkage: Shrinkage) -> Result<Closed<'_>> {
     }
     let after = &shrinkage.after.geometry;
     let room = volume.syncing().with_all_stable(|| {
-        // Inodes may have come since it was looked at.
-        shrinkage.inodes_must_stay(volume)?;
+        // Inodes may have come since it was looked at, and files grown.
+        shrinkage.inodes_must_fit(volume)?;
         let blocks = shrinkage.must_fit(volume)?;
         volume.space.close_end(after)?;
         let clusters = blocks >> after.cluster_log2;
         let promise = volume.space.promise(ample(clusters), 0);
         promise.or_else(|_| volume.space.promise(clusters, 0)).inspect_err(|_| {
-            let _ = volume.space.open_end(after);
+            volume.space.open_end();
         })
     });
     // Bytes that wait for blocks have a claim to some of what is free.
@@ -287,6 +324,26 @@ impl Closed<'_> {
         Ok(clusters << self.shrinkage.before.cluster_log2)
     }
 
+    /// Inodes behind the end that are in use still, once what was freed is free.
+    ///
+    /// # Errors
+    /// A broken descriptor.
+    pub fn inodes_in_use(&self) -> Result<u64> {
+        self.volume.space.inodes_behind(&self.shrinkage.after.geometry)
+    }
+
+    /// The inodes of a group that files and directories have.
+    fn files_of(&self, group: u32) -> Result<Vec<InodeNumber>> {
+        let volume = self.volume;
+        let mut used = volume.steady(SPACE, || volume.space.inodes_in_use(&*volume.cache, Group(group)))?;
+        let first = self.shrinkage.before.first_inode;
+        used.retain(|number| {
+            let is_low = number.get() < first && *number != InodeNumber::ROOT;
+            !is_low && !volume.format.zone.has_file(*number)
+        });
+        Ok(used)
+    }
+
     /// Some of the inodes that have to leave: those of a group.
     ///
     /// # Errors
@@ -294,13 +351,8 @@ impl Closed<'_> {
     pub fn inodes_of(&self, group: u32) -> Result<Vec<InodeNumber>> {
         let volume = self.volume;
         let end = Block(self.shrinkage.end());
-        let used = volume.steady(SPACE, || volume.space.inodes_in_use(&*volume.cache, Group(group)))?;
         let mut leaving = Vec::new();
-        for number in used {
-            let is_low = number.get() < self.shrinkage.before.first_inode && number != InodeNumber::ROOT;
-            if is_low || volume.format.zone.has_file(number) {
-                continue;
-            }
+        for number in self.files_of(group)? {
             let mut seen = Seen::look(volume, number)?;
             let is_file =
                 seen.node().file_type().is_some() || seen.node().flags().contains(InodeFlags::EA_INODE);
@@ -362,13 +414,17 @@ impl Closed<'_> {
 
 impl Drop for Closed<'_> {
     fn drop(&mut self) {
+        self.volume.session.followed.end();
         if !self.is_cut {
             let _shape = self.volume.change_shape();
-            let after = &self.shrinkage.after.geometry;
-            let space = &self.volume.space;
-            let opened = self.volume.syncing().with_all_stable(|| space.open_end(after));
-            // A device that fails must not keep it closed; a group without a descriptor is out of service anyway.
-            let _ = opened.or_else(|_| space.open_end(after));
+            let open = || {
+                self.volume.space.open_end();
+                Ok(())
+            };
+            // A device that fails must not keep it closed.
+            if self.volume.syncing().with_all_stable(open).is_err() {
+                self.volume.space.open_end();
+            }
         }
     }
 }
@@ -378,7 +434,7 @@ impl Shrinkage {
     fn make(&self, volume: &Volume) -> Result<bool> {
         let after = &self.after.geometry;
         volume.space.close_end(after)?;
-        if volume.space.in_use_behind(after)? > 0 {
+        if volume.space.in_use_behind(after)? > 0 || volume.space.inodes_behind(after)? > 0 {
             return Ok(false);
         }
         volume.syncing().mark_changed()?;

@@ -21,6 +21,7 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Flow, Result};
 use crate::gathered::Gathered;
+use crate::numbers::Numbers;
 use crate::order::{Notes, Order};
 
 struct Staged {
@@ -66,6 +67,8 @@ pub struct Update<'v> {
     /// Blocks in use that hold nothing, for the map where nothing is free.
     lent: Option<BlockRun>,
     notes: Notes,
+    /// The inode that gets another number on disk.
+    exchanged: Option<(&'v Numbers, InodeNumber, InodeNumber)>,
     /// It needs that what was changed so far is committed first.
     needs_commit: Cell<bool>,
 }
@@ -93,6 +96,7 @@ impl<'v> Update<'v> {
             postponing: false,
             lent: None,
             notes: Notes::default(),
+            exchanged: None,
             needs_commit: Cell::new(false),
         }
     }
@@ -343,6 +347,11 @@ impl<'v> Update<'v> {
         }
     }
 
+    /// Has an inode stand behind another number on disk from this update on.
+    pub(crate) fn exchange(&mut self, numbers: &'v Numbers, number: InodeNumber, to: InodeNumber) {
+        self.exchanged = Some((numbers, number, to));
+    }
+
     /// Notes something of the order that changes need, where that counts.
     pub(crate) fn note(&mut self, what: impl FnOnce(&mut Notes)) {
         if self.order.takes_notes() {
@@ -393,14 +402,32 @@ impl<'v> Update<'v> {
 
     /// Makes all changes visible and all claims permanent.
     pub fn commit(self) {
-        let Update { reading, order, staged, claims, forgotten, changed, awaited, moved, notes, .. } = self;
+        let Update {
+            reading,
+            order,
+            staged,
+            claims,
+            forgotten,
+            changed,
+            awaited,
+            moved,
+            notes,
+            exchanged,
+            ..
+        } = self;
         let cache = reading.cache();
         cache.versions().during(&changed, &moved, || {
             forgotten.into_iter().for_each(|run| order.forget(cache, run));
             let staged = staged.into_iter();
-            cache.publish(
-                staged.map(|(block, staged)| (Block(block), staged.role, staged.bytes, staged.before)),
-            );
+            let publish = || {
+                cache.publish(
+                    staged.map(|(block, staged)| (Block(block), staged.role, staged.bytes, staged.before)),
+                );
+            };
+            match exchanged {
+                Some((numbers, number, to)) => numbers.exchange(number, to, publish),
+                None => publish(),
+            }
             order.take_in(notes, &awaited);
             for claim in claims {
                 claim.keep();

@@ -338,3 +338,19 @@ fn write_at_random(volume: &Volume, number: InodeNumber, moved: &AtomicU64) -> V
     }
     shadow
 }
+
+/// Whoever moves files one after the other may come too late for one.
+#[test]
+fn a_file_that_was_removed_meanwhile_is_not_found() {
+    for shape in SHAPES {
+        let scratch = Scratch::new("removed");
+        let image = made(&scratch, shape);
+        let volume = open(&image, OpenOptions::new());
+        let (number, _) = torn(&volume, shape.block as usize).swap_remove(0);
+        volume.unlink(ROOT, b"one").unwrap();
+        volume.sync().unwrap();
+        let done = volume.inode(number).relocate(&Relocation::default(), &|_| {});
+        assert!(matches!(done, Err(Error::NotFound)), "{}: {done:?}", shape.name);
+        volume.close().unwrap();
+    }
+}

@@ -30,6 +30,8 @@
 //! | [`export`] | an image becomes an archive or a directory |
 //! | [`archive`] | the tar format |
 //! | [`output`] | new files, which appear whole or not at all |
+//! | [`named`], [`size`] | what users call images and parts of disks; sizes as they write them |
+//! | [`clock`] | the time that is written into volumes |
 //! | [`watch`] | progress, and ending the work |
 //! | [`text`] | names in messages |
 //!
@@ -43,9 +45,12 @@
 
 pub mod archive;
 pub mod builder;
+pub mod clock;
 pub mod disk;
 pub mod export;
+pub mod named;
 pub mod output;
+pub mod size;
 pub mod source;
 pub mod text;
 pub mod watch;

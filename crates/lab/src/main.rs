@@ -120,7 +120,7 @@ fn work(command: Command, code: &mut u8) -> Result<(), String> {
             Ok(())
         }
         #[cfg(feature = "whole")]
-        Command::Run(options) => run::run(&options),
+        Command::Run(options) => run::run(&options).map(|all_hold| *code = u8::from(!all_hold)),
         #[cfg(feature = "whole")]
         Command::Work(options) => work::work(&options),
         #[cfg(feature = "whole")]

@@ -13,6 +13,11 @@ pub(crate) struct Figures {
     pub(crate) flushes: u64,
     /// Time in which it worked.
     pub(crate) busy: u64,
+    /// Time in which processors computed, in which they held the lock of a group to look at free runs, and in which they
+    /// spun until they had one.
+    pub(crate) computed: u64,
+    pub(crate) held: u64,
+    pub(crate) spun: u64,
 }
 
 impl Figures {
@@ -26,6 +31,9 @@ impl Figures {
             seeks: self.seeks - before.seeks,
             flushes: self.flushes - before.flushes,
             busy: self.busy - before.busy,
+            computed: self.computed - before.computed,
+            held: self.held - before.held,
+            spun: self.spun - before.spun,
         }
     }
 }

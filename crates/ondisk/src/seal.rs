@@ -173,7 +173,7 @@ impl Sealer {
     }
 
     /// The checksum of an inode record as (low half, high half if the record has room for it).
-    fn inode_checksum(&self, inode: &Inode) -> Option<(u16, Option<u16>)> {
+    fn inode_checksum(&self, number: InodeNumber, inode: &Inode) -> Option<(u16, Option<u16>)> {
         // spec: inode
         let seed = self.seed()?;
         let bytes = inode.bytes();
@@ -189,7 +189,7 @@ impl Sealer {
             &mut longer[..]
         };
         let (both, record) = whole.split_first_chunk_mut::<SEED_LEN>()?;
-        *both = seed_bytes(inode.number(), inode.generation());
+        *both = seed_bytes(number, inode.generation());
         record.copy_from_slice(bytes);
         *record.get_mut(0x7C..)?.first_chunk_mut()? = [0; 2];
         if has_high {
@@ -203,7 +203,13 @@ impl Sealer {
     /// count as right.
     #[must_use]
     pub fn inode_is_right(&self, inode: &Inode) -> bool {
-        let Some((low, high)) = self.inode_checksum(inode) else { return true };
+        self.inode_is_right_as(inode.number(), inode)
+    }
+
+    /// The same of a record that stands where the inode of another number has its own.
+    #[must_use]
+    pub fn inode_is_right_as(&self, number: InodeNumber, inode: &Inode) -> bool {
+        let Some((low, high)) = self.inode_checksum(number, inode) else { return true };
         let right = inode.raw().i_checksum_lo.get() == low
             && high.is_none_or(|high| inode.extra().i_checksum_hi.get() == high);
         right || inode.bytes().iter().all(|byte| *byte == 0)
@@ -211,8 +217,13 @@ impl Sealer {
 
     /// Writes an inode record's checksum.
     pub fn seal_inode(&self, inode: &mut Inode) {
+        self.seal_inode_as(inode.number(), inode);
+    }
+
+    /// The same for a record that will stand where the inode of another number has its own.
+    pub fn seal_inode_as(&self, number: InodeNumber, inode: &mut Inode) {
         debug_assert!(inode.extra_size() <= EXTRA_SIZE || inode.bytes().len() > OLD_SIZE);
-        if let Some((low, high)) = self.inode_checksum(inode) {
+        if let Some((low, high)) = self.inode_checksum(number, inode) {
             inode.raw_mut().i_checksum_lo.set(low);
             if let Some(high) = high {
                 inode.edit_extra(|extra| extra.i_checksum_hi.set(high));

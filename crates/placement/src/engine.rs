@@ -373,6 +373,18 @@ impl Engine {
         self.shared.audit.store(true, Ordering::Relaxed);
     }
 
+    /// From now on, keeps where free runs are looked at. Costs a lock for each search.
+    pub fn keep_scans(&self) {
+        self.shared.counters.keep_scans();
+    }
+
+    /// Where free runs were looked at since the last call, and how many, search by search: in a group, whose lock the
+    /// kernel's allocator holds meanwhile, or in the index of all.
+    #[must_use]
+    pub fn take_scans(&self) -> Vec<(Option<Group>, u64)> {
+        self.shared.counters.take_scans()
+    }
+
     /// The counters so far.
     #[must_use]
     pub fn stats(&self) -> Stats {

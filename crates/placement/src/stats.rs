@@ -1,7 +1,8 @@
 //! Counters of an engine, under the kernel's names (`mb_stats`) where it has one.
 
-use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{Apart, SLOTS, slot};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{Apart, Mutex, SLOTS, lock, slot};
+use ondisk::units::Group;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
@@ -131,6 +132,14 @@ pub struct CriterionStats {
 /// Counters that every thread adds to, each thread in its own slot.
 pub(crate) struct Counters {
     slots: Box<[Apart<Slot>]>,
+    scans: Scans,
+}
+
+/// Where free runs were looked at, search by search: only while someone wants to know.
+#[derive(Default)]
+struct Scans {
+    are_wanted: AtomicBool,
+    kept: Mutex<Vec<(Option<Group>, u64)>>,
 }
 
 struct Slot {
@@ -149,7 +158,7 @@ impl Default for Slot {
 
 impl Default for Counters {
     fn default() -> Self {
-        Counters { slots: (0..SLOTS).map(|_| Apart::default()).collect() }
+        Counters { slots: (0..SLOTS).map(|_| Apart::default()).collect(), scans: Scans::default() }
     }
 }
 
@@ -206,6 +215,23 @@ impl Counters {
                 counter.fetch_add(count, Ordering::Relaxed);
             }
         }
+    }
+
+    /// Free runs were looked at under the lock of a group; of no group's in particular by a search of the index.
+    pub(crate) fn scanned(&self, group: Option<Group>, runs: u64) {
+        if self.scans.are_wanted.load(Ordering::Relaxed) && runs > 0 {
+            lock(&self.scans.kept, || ()).push((group, runs));
+        }
+    }
+
+    /// From now on scans are kept.
+    pub(crate) fn keep_scans(&self) {
+        self.scans.are_wanted.store(true, Ordering::Relaxed);
+    }
+
+    /// The scans since the last call, in their order.
+    pub(crate) fn take_scans(&self) -> Vec<(Option<Group>, u64)> {
+        std::mem::take(&mut *lock(&self.scans.kept, || ()))
     }
 
     pub(crate) fn add_criterion(&self, criterion: Criterion, counts: CriterionStats) {

@@ -25,7 +25,13 @@ impl View<'_> {
         self.counters.add(counter, count);
     }
 
+    /// Notes how many free runs were looked at while the lock of a group was held, for [`crate::Engine::take_scans`].
+    pub fn note_scan(&self, group: Group, runs: u64) {
+        self.counters.scanned(Some(group), runs);
+    }
+
     fn scanned(&self, scan: Scan) {
+        self.counters.scanned(None, scan.runs);
         self.counters.add_all([
             (Counter::IndexLookups, 1),
             (Counter::ExtentsScanned, scan.runs),
@@ -200,6 +206,7 @@ impl View<'_> {
     /// length.
     #[must_use]
     pub fn longest_below(&self, request: &Request, below: u32) -> Option<ClusterRun> {
+        self.counters.scanned(None, 1);
         self.counters.add(Counter::ExtentsScanned, 1);
         self.counters.add(Counter::IndexLookups, 1);
         self.map.longest_below(request.goal, below, request.want)
@@ -208,6 +215,7 @@ impl View<'_> {
     /// A run of the largest class in known groups, cut at the wanted length.
     #[must_use]
     pub fn longest(&self, request: &Request) -> Option<ClusterRun> {
+        self.counters.scanned(None, 1);
         self.counters.add(Counter::ExtentsScanned, 1);
         self.counters.add(Counter::IndexLookups, 1);
         self.map.longest(request.goal, request.want)

@@ -5,6 +5,10 @@
 mod in_use;
 #[path = "resize/least.rs"]
 mod least;
+#[path = "resize/power.rs"]
+mod power;
+#[path = "resize/renumbering.rs"]
+mod renumbering;
 #[path = "resize/shrinking.rs"]
 mod shrinking;
 

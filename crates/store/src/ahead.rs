@@ -19,7 +19,11 @@ const STREAMS: usize = 16;
 /// Chunks that a stream may leave out and still go forward: other files lie between.
 const SKIPPED: u64 = 4;
 /// Chunks between two places that are taken for parts of one work.
-const NEAR: u64 = 128;
+const NEAR: u64 = 256;
+/// Chunks ahead of a stream when it goes on for the first time, and by what that grows with each further step: each step
+/// costs a whole delay of the store.
+const FIRST: u64 = 4;
+const GROWTH: u64 = 4;
 /// Most chunks ahead of a stream, half of what a process remembers.
 const WINDOW: u64 = 48;
 
@@ -153,7 +157,7 @@ impl Streams {
             return None;
         }
         stream.next = read.end;
-        stream.window = (stream.window * 2).clamp(2, WINDOW);
+        stream.window = (stream.window * GROWTH).clamp(FIRST, WINDOW);
         let wanted = stream.asked.max(read.end)..read.end + stream.window;
         stream.asked = stream.asked.max(wanted.end);
         (!wanted.is_empty()).then_some(wanted)
@@ -185,7 +189,7 @@ mod tests {
             assert_eq!(streams.note(chunk * 7919..chunk * 7919 + 1), None, "reads all over the volume");
             asked.extend(streams.note(chunk..chunk + 1));
         }
-        assert_eq!(asked[..4], [102..104, 104..107, 107..112, 112..121]);
+        assert_eq!(asked[..4], [102..106, 106..119, 119..152, 152..153]);
         let together: u64 = asked.iter().map(|range| range.end - range.start).sum();
         assert_eq!(together, 199 + 1 + WINDOW - 102);
         // The same chunk again, one that was left out, another direction.

@@ -38,7 +38,7 @@ pub use compacting::{Compacted, compact};
 pub use error::{Error, Result};
 pub use forking::{fork, remove};
 pub use local::LocalLog;
-pub use marks::ready;
+pub use marks::{is_made, ready};
 pub use pushing::{Push, Pushed, Watch, push};
 pub use reading::Stored;
 pub use store::{Kind, Store, id_of, key_of, key_of_log, key_of_manifest};

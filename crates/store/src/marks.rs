@@ -45,14 +45,24 @@ const RACERS: usize = 4;
 /// # Errors
 /// A store where two can win; another format; the store's.
 pub fn ready(store: &Arc<Store>) -> Result<()> {
-    match store.objects().get(STORE, 1024) {
-        Ok(mark) if mark.bytes == STORE_BYTES => return Ok(()),
-        Ok(_) => return Err(Error::damaged(STORE, "is of a format that this version does not know")),
-        Err(Error::Missing(_)) => {}
-        Err(error) => return Err(error),
+    if is_made(store)? {
+        return Ok(());
     }
     (0..RACES).try_for_each(|_| race(store))?;
     store.objects().put(STORE, STORE_BYTES)
+}
+
+/// Whether anything was ever written there by this format's programs.
+///
+/// # Errors
+/// Another format; the store's.
+pub fn is_made(store: &Store) -> Result<bool> {
+    match store.objects().get(STORE, 1024) {
+        Ok(mark) if mark.bytes == STORE_BYTES => Ok(true),
+        Ok(_) => Err(Error::damaged(STORE, "is of a format that this version does not know")),
+        Err(Error::Missing(_)) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// One race for a new object, and one for its replacement.

@@ -86,7 +86,9 @@ fn copied(from: &Path, to: &Path) {
 }
 
 fn parts(log: &Path) -> Vec<std::path::PathBuf> {
-    let mut found: Vec<_> = fs::read_dir(log).unwrap().map(|entry| entry.unwrap().path()).collect();
+    // Of a volume that was closed nothing is left.
+    let Ok(entries) = fs::read_dir(log) else { return Vec::new() };
+    let mut found: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
     found.retain(|path| path.file_name().unwrap() != "mark");
     found.sort();
     found

@@ -105,7 +105,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             order session
             crypt
             cache dirty format handles options
-            gathered keys
+            gathered keys numbers
             charges
             bits ciphers context hashing ranges role versions zone
             error grown locks
@@ -141,8 +141,8 @@ pub(super) const LADDERS: &[Ladder] = &[
             builder export
             source
             disk
-            archive output
-            text watch
+            archive named output
+            clock size text watch
         ",
         knots: &[],
         long_lists: 0,
@@ -193,7 +193,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             door
             free_runs image keys usage
             stores stores_left_out
-            clock console nbd owner signals size text
+            console nbd owner signals size text
         ",
         knots: &[],
         long_lists: 4,
@@ -206,6 +206,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             runs
             judge reclaim
             ace deep oracle random record
+            whole
             calls e2fsck states
             run
             workload

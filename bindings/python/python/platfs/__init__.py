@@ -14,6 +14,7 @@ from ._figures import Extent, Fragmentation, FreeBin, FreeSpace
 from ._file import FileIO
 from ._image import DirEntry, Image
 from ._native import __version__
+from ._partitions import Partition, partitions
 from ._path import Path
 from ._push import Pushed, push
 from ._source import Source
@@ -29,6 +30,7 @@ __all__ = [
     "FreeSpace",
     "Image",
     "Issue",
+    "Partition",
     "Path",
     "Progress",
     "Pushed",
@@ -39,5 +41,6 @@ __all__ = [
     "__version__",
     "build",
     "check",
+    "partitions",
     "push",
 ]

@@ -58,7 +58,8 @@ def build(
 ) -> Built:
     """Makes an image of a directory, a tar archive, an OCI layout or a docker-save archive.
 
-    The file appears whole or not at all. Equal sources and options give equal images: what ``uuid`` and ``time`` don't say
+    ``out`` is a new file, which appears whole or not at all, or a part of a disk that is there (``disk.img@part1``).
+    Equal sources and options give equal images: what ``uuid`` and ``time`` don't say
     is derived from the contents.
 
     - ``size``: bytes, ``"auto"`` (the contents and a tenth more) or ``"min"``.

@@ -116,7 +116,8 @@ class Image:
         """Opens what `source` names: a path, a volume of an object store, or a binary file object that can seek.
 
         - ``force`` opens for writing what is marked as having errors.
-        - ``offset`` and ``length``, in bytes, name a part of it: a partition of a disk, for instance.
+        - ``offset`` and ``length``, in bytes, name a part of it. Partitions have names, too: ``disk.img@part1``,
+          ``disk.img@part:root``.
         - ``cache`` is a directory for what is read of a store, of at most ``cache_size`` bytes.
         - ``take_over`` opens a volume of a store for writing even if another program has it open: that one can write
           nothing from then on.

@@ -27,7 +27,7 @@ use platfs_image::{BuildError, Builder, Built, Progress, Size, Source, Stage, Wa
 use crate::console::{Console, Failure};
 use crate::door;
 use crate::format::{self, Format, FormatArgs, UuidChoice};
-use crate::image::{self, ImageSpec, Part};
+use crate::image::{self, Part};
 use crate::reading::{no_superblock, open_device, warn_of_writer};
 use crate::size::{human, parse_size};
 use disk::DiskArgs;
@@ -240,7 +240,7 @@ impl Build {
         if crate::stores::is_meant(self.image()) {
             return Err(Failure::about(image::shown(self.image()), image::ImageError::Remote));
         }
-        let spec = ImageSpec::parse(self.image());
+        let spec = image::parse(self.image());
         let existing = std::fs::metadata(&spec.path);
         let shown = image::shown(self.image());
         if existing.is_ok() && !self.force {

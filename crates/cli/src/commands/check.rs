@@ -23,12 +23,12 @@ use crate::check::names::Names;
 use crate::check::progress::Meter;
 use crate::check::report::{self, Detail, counted};
 use crate::check::{e2fsck, explain, facts, memory, stop, undo};
-use crate::clock::now;
 use crate::console::{Console, Failure};
 use crate::door::output::filled;
 use crate::door::{self, Shared};
 use crate::image;
 use crate::text::Shown;
+use platfs_image::clock::now;
 
 /// Arguments of `plat check`.
 #[derive(Args, Debug)]

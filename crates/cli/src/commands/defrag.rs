@@ -34,7 +34,7 @@ pub struct Defrag {
     /// Bytes that are moved in a second, at most: 20M.
     #[arg(long, value_name = "BYTES", value_parser = size::parse_size)]
     rate: Option<u64>,
-    /// Bytes that are moved, at most [default: 1.25 times those of the files in pieces; with --free at least as much as is
+    /// Bytes that are moved, at most [default: 1.29 times those of the files in pieces; with --free at least as much as is
     /// free].
     #[arg(long, value_name = "BYTES", value_parser = size::parse_size)]
     most: Option<u64>,
@@ -134,6 +134,7 @@ fn say_at_length(
     writeln!(out, "{verb} {} files with {bytes}", number("files_moved"))?;
     let notes = [
         ("too_long", "longer than any free run"),
+        ("beyond", "no more bytes may be moved"),
         ("busy", "changed again and again while they were copied"),
         ("refused", "immutable, or not to be written"),
     ];

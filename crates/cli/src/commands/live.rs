@@ -40,7 +40,7 @@ impl Alone {
 
 impl Watcher for Alone {
     fn now(&self) -> Timestamp {
-        crate::clock::now()
+        platfs_image::clock::now()
     }
 
     fn go_on(&self, done: &Done) -> Result<(), Halt> {

@@ -12,7 +12,7 @@ use fuse::{Service, Session};
 
 use crate::console::{Console, Failure};
 use crate::control::{Served, Server};
-use crate::image::{self, ImageSpec};
+use crate::image;
 use crate::mount::daemon;
 use crate::mount::keeper::Keeper;
 use crate::mount::log::{Detail, Log};
@@ -270,7 +270,7 @@ impl Mount {
 
     /// The image as the table of mounts shows it.
     fn source(&self) -> String {
-        let spec = ImageSpec::parse(&self.image);
+        let spec = image::parse(&self.image);
         let whole = fs::canonicalize(&spec.path).unwrap_or(spec.path);
         let part = self.image.as_bytes().iter().rposition(|byte| *byte == b'@');
         let mut name = whole.into_os_string().into_vec();

@@ -16,12 +16,12 @@ use ondisk::units::InodeNumber;
 use platfs::{Attributes, Error, Kind, NewInode, Replace, Times, Volume};
 
 use super::{into_mount, live};
-use crate::clock;
 use crate::console::{Console, Failure};
 use crate::owner::parse_owner;
 use crate::reading::OpenImage;
 use crate::text::Shown;
 use crate::writing::{self, Place, Target};
+use platfs_image::clock;
 
 /// Arguments of `plat put`.
 #[derive(Args, Debug)]

@@ -14,7 +14,6 @@ use ondisk::quota::QuotaKind;
 use platfs::quota::{Graces, Limits, Record};
 use rustix::fs::{CWD, Mode, OFlags};
 
-use crate::clock;
 use crate::console::{Console, Failure};
 use crate::mount::quotas::{self, Deed, Report};
 use crate::owner::Names;
@@ -22,6 +21,7 @@ use crate::reading::OpenImage;
 use crate::size::parse_size;
 use crate::text::Shown;
 use crate::writing::{self, Target};
+use platfs_image::clock;
 
 /// Arguments of `plat quota`.
 #[derive(Args, Debug)]

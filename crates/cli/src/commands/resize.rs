@@ -12,7 +12,7 @@ use super::{json, live};
 use crate::console::{Console, Failure};
 use crate::control::protocol::{Verb, flag};
 use crate::door;
-use crate::image::{self, ImageError, ImageSpec, Part};
+use crate::image::{self, ImageError, Part};
 use crate::reading::{no_superblock, open_device, warn_of_writer};
 use crate::reshaping::{self, Sized, Sizes};
 use crate::size::{human, parse_size};
@@ -83,15 +83,20 @@ impl Resize {
 
     /// Has the server of a mount do it.
     fn live(&self, console: &mut Console<'_>, name: &str) -> Result<(), Failure> {
-        if self.min || self.print_min || self.grow_partition {
-            let what = "how small a volume can be is found, and partitions grow, while it is not mounted";
-            return Err(Failure::Usage(what.into()));
+        if self.grow_partition {
+            return Err(Failure::Usage("partitions grow while they are not mounted".into()));
         }
-        let flags = if self.dry_run { flag::DRY_RUN } else { 0 };
+        let only_planned = self.dry_run || self.print_min;
+        let mut flags = if only_planned { flag::DRY_RUN } else { 0 };
+        flags |= if self.min || self.print_min { flag::LEAST } else { 0 };
         let numbers = [self.size.unwrap_or(0)];
         let asked = live::Asked { verb: Verb::Resize, flags, numbers };
         let report = live::ask_for_report(asked, &self.image)?;
-        self.tell(console, name, &Sizes::from_object(&report), !self.dry_run)
+        if self.print_min {
+            let sizes = Sizes::from_object(&report);
+            return self.tell_least(console, name, (sizes.blocks_after, sizes.block_size));
+        }
+        self.tell(console, name, &Sizes::from_object(&report), !only_planned)
     }
 
     /// Lets the partition grow, if that was asked for; its bytes.
@@ -99,7 +104,7 @@ impl Resize {
         if !self.grow_partition {
             return Ok(None);
         }
-        let spec = ImageSpec::parse(&self.image);
+        let spec = image::parse(&self.image);
         if matches!(spec.part, Part::Whole | Part::From(_)) {
             let what = format!("--grow-partition takes a partition of an image: {name}@part1");
             return Err(Failure::Usage(what));
@@ -107,7 +112,9 @@ impl Resize {
         let failed = |error: ImageError| Failure::about(name, error);
         if only_planned {
             let disk = open_device(spec.path.as_os_str())?;
-            return Ok(Some(image::grown(&spec, &*disk).map_err(failed)?.partition.size));
+            return Ok(Some(
+                image::grown(&spec, &*disk).map_err(ImageError::from).map_err(failed)?.partition.size,
+            ));
         }
         let alone = door::Alone::open(spec.path.as_os_str()).map_err(failed)?;
         if alone.is_block_device() {
@@ -116,7 +123,7 @@ impl Resize {
             return Err(Failure::about(name, what));
         }
         let disk = alone.into_device().map_err(|error| Failure::about(name, error))?;
-        let growth = image::grown(&spec, &*disk).map_err(failed)?;
+        let growth = image::grown(&spec, &*disk).map_err(ImageError::from).map_err(failed)?;
         growth.write(&*disk).map_err(|error| Failure::about(name, error))?;
         Ok(Some(growth.partition.size))
     }
@@ -136,12 +143,21 @@ impl Resize {
         warn_of_writer(&self.image, console);
         let plan = Plan::smallest(open_device(&self.image)?);
         let plan = plan.map_err(|error| reshaping::failed(name, &error))?;
-        let (blocks, bytes) = (plan.after().blocks, plan.size_bytes());
+        let after = plan.after();
+        self.tell_least(console, name, (after.blocks, u64::from(after.block_size.bytes())))
+    }
+
+    fn tell_least(
+        &self,
+        console: &mut Console<'_>,
+        name: &str,
+        (blocks, size): (u64, u64),
+    ) -> Result<(), Failure> {
+        let bytes = blocks * size;
         if self.json {
             let object = [("image", json!(name)), ("blocks", json!(blocks)), ("bytes", json!(bytes))];
             return print(console, object);
         }
-        let size = plan.after().block_size.bytes();
         writeln!(
             console.out,
             "{name}: at least {blocks} blocks of {size} bytes: {bytes} bytes ({})",

@@ -120,7 +120,11 @@ fn volume(name: &OsString) -> Result<(Arc<Held>, String), Failure> {
 impl Whole {
     fn open(&self) -> Result<Arc<Held>, Failure> {
         match opened(&self.store)? {
-            (store, None) => Ok(store),
+            (store, None) => match platfs_store::is_made(&store).map_err(|error| self.failed(error))? {
+                true => Ok(store),
+                // A wrong address: an empty answer would look like a store that has lost all.
+                false => Err(self.failed("is no store: nothing was pushed there")),
+            },
             (_, Some(_)) => Err(Failure::Usage(format!(
                 "{}: a store is meant, without `#NAME`",
                 image::shown(&self.store)

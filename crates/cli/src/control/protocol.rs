@@ -79,8 +79,10 @@ pub mod flag {
     pub const DRY_RUN: u32 = 1 << 7;
     /// Maps become block pointers, not extents.
     pub const POINTERS: u32 = 1 << 8;
+    /// The least that can be had, whatever is asked for.
+    pub const LEAST: u32 = 1 << 9;
     /// All of them.
-    pub const ALL: u32 = (1 << 9) - 1;
+    pub const ALL: u32 = (1 << 10) - 1;
 }
 
 /// A name in a directory; the directory itself where the name is empty.

@@ -4,7 +4,9 @@ use std::sync::Mutex;
 
 use platfs::Volume;
 use platfs::device::Device;
-use platfs_reshape::resize::{Watch, grow_in_use, moves_in_use, shrink_in_use, size_in_use};
+use platfs_reshape::resize::{
+    Left, Watch, grow_in_use, moves_in_use, shrink_in_use, size_in_use, smallest_in_use,
+};
 
 use super::protocol::{Request, flag};
 use super::served::Served;
@@ -39,16 +41,21 @@ pub(super) fn resize(
     let before = volume.format().geometry;
     let text = |error: std::io::Error| error.to_string();
     let here = keeping.lengthen(None).map_err(text)?;
-    let asked = request.numbers.first().copied().filter(|bytes| *bytes > 0);
+    let asked = match request.flags & flag::LEAST {
+        0 => request.numbers.first().copied().filter(|bytes| *bytes > 0),
+        _ => Some(least(volume)?),
+    };
     let wanted = asked.unwrap_or(here);
     let after = size_in_use(volume, wanted).map_err(|error| error.to_string())?;
     let mut sizes = Sizes::of(&before, &after);
     if request.flags & flag::DRY_RUN != 0 {
-        sizes.blocks_moved = moves_in_use(volume, wanted).map_err(|error| error.to_string())?;
+        let left = moves_in_use(volume, wanted).map_err(|error| error.to_string())?;
+        (sizes.blocks_moved, sizes.inodes_moved) = (left.blocks, left.inodes);
         return Ok(report::lines(&sizes.object(false)));
     }
     if after.blocks < before.blocks {
-        sizes.blocks_moved = shrunk(volume, wanted, watcher)?;
+        let left = shrunk(volume, wanted, watcher)?;
+        (sizes.blocks_moved, sizes.inodes_moved) = (left.blocks, left.inodes);
     } else {
         let zeros_from = room(&*keeping, here, sizes.bytes_after)?;
         grow_in_use(volume, wanted, zeros_from).map_err(|error| error.to_string())?;
@@ -59,9 +66,15 @@ pub(super) fn resize(
     Ok(report::lines(&sizes.object(before != after)))
 }
 
-fn shrunk(volume: &Volume, wanted: u64, watcher: &dyn Watcher) -> Result<u64, String> {
+/// The bytes of the smallest size.
+fn least(volume: &Volume) -> Result<u64, String> {
+    let least = smallest_in_use(volume).map_err(|error| error.to_string())?;
+    Ok(least.blocks << least.block_size.log2())
+}
+
+fn shrunk(volume: &Volume, wanted: u64, watcher: &dyn Watcher) -> Result<Left, String> {
     let done = shrink_in_use(volume, wanted, &Asking(watcher));
-    done.map(|(_, moved)| moved).map_err(|error| error.to_string())
+    done.map(|(_, left)| left).map_err(|error| error.to_string())
 }
 
 /// Makes the device this long in bytes. What is added reads as zeros.

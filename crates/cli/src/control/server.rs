@@ -27,8 +27,8 @@ use super::served::Served;
 use super::tickets::{Ticket, Tickets};
 use super::tuning;
 use crate::bulk::{Done, Halt, Job, Watcher, convert, copy, defrag, export, import, put, remove, snapshot};
-use crate::clock;
 use crate::door::output::received;
+use platfs_image::clock;
 
 /// Requests that are worked on at once, and those of one user: nobody keeps others out.
 const AT_ONCE: usize = 32;

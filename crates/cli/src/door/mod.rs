@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use platfs::device::{Device, FileDevice, Window};
 
-use crate::image::{ImageError, ImageSpec, Part, User, open_file};
+use crate::image::{self, ImageError, ImageSpec, Part, User, open_file};
 use crate::stores;
 use crate::text::Shown;
 use claim::Kind;
@@ -53,7 +53,7 @@ struct Found {
 
 impl Found {
     fn new(name: &OsStr, write: bool) -> Result<Self, ImageError> {
-        let spec = ImageSpec::parse(name);
+        let spec = image::parse(name);
         let file = open_file(&spec, write)?;
         let facts = file.metadata()?;
         let is_block = facts.file_type().is_block_device();
@@ -204,7 +204,7 @@ pub fn open_unfinished(name: &OsStr) -> Result<Arc<dyn Device>, ImageError> {
 /// device in the working directory.
 #[must_use]
 pub fn way_back(name: &OsStr) -> PathBuf {
-    let spec = ImageSpec::parse(name);
+    let spec = image::parse(name);
     let full = Path::new(name);
     let mut hidden = OsString::from(".");
     hidden.push(full.file_name().unwrap_or(name));

@@ -2,8 +2,8 @@
 
 use platfs_image::builder::identity::version_4;
 
-use crate::clock;
 use crate::console::Failure;
+use platfs_image::clock;
 
 /// Which UUID.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,8 +1,6 @@
-//! From what a user calls an image to a device: a file, a block device, or a part of either.
+//! From what a user calls an image to a device: a file, a block device, a part of either, or a volume of a store.
 //!
-//! `disk.img` is all of it, `disk.img@part2` its second partition, `disk.img@part:root` the one that the GPT
-//! calls `root`, `disk.img@1M` or `disk.img@0x100000` what begins at that byte. A file whose name really has
-//! an `@` is meant by it. Excludes what is on the device, and opening it to write: that is the door's.
+//! Excludes what names mean (`platfs_image::named`), what is on the device, and opening it to write: that is the door's.
 
 mod user;
 
@@ -11,38 +9,21 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use platfs::device::{Device, FileDevice, Window};
 
-use crate::size::parse_size;
 use crate::stores;
 use crate::text::Shown;
 
-use platfs::device::partitions::{Growth, Partition, TableError, grow, partitions};
+pub use platfs_image::named::{ImageSpec, Part, PartError, grown};
 pub use user::User;
 
-/// Which part of a file or block device is meant.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Part {
-    /// All of it.
-    Whole,
-    /// A partition, by its number in the partition table.
-    Partition(u32),
-    /// A partition, by its name in a GPT.
-    Named(String),
-    /// From a byte to the end.
-    From(u64),
-}
-
-/// An image as named by the user.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ImageSpec {
-    /// The file or block device.
-    pub path: PathBuf,
-    /// The part of it.
-    pub part: Part,
+/// Takes a name apart. The address of a store has no parts.
+#[must_use]
+pub fn parse(name: &OsStr) -> ImageSpec {
+    if stores::is_meant(name) { ImageSpec::whole(name) } else { ImageSpec::parse(name) }
 }
 
 /// Why an image can't be opened. The message does not repeat the image's name.
@@ -78,142 +59,9 @@ pub enum ImageError {
         "is in an object store, and this command needs a file: `plat pull` makes one, `plat push` brings it back"
     )]
     Remote,
-    /// The partition can't be found.
+    /// There is no such part.
     #[error(transparent)]
-    Table(#[from] TableError),
-    /// The disk has no such partition.
-    #[error("has no partition {wanted}; it has {known}")]
-    NoPartition {
-        /// The number asked for.
-        wanted: u32,
-        /// Those there are.
-        known: String,
-    },
-    /// The disk has no partition of that name, or several.
-    #[error("has {found} partitions with the name `{wanted}`; it has {known}")]
-    NoSuchName {
-        /// The name asked for.
-        wanted: String,
-        /// How many have it.
-        found: usize,
-        /// Those there are.
-        known: String,
-    },
-    /// No volume begins there; a number of a partition was meant.
-    #[error(
-        "byte {0} is no multiple of 512, so that no volume begins there; a partition is named with its number \
-         (IMAGE@part2) or its name (IMAGE@part:NAME)"
-    )]
-    Unaligned(u64),
-    /// The offset lies behind the end.
-    #[error("byte {offset} lies behind its end, at {size}")]
-    BehindEnd {
-        /// The offset asked for.
-        offset: u64,
-        /// The size of the whole.
-        size: u64,
-    },
-}
-
-impl ImageSpec {
-    /// Takes a name apart. What follows an `@` only counts if there is no file of that whole name, and
-    /// if it is `part` and a number, or a size.
-    #[must_use]
-    pub fn parse(name: &OsStr) -> Self {
-        let whole = ImageSpec { path: PathBuf::from(name), part: Part::Whole };
-        let bytes = name.as_bytes();
-        let Some(at) = bytes.iter().rposition(|byte| *byte == b'@') else { return whole };
-        if stores::is_meant(name) || fs::symlink_metadata(name).is_ok() {
-            return whole;
-        }
-        let (path, part) = (bytes.get(..at).unwrap_or_default(), bytes.get(at + 1..).unwrap_or_default());
-        match parse_part(part) {
-            Some(part) if !path.is_empty() => {
-                ImageSpec { path: PathBuf::from(OsStr::from_bytes(path)), part }
-            }
-            _ => whole,
-        }
-    }
-
-    /// First byte and length of the part of `whole` that is meant.
-    ///
-    /// # Errors
-    /// See [`ImageError`].
-    pub fn place(&self, whole: &dyn Device) -> Result<(u64, u64), ImageError> {
-        let size = whole.size();
-        match &self.part {
-            Part::Whole => Ok((0, size)),
-            Part::From(offset) if !offset.is_multiple_of(SECTOR) => Err(ImageError::Unaligned(*offset)),
-            Part::From(offset) if *offset >= size => Err(ImageError::BehindEnd { offset: *offset, size }),
-            Part::From(offset) => Ok((*offset, size - offset)),
-            Part::Partition(number) => find(&partitions(whole)?, *number),
-            Part::Named(name) => find_named(&partitions(whole)?, name),
-        }
-    }
-}
-
-/// Plans a larger partition, for what a name means on a disk: up to the next one, or to the end.
-///
-/// # Errors
-/// The name means no partition; see [`TableError`].
-pub fn grown(spec: &ImageSpec, disk: &dyn Device) -> Result<Growth, ImageError> {
-    let number = match &spec.part {
-        Part::Partition(number) => *number,
-        Part::Named(name) => {
-            let all = partitions(disk)?;
-            let (start, _) = find_named(&all, name)?;
-            all.iter().find(|one| one.start == start).map_or(0, |one| one.number)
-        }
-        Part::Whole | Part::From(_) => return Err(TableError::NoTable.into()),
-    };
-    Ok(grow(disk, number)?)
-}
-
-/// Volumes begin where sectors do, on every disk.
-const SECTOR: u64 = 512;
-
-fn parse_part(part: &[u8]) -> Option<Part> {
-    let text = std::str::from_utf8(part).ok()?;
-    if let Some(name) = text.strip_prefix("part:") {
-        return Some(Part::Named(name.to_owned()));
-    }
-    if let Some(number) = text.strip_prefix("part") {
-        return number.parse().ok().map(Part::Partition);
-    }
-    match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
-        // `from_str_radix` would take a sign.
-        Some(digits) if digits.starts_with('+') => None,
-        Some(digits) => u64::from_str_radix(digits, 16).ok().map(Part::From),
-        None => parse_size(text).ok().map(Part::From),
-    }
-}
-
-/// The partitions of a disk, for messages.
-fn known(all: &[Partition]) -> String {
-    let words = all.iter().map(|partition| match &partition.name {
-        Some(name) => format!("part{} ({})", partition.number, Shown(name.as_bytes())),
-        None => format!("part{}", partition.number),
-    });
-    let words: Vec<String> = words.collect();
-    if words.is_empty() { "none".to_owned() } else { words.join(", ") }
-}
-
-fn find(all: &[Partition], wanted: u32) -> Result<(u64, u64), ImageError> {
-    let found = all.iter().find(|partition| partition.number == wanted);
-    let found = found.map(|partition| (partition.start, partition.size));
-    found.ok_or_else(|| ImageError::NoPartition { wanted, known: known(all) })
-}
-
-fn find_named(all: &[Partition], wanted: &str) -> Result<(u64, u64), ImageError> {
-    let named: Vec<&Partition> = all.iter().filter(|one| one.name.as_deref() == Some(wanted)).collect();
-    match named[..] {
-        [one] => Ok((one.start, one.size)),
-        _ => Err(ImageError::NoSuchName {
-            wanted: Shown(wanted.as_bytes()).to_string(),
-            found: named.len(),
-            known: known(all),
-        }),
-    }
+    Part(#[from] PartError),
 }
 
 /// Opens a regular file or block device. Its kind is looked at first: opening a fifo would wait. Only the
@@ -254,7 +102,7 @@ pub fn open_read(name: &OsStr) -> Result<Arc<dyn Device>, ImageError> {
     if stores::is_meant(name) {
         return Ok(stores::open_read(name)?);
     }
-    let spec = ImageSpec::parse(name);
+    let spec = parse(name);
     let whole: Arc<dyn Device> = Arc::new(FileDevice::new(open_file(&spec, false)?)?);
     let (start, len) = spec.place(&*whole)?;
     if spec.part == Part::Whole {
@@ -274,29 +122,12 @@ mod tests {
     use super::*;
     use std::io::Write;
 
-    fn spec(name: &str) -> (PathBuf, Part) {
-        let spec = ImageSpec::parse(OsStr::new(name));
-        (spec.path, spec.part)
-    }
-
-    #[test]
-    fn parts_are_partitions_or_offsets_and_all_else_is_a_name() {
-        assert_eq!(spec("a.img@part12"), ("a.img".into(), Part::Partition(12)));
-        assert_eq!(spec("a@b.img@1M"), ("a@b.img".into(), Part::From(1 << 20)));
-        assert_eq!(spec("a.img@0x100000"), ("a.img".into(), Part::From(1 << 20)));
-        assert_eq!(spec("a.img@part:my root"), ("a.img".into(), Part::Named("my root".into())));
-        let names = ["a.img", "@part1", "a.img@partition", "a.img@", "a.img@x", "a.img@part-1", "a.img@0x"];
-        for name in names.into_iter().chain(["a.img@0x+1", "a.img@-1", "a.img@0x1G"]) {
-            assert_eq!(spec(name), (name.into(), Part::Whole));
-        }
-    }
-
     #[test]
     fn a_file_with_an_at_in_its_name_wins() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("disk@part1");
         File::create(&path).unwrap().write_all(&[7; 524]).unwrap();
-        assert_eq!(ImageSpec::parse(path.as_os_str()).part, Part::Whole);
+        assert_eq!(parse(path.as_os_str()).part, Part::Whole);
         let mut with_offset = path.into_os_string();
         with_offset.push("@512");
         let device = open_read(&with_offset).unwrap();

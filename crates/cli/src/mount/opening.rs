@@ -12,13 +12,13 @@ use platfs::{Error, OpenOptions, Volume, WriteOrder};
 
 use super::options::MountOptions;
 use crate::check::before;
-use crate::clock;
 use crate::console::Failure;
 use crate::door::{self, Shared};
 use crate::image::{self, ImageError};
 use crate::keys;
 use crate::reading::OpenImage;
 use crate::stores;
+use platfs_image::clock;
 
 /// An image, open.
 pub struct Opened {

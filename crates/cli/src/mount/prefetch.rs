@@ -46,7 +46,7 @@ impl Prefetch {
         let mut threads = Vec::new();
         for _ in 0..THREADS.min(wanted.len()) {
             let (wanted, stop, next) = (Arc::clone(&wanted), Arc::clone(&stop), Arc::clone(&next));
-            let volume = volume.at_time(crate::clock::now());
+            let volume = volume.at_time(platfs_image::clock::now());
             let work = move || {
                 while !stop.load(Ordering::Relaxed)
                     && let Some(one) = wanted.get(next.fetch_add(1, Ordering::Relaxed))

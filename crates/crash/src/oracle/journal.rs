@@ -7,7 +7,7 @@ use platfs::ondisk::units::{Cluster, Group};
 use platfs::{InodeNumber, Volume};
 
 use super::{Tree, allowed};
-use crate::model::{Model, Node, PIECE, bytes_of};
+use crate::model::{Model, Node, PIECE, Whole, bytes_of};
 use crate::order::Rule;
 use crate::run::Run;
 use crate::states::State;
@@ -101,12 +101,13 @@ fn owners(volume: &Volume, found: &Tree) -> Result<(), String> {
 pub(crate) fn judge(volume: &Volume, mut found: Tree, run: &Run, state: &State<'_>) -> Result<(), String> {
     found.retain(|path, _| !path.starts_with(b"/lost+found/"));
     owners(volume, &found)?;
+    let whole = Whole::of(volume)?;
     let (history, rule) = (&run.history, run.workload.order.rule(run.workload.delay > 0));
     let at = |call: u64| usize::try_from(call).unwrap();
     let (first, last) = (at(state.promised), at(state.begun));
     let since = |id: u32| &history[at(state.floor(id))..=last];
     let names = found.keys().map(|name| name.escape_ascii().to_string()).collect::<Vec<_>>();
-    let mut why = format!("the tree is none of those of calls {first} to {last}: {names:?}");
+    let mut why = format!("the tree is none of those of calls {first} to {last}: {names:?}, {whole:?}");
     for call in first..=last {
         let others = |id| if rule == Rule::Late { since(id) } else { &history[..0] };
         let later = |id| match rule {
@@ -117,7 +118,7 @@ pub(crate) fn judge(volume: &Volume, mut found: Tree, run: &Run, state: &State<'
             Rule::InOrder => &history[call..=last],
         };
         let current = |id| rule != Rule::Late || at(state.floor(id)) <= call;
-        if is_tree(&found, &history[call], &others, &current) {
+        if history[call].whole == whole && is_tree(&found, &history[call], &others, &current) {
             let first = |id| if current(id) { &history[call..=call] } else { &history[..0] };
             match has_contents(&found, &history[call], (&first, &later), rule != Rule::Names) {
                 Err(what) => why = format!("as of call {call}: {what}"),

@@ -4,13 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use platfs::InodeNumber;
 use platfs::check::Issue;
 use platfs::device::Device;
 use platfs::ondisk::inode::FileType;
+use platfs::{InodeNumber, Volume};
 
 use super::{Found, Tree, allowed, check_finds};
-use crate::model::{Model, Node, PIECE, ROOT, bytes_of};
+use crate::model::{Model, Node, PIECE, ROOT, Whole, bytes_of};
 use crate::run::Run;
 use crate::states::State;
 
@@ -77,6 +77,19 @@ pub(crate) fn judge(tree: &Tree, run: &Run, state: &State<'_>) -> Result<(), Str
         }
     }
     judge_in_use(tree, run, state)
+}
+
+/// Whether the volume as a whole is as some call left it, each part by itself.
+pub(crate) fn whole(volume: &Volume, run: &Run, state: &State<'_>) -> Result<(), String> {
+    let at = |call: u64| usize::try_from(call).unwrap();
+    let models = &run.history[at(state.promised)..=at(state.begun)];
+    let found = Whole::of(volume)?;
+    let has = |is: &dyn Fn(&Whole) -> bool| models.iter().any(|model| is(&model.whole));
+    let right = has(&|whole| whole.label == found.label)
+        && has(&|whole| whole.counted == found.counted)
+        && has(&|whole| whole.limit == found.limit)
+        && has(&|whole| whole.blocks == found.blocks);
+    if right { Ok(()) } else { Err(format!("{found:?} is none of those calls'")) }
 }
 
 /// Names of an inode. What a directory with two names holds is seen twice.

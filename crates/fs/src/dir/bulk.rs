@@ -93,11 +93,13 @@ impl DirMut<'_, '_> {
     /// [`Error::DirectoryFull`], [`Error::NoSpace`]; a name that can't be one.
     pub(crate) fn write_whole(&mut self, parent: InodeNumber, names: &[DirName<'_>]) -> Result<()> {
         let layout = self.layout;
-        let dots = dirent::dots(layout, self.dir.number(), parent);
+        let on_disk = |number| self.tx.format.on_disk(number);
+        let parent = on_disk(parent);
+        let dots = dirent::dots(layout, on_disk(self.dir.number()), parent);
         let mut records = dots.to_vec();
         for name in names {
             let checked = Name::new(name.name).map_err(|bad| Error::Invalid(bad.to_string()))?;
-            records.push(Record::new(checked, name.inode, name.file_type, layout));
+            records.push(Record::new(checked, on_disk(name.inode), name.file_type, layout));
         }
         let size: usize = records.iter().map(Record::needs).sum();
         if size <= layout.leaf_space() && self.dir.size() > 0 {
@@ -165,7 +167,7 @@ fn write_indexed(
     write_index(writer, parent, version, entries, &blocks)
 }
 
-/// Nodes behind the leaves, level by level, and the root over the last.
+/// Nodes behind the leaves, level by level, and the root over the last. The parent is called as on disk.
 fn write_index(
     writer: &mut DirMut<'_, '_>,
     parent: InodeNumber,
@@ -191,7 +193,7 @@ fn write_index(
     }
     let role = writer.reader().index_role(Kind::Root);
     let first = level.first().map_or(FileBlock(1), |entry| entry.block);
-    let own = writer.dir.number();
+    let own = writer.tx.format.on_disk(writer.dir.number());
     let root = at_file_block(blocks, 0)?;
     writer.hide_until_link(root)?;
     let bytes = writer.tx.create(root, role);

@@ -2,7 +2,7 @@
 
 use ondisk::corrupt::Place;
 use ondisk::dirent::{self, Layout};
-use ondisk::inode::{FileType, Inode, InodeFlags};
+use ondisk::inode::{FileType, InodeFlags};
 use ondisk::units::{Block, FileBlock, InodeNumber};
 
 use super::{Dir, DirMut, htree, linear};
@@ -58,8 +58,9 @@ pub(super) fn retarget(
 ) -> Result<Option<InodeNumber>> {
     if writer.dir.flags().contains(InodeFlags::INLINE_DATA) {
         if name == b".." {
-            return set_inline_parent(writer.dir, to).map(Some);
+            return set_inline_parent(writer, to).map(Some);
         }
+        let to = writer.tx.format.on_disk(to);
         return change_inline(writer, name, |part, layout, offset| {
             dirent::retarget(part, layout, offset, to, file_type)
         });
@@ -73,6 +74,7 @@ pub(super) fn retarget(
         return writer.tx.wait_for_commit();
     }
     writer.tx.note(|notes| notes.add(spot.block.0));
+    let to = writer.tx.format.on_disk(to);
     let bytes = writer.tx.edit(spot.block, spot.role)?;
     let changed = dirent::retarget(bytes, spot.layout, spot.offset, to, file_type);
     done(writer, spot.at, changed)?;
@@ -88,8 +90,9 @@ fn keep_if_it_matters(writer: &mut DirMut<'_, '_>, spot: &Spot, name: &[u8]) -> 
         return Ok(());
     }
     let bytes = writer.tx.read(spot.block, spot.role)?;
+    let on_disk = Some(writer.tx.format.on_disk(inode));
     let is_there =
-        dirent::entries(&bytes, spot.layout).any(|entry| entry.is_ok_and(|entry| entry.inode == Some(inode)));
+        dirent::entries(&bytes, spot.layout).any(|entry| entry.is_ok_and(|entry| entry.inode == on_disk));
     if is_there
         || !writer.growth.was_in_use(writer.tx, inode)?
         || !writer.growth.was_in_use(writer.tx, directory)?
@@ -154,13 +157,14 @@ pub(super) fn drop_empty_tail(writer: &mut DirMut<'_, '_>, at: FileBlock) -> Res
     Ok(())
 }
 
-fn set_inline_parent(dir: &mut Inode, to: InodeNumber) -> Result<InodeNumber> {
+fn set_inline_parent(writer: &mut DirMut<'_, '_>, to: InodeNumber) -> Result<InodeNumber> {
+    let (dir, format) = (&mut *writer.dir, writer.tx.format);
     let broken = || Error::corrupt(Place::Directory(dir.number()), "inline, without a parent");
     let before = dirent::inline_parent(&dir.raw().i_block).ok_or_else(broken)?;
     if let Some(parent) = dir.raw_mut().i_block.first_chunk_mut() {
-        *parent = to.get().to_le_bytes();
+        *parent = format.on_disk(to).get().to_le_bytes();
     }
-    Ok(before)
+    Ok(format.known_as(before))
 }
 
 /// Changes the entry with a name in either part of an inline directory.
@@ -183,7 +187,7 @@ fn change_inline(
         let changed = change(part, layout, offset);
         done(writer, FileBlock(0), changed)?;
         inline::set_parts(writer.dir, &head, &tail)?;
-        return Ok(Some(inode));
+        return Ok(Some(writer.tx.format.known_as(inode)));
     }
     Ok(None)
 }
@@ -209,12 +213,13 @@ pub(super) fn grow_out(writer: &mut DirMut<'_, '_>) -> Result<()> {
     let all = linear::inline_entries(writer.tx.format, writer.dir, parts)?;
     let Some(parent) = parent else { return Ok(()) };
     writer.tx.take_inline(writer.dir)?;
-    writer.init(parent)?;
+    writer.init(writer.tx.format.known_as(parent))?;
     for entry in all.iter().filter(|entry| !matches!(&entry.name[..], b"." | b"..")) {
         let name = dirent::Name::new(&entry.name);
         let name = name.map_err(|bad| writer.reader().broken(FileBlock(0), bad))?;
         let file_type = entry.file_type.unwrap_or(FileType::Regular);
-        let record = dirent::Record::new(name, entry.inode, file_type, writer.layout);
+        let inode = writer.tx.format.on_disk(entry.inode);
+        let record = dirent::Record::new(name, inode, file_type, writer.layout);
         if !linear::insert_into(writer, FileBlock(0), &record)? {
             return Err(Error::DirectoryFull("its entries do not fit a block".into()));
         }

@@ -187,7 +187,8 @@ pub(super) fn locate(reader: &Dir<'_>, name: &[u8]) -> Result<Option<Spot>> {
         if let Some(entry) = found.map_err(|broken| reader.broken(path.leaf, broken))? {
             let (at, layout, role) = (path.leaf, reader.layout, reader.leaf_role());
             let (offset, file_type) = (entry.offset, entry.file_type(layout));
-            return Ok(entry.inode.map(|inode| Spot { at, block, role, layout, offset, inode, file_type }));
+            let inode = entry.inode.map(|inode| reader.format.known_as(inode));
+            return Ok(inode.map(|inode| Spot { at, block, role, layout, offset, inode, file_type }));
         }
         if !advance(reader, &mut path)? {
             return Ok(None);

@@ -44,7 +44,8 @@ pub(super) fn lookup(reader: &Dir<'_>, name: &[u8]) -> Result<Option<(InodeNumbe
         let Some((bytes, layout)) = list_block(reader, at)? else { continue };
         let found = dirent::find(&bytes, layout, name).map_err(|broken| reader.broken(at, broken))?;
         if let Some(entry) = found {
-            return Ok(entry.inode.map(|inode| (inode, entry.file_type(reader.layout))));
+            let inode = entry.inode.map(|inode| reader.format.known_as(inode));
+            return Ok(inode.map(|inode| (inode, entry.file_type(reader.layout))));
         }
     }
     Ok(None)
@@ -59,7 +60,7 @@ pub(super) fn locate(reader: &Dir<'_>, name: &[u8]) -> Result<Option<Spot>> {
         let is_root = at.0 == 0 && reader.dir.flags().contains(InodeFlags::INDEX);
         let role = if is_root { reader.index_role(Kind::Root) } else { reader.leaf_role() };
         let (offset, file_type) = (entry.offset, entry.file_type(reader.layout));
-        let block = reader.block_at(at)?;
+        let (block, inode) = (reader.block_at(at)?, reader.format.known_as(inode));
         return Ok(Some(Spot { at, block, role, layout, offset, inode, file_type }));
     }
     Ok(None)
@@ -94,11 +95,11 @@ pub(super) fn inline_entries(
         inode,
         file_type: layout.file_types.then_some(FileType::Directory),
     };
-    let mut all = vec![dots(b".", dir.number()), dots(b"..", parent)];
+    let mut all = vec![dots(b".", dir.number()), dots(b"..", format.known_as(parent))];
     for (part, region) in [("inode", head.get(4..).unwrap_or_default()), ("attribute", tail)] {
         for entry in dirent::entries_without_tail(region, layout) {
             let entry = entry.map_err(|problem| broken(format!("inline, in the {part}: {problem}")))?;
-            all.extend(listed(layout, &entry));
+            all.extend(listed(format, layout, &entry));
         }
     }
     Ok(all)
@@ -160,7 +161,7 @@ impl<'a> Listing<'a> {
         let mut batch = Vec::new();
         for entry in dirent::entries(&bytes, layout) {
             match entry {
-                Ok(entry) => batch.extend(listed(layout, &entry)),
+                Ok(entry) => batch.extend(listed(self.format, layout, &entry)),
                 Err(broken) => {
                     self.complaint = Some(reader.broken(at, broken));
                     break;

@@ -11,6 +11,7 @@ mod bulk;
 mod change;
 mod htree;
 mod linear;
+mod moved;
 mod picks;
 mod position;
 #[cfg(test)]
@@ -351,6 +352,7 @@ impl<'a, 'v> DirMut<'a, 'v> {
     /// contents this code must not write; a broken directory.
     pub(crate) fn add(&mut self, name: &[u8], child: InodeNumber, file_type: FileType) -> Result<()> {
         self.tx.session.known_names.add(self.dir.number(), name);
+        self.tx.session.followed.note(child, self.dir.number());
         let tally = Tally::Name { directory: self.dir.number(), inode: child, appears: true };
         self.tx.note(|notes| {
             notes.name(child);
@@ -382,6 +384,7 @@ impl<'a, 'v> DirMut<'a, 'v> {
         file_type: FileType,
     ) -> Result<InodeNumber> {
         self.tx.note(|notes| notes.name(to));
+        self.tx.session.followed.note(to, self.dir.number());
         let stored = self.reader().stored_name(name)?.ok_or(Error::NotFound)?;
         let from = change::retarget(self, &stored, to, file_type)?.ok_or(Error::NotFound)?;
         if name != b".." {
@@ -447,7 +450,7 @@ impl<'a, 'v> DirMut<'a, 'v> {
         let (_, block) = self.append()?;
         self.hide_until_link(block)?;
         let role = self.reader().leaf_role();
-        let own = self.dir.number();
+        let (own, parent) = (self.tx.format.on_disk(self.dir.number()), self.tx.format.on_disk(parent));
         ondisk::dirent::init_directory(self.tx.create(block, role), self.layout, own, parent);
         Ok(())
     }
@@ -461,7 +464,7 @@ impl<'a, 'v> DirMut<'a, 'v> {
             change::grow_out(self)?;
         }
         self.refuse_foreign()?;
-        let record = Record::new(name, child, file_type, self.layout);
+        let record = Record::new(name, self.tx.format.on_disk(child), file_type, self.layout);
         if self.dir.flags().contains(InodeFlags::INDEX) {
             htree::insert(self, &record)
         } else {
@@ -588,8 +591,8 @@ impl<'a, 'v> DirMut<'a, 'v> {
 }
 
 /// The name as the verbs hand it out.
-fn listed(layout: Layout, entry: &ondisk::dirent::Entry<'_>) -> Option<DirEntry> {
-    let inode = entry.inode?;
+fn listed(format: &Format, layout: Layout, entry: &ondisk::dirent::Entry<'_>) -> Option<DirEntry> {
+    let inode = format.known_as(entry.inode?);
     Some(DirEntry { name: entry.name.to_vec(), inode, file_type: entry.file_type(layout) })
 }
 

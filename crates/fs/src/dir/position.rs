@@ -152,6 +152,7 @@ impl Dir<'_> {
         for entry in dirent::entries(&bytes, layout) {
             let entry = entry.map_err(|broken| self.broken(at, broken))?;
             if let Some(inode) = entry.inode {
+                let inode = self.format.known_as(inode);
                 let found =
                     || DirEntry { name: entry.name.to_vec(), inode, file_type: entry.file_type(layout) };
                 picks.add(entry.name, reach, found);
@@ -208,7 +209,9 @@ fn block_from(
         };
         let offset = start + entry.offset as u64;
         if offset >= place {
-            batch.extend(listed(layout, &entry).map(|found| (found, base + offset + entry.len as u64)));
+            batch.extend(
+                listed(reader.format, layout, &entry).map(|found| (found, base + offset + entry.len as u64)),
+            );
         }
     }
     Ok(batch)

@@ -98,6 +98,7 @@ impl Setup {
             unsigned_hash: self.unsigned,
             zone: crate::zone::Zone::default(),
             keys: crate::keys::Keyring::default(),
+            numbers: Arc::default(),
         }
     }
 }

@@ -69,6 +69,17 @@ impl FreeSpace<'_> {
     pub fn statistics(self) -> Option<placement::Stats> {
         self.space.statistics()
     }
+
+    /// From now on placement keeps where it looks at free runs.
+    pub fn keep_scans(self) {
+        self.space.keep_scans();
+    }
+
+    /// Where placement looked at free runs since the last call, and at how many: in a group, or in its index of all.
+    #[must_use]
+    pub fn take_scans(self) -> Vec<(Option<Group>, u64)> {
+        self.space.take_scans()
+    }
 }
 
 impl Volume {

@@ -138,6 +138,19 @@ impl<'a> Map<'a> {
         Ok(taken)
     }
 
+    /// Its blocks that have checksums of their own.
+    ///
+    /// # Errors
+    /// A broken map; the device's failure.
+    pub(crate) fn sealed_blocks(self) -> Result<Vec<(Block, Role)>> {
+        if !is_tree(self.inode) {
+            return Ok(Vec::new());
+        }
+        let nodes = extents::bulk::nodes(self)?;
+        nodes.iter().try_for_each(|node| self.refuse_foreign(*node, 1))?;
+        Ok(nodes.into_iter().map(|node| (node, self.node_role())).collect())
+    }
+
     /// One past the last file block a map of this kind can hold.
     pub(crate) fn limit(self) -> u64 {
         limit(self.block_size(), self.inode)

@@ -276,9 +276,10 @@ impl<'v> Tx<'v> {
             return;
         }
         node.raw_mut().i_dtime.set(session.superblock().s_last_orphan.get());
+        let on_disk = self.format.on_disk(number);
         self.on_commit(move || {
             session.handles.add_orphan(number);
-            session.edit_superblock(|raw| raw.s_last_orphan.set(number.get()));
+            session.edit_superblock(|raw| raw.s_last_orphan.set(on_disk.get()));
         });
     }
 

@@ -220,7 +220,7 @@ impl<'v> Tx<'v> {
         let file_type = new.kind.file_type();
         let directory = parent.number();
         let request = InodeRequest {
-            parent: directory.index(),
+            parent: self.format.on_disk(directory).index(),
             is_directory: file_type == FileType::Directory,
             top_level: directory == InodeNumber::ROOT || parent.flags().contains(InodeFlags::TOPDIR),
             name_hash: name_number(name),

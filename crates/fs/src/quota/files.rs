@@ -8,7 +8,7 @@ use placement::InodeRequest;
 
 use super::number_of;
 use crate::cache::Role;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ops::Times;
 use crate::ranges::FileBlocks;
 use crate::tx::Tx;
@@ -30,6 +30,10 @@ impl Tx<'_> {
                 self.space_mut()?.allocate_inode(&request, FileType::Regular)?
             }
         };
+        if self.format.on_disk(number) != number {
+            let why = "inodes have other numbers on disk since the volume became smaller: unmount it first";
+            return Err(Error::Unsupported(why.into()));
+        }
         let mut node = Inode::blank(number, self.format.geometry.inode_size);
         node.raw_mut().i_mode.set(FileType::Regular.mode_bits() | 0o600);
         node.raw_mut().i_links_count.set(1);

@@ -5,6 +5,7 @@
 //! any of it.
 
 mod attributes;
+mod followed;
 mod names;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,6 +20,7 @@ use crate::dirty::Delayed;
 use crate::handles::Handles;
 use crate::options::OpenOptions;
 pub(crate) use attributes::AttributeBlocks;
+pub(crate) use followed::Followed;
 pub(crate) use names::{KnownNames, Names, WORTH};
 
 /// What one opening of a volume knows in memory only.
@@ -31,6 +33,8 @@ pub(crate) struct Session {
     pub(crate) delayed: Delayed,
     /// Names of the directory that was last added to.
     pub(crate) known_names: KnownNames,
+    /// Where inodes that are about to get other numbers get names.
+    pub(crate) followed: Followed,
     /// Attribute blocks that other inodes may share.
     pub(crate) attribute_blocks: AttributeBlocks,
     /// Quota files.
@@ -52,6 +56,7 @@ impl Session {
             handles: Handles::default(),
             delayed: Delayed::new(geometry.block_size.log2(), options.delay, options.expect_closes),
             known_names: KnownNames::default(),
+            followed: Followed::default(),
             attribute_blocks: AttributeBlocks::default(),
             ledgers,
             superblock: Mutex::new(superblock),

@@ -111,22 +111,38 @@ impl Space {
             writing.blocks.open_end();
             return closed;
         }
-        (after.groups..self.geometry.groups).for_each(|group| writing.inodes.retire_group(Group(group)));
+        writing.inodes.close_groups(Group(after.groups));
         Ok(())
     }
 
     /// Gives all of the volume out again, after [`Space::close_end`]. Nothing may be changed meanwhile.
+    pub(crate) fn open_end(&self) {
+        let Some(writing) = &self.writing else { return };
+        writing.blocks.open_end();
+        writing.inodes.open_groups();
+        writing.settlements.fetch_add(1, Ordering::Release);
+    }
+
+    /// Inodes in use in the groups that a smaller shape has not, as of the last sync.
     ///
     /// # Errors
-    /// Descriptors that contradict themselves.
-    pub(crate) fn open_end(&self, after: &Geometry) -> Result<()> {
-        let writing = self.writing()?;
-        writing.blocks.open_end();
+    /// A broken descriptor.
+    pub(crate) fn inodes_behind(&self, after: &Geometry) -> Result<u64> {
         let descriptors = self.descriptors();
-        let opened = (after.groups..self.geometry.groups)
-            .try_for_each(|group| groups::describe_inodes(&descriptors, &writing.inodes, Group(group)));
-        writing.settlements.fetch_add(1, Ordering::Release);
-        opened
+        let in_use = |group| {
+            let free = descriptors.get(Group(group))?.free_inodes();
+            Ok(u64::from(self.geometry.inodes_per_group.saturating_sub(free)))
+        };
+        (after.groups..self.geometry.groups).map(in_use).sum()
+    }
+
+    /// Free inodes in the groups that a shape has, as of the last sync.
+    ///
+    /// # Errors
+    /// A broken descriptor.
+    pub(crate) fn inodes_free_in(&self, groups: u32) -> Result<u64> {
+        let descriptors = self.descriptors();
+        (0..groups).map(|group| Ok(u64::from(descriptors.get(Group(group))?.free_inodes()))).sum()
     }
 
     /// Clusters behind the end of a smaller shape that files and directories use. What was freed and waits for a sync counts.

@@ -221,7 +221,7 @@ impl Space {
         number: InodeNumber,
     ) -> Result<()> {
         let format = &writing.format;
-        let (block, offset) = self.inode_place(number)?;
+        let (block, offset) = self.place_on_disk(number)?;
         let table = blocks.read(block, Role::Plain)?;
         let size = usize::from(format.geometry.inode_size);
         let bytes = table.get(offset..offset + size).unwrap_or_default();

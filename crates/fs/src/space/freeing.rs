@@ -127,8 +127,8 @@ impl SpaceMut<'_, '_> {
     pub(crate) fn free_inode(&mut self, number: InodeNumber, file_type: FileType) -> Result<()> {
         let writing = self.writing;
         let geometry = &writing.format.geometry;
-        let index = number.index();
-        let group = geometry.locate_inode(number).map(|(group, _)| group);
+        let index = self.space.numbers.on_disk(number).index();
+        let group = self.space.locate(number).map(|(group, _)| group);
         let Some(group) = group.filter(|_| number.get() >= geometry.first_inode) else {
             return Err(Error::corrupt(Place::Inode(number), "is not one that can be freed"));
         };

@@ -85,7 +85,8 @@ impl Space {
         };
         let tables = Tables::new(format.geometry.groups);
         let descriptors = RwLock::new(descriptors);
-        Ok(Space { geometry: format.geometry, descriptors, tables, writing: Some(writing) })
+        let numbers = Arc::clone(&self.numbers);
+        Ok(Space { geometry: format.geometry, descriptors, tables, numbers, writing: Some(writing) })
     }
 
     /// Takes the place of the space before, which nothing is taken from any more. What is promised stays promised.

@@ -40,6 +40,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::locks::{self, lock};
+use crate::numbers::Numbers;
 use crate::txn::Update;
 pub(crate) use closing::{Shortened, Structures};
 use damage::Damage;
@@ -58,6 +59,7 @@ pub struct Space {
     geometry: Geometry,
     descriptors: RwLock<Descriptors>,
     tables: Tables,
+    numbers: Arc<Numbers>,
     /// Only volumes open for writing have engines.
     writing: Option<Writing>,
 }
@@ -108,7 +110,8 @@ impl Space {
     pub fn for_reading(device: &dyn Device, format: &Format) -> Result<Self> {
         let descriptors = RwLock::new(Descriptors::load(device, format)?);
         let geometry = format.geometry;
-        Ok(Space { geometry, descriptors, tables: Tables::new(geometry.groups), writing: None })
+        let (tables, numbers) = (Tables::new(geometry.groups), Arc::clone(&format.numbers));
+        Ok(Space { geometry, descriptors, tables, numbers, writing: None })
     }
 
     /// The same of a volume that will be written: describes every group to the engines. Bitmaps
@@ -163,6 +166,18 @@ impl Space {
         self.writing.as_ref().map(|writing| writing.blocks.stats())
     }
 
+    /// See [`placement::Engine::keep_scans`].
+    pub fn keep_scans(&self) {
+        if let Some(writing) = &self.writing {
+            writing.blocks.keep_scans();
+        }
+    }
+
+    /// See [`placement::Engine::take_scans`].
+    pub fn take_scans(&self) -> Vec<(Option<Group>, u64)> {
+        self.writing.as_ref().map(|writing| writing.blocks.take_scans()).unwrap_or_default()
+    }
+
     /// Whether the volume is open for writing.
     #[must_use]
     pub fn is_writable(&self) -> bool {
@@ -174,20 +189,20 @@ impl Space {
         locks::read(&self.descriptors)
     }
 
-    /// The block of an inode's record and the record's offset in it.
+    /// The block of an inode's record and the record's offset in it. The inode is called as on disk.
     ///
     /// # Errors
     /// A number behind the last inode; a broken descriptor.
-    pub fn inode_place(&self, inode: InodeNumber) -> Result<(Block, usize)> {
-        let (block, inside) = self.inode_record(inode)?;
+    pub(crate) fn place_on_disk(&self, inode: InodeNumber) -> Result<(Block, usize)> {
+        let (block, inside) = self.record_on_disk(inode)?;
         Ok((block, inside as usize * usize::from(self.geometry.inode_size)))
     }
 
-    /// The block of an inode's record, and how many records are in front of it there.
+    /// The block of the record of the inode that has a number on disk, and how many records are in front of it there.
     ///
     /// # Errors
-    /// As [`Space::inode_place`].
-    pub(crate) fn inode_record(&self, inode: InodeNumber) -> Result<(Block, u32)> {
+    /// As [`Space::place_on_disk`].
+    pub(crate) fn record_on_disk(&self, inode: InodeNumber) -> Result<(Block, u32)> {
         let geometry = &self.geometry;
         let Some((group, index)) = geometry.locate_inode(inode) else {
             let problem = format!("the volume has {} inodes", geometry.inodes());
@@ -196,6 +211,11 @@ impl Space {
         let table = self.tables.of(group, || self.descriptors().inode_table(group))?;
         let per_block = geometry.inodes_per_block();
         Ok((Block(table.0 + u64::from(index / per_block)), index % per_block))
+    }
+
+    /// The group in which an inode lies on disk, and its index there.
+    fn locate(&self, inode: InodeNumber) -> Option<(Group, u32)> {
+        self.geometry.locate_inode(self.numbers.on_disk(inode))
     }
 
     /// Free clusters and free inodes right now; `None` on a volume that is only read.
@@ -223,7 +243,8 @@ impl Space {
         let is_set =
             |index: u32| bitmap.get(index as usize / 8).is_some_and(|byte| byte >> (index % 8) & 1 == 1);
         let used = (0..self.geometry.inodes_per_group).filter(|index| is_set(*index));
-        Ok(used.filter_map(|index| self.geometry.inode_at(group, index)).collect())
+        let number = |index| self.geometry.inode_at(group, index).map(|number| self.numbers.known_as(number));
+        Ok(used.filter_map(number).collect())
     }
 
     /// A group's block bitmap, for readers.
@@ -239,7 +260,7 @@ impl Space {
     /// # Errors
     /// A broken bitmap or descriptor; the device's failure.
     pub(crate) fn is_used(&self, blocks: &dyn Blocks, number: InodeNumber) -> Result<bool> {
-        let Some((group, index)) = self.geometry.locate_inode(number) else { return Ok(false) };
+        let Some((group, index)) = self.locate(number) else { return Ok(false) };
         let bitmap = self.descriptors().inode_bitmap(blocks, group)?;
         Ok(bitmap.get(index as usize / 8).is_some_and(|byte| byte >> (index % 8) & 1 == 1))
     }
@@ -289,7 +310,7 @@ impl Space {
     /// Where the data of an inode's group may begin: behind the structures at its start.
     #[must_use]
     pub fn home(&self, inode: InodeNumber) -> Block {
-        let group = self.geometry.locate_inode(inode).map_or(Group(0), |(group, _)| group);
+        let group = self.locate(inode).map_or(Group(0), |(group, _)| group);
         let header = self.geometry.group_header(group);
         Block(header.start.0 + u64::from(header.count))
     }
@@ -298,7 +319,7 @@ impl Space {
     #[must_use]
     pub fn contents_home(&self, inode: InodeNumber) -> Block {
         let home = self.home(inode);
-        let (Some(writing), Some((group, _))) = (&self.writing, self.geometry.locate_inode(inode)) else {
+        let (Some(writing), Some((group, _))) = (&self.writing, self.locate(inode)) else {
             return home;
         };
         Block(home.0 + (u64::from(writing.inodes.directory_area(group)) << self.geometry.cluster_log2))

@@ -76,9 +76,9 @@ impl SpaceMut<'_, '_> {
     /// As [`SpaceMut::free_inode`].
     pub(crate) fn free_stray_inode(&mut self, number: InodeNumber) -> Result<bool> {
         let writing = self.writing;
-        let index = number.index();
+        let index = self.space.numbers.on_disk(number).index();
         if writing.inodes.is_used(index).is_none()
-            && let Some((group, _)) = writing.format.geometry.locate_inode(number)
+            && let Some((group, _)) = self.space.locate(number)
         {
             self.space.load_inode_bitmap(writing, &*self.update, group)?;
         }

@@ -269,7 +269,7 @@ impl SpaceMut<'_, '_> {
                 inodes_per_group: writing.format.geometry.inodes_per_group,
                 ledger: Arc::clone(&writing.ledger),
             });
-            return Ok(number);
+            return Ok(self.space.numbers.known_as(number));
         }
         Err(Error::NoInodes)
     }

@@ -178,7 +178,7 @@ mod tests {
         let volume = Volume::open(Arc::new(device), &OpenOptions::new().write(true)).unwrap();
         watched.volume.set(Arc::downgrade(&volume.shared)).unwrap();
         let root = InodeNumber::ROOT;
-        let (table, _) = volume.space.inode_place(root).unwrap();
+        let (table, _) = volume.space.place_on_disk(root).unwrap();
         let (mut calls, mut last) = (0, None);
         let links = Seen::look(&volume, root).unwrap().steady(|_, node| {
             calls += 1;

@@ -290,6 +290,8 @@ impl<'v> Syncing<'v> {
         let _writing = lock(&self.writer);
         let rest = self.collect_held().and_then(|rest| self.finish(&rest));
         self.or_fail(rest)?;
+        // A log that is replayed must have nothing that lies behind the end of the volume that is met then.
+        self.mark(&device, true)?;
         let done = change()?;
         let changed = self.collect_held().and_then(|changed| self.finish(&changed));
         self.or_fail(changed)?;

@@ -163,6 +163,34 @@ impl Xattrs<'_> {
         Ok(self.stored()?.iter().filter(is_elsewhere).count() as u64)
     }
 
+    /// Whether an inode above a number on disk has a value.
+    ///
+    /// # Errors
+    /// As [`Xattrs::names`].
+    pub(crate) fn has_values_above(self, last: u32) -> Result<bool> {
+        let is_above = |attribute: &Stored| matches!(attribute.value, StoredValue::Inode { number, .. } if number.get() > last);
+        Ok(self.stored()?.iter().any(is_above))
+    }
+
+    /// Whether an inode with a value names this one as its owner, as those of Lustre do.
+    ///
+    /// # Errors
+    /// As [`Xattrs::names`].
+    pub(crate) fn is_named_by_values(self) -> Result<bool> {
+        if !self.view.format.has_incompat(Incompat::EA_INODE) {
+            return Ok(false);
+        }
+        let owner = self.inode;
+        for attribute in self.stored()? {
+            if let StoredValue::Inode { number, .. } = attribute.value
+                && value_inode::names(self.view, owner, number)?
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// The whole names, in stored order. Names whose prefix has no meaning begin with `unknown-INDEX.`.
     ///
     /// # Errors

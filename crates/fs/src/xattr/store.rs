@@ -159,6 +159,29 @@ impl XattrsMut<'_, '_> {
         Ok(())
     }
 
+    /// Puts values that lie in inodes with certain numbers on disk into new ones; whether there were any.
+    ///
+    /// # Errors
+    /// As [`XattrsMut::set_all`].
+    pub(crate) fn renew_values(&mut self, is_meant: impl Fn(InodeNumber) -> bool) -> Result<bool> {
+        let old = self.view().stored()?;
+        let mut list = old.clone();
+        let mut has_any = false;
+        for attribute in &mut list {
+            if let StoredValue::Inode { number, .. } = attribute.value
+                && is_meant(number)
+            {
+                let value = value_inode::read(self.tx.view(), self.inode, &attribute.entry())?;
+                attribute.value = StoredValue::Here(value);
+                has_any = true;
+            }
+        }
+        if has_any {
+            self.write(&old, list)?;
+        }
+        Ok(has_any)
+    }
+
     /// Gives the inode another block for its attributes, equal to the one that it has: that one lies where nothing may lie,
     /// and nobody shares it from now on. Others that share it already get the new one when it is their turn.
     pub(crate) fn move_block(&mut self) -> Result<()> {

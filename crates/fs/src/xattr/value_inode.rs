@@ -29,7 +29,7 @@ pub(super) fn read(view: View<'_>, owner: &Inode, entry: &Entry<'_>) -> Result<V
     if size as usize > VALUE_MAX {
         return Err(bad(format!("{size} bytes, at most {VALUE_MAX}")));
     }
-    let inode = view.inode(number)?;
+    let inode = view.inode(view.format.known_as(number))?;
     if !inode.flags().contains(InodeFlags::EA_INODE) || inode.file_type() != Some(FileType::Regular) {
         return Err(bad("not an inode for values".into()));
     }
@@ -39,18 +39,29 @@ pub(super) fn read(view: View<'_>, owner: &Inode, entry: &Entry<'_>) -> Result<V
     let bytes = view.contents(&inode).read_all(VALUE_MAX as u64)?;
     let hash = view.format.sealer.attribute_value_hash(&bytes);
     let right = inode.raw().i_atime.get() == hash && entry.agrees_with_value_inode(hash);
-    if right || is_of_lustre(owner, &inode) { Ok(bytes) } else { Err(bad("the hash does not fit".into())) }
+    if right || is_of_lustre(view, owner, &inode) {
+        Ok(bytes)
+    } else {
+        Err(bad("the hash does not fit".into()))
+    }
 }
 
 /// Value inodes of Lustre name their only owner instead of counting and hashing.
-fn is_of_lustre(owner: &Inode, inode: &Inode) -> bool {
-    inode.raw().i_mtime.get() == owner.number().get() && inode.generation() == owner.generation()
+fn is_of_lustre(view: View<'_>, owner: &Inode, inode: &Inode) -> bool {
+    let number = view.format.on_disk(owner.number());
+    inode.raw().i_mtime.get() == number.get() && inode.generation() == owner.generation()
 }
 
-/// Puts a value into a new inode with one reference; returns the inode and the hash of the value.
+/// Whether the inode of a value names its owner.
+pub(super) fn names(view: View<'_>, owner: &Inode, number: InodeNumber) -> Result<bool> {
+    Ok(is_of_lustre(view, owner, &view.inode(view.format.known_as(number))?))
+}
+
+/// Puts a value into a new inode with one reference; returns the inode, as it is called on disk, and the hash of the
+/// value.
 pub(super) fn create(tx: &mut Tx<'_>, owner: &Inode, value: &[u8]) -> Result<(InodeNumber, u32)> {
     let request = InodeRequest {
-        parent: owner.number().index(),
+        parent: tx.format.on_disk(owner.number()).index(),
         is_directory: false,
         top_level: false,
         name_hash: 0,
@@ -70,12 +81,12 @@ pub(super) fn create(tx: &mut Tx<'_>, owner: &Inode, value: &[u8]) -> Result<(In
     let hint = WriteHint { end: value.len() as u64, growing: false };
     tx.contents(&mut inode).write(&mut Ahead::default(), 0, value, &hint)?;
     tx.store(&mut inode)?;
-    Ok((number, hash))
+    Ok((tx.format.on_disk(number), hash))
 }
 
 /// Counts one more attribute that refers to a value inode.
 pub(super) fn add_reference(tx: &mut Tx<'_>, number: InodeNumber) -> Result<()> {
-    let mut inode = tx.inode(number)?;
+    let mut inode = tx.inode(tx.format.known_as(number))?;
     let raw = inode.raw_mut();
     let references = join_u64(raw.i_ctime.get(), raw.i_version_lo.get()).saturating_add(1);
     raw.i_ctime.set(high_u32(references));
@@ -85,7 +96,7 @@ pub(super) fn add_reference(tx: &mut Tx<'_>, number: InodeNumber) -> Result<()> 
 
 /// Counts one attribute less that refers to a value inode; the last one frees it.
 pub(super) fn drop_reference(tx: &mut Tx<'_>, number: InodeNumber) -> Result<()> {
-    let mut inode = tx.inode(number)?;
+    let mut inode = tx.inode(tx.format.known_as(number))?;
     if !inode.flags().contains(InodeFlags::EA_INODE) || inode.file_type() != Some(FileType::Regular) {
         let text = format!("value in inode {number}: not an inode for values");
         return Err(Error::corrupt(Place::Xattrs(number), text));

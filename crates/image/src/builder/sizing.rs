@@ -19,6 +19,8 @@ use crate::watch::Meter;
 const HEAD_ROOM: u64 = 4 << 20;
 /// Automatic sizes are whole multiples of this.
 const AUTO_STEP: u64 = 1 << 20;
+/// The part of a group that a chunk may be, if its data begin at multiples of it.
+const ALIGN_MOST: u64 = 4;
 /// Strides beyond which a refused format is not tried again: 1 TiB in steps of 1 KiB.
 const STEPS_MAX: u64 = 1 << 30;
 /// Where the search for a size begins: no volume is smaller.
@@ -139,6 +141,20 @@ impl Job<'_> {
         bytes >> plan.geometry().block_size.log2()
     }
 
+    /// Each group cuts a chunk at both of its ends: chunks of half a group would never find the room that is counted.
+    fn check_align(&self, plan: &Plan) -> Result<(), BuildError> {
+        let geometry = plan.geometry();
+        let group = u64::from(geometry.blocks_per_group) << geometry.block_size.log2();
+        match self.align {
+            Some(align) if align > group / ALIGN_MOST => {
+                let (most, align) = ((group / ALIGN_MOST) >> 10, align >> 10);
+                let problem = format!("{align} KiB: groups of this block size take {most} KiB at most");
+                Err(platfs::Error::BadOption { option: "--align", problem }.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn automatic_size(&self) -> Result<u64, BuildError> {
         let wanted = |plan: &Plan, bytes: u64| {
             let shape = Shape::of(plan);
@@ -150,6 +166,7 @@ impl Job<'_> {
             contents + contents / 10 + room + (bytes % AUTO_STEP).min(1)
         };
         let start = self.catalogue.summary().data_bytes.max(SMALLEST).next_multiple_of(AUTO_STEP);
+        self.check_align(&self.plan(self.smallest_accepted(start)?)?)?;
         let bytes = self.size_with_free(start, wanted)?;
         Ok(bytes.next_multiple_of(AUTO_STEP))
     }

@@ -3,7 +3,8 @@
 //!
 //! Bytes of files wait in the page cache ([`Pages`]). From half of the dirty limit on, or when asked, the host's own
 //! thread writes them back; a writer over the dirty limit blocks until it falls below. Written-back bytes, and metadata
-//! at once, go through a queue of [`QUEUE`] requests. Neighbours in it are joined. While nothing else needs the drive,
+//! at once, go through a queue of [`Drive::depth`] requests, and of no more bytes than a host has on their
+//! way ([`Drive::running`]). Neighbours in it are joined. While nothing else needs the drive,
 //! it serves the nearest request behind the arm first and goes round (C-LOOK). A writer that finds the queue full
 //! blocks. A read that misses the cache goes before the queue. A flush waits for the whole queue, unless the host takes
 //! the drive's cache for stable, or waits for its own writes ([`Drive::stable`]). Where the host sends each write as a command of its own, one
@@ -18,10 +19,7 @@ use platfs::device::Device;
 use super::buffers::Buffers;
 use super::pages::Pages;
 use super::store::{PAGE, Store};
-use super::{Drive, Figures, Mechanism, Request, Stable};
-
-/// Requests that wait at the drive: Linux's default.
-const QUEUE: u64 = 128;
+use super::{Drive, Figures, Lock, Mechanism, Request, Stable};
 
 /// A device in virtual time.
 pub(crate) struct ModelDevice {
@@ -35,6 +33,10 @@ struct State {
     now: u64,
     /// When each processor has done what it was given.
     processors: Vec<u64>,
+    /// The one that the call which is served has.
+    processor: usize,
+    /// When locks are held, from and to.
+    locks: BTreeMap<Lock, BTreeMap<u64, u64>>,
     /// When the mechanism has done what it was given, and when the last command is with the drive.
     free_at: u64,
     /// See [`Drive::gap`].
@@ -74,6 +76,8 @@ impl ModelDevice {
         let state = State {
             now: 0,
             processors: vec![0; drive.cpus.max(1)],
+            processor: 0,
+            locks: BTreeMap::new(),
             free_at: 0,
             gap: drive.gap,
             channel: 0,
@@ -138,12 +142,34 @@ impl ModelDevice {
     pub(crate) fn compute(&self, time: u64) {
         let mut state = self.state();
         let state = &mut *state;
-        if !state.stopped
-            && let Some(free_at) = state.processors.iter_mut().min()
-        {
-            state.now = state.now.max(*free_at) + time;
-            *free_at = state.now;
+        if !state.stopped {
+            state.begin_computing();
+            state.now += time;
+            state.figures.computed += time;
+            state.processors[state.processor] = state.now;
         }
+    }
+
+    /// A processor computes under a lock, once nobody else has it.
+    pub(crate) fn under(&self, lock: Lock, time: u64) {
+        let mut state = self.state();
+        let state = &mut *state;
+        if state.stopped || time == 0 {
+            return;
+        }
+        let asked = state.now;
+        // Who sleeps gets a processor when it has the lock.
+        let begun = held(state.locks.entry(lock).or_default(), asked, time);
+        state.now = begun;
+        if let Lock::Group(_) = lock {
+            state.figures.held += time;
+            state.figures.spun += begun - asked;
+        } else {
+            state.begin_computing();
+            state.figures.computed += time;
+        }
+        state.now += time;
+        state.processors[state.processor] = state.now;
     }
 
     /// What is written from now on are bytes of a file, from a place in it on; or is metadata.
@@ -208,6 +234,13 @@ impl ModelDevice {
 }
 
 impl State {
+    /// The client that is served gets a processor, as soon as one is free.
+    fn begin_computing(&mut self) {
+        let first = self.processors.iter().enumerate().min_by_key(|(_, free_at)| **free_at);
+        let (processor, free_at) = first.map_or((0, 0), |(at, free_at)| (at, *free_at));
+        (self.processor, self.now) = (processor, self.now.max(free_at));
+    }
+
     fn serve(&mut self, start: u64, request: Request) {
         let begun = start.max(self.free_at + self.gap);
         let (end, moved) = self.mechanism.serve(begun, request);
@@ -232,7 +265,7 @@ impl State {
     }
 
     fn is_full(&self, drive: &Drive) -> bool {
-        self.queue.len() as u64 + self.queued / drive.request >= QUEUE
+        self.queue.len() as u64 + self.queued / drive.request >= drive.depth || self.queued >= drive.running
     }
 
     /// The host fills the queue, as soon as there is room.
@@ -323,13 +356,13 @@ impl State {
         }
     }
 
-    /// When a command is with the drive, if commands take time. The sender waits for the oldest of [`QUEUE`].
+    /// When a command is with the drive, if commands take time. The sender waits for the oldest of [`Drive::depth`].
     fn command(&mut self, drive: &Drive) -> u64 {
         if drive.command == 0 {
             return self.now;
         }
         self.channel = self.channel.max(self.now) + drive.command;
-        self.now = self.now.max(self.channel.saturating_sub(QUEUE * drive.command));
+        self.now = self.now.max(self.channel.saturating_sub(drive.depth * drive.command));
         self.channel
     }
 
@@ -442,6 +475,31 @@ impl State {
         }
         runs
     }
+}
+
+/// Holds a lock for some time, from when it is free for so long, and returns since when. Calls are made one after the other:
+/// one that was made before may hold it later.
+fn held(times: &mut BTreeMap<u64, u64>, asked: u64, time: u64) -> u64 {
+    let before = times.range(..=asked).next_back().map_or(0, |(_, end)| *end);
+    let mut begin = asked.max(before);
+    for (&start, &end) in times.range(asked..) {
+        if begin + time <= start {
+            break;
+        }
+        begin = begin.max(end);
+    }
+    // What touches is one.
+    let (mut from, mut to) = (begin, begin + time);
+    if let Some((&start, &end)) = times.range(..=from).next_back()
+        && end == from
+    {
+        from = start;
+    }
+    if let Some(end) = times.remove(&to) {
+        to = end;
+    }
+    times.insert(from, to);
+    begin
 }
 
 /// Ranges of one file as the commands they become: those that lie one behind the other are one, up to the largest.
@@ -701,6 +759,36 @@ mod tests {
         device.set_now(100);
         device.compute(7);
         assert_eq!(device.now(), 107);
+    }
+
+    #[test]
+    fn one_client_has_a_lock_and_others_spin_or_sleep() {
+        let device = device("nvme");
+        let at = |now, lock| {
+            device.set_now(now);
+            device.compute(1);
+            device.under(lock, 10);
+            device.now()
+        };
+        let group = |number| Lock::Group(Some(number));
+        assert_eq!([at(0, group(1)), at(0, group(1)), at(0, group(2))], [11, 21, 11]);
+        assert_eq!([at(100, Lock::Directory(2)), at(100, Lock::Directory(2))], [111, 121]);
+        let figures = device.figures();
+        assert_eq!((figures.computed, figures.held, figures.spun), (5 + 20, 30, 10));
+        // A client that looks at one group after the other has one processor, and lets others follow it.
+        for round in 0..7 {
+            device.set_now(1_000);
+            device.compute(1);
+            (10..20).for_each(|number| device.under(group(number), 10));
+            assert_eq!(device.now(), 1_101 + round * 10, "round {round}");
+        }
+        // Who looks at the first group again keeps nobody from it before.
+        for round in 0..7 {
+            device.set_now(9_000);
+            device.compute(1);
+            (10..20).chain([10]).for_each(|number| device.under(group(number), 10));
+            assert!(device.now() < 9_301, "round {round}: {}", device.now());
+        }
     }
 
     #[test]

@@ -87,6 +87,36 @@ const PARAMETERS: &[Parameter] = &[
         about: "KiB of the largest request",
         set: |drive, to| drive.request = to.max(4) << 10,
     },
+    Parameter {
+        name: "depth",
+        most: 1 << 20,
+        about: "writes that wait at the drive at most, among which it chooses",
+        set: |drive, to| drive.depth = to.max(1),
+    },
+    Parameter {
+        name: "running",
+        most: 64 * GIB,
+        about: "KiB of writes that are on their way to the drive at most",
+        set: |drive, to| drive.running = to.max(4) << 10,
+    },
+    Parameter {
+        name: "unpack",
+        most: 1 << 40,
+        about: "nanoseconds that tar computes for each entry",
+        set: |drive, to| drive.unpack = to,
+    },
+    Parameter {
+        name: "scan",
+        most: 1 << 40,
+        about: "nanoseconds of a free run that is looked at under its group's lock",
+        set: |drive, to| drive.scan = to,
+    },
+    Parameter {
+        name: "names",
+        most: 1 << 40,
+        about: "nanoseconds of a change of names under its directory's lock",
+        set: |drive, to| drive.names = to,
+    },
 ];
 
 fn small(value: u64) -> usize {

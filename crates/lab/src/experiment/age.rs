@@ -1,6 +1,6 @@
 //! Volumes of 8 GiB that age by profiles, on the engine alone: each is filled to a level, written over four times, and
 //! then files and free space are measured. `open` is `agrawal` placed while the files are still open for writing, as
-//! without delayed allocation.
+//! without delayed allocation. The experiment `geriatrix` does the same by the profiles that were published with that name.
 
 use placement::policy::POLICIES;
 use placement::{BlockPolicyKind, Counter};
@@ -24,13 +24,29 @@ pub(super) const AGE: Experiment = Experiment {
     judge: best::judge,
 };
 
+pub(super) const GERIATRIX: Experiment = Experiment {
+    name: "geriatrix",
+    about: "volumes aged by Geriatrix's published profiles (2018): fragmentation of files and of free space",
+    jobs: published_jobs,
+    ..AGE
+};
+
 /// Name, profile, and how files are written.
-const PROFILES: [(&str, &str, Writing); 5] = [
+type Row = (&'static str, &'static str, Writing);
+const PROFILES: [Row; 5] = [
     ("agrawal", "agrawal", Writing::Whole),
     ("open", "agrawal", Writing::Growing),
     ("geriatrix", "geriatrix", Writing::Whole),
     ("git", "git", Writing::Whole),
     ("large", "large", Writing::Whole),
+];
+
+/// Files are reserved whole, as the original does it.
+const PUBLISHED: [Row; 4] = [
+    ("agrawal", "agrawal", Writing::Whole),
+    ("douceur", "douceur", Writing::Whole),
+    ("meyer", "meyer", Writing::Whole),
+    ("wang-lanl", "wang-lanl", Writing::Whole),
 ];
 
 const FILLS: &[u64] = &[50, 70, 80, 90, 95];
@@ -40,26 +56,33 @@ const OVER: u64 = 400;
 const SAMPLES: u32 = 48;
 
 fn jobs(plan: &Plan) -> Result<Vec<Job>, String> {
+    ageing(plan, AGE.name, "profile", &PROFILES)
+}
+
+fn published_jobs(plan: &Plan) -> Result<Vec<Job>, String> {
+    ageing(plan, GERIATRIX.name, "geriatrix", &PUBLISHED)
+}
+
+/// A cell for each profile, level, system and seed.
+fn ageing(
+    plan: &Plan,
+    table: &'static str,
+    workload: &'static str,
+    rows: &[Row],
+) -> Result<Vec<Job>, String> {
     let own: Vec<BlockPolicyKind> = POLICIES.iter().map(|row| row.kind).collect();
     let fills = if plan.quick { &[80][..] } else { FILLS };
     let groups = if plan.quick { 16 } else { 64 };
     let mut jobs = Vec::new();
-    for (name, profile, writing) in PROFILES {
+    for &(name, profile, writing) in rows {
         for &fill in fills {
             let mut settings = numbers([("volume", u64::from(groups) << 27), ("fill", fill), ("over", OVER)]);
             settings.push(("profile", profile.into()));
             let name = format!("{name} {fill} %");
-            let case = Case {
-                name,
-                workload: "profile",
-                settings,
-                weight: fill,
-                samples: SAMPLES,
-                ..Case::default()
-            };
+            let case = Case { name, workload, settings, weight: fill, samples: SAMPLES, ..Case::default() };
             for policy in plan.policies(&own).into_iter().filter(|_| plan.wants(&case.name)) {
                 for seed in plan.seeds(1) {
-                    let at = At { table: AGE.name, system: policy.name(), seed, plan };
+                    let at = At { table, system: policy.name(), seed, plan };
                     let plan = plan.clone();
                     let make = move || plan.volume(groups, policy, &[], writing);
                     jobs.push(case.clone().on_engine(at, make, figures)?);

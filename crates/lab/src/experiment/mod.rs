@@ -69,6 +69,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     criteria::CRITERIA,
     index::INDEX_COST,
     age::AGE,
+    age::GERIATRIX,
 ];
 
 /// The tables of the founding documents.

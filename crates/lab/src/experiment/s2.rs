@@ -9,7 +9,7 @@ use platfs::mkfs::FsType;
 use platfs::placement::DirectoryPolicyKind;
 use platfs::placement::inode::policy::DIRECTORY_POLICIES;
 
-use super::trial::{At, Case, Values};
+use super::trial::{At, Case, Values, numbers};
 use super::{Baseline, Experiment, Kind, verdict};
 use crate::jobs::Job;
 use crate::numbers::float;
@@ -63,12 +63,14 @@ fn published_seconds(case: &str) -> [[f64; 2]; 2] {
 
 fn jobs(plan: &Plan) -> Result<Vec<Job>, String> {
     let mut jobs = Vec::new();
-    for (volume, groups, _) in VOLUMES {
+    for (volume, groups, drive) in VOLUMES {
+        let compute = plan.drive(drive)?.unpack;
         for mode in MODES {
             for rule in rules(plan) {
                 let case = Case {
                     name: format!("{volume} {mode}"),
                     workload: "tree",
+                    settings: numbers([("compute", compute)]),
                     published: was(&format!("{volume} {mode}"), rule),
                     weight: groups,
                     ..Case::default()

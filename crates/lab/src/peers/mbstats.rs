@@ -26,25 +26,25 @@ const TABLE: &str = "mb_stats";
 pub(super) struct MbstatsOptions {
     /// Size of the volume in GiB; it is sparse.
     #[arg(long, default_value_t = 100)]
-    size: u64,
+    pub(super) size: u64,
     /// Files, 64 KiB each, in one directory.
     #[arg(long, default_value_t = 40_000)]
-    files: u64,
+    pub(super) files: u64,
     /// Clients that write them at once.
     #[arg(long, default_value_t = 64)]
-    threads: u64,
+    pub(super) threads: u64,
     /// Seed of the free runs.
     #[arg(long, default_value_t = 1)]
-    seed: u64,
+    pub(super) seed: u64,
     /// Only cases whose name contains this.
     #[arg(long, default_value = "")]
-    case: String,
+    pub(super) case: String,
     /// Where the images are made.
     #[arg(long, default_value = "/var/tmp")]
-    dir: PathBuf,
+    pub(super) dir: PathBuf,
     /// Appends the counters to this file.
     #[arg(long, value_name = "FILE")]
-    results: Option<PathBuf>,
+    pub(super) results: Option<PathBuf>,
 }
 
 /// What is done on the fragmented volume.
@@ -93,7 +93,7 @@ const SHARED: [&str; 7] = [
 type Tunables = Vec<(&'static str, u32)>;
 
 /// Counters by name, those of criteria as `criterion: name`.
-type Counts = BTreeMap<String, u64>;
+pub(super) type Counts = BTreeMap<String, u64>;
 
 /// Runs every case on both and prints the counters side by side.
 ///
@@ -141,7 +141,7 @@ pub(super) fn run(options: &MbstatsOptions) -> Result<(), String> {
 }
 
 /// Why the kernel can't be asked.
-fn able() -> Option<String> {
+pub(super) fn able() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("needs root".into());
     }
@@ -154,7 +154,7 @@ fn able() -> Option<String> {
 
 /// Makes a volume whose free space is in runs of 820 to 1,023 blocks (95 %) or up to 2,000, with 850 to 1,199 in
 /// use between them: one file takes all there is, and holes are punched into it. Free runs, and their blocks.
-fn fragmented(image: &Path, size: u64, seed: u64) -> Result<(u64, u64), String> {
+pub(super) fn fragmented(image: &Path, size: u64, seed: u64) -> Result<(u64, u64), String> {
     let failure = |error: &dyn std::fmt::Display| format!("{}: {error}", image.display());
     let file = std::fs::File::options().read(true).write(true).create_new(true).open(image);
     let file = file.map_err(|error| failure(&error))?;
@@ -215,7 +215,7 @@ fn phase(options: &MbstatsOptions, case: &Case) -> Phase {
 }
 
 /// Copies the fragmented volume to where it is used up.
-fn fresh(place: &Place) -> Result<(), String> {
+pub(super) fn fresh(place: &Place) -> Result<(), String> {
     let paths = [place.copy().into_os_string(), place.image().into_os_string()];
     let words = ["--sparse=always", "--reflink=auto", "--"].map(std::ffi::OsString::from);
     tool::run("cp", words.into_iter().chain(paths)).map(drop)
@@ -286,7 +286,7 @@ fn in_turns(system: &dyn System, phase: Phase) -> Result<(), String> {
 }
 
 /// Our counters under the kernel's names.
-fn counts(stats: &Stats) -> Counts {
+pub(super) fn counts(stats: &Stats) -> Counts {
     let mut all: Counts = stats.iter().map(|(name, count)| (name.to_string(), count)).collect();
     for criterion in Criterion::ALL {
         let own = stats.criterion(criterion);
@@ -303,7 +303,7 @@ fn counts(stats: &Stats) -> Counts {
 
 /// Reads `/proc/fs/ext4/DEVICE/mb_stats`: lines of `name: value`, those of a criterion below a line `cr_..._stats:`.
 /// `buddies_generated: 3/800` is the part that was generated.
-fn read_mb_stats(text: &str) -> Counts {
+pub(super) fn read_mb_stats(text: &str) -> Counts {
     let (mut counts, mut criterion) = (Counts::new(), None::<String>);
     for line in text.lines() {
         let Some((name, value)) = line.trim().split_once(':') else { continue };

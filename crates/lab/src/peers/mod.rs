@@ -9,6 +9,7 @@ mod compare;
 mod mbstats;
 mod peer;
 mod place;
+mod s1;
 #[cfg(test)]
 mod tests;
 mod tool;
@@ -39,6 +40,8 @@ pub(crate) struct PeersOptions {
 enum What {
     /// The kernel's own counters of its allocator next to those of our port of it, on the same image.
     Mbstats(mbstats::MbstatsOptions),
+    /// Files by fs_mark and bytes by fio on fragmented free space: the kernel's allocator, our port of it, and ours.
+    S1(s1::S1Options),
 }
 
 #[derive(clap::Args)]
@@ -110,6 +113,18 @@ const CASES: &[Case] = &[
     Case { name: "dbench", workload: "dbench", settings: &[], about: "eight clients of a file server" },
     Case { name: "tree", workload: "tree", settings: &[], about: "a ports tree unpacked, and removed" },
     Case { name: "age", workload: "age", settings: &[], about: "full to 80 %, all written over twice" },
+    Case {
+        name: "geriatrix",
+        workload: "geriatrix",
+        settings: &[("fill", "80"), ("over", "400")],
+        about: "Geriatrix's profile agrawal: full to 80 %, all written over four times",
+    },
+    Case {
+        name: "geriatrix-douceur",
+        workload: "geriatrix",
+        settings: &[("profile", "douceur"), ("fill", "80"), ("over", "400")],
+        about: "the same by its profile douceur",
+    },
 ];
 
 /// Runs the comparisons that the options name.
@@ -117,8 +132,10 @@ const CASES: &[Case] = &[
 /// # Errors
 /// What is wrong with the options; the first system that failed on the way, with the case.
 pub(crate) fn peers(options: &PeersOptions) -> Result<(), String> {
-    if let Some(What::Mbstats(mbstats)) = &options.what {
-        return mbstats::run(mbstats);
+    match &options.what {
+        Some(What::Mbstats(mbstats)) => return mbstats::run(mbstats),
+        Some(What::S1(s1)) => return s1::run(s1),
+        None => {}
     }
     let cells = compare_all(&options.compare, CASES)?;
     for case in CASES.iter().filter(|case| cells.iter().any(|cell| cell.case == case.name)) {

@@ -30,7 +30,28 @@ pub(super) fn run<A: AsRef<OsStr>>(
     tool: &str,
     arguments: impl IntoIterator<Item = A>,
 ) -> Result<String, String> {
+    output(command(tool)?, tool, arguments)
+}
+
+/// The same in a directory.
+///
+/// # Errors
+/// See [`run`].
+pub(super) fn run_in<A: AsRef<OsStr>>(
+    directory: &Path,
+    tool: &str,
+    arguments: impl IntoIterator<Item = A>,
+) -> Result<String, String> {
     let mut command = command(tool)?;
+    command.current_dir(directory);
+    output(command, tool, arguments)
+}
+
+fn output<A: AsRef<OsStr>>(
+    mut command: Command,
+    tool: &str,
+    arguments: impl IntoIterator<Item = A>,
+) -> Result<String, String> {
     let output = command.args(arguments).output().map_err(|error| format!("{tool}: {error}"))?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());

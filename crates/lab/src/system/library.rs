@@ -21,7 +21,7 @@ use platfs::{
 
 use super::directory::pieces;
 use super::{Client, Modelled, Op, Slot, System};
-use crate::drive::{Drive, Figures, ModelDevice};
+use crate::drive::{Drive, Figures, Lock, ModelDevice};
 
 /// How long bytes wait at most, and how often the clock looks: Linux's 30 and 5 seconds.
 const OLD: u64 = 30;
@@ -145,6 +145,14 @@ pub(crate) trait Host: Send + Sync {
     /// What is done until the end of it goes past the host's memory, and is on the medium then.
     fn begin_direct(&self) {}
     fn end_direct(&self) {}
+    /// Names are changed in a directory, which others can't do meanwhile.
+    fn renames(&self, _directory: u32) {}
+    /// What time a free run takes that is looked at under the lock of its group; 0: nobody needs to know of them.
+    fn scan(&self) -> u64 {
+        0
+    }
+    /// A client computes under the lock of a group.
+    fn scanned(&self, _group: Option<u32>, _time: u64) {}
 }
 
 impl Host for ModelDevice {
@@ -191,6 +199,18 @@ impl Host for ModelDevice {
     fn end_direct(&self) {
         ModelDevice::end_direct(self);
     }
+
+    fn renames(&self, directory: u32) {
+        self.under(Lock::Directory(directory), self.drive().names);
+    }
+
+    fn scan(&self) -> u64 {
+        self.drive().scan
+    }
+
+    fn scanned(&self, group: Option<u32>, time: u64) {
+        self.under(Lock::Group(group), time);
+    }
 }
 
 /// A volume and its host.
@@ -235,6 +255,9 @@ impl Library {
         let volume = Volume::open(on, &mounting.options()).map_err(|error| error.to_string())?;
         if mounting.prefetched {
             volume.space().load_bitmaps().map_err(|error| error.to_string())?;
+        }
+        if mounting.drive.scan > 0 {
+            volume.space().keep_scans();
         }
         device.start();
         let ordered = volume.uses_journal() && mounting.data == DataMode::Ordered;
@@ -449,7 +472,10 @@ impl<H: Host> Program<'_, H> {
                 }
                 number
             }
-            Err(platfs::Error::NotFound) if create => volume.create(directory, name, &new(Kind::File))?,
+            Err(platfs::Error::NotFound) if create => {
+                self.library.device.renames(directory.0.get());
+                volume.create(directory, name, &new(Kind::File))?
+            }
             Err(error) => return Err(error),
         };
         volume.uses().retain(number)?;
@@ -520,6 +546,17 @@ impl<H: Host> Program<'_, H> {
             done?;
         }
         Ok(len)
+    }
+
+    /// What the call looked at under locks of groups takes its time.
+    fn pay_for_scans(&self) {
+        let library = self.library;
+        let each = library.device.scan();
+        if each > 0 {
+            for (group, runs) in library.volume.space().take_scans() {
+                library.device.scanned(group.map(|group| group.0), runs * each);
+            }
+        }
     }
 
     fn commit_names(&self) -> platfs::Result<()> {
@@ -645,6 +682,7 @@ impl<H: Host> Client for Program<'_, H> {
     fn perform(&mut self, op: &Op) -> Result<u64, String> {
         self.now = self.library.device.time();
         let done = self.call(op);
+        self.pay_for_scans();
         let named = op.changes_names() && self.library.names != Names::Wait;
         let done = done.and_then(|bytes| if named { self.commit_names().map(|()| bytes) } else { Ok(bytes) });
         done.map_err(|error| format!("{op:?}: {error}"))

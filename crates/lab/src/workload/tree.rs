@@ -1,6 +1,6 @@
 //! `tar xf` and `rm -rf` of a tree: the ports collection of 2001, or what any archive holds.
 //!
-//! The archive itself is read from elsewhere and takes no time. Removing goes depth first, in the order in which
+//! The archive itself is read from elsewhere; what the program computes for each entry, and to unpack it, is `compute`. Removing goes depth first, in the order in which
 //! things were made, and looks at each entry before it removes it, as `rm` does.
 
 use std::path::Path;
@@ -20,9 +20,10 @@ pub(super) fn phases(scale: &Scale) -> Result<Vec<Phase>, String> {
         None => flat(&tree::ports(if scale.quick { 24 } else { 1 })),
     };
     let members = Arc::new(members);
+    let compute = scale.number("compute", 0, 0)?;
     let sync = || -> Stream { Box::new(std::iter::once(Op::SyncAll)) };
     Ok(vec![
-        Phase::new("untar", vec![unpack(Arc::clone(&members))]),
+        Phase::new("untar", vec![unpack(Arc::clone(&members), compute)]),
         Phase::new("sync", vec![sync()]),
         Phase::new("rm", vec![remove(&members)]),
         Phase::new("sync", vec![sync()]),
@@ -48,9 +49,13 @@ fn gather(tree: &Tree, path: &str, found: &mut Vec<Member>) {
     }
 }
 
-fn unpack(members: Arc<Vec<Member>>) -> Stream {
+fn unpack(members: Arc<Vec<Member>>, compute: u64) -> Stream {
     let count = members.len();
-    Box::new((0..count).flat_map(move |at| members.get(at).map_or_else(Vec::new, make)))
+    let computed = move || (compute > 0).then_some(Op::Think(compute));
+    Box::new(
+        (0..count)
+            .flat_map(move |at| computed().into_iter().chain(members.get(at).map_or_else(Vec::new, make))),
+    )
 }
 
 /// The calls that make a member.

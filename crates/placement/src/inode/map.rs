@@ -55,6 +55,8 @@ pub(crate) struct InodeMap {
     cursor: AtomicU32,
     /// Groups policies have looked at.
     considered: AtomicU64,
+    /// From this group on no inode is given out.
+    end: AtomicU32,
 }
 
 impl InodeMap {
@@ -71,6 +73,7 @@ impl InodeMap {
             dirs: AtomicU64::new(0),
             cursor: AtomicU32::new(0),
             considered: AtomicU64::new(0),
+            end: AtomicU32::new(u32::MAX),
         }
     }
 
@@ -94,7 +97,33 @@ impl InodeMap {
         self.groups.get(group.0 as usize)
     }
 
+    /// Whether the inodes of a group are given out.
+    fn is_open(&self, group: Group) -> bool {
+        group.0 < self.end.load(Ordering::Acquire)
+    }
+
+    /// From now on no inode of this group and those behind it is given out. What is free there does not count any more.
+    pub(crate) fn close(&self, first: Group) {
+        self.open();
+        self.end.store(first.0, Ordering::Release);
+        self.free.fetch_sub(self.free_from(first), Ordering::AcqRel);
+    }
+
+    /// Inodes of all groups are given out again.
+    pub(crate) fn open(&self) {
+        let end = Group(self.end.swap(u32::MAX, Ordering::AcqRel));
+        self.free.fetch_add(self.free_from(end), Ordering::AcqRel);
+    }
+
+    fn free_from(&self, first: Group) -> u64 {
+        let groups = self.groups.get(first.0 as usize..).unwrap_or_default();
+        groups.iter().map(|group| u64::from(group.free.load(Ordering::Acquire))).sum()
+    }
+
     pub(crate) fn group_free(&self, group: Group) -> u32 {
+        if !self.is_open(group) {
+            return 0;
+        }
         self.group(group).map_or(0, |g| g.free.load(Ordering::Acquire))
     }
 
@@ -185,7 +214,7 @@ impl InodeMap {
 
     /// The first free inode of a loaded group at or after `from`.
     pub(crate) fn peek(&self, group: Group, from: u32) -> Option<u32> {
-        let bits = self.lock(group)?;
+        let bits = self.lock(group).filter(|_| self.is_open(group))?;
         let at = match &*bits {
             Bits::Unknown | Bits::Broken => return None,
             Bits::Prefix(used) => (*used).max(from),
@@ -198,7 +227,7 @@ impl InodeMap {
     /// last.
     pub(crate) fn peek_run(&self, group: Group, from: u32) -> Option<(u32, u32)> {
         let size = self.per_group();
-        let bits = self.lock(group)?;
+        let bits = self.lock(group).filter(|_| self.is_open(group))?;
         let (start, end) = match &*bits {
             Bits::Unknown | Bits::Broken => return None,
             Bits::Prefix(used) => ((*used).max(from), size),
@@ -213,7 +242,7 @@ impl InodeMap {
     /// Takes the first free inode of a group from a number on; `None` if it has none.
     fn take_first(&self, group: Group, from: u32) -> Result<Option<u32>, InodeRefusal> {
         let size = self.per_group();
-        let Some(slot) = self.group(group) else { return Ok(None) };
+        let Some(slot) = self.group(group).filter(|_| self.is_open(group)) else { return Ok(None) };
         if slot.free.load(Ordering::Acquire) == 0 {
             return Ok(None);
         }
@@ -228,7 +257,7 @@ impl InodeMap {
             return Ok(None);
         }
         drop(bits);
-        self.count(slot, true);
+        self.count(group, slot, true);
         Ok(Some(group.0.saturating_mul(size).saturating_add(at)))
     }
 
@@ -297,17 +326,18 @@ impl InodeMap {
             return Err(wrong);
         }
         drop(bits);
-        self.count(slot, used);
+        self.count(group, slot, used);
         Ok(())
     }
 
-    fn count(&self, slot: &GroupInodes, used: bool) {
+    fn count(&self, group: Group, slot: &GroupInodes, used: bool) {
+        let all = self.is_open(group).then_some(&self.free);
         if used {
             slot.free.fetch_sub(1, Ordering::AcqRel);
-            self.free.fetch_sub(1, Ordering::AcqRel);
+            all.map(|all| all.fetch_sub(1, Ordering::AcqRel));
         } else {
             slot.free.fetch_add(1, Ordering::AcqRel);
-            self.free.fetch_add(1, Ordering::AcqRel);
+            all.map(|all| all.fetch_add(1, Ordering::AcqRel));
         }
     }
 

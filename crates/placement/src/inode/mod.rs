@@ -109,6 +109,17 @@ impl InodeEngine {
         self.shared.map.retire(group);
     }
 
+    /// From now on no inode of this group and those behind it is given out, and none that is free there counts. Those in use
+    /// can be given back. Nothing may be taken or given back meanwhile.
+    pub fn close_groups(&self, first: Group) {
+        self.shared.map.close(first);
+    }
+
+    /// Gives inodes of all groups out again. Nothing may be taken or given back meanwhile.
+    pub fn open_groups(&self) {
+        self.shared.map.open();
+    }
+
     /// Finds and takes an inode.
     ///
     /// # Errors

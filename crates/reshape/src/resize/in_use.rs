@@ -117,38 +117,82 @@ pub trait Watch {
     fn goes_on(&self, copied: u64) -> bool;
 }
 
-/// Blocks that would move if a volume in use became smaller.
+/// What leaves the end of a volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Left {
+    /// Blocks that move.
+    pub blocks: u64,
+    /// Inodes that get other numbers on disk.
+    pub inodes: u64,
+}
+
+/// What would move if a volume in use became smaller.
 ///
 /// # Errors
 /// As [`size_in_use`].
-pub fn moves_in_use(volume: &Volume, bytes: u64) -> Result<u64> {
+pub fn moves_in_use(volume: &Volume, bytes: u64) -> Result<Left> {
     let before = volume.format().geometry;
     let (raw, after) = sizes(&volume.superblock(), &before, bytes >> before.block_size.log2())?;
-    Ok(if after.blocks < before.blocks { Shrinkage::of(volume, &raw)?.blocks_to_move() } else { 0 })
+    if after.blocks >= before.blocks {
+        return Ok(Left::default());
+    }
+    let shrinkage = Shrinkage::of(volume, &raw)?;
+    Ok(Left { blocks: shrinkage.blocks_to_move(), inodes: shrinkage.inodes_to_move(volume)? })
 }
 
-/// Makes a volume in use smaller: `bytes` bytes, or a little less; gives its shape and how many blocks moved.
+/// The smallest size that a volume can have while it is in use, by what it holds now: files of the volume itself stay where
+/// they are, and a part stays free for those who write meanwhile.
+///
+/// # Errors
+/// A volume that can't become smaller in use at all; the device's failure.
+pub fn smallest_in_use(volume: &Volume) -> Result<Geometry> {
+    let before = volume.format().geometry;
+    let size = |blocks: u64| {
+        let (raw, after) = sizes(&volume.superblock(), &before, blocks)?;
+        if after.blocks < before.blocks {
+            Shrinkage::of(volume, &raw)?;
+        }
+        Ok::<_, crate::Error>(after)
+    };
+    let (mut short, mut enough) = (0, before.blocks >> before.cluster_log2);
+    // A volume that is refused whatever its size says why.
+    let mut least = size(enough << before.cluster_log2)?;
+    while short + 1 < enough {
+        let clusters = u64::midpoint(short, enough);
+        match size(clusters << before.cluster_log2) {
+            Ok(after) => (enough, least) = (clusters, after),
+            Err(_) => short = clusters,
+        }
+    }
+    Ok(least)
+}
+
+/// Makes a volume in use smaller: `bytes` bytes, or a little less; gives its shape and what moved.
 ///
 /// # Errors
 /// As [`size_in_use`]; no space before the new end, as others took it; what the volume says. It has the size that it had
 /// then, and what has moved stays where it is.
-pub fn shrink_in_use(volume: &Volume, bytes: u64, watch: &dyn Watch) -> Result<(Geometry, u64)> {
+pub fn shrink_in_use(volume: &Volume, bytes: u64, watch: &dyn Watch) -> Result<(Geometry, Left)> {
     let before = volume.format().geometry;
     let (raw, after) = sizes(&volume.superblock(), &before, bytes >> before.block_size.log2())?;
     let mut closed = shrink::close(volume, Shrinkage::of(volume, &raw)?)?;
-    let mut leaving = Leaving { watch, moved: 0, copied: Cell::new(0) };
+    let mut leaving = Leaving { watch, left: Left::default(), copied: Cell::new(0) };
     let mut idle = 0;
     loop {
         volume.sync()?;
-        if closed.in_use()? == 0 && closed.cut()? {
-            return Ok((after, leaving.moved));
+        if closed.in_use()? == 0 && closed.inodes_in_use()? == 0 && closed.cut()? {
+            return Ok((after, leaving.left));
         }
-        let had = leaving.moved;
+        let had = leaving.left;
+        leaving.renumber(&closed)?;
         leaving.pass(&closed, before.groups)?;
-        idle = if leaving.moved == had { idle + 1 } else { 0 };
+        idle = if leaving.left == had { idle + 1 } else { 0 };
         if idle >= PATIENCE {
-            let blocks = closed.in_use()?;
-            return refused(format!("{blocks} blocks behind that end belong to no file that could be found"));
+            let (blocks, inodes) = (closed.in_use()?, closed.inodes_in_use()?);
+            return refused(format!(
+                "{blocks} blocks behind that end belong to no file that could be found, and of {inodes} inodes not all \
+                 names were found: `plat check` the volume"
+            ));
         }
     }
 }
@@ -156,13 +200,23 @@ pub fn shrink_in_use(volume: &Volume, bytes: u64, watch: &dyn Watch) -> Result<(
 /// Inodes on their way from the end.
 struct Leaving<'l> {
     watch: &'l dyn Watch,
-    /// Blocks.
-    moved: u64,
+    left: Left,
     /// Bytes.
     copied: Cell<u64>,
 }
 
 impl Leaving<'_> {
+    fn called_off<T>() -> Result<T> {
+        refused("called off: the volume has the size that it had")
+    }
+
+    /// All inodes behind the end get other numbers.
+    fn renumber(&mut self, closed: &Closed<'_>) -> Result<()> {
+        let pass = closed.renumber(&|| self.watch.goes_on(self.copied.get()))?;
+        self.left.inodes += pass.done;
+        if pass.called_off { Self::called_off() } else { Ok(()) }
+    }
+
     /// All inodes that have to leave by now.
     fn pass(&mut self, closed: &Closed<'_>, groups: u32) -> Result<()> {
         let pace = |bytes| {
@@ -172,9 +226,9 @@ impl Leaving<'_> {
         for group in 0..groups {
             for number in closed.inodes_of(group)? {
                 if !self.watch.goes_on(self.copied.get()) {
-                    return refused("called off: the volume has the size that it had");
+                    return Self::called_off();
                 }
-                self.moved += closed.leave(number, &pace)?;
+                self.left.blocks += closed.leave(number, &pace)?;
             }
         }
         Ok(())

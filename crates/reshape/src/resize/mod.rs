@@ -47,7 +47,7 @@ use before::Before;
 use careful::Careful;
 use carry::Carrier;
 use homes::Moved;
-pub use in_use::{Watch, grow_in_use, moves_in_use, shrink_in_use, size_in_use};
+pub use in_use::{Left, Watch, grow_in_use, moves_in_use, shrink_in_use, size_in_use, smallest_in_use};
 use inodes::Inodes;
 use moves::Moves;
 use names::Namer;

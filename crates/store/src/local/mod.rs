@@ -9,7 +9,7 @@
 //!
 //! The directory holds `mark`, locked by the process that has the log, with two numbers in hexadecimal: the mark of the
 //! log, which stands in the manifest as long as nobody else has the volume, and the last record that the store had when
-//! that was written down last (a hint). Beside it are the parts, named by their first record. A record is an object of a
+//! that was written down last (a hint). It goes when the volume is closed. Beside it are the parts, named by their first record. A record is an object of a
 //! log (`format::log`) with the number of the record as its own, the log's mark as its random number, and the last
 //! record that was stable when it was written.
 
@@ -17,7 +17,7 @@ mod parts;
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -136,9 +136,13 @@ impl Log {
         ))
     }
 
-    /// The volume was closed: nothing is left here.
+    /// The volume was closed: nothing is left here. A directory that another process put something into stays.
     pub(crate) fn close(&self) {
-        let _ = self.mark.set_len(0);
+        let own = &self.place.directory;
+        if self.mark.set_len(0).is_ok() && is_at(&self.mark, own) && fs::remove_file(own.join("mark")).is_ok()
+        {
+            let _ = fs::remove_dir(own);
+        }
     }
 
     /// Writes down how far the store is: a hint, which need not be stable.
@@ -156,20 +160,110 @@ impl Log {
     }
 }
 
-/// The mark of the log in a directory, locked.
+/// How often a log is looked for again whose holder ended at that moment.
+const TRIES: usize = 100;
+
+/// The mark of the log in a directory, locked. Who closes a log removes its mark: what was locked may be gone by then.
 fn locked(directory: &Path) -> Result<File> {
+    for _ in 0..TRIES {
+        if let Some(mark) = locked_once(directory)?
+            && is_at(&mark, directory)
+        {
+            return Ok(mark);
+        }
+    }
+    let error = io::Error::new(io::ErrorKind::ResourceBusy, "others take and close it all the time");
+    Err(Error::host(format!("opening the local log {}", directory.display()), &error))
+}
+
+/// As [`locked`]; nothing if the directory was removed meanwhile.
+fn locked_once(directory: &Path) -> Result<Option<File>> {
     let open = || {
         DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         File::options().read(true).write(true).create(true).truncate(false).open(directory.join("mark"))
     };
     let failed = |error| Error::host(format!("opening the local log {}", directory.display()), &error);
-    let mark = open().map_err(failed)?;
+    let mark = match open() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        // Making a directory that is removed at that moment fails like this, too.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && !is_other(directory) => {
+            return Ok(None);
+        }
+        opened => opened.map_err(failed)?,
+    };
     match flock(&mark, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(mark),
+        Ok(()) => Ok(Some(mark)),
         Err(rustix::io::Errno::WOULDBLOCK) => {
             let what = format!("a process of this host, which has the local log {}", directory.display());
             Err(Error::Open(what))
         }
         Err(error) => Err(failed(error.into())),
+    }
+}
+
+/// Whether something is there that is no directory.
+fn is_other(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|facts| !facts.is_dir())
+}
+
+/// Whether the mark of a directory is this one.
+fn is_at(mark: &File, directory: &Path) -> bool {
+    match (mark.metadata(), fs::metadata(directory.join("mark"))) {
+        (Ok(own), Ok(there)) => (own.dev(), own.ino()) == (there.dev(), there.ino()),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_log_that_is_closed_leaves_nothing_behind() {
+        let scratch = tempfile::tempdir().unwrap();
+        let place = LocalLog::new(scratch.path().join("logs/one"), 0);
+        let mut log = Log::take(&place).unwrap();
+        log.renew(&[1; 16]).unwrap();
+        assert!(place.is_used());
+        log.close();
+        drop(log);
+        assert!(!place.is_used() && !place.directory.exists());
+        let file = LocalLog::new(scratch.path().join("file"), 0);
+        fs::write(&file.directory, "").unwrap();
+        let said = Log::take(&file).map(drop).unwrap_err().to_string();
+        assert!(said.contains("File exists") || said.contains("Not a directory"), "{said}");
+        // What somebody else put there stays.
+        let log = Log::take(&place).unwrap();
+        fs::write(place.directory.join("note"), "kept").unwrap();
+        log.close();
+        assert_eq!(fs::read_dir(&place.directory).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn of_those_who_take_a_log_while_it_is_closed_one_has_it() {
+        let scratch = tempfile::tempdir().unwrap();
+        let place = LocalLog::new(scratch.path().join("one"), 0);
+        let (inside, taken) = (AtomicU32::new(0), AtomicU32::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..500 {
+                        match Log::take(&place) {
+                            Ok(log) => {
+                                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two have it");
+                                taken.fetch_add(1, Ordering::SeqCst);
+                                inside.fetch_sub(1, Ordering::SeqCst);
+                                log.close();
+                            }
+                            Err(error) => assert!(matches!(error, Error::Open(_)), "{error}"),
+                        }
+                    }
+                });
+            }
+        });
+        assert!(taken.into_inner() > 0);
+        assert!(!place.directory.exists());
     }
 }

@@ -20,6 +20,15 @@ const COST: [u64; 2] = [10, 13];
 /// A run that a nearly empty stretch of the volume becomes.
 const STRETCH: u64 = 512;
 
+/// Windows that are compared.
+const CANDIDATES: usize = 32;
+
+/// Files that leave their places for one free run.
+const STEPS: u32 = 64;
+
+/// Bytes below which a file in pieces is not cut to make room for another.
+const LEAST_PIECE: u64 = 32 << 10;
+
 /// How often files are tried again for which there was no room.
 const ROUNDS: u32 = 6;
 
@@ -43,37 +52,114 @@ fn each_cluster(volume: &Volume, mut visit: impl FnMut(u64, bool)) -> Result<(),
 }
 
 /// Lengths of free runs, in clusters, and how many there are of each.
-pub(super) type Lengths = BTreeMap<u64, u64>;
+#[derive(Clone, Debug, Default)]
+pub(super) struct Lengths(BTreeMap<u64, u64>);
 
-/// Those of a volume, without what lies in some clusters.
-pub(super) fn lengths(volume: &Volume, without: (u64, u64)) -> Result<Lengths, Error> {
-    let (mut lengths, mut open) = (Lengths::new(), 0);
-    let mut close = |open: u64| {
-        if open > 0 {
-            *lengths.entry(open).or_default() += 1;
+impl Lengths {
+    fn add(&mut self, length: u64) {
+        if length > 0 {
+            *self.0.entry(length).or_default() += 1;
         }
-    };
-    each_cluster(volume, |cluster, used| match used || cluster >= without.0 && cluster < without.1 {
-        true => close(std::mem::take(&mut open)),
-        false => open += 1,
-    })?;
-    close(open);
-    Ok(lengths)
+    }
+
+    fn remove(&mut self, length: u64) {
+        if let Some(count) = self.0.get_mut(&length) {
+            *count -= 1;
+            if *count == 0 {
+                self.0.remove(&length);
+            }
+        }
+    }
+
+    fn longest(&self) -> u64 {
+        self.0.last_key_value().map_or(0, |(length, _)| *length)
+    }
+
+    /// Takes clusters from the shortest run that holds them; says whether there was one.
+    pub(super) fn take(&mut self, clusters: u64) -> bool {
+        let Some(length) = self.0.range(clusters..).next().map(|(length, _)| *length) else { return false };
+        self.remove(length);
+        self.add(length - clusters);
+        true
+    }
 }
 
-/// Takes clusters from the shortest run that holds them; says whether there was one.
-pub(super) fn take(lengths: &mut Lengths, clusters: u64) -> bool {
-    let Some(length) = lengths.range(clusters..).next().map(|(length, _)| *length) else { return false };
-    if let Some(count) = lengths.get_mut(&length) {
-        *count -= 1;
-        if *count == 0 {
-            lengths.remove(&length);
+/// Free runs by their lengths: these, and the first cluster of each.
+struct Tightest(BTreeSet<(u64, u64)>);
+
+impl Tightest {
+    /// Takes clusters from the shortest run that holds them: the first of them, and one past the last.
+    fn take(&mut self, clusters: u64) -> Option<(u64, u64)> {
+        let (count, first) = self.0.range((clusters, 0)..).next().copied()?;
+        self.0.remove(&(count, first));
+        if count > clusters {
+            self.0.insert((count - clusters, first + clusters));
         }
+        Some((first, first + clusters))
     }
-    if length > clusters {
-        *lengths.entry(length - clusters).or_default() += 1;
+
+    /// The first cluster of the shortest run that holds so many, and does not lie beside those from `first` on.
+    fn beside(&self, clusters: u64, first: u64) -> Option<u64> {
+        let mut runs = self.0.range((clusters, 0)..);
+        runs.find(|(count, start)| start + count != first && *start != first + clusters)
+            .map(|(_, start)| *start)
     }
-    true
+}
+
+/// Free runs by their first cluster, and their lengths.
+#[derive(Default)]
+pub(super) struct Holes {
+    runs: BTreeMap<u64, u64>,
+    pub(super) lengths: Lengths,
+}
+
+impl Holes {
+    pub(super) fn of(volume: &Volume) -> Result<Self, Error> {
+        let mut runs = BTreeMap::new();
+        let mut open: Option<(u64, u64)> = None;
+        each_cluster(volume, |cluster, used| match (used, &mut open) {
+            (true, _) => runs.extend(open.take()),
+            (false, Some((_, count))) => *count += 1,
+            (false, None) => open = Some((cluster, 1)),
+        })?;
+        runs.extend(open);
+        let mut lengths = Lengths::default();
+        runs.values().for_each(|length| lengths.add(*length));
+        Ok(Holes { runs, lengths })
+    }
+
+    /// The length of the run that clusters would be a part of if they were free.
+    fn around(&self, (first, count): Part) -> u64 {
+        let before = self.runs.range(..first).next_back().filter(|(start, count)| *start + *count == first);
+        let behind = self.runs.get(&(first + count));
+        before.map_or(0, |(_, count)| *count) + count + behind.copied().unwrap_or(0)
+    }
+
+    /// The runs without what lies in some clusters, by their lengths.
+    fn by_length(&self, (start, end): (u64, u64)) -> Tightest {
+        let parts = self.runs.iter().flat_map(|(first, count)| {
+            let behind = *first.max(&end);
+            [
+                (*first, count.min(&start.saturating_sub(*first)).to_owned()),
+                (behind, (first + count).saturating_sub(behind)),
+            ]
+        });
+        Tightest(parts.filter(|(_, count)| *count > 0).map(|(first, count)| (count, first)).collect())
+    }
+
+    /// The lengths without what lies in some clusters.
+    fn outside(&self, (start, end): (u64, u64)) -> Lengths {
+        let mut lengths = self.lengths.clone();
+        for (first, count) in self.runs.range(..end).rev() {
+            if first + count <= start {
+                break;
+            }
+            lengths.remove(*count);
+            lengths.add(start.saturating_sub(*first));
+            lengths.add((first + count).saturating_sub(end));
+        }
+        lengths
+    }
 }
 
 /// A row of clusters of a file.
@@ -111,11 +197,14 @@ pub(super) struct Plan {
     files: HashMap<InodeNumber, Mover>,
     /// First cluster of each part.
     starts: BTreeSet<(u64, InodeNumber)>,
+    /// Clusters below which a file in pieces is not cut to make room.
+    least: u64,
 }
 
 impl Plan {
     fn new() -> Self {
-        Plan { costs: Vec::new(), stay: Vec::new(), files: HashMap::new(), starts: BTreeSet::new() }
+        let (files, starts) = (HashMap::new(), BTreeSet::new());
+        Plan { costs: Vec::new(), stay: Vec::new(), files, starts, least: 1 }
     }
 
     /// Each unit that a part lies in, with its clusters there.
@@ -153,8 +242,15 @@ impl Plan {
 
     /// The cheapest row of clusters that is so long, as the first and one past the last.
     fn window(&self, wanted: u64) -> Option<(u64, u64)> {
-        let count = usize::try_from(wanted.div_ceil(UNIT)).ok()?.max(1);
-        let (mut best, mut sum, mut begun) = (None, 0, 0);
+        self.windows(wanted).first().copied()
+    }
+
+    /// Cheap rows of clusters that are so long, the cheapest first: of those that begin in each stretch of this length
+    /// one.
+    fn windows(&self, wanted: u64) -> Vec<(u64, u64)> {
+        let Ok(count) = usize::try_from(wanted.div_ceil(UNIT).max(1)) else { return Vec::new() };
+        let mut best: BTreeMap<usize, (u64, usize)> = BTreeMap::new();
+        let (mut sum, mut begun) = (0, 0);
         for (at, (cost, stay)) in self.costs.iter().zip(&self.stay).enumerate() {
             if *stay > 0 {
                 (sum, begun) = (0, at + 1);
@@ -164,11 +260,16 @@ impl Plan {
             if at + 1 - begun > count {
                 sum -= self.costs.get(at - count).copied().unwrap_or(0);
             }
-            if at + 1 - begun >= count && best.is_none_or(|(least, _)| sum < least) {
-                best = Some((sum, at + 1 - count));
+            if at + 1 - begun >= count {
+                let start = at + 1 - count;
+                let found = best.entry(start / count).or_insert((sum, start));
+                *found = (*found).min((sum, start));
             }
         }
-        best.map(|(_, start)| (start as u64 * UNIT, (start + count) as u64 * UNIT))
+        let mut found: Vec<_> = best.into_values().collect();
+        found.sort_unstable();
+        found.truncate(CANDIDATES);
+        found.into_iter().map(|(_, start)| (start as u64 * UNIT, (start + count) as u64 * UNIT)).collect()
     }
 
     /// The files with parts in a window, those first that are the hardest to place: whole, and long.
@@ -192,6 +293,23 @@ impl Plan {
         files
     }
 
+    /// The whole file that leaves the longest run when it goes, up to `wanted`, with its clusters and the place to which
+    /// it can go; nothing if none leaves a longer one than there is.
+    fn between_holes(&self, holes: &Holes, wanted: u64) -> Option<(InodeNumber, u64, Part)> {
+        let (longest, tightest) = (holes.lengths.longest(), holes.by_length((0, 0)));
+        let left = self.files.iter().filter_map(|(number, file)| {
+            let [(first, count)] = file.parts[..] else { return None };
+            let run = holes.around((first, count));
+            if file.pieces > 1 || run <= longest {
+                return None;
+            }
+            let place = tightest.beside(count, first)?;
+            Some((run.min(wanted), std::cmp::Reverse(count), *number, place))
+        });
+        let (_, std::cmp::Reverse(count), number, first) = left.max()?;
+        Some((number, count, (first, first + count)))
+    }
+
     /// Whether the files of a window find holes, and how many clusters move then.
     fn foresee(&self, files: &[InodeNumber], window: (u64, u64), mut holes: Lengths) -> Option<u64> {
         let mut sum = 0;
@@ -200,14 +318,14 @@ impl Plan {
             let mut left = if whole { file.clusters() } else { file.inside(window) };
             sum += left;
             while left > 0 {
-                if take(&mut holes, left) {
+                if holes.take(left) {
                     break;
                 }
-                let longest = holes.last_key_value().map_or(0, |(length, _)| *length);
-                if whole || longest < UNIT / 2 {
+                let longest = holes.longest();
+                if whole || longest < self.least {
                     return None;
                 }
-                take(&mut holes, longest);
+                holes.take(longest);
                 left -= longest;
             }
         }
@@ -223,11 +341,15 @@ impl Work<'_> {
         }
         torn.sort_by_key(|file| std::cmp::Reverse(file.blocks));
         let mut plan = self.plan()?;
+        // Blocks of files that still wait for room. They may move, whatever room is made for one of them.
+        let mut waiting: u64 = torn.iter().map(|file| file.blocks).sum();
         for _ in 0..ROUNDS {
             let before = torn.len();
             let mut left = Vec::new();
             for file in torn {
-                if !self.room_for(&file, &mut plan)? {
+                if self.room_for(&file, waiting, &mut plan)? {
+                    waiting -= file.blocks;
+                } else {
                     left.push(file);
                 }
             }
@@ -239,11 +361,15 @@ impl Work<'_> {
         Ok(torn)
     }
 
-    fn room_for(&self, file: &Torn, plan: &mut Plan) -> Result<bool, Halt> {
+    /// Moves a file, one of those of `waiting` blocks, after it was given room if it has none. Says whether it is done with.
+    fn room_for(&self, file: &Torn, waiting: u64, plan: &mut Plan) -> Result<bool, Halt> {
+        if !self.may_move(file.blocks) {
+            return Ok(false);
+        }
         let wish = Relocation { directory: file.directory, ..Relocation::default() };
         let is_done = |done: Option<platfs::Relocated>| done.is_none_or(|done| done.pieces == 1 || done.busy);
         let mut done = self.relocate(file.number, (&file.path, file.blocks), &wish)?;
-        if !is_done(done) && self.empty_window(file.clusters(self), (plan, file.blocks))? {
+        if !is_done(done) && self.make_run(file.clusters(self), (plan, waiting))? {
             done = self.relocate(file.number, (&file.path, file.blocks), &wish)?;
             self.settle()?;
         }
@@ -251,19 +377,50 @@ impl Work<'_> {
         Ok(is_done(done))
     }
 
-    /// Makes the longest free run as long as it was, where that is possible, and empties what is nearly empty.
-    pub(super) fn gather_free_space(&self) -> Result<(), Halt> {
-        let failed = Halt::at(b"/");
+    /// Makes the longest free run as long as it was, where that is possible.
+    pub(super) fn keep_longest(&self) -> Result<(), Halt> {
         let geometry = &self.job.volume.format().geometry;
         let before = (self.report.borrow().longest.before << 10)
             >> geometry.block_size.log2()
             >> geometry.cluster_log2;
-        let mut plan = self.plan()?;
-        let longest =
-            lengths(self.job.volume, (0, 0)).map_err(failed)?.last_key_value().map_or(0, |(run, _)| *run);
-        if longest < before {
-            self.empty_window(before + UNIT, (&mut plan, 0))?;
+        let holes = Holes::of(self.job.volume).map_err(Halt::at(b"/"))?;
+        if holes.lengths.longest() < before {
+            self.make_run(before, (&mut self.plan()?, 0))?;
         }
+        Ok(())
+    }
+
+    /// Makes a free run of a number of clusters, if `more` blocks may move after that. Says whether it is there.
+    fn make_run(&self, wanted: u64, (plan, more): (&mut Plan, u64)) -> Result<bool, Halt> {
+        Ok(self.empty_window(wanted, (plan, more))? || self.lengthen(wanted, (plan, more))?)
+    }
+
+    /// Has the longest free run grow, file by file: each leaves its place between two runs, which become one with it.
+    fn lengthen(&self, wanted: u64, (plan, more): (&mut Plan, u64)) -> Result<bool, Halt> {
+        for _ in 0..STEPS {
+            let holes = Holes::of(self.job.volume).map_err(Halt::at(b"/"))?;
+            if holes.lengths.longest() >= wanted {
+                return Ok(true);
+            }
+            let Some((number, clusters, to)) = plan.between_holes(&holes, wanted) else { break };
+            let blocks = clusters << self.job.volume.format().geometry.cluster_log2;
+            if !self.may_move(blocks + more) {
+                break;
+            }
+            if self.leave(number, clusters, 1, self.into(to))? {
+                self.renew(number, plan);
+                self.settle()?;
+            } else {
+                // Others took that place, or write to it.
+                plan.remove(number);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Empties what is nearly empty.
+    pub(super) fn gather_free_space(&self) -> Result<(), Halt> {
+        let mut plan = self.plan()?;
         let most = COST[1] * STRETCH / 3;
         while let Some(window) = plan.window(STRETCH)
             && (1..=most).contains(&plan.cost(window))
@@ -272,35 +429,75 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Empties the cheapest window of a number of clusters, if all can leave it and `more` blocks may move after that. Says
-    /// whether all did.
+    /// Empties a window of a number of clusters: of the cheap ones that all can leave that for which least has to move. If
+    /// `more` blocks may move after that. Says whether all did.
     fn empty_window(&self, wanted: u64, (plan, more): (&mut Plan, u64)) -> Result<bool, Halt> {
-        let Some(window) = plan.window(wanted) else { return Ok(false) };
         let geometry = &self.job.volume.format().geometry;
-        let holes = lengths(self.job.volume, window).map_err(Halt::at(b"/"))?;
-        let files = plan.inside(window);
-        let moving = plan.foresee(&files, window, holes);
-        if !moving.is_some_and(|clusters| self.may_move((clusters << geometry.cluster_log2) + more)) {
+        let holes = Holes::of(self.job.volume).map_err(Halt::at(b"/"))?;
+        let foreseen = plan.windows(wanted).into_iter().filter_map(|window| {
+            let files = plan.inside(window);
+            plan.foresee(&files, window, holes.outside(window)).map(|clusters| (clusters, window, files))
+        });
+        let Some((clusters, window, files)) = foreseen.min_by_key(|(clusters, ..)| *clusters) else {
+            return Ok(false);
+        };
+        if !self.may_move((clusters << geometry.cluster_log2) + more) {
             return Ok(false);
         }
-        let block = |cluster: u64| geometry.cluster_start(Cluster(cluster)).0;
-        let towards = Towards::Outside { start: block(window.0), end: block(window.1) };
+        let mut tightest = holes.by_length(window);
         let mut all = true;
         for number in files {
             let Some(file) = plan.files.get(&number) else { continue };
-            let most_pieces = if file.pieces > 1 { file.pieces + MORE_PIECES } else { 1 };
-            let wish = Relocation { most_pieces, towards, directory: None };
-            let blocks = file.inside(window) << geometry.cluster_log2;
-            let done = self.relocate(number, (&as_path(number), blocks), &wish)?;
-            all &= done.is_some_and(|done| done.blocks > 0);
+            let mut is_gone = false;
+            if file.pieces <= 1
+                && let Some(hole) = tightest.take(file.clusters())
+            {
+                is_gone = self.leave(number, file.clusters(), 1, self.into(hole))?;
+            }
+            if !is_gone {
+                let most_pieces = if file.pieces > 1 { file.pieces + MORE_PIECES } else { 1 };
+                is_gone = self.leave(number, file.inside(window), most_pieces, self.outside(window))?;
+            }
+            all &= is_gone;
             self.renew(number, plan);
         }
         self.settle()?;
         Ok(all)
     }
 
+    /// Moves so many clusters of a file, to make room; says whether they moved.
+    fn leave(
+        &self,
+        number: InodeNumber,
+        clusters: u64,
+        most_pieces: u64,
+        towards: Towards,
+    ) -> Result<bool, Halt> {
+        let wish = Relocation { most_pieces, towards, directory: None };
+        let blocks = clusters << self.job.volume.format().geometry.cluster_log2;
+        let done = self.relocate(number, (&as_path(number), blocks), &wish)?;
+        Ok(done.is_some_and(|done| done.blocks > 0))
+    }
+
+    fn blocks(&self, (start, end): (u64, u64)) -> (u64, u64) {
+        let block = |cluster: u64| self.job.volume.format().geometry.cluster_start(Cluster(cluster)).0;
+        (block(start), block(end))
+    }
+
+    fn into(&self, clusters: (u64, u64)) -> Towards {
+        let (start, end) = self.blocks(clusters);
+        Towards::Into { start, end }
+    }
+
+    fn outside(&self, clusters: (u64, u64)) -> Towards {
+        let (start, end) = self.blocks(clusters);
+        Towards::Outside { start, end }
+    }
+
     fn plan(&self) -> Result<Plan, Halt> {
-        let mut plan = Plan::new();
+        let geometry = &self.job.volume.format().geometry;
+        let least = LEAST_PIECE >> geometry.block_size.log2() >> geometry.cluster_log2;
+        let mut plan = Plan { least: least.max(1), ..Plan::new() };
         let counted = each_cluster(self.job.volume, |cluster, is_used| {
             let at = usize::try_from(cluster / UNIT).unwrap_or(usize::MAX);
             if plan.stay.len() <= at {
@@ -381,7 +578,7 @@ mod tests {
         assert_eq!(plan.window(4 * UNIT), Some((64, 128)));
         assert_eq!(plan.window(6 * UNIT), None);
         assert_eq!(plan.inside((64, 128)), [number(13)]);
-        let holes = Lengths::from([(3, 1), (9, 1)]);
+        let holes = Lengths(BTreeMap::from([(3, 1), (9, 1)]));
         assert_eq!(plan.foresee(&[number(13)], (64, 128), holes.clone()), Some(4));
         assert_eq!(plan.foresee(&[number(12)], (0, 32), holes), None);
         plan.remove(number(13));
@@ -391,8 +588,36 @@ mod tests {
 
     #[test]
     fn holes_are_used_up_from_the_tightest() {
-        let mut holes = Lengths::from([(3, 1), (9, 2)]);
-        assert!(take(&mut holes, 4) && take(&mut holes, 5) && take(&mut holes, 9) && !take(&mut holes, 9));
-        assert_eq!(holes, Lengths::from([(3, 1)]));
+        let mut holes = Lengths(BTreeMap::from([(3, 1), (9, 2)]));
+        assert!(holes.take(4) && holes.take(5) && holes.take(9) && !holes.take(9));
+        assert_eq!(holes.0, BTreeMap::from([(3, 1)]));
+    }
+
+    #[test]
+    fn holes_outside_of_a_window_keep_what_reaches_out_of_it() {
+        let mut holes = Holes { runs: BTreeMap::from([(0, 4), (8, 20), (40, 3)]), ..Holes::default() };
+        holes.runs.clone().values().for_each(|length| holes.lengths.add(*length));
+        assert_eq!(holes.outside((10, 20)).0, BTreeMap::from([(2, 1), (3, 1), (4, 1), (8, 1)]));
+        assert_eq!(holes.outside((30, 50)).0, BTreeMap::from([(4, 1), (20, 1)]));
+        assert_eq!(holes.outside((4, 8)).0, holes.lengths.0);
+        assert_eq!(holes.by_length((10, 20)).0, BTreeSet::from([(2, 8), (3, 40), (4, 0), (8, 20)]));
+        assert_eq!((holes.around((4, 4)), holes.around((28, 11)), holes.around((30, 2))), (28, 31, 2));
+    }
+
+    #[test]
+    fn the_file_leaves_that_makes_the_longest_run() {
+        let mut holes = Holes { runs: BTreeMap::from([(0, 4), (8, 5), (40, 6)]), ..Holes::default() };
+        holes.runs.clone().values().for_each(|length| holes.lengths.add(*length));
+        let mut plan = Plan { costs: vec![0; 8], stay: vec![0; 8], ..Plan::new() };
+        plan.insert(number(12), Mover { pieces: 1, parts: vec![(4, 4)] });
+        plan.insert(number(13), Mover { pieces: 1, parts: vec![(46, 2)] });
+        plan.insert(number(14), Mover { pieces: 1, parts: vec![(20, 7)] });
+        // Not into a run that becomes a part of the longer one.
+        assert_eq!(plan.between_holes(&holes, 99), Some((number(12), 4, (40, 44))));
+        // What is as long as is wanted is enough: the shortest file goes.
+        assert_eq!(plan.between_holes(&holes, 8), Some((number(13), 2, (0, 2))));
+        plan.remove(number(12));
+        plan.remove(number(13));
+        assert_eq!(plan.between_holes(&holes, 99), None);
     }
 }

@@ -80,6 +80,8 @@ struct Work<'j> {
     begun: Instant,
     copied: Cell<u64>,
     unsettled: Cell<u64>,
+    /// Room was made; what is left of the bound is for files that find room now.
+    ending: Cell<bool>,
 }
 
 /// Brings files together, in places and below.
@@ -99,6 +101,7 @@ pub fn defrag(job: &Job<'_>, starts: &[Start<'_>], options: Options) -> Result<R
         begun: Instant::now(),
         copied: Cell::default(),
         unsettled: Cell::default(),
+        ending: Cell::default(),
     };
     work.note_free(false)?;
     let mut torn = Vec::new();
@@ -114,11 +117,17 @@ pub fn defrag(job: &Job<'_>, starts: &[Start<'_>], options: Options) -> Result<R
         large.extend(small);
         let left = work.passes(large)?;
         let left = work.make_room(left)?;
-        work.in_fewer_pieces(&left)?;
+        work.ending.set(true);
+        let left = work.passes(left)?;
+        let left = work.in_fewer_pieces(left)?;
+        work.keep_longest()?;
         if options.free {
             work.gather_free_space()?;
         }
+        // What moved last left runs, too.
+        let left = work.passes(left)?;
         work.settle()?;
+        work.note_left(&left);
     }
     work.note_free(true)?;
     Ok(work.report.into_inner())
@@ -224,13 +233,13 @@ impl<'j> Work<'j> {
     /// How many files would find a run, one after the other.
     fn foresee(&self, torn: &[Torn]) -> Result<(), Halt> {
         let log2 = self.job.volume.format().geometry.cluster_log2;
-        let mut runs = free_space::lengths(self.job.volume, (0, 0)).map_err(Halt::at(b"/"))?;
+        let mut runs = free_space::Holes::of(self.job.volume).map_err(Halt::at(b"/"))?.lengths;
         let mut report = self.report.borrow_mut();
         let mut files: Vec<_> = torn.iter().collect();
         files.sort_by_key(|file| std::cmp::Reverse(file.blocks));
         for file in files {
             let clusters = file.blocks.div_ceil(1 << log2);
-            if !free_space::take(&mut runs, clusters) {
+            if !runs.take(clusters) {
                 report.too_long += 1;
                 continue;
             }
@@ -249,7 +258,9 @@ impl<'j> Work<'j> {
             let mut left = Vec::new();
             for file in torn {
                 let wish = Relocation { directory: file.directory, ..Relocation::default() };
-                if let Some(done) = self.relocate(file.number, (&file.path, file.blocks), &wish)?
+                if !self.may_move(file.blocks) {
+                    left.push(file);
+                } else if let Some(done) = self.relocate(file.number, (&file.path, file.blocks), &wish)?
                     && done.pieces > 1
                     && !done.busy
                 {
@@ -265,8 +276,9 @@ impl<'j> Work<'j> {
         Ok(torn)
     }
 
-    /// What fits nowhere as a whole is better off in half as many pieces.
-    fn in_fewer_pieces(&self, torn: &[Torn]) -> Result<(), Halt> {
+    /// What fits nowhere as a whole is better off in half as many pieces. Returns what is still in pieces.
+    fn in_fewer_pieces(&self, torn: Vec<Torn>) -> Result<Vec<Torn>, Halt> {
+        let mut left = Vec::new();
         for file in torn {
             let most_pieces = file.pieces / 2;
             let wish = Relocation { most_pieces, directory: file.directory, ..Relocation::default() };
@@ -275,10 +287,23 @@ impl<'j> Work<'j> {
             } else {
                 None
             };
-            let is_torn = done.is_none_or(|done| done.pieces > 1);
-            self.report.borrow_mut().too_long += u64::from(is_torn);
+            match done {
+                Some(done) if done.pieces > 1 => left.push(Torn { pieces: done.pieces, ..file }),
+                Some(_) => {}
+                None => left.push(file),
+            }
         }
-        Ok(())
+        self.settle()?;
+        Ok(left)
+    }
+
+    /// Notes why files are still in pieces.
+    fn note_left(&self, left: &[Torn]) {
+        for file in left {
+            let may = self.may_move(file.blocks);
+            let mut report = self.report.borrow_mut();
+            *(if may { &mut report.too_long } else { &mut report.beyond }) += 1;
+        }
     }
 
     /// Moves a file, if there is a better place. `None` if it can't be moved.
@@ -297,6 +322,7 @@ impl<'j> Work<'j> {
         let done = match done {
             Ok(done) => done,
             Err(Error::NotFound) => return Ok(None),
+            Err(_) if self.is_another(number) => return Ok(None),
             Err(Error::NotPermitted(_)) => {
                 report.refused += 1;
                 return Ok(None);
@@ -328,6 +354,11 @@ impl<'j> Work<'j> {
         Ok(Some(done))
     }
 
+    /// Whether a number is that of something else by now: the file was removed.
+    fn is_another(&self, number: InodeNumber) -> bool {
+        self.job.volume.metadata(number).is_ok_and(|facts| facts.file_type != FileType::Regular)
+    }
+
     /// Makes what was left behind free.
     fn settle(&self) -> Result<(), Halt> {
         self.unsettled.set(0);
@@ -335,10 +366,12 @@ impl<'j> Work<'j> {
     }
 
     /// Whether a number of blocks more may be moved. Without a bound by the caller, files that are whole are moved for a
-    /// quarter of the bytes of those that are not; where free space is to be brought together, for as much as is free.
+    /// quarter of the bytes of those that are not, and a little more at the end; where free space is to be brought
+    /// together, for as much as is free.
     fn may_move(&self, blocks: u64) -> bool {
         let report = self.report.borrow();
-        let by_pieces = report.torn_bytes + report.torn_bytes / 4;
+        let rest = if self.ending.get() { report.torn_bytes / 25 } else { 0 };
+        let by_pieces = report.torn_bytes + report.torn_bytes / 4 + rest;
         let most = match self.options {
             Options { most, .. } if most > 0 => most,
             Options { free: true, .. } => by_pieces.max(report.free_bytes),

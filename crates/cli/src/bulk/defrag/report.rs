@@ -36,6 +36,8 @@ pub struct Report {
     pub moved_bytes: u64,
     /// Files in pieces for which no free run is long enough.
     pub too_long: u64,
+    /// Files in pieces that stay so because no more may be moved.
+    pub beyond: u64,
     /// Files that changed again and again while they were copied.
     pub busy: u64,
     /// Files that must not move, or that the actor may not write.
@@ -91,6 +93,7 @@ impl Report {
             ("files_moved", self.moved),
             ("bytes_moved", self.moved_bytes),
             ("too_long", self.too_long),
+            ("beyond", self.beyond),
             ("busy", self.busy),
             ("refused", self.refused),
             ("failed", self.failed),

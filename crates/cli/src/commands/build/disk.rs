@@ -8,10 +8,12 @@ use clap::builder::PossibleValuesParser;
 use platfs_image::disk::{Disk, Format, Place};
 
 use crate::console::Failure;
-use crate::image::{self, ImageSpec};
+use crate::image;
 
 /// Endings of formats that are not written.
 const OTHERS: [&str; 5] = ["qcow", "qed", "vhdx", "vmdk", "vdi"];
+/// Endings of compressions other than ours.
+const PACKED: [&str; 7] = ["gz", "xz", "bz2", "lz4", "lzma", "lzo", "zip"];
 
 /// What kind of file the image becomes.
 #[derive(Args, Debug)]
@@ -34,7 +36,7 @@ impl DiskArgs {
     /// # Errors
     /// Wrong usage: a name that means a format that is not written, options that do not go together.
     pub fn disk(&self, image: &OsStr) -> Result<Disk, Failure> {
-        let path = ImageSpec::parse(image).path;
+        let path = image::parse(image).path;
         let format = match &self.format {
             Some(name) => Format::named(name).unwrap_or_default(),
             None => format_of(&path, image)?,
@@ -64,12 +66,16 @@ fn format_of(path: &Path, image: &OsStr) -> Result<Format, Failure> {
         return Ok(format);
     }
     let ending = path.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
-    let Some(ending) = ending.filter(|ending| OTHERS.contains(&ending.as_str())) else {
+    let is_meant = |ending: &str| OTHERS.contains(&ending) || PACKED.contains(&ending);
+    let Some(ending) = ending.filter(|ending| is_meant(ending)) else {
         return Ok(Format::Raw);
     };
     let names: Vec<&str> = Format::names().collect();
     let what =
         format!("a name in .{ending} means a format that is not written; these are: {}", names.join(", "));
-    let remedy = "--format chooses one, and `qemu-img convert` makes others";
+    let remedy = match PACKED.contains(&ending.as_str()) {
+        true => "--format chooses one",
+        false => "--format chooses one, and `qemu-img convert` makes others",
+    };
     Err(Failure::Usage(format!("{}: {what}; {remedy}", image::shown(image))))
 }

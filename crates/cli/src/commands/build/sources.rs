@@ -11,12 +11,12 @@ use platfs_image::{Source, SourceError, SourceOptions};
 
 use super::{Build, failed};
 use crate::console::Failure;
-use crate::image::ImageSpec;
+use crate::image;
 
 impl Build {
     /// Reads what the image is made of.
     pub(super) fn read_source(&self, epoch: Option<u64>) -> Result<Source, Failure> {
-        let spec = ImageSpec::parse(self.image());
+        let spec = image::parse(self.image());
         let wrong = |error: FilterError| Failure::Usage(wrong_option(&error));
         let mut options = Source::options().exclude(&self.exclude).map_err(wrong)?;
         options = self.map_uid.iter().fold(options, |options, range| options.map_uid(*range));

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use crate::console::Failure;
 use crate::door::Alone;
 use crate::door::output::Output;
-use crate::image::{ImageSpec, Part, shown};
+use crate::image::{self, Part, shown};
 
 /// Bytes at the start of a device that are looked at for an older content.
 const PROBE: usize = 128 * 1024;
@@ -48,7 +48,7 @@ impl<'a> Target<'a> {
         offset: u64,
         force: bool,
     ) -> Result<Self, Failure> {
-        let spec = ImageSpec::parse(name);
+        let spec = image::parse(name);
         let about = |what: &dyn std::fmt::Display| Failure::about(shown(name), what);
         if crate::stores::is_meant(name) {
             return Err(about(&crate::image::ImageError::Remote));

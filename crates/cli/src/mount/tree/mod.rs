@@ -42,9 +42,9 @@ use super::moving::{self, Announced};
 use super::options::OnDamage;
 use super::quotas;
 use super::tuning::Limits;
-use crate::clock;
 use crate::control::Tickets;
 use crate::text::Shown;
+use platfs_image::clock;
 
 /// How long an unmount goes on reclaiming what a crash left.
 const RECLAIMING: Duration = Duration::from_secs(10);

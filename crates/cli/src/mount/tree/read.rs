@@ -10,8 +10,8 @@ use platfs::{AccessTimes, Error, Metadata};
 use super::beside::Moment;
 use super::counts::add;
 use super::{Failed, Tree, type_of};
-use crate::clock;
 use crate::text::Shown;
+use platfs_image::clock;
 
 /// Longest name.
 const NAME_MAX: usize = 255;

@@ -201,14 +201,15 @@ fn become_one_block(writer: &mut DirMut<'_, '_>, names: Vec<Record<'_>>) -> Resu
     writer.own(first)?;
     let block = writer.reader().block_at(first)?;
     writer.dir.set_flags(writer.dir.flags() & !InodeFlags::INDEX);
-    let dots = dirent::dots(writer.layout, writer.dir.number(), parent);
+    let own = writer.tx.format.on_disk(writer.dir.number());
+    let dots = dirent::dots(writer.layout, own, parent);
     writer.refill_leaf(first, block, dots.into_iter().chain(names))?;
     writer.growth.cut(writer.tx, writer.dir, FileBlock(1))?;
     writer.dir.set_size(u64::from(writer.layout.block_size.bytes()));
     Ok(true)
 }
 
-/// Where `..` of the root leads.
+/// Where `..` of the root leads, as it is called on disk.
 fn parent(reader: &Dir<'_>) -> Result<Option<InodeNumber>> {
     let (_, bytes) = super::read_index(reader, FileBlock(0), Kind::Root)?;
     let layout = Layout { checksums: false, ..reader.layout };

@@ -71,6 +71,11 @@ pub(in crate::map) fn taken(map: Map<'_>) -> Result<Vec<BlockRun>> {
         .collect())
 }
 
+/// The blocks of a tree.
+pub(in crate::map) fn nodes(map: Map<'_>) -> Result<Vec<Block>> {
+    Ok(take_apart(map)?.nodes)
+}
+
 /// Takes everything out of a tree, as [`super::cut::remove`] does, without changing a node that goes.
 pub(in crate::map) fn take(map: &mut MapMut<'_, '_>) -> Result<Vec<Extent>> {
     let parts = take_apart(map.view())?;

@@ -102,7 +102,8 @@ impl Node<'_> {
     /// others may use it meanwhile. `pace` gets the bytes of each part that is copied, and may wait.
     ///
     /// # Errors
-    /// [`Error::NotPermitted`] of an immutable file, whose blocks boot loaders may know; [`Error::Unsupported`] of a
+    /// [`Error::NotFound`] of a file that was removed; [`Error::NotPermitted`] of an immutable one, whose blocks boot
+    /// loaders may know; [`Error::Unsupported`] of a
     /// file that belongs to the volume itself; no space for the map; broken structures; the device's failure. The file
     /// is as before then.
     pub fn relocate(&self, wish: &Relocation, pace: &dyn Fn(u64)) -> Result<Relocated> {
@@ -222,6 +223,10 @@ impl<'v> Mover<'v> {
     }
 
     fn may_move(&self, node: &Inode) -> Result<()> {
+        // It was removed since the caller saw its name.
+        if node.mode() == 0 && node.links() == 0 {
+            return Err(Error::NotFound);
+        }
         match file_type(node)? {
             FileType::Regular => self.may_change(node),
             FileType::Directory => Err(Error::IsDirectory),

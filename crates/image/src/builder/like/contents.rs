@@ -14,8 +14,8 @@ use crate::source::{Catalogue, DataReader, NodeId};
 
 /// A stretch in which one changed byte costs a reader as much as any number of them.
 const STEP: u64 = 64 << 10;
-/// Bytes compared at once.
-const PIECE: usize = 1 << 20;
+/// Bytes compared at once: few enough to stay in a processor's own cache between reading and comparing.
+pub(super) const PIECE: usize = 128 << 10;
 
 /// How the contents of a file become those of the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +33,8 @@ pub(super) struct Pair<'a, 'c> {
     pub(super) catalogue: &'c Catalogue,
     pub(super) source: &'a mut DataReader<'c>,
     pub(super) was: &'a Volume,
+    /// Of [`PIECE`] bytes, for those of the older image.
+    pub(super) buffer: &'a mut [u8],
 }
 
 impl Pair<'_, '_> {
@@ -78,19 +80,17 @@ impl Pair<'_, '_> {
         old: &Reader<'_>,
         differing: &mut Differing,
     ) -> Result<(), BuildError> {
-        let mut buffer = Vec::new();
         let mut done = 0;
         while done < extent.len {
-            let piece = self.source.window(extent, done, PIECE)?;
+            let piece = self.source.window(extent, done, self.buffer.len())?;
             if piece.is_empty() {
                 return Err(BuildError::Shrunk);
             }
-            buffer.clear();
-            buffer.resize(piece.len(), 0);
             let at = extent.file_offset + done;
-            let had = read_fully(old, at, &mut buffer)?;
-            if had < piece.len() || buffer != piece {
-                differing.add(at, piece, buffer.get(..had).unwrap_or_default());
+            let had = read_fully(old, at, self.buffer.get_mut(..piece.len()).unwrap_or_default())?;
+            let had = self.buffer.get(..had).unwrap_or_default();
+            if had != piece {
+                differing.add(at, piece, had);
             }
             done += piece.len() as u64;
         }
@@ -98,15 +98,19 @@ impl Pair<'_, '_> {
     }
 
     /// Whether the older file has bytes other than zero where the source has a hole.
-    fn is_data(&self, number: InodeNumber, old: &Reader<'_>, hole: Range<u64>) -> Result<bool, BuildError> {
-        let mut buffer = vec![0; if hole.is_empty() { 0 } else { PIECE }];
+    fn is_data(
+        &mut self,
+        number: InodeNumber,
+        old: &Reader<'_>,
+        hole: Range<u64>,
+    ) -> Result<bool, BuildError> {
         let mut at = hole.start;
         while at < hole.end.min(old.size()) {
             let Some(data) = self.was.seek(number, at, Seek::Data)?.filter(|data| *data < hole.end) else {
                 return Ok(false);
             };
-            let len = usize::try_from(hole.end - data).unwrap_or(usize::MAX).min(buffer.len());
-            let part = buffer.get_mut(..len).unwrap_or_default();
+            let len = usize::try_from(hole.end - data).unwrap_or(usize::MAX).min(self.buffer.len());
+            let part = self.buffer.get_mut(..len).unwrap_or_default();
             let had = read_fully(old, data, part)?;
             if part.iter().take(had).any(|byte| *byte != 0) {
                 return Ok(true);

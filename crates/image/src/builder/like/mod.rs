@@ -88,11 +88,13 @@ pub(super) fn build(builder: &Builder<'_>, old: &Arc<dyn Device>, path: &Path) -
     let copy = device()?;
     let scan = std::thread::scope(|scope| {
         let copying = scope.spawn(|| copy::copy(&**old, &copy, bytes));
-        let scan = Scan::of(catalogue, &was, &mut meter);
+        let scan = in_order(old).and_then(|()| Scan::of(catalogue, &was, &mut meter));
         let copied =
             copying.join().unwrap_or_else(|_| Err(std::io::Error::other("the copying thread ended")));
+        // That the older image is damaged says more than what copying met there.
+        let scan = scan?;
         copied.map_err(BuildError::output("copy the older image to", path))?;
-        scan
+        Ok::<_, BuildError>(scan)
     })?;
     let room = room::Room { scan: &scan, was: &was, size: builder.size, now: now(&identity) };
     let grown = room.make(&output, path)?;
@@ -119,9 +121,12 @@ fn identity_of(builder: &Builder<'_>, was: &Volume, catalogue: &Catalogue) -> Id
     Identity { uuid: raw.s_uuid, hash_seed: seed_of(&raw), time }
 }
 
-/// Opens the older image for reading, if it is in order.
+fn refused(why: String) -> BuildError {
+    BuildError::Like(format!("the older image {why}"))
+}
+
+/// Opens the older image for reading.
 fn open_old(old: &Arc<dyn Device>) -> Result<Volume, BuildError> {
-    let refused = |why: String| BuildError::Like(format!("the older image {why}"));
     let volume = Volume::open(Arc::clone(old), &OpenOptions::new())
         .map_err(|error| refused(format!("can't be read: {error}")))?;
     if volume.needs_recovery() {
@@ -129,12 +134,17 @@ fn open_old(old: &Arc<dyn Device>) -> Result<Volume, BuildError> {
             "was not unmounted, and its journal waits to be replayed: check it first".into(),
         ));
     }
+    Ok(volume)
+}
+
+/// Whether the older image is in order.
+fn in_order(old: &Arc<dyn Device>) -> Result<(), BuildError> {
     let mut found = Found(None);
     let checked = check::check(Arc::clone(old), &check::Options::default(), &mut found);
     match (checked, found.0) {
         (Err(error), _) => Err(refused(format!("can't be checked: {error}"))),
         (Ok(_), Some(first)) => Err(refused(format!("is damaged, check it first: {first}"))),
-        (Ok(_), None) => Ok(volume),
+        (Ok(_), None) => Ok(()),
     }
 }
 

@@ -10,7 +10,7 @@ use platfs::ondisk::units::InodeNumber;
 use platfs::{Metadata as Was, Volume};
 
 use super::Update;
-use super::contents::{Contents, Pair};
+use super::contents::{Contents, PIECE, Pair};
 use crate::builder::error::BuildError;
 use crate::builder::wanted::file_type;
 use crate::source::catalogue::Origin;
@@ -63,6 +63,7 @@ struct Scanner<'a, 'c> {
     scan: Scan<'c>,
     was: &'a Volume,
     source: DataReader<'c>,
+    buffer: Vec<u8>,
     /// Inodes that a node keeps.
     claimed: HashMap<InodeNumber, NodeId>,
     both: Vec<Both>,
@@ -85,7 +86,8 @@ impl<'c> Scan<'c> {
             update: Update::default(),
         };
         let (source, claimed) = (catalogue.reader(), HashMap::new());
-        let mut scanner = Scanner { scan, was, source, claimed, both: Vec::new(), meter };
+        let buffer = vec![0; PIECE];
+        let mut scanner = Scanner { scan, was, source, buffer, claimed, both: Vec::new(), meter };
         scanner.claim(catalogue.root(), InodeNumber::ROOT);
         scanner.directories()?;
         scanner.names();
@@ -213,7 +215,8 @@ impl<'c> Scanner<'_, 'c> {
                 continue;
             }
             let Some(candidates) = lost.get_mut(&metadata.size) else { continue };
-            let mut pair = Pair { catalogue, source: &mut self.source, was: self.was };
+            let (source, buffer) = (&mut self.source, &mut self.buffer[..]);
+            let mut pair = Pair { catalogue, source, was: self.was, buffer };
             let mut found = None;
             for (place, number) in candidates.iter().enumerate().take(CANDIDATES) {
                 if pair.is_same(node, *number)? {
@@ -259,7 +262,8 @@ impl<'c> Scanner<'_, 'c> {
             }
             let contents = match self.scan.kept(step.node) {
                 Some(number) => {
-                    let mut pair = Pair { catalogue, source: &mut self.source, was: self.was };
+                    let (source, buffer) = (&mut self.source, &mut self.buffer[..]);
+                    let mut pair = Pair { catalogue, source, was: self.was, buffer };
                     pair.compare(step.node, number)?
                 }
                 None if metadata.size > 0 => Contents::Afresh,

@@ -291,6 +291,7 @@ impl<'a> Search<'a> {
         let seen = u64::from(self.found - before);
         self.counts.extents_scanned += seen;
         self.view.note(Counter::ExtentsScanned, seen);
+        self.view.note_scan(Group(group), seen);
         Ok(())
     }
 

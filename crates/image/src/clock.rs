@@ -1,6 +1,6 @@
 //! What time it is.
 //!
-//! Owns the choice of the clock. Excludes `SOURCE_DATE_EPOCH` (`format::uuid`).
+//! Owns the choice of the clock. Nothing in this crate asks for the time: programs that change volumes do.
 
 use platfs::Timestamp;
 use rustix::time::{ClockId, clock_gettime};
