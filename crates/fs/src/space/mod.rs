@@ -198,7 +198,7 @@ impl Space {
         Ok((block, inside as usize * usize::from(self.geometry.inode_size)))
     }
 
-    /// The block of the record of the inode that has a number on disk, and how many records are in front of it there.
+    /// The block of an inode's record, and how many records are in front of it there. The inode is called as on disk.
     ///
     /// # Errors
     /// As [`Space::place_on_disk`].
