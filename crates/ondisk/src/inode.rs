@@ -724,7 +724,7 @@ mod tests {
     fn words_of_extra_fields_are_those_of_the_fields_whatever_the_sizes() {
         for size in [128, 130, 140, 155, 160, 256] {
             for stated in 0..40 {
-                let mut bytes: Vec<u8> = (0..size).map(|at| at as u8 ^ 0x5A).collect();
+                let mut bytes: Vec<u8> = (0..=255_u8).cycle().take(size).map(|at| at ^ 0x5A).collect();
                 bytes.iter_mut().skip(128).zip([stated, 0]).for_each(|(to, from)| *to = from);
                 let inode = Inode::unjudged(InodeNumber::ROOT, &bytes);
                 let whole = inode.extra();
