@@ -345,7 +345,7 @@ fn door(shown: &str, text: &str, found: &mut Vec<String>) {
         return;
     }
     for (number, line) in code_lines(text) {
-        if line.contains("FileDevice::new") || line.contains("open_file(&") {
+        if line.contains("FileDevice::new") || line.contains("open_file(&") || line.contains("spec.open(") {
             found.push(format!(
                 "{shown}:{number}: opens an image by itself; use `image::open_read`, `door::open_write` or `door`"
             ));

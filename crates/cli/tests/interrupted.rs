@@ -32,7 +32,7 @@ const MIB: u64 = 1 << 20;
 #[allow(clippy::large_enum_variant, reason = "there are few of them")]
 enum Verb {
     Tune(Request),
-    /// To so many bytes.
+    /// To this size, in bytes.
     Resize(u64),
     Least,
 }
@@ -357,7 +357,7 @@ impl Recorded {
     }
 }
 
-/// Goes through so many different states of each case, every n-th with e2fsck, from a seed on.
+/// Judges `states` different states of each case, one of `e2fsck` with e2fsck, too. `PLATFS_SEED` is where they begin.
 fn explore(test: &str, cases: &[Case], states: usize, e2fsck: usize) {
     if !tool::have_tools(test, &["mke2fs", "e2fsck"]) {
         return;

@@ -82,15 +82,13 @@ impl Caller<'_> {
 
     /// Makes the volume larger or smaller, if it can have that size.
     pub(crate) fn resize(&mut self, bytes: u64) {
-        let mut wanted = self.model.whole.blocks;
-        let is_larger = |blocks: u64| blocks > self.model.whole.blocks;
-        if let Ok(after) = size_in_use(self.volume, bytes) {
-            wanted = after.blocks;
-        }
-        if wanted == self.model.whole.blocks {
+        let before = self.model.whole.blocks;
+        let Ok(after) = size_in_use(self.volume, bytes) else { return };
+        let wanted = after.blocks;
+        if wanted == before {
             return;
         }
-        let is_larger = is_larger(wanted);
+        let is_larger = wanted > before;
         self.change(
             |volume| {
                 let done = match is_larger {

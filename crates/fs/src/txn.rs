@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex};
 
+use ondisk::seal::InodeSeed;
 use ondisk::units::{Block, BlockRun, Group, InodeNumber};
 use placement::Promise;
 
@@ -163,6 +164,15 @@ impl<'v> Update<'v> {
         });
         staged.role = role;
         Ok(Arc::make_mut(&mut staged.bytes))
+    }
+
+    /// Has a block get the checksum of another inode's structures. It is verified under its own before.
+    ///
+    /// # Errors
+    /// As [`Blocks::read`].
+    pub(crate) fn reseal(&mut self, block: Block, role: Role, seed: InodeSeed) -> Result<()> {
+        self.edit(block, role)?;
+        self.edit(block, role.with_seed(seed)).map(drop)
     }
 
     /// A block whose old contents do not matter, as zeros, to fill.

@@ -339,7 +339,7 @@ fn write_at_random(volume: &Volume, number: InodeNumber, moved: &AtomicU64) -> V
     shadow
 }
 
-/// Whoever moves files one after the other may come too late for one.
+/// Between listing files and moving one, another program can remove it.
 #[test]
 fn a_file_that_was_removed_meanwhile_is_not_found() {
     for shape in SHAPES {

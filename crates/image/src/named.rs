@@ -9,6 +9,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -47,6 +48,12 @@ pub enum PartError {
     /// The system says no.
     #[error("{0}")]
     Io(#[from] io::Error),
+    /// A directory.
+    #[error("is a directory, not a file or block device")]
+    Directory,
+    /// A fifo, a socket, a character device.
+    #[error("is a special file, not a file or block device")]
+    Special,
     /// The partition can't be found.
     #[error(transparent)]
     Table(#[from] TableError),
@@ -84,23 +91,25 @@ pub enum PartError {
     },
 }
 
-/// Numbers of Linux: EIO, ENXIO, EINVAL.
+/// Numbers of Linux: EIO, ENXIO, EISDIR, EINVAL.
 mod number {
     pub(super) const IO: i32 = 5;
     pub(super) const NO_DEVICE: i32 = 6;
+    pub(super) const DIRECTORY: i32 = 21;
     pub(super) const INVALID: i32 = 22;
 }
 
 impl PartError {
-    /// The number that Linux would give: that of the host, EINVAL for a table or a place that makes no sense, ENXIO for
-    /// a part that is not there.
+    /// The number that Linux would give: that of the host, EINVAL for a table or a place that makes no sense and for a
+    /// special file, ENXIO for a part that is not there.
     #[must_use]
     pub fn errno(&self) -> i32 {
         match self {
             PartError::Io(error) | PartError::Table(TableError::Io(error)) => {
                 error.raw_os_error().unwrap_or(number::IO)
             }
-            PartError::Table(_) | PartError::Unaligned(_) => number::INVALID,
+            PartError::Directory => number::DIRECTORY,
+            PartError::Table(_) | PartError::Unaligned(_) | PartError::Special => number::INVALID,
             PartError::NoPartition { .. } | PartError::NoSuchName { .. } | PartError::BehindEnd { .. } => {
                 number::NO_DEVICE
             }
@@ -134,15 +143,24 @@ impl ImageSpec {
         }
     }
 
+    /// Opens the file or block device. Its kind is looked at first: opening a fifo would wait.
+    ///
+    /// # Errors
+    /// See [`PartError`].
+    pub fn file(&self, write: bool) -> Result<File, PartError> {
+        let kind = fs::metadata(&self.path)?.file_type();
+        if kind.is_file() || kind.is_block_device() {
+            return Ok(File::options().read(true).write(write).open(&self.path)?);
+        }
+        Err(if kind.is_dir() { PartError::Directory } else { PartError::Special })
+    }
+
     /// Opens what is meant: to read, or to write with a lock against other writers of the whole file.
     ///
     /// # Errors
     /// See [`PartError`].
     pub fn open(&self, write: bool) -> Result<Arc<dyn Device>, PartError> {
-        let file = File::options().read(true).write(write).open(&self.path)?;
-        if file.metadata()?.is_dir() {
-            return Err(io::Error::from(io::ErrorKind::IsADirectory).into());
-        }
+        let file = self.file(write)?;
         let whole: Arc<dyn Device> =
             Arc::new(if write { FileDevice::locked(file)? } else { FileDevice::new(file)? });
         if self.part == Part::Whole {
@@ -240,6 +258,18 @@ mod tests {
     fn spec(name: &str) -> (PathBuf, Part) {
         let spec = ImageSpec::parse(OsStr::new(name));
         (spec.path, spec.part)
+    }
+
+    #[test]
+    fn what_is_neither_a_file_nor_a_block_device_is_not_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let fifo = directory.path().join("fifo");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RUSR).unwrap();
+        let number = |path: &std::path::Path| {
+            ImageSpec::parse(path.as_os_str()).open(false).map(drop).unwrap_err().errno()
+        };
+        assert_eq!([number(&fifo), number(directory.path())], [number::INVALID, number::DIRECTORY]);
+        assert_eq!(number(&directory.path().join("none")), 2);
     }
 
     #[test]

@@ -59,8 +59,7 @@ def build(
     """Makes an image of a directory, a tar archive, an OCI layout or a docker-save archive.
 
     ``out`` is a new file, which appears whole or not at all, or a part of a disk that is there (``disk.img@part1``).
-    Equal sources and options give equal images: what ``uuid`` and ``time`` don't say
-    is derived from the contents.
+    Equal sources and options give equal images: what ``uuid`` and ``time`` don't say is derived from the contents.
 
     - ``size``: bytes, ``"auto"`` (the contents and a tenth more) or ``"min"``.
     - ``overwrite``: the image takes the place of a file that exists.

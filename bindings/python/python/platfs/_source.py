@@ -21,8 +21,8 @@ class Seekable(Protocol):
 
 
 #: An image: the path of a file or a block device, or of a part of it (``disk.img@part1``, ``disk.img@part:root``,
-#: ``disk.img@1M``; a file that really has such a name wins), the address of a volume in an object store (``file:///srv/store#NAME``),
-#: or a binary file object that can seek.
+#: ``disk.img@1M``; a file that really has such a name wins), the address of a volume in an object store
+#: (``file:///srv/store#NAME``), or a binary file object that can seek.
 Source = Union[str, "os.PathLike[str]", bytes, BinaryIO, Seekable]
 
 #: Bytes of a cache at most, if nothing else is said.

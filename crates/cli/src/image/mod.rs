@@ -5,10 +5,9 @@
 mod user;
 
 use std::ffi::OsStr;
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -33,9 +32,6 @@ pub enum ImageError {
     /// The system says no.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// Something else than a file or block device.
-    #[error("is {0}, not a file or block device")]
-    Kind(&'static str),
     /// No such file, and what stands behind its `@` is no part of one.
     #[error(
         "no such file, and `{0}` names no part: IMAGE@part2 is the second partition, IMAGE@part:NAME the one \
@@ -59,26 +55,21 @@ pub enum ImageError {
         "is in an object store, and this command needs a file: `plat pull` makes one, `plat push` brings it back"
     )]
     Remote,
-    /// There is no such part.
+    /// It holds no image, or has no such part.
     #[error(transparent)]
     Part(#[from] PartError),
 }
 
-/// Opens a regular file or block device. Its kind is looked at first: opening a fifo would wait. Only the
-/// door opens to write.
+/// Opens a regular file or block device. Only the door opens to write.
 pub(crate) fn open_file(spec: &ImageSpec, write: bool) -> Result<File, ImageError> {
     if stores::is_meant(spec.path.as_os_str()) {
         return Err(ImageError::Remote);
     }
-    let kind = match fs::metadata(&spec.path) {
-        Ok(facts) => facts.file_type(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(not_found(spec, error)),
-        Err(error) => return Err(error.into()),
-    };
-    if kind.is_file() || kind.is_block_device() {
-        return Ok(OpenOptions::new().read(true).write(write).open(&spec.path)?);
-    }
-    Err(ImageError::Kind(if kind.is_dir() { "a directory" } else { "a special file" }))
+    spec.file(write).map_err(|error| match error {
+        PartError::Io(error) if error.kind() == io::ErrorKind::NotFound => not_found(spec, error),
+        PartError::Io(error) => error.into(),
+        error => error.into(),
+    })
 }
 
 /// Whether only what is behind the last `@` is wrong.

@@ -1,7 +1,8 @@
 //! Names of inodes that get other numbers on disk, and what a directory holds of its own number and its parent's.
 //!
-//! Numbers are those on disk here. Names are found by where they lead, whatever they mean: also those that are enciphered or
-//! ignore case.
+//! Owns: finding names by where they lead, whatever they mean (they may be enciphered or ignore case), and changing that in
+//! place. All numbers are those on disk here. Excludes: which inodes get other numbers (`shrink`), and what else depends on
+//! an inode's number (`ops`).
 
 use ondisk::corrupt::Place;
 use ondisk::dirent::{self, Layout};
@@ -161,8 +162,7 @@ impl DirMut<'_, '_> {
             let block = self.reader().block_at(at)?;
             let bytes = self.tx.read(block, Role::Plain)?;
             let role = self.role_of(at, &bytes);
-            self.tx.edit(block, role)?;
-            self.tx.edit(block, role.with_seed(seed))?;
+            self.tx.reseal(block, role, seed)?;
         }
         Ok(())
     }

@@ -216,8 +216,7 @@ impl Tx<'_> {
             return Ok(());
         }
         for (block, role) in self.view().map(node).sealed_blocks()? {
-            self.edit(block, role)?;
-            self.edit(block, role.with_seed(seed))?;
+            self.reseal(block, role, seed)?;
         }
         Ok(())
     }

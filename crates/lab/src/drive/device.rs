@@ -3,8 +3,7 @@
 //!
 //! Bytes of files wait in the page cache ([`Pages`]). From half of the dirty limit on, or when asked, the host's own
 //! thread writes them back; a writer over the dirty limit blocks until it falls below. Written-back bytes, and metadata
-//! at once, go through a queue of [`Drive::depth`] requests, and of no more bytes than a host has on their
-//! way ([`Drive::running`]). Neighbours in it are joined. While nothing else needs the drive,
+//! at once, go through a queue of [`Drive::depth`] requests and [`Drive::running`] bytes at most. Neighbours in it are joined. While nothing else needs the drive,
 //! it serves the nearest request behind the arm first and goes round (C-LOOK). A writer that finds the queue full
 //! blocks. A read that misses the cache goes before the queue. A flush waits for the whole queue, unless the host takes
 //! the drive's cache for stable, or waits for its own writes ([`Drive::stable`]). Where the host sends each write as a command of its own, one

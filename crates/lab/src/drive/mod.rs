@@ -143,11 +143,7 @@ pub(crate) const DRIVES: &[Drive] = &[
         joins: true,
         gap: 0,
         burst: 1 << 20,
-        depth: QUEUE,
-        running: u64::MAX,
-        unpack: 0,
-        scan: 0,
-        names: 0,
+        ..IDE_2000
     },
     SATA_2010,
     Drive {
@@ -226,11 +222,7 @@ pub(crate) const DRIVES: &[Drive] = &[
         joins: true,
         gap: 0,
         burst: 0,
-        depth: QUEUE,
-        running: u64::MAX,
-        unpack: 0,
-        scan: 0,
-        names: 0,
+        ..IDE_2000
     },
     Drive {
         name: "nvme",
@@ -249,11 +241,7 @@ pub(crate) const DRIVES: &[Drive] = &[
         joins: true,
         gap: 0,
         burst: 0,
-        depth: QUEUE,
-        running: u64::MAX,
-        unpack: 0,
-        scan: 0,
-        names: 0,
+        ..IDE_2000
     },
 ];
 
@@ -313,11 +301,7 @@ const SATA_2010: Drive = Drive {
     joins: true,
     gap: 0,
     burst: 0,
-    depth: QUEUE,
-    running: u64::MAX,
-    unpack: 0,
-    scan: 0,
-    names: 0,
+    ..IDE_2000
 };
 
 impl Drive {

@@ -8,11 +8,11 @@
 //! The numbers are those of the published profiles; nothing else is from there.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::Scale;
 use crate::numbers::{Numbers, float};
-use crate::system::{Name, Op, Phase, Stream};
+use crate::system::{Name, Op, Phase};
 
 pub(super) const SETTINGS: &[(&str, &str)] = &[
     ("profile", "agrawal, douceur, meyer or wang-lanl"),
@@ -294,16 +294,7 @@ pub(super) fn phases(scale: &Scale) -> Result<Vec<Phase>, String> {
     let over = float(scale.number("over", 400, 100)?) / 100.0;
     let parts = scale.number("parts", 1, 1)?.clamp(1, 10_000);
     let ageing = Arc::new(Mutex::new(Ageing::new(profile, volume, fill, scale.seed)));
-    let whole = 1.0 + over;
-    let part = |number: u64| {
-        let ageing = Arc::clone(&ageing);
-        let end = if number == parts { whole } else { whole / float(parts) * float(number) };
-        let stream: Stream = Box::new(std::iter::from_fn(move || {
-            ageing.lock().unwrap_or_else(PoisonError::into_inner).call(end)
-        }));
-        Phase::new("age", vec![stream])
-    };
-    Ok((1..=parts).map(part).collect())
+    Ok(super::in_parts(parts, 1.0 + over, &ageing, Ageing::call))
 }
 
 /// A file that exists, when it was made, and its blocks.

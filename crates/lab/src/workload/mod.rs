@@ -33,8 +33,27 @@ mod windows;
 pub(crate) use run::{Kinds, Outcome, Timing, in_model_time, in_real_time};
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::system::Phase;
+use crate::numbers::float;
+use crate::system::{Op, Phase};
+
+/// One client's ageing, cut into phases: `call` gives its next call until the space that is to be in use was written as
+/// often as it is told, `whole` times in the end.
+fn in_parts<A: Send + 'static>(
+    parts: u64,
+    whole: f64,
+    ageing: &Arc<Mutex<A>>,
+    call: fn(&mut A, f64) -> Option<Op>,
+) -> Vec<Phase> {
+    let part = |number: u64| {
+        let ageing = Arc::clone(ageing);
+        let end = if number == parts { whole } else { whole / float(parts) * float(number) };
+        let calls = move || call(&mut ageing.lock().unwrap_or_else(PoisonError::into_inner), end);
+        Phase::new("age", vec![Box::new(std::iter::from_fn(calls))])
+    };
+    (1..=parts).map(part).collect()
+}
 
 /// What a workload is given.
 #[derive(Clone, Debug, Default)]

@@ -10,11 +10,11 @@
 //! leaves room for that.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::Scale;
 use crate::numbers::{Numbers, count, float};
-use crate::system::{Name, Op, Phase, Stream};
+use crate::system::{Name, Op, Phase};
 
 pub(super) const SETTINGS: &[(&str, &str)] = &[
     ("profile", "agrawal, geriatrix, git or large"),
@@ -94,17 +94,7 @@ pub(super) fn phases(scale: &Scale) -> Result<Vec<Phase>, String> {
         next: 0,
         calls: (0..profile.directories).map(|number| Op::MakeDirectory(directory(number).into())).collect(),
     }));
-    // Times that the space in use is written, in all and in each part.
-    let whole = 1.0 + over;
-    let part = |number: u64| {
-        let ageing = Arc::clone(&ageing);
-        let end = if number == parts { whole } else { whole / float(parts) * float(number) };
-        let stream: Stream = Box::new(std::iter::from_fn(move || {
-            ageing.lock().unwrap_or_else(PoisonError::into_inner).call(end)
-        }));
-        Phase::new("age", vec![stream])
-    };
-    Ok((1..=parts).map(part).collect())
+    Ok(super::in_parts(parts, 1.0 + over, &ageing, Ageing::call))
 }
 
 fn directory(number: u64) -> String {

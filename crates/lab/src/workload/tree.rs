@@ -1,7 +1,7 @@
 //! `tar xf` and `rm -rf` of a tree: the ports collection of 2001, or what any archive holds.
 //!
-//! The archive itself is read from elsewhere; what the program computes for each entry, and to unpack it, is `compute`. Removing goes depth first, in the order in which
-//! things were made, and looks at each entry before it removes it, as `rm` does.
+//! The archive itself is read from elsewhere; what the program computes for each entry is `compute`. Removing goes depth
+//! first, in the order in which things were made, and looks at each entry before it removes it, as `rm` does.
 
 use std::path::Path;
 use std::sync::Arc;

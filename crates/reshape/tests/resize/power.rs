@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use platfs::check::{self, Decision, Issue, Sink};
 use platfs::device::{Event, MemoryDevice, Overlay, Recorder};
-use platfs::placement::DirectoryPolicyKind;
-use platfs::{InodeNumber, Kind, OpenOptions, Volume, WriteOptions};
-use platfs_reshape::resize::{Watch, shrink_in_use};
+use platfs::{InodeNumber, Kind, Volume, WriteOptions};
+use platfs_reshape::resize::shrink_in_use;
 
+use super::renumbering::{Syncing, opened};
 use super::shrinking::{Patient, new};
 use super::*;
 
@@ -15,11 +15,6 @@ const SECTOR: usize = 512;
 /// The superblock, whose flags and checksum stand in different sectors: devices write both or none.
 const SUPERBLOCK: std::ops::Range<u64> = 1024..2048;
 const SIZES: (u64, u64) = (14 * MIB, 9 * MIB);
-
-fn opened(device: Arc<dyn Device>) -> platfs::Result<Volume> {
-    let options = OpenOptions::new().write(true).now(limits().now);
-    Volume::open(device, &options.directories(DirectoryPolicyKind::Spread))
-}
 
 /// Directories all over a small volume, with files, links and subdirectories.
 fn fill(volume: &Volume) -> BTreeMap<String, Vec<u8>> {
@@ -99,15 +94,7 @@ fn torn(base: &Arc<MemoryDevice>, writes: &[(u64, Arc<[u8]>)], random: &mut Rand
     device
 }
 
-struct Syncing<'v>(&'v Volume);
-
-impl Watch for Syncing<'_> {
-    fn goes_on(&self, _: u64) -> bool {
-        self.0.sync().is_ok()
-    }
-}
-
-/// As many states for each flush; sizes and counts that were met.
+/// Judges `states` states for each flush. Returns how many there were, and the sizes that volumes had.
 fn power_failures(states: u64) -> (u64, BTreeSet<u64>) {
     let scratch = Scratch::new("resize-power");
     let image = scratch.join("image");

@@ -21,7 +21,7 @@ struct Known {
 }
 
 /// Opens a volume whose directories are spread.
-fn opened(device: Arc<dyn Device>) -> platfs::Result<Volume> {
+pub(super) fn opened(device: Arc<dyn Device>) -> platfs::Result<Volume> {
     let options = OpenOptions::new().write(true).now(limits().now).delay(8 << 20);
     Volume::open(device, &options.directories(DirectoryPolicyKind::Spread))
 }
@@ -174,7 +174,7 @@ fn shrink_kind(scratch: &Scratch, name: &str, options: &[&str]) -> Result<(), St
         let work = scope.spawn(|| beside(&volume, &all, &stop));
         let done = shrink_in_use(&volume, wanted, &Patient);
         stop.store(true, Ordering::Relaxed);
-        eprintln!("{name}: {:?} rounds beside", work.join());
+        eprintln!("{name}: {} rounds beside", work.join().unwrap());
         done
     });
     let (after, _) = after.map_err(|error| error.to_string())?;
@@ -242,7 +242,7 @@ fn inodes_of_every_kind_of_volume_get_other_numbers_in_use() {
 }
 
 /// Makes stable what was done so far again and again, so that a crash can fall between two inodes.
-struct Syncing<'v>(&'v Volume);
+pub(super) struct Syncing<'v>(pub(super) &'v Volume);
 
 impl Watch for Syncing<'_> {
     fn goes_on(&self, _: u64) -> bool {

@@ -9,9 +9,9 @@
 //!
 //! The directory holds `mark`, locked by the process that has the log, with two numbers in hexadecimal: the mark of the
 //! log, which stands in the manifest as long as nobody else has the volume, and the last record that the store had when
-//! that was written down last (a hint). It goes when the volume is closed. Beside it are the parts, named by their first record. A record is an object of a
-//! log (`format::log`) with the number of the record as its own, the log's mark as its random number, and the last
-//! record that was stable when it was written.
+//! that was written down last (a hint). Closing the volume removes it. Beside it are the parts, named by their first
+//! record. A record is an object of a log (`format::log`) with the number of the record as its own, the log's mark as its
+//! random number, and the last record that was stable when it was written.
 
 mod parts;
 

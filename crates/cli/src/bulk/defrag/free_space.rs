@@ -98,8 +98,8 @@ impl Tightest {
         Some((first, first + clusters))
     }
 
-    /// The first cluster of the shortest run that holds so many, and does not lie beside those from `first` on.
-    fn beside(&self, clusters: u64, first: u64) -> Option<u64> {
+    /// The first cluster of the shortest run that holds `clusters` and does not touch the clusters from `first` on.
+    fn apart(&self, clusters: u64, first: u64) -> Option<u64> {
         let mut runs = self.0.range((clusters, 0)..);
         runs.find(|(count, start)| start + count != first && *start != first + clusters)
             .map(|(_, start)| *start)
@@ -303,7 +303,7 @@ impl Plan {
             if file.pieces > 1 || run <= longest {
                 return None;
             }
-            let place = tightest.beside(count, first)?;
+            let place = tightest.apart(count, first)?;
             Some((run.min(wanted), std::cmp::Reverse(count), *number, place))
         });
         let (_, std::cmp::Reverse(count), number, first) = left.max()?;
@@ -465,7 +465,7 @@ impl Work<'_> {
         Ok(all)
     }
 
-    /// Moves so many clusters of a file, to make room; says whether they moved.
+    /// Moves `clusters` clusters of a file, to make room; says whether they moved.
     fn leave(
         &self,
         number: InodeNumber,

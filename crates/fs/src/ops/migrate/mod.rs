@@ -103,9 +103,8 @@ impl Node<'_> {
     ///
     /// # Errors
     /// [`Error::NotFound`] of a file that was removed; [`Error::NotPermitted`] of an immutable one, whose blocks boot
-    /// loaders may know; [`Error::Unsupported`] of a
-    /// file that belongs to the volume itself; no space for the map; broken structures; the device's failure. The file
-    /// is as before then.
+    /// loaders may know; [`Error::Unsupported`] of a file that belongs to the volume itself; no space for the map;
+    /// broken structures; the device's failure. The file is as before then.
     pub fn relocate(&self, wish: &Relocation, pace: &dyn Fn(u64)) -> Result<Relocated> {
         self.must_be_writable()?;
         let _pin = self.volume.pin(self.number)?;

@@ -56,7 +56,8 @@ mod by_system {
     use rustix::fs::{SeekFrom, copy_file_range, seek};
     use rustix::io::Errno;
 
-    /// Where the copy ends that the system could make. What stopped it is met again by whoever goes on.
+    /// Copies as far as the system can, and returns where that ends. The caller copies the rest, and meets the error if
+    /// there was one.
     pub(super) fn copy(from: &dyn Device, to: &dyn Device, bytes: u64) -> u64 {
         let (Some(from), Some(to)) = (from.lies_in(), to.lies_in()) else { return 0 };
         // Behind its end a file has neither data nor holes. Devices say that they have no length.
