@@ -74,10 +74,12 @@ impl<'v> Caller<'v> {
         }
     }
 
-    /// Goes on with what another run left: the model, which inode everything is, and the last version of a piece.
+    /// Goes on with what another run left: the model of its tree, which inode everything is, and the last version of a
+    /// piece. The volume as a whole is known already.
     pub(crate) fn resume(&mut self, model: Model, inodes: BTreeMap<u32, InodeNumber>, version: u32) {
         self.next = inodes.keys().max().map_or(ROOT, |last| *last) + 1;
-        (self.model, self.inodes, self.version) = (model, inodes, version);
+        let whole = std::mem::take(&mut self.model.whole);
+        (self.model, self.inodes, self.version) = (Model { whole, ..model }, inodes, version);
     }
 
     /// Does a part of what a crash left to be reclaimed.

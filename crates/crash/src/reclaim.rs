@@ -36,7 +36,7 @@ pub(crate) fn record(workload: &Workload, crashed: &Run, calls: u64) -> Option<R
     record_on(workload, base, seed, |caller, _| {
         caller.resume(model, models.inodes, models.version);
         // A directory that was on its way has both names, until all is reclaimed.
-        caller.history = vec![first];
+        caller.history = vec![Model { whole: caller.model.whole.clone(), ..first }];
         let mut chooser = Chooser { caller, random: Random(seed), taste: TASTE };
         for _ in 0..calls {
             if chooser.random.one_in(3) {
