@@ -17,6 +17,7 @@ use super::{Space, Writing, groups, layout_of, out_of_step, trim};
 use crate::cache::Role;
 use crate::error::Result;
 use crate::format::Format;
+use crate::locks::lock;
 use crate::txn::Update;
 
 impl Space {
@@ -93,6 +94,7 @@ impl Space {
     pub(crate) fn take_over(&self, before: &Space) {
         if let (Some(new), Some(old)) = (&self.writing, &before.writing) {
             new.blocks.take_over(&old.blocks);
+            lock(&new.ledger).forget_groups(self.geometry.groups);
             // Those that wait for space look again.
             old.settlements.fetch_add(1, Ordering::Release);
         }

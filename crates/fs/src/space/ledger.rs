@@ -155,6 +155,11 @@ impl Ledger {
         self.reached.get(&group.0).copied().unwrap_or(0)
     }
 
+    /// The groups from this one on are gone. What comes there next has tables that were never reached.
+    pub(super) fn forget_groups(&mut self, first: u32) {
+        self.reached.retain(|group, _| *group < first);
+    }
+
     /// Hands over the work, sorted.
     pub(super) fn take(&mut self) -> Work {
         let mut work = std::mem::take(&mut self.work);
@@ -203,6 +208,14 @@ mod tests {
 
     fn run(start: u64, count: u32) -> ClusterRun {
         ClusterRun { start: Cluster(start), count }
+    }
+
+    #[test]
+    fn tables_of_groups_that_went_are_forgotten() {
+        let mut ledger = Ledger::default();
+        [(3, 5), (4, 1)].map(|(group, index)| ledger.took_inode(group * 16 + index, false, 16));
+        ledger.forget_groups(4);
+        assert_eq!([3, 4].map(|group| ledger.reached(Group(group))), [6, 0]);
     }
 
     #[test]
