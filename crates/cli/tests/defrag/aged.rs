@@ -283,19 +283,19 @@ fn judge(what: &str, image: &Path, before: &Figures, done: &Value, took: Duratio
         number(done, "busy"),
     );
     assert!(moved * 10 <= torn * 13, "{what}: {moved} bytes moved, {torn} in pieces");
-    let could = could_be_whole(image);
-    assert!(
-        could.is_empty(),
-        "{what}: {} files could be whole: {:?}",
-        could.len(),
-        &could[..could.len().min(9)]
-    );
-    let fewer = after.free_runs < before.free_runs && after.mean > before.mean;
-    assert!(fewer, "{what}: free space");
     // Clients take runs meanwhile, and in a small volume there is little to choose from.
-    let is_large = after.free > 10_000 && what == "offline";
-    assert!(!is_large || after.longest >= before.longest, "{what}: the longest run");
+    let (is_large, alone) = (after.free > 10_000, what == "offline");
+    let fewer = after.free_runs < before.free_runs && after.mean > before.mean;
+    assert!(fewer || !alone && !is_large, "{what}: free space");
+    assert!(after.longest >= before.longest || !alone || !is_large, "{what}: the longest run");
     assert!(after.torn * 2 < before.torn, "{what}: files in pieces");
+}
+
+/// No file is in pieces that would fit a free run, but for those for which no more could be moved.
+fn assert_whole(what: &str, image: &Path, done: &Value) {
+    let could = could_be_whole(image);
+    let some = &could[..could.len().min(9)];
+    assert!(could.len() as u64 <= number(done, "beyond"), "{what}: could be whole: {some:?}, but {done}");
 }
 
 fn offline(aged: &Path, image: &Path) {
@@ -306,6 +306,7 @@ fn offline(aged: &Path, image: &Path) {
     assert_clean(image);
     assert_same(&tree, &seen(image), &Rules::default());
     judge("offline", image, &figures, &done, took);
+    assert_whole("offline", image, &done);
 }
 
 /// Clients work while it is defragmented, and find in the end what they wrote.
@@ -343,6 +344,11 @@ fn beside_clients(image: &Path) {
     }
     drop(kernel);
     judge("beside four clients", image, &figures, &done, took);
+    // What clients gave back behind the last look at the files has room for some of them.
+    let done = report(&succeed(plat(&["defrag", "--json"]).arg(image)));
+    assert_clean(image);
+    assert_same(&tree, &without_clients(seen(image)), &Rules::default());
+    assert_whole("after four clients", image, &done);
 }
 
 fn run(test: &str, options: &str, mib: u64) {
