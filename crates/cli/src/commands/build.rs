@@ -17,7 +17,7 @@ use platfs::device::Device;
 use platfs::placement::Placing;
 use platfs::placement::parameters::PlacingError;
 use platfs::placing;
-use platfs_image::builder::identity::{Identity, Stated};
+use platfs_image::builder::identity::{Identity, SHARED_SEED, Stated};
 use platfs_image::builder::like::identifiers;
 use platfs_image::disk::{Disk, Format as DiskFormat};
 use platfs_image::output::followed;
@@ -317,7 +317,10 @@ impl Build {
         if self.reproducible {
             return Ok(stated);
         }
-        let drawn = drawn(time)?;
+        let mut drawn = drawn(time)?;
+        if self.align.is_some() {
+            drawn.hash_seed = SHARED_SEED;
+        }
         Ok(stated.or_else(|| drawn).into())
     }
 

@@ -241,19 +241,12 @@ impl<'a> Files<'a> {
         let (log, fast) = journal_size::of_volume(self.options, self.shape, free)?;
         let blocks = log + fast;
         let goal = match self.options.journal.location {
-            Some(place) => place.in_blocks(self.shape.block_size),
+            Some(place) => self.run_from(place.in_blocks(self.shape.block_size), blocks)?,
             None if self.options.packed_meta_blocks => 0,
             None if !self.shape.features.incompat.contains(Incompat::EXTENTS) => {
                 self.goal(InodeNumber::JOURNAL)
             }
-            None => {
-                let middle = self.middle()?;
-                let whole = match self.options.journal.in_one_run {
-                    true => self.ledger.whole_run(middle, u64::from(blocks))?,
-                    false => None,
-                };
-                whole.unwrap_or(middle)
-            }
+            None => self.run_from(self.middle()?, blocks)?,
         };
         let mut inode = self.hidden(InodeNumber::JOURNAL, u64::from(blocks) << self.shape.block_size.log2());
         let mapping = self.map(&mut inode, goal, 0..blocks)?;
@@ -283,6 +276,15 @@ impl<'a> Files<'a> {
         let overhead =
             u64::from(self.raw.s_overhead_clusters.get()) + blocks.div_ceil(1 << self.shape.cluster_log2);
         self.raw.s_overhead_clusters.set(u32::try_from(overhead).unwrap_or(0));
+    }
+
+    /// Where a run for all of the journal begins from a goal on, if one is wanted and there is one.
+    fn run_from(&mut self, goal: u64, blocks: u32) -> Result<u64> {
+        let whole = match self.options.journal.in_one_run {
+            true => self.ledger.whole_run(goal, u64::from(blocks))?,
+            false => None,
+        };
+        Ok(whole.unwrap_or(goal))
     }
 
     /// Free blocks as things stand.

@@ -111,8 +111,8 @@ pub struct JournalOptions {
     pub fast_commit_size: Option<u64>,
     /// From where to look for room; the middle of the volume if `None`.
     pub location: Option<Amount>,
-    /// Where the location is not given, room for all of it in one run is looked for behind the middle. mke2fs takes the
-    /// first free blocks there, which may be gaps between tables.
+    /// Room for all of it in one run is looked for from the location on. mke2fs takes the first free blocks there, which
+    /// may be gaps between tables.
     pub in_one_run: bool,
 }
 
@@ -175,6 +175,8 @@ pub struct Options {
     pub uuid: [u8; 16],
     /// Seed of directory hashes.
     pub hash_seed: [u8; 16],
+    /// Seed of checksums (with `metadata_csum_seed`); from the UUID if `None`.
+    pub checksum_seed: Option<u32>,
     /// Now, in seconds since 1970.
     pub time: u64,
     /// Behaviour on errors.
@@ -239,6 +241,7 @@ impl Options {
             last_mounted: Vec::new(),
             uuid: [0; 16],
             hash_seed: [0; 16],
+            checksum_seed: None,
             time: 0,
             on_error: OnError::Continue,
             creator_os: 0,

@@ -78,7 +78,7 @@ pub(super) fn of_volume(options: &Options, shape: &Shape) -> RawSuperblock {
         raw.s_checksum_type = CHECKSUM_CRC32C;
     }
     if shape.features.incompat.contains(Incompat::CSUM_SEED) {
-        raw.s_checksum_seed.set(crc32c(!0, &options.uuid));
+        raw.s_checksum_seed.set(options.checksum_seed.unwrap_or_else(|| crc32c(!0, &options.uuid)));
     }
     if shape.features.incompat.contains(Incompat::CASEFOLD) {
         raw.s_encoding.set(options.encoding.number);

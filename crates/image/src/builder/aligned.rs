@@ -3,8 +3,9 @@
 //! Files are taken layer by layer, and in each layer in the order of the walk, into segments. A segment begins at a
 //! multiple of the chunk, and what it holds follows each other; where it lies does not change a byte of it. Segments end
 //! where names say so, not where room ends: the same files of a layer are the same segments, whatever else an image
-//! holds. A file of at least a chunk begins a segment, and files behind it fill its last chunk. The place of a file whose
-//! name a higher layer has taken stays free, so that those behind it stay where they are.
+//! holds. A file of at least a chunk begins a segment, and files behind it fill its last chunk; small files before it and
+//! behind those share other segments. The place of a file whose name a higher layer has taken stays free, so that those
+//! behind it stay where they are.
 //!
 //! Owns: which files form a segment, and their order. Excludes: the order of files without alignment (`order`).
 
@@ -34,10 +35,10 @@ pub(super) struct Segment {
     free: u64,
 }
 
-/// The segments of a tree.
+/// The segments of a tree, layer by layer.
 pub(super) struct Segments {
     chunk: u64,
-    all: Vec<Segment>,
+    layers: Vec<Vec<Segment>>,
 }
 
 /// What a file of a segment is known by.
@@ -87,11 +88,12 @@ impl Segments {
                 hidden = catalogue.hidden_by(node);
             }
         }
-        let mut all = Vec::new();
-        for layer in layers {
+        let divided = |layer| {
+            let mut all = Vec::new();
             divide(layer, chunk, &mut all);
-        }
-        Segments { chunk, all }
+            all
+        };
+        Segments { chunk, layers: layers.into_iter().map(divided).collect() }
     }
 
     /// Clusters that stay free because segments begin at multiples of the chunk.
@@ -99,7 +101,7 @@ impl Segments {
         let cost = |segment: &Segment| {
             segment.clusters.next_multiple_of(self.chunk) - segment.clusters + segment.free
         };
-        self.all.iter().map(cost).sum()
+        self.layers.iter().flatten().map(cost).sum()
     }
 }
 
@@ -137,23 +139,30 @@ impl Open {
 
 /// Divides the files of a layer.
 fn divide(layer: Vec<Item>, chunk: u64, all: &mut Vec<Segment>) {
-    let mut open = Open::default();
-    // Clusters at which the open segment is full.
-    let mut most = 0;
+    let mut small = Open::default();
+    // That of the last large file, until one comes that its last chunk has no room for.
+    let mut large = Open::default();
     for item in layer {
-        let is_large = item.clusters >= chunk;
-        if open.clusters > 0 && (is_large || open.clusters + item.clusters > most) {
-            open.end(all);
+        if item.clusters >= chunk {
+            large.end(all);
+            large.add(&item);
+            continue;
         }
-        if open.clusters == 0 {
-            most = if is_large { item.clusters.next_multiple_of(chunk) } else { chunk * CHUNKS_MAX };
+        if large.clusters + item.clusters <= large.clusters.next_multiple_of(chunk) {
+            large.add(&item);
+            continue;
         }
-        open.add(&item);
-        if item.ends && !is_large && open.clusters >= chunk {
-            open.end(all);
+        large.end(all);
+        if small.clusters + item.clusters > chunk * CHUNKS_MAX {
+            small.end(all);
+        }
+        small.add(&item);
+        if item.ends && small.clusters >= chunk {
+            small.end(all);
         }
     }
-    open.end(all);
+    large.end(all);
+    small.end(all);
 }
 
 /// Bytes that alignment costs a volume: what segments leave free, and chunks that structures of the volume cut.
@@ -163,9 +172,17 @@ pub(super) fn bytes(catalogue: &Catalogue, shape: &Shape, align: u64, geometry: 
     (segments.cost() << geometry.cluster_log2 << geometry.block_size.log2()) + align * cut
 }
 
+/// Where chunks lie on a volume, in clusters.
+#[derive(Clone, Copy)]
+struct Grid {
+    chunk: u64,
+    /// Before the first cluster: where a boot loader has a block of its own.
+    before: u64,
+}
+
 impl Filler<'_> {
-    /// Copies the data of every file in segments that begin at multiples of `align` bytes; gives the bytes that this
-    /// leaves free.
+    /// Copies the data of every file in segments that begin at multiples of `align` bytes, layer by layer, and behind those
+    /// of each layer but the first its directories; gives the bytes that this leaves free.
     ///
     /// # Errors
     /// As `Filler::file`.
@@ -177,13 +194,28 @@ impl Filler<'_> {
     ) -> Result<u64, BuildError> {
         let geometry = self.volume.format().geometry;
         let segments = Segments::of(self.catalogue, shape, chunk_clusters(align, &geometry));
-        let chunk = segments.chunk;
-        // Clusters before the first one: where a boot loader has a block of its own.
         let log2 = geometry.cluster_log2 + geometry.block_size.log2();
         let before = geometry.byte_offset(geometry.cluster_start(Cluster(0))) >> log2;
+        let grid = Grid { chunk: segments.chunk, before };
+        for (layer, all) in segments.layers.iter().enumerate() {
+            self.lay_layer(contents, all, grid)?;
+            if layer > 0 {
+                self.directories_of(layer)?;
+            }
+        }
+        Ok(segments.cost() << log2)
+    }
+
+    /// Copies the files of a layer. What is made next lies behind its last segment.
+    fn lay_layer(
+        &mut self,
+        contents: &mut dyn Contents,
+        all: &[Segment],
+        Grid { chunk, before }: Grid,
+    ) -> Result<(), BuildError> {
         let units = |segment: &Segment| u32::try_from(segment.clusters.div_ceil(chunk)).unwrap_or(u32::MAX);
-        let mut waiting = Waiting::new(segments.all.iter().map(units).collect());
-        let mut at = 0;
+        let mut waiting = Waiting::new(all.iter().map(units).collect());
+        let (mut at, mut end) = (0, 0);
         while waiting.total > 0 {
             self.volume.loader()?.go_on_at(Cluster(at));
             let most = u32::try_from((waiting.total + 1) * chunk).unwrap_or(u32::MAX);
@@ -195,24 +227,27 @@ impl Filler<'_> {
                 at = run.end();
                 continue;
             };
+            let segment = all.get(found);
             self.volume.loader()?.go_on_at(Cluster(start));
-            for (node, place) in segments.all.get(found).map(|segment| &*segment.files).unwrap_or_default() {
+            for (node, place) in segment.map(|segment| &*segment.files).unwrap_or_default() {
                 if let Some(place) = place {
                     self.volume.loader()?.go_on_at(Cluster(start + place));
                 }
                 self.file(contents, *node)?;
             }
+            end = start + segment.map_or(0, |segment| segment.clusters);
             at = start + u64::from(waiting.done(found)) * chunk;
         }
         // What finds no such place is laid where there is room.
         self.volume.loader()?.go_on_at(Cluster(0));
         while let Some(found) = waiting.find(waiting.first, u32::MAX) {
-            for (node, _) in segments.all.get(found).map(|segment| &*segment.files).unwrap_or_default() {
+            for (node, _) in all.get(found).map(|segment| &*segment.files).unwrap_or_default() {
                 self.file(contents, *node)?;
             }
             waiting.done(found);
         }
-        Ok(segments.cost() << log2)
+        self.volume.loader()?.go_on_at(Cluster(end));
+        Ok(())
     }
 }
 
@@ -230,9 +265,9 @@ mod tests {
         divide(vec![item(0, 1), item(1, 20), item(2, 7), item(3, 6), item(4, 3)], 16, &mut all);
         let shown: Vec<(u64, usize)> =
             all.iter().map(|segment| (segment.clusters, segment.files.len())).collect();
-        // 1; 20 with 7 behind it, and no room for 6; 6 and 3.
-        assert_eq!(shown, [(1, 1), (27, 2), (9, 2)]);
-        assert_eq!(Segments { chunk: 16, all }.cost(), 15 + 5 + 7);
+        // 20 with 7 behind it, and no room for 6; 1, 6 and 3.
+        assert_eq!(shown, [(27, 2), (10, 3)]);
+        assert_eq!(Segments { chunk: 16, layers: vec![all] }.cost(), 5 + 6);
     }
 
     #[test]
@@ -243,7 +278,7 @@ mod tests {
         let nodes = [0, 2].map(NodeId::of_index);
         assert_eq!(all[0].files, [(nodes[0], None), (nodes[1], Some(5))]);
         assert_eq!((all[0].clusters, all[0].free), (9, 3));
-        assert_eq!(Segments { chunk: 16, all }.cost(), 7 + 3);
+        assert_eq!(Segments { chunk: 16, layers: vec![all] }.cost(), 7 + 3);
         let mut none = Vec::new();
         divide(vec![hidden(0, 40)], 16, &mut none);
         assert!(none.is_empty());

@@ -10,6 +10,7 @@ use platfs::{DirName, NewInode, Times, Volume};
 
 use super::error::BuildError;
 use super::job::Job;
+use super::layered::Directory;
 use super::size::{Shape, may_be_inline};
 use super::wanted::{Wanted, file_type};
 use crate::source::catalogue::{Extent, Metadata, Origin};
@@ -68,7 +69,7 @@ impl Open {
 }
 
 /// A name that a fresh volume has.
-fn known_name(entry: &platfs::DirEntry) -> DirName<'_> {
+pub(super) fn known_name(entry: &platfs::DirEntry) -> DirName<'_> {
     // Volumes that do not store types have directories only.
     let file_type = entry.file_type.unwrap_or(FileType::Directory);
     DirName { name: &entry.name, inode: entry.inode, file_type }
@@ -92,6 +93,10 @@ pub(super) struct Filler<'a> {
     pub(super) align: Option<u64>,
     /// Bytes that this leaves free.
     pub(super) align_cost: u64,
+    /// Directories that the volume had before.
+    pub(super) adopted: Vec<NodeId>,
+    /// All directories, where data begin at multiples of a chunk.
+    pub(super) directories: Vec<Directory>,
     /// Files with a time outside of what the volume can hold.
     clamped: u64,
 }
@@ -107,8 +112,22 @@ impl<'a> Filler<'a> {
             _ => Timestamp::LATEST_EXTRA,
         };
         let (files, flags) = (Vec::new(), Vec::new());
-        let (align, align_cost, clamped) = (job.align, 0, 0);
-        Filler { catalogue, volume, meter, wanted, inodes, files, flags, latest, align, align_cost, clamped }
+        let (adopted, directories) = (Vec::new(), Vec::new());
+        Filler {
+            catalogue,
+            volume,
+            meter,
+            wanted,
+            inodes,
+            files,
+            flags,
+            latest,
+            align: job.align,
+            align_cost: 0,
+            adopted,
+            directories,
+            clamped: 0,
+        }
     }
 
     /// Creates every inode and name: of each directory first the inodes, then, with all names known, the blocks.
@@ -116,6 +135,9 @@ impl<'a> Filler<'a> {
     /// # Errors
     /// No space or inodes, an attribute that the volume can't hold; named by its path.
     pub(super) fn names(&mut self) -> Result<(), BuildError> {
+        if self.align.is_some() {
+            return self.names_by_layer();
+        }
         let root = self.catalogue.root();
         self.adopt(root, InodeNumber::ROOT)
             .map_err(|error| BuildError::at(b"/", error, self.volume.format()))?;
@@ -151,17 +173,17 @@ impl<'a> Filler<'a> {
         Ok(())
     }
 
-    fn inode(&self, node: NodeId) -> Option<InodeNumber> {
+    pub(super) fn inode(&self, node: NodeId) -> Option<InodeNumber> {
         self.inodes.get(node.index()).copied().flatten()
     }
 
     /// The names of a directory that a fresh volume has.
-    fn known_names(&self, directory: InodeNumber) -> Result<Vec<platfs::DirEntry>, platfs::Error> {
+    pub(super) fn known_names(&self, directory: InodeNumber) -> Result<Vec<platfs::DirEntry>, platfs::Error> {
         self.volume.read_dir(directory)?.collect()
     }
 
     /// The inode for a name in a directory of which the volume has the names `own` already.
-    fn name(
+    pub(super) fn name(
         &mut self,
         parent: InodeNumber,
         name: &[u8],
@@ -214,7 +236,7 @@ impl<'a> Filler<'a> {
     }
 
     /// Lets a directory of the source be one that the volume has already.
-    fn adopt(&mut self, node: NodeId, number: InodeNumber) -> Result<(), platfs::Error> {
+    pub(super) fn adopt(&mut self, node: NodeId, number: InodeNumber) -> Result<(), platfs::Error> {
         let metadata = self.catalogue.metadata(node);
         self.volume.inode(number).set_attributes(&self.wanted.attributes(&metadata))?;
         let xattrs = self.wanted.xattrs(node);
@@ -222,6 +244,7 @@ impl<'a> Filler<'a> {
             self.volume.inode(number).set_xattrs(&xattrs)?;
         }
         self.note(node, number, &metadata);
+        self.adopted.push(node);
         Ok(())
     }
 
@@ -252,6 +275,7 @@ impl<'a> Filler<'a> {
         if !ample {
             return self.lay(&mut Zeros(vec![0; PIECE]), shape);
         }
+        self.directories_over_the_first()?;
         for node in &self.files {
             if let Some(number) = self.inode(*node) {
                 let done = self.volume.extend(number, self.catalogue.metadata(*node).size);

@@ -23,7 +23,20 @@ impl Identity {
     pub fn generation_seed(&self) -> u64 {
         self.uuid.iter().zip(&self.hash_seed).take(8).fold(0, |seed, (a, b)| seed << 8 | u64::from(a ^ b))
     }
+
+    /// As [`Identity::generation_seed`], without the UUID.
+    pub(super) fn shared_generation_seed(&self) -> u64 {
+        self.hash_seed.iter().take(8).fold(0, |seed, byte| seed << 8 | u64::from(*byte))
+    }
+
+    /// A seed of checksums without the UUID.
+    pub(super) fn shared_checksum_seed(&self) -> u32 {
+        self.hash_seed.iter().take(4).fold(0, |seed, byte| seed << 8 | u32::from(*byte))
+    }
 }
+
+/// The hash seed of images with aligned data, so that those of one base share directories.
+pub const SHARED_SEED: [u8; 16] = *b"platfs: aligned.";
 
 /// What the user says about the identity; the rest is derived or drawn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

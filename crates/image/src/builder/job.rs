@@ -63,39 +63,39 @@ impl Job<'_> {
             .unordered(true)
             .loading(true)
             .now(Timestamp { seconds, nanoseconds: 0 })
-            .seed(self.identity.generation_seed());
+            .seed(self.generation_seed());
         Volume::open(device, &options)
     }
 
     /// The format on `bytes` bytes, with inodes for the whole catalogue unless the user stated how many.
     pub(super) fn plan(&self, bytes: u64) -> Result<Plan, platfs::Error> {
+        if self.align.is_some() {
+            return self.plan_of(self.steady_format(bytes)?, bytes);
+        }
+        self.plan_of(self.format.clone(), bytes)
+    }
+
+    fn plan_of(&self, format: FormatOptions, bytes: u64) -> Result<Plan, platfs::Error> {
         let stated = self.format.inodes.is_some() || self.format.inode_ratio.is_some();
         if stated {
-            return Plan::new(&self.format, bytes);
+            return Plan::new(&format, bytes);
         }
         let wanted = size::inodes(self.catalogue);
         if self.size == Size::Min {
-            return self.plan_with_inodes(bytes, wanted, wanted + RESERVED_INODES);
+            return plan_with_inodes(format, bytes, wanted, wanted + RESERVED_INODES);
         }
-        let plan = Plan::new(&self.format, bytes)?;
+        let plan = Plan::new(&format, bytes)?;
         if u64::from(plan.free_inodes()) >= wanted {
             return Ok(plan);
         }
-        self.plan_with_inodes(bytes, wanted, wanted + RESERVED_INODES + wanted / 10)
+        plan_with_inodes(format, bytes, wanted, wanted + RESERVED_INODES + wanted / 10)
     }
 
-    /// A plan with at least `wanted` free inodes. The number per group is rounded, down too, so that what
-    /// is asked for is not always what comes.
-    fn plan_with_inodes(&self, bytes: u64, wanted: u64, mut asked: u64) -> Result<Plan, platfs::Error> {
-        let mut format = self.format.clone();
-        loop {
-            format.inodes = Some(asked);
-            let plan = Plan::new(&format, bytes)?;
-            let missing = wanted.saturating_sub(u64::from(plan.free_inodes()));
-            if missing == 0 {
-                return Ok(plan);
-            }
-            asked += missing;
+    /// Generations are a part of checksums: images that share inodes have the same.
+    fn generation_seed(&self) -> u64 {
+        match self.align {
+            Some(_) => self.identity.shared_generation_seed(),
+            None => self.identity.generation_seed(),
         }
     }
 
@@ -120,6 +120,25 @@ impl Job<'_> {
 
     fn built(&self, volume: &Volume) -> Built {
         built(volume, self.catalogue)
+    }
+}
+
+/// A plan with at least `wanted` free inodes. The number per group is rounded, down too, so that what is asked for is not
+/// always what comes.
+fn plan_with_inodes(
+    mut format: FormatOptions,
+    bytes: u64,
+    wanted: u64,
+    mut asked: u64,
+) -> Result<Plan, platfs::Error> {
+    loop {
+        format.inodes = Some(asked);
+        let plan = Plan::new(&format, bytes)?;
+        let missing = wanted.saturating_sub(u64::from(plan.free_inodes()));
+        if missing == 0 {
+            return Ok(plan);
+        }
+        asked += missing;
     }
 }
 

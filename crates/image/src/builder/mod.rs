@@ -25,6 +25,8 @@
 //! | `wanted` | what an inode shall be |
 //! | `order` | which file's data come next, so that no free run ends in a gap |
 //! | `aligned` | data at multiples of a chunk, layer by layer |
+//! | `layered` | inodes and directories layer by layer, where data are aligned |
+//! | `steady` | a format that is the same for many sizes, where data are aligned |
 //! | `rehearsal` | that all fits a device, before anything is written to it |
 //! | `withheld` | that a device holds no half-written volume |
 //!
@@ -36,11 +38,13 @@ mod fill;
 mod fit;
 pub mod identity;
 mod job;
+mod layered;
 pub mod like;
 mod order;
 mod rehearsal;
 mod size;
 mod sizing;
+mod steady;
 mod wanted;
 mod withheld;
 
@@ -213,7 +217,7 @@ impl<'s> Builder<'s> {
 
     /// Has data begin at multiples of `chunk` bytes, layer by layer, so that images made apart share the chunks of
     /// what they have in common: files of at least a chunk begin one, smaller ones lie behind each other in segments of
-    /// some chunks. Blocks have 4 KiB at least then, unless the format says their size. It costs space, and counts for
+    /// some chunks; inodes and directories follow each other layer by layer, too. Blocks have 4 KiB at least then, unless the format says their size. It costs space, and counts for
     /// nothing in an image that is made like an older one.
     pub fn align(mut self, chunk: u64) -> Self {
         self.align = Some(chunk.max(1));
@@ -325,9 +329,11 @@ impl<'s> Builder<'s> {
 
     fn job(&self, format: FormatOptions) -> Job<'s> {
         let catalogue = self.source.catalogue();
-        let identity = self.identity.or_else(|| identity::derived(catalogue));
+        let mut identity = self.identity.or_else(|| identity::derived(catalogue));
         let mut format = format;
         if self.align.is_some() {
+            identity.hash_seed = self.identity.hash_seed.unwrap_or(identity::SHARED_SEED);
+            format.checksum_seed = Some(identity.shared_checksum_seed());
             format.least_block_size = Some(format.least_block_size.unwrap_or(0).max(ALIGNED_BLOCK));
         }
         let mut format = fit::fitted(catalogue, format);

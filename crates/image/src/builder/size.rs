@@ -158,19 +158,25 @@ pub(super) fn name_clusters(catalogue: &Catalogue, shape: &Shape) -> u64 {
         let metadata = catalogue.metadata(step.node);
         total += match metadata.kind {
             NodeKind::Directory => directory_clusters(catalogue, shape, step.node),
-            NodeKind::Symlink if metadata.size >= 60 => 1,
             _ => 0,
         };
-        let attributes = catalogue.xattrs(step.node);
-        let bytes: u64 =
-            attributes.iter().map(|xattr| (xattr.name.len() + xattr.value.len() + 24) as u64).sum();
-        // Behind a record with 32 bytes of extra fields.
-        if bytes > shape.inode_size.saturating_sub(160) {
-            let large = attributes.iter().map(|xattr| xattr.value.len() as u64);
-            total += 1 + large.map(|len| shape.clusters(shape.block_size.blocks_for(len))).sum::<u64>();
-        }
+        total += inode_clusters(catalogue, shape, step.node);
     }
     total
+}
+
+/// A generous guess of the clusters that come with an inode: for a long link and attributes.
+pub(super) fn inode_clusters(catalogue: &Catalogue, shape: &Shape, node: NodeId) -> u64 {
+    let metadata = catalogue.metadata(node);
+    let link = u64::from(metadata.kind == NodeKind::Symlink && metadata.size >= 60);
+    let attributes = catalogue.xattrs(node);
+    let bytes: u64 = attributes.iter().map(|xattr| (xattr.name.len() + xattr.value.len() + 24) as u64).sum();
+    // Behind a record with 32 bytes of extra fields.
+    if bytes <= shape.inode_size.saturating_sub(160) {
+        return link;
+    }
+    let large = attributes.iter().map(|xattr| xattr.value.len() as u64);
+    link + 1 + large.map(|len| shape.clusters(shape.block_size.blocks_for(len))).sum::<u64>()
 }
 
 /// Leaves of an index are split in halves, so they end up between half full and full.

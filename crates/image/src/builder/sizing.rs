@@ -194,6 +194,7 @@ impl Job<'_> {
         let before = free();
         let mut filler = Filler::new(self, &volume, meter);
         filler.names()?;
+        filler.directories_over_the_first()?;
         filler.measure_inline(&Shape::of(plan))?;
         Ok(before - free())
     }
