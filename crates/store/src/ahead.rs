@@ -31,6 +31,8 @@ const WINDOW: u64 = 48;
 struct Queue {
     waiting: VecDeque<Wanted>,
     threads: usize,
+    /// Threads that have nothing to do.
+    idle: usize,
     closed: bool,
 }
 
@@ -59,27 +61,44 @@ impl Ahead {
 
     /// Has parts of objects fetched.
     pub(crate) fn fetch(&self, wanted: impl IntoIterator<Item = Wanted>) {
+        let is_missing = |one: &Wanted| !self.shared.reader.is_at_hand(&one.0);
+        let wanted: Vec<Wanted> = wanted.into_iter().filter(is_missing).collect();
+        if wanted.is_empty() {
+            return;
+        }
         let mut queue = lock(&self.shared.queue);
+        let mut added = 0;
         for one in wanted {
-            if self.shared.reader.is_at_hand(&one.0) || queue.waiting.contains(&one) {
+            if queue.waiting.contains(&one) {
                 continue;
             }
             if queue.waiting.len() >= WAITING {
                 queue.waiting.pop_front();
             }
             queue.waiting.push_back(one);
+            added += 1;
         }
-        while queue.threads < THREADS && !queue.waiting.is_empty() {
+        let mut free = queue.idle;
+        while queue.threads < THREADS && queue.waiting.len() > free {
             let shared = Arc::clone(&self.shared);
             let thread = std::thread::Builder::new().name("ahead".to_owned()).spawn(move || shared.work());
             queue.threads += 1;
+            free += 1;
             if thread.is_err() {
                 // With fewer threads, or none, reads wait for what they read.
                 queue.threads = THREADS;
             }
         }
+        let woken = queue.idle.min(added);
         drop(queue);
-        self.shared.more.notify_all();
+        // Most reads add nothing: waking everybody each time took more of the processor than unpacking.
+        (0..woken).for_each(|_| self.shared.more.notify_one());
+    }
+
+    /// Threads that were begun.
+    #[cfg(test)]
+    pub(crate) fn threads(&self) -> usize {
+        lock(&self.shared.queue).threads
     }
 
     /// What should be fetched now that a range is read: bytes of the volume behind it, if it goes on where another ended.
@@ -119,7 +138,9 @@ impl Shared {
             if let Some(wanted) = queue.waiting.pop_front() {
                 return Some(wanted);
             }
+            queue.idle += 1;
             queue = self.more.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue.idle -= 1;
         }
     }
 }

@@ -89,3 +89,35 @@ impl Device for Stored {
         Err(io::ErrorKind::Unsupported.into())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use platfs_device::MemoryDevice;
+
+    use super::*;
+    use crate::cache::Cache;
+    use crate::objects::{Memory, Patience};
+    use crate::pushing::{Push, push};
+
+    #[test]
+    fn what_the_cache_has_is_not_fetched_ahead() {
+        let (directory, objects) = (tempfile::tempdir().unwrap(), Arc::new(Memory::new()));
+        let device = MemoryDevice::new(8 << 20);
+        (0..8_u8).for_each(|at| device.write_at(u64::from(at) << 20, &vec![at + 1; 1 << 20]).unwrap());
+        let open = || {
+            let cache = Cache::new(directory.path().to_owned(), 1 << 30);
+            let store = Store::new(Arc::clone(&objects) as _, Patience::default(), Some(cache));
+            Arc::new(store)
+        };
+        push(&open(), &device, "one", &Push::default()).unwrap();
+        let mut bytes = vec![0; 8 << 20];
+        let read = |volume: &Stored, bytes: &mut [u8]| {
+            volume.will_read(std::slice::from_ref(&(0..8 << 20)));
+            volume.read_at(0, bytes).unwrap();
+            volume.ahead.threads()
+        };
+        assert!(read(&Stored::open(&open(), "one").unwrap(), &mut bytes) > 0);
+        assert_eq!(read(&Stored::open(&open(), "one").unwrap(), &mut bytes), 0);
+        assert!(bytes.chunks(1 << 20).zip(1..).all(|(part, at)| part.iter().all(|byte| *byte == at)));
+    }
+}

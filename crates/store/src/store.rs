@@ -71,6 +71,11 @@ pub fn id_of(name: &str) -> VolumeId {
     id
 }
 
+/// Where the cache has what is named by its hash.
+fn entry_of(kind: Kind, name: &Hash) -> String {
+    format!("{}-{}", kind.word(), hex(name))
+}
+
 /// Where the cache has a part of an object of a log.
 fn entry_of_unit(name: &Hash) -> String {
     format!("unit-{}", hex(name))
@@ -197,14 +202,9 @@ impl Store {
     pub fn contents(&self, kind: Kind, name: &Hash, most: usize) -> Result<Arc<Vec<u8>>> {
         let key = key_of(kind, name);
         let fetch = || Ok(self.objects.get(&key, packed::bound(most))?.bytes);
-        self.once(
-            name,
-            &format!("{}-{}", kind.word(), hex(name)),
-            packed::bound(most),
-            &key,
-            fetch,
-            |stored| packed::unpack(stored, name, most),
-        )
+        self.once(name, &entry_of(kind, name), packed::bound(most), &key, fetch, |stored| {
+            packed::unpack(stored, name, most)
+        })
     }
 
     /// A chunk by its name.
@@ -297,6 +297,12 @@ impl Store {
     /// Whether contents are in memory.
     pub(crate) fn is_remembered(&self, name: &Hash) -> bool {
         lock(&self.recent).found.contains_key(name)
+    }
+
+    /// Whether a chunk is on this host.
+    pub(crate) fn is_kept(&self, name: &Hash) -> bool {
+        let is_in_cache = |cache: &Cache| cache.has(&entry_of(Kind::Chunk, name));
+        self.is_remembered(name) || self.cache.as_ref().is_some_and(is_in_cache)
     }
 
     /// What has that name: remembered, in the cache, or fetched by one of those who want it.

@@ -164,9 +164,10 @@ impl Reader {
         headers.insert(hash, Arc::new(header));
     }
 
-    /// Whether all of an object's contents are in memory.
+    /// Whether all of an object's contents are on this host. What the cache has is unpacked when it is read: ahead of that
+    /// it would push others out of memory, which would be unpacked again and again.
     pub(crate) fn is_at_hand(&self, target: &Target) -> bool {
-        matches!(target, Target::Chunk { hash, .. } if self.store.is_remembered(hash))
+        matches!(target, Target::Chunk { hash, .. } if self.store.is_kept(hash))
     }
 
     /// Has the store remember a part of an object.

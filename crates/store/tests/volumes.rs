@@ -475,6 +475,47 @@ fn what_is_read_forward_is_fetched_side_by_side_and_once() {
     }
 }
 
+/// How often threads that read ahead went to sleep, in all of this process.
+fn sleeps_ahead() -> u64 {
+    let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let status = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("status")).ok());
+    let ahead = status.filter(|status| status.starts_with("Name:\tahead\n"));
+    let line = |status: String| {
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+        line.trim().parse::<u64>().ok()
+    };
+    ahead.filter_map(line).sum()
+}
+
+#[test]
+fn reads_of_what_is_at_hand_wake_nobody_and_single_chunks_are_fetched() {
+    const READS: u64 = 50_000;
+    let objects = Arc::new(Memory::new());
+    push(&over(&objects), &image(16 << 20, 12), "one", &Push::default()).unwrap();
+    let store = over(&objects);
+    let volume = Stored::open(&store, "one").unwrap();
+    let begun = std::time::Instant::now();
+    let chunks = objects.contents().keys().filter(|key| key.starts_with("chunk/")).count() as u64;
+    for at in (0..16 << 20).step_by(512 << 10) {
+        // Threads are asleep now and then when the next chunk is wanted.
+        if at % (2 << 20) == 0 {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        volume.will_read(std::slice::from_ref(&(at..at + (512 << 10))));
+    }
+    // The manifest and the map, too.
+    while store.counts().reads < chunks + 2 {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", store.counts());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let (before, mut buffer) = (sleeps_ahead(), vec![0; 1024]);
+    for number in 0..READS {
+        volume.read_at(number * 7919 % (16 << 20) / 1024 * 1024, &mut buffer).unwrap();
+    }
+    let sleeps = sleeps_ahead().saturating_sub(before);
+    assert!(sleeps < READS / 10, "{sleeps} times woken by {READS} reads");
+}
+
 /// Manifests, maps and objects of logs whose checksums are right and whose contents are hostile.
 #[test]
 fn hostile_objects_are_refused_in_bounded_time_and_memory() {

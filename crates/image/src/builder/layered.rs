@@ -142,8 +142,9 @@ impl Filler<'_> {
                 self.write_directory(directory)?;
             }
             let room = directory.rooms.get(at).map_or(0, |(_, room)| *room);
-            let has_block = room == 1 && self.adopted.contains(&directory.node);
-            if !has_block && !(is_last && room == 1) {
+            // One block is the one that it has, or has got just now.
+            let is_exact = room == 1 && (is_last || self.adopted.contains(&directory.node));
+            if !is_exact {
                 self.volume.loader()?.go_on_at(Cluster(start + room));
             }
         }
