@@ -184,7 +184,8 @@ impl Streams {
         (!wanted.is_empty()).then_some(wanted)
     }
 
-    /// A new place. Near one that goes forward it is taken for a part of the same work, whose order is another.
+    /// A new place. Near one that goes forward it is taken for a part of the same work, whose order is another: what is
+    /// before it will be read, too.
     fn begin(&mut self, read: Range<u64>) -> Option<Range<u64>> {
         let near = |stream: &&Stream| stream.next.abs_diff(read.start) <= NEAR;
         let window = self.all.iter().filter(near).map(|stream| stream.window / 2).max().unwrap_or(0);
@@ -194,7 +195,7 @@ impl Streams {
         }
         let asked = read.end + window;
         self.all.push(Stream { next: read.end, asked, window, used: self.clock });
-        (window > 0).then_some(read.end..asked)
+        (window > 0).then(|| read.start.saturating_sub(window)..asked)
     }
 }
 
@@ -217,7 +218,7 @@ mod tests {
         assert_eq!(streams.note(199..200), None);
         assert_eq!(streams.note(202..203), Some(248..251));
         // Near it, and far away.
-        assert_eq!(streams.note(150..151), Some(151..151 + WINDOW / 2));
+        assert_eq!(streams.note(150..151), Some(150 - WINDOW / 2..151 + WINDOW / 2));
         assert_eq!(streams.note(1500..1501), None);
     }
 }
