@@ -14,8 +14,8 @@ use crate::ranges::FileBlocks;
 use crate::tx::Tx;
 
 impl Tx<'_> {
-    /// Makes a quota file with these contents, and has the superblock name it.
-    pub(super) fn make_file(&mut self, kind: QuotaKind, contents: &[u8]) -> Result<()> {
+    /// Makes a quota file with these contents, which counts from then on. The superblock is to name it.
+    pub(super) fn make_file(&mut self, kind: QuotaKind, contents: &[u8]) -> Result<InodeNumber> {
         let number = match kind {
             QuotaKind::User => InodeNumber::constant(3),
             QuotaKind::Group => InodeNumber::constant(4),
@@ -44,8 +44,9 @@ impl Tx<'_> {
         // From inside the update, which charges nothing to anyone for a file of the volume itself.
         self.store(&mut node)?;
         drop(self.charges.take());
-        self.name_file(kind, Some(number));
-        Ok(())
+        let ledgers = &self.session.ledgers;
+        self.on_commit(move || ledgers.set_file(kind, Some(number)));
+        Ok(number)
     }
 
     /// Gives a quota file other contents, in other blocks.
@@ -56,12 +57,38 @@ impl Tx<'_> {
         contents: &[u8],
     ) -> Result<()> {
         let mut node = self.inode(number)?;
-        self.format.zone.give_up(number);
+        self.format.zone.forget_blocks_of(number);
         self.map(&mut node).unmap(FileBlocks::ALL)?;
         self.fill_file(&mut node, contents)?;
+        self.store(&mut node)?;
+        drop(self.charges.take());
         let ledgers = &self.session.ledgers;
         self.on_commit(move || ledgers.set_file(kind, Some(number)));
-        self.store(&mut node)
+        Ok(())
+    }
+
+    /// Gives a quota file other contents in the blocks that it has; whether there are enough of them.
+    pub(super) fn rewrite_file(
+        &mut self,
+        kind: QuotaKind,
+        number: InodeNumber,
+        contents: &[u8],
+    ) -> Result<bool> {
+        let mut node = self.inode(number)?;
+        if contents.len() as u64 > node.size() {
+            return Ok(false);
+        }
+        let len = self.format.geometry.block_size.bytes_usize();
+        for (at, piece) in (0..).zip(contents.chunks(len)) {
+            let block = self.map(&mut node).view().block_at(FileBlock(at))?;
+            if let Some(to) = self.edit(block, Role::Plain)?.get_mut(..piece.len()) {
+                to.copy_from_slice(piece);
+            }
+        }
+        let ledgers = &self.session.ledgers;
+        self.on_commit(move || ledgers.set_file(kind, Some(number)));
+        self.note_changed(number);
+        Ok(true)
     }
 
     fn fill_file(&mut self, node: &mut Inode, contents: &[u8]) -> Result<()> {
@@ -76,7 +103,8 @@ impl Tx<'_> {
         Ok(())
     }
 
-    pub(super) fn drop_file(&mut self, kind: QuotaKind, number: InodeNumber) -> Result<()> {
+    /// Frees a quota file, which the superblock does not name any more, or not from this update on.
+    pub(super) fn drop_file(&mut self, number: InodeNumber) -> Result<()> {
         let mut node = self.inode(number)?;
         // What is free with the next commit may then be anybody's.
         self.format.zone.give_up(number);
@@ -88,11 +116,12 @@ impl Tx<'_> {
         } else {
             self.free_inode(&node, FileType::Regular)?;
         }
-        self.name_file(kind, None);
+        drop(self.charges.take());
         Ok(())
     }
 
-    fn name_file(&mut self, kind: QuotaKind, number: Option<InodeNumber>) {
+    /// Has the superblock name a file for a kind, or none any more.
+    pub(super) fn name_file(&mut self, kind: QuotaKind, number: Option<InodeNumber>) {
         let session = self.session;
         self.on_commit(move || {
             session.edit_superblock(|raw| {
