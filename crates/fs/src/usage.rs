@@ -9,7 +9,7 @@ mod limits;
 use ondisk::corrupt::Place;
 use ondisk::inode::Inode;
 use ondisk::quota::parts::{self, Header, Record};
-use ondisk::quota::{QUOTA_BLOCK, QuotaKind};
+use ondisk::quota::{self, QUOTA_BLOCK, QuotaKind};
 use ondisk::units::{Block, FileBlock, InodeNumber};
 
 use crate::cache::Role;
@@ -131,6 +131,11 @@ impl<'a> QuotaFile<'a> {
             all.extend(self.block(at)?);
         }
         Ok(all)
+    }
+
+    /// Whether it begins as a file of its kind does, whatever else it says.
+    pub(crate) fn is_of_kind(&self) -> bool {
+        self.block(0).is_ok_and(|block| quota::is_of_kind(self.kind, &block))
     }
 
     /// The whole file by its size, whatever its header says. What its map does not lead to is taken for zeros.

@@ -281,14 +281,18 @@ fn renew(kind: QuotaKind, old: &[u8], records: &BTreeMap<u32, Record>) -> Vec<u8
     build(kind, header, &records.iter().map(|(id, record)| (*id, record.raw())).collect())
 }
 
+/// Whether contents begin as a quota file of a kind does.
+#[must_use]
+pub fn is_of_kind(kind: QuotaKind, file: &[u8]) -> bool {
+    RawHeader::read_from_prefix(file).is_ok_and(|(header, _)| header.dqh_magic.get() == kind.magic())
+}
+
 /// The records of all leaves that a damaged tree leads to; what leads outside is passed over, as it is where a crash kept
 /// the end of the file from the device. The first record of an id counts.
 #[must_use]
 pub fn salvage(kind: QuotaKind, file: &[u8]) -> BTreeMap<u32, Record> {
     let mut all = BTreeMap::new();
-    let is_of_kind =
-        RawHeader::read_from_prefix(file).is_ok_and(|(header, _)| header.dqh_magic.get() == kind.magic());
-    let mut waiting = if is_of_kind { vec![(ROOT, LEVELS)] } else { Vec::new() };
+    let mut waiting = if is_of_kind(kind, file) { vec![(ROOT, LEVELS)] } else { Vec::new() };
     let mut seen = BTreeSet::new();
     while let Some((block, levels)) = waiting.pop() {
         let at = (block as usize).saturating_mul(QUOTA_BLOCK);

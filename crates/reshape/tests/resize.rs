@@ -261,7 +261,9 @@ fn the_smallest_size_within_the_last_group_is_found() {
         return;
     }
     let scratch = Scratch::new("resize-group");
-    for options in [&["-t", "ext4", "-b", "4096"][..], &["-t", "ext3", "-b", "4096"], &["-t", "ext2", "-b", "2048"]] {
+    for options in
+        [&["-t", "ext4", "-b", "4096"][..], &["-t", "ext3", "-b", "4096"], &["-t", "ext2", "-b", "2048"]]
+    {
         for (size, full) in [(48 * MIB, 10 * MIB), (160 * MIB, 120 * MIB)] {
             let image = scratch.join("image");
             File::create(&image).unwrap().set_len(size).unwrap();

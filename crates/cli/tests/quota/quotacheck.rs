@@ -15,9 +15,9 @@ use testkit::random::Random;
 use testkit::scratch::Scratch;
 use testkit::{fsck, mount, tool};
 
+use super::record;
 use super::support::mounted::{Mounted, have_fuse};
 use super::support::{plat, succeed};
-use super::record;
 
 /// Kinds of volumes for mke2fs, and how they are mounted.
 const KINDS: [(&str, &str); 7] = [
@@ -30,7 +30,8 @@ const KINDS: [(&str, &str); 7] = [
     ("-t ext2 -b 1024", "rw,normal"),
 ];
 
-const FILES: QuotaKinds = [(QuotaKind::User, "--user", "aquota.user"), (QuotaKind::Group, "--group", "aquota.group")];
+const FILES: QuotaKinds =
+    [(QuotaKind::User, "--user", "aquota.user"), (QuotaKind::Group, "--group", "aquota.group")];
 type QuotaKinds = [(QuotaKind, &'static str, &'static str); 2];
 
 /// A user whose limit is set, synced, and has to be there afterwards.
@@ -56,10 +57,19 @@ fn work(root: &Path, thread: u64, seed: u64) -> std::io::Result<()> {
             2 => symlink("x".repeat(100), &path).or_else(absent)?,
             3 => {
                 let some = random.below(200_000);
-                OpenOptions::new().write(true).open(&path).and_then(|file| file.set_len(some)).or_else(absent)?;
+                OpenOptions::new()
+                    .write(true)
+                    .open(&path)
+                    .and_then(|file| file.set_len(some))
+                    .or_else(absent)?;
             }
             _ => {
-                let mut file = OpenOptions::new().write(true).create(true).truncate(false).open(&path).or_else(|_| File::create(directory.join("other")))?;
+                let mut file = OpenOptions::new()
+                    .write(true)
+                    .create(true)
+                    .truncate(false)
+                    .open(&path)
+                    .or_else(|_| File::create(directory.join("other")))?;
                 chown(&path, Some(owner(&mut random)), Some(owner(&mut random))).or_else(absent)?;
                 file.seek(SeekFrom::Start(random.below(100_000)))?;
                 file.write_all(&vec![7; usize::try_from(random.below(60_000)).unwrap()])?;

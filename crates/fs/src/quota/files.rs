@@ -3,12 +3,13 @@
 use ondisk::features::RoCompat;
 use ondisk::inode::{FileType, Inode, InodeFlags};
 use ondisk::quota::QuotaKind;
-use ondisk::units::{FileBlock, InodeNumber};
+use ondisk::units::{BlockRun, FileBlock, InodeNumber, low_u32};
 use placement::InodeRequest;
 
 use super::number_of;
 use crate::cache::Role;
 use crate::error::{Error, Result};
+use crate::map::State;
 use crate::ops::Times;
 use crate::ranges::FileBlocks;
 use crate::tx::Tx;
@@ -58,7 +59,7 @@ impl Tx<'_> {
     ) -> Result<()> {
         let mut node = self.inode(number)?;
         self.format.zone.forget_blocks_of(number);
-        self.map(&mut node).unmap(FileBlocks::ALL)?;
+        self.leave_blocks(&mut node)?;
         self.fill_file(&mut node, contents)?;
         self.store(&mut node)?;
         drop(self.charges.take());
@@ -91,6 +92,18 @@ impl Tx<'_> {
         Ok(true)
     }
 
+    /// Frees all blocks of a quota file. They are metadata, unlike those of other regular files: what the cache or the log
+    /// has of them must not be written any more.
+    fn leave_blocks(&mut self, node: &mut Inode) -> Result<()> {
+        let runs: Vec<_> = self.map(node).view().segments(FileBlocks::ALL).collect::<Result<_>>()?;
+        for segment in runs {
+            if let State::Mapped(start) | State::Unwritten(start) = segment.state {
+                self.forget(BlockRun { start, count: low_u32(segment.count) });
+            }
+        }
+        self.map(node).unmap(FileBlocks::ALL)
+    }
+
     fn fill_file(&mut self, node: &mut Inode, contents: &[u8]) -> Result<()> {
         let len = self.format.geometry.block_size.bytes_usize();
         for (at, piece) in (0..).zip(contents.chunks(len)) {
@@ -109,7 +122,7 @@ impl Tx<'_> {
         // What is free with the next commit may then be anybody's.
         self.format.zone.give_up(number);
         if node.has_map() {
-            self.map(&mut node).unmap(FileBlocks::ALL)?;
+            self.leave_blocks(&mut node)?;
         }
         if number.get() < self.format.geometry.first_inode {
             self.store(&mut Inode::blank(number, self.format.geometry.inode_size))?;

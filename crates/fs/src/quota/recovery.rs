@@ -67,7 +67,7 @@ impl Quota<'_> {
         for (kind, number) in USUAL {
             let is_named = |kind| quota_inode(&raw, kind) == Some(number);
             let Ok(file) = QuotaFile::open(volume.view(), kind, number) else { continue };
-            if !QuotaKind::ALL.into_iter().any(is_named) && file.header().is_ok() {
+            if !QuotaKind::ALL.into_iter().any(is_named) && file.is_of_kind() {
                 change(volume, |tx| tx.drop_file(number))?;
             }
         }

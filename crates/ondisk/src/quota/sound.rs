@@ -92,9 +92,12 @@ impl<'f> Tree<'f> {
                 return Ok(());
             }
             let leaf = self.block(at)?;
-            // One that was just made has no record yet.
             let has = self.leaves.get(&at).copied().unwrap_or(0);
             let (next, back) = parts::links(leaf);
+            // One to which nothing leads yet has no record.
+            if parts::count(leaf) != has || parts::used(leaf) != has {
+                return Err(format!("leaf {at} has records to which nothing leads"));
+            }
             if self.nodes.contains(&at) || has >= RECORDS_PER_BLOCK || back != before {
                 return Err(format!("block {at} has no room, and is listed as one with room"));
             }
@@ -170,6 +173,13 @@ mod tests {
             Header { blocks: header.blocks - 1, free_leaf: 0, ..*header }.store(file)
         });
         assert!(short.contains("leads to block"), "{short}");
+        let apart = flaw_with(|file, header| {
+            let node = (2..header.free_leaf)
+                .map(of)
+                .find(|at| (0..256).any(|slot| parts::child(&file[*at..], slot) == header.free_leaf));
+            file[node.unwrap()..][..QUOTA_BLOCK].fill(0);
+        });
+        assert!(!apart.is_empty());
         let unused = flaw_with(|file, header| Header { free_block: 2, ..*header }.store(file));
         assert!(unused.contains("listed as unused"), "{unused}");
     }
