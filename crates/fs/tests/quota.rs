@@ -461,7 +461,7 @@ fn record_of(image: &Path, id: u32) -> usize {
     let file = volume.open_file(InodeNumber::new(3).unwrap()).unwrap();
     let size = volume.format().geometry.block_size.bytes() as usize;
     let bytes = std::fs::read(image).unwrap();
-    for segment in file.segments().into_iter().map(Result::unwrap) {
+    for segment in file.segments().map(Result::unwrap) {
         let platfs::State::Mapped(start) = segment.state else { continue };
         let all = start.0 as usize * size..(start.0 + segment.count) as usize * size;
         for leaf in all.step_by(1024) {
