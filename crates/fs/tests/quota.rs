@@ -505,6 +505,8 @@ fn a_quota_file_of_two_moments_is_made_again() {
         std::fs::write(&image, &bytes).unwrap();
         let volume = open(&image, &options);
         let quota = volume.quota();
+        let mended = quota.mended();
+        assert!(mended.len() == 1 && mended[0].1.contains("has no record of it"), "{mended:?}");
         assert_eq!(quota.record(QuotaKind::User, 30 * 771).unwrap().usage.inodes, 1);
         for id in [771, 59 * 771] {
             assert_eq!(quota.record(QuotaKind::User, id).unwrap().limits, hard(LIMIT_UNIT << 20, 7));

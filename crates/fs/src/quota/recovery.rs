@@ -26,6 +26,13 @@ enum Renewed {
 }
 
 impl Quota<'_> {
+    /// Files of quota that a crash had left damaged, and what was wrong with each: they were made again when the volume was
+    /// opened, with the limits that could be read.
+    #[must_use]
+    pub fn mended(self) -> Vec<(QuotaKind, String)> {
+        self.volume.session.ledgers.mended()
+    }
+
     /// Makes the quota files sound: what charges may rely on. Counts are still to be corrected ([`Quota::recount`]).
     ///
     /// # Errors
@@ -81,13 +88,15 @@ impl Quota<'_> {
             Err(Error::Corrupt(_)) => None,
             Err(error) => return Err(error),
         };
-        if let Some(old) = &old
-            && quota::flaw(kind, old).is_none()
-        {
-            return Ok(());
-        }
+        let flaw = match &old {
+            Some(old) => quota::flaw(kind, old),
+            None => Some(format!("inode {number}, which the superblock names, is none")),
+        };
+        let Some(flaw) = flaw else { return Ok(()) };
+        let ledgers = &volume.session.ledgers;
+        ledgers.note_mended(kind, flaw);
         // Until it is sound nothing is charged to it: what is reclaimed for its space would be.
-        volume.session.ledgers.set_file(kind, None);
+        ledgers.set_file(kind, None);
         let done = match &old {
             Some(old) => self.replace(kind, number, old),
             None => self.make_again(kind),
