@@ -207,10 +207,7 @@ impl Script {
             if round > 0 {
                 self.remove(&document);
             }
-            self.line(
-                &format!(r#"Rename "\clients\client1{temporary}" "\clients\client1{document}""#),
-                true,
-            );
+            self.line(&format!(r#"Rename "\clients\client1{temporary}" "\clients\client1{document}""#), true);
         }
     }
 
@@ -259,7 +256,10 @@ mod tests {
         assert_eq!((more("Unlink").0, more("Rename").0), (67 + 57, 26));
         assert_eq!(more("QUERY_PATH").0, 350 + 370);
         let ((writes, written), (reads, read)) = (more("WriteX"), more("ReadX"));
-        assert!((270..=310).contains(&writes) && (7_500_000..8_100_000).contains(&written), "{writes} {written}");
+        assert!(
+            (270..=310).contains(&writes) && (7_500_000..8_100_000).contains(&written),
+            "{writes} {written}"
+        );
         assert!((930..=990).contains(&reads) && (11_000_000..11_800_000).contains(&read), "{reads} {read}");
     }
 }
