@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 PATH="$PATH:/usr/sbin:/sbin"
 target=x86_64-unknown-linux-musl
 profile=${PROFILE:-release-small}
-most=${MOST:-9437184}
+most=${MOST:-9000000}
 out=${CARGO_TARGET_DIR:-target}/$target/$profile/plat
 
 die() { echo "static: $*" >&2; exit 1; }
@@ -21,8 +21,17 @@ if ! rustc --print target-libdir --target "$target" | xargs test -d; then
     rustup target add "$target" || die "the Rust target $target can't be had"
 fi
 type -P musl-gcc >/dev/null || die "musl-gcc is missing: apt-get install musl-tools"
-CC_x86_64_unknown_linux_musl=musl-gcc "${CARGO:-cargo}" build --quiet --profile "$profile" --target "$target" \
-    -p platfs-cli "${chosen[@]}"
+
+# A linker that makes one of functions with the same code, and packs the relocations: 270,000 bytes less. Rust brings it.
+lld=$(rustc --print sysroot)/lib/rustlib/$(rustc -vV | sed -n 's/^host: //p')/bin/gcc-ld
+packed=()
+if [ -x "$lld/ld.lld" ]; then
+    for flag in "-B$lld" -fuse-ld=lld -Wl,-O2 -Wl,--icf=all -Wl,-z,pack-relative-relocs; do
+        packed+=(-C "link-arg=$flag")
+    done
+fi
+CC_x86_64_unknown_linux_musl=musl-gcc "${CARGO:-cargo}" rustc --quiet --profile "$profile" --target "$target" \
+    -p platfs-cli --bin plat "${chosen[@]}" -- "${packed[@]}"
 
 # A root directory with the command, a source, and nothing else.
 root=$(mktemp -d "${TMPDIR:-/tmp}/platfs-static.XXXXXX")
